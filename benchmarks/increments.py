@@ -37,10 +37,11 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks._measure import Rival, interleaved
 from benchmarks._record import OUT, Record
-from loca_theory.checkpoints import open_pair
 from loca_theory.checkpoints.matrix import analyse_matrix
+from loca_theory.checkpoints.pairs import open_pair
 from loca_theory.checkpoints.settings import Settings
-from loca_theory.increments import fit_bulk, squared_singular_values
+from loca_theory.increments import fit_bulk
+from loca_theory.increments.eigenvalues import squared_singular_values
 
 PACKAGES = ("numpy", "scipy", "torch", "safetensors")
 SIZE, LAYERS_A_SHARD = 4096, 4

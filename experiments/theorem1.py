@@ -18,9 +18,9 @@ from loca_theory.cli.command import Command
 from loca_theory.cli.options import WORKERS, Common, default_option, options
 from loca_theory.cli.output import console, print_csv, print_json
 from loca_theory.cli.stores import open_store, running, write_result
-from loca_theory.expressivity import Accounting, Ordering
+from loca_theory.expressivity import Accounting
 from loca_theory.expressivity.limits import limit_crossings
-from loca_theory.expressivity.ordering import THEOREM_1_ORDER, OrderingRow
+from loca_theory.expressivity.ordering import THEOREM_1_ORDER, Ordering, OrderingRow
 from loca_theory.sweeps.runner import DEFAULT_RUNNER
 
 _LARGEST_SMALL = 40

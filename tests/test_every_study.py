@@ -3,7 +3,7 @@
 import pytest
 
 import loca_theory as loca
-from loca_theory.expressivity import Ordering
+from loca_theory.expressivity.ordering import Ordering
 from loca_theory.sweeps import ResultStore, Runner, runner
 
 ALONE = Runner(jobs=1)

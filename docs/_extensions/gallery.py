@@ -17,7 +17,9 @@ from typing import Any
 from sphinx.application import Sphinx
 
 import loca_theory as loca
-from loca_theory.plotting import FIGURES, PaperFigure, Stored, views
+from loca_theory.plotting import FIGURES
+from loca_theory.plotting.paper_figure import PaperFigure, Stored
+from loca_theory.plotting.pictures import views
 
 PAGE = "gallery"
 PLACEHOLDER = "*The site shows the figures here. Without it, open the folder figures.*"

@@ -20,10 +20,11 @@ from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup, escape
 from sphinx.application import Sphinx
 
-from loca_theory.claims import Claim, Ledger, Verdict, load_ledger
+from loca_theory.claims import Claim, load_ledger
 from loca_theory.claims.entries import Entry
-from loca_theory.claims.ledger import OTHER_MODEL, PACKAGE, PAPER, by_section
+from loca_theory.claims.ledger import OTHER_MODEL, PACKAGE, PAPER, Ledger, by_section
 from loca_theory.claims.results import read_entries
+from loca_theory.claims.rules import Verdict
 from loca_theory.claims.summary import history_in_words
 
 PAGE = "ledger"

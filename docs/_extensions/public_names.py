@@ -2,11 +2,12 @@
 
 Signatures and docstrings refer to ``loca_theory.expressivity.budgets.Budget``; the reference
 documents ``loca_theory.expressivity.Budget``. autodoc identifies the two for classes, but not for
-functions and constants.
+functions and constants. Types of signatures that have no public name are shown without a link.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from docutils import nodes
@@ -16,8 +17,8 @@ from sphinx.environment import BuildEnvironment
 
 def resolve(
     app: Sphinx, env: BuildEnvironment, node: nodes.Element, content: nodes.TextElement
-) -> nodes.reference | None:
-    """Return a reference to the public name, or None if there is no such name."""
+) -> nodes.TextElement | nodes.reference | None:
+    """Return a reference to the public name, its text for another type, or None if it is wrong."""
     target = node.get("reftarget", "")
     if node.get("refdomain") != "py" or not target.startswith("loca_theory."):
         return None
@@ -28,7 +29,12 @@ def resolve(
             return python.resolve_xref(
                 env, node["refdoc"], app.builder, "obj", shorter, _as_object(node), content
             )
-    return None
+    return content if node.get("reftype") == "class" and _is_internal(parts) else None
+
+
+def _is_internal(parts: list[str]) -> bool:
+    """Whether a module of a package, which is not its front door, has the type."""
+    return len(parts) > 3 and hasattr(import_module(".".join(parts[:-1])), parts[-1])
 
 
 def _as_object(node: nodes.Element) -> Any:

@@ -15,7 +15,7 @@ from loca_theory.checkpoints.checkpoint import DamagedError, LeftOutError, skipp
 from loca_theory.checkpoints.computation import PACKAGES
 from loca_theory.checkpoints.energy_profile import component_counts
 from loca_theory.checkpoints.pairs import CheckpointPair, not_finite
-from loca_theory.increments import squared_singular_values
+from loca_theory.increments.eigenvalues import squared_singular_values
 from loca_theory.sweeps.store import Cell
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from loca_theory.checkpoints.sources import DamagedError, Source, describe, is_a
 from loca_theory.checkpoints.stored_matrices import Experts
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Method
-from loca_theory.expressivity.methods import METHODS, definition, find_methods, own_titles
+from loca_theory.expressivity.methods.registry import METHODS, definition, find_methods, own_titles
 from loca_theory.increments import PrintedTest
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest

@@ -11,7 +11,7 @@ from loca_theory.checkpoints.comparison import compare
 from loca_theory.checkpoints.matrix import analyse_matrix
 from loca_theory.checkpoints.pairs import CheckpointPair, not_finite
 from loca_theory.checkpoints.settings import Settings
-from loca_theory.increments import squared_singular_values
+from loca_theory.increments.eigenvalues import squared_singular_values
 from loca_theory.sweeps.store import Point
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.rows import EigenvalueHistogram, Matrix, MatrixError
 from loca_theory.checkpoints.settings import Settings
 from loca_theory.checkpoints.subspaces import NOT_COMPARED, compare_subspaces
-from loca_theory.increments import calibrated_test, fit_bulk, squared_singular_values
+from loca_theory.increments import calibrated_test, fit_bulk
+from loca_theory.increments.eigenvalues import squared_singular_values
 from loca_theory.increments.histogram import histogram
 from loca_theory.increments.printed_test import AcceptanceError
 from loca_theory.increments.ranks import effective_rank, energy_ranks, stable_rank

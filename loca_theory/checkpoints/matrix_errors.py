@@ -14,9 +14,9 @@ from loca_theory.checkpoints.settings import Settings
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget, Method, spectral_error
 from loca_theory.expressivity.matrices import mean_retained_energies
-from loca_theory.expressivity.methods import Engine, LowRank
+from loca_theory.expressivity.methods import LowRank
 from loca_theory.expressivity.methods.bases import ENTRIES
-from loca_theory.expressivity.methods.method import checked_numbers
+from loca_theory.expressivity.methods.method import Engine, checked_numbers
 from loca_theory.expressivity.methods.selection import Selection
 from loca_theory.expressivity.spectral import has_spectral_error
 from loca_theory.increments.eigenvalues import leading_squared_singular_values

@@ -8,7 +8,7 @@ from typing import Any
 from loca_theory import _arguments
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Method
-from loca_theory.expressivity.methods import find_methods
+from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.increments import PrintedTest
 
 ANALYSED = find_methods(("R", "F1", "FourierFT", "F2", "F3", "D", "S"))

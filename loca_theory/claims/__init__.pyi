@@ -1,10 +1,8 @@
 from .ledger import Claim as Claim
-from .ledger import Ledger as Ledger
 from .measurement import Estimate as Estimate
 from .measurement import Measurement as Measurement
 from .measurement import Setting as Setting
 from .power import refute as refute
 from .reader import load_ledger as load_ledger
 from .results import VerificationResult as VerificationResult
-from .rules import Verdict as Verdict
 from .verification import verify as verify

@@ -11,7 +11,7 @@ from loca_theory.claims.ledger import Claim, Section
 from loca_theory.claims.measurement import Estimate, Measurement, Tier
 from loca_theory.claims.observation import packages_of
 from loca_theory.claims.rules import Decision, Verdict, decide
-from loca_theory.sweeps import code_version
+from loca_theory.sweeps.version import code_version
 
 # Default output folder of the experiments, and where verify looks for their tables.
 DEFAULT_RESULTS = "loca-results"

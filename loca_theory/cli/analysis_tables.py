@@ -19,14 +19,9 @@ from loca_theory.expressivity.methods.names import display_name
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from loca_theory.checkpoints import (
-        Analysis,
-        Comparison,
-        Matrix,
-        MatrixError,
-        Skipped,
-        Totals,
-    )
+    from loca_theory.checkpoints import Analysis
+    from loca_theory.checkpoints.rows import Comparison, Matrix, MatrixError, Skipped
+    from loca_theory.checkpoints.summary import Totals
 
 _INCOMPLETE = 4
 _MOST_ROWS, _MOST_REASONS = 60, 8
@@ -84,7 +79,7 @@ def print_analysis(result: Analysis) -> None:
 
 def _print_matrices(out: Console, result: Analysis) -> None:
     # Imported here, because it loads scipy, which --help does not need.
-    from loca_theory.checkpoints import ANALYSED
+    from loca_theory.checkpoints.settings import ANALYSED
 
     r = next((one.r for one in result.summary.all.errors), None)
     out.print("Every increment", style="bold")

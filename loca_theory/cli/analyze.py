@@ -165,12 +165,13 @@ def command(
         msg = "--pictures needs a folder to write to; add --out DIR"
         raise click.UsageError(msg)
     # Imported here, because it loads torch, which --help does not need.
-    from loca_theory import checkpoints
+    from loca_theory.checkpoints import analyze, demo_pair
+    from loca_theory.checkpoints.rows import Matrix
 
-    sources = checkpoints.demo_pair() if base is None else (base, *tuned)
+    sources = demo_pair() if base is None else (base, *tuned)
     store = open_store(common) if common.out else None
     with running(common, store, "analysing", "matrices") as runner:
-        result = checkpoints.analyze(
+        result = analyze(
             *sources,
             ranks=ranks,
             methods=chosen_methods(methods or ()),
@@ -198,7 +199,7 @@ def command(
         case "csv":
             for text in result.warnings:
                 note(text, quiet=False)
-            print_matrices(result.matrices, checkpoints.Matrix)
+            print_matrices(result.matrices, Matrix)
             if result.allocation or result.comparisons:
                 line = (
                     "CSV holds the matrices only; --format json has the sizes and comparisons too"
@@ -210,11 +211,12 @@ def command(
 
 
 def _write(result: Analysis, common: Common, *, has_pictures: bool) -> None:
-    from loca_theory import plotting
+    from loca_theory.plotting import report
+    from loca_theory.plotting.pictures import save_pictures
 
     folder = common.folder
     written = result.save(folder)
-    written.append(plotting.report(result).save(folder / "analyze.html"))
+    written.append(report(result).save(folder / "analyze.html"))
     if has_pictures:
-        written += plotting.save_pictures(result, folder)
+        written += save_pictures(result, folder)
     note_written(written, common)

@@ -9,9 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from loca_theory.claims import Claim, Verdict, VerificationResult
+from loca_theory.claims import Claim, VerificationResult
 from loca_theory.claims.entries import Entry
 from loca_theory.claims.ledger import PACKAGE, by_section
+from loca_theory.claims.rules import Verdict
 from loca_theory.claims.summary import family_in_words, tally
 from loca_theory.cli.output import console
 

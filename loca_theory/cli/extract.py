@@ -123,21 +123,21 @@ def command(*, common: Common, base: str, tuned: str, method: Any, **asked: Any)
       loca-theory extract base/ finetuned/ --method lora --r 16 --include 'query|value'
     """
     # Imported here, because it loads torch, which --help does not need.
-    from loca_theory import checkpoints
+    from loca_theory.checkpoints import extract
+    from loca_theory.checkpoints.adapter_folder import check_folder
+    from loca_theory.checkpoints.extraction_result import ExtractedMatrix
 
-    checkpoints.check_folder(common.folder, method)
+    check_folder(common.folder, method)
     is_split = asked["allocate"] is not None or asked["energy"] is not None
     store = open_store(common) if is_split else None
     with running(common, store, "extracting", "matrices") as runner:
-        result = checkpoints.extract(
-            base, tuned, method, **asked, device=common.device, runner=runner
-        )
+        result = extract(base, tuned, method, **asked, device=common.device, runner=runner)
     written = result.save(common.folder)
     match common.output_format:
         case "json":
             print_json({**result.to_json(), "files": [str(path) for path in written]})
         case "csv":
-            print_matrices(result.matrices, checkpoints.ExtractedMatrix)
+            print_matrices(result.matrices, ExtractedMatrix)
         case _:
             _print(result, common.folder)
     note_written(written, common)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loca_theory import plotting
 from loca_theory.cli.command import in_flags
 from loca_theory.cli.options import DEFAULT_OUT, DEVICE, SEED, WORKERS, Common, Folder, options
 from loca_theory.cli.output import print_csv, print_json
@@ -16,7 +15,7 @@ from loca_theory.cli.progress import note
 from loca_theory.cli.stores import running
 
 if TYPE_CHECKING:
-    from loca_theory.plotting import Drawing
+    from loca_theory.plotting.drawing import Drawing
 
 
 @click.command("figures")
@@ -50,8 +49,11 @@ def command(
       loca-theory figures sim_1 sim_2 sim_3
       loca-theory figures --results figures --out drawn
     """
+    from loca_theory.plotting import FIGURES
+    from loca_theory.plotting.drawing import NotStoredError, UndrawableError, find_drawing
+
     find = partial(
-        plotting.find_drawing,
+        find_drawing,
         results=results,
         out=common.folder,
         seed=common.seed,
@@ -60,10 +62,10 @@ def command(
     for label in labels:
         find(label)  # reports missing tables before anything is computed
     written, missing = [], []
-    for label in labels or plotting.FIGURES:
+    for label in labels or FIGURES:
         try:
             written.append(_draw(find(label), common))
-        except (plotting.NotStoredError, plotting.UndrawableError) as error:
+        except (NotStoredError, UndrawableError) as error:
             # Fail if the user named this figure; otherwise draw the others.
             if labels:
                 raise

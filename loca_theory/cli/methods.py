@@ -93,7 +93,7 @@ def chosen_methods(
     ``all`` stands for the package's methods that exist at every budget. Modules in the current
     folder are found too, as with ``python -m``.
     """
-    from loca_theory.expressivity.methods import existing_methods, find_methods
+    from loca_theory.expressivity.methods.registry import existing_methods, find_methods
 
     if any(":" in name for name in names) and "" not in sys.path:
         sys.path.insert(0, "")

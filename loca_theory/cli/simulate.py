@@ -152,7 +152,7 @@ def command(
 
 def _note_gaps(simulation: Simulation, common: Common) -> None:
     from loca_theory.expressivity.low_rank_exact import LARGEST_EXACT_RANK, LARGEST_EXACT_SIZE
-    from loca_theory.expressivity.methods import Engine
+    from loca_theory.expressivity.methods.method import Engine
 
     for method in simulation.unevaluated_methods:
         chosen = simulation.engines or (Engine.EXACT, Engine.MONTE_CARLO)

@@ -68,7 +68,7 @@ def note_written(paths: Iterable[Path], common: Common) -> None:
 def write_result(result: Result, common: Common) -> None:
     """Write the tables and pictures of a result, and print a note for each file."""
     # Imported here, because it loads pandas and matplotlib.
-    from loca_theory.plotting import save_pictures
+    from loca_theory.plotting.pictures import save_pictures
 
     folder = common.folder
     note_written([*result.save(folder), *save_pictures(result, folder)], common)

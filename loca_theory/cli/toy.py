@@ -8,8 +8,7 @@ from loca_theory.cli.options import PARTIAL_RESULTS, SEED, WORKERS, Common, defa
 from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.ranges import IntegerList, NameList
 from loca_theory.cli.stores import open_store, running, write_result
-from loca_theory.convergence import INTERPRETATIONS
-from loca_theory.convergence.interpretations import DEFAULT_INTERPRETATION
+from loca_theory.convergence.interpretations import DEFAULT_INTERPRETATION, INTERPRETATIONS
 
 _PRINTED = "gaussian"
 # What each interpretation changes.
@@ -98,7 +97,7 @@ def command(
     """
     chosen_conditions = tuple(dict.fromkeys(_condition(text) for text in conditions))
     # Imported here, because it loads torch, which --help does not need.
-    from loca_theory.convergence import SEARCHES
+    from loca_theory.convergence.searches import SEARCHES
     from loca_theory.convergence.state import Rates
     from loca_theory.convergence.study import ConvergenceStudy
 

@@ -15,8 +15,9 @@ from loca_theory.cli.stores import note_written, open_store, running
 from loca_theory.errors import LocaTheoryError, ResourceError
 
 if TYPE_CHECKING:
-    from loca_theory.claims import Ledger, VerificationResult
+    from loca_theory.claims import VerificationResult
     from loca_theory.claims.entries import Entry
+    from loca_theory.claims.ledger import Ledger
     from loca_theory.claims.verification import Verification
 
 _NOT_SUPPORTED = 3
@@ -101,9 +102,10 @@ def command(
     if quick and deep:
         msg = "--quick and --deep exclude each other"
         raise click.UsageError(msg)
-    from loca_theory.claims import Verdict, load_ledger
+    from loca_theory.claims import load_ledger
     from loca_theory.claims.measurement import Tier
     from loca_theory.claims.results import read_entries
+    from loca_theory.claims.rules import Verdict
     from loca_theory.claims.verification import Verification
 
     ledger = load_ledger(ledger_path)

@@ -1,5 +1,4 @@
 from .results import CorrelationResult as CorrelationResult
-from .structures import STRUCTURES as STRUCTURES
 from .structures import ar1 as ar1
 from .structures import blocks as blocks
 from .structures import spiked as spiked

@@ -13,7 +13,8 @@ from loca_theory.dependence.protocols import COMPARED, DRAWN, Protocol
 from loca_theory.dependence.structures import STRUCTURES, Structure, find_structures
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Budget, Method
-from loca_theory.expressivity.methods import Engine, find_methods, own_titles
+from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.registry import find_methods, own_titles
 
 DEFAULT_DRAWS, DEFAULT_NULL_DRAWS, DEFAULT_LEVEL = 100, 4000, 0.05
 _DEFAULT_GRIDS = {

@@ -20,10 +20,12 @@ from loca_theory.dependence.protocols import COMPARED, DRAWN
 from loca_theory.dependence.structures import Family, Structure
 from loca_theory.expressivity import Budget, Method
 from loca_theory.expressivity.matrices import mean_retained_energies
-from loca_theory.expressivity.methods import CoordinateMethod, LowRank, identities, is_recognisable
+from loca_theory.expressivity.methods import LowRank
 from loca_theory.expressivity.methods.bases import COSINE
+from loca_theory.expressivity.methods.coordinates import CoordinateMethod
+from loca_theory.expressivity.methods.registry import identities, is_recognisable
 from loca_theory.expressivity.monte_carlo import PACKAGES as OF_ERRORS
-from loca_theory.increments import squared_singular_values
+from loca_theory.increments.eigenvalues import squared_singular_values
 from loca_theory.increments.spectrum import spectral_statistics
 from loca_theory.sweeps import Cell, generator
 from loca_theory.sweeps.random import Moments

@@ -19,7 +19,7 @@ from loca_theory.dependence.protocols import Protocol
 from loca_theory.dependence.separable import cosine_variances, selection_loss_of_separable
 from loca_theory.dependence.structures import Structure
 from loca_theory.expressivity import METHODS, Budget, exact_error
-from loca_theory.expressivity.methods import Engine
+from loca_theory.expressivity.methods.method import Engine
 
 _LOW_RANK = METHODS["R"]
 

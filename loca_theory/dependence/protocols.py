@@ -8,7 +8,7 @@ from enum import StrEnum
 from loca_theory._arguments import as_tuple
 from loca_theory._lookup import member
 from loca_theory.expressivity import Method
-from loca_theory.expressivity.methods import find_methods
+from loca_theory.expressivity.methods.registry import find_methods
 
 COMPARED = find_methods(("R", "D"))
 """The methods that the crossings compare."""

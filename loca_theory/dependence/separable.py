@@ -8,8 +8,8 @@ in Z. In a separable orthonormal basis, given by the rows of C (p×p) and D (q×
 
 and two coordinates have covariance :math:`(C A C^\top)_{ik} (D B D^\top)_{jl}`. Hence they are
 independent if and only if the basis diagonalises both factors. Then
-:func:`~loca_theory.expressivity.expected_top_sum_of_unequal` gives the energy that the N largest
-retain:
+:func:`~loca_theory.expressivity.unequal_variances.expected_top_sum_of_unequal` gives the energy
+that the N largest retain:
 
 - the DCT diagonalises (1−ρ)I + ρ11ᵀ, the factor of ``row-equicorrelated`` and of ``blocks`` with a
   single block (a circulant matrix is diagonal in the real Fourier basis);

@@ -24,7 +24,7 @@ from loca_theory.dependence.structures import STRUCTURES, Structure, find_struct
 from loca_theory.dependence.tables import Configuration, crossing_rows, detection_rows, loss_rows
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Method
-from loca_theory.expressivity.methods import find_methods
+from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.runner import DEFAULT_RUNNER

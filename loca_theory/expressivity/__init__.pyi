@@ -4,9 +4,8 @@ from .formulas import exact_error as exact_error
 from .matrices import approximate as approximate
 from .matrices import retained_energies as retained_energies
 from .method_table import MethodTable as MethodTable
-from .methods import METHODS as METHODS
-from .methods import Method as Method
-from .ordering import Ordering as Ordering
+from .methods.method import Method as Method
+from .methods.registry import METHODS as METHODS
 from .simulation import SimulationResult as SimulationResult
 from .simulation import simulate as simulate
 from .spectral import compare_with_low_rank as compare_with_low_rank

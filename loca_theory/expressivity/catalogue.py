@@ -8,7 +8,9 @@ from typing import Any
 from loca_theory import _arguments
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.method_table import costs
-from loca_theory.expressivity.methods import METHODS, Engine, Method
+from loca_theory.expressivity.methods import Method
+from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.registry import METHODS
 from loca_theory.expressivity.simulation import Simulation
 from loca_theory.sweeps import Result, Runner
 from loca_theory.sweeps.manifest import manifest

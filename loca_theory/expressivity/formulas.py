@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from loca_theory.expressivity.budgets import Budget
-from loca_theory.expressivity.methods import Method, find_method
+from loca_theory.expressivity.methods import Method
 from loca_theory.expressivity.methods.method import checked_numbers
+from loca_theory.expressivity.methods.registry import find_method
 
 
 def exact_error(method: str | Method, budget: Budget) -> float:

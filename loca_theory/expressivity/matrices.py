@@ -13,17 +13,14 @@ import torch
 from loca_theory._arguments import instance
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
-from loca_theory.expressivity.methods import (
-    CoordinateMethod,
-    Method,
-    find_method,
-    find_methods,
-)
+from loca_theory.expressivity.methods import Method
+from loca_theory.expressivity.methods.coordinates import CoordinateMethod
 from loca_theory.expressivity.methods.method import (
     Array,
     checked_approximation,
     checked_numbers,
 )
+from loca_theory.expressivity.methods.registry import find_method, find_methods
 from loca_theory.transforms.dct_paths import float32_products
 from loca_theory.transforms.devices import device_memory
 from loca_theory.transforms.inputs import (
@@ -44,8 +41,8 @@ def approximate(
 
     Given their random indices or frozen factors, the package's methods return the best
     approximation in Frobenius norm. VeRA, LoHa, HiRA and RandLoRA return a local optimum (see
-    :class:`~loca_theory.expressivity.FrozenFactors` and
-    :class:`~loca_theory.expressivity.FittedFactors`).
+    :mod:`~loca_theory.expressivity.methods.frozen_factors` and
+    :mod:`~loca_theory.expressivity.methods.fitted`).
 
     Args:
         matrix: W, shape (p, q), a real tensor or NumPy array with finite entries, on any device.

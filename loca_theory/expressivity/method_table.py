@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from loca_theory import _arguments
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
-from loca_theory.expressivity.methods import METHODS, Engine, Method, find_methods
+from loca_theory.expressivity.methods import Method
+from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.registry import METHODS, find_methods
 from loca_theory.sweeps import Result
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.results import rows

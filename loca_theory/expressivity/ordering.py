@@ -14,7 +14,8 @@ from loca_theory._lookup import member
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Accounting, Budget
 from loca_theory.expressivity.low_rank_exact import expected_leading_energy
-from loca_theory.expressivity.methods import Method, find_methods, identities
+from loca_theory.expressivity.methods import Method
+from loca_theory.expressivity.methods.registry import find_methods, identities
 from loca_theory.expressivity.monte_carlo import PACKAGES
 from loca_theory.sweeps import Cell, Result, Runner
 from loca_theory.sweeps.manifest import manifest

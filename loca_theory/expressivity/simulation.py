@@ -14,14 +14,9 @@ from loca_theory._lookup import find, member
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Accounting, Budget
 from loca_theory.expressivity.memory import check_memory
-from loca_theory.expressivity.methods import (
-    DEFAULT_METHODS,
-    Engine,
-    Method,
-    find_methods,
-    own_titles,
-)
-from loca_theory.expressivity.methods.method import checked_numbers
+from loca_theory.expressivity.methods import Method
+from loca_theory.expressivity.methods.method import Engine, checked_numbers
+from loca_theory.expressivity.methods.registry import DEFAULT_METHODS, find_methods, own_titles
 from loca_theory.expressivity.monte_carlo import ErrorCell, Estimate, Sampler, estimate
 from loca_theory.sweeps import Result, Runner
 from loca_theory.sweeps.manifest import manifest

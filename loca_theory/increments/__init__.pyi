@@ -1,4 +1,3 @@
-from .eigenvalues import squared_singular_values as squared_singular_values
 from .marchenko_pastur import MarchenkoPastur as MarchenkoPastur
 from .printed_test import PrintedTest as PrintedTest
 from .spectrum import fit_bulk as fit_bulk

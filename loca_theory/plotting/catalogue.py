@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 from loca_theory.expressivity.catalogue import Catalogue
-from loca_theory.expressivity.methods import Engine
+from loca_theory.expressivity.methods.method import Engine
 from loca_theory.plotting.canvas import Canvas, styled
 from loca_theory.plotting.lines import in_order, spread
 

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from loca_theory.dependence import STRUCTURES
 from loca_theory.dependence.closed_forms import energy_retained_with_spike, limit_boundary
 from loca_theory.dependence.protocols import Protocol
+from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.expressivity.limits import coefficient_fraction, low_rank_fraction
 from loca_theory.plotting.canvas import Canvas, View, styled
 from loca_theory.plotting.lines import (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loca_theory._lookup import find
-from loca_theory.expressivity import Ordering
 from loca_theory.expressivity.catalogue import Catalogue
-from loca_theory.expressivity.methods import Engine, find_methods
-from loca_theory.expressivity.ordering import ORDERING_ACCOUNTINGS
+from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.registry import find_methods
+from loca_theory.expressivity.ordering import ORDERING_ACCOUNTINGS, Ordering
 from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.plotting.catalogue import draw_catalogue
 from loca_theory.plotting.convergence import draw_loss, draw_recovery, draw_spectrum

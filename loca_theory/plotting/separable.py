@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from scipy import interpolate, ndimage
 
-from loca_theory.dependence import STRUCTURES
 from loca_theory.dependence.protocols import Protocol
+from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.plotting.canvas import Canvas, styled
 from loca_theory.plotting.lines import LOOKS
 

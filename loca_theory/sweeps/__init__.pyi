@@ -3,4 +3,3 @@ from .results import Result as Result
 from .runner import Runner as Runner
 from .store import Cell as Cell
 from .store import ResultStore as ResultStore
-from .version import code_version as code_version

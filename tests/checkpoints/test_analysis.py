@@ -9,18 +9,14 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from loca_theory.checkpoints import (
-    Analysis,
-    Matrix,
-    analyze,
-    demo_pair,
-    open_pair,
-)
+from loca_theory.checkpoints import Analysis, analyze, demo_pair
 from loca_theory.checkpoints.matrix import MatrixAnalysis, analyse_matrix
 from loca_theory.checkpoints.matrix_errors import shuffled
 from loca_theory.checkpoints.names import kind_of, layer_of
+from loca_theory.checkpoints.pairs import open_pair
 from loca_theory.checkpoints.proposed_config import adapter_config
 from loca_theory.checkpoints.recommendation import verdict
+from loca_theory.checkpoints.rows import Matrix
 from loca_theory.checkpoints.settings import ANALYSED, Settings
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.expressivity import (

@@ -14,9 +14,10 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
-from loca_theory.checkpoints import Extraction, extract, open_checkpoint
+from loca_theory.checkpoints import Extraction, extract
 from loca_theory.checkpoints.as_loaded import AsLoaded, as_loaded
 from loca_theory.checkpoints.loaded_model import LoadedModel
+from loca_theory.checkpoints.sources import open_checkpoint
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.transforms import idct2
 from tests.checkpoints.zoo import MODELS, fine_tuned, make, pair

@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from loca_theory.checkpoints import DamagedError, analyze, extract, open_checkpoint, open_pair
+from loca_theory.checkpoints import analyze, extract
+from loca_theory.checkpoints.checkpoint import DamagedError
+from loca_theory.checkpoints.pairs import open_pair
 from loca_theory.checkpoints.scales import grid_of, scaled
+from loca_theory.checkpoints.sources import open_checkpoint
 from loca_theory.errors import InvalidArgumentError
 
 P, Q = 40, 36

@@ -5,7 +5,10 @@ import safetensors
 import torch
 from safetensors.torch import save_file
 
-from loca_theory.checkpoints import DamagedError, Selection, analyze, open_pair
+from loca_theory.checkpoints import analyze
+from loca_theory.checkpoints.checkpoint import DamagedError
+from loca_theory.checkpoints.pairs import open_pair
+from loca_theory.checkpoints.selection import Selection
 from loca_theory.checkpoints.stored_matrices import stored_matrices
 from loca_theory.errors import InvalidArgumentError
 

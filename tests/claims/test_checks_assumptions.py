@@ -10,9 +10,9 @@ from scipy import stats
 from loca_theory.claims import Setting
 from loca_theory.claims.checks import assumptions, convergence, theorems, variants
 from loca_theory.claims.measurement import Tier
-from loca_theory.convergence import SEARCHES
 from loca_theory.convergence.interpretations import Interpretation
 from loca_theory.convergence.problems import Family, draw
+from loca_theory.convergence.searches import SEARCHES
 from loca_theory.convergence.simulation import TraceCell, evaluate_trace
 from loca_theory.convergence.state import Rates
 from loca_theory.convergence.study import DEFAULT_STEPS

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import fft, stats
 
-from loca_theory.claims import Setting, Verdict, load_ledger, printed
+from loca_theory.claims import Setting, load_ledger, printed
 from loca_theory.claims.checks import (
     complexity,
     convergence,
@@ -19,7 +19,7 @@ from loca_theory.claims.checks import (
     theorems,
 )
 from loca_theory.claims.measurement import Tier
-from loca_theory.claims.rules import decide
+from loca_theory.claims.rules import Verdict, decide
 from loca_theory.expressivity import Budget, retained_energies
 
 LEDGER = load_ledger()

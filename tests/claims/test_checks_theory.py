@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from scipy import integrate
 
-from loca_theory.claims import Setting, Verdict, load_ledger
+from loca_theory.claims import Setting, load_ledger
 from loca_theory.claims.checks import theory_bases, theory_law, theory_spikes
 from loca_theory.claims.measurement import Tier
-from loca_theory.claims.rules import decide
+from loca_theory.claims.rules import Verdict, decide
 
 LEDGER = load_ledger()
 STORED = Path(__file__).parents[2] / "figures" / "minilm"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import loca_theory
-from loca_theory.claims import Claim, Estimate, Measurement, Setting, Verdict, load_ledger, verify
+from loca_theory.claims import Claim, Estimate, Measurement, Setting, load_ledger, verify
 from loca_theory.claims.ledger import (
     EMPIRICAL,
     KINDS,
@@ -19,7 +19,7 @@ from loca_theory.claims.ledger import (
     by_section,
 )
 from loca_theory.claims.measurement import Tier
-from loca_theory.claims.rules import Rule
+from loca_theory.claims.rules import Rule, Verdict
 from loca_theory.cli.main import _COMMANDS
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.plotting import FIGURES

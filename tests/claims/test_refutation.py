@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from loca_theory.claims import Verdict, load_ledger, refute
+from loca_theory.claims import load_ledger, refute
 from loca_theory.claims.ledger import Alternative, LedgerError
 from loca_theory.claims.measurement import Tier
+from loca_theory.claims.rules import Verdict
 from loca_theory.claims.synthetic import TABLES
 
 LEDGER = load_ledger()

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from loca_theory.claims import Estimate, Ledger, Measurement, Verdict, load_ledger
-from loca_theory.claims.rules import FAMILY_WISE, Rule, decide
+from loca_theory.claims import Estimate, Measurement, load_ledger
+from loca_theory.claims.ledger import Ledger
+from loca_theory.claims.rules import FAMILY_WISE, Rule, Verdict, decide
 from loca_theory.errors import InvalidArgumentError
 
 INSIDE = Rule("inside", low=(0.0,), high=(1.0,))

@@ -10,22 +10,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from loca_theory.claims import (
-    Claim,
-    Estimate,
-    Ledger,
-    Measurement,
-    Verdict,
-    VerificationResult,
-    load_ledger,
-    verify,
-)
+from loca_theory.claims import Claim, Estimate, Measurement, VerificationResult, load_ledger, verify
 from loca_theory.claims.entries import Entry, version
-from loca_theory.claims.ledger import Section
+from loca_theory.claims.ledger import Ledger, Section
 from loca_theory.claims.markdown import markdown
 from loca_theory.claims.measurement import Tier
 from loca_theory.claims.observation import ClaimCell
 from loca_theory.claims.results import VerdictsChangedError, read_entries
+from loca_theory.claims.rules import Verdict
 from loca_theory.claims.verification import Verification
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps import ResultStore, Runner

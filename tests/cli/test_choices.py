@@ -7,11 +7,12 @@ import pytest
 
 from loca_theory.cli import choices
 from loca_theory.cli.main import _COMMANDS
-from loca_theory.dependence import STRUCTURES
 from loca_theory.dependence.protocols import Protocol
+from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.expressivity import METHODS, Accounting
-from loca_theory.expressivity.methods import DEFAULT_METHODS, Engine
+from loca_theory.expressivity.methods.method import Engine
 from loca_theory.expressivity.methods.names import DEFAULT_KEYS, DISPLAY_NAMES
+from loca_theory.expressivity.methods.registry import DEFAULT_METHODS
 from loca_theory.expressivity.monte_carlo import Sampler
 
 HELP = """

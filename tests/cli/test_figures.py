@@ -13,18 +13,17 @@ from PIL import Image
 
 from loca_theory import plotting
 from loca_theory.convergence.study import ConvergenceStudy
-from loca_theory.dependence import STRUCTURES
-from loca_theory.expressivity import Ordering
+from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.expressivity.catalogue import Catalogue
-from loca_theory.expressivity.methods import Engine
+from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.ordering import Ordering
 from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.plotting import drawing
+from loca_theory.plotting.paper_figure import Computed
 from loca_theory.sweeps import results
 from loca_theory.sweeps.results import store_rows
 
-COMPUTED = [
-    label for label, one in plotting.FIGURES.items() if isinstance(one.data, plotting.Computed)
-]
+COMPUTED = [label for label, one in plotting.FIGURES.items() if isinstance(one.data, Computed)]
 STORED = [label for label in plotting.FIGURES if label not in COMPUTED]
 FILES = ("{}.manifest.json", "{}.parquet", "{}.pdf", "{}.png")
 

@@ -21,7 +21,7 @@ import loca_theory
 from loca_theory.cli.main import group
 from loca_theory.cli.output import SafeConsole, print_errors
 from loca_theory.expressivity import METHODS
-from loca_theory.expressivity.methods import DEFAULT_METHODS
+from loca_theory.expressivity.methods.registry import DEFAULT_METHODS
 from loca_theory.expressivity.simulation import ErrorRow
 
 COLUMNS = [

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
-from loca_theory.convergence import INTERPRETATIONS, SEARCHES
+from loca_theory.convergence.interpretations import INTERPRETATIONS
+from loca_theory.convergence.searches import SEARCHES
 
 SMALL = ("toy", "--problems", "30", "--steps", "400", "--jobs", "1", "--quiet")
 COLUMNS = {"search", "interpretation", "size", "components", "problems", "recovered", "low", "high",

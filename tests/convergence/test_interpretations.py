@@ -5,9 +5,10 @@ from itertools import pairwise
 import pytest
 import torch
 
-from loca_theory.convergence import INTERPRETATIONS, simulation
+from loca_theory.convergence import simulation
 from loca_theory.convergence.interpretations import (
     DEFAULT_INTERPRETATION,
+    INTERPRETATIONS,
     Interpretation,
     find_interpretation,
 )

@@ -7,10 +7,10 @@ import pytest
 import torch
 from scipy import stats
 
-from loca_theory.convergence import SEARCHES, simulation
+from loca_theory.convergence import simulation
 from loca_theory.convergence.interpretations import Interpretation
 from loca_theory.convergence.problems import Family, draw
-from loca_theory.convergence.searches import find_search
+from loca_theory.convergence.searches import SEARCHES, find_search
 from loca_theory.convergence.state import Rates, State
 from loca_theory.convergence.study import ConvergenceStudy
 from loca_theory.errors import InvalidArgumentError

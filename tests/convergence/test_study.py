@@ -10,9 +10,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from loca_theory.convergence import SEARCHES, ToyResult, simulation, toy
+from loca_theory.convergence import ToyResult, simulation, toy
 from loca_theory.convergence.interpretations import Interpretation, find_interpretation
 from loca_theory.convergence.problems import Family, draw
+from loca_theory.convergence.searches import SEARCHES
 from loca_theory.convergence.state import Rates, State
 from loca_theory.convergence.study import ConvergenceStudy, default_problems
 from loca_theory.errors import InvalidArgumentError, ResourceError

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from loca_theory.dependence import STRUCTURES
 from loca_theory.dependence.closed_forms import (
     energy_retained_with_spike,
     limit_boundary,
@@ -15,6 +14,7 @@ from loca_theory.dependence.closed_forms import (
 from loca_theory.dependence.draws import Blocks, DrawCell, evaluate
 from loca_theory.dependence.predictions import Prediction, predictions
 from loca_theory.dependence.protocols import Protocol
+from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget, exact_error, spectral_error
 from loca_theory.expressivity.limits import coefficient_fraction, low_rank_fraction

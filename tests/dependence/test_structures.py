@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from loca_theory.dependence import STRUCTURES, ar1, blocks, spiked
+from loca_theory.dependence import ar1, blocks, spiked
+from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.errors import InvalidArgumentError
 
 SHAPES = [pytest.param(p, q, id=f"{p}x{q}") for p, q in [(3, 3), (4, 3), (2, 5), (1, 4)]]

@@ -9,14 +9,17 @@ import pandas as pd
 import pytest
 import torch
 
-from loca_theory.dependence import STRUCTURES, CorrelationResult, ar1, blocks, correlate, spiked
+from loca_theory.dependence import CorrelationResult, ar1, blocks, correlate, spiked
 from loca_theory.dependence.closed_forms import selection_loss_with_spike
 from loca_theory.dependence.draws import DrawCell, evaluate
 from loca_theory.dependence.protocols import Protocol
+from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.dependence.study import Study
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.expressivity import METHODS, Budget, Method, approximate, exact_error
-from loca_theory.expressivity.methods import Bound, Cosine, Selection, find_methods
+from loca_theory.expressivity.methods import Cosine, Selection
+from loca_theory.expressivity.methods.bounds import Bound
+from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.plotting import plot
 from loca_theory.sweeps import ResultStore, Runner, generator
 

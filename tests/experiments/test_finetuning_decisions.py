@@ -12,7 +12,7 @@ from experiments.finetuning.verdicts.decisions import decide, level_of, verdict_
 from experiments.finetuning.verdicts.design import Arm, Comparison
 from experiments.finetuning.verdicts.estimates import Estimate, over_tasks, these_tasks
 from experiments.finetuning.verdicts.paired import scores
-from loca_theory.claims import Verdict
+from loca_theory.claims.rules import Verdict
 from loca_theory.errors import InvalidArgumentError
 
 YES, NO = Verdict.SUPPORTED, Verdict.NOT_SUPPORTED

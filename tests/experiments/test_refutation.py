@@ -5,7 +5,8 @@ import pytest
 
 from experiments.finetuning.verdicts.decisions import decide
 from experiments.finetuning.verdicts.design_file import MANY_TASKS, read_design
-from loca_theory.claims import Verdict, load_ledger
+from loca_theory.claims import load_ledger
+from loca_theory.claims.rules import Verdict
 
 DESIGNED = [one for one in load_ledger().claims if one.rule.kind == "designed"]
 DESIGNS = [read_design(), read_design(MANY_TASKS)]

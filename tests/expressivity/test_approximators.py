@@ -11,7 +11,7 @@ import torch
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Accounting, Budget, approximate, retained_energies
 from loca_theory.expressivity.matrices import dense_errors
-from loca_theory.expressivity.methods import CoordinateMethod
+from loca_theory.expressivity.methods.coordinates import CoordinateMethod
 from loca_theory.expressivity.methods.names import display_name
 from loca_theory.expressivity.random_choices import random_indices
 from loca_theory.transforms.half_spectrum import HalfSpectrum

@@ -19,17 +19,15 @@ from loca_theory.expressivity import (
 )
 from loca_theory.expressivity.matrices import dense_errors, mean_retained_energies
 from loca_theory.expressivity.methods import (
-    Bands,
     BlockCirculant,
     BlockLowRank,
     Cosine,
-    GroupedSelection,
     Haar,
     Hadamard,
     Hartley,
-    Rows,
     fitted,
 )
+from loca_theory.expressivity.methods.groups import Bands, GroupedSelection, Rows
 from loca_theory.expressivity.order_statistics import expected_top_sum
 from loca_theory.transforms import dct2
 

@@ -4,8 +4,8 @@ import pytest
 
 from loca_theory import InvalidArgumentError
 from loca_theory.expressivity import METHODS
-from loca_theory.expressivity.methods import find_method
 from loca_theory.expressivity.methods.names import DISPLAY_NAMES, display_name, key_of
+from loca_theory.expressivity.methods.registry import find_method
 
 
 def test_every_name_stands_for_one_method():

@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import Accounting, Budget, Ordering, exact_error
-from loca_theory.expressivity.ordering import THEOREM_1_ORDER
+from loca_theory.expressivity import Accounting, Budget, exact_error
+from loca_theory.expressivity.ordering import THEOREM_1_ORDER, Ordering
 from loca_theory.sweeps import Runner
 
 ALONE = Runner(jobs=1)

@@ -21,14 +21,9 @@ from loca_theory.expressivity import (
 )
 from loca_theory.expressivity.matrices import mean_retained_energies
 from loca_theory.expressivity.method_table import methods
-from loca_theory.expressivity.methods import (
-    Basis,
-    Bound,
-    Selection,
-    Subspace,
-    find_method,
-    find_methods,
-)
+from loca_theory.expressivity.methods import Basis, Selection, Subspace
+from loca_theory.expressivity.methods.bounds import Bound
+from loca_theory.expressivity.methods.registry import find_method, find_methods
 from loca_theory.expressivity.simulation import Simulation
 from loca_theory.plotting import plot
 from loca_theory.sweeps import Runner

@@ -6,7 +6,7 @@ from scipy import stats
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Budget
-from loca_theory.expressivity.methods import CoordinateMethod
+from loca_theory.expressivity.methods.coordinates import CoordinateMethod
 from loca_theory.expressivity.methods.names import display_name
 from loca_theory.expressivity.random_choices import first_hits, random_indices, required
 

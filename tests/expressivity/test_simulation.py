@@ -7,8 +7,9 @@ import pytest
 
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.expressivity import Accounting, Budget, exact_error, matrices, memory
-from loca_theory.expressivity.methods import DEFAULT_METHODS, Engine, find_method, find_methods
+from loca_theory.expressivity.methods.method import Engine
 from loca_theory.expressivity.methods.names import display_name
+from loca_theory.expressivity.methods.registry import DEFAULT_METHODS, find_method, find_methods
 from loca_theory.expressivity.monte_carlo import Sampler
 from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.sweeps import Runner

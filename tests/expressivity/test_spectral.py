@@ -18,7 +18,8 @@ from loca_theory.expressivity import (
 )
 from loca_theory.expressivity.limits import coefficient_fraction, location_fraction
 from loca_theory.expressivity.matrices import mean_retained_energies
-from loca_theory.expressivity.methods import Entries, Selection, find_method
+from loca_theory.expressivity.methods import Entries, Selection
+from loca_theory.expressivity.methods.registry import find_method
 from loca_theory.expressivity.spectral import has_spectral_error
 from loca_theory.sweeps import generator
 

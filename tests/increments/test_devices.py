@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from loca_theory.increments import eigenvalues, squared_singular_values
-from loca_theory.increments.eigenvalues import leading_squared_singular_values
+from loca_theory.increments import eigenvalues
+from loca_theory.increments.eigenvalues import (
+    leading_squared_singular_values,
+    squared_singular_values,
+)
 from loca_theory.increments.histogram import histogram
 
 

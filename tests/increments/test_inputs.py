@@ -5,8 +5,11 @@ import pytest
 import torch
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.increments import fit_bulk, squared_singular_values
-from loca_theory.increments.eigenvalues import leading_squared_singular_values
+from loca_theory.increments import fit_bulk
+from loca_theory.increments.eigenvalues import (
+    leading_squared_singular_values,
+    squared_singular_values,
+)
 from loca_theory.increments.histogram import histogram
 from loca_theory.increments.ranks import stable_rank
 from loca_theory.increments.spectrum import spectral_statistics, tail_exponent

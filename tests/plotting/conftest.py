@@ -3,7 +3,8 @@
 import pytest
 
 from loca_theory.expressivity import METHODS
-from loca_theory.expressivity.methods import Engine, find_methods
+from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.results import load_rows, store_rows

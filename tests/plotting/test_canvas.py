@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from loca_theory import ResourceError
-from loca_theory.plotting import save_figure
-from loca_theory.plotting.canvas import Picture, styled
+from loca_theory.plotting.canvas import Picture, save_figure, styled
 from loca_theory.plotting.error_curves import draw_errors
 from loca_theory.sweeps.results import load_rows, store_rows
 

@@ -6,15 +6,10 @@ from pathlib import Path
 import pytest
 
 from loca_theory import InvalidArgumentError, ResourceError
-from loca_theory.expressivity.methods import find_methods
+from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.expressivity.simulation import Simulation, squares
-from loca_theory.plotting import (
-    FIGURES,
-    NotStoredError,
-    UndrawableError,
-    figure,
-    find_drawing,
-)
+from loca_theory.plotting import FIGURES, figure
+from loca_theory.plotting.drawing import NotStoredError, UndrawableError, find_drawing
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.results import store_rows
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from matplotlib.collections import PolyCollection
 
 from loca_theory.expressivity import METHODS
-from loca_theory.expressivity.methods import find_methods, low_rank
+from loca_theory.expressivity.methods import low_rank
 from loca_theory.expressivity.methods.names import display_name, key_of
+from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.plotting.error_curves import draw_errors
 from loca_theory.plotting.lines import LOOKS, spread

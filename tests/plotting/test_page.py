@@ -14,7 +14,8 @@ import torch
 from loca_theory import InvalidArgumentError, ResourceError
 from loca_theory.checkpoints import analyze, demo_pair, extract
 from loca_theory.expressivity import simulate
-from loca_theory.plotting import Page, report, save_pictures, views
+from loca_theory.plotting import Page, report
+from loca_theory.plotting.pictures import save_pictures, views
 
 # Tags inside a text, which do not begin another.
 INLINE = ("wbr",)

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from loca_theory import InvalidArgumentError, __version__
-from loca_theory.dependence import STRUCTURES
-from loca_theory.expressivity.methods import Engine
+from loca_theory.dependence.structures import STRUCTURES
+from loca_theory.expressivity.methods.method import Engine
 from loca_theory.expressivity.simulation import squares
-from loca_theory.plotting import FIGURES, Computed, find_figure
+from loca_theory.plotting import FIGURES
+from loca_theory.plotting.paper import find_figure
+from loca_theory.plotting.paper_figure import Computed
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.results import load_rows
 

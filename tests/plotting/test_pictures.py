@@ -18,9 +18,10 @@ from loca_theory.convergence.study import ConvergenceStudy
 from loca_theory.dependence.study import Study
 from loca_theory.expressivity import Method, simulate
 from loca_theory.expressivity.limits import coefficient_fraction
-from loca_theory.plotting import plot, save_pictures, views
+from loca_theory.plotting import plot
 from loca_theory.plotting.dependence import draw_phase
 from loca_theory.plotting.lines import looks_of
+from loca_theory.plotting.pictures import save_pictures, views
 from loca_theory.sweeps import Runner
 
 STORED = Path(__file__).parents[2] / "figures"

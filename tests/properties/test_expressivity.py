@@ -24,7 +24,8 @@ from loca_theory.expressivity.limits import (
     low_rank_fraction,
 )
 from loca_theory.expressivity.low_rank_exact import expected_leading_energy
-from loca_theory.expressivity.methods import CoordinateMethod, find_method
+from loca_theory.expressivity.methods.coordinates import CoordinateMethod
+from loca_theory.expressivity.methods.registry import find_method
 from loca_theory.expressivity.order_statistics import expected_location_sum, expected_top_sum
 from loca_theory.expressivity.random_choices import first_hits, random_indices
 from loca_theory.sweeps.random import Moments

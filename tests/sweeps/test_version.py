@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.sweeps import code_version, version
-from loca_theory.sweeps.version import library_version
+from loca_theory.sweeps import version
+from loca_theory.sweeps.version import code_version, library_version
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ STUDIES = {
     "correlate": "loca.correlate(8, ranks=1, structures='blocks', rho=0.1, null_draws=400)",
     "toy": "loca.toy(problems=2, steps=20)",
     "analyze": "loca.analyze(*loca.demo_pair(), allocate=4000, subspaces=2)",
-    "theorem1": "from loca_theory.expressivity import Ordering; Ordering((8,)).run()",
+    "theorem1": "from loca_theory.expressivity.ordering import Ordering; Ordering((8,)).run()",
 }
 
 

@@ -19,7 +19,9 @@ from experiments.finetuning.methods import Method
 from experiments.finetuning.prediction.metric import Metric, captured, projected
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Budget
-from loca_theory.expressivity.methods import CoordinateMethod, LinearFamily, find_method
+from loca_theory.expressivity.methods import LinearFamily
+from loca_theory.expressivity.methods.coordinates import CoordinateMethod
+from loca_theory.expressivity.methods.registry import find_method
 from loca_theory.transforms import dct2, idct2
 
 # The linear family that each adapter trains, for those whose family is fixed before training.

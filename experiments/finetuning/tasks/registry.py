@@ -15,7 +15,7 @@ from torch import nn
 from experiments.finetuning.settings import settings
 from experiments.finetuning.tasks.prepared import Prepared, load, stored, write
 from loca_theory.errors import ResourceError
-from loca_theory.sweeps import code_version
+from loca_theory.sweeps.version import code_version
 
 # The code that makes the data and the pretrained models.
 _PACKAGES = ("experiments.docstrings", "experiments.finetuning.tasks")

@@ -23,7 +23,7 @@ from experiments.finetuning.verdicts.design import Comparison, Design
 from experiments.finetuning.verdicts.estimates import Estimate, over_tasks, these_tasks
 from experiments.finetuning.verdicts.paired import differences
 from experiments.finetuning.verdicts.power import Plan
-from loca_theory.claims import Verdict
+from loca_theory.claims.rules import Verdict
 
 FAMILY_WISE = 0.05
 

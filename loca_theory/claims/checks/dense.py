@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from loca_theory.claims.measurement import Estimate, Measurement, Setting
 from loca_theory.expressivity import Budget, exact_error
-from loca_theory.expressivity.methods import find_method
+from loca_theory.expressivity.methods.registry import find_method
 from loca_theory.expressivity.monte_carlo import ErrorCell, Sampler, estimate
 from loca_theory.sweeps import Runner
 from loca_theory.transforms.half_spectrum import HalfSpectrum

@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 
 from loca_theory.claims.measurement import Estimate, Measurement, Setting
-from loca_theory.dependence import STRUCTURES
 from loca_theory.dependence import draws as sweep
+from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.expressivity import Budget, exact_error
-from loca_theory.increments import squared_singular_values
+from loca_theory.increments.eigenvalues import squared_singular_values
 
 SIZE = 300
 # All printed and all observed crossings are below 0.3.

@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 
 from loca_theory.claims.measurement import Estimate, Measurement, Setting
-from loca_theory.dependence import STRUCTURES
 from loca_theory.dependence.detection import centred, upper_critical_value
+from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.expressivity.bidiagonal import sample_leading_eigenvalues
-from loca_theory.increments import squared_singular_values
+from loca_theory.increments.eigenvalues import squared_singular_values
 from loca_theory.increments.spectrum import spectral_statistics
 
 _Array = NDArray[np.float64]

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 from loca_theory.claims.measurement import Estimate, Measurement, Setting
-from loca_theory.increments import PrintedTest, calibrated_test, fit_bulk, squared_singular_values
+from loca_theory.increments import PrintedTest, calibrated_test, fit_bulk
+from loca_theory.increments.eigenvalues import squared_singular_values
 from loca_theory.increments.histogram import Histogram, histogram
 from loca_theory.increments.printed_test import AcceptanceError, Tail
 
