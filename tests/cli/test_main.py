@@ -136,11 +136,7 @@ FAILURES = {
     "a lack": (ResourceError("no memory"), 1, "no memory"),
     "another of the package": (LocaTheoryError("odd"), 1, "odd"),
     "several lines": (ResourceError("first\n  second\nthird"), 1, "first second third"),
-    "a sweep interrupted": (
-        SweepInterruptedError(3, 8, stored=True),
-        130,
-        "interrupted: 3 of 8 points are stored; run again to compute the rest",
-    ),
+    "a sweep interrupted": (SweepInterruptedError("3 of 8 points"), 130, "3 of 8 points"),
     "Ctrl-C": (KeyboardInterrupt(), 130, "interrupted"),
     "an aborted prompt": (click.Abort(), 130, "interrupted"),
     "the system": (
