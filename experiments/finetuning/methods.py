@@ -298,7 +298,11 @@ def _loca_config(
 def _alternating_steps(settings: Mapping[str, Any], budget: Budget) -> int | None:
     if settings.get("endless", False):
         return None
-    return round(settings.get("alternating", _ALTERNATING) * budget.steps)
+    steps = round(settings.get("alternating", _ALTERNATING) * budget.steps)
+    if settings.get("joint") or is_prune_and_regrow(str(settings.get("location_search"))):
+        return steps
+    # LoCAConfig refuses a search that ends before it learns a location.
+    return steps if steps > settings.get("coefficient_steps", 10) else 0
 
 
 def _without_adapter(model: nn.Module, method: Method, head: str | None) -> nn.Module:

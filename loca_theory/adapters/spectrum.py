@@ -76,6 +76,8 @@ class CosineSpectrum(SearchState):
     indices: torch.Tensor
     shape: torch.Tensor
     _pattern: SparsityPattern
+    _arranged: torch.Tensor
+    _version: int | None
 
     def __init__(
         self,

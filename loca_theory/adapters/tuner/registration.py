@@ -9,6 +9,7 @@ a clear error.
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from packaging.version import Version
 
@@ -43,7 +44,7 @@ def register(config_class: type, model_class: type) -> None:
 
     if NAME in PeftType.__members__:
         return
-    member = str.__new__(PeftType, NAME)
+    member: Any = str.__new__(PeftType, NAME)
     member._name_, member._value_ = NAME, NAME
     member._sort_order_ = len(PeftType.__members__)
     setattr(PeftType, NAME, member)
