@@ -271,5 +271,5 @@ def one_thread() -> Iterator[None]:
             if torch := sys.modules.get("torch"):
                 torch.set_num_threads(threads)
             for name in _THREAD_VARIABLES:
-                del os.environ[name]
+                os.environ.pop(name, None)  # another thread may have left its context before
             os.environ.update(variables)

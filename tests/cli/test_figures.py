@@ -13,7 +13,6 @@ from PIL import Image
 
 from loca_theory import plotting
 from loca_theory.convergence.study import ConvergenceStudy
-from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.expressivity.catalogue import Catalogue
 from loca_theory.expressivity.methods.method import Engine
 from loca_theory.expressivity.ordering import Ordering
@@ -48,7 +47,7 @@ def smaller(figure):
         return replace(source, p=16, q=16, ranks=(1, 2, 4), simulated_ranks=(2,))
     if isinstance(source, ConvergenceStudy):
         return replace(source, searches=("swap",), problems=10, steps=60)
-    grids = {STRUCTURES[name].parameter: (0.0, 0.4) for name in source.structures}
+    grids = {one.parameter: (0.0, 0.4) for one in source.structures}
     return replace(source, p=16, q=16, ranks=(2,), **grids, draws=2, null_draws=400)
 
 

@@ -139,28 +139,6 @@ def test_workers_take_over_where_they_save_more_than_their_start(
     assert list(on_workers) == list(range(8 - left, 8))
 
 
-@pytest.mark.parametrize("stored", [0, 3, 8])
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_only_what_is_missing_is_computed(at_once, store, undisturbed, stored, jobs):
-    points = make_points()
-    Runner(store, jobs=1).run(points[:stored], make_compute())
-    before = {path: path.stat().st_mtime_ns for path in store.folder.iterdir()}
-    assert len(before) == stored
-    assert Runner(store, jobs=jobs).run(points, make_compute()) == undisturbed
-    assert all(path.stat().st_mtime_ns == time for path, time in before.items())
-    assert Runner(store, jobs=jobs).run(points, None) == undisturbed, "all stored: no compute"
-
-
-def test_a_damaged_result_is_computed_again_and_said_so(store, undisturbed):
-    points = make_points()
-    Runner(store, jobs=1).run(points, make_compute())
-    path = store.path(points[3])
-    path.write_bytes(path.read_bytes()[:-30])
-    again = ResultStore(store.folder)
-    assert Runner(again, jobs=1).run(points, make_compute()) == undisturbed
-    assert [line.split()[0] for line in again.rejected] == [path.name]
-
-
 def test_a_folder_without_room_is_an_error(tmp_path, monkeypatch):
     store = ResultStore(tmp_path)
     (store.path(make_points()[2])).mkdir()
@@ -189,16 +167,6 @@ def test_a_failure_keeps_what_was_finished(at_once, store, undisturbed, jobs):
     assert jobs > 1 or kept[:5] == undisturbed[:5]
     assert store.rejected == []
     assert Runner(store, jobs=jobs).run(make_points(), make_compute()) == undisturbed
-
-
-def test_an_interrupted_computation_says_how_far_it_came(store, undisturbed):
-    interrupted = make_compute(fails_at=5, error=KeyboardInterrupt())
-    with pytest.raises(
-        SweepInterruptedError,
-        match=r"^interrupted: 5 of 8 points are stored; run again to compute the rest$",
-    ):
-        Runner(store, jobs=1).run(make_points(), interrupted)
-    assert Runner(store, jobs=1).run(make_points(), make_compute()) == undisturbed
 
 
 def test_an_interruption_without_a_store_says_that_nothing_is_kept():
@@ -327,16 +295,6 @@ def test_workers_leave_ctrl_c_to_the_process_that_started_them(at_once):
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
-def test_a_sweep_may_run_beside_the_main_thread(at_once, undisturbed):
-    results = []
-    thread = threading.Thread(
-        target=lambda: results.extend(Runner(jobs=2).run(make_points(), make_compute()))
-    )
-    thread.start()
-    thread.join()
-    assert results == undisturbed
-
-
 def make_thread_count(*, error=None):
     def threads(point):
         import os
@@ -380,6 +338,16 @@ def test_the_former_number_comes_back_after_a_failure(three_threads):
     with pytest.raises(ZeroDivisionError, match="here"):
         Runner(jobs=1).run(make_points(3), make_thread_count(error=ZeroDivisionError("here")))
     assert threads_now() == {3}
+
+
+def test_threads_may_leave_the_context_in_any_order(monkeypatch):
+    for name in runner._THREAD_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    first, second = runner.one_thread(), runner.one_thread()
+    for context in (first, second):
+        context.__enter__()
+    for context in (first, second):
+        context.__exit__(None, None, None)
 
 
 def test_workers_run_with_one_thread_each(at_once, monkeypatch):
