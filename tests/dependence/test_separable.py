@@ -84,7 +84,9 @@ def test_no_basis_retains_less_than_the_entries_of_equal_variances():
         assert selection_loss_of_separable(*variances, 60) < entries
 
 
-@pytest.mark.parametrize("structure", [ar1(), ar1(0.2), blocks(3)], ids=str)
+@pytest.mark.parametrize(
+    "structure", [ar1(), ar1(0.2), blocks(3)], ids=["ar1", "ar1 of two sides", "blocks"]
+)
 def test_cosine_variances_are_those_of_the_definition(structure):
     c = dct_matrix(9).numpy()
     for factor in structure.factors(9, 9, 0.7):
