@@ -71,7 +71,7 @@ def analyze(
         ranks: LoRA ranks that set the budgets. A rank whose budget exceeds a matrix is left out for
             that matrix.
         methods: Methods, or their names, in addition to those of
-            :data:`~loca_theory.checkpoints.ANALYSED`.
+            ``loca_theory.checkpoints.settings.ANALYSED``.
         include: Regular expression; only matrices whose name contains a match are analysed.
         exclude: Regular expression; matrices whose name contains a match are left out.
         max_size: Matrices with more entries are left out.

@@ -27,7 +27,7 @@ class Entry:
         claim: The claim.
         measurement: What its check measured.
         error_rate: Probability with which each of its intervals may miss the true value
-            (:meth:`Ledger.error_rate`).
+            (``Ledger.error_rate``).
         tier: Tier of the check.
         seed: Root seed.
         seconds: Duration of the check.

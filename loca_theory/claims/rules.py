@@ -6,7 +6,7 @@ interval :math:`\bar x \pm t_{n-1}\, s/\sqrt n`. In one run at one tier, all int
 true values with probability at least 1 − :data:`FAMILY_WISE`, whatever their dependence
 (Bonferroni). Half of this error rate is divided equally among the intervals of empirical claims,
 which rest on few seeds, and half among all other intervals
-(:meth:`loca_theory.claims.Ledger.error_rate`). The rate holds for exact numbers and for fractions.
+(``Ledger.error_rate``). The rate holds for exact numbers and for fractions.
 For means it is nominal: Student's interval assumes normality, and means of many replicates are
 nearly normal. Another run, at a deeper tier or with another seed, adds chances of a wrong verdict.
 

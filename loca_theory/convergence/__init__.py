@@ -3,7 +3,7 @@
 - :class:`Interpretation`, :func:`find_interpretation`: settings for what the paper's description
   leaves open.
 - :class:`Family`, :class:`Problems`, :func:`draw`: random problems in batches.
-- :data:`SEARCHES`: algorithms that move components, from central differences to matching pursuit.
+- ``searches``: algorithms that move components, from central differences to matching pursuit.
 - :func:`toy`: the recovery rates with exact intervals, and traces of single problems.
 """
 

@@ -55,9 +55,9 @@ def toy(
 
     Args:
         searches: Algorithms that move components, by their names in
-            :data:`~loca_theory.convergence.SEARCHES`.
+            ``loca_theory.convergence.searches``.
         interpretations: Interpretations of what the paper's description leaves open, by their names
-            in :data:`~loca_theory.convergence.INTERPRETATIONS`; ``A+B`` combines two.
+            in ``loca_theory.convergence.interpretations``; ``A+B`` combines two.
         sizes: Sizes K of the weights.
         components: Numbers of components of the spectrum.
         conditions: Condition numbers of the fixed weights, 1 for orthogonal ones; None for Gaussian

@@ -53,7 +53,7 @@ def correlate(
         size: Size K of a square matrix.
         ranks: LoRA ranks r, which set the budgets.
         shape: A rectangular shape (p, q) instead of a size.
-        structures: Kinds of dependence: names in :data:`~loca_theory.dependence.STRUCTURES`, or
+        structures: Kinds of dependence: names in ``loca_theory.dependence.structures``, or
             what :func:`~loca_theory.dependence.ar1`, :func:`~loca_theory.dependence.blocks` and
             :func:`~loca_theory.dependence.spiked` return. The name ``spiked:3`` stands for
             ``spiked(3)``.

@@ -38,7 +38,7 @@ class Cell:
 
     @property
     def version(self) -> str:
-        """Version of the code that computes the cell (:func:`~loca_theory.sweeps.code_version`)."""
+        """Version of the code that computes the cell (``code_version``)."""
         return code_version(*self.packages)
 
     @property

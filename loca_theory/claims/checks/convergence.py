@@ -34,7 +34,7 @@ def recovery(
             generator.
         search: Name of the search; ``central`` is the paper's.
         interpretations: Interpretations of the paper's description
-            (:data:`~loca_theory.convergence.INTERPRETATIONS`).
+            (``loca_theory.convergence.interpretations``).
 
     Source: appendix "Toy Experiment of the Convergence".
     """
