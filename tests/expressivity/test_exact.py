@@ -219,7 +219,8 @@ def test_a_count_beyond_the_matrix_is_refused():
 
 WITHOUT_TORCH = """
 import json, sys
-from loca_theory.expressivity.methods import DEFAULT_METHODS, Engine, find_methods
+from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.registry import DEFAULT_METHODS, find_methods
 from loca_theory.expressivity.simulation import Simulation
 from loca_theory.sweeps import Runner
 exact = Simulation(((12, 12),), (1, 2), DEFAULT_METHODS, (Engine.EXACT, Engine.ASYMPTOTIC)).run()

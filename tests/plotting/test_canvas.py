@@ -48,7 +48,7 @@ def test_files_hold_no_date_and_no_name_of_a_program(tmp_path, figure):
 
 REDRAW = """
 import pathlib, sys
-from loca_theory.plotting import save_figure
+from loca_theory.plotting.canvas import save_figure
 from loca_theory.plotting.error_curves import draw_errors
 from loca_theory.sweeps.results import load_rows
 folder = pathlib.Path(sys.argv[1])
