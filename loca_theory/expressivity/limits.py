@@ -103,6 +103,9 @@ def limit_crossings(accounting: Accounting = Accounting.PAPER) -> list[Crossing]
 
     Returns:
         The crossings in increasing order of r/K, to about 1e-12.
+
+    Raises:
+        InvalidArgumentError: an unknown accounting, or one that has no limit.
     """
     accounting = member(Accounting, "accounting", accounting)
     if accounting not in _CHOSEN:

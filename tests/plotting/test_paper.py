@@ -76,7 +76,7 @@ def test_an_unknown_label_lists_those_there_are(label):
 @each_study
 def test_a_study_is_drawn_from_the_table_it_names(figure):
     source = figure.data.source()
-    grids = {STRUCTURES[name].parameter: (0.0, 0.2, 0.4) for name in source.structures}
+    grids = {one.parameter: (0.0, 0.2, 0.4) for one in source.structures}
     small = replace(source, p=24, q=24, ranks=(2, 4), **grids, draws=3, null_draws=400)
     drawn = figure.draw(small.run(ALONE).to_frame(figure.data.table))
     drawn.draw_without_rendering()
@@ -89,7 +89,7 @@ def test_the_studies_are_the_appendix_sweep():
             continue
         study = figure.data.source()
         assert (study.p, study.q, study.ranks) == (300, 300, (8, 16, 24, 32))
-        assert study.grid("equicorrelated") == tuple(i / 100 for i in range(41))
+        assert study.grid(STRUCTURES["equicorrelated"]) == tuple(i / 100 for i in range(41))
 
 
 @pytest.mark.parametrize("figure", TOYS, ids=lambda one: one.label)
