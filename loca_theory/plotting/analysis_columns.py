@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from loca_theory.expressivity.methods.names import display_name
 from loca_theory.plotting.columns import Column, Scale
 from loca_theory.plotting.columns import field_column as _of
 from loca_theory.plotting.error_columns import ERRORS, WORTH, error_columns, size_columns
@@ -147,8 +148,8 @@ _STATISTICS = dict(
 )  # fmt: skip
 _REMARKS = dict([_of("note", "note", "Remarks, such as why a statistic is missing.", group=_NAME)])
 _MEAN = (
-    Column("method", "R is LoRA; F1 random, F2 and F3 best Fourier locations; D the best DCT "
-           "coefficients; S the largest entries.", lambda one: one.method),
+    Column("method", "LoCA stands for the best DCT coefficients, and "
+           "entries for the largest ones.", lambda one: display_name(one.method)),
     Column("r", "LoRA's rank, which sets the budget.", lambda one: one.r),
     Column("error", "Of these increments.", lambda one: one.error, ".3f"),
     Column("independent", "Expected for independent normal entries.",
@@ -185,7 +186,8 @@ _ALLOCATION = dict(
     [
         _of("name", "name", "Name of the weight in the base."),
         _of("tuned", _TUNED, "The fine-tune."),
-        _of("method", "method", "R is LoRA, D is LoCA with the best locations."),
+        ("method", Column("method", "LoRA, or LoCA with the best locations.",
+                          lambda one: display_name(one.method))),
         _of("size", "size", "Rank, or number of coefficients.", "d"),
         _of("uniform", "uniform", "Largest size that the total pays for if all get the same.", "d"),
         _of("numbers", "numbers", "Trainable numbers of the allocated size.", ",d"),

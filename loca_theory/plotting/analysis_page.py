@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from loca_theory.checkpoints import Analysis
 
 _ERRORS = (
-    "Relative error over all matrices, weighted by energy. R is LoRA; F1 random and F2, F3 best "
-    "Fourier locations; D the best DCT coefficients; S the largest entries. If the error is below "
-    "“same singular values”, the method's basis suits these increments."
+    "Relative error over all matrices, weighted by energy. LoCA stands for the best DCT "
+    "coefficients, and entries for the largest ones. If the error is below “same singular values”, "
+    "the method's basis suits these increments."
 )
 _MATRICES = (
     "One row per matrix. Errors are fractions of the energy (the sum of the squared entries) that "

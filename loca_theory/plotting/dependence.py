@@ -176,9 +176,9 @@ def draw_crossings(crossings: pd.DataFrame, *, ax: Axes | None = None) -> Figure
 
 
 _FINDINGS = {
-    "D throughout": "D retains more throughout",
-    "R throughout": "R retains more throughout",
-    "R first": "R retains more at the start",
+    "D throughout": "LoCA retains more throughout",
+    "R throughout": "LoRA retains more throughout",
+    "R first": "LoRA retains more at the start",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from loca_theory.expressivity.methods.names import display_name
 from loca_theory.plotting.columns import MISSING, Column, Scale
 from loca_theory.plotting.lines import titles_of
 
@@ -55,7 +56,8 @@ def _best(found: _Errors, r: int, methods: Iterable[str]) -> Column:
     def best(row: Any) -> str:
         errors = {name: one.error for name in methods if (one := _find(found, row, r, name))}
         least = min(errors.values(), default=None)
-        return ", ".join(name for name, error in errors.items() if error == least) or MISSING
+        winners = (display_name(name) for name, error in errors.items() if error == least)
+        return ", ".join(winners) or MISSING
 
     return Column(
         "best", "Method with the smallest error at the budget of rank r.", best,
@@ -68,10 +70,11 @@ def _error(found: _Errors, r: int, method: str, title: str) -> Column:
         one = _find(found, row, r, method)
         return None if one is None else one.error
 
-    what = method if title == method else f"{method} ({title})"
+    shown = display_name(method)
+    what = shown if title == method else f"{shown} ({title})"
     explanation = f"Relative squared error of {what} at the budget of rank r: the fraction of the "
     explanation += "energy that it cannot retain."
-    return Column(method, explanation, value, ".3f", ERRORS, r=r)
+    return Column(shown, explanation, value, ".3f", ERRORS, r=r)
 
 
 def _shuffled(found: _Errors, r: int) -> Column:
@@ -79,9 +82,9 @@ def _shuffled(found: _Errors, r: int) -> Column:
         one = _find(found, row, r, "R")
         return None if one is None else one.shuffled_error
 
-    explanation = "Error of LoRA (R) on the same entries in random order; much above R if the "
-    explanation += "entries depend on each other."
-    return Column("R shuffled", explanation, value, ".3f", ERRORS, r=r)
+    explanation = "Error of LoRA on the same entries in random order; much above LoRA's error if "
+    explanation += "the entries depend on each other."
+    return Column("LoRA shuffled", explanation, value, ".3f", ERRORS, r=r)
 
 
 def _worth(found: _Errors, r: int, method: str) -> Column:
@@ -91,9 +94,10 @@ def _worth(found: _Errors, r: int, method: str) -> Column:
             return None
         return one.spectral_error - one.error
 
-    explanation = f"What the basis of {method} is worth: the error that the singular values alone "
+    shown = display_name(method)
+    explanation = f"What the basis of {shown} is worth: the error that the singular values alone "
     explanation += "predict, less the error. Above 0 the basis suits the matrix."
-    return Column(f"{method} worth", explanation, value, "+z.3f", WORTH, Scale.SIGNED, r)
+    return Column(f"{shown} worth", explanation, value, "+z.3f", WORTH, Scale.SIGNED, r)
 
 
 def size_columns(result: Analysis) -> list[Column]:
@@ -110,4 +114,4 @@ def _size(method: str, sizes: Mapping[tuple[str, str], int], total: str | None) 
 
     what = "LoRA's rank" if method == "R" else "Number of LoCA's coefficients"
     explanation = f"{what} if {total} are split among the linear layers."
-    return Column(f"{method} size", explanation, value, "d", SIZES, Scale.WIDE)
+    return Column(f"{display_name(method)} size", explanation, value, "d", SIZES, Scale.WIDE)

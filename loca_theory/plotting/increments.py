@@ -16,6 +16,7 @@ from loca_theory.checkpoints.recommendation import SHOWN
 from loca_theory.checkpoints.settings import ANALYSED
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget
+from loca_theory.expressivity.methods.names import display_name
 from loca_theory.increments import fit_bulk
 from loca_theory.increments.spectrum import SPIKE_LEVEL, BulkFit
 from loca_theory.plotting.canvas import Canvas, View, styled
@@ -226,12 +227,13 @@ def draw_errors_by_layer(
             line = mine[mine["method"] == method].sort_values("layer")
             look = looks[method]
             layer = line["layer"].fillna(-1).to_numpy(float)
-            label = f"{method} = {titles[method]}" if method in titles else method
+            shown_as = display_name(method)
+            label = f"{method} = {titles[method]}" if method in titles else shown_as
             axis.plot(layer, line["error"], "o-", ms=3, color=look.color, label=label)
             if method in ("R", "D"):
                 shuffled = line["shuffled_error"]
                 mark = "x" if len(line) == 1 else ":"
-                axis.plot(layer, shuffled, mark, color=look.color, label=f"{method}, shuffled")
+                axis.plot(layer, shuffled, mark, color=look.color, label=f"{shown_as}, shuffled")
         axis.set_title(kind, fontsize=8)
         axis.set_ylim(0, 1.02)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

@@ -13,6 +13,7 @@ from scipy import interpolate, ndimage
 
 from loca_theory.dependence.protocols import Protocol
 from loca_theory.dependence.structures import STRUCTURES
+from loca_theory.expressivity.methods.names import display_name
 from loca_theory.plotting.canvas import Canvas, styled
 from loca_theory.plotting.lines import LOOKS
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-_NAMES = {"D": "DCT", "R": "low rank", "S": "entries"}
+_METHODS = ("D", "R", "S")
 _TITLES = {"ar1": "AR(1) ⊗ AR(1)", "blocks": "exchangeable blocks", "scaled": "unequal variances"}
 _PIXELS = 400
 # Ratios of two errors that are drawn as lines; the colour is strongest at the last.
@@ -43,7 +44,7 @@ def draw_separable_map(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure
             two values of each parameter, and the methods R, D and S under ``same-draw``.
         ax: Axes for a single panel; None for a new figure.
     """
-    table = table[(table["protocol"] == Protocol.SAME_DRAW) & table["method"].isin(list(_NAMES))]
+    table = table[(table["protocol"] == Protocol.SAME_DRAW) & table["method"].isin(_METHODS)]
     groups = list(table.groupby("structure", sort=False))
     canvas = Canvas.of(ax, (3.1 * len(groups), 3.2), 1, len(groups), sharey=True)
     for axis, (structure, rows) in zip(canvas.axes[0], groups, strict=True):
@@ -61,7 +62,7 @@ def draw_separable_map(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure
 
 def _draw_panel(axis: Axes, rows: pd.DataFrame) -> None:
     x, y, errors = _interpolated(rows)
-    methods = list(_NAMES)
+    methods = list(_METHODS)
     best, runner_up = errors.argsort(axis=0)[:2]
     first, second = np.sort(errors, axis=0)[:2]
     lead = second - first
@@ -83,7 +84,7 @@ def _draw_panel(axis: Axes, rows: pd.DataFrame) -> None:
     for k, method in enumerate(methods):
         region = best == k
         if region.any():
-            _label(axis, x, y, region, f"{_NAMES[method]} ({method})", LOOKS[method].color)
+            _label(axis, x, y, region, display_name(method), LOOKS[method].color)
     ticks = [tick for tick in _RATIO_TICKS if y[0] <= tick <= y[-1]]
     axis.set_yticks(ticks, [_RATIO_TICKS[tick] for tick in ticks])
     axis.grid(visible=False)
@@ -94,7 +95,7 @@ def _interpolated(rows: pd.DataFrame) -> tuple[NDArray, NDArray, NDArray]:
     errors = np.stack(
         [
             rows[rows["method"] == method].pivot_table("error", "r", "value").to_numpy()
-            for method in _NAMES
+            for method in _METHODS
         ]
     )
     values, ranks = np.sort(rows["value"].unique()), np.sort(rows["r"].unique())

@@ -174,11 +174,11 @@ def test_the_rank_chooses_columns_and_rows(page):
         "[...document.querySelectorAll('#matrices thead th')]"
         ".filter((one) => one.offsetWidth).map((one) => one.textContent)"
     )
-    assert "D, r = 1" in page.run(visible)
-    assert "D, r = 2" not in page.run(visible)
+    assert "LoCA, r = 1" in page.run(visible)
+    assert "LoCA, r = 2" not in page.run(visible)
     fill(page, "rank", "2")
-    assert "D, r = 1" not in page.run(visible)
-    assert "D, r = 2" in page.run(visible)
+    assert "LoCA, r = 1" not in page.run(visible)
+    assert "LoCA, r = 2" in page.run(visible)
     ranks = (
         "[...new Set([...document.querySelectorAll('#means tbody tr')]"
         ".filter((one) => one.offsetHeight).map((one) => one.dataset.r))]"

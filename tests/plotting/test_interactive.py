@@ -10,6 +10,7 @@ import pytest
 from loca_theory.checkpoints import analyze
 from loca_theory.checkpoints.rows import Matrix
 from loca_theory.expressivity.limits import coefficient_fraction
+from loca_theory.expressivity.methods.names import display_name
 from loca_theory.plotting.analysis_columns import (
     allocation_columns,
     comparison_columns,
@@ -44,7 +45,7 @@ def full():
 
 
 def test_a_statistic_that_no_matrix_has_is_not_a_column(analysis, full):
-    optional = {"fine-tune", "‖ΔW‖/‖W₀‖", "left alignment", "intruders", "R size", "D size"}
+    optional = {"fine-tune", "‖ΔW‖/‖W₀‖", "left alignment", "intruders", "LoRA size", "LoCA size"}
     assert not optional & {column.title for column in matrix_columns(analysis)}
     assert optional <= {column.title for column in matrix_columns(full)}
 
@@ -70,15 +71,15 @@ def test_cells_have_the_numbers_of_the_errors(analysis):
     assert not [title for title in columns if "r = 30" in title], "no budget of that rank fits"
     row = analysis.matrices[1]
     errors = {one.method: one for one in analysis.errors if one.name == row.name}
-    assert columns["D, r = 1"].value(row) == errors["D"].error
-    assert columns["R shuffled, r = 1"].value(row) == errors["R"].shuffled_error
+    assert columns["LoCA, r = 1"].value(row) == errors["D"].error
+    assert columns["LoRA shuffled, r = 1"].value(row) == errors["R"].shuffled_error
     worth = errors["D"].spectral_error - errors["D"].error
-    assert columns["D worth, r = 1"].value(row) == worth
-    assert columns["D worth, r = 1"].text(row) == f"{worth:+.3f}"
+    assert columns["LoCA worth, r = 1"].value(row) == worth
+    assert columns["LoCA worth, r = 1"].text(row) == f"{worth:+.3f}"
     best = min(errors.values(), key=lambda one: one.error).method
-    assert columns["best, r = 1"].text(row) == best
-    assert "R worth, r = 1" not in columns
-    assert "DCT, best coefficients" in columns["D, r = 1"].explanation
+    assert columns["best, r = 1"].text(row) == display_name(best)
+    assert "LoRA worth, r = 1" not in columns
+    assert "DCT, best coefficients" in columns["LoCA, r = 1"].explanation
 
 
 def test_two_fine_tunes_of_one_name_are_told_apart(full):
@@ -91,13 +92,13 @@ def test_two_fine_tunes_of_one_name_are_told_apart(full):
             for one in full.errors
             if (one.tuned, one.name, one.method) == (row.tuned, row.name, "D")
         ]
-        assert columns["D, r = 1"].value(row) == error
+        assert columns["LoCA, r = 1"].value(row) == error
         (size,) = [
             one.size
             for one in full.allocation
             if (one.tuned, one.name, one.method) == (row.tuned, row.name, "R")
         ]
-        assert columns["R size"].text(row) == str(size)
+        assert columns["LoRA size"].text(row) == str(size)
     found = picture_data(full, list(columns.values()))
     assert [row["tuned"] for row in found["rows"]] == [row.tuned for row in full.matrices]
     assert all(found["spectra"])
@@ -120,7 +121,9 @@ def test_the_map_has_every_matrix_at_its_budget_and_the_line_between_the_methods
     assert found["ranks"] == [1]
     # A rank-1 budget of the paper's accounting: (24 + 20)·1 numbers, two of them per coefficient.
     assert found["coefficients"] == {"1": [pytest.approx(22 / 480, rel=1e-5)] * 2}
-    (errors,) = [one["values"] for one in found["columns"] if (one["title"], one["r"]) == ("R", 1)]
+    (errors,) = [
+        one["values"] for one in found["columns"] if (one["title"], one["r"]) == ("LoRA", 1)
+    ]
     for matrix, error in zip(WEIGHTS.values(), errors, strict=True):
         singular = np.linalg.svd(matrix, compute_uv=False)
         assert 1 - error == pytest.approx(singular[0] ** 2 / (singular**2).sum(), abs=1e-5)

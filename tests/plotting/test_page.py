@@ -14,6 +14,7 @@ import torch
 from loca_theory import InvalidArgumentError, ResourceError
 from loca_theory.checkpoints import analyze, demo_pair, extract
 from loca_theory.expressivity import simulate
+from loca_theory.expressivity.methods.names import display_name
 from loca_theory.plotting import Page, report
 from loca_theory.plotting.pictures import save_pictures, views
 
@@ -116,7 +117,7 @@ def test_the_table_of_matrices_is_complete_without_scripts(analysis, page):
         assert cells["spikes"] == str(matrix.spikes)
         for error in analysis.errors:
             if error.name == matrix.name:
-                assert cells[f"{error.method}, r = {error.r}"] == f"{error.error:.3f}"
+                assert cells[f"{display_name(error.method)}, r = {error.r}"] == f"{error.error:.3f}"
 
 
 def test_every_column_is_explained(page):

@@ -6,7 +6,7 @@ const SPREAD = Math.min(0.06, 0.004 * (last - first)); // moves a point against 
 const kinds = [...new Set(data.rows.map(({ kind }) => kind))];
 let drawMap = () => {}, markMap = () => {};
 const TOP = 1.04;
-if (data.ranks.length && page.column("R") >= 0) {
+if (data.ranks.length && page.column("LoRA") >= 0) {
   const map = figure("map", {
     x_axis_type: "log", x_range: new Range1d({ start: 0.001, end: 1 }), y_range: new Range1d({ start: 0, end: TOP }),
     tools: ["box_zoom", "reset"], active_drag: null, toolbar_location: "above",
@@ -38,11 +38,11 @@ if (data.ranks.length && page.column("R") >= 0) {
   const circle = map.scatter({ field: "x" }, { field: "y" }, { source: ring, size: 17, fill_color: null, line_width: 2.5 });
   react(map, marks, (index) => {
     const row = points.data.row[index];
-    return tip(named(data.rows[row]), [`kind: ${data.rows[row].kind}`, ...facts(row, ["layer", "shape", "best", "R", "D", "S", "stable rank"])]);
+    return tip(named(data.rows[row]), [`kind: ${data.rows[row].kind}`, ...facts(row, ["layer", "shape", "best", "LoRA", "LoCA", "entries", "stable rank"])]);
   }, (index) => choose(points.data.row[index]));
 
   drawMap = () => {
-    const fractions = data.coefficients[page.rank], errors = data.columns[page.column("R")].values;
+    const fractions = data.coefficients[page.rank], errors = data.columns[page.column("LoRA")].values;
     const rows = data.rows.flatMap((_, i) => (page.shown[i] && fractions[i] !== null && errors[i] !== null ? [i] : []));
     const side = (row) => (layers.length > 1 && data.rows[row].layer !== null ? 2 * (data.rows[row].layer - first) / (last - first) - 1 : 0);
     points.data = {
