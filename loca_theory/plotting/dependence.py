@@ -13,6 +13,7 @@ from loca_theory.dependence.closed_forms import energy_retained_with_spike, limi
 from loca_theory.dependence.protocols import Protocol
 from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.expressivity.limits import coefficient_fraction, low_rank_fraction
+from loca_theory.expressivity.methods.names import display_name
 from loca_theory.plotting.canvas import Canvas, View, styled
 from loca_theory.plotting.lines import (
     BAND,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 _PANEL_WIDTH, _PANEL_HEIGHT, _LABEL_GAP = 3.7, 2.3, 0.16
 _PROTOCOL_TITLES = {
     Protocol.SAME_DRAW: "same draw for every method",
-    Protocol.IID_REFERENCE: "D at independence",
+    Protocol.IID_REFERENCE: "LoCA at independence",
 }
 _RANK_COLORS = ("#0072b2", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#e69f00")
 
@@ -100,9 +101,9 @@ def draw_losses(
 def _protocol_title(protocol: Protocol, panel: pd.DataFrame) -> str:
     if protocol is Protocol.SAME_DRAW:
         return _PROTOCOL_TITLES[protocol]
-    fixed = list(dict.fromkeys(panel["method"][panel["draws"].isna()]))
+    fixed = ", ".join(map(display_name, dict.fromkeys(panel["method"][panel["draws"].isna()])))
     # A longer title would run into the next panel.
-    return f"{', '.join(fixed) if len(', '.join(fixed)) <= 16 else 'all but R'} at independence"
+    return f"{fixed if len(fixed) <= 16 else 'all but LoRA'} at independence"
 
 
 def _key(table: pd.DataFrame, titles: Mapping[str, str]) -> list[str]:

@@ -311,7 +311,7 @@ def test_a_method_of_the_users_own_has_rows_and_a_line():
     assert any("rows" in label for label in labels)
     assert any("half" in label for label in labels)
     assert "rows = rows at random" in figure.get_supxlabel()
-    assert any("D, half at independence" in axis.get_title("left") for axis in figure.axes)
+    assert any("LoCA, half at independence" in axis.get_title("left") for axis in figure.axes)
 
 
 def test_random_choices_do_not_depend_on_the_other_methods():
