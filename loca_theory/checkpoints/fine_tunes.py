@@ -33,7 +33,7 @@ def open_fine_tunes(
 
     Raises:
         InvalidArgumentError: a fine-tune is given twice, or as for
-            :func:`~loca_theory.checkpoints.open_pair`.
+            :func:`~loca_theory.checkpoints.pairs.open_pair`.
         ResourceError: a file is damaged or cannot be read.
     """
     if len(tuned) < 2:

@@ -1,7 +1,7 @@
 r"""Test statistics for dependence, and their critical values.
 
-The first three are those of :func:`~loca_theory.increments.spectral_statistics`. For W with p ≥ q,
-λ are the eigenvalues of C = WᵀW/p; a wide matrix is transposed first.
+The first three are those of :func:`~loca_theory.increments.spectrum.spectral_statistics`. For W
+with p ≥ q, λ are the eigenvalues of C = WᵀW/p; a wide matrix is transposed first.
 
 - ``T``: the appendix's statistic, the fraction of Σλ outside the Marchenko–Pastur edges
   :math:`\hat σ^2 (1 \pm \sqrt{q/p})^2`. For square matrices the lower edge is 0, so under

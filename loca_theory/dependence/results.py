@@ -86,7 +86,8 @@ class PowerRow:
             hypothesis.
         parameter: Name of its parameter; None for ``independent``.
         value: Value of the parameter; None for ``independent``.
-        statistic: Name of the statistic, one of :data:`~loca_theory.dependence.STATISTICS`.
+        statistic: Name of the statistic, one of
+            :data:`~loca_theory.dependence.detection.STATISTICS`.
         centred: Whether the columns were centred first.
         mean: Mean of the statistic.
         sd: Standard deviation of the statistic.

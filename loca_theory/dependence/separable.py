@@ -59,8 +59,8 @@ def selection_loss_of_separable(a: ArrayLike, b: ArrayLike, count: int) -> float
     Returns:
         The expected squared error relative to :math:`E\|W\|^2 = \sum_i a_i \sum_j b_j`; 0 if that
         is 0. It is exact if the basis diagonalises both factors, up to the error of
-        :func:`~loca_theory.expressivity.expected_top_sum_of_unequal`, and otherwise treats
-        correlated coordinates as independent.
+        :func:`~loca_theory.expressivity.unequal_variances.expected_top_sum_of_unequal`, and
+        otherwise treats correlated coordinates as independent.
 
     >>> lags = np.abs(np.subtract.outer(np.arange(64), np.arange(64)))
     >>> variances = cosine_variances(0.5 ** lags)

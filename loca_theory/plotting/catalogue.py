@@ -67,7 +67,7 @@ def draw_catalogue(
     choose; the points of simulated methods are marked.
 
     Args:
-        table: Rows of a :class:`~loca_theory.expressivity.Catalogue`.
+        table: Rows of a :class:`~loca_theory.expressivity.catalogue.Catalogue`.
         marks: Errors of real matrices: columns ``method``, ``parameters``, ``stored_bits``,
             ``error``.
         marked: What the marks are, for the key.

@@ -60,7 +60,7 @@ def draw_spectrum(traces: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     does not recover; the latter is shown again under a better search if the study includes one.
 
     Args:
-        traces: ``traces`` of a :class:`~loca_theory.convergence.ConvergenceStudy`.
+        traces: ``traces`` of a :class:`~loca_theory.convergence.study.ConvergenceStudy`.
         ax: Axes for a single panel; None for a new figure.
     """
     chosen = str(traces["chosen_by"].iloc[0])
@@ -124,7 +124,7 @@ def draw_loss(traces: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     """Loss over the steps with learned and with fixed locations, one panel per problem.
 
     Args:
-        traces: ``traces`` of a :class:`~loca_theory.convergence.ConvergenceStudy`.
+        traces: ``traces`` of a :class:`~loca_theory.convergence.study.ConvergenceStudy`.
         ax: Axes for a single panel; None for a new figure.
     """
     cases = [case for case in _CASES if case in set(traces["case"])]
@@ -157,7 +157,7 @@ def draw_recovery(rows: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     """Fraction of problems solved, with exact intervals: against the size, or by search.
 
     Args:
-        rows: ``rows`` of a :class:`~loca_theory.convergence.ConvergenceStudy`.
+        rows: ``rows`` of a :class:`~loca_theory.convergence.study.ConvergenceStudy`.
         ax: Axes for a single panel; None for a new figure.
     """
     if len(set(rows["size"])) > 1:

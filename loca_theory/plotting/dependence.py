@@ -72,7 +72,7 @@ def draw_losses(
     This is the paper's sim_3.
 
     Args:
-        table: ``rows`` of a :class:`~loca_theory.dependence.Study`.
+        table: ``rows`` of a :class:`~loca_theory.dependence.study.Study`.
         structure: Name of the structure.
         titles: Titles of the methods by name.
         ax: Axes for a single panel; None for a new figure.
@@ -140,7 +140,7 @@ def draw_crossings(crossings: pd.DataFrame, *, ax: Axes | None = None) -> Figure
     There is one column per protocol, one row of panels per parameter and one mark per rank.
 
     Args:
-        crossings: ``crossings`` of a :class:`~loca_theory.dependence.Study`.
+        crossings: ``crossings`` of a :class:`~loca_theory.dependence.study.Study`.
         ax: Axes for a single panel; None for a new figure.
     """
     groups = {
@@ -222,8 +222,8 @@ def draw_phase(
 
     Low rank retains the energy fraction of the r largest singular values, the height on the
     diagram. The line is what selection retains of a large matrix whose stable rank is large,
-    whatever its singular values (:func:`~loca_theory.expressivity.coefficient_fraction`). With
-    crossings, three more things are drawn: the line of noise with one random spike, for which
+    whatever its singular values (:func:`~loca_theory.expressivity.limits.coefficient_fraction`).
+    With crossings, three more things are drawn: the line of noise with one random spike, for which
     selection retains a little more; the crossings simulated at a finite size; independent entries.
 
     Args:

@@ -47,7 +47,7 @@ def views(result: SimulationResult) -> list[View]:
 def draw_errors(
     table: pd.DataFrame, titles: Mapping[str, str] = TITLES, *, ax: Axes | None = None
 ) -> Figure:
-    """Draw a table of :class:`~loca_theory.expressivity.Simulation`.
+    """Draw a table of :class:`~loca_theory.expressivity.simulation.Simulation`.
 
     If there are more sizes than ranks, there is one panel per rank and the size is the x axis;
     otherwise there is one panel per shape and the rank is the x axis. Each point is the exact error

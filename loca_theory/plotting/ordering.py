@@ -40,7 +40,7 @@ def views(result: OrderingResult) -> list[View]:
 
 @styled
 def draw_margins(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
-    """Draw a table of :class:`~loca_theory.expressivity.Ordering`: a heat map per accounting.
+    """Draw an :class:`~loca_theory.expressivity.ordering.Ordering`: a heat map per accounting.
 
     The colour is the smallest gap between neighbours in the ordering; orange cells are pairs (K, r)
     at which the ordering fails. A line marks where it first fails in the limit of large K.

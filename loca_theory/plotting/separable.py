@@ -39,8 +39,8 @@ def draw_separable_map(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure
     parameters and ranks of the table.
 
     Args:
-        table: ``rows`` of a :class:`~loca_theory.dependence.Study` with at least two ranks, two
-            values of each parameter, and the methods R, D and S under ``same-draw``.
+        table: ``rows`` of a :class:`~loca_theory.dependence.study.Study` with at least two ranks,
+            two values of each parameter, and the methods R, D and S under ``same-draw``.
         ax: Axes for a single panel; None for a new figure.
     """
     table = table[(table["protocol"] == Protocol.SAME_DRAW) & table["method"].isin(list(_NAMES))]

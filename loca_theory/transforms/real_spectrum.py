@@ -15,8 +15,8 @@ from loca_theory.transforms.inputs import TensorLike, real_tensor, widened
 class RealSpectrum:
     r"""The orthogonal map from a real p×q matrix to its real Fourier coordinates.
 
-    With F the unitary DFT (:func:`~loca_theory.transforms.dft2`), s self-conjugate entries and m
-    pairs (:class:`~loca_theory.transforms.HalfSpectrum`), the coordinate vector is
+    With F the unitary DFT (:func:`~loca_theory.transforms.dft.dft2`), s self-conjugate entries and
+    m pairs (:class:`~loca_theory.transforms.half_spectrum.HalfSpectrum`), the coordinate vector is
 
     .. math:: \bigl(F_{\text{self-conjugate}},\;
               \sqrt2\,\mathrm{Re}\,F_{\text{representatives}},\;

@@ -96,7 +96,7 @@ def measure(
 
     Returns:
         For each matrix: ``name``, ``kind``, ``layer``, ``p``, ``q``; statistics of
-        :class:`~loca_theory.checkpoints.Matrix`; and ``ranks``, see :func:`rank_rows`.
+        :class:`~loca_theory.checkpoints.rows.Matrix`; and ``ranks``, see :func:`rank_rows`.
     """
     found = []
     for name, kind in measured_layers(increments).items():

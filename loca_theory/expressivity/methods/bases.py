@@ -76,7 +76,7 @@ class Cosine(Basis):
 
 @dataclass(frozen=True)
 class Fourier(Basis):
-    """The real coordinates of the DFT: :class:`~loca_theory.transforms.RealSpectrum`.
+    """The real coordinates of the DFT: :class:`~loca_theory.transforms.real_spectrum.RealSpectrum`.
 
     First the s self-conjugate entries, then the m real and the m imaginary parts of the pairs.
     """

@@ -62,7 +62,7 @@ class LowRank(NamedMethod):
         return prefix_sums(energies.double().cpu().numpy(), [budget.r for budget in budgets])
 
     def expected_errors(self, budgets: Sequence[Budget]) -> Array:
-        """See :func:`~loca_theory.expressivity.expected_leading_energy`."""
+        """See :func:`~loca_theory.expressivity.low_rank_exact.expected_leading_energy`."""
         p, q = budgets[0].p, budgets[0].q
         largest = max(budgets, key=lambda budget: budget.r)
         if Engine.EXACT not in self.engines(largest):
@@ -77,7 +77,7 @@ class LowRank(NamedMethod):
         return super().engines(budget) - (set() if is_exact else {Engine.EXACT})
 
     def limit(self, budget: Budget) -> float:
-        """See :func:`~loca_theory.expressivity.low_rank_fraction`."""
+        """See :func:`~loca_theory.expressivity.limits.low_rank_fraction`."""
         small, large = sorted((budget.p, budget.q))
         return 1 - low_rank_fraction(budget.r / small, small / large)
 

@@ -90,7 +90,7 @@ class Selection(CoordinateMethod):
         return np.array([1 - expected_top_sum(n, self.count(budget), 1) / n for budget in budgets])
 
     def limit(self, budget: Budget) -> float:
-        """See :func:`~loca_theory.expressivity.coefficient_fraction`."""
+        """See :func:`~loca_theory.expressivity.limits.coefficient_fraction`."""
         return 1 - coefficient_fraction(self.count(budget) / (budget.p * budget.q))
 
     def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
@@ -142,7 +142,7 @@ class LocationSelection(Selection):
         return 1 - np.array(sums) / n
 
     def limit(self, budget: Budget) -> float:
-        """See :func:`~loca_theory.expressivity.location_fraction`."""
+        """See :func:`~loca_theory.expressivity.limits.location_fraction`."""
         return 1 - location_fraction(2 * self.count(budget) / (budget.p * budget.q))
 
     def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
