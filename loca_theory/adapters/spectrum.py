@@ -77,7 +77,7 @@ class CosineSpectrum(SearchState):
     shape: torch.Tensor
     _pattern: SparsityPattern
     _arranged: torch.Tensor
-    _version: int | None
+    _written: int | None
 
     def __init__(
         self,
@@ -217,14 +217,14 @@ class CosineSpectrum(SearchState):
         is_theirs = self._arranged is self.indices
         if torch.compiler.is_compiling():
             return self._pattern if is_theirs else SparsityPattern.of(self.indices, self._size)
-        if not is_theirs or self._version != _version(self.indices):
+        if not is_theirs or self._written != _version(self.indices):
             self._arrange()
         return self._pattern
 
     @torch.inference_mode(mode=False)
     def _arrange(self) -> None:
         self._pattern = SparsityPattern.of(self.indices, self._size)
-        self._arranged, self._version = self.indices, _version(self.indices)
+        self._arranged, self._written = self.indices, _version(self.indices)
 
     def _apply(self, fn: Any, recurse: bool = True) -> CosineSpectrum:
         super()._apply(fn, recurse)

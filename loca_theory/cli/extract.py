@@ -176,9 +176,11 @@ def _print(result: Extraction, folder: Path) -> None:
     if result.uniform_error is not None:
         retained = [result.uniform_error, result.equal_error, result.error, result.least_error]
         uniform, equal, own, bound = (f"{1 - one:.1%}" for one in retained if one is not None)
+        same = f"Uniform sizes retain {uniform} of the energy, a split of what they cost {equal}, "
+        if result.uniform_error == 1:
+            same = "The same size for all matrices would cost more; "
         out.print(
-            f"Uniform sizes retain {uniform} of the energy, a split of what they cost {equal}, "
-            f"allocated sizes {own}; no split retains more than {bound}.",
+            f"{same}allocated sizes retain {own}; no split retains more than {bound}.",
             highlight=False,
         )
     if result.note:
