@@ -11,8 +11,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
-def passed(*arguments):
-    """How many tests of any device pass where the device is the stand-in."""
+def outcomes(*arguments):
+    """How many tests of any device pass, and are skipped, where the device is the stand-in."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "cuda", "-p", "no:cacheprovider",
          *arguments],
@@ -20,16 +20,20 @@ def passed(*arguments):
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
-    return int(re.search(r"(\d+) passed", done.stdout)[1])
+    found = {what: int(count) for count, what in re.findall(r"(\d+) (\w+)", done.stdout)}
+    return found["passed"], found.get("skipped", 0)
 
 
 def test_a_step_on_a_device_that_is_not_the_cpu_is_right_and_waits_for_nothing():
     # Every implementation in every phase, three prune-and-regrow searches, the layers together, a
     # search each way.
     kinds = "waits or wait or central or reselect"
-    assert passed("tests/adapters/test_devices.py", "-k", kinds) >= 9 + 3 + 1 + 8
+    passed, _ = outcomes("tests/adapters/test_devices.py", "-k", kinds)
+    assert passed >= 9 + 3 + 1 + 8
 
 
 @pytest.mark.deep
 def test_all_that_runs_on_a_gpu_runs_on_a_device_that_is_not_the_cpu():
-    assert passed("tests") > 430
+    passed, skipped = outcomes("tests")
+    # What is skipped asks CUDA itself: for its memory, its plans, its messages, or two devices.
+    assert skipped < 12 < 300 < passed
