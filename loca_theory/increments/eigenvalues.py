@@ -7,17 +7,13 @@ without singular vectors. Rounding the Gram matrix moves its eigenvalues by up t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from loca_theory.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    import torch
-
-    from loca_theory.transforms.inputs import TensorLike
+from loca_theory.transforms.dct_paths import float32_products
+from loca_theory.transforms.inputs import TensorLike, balanced, squared_units
 
 _Array = NDArray[np.float64]
 
@@ -52,13 +48,8 @@ def squared_singular_values(matrix: TensorLike) -> _Array:
             bits; or W has entries that are not finite, or so large or small that their squares do
             not fit float64.
     """
-    import torch
-
-    from loca_theory.transforms.dct_paths import float32_products
-    from loca_theory.transforms.inputs import squared_units
-
-    balanced, exponent = _balanced(matrix)
-    tall = balanced if balanced.shape[0] >= balanced.shape[1] else balanced.mT
+    scaled, exponent = _balanced(matrix)
+    tall = scaled if scaled.shape[0] >= scaled.shape[1] else scaled.mT
     with float32_products(tall.device):
         values = None
         if tall.shape[1] > _DOUBLE_UP_TO and tall.dtype == torch.float32:
@@ -91,8 +82,6 @@ def _of_low_rank(tall: torch.Tensor) -> _Array | None:
     The space is spanned by random combinations of the first rows. The result is None for any other
     matrix; most of these are recognised from the first rows.
     """
-    import torch
-
     some = tall[: 2 * _LOW_RANK].double()
     if len(some) > _LOW_RANK:
         rest = _eigenvalues(some @ some.mT)[: len(some) - _LOW_RANK].sum()
@@ -116,13 +105,11 @@ def _of_low_rank(tall: torch.Tensor) -> _Array | None:
 
 
 def _eigenvalues(gram: torch.Tensor) -> _Array:
-    import torch
 
     return torch.linalg.eigvalsh(gram).clamp_(min=0).cpu().numpy().astype(np.float64)
 
 
 def _balanced(matrix: TensorLike) -> tuple[torch.Tensor, int]:
-    from loca_theory.transforms.inputs import balanced
 
     found, exponent = balanced(matrix, "matrix")
     if found.ndim != 2 or not found.numel():
@@ -142,11 +129,6 @@ def leading_squared_singular_values(
 
     Source: C. Musco and C. Musco, NeurIPS 2015.
     """
-    import torch
-
-    from loca_theory.transforms.dct_paths import float32_products
-    from loca_theory.transforms.inputs import squared_units
-
     if count < 1:
         msg = f"count must be at least 1, not {count}"
         raise InvalidArgumentError(msg)

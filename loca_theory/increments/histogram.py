@@ -9,18 +9,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy import special
 
 from loca_theory.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    import torch
-
-    from loca_theory.transforms.inputs import TensorLike
+from loca_theory.transforms.inputs import TensorLike, ends, exponent_of, times_power_of_two, usable
 
 _Array = NDArray[np.float64]
 
@@ -71,10 +67,6 @@ def histogram(entries: TensorLike) -> Histogram:
     If the entries are multiplied by a positive constant, however large or small, only the mean and
     the standard deviation change.
     """
-    import torch
-
-    from loca_theory.transforms.inputs import ends, exponent_of, times_power_of_two, usable
-
     flat = usable(entries, "entries").detach().flatten()
     low, high = ends(flat, "entries")
     count, exponent = flat.numel(), exponent_of(low, high)

@@ -23,17 +23,14 @@ Source: C. Musco and C. Musco, NeurIPS 2015; N. Halko, P. G. Martinsson and J. A
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from loca_theory._arguments import whole_number
 from loca_theory.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    import torch
-
-    from loca_theory.transforms.inputs import TensorLike
+from loca_theory.transforms.dct_paths import float32_products
+from loca_theory.transforms.inputs import TensorLike, balanced, times_power_of_two
 
 # Additional columns of each block; at most this many blocks, of together half of the smaller side.
 _SPARE, _MOST_BLOCKS, _FEWEST_BLOCKS = 8, 12, 6
@@ -78,9 +75,6 @@ def truncated_svd(matrix: TensorLike, k: int) -> TruncatedSVD:
         >>> found.s.tolist()
         [3.0, 2.0]
     """
-    from loca_theory.transforms.dct_paths import float32_products
-    from loca_theory.transforms.inputs import balanced, times_power_of_two
-
     w, exponent = balanced(matrix, "matrix")
     w = w.detach()
     most = min(w.shape) if w.ndim == 2 else 0
@@ -102,8 +96,6 @@ def truncated_svd(matrix: TensorLike, k: int) -> TruncatedSVD:
 
 def _krylov(tall: torch.Tensor, k: int, most: int) -> tuple[torch.Tensor, float]:
     """The k Ritz vectors from a block Krylov space, and the estimate."""
-    import torch
-
     side, width = tall.shape[1], k + _SPARE
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(side, width, generator=generator, dtype=tall.dtype).to(tall.device)
@@ -142,8 +134,6 @@ def _estimate(values: torch.Tensor, residual: torch.Tensor, k: int) -> float:
 
 def _from_gram(tall: torch.Tensor, k: int) -> tuple[torch.Tensor, float]:
     """The leading eigenvectors of the Gram matrix, and the effect of its rounding."""
-    import torch
-
     side = tall.shape[1]
     if side <= _DOUBLE_UP_TO or tall.dtype == torch.float64:
         gram = tall.new_zeros((side, side), dtype=torch.float64)
@@ -166,8 +156,6 @@ def _triplets(
     tall: torch.Tensor, right: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """U, s and Vᵀ with U diag(s) Vᵀ = W V Vᵀ for the given V."""
-    import torch
-
     # A decomposition of W V itself: orthonormal also where a singular value is only rounding.
     left, triangle = torch.linalg.qr(tall @ right)
     u, s, vh = torch.linalg.svd(triangle)

@@ -65,13 +65,6 @@ def test_a_failed_write_leaves_things_as_they_were(tmp_path, earlier, raised, ex
     assert earlier is None or path.read_text() == earlier
 
 
-def test_a_failed_rename_leaves_nothing_behind(tmp_path):
-    (tmp_path / "a.txt").mkdir()
-    with pytest.raises(ResourceError, match=r"cannot write .*a\.txt"):
-        write_atomically(tmp_path / "a.txt", text("new"))
-    assert names(tmp_path) == ["a.txt"]
-
-
 @pytest.mark.skipif(os.name != "posix", reason="permission bits of POSIX")
 @pytest.mark.parametrize("mask", [0o002, 0o022, 0o077], ids=oct)
 def test_the_users_mask_holds(tmp_path, mask):

@@ -173,13 +173,6 @@ def test_values_that_do_not_fit_are_of_another_version(tmp_path, column, values)
         Stricts.load(tmp_path)
 
 
-def test_what_was_never_saved_is_an_error(tmp_path):
-    with pytest.raises(
-        ResourceError, match=r"there is no found-pairs\.parquet in .*; name the folder"
-    ):
-        Found.load(tmp_path)
-
-
 def test_it_prints_as_its_tables_sizes_and_shows_as_html():
     assert repr(FOUND) == "Found(pairs: 2 rows, totals: 1 row)"
     assert "<th>spread</th>" in FOUND._repr_html_()
@@ -237,17 +230,6 @@ def test_the_same_rows_are_the_same_bytes(tmp_path):
         store_rows(ROWS, ORIGIN, tmp_path, name)
     for suffix in (".parquet", ".manifest.json"):
         assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
-
-
-def test_it_is_stored_when_both_files_are_there(tmp_path):
-    assert not is_stored(tmp_path, "name")
-    store_rows(ROWS, ORIGIN, tmp_path, "name")
-    assert is_stored(tmp_path, "name")
-    assert not is_stored(tmp_path, "other")
-    for suffix in (".parquet", ".manifest.json"):
-        kept = (tmp_path / f"name{suffix}").rename(tmp_path / "aside")
-        assert not is_stored(tmp_path, "name")
-        kept.rename(tmp_path / f"name{suffix}")
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".json"], ids=["table", "manifest"])

@@ -41,13 +41,6 @@ def test_every_source_of_the_packages_counts(small, file, changes):
     assert [one != other for one, other in zip(before, versions(), strict=True)] == changes
 
 
-def test_a_renamed_module_counts(small):
-    before = versions()
-    (small / "laws").rename(small / "rules")
-    code_version.cache_clear()
-    assert code_version("small") != before[0]
-
-
 def test_libraries_count(small, monkeypatch):
     before = versions()
     monkeypatch.setattr(version, "library_version", lambda name: "0" if name == "scipy" else None)
