@@ -15,7 +15,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from loca_theory import InvalidArgumentError, ResourceError
-from loca_theory.sweeps import ResultStore, Runner, generator, runner
+from loca_theory.sweeps import Runner, generator, runner
 from loca_theory.sweeps.runner import SweepInterruptedError
 from loca_theory.sweeps.store import Point
 
@@ -82,17 +82,6 @@ def test_a_number_of_workers_that_makes_no_sense_is_refused(jobs):
         Runner(jobs=jobs)
 
 
-def test_workers_do_the_work_where_it_pays(at_once):
-    def where(point):
-        import os
-
-        return {"pid": os.getpid()}
-
-    pids = [result["pid"] for result in Runner(jobs=2).run(make_points(), where)]
-    assert pids[0] == os.getpid()
-    assert os.getpid() not in pids[1:]
-
-
 @pytest.mark.parametrize(
     ("seconds", "workers", "warm", "left"),
     [
@@ -129,14 +118,6 @@ def test_workers_take_over_where_they_save_more_than_their_start(
     found = Runner(jobs=workers).run(make_points(), here)
     assert [one["i"] for one in found] == list(range(8))
     assert list(on_workers) == list(range(8 - left, 8))
-
-
-def test_a_folder_without_room_is_an_error(tmp_path, monkeypatch):
-    store = ResultStore(tmp_path)
-    (store.path(make_points()[2])).mkdir()
-    with pytest.raises(ResourceError, match="cannot write"):
-        Runner(store, jobs=1).run(make_points(), make_compute())
-    assert len([path for path in tmp_path.iterdir() if path.is_file()]) == 2
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
