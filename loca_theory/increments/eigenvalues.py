@@ -105,12 +105,10 @@ def _of_low_rank(tall: torch.Tensor) -> _Array | None:
 
 
 def _eigenvalues(gram: torch.Tensor) -> _Array:
-
     return torch.linalg.eigvalsh(gram).clamp_(min=0).cpu().numpy().astype(np.float64)
 
 
 def _balanced(matrix: TensorLike) -> tuple[torch.Tensor, int]:
-
     found, exponent = balanced(matrix, "matrix")
     if found.ndim != 2 or not found.numel():
         msg = f"matrix must have two dimensions that are not empty, not shape {tuple(found.shape)}"
