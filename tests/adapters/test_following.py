@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, LoCALinear, follow
+from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, follow
 from loca_theory.adapters.indices import continuous
 from loca_theory.adapters.search import following
 from loca_theory.errors import InvalidArgumentError
@@ -219,13 +219,6 @@ def test_a_new_optimiser_takes_the_search_over():
     train(model, new, 7)
     assert not any(layer.is_searching for layer in spectra(model))
     assert len(new.param_groups[0]["params"]) == 2
-
-
-def test_following_twice_counts_once():
-    model, optimizer = followed()
-    follow(model, optimizer)
-    train(model, optimizer, 3)
-    assert {layer.steps_done for layer in spectra(model)} == {3}
 
 
 def test_a_removed_search_rests():
@@ -498,22 +491,6 @@ def test_layers_with_fixed_locations_take_a_state_from_inside_a_search():
     }  # fmt: skip
 
 
-SPOILT = {
-    "offset": (math.nan, "first.spectrum: the checkpoint has values of offset that are not finite"),
-}
-
-
-@pytest.mark.parametrize("name", SPOILT)
-def test_a_damaged_state_is_refused_by_the_name_of_its_layer(name):
-    model, optimizer = followed()
-    train(model, optimizer, 3)
-    model = nn.ModuleDict({"first": model[0]})
-    state, (value, message) = copy.deepcopy(model.state_dict()), SPOILT[name]
-    state[f"first.spectrum.{name}"].fill_(value)
-    with pytest.raises(RuntimeError, match=message):
-        model.load_state_dict(state)
-
-
 # --- others ---
 
 
@@ -525,52 +502,3 @@ def test_a_layer_whose_coefficients_are_frozen_is_not_followed():
     train(model, optimizer, 3)
     assert [layer.steps_done for layer in spectra(model)] == [3, 0]
     assert spectra(model)[1].offset is None
-
-
-def test_training_lowers_the_loss():
-    model, optimizer = followed(location_lr=0.02)
-    before = float(loss_of(model).detach())
-    for _ in range(30):
-        train(model, optimizer, 1)
-    assert float(loss_of(model).detach()) < before
-
-
-@pytest.mark.filterwarnings("ignore")  # torch's own, while it traces
-@pytest.mark.parametrize(
-    ("search", "schedule"),
-    [("central", SHORT), pytest.param("forward", JOINT, marks=pytest.mark.deep),
-     pytest.param("swap", SHORT, marks=pytest.mark.deep), ("reselect", SHORT)],
-)  # fmt: skip
-def test_a_compiled_model_finds_the_locations_of_an_eager_one(search, schedule):
-    """In one graph per phase: of coefficients or both, of locations, and after the search."""
-    torch._dynamo.reset()
-    (eager, first), (other, second) = (
-        followed(location_search=search, schedule=schedule) for _ in range(2)
-    )
-    before, graphs = all_indices(eager), []
-
-    def backend(graph, examples):
-        graphs.append(graph)
-        return torch._dynamo.lookup_backend("aot_eager")(graph, examples)
-
-    compiled = torch.compile(other, fullgraph=True, backend=backend)
-    for step in range(12):
-        train(eager, first, 1, step)
-        train(other, second, 1, step, run=compiled)
-        assert same(all_indices(eager), all_indices(other)), step
-    assert not any(map(torch.equal, before, all_indices(eager)))
-    for mine, theirs in zip(coefficients(other), coefficients(eager), strict=True):
-        close(mine, theirs, 1e-8)
-    assert len(graphs) == (3 if search == "central" else 2)
-
-
-def test_a_layer_without_a_weight_of_its_own_is_followed_too():
-    torch.manual_seed(0)
-    layer = LoCALinear(nn.Linear(6, 6), 9, schedule=ENDLESS, location_lr=0.3, zero_init=False)
-    optimizer, before = sgd(layer.spectrum), layer.spectrum.indices.clone()
-    follow(layer, optimizer)
-    for _ in range(5):
-        optimizer.zero_grad()
-        layer(torch.eye(6)).square().sum().backward()
-        optimizer.step()
-    assert not torch.equal(layer.spectrum.indices, before)

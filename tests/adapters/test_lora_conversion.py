@@ -4,28 +4,12 @@ import numpy as np
 import pytest
 import torch
 from peft import PeftModel, convert_to_lora, get_peft_model, save_as_lora
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from loca_theory.adapters import LoCAConfig, LoCALayer
 
-from .tiny_roberta import of_peft
+from .tiny_models import gpt2, llama, of_peft
 
 pytestmark = of_peft
-
-COMMON = {"vocab_size": 40, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
-
-
-def llama():
-    torch.manual_seed(1)
-    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
-    return LlamaForCausalLM(LlamaConfig(initializer_range=0.3, **sizes, **heads, **COMMON)).eval()
-
-
-def gpt2():
-    torch.manual_seed(1)
-    sizes = {"n_positions": 32, "n_embd": 16, "n_layer": 2, "n_head": 2}
-    return GPT2LMHeadModel(GPT2Config(initializer_range=0.3, **sizes, **COMMON)).eval()
 
 
 # GPT-2 has layers that store their weight transposed, (inputs, outputs).
@@ -135,19 +119,3 @@ def test_a_saved_conversion_is_loaded_as_lora(family, tmp_path):
                 layer.base_layer.weight += delta.T if family == "GPT-2" else delta
         with expected.disable_adapter():
             torch.testing.assert_close(logits(loaded), logits(expected), rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("rank", "message"),
-    [
-        (0, "Passing a rank of 0 doesn't make sense"),
-        (0.0, "must be between 0 and 1 but got 0.0"),
-        (1.5, "must be between 0 and 1 but got 1.5"),
-        (-0.5, "must be between 0 and 1 but got -0.5"),
-        (float("nan"), "must be between 0 and 1 but got nan"),
-        (17, "The chosen rank 17 is larger than the weight shape"),
-    ],
-)
-def test_peft_refuses_a_bad_rank(rank, message):
-    with pytest.raises(ValueError, match=message):
-        convert_to_lora(adapted("Llama"), rank=rank)

@@ -1,7 +1,6 @@
 """The operators of ΔW against dense products and location gradients one by one."""
 
 import math
-import warnings
 
 import pytest
 import torch
@@ -191,34 +190,6 @@ def test_gradients_of_one_group_do_not_need_the_other(implementation, rule):
 
 
 @by_implementation
-def test_a_frozen_input_has_no_gradient_and_changes_none(implementation):
-    shape = (5, 8)
-    x, weight, bias, a, locations, indices = case(shape)
-    y = apply(x, weight, bias, a, locations, indices, shape, implementation=implementation)
-    wanted = torch.autograd.grad(y.square().sum(), [a, locations, bias])
-    frozen = x.detach()
-    apply(
-        frozen, weight, bias, a, locations, indices, shape, implementation=implementation
-    ).square().sum().backward()
-    assert frozen.grad is None
-    for mine, theirs in zip((a.grad, locations.grad, bias.grad), wanted, strict=True):
-        assert_close(mine, theirs)
-
-
-@by_implementation
-def test_frozen_groups_have_no_gradient(implementation):
-    shape = (5, 8)
-    x, weight, bias, a, locations, indices = case(shape)
-    for leaf in (bias, a, locations):
-        leaf.requires_grad_(False)
-    apply(
-        x, weight, bias, a, locations, indices, shape, implementation=implementation
-    ).sum().backward()
-    assert x.grad is not None
-    assert all(leaf.grad is None for leaf in (weight, bias, a, locations))
-
-
-@by_implementation
 def test_without_gradients_the_output_is_the_same(implementation):
     shape = (9, 4)
     arguments = case(shape)
@@ -272,20 +243,6 @@ def test_a_transform_along_one_side_or_both_gives_the_same(shape, pays, monkeypa
     for rule in RULES:
         assert_it_is_the_dense_form(shape, (6,), "weight and bias", "materialised", rule)
     assert asked == [pays, pays] * len(RULES)
-
-
-@by_implementation
-def test_numerical_differentiation_agrees(implementation):
-    shape = (3, 4)
-    indices = torch.tensor([[0, 0], [2, 3], [1, 1], [1, 1]])
-    x, weight = normal(2, 4, seed=1).requires_grad_(), normal(3, 4, seed=2)
-    a, bias = normal(4, seed=4).requires_grad_(), normal(3, seed=3).requires_grad_()
-    assert torch.autograd.gradcheck(
-        lambda x, a, bias: apply(
-            x, weight, bias, a, None, indices, shape, implementation=implementation
-        ),
-        (x, a, bias),
-    )
 
 
 class Ignored(torch.autograd.Function):
@@ -361,13 +318,3 @@ def test_torch_accepts_the_registration_of_the_backward_operator(implementation,
     utils = ("test_schema", "test_faketensor")
     result = torch.library.opcheck(linear_operator._linear_backward_op, arguments, test_utils=utils)
     assert set(result.values()) == {"SUCCESS"}
-
-
-@by_implementation
-def test_nothing_is_announced(implementation):
-    shape = (5, 8)
-    arguments = case(shape)
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        apply(*arguments, shape, implementation=implementation).sum().backward()
-    assert not seen

@@ -14,8 +14,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms import dct2
 
 from .searching import SEARCHES, close, dense, normal
-from .test_tuner import llama
-from .tiny_roberta import of_peft
+from .tiny_models import of_peft
 
 pytestmark = of_peft
 
@@ -266,20 +265,6 @@ def test_the_output_of_an_attention_that_never_calls_it_is_refused(targets):
         InvalidArgumentError, match=r"layer\.out_proj.*: .* an adapter would do nothing"
     ):
         get_peft_model(Net(nn.MultiheadAttention(8, 2)), config)
-
-
-def test_an_embedding_of_tied_weights_is_warned_of_as_for_other_methods():
-    base = llama(tie_word_embeddings=True)
-    config = config_of()
-    config.target_modules = {"embed_tokens"}
-    with pytest.warns(UserWarning, match="tie_word_embeddings=True"):
-        model = get_peft_model(base, config)
-    before = base.lm_head.weight.detach().clone()
-    with pytest.warns(UserWarning, match="tied_target_modules"):
-        model.merge_adapter()
-    merged = base.model.embed_tokens.base_layer.weight
-    assert torch.equal(base.lm_head.weight, merged)  # merging changes both
-    assert not torch.equal(merged, before)
 
 
 @pytest.mark.parametrize("base", [nn.Embedding(4, 3), nn.Conv2d(2, 3, 1)], ids=["table", "kernel"])

@@ -13,8 +13,7 @@ from loca_theory.locations.gradient import location_gradient
 from loca_theory.transforms import dct2
 
 from .searching import close, dense, normal, same
-from .test_tuner import llama
-from .tiny_roberta import of_peft
+from .tiny_models import llama, of_peft
 
 pytestmark = of_peft
 UP, DOWN = (3, 5, 4), (3, 4, 5)

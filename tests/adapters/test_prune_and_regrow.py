@@ -211,19 +211,6 @@ def recording_model(search="swap", **options):
     return model
 
 
-def test_autocast_records_what_is_recorded_without():
-    seen = []
-    for enabled in (False, True):
-        model = recording_model(dtype=torch.float32)
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
-            loss_of(model).backward()
-        seen.append(gradients_of(model))
-    for plain, cast in zip(*seen, strict=True):
-        # Inputs, weights and gradients of the two layers are each rounded to 2⁻⁹.
-        assert float((plain - cast).norm() / plain.norm()) < 8 * 2**-9
-        assert cast.dtype == torch.float32
-
-
 @pytest.mark.parametrize("reentrant", [True, False], ids=["reentrant", "not reentrant"])
 @pytest.mark.parametrize("search", ["swap", "reselect"])
 def test_checkpointed_layers_are_recorded_once(search, reentrant):
@@ -293,20 +280,6 @@ def test_layers_prune_and_regrow_after_the_last_step_of_their_periods(search, sc
         assert happened[number] == [step for step in last if step >= 0]
         assert set(moved[number]) <= set(happened[number])
         assert bool(moved[number]) == bool(happened[number])
-
-
-def test_layers_take_turns():
-    schedule = AlternatingSchedule(2, 4, 12, recorded_steps=1)
-    options = {"zero_init": False, "schedule": schedule, "location_search": "swap-raw"}
-    model = nn.Sequential(*(LoCALinear(nn.Linear(12, 12), 9, seed=k, **options) for k in range(4)))
-    optimizer = adamw(model)
-    follow(model, optimizer)
-    happened = steps_of_regrowth(model)
-    for _ in range(12):
-        optimizer.zero_grad()
-        model(normal(5, 12, dtype=torch.float32)).square().mean().backward()
-        optimizer.step()
-    assert happened == [[5, 11], [4, 10], [2, 8], [1, 7]]
 
 
 WINDOWS = AlternatingSchedule(2, 3, 20, recorded_steps=2)

@@ -106,13 +106,6 @@ def test_locations_start_distinct_and_in_range_for_any_count(shape):
         assert bool(((indices >= 0) & (indices < torch.tensor(shape))).all())
 
 
-def test_locations_are_uniform():
-    # Counts of 3000 locations over 4×4 equal bins: χ² of 15 degrees, at most 1e-5 above 50.
-    indices = CosineSpectrum((400, 400), 3000).indices // 100
-    counts = torch.bincount(indices[:, 0] * 4 + indices[:, 1], minlength=16).double()
-    assert float(((counts - 187.5) ** 2 / 187.5).sum()) < 50
-
-
 @pytest.mark.parametrize("zero_init", [True, False])
 def test_indices_come_from_the_seed_and_coefficients_from_torch(zero_init):
     torch.manual_seed(0)
@@ -228,26 +221,6 @@ def test_a_small_increment_is_not_rounded_away_in_half_precision(dtype):
     assert_close(delta / expected.norm(), expected / expected.norm(), 4 * torch.finfo(dtype).eps)
 
 
-@by_implementation
-def test_autocast_is_close_to_single_precision(implementation):
-    adapted = layer(24, 40, 30, implementation=implementation)
-    in_phase(adapted)
-    x = normal(8, 40).requires_grad_()
-    leaves = [x, adapted.spectrum.coefficients, adapted.spectrum.offset]
-    exact = adapted(x)
-    g = normal(8, 24, seed=1, dtype=torch.bfloat16)
-    wanted = torch.autograd.grad(exact, leaves, g.float())
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        y = adapted(x)
-    found = torch.autograd.grad(y, leaves, g)
-    eps = torch.finfo(torch.bfloat16).eps
-    assert y.dtype == torch.bfloat16
-    assert_close(y, exact, 6 * eps)
-    for mine, theirs in zip(found, wanted, strict=True):
-        assert mine.dtype == torch.float32
-        assert_close(mine / theirs.norm(), theirs / theirs.norm(), 6 * eps)
-
-
 # --- checkpoints ---
 
 
@@ -310,16 +283,6 @@ def test_a_checkpoint_of_an_earlier_version_is_refused_by_one_message(key):
     # A line of torch's own, and ours.
     assert len(str(found.value).splitlines()) == 2
     assert same(all_indices(made), before)
-
-
-@by_half
-@pytest.mark.parametrize("assign", [False, True], ids=["copied", "assigned"])
-def test_a_checkpoint_stored_in_half_precision_keeps_its_indices(dtype, assign):
-    saved = CosineSpectrum((2048, 4096), 300, seed=1)
-    state = {k: v.to(dtype) if v.is_floating_point() else v for k, v in saved.state_dict().items()}
-    loaded = CosineSpectrum((2048, 4096), 300, seed=2)
-    loaded.load_state_dict(state, assign=assign)
-    assert torch.equal(loaded.indices, saved.indices)
 
 
 @pytest.mark.parametrize("searches", [False, True])
@@ -408,16 +371,6 @@ def test_the_gradient_of_locations_is_that_of_indices_times_the_extent():
     slopes = torch.stack([z[i + 1, j] - z[i - 1, j], z[i, j + 1] - z[i, j - 1]], dim=1) / 2
     of_indices = adapted.spectrum.coefficients.detach()[:, None] * slopes
     assert_close(adapted.spectrum.offset.grad, of_indices * torch.tensor([5.0, 8.0]), 1e-12)
-
-
-def test_the_end_changes_nothing_where_no_location_is_shared():
-    spectrum = layer().spectrum
-    indices, a = spectrum.indices.clone(), spectrum.coefficients.detach().clone()
-    in_phase(spectrum)
-    spectrum.finish_search()
-    spectrum.finish_search()
-    assert torch.equal(spectrum.indices, indices)
-    assert torch.equal(spectrum.coefficients, a)
 
 
 # --- phases ---
@@ -575,18 +528,6 @@ def test_a_layer_on_the_meta_device_gives_shapes(phase, dtype):
         assert found.shape == shape
 
 
-@by_implementation
-def test_a_layer_made_in_inference_mode_computes(implementation):
-    with torch.inference_mode():
-        adapted = layer(implementation=implementation, name="fc")
-        first = adapted(normal(3, 9))
-    expected = layer(implementation=implementation)
-    with torch.no_grad():
-        assert torch.equal(adapted(normal(3, 9)), first)
-        assert torch.equal(first, expected(normal(3, 9)))
-        assert torch.equal(adapted.increment(), expected.increment())
-
-
 def test_a_layer_that_was_used_in_inference_mode_trains():
     adapted = layer()
     with torch.inference_mode():
@@ -642,11 +583,6 @@ def test_the_output_for_a_matrix_is_not_a_view(implementation):
     assert not layer(implementation=implementation)(normal(3, 9))._is_view()
 
 
-def test_the_weight_of_a_plain_frozen_layer_is_folded():
-    base = linear().requires_grad_(False)
-    assert foldable_weight(base, normal(2, 9)) is base.weight
-
-
 def test_a_weight_is_not_folded_where_that_would_change_anything():
     class Scaled(nn.Linear):
         def forward(self, x):
@@ -680,23 +616,6 @@ def test_hooks_of_the_base_layer_still_run(kind):
     assert seen == [kind]
 
 
-def test_what_a_forward_hook_returns_counts():
-    adapted = layer()
-    adapted.base.register_forward_hook(lambda module, x, y: 2 * y)
-    x = normal(3, 9)
-    expected = 2 * (x @ adapted.base.weight.T + adapted.base.bias) + adapted.spectrum(x)
-    assert_close(adapted(x), expected)
-
-
-def test_a_base_made_trainable_again_has_its_gradients():
-    adapted = layer()
-    adapted.base.requires_grad_(True)
-    x = normal(3, 9)
-    adapted(x).sum().backward()
-    assert_close(adapted.base.weight.grad, x.sum(0).expand(6, 9))
-    assert_close(adapted.base.bias.grad, torch.full((6,), 3.0))
-
-
 def test_a_trainable_bias_on_a_frozen_weight_has_its_gradient():
     adapted = layer()
     adapted.base.bias.requires_grad_(True)
@@ -705,36 +624,5 @@ def test_a_trainable_bias_on_a_frozen_weight_has_its_gradient():
     assert_close(adapted.base.bias.grad, torch.full((6,), 3.0))
 
 
-def test_a_layer_without_bias():
-    adapted = LoCALinear(linear(bias=False), 5, zero_init=False)
-    x = normal(3, 9)
-    expected = x.double() @ (adapted.base.weight.double() + definition(adapted.spectrum)).T
-    assert_close(adapted(x), expected)
-
-
 def test_it_says_what_it_is():
     assert "(7 components of 6×9, scaling=0.5)" in str(layer(scaling=0.5).spectrum)
-
-
-def test_a_quantised_weight_takes_no_increment():
-    adapted = LoCALinear(nn.Linear(9, 6), 7, zero_init=False, name="fc")
-    adapted.base.weight = nn.Parameter(torch.ones(6, 9, dtype=torch.int8), requires_grad=False)
-    with pytest.raises(InvalidArgumentError, match="fc: its weight is quantised"):
-        adapted.merge()
-    assert bool((adapted.base.weight == 1).all())
-
-
-def test_a_weight_that_is_computed_takes_no_merge():
-    base = nn.utils.parametrizations.weight_norm(nn.Linear(9, 6))
-    adapted = LoCALinear(base, 7, zero_init=False)
-    with pytest.raises(InvalidArgumentError, match="its weight is computed from other"):
-        adapted.merge()
-
-
-def test_a_merged_layer_adds_its_increment_once():
-    adapted = LoCALinear(nn.Linear(9, 6), 7, zero_init=False)
-    x = normal(3, 9).float()
-    before = adapted(x)
-    for _ in range(2):
-        adapted.merge()
-        torch.testing.assert_close(adapted(x), before)

@@ -11,7 +11,7 @@ from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, LoCACallba
 from loca_theory.errors import InvalidArgumentError
 
 from .searching import all_indices, same, spectra
-from .tiny_roberta import in_peft, of_peft, roberta, tokens
+from .tiny_models import in_peft, of_peft, roberta, tokens
 
 pytestmark = of_peft
 
@@ -209,17 +209,6 @@ def test_an_optimiser_made_before_the_adapter_is_refused(tmp_path):
     trainer = trainer_for(in_peft(inner, **SCHEDULE), tmp_path, optimizer=optimizer)
     with pytest.raises(InvalidArgumentError, match="optimiser does not hold the coefficients"):
         trainer.train()
-
-
-def test_a_trained_model_predicts_the_same_after_its_file(trained, tmp_path):
-    trainer = trainer_for(trained("central")[0], tmp_path / "run")
-    expected = trainer.predict(Sentences()).predictions
-    trainer.save_model(str(tmp_path / "final"))
-    loaded = PeftModel.from_pretrained(base(), tmp_path / "final")
-    found = Trainer(loaded, trainer.args).predict(Sentences()).predictions
-    assert (found == expected).all()
-    untrained = Trainer(base(), trainer.args).predict(Sentences()).predictions
-    assert abs(untrained - expected).max() > 0.1
 
 
 def test_a_checkpoint_of_the_trainer_is_an_adapter(trained):
