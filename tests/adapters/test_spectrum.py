@@ -122,40 +122,35 @@ def test_indices_come_from_the_seed_and_coefficients_from_torch(zero_init):
 
 
 @by_implementation
-@pytest.mark.parametrize("scaling", [1.0, 0.25, 3])
-def test_increment_and_output_are_the_definition(implementation, scaling):
-    adapted = layer(implementation=implementation, scaling=scaling)
-    x, base = normal(4, 9), adapted.base
+@pytest.mark.parametrize(("scaling", "bias"), [(1.0, True), (0.25, False), (3, True)])
+def test_increment_and_output_are_the_definition(implementation, scaling, bias):
+    options = {"implementation": implementation, "scaling": scaling, "zero_init": False}
+    adapted, x = LoCALinear(linear(bias=bias), 7, **options), normal(4, 9)
     delta = definition(adapted.spectrum)
     assert_close(adapted.increment(), delta)
-    expected = x.double() @ (base.weight.double() + delta).T + base.bias.double()
-    assert_close(adapted(x), expected)
+    expected = x.double() @ (adapted.base.weight.double() + delta).T
+    assert_close(adapted(x), expected + adapted.base.bias.double() if bias else expected)
     assert_close(adapted.spectrum(x), x.double() @ delta.T)
 
 
 # --- errors ---
 
-BAD = {
-    "no component": ({"n_components": 0}, "q_proj: the number of components must be a positive"),
-    "negative": ({"n_components": -3}, "q_proj: the number of components must be a positive"),
-    "a truth value": ({"n_components": True}, "q_proj: the number of components .*not True"),
-    "a fraction": ({"n_components": 2.0}, "q_proj: the number of components .*not 2.0"),
-    "too many": ({"n_components": 55}, "q_proj: 55 components do not fit into 6×9 = 54 locations"),
-    "scaling 0": ({"scaling": 0}, "q_proj: the scaling must be positive and finite, not 0"),
-    "negative scaling": ({"scaling": -1.0}, "q_proj: the scaling must be positive .*not -1.0"),
-    "scaling nan": ({"scaling": math.nan}, "q_proj: the scaling must be positive .*not nan"),
-    "scaling inf": ({"scaling": math.inf}, "q_proj: the scaling must be positive .*not inf"),
-    "scaling text": ({"scaling": "1"}, "q_proj: the scaling must be positive .*not '1'"),
-    "implementation": (
-        {"implementation": "slow"},
-        "q_proj: unknown implementation 'slow'; choose one of auto, materialised, implicit",
+BAD = [
+    ({"n_components": 0}, "q_proj: the number of components must be a positive integer, not 0"),
+    ({"n_components": True}, "q_proj: the number of components .*not True"),
+    ({"n_components": 2.0}, "q_proj: the number of components .*not 2.0"),
+    ({"n_components": 55}, "q_proj: 55 components do not fit into 6×9 = 54 locations"),
+    *(
+        ({"scaling": value}, f"q_proj: the scaling must be positive and finite, not {value!r}")
+        for value in (0, -1.0, math.nan, math.inf, "1")
     ),
-    "seed": ({"seed": -1}, "q_proj: the seed must be an integer of at least 0, not -1"),
-    "a seed of several": ({"seed": (5, 0.5)}, "q_proj: the seed .*not 0.5"),
-}
+    ({"implementation": "slow"}, "q_proj: unknown implementation 'slow'; choose one of auto, mat"),
+    ({"seed": -1}, "q_proj: the seed must be an integer of at least 0, not -1"),
+    ({"seed": (5, 0.5)}, "q_proj: the seed .*not 0.5"),
+]
 
 
-@pytest.mark.parametrize(("options", "message"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize(("options", "message"), BAD, ids=str)
 def test_mistakes_are_refused_with_the_name_of_the_layer(options, message):
     with pytest.raises(InvalidArgumentError, match=message):
         LoCALinear(linear(), **{"n_components": 3, "name": "q_proj", **options})
@@ -237,9 +232,11 @@ def spoilt(name):
         return layer(9, 6).spectrum.state_dict()
     if name == "another count":
         return layer(n_components=8).spectrum.state_dict()
-    state = {key: value.clone() for key, value in layer().spectrum.state_dict().items()}
-    if name == "coefficients":
-        state["coefficients"][2] = math.nan
+    spectrum = layer().spectrum
+    follow(spectrum)
+    state = {key: value.clone() for key, value in spectrum.state_dict().items()}
+    if name in ("coefficients", "offset"):
+        state[name][2] = math.nan
     elif name == "fractions":
         state["indices"] = state["indices"].float()
     elif name == "too few locations":
@@ -257,6 +254,7 @@ SPOILT = {
     "fractions": r"fc.spectrum: indices must be integers of shape \(7, 2\), not torch.float32",
     "too few locations": r"fc.spectrum: indices must be integers of shape \(7, 2\)",
     "coefficients": "fc.spectrum: the checkpoint has values of coefficients that are not finite",
+    "offset": "fc.spectrum: the checkpoint has values of offset that are not finite",
     "another shape": "fc.spectrum: the checkpoint is for a 9×6 layer, this one is 6×9",
     "another count": "fc.spectrum: the checkpoint has 8 components, this layer has 7; load it with",
 }
@@ -495,21 +493,22 @@ def test_replicas_refuse_a_search_that_records():
 @pytest.mark.parametrize("name", ["coefficients", "indices"])
 def test_a_functional_call_uses_other_tensors_and_leaves_the_layer_as_it_was(name, implementation):
     adapted = layer(implementation=implementation)
-    x, a, other = normal(3, 9), adapted.spectrum.coefficients, copy.deepcopy(adapted)
+    x, other = normal(3, 9), copy.deepcopy(adapted)
     given = {"coefficients": normal(7, seed=8), "indices": other_indices()}[name]
     other.load_state_dict({**adapted.state_dict(), f"spectrum.{name}": given})
-    before = adapted(x)
-    called = functional_call(adapted, {f"spectrum.{name}": given}, (x,))
-    after = adapted(x)
-    assert torch.equal(called, other(x))
-    assert not torch.equal(called, before)
-    assert torch.equal(after, before)
-    (wanted,) = torch.autograd.grad(adapted(x).sum(), a)
-    for y in (before, after):
-        assert torch.equal(torch.autograd.grad(y.sum(), a)[0], wanted)
-    if name == "indices":
-        (wanted,) = torch.autograd.grad(other(x).sum(), other.spectrum.coefficients)
-        assert torch.equal(torch.autograd.grad(called.sum(), a)[0], wanted)
+
+    def found(run, a):
+        y = run(x)
+        return [y, *([] if a is None else torch.autograd.grad(y.sum(), a))]
+
+    before = found(adapted, adapted.spectrum.coefficients)
+    # Coefficients that are given have the gradient themselves.
+    a = adapted.spectrum.coefficients if name == "indices" else None
+    called = found(lambda x: functional_call(adapted, {f"spectrum.{name}": given}, (x,)), a)
+    expected = found(other, None if a is None else other.spectrum.coefficients)
+    assert same(called, expected)
+    assert not torch.equal(called[0], before[0])
+    assert same(found(adapted, adapted.spectrum.coefficients), before)
 
 
 @pytest.mark.parametrize("phase", [None, *PHASES])
@@ -546,6 +545,8 @@ def test_merging_gives_the_adapted_layer():
     merged = adapted.merge()
     assert type(merged) is nn.Linear
     assert_close(merged(x), expected)
+    assert adapted.merge() is merged  # a second time, which adds nothing
+    assert_close(adapted(x), expected)
 
 
 @by_half
@@ -583,7 +584,7 @@ def test_the_output_for_a_matrix_is_not_a_view(implementation):
     assert not layer(implementation=implementation)(normal(3, 9))._is_view()
 
 
-def test_a_weight_is_not_folded_where_that_would_change_anything():
+def test_a_weight_is_folded_unless_that_would_change_anything():
     class Scaled(nn.Linear):
         def forward(self, x):
             return 2 * super().forward(x)
@@ -591,6 +592,7 @@ def test_a_weight_is_not_folded_where_that_would_change_anything():
     x = normal(2, 9)
     assert foldable_weight(linear(), x) is None  # it is trained
     frozen = linear().requires_grad_(False)
+    assert foldable_weight(frozen, x) is frozen.weight
     assert foldable_weight(Scaled(9, 6).requires_grad_(False), x) is None
     assert foldable_weight(frozen, x.double()) is None
     patched = copy.deepcopy(frozen)
@@ -601,26 +603,26 @@ def test_a_weight_is_not_folded_where_that_would_change_anything():
         assert foldable_weight(frozen, x) is None
 
 
-@pytest.mark.parametrize("kind", ["forward", "before forward", "backward", "before backward"])
+HOOKS = ["forward_hook", "forward_pre_hook", "full_backward_hook", "full_backward_pre_hook"]
+
+
+@pytest.mark.parametrize("kind", HOOKS)
 def test_hooks_of_the_base_layer_still_run(kind):
-    adapted = layer()
-    seen = []
-    register = {
-        "forward": adapted.base.register_forward_hook,
-        "before forward": adapted.base.register_forward_pre_hook,
-        "backward": adapted.base.register_full_backward_hook,
-        "before backward": adapted.base.register_full_backward_pre_hook,
-    }[kind]
-    register(lambda *_: seen.append(kind))
+    adapted, seen = layer(), []
+    getattr(adapted.base, f"register_{kind}")(lambda *_: seen.append(kind))
     adapted(normal(3, 9).requires_grad_()).sum().backward()
     assert seen == [kind]
 
 
-def test_a_trainable_bias_on_a_frozen_weight_has_its_gradient():
-    adapted = layer()
+@pytest.mark.parametrize("weight_trains", [True, False])
+def test_what_is_made_trainable_in_the_base_layer_has_its_gradient(weight_trains):
+    adapted, x = layer(), normal(3, 9)
+    adapted.base.weight.requires_grad_(weight_trains)
     adapted.base.bias.requires_grad_(True)
-    adapted(normal(3, 9)).sum().backward()
-    assert adapted.base.weight.grad is None
+    adapted(x).sum().backward()
+    assert (adapted.base.weight.grad is None) != weight_trains
+    if weight_trains:
+        assert_close(adapted.base.weight.grad, x.sum(0).expand(6, 9))
     assert_close(adapted.base.bias.grad, torch.full((6,), 3.0))
 
 
