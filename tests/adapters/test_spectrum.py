@@ -16,7 +16,7 @@ from loca_theory.adapters.linear import features, foldable_weight
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms import dct2, idct2
 
-from .searching import adamw, all_indices, in_phase, same, small, spectra, train
+from .searching import adamw, in_phase, same, small, spectra, train
 
 IMPLEMENTATIONS = ["auto", "implicit", "materialised"]
 by_implementation = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
@@ -182,14 +182,6 @@ def test_casts_leave_indices_and_locations_as_they_are(dtype):
         assert_close(spectrum.offset, offset, 2 * torch.finfo(dtype).eps)
 
 
-def test_the_gradient_of_locations_is_float32_in_half_precision():
-    adapted = layer().bfloat16()
-    in_phase(adapted)
-    adapted(normal(4, 9, dtype=torch.bfloat16)).float().square().sum().backward()
-    assert adapted.spectrum.coefficients.grad.dtype == torch.bfloat16
-    assert adapted.spectrum.offset.grad.dtype == torch.float32
-
-
 @by_half
 @by_implementation
 def test_half_precision_is_close_to_single(dtype, implementation):
@@ -269,31 +261,6 @@ def test_a_checkpoint_of_something_else_is_refused_with_the_name_of_the_layer(na
         model.load_state_dict(state, strict=False)
     after = model.state_dict()
     assert all(torch.equal(after[key], value) for key, value in before.items())
-
-
-@pytest.mark.parametrize("key", ["places", "locations", "searching"])
-def test_a_checkpoint_of_an_earlier_version_is_refused_by_one_message(key):
-    saved, made = layer(seed=1), layer(seed=2, name="q_proj")
-    state = {**saved.state_dict(), f"spectrum.{key}": torch.zeros(7, 2)}
-    before = all_indices(made)
-    with pytest.raises(RuntimeError, match=f"q_proj: .*it has '{key}'.* train it again") as found:
-        made.load_state_dict(state)
-    # A line of torch's own, and ours.
-    assert len(str(found.value).splitlines()) == 2
-    assert same(all_indices(made), before)
-
-
-@pytest.mark.parametrize("searches", [False, True])
-def test_a_layer_made_without_memory_is_filled_by_its_checkpoint(searches):
-    """As PEFT does with ``low_cpu_mem_usage``."""
-    saved = layer(seed=1)
-    made = layer(seed=2).to("meta")
-    if searches:
-        follow(saved)
-    made.load_state_dict(saved.state_dict(), assign=True)
-    assert all(t.device.type == "cpu" for t in (*made.buffers(), *made.parameters()))
-    assert_close(made(normal(3, 9)), saved(normal(3, 9)))
-    assert (made.spectrum.offset is not None) == searches
 
 
 def test_a_missing_entry_is_reported():

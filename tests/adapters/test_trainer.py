@@ -1,7 +1,5 @@
 """LoCA in the Trainer of transformers with its own optimiser: phases, checkpoints, accumulation."""
 
-from itertools import pairwise
-
 import pytest
 import torch
 from peft import PeftModel
@@ -140,22 +138,6 @@ def test_the_trainer_trains_coefficients_and_locations(trained, kind):
     assert sum(p.numel() for p in model.parameters() if p.requires_grad) == sum(
         p.numel() for n, p in model.named_parameters() if "coefficients" in n or "to_save" in n
     )
-
-
-def test_locations_move_in_the_phases_of_the_locations_alone(trained):
-    _, _, steps = trained("central")
-    assert len(steps) == STEPS + 1
-    schedule, moved = AlternatingSchedule(**SCHEDULE), set()
-    for step, ((indices, a), (next_indices, next_a)) in enumerate(pairwise(steps)):
-        phase = schedule.phase(step)
-        if not same(indices, next_indices):
-            moved.add(step)
-            assert phase == "locations"
-        # The rate of step 0 is 0, and step 13 ends the search, when components that share a
-        # location are separated.
-        if step not in (0, 13):
-            assert same(a, next_a) == (phase == "locations")
-    assert {step // schedule.period for step in moved} == {0, 1}
 
 
 @pytest.mark.parametrize("checkpoint", [5, 10, 15])

@@ -292,17 +292,6 @@ def test_biases_of_the_adapted_layers_are_trained_on_request_and_saved(tmp_path)
     close(logits(loaded), logits(model))
 
 
-def test_a_second_adapter_is_loaded_beside_the_first(tmp_path):
-    source = randomise(adapted())
-    source.save_pretrained(tmp_path)
-    model = adapted(random_loc_seed=1)
-    model.load_adapter(tmp_path, "second")
-    close(logits(model), logits(llama()))
-    model.set_adapter("second", inference_mode=True)
-    close(logits(model), logits(source))
-    assert trainable(model) == set()
-
-
 def test_the_state_of_the_adapter_goes_from_model_to_model():
     model = randomise(adapted(**SEARCHES), shared=True)
     enter(model, "locations")
@@ -513,18 +502,6 @@ def test_half_precision_trains_and_generates(dtype, autocast):
 # --- generation ---
 
 
-def test_generated_text_does_not_depend_on_the_cache_or_on_merging():
-    model = randomise(adapted())
-    options = {"max_new_tokens": 8, "do_sample": False}
-    cached = model.generate(**batch(), use_cache=True, **options)
-    assert cached.shape == (2, 15)
-    assert torch.equal(model.generate(**batch(), use_cache=False, **options), cached)
-    base = llama().generate(**batch(), **options)
-    assert not torch.equal(base, cached)
-    model.merge_adapter()
-    assert torch.equal(model.generate(**batch(), use_cache=True, **options), cached)
-
-
 # --- training ---
 
 
@@ -559,27 +536,6 @@ def test_a_plain_loop_trains_coefficients_and_locations(adapt):
     assert {(s.steps_done, s.phase) for s in layers} == {(4, "locations")}
     assert not any(torch.equal(s.indices, b) for s, b in zip(layers, drawn, strict=True))
     assert all(torch.equal(s.coefficients, a) for s, a in zip(layers, learned, strict=True))
-
-
-def test_the_adapter_that_is_not_trained_stays_at_its_start():
-    model = two_adapters()
-    train(model, 2, enter(model, "coefficients"))
-    steps = {n: {s.steps_done for s in spectra(model, n).values()} for n in ("first", "second")}
-    assert steps == {"first": {2}, "second": {0}}
-    model.set_adapter("second")
-    train(model, 1, enter(model, "coefficients"))
-    steps = {n: {s.steps_done for s in spectra(model, n).values()} for n in ("first", "second")}
-    assert steps == {"first": {2}, "second": {1}}
-
-
-def test_the_adapter_of_transformers_is_disabled_and_enabled():
-    model = llama()
-    model.add_adapter(config_of(target_modules=["q_proj"]))
-    close(logits(model), logits(llama()))
-    randomise(model)
-    assert differ(logits(model), logits(llama()))
-    model.disable_adapters()
-    close(logits(model), logits(llama()))
 
 
 @pytest.mark.filterwarnings("ignore:.*nothing to follow")
