@@ -222,19 +222,6 @@ def test_a_new_optimiser_takes_the_search_over():
     assert len(new.param_groups[0]["params"]) == 2
 
 
-def test_a_removed_search_rests():
-    model = small(schedule=SHORT)
-    optimizer = adamw(model)
-    search = follow(model, optimizer)
-    train(model, optimizer, 3)
-    search.remove()
-    before = everything(model)
-    train(model, optimizer, 1, 3)
-    after = everything(model)
-    assert not any(map(torch.equal, after[0], before[0]))
-    assert same_state(after[1:], before[1:])
-
-
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
 @by_start
 @pytest.mark.parametrize("search", SEARCHES)
@@ -479,17 +466,6 @@ def test_a_finished_state_ends_the_search_of_the_model_that_loads_it():
     assert len(optimizer.param_groups[0]["params"]) == 2
     train(model, optimizer, 3)
     assert same(all_indices(model), all_indices(finished))
-
-
-def test_layers_with_fixed_locations_take_a_state_from_inside_a_search():
-    model, optimizer = followed(location_search="reselect")
-    train(model, optimizer, 4)
-    fixed = small()
-    fixed.load_state_dict(model.state_dict())
-    assert same(all_indices(fixed), all_indices(model))
-    assert {name.rpartition(".")[2] for name in fixed.state_dict()} == {
-        "weight", "bias", "coefficients", "indices", "shape"
-    }  # fmt: skip
 
 
 # --- others ---

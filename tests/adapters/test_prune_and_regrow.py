@@ -134,12 +134,6 @@ def test_reselection_drops_the_least_where_gradients_are_enabled():
     close(layer(x).detach(), x @ dense(layer).T)
 
 
-@pytest.mark.parametrize("search", ["swap", "swap-raw"])
-def test_swaps_drop_nothing(search):
-    layer, x = recording(spectrum(search), 1), normal(5, 9)
-    close(layer(x).detach(), x @ dense(layer).T)
-
-
 def test_reselection_finds_the_best_locations_for_what_it_dropped():
     # On the rows of an orthogonal input, Z²/h at a location is the square of what ΔW lacks there,
     # up to a factor of its row of the spectrum.
@@ -445,7 +439,7 @@ SIDE, PLANTED = 32, 20
 
 
 def recovered(search, seed):
-    """How many of the planted locations are found, and the loss at the end."""
+    """How many of the planted locations are found."""
     generator = torch.Generator().manual_seed(seed)
     planted = torch.randperm(SIDE * SIDE, generator=generator)[:PLANTED]
     s = torch.zeros(SIDE * SIDE, dtype=torch.float64)
@@ -464,21 +458,11 @@ def recovered(search, seed):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    return int(torch.isin(flat(layer.spectrum), planted).sum()), float(loss.detach())
+    return int(torch.isin(flat(layer.spectrum), planted).sum())
 
 
-# Of eight seeds, reselection found 20 locations each time and ended at 1e-12 of the loss of central
-# differences, which found 0 to 4; swaps found 17 or 18, at most at 0.26 of that loss. A random
+# Of eight seeds, reselection found 20 locations each time, and central differences 0 to 4. A random
 # location is a planted one with probability 0.02: of 20, six are with probability 2e-6.
-LEAST = {"reselect": (19, 1e-6), "swap": (14, 0.5)}
-
-
-@pytest.mark.parametrize("search", ["reselect", pytest.param("swap", marks=pytest.mark.deep)])
-def test_pruning_and_regrowing_finds_planted_locations_and_differences_hardly_do(search):
-    _, of_differences = at_random = recovered("central", 0)
-    assert at_random[0] <= 6
-    assert of_differences > 1
-    found, loss = recovered(search, 0)
-    least, fraction = LEAST[search]
-    assert found >= least
-    assert loss < fraction * of_differences
+def test_reselection_finds_planted_locations_and_differences_hardly_do():
+    assert recovered("central", 0) <= 6
+    assert recovered("reselect", 0) >= 19
