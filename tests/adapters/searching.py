@@ -33,11 +33,11 @@ def assert_distinct(layer):
 
 
 def dense(layer, without=()):
-    """ΔW from what the spectrum holds."""
+    """ΔW from what the spectrum holds, in float64; components that share a location add up."""
     a = layer.coefficients.detach().double().clone()
     a[list(without)] = 0
     s = torch.zeros(layer.shape.tolist(), dtype=torch.float64)
-    s.index_put_(tuple(layer.indices.T), a)
+    s.index_put_(tuple(layer.indices.T), a, accumulate=True)
     return layer.scaling * idct2(s)
 
 

@@ -254,16 +254,6 @@ def test_where_nobody_follows_coefficients_train_locations_rest_and_one_warning_
     assert len(list(model.parameters())) == 2 + 4
 
 
-def test_a_forward_pass_alone_is_no_reason_to_warn(monkeypatch):
-    monkeypatch.setattr(CosineSpectrum, "_was_told", False)
-    model = small(schedule=SHORT)
-    loss_of(model).backward()
-    loss_of(model).backward()
-    optimizer = adamw(model)
-    follow(model, optimizer)
-    train(model, optimizer, 3)
-
-
 def test_locations_that_never_left_their_index_are_said():
     model, optimizer = followed(location_lr=1e-9)
     train(model, optimizer, 9)

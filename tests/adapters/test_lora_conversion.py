@@ -90,19 +90,6 @@ def test_a_threshold_takes_the_least_rank_with_that_energy(family, threshold):
         assert rank == 1 or energy[rank - 2] < threshold + 1e-5
 
 
-def test_the_rank_is_at_most_that_of_the_occupied_rows():
-    model = adapted("Llama", n_frequency=20)
-    for layer in model.modules():
-        if isinstance(layer, LoCALayer):  # two rows of the spectrum
-            spectrum = layer.spectrum("default")
-            columns = spectrum.shape.tolist()[1]
-            flat = torch.arange(20)
-            spectrum.set_indices(torch.stack([3 + flat // 10, (flat % 10) % columns], dim=1))
-    _, state = convert_to_lora(model, rank=2)
-    for name, delta in increments(model).items():
-        same(products(state)[name], delta)
-
-
 @BOTH
 @pytest.mark.filterwarnings("ignore:fan_in_fan_out is set to False but:UserWarning")  # of PEFT
 def test_a_saved_conversion_is_loaded_as_lora(family, tmp_path):

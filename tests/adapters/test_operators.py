@@ -13,6 +13,8 @@ from loca_theory.adapters.pattern import SparsityPattern, sparse_product
 from loca_theory.locations.gradient import NEIGHBOURS
 from loca_theory.transforms.matrices import dct_matrix
 
+from .searching import normal
+
 IMPLEMENTATIONS = ["implicit", "materialised"]
 RULES = list(NEIGHBOURS)
 by_implementation = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
@@ -26,11 +28,6 @@ by_terms = pytest.mark.parametrize("terms", ["increment alone", "weight", "weigh
 SCALING = 0.7
 # A few hundred float64 operations, each of 1.1e-16 of what it adds up.
 ROUNDING = 1e-10
-
-
-def normal(*shape, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, dtype=torch.float64, generator=generator)
 
 
 def border_and_shared_indices(shape):

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from peft import PeftModel, get_peft_model, get_peft_model_state_dict
+from peft import get_peft_model
 from torch import nn
 from torch.nn import functional
 
@@ -134,33 +134,6 @@ def test_merging_puts_the_increment_into_the_weight_and_can_be_undone(kind):
     merged = model.merge_and_unload()
     assert type(merged.layer) is type(base.layer)
     close(merged(x), expected(x))
-
-
-@both_kinds
-def test_active_adapters_add_up(kind):
-    model, x = adapted(kind), input_of(kind)
-    model.add_adapter("other", config_of(n_frequency=5, random_loc_seed=3))
-    model.base_model.set_adapter(["default", "other"])
-    spectra = [spectrum_of(model, name) for name in ("default", "other")]
-    assert [len(s.coefficients) for s in spectra] == [8, 5]
-    close(model(x), changed(kind, *spectra)(x))
-    model.set_adapter("other")
-    close(model(x), changed(kind, spectra[1])(x))
-    model.delete_adapter("default")
-    close(model(x), changed(kind, spectra[1])(x))
-
-
-@both_kinds
-def test_a_saved_adapter_is_coefficients_and_integers_and_loads_again(kind, tmp_path):
-    model, x = adapted(kind, n_frequency_pattern={"layer": 7}), input_of(kind)
-    state = get_peft_model_state_dict(model)
-    prefix = "base_model.model.layer.loca_spectrum."
-    assert {key.removeprefix(prefix) for key in state} == {"coefficients", "indices", "shape"}
-    assert state[prefix + "coefficients"].shape == (7,)
-    assert state[prefix + "indices"].dtype == torch.int64
-    model.save_pretrained(tmp_path)
-    loaded = PeftModel.from_pretrained(base_of(kind), tmp_path)
-    assert torch.equal(loaded(x), model(x))
 
 
 class Tokens(nn.Module):

@@ -16,7 +16,6 @@ from peft import (
     get_peft_model,
     get_peft_model_state_dict,
     inject_adapter_in_model,
-    set_peft_model_state_dict,
 )
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -263,23 +262,6 @@ def test_an_adapter_of_an_earlier_version_is_refused(name, tmp_path):
         PeftModel.from_pretrained(llama(), tmp_path)
 
 
-@pytest.mark.parametrize("search", ["central", "swap", "reselect"])
-def test_an_adapter_trains_on_from_its_file_and_its_optimiser(search, tmp_path):
-    settings = {"coefficient_steps": 2, "location_steps": 3, "recorded_steps": 5}
-    model = adapted(location_search=search, init_weights=False, **SEARCHES | settings)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    follow(model, optimizer)
-    train(model, 8, optimizer)
-    model.save_pretrained(tmp_path)
-    loaded = PeftModel.from_pretrained(llama(), tmp_path, is_trainable=True)
-    again = torch.optim.AdamW(loaded.parameters(), lr=1e-2)
-    follow(loaded, again)
-    again.load_state_dict(copy.deepcopy(optimizer.state_dict()))  # it keeps the tensors
-    train(model, 8, optimizer)
-    train(loaded, 8, again)
-    assert torch.equal(logits(loaded), logits(model))
-
-
 def test_biases_of_the_adapted_layers_are_trained_on_request_and_saved(tmp_path):
     model = randomise(adapted("OPT", bias="loca_only"))
     biases = {name for name in trainable(model) if name.endswith("bias")}
@@ -290,19 +272,6 @@ def test_biases_of_the_adapted_layers_are_trained_on_request_and_saved(tmp_path)
     model.save_pretrained(tmp_path)
     loaded = PeftModel.from_pretrained(opt(), tmp_path).eval()
     close(logits(loaded), logits(model))
-
-
-def test_the_state_of_the_adapter_goes_from_model_to_model():
-    model = randomise(adapted(**SEARCHES), shared=True)
-    enter(model, "locations")
-    state = get_peft_model_state_dict(model)
-    assert all("loca_spectrum" in key and "default" not in key for key in state)
-    final = {"coefficients", "indices", "shape"}
-    assert {key.rsplit(".", 1)[-1] for key in state} == final | {"offset", "steps"}
-    other = adapted(random_loc_seed=4)
-    result = set_peft_model_state_dict(other, state)
-    assert result.unexpected_keys == []
-    assert torch.equal(logits(other), logits(model))
 
 
 def test_the_configuration_is_the_same_after_its_file(tmp_path):
@@ -677,18 +646,6 @@ def test_where_an_untested_peft_is_installed_the_layer_works_all_the_same(
     assert layer(torch.ones(2, 8)).shape == (2, 6)
     with pytest.raises(ResourceError, match=r"peft 0\.30\.0 is installed"):
         adapters.LoCAConfig  # noqa: B018
-
-
-def test_a_failure_inside_peft_keeps_its_cause(monkeypatch):
-    adapters, broken = import_module("loca_theory.adapters"), ModuleNotFoundError("nms is missing")
-
-    def failing(_):
-        raise broken
-
-    monkeypatch.setattr(adapters, "import_module", failing)
-    with pytest.raises(ResourceError, match="LoCAConfig cannot be imported: nms is") as raised:
-        adapters.LoCAConfig  # noqa: B018
-    assert raised.value.__cause__ is broken
 
 
 def test_an_unknown_name_is_no_attribute():
