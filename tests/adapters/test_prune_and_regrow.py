@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, LoCALinear, follow
-from loca_theory.adapters.search.regrow import GradientStart, PruneAndRegrow
+from loca_theory.adapters.search.regrow import GradientStart
 from loca_theory.transforms import dct2, idct2
 
 from .searching import (
@@ -29,7 +29,9 @@ from .searching import (
     flat,
     followed,
     loss_of,
+    move,
     normal,
+    recording,
     same,
     same_state,
     sgd,
@@ -38,18 +40,6 @@ from .searching import (
     steps_of_regrowth,
     train,
 )
-
-
-def recording(layer, step=0):
-    """In a search that records the gradient of the step after the first ``step``."""
-    layer.search = PruneAndRegrow(layer)
-    layer.search.begin(step, 0)
-    return layer
-
-
-def move(layer, step=0):
-    layer.search.before_step()
-    return layer.search.prune_and_regrow(step, 1.0)
 
 
 def spectrum(search="reselect", shape=(6, 9), count=10, schedule=EACH_STEP, **options):
