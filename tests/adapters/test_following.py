@@ -327,19 +327,15 @@ RATES = [0.0, 0.5, 1.0, 0.25, 2.0, 1.0, 0.5, 0.125, 0.5, 1.0]
 @pytest.mark.parametrize("earlier", [True, False], ids=["made earlier", "made later"])
 def test_a_scheduler_scales_the_rate_of_the_locations(earlier):
     """Schedulers that begin low call that the initial rate: locations never exceed theirs."""
-    model, optimizer = small(schedule=SHORT), None
+    model = small(schedule=SHORT)
     optimizer = sgd(model)
-    schedulers = []
 
-    def schedule():
-        made = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: RATES[t % 10])
-        schedulers.append(made)
+    def made():
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: RATES[t % 10])
 
-    if earlier:
-        schedule()
+    scheduler = made() if earlier else None
     follow(model, optimizer)
-    if not earlier:
-        schedule()
+    scheduler = scheduler or made()
     layer = spectra(model)[0]
     for step, rate in enumerate(RATES[:9]):
         before, phase = located(layer), layer.phase
@@ -347,7 +343,7 @@ def test_a_scheduler_scales_the_rate_of_the_locations(earlier):
         if phase == L:
             expected = (before - 0.1 * min(rate, 1.0) * layer.offset.grad).clamp(0.0, 1.0)
             close(located(layer), expected)
-        schedulers[0].step()
+        scheduler.step()
 
 
 def test_each_layer_follows_the_rate_of_its_own_group():
@@ -394,13 +390,16 @@ def test_a_gradscaler_changes_nothing_and_what_it_skips_does_not_count(search, f
 # --- resuming ---
 
 
+def rates_of(optimizer):
+    """Warm-up from 0, then decay."""
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: min(t / 8, (30 - t) / 22))
+
+
 def resumable(search, start):
-    model = small(schedule=AlternatingSchedule(2, 4, 18, recorded_steps=3), location_search=search,
-                  init_locations=start)  # fmt: skip
+    schedule = AlternatingSchedule(2, 4, 18, recorded_steps=3)
+    model = small(schedule=schedule, location_search=search, init_locations=start)
     optimizer = adamw(model)
-    # Warm-up from 0, then decay.
-    rates = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: min(t / 8, (30 - t) / 22))
-    return model, optimizer, rates
+    return model, optimizer, rates_of(optimizer)
 
 
 def run(model, optimizer, rates, steps, start):
@@ -423,26 +422,21 @@ def test_the_states_of_model_and_optimiser_are_enough_to_resume(search, start, s
     follow(*whole[:2])
     run(*whole, stop, 0)
     states = copy.deepcopy([part.state_dict() for part in whole])
-    resumed = resumable(search, start)
+    model, optimizer, rates = resumable(search, start)
     if order == "follow, load":
-        follow(*resumed[:2])
-    resumed[0].load_state_dict(states[0])
+        follow(model, optimizer)
+    model.load_state_dict(states[0])
     if order == "load the model, make the optimiser":
-        model = resumed[0]
         optimizer = adamw(model)
-        resumed = (
-            model,
-            optimizer,
-            torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: min(t / 8, (30 - t) / 22)),
-        )
+        rates = rates_of(optimizer)
         follow(model)
     if order != "follow, load":
-        follow(*resumed[:2])
-    for part, state in zip(resumed[1:], states[1:], strict=True):
-        part.load_state_dict(state)
+        follow(model, optimizer)
+    optimizer.load_state_dict(states[1])
+    rates.load_state_dict(states[2])
     run(*whole, 24 - stop, stop)
-    run(*resumed, 24 - stop, stop)
-    assert same_state(resumed[0].state_dict(), whole[0].state_dict())
+    run(model, optimizer, rates, 24 - stop, stop)
+    assert same_state(model.state_dict(), whole[0].state_dict())
     assert not any(layer.is_searching for layer in spectra(whole[0]))
 
 

@@ -1,14 +1,12 @@
 """LoCA on quantised base layers: with stand-ins, and with the packages that are installed."""
 
-import sys
 import warnings
 from importlib import import_module
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from peft import get_peft_model
-from peft.utils import other, quantization_utils
 from peft.utils.quantization_utils import QuantizationBackend
 from torch import nn
 
@@ -212,37 +210,6 @@ def test_what_cannot_be_merged_is_refused_in_one_line(backend, monkeypatch, reas
         model.merge_adapter(safe_merge=True)
     assert backend.writes == 0
     assert not layers(model)[0].merged
-
-
-class GPTQ(EightBits):
-    """A layer of the class that PEFT takes for GPTQ or AWQ."""
-
-    SUPPORTS_METHODS = ()
-
-
-# Where PEFT looks for the class of a layer, and by which function it asks for the package.
-FORWARD_ONLY = {
-    "gptq": ("gptqmodel.nn_modules.qlinear", "BaseQuantLinear", "is_gptqmodel_available"),
-    "aqlm": ("aqlm", "QuantizedLinear", "is_aqlm_available"),
-    "eetq": ("eetq", "EetqLinear", "is_eetq_available"),
-}
-
-
-@pytest.mark.parametrize("kind", FORWARD_ONLY)
-def test_layers_that_peft_only_applies_are_trained_and_not_merged(monkeypatch, kind):
-    path, name, available = FORWARD_ONLY[kind]
-    layer_class = type(name, (GPTQ,), {})
-    for depth in range(path.count(".") + 1):
-        part = path.rsplit(".", depth)[0]
-        monkeypatch.setitem(sys.modules, part, ModuleType(part))
-    setattr(sys.modules[path], name, layer_class)
-    for module in (quantization_utils, other):
-        monkeypatch.setattr(module, available, lambda: True, raising=False)
-    warnings.filterwarnings("ignore", message="Unsupported layer type")
-    model = adapted(net(layer_class))
-    check_forward_and_training(model, rounding=1e-5)
-    with pytest.raises(InvalidArgumentError, match=rf"first: its weight is quantised \({kind}\)"):
-        model.merge_adapter()
 
 
 # --- the packages themselves ---
