@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, LoCALinear, follow
 from loca_theory.adapters.search.regrow import GradientStart
+from loca_theory.locations.prune_and_regrow import most_moved, swap
 from loca_theory.transforms import dct2, idct2
 
 from .searching import (
@@ -145,22 +146,28 @@ def test_reselection_finds_the_best_locations_for_what_it_dropped():
     assert torch.equal(flat(layer)[stay], saved)
 
 
-def test_a_swap_by_several_equal_steps_is_that_by_one():
+@pytest.mark.parametrize(("repeats", "scale"), [(1, 1.0), (5, 1.0), (5, 4.0)])
+def test_a_swap_moves_what_pays_however_often_it_is_recorded_and_scaled(repeats, scale):
     # Of n equal losses, gradient and curvature are n times as large, and so are predicted decrease
     # and saliency. They are compared: a layer must not get more reluctant by recording longer.
-    found = []
-    for repeats in (1, 5):
-        schedule = AlternatingSchedule(5, 5, None, recorded_steps=repeats)
-        layer = spectrum("swap", shape=(12, 12), count=40, schedule=schedule)
-        with torch.no_grad():
-            layer.coefficients.mul_(0.5)
-        recording(layer, 10 - repeats)
-        for _ in range(repeats):
-            backward(layer, seed=1)
-            layer.search.before_step()
-        found.append(move(layer, 9))
-    assert found[0].any()
-    assert torch.equal(*found)
+    schedule = AlternatingSchedule(5, 5, None, recorded_steps=repeats)
+    layer = spectrum("swap", shape=(12, 12), count=40, schedule=schedule)
+    x, g = normal(7, 12, seed=1), normal(7, 12, seed=51)
+    with torch.no_grad():
+        layer.coefficients.mul_(3.0)
+    a, before = layer.coefficients.detach().clone(), flat(layer).clone()
+    z = 1.5 * dct2(g.T @ x).flatten()
+    of_g, of_x = dct2(g.T @ g).diagonal(), dct2(x.T @ x).diagonal()
+    h = 1.5**2 * torch.outer(of_g, of_x).flatten()
+    most = most_moved(40, schedule.progress(0), use_curvature=True)
+    expected = swap(a, before, z.square() / h, h[before], most)
+    recording(layer, 10 - repeats)
+    for _ in range(repeats):
+        layer(x).backward(scale * g)
+        layer.search.before_step()
+    moved = layer.search.prune_and_regrow(9, scale)
+    assert torch.equal(flat(layer), expected)
+    assert 0 < int(moved.sum()) < most
 
 
 # --- ways of running the model ---
