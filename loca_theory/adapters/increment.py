@@ -56,12 +56,11 @@ class _Scatter(torch.autograd.Function):
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any,
         a: torch.Tensor,
-        l: torch.Tensor,  # noqa: E741
+        _locations: torch.Tensor,
         indices: torch.Tensor,
         shape: tuple[int, int],
         rule: LocationGradient,
     ) -> torch.Tensor:
-        del l
         ctx.save_for_backward(a, indices)
         ctx.shape, ctx.rule = shape, rule
         return _scattered(a, indices, shape)

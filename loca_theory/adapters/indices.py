@@ -8,6 +8,8 @@ import torch
 # With fewer locations per component than this, the free locations are listed. Otherwise locations
 # are drawn until enough free ones are found, because most are free.
 _LISTED_BELOW = 8
+# Keys of adapters that earlier versions of this package saved.
+OLD_KEYS = ("places", "locations", "searching")
 
 
 def random_indices(
@@ -84,11 +86,17 @@ def mistake(
     """Describe what is wrong with a saved spectrum; None if nothing is.
 
     Args:
-        saved: Its ``coefficients``, ``indices``, ``shape`` and ``offset``, or None.
+        saved: Its ``coefficients``, ``indices``, ``shape``, ``offset`` and ``OLD_KEYS``, or None.
         shape: (p, q) of the layer it is to be loaded into.
         n_components: B of that layer.
     """
     p, q = shape
+    for name in OLD_KEYS:
+        if saved[name] is not None:
+            return (
+                f"an earlier version of loca-theory saved this checkpoint (it has {name!r}); "
+                "this version cannot read it, so train it again"
+            )
     if saved["shape"] is not None and tuple(saved["shape"].tolist()) != shape:
         theirs = "×".join(map(str, saved["shape"].tolist()))
         return (

@@ -79,8 +79,8 @@ def add_transposed_product(
             samples.add(of_g, spectra[i])
 
 
-def sampled(samples: Samples, g: torch.Tensor, x: torch.Tensor) -> Samples:
-    """Add the entries of Z of g and x to ``samples``, and return it."""
+def from_tokens(samples: Samples, g: torch.Tensor, x: torch.Tensor) -> Samples:
+    """The entries of Z of g and x, added to ``samples``."""
     for block in blocks(g, x.shape[1]):
         samples.add(rows_to_spectra(g[block]), rows_to_spectra(x[block]))
     return samples
@@ -128,28 +128,19 @@ def _form_by_one_transform(
     return spectra_to_columns_(sparse_product(s.starts, s.columns, coefficients[s.order], side))
 
 
-def from_dense(
-    g: torch.Tensor,
-    coefficients: torch.Tensor,
-    indices: torch.Tensor,
-    s: SparsityPattern,
-    scaling: float,
-    rule: Any,
-    needs: Sequence[bool],
-) -> Gradients:
-    """Compute ∂L/∂a and ∂L/∂l from G = ∂L/∂ΔW."""
+def from_dense(samples: Samples, g: torch.Tensor, indices: torch.Tensor) -> Sample:
+    """The entries of Z from G = ∂L/∂ΔW, added to ``samples`` where these are few."""
     p, q = g.shape
     kind: Any = {"dtype": g.dtype, "device": g.device}
     with float32_products(g.device):
-        sample: Any = Samples(s, coefficients, rule, needs, q)
-        if not one_sided_pays((p, q), sample.count, g.device):
+        if not one_sided_pays((p, q), samples.count, g.device):
             by = "matmul" if by_products((p, q), g.device) else "auto"
-            sample = reader(dct2(g, method=by), indices)
-        elif p < q:
-            sample.add(dct_matrix(p, **kind), rows_to_spectra(g))
+            return reader(dct2(g, method=by), indices)
+        if p < q:
+            samples.add(dct_matrix(p, **kind), rows_to_spectra(g))
         else:
-            sample.add(rows_to_spectra(g.T), dct_matrix(q, **kind))
-        return gradients(sample, coefficients, indices, (p, q), scaling, rule, needs)
+            samples.add(rows_to_spectra(g.T), dct_matrix(q, **kind))
+    return samples
 
 
 def gradients(

@@ -32,8 +32,8 @@ from loca_theory.adapters.kernels import (
     empty_gradients,
     form,
     from_dense,
+    from_tokens,
     gradients,
-    sampled,
 )
 from loca_theory.adapters.pattern import SparsityPattern
 from loca_theory.locations.gradient import LocationGradient
@@ -154,17 +154,17 @@ def _linear_backward(
     if implementation != "implicit":
         weight = saved[0]
     with without_autocast(g.device):
-        samples = Samples(s, coefficients, rule, needs, columns) if learns else None
+        samples: Any = Samples(s, coefficients, rule, needs, columns) if learns else None
         if needs[0]:
             of_x = g.new_zeros(g.shape[0], columns) if weight is None else g @ weight
         if implementation == "implicit":
             target = of_x if needs[0] else None
             add_transposed_product(target, g, saved, samples, scaled, s, columns)
         elif samples is not None and x is not None:
-            if not sampling_pays(shape, g.shape[0], samples.count, g.device):
-                found = from_dense(g.T @ x, coefficients, indices, s, scaling, rule, needs)
-                return of_x, *found
-            sampled(samples, g, x)
+            if sampling_pays(shape, g.shape[0], samples.count, g.device):
+                samples = from_tokens(samples, g, x)
+            else:
+                samples = from_dense(samples, g.T @ x, indices)
         if samples is None:
             return of_x, *empty_gradients(coefficients, needs)
         return of_x, *gradients(samples, coefficients, indices, shape, scaling, rule, needs)

@@ -11,7 +11,7 @@ from torch import nn
 from loca_theory.adapters.checks import check_choice, check_scaling, check_whole
 from loca_theory.adapters.costs import IMPLEMENTATIONS, Implementation, fastest
 from loca_theory.adapters.increment import increment
-from loca_theory.adapters.indices import mistake, random_indices
+from loca_theory.adapters.indices import OLD_KEYS, mistake, random_indices
 from loca_theory.adapters.linear_operator import increment_linear
 from loca_theory.adapters.pattern import SparsityPattern
 from loca_theory.adapters.search.schedule import AlternatingSchedule
@@ -21,8 +21,6 @@ from loca_theory.adapters.search.statistics import SUMS
 from loca_theory.errors import InvalidArgumentError
 
 _LOWEST = torch.float32
-# Keys of adapters that earlier versions of this package saved.
-_OLD_KEYS = ("places", "locations", "searching")
 
 
 class CosineSpectrum(SearchState):
@@ -251,14 +249,9 @@ class CosineSpectrum(SearchState):
         self, state_dict: dict[str, Any], prefix: str, *rest: Any
     ) -> None:
         missing_keys, unexpected_keys, error_msgs = rest[-3:]
-        names = ("coefficients", "indices", "shape", "offset", "steps", "dropped")
+        names = ("coefficients", "indices", "shape", "offset", "steps", "dropped", *OLD_KEYS)
         saved = {name: state_dict.get(prefix + name) for name in names}
-        old = [name for name in _OLD_KEYS if prefix + name in state_dict]
-        if old:
-            wrong = f"an earlier version of loca-theory saved this checkpoint (it has {old[0]!r}); "
-            wrong += "this version cannot read it, so train it again"
-        else:
-            wrong = mistake(saved, self._size, self.coefficients.shape[0])
+        wrong = mistake(saved, self._size, self.coefficients.shape[0])
         if wrong:
             layer = self.name if prefix in ("", "spectrum.") else prefix.rstrip(".")
             error_msgs.append(f"{layer}: {wrong}")

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, LoCALinear, follow
+from loca_theory.adapters.search.regrow import PruneAndRegrow
 from loca_theory.transforms import idct2
 
 EXCHANGES = ["swap", "swap-raw", "reselect"]
@@ -33,11 +34,11 @@ def assert_distinct(layer):
 
 
 def dense(layer, without=()):
-    """ΔW from what the spectrum holds."""
+    """ΔW from what the spectrum holds, in float64; components that share a location add up."""
     a = layer.coefficients.detach().double().clone()
     a[list(without)] = 0
     s = torch.zeros(layer.shape.tolist(), dtype=torch.float64)
-    s.index_put_(tuple(layer.indices.T), a)
+    s.index_put_(tuple(layer.indices.T), a, accumulate=True)
     return layer.scaling * idct2(s)
 
 
@@ -148,6 +149,19 @@ def train(model, optimizer, steps, start=0, run=None, *, set_to_none=True):
         optimizer.zero_grad(set_to_none)
         loss_of(model, step, run=run).backward()
         optimizer.step()
+
+
+def recording(layer, step=0):
+    """In a search that records the gradient of the step after the first ``step``."""
+    layer.search = PruneAndRegrow(layer)
+    layer.search.begin(step, 0)
+    return layer
+
+
+def move(layer, step=0):
+    """Which components this step moves."""
+    layer.search.before_step()
+    return layer.search.prune_and_regrow(step, 1.0)
 
 
 def steps_of_regrowth(model):

@@ -10,7 +10,7 @@ from torch import nn
 from loca_theory.adapters import LoCAConfig, follow
 
 from .searching import all_indices, batches, close, coefficients, same, train
-from .tiny_roberta import of_peft
+from .tiny_models import of_peft
 
 # torch's own, while it traces
 pytestmark = [of_peft, pytest.mark.filterwarnings("ignore")]

@@ -9,7 +9,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from loca_theory.adapters import AlternatingSchedule, LoCALinear, follow, linear_operator
-from loca_theory.adapters.search.regrow import PruneAndRegrow
 from loca_theory.transforms import dct2
 
 from .searching import (
@@ -20,7 +19,9 @@ from .searching import (
     batches,
     close,
     in_phase,
+    move,
     normal,
+    recording,
     same,
     small,
     spectra,
@@ -32,6 +33,7 @@ by_implementation = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 by_phase = pytest.mark.parametrize("phase", ["coefficients", "locations", "both"])
 
 SEARCHED = {"zero_init": False, "schedule": AlternatingSchedule()}
+LAST = AlternatingSchedule().period - 1  # before the last step of a period
 
 
 def step(model, optimizer, number=0):
@@ -72,28 +74,16 @@ def test_a_search_finds_on_the_device_what_it_finds_on_the_cpu(
         close(mine.coefficients, theirs.coefficients, tolerance=1e-9)
 
 
-def recording(layer, search):
-    """Records the gradient of the next step."""
-    layer.spectrum.location_search = search
-    layer.spectrum.search = PruneAndRegrow(layer.spectrum)
-    layer.spectrum.search.begin(29, 0)
-
-
-def move(layer):
-    layer.spectrum.search.before_step()
-    return layer.spectrum.search.prune_and_regrow(29, 1.0)
-
-
 @pytest.mark.parametrize("size", [1100, 20], ids=["long", "short"])
 @pytest.mark.parametrize("search", EXCHANGES)
 def test_regrowth_of_a_large_layer_finds_the_same_locations(search, size, accelerator):
     """The longer side is beyond the length from which the CPU searches a sample first."""
-    here = LoCALinear(nn.Linear(1000, size), 50, **SEARCHED).double()
+    here = LoCALinear(nn.Linear(1000, size), 50, location_search=search, **SEARCHED).double()
     there = copy.deepcopy(here).to(accelerator)
     for layer, device in ((here, "cpu"), (there, accelerator)):
-        recording(layer, search)
+        recording(layer.spectrum, LAST)
         layer(normal(60, 1000).to(device)).backward(normal(60, size, seed=1).to(device))
-        assert move(layer).any()
+        assert move(layer.spectrum, LAST).any()
     assert torch.equal(here.spectrum.indices, there.spectrum.indices.cpu())
 
 
@@ -138,17 +128,17 @@ def test_a_step_of_the_layer_waits_for_nothing(implementation, phase, accelerato
 
 @pytest.mark.parametrize("search", EXCHANGES)
 def test_a_step_that_records_statistics_waits_for_nothing(search, accelerator, no_waiting):
-    layer = LoCALinear(nn.Linear(9, 6), 7, **SEARCHED).to(accelerator)
+    layer = LoCALinear(nn.Linear(9, 6), 7, location_search=search, **SEARCHED).to(accelerator)
     x = normal(5, 9, dtype=torch.float32).to(accelerator)
-    recording(layer, search)
+    recording(layer.spectrum, LAST)
     layer(x).sum().backward()
-    assert move(layer).any()  # makes the tables that are shared as well
-    recording(layer, search)
+    assert move(layer.spectrum, LAST).any()  # makes the tables that are shared as well
+    recording(layer.spectrum, LAST)
     with no_waiting():
         layer(x).sum().backward()
     # Is there a gradient? And which components were dropped?
     with no_waiting(but=2 if search == "reselect" else 1):
-        move(layer)
+        move(layer.spectrum, LAST)
 
 
 def test_all_layers_wait_once_together_in_a_step_of_the_locations(accelerator, no_waiting):

@@ -1,11 +1,14 @@
 """Two processes learn what one learns from the batches of both."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from loca_theory.adapters import AlternatingSchedule, LoCALinear, follow
+from loca_theory.adapters.search.sharding import whole
 from loca_theory.adapters.search.statistics import GradientStatistics
 
 from . import two_processes
@@ -60,22 +63,30 @@ class Gate(nn.Module):
         return self.last(x if skips else x + torch.tanh(self.second(x)))
 
 
-def learn(case, x, y, ranks):
-    """Train as one of two processes, or alone as both."""
-    options = {"start": "random", "schedule": SCHEDULE, "dtype": torch.float64, **CASES[case]}
+def optimizer_of(model, *, adam=False):
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    if adam:
+        return torch.optim.AdamW(parameters, lr=0.02, weight_decay=0.1)
+    return torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=0.01)
+
+
+def learn(case, options, ranks, wrap=lambda model: model):
+    """Train as one of the processes, wrapped for several, or alone as all of them."""
+    start, dtype = options.get("start", "random"), options.get("dtype", torch.float64)
+    adam, parts = options.get("adam", False), options.get("parts", 1)
     torch.manual_seed(0)
     inner = Gate(
-        zero_init=options["start"] == "gradient",
-        schedule=options["schedule"],
+        zero_init=start == "gradient",
+        schedule=options.get("schedule", SCHEDULE),
         location_search=case.split(",")[0],
-        init_locations=options["start"],
-        location_lr=5.0,
-    ).to(options["dtype"])
+        init_locations=start,
+        location_lr=0.2 if adam else 5.0,
+    ).to(dtype)
     follow(inner)
-    alone = len(ranks) == WORLD
-    run = inner if alone else DistributedDataParallel(inner, **options.get("ddp", {}))
-    optimizer = torch.optim.SGD(inner.parameters(), lr=0.05, momentum=0.9, weight_decay=0.01)
+    run = wrap(inner)
+    optimizer = optimizer_of(inner, adam=adam)
     follow(inner, optimizer)
+    x, y = (part.to(dtype) for part in data())
     found = {"phases": [], "indices": [], "offsets": []}
     for step in range(STEPS):
         found["phases"].append(inner.first.spectrum.phase)
@@ -83,12 +94,15 @@ def learn(case, x, y, ranks):
         for rank in ranks:
             # Every other step, so that a wrong factor is not one that AdamW divides out.
             skips = "skips" in options and rank == 1 and step % 2 == 1
-            of_x, of_y = (part[step, rank].to(options["dtype"]) for part in (x, y))
-            (run(of_x, skips=skips) - of_y).square().mean().div(len(ranks)).backward()
+            for part in range(parts):
+                rows = slice(part, None, parts)
+                loss = (run(x[step, rank, rows], skips=skips) - y[step, rank, rows]).square().mean()
+                loss.div(len(ranks) * parts).backward()
         optimizer.step()
         found["indices"].append(all_indices(inner))
-        found["offsets"].append(offsets(inner))
-    return {**found, "learned": [p.detach().clone() for p in inner.parameters()]}
+        found["offsets"].append([whole(offset) for offset in offsets(inner)])
+    learned = [whole(p) for n, p in inner.named_parameters() if not n.endswith("offset")]
+    return {**found, "learned": [p.clone() for p in learned]}
 
 
 def data():
@@ -97,7 +111,9 @@ def data():
 
 def learn_some(names, rank, folder):
     for case in names:
-        torch.save(learn(case, *data(), [rank]), f"{folder}/{case}.{rank}")
+        options = CASES[case]
+        wrap = partial(DistributedDataParallel, **options.get("ddp", {}))
+        torch.save(learn(case, options, [rank], wrap), f"{folder}/{case}.{rank}")
 
 
 def quick_ones(rank, folder):
@@ -130,7 +146,7 @@ def found_by(tmp_path_factory):
 def test_two_processes_learn_what_one_does_from_both_batches(case, found_by):
     """To the bit: both add up the gradients of two batches, and halve them, which is exact."""
     first, second = found_by(case)
-    alone = learn(case, *data(), range(WORLD))
+    alone = learn(case, CASES[case], range(WORLD))
     assert same_state(first, second)
     assert same_state(first, alone)
     for indices in zip(*alone["indices"], strict=True):

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from loca_theory.adapters import CosineSpectrum
 from loca_theory.adapters.search.recording import handle_of, record
 from loca_theory.adapters.search.statistics import GradientStatistics
 from loca_theory.transforms import dct2
@@ -75,16 +74,20 @@ PASSES = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("passes", PASSES.values(), ids=PASSES)
 def test_gradient_and_curvature_are_the_dense_ones(passes, dtype):
+    """In half precision they are summed in single."""
     passes = [(x.to(dtype), g.to(dtype)) for x, g in passes]
-    found = recorded_of(*passes)
+    found, wide = recorded_of(*passes), torch.promote_types(dtype, torch.float32)
     assert found.has_gradient()
-    assert found.gradient().dtype == found.curvature(EVERYWHERE, 1).dtype == dtype
+    assert found.gradient().dtype == found.curvature(EVERYWHERE, 1).dtype == wide
     assert found.gradient().shape == (P * Q,)
-    assert_close(found.gradient(), gradient(*passes), dtype)
-    assert_close(found.curvature(EVERYWHERE, 1), curvature(*passes), dtype)
+    assert_close(found.gradient(), gradient(*passes), wide)
+    assert_close(found.curvature(EVERYWHERE, 1), curvature(*passes), wide)
 
 
 @pytest.mark.parametrize("passes", PASSES.values(), ids=PASSES)
@@ -98,44 +101,16 @@ def test_predicted_decreases_are_the_squared_gradient_over_the_curvature(passes)
 
 
 def test_where_there_is_no_curvature_the_predicted_decrease_is_zero():
-    predicted_decreases = recorded_of(
-        (torch.zeros(4, Q, dtype=torch.float64), normal(4, P))
-    ).predicted_decreases(use_curvature=True)
-    assert not predicted_decreases.any()
-    assert predicted_decreases.isfinite().all()
+    found = recorded_of((torch.zeros(4, Q, dtype=torch.float64), normal(4, P)))
+    assert not found.predicted_decreases(use_curvature=True).any()
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_half_precision_is_summed_in_single(dtype):
-    passes = [a_pass(7, seed=seed, dtype=dtype) for seed in (1, 2)]
-    found = recorded_of(*passes)
-    assert found.gradient().dtype == torch.float32
-    assert_close(found.gradient(), gradient(*passes), torch.float32)
-    assert_close(found.curvature(EVERYWHERE, 1), curvature(*passes), torch.float32)
-
-
-def test_two_calls_of_one_graph_are_summed():
-    (x, g), (other, of_other) = a_pass(4, seed=1), a_pass(3, seed=2)
-    recorded = empty()
-    handle = handle_of(recorded)
-    outputs = [record(linear(given), given, handle) for given in (x, other)]
-    ((outputs[0] * g).sum() + (outputs[1] * of_other).sum()).backward()
-    recorded.keep()
-    assert_close(recorded.gradient(), gradient((x, g), (other, of_other)), torch.float64)
-    assert_close(
-        recorded.curvature(EVERYWHERE, 1), curvature((x, g), (other, of_other)), torch.float64
-    )
-
-
-def test_many_tokens_are_all_in_the_gradient():
-    x, g = a_pass(1500)
-    assert_close(recorded_of((x, g)).gradient(), gradient((x, g)), torch.float64)
-
-
-def test_the_curvature_of_many_tokens_counts_them_all():
-    # Equal ones, so that it does not matter which of them it is estimated from.
+def test_many_tokens_are_all_counted():
+    # Equal ones, so that it does not matter which of them the curvature is estimated from.
     x, g = (part.expand(1501, -1) for part in a_pass(1))
-    assert_close(recorded_of((x, g)).curvature(EVERYWHERE, 1), curvature((x, g)), torch.float64)
+    found = recorded_of((x, g))
+    assert_close(found.gradient(), gradient((x, g)), torch.float64)
+    assert_close(found.curvature(EVERYWHERE, 1), curvature((x, g)), torch.float64)
 
 
 def test_nothing_is_recorded_without_a_gradient():
@@ -148,14 +123,6 @@ def test_nothing_is_recorded_without_a_gradient():
     assert not recorded_of((x, torch.zeros_like(g))).has_gradient()
     assert not recorded_of(a_pass(0)).has_gradient()
     assert_close(recorded_of(a_pass(0), (x, g)).gradient(), gradient((x, g)), torch.float64)
-
-
-def test_parts_of_a_batch_give_the_sums_of_the_whole():
-    x, g = a_pass(8)
-    halves = [(x[:4], g[:4]), (x[4:], g[4:])]
-    whole, parts = recorded_of((x, g)), recorded_of(*halves)
-    assert_close(parts.gradient(), whole.gradient(), torch.float64)
-    assert_close(parts.curvature(EVERYWHERE, 1), whole.curvature(EVERYWHERE, 1), torch.float64)
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf"), -float("inf")], ids=str)
@@ -178,26 +145,3 @@ def test_the_gradient_of_the_input_is_left_alone():
     recorded.keep()
     assert torch.equal(watched.grad, plain.grad)
     assert not recorded.gradient().requires_grad
-
-
-@pytest.mark.parametrize("implementation", ["auto", "implicit", "materialised"])
-def test_coefficients_have_the_gradient_recorded_at_their_locations(implementation):
-    options = {"scaling": ALPHA, "zero_init": False, "implementation": implementation}
-    layer = CosineSpectrum((P, Q), 7, **options).double()
-    x, g = a_pass(2, 5)
-    recorded = empty()
-    record(layer(x), x, handle_of(recorded)).backward(g)
-    recorded.keep()
-    at_indices = recorded.gradient().view(P, Q)[layer.indices[:, 0], layer.indices[:, 1]]
-    assert_close(layer.coefficients.grad, at_indices, torch.float64)
-
-
-@pytest.mark.parametrize("shape", [(1, 1), (1, 8), (8, 1)], ids=str)
-def test_thin_layers_are_recorded_too(shape):
-    p, q = shape
-    x, g = normal(4, q), normal(4, p, seed=1)
-    recorded = empty(shape, 1.0)
-    y = x @ normal(p, q, seed=2).requires_grad_().T
-    record(y, x, handle_of(recorded)).backward(g)
-    recorded.keep()
-    assert_close(recorded.gradient(), dct2(g.T @ x).flatten(), torch.float64)

@@ -1,7 +1,6 @@
 """The operators of ΔW against dense products and location gradients one by one."""
 
 import math
-import warnings
 
 import pytest
 import torch
@@ -14,11 +13,12 @@ from loca_theory.adapters.pattern import SparsityPattern, sparse_product
 from loca_theory.locations.gradient import NEIGHBOURS
 from loca_theory.transforms.matrices import dct_matrix
 
+from .searching import normal
+
 IMPLEMENTATIONS = ["implicit", "materialised"]
 RULES = list(NEIGHBOURS)
 by_implementation = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 by_rule = pytest.mark.parametrize("rule", RULES)
-by_sampling = pytest.mark.parametrize("pays", [True, False], ids=["sampled", "through product"])
 
 SHAPES = [(1, 1), (1, 6), (7, 1), (5, 8)]
 by_shape = pytest.mark.parametrize("shape", SHAPES, ids=[f"{p}x{q}" for p, q in SHAPES])
@@ -28,11 +28,6 @@ by_terms = pytest.mark.parametrize("terms", ["increment alone", "weight", "weigh
 SCALING = 0.7
 # A few hundred float64 operations, each of 1.1e-16 of what it adds up.
 ROUNDING = 1e-10
-
-
-def normal(*shape, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, dtype=torch.float64, generator=generator)
 
 
 def border_and_shared_indices(shape):
@@ -168,15 +163,6 @@ def test_tokens_are_summed_over_blocks(implementation, rule, monkeypatch, device
     assert_it_is_the_dense_form((5, 8), (50,), "weight and bias", implementation, rule, device)
 
 
-@by_rule
-@by_sampling
-def test_sampled_or_through_the_product_gradients_are_the_same(rule, pays, monkeypatch, device):
-    asked = []
-    monkeypatch.setattr(linear_operator, "sampling_pays", lambda *_: asked.append(pays) or pays)
-    assert_it_is_the_dense_form((9, 4), (6,), "weight and bias", "materialised", rule, device)
-    assert asked == [pays]
-
-
 @by_implementation
 @by_rule
 def test_gradients_of_one_group_do_not_need_the_other(implementation, rule):
@@ -190,43 +176,30 @@ def test_gradients_of_one_group_do_not_need_the_other(implementation, rule):
     assert_close(torch.autograd.grad(alone.square().sum(), locations)[0], of_l)
 
 
-@by_implementation
-def test_a_frozen_input_has_no_gradient_and_changes_none(implementation):
-    shape = (5, 8)
-    x, weight, bias, a, locations, indices = case(shape)
-    y = apply(x, weight, bias, a, locations, indices, shape, implementation=implementation)
-    wanted = torch.autograd.grad(y.square().sum(), [a, locations, bias])
-    frozen = x.detach()
-    apply(
-        frozen, weight, bias, a, locations, indices, shape, implementation=implementation
-    ).square().sum().backward()
-    assert frozen.grad is None
-    for mine, theirs in zip((a.grad, locations.grad, bias.grad), wanted, strict=True):
-        assert_close(mine, theirs)
+FROZEN = [[], ["x"], ["bias", "a", "locations"]]
 
 
 @by_implementation
-def test_frozen_groups_have_no_gradient(implementation):
-    shape = (5, 8)
-    x, weight, bias, a, locations, indices = case(shape)
-    for leaf in (bias, a, locations):
-        leaf.requires_grad_(False)
-    apply(
-        x, weight, bias, a, locations, indices, shape, implementation=implementation
-    ).sum().backward()
-    assert x.grad is not None
-    assert all(leaf.grad is None for leaf in (weight, bias, a, locations))
-
-
-@by_implementation
-def test_without_gradients_the_output_is_the_same(implementation):
-    shape = (9, 4)
-    arguments = case(shape)
-    expected = apply(*arguments, shape, implementation=implementation)
-    with torch.no_grad():
-        y = apply(*arguments, shape, implementation=implementation)
-    assert not y.requires_grad
+@pytest.mark.parametrize("frozen", FROZEN, ids=["without gradients", "input", "the rest"])
+def test_what_is_frozen_changes_nothing_else(implementation, frozen):
+    names = ["x", "weight", "bias", "a", "locations", "indices"]
+    arguments = dict(zip(names, case((9, 4)), strict=True))
+    leaves = [name for name in names if arguments[name] is not None
+              and arguments[name].requires_grad]  # fmt: skip
+    expected = apply(*arguments.values(), (9, 4), implementation=implementation)
+    trained = [name for name in leaves if name not in frozen]
+    wanted = torch.autograd.grad(expected.square().sum(), [arguments[name] for name in trained])
+    for name in frozen:
+        arguments[name].requires_grad_(False)
+    with torch.set_grad_enabled(bool(frozen)):
+        y = apply(*arguments.values(), (9, 4), implementation=implementation)
     assert torch.equal(y, expected)
+    assert y.requires_grad == bool(frozen)
+    if frozen:
+        y.square().sum().backward()
+        assert all(arguments[name].grad is None for name in (*frozen, "weight"))
+        for name, theirs in zip(trained, wanted, strict=True):
+            assert_close(arguments[name].grad, theirs)
 
 
 @by_implementation
@@ -263,29 +236,18 @@ def test_the_increment_is_the_dense_one_and_so_are_its_gradients(rule, shape):
     assert_close(torch.autograd.grad(fixed, a, g)[0], of_a)
 
 
+@by_rule
 @pytest.mark.parametrize("shape", [(5, 8), (9, 4), (6, 6)], ids=str)
-@pytest.mark.parametrize("pays", [True, False], ids=["one side", "both sides"])
-def test_a_transform_along_one_side_or_both_gives_the_same(shape, pays, monkeypatch):
+@pytest.mark.parametrize("by", ["samples", "one side", "both sides"])
+def test_samples_and_transforms_along_one_side_or_both_are_the_same(
+    shape, by, rule, monkeypatch, device
+):
     asked = []
-    monkeypatch.setattr(kernels, "one_sided_pays", lambda *_: asked.append(pays) or pays)
-    monkeypatch.setattr(linear_operator, "sampling_pays", lambda *_: False)
-    for rule in RULES:
-        assert_it_is_the_dense_form(shape, (6,), "weight and bias", "materialised", rule)
-    assert asked == [pays, pays] * len(RULES)
-
-
-@by_implementation
-def test_numerical_differentiation_agrees(implementation):
-    shape = (3, 4)
-    indices = torch.tensor([[0, 0], [2, 3], [1, 1], [1, 1]])
-    x, weight = normal(2, 4, seed=1).requires_grad_(), normal(3, 4, seed=2)
-    a, bias = normal(4, seed=4).requires_grad_(), normal(3, seed=3).requires_grad_()
-    assert torch.autograd.gradcheck(
-        lambda x, a, bias: apply(
-            x, weight, bias, a, None, indices, shape, implementation=implementation
-        ),
-        (x, a, bias),
-    )
+    pays = {"sampling_pays": by == "samples", "one_sided_pays": by == "one side"}
+    for module, name in ((linear_operator, "sampling_pays"), (kernels, "one_sided_pays")):
+        monkeypatch.setattr(module, name, lambda *_, name=name: asked.append(name) or pays[name])
+    assert_it_is_the_dense_form(shape, (6,), "weight and bias", "materialised", rule, device)
+    assert asked == ["one_sided_pays", "sampling_pays"] + ["one_sided_pays"] * (by != "samples")
 
 
 class Ignored(torch.autograd.Function):
@@ -320,54 +282,26 @@ def test_a_sparse_product_is_the_dense_one(device):
 
 
 # What the registration knows of the result differs between forming ΔW and not.
-by_kind = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-
-
 @pytest.mark.filterwarnings("ignore")  # torch's own, while it traces
-@by_kind
-def test_torch_accepts_the_registration_of_the_linear_operator(implementation):
-    shape = (5, 8)
+@by_implementation
+@pytest.mark.parametrize("operator", ["linear", "transform", "all gradients", "that of a"])
+def test_torch_accepts_the_registration(operator, implementation):
+    shape, kind, tests = (5, 8), (SCALING, "central", implementation), None
     x, weight, bias, a, locations, indices = case(shape)
     pattern = list(SparsityPattern.of(indices, shape))
-    arguments = (
-        x, weight, bias, a, locations, indices, pattern, 5, SCALING, "central", implementation,
-        True,
-    )  # fmt: skip
-    result = torch.library.opcheck(linear_operator._linear_op, arguments)
-    assert set(result.values()) == {"SUCCESS"}
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_torch_accepts_the_registration_of_the_transform():
-    shape = (5, 8)
-    spectrum = normal(*shape).requires_grad_()
-    result = torch.library.opcheck(increments._opaque_idct2, (spectrum,))
-    assert set(result.values()) == {"SUCCESS"}
-
-
-@by_kind
-@pytest.mark.parametrize("needs", [[True, True, True], [False, True, False]], ids=str)
-def test_torch_accepts_the_registration_of_the_backward_operator(implementation, needs):
-    shape = (5, 8)
-    x, weight, _, a, _, indices = (t if t is None else t.detach() for t in case(shape))
-    pattern = list(SparsityPattern.of(indices, shape))
-    _, saved = linear_operator._linear(
-        x, weight, None, a, None, indices, pattern, 5, SCALING, "central", implementation, True
-    )
-    arguments = (
-        normal(5, 5, seed=5), x, weight, saved, a, indices, pattern, 8, SCALING, "central",
-        implementation, needs,
-    )  # fmt: skip
-    utils = ("test_schema", "test_faketensor")
-    result = torch.library.opcheck(linear_operator._linear_backward_op, arguments, test_utils=utils)
-    assert set(result.values()) == {"SUCCESS"}
-
-
-@by_implementation
-def test_nothing_is_announced(implementation):
-    shape = (5, 8)
-    arguments = case(shape)
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        apply(*arguments, shape, implementation=implementation).sum().backward()
-    assert not seen
+    if operator == "transform":
+        function, arguments = increments._opaque_idct2, (normal(*shape).requires_grad_(),)
+    elif operator == "linear":
+        function = linear_operator._linear_op
+        arguments = (x, weight, bias, a, locations, indices, pattern, 5, *kind, True)
+    else:
+        needs = [operator == "all gradients", True, operator == "all gradients"]
+        x, a = x.detach(), a.detach()
+        _, saved = linear_operator._linear(
+            x, weight, None, a, None, indices, pattern, 5, *kind, True
+        )
+        function, tests = linear_operator._linear_backward_op, ("test_schema", "test_faketensor")
+        g = normal(5, 5, seed=5)
+        arguments = (g, x, weight, saved, a, indices, pattern, 8, *kind, needs)
+    tests = {} if tests is None else {"test_utils": tests}
+    assert set(torch.library.opcheck(function, arguments, **tests).values()) == {"SUCCESS"}

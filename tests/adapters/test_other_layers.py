@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from peft import PeftModel, get_peft_model, get_peft_model_state_dict
+from peft import get_peft_model
 from torch import nn
 from torch.nn import functional
 
@@ -14,8 +14,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms import dct2
 
 from .searching import SEARCHES, close, dense, normal
-from .test_tuner import llama
-from .tiny_roberta import of_peft
+from .tiny_models import of_peft
 
 pytestmark = of_peft
 
@@ -137,33 +136,6 @@ def test_merging_puts_the_increment_into_the_weight_and_can_be_undone(kind):
     close(merged(x), expected(x))
 
 
-@both_kinds
-def test_active_adapters_add_up(kind):
-    model, x = adapted(kind), input_of(kind)
-    model.add_adapter("other", config_of(n_frequency=5, random_loc_seed=3))
-    model.base_model.set_adapter(["default", "other"])
-    spectra = [spectrum_of(model, name) for name in ("default", "other")]
-    assert [len(s.coefficients) for s in spectra] == [8, 5]
-    close(model(x), changed(kind, *spectra)(x))
-    model.set_adapter("other")
-    close(model(x), changed(kind, spectra[1])(x))
-    model.delete_adapter("default")
-    close(model(x), changed(kind, spectra[1])(x))
-
-
-@both_kinds
-def test_a_saved_adapter_is_coefficients_and_integers_and_loads_again(kind, tmp_path):
-    model, x = adapted(kind, n_frequency_pattern={"layer": 7}), input_of(kind)
-    state = get_peft_model_state_dict(model)
-    prefix = "base_model.model.layer.loca_spectrum."
-    assert {key.removeprefix(prefix) for key in state} == {"coefficients", "indices", "shape"}
-    assert state[prefix + "coefficients"].shape == (7,)
-    assert state[prefix + "indices"].dtype == torch.int64
-    model.save_pretrained(tmp_path)
-    loaded = PeftModel.from_pretrained(base_of(kind), tmp_path)
-    assert torch.equal(loaded(x), model(x))
-
-
 class Tokens(nn.Module):
     """The same layer as a linear one over tokens that are made by hand."""
 
@@ -266,20 +238,6 @@ def test_the_output_of_an_attention_that_never_calls_it_is_refused(targets):
         InvalidArgumentError, match=r"layer\.out_proj.*: .* an adapter would do nothing"
     ):
         get_peft_model(Net(nn.MultiheadAttention(8, 2)), config)
-
-
-def test_an_embedding_of_tied_weights_is_warned_of_as_for_other_methods():
-    base = llama(tie_word_embeddings=True)
-    config = config_of()
-    config.target_modules = {"embed_tokens"}
-    with pytest.warns(UserWarning, match="tie_word_embeddings=True"):
-        model = get_peft_model(base, config)
-    before = base.lm_head.weight.detach().clone()
-    with pytest.warns(UserWarning, match="tied_target_modules"):
-        model.merge_adapter()
-    merged = base.model.embed_tokens.base_layer.weight
-    assert torch.equal(base.lm_head.weight, merged)  # merging changes both
-    assert not torch.equal(merged, before)
 
 
 @pytest.mark.parametrize("base", [nn.Embedding(4, 3), nn.Conv2d(2, 3, 1)], ids=["table", "kernel"])

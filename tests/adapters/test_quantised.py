@@ -1,14 +1,12 @@
 """LoCA on quantised base layers: with stand-ins, and with the packages that are installed."""
 
-import sys
 import warnings
 from importlib import import_module
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from peft import get_peft_model
-from peft.utils import other, quantization_utils
 from peft.utils.quantization_utils import QuantizationBackend
 from torch import nn
 
@@ -140,6 +138,9 @@ class EightBits(nn.Module):
         return nn.functional.linear(x, self.qweight * self.scale, self.bias)
 
 
+HALF_A_STEP = 0.5 / 127 * 1.01
+
+
 class Backend(QuantizationBackend):
     layer_type, supports_merge, backend_name = "linear", True, "stand-in"
 
@@ -170,26 +171,30 @@ def backend(monkeypatch):
     return found
 
 
-def test_a_backend_of_peft_trains(backend):
+def test_a_backend_of_peft_trains_and_merges(backend):
     model = adapted(net(EightBits))
     check_forward_and_training(model, rounding=1e-5)
     assert backend.clones > 0
     assert "quantization_backend='stand-in'" in repr(layers(model)[0])
     assert {s.quantization_backend for s in model.get_layer_status()} == {"stand-in"}
-
-
-def test_a_backend_of_peft_merges(backend):
-    check_merging(adapted(net(EightBits)), error=0.5 / 127 * 1.01)
+    check_merging(adapted(net(EightBits)), error=HALF_A_STEP)
 
 
 def test_several_adapters_are_requantised_once(backend):
     model = adapted(net(EightBits), ("default", "other"))
     model.base_model.set_adapter(["default", "other"])
-    check_merging(model, error=0.5 / 127 * 1.01)
+    check_merging(model, error=HALF_A_STEP)
     assert backend.writes == 2 * len(layers(model))
 
 
-@pytest.mark.parametrize("reason", ["no merging", "no dequantising"])
+REFUSES = {
+    "no merging": r"^first: its weight is quantised \(stand-in\).*use the adapter unmerged$",
+    "no dequantising": r"^first: its weight is quantised \(stand-in\).*use the adapter unmerged$",
+    "a broken adapter": "NaNs detected",
+}
+
+
+@pytest.mark.parametrize("reason", REFUSES)
 def test_what_cannot_be_merged_is_refused_in_one_line(backend, monkeypatch, reason):
     def refuse(_):
         raise NotImplementedError
@@ -197,52 +202,14 @@ def test_what_cannot_be_merged_is_refused_in_one_line(backend, monkeypatch, reas
     model = adapted(net(EightBits))
     if reason == "no merging":
         backend.supports_merge = False
-    else:
+    elif reason == "no dequantising":
         monkeypatch.setattr(backend, "get_base_weight", refuse)
-    message = r"^first: its weight is quantised \(stand-in\).*use the adapter unmerged$"
-    with pytest.raises(InvalidArgumentError, match=message):
-        model.merge_adapter()
-    assert backend.writes == 0
-    assert not layers(model)[0].merged
-
-
-def test_a_broken_adapter_leaves_the_quantised_weight(backend):
-    model = adapted(net(EightBits))
-    nn.init.constant_(layers(model)[0].spectrum("default").coefficients, float("nan"))
-    with pytest.raises(InvalidArgumentError, match="NaNs detected"):
+    else:
+        nn.init.constant_(layers(model)[0].spectrum("default").coefficients, float("nan"))
+    with pytest.raises(InvalidArgumentError, match=REFUSES[reason]):
         model.merge_adapter(safe_merge=True)
     assert backend.writes == 0
-
-
-class GPTQ(EightBits):
-    """A layer of the class that PEFT takes for GPTQ or AWQ."""
-
-    SUPPORTS_METHODS = ()
-
-
-# Where PEFT looks for the class of a layer, and by which function it asks for the package.
-FORWARD_ONLY = {
-    "gptq": ("gptqmodel.nn_modules.qlinear", "BaseQuantLinear", "is_gptqmodel_available"),
-    "aqlm": ("aqlm", "QuantizedLinear", "is_aqlm_available"),
-    "eetq": ("eetq", "EetqLinear", "is_eetq_available"),
-}
-
-
-@pytest.mark.parametrize("kind", FORWARD_ONLY)
-def test_layers_that_peft_only_applies_are_trained_and_not_merged(monkeypatch, kind):
-    path, name, available = FORWARD_ONLY[kind]
-    layer_class = type(name, (GPTQ,), {})
-    for depth in range(path.count(".") + 1):
-        part = path.rsplit(".", depth)[0]
-        monkeypatch.setitem(sys.modules, part, ModuleType(part))
-    setattr(sys.modules[path], name, layer_class)
-    for module in (quantization_utils, other):
-        monkeypatch.setattr(module, available, lambda: True, raising=False)
-    warnings.filterwarnings("ignore", message="Unsupported layer type")
-    model = adapted(net(layer_class))
-    check_forward_and_training(model, rounding=1e-5)
-    with pytest.raises(InvalidArgumentError, match=rf"first: its weight is quantised \({kind}\)"):
-        model.merge_adapter()
+    assert not layers(model)[0].merged
 
 
 # --- the packages themselves ---
@@ -287,11 +254,6 @@ PACKAGES = {
     hqq: ("hqq", 1e-5, 2 / 15),
     torchao: ("torchao", 1e-5, 0.6 / 127),
 }
-REAL = [
-    pytest.mark.deep,
-    pytest.mark.filterwarnings("ignore"),  # what these packages say when they are imported
-    pytest.mark.parametrize("replace", PACKAGES, ids=lambda f: f.__name__),
-]
 
 
 def of_package(replace):
@@ -304,31 +266,19 @@ def of_package(replace):
     return model
 
 
-def real(test):
-    for mark in REAL:
-        test = mark(test)
-    return test
-
-
-@real
-def test_a_package_s_layers_train(replace):
-    check_forward_and_training(adapted(of_package(replace)).train(), PACKAGES[replace][1])
-
-
-@real
-def test_a_package_s_layers_merge(replace):
-    check_merging(adapted(of_package(replace)), PACKAGES[replace][2])
-
-
-@real
-def test_a_package_s_layers_merge_before_they_are_used(replace):
+@pytest.mark.deep
+@pytest.mark.filterwarnings("ignore")  # what these packages say when they are imported
+@pytest.mark.parametrize("replace", PACKAGES, ids=lambda f: f.__name__)
+def test_a_package_s_layers_train_and_merge_before_and_after_they_are_used(replace):
+    _, rounding, error = PACKAGES[replace]
+    check_forward_and_training(adapted(of_package(replace)).train(), rounding)
+    check_merging(adapted(of_package(replace)), error)
     model = adapted(of_package(replace))
     expected = adapted(of_package(replace))(inputs())
     merged = model.merge_and_unload()
     assert not any(hasattr(m, "loca_spectrum") for m in merged.modules())
     # A random error per weight, of two layers that widen it by their norms of up to sqrt(N) / 2.
-    change = (merged(inputs()) - expected).norm() / expected.norm()
-    assert change < PACKAGES[replace][2] * 4
+    assert (merged(inputs()) - expected).norm() / expected.norm() < error * 4
 
 
 @pytest.mark.deep

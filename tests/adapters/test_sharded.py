@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from .searching import close, same
-from .sharded_training import CASES, learn
+from .sharded_training import CASES
+from .test_distributed import learn
 from .two_processes import TIMEOUT, WORLD
 
 pytestmark = pytest.mark.deep
@@ -25,7 +26,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("case", CASES)
 def test_parameters_shared_out_learn_what_whole_ones_do(case, folder):
-    alone = learn(case, range(WORLD))
+    alone = learn(case, CASES[case], range(WORLD))
     # A hundred operations on numbers of unit size a step, and the sum of two gradients.
     tolerance = 1e4 * torch.finfo(torch.float64).eps
     for rank in range(WORLD):

@@ -12,7 +12,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from loca_theory.adapters import LoCAConfig
 from loca_theory.errors import InvalidArgumentError
 
-from .tiny_roberta import of_peft
+from .tiny_models import of_peft
 
 pytestmark = of_peft
 SPLIT = "lin: its weight is split over processes for tensor parallelism"

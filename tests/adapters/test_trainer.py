@@ -1,7 +1,5 @@
 """LoCA in the Trainer of transformers with its own optimiser: phases, checkpoints, accumulation."""
 
-from itertools import pairwise
-
 import pytest
 import torch
 from peft import PeftModel
@@ -11,7 +9,7 @@ from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, LoCACallba
 from loca_theory.errors import InvalidArgumentError
 
 from .searching import all_indices, same, spectra
-from .tiny_roberta import in_peft, of_peft, roberta, tokens
+from .tiny_models import in_peft, of_peft, roberta, tokens
 
 pytestmark = of_peft
 
@@ -142,22 +140,6 @@ def test_the_trainer_trains_coefficients_and_locations(trained, kind):
     )
 
 
-def test_locations_move_in_the_phases_of_the_locations_alone(trained):
-    _, _, steps = trained("central")
-    assert len(steps) == STEPS + 1
-    schedule, moved = AlternatingSchedule(**SCHEDULE), set()
-    for step, ((indices, a), (next_indices, next_a)) in enumerate(pairwise(steps)):
-        phase = schedule.phase(step)
-        if not same(indices, next_indices):
-            moved.add(step)
-            assert phase == "locations"
-        # The rate of step 0 is 0, and step 13 ends the search, when components that share a
-        # location are separated.
-        if step not in (0, 13):
-            assert same(a, next_a) == (phase == "locations")
-    assert {step // schedule.period for step in moved} == {0, 1}
-
-
 @pytest.mark.parametrize("checkpoint", [5, 10, 15])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_resumed_training_ends_as_the_uninterrupted_one(trained, tmp_path, kind, checkpoint):
@@ -209,17 +191,6 @@ def test_an_optimiser_made_before_the_adapter_is_refused(tmp_path):
     trainer = trainer_for(in_peft(inner, **SCHEDULE), tmp_path, optimizer=optimizer)
     with pytest.raises(InvalidArgumentError, match="optimiser does not hold the coefficients"):
         trainer.train()
-
-
-def test_a_trained_model_predicts_the_same_after_its_file(trained, tmp_path):
-    trainer = trainer_for(trained("central")[0], tmp_path / "run")
-    expected = trainer.predict(Sentences()).predictions
-    trainer.save_model(str(tmp_path / "final"))
-    loaded = PeftModel.from_pretrained(base(), tmp_path / "final")
-    found = Trainer(loaded, trainer.args).predict(Sentences()).predictions
-    assert (found == expected).all()
-    untrained = Trainer(base(), trainer.args).predict(Sentences()).predictions
-    assert abs(untrained - expected).max() > 0.1
 
 
 def test_a_checkpoint_of_the_trainer_is_an_adapter(trained):

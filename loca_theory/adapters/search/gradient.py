@@ -34,9 +34,8 @@ class GradientSearch:
         self.spectrum, self.phase = spectrum, "coefficients"
         self._start: torch.Tensor | None = None
 
-    def begin(self, step: int, ahead: int) -> None:
+    def begin(self, step: int, _ahead: int) -> None:
         """Set what the next step learns."""
-        del ahead
         self.phase: Phase | None = self.spectrum.schedule.phase(step)
 
     def inputs(self, a: torch.Tensor, offset: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -92,9 +91,8 @@ class GradientSearch:
         spectrum.set_indices(indices)
         assign(spectrum.offset, u - continuous(spectrum.indices, spectrum._size, u.dtype))
 
-    def is_due(self, step: int, ahead: int) -> bool:
+    def is_due(self, _step: int, _ahead: int) -> bool:
         """No components are pruned."""
-        del step, ahead
         return False
 
     @torch.no_grad()

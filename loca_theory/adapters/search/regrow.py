@@ -46,9 +46,8 @@ class RecordingSearch:
         """Whether the gradient of the step under way is recorded."""
         return self.spectrum.recorded is not None
 
-    def inputs(self, a: torch.Tensor, offset: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def inputs(self, a: torch.Tensor, _offset: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The coefficients; locations are not differentiated."""
-        del offset
         return a, None
 
     def record(self, x: torch.Tensor | None, y: torch.Tensor) -> torch.Tensor:
@@ -126,9 +125,8 @@ class GradientStart(RecordingSearch):
     The coefficients are not learned while the first steps are recorded.
     """
 
-    def begin(self, step: int, ahead: int) -> None:
+    def begin(self, _step: int, _ahead: int) -> None:
         """Record the next step as well."""
-        del step, ahead
         if not self.is_recording:
             self.spectrum.start_recording()
 
@@ -137,15 +135,13 @@ class GradientStart(RecordingSearch):
         super().before_step()
         self.spectrum.coefficients.grad = None
 
-    def is_due(self, step: int, ahead: int) -> bool:
+    def is_due(self, step: int, _ahead: int) -> bool:
         """Whether all components move after the step that follows the first ``step``."""
-        del ahead
         return step + 1 >= self.spectrum.schedule.recorded_steps
 
     @torch.no_grad()
-    def prune_and_regrow(self, step: int, loss_scale: float) -> torch.Tensor:
+    def prune_and_regrow(self, _step: int, _loss_scale: float) -> torch.Tensor:
         """Move all components; returns which moved, (B,)."""
-        del step, loss_scale
         recorded, spectrum = self._take_recorded(), self.spectrum
         if recorded is None:
             msg = f"{spectrum.name}: no gradient was recorded, so its locations stay random"

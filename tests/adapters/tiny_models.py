@@ -1,9 +1,18 @@
-"""A tiny RoBERTa with random weights, its batches, and LoCA in it by PEFT."""
+"""Tiny models with random weights; for RoBERTa also batches, and LoCA in it by PEFT."""
 
 import pytest
 import torch
 from peft import get_peft_model
-from transformers import RobertaConfig, RobertaForSequenceClassification
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
+    RobertaConfig,
+    RobertaForSequenceClassification,
+)
 
 from loca_theory.adapters import LoCAConfig
 
@@ -11,6 +20,36 @@ from loca_theory.adapters import LoCAConfig
 of_peft = pytest.mark.filterwarnings(
     r"ignore:`\w*gradient_checkpointing\w*` is deprecated:FutureWarning"
 )
+
+
+COMMON = {"vocab_size": 40, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
+
+
+def llama(hidden_size=16, **options):
+    torch.manual_seed(1)
+    settings = {
+        "intermediate_size": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "max_position_embeddings": 32,
+        "initializer_range": 0.3,
+    }
+    config = LlamaConfig(hidden_size=hidden_size, **COMMON | settings | options)
+    return LlamaForCausalLM(config).eval()
+
+
+def opt():
+    torch.manual_seed(1)
+    sizes = {"hidden_size": 16, "ffn_dim": 24, "word_embed_proj_dim": 16, "num_hidden_layers": 2}
+    positions = {"num_attention_heads": 2, "max_position_embeddings": 32}
+    return OPTForCausalLM(OPTConfig(init_std=0.3, **sizes, **positions, **COMMON)).eval()
+
+
+def gpt2():
+    torch.manual_seed(1)
+    sizes = {"n_positions": 32, "n_embd": 16, "n_layer": 2, "n_head": 2}
+    return GPT2LMHeadModel(GPT2Config(initializer_range=0.3, **sizes, **COMMON)).eval()
 
 
 def roberta(dtype=torch.float32, dropout=0.0):
