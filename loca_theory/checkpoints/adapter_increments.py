@@ -17,7 +17,7 @@ from loca_theory.checkpoints.adapter_layers import (
 )
 from loca_theory.checkpoints.checkpoint import Checkpoint, DamagedError, Entry, read_json
 from loca_theory.checkpoints.layer_shapes import UNTOLD, LayerShapes, flattened, resized
-from loca_theory.checkpoints.lora_increments import LoraScales, lora_increment
+from loca_theory.checkpoints.lora_increments import lora_increment, lora_scale
 from loca_theory.checkpoints.peft_increments import peft_increment, prefix_of, with_largest
 from loca_theory.checkpoints.safetensors_files import SafetensorsCheckpoint
 from loca_theory.checkpoints.sources import ADAPTER_CONFIG
@@ -45,7 +45,7 @@ class AdapterIncrements(Checkpoint):
 
     Attributes:
         entries: The increments that can be loaded, with the base's names and shapes of the weights.
-        needs_base: Whether the increments depend on the weights of the base.
+        needs_base: Whether the increments can be found only with the base.
 
     Raises:
         InvalidArgumentError: the folder does not hold an adapter that has increments, they need the
@@ -62,10 +62,9 @@ class AdapterIncrements(Checkpoint):
     needs_base: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
-        config_file = self.folder / ADAPTER_CONFIG
-        self._config = read_json(config_file)
+        self._config = read_json(self.folder / ADAPTER_CONFIG)
         self._kind = AdapterKind.of(self._config, self.folder)
-        self.needs_base = self._kind.needs_weights
+        self.needs_base = self._kind.needs_base
         if self.needs_base and self.base is None:
             raise self._kind.without_base()
         prefix = prefix_of(self._kind.name) if self._kind.by_peft else "lora_"
@@ -75,7 +74,6 @@ class AdapterIncrements(Checkpoint):
             raise InvalidArgumentError(msg)
         source = SafetensorsCheckpoint(file) if file.is_file() else TorchCheckpoint({pickled: None})
         self._source: Checkpoint = source
-        self._scales = LoraScales(self._config, config_file)
         self._layers: dict[str, AdaptedLayer] = {}
         self._copies: dict[str, str] = {}
         layers, others, self._shared = split_by_layer([*source.entries, *source.damaged], prefix)
@@ -85,9 +83,7 @@ class AdapterIncrements(Checkpoint):
             raise DamagedError(msg)
         wanted = wanted_names(layers, self._config)
         names = BaseNames(self.base, [*wanted, *map(_plain, others)])
-        self._add_layers(
-            LayerShapes(self._kind, self._config, self._scales, source, self.base, layers, names)
-        )
+        self._add_layers(LayerShapes(self._kind, self._config, source, self.base, layers, names))
         for name, key in others.items():
             self._add_copy(name, key, names)
 
@@ -180,7 +176,7 @@ class AdapterIncrements(Checkpoint):
     def _product(self, layer: AdaptedLayer, expert: int | None) -> torch.Tensor:
         return lora_increment(
             layer.load(self._source),
-            self._scales.scale(layer.parameter),
+            lora_scale(self._config, layer.parameter),
             is_transposed=layer.is_transposed,
             experts=layer.experts,
             expert=expert,
@@ -201,7 +197,7 @@ class AdapterIncrements(Checkpoint):
             self._config,
             layers,
             tensors,
-            self._weight(layer.name) if self.needs_base else None,
+            self._weight(layer.name) if self._kind.needs_weights else None,
             has_bias=f"{layer.name.removesuffix('weight')}bias" in self._base_entries(),
         ).reshape(layer.shape)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,7 @@ from typing import Any
 from loca_theory.checkpoints.checkpoint import DamagedError
 from loca_theory.errors import InvalidArgumentError
 
-LORA = "LORA"
-Shapes = Mapping[str, tuple[int, ...]]
-"""Shapes of a layer's tensors."""
+LORA, LOCA = "LORA", "LOCA"
 
 _MERGE = "merge it into its base with PEFT and analyse the merged checkpoint"
 _CONVERT = "convert it with PEFT's save_pretrained(..., path_initial_model_for_weight_conversion="
@@ -55,54 +53,11 @@ _FROM_WEIGHT = ("olora", "pissa")
 _FROM_DATA = ("corda", "loftq", "lora_ga", "pissa_niter_")
 
 
-def _product(left: str, right: str) -> Callable[[Shapes], tuple[int, ...]]:
-    """Shape of a product of two factors (p×r and r×q)."""
-    return lambda of: (of[left][0], of[right][1]) if len(of[left]) == len(of[right]) == 2 else ()
-
-
-def _hadamard(of: Shapes) -> tuple[int, ...]:
-    # With a core, the factors are those of a kernel, whose number of dimensions the file lacks.
-    return () if "hada_t1" in of else _product("hada_w1_a", "hada_w1_b")(of)
-
-
-def _kronecker(of: Shapes) -> tuple[int, ...]:
-    if "lokr_t2" in of:
-        return ()
-    first = of.get("lokr_w1") or (of["lokr_w1_a"][0], of["lokr_w1_b"][1])
-    second = of.get("lokr_w2") or (of["lokr_w2_a"][0], of["lokr_w2_b"][1])
-    (p1, q1), (p2, q2) = first, second
-    return p1 * p2, q1 * q2
-
-
-def _circulant(of: Shapes) -> tuple[int, ...]:
-    rows, columns, block = of["c3a_kernel"]
-    return rows * block, columns * block
-
-
-def _blocks(of: Shapes) -> tuple[int, ...]:
-    (k, columns, _), (_, _, rows) = of["gralora_A"], of["gralora_B"]
-    return k * rows, k * columns
-
-
-ADDITIVE: dict[str, Callable[[Shapes], tuple[int, ...]] | None] = {
-    "ADALORA": _product("lora_B", "lora_A"),
-    "C3A": _circulant,
-    "DELORA": _product("delora_B", "delora_A"),
-    "FOURIERFT": None,
-    "GRALORA": _blocks,
-    "LOCA": None,  # a tensor of the file holds the shape
-    "LOHA": _hadamard,
-    "LOKR": _kronecker,
-    "PVERA": None,
-    "RANDLORA": None,
-    "SHIRA": None,
-    "SUPERTUNING": None,
-    "VBLORA": None,
-    "VERA": None,
-    "WAVEFT": None,
-}
-"""Types whose ΔW does not depend on W, with the shape of ΔW by those of the adapter's tensors;
-None if these do not tell."""
+ADDITIVE = (
+    "ADALORA", "C3A", "DELORA", "FOURIERFT", "GRALORA", "LOCA", "LOHA", "LOKR", "PVERA", "RANDLORA",
+    "SHIRA", "SUPERTUNING", "VBLORA", "VERA", "WAVEFT",
+)  # fmt: skip
+"""Types whose ΔW does not depend on W."""
 
 MULTIPLICATIVE = (
     "BOFT", "DEFT", "GLORA", "HIRA", "HRA", "IA3", "MISS", "OFT", "OSF", "PEANUT", "PSOFT", "ROAD",
@@ -170,11 +125,16 @@ class AdapterKind:
             title += f" with {options[0]}"
         return cls(LORA, by_peft=bool(options), needs_weights=bool(options), title=title)
 
+    @property
+    def needs_base(self) -> bool:
+        """Whether the base is needed: for its weights, or because the file lacks their shapes."""
+        return self.needs_weights or self.name not in (LORA, LOCA)
+
     def without_base(self) -> InvalidArgumentError:
         """The error for an adapter that is given without the base that it needs."""
         how = "its increment depends on the weights of the base"
         if not self.needs_weights:
-            how = "it does not tell the shapes of the weights that it changes"
+            how = "the shapes of the weights that it changes are read from the base"
         return InvalidArgumentError(f"{self.title}: {how}; pass the base as well: BASE ADAPTER")
 
 

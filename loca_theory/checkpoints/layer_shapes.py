@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from loca_theory.checkpoints.adapter_kinds import ADDITIVE, LORA, AdapterKind
+from loca_theory.checkpoints.adapter_kinds import LOCA, LORA, AdapterKind
 from loca_theory.checkpoints.adapter_layers import AdaptedLayer, BaseNames, depth, without_wrappers
 from loca_theory.checkpoints.checkpoint import Checkpoint, Entry, LeftOutError
 from loca_theory.checkpoints.conv1d import has_conv1d_name, has_fused_attention, stores_transposed
-from loca_theory.checkpoints.lora_increments import Factors, LoraScales
+from loca_theory.checkpoints.lora_increments import Factors, lora_rank
 from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.stored_matrices import holds_experts
@@ -27,7 +27,7 @@ UNTOLD = "its shape is only in the base"
 """Why a weight is left out whose shape the adapter does not tell."""
 
 _MATRIX_DIMENSIONS, _STACK_DIMENSIONS = 2, 3
-_LOCA, _LOCA_SHAPE = "LOCA", "loca_spectrum.shape"
+_LOCA_SHAPE = "loca_spectrum.shape"
 # Names of embeddings. LoCA's file has p×q of their weights q×p, and not what their layers are.
 _EMBEDDING = re.compile(r"embed(?!_out)(?!.*proj)|^w[pt]e$|^shared$")
 _GATE_UP = "gate_up_proj"
@@ -42,16 +42,14 @@ class LayerShapes:
     Attributes:
         kind: Type of the adapter.
         config: Its configuration.
-        scales: Ranks and scales of LoRA.
         source: The file with its tensors.
         base: The base, or None.
         layers: For each layer, as wrapped by PEFT, the names of its tensors.
-        others: Names of further weights that the adapter names.
+        names: The base's names of the weights.
     """
 
     kind: AdapterKind
     config: Mapping[str, Any]
-    scales: LoraScales
     source: Checkpoint
     base: Checkpoint | None
     layers: Mapping[str, Mapping[str, str]]
@@ -110,7 +108,7 @@ class LayerShapes:
         # The factors of ``use_bdlora`` have diagonal blocks, and only the blocks are stored.
         if self.kind.name != LORA or self.config.get("use_bdlora"):
             return self._own_shape(keys), True
-        factors, rank = self._factors(keys), self.scales.rank(module)
+        factors, rank = self._factors(keys), lora_rank(self.config, module)
         if rank != factors.rank:
             msg = f"the factors have rank {factors.rank}, and the configuration says {rank}"
             raise LeftOutError(msg, damaged=True)
@@ -160,17 +158,12 @@ class LayerShapes:
         return found
 
     def _own_shape(self, keys: Mapping[str, str]) -> tuple[int, ...] | None:
-        """Shape of ΔW, p×q, as the adapter alone tells it; None if it does not."""
-        shapes = {what: self.source.entries[key].shape for what, key in keys.items()}
-        if shapes.get(_LOCA_SHAPE) == (2,):
-            shape = tuple(int(side) for side in self.source.load(keys[_LOCA_SHAPE]))
-        else:
-            compute = ADDITIVE.get(self.kind.name)
-            try:
-                shape = () if compute is None else compute(shapes)
-            except (KeyError, IndexError, ValueError):
-                shape = ()
-        return shape if shape and min(shape) > 0 else None
+        """Shape of ΔW, p×q, as LoCA's file tells it; None for other types."""
+        key = keys.get(_LOCA_SHAPE)
+        if key is None or self.source.entries[key].shape != (2,):
+            return None
+        shape = tuple(int(side) for side in self.source.load(key))
+        return shape if min(shape) > 0 else None
 
     # --- Conv1D ----------------------------------------------------------------------------------
 
@@ -194,7 +187,7 @@ class LayerShapes:
 
     def _is_loca_embedding(self, module: str) -> bool:
         last = module.rpartition(".")[2]
-        return self.kind.name == _LOCA and _EMBEDDING.search(last) is not None
+        return self.kind.name == LOCA and _EMBEDDING.search(last) is not None
 
     # --- parameters that are targeted by name, such as those of all experts ----------------------
 
@@ -221,7 +214,7 @@ class LayerShapes:
     def _parameter_fits(self, name: str, keys: Mapping[str, str]) -> bool:
         if self.base is None:
             return True
-        if self.kind.name == _LOCA:
+        if self.kind.name == LOCA:
             return self._loca_parameter(name, keys) is not None
         try:
             factors = self._factors(keys)
@@ -235,7 +228,7 @@ class LayerShapes:
         return self.names.find(name, lambda weight: flattened(weight.shape) == flat)
 
     def _of_parameter(self, module: str, name: str, keys: Mapping[str, str]) -> AdaptedLayer:
-        if self.kind.name == _LOCA:
+        if self.kind.name == LOCA:
             return self._of_loca_parameter(module, name, keys)
         if self.kind.by_peft:
             raise LeftOutError("only plain LoRA and LoCA have target_parameters")  # noqa: EM101
@@ -246,7 +239,7 @@ class LayerShapes:
             # The file says neither which of them a tensor belongs to, nor their order.
             msg = "one of several parameters of a module, and only the base tells which: pass the "
             raise LeftOutError(msg + "base as well")
-        factors, rank = self._factors(keys), self.scales.rank(name)
+        factors, rank = self._factors(keys), lora_rank(self.config, name)
         experts, odd = divmod(factors.rank, rank)
         shape = factors.shape if experts == 1 else (experts, *factors.shape)
         own: str | None = name

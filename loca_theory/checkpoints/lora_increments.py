@@ -15,7 +15,6 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loca_theory.checkpoints.checkpoint import DamagedError, Entry, LeftOutError
@@ -89,56 +88,36 @@ class Factors:
         return shape[1:] in (self.shape, self.shape[::-1]) and self.rank % shape[0] == 0
 
 
-class LoraScales:
-    """The factor s of each layer, from the configuration of an adapter.
+def lora_rank(config: Mapping[str, Any], module: str) -> int:
+    """Rank r of one layer."""
+    rank = _of_layer(config, "rank_pattern", module, config.get("r", 8))  # PEFT's default
+    if not isinstance(rank, int) or rank < 1:
+        raise DamagedError("adapter_config.json has no positive integer for r")  # noqa: EM101
+    return rank
 
-    Args:
-        config: The configuration.
-        file: Its file, for messages.
-    """
 
-    def __init__(self, config: Mapping[str, Any], file: Path) -> None:
-        self._config, self._file = config, file
+def lora_scale(config: Mapping[str, Any], module: str) -> float:
+    """Factor s of one layer."""
+    rank = lora_rank(config, module)
+    alpha = _of_layer(config, "alpha_pattern", module, config.get("lora_alpha", 8))
+    if not isinstance(alpha, int | float) or not math.isfinite(alpha):
+        raise DamagedError("adapter_config.json has no number for lora_alpha")  # noqa: EM101
+    return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
 
-    def rank(self, module: str) -> int:
-        """Rank r of one layer.
 
-        Raises:
-            DamagedError: the configuration has no positive integer for it.
-        """
-        # PEFT's default.
-        rank = self._pattern("rank_pattern", module, self._config.get("r", 8))
-        if not isinstance(rank, int) or rank < 1:
-            msg = f"{self._file} has no positive integer for r"
-            raise DamagedError(msg)
-        return rank
-
-    def scale(self, module: str) -> float:
-        """Factor s of one layer.
-
-        Raises:
-            DamagedError: the configuration has no number for α.
-        """
-        rank = self.rank(module)
-        # PEFT's default.
-        alpha = self._pattern("alpha_pattern", module, self._config.get("lora_alpha", 8))
-        if not isinstance(alpha, int | float) or not math.isfinite(alpha):
-            msg = f"{self._file} has no number for lora_alpha"
-            raise DamagedError(msg)
-        return alpha / (math.sqrt(rank) if self._config.get("use_rslora") else rank)
-
-    def _pattern(self, key: str, module: str, default: Any) -> Any:
-        patterns = self._config.get(key)
-        for pattern, value in (patterns if isinstance(patterns, dict) else {}).items():
-            # PEFT's rule: a pattern matches the whole name, or its end after a dot.
-            try:
-                matches = re.match(rf"(.*\.)?({pattern})$", module)
-            except re.error as error:
-                msg = f"{self._file}: {pattern!r} in {key} is not a regular expression"
-                raise DamagedError(msg) from error
-            if matches:
-                return value
-        return default
+def _of_layer(config: Mapping[str, Any], key: str, module: str, default: Any) -> Any:
+    """What a pattern of the configuration sets for one layer."""
+    patterns = config.get(key)
+    for pattern, value in (patterns if isinstance(patterns, dict) else {}).items():
+        # PEFT's rule: a pattern matches the whole name, or its end after a dot.
+        try:
+            matches = re.match(rf"(.*\.)?({pattern})$", module)
+        except re.error as error:
+            msg = f"adapter_config.json: {pattern!r} in {key} is not a regular expression"
+            raise DamagedError(msg) from error
+        if matches:
+            return value
+    return default
 
 
 def lora_increment(
