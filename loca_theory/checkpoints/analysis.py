@@ -9,7 +9,6 @@ from typing import Any
 
 from loca_theory import _arguments
 from loca_theory._lookup import member
-from loca_theory.checkpoints.adapter_size import TotalSize
 from loca_theory.checkpoints.computation import (
     COMPARISON,
     INCREMENT,
@@ -17,19 +16,20 @@ from loca_theory.checkpoints.computation import (
     WEIGHTS,
     MatrixComputation,
 )
-from loca_theory.checkpoints.figure_data import figure_data, representative
-from loca_theory.checkpoints.fine_tunes import open_fine_tunes
-from loca_theory.checkpoints.layer_budgets import allocate_budgets, linear_layers
-from loca_theory.checkpoints.matrix import MatrixAnalysis
-from loca_theory.checkpoints.model_pair import ModelLayers
-from loca_theory.checkpoints.pairs import CheckpointPair, Selection
-from loca_theory.checkpoints.peft_config import end_others
+from loca_theory.checkpoints.pairs.fine_tunes import open_fine_tunes
+from loca_theory.checkpoints.pairs.model_pair import ModelLayers
+from loca_theory.checkpoints.pairs.pair import CheckpointPair, Selection
 from loca_theory.checkpoints.placement import placed, takes_seconds
 from loca_theory.checkpoints.results import Analysis
 from loca_theory.checkpoints.rows import Comparison, Skipped
 from loca_theory.checkpoints.settings import ANALYSED, Settings
-from loca_theory.checkpoints.sources import DamagedError, Source, describe, is_array
-from loca_theory.checkpoints.stored_matrices import Experts
+from loca_theory.checkpoints.sizing.adapter_size import TotalSize
+from loca_theory.checkpoints.sizing.layer_budgets import allocate_budgets, linear_layers
+from loca_theory.checkpoints.sizing.peft_config import end_others
+from loca_theory.checkpoints.statistics.figure_data import figure_data, representative
+from loca_theory.checkpoints.statistics.matrix import MatrixAnalysis
+from loca_theory.checkpoints.weights.sources import DamagedError, Source, describe, is_array
+from loca_theory.checkpoints.weights.stored_matrices import Experts
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Method
 from loca_theory.expressivity.methods.registry import METHODS, definition, find_methods, own_titles

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from loca_theory.checkpoints.checkpoint import DamagedError, LeftOutError, skipped
-from loca_theory.checkpoints.comparison import compare
-from loca_theory.checkpoints.matrix import analyse_matrix
-from loca_theory.checkpoints.pairs import CheckpointPair, not_finite
+from loca_theory.checkpoints.pairs.pair import CheckpointPair, not_finite
 from loca_theory.checkpoints.settings import Settings
+from loca_theory.checkpoints.statistics.comparison import compare
+from loca_theory.checkpoints.statistics.matrix import analyse_matrix
+from loca_theory.checkpoints.weights.checkpoint import DamagedError, LeftOutError, skipped
 from loca_theory.increments.eigenvalues import squared_singular_values
 from loca_theory.sweeps.store import Point
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from loca_theory.checkpoints.pairs import CheckpointPair
+from loca_theory.checkpoints.pairs.pair import CheckpointPair
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.runner import has_context
 

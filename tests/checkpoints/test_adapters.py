@@ -17,12 +17,12 @@ from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
 from safetensors.torch import load_file, save_file
 
 from loca_theory.adapters import LoCAConfig
-from loca_theory.checkpoints.adapter_increments import AdapterIncrements
-from loca_theory.checkpoints.adapter_kinds import KNOWN, AdapterKind
-from loca_theory.checkpoints.checkpoint import DamagedError
-from loca_theory.checkpoints.pairs import open_pair
-from loca_theory.checkpoints.selection import Selection
-from loca_theory.checkpoints.sources import open_checkpoint
+from loca_theory.checkpoints.adapters.increments import AdapterIncrements
+from loca_theory.checkpoints.adapters.kinds import KNOWN, AdapterKind
+from loca_theory.checkpoints.pairs.pair import open_pair
+from loca_theory.checkpoints.pairs.selection import Selection
+from loca_theory.checkpoints.weights.checkpoint import DamagedError
+from loca_theory.checkpoints.weights.sources import open_checkpoint
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
 FLOAT32 = 2.0**-24

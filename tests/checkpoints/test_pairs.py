@@ -7,9 +7,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from loca_theory.checkpoints.checkpoint import DamagedError
-from loca_theory.checkpoints.pairs import open_pair
-from loca_theory.checkpoints.selection import Selection
+from loca_theory.checkpoints.pairs.pair import open_pair
+from loca_theory.checkpoints.pairs.selection import Selection
+from loca_theory.checkpoints.weights.checkpoint import DamagedError
 from loca_theory.errors import InvalidArgumentError
 
 

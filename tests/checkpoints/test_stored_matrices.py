@@ -6,10 +6,10 @@ import torch
 from safetensors.torch import save_file
 
 from loca_theory.checkpoints import analyze
-from loca_theory.checkpoints.checkpoint import DamagedError
-from loca_theory.checkpoints.pairs import open_pair
-from loca_theory.checkpoints.selection import Selection
-from loca_theory.checkpoints.stored_matrices import stored_matrices
+from loca_theory.checkpoints.pairs.pair import open_pair
+from loca_theory.checkpoints.pairs.selection import Selection
+from loca_theory.checkpoints.weights.checkpoint import DamagedError
+from loca_theory.checkpoints.weights.stored_matrices import stored_matrices
 from loca_theory.errors import InvalidArgumentError
 
 EXPERTS = "model.layers.0.mlp.experts.gate_up_proj"

@@ -1,0 +1,296 @@
+"""Two checkpoints side by side: which matrices can be compared, and why the others cannot."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from loca_theory.checkpoints.adapters.increments import AdapterIncrements, is_adapter
+from loca_theory.checkpoints.pairs.comparable import ComparableMatrix, MatrixFinder
+from loca_theory.checkpoints.pairs.selection import Selection
+from loca_theory.checkpoints.rows import Skipped
+from loca_theory.checkpoints.weights.checkpoint import Checkpoint, DamagedError
+from loca_theory.checkpoints.weights.matching import Match, all_names, match_names
+from loca_theory.checkpoints.weights.sources import Source, is_path, open_checkpoint, resolve
+from loca_theory.checkpoints.weights.state_dicts import is_array
+from loca_theory.errors import InvalidArgumentError, ResourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import torch
+
+    from loca_theory.checkpoints.weights.stored_matrices import StoredMatrix
+
+_ROWS_AT_ONCE = 1024
+_DIGEST_SIZE = 16
+_DOUBLE = ("F64", "float64")
+
+
+@dataclass
+class CheckpointPair:
+    """A base and a fine-tuned checkpoint, opened and matched by name.
+
+    A pair of files holds only their headers and can be pickled, so that other processes can read
+    the matrices by themselves.
+
+    Attributes:
+        tuned: The fine-tuned side.
+        base: The base; None if the fine-tuned side holds increments, as an adapter does.
+        selection: Which matrices to compare.
+        is_from_files: Whether all tensors are read from files.
+        adapted: Without ``base``: the weights to which the increments are added, under the same
+            names; None if they are not known.
+        names: For each comparable matrix, its name in the base, and its name in the fine-tuned
+            checkpoint. A weight that the base ties to another goes by the latter.
+        notes: Remarks on some of these matrices, by the base's name.
+        skipped: Tensors that are not compared.
+        prefix: Prefix that the names of only one side have; usually "".
+    """
+
+    tuned: Checkpoint
+    base: Checkpoint | None = None
+    selection: Selection = field(default_factory=Selection)
+    is_from_files: bool = False
+    adapted: Checkpoint | None = None
+    names: dict[str, str] = field(init=False, default_factory=dict)
+    notes: dict[str, str] = field(init=False, default_factory=dict)
+    skipped: list[Skipped] = field(init=False, default_factory=list)
+    prefix: str = field(init=False, default="")
+    _matrices: dict[str, ComparableMatrix] = field(init=False, default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        tuned = all_names(self.tuned)
+        if self.base is None:
+            matches = [Match(name, name) for name in tuned]
+        else:
+            matches, self.prefix = match_names(tuned, all_names(self.base))
+        partners = {one.tuned: one.base for one in matches if one.tuned and one.base}
+        finder = MatrixFinder(self.tuned, self.base, self.selection, partners, self.prefix)
+        for match in matches:
+            for found in finder.find(match):
+                if isinstance(found, Skipped):
+                    self.skipped.append(found)
+                    continue
+                self._matrices[found.name] = found
+                self.names[found.name] = found.tuned.name
+                if found.note:
+                    self.notes[found.name] = found.note
+
+    def shape(self, name: str) -> tuple[int, int]:
+        """Numbers of rows and columns of an increment."""
+        return self._matrices[name].shape
+
+    def dtype(self, name: str) -> str:
+        """Element type of the fine-tuned matrix, as it is stored."""
+        return self.tuned.entries[self._matrices[name].tuned.tensor].dtype
+
+    def stored_shape(self, name: str) -> tuple[int, ...]:
+        """Shape of the tensor of the fine-tuned checkpoint that holds a matrix."""
+        return self._matrices[name].tuned.stored_shape
+
+    def increment(self, name: str) -> torch.Tensor:
+        """ΔW in float32, or in float64 if a side is stored in float64 or float32 cannot hold ΔW.
+
+        Narrow formats are widened, which is exact, before they are subtracted. The caller may
+        overwrite the result.
+
+        Args:
+            name: A key of :attr:`names`.
+
+        Raises:
+            DamagedError: a side cannot be read.
+            ResourceError: there is not enough memory.
+        """
+        import torch
+
+        change = self._difference(name, torch.float32)
+        if change.dtype == torch.float32 and not torch.stack(change.aminmax()).isfinite().all():
+            # The difference of two finite numbers of opposite signs can overflow float32.
+            change = self._difference(name, torch.float64)
+        return change
+
+    def weights(self, name: str) -> torch.Tensor | None:
+        """W₀, the matrix to which ΔW is added; None if it is not known.
+
+        It is in float32, or in float64 if it is stored in float64. The caller may overwrite it.
+
+        Args:
+            name: A key of :attr:`names`.
+
+        Raises:
+            DamagedError: the weights cannot be read.
+            ResourceError: there is not enough memory.
+        """
+        found = self._sides(name)
+        return self._widened(name, *found[1]) if len(found) > 1 else None
+
+    def fingerprint(self, name: str) -> str:
+        """BLAKE2b digest, 16 bytes in hexadecimal, of all from which ΔW and W₀ are computed.
+
+        It covers the bytes, types and shapes of the stored tensors of both sides, scales included,
+        and the shape of the increment.
+
+        Args:
+            name: A key of :attr:`names`.
+
+        Raises:
+            DamagedError: a side cannot be read.
+        """
+        import torch
+
+        digest = hashlib.blake2b(repr(self.shape(name)).encode(), digest_size=_DIGEST_SIZE)
+        for side, matrix in self._sides(name):
+            digest.update(b"side")
+            for tensor in side.stored(matrix.tensor, matrix.expert):
+                digest.update(repr((tensor.dtype, tuple(tensor.shape))).encode())
+                flat = tensor.detach().contiguous().reshape(-1)
+                digest.update(flat.view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+    def _sides(self, name: str) -> list[tuple[Checkpoint, StoredMatrix]]:
+        """The fine-tuned matrix, and that to which its increment is added if it is known."""
+        found = self._matrices[name]
+        sides = [(self.tuned, found.tuned)]
+        if self.base is not None and found.base is not None:
+            sides.append((self.base, found.base))
+        elif self.adapted is not None and found.tuned.tensor in self.adapted.entries:
+            sides.append((self.adapted, found.tuned))
+        return sides
+
+    def _loaded(self, name: str, side: Checkpoint, matrix: StoredMatrix) -> torch.Tensor:
+        """The compared rows of a matrix, which may be the checkpoint's own memory."""
+        return matrix.load(side)[: self.shape(name)[0]]
+
+    def _widened(self, name: str, side: Checkpoint, matrix: StoredMatrix) -> torch.Tensor:
+        import torch
+
+        found = self._loaded(name, side, matrix)
+        wide = torch.float64 if found.dtype == torch.float64 else torch.float32
+        with self._memory(name, found.dtype):
+            return found.to(wide, copy=True)
+
+    def _difference(self, name: str, wide: torch.dtype) -> torch.Tensor:
+        import torch
+
+        (side, matrix), *others = self._sides(name)
+        tuned = self._loaded(name, side, matrix)
+        bases = others if self.base is not None else []
+        stored = [one.entries[own.tensor].dtype for one, own in bases]
+        if tuned.dtype == torch.float64 or any(one in _DOUBLE for one in stored):
+            wide = torch.float64
+        with self._memory(name, tuned.dtype):
+            change = tuned.to(wide, copy=not side.entries[matrix.tensor].is_scaled)
+            # The base is loaded after the other side is let go, so that there are never three.
+            del tuned
+            for base, own in bases:
+                weights = self._loaded(name, base, own)
+                # In blocks of rows: the whole widened base would be as large as the increment.
+                for rows, other in zip(
+                    change.split(_ROWS_AT_ONCE), weights.split(_ROWS_AT_ONCE), strict=True
+                ):
+                    rows.sub_(other.to(wide))
+        return change
+
+    @contextmanager
+    def _memory(self, name: str, kind: torch.dtype) -> Iterator[None]:
+        """Say which matrix cannot be widened, or does not fit into memory."""
+        try:
+            yield
+        except NotImplementedError as error:
+            msg = f"{name} of type {kind} cannot be widened: {error}"
+            raise DamagedError(msg) from error
+        except RuntimeError as error:
+            # torch reports a lack of memory in this way; the file is not damaged.
+            way_out = f"leave it out with max_size={math.prod(self.shape(name)) - 1}"
+            msg = f"{name} does not fit into memory ({error}); {way_out}"
+            raise ResourceError(msg) from error
+
+
+def not_finite(increment: torch.Tensor) -> str | None:
+    """Reason why an increment cannot be used, or None if all its entries are finite."""
+    # The extremes show whether all entries are finite, without another tensor of that size.
+    if all(end.isfinite() for end in increment.aminmax()):
+        return None
+    bad = int((~increment.isfinite()).sum())
+    return f"not finite: {bad} of {increment.numel()} entries are NaN or infinite"
+
+
+def open_pair(
+    first: Source, second: Source | None = None, selection: Selection | None = None
+) -> CheckpointPair:
+    """Open two checkpoints side by side, or increments alone.
+
+    Args:
+        first: The base checkpoint. If ``second`` is None: an adapter of PEFT, or ΔW as a 2-D array
+            or tensor.
+        second: The fine-tuned checkpoint, or an adapter of the base.
+        selection: Which matrices to compare.
+
+    Raises:
+        InvalidArgumentError: a source does not exist or is not of a supported kind, or no matrix
+            is left.
+        ResourceError: a file is damaged or cannot be read.
+    """
+    chosen = selection or Selection()
+    if is_array(first):
+        # The caller has chosen this matrix, however small it is.
+        chosen = replace(chosen, smallest_side=1)
+    folder = adapter_folder(first if second is None else second)
+    files = is_path(first) and (second is None or is_path(second))
+    if folder is not None:
+        # The adapter holds the whole increment, or computes it from the base.
+        base = None if second is None else open_checkpoint(first)
+        increments = AdapterIncrements(folder, base)
+        pair = CheckpointPair(increments, None, chosen, files, adapted=base)
+    elif second is None:
+        pair = CheckpointPair(open_checkpoint(first), None, chosen, files)
+        if not is_array(first):
+            what = f"{os.fspath(first)} is" if is_path(first) else "these weights are"
+            msg = f"{what} not an adapter; pass the fine-tuned checkpoint as well"
+            raise InvalidArgumentError(msg)
+    else:
+        pair = CheckpointPair(open_checkpoint(second), open_checkpoint(first), chosen, files)
+    return check_any(pair)
+
+
+def check_any(pair: CheckpointPair) -> CheckpointPair:
+    """The pair, if it has a matrix, or one that is damaged.
+
+    Raises:
+        InvalidArgumentError: it has none.
+    """
+    if not pair.names and not any(one.damaged for one in pair.skipped):
+        reasons = Counter(one.reason.partition(":")[0] for one in pair.skipped)
+        why = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(3))
+        msg = f"no matrix is left to compare (left out: {why or 'all, by their names'}); "
+        msg += 'change include="...", exclude="..." or max_size="..."'
+        raise InvalidArgumentError(msg)
+    return pair
+
+
+def adapter_folder(source: Source) -> Path | None:
+    """The folder of the adapter at a path, or of the only one below it; None for any other source.
+
+    Raises:
+        InvalidArgumentError: there is no such path, or it holds several adapters.
+    """
+    if not is_path(source):
+        return None
+    folder = resolve(source)
+    if is_adapter(folder) or not folder.is_dir():
+        return folder if folder.is_dir() else None
+    inside = sorted(one.name for one in folder.iterdir() if is_adapter(one))
+    if inside and not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
+        if len(inside) == 1:
+            return folder / inside[0]
+        msg = f"{folder} holds adapters in folders of their own ({', '.join(inside)}); pass one of "
+        msg += "these folders"
+        raise InvalidArgumentError(msg)
+    return None
