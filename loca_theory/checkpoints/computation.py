@@ -69,8 +69,8 @@ class MatrixComputation:
                 increment,
                 self.settings,
                 weights=weights,
-                dtype=pair.dtype(name),
-                note=pair.notes.get(name, ""),
+                dtype=pair.matrices[name].dtype,
+                note=pair.matrices[name].note,
                 consume=True,
             )
         )

@@ -74,7 +74,7 @@ class Extractor:
                 self.skipped.append(Skipped(layer.name, obstacle))
         self._check_any(self.layers)
         if self.model is not None:
-            shapes = [(one.own, self.pair.stored_shape(one.name)) for one in self.layers]
+            shapes = [(one.own, self.pair.matrices[one.name].stored_shape) for one in self.layers]
             if wrong := self.model.misfits(shapes):
                 msg = f"{self.model.title} has these weights in other shapes: {', '.join(wrong)}; "
                 raise InvalidArgumentError(msg + 'pass the right model=..., or exclude="..."')

@@ -245,7 +245,7 @@ def _renamed(names: list[str], model: LoadedModel) -> tuple[dict[str, str], list
 def _without_conversion(names: list[str], model: LoadedModel) -> dict[str, str]:
     """The parameter of each tensor by its own name, which may differ by a prefix."""
     try:
-        matches, _ = match_names(names, list(model.shapes))
+        partners, _ = match_names(names, list(model.shapes))
     except InvalidArgumentError:
         return {name: name for name in names}
-    return {one.tuned: one.base or one.tuned for one in matches if one.tuned}
+    return {name: partners.get(name, name) for name in names}

@@ -6,20 +6,19 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import psutil
 
 from loca_theory.checkpoints.names import kind_of
 from loca_theory.checkpoints.pairs.selection import Selection
 from loca_theory.checkpoints.rows import Skipped
-from loca_theory.checkpoints.weights.checkpoint import Checkpoint, Entry, LeftOutError
-from loca_theory.checkpoints.weights.matching import Match, tied_weight
-from loca_theory.checkpoints.weights.stored_matrices import (
-    StoredMatrix,
-    holds_experts,
-    matrix_shape,
-    stored_matrices,
-)
+from loca_theory.checkpoints.weights.checkpoint import Checkpoint, DamagedError, Entry, LeftOutError
+from loca_theory.checkpoints.weights.matching import tied_weight
+from loca_theory.checkpoints.weights.stored_matrices import holds_experts, matrix_shape
+
+if TYPE_CHECKING:
+    import torch
 
 _MATRIX_DIMENSIONS = 2
 
@@ -28,27 +27,42 @@ _FLOATS = re.compile(r"^(f|bf|float|bfloat)(8|16|32|64)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class ComparableMatrix:
+class Weight:
     """A matrix that both checkpoints hold.
 
     Attributes:
         name: Name of the matrix in the base, or in the fine-tuned checkpoint if the base has no
-            tensor of its name.
-        tuned: The matrix of the fine-tuned checkpoint.
-        base: The matrix of the base; None without a base.
+            tensor of its name; with the number of the expert in brackets.
+        shape: Numbers of rows and columns that are compared: the rows that both sides have.
+        tuned: Name of the tensor of the fine-tuned checkpoint that holds it.
+        base: Name of the base's tensor; None without a base.
+        stored_shape: Shape of the fine-tuned checkpoint's tensor.
+        dtype: Element type of that tensor, as it is stored.
+        expert: Index of the expert; None if the whole tensor is one matrix.
         note: What is special about the comparison; usually "".
     """
 
     name: str
-    tuned: StoredMatrix
-    base: StoredMatrix | None
+    shape: tuple[int, int]
+    tuned: str
+    base: str | None
+    stored_shape: tuple[int, ...]
+    dtype: str
+    expert: int | None = None
     note: str = ""
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """Numbers of rows and columns that are compared: the rows that both matrices have."""
-        p, q = self.tuned.shape
-        return (p if self.base is None else min(p, self.base.shape[0])), q
+    def own(self) -> str:
+        """Name of the matrix in the fine-tuned checkpoint."""
+        return _matrix_name(self.tuned, self.expert)
+
+    def load(self, side: Checkpoint, tensor: str) -> torch.Tensor:
+        """Load the compared rows of one side, which may be the checkpoint's own memory."""
+        found, shape = side.load(tensor, self.expert), side.entries[tensor].shape
+        if tuple(found.shape) != (shape if self.expert is None else shape[1:]):
+            msg = f"{tensor} has changed its shape since it was opened; start again"
+            raise DamagedError(msg)
+        return found.reshape(-1, self.shape[1])[: self.shape[0]]
 
 
 @dataclass(frozen=True)
@@ -69,46 +83,55 @@ class MatrixFinder:
     partners: Mapping[str, str]
     prefix: str
 
-    def find(self, match: Match) -> Iterator[ComparableMatrix | Skipped]:
-        """Yield the comparable matrices of a tensor, or why there are none."""
+    def find(self, tuned: str | None, base: str | None) -> Iterator[Weight | Skipped]:
+        """Yield the comparable matrices of a tensor by its two names, or why there are none."""
+        name = base or tuned or ""
         try:
-            found = list(self._matrices(match))
+            found = self._matrices(name, tuned, base)
         except LeftOutError as error:
-            if self.selection.selects(match.name):
-                yield Skipped(match.name, str(error), error.damaged)
+            if self.selection.selects(name):
+                yield Skipped(name, str(error), error.damaged)
             return
         yield from (one for one in found if self.selection.selects(one.name))
 
-    def _matrices(self, match: Match) -> Iterator[ComparableMatrix]:
-        name, notes = match.name, []
-        if self.base is not None and None in (match.tuned, match.base):
-            match, note = self._with_tied(match, self.base)
+    def _matrices(self, name: str, tuned: str | None, base: str | None) -> list[Weight]:
+        notes = []
+        if self.base is not None and (tuned is None or base is None):
+            tuned, base, note = self._with_tied(tuned, base, self.base)
             notes.append(note)
-        sides = [(self.tuned, match.tuned or "")]
+        entries = [_entry(self.tuned, tuned or "")]
         if self.base is not None:
-            sides.append((self.base, match.base or ""))
-        entries = [_entry(side, own) for side, own in sides]
+            entries.append(_entry(self.base, base or ""))
         notes += self._ties(entries)
         shape, note = _common_shape(name, entries)
         notes += [note] if note else []
         if unfit := [one for one in entries if not (_FLOATS.match(one.dtype) or one.is_scaled)]:
             msg = f"{unfit[0].dtype} is not a floating type: quantised, or not a weight"
             raise LeftOutError(msg)
-        self._check_size(name, shape)
-        matrices = [
-            stored_matrices(own, entry.shape, self.selection.experts, weight=name)
-            for (_, own), entry in zip(sides, entries, strict=True)
+        flat = self._matrix_shape(name, shape)
+        is_split = holds_experts(name, shape) and self.selection.experts == "each"
+        return [
+            Weight(
+                _matrix_name(name, expert),
+                flat,
+                tuned or "",
+                None if self.base is None else base,
+                entries[0].shape,
+                entries[0].dtype,
+                expert,
+                "; ".join(notes),
+            )
+            for expert in (range(shape[0]) if is_split else [None])
         ]
-        for tuned, *base in zip(*matrices, strict=True):
-            row = name if tuned.expert is None else f"{name}[{tuned.expert}]"
-            yield ComparableMatrix(row, tuned, base[0] if base else None, "; ".join(notes))
 
-    def _with_tied(self, match: Match, base: Checkpoint) -> tuple[Match, str]:
+    def _with_tied(
+        self, tuned: str | None, base: str | None, side_of_base: Checkpoint
+    ) -> tuple[str, str, str]:
         """Complete a head or embedding by the weight that it is tied to on the other side."""
-        name = match.name
-        here, there, side, other = self.tuned, base, "fine-tuned", "base"
-        if match.tuned is None:
-            here, there, side, other = base, self.tuned, "base", "fine-tuned"
+        name = base or tuned or ""
+        here, there, side, other = self.tuned, side_of_base, "fine-tuned", "base"
+        if tuned is None:
+            here, there, side, other = side_of_base, self.tuned, "base", "fine-tuned"
         entry = _entry(here, name)
         if entry.tied_to is not None:
             owner = self.partners.get(entry.tied_to) if here is self.tuned else entry.tied_to
@@ -123,7 +146,7 @@ class MatrixFinder:
             msg = f"only in the {side} checkpoint"
             raise LeftOutError(msg)
         note = f"the {other} checkpoint has no {name}, but {found}, to which it ties it"
-        return (Match(found, name) if match.tuned is None else Match(name, found)), note
+        return (found, name, note) if tuned is None else (name, found, note)
 
     def _ties(self, entries: list[Entry]) -> list[str]:
         """Remarks if a weight is tied on one side only."""
@@ -138,7 +161,8 @@ class MatrixFinder:
             if tie is not None
         ]
 
-    def _check_size(self, name: str, shape: tuple[int, ...]) -> None:
+    def _matrix_shape(self, name: str, shape: tuple[int, ...]) -> tuple[int, int]:
+        """Shape of the matrices of a tensor, which must have a size that can be compared."""
         flat = matrix_shape(name, shape, self.selection.experts)
         if flat is None:
             msg = f"not a matrix: {len(shape)} dimensions"
@@ -155,6 +179,11 @@ class MatrixFinder:
             reason = f"larger than max_size={largest}: {size}"
         if reason is not None:
             raise LeftOutError(reason)
+        return flat
+
+
+def _matrix_name(tensor: str, expert: int | None) -> str:
+    return tensor if expert is None else f"{tensor}[{expert}]"
 
 
 def _entry(side: Checkpoint, own: str) -> Entry:

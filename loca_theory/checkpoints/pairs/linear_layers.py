@@ -10,7 +10,7 @@ from loca_theory.checkpoints.names import kind_of
 from loca_theory.checkpoints.pairs.loaded_model import EXPERTS, READ_BY_ATTENTION, LoadedModel
 from loca_theory.checkpoints.pairs.pair import CheckpointPair
 from loca_theory.checkpoints.weights.conv1d import has_conv1d_name, stores_transposed
-from loca_theory.checkpoints.weights.matching import all_names, match_names
+from loca_theory.checkpoints.weights.matching import all_names
 from loca_theory.checkpoints.weights.stored_matrices import holds_experts
 
 _OUTPUT = "out_proj.weight"
@@ -55,9 +55,10 @@ def layers_of(
     conv1d = model is None and pair.base is not None and stores_transposed(pair.base)
     tensors = set(all_names(pair.tuned))
     layers = []
-    for name, other in pair.names.items():
+    for name, weight in pair.matrices.items():
         # A bare model's names lack the prefix that the names in a model with a head have.
-        own, shape = max(name, other, key=len), pair.stored_shape(name)
+        other, shape = weight.own, weight.stored_shape
+        own = max(name, other, key=len)
         if names is not None:
             own = names.get(other, "")
         if not own:
@@ -69,8 +70,8 @@ def layers_of(
             is_transposed = has_conv1d_name(own) and conv1d
         else:
             obstacle, is_transposed = model.obstacle(own), model.is_transposed(own)
-        if name in pair.notes:
-            obstacle = obstacle or f"not the same layer: {pair.notes[name]}"
+        if weight.note:
+            obstacle = obstacle or f"not the same layer: {weight.note}"
         obstacles = {} if obstacle is None else {"lora": obstacle, "loca": obstacle}
         if shape[2:]:
             obstacles.setdefault("loca", "convolution: LoCA adapts linear layers only")
@@ -95,12 +96,8 @@ def _guessed_obstacle(own: str, shape: tuple[int, ...]) -> str | None:
 
 def names_in_full(pair: CheckpointPair) -> dict[str, str]:
     """Name in the model with a head of each tensor of the fine-tuned checkpoint."""
-    if pair.base is None:
-        return {name: name for name in all_names(pair.tuned)}
-    matches, _ = match_names(all_names(pair.tuned), all_names(pair.base))
-    return {
-        match.tuned: max(match.tuned, match.base or "", key=len) for match in matches if match.tuned
-    }
+    names = all_names(pair.tuned)
+    return {name: max(name, pair.partners.get(name, ""), key=len) for name in names}
 
 
 def module_names(pair: CheckpointPair, model: LoadedModel | None) -> set[str]:

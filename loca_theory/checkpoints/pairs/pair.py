@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from loca_theory.checkpoints.adapters.increments import AdapterIncrements, is_adapter
-from loca_theory.checkpoints.pairs.comparable import ComparableMatrix, MatrixFinder
+from loca_theory.checkpoints.pairs.comparable import MatrixFinder, Weight
 from loca_theory.checkpoints.pairs.selection import Selection
 from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, DamagedError
-from loca_theory.checkpoints.weights.matching import Match, all_names, match_names
+from loca_theory.checkpoints.weights.matching import all_names, match_names
 from loca_theory.checkpoints.weights.sources import Source, is_path, open_checkpoint, resolve
 from loca_theory.checkpoints.weights.state_dicts import is_array
 from loca_theory.errors import InvalidArgumentError, ResourceError
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import torch
-
-    from loca_theory.checkpoints.weights.stored_matrices import StoredMatrix
 
 _ROWS_AT_ONCE = 1024
 _DIGEST_SIZE = 16
@@ -47,9 +45,9 @@ class CheckpointPair:
         is_from_files: Whether all tensors are read from files.
         adapted: Without ``base``: the weights to which the increments are added, under the same
             names; None if they are not known.
-        names: For each comparable matrix, its name in the base, and its name in the fine-tuned
-            checkpoint. A weight that the base ties to another goes by the latter.
-        notes: Remarks on some of these matrices, by the base's name.
+        matrices: The comparable matrices by their names. A weight that the base ties to another
+            goes by its name in the fine-tuned checkpoint.
+        partners: Name in the base of each tensor of the fine-tuned checkpoint that is in both.
         skipped: Tensors that are not compared.
         prefix: Prefix that the names of only one side have; usually "".
     """
@@ -59,41 +57,32 @@ class CheckpointPair:
     selection: Selection = field(default_factory=Selection)
     is_from_files: bool = False
     adapted: Checkpoint | None = None
-    names: dict[str, str] = field(init=False, default_factory=dict)
-    notes: dict[str, str] = field(init=False, default_factory=dict)
+    matrices: dict[str, Weight] = field(init=False, default_factory=dict)
+    partners: dict[str, str] = field(init=False, default_factory=dict)
     skipped: list[Skipped] = field(init=False, default_factory=list)
     prefix: str = field(init=False, default="")
-    _matrices: dict[str, ComparableMatrix] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         tuned = all_names(self.tuned)
-        if self.base is None:
-            matches = [Match(name, name) for name in tuned]
-        else:
-            matches, self.prefix = match_names(tuned, all_names(self.base))
-        partners = {one.tuned: one.base for one in matches if one.tuned and one.base}
-        finder = MatrixFinder(self.tuned, self.base, self.selection, partners, self.prefix)
+        matches: list[tuple[str | None, str | None]] = [(name, name) for name in tuned]
+        if self.base is not None:
+            base = all_names(self.base)
+            self.partners, self.prefix = match_names(tuned, base)
+            both = set(self.partners.values())
+            matches = [(name, self.partners.get(name)) for name in tuned]
+            matches += [(None, name) for name in base if name not in both]
+        finder = MatrixFinder(self.tuned, self.base, self.selection, self.partners, self.prefix)
         for match in matches:
-            for found in finder.find(match):
+            for found in finder.find(*match):
                 if isinstance(found, Skipped):
                     self.skipped.append(found)
-                    continue
-                self._matrices[found.name] = found
-                self.names[found.name] = found.tuned.name
-                if found.note:
-                    self.notes[found.name] = found.note
+                else:
+                    self.matrices[found.name] = found
 
-    def shape(self, name: str) -> tuple[int, int]:
-        """Numbers of rows and columns of an increment."""
-        return self._matrices[name].shape
-
-    def dtype(self, name: str) -> str:
-        """Element type of the fine-tuned matrix, as it is stored."""
-        return self.tuned.entries[self._matrices[name].tuned.tensor].dtype
-
-    def stored_shape(self, name: str) -> tuple[int, ...]:
-        """Shape of the tensor of the fine-tuned checkpoint that holds a matrix."""
-        return self._matrices[name].tuned.stored_shape
+    @property
+    def names(self) -> dict[str, str]:
+        """For each comparable matrix, its name in the base, its name in the other checkpoint."""
+        return {name: one.own for name, one in self.matrices.items()}
 
     def increment(self, name: str) -> torch.Tensor:
         """ΔW in float32, or in float64 if a side is stored in float64 or float32 cannot hold ΔW.
@@ -102,7 +91,7 @@ class CheckpointPair:
         overwrite the result.
 
         Args:
-            name: A key of :attr:`names`.
+            name: A key of :attr:`matrices`.
 
         Raises:
             DamagedError: a side cannot be read.
@@ -122,7 +111,7 @@ class CheckpointPair:
         It is in float32, or in float64 if it is stored in float64. The caller may overwrite it.
 
         Args:
-            name: A key of :attr:`names`.
+            name: A key of :attr:`matrices`.
 
         Raises:
             DamagedError: the weights cannot be read.
@@ -138,40 +127,36 @@ class CheckpointPair:
         and the shape of the increment.
 
         Args:
-            name: A key of :attr:`names`.
+            name: A key of :attr:`matrices`.
 
         Raises:
             DamagedError: a side cannot be read.
         """
         import torch
 
-        digest = hashlib.blake2b(repr(self.shape(name)).encode(), digest_size=_DIGEST_SIZE)
-        for side, matrix in self._sides(name):
+        digest = hashlib.blake2b(repr(self.matrices[name].shape).encode(), digest_size=_DIGEST_SIZE)
+        for side, own in self._sides(name):
             digest.update(b"side")
-            for tensor in side.stored(matrix.tensor, matrix.expert):
+            for tensor in side.stored(own, self.matrices[name].expert):
                 digest.update(repr((tensor.dtype, tuple(tensor.shape))).encode())
                 flat = tensor.detach().contiguous().reshape(-1)
                 digest.update(flat.view(torch.uint8).numpy().data)
         return digest.hexdigest()
 
-    def _sides(self, name: str) -> list[tuple[Checkpoint, StoredMatrix]]:
-        """The fine-tuned matrix, and that to which its increment is added if it is known."""
-        found = self._matrices[name]
+    def _sides(self, name: str) -> list[tuple[Checkpoint, str]]:
+        """The fine-tuned tensor, and that to which its increment is added if it is known."""
+        found = self.matrices[name]
         sides = [(self.tuned, found.tuned)]
         if self.base is not None and found.base is not None:
             sides.append((self.base, found.base))
-        elif self.adapted is not None and found.tuned.tensor in self.adapted.entries:
+        elif self.adapted is not None and found.tuned in self.adapted.entries:
             sides.append((self.adapted, found.tuned))
         return sides
 
-    def _loaded(self, name: str, side: Checkpoint, matrix: StoredMatrix) -> torch.Tensor:
-        """The compared rows of a matrix, which may be the checkpoint's own memory."""
-        return matrix.load(side)[: self.shape(name)[0]]
-
-    def _widened(self, name: str, side: Checkpoint, matrix: StoredMatrix) -> torch.Tensor:
+    def _widened(self, name: str, side: Checkpoint, own: str) -> torch.Tensor:
         import torch
 
-        found = self._loaded(name, side, matrix)
+        found = self.matrices[name].load(side, own)
         wide = torch.float64 if found.dtype == torch.float64 else torch.float32
         with self._memory(name, found.dtype):
             return found.to(wide, copy=True)
@@ -179,18 +164,18 @@ class CheckpointPair:
     def _difference(self, name: str, wide: torch.dtype) -> torch.Tensor:
         import torch
 
-        (side, matrix), *others = self._sides(name)
-        tuned = self._loaded(name, side, matrix)
+        (side, mine), *others = self._sides(name)
+        tuned = self.matrices[name].load(side, mine)
         bases = others if self.base is not None else []
-        stored = [one.entries[own.tensor].dtype for one, own in bases]
+        stored = [one.entries[own].dtype for one, own in bases]
         if tuned.dtype == torch.float64 or any(one in _DOUBLE for one in stored):
             wide = torch.float64
         with self._memory(name, tuned.dtype):
-            change = tuned.to(wide, copy=not side.entries[matrix.tensor].is_scaled)
+            change = tuned.to(wide, copy=not side.entries[mine].is_scaled)
             # The base is loaded after the other side is let go, so that there are never three.
             del tuned
             for base, own in bases:
-                weights = self._loaded(name, base, own)
+                weights = self.matrices[name].load(base, own)
                 # In blocks of rows: the whole widened base would be as large as the increment.
                 for rows, other in zip(
                     change.split(_ROWS_AT_ONCE), weights.split(_ROWS_AT_ONCE), strict=True
@@ -208,7 +193,7 @@ class CheckpointPair:
             raise DamagedError(msg) from error
         except RuntimeError as error:
             # torch reports a lack of memory in this way; the file is not damaged.
-            way_out = f"leave it out with max_size={math.prod(self.shape(name)) - 1}"
+            way_out = f"leave it out with max_size={math.prod(self.matrices[name].shape) - 1}"
             msg = f"{name} does not fit into memory ({error}); {way_out}"
             raise ResourceError(msg) from error
 

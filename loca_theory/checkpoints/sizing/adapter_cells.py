@@ -136,7 +136,7 @@ def _computed(
     """What is computed from an increment, or why it is left out."""
     from loca_theory.transforms.devices import device_memory
 
-    p, q = pair.shape(cell.name)
+    p, q = pair.matrices[cell.name].shape
     way_out = f'leave it out with max_size={p * q - 1}, or use device="cpu"'
     try:
         with device_memory(f"the adapter of {cell.name} ({p}x{q})", device, way_out):

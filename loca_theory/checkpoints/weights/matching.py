@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from loca_theory.errors import InvalidArgumentError
@@ -21,35 +20,17 @@ _MATRIX_DIMENSIONS = 2
 _MODULE = re.compile(r"(?:^|\.)(\w+)\.weight$")
 
 
-@dataclass(frozen=True)
-class Match:
-    """Names of one tensor in the fine-tuned checkpoint and in the base.
-
-    Attributes:
-        tuned: Its name in the fine-tuned checkpoint; None if that does not have it.
-        base: Its name in the base; None if that does not have it.
-    """
-
-    tuned: str | None
-    base: str | None
-
-    @property
-    def name(self) -> str:
-        """The base's name, or the other if the base does not have the tensor."""
-        return (self.tuned or "") if self.base is None else self.base
-
-
 def all_names(checkpoint: Checkpoint) -> list[str]:
     """Names of all tensors of a checkpoint, also of those that cannot be loaded."""
     return list(dict.fromkeys([*checkpoint.entries, *checkpoint.damaged, *checkpoint.ignored]))
 
 
-def match_names(tuned: list[str], base: list[str]) -> tuple[list[Match], str]:
+def match_names(tuned: list[str], base: list[str]) -> tuple[dict[str, str], str]:
     """Match tensors whose names agree, or agree but for a prefix of one side.
 
     Returns:
-        The tensors in the order of the fine-tuned checkpoint, then those of the base alone; and the
-        prefix, usually "".
+        The base's name of each tensor that is in both, in the order of the fine-tuned checkpoint;
+        and the prefix, usually "".
 
     Raises:
         InvalidArgumentError: no tensor is in both.
@@ -73,10 +54,7 @@ def match_names(tuned: list[str], base: list[str]) -> tuple[list[Match], str]:
     if not best:
         msg = "the two checkpoints have no tensor name in common; pass two of the same model"
         raise InvalidArgumentError(msg)
-    partners = set(best.values())
-    found = [Match(name, best.get(name)) for name in tuned]
-    found += [Match(None, name) for name in base if name not in partners]
-    return found, best_prefix
+    return {name: best[name] for name in tuned if name in best}, best_prefix
 
 
 def _prefixes(tuned: list[str], base: set[str]) -> Iterator[tuple[str, bool]]:
