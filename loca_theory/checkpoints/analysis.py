@@ -215,8 +215,7 @@ class _Work:
             if "skipped" in result:
                 self._skip(Skipped(name, **result["skipped"]), tuned)
             else:
-                layer = self._models[tuned].layers[name]
-                found.append(MatrixAnalysis.from_json(result).labelled(tuned, layer))
+                found.append(MatrixAnalysis.from_json(result))
         return found
 
     def has_ambiguous_names(self, tuned: str) -> bool:
@@ -279,8 +278,10 @@ class _Work:
         asked = replace(self._settings, device="cpu").describe()
         if experiment != INCREMENT:
             asked = {"subspaces": asked["subspaces"]}
-        elif self._own:
-            asked["own"] = self._own
+        else:
+            asked["labels"] = self._models[tuned[0]].layers[name].labels
+            if self._own:
+                asked["own"] = self._own
         who = {"tuned": tuned[0]} if len(tuned) == 1 else {"tuned": list(tuned)}
         return Point(experiment, {"name": name, **who, "entries": digests, **asked}, PACKAGES)
 

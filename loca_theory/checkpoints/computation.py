@@ -71,6 +71,7 @@ class MatrixComputation:
                 weights=weights,
                 dtype=pair.matrices[name].dtype,
                 note=pair.matrices[name].note,
+                labels={"tuned": tuned, **point.parameters["labels"]},
                 consume=True,
             )
         )

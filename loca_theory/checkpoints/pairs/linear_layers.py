@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from loca_theory.checkpoints.adapters.weight_names import FUSED_ATTENTION
 from loca_theory.checkpoints.names import kind_of
@@ -38,6 +39,12 @@ class Layer:
     def module(self) -> str:
         """Name of the module that holds the weight."""
         return self.own.removesuffix(".weight")
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """What a row of an analysis says of the layer."""
+        module = "" if "lora" in self.obstacles else self.module
+        return {"module": module, "is_convolution": bool(self.kernel)}
 
 
 def layers_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from loca_theory.checkpoints.rows import EigenvalueHistogram
+from loca_theory.checkpoints.rows import EigenvalueHistogram, Matrix
 from loca_theory.increments.spectrum import BulkFit
 
 _CELLS = 40
@@ -17,9 +17,8 @@ _SMALLEST = -12
 
 
 def eigenvalue_histogram(
-    name: str,
+    matrix: Matrix,
     eigenvalues: NDArray[np.float64],
-    shape: tuple[int, int],
     bulk: BulkFit,
     *,
     has_law: bool,
@@ -27,9 +26,8 @@ def eigenvalue_histogram(
     """Count the eigenvalues of an increment in equal cells.
 
     Args:
-        name: Name of the weight.
+        matrix: The row of the increment.
         eigenvalues: Squared singular values of ΔW, in any order, not all 0.
-        shape: (p, q).
         bulk: The Marchenko–Pastur law that fits them.
         has_law: Whether the law describes them, so that the cells are chosen to show it.
     """
@@ -40,13 +38,13 @@ def eigenvalue_histogram(
         smallest = values[values >= _SMALLEST].min()
         start, stop = min(float(np.floor(smallest)), -1.0), 0.0
     else:
-        values = eigenvalues / (max(shape) * bulk.sigma**2)
-        start, stop = 0.0, _BEYOND_EDGE * (1 + (min(shape) / max(shape)) ** 0.5) ** 2
+        values = eigenvalues / (max(matrix.shape) * bulk.sigma**2)
+        start, stop = 0.0, _BEYOND_EDGE * (1 + (min(matrix.shape) / max(matrix.shape)) ** 0.5) ** 2
     counts, _ = np.histogram(values, _CELLS, (start, stop))
     beyond = np.sort(values[values > stop])[::-1]
     return EigenvalueHistogram(
-        name=name,
-        tuned="",
+        name=matrix.name,
+        tuned=matrix.tuned,
         is_logarithmic=is_logarithmic,
         start=start,
         stop=stop,

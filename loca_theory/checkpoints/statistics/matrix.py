@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from loca_theory.checkpoints.names import kind_of, layer_of
@@ -25,7 +27,6 @@ from loca_theory.sweeps import generator
 if TYPE_CHECKING:
     import torch
 
-    from loca_theory.checkpoints.pairs.linear_layers import Layer
     from loca_theory.transforms.inputs import TensorLike
 
 FAR_FROM_LAW = 0.1
@@ -39,6 +40,7 @@ UNRELATED = 0.5
 
 _FRACTIONS, _RANKS = (0.5, 0.9, 0.99), ("rank_50", "rank_90", "rank_99")
 _ROWS_AT_ONCE = 256
+_NO_LABELS = {"tuned": "", "module": "", "is_convolution": False}
 _CELLS = 8  # cells of the fine grid per cell of the figure
 
 
@@ -83,20 +85,6 @@ class MatrixAnalysis:
             tuple(stored["components"]),
         )
 
-    def labelled(self, tuned: str, layer: Layer) -> MatrixAnalysis:
-        """The same results with the label of a fine-tune and the module of its model."""
-        return replace(
-            self,
-            matrix=replace(
-                self.matrix,
-                tuned=tuned,
-                module="" if "lora" in layer.obstacles else layer.module,
-                is_convolution=bool(layer.kernel),
-            ),
-            spectrum=replace(self.spectrum, tuned=tuned),
-            errors=tuple(replace(error, tuned=tuned) for error in self.errors),
-        )
-
 
 def analyse_matrix(
     name: str,
@@ -106,6 +94,7 @@ def analyse_matrix(
     weights: TensorLike | None = None,
     dtype: str | None = None,
     note: str = "",
+    labels: Mapping[str, Any] = MappingProxyType({}),
     consume: bool = False,
 ) -> MatrixAnalysis:
     """Analyse one increment.
@@ -121,10 +110,11 @@ def analyse_matrix(
         weights: W₀, of the same shape; None if it is not known.
         dtype: Name of the element type to report; by default the increment's own.
         note: Remark to report with this matrix.
+        labels: What is known of the matrix besides: ``tuned``, ``module``, ``is_convolution``.
         consume: Whether the increment may be overwritten, which saves a copy.
 
     Returns:
-        The analysis; the label of the fine-tune and the module are empty.
+        The analysis.
 
     Raises:
         InvalidArgumentError: the increment is constant, not finite, or not a real dense matrix.
@@ -136,23 +126,22 @@ def analyse_matrix(
     what = f"the analysis of {name} ({'x'.join(map(str, shape))})"
     way_out = f'leave it out with max_size={math.prod(shape) - 1}, or use device="cpu"'
     with device_memory(what, settings.device, way_out):
-        return _analysed(
-            name, increment, weights, settings, dtype=dtype, note=note, consume=consume
-        )
+        dtype = dtype or str(increment.dtype).removeprefix("torch.")
+        known = {**_NO_LABELS, **labels, "name": name, "dtype": dtype, "note": note}
+        return _analysed(known, increment, weights, settings, consume=consume)
 
 
 def _analysed(
-    name: str,
+    known: dict[str, Any],
     increment: TensorLike,
     weights: TensorLike | None,
     settings: Settings,
     *,
-    dtype: str | None,
-    note: str,
     consume: bool,
 ) -> MatrixAnalysis:
     import torch
 
+    name: str = known["name"]
     from loca_theory.transforms.inputs import balanced, fits_squared, usable
 
     given = usable(increment, "increment").detach()
@@ -172,7 +161,7 @@ def _analysed(
     del given
     eigenvalues = squared_singular_values(change)
     p, q = change.shape
-    notes = [note] if note else []
+    notes = [known["note"]] if known["note"] else []
     if cosine is not None and cosine < UNRELATED:
         notes.append(f"unrelated to the base's weight: their cosine is below {UNRELATED}")
     variation = calibrated_test(
@@ -209,14 +198,10 @@ def _analysed(
             f"no errors at r = {', '.join(map(str, left_out))}: the budget exceeds the matrix"
         )
     matrix = Matrix(
-        name=name,
-        tuned="",
+        **{**known, "note": "; ".join(notes)},
         shape=(p, q),
-        dtype=dtype or str(increment.dtype).removeprefix("torch."),
         kind=kind_of(name),
         layer=layer_of(name),
-        module="",
-        is_convolution=False,
         sigma=counts.standard_deviation,
         mean=counts.mean,
         energy=energy,
@@ -243,7 +228,6 @@ def _analysed(
         right_alignment=found.right,
         intruders=found.intruders,
         subspace_error=found.error,
-        note="; ".join(notes),
     )
     # Computed before the errors, which overwrite the increment.
     components = _component_profile(change) if settings.has_profiles else ()
@@ -253,7 +237,7 @@ def _analysed(
         matrix_errors(matrix, change, eigenvalues, budgets, settings),
         tuple(cells.tolist()),
         tuple(eigenvalues.tolist()),
-        eigenvalue_histogram(name, eigenvalues, (p, q), bulk, has_law=has_law),
+        eigenvalue_histogram(matrix, eigenvalues, bulk, has_law=has_law),
         components,
     )
 
