@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from loca_theory.adapters import LoCAConfig
 from loca_theory.checkpoints.adapters.increments import AdapterIncrements
 from loca_theory.checkpoints.adapters.kinds import KNOWN, AdapterKind
-from loca_theory.checkpoints.pairs.pair import open_pair
+from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.pairs.selection import Selection
 from loca_theory.checkpoints.weights.checkpoint import DamagedError
 from loca_theory.checkpoints.weights.sources import open_checkpoint

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from loca_theory.checkpoints import Analysis, analyze, demo_pair
 from loca_theory.checkpoints.names import kind_of, layer_of
-from loca_theory.checkpoints.pairs.pair import open_pair
+from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.recommendation import verdict
 from loca_theory.checkpoints.rows import Matrix
 from loca_theory.checkpoints.settings import ANALYSED, Settings

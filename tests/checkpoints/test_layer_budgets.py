@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from loca_theory.checkpoints import analyze, demo_pair
-from loca_theory.checkpoints.pairs.pair import open_pair
+from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.sizing.proposed_config import allocated_config
 from loca_theory.checkpoints.sizing.sizes import allocate
 from loca_theory.checkpoints.statistics.energy_profile import EnergyProfile

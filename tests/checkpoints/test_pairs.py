@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from loca_theory.checkpoints.pairs.pair import open_pair
+from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.pairs.selection import Selection
 from loca_theory.checkpoints.weights.checkpoint import DamagedError
 from loca_theory.errors import InvalidArgumentError

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from loca_theory.checkpoints import analyze, extract
-from loca_theory.checkpoints.pairs.pair import open_pair
+from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.weights.checkpoint import DamagedError
 from loca_theory.checkpoints.weights.scales import grid_of, scaled
 from loca_theory.checkpoints.weights.sources import open_checkpoint

@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import save_file
 
 from loca_theory.checkpoints import analyze
-from loca_theory.checkpoints.pairs.pair import open_pair
+from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.pairs.selection import Selection
 from loca_theory.checkpoints.weights.checkpoint import DamagedError
 from loca_theory.checkpoints.weights.stored_matrices import holds_experts

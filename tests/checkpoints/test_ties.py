@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 from loca_theory.checkpoints import extract
-from loca_theory.checkpoints.pairs.pair import open_pair
+from loca_theory.checkpoints.pairs.opening import open_pair
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 

@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from loca_theory.checkpoints.pairs.pair import CheckpointPair, Selection, open_pair
+from loca_theory.checkpoints.pairs.opening import open_pair
+from loca_theory.checkpoints.pairs.pair import CheckpointPair
+from loca_theory.checkpoints.pairs.selection import Selection
 from loca_theory.checkpoints.weights.sources import Source, is_path
 from loca_theory.errors import InvalidArgumentError
 
@@ -33,7 +35,7 @@ def open_fine_tunes(
 
     Raises:
         InvalidArgumentError: a fine-tune is given twice, or as for
-            :func:`~loca_theory.checkpoints.pairs.pair.open_pair`.
+            :func:`~loca_theory.checkpoints.pairs.opening.open_pair`.
         ResourceError: a file is damaged or cannot be read.
     """
     if len(tuned) < 2:

@@ -7,15 +7,18 @@ class of transformers; or a module was passed. Code that comes with a checkpoint
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
-from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from loca_theory.errors import LocaTheoryError
+from loca_theory.checkpoints.pairs.model_classes import (
+    UnknownModelError,
+    class_named,
+    empty_model,
+    harmless,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -35,13 +38,6 @@ _READ_DIRECTLY: dict[str, tuple[str, ...]] = {
 _AS_LINEAR = ("FalconLinear",)
 # A model may have so many parts for each stored tensor, and some more.
 _PARTS, _MORE_PARTS = 20, 1000
-_MOST_LABELS, _NUMBER = 10**5, "number of parts"
-# Settings that decide neither names nor shapes, or make transformers fetch kernels.
-_DROPPED = ("dtype", "torch_dtype", "quantization_config")
-
-
-class UnknownModelError(LocaTheoryError):
-    """No model can be built for a checkpoint, or it is another one; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +78,11 @@ class LoadedModel:
         Raises:
             UnknownModelError: it describes none that transformers has.
         """
-        kind = _class_named(config)
+        kind = class_named(config)
         try:
-            harmless = _harmless(dict(config), most=_PARTS * tensors + _MORE_PARTS)
-            settings = kind.config_class.from_dict(harmless)
-            module = _empty(kind, settings, most=_PARTS * tensors + _MORE_PARTS)
+            passed = harmless(dict(config), most=_PARTS * tensors + _MORE_PARTS)
+            settings = kind.config_class.from_dict(passed)
+            module = empty_model(kind, settings, most=_PARTS * tensors + _MORE_PARTS)
         except UnknownModelError:
             raise
         except Exception as error:
@@ -195,92 +191,6 @@ class LoadedModel:
             for name, shape in weights
             if self.shapes.get(name) != shape
         ]
-
-
-def _class_named(config: Mapping[str, Any]) -> Any:
-    """The class of transformers that a configuration names.
-
-    Raises:
-        UnknownModelError: there is none.
-    """
-    names = config.get("architectures")
-    name = names[0] if isinstance(names, list) and names else names
-    if not isinstance(name, str):
-        raise UnknownModelError("no config.json names the class of the model")  # noqa: EM101
-    try:
-        import transformers
-    except ImportError:
-        msg = "transformers is not installed: pip install 'loca-theory[adapters]'"
-        raise UnknownModelError(msg) from None
-    try:
-        kind: Any = getattr(transformers, name, None)
-    except ImportError as error:  # what this class needs is not installed
-        raise UnknownModelError(" ".join(str(error).split())) from error
-    is_model = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)
-    if is_model and kind.config_class is not None:
-        return kind
-    why = f"transformers {transformers.__version__} has no such model"
-    if "auto_map" in config:
-        why = "code of its own, which is not executed"
-    msg = f"config.json asks for {name}: {why}"
-    raise UnknownModelError(msg)
-
-
-def _harmless(value: Any, most: int) -> Any:
-    """A configuration without what would make transformers fetch kernels or weights.
-
-    Raises:
-        UnknownModelError: it has more layers or labels than a model of so many parts.
-    """
-    if isinstance(value, list):
-        return [_harmless(one, most) for one in value]
-    if not isinstance(value, dict):
-        return value
-    if value.keys() == {"__float__"}:  # JSON has no infinity
-        return float(value["__float__"])
-    for name, limit in (("num_hidden_layers", most), ("num_labels", _MOST_LABELS)):
-        if isinstance(value.get(name), int) and value[name] > limit:
-            raise _too_many(name, value[name])
-    return {
-        name: name != "use_pretrained_backbone" and _harmless(one, most)
-        for name, one in value.items()
-        if not name.endswith("_implementation") and name not in _DROPPED
-    }
-
-
-def _empty(kind: Any, settings: Any, most: int) -> torch.nn.Module:
-    """A model of transformers on the meta device.
-
-    Raises:
-        UnknownModelError: it has more parts than ``most``.
-    """
-    import torch
-    from torch.nn.modules import module as registration
-
-    thread, left = get_ident(), iter(range(most))
-
-    def count(*_: Any) -> None:
-        if get_ident() == thread and next(left, None) is None:
-            raise _too_many(_NUMBER, most + 1)
-
-    hooks = (
-        registration.register_module_module_registration_hook(count),
-        registration.register_module_parameter_registration_hook(count),
-    )
-    try:
-        with warnings.catch_warnings(), torch.device("meta"):
-            warnings.simplefilter("ignore")
-            module = kind(settings)
-            module.tie_weights()
-    finally:
-        for one in hooks:
-            one.remove()
-    return module
-
-
-def _too_many(what: str, count: int) -> UnknownModelError:
-    msg = f"config.json describes another model: {what} {count} is too many for the stored tensors"
-    return UnknownModelError(msg)
 
 
 def _is_plain(module: torch.nn.Module) -> bool:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from loca_theory.checkpoints.pairs.as_loaded import AsLoaded, as_loaded
 from loca_theory.checkpoints.pairs.linear_layers import Layer, layers_of, module_names
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel, UnknownModelError
-from loca_theory.checkpoints.pairs.pair import CheckpointPair, adapter_folder, check_any
+from loca_theory.checkpoints.pairs.opening import adapter_folder, check_any
+from loca_theory.checkpoints.pairs.pair import CheckpointPair
 from loca_theory.checkpoints.pairs.selection import Selection
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint
 from loca_theory.checkpoints.weights.sources import Source, is_path, open_checkpoint
