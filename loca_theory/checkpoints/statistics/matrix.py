@@ -197,8 +197,11 @@ def _analysed(
         notes.append(
             f"no errors at r = {', '.join(map(str, left_out))}: the budget exceeds the matrix"
         )
+    known["note"] = "; ".join(notes)
+    ranks: dict[str, Any] = dict(zip(_RANKS, energy_ranks(eigenvalues, _FRACTIONS), strict=True))
     matrix = Matrix(
-        **{**known, "note": "; ".join(notes)},
+        **known,
+        **ranks,
         shape=(p, q),
         kind=kind_of(name),
         layer=layer_of(name),
@@ -222,7 +225,6 @@ def _analysed(
         T=spectral_statistics(eigenvalues, p, q)["T"],
         stable_rank=stable_rank(eigenvalues),
         effective_rank=effective_rank(eigenvalues),
-        **dict(zip(_RANKS, energy_ranks(eigenvalues, _FRACTIONS), strict=True)),
         tail_exponent=tail_exponent(eigenvalues),
         left_alignment=found.left,
         right_alignment=found.right,
