@@ -24,7 +24,7 @@ from benchmarks._measure import Rival, interleaved
 from benchmarks._record import OUT, Record
 from benchmarks.increments import make_pair
 from loca_theory.checkpoints import extract
-from loca_theory.checkpoints.pairs import open_pair
+from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.increments.truncated_svd import truncated_svd
 
 PACKAGES = ("numpy", "torch", "safetensors")

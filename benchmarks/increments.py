@@ -37,9 +37,9 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks._measure import Rival, interleaved
 from benchmarks._record import OUT, Record
-from loca_theory.checkpoints.matrix import analyse_matrix
-from loca_theory.checkpoints.pairs import open_pair
+from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.settings import Settings
+from loca_theory.checkpoints.statistics.matrix import analyse_matrix
 from loca_theory.increments import fit_bulk
 from loca_theory.increments.eigenvalues import squared_singular_values
 

@@ -26,7 +26,7 @@ from scipy import stats
 from experiments.docstrings import splits
 from experiments.minilm import HEAD, TESTED_FRACTION, Classifier, measured_accuracy
 from loca_theory.checkpoints import Extraction, extract
-from loca_theory.checkpoints.sources import open_checkpoint
+from loca_theory.checkpoints.weights.sources import open_checkpoint
 from loca_theory.cli.command import Command
 from loca_theory.cli.output import console, plain_table, print_table
 from loca_theory.sweeps.manifest import manifest

@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-from itertools import combinations
-from typing import Any
+from collections.abc import Iterable
 
 from loca_theory import _arguments
 from loca_theory._lookup import member
-from loca_theory.checkpoints.adapter_size import TotalSize
-from loca_theory.checkpoints.computation import (
-    COMPARISON,
-    INCREMENT,
-    PACKAGES,
-    WEIGHTS,
-    MatrixComputation,
-)
-from loca_theory.checkpoints.figure_data import figure_data, representative
-from loca_theory.checkpoints.fine_tunes import open_fine_tunes
-from loca_theory.checkpoints.layer_budgets import allocate_budgets, linear_layers
-from loca_theory.checkpoints.matrix import MatrixAnalysis
-from loca_theory.checkpoints.model_pair import ModelLayers
-from loca_theory.checkpoints.pairs import CheckpointPair, Selection
-from loca_theory.checkpoints.peft_config import end_others
-from loca_theory.checkpoints.placement import placed, takes_seconds
+from loca_theory.checkpoints.computation import AnalysisWork
+from loca_theory.checkpoints.pairs.fine_tunes import open_fine_tunes
+from loca_theory.checkpoints.pairs.model_pair import ModelLayers
+from loca_theory.checkpoints.pairs.selection import Selection
 from loca_theory.checkpoints.results import Analysis
-from loca_theory.checkpoints.rows import Comparison, Skipped
 from loca_theory.checkpoints.settings import ANALYSED, Settings
-from loca_theory.checkpoints.sources import DamagedError, Source, describe, is_array
-from loca_theory.checkpoints.stored_matrices import Experts
+from loca_theory.checkpoints.sizing.adapter_size import TotalSize
+from loca_theory.checkpoints.sizing.layer_budgets import allocate_budgets, linear_layers
+from loca_theory.checkpoints.statistics.figure_data import figure_data, representative
+from loca_theory.checkpoints.weights.sources import Source, describe, is_array
+from loca_theory.checkpoints.weights.stored_matrices import Experts
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Method
-from loca_theory.expressivity.methods.registry import METHODS, definition, find_methods, own_titles
+from loca_theory.expressivity.methods.registry import find_methods, own_titles
 from loca_theory.increments import PrintedTest
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.runner import DEFAULT_RUNNER
-from loca_theory.sweeps.store import Point
 
 
 def analyze(
@@ -128,7 +114,7 @@ def analyze(
         for (label, pair), source in zip(pairs.items(), sources, strict=True)
     }
     layers = set() if total is None else linear_layers(models, total)
-    work = _Work(pairs, models, settings, runner)
+    work = AnalysisWork(pairs, models, settings, runner)
     analyses = work.analyses()
     if is_array(base) and not analyses:
         msg = f"{work.skipped[0].reason}; pass a matrix with finite entries that differ"
@@ -165,127 +151,6 @@ def analyze(
         comparisons=work.comparisons(analyses),
         skipped=tuple(work.skipped),
     )  # fmt: skip
-
-
-class _Work:
-    """The points of an analysis, and their results as rows.
-
-    Args:
-        pairs: The pairs by label of the fine-tune.
-        models: Their matrices as layers of a model.
-        settings: Settings for every increment.
-        runner: Runs the points.
-
-    Attributes:
-        skipped: Tensors that were left out; complete after :meth:`analyses`.
-    """
-
-    def __init__(
-        self,
-        pairs: Mapping[str, CheckpointPair],
-        models: Mapping[str, ModelLayers],
-        settings: Settings,
-        runner: Runner,
-    ) -> None:
-        self._pairs, self._models, self._settings = pairs, models, settings
-        own = [definition(method) for method in settings.methods if method.name not in METHODS]
-        self._own: list[Any] = [] if None in own else own
-        # A method that has no definition as text cannot be recognised in a store.
-        self._store = None if None in own else runner.store
-        runner = replace(placed(runner, pairs.values(), settings.device), store=self._store)
-        # Nor can it be sent to a worker.
-        self._runner = replace(runner, jobs=1) if None in own else runner
-        self._is_long = takes_seconds(pairs.values())
-        self._compute = MatrixComputation(pairs, settings)
-        self.skipped = [
-            replace(one, tuned=tuned) for tuned, pair in pairs.items() for one in pair.skipped
-        ]
-
-    def analyses(self) -> list[MatrixAnalysis]:
-        """Analyse every matrix of every fine-tune."""
-        found = []
-        points = [
-            point
-            for tuned, pair in self._pairs.items()
-            for name in pair.names
-            if (point := self._point(INCREMENT, name, tuned))
-        ]
-        for point, result in self._run(points):
-            tuned, name = point.parameters["tuned"], point.parameters["name"]
-            if "skipped" in result:
-                self._skip(Skipped(name, **result["skipped"]), tuned)
-            else:
-                layer = self._models[tuned].layers[name]
-                found.append(MatrixAnalysis.from_json(result).labelled(tuned, layer))
-        return found
-
-    def has_ambiguous_names(self, tuned: str) -> bool:
-        """Whether PEFT may take a list of modules of this fine-tune to fit other modules as well.
-
-        The names in an adapter do not show which other modules the model has.
-        """
-        model = self._models[tuned]
-        own = {one.module for one in model.layers.values()}
-        return self._pairs[tuned].base is None or end_others(own, model.modules)
-
-    def weights(self, analyses: Iterable[MatrixAnalysis]) -> dict[str, list[float]]:
-        """Squared singular values of W′ of the given matrices, by name; none without a base."""
-        points = [
-            point
-            for one in analyses
-            if self._pairs[one.matrix.tuned].base is not None
-            and (point := self._point(WEIGHTS, one.matrix.name, one.matrix.tuned))
-        ]
-        return {
-            point.parameters["name"]: result["values"]
-            for point, result in self._run(points, is_shown=False)
-        }
-
-    def comparisons(self, analyses: Iterable[MatrixAnalysis]) -> tuple[Comparison, ...]:
-        """Compare every two fine-tunes on each matrix that both change."""
-        by_name: dict[str, list[str]] = {}
-        shapes: dict[tuple[str, str], tuple[int, int]] = {}
-        for one in analyses:
-            by_name.setdefault(one.matrix.name, []).append(one.matrix.tuned)
-            shapes[one.matrix.name, one.matrix.tuned] = one.matrix.shape
-        points = [
-            point
-            for name, changed_by in by_name.items()
-            for first, second in combinations(changed_by, 2)
-            if shapes[name, first] == shapes[name, second]
-            and (point := self._point(COMPARISON, name, first, second))
-        ]
-        found = self._run(points, is_shown=False)
-        return tuple(Comparison(**result) for _, result in found)
-
-    def _run(
-        self, points: list[Point], *, is_shown: bool = True
-    ) -> Iterator[tuple[Point, dict[str, Any]]]:
-        runner = self._runner if is_shown else replace(self._runner, progress=None)
-        found = runner.run(points, self._compute, is_long=self._is_long)
-        return zip(points, found, strict=True)
-
-    def _point(self, experiment: str, name: str, *tuned: str) -> Point | None:
-        """The point of one matrix; None if the matrix cannot be read, which is then recorded."""
-        digests: list[str] | None = None
-        if self._store is not None:
-            try:
-                digests = [self._pairs[label].fingerprint(name) for label in tuned]
-            except DamagedError as error:
-                self._skip(Skipped(name, str(error), damaged=True), tuned[0])
-                return None
-        # The device is not part of the key: NumPy draws all random numbers, so results on
-        # different devices differ only by rounding.
-        asked = replace(self._settings, device="cpu").describe()
-        if experiment != INCREMENT:
-            asked = {"subspaces": asked["subspaces"]}
-        elif self._own:
-            asked["own"] = self._own
-        who = {"tuned": tuned[0]} if len(tuned) == 1 else {"tuned": list(tuned)}
-        return Point(experiment, {"name": name, **who, "entries": digests, **asked}, PACKAGES)
-
-    def _skip(self, one: Skipped, tuned: str) -> None:
-        self.skipped.append(replace(one, tuned=tuned))
 
 
 def _beside_the_usual(methods: str | Method | Iterable[str | Method]) -> tuple[Method, ...]:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Literal
 
 from loca_theory import _arguments
 from loca_theory._lookup import find
-from loca_theory.checkpoints.adapter_cells import DTYPES
-from loca_theory.checkpoints.adapter_size import AdapterSize, TotalSize
 from loca_theory.checkpoints.extraction_result import Extraction
 from loca_theory.checkpoints.extractor import Extractor
-from loca_theory.checkpoints.model_pair import open_model_pair
+from loca_theory.checkpoints.pairs.model_pair import open_model_pair
+from loca_theory.checkpoints.pairs.selection import Selection
 from loca_theory.checkpoints.placement import placed
-from loca_theory.checkpoints.saved_modules import find_saved_modules
-from loca_theory.checkpoints.selection import Selection
-from loca_theory.checkpoints.sources import Source, describe, is_path
+from loca_theory.checkpoints.sizing.adapter_cells import DTYPES
+from loca_theory.checkpoints.sizing.adapter_size import AdapterSize, TotalSize
+from loca_theory.checkpoints.sizing.saved_modules import find_saved_modules
+from loca_theory.checkpoints.weights.sources import Source, describe, is_path
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from loca_theory import _arguments
-from loca_theory.checkpoints.adapter_folder import (
+from loca_theory.checkpoints.rows import Skipped
+from loca_theory.checkpoints.sizing.adapter_folder import (
     check_folder,
     read_adapter,
     remove_adapter,
     write_adapter,
 )
-from loca_theory.checkpoints.adapter_size import TITLES
-from loca_theory.checkpoints.peft_config import PREFIX
-from loca_theory.checkpoints.rows import Skipped
-from loca_theory.checkpoints.sources import Source
+from loca_theory.checkpoints.sizing.adapter_size import TITLES
+from loca_theory.checkpoints.sizing.peft_config import PREFIX
+from loca_theory.checkpoints.weights.sources import Source
 from loca_theory.sweeps import Result
 from loca_theory.sweeps.files import writable_folder
 from loca_theory.sweeps.results import rows

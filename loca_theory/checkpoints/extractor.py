@@ -7,24 +7,24 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from loca_theory.checkpoints.adapter_cells import (
+from loca_theory.checkpoints.extraction_result import Adapter, ExtractedMatrix, reasons
+from loca_theory.checkpoints.pairs.linear_layers import Layer, layers_of, module_names
+from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
+from loca_theory.checkpoints.pairs.pair import CheckpointPair
+from loca_theory.checkpoints.rows import Skipped
+from loca_theory.checkpoints.sizing.adapter_cells import (
     DTYPES,
     AdapterCell,
     ProfileCell,
     compute_adapter,
     compute_profiles,
 )
-from loca_theory.checkpoints.adapter_size import AdapterSize, TotalSize
-from loca_theory.checkpoints.checkpoint import DamagedError
-from loca_theory.checkpoints.energy_profile import EnergyProfile
-from loca_theory.checkpoints.extraction_result import Adapter, ExtractedMatrix, reasons
-from loca_theory.checkpoints.linear_layers import Layer, layers_of, module_names
-from loca_theory.checkpoints.loaded_model import LoadedModel
-from loca_theory.checkpoints.pairs import CheckpointPair
-from loca_theory.checkpoints.peft_config import adapter_config, parameter_prefix
-from loca_theory.checkpoints.rows import Skipped
-from loca_theory.checkpoints.saved_modules import SavedModules
-from loca_theory.checkpoints.sizes import Allocation, allocate
+from loca_theory.checkpoints.sizing.adapter_size import AdapterSize, TotalSize
+from loca_theory.checkpoints.sizing.peft_config import adapter_config, parameter_prefix
+from loca_theory.checkpoints.sizing.saved_modules import SavedModules
+from loca_theory.checkpoints.sizing.sizes import Allocation, allocate
+from loca_theory.checkpoints.statistics.energy_profile import EnergyProfile
+from loca_theory.checkpoints.weights.checkpoint import DamagedError
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Runner
 
@@ -74,7 +74,7 @@ class Extractor:
                 self.skipped.append(Skipped(layer.name, obstacle))
         self._check_any(self.layers)
         if self.model is not None:
-            shapes = [(one.own, self.pair.stored_shape(one.name)) for one in self.layers]
+            shapes = [(one.own, self.pair.matrices[one.name].stored_shape) for one in self.layers]
             if wrong := self.model.misfits(shapes):
                 msg = f"{self.model.title} has these weights in other shapes: {', '.join(wrong)}; "
                 raise InvalidArgumentError(msg + 'pass the right model=..., or exclude="..."')

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from loca_theory.checkpoints.pairs import CheckpointPair
+from loca_theory.checkpoints.pairs.pair import CheckpointPair
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.runner import has_context
 
@@ -34,12 +34,16 @@ def placed(runner: Runner, pairs: Iterable[CheckpointPair], device: str) -> Runn
         return replace(runner, jobs=1)
     if has_context():
         return runner
-    entries = sum(math.prod(one.shape(name)) for one in pairs for name in one.names)
+    entries = sum(_sizes(pairs))
     is_here = entries < _SMALL or (device != "cpu" and runner.jobs == -1)
     return replace(runner, jobs=1) if is_here else runner
 
 
 def takes_seconds(pairs: Iterable[CheckpointPair]) -> bool:
     """Whether a matrix of the pairs takes seconds in the mean."""
-    sizes = [math.prod(one.shape(name)) for one in pairs for name in one.names]
+    sizes = _sizes(pairs)
     return bool(sizes) and sum(sizes) / len(sizes) >= _LONG
+
+
+def _sizes(pairs: Iterable[CheckpointPair]) -> list[int]:
+    return [math.prod(one.shape) for pair in pairs for one in pair.matrices.values()]

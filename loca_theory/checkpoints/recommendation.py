@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from loca_theory.checkpoints.matrix import UNRELATED
 from loca_theory.checkpoints.rows import AllocatedMatrix, Comparison
+from loca_theory.checkpoints.statistics.matrix import UNRELATED
 from loca_theory.checkpoints.summary import MeanError, Totals
 
 ADAPTERS = {"R": "LoRA", "D": "LoCA (best DCT coefficients)", "FourierFT": "FourierFT"}

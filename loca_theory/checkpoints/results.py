@@ -7,7 +7,6 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from loca_theory.checkpoints.proposed_config import adapter_config, allocated_config
 from loca_theory.checkpoints.recommendation import (
     SHOWN,
     agreements,
@@ -25,6 +24,7 @@ from loca_theory.checkpoints.rows import (
     Skipped,
 )
 from loca_theory.checkpoints.settings import ANALYSED
+from loca_theory.checkpoints.sizing.proposed_config import adapter_config, allocated_config
 from loca_theory.checkpoints.summary import Summary, summarise
 from loca_theory.sweeps import Result
 from loca_theory.sweeps.results import rows

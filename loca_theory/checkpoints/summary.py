@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loca_theory.checkpoints.matrix import FAR_FROM_LAW
 from loca_theory.checkpoints.rows import Matrix, MatrixError
+from loca_theory.checkpoints.statistics.matrix import FAR_FROM_LAW
 
 _LEVEL = 0.05
 

@@ -9,18 +9,18 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from loca_theory.checkpoints.adapter_folder import write_adapter
-from loca_theory.checkpoints.loaded_model import LoadedModel
-from loca_theory.checkpoints.model_pair import open_model_pair
-from loca_theory.checkpoints.selection import Selection
-from loca_theory.checkpoints.sources import Source, is_path, resolve
+from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
+from loca_theory.checkpoints.pairs.model_pair import open_model_pair
+from loca_theory.checkpoints.pairs.selection import Selection
+from loca_theory.checkpoints.sizing.adapter_folder import write_adapter
+from loca_theory.checkpoints.weights.sources import Source, is_path, resolve
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps.files import writable_folder
 
 if TYPE_CHECKING:
     import torch
 
-    from loca_theory.checkpoints.checkpoint import Checkpoint
+    from loca_theory.checkpoints.weights.checkpoint import Checkpoint
 
 
 def loaded_errors(

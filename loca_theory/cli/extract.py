@@ -124,8 +124,8 @@ def command(*, common: Common, base: str, tuned: str, method: Any, **asked: Any)
     """
     # Imported here, because it loads torch, which --help does not need.
     from loca_theory.checkpoints import extract
-    from loca_theory.checkpoints.adapter_folder import check_folder
     from loca_theory.checkpoints.extraction_result import ExtractedMatrix
+    from loca_theory.checkpoints.sizing.adapter_folder import check_folder
 
     check_folder(common.folder, method)
     is_split = asked["allocate"] is not None or asked["energy"] is not None

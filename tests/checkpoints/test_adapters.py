@@ -17,12 +17,12 @@ from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
 from safetensors.torch import load_file, save_file
 
 from loca_theory.adapters import LoCAConfig
-from loca_theory.checkpoints.adapter_increments import AdapterIncrements
-from loca_theory.checkpoints.adapter_kinds import ADDITIVE, KNOWN, AdapterKind
-from loca_theory.checkpoints.checkpoint import DamagedError
-from loca_theory.checkpoints.pairs import open_pair
-from loca_theory.checkpoints.selection import Selection
-from loca_theory.checkpoints.sources import open_checkpoint
+from loca_theory.checkpoints.adapters.increments import AdapterIncrements
+from loca_theory.checkpoints.adapters.kinds import KNOWN, AdapterKind
+from loca_theory.checkpoints.pairs.opening import open_pair
+from loca_theory.checkpoints.pairs.selection import Selection
+from loca_theory.checkpoints.weights.checkpoint import DamagedError
+from loca_theory.checkpoints.weights.sources import open_checkpoint
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
 FLOAT32 = 2.0**-24
@@ -139,7 +139,7 @@ def test_every_type_is_what_peft_merges(tmp_path, case):
         assert scale > 1e-4
         # PEFT's operations in float64, and one rounding to float32.
         torch.testing.assert_close(found.double(), expected[name], rtol=0, atol=FLOAT32 * scale)
-    if ADDITIVE.get(kind) or kind == "LOCA":
+    if kind == "LOCA":
         alone = open_pair(adapter)
         assert sorted(alone.names) == WEIGHTS
         for name in alone.names:
@@ -285,14 +285,15 @@ def test_a_pruned_adalora_is_what_peft_merges(tmp_path):
     tuned.peft_config["default"].rank_pattern = kept
     tuned.save_pretrained(tmp_path)
     expected = merged(tmp_path, model())
-    increments = AdapterIncrements(tmp_path)
+    base = open_checkpoint(model().state_dict())
+    increments = AdapterIncrements(tmp_path, base)
     for name, one in zip(WEIGHTS, ranks, strict=True):
         found, scale = increments.load(name), expected[name].abs().max().item()
         assert (scale > 1e-4) == any(one)
         torch.testing.assert_close(found.double(), expected[name], rtol=0, atol=FLOAT32 * scale)
     rewrite(tmp_path, init_r=8)
     with pytest.raises(DamagedError, match="rank_pattern does not have init_r=8 entries"):
-        AdapterIncrements(tmp_path).load(WEIGHTS[0])
+        AdapterIncrements(tmp_path, base).load(WEIGHTS[0])
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loca_theory.checkpoints.energy_profile import EnergyProfile, component_counts
-from loca_theory.checkpoints.sizes import allocate
+from loca_theory.checkpoints.sizing.sizes import allocate
+from loca_theory.checkpoints.statistics.energy_profile import EnergyProfile, component_counts
 from loca_theory.errors import InvalidArgumentError
 
 # Integer energies: sums are exact, so that optima can be compared without a tolerance.

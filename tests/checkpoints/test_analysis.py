@@ -10,14 +10,14 @@ import torch
 from safetensors.torch import save_file
 
 from loca_theory.checkpoints import Analysis, analyze, demo_pair
-from loca_theory.checkpoints.matrix import MatrixAnalysis, analyse_matrix
-from loca_theory.checkpoints.matrix_errors import shuffled
 from loca_theory.checkpoints.names import kind_of, layer_of
-from loca_theory.checkpoints.pairs import open_pair
-from loca_theory.checkpoints.proposed_config import adapter_config
+from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.recommendation import verdict
 from loca_theory.checkpoints.rows import Matrix
 from loca_theory.checkpoints.settings import ANALYSED, Settings
+from loca_theory.checkpoints.sizing.proposed_config import adapter_config
+from loca_theory.checkpoints.statistics.matrix import MatrixAnalysis, analyse_matrix
+from loca_theory.checkpoints.statistics.matrix_errors import shuffled
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.expressivity import (
     Accounting,
@@ -132,7 +132,7 @@ def test_a_device_without_memory_says_what_to_leave_out(monkeypatch):
     def full(*_):
         raise torch.cuda.OutOfMemoryError("Tried to allocate 3.00 GiB.")  # noqa: EM101
 
-    monkeypatch.setattr("loca_theory.checkpoints.matrix.squared_singular_values", full)
+    monkeypatch.setattr("loca_theory.checkpoints.statistics.matrix.squared_singular_values", full)
     message = r"^the analysis of w \(4x5\) does not fit into the memory of cpu: it needs 3.00 GiB "
     message += 'more; leave it out with max_size=19, or use device="cpu"$'
     with pytest.raises(ResourceError, match=message):

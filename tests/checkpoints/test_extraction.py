@@ -11,8 +11,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
-from loca_theory.checkpoints import Extraction, adapter_folder, extract
-from loca_theory.checkpoints.adapter_folder import check_folder
+from loca_theory.checkpoints import Extraction, extract
+from loca_theory.checkpoints.sizing import adapter_folder
+from loca_theory.checkpoints.sizing.adapter_folder import check_folder
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.transforms.matrices import dct_matrix
 

@@ -15,9 +15,9 @@ from torch import nn
 
 import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
 from loca_theory.checkpoints import Extraction, extract
-from loca_theory.checkpoints.as_loaded import AsLoaded, as_loaded
-from loca_theory.checkpoints.loaded_model import LoadedModel
-from loca_theory.checkpoints.sources import open_checkpoint
+from loca_theory.checkpoints.pairs.as_loaded import AsLoaded, as_loaded
+from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
+from loca_theory.checkpoints.weights.sources import open_checkpoint
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.transforms import idct2
 from tests.checkpoints.zoo import MODELS, fine_tuned, make, pair
@@ -287,7 +287,7 @@ def test_names_are_checked_where_transformers_has_no_conversions(pairs, monkeypa
 
 
 def test_without_peft_it_is_said_what_is_not_checked(pairs, monkeypatch):
-    monkeypatch.setattr("loca_theory.checkpoints.loaded_model.find_spec", lambda name: None)
+    monkeypatch.setattr("loca_theory.checkpoints.pairs.loaded_model.find_spec", lambda name: None)
     found = extract(*pairs("Llama"), "lora", rank=2)
     assert found.manifest["grid"]["model"] == "LlamaForCausalLM"
     assert found.note.startswith("Not checked: what PEFT makes of them: it is not installed")

@@ -11,7 +11,7 @@ from torch import nn
 
 import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
 from loca_theory.checkpoints import Extraction, extract
-from loca_theory.checkpoints.peft_config import adapter_config
+from loca_theory.checkpoints.sizing.peft_config import adapter_config
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms import idct2
 

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import save_file
 
 from loca_theory.checkpoints import Analysis, analyze
-from loca_theory.checkpoints.fine_tunes import labels
-from loca_theory.checkpoints.pairs import open_pair
+from loca_theory.checkpoints.pairs.fine_tunes import labels
+from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.placement import takes_seconds
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import PrintedTest

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from loca_theory.checkpoints import analyze, demo_pair
-from loca_theory.checkpoints.energy_profile import EnergyProfile
-from loca_theory.checkpoints.pairs import open_pair
-from loca_theory.checkpoints.proposed_config import allocated_config
-from loca_theory.checkpoints.sizes import allocate
+from loca_theory.checkpoints.pairs.opening import open_pair
+from loca_theory.checkpoints.sizing.proposed_config import allocated_config
+from loca_theory.checkpoints.sizing.sizes import allocate
+from loca_theory.checkpoints.statistics.energy_profile import EnergyProfile
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import PrintedTest
 from loca_theory.transforms import dct2

@@ -7,9 +7,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from loca_theory.checkpoints.checkpoint import DamagedError
-from loca_theory.checkpoints.pairs import open_pair
-from loca_theory.checkpoints.selection import Selection
+from loca_theory.checkpoints.pairs.opening import open_pair
+from loca_theory.checkpoints.pairs.selection import Selection
+from loca_theory.checkpoints.weights.checkpoint import DamagedError
 from loca_theory.errors import InvalidArgumentError
 
 
@@ -187,8 +187,8 @@ def test_the_weights_are_copies_of_those_of_the_base(dtype):
     assert torch.equal(found, base[name].to(wide))
     assert torch.equal(opened.weights(name).zero_(), torch.zeros_like(found))
     assert torch.equal(opened.weights(name), found)
-    assert opened.dtype(name) == str(dtype).removeprefix("torch.")
-    assert opened.shape(name) == opened.stored_shape(name) == (20, 24)
+    assert opened.matrices[name].dtype == str(dtype).removeprefix("torch.")
+    assert opened.matrices[name].shape == opened.matrices[name].stored_shape == (20, 24)
 
 
 def test_increments_alone_have_no_weights():

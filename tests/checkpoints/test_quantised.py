@@ -11,10 +11,10 @@ from safetensors.torch import save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from loca_theory.checkpoints import analyze, extract
-from loca_theory.checkpoints.checkpoint import DamagedError
-from loca_theory.checkpoints.pairs import open_pair
-from loca_theory.checkpoints.scales import grid_of, scaled
-from loca_theory.checkpoints.sources import open_checkpoint
+from loca_theory.checkpoints.pairs.opening import open_pair
+from loca_theory.checkpoints.weights.checkpoint import DamagedError
+from loca_theory.checkpoints.weights.scales import grid_of, scaled
+from loca_theory.checkpoints.weights.sources import open_checkpoint
 from loca_theory.errors import InvalidArgumentError
 
 P, Q = 40, 36

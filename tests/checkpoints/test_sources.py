@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from loca_theory.checkpoints.checkpoint import DamagedError
-from loca_theory.checkpoints.sources import open_checkpoint
+from loca_theory.checkpoints.weights.checkpoint import DamagedError
+from loca_theory.checkpoints.weights.sources import open_checkpoint
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError, ResourceError
 
 

@@ -6,10 +6,10 @@ import torch
 from safetensors.torch import save_file
 
 from loca_theory.checkpoints import analyze
-from loca_theory.checkpoints.checkpoint import DamagedError
-from loca_theory.checkpoints.pairs import open_pair
-from loca_theory.checkpoints.selection import Selection
-from loca_theory.checkpoints.stored_matrices import stored_matrices
+from loca_theory.checkpoints.pairs.opening import open_pair
+from loca_theory.checkpoints.pairs.selection import Selection
+from loca_theory.checkpoints.weights.checkpoint import DamagedError
+from loca_theory.checkpoints.weights.stored_matrices import holds_experts
 from loca_theory.errors import InvalidArgumentError
 
 EXPERTS = "model.layers.0.mlp.experts.gate_up_proj"
@@ -49,8 +49,8 @@ def test_each_expert_is_a_matrix(tmp_path, store):
     pair = open_pair(*store(tmp_path, {EXPERTS: base}, {EXPERTS: tuned}))
     assert list(pair.names) == [f"{EXPERTS}[{i}]" for i in range(3)]
     for i, name in enumerate(pair.names):
-        assert pair.shape(name) == (20, 24)
-        assert pair.stored_shape(name) == (3, 20, 24)
+        assert pair.matrices[name].shape == (20, 24)
+        assert pair.matrices[name].stored_shape == (3, 20, 24)
         assert torch.equal(pair.increment(name), tuned[i] - base[i])
         assert torch.equal(pair.weights(name), base[i])
 
@@ -146,7 +146,7 @@ def test_a_kernel_has_a_row_for_each_output(tmp_path, shape):
     change = tuned - base
     expected = torch.stack([output.flatten() for output in change])
     assert torch.equal(pair.increment("conv.weight"), expected)
-    assert pair.shape("conv.weight") == tuple(expected.shape)
+    assert pair.matrices["conv.weight"].shape == tuple(expected.shape)
 
 
 def test_a_depthwise_kernel_is_too_small(tmp_path):
@@ -166,7 +166,7 @@ def test_a_depthwise_kernel_is_too_small(tmp_path):
     ],
 )
 def test_the_name_tells_experts_from_kernels(name, is_experts):
-    assert len(list(stored_matrices(name, (4, 20, 24)))) == (4 if is_experts else 1)
+    assert holds_experts(name, (4, 20, 24)) == is_experts
 
 
 def test_experts_and_kernels_are_analysed(tmp_path):
@@ -187,10 +187,12 @@ def test_experts_and_kernels_are_analysed(tmp_path):
 def test_the_common_rows_of_a_resized_vocabulary_are_compared(tmp_path, name, was, now):
     base, tuned = normal(was, 20), normal(now, 20, seed=1)
     pair = open_pair(*files(tmp_path, {name: base}, {name: tuned}))
-    assert pair.shape(name) == (30, 20)
+    assert pair.matrices[name].shape == (30, 20)
     assert torch.equal(pair.increment(name), tuned[:30] - base[:30])
     assert torch.equal(pair.weights(name), base[:30])
-    assert pair.notes == {name: f"resized from {was} to {now} rows: the first 30 are compared"}
+    assert pair.matrices[name].note == (
+        f"resized from {was} to {now} rows: the first 30 are compared"
+    )
 
 
 def test_a_vocabulary_of_other_columns_is_left_out(tmp_path):

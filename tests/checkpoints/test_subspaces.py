@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from loca_theory.checkpoints import analyze
-from loca_theory.checkpoints.comparison import compare
-from loca_theory.checkpoints.subspaces import compare_subspaces, overlap
+from loca_theory.checkpoints.statistics.comparison import compare
+from loca_theory.checkpoints.statistics.subspaces import compare_subspaces, overlap
 
 generator = torch.Generator().manual_seed(0)
 

@@ -7,9 +7,13 @@ import torch
 from safetensors.torch import save_file
 
 from loca_theory.checkpoints import extract
-from loca_theory.checkpoints.pairs import open_pair
+from loca_theory.checkpoints.pairs.opening import open_pair
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+
+def notes(pair):
+    return {name: one.note for name, one in pair.matrices.items() if one.note}
 
 
 def normal(*shape, seed=0):
@@ -37,7 +41,7 @@ def test_a_base_without_a_head_is_compared_by_its_embedding(tmp_path, embedding)
     assert torch.equal(pair.increment(HEAD), tuned[HEAD] - base[embedding])
     assert torch.equal(pair.weights(HEAD), base[embedding])
     assert pair.names[HEAD] == HEAD
-    assert pair.notes == {
+    assert notes(pair) == {
         HEAD: f"the base checkpoint has no {HEAD}, but {embedding}, to which it ties it"
     }
     assert pair.skipped == []
@@ -48,7 +52,7 @@ def test_a_fine_tune_without_a_head_is_compared_by_its_embedding(tmp_path):
     pair = open_pair(folder(tmp_path / "base", base), folder(tmp_path / "tuned", tuned))
     assert torch.equal(pair.increment(HEAD), tuned[EMBEDDING] - base[HEAD])
     assert pair.names[HEAD] == EMBEDDING
-    assert "the fine-tuned checkpoint has no lm_head.weight" in pair.notes[HEAD]
+    assert "the fine-tuned checkpoint has no lm_head.weight" in pair.matrices[HEAD].note
 
 
 def test_a_file_may_hold_the_head_instead_of_the_embedding(tmp_path):
@@ -109,8 +113,8 @@ def test_a_weight_that_is_tied_on_one_side_only_is_compared(tmp_path):
     base, tuned = tied(0), weights(1, EMBEDDING, HEAD)
     pair = open_pair(base, tuned)
     assert torch.equal(pair.increment(HEAD), tuned[HEAD] - base[EMBEDDING])
-    assert pair.notes == {HEAD: f"the base checkpoint ties it to {EMBEDDING}"}
-    assert open_pair(tuned, base).notes == {
+    assert notes(pair) == {HEAD: f"the base checkpoint ties it to {EMBEDDING}"}
+    assert notes(open_pair(tuned, base)) == {
         HEAD: f"the fine-tuned checkpoint ties it to {EMBEDDING}"
     }
 

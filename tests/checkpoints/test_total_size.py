@@ -2,7 +2,7 @@
 
 import pytest
 
-from loca_theory.checkpoints.adapter_size import TotalSize
+from loca_theory.checkpoints.sizing.adapter_size import TotalSize
 from loca_theory.errors import InvalidArgumentError
 
 SIZES = {

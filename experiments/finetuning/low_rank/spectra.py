@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from loca_theory.checkpoints.matrix import MatrixAnalysis, analyse_matrix
 from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.settings import Settings
+from loca_theory.checkpoints.statistics.matrix import MatrixAnalysis, analyse_matrix
 from loca_theory.expressivity import Budget, compare_with_low_rank
 from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.increments import PrintedTest

@@ -1,0 +1,231 @@
+"""Adapters of PEFT as named increments ΔW, with or without the base that they adapt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from loca_theory.checkpoints.adapters.kinds import AdapterKind
+from loca_theory.checkpoints.adapters.layers import (
+    AdaptedLayer,
+    BaseNames,
+    split_by_layer,
+    without_wrappers,
+)
+from loca_theory.checkpoints.adapters.lora import lora_increment, lora_scale
+from loca_theory.checkpoints.adapters.peft import peft_increment, prefix_of, with_largest
+from loca_theory.checkpoints.adapters.shapes import UNTOLD, LayerShapes, flattened, resized
+from loca_theory.checkpoints.adapters.weight_names import wanted_names
+from loca_theory.checkpoints.weights.checkpoint import Checkpoint, DamagedError, Entry, read_json
+from loca_theory.checkpoints.weights.safetensors_files import SafetensorsCheckpoint
+from loca_theory.checkpoints.weights.sources import ADAPTER_CONFIG
+from loca_theory.checkpoints.weights.torch_files import TorchCheckpoint
+from loca_theory.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    import torch
+
+_SAFETENSORS, _TORCH = "adapter_model.safetensors", "adapter_model.bin"
+
+
+@dataclass
+class AdapterIncrements(Checkpoint):
+    """The increments of an adapter, by the names of the weights that they are added to.
+
+    Weights that the adapter stores whole (``modules_to_save``) are among them if the base is there.
+
+    Args:
+        folder: A folder with ``adapter_config.json`` and ``adapter_model.safetensors`` (or
+            ``.bin``).
+        base: The base; None if it is not there. Without it, only increments that do not depend on
+            it can be loaded, under their names in the model that was adapted.
+
+    Attributes:
+        entries: The increments that can be loaded, with the base's names and shapes of the weights.
+        needs_base: Whether the increments can be found only with the base.
+
+    Raises:
+        InvalidArgumentError: the folder does not hold an adapter that has increments, they need the
+            base, or the base is of another model.
+        DamagedError: a file is damaged or not in the expected format.
+        ResourceError: the type of the adapter needs PEFT, which is not installed.
+    """
+
+    folder: Path
+    base: Checkpoint | None = None
+    entries: dict[str, Entry] = field(init=False, default_factory=dict)
+    damaged: dict[str, str] = field(init=False, default_factory=dict)
+    ignored: dict[str, str] = field(init=False, default_factory=dict)
+    needs_base: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        self._config = read_json(self.folder / ADAPTER_CONFIG)
+        self._kind = AdapterKind.of(self._config, self.folder)
+        self.needs_base = self._kind.needs_base
+        if self.needs_base and self.base is None:
+            raise self._kind.without_base()
+        prefix = prefix_of(self._kind.name) if self._kind.by_peft else "lora_"
+        file, pickled = self.folder / _SAFETENSORS, self.folder / _TORCH
+        if not file.is_file() and not pickled.is_file():
+            msg = f"{self.folder} holds an {ADAPTER_CONFIG} and no {_SAFETENSORS}; fetch it as well"
+            raise InvalidArgumentError(msg)
+        source = SafetensorsCheckpoint(file) if file.is_file() else TorchCheckpoint({pickled: None})
+        self._source: Checkpoint = source
+        self._layers: dict[str, AdaptedLayer] = {}
+        self._copies: dict[str, str] = {}
+        layers, others, self._shared = split_by_layer([*source.entries, *source.damaged], prefix)
+        if not layers:
+            msg = f"{self.folder} holds no tensor of a {self._kind.name} adapter, and that is what "
+            msg += f"{ADAPTER_CONFIG} says it is; fetch both again"
+            raise DamagedError(msg)
+        wanted = wanted_names(layers, self._config)
+        names = BaseNames(self.base, [*wanted, *map(_plain, others)])
+        self._add_layers(LayerShapes(self._kind, self._config, source, self.base, layers, names))
+        for name, key in others.items():
+            self._add_copy(name, key, names)
+
+    def _add_layers(self, layers: LayerShapes) -> None:
+        for found in layers:
+            if isinstance(found, AdaptedLayer):
+                self._layers[found.name] = found
+                dtypes = [self._source.entries[key].dtype for key in found.keys.values()]
+                stored = next((one for one in dtypes if "F" in one.upper()), "F32")
+                self.entries[found.name] = Entry(found.shape, stored)
+                for what in found.keys:
+                    if what.endswith(".bias"):
+                        self.ignored[f"{found.module}.{what}"] = "a trained bias"
+            else:
+                target = self.damaged if found.damaged else self.ignored
+                target[found.name] = found.reason
+        if UNTOLD in self.ignored.values() and not self.entries:
+            raise self._kind.without_base()
+
+    def _add_copy(self, name: str, key: str, names: BaseNames) -> None:
+        """Add a tensor that is not of a layer, such as a weight of ``modules_to_save``."""
+        plain = _plain(name)
+        if key in self._source.damaged:
+            self.damaged[plain] = self._source.damaged[key]
+            return
+        entry = self._source.entries[key]
+        own = names.find(plain, lambda weight: weight.shape == entry.shape)
+        like = names.any(plain)
+        if plain.endswith(".bias"):
+            reason = "a trained bias"
+        elif ".base_layer." in name:
+            reason = "a copy of the base's weight"
+        elif name.endswith("trainable_tokens_delta"):
+            reason = "replaced rows of an embedding (trainable tokens)"
+        elif self.base is None:
+            reason = "stored whole (modules_to_save): pass the base as well to compare it"
+        elif own is not None and own not in self.entries:
+            self.entries[own], self._copies[own] = entry, key
+            return
+        elif like is not None and like in self.base.entries:
+            reason = resized(self.base.entries[like].shape, entry.shape)
+        else:
+            reason = "only in the adapter"
+        # The increment of the same weight goes by its plain name.
+        self.ignored[name if plain in self.entries else plain] = reason
+
+    def load(self, name: str, expert: int | None = None) -> torch.Tensor:
+        """ΔW in the base's orientation; float32, or float64 if float32 cannot hold it well.
+
+        Raises:
+            DamagedError: a tensor cannot be read, or is not one of the configuration.
+            ResourceError: PEFT is needed and not installed.
+        """
+        layer = self._layers.get(name)
+        if layer is None:
+            found = self._difference(name)
+        elif self._kind.by_peft:
+            found = self._by_peft(layer)
+        elif layer.experts is not None:
+            # Without the other experts.
+            return self._product(layer, expert)
+        else:
+            found = self._product(layer, None)
+        return found if expert is None else found[expert]
+
+    def stored(self, name: str, expert: int | None = None) -> Iterator[torch.Tensor]:
+        """Yield the adapter's tensors and settings from which an increment is made.
+
+        W, on which it may depend too, is not among them.
+
+        Raises:
+            DamagedError: a tensor cannot be read.
+        """
+        import torch
+
+        del expert  # the factors of all experts are stored together
+        if name in self._copies:
+            yield self._source.load(self._copies[name])
+            return
+        layer = self._layers[name]
+        for key in (*layer.keys.values(), *self._shared):
+            yield self._source.load(key)
+        sizes = [(one.module, one.shape) for one in self._with_largest(layer)]
+        settings = json.dumps([self._config, sizes, layer.is_transposed], sort_keys=True)
+        yield torch.frombuffer(bytearray(settings.encode()), dtype=torch.uint8)
+
+    def _with_largest(self, layer: AdaptedLayer) -> list[AdaptedLayer]:
+        return with_largest(self._kind.name, layer, self._layers.values())
+
+    def _product(self, layer: AdaptedLayer, expert: int | None) -> torch.Tensor:
+        return lora_increment(
+            layer.load(self._source),
+            lora_scale(self._config, layer.parameter),
+            is_transposed=layer.is_transposed,
+            experts=layer.experts,
+            expert=expert,
+        )
+
+    def _by_peft(self, layer: AdaptedLayer) -> torch.Tensor:
+        layers = self._with_largest(layer)
+        if layer.parameter != layer.module:
+            # LoCA adapts a parameter as the weight of a linear layer with the parameter's name.
+            layers = [replace(layer, module=layer.parameter, shape=flattened(layer.shape))]
+        tensors = {
+            f"base_model.model.{layers[0].module}.{what}": one
+            for what, one in layer.load(self._source).items()
+        }
+        tensors |= {name: self._source.load(name) for name in self._shared}
+        return peft_increment(
+            self._kind.name,
+            self._config,
+            layers,
+            tensors,
+            self._weight(layer.name) if self._kind.needs_weights else None,
+            has_bias=f"{layer.name.removesuffix('weight')}bias" in self._base_entries(),
+        ).reshape(layer.shape)
+
+    def _difference(self, name: str) -> torch.Tensor:
+        import torch
+
+        saved, weight = self._source.load(self._copies[name]), self._weight(name)
+        wide = torch.float64 if torch.float64 in (saved.dtype, weight.dtype) else torch.float32
+        return saved.to(wide, copy=True).sub_(weight.to(wide))
+
+    def _weight(self, name: str) -> torch.Tensor:
+        if self.base is None:
+            raise self._kind.without_base()
+        weight = self.base.load(name)
+        if not weight.is_floating_point():
+            msg = f"the base stores {name} as {weight.dtype}: quantised, or not a weight"
+            raise DamagedError(msg)
+        return weight
+
+    def _base_entries(self) -> dict[str, Entry]:
+        return {} if self.base is None else self.base.entries
+
+
+def is_adapter(path: Path) -> bool:
+    """Whether a folder holds a PEFT adapter."""
+    return path.is_dir() and (path / ADAPTER_CONFIG).is_file()
+
+
+def _plain(name: str) -> str:
+    """Name in the model of a tensor that is stored whole."""
+    return without_wrappers(name.replace(".modules_to_save.", "."))

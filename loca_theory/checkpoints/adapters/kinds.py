@@ -1,0 +1,149 @@
+"""Which adapters are read, and from what: decided by an adapter's configuration alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loca_theory.checkpoints.weights.checkpoint import DamagedError
+from loca_theory.errors import InvalidArgumentError
+
+LORA, LOCA = "LORA", "LOCA"
+
+_MERGE = "merge it into its base with PEFT and analyse the merged checkpoint"
+_CONVERT = "convert it with PEFT's save_pretrained(..., path_initial_model_for_weight_conversion="
+_CONVERT += f'"..."), or {_MERGE}'
+_NO_WEIGHT = "which adds to the input and changes no weight, so that there is no ΔW"
+_NO_MATRIX = "which changes biases or norms and no matrix"
+_MIXES = "whose increment depends on the input, so that there is no single ΔW"
+_WHOLE = "whose increment depends on all layers of the model together"
+
+_REFUSED = {
+    "ADAMSS": f"which clusters the rows of W anew when it is loaded; {_MERGE}",
+    "ADAPTION_PROMPT": _NO_WEIGHT,
+    "BEFT": _NO_MATRIX,
+    "CARTRIDGE": _NO_WEIGHT,
+    "CPT": _NO_WEIGHT,
+    "FROD": f"{_WHOLE}; {_MERGE}",
+    "LILY": _MIXES,
+    "LN_TUNING": _NO_MATRIX,
+    "MULTITASK_PROMPT_TUNING": _NO_WEIGHT,
+    "POLY": _MIXES,
+    "PREFIX_TUNING": _NO_WEIGHT,
+    "PROMPT_TUNING": _NO_WEIGHT,
+    "P_TUNING": _NO_WEIGHT,
+    "SHADOW": "which adds a network beside the model and changes no weight",
+    "TINYLORA": f"{_WHOLE}; {_MERGE}",
+    "TRAINABLE_TOKENS": f"which replaces rows of an embedding; {_MERGE}",
+    "UNILORA": f"{_WHOLE}; {_MERGE}",
+    "XLORA": _MIXES,
+}
+_REFUSED_OPTIONS = {
+    "alora_invocation_tokens": "which acts only on the tokens after its invocation: there is no "
+    "single ΔW",
+    "arrow_config": _MIXES,
+    "layer_replication": f"which repeats layers of its base; {_MERGE}",
+    "use_qalora": "which belongs to a quantised base; analyse the dequantised, merged checkpoint",
+}
+# With these options, LoRA's increment is not s·BA.
+_NOT_PLAIN = ("kasa_config", "use_bdlora", "use_dora")
+_FROM_WEIGHT = ("olora", "pissa")
+_FROM_DATA = ("corda", "loftq", "lora_ga", "pissa_niter_")
+
+
+ADDITIVE = (
+    "ADALORA", "C3A", "DELORA", "FOURIERFT", "GRALORA", "LOCA", "LOHA", "LOKR", "PVERA", "RANDLORA",
+    "SHIRA", "SUPERTUNING", "VBLORA", "VERA", "WAVEFT",
+)  # fmt: skip
+"""Types whose ΔW does not depend on W."""
+
+MULTIPLICATIVE = (
+    "BOFT", "DEFT", "GLORA", "HIRA", "HRA", "IA3", "MISS", "OFT", "OSF", "PEANUT", "PSOFT", "ROAD",
+)  # fmt: skip
+"""Types that transform W, or use its singular vectors."""
+
+KNOWN = tuple(sorted((LORA, *ADDITIVE, *MULTIPLICATIVE)))
+"""All types that are read."""
+
+
+@dataclass(frozen=True)
+class AdapterKind:
+    """How the increments of an adapter are found.
+
+    Attributes:
+        name: PEFT's name of its type.
+        by_peft: Whether by PEFT's own layers, not from the factors alone.
+        needs_weights: Whether ΔW depends on the weights of the base.
+        title: What the adapter is, for messages.
+    """
+
+    name: str
+    by_peft: bool
+    needs_weights: bool
+    title: str
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], folder: Path) -> AdapterKind:
+        """Read the type and the options that matter from a configuration.
+
+        Raises:
+            InvalidArgumentError: there is no ΔW, or it cannot be read.
+            DamagedError: the configuration has no type.
+        """
+        name = config.get("peft_type")
+        if not isinstance(name, str):
+            msg = f"the adapter_config.json in {folder} has no peft_type"
+            raise DamagedError(msg)
+        title = f"{folder} is a {name} adapter"
+        if name in _REFUSED:
+            msg = f"{title}, {_REFUSED[name]}"
+            raise InvalidArgumentError(msg)
+        if name != LORA:
+            if name not in KNOWN:
+                msg = f"{title}, which is not a known type; known are {', '.join(KNOWN)}; {_MERGE}"
+                raise InvalidArgumentError(msg)
+            return cls(name, by_peft=True, needs_weights=name in MULTIPLICATIVE, title=title)
+        return cls._of_lora(config, title)
+
+    @classmethod
+    def _of_lora(cls, config: Mapping[str, Any], title: str) -> AdapterKind:
+        for option, reason in _REFUSED_OPTIONS.items():
+            if config.get(option):
+                msg = f"{title} with {option}, {reason}"
+                raise InvalidArgumentError(msg)
+        start = initialisation(config)
+        if start.startswith(_FROM_DATA):
+            msg = f"{title} with init_lora_weights={start!r}, which changes the base in a way that "
+            msg += f"the adapter does not record; {_CONVERT}"
+            raise InvalidArgumentError(msg)
+        options = [one for one in _NOT_PLAIN if config.get(one)]
+        if start in _FROM_WEIGHT:
+            options.append(f"init_lora_weights={start!r}")
+        if options:
+            title += f" with {options[0]}"
+        return cls(LORA, by_peft=bool(options), needs_weights=bool(options), title=title)
+
+    @property
+    def needs_base(self) -> bool:
+        """Whether the base is needed: for its weights, or because the file lacks their shapes."""
+        return self.needs_weights or self.name not in (LORA, LOCA)
+
+    def without_base(self) -> InvalidArgumentError:
+        """The error for an adapter that is given without the base that it needs."""
+        how = "its increment depends on the weights of the base"
+        if not self.needs_weights:
+            how = "the shapes of the weights that it changes are read from the base"
+        return InvalidArgumentError(f"{self.title}: {how}; pass the base as well: BASE ADAPTER")
+
+
+def initialisation(config: Mapping[str, Any]) -> str:
+    """The initialisation of a LoRA adapter by name; empty if it has none."""
+    start = config.get("init_lora_weights")
+    return start.lower() if isinstance(start, str) else ""
+
+
+def changes_base(config: Mapping[str, Any]) -> bool:
+    """Whether the initialisation of a LoRA adapter takes s·B₀A₀, a function of W, out of W."""
+    return initialisation(config) in _FROM_WEIGHT

@@ -1,0 +1,259 @@
+"""The increments of PEFT's other adapters, by PEFT's own layers.
+
+One layer at a time is built with PEFT, loaded and merged. Nothing else of the model is needed,
+except by methods whose layers share projections of the largest layer's size.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from loca_theory.checkpoints.adapters.kinds import LORA, changes_base, initialisation
+from loca_theory.checkpoints.adapters.layers import AdaptedLayer
+from loca_theory.checkpoints.weights.checkpoint import DamagedError
+from loca_theory.errors import InvalidArgumentError, ResourceError
+
+if TYPE_CHECKING:
+    import torch
+
+# All layers of these share projections, made for the most rows and the most columns of any.
+_SHARING = ("PVERA", "RANDLORA", "VERA")
+# Settings that name other models, files, modules or layers: none of them decides ΔW.
+_NOT_PASSED = {
+    "auto_mapping", "base_model_name_or_path", "bias", "corda_config", "ensure_weight_tying",
+    "eva_config", "exclude_modules", "inference_mode", "layer_replication", "layers_pattern",
+    "layers_to_transform", "loftq_config", "lora_ga_config", "megatron_config", "megatron_core",
+    "modules_to_save", "peft_type", "peft_version", "revision", "runtime_config",
+    "target_modules", "target_parameters", "task_type", "trainable_token_indices",
+}  # fmt: skip
+_SINGLE_PRECISION = ("PSOFT",)
+_PRUNED = "ADALORA"
+_FEEDFORWARD = "feedforward_modules"
+_PROPORTIONAL, _SPECTRUM, _SCALES = "proportional_parameters", ".waveft_spectrum", ".ia3_l"
+_CONVOLUTIONS = {3: "Conv1d", 4: "Conv2d", 5: "Conv3d"}
+
+
+def prefix_of(kind: str) -> str:
+    """Prefix of the names of a method's tensors.
+
+    Raises:
+        ResourceError: PEFT is not installed.
+        InvalidArgumentError: this version of PEFT does not have the method.
+    """
+    _import(kind)
+    from peft.mapping import PEFT_TYPE_TO_PREFIX_MAPPING
+
+    return PEFT_TYPE_TO_PREFIX_MAPPING[kind]  # pyright: ignore[reportArgumentType]
+
+
+def with_largest(
+    kind: str, layer: AdaptedLayer, layers: Iterable[AdaptedLayer]
+) -> list[AdaptedLayer]:
+    """A layer and those others whose sizes decide its increment."""
+    if kind not in _SHARING:
+        return [layer]
+    matrices = [one for one in layers if len(one.shape) == len(layer.shape)]
+
+    def size(one: AdaptedLayer, side: int) -> int:
+        return one.shape[::-1][side] if one.is_transposed else one.shape[side]
+
+    largest = (max(matrices, key=lambda one, side=side: size(one, side)) for side in (0, 1))
+    return list({one.module: one for one in (layer, *largest)}.values())
+
+
+def peft_increment(
+    kind: str,
+    config: Mapping[str, Any],
+    layers: Sequence[AdaptedLayer],
+    tensors: Mapping[str, torch.Tensor],
+    weight: torch.Tensor | None,
+    *,
+    has_bias: bool,
+) -> torch.Tensor:
+    """ΔW of one layer: the weight that PEFT merges, less W.
+
+    Args:
+        kind: PEFT's name of the method.
+        config: The adapter's configuration.
+        layers: The layer; after it, layers whose size decides that of shared projections.
+        tensors: All tensors of these layers and those that layers share, under PEFT's names.
+        weight: W as the base stores it; None if ΔW does not depend on it.
+        has_bias: Whether the layer has a bias.
+
+    Returns:
+        ΔW as the base stores W, in float32, or in float64 if float32 cannot hold it.
+
+    Raises:
+        DamagedError: the tensors are not those of the configuration.
+        ResourceError: PEFT is not installed.
+    """
+    import torch
+
+    _import(kind)
+    from peft import get_peft_model, set_peft_model_state_dict
+
+    wide = torch.float32 if kind in _SINGLE_PRECISION else torch.float64
+    mutates = kind == LORA and changes_base(config)
+    # PiSSA and OLoRA compute in float32 and refuse float64.
+    wide = torch.float32 if mutates else wide
+    layer = layers[0]
+    start = torch.zeros(layer.shape, dtype=wide) if weight is None else weight.to(wide)
+    del weight
+    values = {
+        name: one.to(wide) if one.is_floating_point() else one for name, one in tensors.items()
+    }
+    try:
+        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), torch.no_grad():
+            warnings.simplefilter("ignore")
+            skeleton = torch.nn.Module()
+            for i, one in enumerate(layers):
+                empty = torch.zeros((), dtype=wide).expand(one.shape)
+                made = _empty_layer(one, _groups(one, tensors), has_bias=has_bias)
+                _add_layer(skeleton, one.module, made, start.clone() if i == 0 else empty)
+            settings = _settings(kind, config, layers, tensors, mutates=mutates)
+            # On the meta device, sizes that only the configuration has need no memory.
+            on_meta = not mutates and not (kind == _PRUNED and settings.rank_pattern)
+            model = get_peft_model(skeleton, settings, low_cpu_mem_usage=on_meta)
+            loaded = set_peft_model_state_dict(model, values, low_cpu_mem_usage=on_meta)
+            merged = model.base_model.model.get_submodule(layer.module)
+            reason = _disagreement(merged, loaded.unexpected_keys)
+            if reason is None:
+                merged.merge()
+    except (MemoryError, ResourceError):  # a DamagedError is a ResourceError
+        raise
+    except Exception as error:
+        # PEFT reports bad settings and tensors by exceptions of any type.
+        reason = (
+            f"PEFT cannot load it: {' '.join(str(error).split())[:200] or type(error).__name__}"
+        )
+        raise DamagedError(reason) from error
+    if reason is not None:
+        raise DamagedError(reason)
+    return _narrowest(merged.get_base_layer().weight.detach().sub_(start))
+
+
+def _import(kind: str) -> None:
+    try:
+        import peft
+        from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
+    except ImportError as error:
+        msg = f"reading a {kind} adapter needs PEFT: pip install 'loca-theory[adapters]'"
+        raise ResourceError(msg) from error
+    if kind == "LOCA":
+        import loca_theory.adapters  # noqa: F401  # registers the method
+    if kind not in PEFT_TYPE_TO_CONFIG_MAPPING:
+        msg = f"PEFT {peft.__version__} does not have {kind} adapters; install a later version"
+        raise InvalidArgumentError(msg)
+
+
+def _add_layer(skeleton: torch.nn.Module, name: str, made: Any, weight: torch.Tensor) -> None:
+    """Add an empty layer with this weight to a module, under its name in the model."""
+    import torch
+
+    *path, last = name.split(".")
+    at = skeleton
+    for part in path:
+        if part not in dict(at.named_children()):
+            at.add_module(part, torch.nn.Module())
+        at = at.get_submodule(part)
+    made.weight = torch.nn.Parameter(weight, requires_grad=False)
+    if getattr(made, "bias", None) is not None:
+        made.bias = torch.nn.Parameter(weight.new_zeros(made.bias.shape), requires_grad=False)
+    at.add_module(last, made)
+
+
+def _groups(layer: AdaptedLayer, tensors: Mapping[str, torch.Tensor]) -> int:
+    """Groups of a convolution whose channels IA³ scales: each kernel sees one group of inputs."""
+    scales = [one.shape[1] for name, one in tensors.items() if name.endswith(_SCALES)]
+    groups, odd = divmod(scales[0] if scales else 0, layer.shape[1])
+    return 1 if odd or not groups or layer.shape[0] % groups else groups
+
+
+def _empty_layer(layer: AdaptedLayer, groups: int, *, has_bias: bool) -> Any:
+    import torch
+
+    shape = layer.shape
+    with torch.device("meta"):
+        if len(shape) in _CONVOLUTIONS:
+            build = getattr(torch.nn, _CONVOLUTIONS[len(shape)])
+            inputs = groups * shape[1]
+            return build(inputs, shape[0], shape[2:], bias=has_bias, groups=groups)
+        if any("embedding" in what for what in layer.keys):
+            return torch.nn.Embedding(shape[0], shape[1])
+        if layer.is_transposed:
+            from transformers.pytorch_utils import Conv1D
+
+            return Conv1D(shape[1], shape[0])
+        return torch.nn.Linear(shape[1], shape[0], bias=has_bias)
+
+
+def _settings(
+    kind: str,
+    config: Mapping[str, Any],
+    layers: Sequence[AdaptedLayer],
+    tensors: Mapping[str, torch.Tensor],
+    *,
+    mutates: bool,
+) -> Any:
+    from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
+
+    cls = PEFT_TYPE_TO_CONFIG_MAPPING[kind]  # pyright: ignore[reportArgumentType]
+    known = {one.name for one in dataclasses.fields(cls)} - _NOT_PASSED
+    passed = {name: value for name, value in config.items() if name in known}
+    passed["target_modules"] = [layer.module for layer in layers]
+    if kind == LORA:
+        passed["init_lora_weights"] = initialisation(config) if mutates else True
+    if kind == _PRUNED:
+        passed["rank_pattern"] = _pruned(config, layers[0].module)
+    if _FEEDFORWARD in known:
+        # IA³ scales the inputs of these layers, and the outputs of others.
+        names, module = passed.get(_FEEDFORWARD) or (), layers[0].module
+        is_pattern = isinstance(names, str)
+        is_input = re.fullmatch(names, module) if is_pattern else module.endswith(tuple(names))
+        passed[_FEEDFORWARD] = passed["target_modules"] if is_input else []
+    if passed.get(_PROPORTIONAL):
+        # WaveFT splits its total by the sizes of all layers; the file has this layer's part.
+        own = next((one.numel() for name, one in tensors.items() if name.endswith(_SPECTRUM)), 0)
+        passed |= {_PROPORTIONAL: False, "n_frequency": own, "n_frequency_pattern": {}}
+    if kind in _SHARING:
+        # The shared projections are made at once, with as many rows or columns as this.
+        rank, most = passed.get("r"), max((one.numel() for one in tensors.values()), default=0)
+        if not isinstance(rank, int) or not 0 < rank <= most:
+            msg = f"the configuration has r={rank!r}, and its tensors have at most {most} entries"
+            raise DamagedError(msg)
+    return cls(**passed)
+
+
+def _pruned(config: Mapping[str, Any], module: str) -> dict[str, Any]:
+    """Which of AdaLoRA's initial ranks a layer has kept, by the name of its singular values."""
+    patterns, rank = config.get("rank_pattern"), config.get("init_r")
+    patterns = patterns if isinstance(patterns, dict) else {}
+    found = {name: one for name, one in patterns.items() if name == f"{module}.lora_E"}
+    for name, one in found.items():
+        if not isinstance(one, list) or len(one) != rank:
+            msg = f"rank_pattern does not have init_r={rank!r} entries for {name}"
+            raise DamagedError(msg)
+    return found
+
+
+def _disagreement(layer: Any, unexpected: Sequence[str]) -> str | None:
+    """How the file and the configuration disagree, or None."""
+    missing = [name for name, one in layer.named_parameters() if one.is_meta]
+    if missing:
+        return (
+            f"the file lacks {missing[0].removesuffix('.default')}, which its configuration needs"
+        )
+    if unexpected:
+        what = unexpected[0].replace(".default", "")
+        return f"the file holds {what}, which its configuration does not have"
+    return None
+
+
+def _narrowest(increment: torch.Tensor) -> torch.Tensor:
+    """The increment in float32 if its largest entry fits there, with full precision."""
+    largest = float(increment.abs().max())
+    return increment.float() if largest == 0 or 2.0**-64 < largest < 2.0**64 else increment

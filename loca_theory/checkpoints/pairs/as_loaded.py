@@ -1,0 +1,251 @@
+"""A checkpoint as its model has it after loading: under its names, and in its parts.
+
+transformers renames weights when it loads them, and makes some from several stored ones or from a
+part of one. This module alone uses its interfaces for that, which are young: where this version of
+transformers lacks them, names stay those of the file.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from loca_theory.checkpoints.pairs.loaded_model import LoadedModel, UnknownModelError
+from loca_theory.checkpoints.weights.checkpoint import (
+    Checkpoint,
+    DamagedError,
+    Entry,
+    one_line,
+)
+from loca_theory.checkpoints.weights.matching import all_names, match_names
+from loca_theory.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    import torch
+
+# A model that has fewer of the tensors of a checkpoint is another one.
+_LEAST = 0.5
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What makes parameters of a model from stored tensors.
+
+    Attributes:
+        converter: The rule of transformers.
+        first: Name of the first parameter that it makes.
+        sources: Names of the stored tensors, by the patterns of the rule that they match.
+    """
+
+    converter: Any
+    first: str
+    sources: dict[str, list[str]] = field(default_factory=dict)
+
+    def run(
+        self, tensors: Mapping[str, torch.Tensor], model: torch.nn.Module
+    ) -> dict[str, torch.Tensor]:
+        """Make the parameters from tensors by their stored names.
+
+        Raises:
+            DamagedError: the rule does not fit the tensors.
+        """
+        converter = copy.deepcopy(self.converter)
+        for pattern, names in self.sources.items():
+            for name in names:
+                converter.add_tensor(self.first, name, pattern, tensors[name])
+        try:
+            made = converter.convert(self.first, model=model, config=model.config)
+        except Exception as error:
+            # A rule reports tensors that do not fit by exceptions of any type.
+            msg = f"transformers cannot convert it: {one_line(error)}"
+            raise DamagedError(msg) from error
+        return {name: one[0] if isinstance(one, list) else one for name, one in made.items()}
+
+
+@dataclass
+class AsLoaded(Checkpoint):
+    """A checkpoint under the names of a model's parameters.
+
+    A tensor that the model does not have, or not in this shape, is ignored. A parameter that is
+    tied to another one is there too.
+
+    Args:
+        source: The checkpoint.
+        model: The model that it is loaded into.
+    """
+
+    source: Checkpoint
+    model: LoadedModel
+    entries: dict[str, Entry] = field(init=False, default_factory=dict)
+    damaged: dict[str, str] = field(init=False, default_factory=dict)
+    ignored: dict[str, str] = field(init=False, default_factory=dict)
+    _sources: dict[str, tuple[str, ...]] = field(init=False, default_factory=dict)
+    _conversions: dict[str, Conversion] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.config = self.source.config
+        names, conversions = _renamed(all_names(self.source), self.model)
+        for name, loaded in names.items():
+            self._add(name, loaded)
+        for one in conversions:
+            self._add_converted(one)
+        self._add_ties()
+        order = {name: i for i, name in enumerate(self.model.shapes)}
+        self.entries = dict(sorted(self.entries.items(), key=lambda one: order[one[0]]))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A worker needs the model only to convert.
+        state = dict(self.__dict__)
+        return state if self._conversions else {**state, "model": None}
+
+    def _add(self, name: str, loaded: str) -> None:
+        source = self.source
+        if loaded not in self.model.shapes:
+            self.ignored[name] = f"not a parameter of {self.model.title}"
+        elif name in source.entries:
+            entry = source.entries[name]
+            # A tensor that others are tied to comes before them.
+            tied_to = next(
+                (n for n, made in self._sources.items() if made == (entry.tied_to,)), None
+            )
+            self.entries[loaded] = replace(entry, tied_to=tied_to)
+            self._sources[loaded] = (name,)
+        else:
+            side = "damaged" if name in source.damaged else "ignored"
+            getattr(self, side)[loaded] = getattr(source, side)[name]
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The model's name of each stored tensor that it has in this form."""
+        found = self._sources.items()
+        return {made[0]: own for own, made in found if self._is_stored(own)}
+
+    def _is_stored(self, own: str) -> bool:
+        return own not in self._conversions and self.entries[own].tied_to is None
+
+    def _add_converted(self, one: Conversion) -> None:
+        import torch
+
+        names = [name for group in one.sources.values() for name in group]
+        spoilt = [name for name in names if name not in self.source.entries]
+        if spoilt:
+            self.damaged[one.first] = (self.source.damaged | self.source.ignored)[spoilt[0]]
+            return
+        entries = [self.source.entries[name] for name in names]
+        empty = {
+            name: torch.empty(entry.shape, device="meta")
+            for name, entry in zip(names, entries, strict=True)
+        }
+        try:
+            made = one.run(empty, self.model.module)
+        except DamagedError as error:
+            self.damaged[one.first] = str(error)
+            return
+        for name, tensor in made.items():
+            if name not in self.model.shapes:
+                self.ignored[name] = f"not a parameter of {self.model.title}"
+                continue
+            is_scaled = any(entry.is_scaled for entry in entries)
+            self.entries[name] = Entry(tuple(tensor.shape), entries[0].dtype, None, is_scaled)
+            self._sources[name], self._conversions[name] = tuple(names), one
+
+    def _add_ties(self) -> None:
+        """Add the other names of each tied parameter that is stored once."""
+        for name in list(self.entries):
+            for other in self.model.ties.get(name, ()):
+                if other not in self.entries and other not in self.damaged:
+                    self.entries[other] = replace(self.entries[name], tied_to=name)
+                    self._sources[other] = self._sources[name]
+
+    @property
+    def fraction(self) -> float:
+        """How many of the stored tensors the model has in these shapes, of all."""
+        shapes = self.model.shapes
+        found = [name for name, one in self.entries.items() if shapes[name] == one.shape]
+        fitting = {name for own in found for name in self._sources[own]}
+        return len(fitting) / max(1, len(self.source.entries))
+
+    def load(self, name: str, expert: int | None = None) -> torch.Tensor:
+        """Load one tensor, or one expert of it; see :class:`Checkpoint`."""
+        if name not in self._conversions:
+            return self.source.load(self._sources[name][0], expert)
+        tensors = {own: self.source.load(own) for own in self._sources[name]}
+        found = self._conversions[name].run(tensors, self.model.module)[name]
+        return found if expert is None else found[expert]
+
+    def stored(self, name: str, expert: int | None = None) -> Iterator[torch.Tensor]:
+        """Yield the stored tensors that a tensor is made of; see :class:`Checkpoint`."""
+        for own in self._sources[name]:
+            yield from self.source.stored(own, None if name in self._conversions else expert)
+
+
+def as_loaded(
+    tuned: Checkpoint, base: Checkpoint, like: torch.nn.Module | Mapping[str, Any]
+) -> tuple[AsLoaded, AsLoaded, LoadedModel]:
+    """Two checkpoints as a model has them after loading.
+
+    Args:
+        tuned: The fine-tuned checkpoint.
+        base: The base.
+        like: The model, or the ``config.json`` that describes it.
+
+    Raises:
+        UnknownModelError: there is no such model, or it is that of other checkpoints.
+    """
+    if isinstance(like, Mapping):
+        model = LoadedModel.of_config(like, tensors=len(tuned.entries))
+    else:
+        model = LoadedModel.of_module(like)
+    views = AsLoaded(tuned, model), AsLoaded(base, model)
+    for one, side in zip(views, ("fine-tuned", "base"), strict=True):
+        if one.fraction < _LEAST:
+            msg = f"{model.title} is not the model of the {side} checkpoint: it has only "
+            msg += f"{one.fraction:.0%} of the tensors by name and shape"
+            raise UnknownModelError(msg)
+    return *views, model
+
+
+def _renamed(names: list[str], model: LoadedModel) -> tuple[dict[str, str], list[Conversion]]:
+    """The parameter that each stored tensor becomes, and those that are made otherwise."""
+    module, shapes = model.module, model.shapes
+    prefix = getattr(module, "base_model_prefix", None)
+    if prefix is None:
+        return _without_conversion(names, model), []
+    try:
+        from transformers.conversion_mapping import get_model_conversion_mapping
+        from transformers.core_model_loading import (
+            WeightConverter,
+            WeightRenaming,
+            dot_natural_key,
+            rename_source_key,
+        )
+    except ImportError:
+        return _without_conversion(names, model), []
+    rules = get_model_conversion_mapping(module)  # pyright: ignore[reportArgumentType]
+    renamings = [one for one in rules if isinstance(one, WeightRenaming)]
+    converters = [one for one in rules if isinstance(one, WeightConverter)]
+    by_pattern = {pattern: one for one in converters for pattern in one.source_patterns}
+    found: dict[str, str] = {}
+    conversions: dict[str, Conversion] = {}
+    state = dict.fromkeys(shapes, True)
+    for name in sorted(names, key=dot_natural_key):
+        own, pattern = rename_source_key(name, renamings, converters, prefix, state)
+        if own not in shapes and name in shapes:
+            own, pattern = rename_source_key(name, [], [], prefix, state)
+        if pattern is None or own not in shapes:
+            found[name] = own
+        else:
+            one = conversions.setdefault(own, Conversion(by_pattern[pattern], own))
+            one.sources.setdefault(pattern, []).append(name)
+    return found, list(conversions.values())
+
+
+def _without_conversion(names: list[str], model: LoadedModel) -> dict[str, str]:
+    """The parameter of each tensor by its own name, which may differ by a prefix."""
+    try:
+        partners, _ = match_names(names, list(model.shapes))
+    except InvalidArgumentError:
+        return {name: name for name in names}
+    return {name: partners.get(name, name) for name in names}

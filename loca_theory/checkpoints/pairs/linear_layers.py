@@ -1,0 +1,121 @@
+"""Which weights an adapter can change, and how their modules are called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from loca_theory.checkpoints.adapters.weight_names import FUSED_ATTENTION
+from loca_theory.checkpoints.names import kind_of
+from loca_theory.checkpoints.pairs.loaded_model import EXPERTS, READ_BY_ATTENTION, LoadedModel
+from loca_theory.checkpoints.pairs.pair import CheckpointPair
+from loca_theory.checkpoints.weights.conv1d import has_conv1d_name, stores_transposed
+from loca_theory.checkpoints.weights.matching import all_names
+from loca_theory.checkpoints.weights.stored_matrices import holds_experts
+
+_OUTPUT = "out_proj.weight"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A matrix of a pair, as a layer that an adapter may change.
+
+    Attributes:
+        name: Its key in the pair's names.
+        own: Name of the weight in the model with a head, which both checkpoints need not have.
+        obstacles: Why it can have no adapter of a method, by ``lora`` and ``loca``.
+        is_transposed: Whether it is stored as (inputs, outputs).
+        kernel: Sides of a convolution kernel; empty for a linear layer.
+    """
+
+    name: str
+    own: str
+    obstacles: Mapping[str, str]
+    is_transposed: bool = False
+    kernel: tuple[int, ...] = ()
+
+    @property
+    def module(self) -> str:
+        """Name of the module that holds the weight."""
+        return self.own.removesuffix(".weight")
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """What a row of an analysis says of the layer."""
+        module = "" if "lora" in self.obstacles else self.module
+        return {"module": module, "is_convolution": bool(self.kernel)}
+
+
+def layers_of(
+    pair: CheckpointPair, model: LoadedModel | None, names: Mapping[str, str] | None = None
+) -> list[Layer]:
+    """Every matrix of a pair, also those with an obstacle.
+
+    Args:
+        pair: The pair.
+        model: The model that the fine-tune is loaded into; without one, names tell what a weight
+            is.
+        names: The model's name of each tensor of the fine-tuned checkpoint that it has as it is
+            stored; by default the pair has the names of the model.
+    """
+    conv1d = model is None and pair.base is not None and stores_transposed(pair.base)
+    tensors = set(all_names(pair.tuned))
+    layers = []
+    for name, weight in pair.matrices.items():
+        # A bare model's names lack the prefix that the names in a model with a head have.
+        other, shape = weight.own, weight.stored_shape
+        own = max(name, other, key=len)
+        if names is not None:
+            own = names.get(other, "")
+        if not own:
+            obstacle, is_transposed = "stored in another form than the model has it", False
+        elif model is None:
+            obstacle = _guessed_obstacle(own, shape)
+            if other.removesuffix(_OUTPUT) + FUSED_ATTENTION in tensors:
+                obstacle = READ_BY_ATTENTION
+            is_transposed = has_conv1d_name(own) and conv1d
+        else:
+            obstacle, is_transposed = model.obstacle(own), model.is_transposed(own)
+        if weight.note:
+            obstacle = obstacle or f"not the same layer: {weight.note}"
+        obstacles = {} if obstacle is None else {"lora": obstacle, "loca": obstacle}
+        if shape[2:]:
+            obstacles.setdefault("loca", "convolution: LoCA adapts linear layers only")
+        if model is not None and own.removesuffix(".weight") in model.taken_for_experts:
+            obstacles.setdefault("lora", "PEFT takes a LoRA of this name for one of experts")
+        layers.append(Layer(name, own, obstacles, is_transposed, kernel=shape[2:]))
+    return layers
+
+
+def _guessed_obstacle(own: str, shape: tuple[int, ...]) -> str | None:
+    """Why a weight of which only the name is known has no adapter."""
+    if holds_experts(own, shape):
+        return EXPERTS
+    if not own.endswith(".weight"):
+        return "not the weight of a layer"
+    if kind_of(own) == "embedding" and "lm_head" not in own:
+        return "embedding: not a linear layer"
+    if len(shape) > 2 and shape[1] == 1:
+        return "one input channel: a depthwise convolution, most likely, which PEFT cannot adapt"
+    return None
+
+
+def names_in_full(pair: CheckpointPair) -> dict[str, str]:
+    """Name in the model with a head of each tensor of the fine-tuned checkpoint."""
+    names = all_names(pair.tuned)
+    return {name: max(name, pair.partners.get(name, ""), key=len) for name in names}
+
+
+def module_names(pair: CheckpointPair, model: LoadedModel | None) -> set[str]:
+    """Names of all modules of the model.
+
+    Without one: of those with tensors on either side, with and without the pair's prefix.
+    """
+    if model is not None:
+        return set(model.modules)
+    sides = [one for one in (pair.base, pair.tuned) if one is not None]
+    tensors = {name for side in sides for name in all_names(side)}
+    tensors |= {pair.prefix + name for name in tensors}
+    parts = [name.split(".")[:-1] for name in tensors]
+    return {".".join(one[:i]) for one in parts for i in range(1, len(one) + 1)}

@@ -1,0 +1,210 @@
+"""The model into which a checkpoint is loaded: its modules, their classes, and what they share.
+
+It is built on the meta device, without memory for its weights, from a ``config.json`` that names a
+class of transformers; or a module was passed. Code that comes with a checkpoint is never executed.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from loca_theory.checkpoints.pairs.model_classes import (
+    UnknownModelError,
+    class_named,
+    empty_model,
+    harmless,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+READ_BY_ATTENTION = "read directly: MultiheadAttention uses this layer without calling it"
+EXPERTS = "experts in one tensor: PEFT has no module for each of them"
+# Layers whose attributes the model reads, by its type: a layer of PEFT in their place is passed
+# over, or lacks the attribute.
+_MAMBA = ("out_proj", "conv1d")
+_READ_DIRECTLY: dict[str, tuple[str, ...]] = {
+    "falcon_h1": _MAMBA, "falcon_mamba": _MAMBA, "mamba": _MAMBA, "mamba2": _MAMBA,
+    "nemotron_h": _MAMBA, "whisper": ("encoder.conv1", "encoder.conv2"),
+}  # fmt: skip
+
+
+# Layers of transformers that write out what nn.Linear computes.
+_AS_LINEAR = ("FalconLinear",)
+# A model may have so many parts for each stored tensor, and some more.
+_PARTS, _MORE_PARTS = 20, 1000
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model without its weights.
+
+    Attributes:
+        module: The model on the meta device.
+    """
+
+    module: torch.nn.Module
+
+    @classmethod
+    def of_module(cls, module: torch.nn.Module) -> LoadedModel:
+        """The model that a module is; tensors that share memory stay shared."""
+        import torch
+
+        made: dict[Any, torch.Tensor] = {}
+        copies: dict[int, Any] = {}
+        for one in (*module.parameters(), *module.buffers()):
+            empty = torch.empty_like(one, device="meta")
+            if isinstance(one, torch.nn.Parameter):
+                empty = torch.nn.Parameter(empty, requires_grad=False)
+            where = (one.data_ptr(), one.shape, one.stride()) if one.numel() else ()
+            is_own = one.is_meta or not one.numel()
+            copies[id(one)] = empty if is_own else made.setdefault(where, empty)
+        return cls(copy.deepcopy(module, copies))
+
+    @classmethod
+    def of_config(cls, config: Mapping[str, Any], tensors: int) -> LoadedModel:
+        """The model that a ``config.json`` describes.
+
+        Args:
+            config: The configuration.
+            tensors: Number of stored tensors. Whoever wrote the configuration must not decide how
+                long this takes: it describes another model if that has many more parts.
+
+        Raises:
+            UnknownModelError: it describes none that transformers has.
+        """
+        kind = class_named(config)
+        try:
+            passed = harmless(dict(config), most=_PARTS * tensors + _MORE_PARTS)
+            settings = kind.config_class.from_dict(passed)
+            module = empty_model(kind, settings, most=_PARTS * tensors + _MORE_PARTS)
+        except UnknownModelError:
+            raise
+        except Exception as error:
+            # A configuration can be wrong in any way.
+            why = " ".join(str(error).split())[:160] or type(error).__name__
+            msg = f"transformers cannot build {kind.__name__} from config.json: {why}"
+            raise UnknownModelError(msg) from error
+        return cls(module)
+
+    @property
+    def title(self) -> str:
+        """Name of its class."""
+        return type(self.module).__name__
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of each of its tensors."""
+        return {name: tuple(one.shape) for name, one in self.module.state_dict().items()}
+
+    @cached_property
+    def modules(self) -> dict[str, torch.nn.Module]:
+        """All modules but the model itself, by all their names."""
+        found = self.module.named_modules(remove_duplicate=False)
+        return {name: one for name, one in found if name}
+
+    @cached_property
+    def ties(self) -> dict[str, tuple[str, ...]]:
+        """The other names of each parameter that has several."""
+        names: dict[int, list[str]] = {}
+        for name, one in self.module.named_parameters(remove_duplicate=False):
+            names.setdefault(id(one), []).append(name)
+        return {
+            name: tuple(other for other in group if other != name)
+            for group in names.values()
+            if len(group) > 1
+            for name in group
+        }
+
+    def is_transposed(self, name: str) -> bool:
+        """Whether a parameter is the weight of a ``Conv1D``, stored as (inputs, outputs)."""
+        return _is_conv1d(self.modules.get(name.rpartition(".")[0]))
+
+    def obstacle(self, name: str) -> str | None:
+        """Why PEFT cannot adapt a parameter as the weight of a layer; None if it can."""
+        import torch
+
+        path, _, leaf = name.rpartition(".")
+        if not path:
+            return "not the weight of a layer inside the model"
+        module = self.modules.get(path, self.module)
+        kind = type(module).__name__
+        if isinstance(module, torch.nn.Embedding):
+            return "embedding: not a linear layer"
+        if leaf != "weight" or not (_is_plain(module) or _is_conv1d(module)):
+            if len(self.shapes[name]) == 3 and "xpert" in name:
+                return EXPERTS
+            return f"not the weight of a linear layer: {leaf} of {kind}"
+        if getattr(module, "groups", 1) != 1:
+            return "grouped convolution: PEFT cannot adapt it"
+        parent = self.modules.get(path.rpartition(".")[0], self.module)
+        if isinstance(parent, torch.nn.MultiheadAttention):
+            return READ_BY_ATTENTION
+        model_type = getattr(getattr(self.module, "config", None), "model_type", None)
+        if path.endswith(_READ_DIRECTLY.get(str(model_type), ())):
+            return f"read directly: {self.title} uses this layer without calling it"
+        if name in self.ties:
+            return f"shares its weight with {', '.join(self.ties[name])}"
+        return None
+
+    @property
+    def unchecked(self) -> str | None:
+        """What of its names is not checked, and why; usually None."""
+        if find_spec("peft"):
+            return None
+        return "what PEFT makes of them: it is not installed (pip install 'loca-theory[adapters]')"
+
+    @cached_property
+    def taken_for_experts(self) -> frozenset[str]:
+        """Linear layers of which LoRA's tensors would be given to experts by PEFT.
+
+        PEFT converts the targets of mixture models as version 4 of transformers had them, and does
+        so by the last part of a name. Without PEFT there are none, and :attr:`unchecked` says so.
+        """
+        if self.unchecked:
+            return frozenset()
+        from peft import LoraConfig
+        from peft.utils.transformers_weight_conversion import convert_peft_config_for_transformers
+
+        # One at a time, because PEFT refuses some of the targets without the others.
+        found = set()
+        for name in self.modules:
+            config = LoraConfig(target_modules=[name])
+            try:
+                convert_peft_config_for_transformers(config, self.module, None)
+            except ValueError:
+                found.add(name)
+            else:
+                if config.target_modules != {name}:
+                    found.add(name)
+        return frozenset(found)
+
+    def misfits(self, weights: Iterable[tuple[str, tuple[int, ...]]]) -> list[str]:
+        """Those of some weights that the model does not have in these shapes."""
+        return [
+            f"{name} ({'x'.join(map(str, shape))})"
+            for name, shape in weights
+            if self.shapes.get(name) != shape
+        ]
+
+
+def _is_plain(module: torch.nn.Module) -> bool:
+    """Whether a module is a linear layer or a convolution, and computes what torch's own does."""
+    from torch import nn
+
+    forwards = [one.forward for one in (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)]
+    kind = type(module)
+    return kind.forward in forwards or (
+        kind.__name__ in _AS_LINEAR and isinstance(module, nn.Linear)
+    )
+
+
+def _is_conv1d(module: torch.nn.Module | None) -> bool:
+    """Whether a module is a ``Conv1D`` of transformers."""
+    kind = type(module)
+    return (kind.__module__, kind.__name__) == ("transformers.pytorch_utils", "Conv1D")

@@ -1,0 +1,107 @@
+"""The class of transformers that a configuration names, built without its weights or its code."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+from loca_theory.errors import LocaTheoryError
+
+if TYPE_CHECKING:
+    import torch
+
+_MOST_LABELS, _NUMBER = 10**5, "number of parts"
+# Settings that decide neither names nor shapes, or make transformers fetch kernels.
+_DROPPED = ("dtype", "torch_dtype", "quantization_config")
+
+
+class UnknownModelError(LocaTheoryError):
+    """No model can be built for a checkpoint, or it is another one; the message says why."""
+
+
+def class_named(config: Mapping[str, Any]) -> Any:
+    """The class of transformers that a configuration names.
+
+    Raises:
+        UnknownModelError: there is none.
+    """
+    names = config.get("architectures")
+    name = names[0] if isinstance(names, list) and names else names
+    if not isinstance(name, str):
+        raise UnknownModelError("no config.json names the class of the model")  # noqa: EM101
+    try:
+        import transformers
+    except ImportError:
+        msg = "transformers is not installed: pip install 'loca-theory[adapters]'"
+        raise UnknownModelError(msg) from None
+    try:
+        kind: Any = getattr(transformers, name, None)
+    except ImportError as error:  # what this class needs is not installed
+        raise UnknownModelError(" ".join(str(error).split())) from error
+    is_model = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)
+    if is_model and kind.config_class is not None:
+        return kind
+    why = f"transformers {transformers.__version__} has no such model"
+    if "auto_map" in config:
+        why = "code of its own, which is not executed"
+    msg = f"config.json asks for {name}: {why}"
+    raise UnknownModelError(msg)
+
+
+def harmless(value: Any, most: int) -> Any:
+    """A configuration without what would make transformers fetch kernels or weights.
+
+    Raises:
+        UnknownModelError: it has more layers or labels than a model of so many parts.
+    """
+    if isinstance(value, list):
+        return [harmless(one, most) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"__float__"}:  # JSON has no infinity
+        return float(value["__float__"])
+    for name, limit in (("num_hidden_layers", most), ("num_labels", _MOST_LABELS)):
+        if isinstance(value.get(name), int) and value[name] > limit:
+            raise _too_many(name, value[name])
+    return {
+        name: name != "use_pretrained_backbone" and harmless(one, most)
+        for name, one in value.items()
+        if not name.endswith("_implementation") and name not in _DROPPED
+    }
+
+
+def empty_model(kind: Any, settings: Any, most: int) -> torch.nn.Module:
+    """A model of transformers on the meta device.
+
+    Raises:
+        UnknownModelError: it has more parts than ``most``.
+    """
+    import torch
+    from torch.nn.modules import module as registration
+
+    thread, left = get_ident(), iter(range(most))
+
+    def count(*_: Any) -> None:
+        if get_ident() == thread and next(left, None) is None:
+            raise _too_many(_NUMBER, most + 1)
+
+    hooks = (
+        registration.register_module_module_registration_hook(count),
+        registration.register_module_parameter_registration_hook(count),
+    )
+    try:
+        with warnings.catch_warnings(), torch.device("meta"):
+            warnings.simplefilter("ignore")
+            module = kind(settings)
+            module.tie_weights()
+    finally:
+        for one in hooks:
+            one.remove()
+    return module
+
+
+def _too_many(what: str, count: int) -> UnknownModelError:
+    msg = f"config.json describes another model: {what} {count} is too many for the stored tensors"
+    return UnknownModelError(msg)

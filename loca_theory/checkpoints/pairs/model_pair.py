@@ -1,0 +1,112 @@
+"""A base and a fine-tune as the model has them that the fine-tune is loaded into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from loca_theory.checkpoints.pairs.as_loaded import AsLoaded, as_loaded
+from loca_theory.checkpoints.pairs.linear_layers import Layer, layers_of, module_names
+from loca_theory.checkpoints.pairs.loaded_model import LoadedModel, UnknownModelError
+from loca_theory.checkpoints.pairs.opening import adapter_folder, check_any
+from loca_theory.checkpoints.pairs.pair import CheckpointPair
+from loca_theory.checkpoints.pairs.selection import Selection
+from loca_theory.checkpoints.weights.checkpoint import Checkpoint
+from loca_theory.checkpoints.weights.sources import Source, is_path, open_checkpoint
+from loca_theory.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def open_model_pair(
+    base: Source, tuned: Source, selection: Selection, module: torch.nn.Module | None
+) -> tuple[CheckpointPair, LoadedModel | None, str | None]:
+    """Open two checkpoints of full weights.
+
+    Args:
+        base: The base.
+        tuned: The fine-tuned checkpoint.
+        selection: Which matrices to compare, by the names in the model.
+        module: The model, if the caller passed it.
+
+    Returns:
+        The pair; the model, or None, and then the names are those of the checkpoints; why they are
+        not checked, usually None.
+
+    Raises:
+        InvalidArgumentError: the fine-tuned checkpoint is an adapter, ``module`` is another model,
+            or no matrix is left.
+    """
+    if adapter_folder(tuned) is not None:
+        msg = "the fine-tuned checkpoint (tuned) is an adapter already; pass one with full weights"
+        raise InvalidArgumentError(msg)
+    sides = open_checkpoint(tuned), open_checkpoint(base)
+    is_from_files = is_path(tuned) and is_path(base)
+    model = unchecked = None
+    try:
+        mine, other, model = _as_loaded(sides, (tuned, base), module)
+        sides, unchecked = (mine, other), model.unchecked
+    except UnknownModelError as error:
+        if module is not None:
+            raise InvalidArgumentError(str(error)) from error
+        unchecked = str(error)
+    pair = CheckpointPair(*sides, selection, is_from_files)
+    return check_any(pair), model, unchecked
+
+
+@dataclass(frozen=True)
+class ModelLayers:
+    """The matrices of a pair as layers of the model that the fine-tune is loaded into.
+
+    Attributes:
+        layers: Each matrix, by its name in the pair.
+        modules: Names of all modules of the model.
+        unchecked: Why names are not those of a model but of the checkpoint; usually None.
+    """
+
+    layers: dict[str, Layer]
+    modules: frozenset[str]
+    unchecked: str | None
+
+    @classmethod
+    def of(cls, pair: CheckpointPair, base: Source, tuned: Source) -> ModelLayers:
+        """The layers of a pair that has the names of the checkpoints.
+
+        Args:
+            pair: The pair.
+            base: Where its base comes from.
+            tuned: Where its fine-tune comes from.
+        """
+        model = names = unchecked = None
+        try:
+            # An adapter has the names of its model.
+            if pair.base is not None:
+                view, _, model = _as_loaded((pair.tuned, pair.base), (tuned, base), None)
+                names = view.names
+        except UnknownModelError as error:
+            unchecked = str(error)
+        found = {one.name: one for one in layers_of(pair, model, names)}
+        return cls(found, frozenset(module_names(pair, model)), unchecked)
+
+
+def _as_loaded(
+    sides: tuple[Checkpoint, Checkpoint],
+    sources: tuple[Source, Source],
+    module: torch.nn.Module | None,
+) -> tuple[AsLoaded, AsLoaded, LoadedModel]:
+    """The fine-tune and the base as the model has them."""
+    import torch
+
+    # The fine-tuned side comes first: it may have a head that the base lacks.
+    likes = [
+        source if isinstance(source, torch.nn.Module) else side.config
+        for source, side in zip(sources, sides, strict=True)
+    ]
+    reasons = []
+    for like in likes if module is None else [module]:
+        try:
+            return as_loaded(*sides, like)
+        except UnknownModelError as error:
+            reasons.append(str(error))
+    raise UnknownModelError(reasons[0])

@@ -1,0 +1,201 @@
+"""Two checkpoints side by side: which matrices can be compared, and why the others cannot."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from loca_theory.checkpoints.pairs.comparable import MatrixFinder, Weight
+from loca_theory.checkpoints.pairs.selection import Selection
+from loca_theory.checkpoints.rows import Skipped
+from loca_theory.checkpoints.weights.checkpoint import Checkpoint, DamagedError
+from loca_theory.checkpoints.weights.matching import all_names, match_names
+from loca_theory.errors import ResourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch
+
+_ROWS_AT_ONCE = 1024
+_DIGEST_SIZE = 16
+_DOUBLE = ("F64", "float64")
+
+
+@dataclass
+class CheckpointPair:
+    """A base and a fine-tuned checkpoint, opened and matched by name.
+
+    A pair of files holds only their headers and can be pickled, so that other processes can read
+    the matrices by themselves.
+
+    Attributes:
+        tuned: The fine-tuned side.
+        base: The base; None if the fine-tuned side holds increments, as an adapter does.
+        selection: Which matrices to compare.
+        is_from_files: Whether all tensors are read from files.
+        adapted: Without ``base``: the weights to which the increments are added, under the same
+            names; None if they are not known.
+        matrices: The comparable matrices by their names. A weight that the base ties to another
+            goes by its name in the fine-tuned checkpoint.
+        partners: Name in the base of each tensor of the fine-tuned checkpoint that is in both.
+        skipped: Tensors that are not compared.
+        prefix: Prefix that the names of only one side have; usually "".
+    """
+
+    tuned: Checkpoint
+    base: Checkpoint | None = None
+    selection: Selection = field(default_factory=Selection)
+    is_from_files: bool = False
+    adapted: Checkpoint | None = None
+    matrices: dict[str, Weight] = field(init=False, default_factory=dict)
+    partners: dict[str, str] = field(init=False, default_factory=dict)
+    skipped: list[Skipped] = field(init=False, default_factory=list)
+    prefix: str = field(init=False, default="")
+
+    def __post_init__(self) -> None:
+        tuned = all_names(self.tuned)
+        matches: list[tuple[str | None, str | None]] = [(name, name) for name in tuned]
+        if self.base is not None:
+            base = all_names(self.base)
+            self.partners, self.prefix = match_names(tuned, base)
+            both = set(self.partners.values())
+            matches = [(name, self.partners.get(name)) for name in tuned]
+            matches += [(None, name) for name in base if name not in both]
+        finder = MatrixFinder(self.tuned, self.base, self.selection, self.partners, self.prefix)
+        for match in matches:
+            for found in finder.find(*match):
+                if isinstance(found, Skipped):
+                    self.skipped.append(found)
+                else:
+                    self.matrices[found.name] = found
+
+    @property
+    def names(self) -> dict[str, str]:
+        """For each comparable matrix, its name in the base, its name in the other checkpoint."""
+        return {name: one.own for name, one in self.matrices.items()}
+
+    def increment(self, name: str) -> torch.Tensor:
+        """ΔW in float32, or in float64 if a side is stored in float64 or float32 cannot hold ΔW.
+
+        Narrow formats are widened, which is exact, before they are subtracted. The caller may
+        overwrite the result.
+
+        Args:
+            name: A key of :attr:`matrices`.
+
+        Raises:
+            DamagedError: a side cannot be read.
+            ResourceError: there is not enough memory.
+        """
+        import torch
+
+        change = self._difference(name, torch.float32)
+        if change.dtype == torch.float32 and not torch.stack(change.aminmax()).isfinite().all():
+            # The difference of two finite numbers of opposite signs can overflow float32.
+            change = self._difference(name, torch.float64)
+        return change
+
+    def weights(self, name: str) -> torch.Tensor | None:
+        """W₀, the matrix to which ΔW is added; None if it is not known.
+
+        It is in float32, or in float64 if it is stored in float64. The caller may overwrite it.
+
+        Args:
+            name: A key of :attr:`matrices`.
+
+        Raises:
+            DamagedError: the weights cannot be read.
+            ResourceError: there is not enough memory.
+        """
+        found = self._sides(name)
+        return self._widened(name, *found[1]) if len(found) > 1 else None
+
+    def fingerprint(self, name: str) -> str:
+        """BLAKE2b digest, 16 bytes in hexadecimal, of all from which ΔW and W₀ are computed.
+
+        It covers the bytes, types and shapes of the stored tensors of both sides, scales included,
+        and the shape of the increment.
+
+        Args:
+            name: A key of :attr:`matrices`.
+
+        Raises:
+            DamagedError: a side cannot be read.
+        """
+        import torch
+
+        digest = hashlib.blake2b(repr(self.matrices[name].shape).encode(), digest_size=_DIGEST_SIZE)
+        for side, own in self._sides(name):
+            digest.update(b"side")
+            for tensor in side.stored(own, self.matrices[name].expert):
+                digest.update(repr((tensor.dtype, tuple(tensor.shape))).encode())
+                flat = tensor.detach().contiguous().reshape(-1)
+                digest.update(flat.view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+    def _sides(self, name: str) -> list[tuple[Checkpoint, str]]:
+        """The fine-tuned tensor, and that to which its increment is added if it is known."""
+        found = self.matrices[name]
+        sides = [(self.tuned, found.tuned)]
+        if self.base is not None and found.base is not None:
+            sides.append((self.base, found.base))
+        elif self.adapted is not None and found.tuned in self.adapted.entries:
+            sides.append((self.adapted, found.tuned))
+        return sides
+
+    def _widened(self, name: str, side: Checkpoint, own: str) -> torch.Tensor:
+        import torch
+
+        found = self.matrices[name].load(side, own)
+        wide = torch.float64 if found.dtype == torch.float64 else torch.float32
+        with self._memory(name, found.dtype):
+            return found.to(wide, copy=True)
+
+    def _difference(self, name: str, wide: torch.dtype) -> torch.Tensor:
+        import torch
+
+        (side, mine), *others = self._sides(name)
+        tuned = self.matrices[name].load(side, mine)
+        bases = others if self.base is not None else []
+        stored = [one.entries[own].dtype for one, own in bases]
+        if tuned.dtype == torch.float64 or any(one in _DOUBLE for one in stored):
+            wide = torch.float64
+        with self._memory(name, tuned.dtype):
+            change = tuned.to(wide, copy=not side.entries[mine].is_scaled)
+            # The base is loaded after the other side is let go, so that there are never three.
+            del tuned
+            for base, own in bases:
+                weights = self.matrices[name].load(base, own)
+                # In blocks of rows: the whole widened base would be as large as the increment.
+                for rows, other in zip(
+                    change.split(_ROWS_AT_ONCE), weights.split(_ROWS_AT_ONCE), strict=True
+                ):
+                    rows.sub_(other.to(wide))
+        return change
+
+    @contextmanager
+    def _memory(self, name: str, kind: torch.dtype) -> Iterator[None]:
+        """Say which matrix cannot be widened, or does not fit into memory."""
+        try:
+            yield
+        except NotImplementedError as error:
+            msg = f"{name} of type {kind} cannot be widened: {error}"
+            raise DamagedError(msg) from error
+        except RuntimeError as error:
+            # torch reports a lack of memory in this way; the file is not damaged.
+            way_out = f"leave it out with max_size={math.prod(self.matrices[name].shape) - 1}"
+            msg = f"{name} does not fit into memory ({error}); {way_out}"
+            raise ResourceError(msg) from error
+
+
+def not_finite(increment: torch.Tensor) -> str | None:
+    """Reason why an increment cannot be used, or None if all its entries are finite."""
+    # The extremes show whether all entries are finite, without another tensor of that size.
+    if all(end.isfinite() for end in increment.aminmax()):
+        return None
+    bad = int((~increment.isfinite()).sum())
+    return f"not finite: {bad} of {increment.numel()} entries are NaN or infinite"

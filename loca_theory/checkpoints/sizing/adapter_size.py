@@ -1,0 +1,168 @@
+"""Sizes of adapters: a total in trainable numbers or bytes, and what the matrices get."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from loca_theory import _arguments
+from loca_theory._lookup import find
+from loca_theory.checkpoints.sizing.sizes import check_fraction
+from loca_theory.errors import InvalidArgumentError
+
+TITLES = {"loca": "LoCA", "lora": "LoRA"}
+_CHOICES = {**TITLES, "best": "the better of the two"}
+# More than any matrix has; larger numbers do not fit the integers of NumPy.
+_MOST = 2**53
+# A location of LoCA, or the shape of its matrix, is two 64-bit integers.
+_PAIR_BYTES = 16
+
+_TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)(i?)(b?)", re.IGNORECASE)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3}
+
+
+@dataclass(frozen=True)
+class TotalSize:
+    """Size of a whole adapter.
+
+    Attributes:
+        amount: The size.
+        in_bytes: Whether it is in bytes of the stored tensors; otherwise in trainable numbers. The
+            header of the file is not counted.
+
+    Raises:
+        InvalidArgumentError: the amount is not a positive whole number.
+    """
+
+    amount: int
+    in_bytes: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "amount", _arguments.whole_number("allocate", self.amount))
+        if self.amount < 1:
+            msg = f"allocate must be at least 1, not {self.amount}"
+            raise InvalidArgumentError(msg)
+
+    @classmethod
+    def parse(cls, value: int | str | TotalSize) -> TotalSize:
+        """Convert an argument ``allocate`` to a size.
+
+        Args:
+            value: A number of trainable numbers, such as 200000 or ``"200k"``, or a size in bytes,
+                such as ``"4MB"``, ``"500kB"`` or ``"1MiB"``.
+
+        Raises:
+            InvalidArgumentError: the value is none of these.
+
+        >>> TotalSize.parse("1.5MB")
+        TotalSize(amount=1500000, in_bytes=True)
+        """
+        if isinstance(value, TotalSize):
+            return value
+        if not isinstance(value, str):
+            return cls(value)
+        found = _TEXT.fullmatch(value.strip())
+        amount = 0.0
+        if found:
+            base = 1024 if found[3] else 1000
+            amount = float(found[1]) * base ** _POWERS[found[2].lower()]
+        # 1Mi without a B and 1iB without a prefix are units of nothing.
+        if not found or (found[3] and not (found[2] and found[4])) or not amount.is_integer():
+            msg = f"{value!r} is not a size of an adapter; write numbers, such as 200000 or 200k, "
+            msg += "or bytes, such as 500kB, 4MB or 1MiB"
+            raise InvalidArgumentError(msg)
+        return cls(int(amount), in_bytes=bool(found[4]))
+
+    def costs(self, method: str, shape: tuple[int, int], number_bytes: int = 4) -> tuple[int, int]:
+        """Cost of a rank of LoRA or of a coefficient of LoCA, and of any size above 0 besides.
+
+        Args:
+            method: ``lora`` or ``loca``.
+            shape: (p, q).
+            number_bytes: Bytes of a stored number.
+        """
+        number = number_bytes if self.in_bytes else 1
+        if method == "lora":
+            return number * sum(shape), 0
+        # LoCA also stores locations and the shape of the matrix.
+        return (number + _PAIR_BYTES, _PAIR_BYTES) if self.in_bytes else (number, 0)
+
+    def __str__(self) -> str:
+        """``200,000 trainable numbers`` or ``4,000,000 bytes``."""
+        return f"{self.amount:,} {'bytes' if self.in_bytes else 'trainable numbers'}"
+
+
+@dataclass(frozen=True)
+class AdapterSize:
+    """Size of an adapter; see :func:`~loca_theory.checkpoints.extract`.
+
+    Raises:
+        InvalidArgumentError: the method is unknown, there is not exactly one size, or a value is
+            out of range.
+    """
+
+    method: str
+    rank: int | None = None
+    components: int | None = None
+    allocate: int | str | TotalSize | None = None
+    energy: float | None = None
+    floor: int = 0
+    cap: int | None = None
+
+    def __post_init__(self) -> None:
+        find("method", self.method, _CHOICES)
+        for name in ("rank", "components", "cap"):
+            if getattr(self, name) is not None:
+                _arguments.fields_to_int(self, name)
+                if getattr(self, name) < 1:
+                    msg = f"{name} must be at least 1, not {getattr(self, name)}"
+                    raise InvalidArgumentError(msg)
+        if self.components is not None and self.method != "loca":
+            msg = (
+                "components is for LoCA only; give the size of another adapter as a rank, such as "
+            )
+            raise InvalidArgumentError(msg + "rank=8")
+        sizes = (self.rank, self.components, self.allocate, self.energy)
+        if sum(size is not None for size in sizes) != 1:
+            either = "rank=8, components=1000" if self.method == "loca" else "rank=8"
+            msg = "the adapter needs exactly one size; pass one of "
+            msg += f'{either}, allocate="4MB" or energy=0.9'
+            raise InvalidArgumentError(msg)
+        if self.allocate is not None:
+            object.__setattr__(self, "allocate", TotalSize.parse(self.allocate))
+        elif self.energy is not None:
+            check_fraction(self.energy)
+        self._check_limits()
+
+    def _check_limits(self) -> None:
+        _arguments.fields_to_int(self, "floor")
+        if self.cap is not None:
+            object.__setattr__(self, "cap", min(self.cap, _MOST))
+        msg = None
+        if not 0 <= self.floor <= (_MOST if self.cap is None else self.cap):
+            most = _MOST if self.cap is None else "cap"
+            msg = f"floor must be from 0 to {most}, not {self.floor}"
+        elif (self.floor or self.cap is not None) and not self.is_split:
+            msg = 'floor and cap limit the sizes of a split; pass allocate="4MB" or energy=0.9 as '
+            msg += "well"
+        elif (self.floor or self.cap is not None) and self.method == "best":
+            msg = "floor and cap count ranks or coefficients, which method best mixes; choose one "
+            msg += "method"
+        if msg is not None:
+            raise InvalidArgumentError(msg)
+
+    @property
+    def is_split(self) -> bool:
+        """Whether the sizes of the matrices depend on their increments."""
+        return self.allocate is not None or self.energy is not None
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods that a matrix can have."""
+        return ("lora", "loca") if self.method == "best" else (self.method,)
+
+    def count(self, method: str, p: int, q: int) -> int:
+        """LoRA's rank, or the number of LoCA's coefficients, for a p×q matrix of a fixed size."""
+        if method == "lora":
+            return min(self.rank or 0, p, q)
+        return min(self.components or (p + q) * (self.rank or 0) // 2, p * q)

@@ -1,0 +1,176 @@
+"""Modules that an adapter stores whole, such as embeddings and norms."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from loca_theory.checkpoints.names import kind_of
+from loca_theory.checkpoints.pairs.linear_layers import module_names, names_in_full
+from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
+from loca_theory.checkpoints.pairs.pair import CheckpointPair
+from loca_theory.checkpoints.sizing.peft_config import PREFIX
+from loca_theory.checkpoints.weights.checkpoint import Checkpoint
+from loca_theory.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    import torch
+
+_HEAD = "lm_head"
+# Names of the embedding of the tokens; GPT-2, OPT and BERT have others, of positions or types.
+_TOKENS = re.compile(r"(^|\.)(wte|embed_tokens|word_embeddings|tok_embeddings|shared)\.weight$")
+# Classes of transformers whose output head is called so, and is tied to the embedding by default.
+_WITH_HEAD = re.compile(r"CausalLM|LMHead")
+
+
+@dataclass(frozen=True)
+class SavedModules:
+    """Modules of the fine-tuned checkpoint to store whole.
+
+    Attributes:
+        tensors: Name of each tensor on the fine-tuned side, by its name in the model with a head.
+        modules: Names of the modules that hold them, in the model with a head.
+        entries: These modules as PEFT's ``modules_to_save``.
+    """
+
+    tensors: dict[str, str] = field(default_factory=dict)
+    modules: tuple[str, ...] = ()
+    entries: tuple[str, ...] = ()
+
+    def contains(self, name: str) -> bool:
+        """Whether a tensor belongs to one of the modules."""
+        return any(name.startswith(f"{module}.") for module in self.modules)
+
+    def load(self, pair: CheckpointPair, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+        """The tensors, under the names that PEFT gives them.
+
+        Args:
+            pair: The pair of checkpoints.
+            dtype: Type of floating tensors.
+
+        Raises:
+            DamagedError: a tensor cannot be read.
+        """
+        found = {}
+        for own, name in self.tensors.items():
+            tensor = pair.tuned.load(name)
+            kind = dtype if tensor.is_floating_point() else tensor.dtype
+            # A copy, because the tensor may be the checkpoint's own memory.
+            found[PREFIX + own] = tensor.to(kind, copy=True).contiguous()
+        return found
+
+
+def find_saved_modules(
+    pair: CheckpointPair, patterns: Sequence[str], model: LoadedModel | None
+) -> SavedModules:
+    """Find the modules with a tensor whose name contains a match.
+
+    A module is stored with all its tensors, and so is each module that shares a matrix with it:
+    PEFT gives each a copy.
+
+    Args:
+        pair: The pair of checkpoints.
+        patterns: Regular expressions.
+        model: The model; without one, names tell which head shares its weight.
+
+    Raises:
+        InvalidArgumentError: an expression is not valid or matches no tensor, or a matching tensor
+            is damaged.
+    """
+    if not patterns:
+        return SavedModules()
+    in_full = names_in_full(pair)
+    own = {in_full[name]: name for name in pair.tuned.entries}
+    chosen: dict[str, None] = {}
+    for pattern in patterns:
+        if pattern == "":
+            msg = 'save_modules="" would match every module; name one, or leave it out'
+            raise InvalidArgumentError(msg)
+        try:
+            matching = [name for name in own if re.search(pattern, name)]
+        except (re.error, TypeError) as error:
+            msg = f'save_modules="{pattern}" is not a regular expression: {error}'
+            raise InvalidArgumentError(msg) from error
+        damaged = [name for name in pair.tuned.damaged if re.search(pattern, name)]
+        if damaged or not matching:
+            why = f"{damaged[0]} is damaged" if damaged else "no tensor's name contains a match"
+            msg = f'save_modules="{pattern}" cannot be stored: {why}'
+            raise InvalidArgumentError(msg)
+        chosen |= dict.fromkeys(name.rpartition(".")[0] for name in matching)
+    if "" in chosen:
+        msg = "save_modules must not match a tensor of the model itself; choose tensors of modules"
+        raise InvalidArgumentError(msg)
+    if model is not None:
+        chosen |= dict.fromkeys(_sharing(chosen, model))
+    # A module inside another one is stored with it.
+    modules = [one for one in chosen if not any(one.startswith(f"{other}.") for other in chosen)]
+    tensors = {
+        name: tuned
+        for name, tuned in own.items()
+        if any(name.startswith(f"{module}.") for module in modules)
+    }
+    if (
+        model is None
+        and (embedding := _token_embedding(own, tensors))
+        and (head := _tied_head(own, tensors[embedding], pair.tuned))
+    ):
+        modules.append(head.rpartition(".")[0])
+        tensors[head] = tensors[embedding]
+    others = module_names(pair, model)
+    entries = tuple(entry_of(module, others) for module in modules)
+    return SavedModules(tensors, tuple(modules), entries)
+
+
+def _sharing(modules: Collection[str], model: LoadedModel) -> list[str]:
+    """Modules that share a matrix with one of some modules, under other names."""
+    return [
+        other.rpartition(".")[0]
+        for name, others in model.ties.items()
+        if len(model.shapes[name]) > 1 and name.rpartition(".")[0] in modules
+        for other in others
+    ]
+
+
+def entry_of(module: str, others: Collection[str]) -> str:
+    """A module as an entry of PEFT's ``modules_to_save`` that fits no other module.
+
+    PEFT takes an entry to fit any name that ends with it, even inside a word, and what lies inside
+    such a module. If this is another one, the entry begins with the prefix of all names in PEFT.
+
+    >>> entry_of("norm", ["norm", "block.norm"]), entry_of("wte", ["wte", "wpe"])
+    ('base_model.model.norm', 'wte')
+    """
+    inside = re.compile(rf"(^|.*\.){module}($|\..*)")
+    is_other = (
+        other.endswith(module) or inside.match(other)
+        for other in others
+        if other != module and not other.startswith(f"{module}.")
+    )
+    return f"{PREFIX}{module}" if any(is_other) else module
+
+
+def _token_embedding(own: Mapping[str, str], saved: Mapping[str, str]) -> str | None:
+    """The saved embedding of the tokens, to which an output head may be tied.
+
+    It has a usual name, or is the model's only embedding: others hold positions or types.
+    """
+    named = [name for name in saved if _TOKENS.search(name)]
+    embeddings = [name for name in own if kind_of(name) == "embedding" and _HEAD not in name]
+    if named:
+        return named[0]
+    return embeddings[0] if len(embeddings) == 1 and embeddings[0] in saved else None
+
+
+def _tied_head(own: Mapping[str, str], embedding: str, tuned: Checkpoint) -> str | None:
+    """The weight of an output head that is tied to a saved embedding.
+
+    A file holds their common weight once, under the embedding's name.
+    """
+    for name, stored in own.items():
+        if _HEAD in name:
+            return name if tuned.entries[stored].tied_to == embedding else None
+    architectures = str(tuned.config.get("architectures"))
+    ties = tuned.config.get("tie_word_embeddings", True) is not False
+    return f"{_HEAD}.weight" if ties and _WITH_HEAD.search(architectures) else None

@@ -1,0 +1,1 @@
+"""What is measured on one increment, or on two."""

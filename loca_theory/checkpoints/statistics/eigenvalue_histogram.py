@@ -1,0 +1,55 @@
+"""Histograms of the eigenvalues of an increment, small enough to store one per matrix."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loca_theory.checkpoints.rows import EigenvalueHistogram, Matrix
+from loca_theory.increments.spectrum import BulkFit
+
+_CELLS = 40
+_LEADING = 12
+# The cells of a bulk reach this many times as far as the upper edge of its law.
+_BEYOND_EDGE = 1.3
+# Smaller eigenvalues, as a power of ten of the largest, come from the rounding of single precision.
+_SMALLEST = -12
+
+
+def eigenvalue_histogram(
+    matrix: Matrix,
+    eigenvalues: NDArray[np.float64],
+    bulk: BulkFit,
+    *,
+    has_law: bool,
+) -> EigenvalueHistogram:
+    """Count the eigenvalues of an increment in equal cells.
+
+    Args:
+        matrix: The row of the increment.
+        eigenvalues: Squared singular values of ΔW, in any order, not all 0.
+        bulk: The Marchenko–Pastur law that fits them.
+        has_law: Whether the law describes them, so that the cells are chosen to show it.
+    """
+    is_logarithmic = bulk.sigma is None or not has_law
+    if bulk.sigma is None or is_logarithmic:
+        with np.errstate(divide="ignore"):
+            values = np.log10(eigenvalues / eigenvalues.max())
+        smallest = values[values >= _SMALLEST].min()
+        start, stop = min(float(np.floor(smallest)), -1.0), 0.0
+    else:
+        values = eigenvalues / (max(matrix.shape) * bulk.sigma**2)
+        start, stop = 0.0, _BEYOND_EDGE * (1 + (min(matrix.shape) / max(matrix.shape)) ** 0.5) ** 2
+    counts, _ = np.histogram(values, _CELLS, (start, stop))
+    beyond = np.sort(values[values > stop])[::-1]
+    return EigenvalueHistogram(
+        name=matrix.name,
+        tuned=matrix.tuned,
+        is_logarithmic=is_logarithmic,
+        start=start,
+        stop=stop,
+        below=int((values < start).sum()),
+        counts=tuple(counts.tolist()),
+        above=len(beyond),
+        leading=tuple(beyond[:_LEADING].tolist()),
+    )

@@ -1,0 +1,284 @@
+"""Analysis of one weight increment: normality, dependence, and the error of each method."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from loca_theory.checkpoints.names import kind_of, layer_of
+from loca_theory.checkpoints.rows import EigenvalueHistogram, Matrix, MatrixError
+from loca_theory.checkpoints.settings import Settings
+from loca_theory.checkpoints.statistics import shared_draws
+from loca_theory.checkpoints.statistics.eigenvalue_histogram import eigenvalue_histogram
+from loca_theory.checkpoints.statistics.energy_profile import EnergyProfile
+from loca_theory.checkpoints.statistics.matrix_errors import fitting_budget, matrix_errors
+from loca_theory.checkpoints.statistics.subspaces import NOT_COMPARED, compare_subspaces
+from loca_theory.increments import calibrated_test, fit_bulk
+from loca_theory.increments.eigenvalues import squared_singular_values
+from loca_theory.increments.histogram import histogram
+from loca_theory.increments.printed_test import AcceptanceError
+from loca_theory.increments.ranks import effective_rank, energy_ranks, stable_rank
+from loca_theory.increments.spectrum import spectral_statistics, tail_exponent
+from loca_theory.sweeps import generator
+
+if TYPE_CHECKING:
+    import torch
+
+    from loca_theory.transforms.inputs import TensorLike
+
+FAR_FROM_LAW = 0.1
+"""Kolmogorov distance beyond which a spectrum has no Marchenko–Pastur bulk.
+
+The spectrum of independent entries is within this distance if p and q are at least about 30.
+"""
+
+UNRELATED = 0.5
+"""Cosine between W₀ and W′ below which one is not a fine-tune of the other."""
+
+_FRACTIONS, _RANKS = (0.5, 0.9, 0.99), ("rank_50", "rank_90", "rank_99")
+_ROWS_AT_ONCE = 256
+_NO_LABELS = {"tuned": "", "module": "", "is_convolution": False}
+_CELLS = 8  # cells of the fine grid per cell of the figure
+
+
+@dataclass(frozen=True)
+class MatrixAnalysis:
+    """Results of the analysis of one increment.
+
+    Attributes:
+        matrix: Statistics of the increment.
+        errors: Relative error of each method, rank by rank.
+        entries: Fractions of the standardised entries in 128 equal cells from −8 to 8.
+        eigenvalues: Squared singular values of ΔW, smallest first. If the largest entry, of about
+            2ᵉ, lies beyond 2^±32, they are those of ΔW/2ᵉ, so that squares stay in range.
+        spectrum: Histogram of these eigenvalues.
+        components: Fractions of the energy in the largest DCT coefficients, at the counts of
+            :func:`~loca_theory.checkpoints.statistics.energy_profile.component_counts`; empty
+            unless asked for.
+    """
+
+    matrix: Matrix
+    errors: tuple[MatrixError, ...]
+    entries: tuple[float, ...]
+    eigenvalues: tuple[float, ...]
+    spectrum: EigenvalueHistogram
+    components: tuple[float, ...] = ()
+
+    @classmethod
+    def from_json(cls, stored: dict[str, Any]) -> MatrixAnalysis:
+        """Restore the results from JSON of what :func:`dataclasses.asdict` returns."""
+        matrix = stored["matrix"]
+        return cls(
+            Matrix(**{**matrix, "shape": tuple(matrix["shape"])}),
+            tuple(MatrixError(**one) for one in stored["errors"]),
+            tuple(stored["entries"]),
+            tuple(stored["eigenvalues"]),
+            EigenvalueHistogram(
+                **{
+                    **stored["spectrum"],
+                    **{key: tuple(stored["spectrum"][key]) for key in ("counts", "leading")},
+                }
+            ),
+            tuple(stored["components"]),
+        )
+
+
+def analyse_matrix(
+    name: str,
+    increment: TensorLike,
+    settings: Settings,
+    *,
+    weights: TensorLike | None = None,
+    dtype: str | None = None,
+    note: str = "",
+    labels: Mapping[str, Any] = MappingProxyType({}),
+    consume: bool = False,
+) -> MatrixAnalysis:
+    """Analyse one increment.
+
+    If the increment is multiplied by a constant, however large or small, only ``sigma``, ``mean``,
+    ``energy``, ``relative_norm``, ``mp_sigma``, the subspaces and the p-value as printed change;
+    the noise in that test has a fixed size.
+
+    Args:
+        name: Name of the weight; together with the seed it determines the random numbers.
+        increment: ΔW, shape (p, q), a real tensor or NumPy array, finite, not constant.
+        settings: Settings for the analysis.
+        weights: W₀, of the same shape; None if it is not known.
+        dtype: Name of the element type to report; by default the increment's own.
+        note: Remark to report with this matrix.
+        labels: What is known of the matrix besides: ``tuned``, ``module``, ``is_convolution``.
+        consume: Whether the increment may be overwritten, which saves a copy.
+
+    Returns:
+        The analysis.
+
+    Raises:
+        InvalidArgumentError: the increment is constant, not finite, or not a real dense matrix.
+        ResourceError: the device has not enough memory for it.
+    """
+    from loca_theory.transforms.devices import device_memory
+
+    shape = tuple(getattr(increment, "shape", ()))
+    what = f"the analysis of {name} ({'x'.join(map(str, shape))})"
+    way_out = f'leave it out with max_size={math.prod(shape) - 1}, or use device="cpu"'
+    with device_memory(what, settings.device, way_out):
+        dtype = dtype or str(increment.dtype).removeprefix("torch.")
+        known = {**_NO_LABELS, **labels, "name": name, "dtype": dtype, "note": note}
+        return _analysed(known, increment, weights, settings, consume=consume)
+
+
+def _analysed(
+    known: dict[str, Any],
+    increment: TensorLike,
+    weights: TensorLike | None,
+    settings: Settings,
+    *,
+    consume: bool,
+) -> MatrixAnalysis:
+    import torch
+
+    name: str = known["name"]
+    from loca_theory.transforms.inputs import balanced, fits_squared, usable
+
+    given = usable(increment, "increment").detach()
+    consume = consume or given.device.type != torch.device(settings.device).type
+    given = given.to(settings.device)
+    counts = histogram(given)
+    base_norm, cosine, found = None, None, NOT_COMPARED
+    if weights is not None:
+        before = usable(weights, "weights").detach().to(settings.device)
+        base_norm, cosine = _norm_and_cosine(before, given)
+        if settings.subspaces is not None and base_norm:
+            found = compare_subspaces(given, before, settings.subspaces)
+        del before, weights
+    change, exponent = balanced(given, "increment")
+    if change is given and not consume:
+        change = change.clone()
+    del given
+    eigenvalues = squared_singular_values(change)
+    p, q = change.shape
+    notes = [known["note"]] if known["note"] else []
+    if cosine is not None and cosine < UNRELATED:
+        notes.append(f"unrelated to the base's weight: their cosine is below {UNRELATED}")
+    variation = calibrated_test(
+        counts,
+        generator(settings.seed, "increments.bootstrap", name),
+        epsilon=settings.epsilon,
+        null=shared_draws.null(counts.size, settings.seed),
+    )
+    try:
+        printed = settings.printed.p_value(
+            counts,
+            generator(settings.seed, "increments.printed", name),
+            shared_draws.reference(settings.printed, settings.seed),
+        )
+    except AcceptanceError as error:
+        printed = None
+        notes.append(str(error))
+    bulk = fit_bulk(eigenvalues, p, q)
+    has_law = bulk.kolmogorov is not None and bulk.kolmogorov <= FAR_FROM_LAW
+    if bulk.sigma is None or bulk.kolmogorov is None:
+        notes.append(
+            f"the spectrum has no bulk: all but {bulk.spikes} eigenvalues are rounding errors"
+        )
+    elif not has_law:
+        notes.append("the spectrum has no Marchenko-Pastur bulk; mp_sigma and spikes mean little")
+    energy = None
+    if fits_squared(exponent):
+        energy = math.ldexp(float(eigenvalues.sum()), 2 * exponent)
+    else:
+        notes.append("the energy does not fit float64")
+    budgets = [budget for r in settings.ranks if (budget := fitting_budget(p, q, r, settings))]
+    if left_out := [r for r in settings.ranks if r not in [budget.r for budget in budgets]]:
+        notes.append(
+            f"no errors at r = {', '.join(map(str, left_out))}: the budget exceeds the matrix"
+        )
+    known["note"] = "; ".join(notes)
+    ranks: dict[str, Any] = dict(zip(_RANKS, energy_ranks(eigenvalues, _FRACTIONS), strict=True))
+    matrix = Matrix(
+        **known,
+        **ranks,
+        shape=(p, q),
+        kind=kind_of(name),
+        layer=layer_of(name),
+        sigma=counts.standard_deviation,
+        mean=counts.mean,
+        energy=energy,
+        relative_norm=_relative(float(eigenvalues.sum()), exponent, base_norm),
+        weights_cosine=cosine,
+        zero_fraction=counts.zero_fraction,
+        excess_kurtosis=counts.excess_kurtosis,
+        tv=variation.estimate,
+        tv_low=variation.low,
+        tv_high=variation.high,
+        tv_p_value=variation.p_value,
+        tv_p_value_as_printed=printed,
+        mp_sigma=None if bulk.sigma is None else math.ldexp(bulk.sigma, exponent),
+        mp_distance=bulk.kolmogorov,
+        mp_wasserstein=bulk.wasserstein,
+        outlier_mass=bulk.outlier_mass,
+        spikes=bulk.spikes,
+        T=spectral_statistics(eigenvalues, p, q)["T"],
+        stable_rank=stable_rank(eigenvalues),
+        effective_rank=effective_rank(eigenvalues),
+        tail_exponent=tail_exponent(eigenvalues),
+        left_alignment=found.left,
+        right_alignment=found.right,
+        intruders=found.intruders,
+        subspace_error=found.error,
+    )
+    # Computed before the errors, which overwrite the increment.
+    components = _component_profile(change) if settings.has_profiles else ()
+    cells = counts.counts[1:-1].reshape(-1, _CELLS).sum(axis=1) / counts.size
+    return MatrixAnalysis(
+        matrix,
+        matrix_errors(matrix, change, eigenvalues, budgets, settings),
+        tuple(cells.tolist()),
+        tuple(eigenvalues.tolist()),
+        eigenvalue_histogram(matrix, eigenvalues, bulk, has_law=has_law),
+        components,
+    )
+
+
+def _component_profile(change: torch.Tensor) -> tuple[float, ...]:
+    from loca_theory.transforms import dct2
+
+    found = EnergyProfile.of_components("", dct2(change).square_().cpu().numpy())
+    return tuple((found.retained / found.energy).tolist())
+
+
+def _norm_and_cosine(
+    weights: torch.Tensor, change: torch.Tensor
+) -> tuple[float | None, float | None]:
+    """Frobenius norm of W₀, and the cosine between W₀ and W′ = W₀ + ΔW; None if undefined."""
+    largest = _largest(weights)
+    if not math.isfinite(largest) or not largest:
+        return largest if largest == 0 else None, None
+    scale = max(largest, _largest(change))
+    squares, others, products = [], [], []
+    # In pieces, so that no temporary tensor is as large as W₀.
+    pieces = zip(weights.split(_ROWS_AT_ONCE), change.split(_ROWS_AT_ONCE), strict=True)
+    for rows, changes in pieces:
+        after = changes.double() / scale
+        after += rows.double() / scale
+        before = rows.double() / largest
+        squares.append(float(before.square().sum()))
+        others.append(float(after.square().sum()))
+        products.append(float((before * after).sum()))
+    norm, other = math.sqrt(math.fsum(squares)), math.sqrt(math.fsum(others))
+    cosine = min(max(math.fsum(products) / (norm * other), -1.0), 1.0) if other else None
+    return largest * norm, cosine
+
+
+def _largest(matrix: torch.Tensor) -> float:
+    """Largest magnitude of the entries; not finite if one of them is not."""
+    return max(abs(float(end)) for end in matrix.aminmax())
+
+
+def _relative(energy: float, exponent: int, base_norm: float | None) -> float | None:
+    """‖ΔW‖/‖W₀‖ from the energy of ΔW/2ᵉ; None if there is no quotient."""
+    return math.ldexp(math.sqrt(energy) / base_norm, exponent) if base_norm else None

@@ -1,0 +1,1 @@
+"""Checkpoints as named tensors, whatever file, folder or memory they come from."""

@@ -1,0 +1,158 @@
+"""Open checkpoints of any kind: files, folders, shards, hub names, and weights in memory.
+
+No file can execute code when it is loaded, and tensors are read only when they are loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, Union
+
+from loca_theory.checkpoints.weights.checkpoint import Checkpoint, DamagedError, read_json
+from loca_theory.checkpoints.weights.quantised import with_scales
+from loca_theory.checkpoints.weights.safetensors_files import SafetensorsCheckpoint
+from loca_theory.checkpoints.weights.state_dicts import is_array, tensors_in_memory
+from loca_theory.checkpoints.weights.torch_files import TorchCheckpoint
+from loca_theory.errors import InvalidArgumentError, ResourceError
+
+if TYPE_CHECKING:
+    import torch
+
+    from loca_theory.transforms.inputs import TensorLike
+
+Source: TypeAlias = Union[
+    str, os.PathLike[str], Mapping[str, "TensorLike"], "torch.nn.Module", "TensorLike"
+]
+"""A path or ``hub:`` name, a state dict, a module, or one matrix."""
+
+SAFETENSORS = "model.safetensors"
+TORCH = "pytorch_model.bin"
+ADAPTER_CONFIG = "adapter_config.json"
+_CONFIG = "config.json"
+_INDEX = ".index.json"
+_PICKLES = (".bin", ".pt", ".pth")
+_HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w.-]+)?")
+
+
+def is_path(source: Source) -> TypeGuard[str | os.PathLike[str]]:
+    """Whether a source is a path, or a name on the hub."""
+    return isinstance(source, str | os.PathLike)
+
+
+def describe(source: Source) -> str:
+    """Describe a source for the manifest."""
+    if is_path(source):
+        return os.fspath(source)
+    kind = type(source).__name__
+    return f"{kind} {'x'.join(map(str, source.shape))}" if is_array(source) else kind
+
+
+def open_checkpoint(source: Source) -> Checkpoint:
+    """Open a checkpoint of full weights.
+
+    Weights in FP8 or INT8 are loaded times the scales that are stored with them.
+
+    Args:
+        source: A ``.safetensors`` file; a PyTorch file that loads with ``weights_only=True``; a
+            folder with ``model.safetensors``, ``pytorch_model.bin`` or either with an index of
+            shards; a Hugging Face cache folder ``models--org--name``; ``hub:org/name[@rev]``;
+            or a state dict, a module or one matrix in memory.
+
+    Raises:
+        InvalidArgumentError: the path does not exist, or the source is of none of these kinds.
+        DamagedError: a file is damaged, is not in the expected format, or would execute code.
+        ResourceError: a file cannot be read.
+    """
+    if not is_path(source):
+        return with_scales(tensors_in_memory(source))
+    path = resolve(source)
+    if path.is_file():
+        return _open_file(path)
+    for name in (SAFETENSORS, TORCH):
+        if (path / name).is_file():
+            return _open_file(path / name)
+        if (path / f"{name}{_INDEX}").is_file():
+            return _open_sharded(path / f"{name}{_INDEX}")
+    candidates = sorted(path.glob("*.safetensors"))
+    if len(candidates) == 1:
+        return _open_file(candidates[0])
+    msg = f"{path} holds no {SAFETENSORS}, no {TORCH} and no index of shards; pass the file itself"
+    raise InvalidArgumentError(msg)
+
+
+def resolve(source: str | os.PathLike[str]) -> Path:
+    """Path of a source; a ``hub:`` name is downloaded first.
+
+    Raises:
+        InvalidArgumentError: the path does not exist.
+        ResourceError: the hub cannot be reached, or huggingface_hub is not installed.
+    """
+    text = os.fspath(source)
+    if text.startswith("hub:"):
+        from loca_theory.checkpoints.weights.hub import download
+
+        return download(text.removeprefix("hub:"))
+    path = Path(text).expanduser()
+    if not text or not path.exists():
+        msg = f"there is no file or folder {text or 'without a name'}"
+        if _HUB_NAME.fullmatch(text) and path.suffix not in (".safetensors", *_PICKLES):
+            msg += f"; write hub:{text} if it is on the hub"
+        raise InvalidArgumentError(msg)
+    if path.is_dir() and (path / "snapshots").is_dir():
+        return _snapshot(path)
+    return path
+
+
+def _snapshot(cache: Path) -> Path:
+    """The snapshot of a Hugging Face cache folder that ``main`` points to, or the only one."""
+    reference = cache / "refs" / "main"
+    if reference.is_file():
+        named = cache / "snapshots" / reference.read_text(encoding="utf-8").strip()
+        if named.is_dir():
+            return named
+    snapshots = sorted(one for one in (cache / "snapshots").iterdir() if one.is_dir())
+    if len(snapshots) != 1:
+        msg = f"{cache} holds {len(snapshots)} snapshots; pass the path of one of them"
+        raise InvalidArgumentError(msg)
+    return snapshots[0]
+
+
+def _open_file(path: Path) -> Checkpoint:
+    config = _config(path.parent)
+    if path.suffix == ".safetensors":
+        return with_scales(SafetensorsCheckpoint(file=path, config=config))
+    if path.suffix in _PICKLES:
+        return with_scales(TorchCheckpoint({path: None}, config))
+    msg = f"{path} is neither a .safetensors nor a PyTorch file ({', '.join(_PICKLES)})"
+    raise InvalidArgumentError(msg)
+
+
+def _open_sharded(index: Path) -> Checkpoint:
+    shards = read_json(index).get("weight_map")
+    if not isinstance(shards, dict) or not all(isinstance(one, str) for one in shards.values()):
+        msg = f'{index} has no "weight_map" from names to files'
+        raise DamagedError(msg)
+    for name in set(shards.values()):
+        if Path(name).name != name:
+            msg = f"{index} names the file {name!r} outside its own folder"
+            raise DamagedError(msg)
+    config = _config(index.parent)
+    files = {name: index.parent / file for name, file in shards.items()}
+    if index.name.startswith(SAFETENSORS):
+        return with_scales(SafetensorsCheckpoint(shards=files, config=config))
+    names: dict[Path, list[str] | None] = {
+        path: [name for name, file in files.items() if file == path]
+        for path in dict.fromkeys(files.values())
+    }
+    return with_scales(TorchCheckpoint(names, config))
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """Configuration of the model in a folder; empty if there is none, or none that is valid."""
+    try:
+        return read_json(folder / _CONFIG)
+    except ResourceError:
+        return {}

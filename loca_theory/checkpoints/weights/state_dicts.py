@@ -1,0 +1,108 @@
+"""Tensors in memory: state dicts, modules and single matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from loca_theory.checkpoints.weights.checkpoint import Checkpoint, Entry
+from loca_theory.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    import torch
+
+    from loca_theory.transforms.inputs import TensorLike
+
+_ALONE = "increment"  # the name given to a single matrix
+_MATRIX_DIMENSIONS = 2
+_SMALLEST_SIDE = 2
+
+
+@dataclass
+class TensorsCheckpoint(Checkpoint):
+    """Tensors that are already in memory or mapped into it.
+
+    Args:
+        tensors: The tensors by name.
+        ignored: Names of other objects in the same state dict, with the reason.
+    """
+
+    tensors: Mapping[str, torch.Tensor]
+    ignored: dict[str, str] = field(default_factory=dict)
+    entries: dict[str, Entry] = field(init=False, default_factory=dict)
+    damaged: dict[str, str] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        import torch
+
+        first: dict[tuple[int, tuple[int, ...], tuple[int, ...]], str] = {}
+        for name, tensor in self.tensors.items():
+            if tensor.layout is not torch.strided or tensor.is_meta:
+                self.ignored[name] = f"not a plain tensor: {tensor.layout} on {tensor.device}"
+                continue
+            if tensor.numel() > tensor.untyped_storage().nbytes() // tensor.element_size():
+                self.damaged[name] = "declares more entries than the file holds"
+                continue
+            storage = (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()))
+            owner = first.setdefault(storage, name) if tensor.numel() else name
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            tied_to = None if owner == name else owner
+            self.entries[name] = Entry(tuple(tensor.shape), dtype, tied_to)
+
+    def load(self, name: str, expert: int | None = None) -> torch.Tensor:
+        """Load one tensor; see :class:`Checkpoint`."""
+        found = self.tensors[name].detach()
+        return (found if expert is None else found[expert]).cpu()
+
+
+def is_array(source: object) -> TypeGuard[TensorLike]:
+    """Whether a source is one array or tensor."""
+    # Checked by attributes, so that torch need not be imported.
+    return hasattr(source, "ndim") and hasattr(source, "dtype")
+
+
+def tensors_in_memory(source: Any) -> TensorsCheckpoint:
+    """The tensors of a state dict or a module, or one matrix.
+
+    Raises:
+        InvalidArgumentError: the source is none of these, or holds no tensor with values.
+    """
+    import torch
+
+    from loca_theory.transforms.inputs import as_tensor
+
+    if isinstance(source, torch.nn.Module):
+        source = source.state_dict()
+    elif is_array(source):
+        source = {_ALONE: _matrix(source)}
+    if not isinstance(source, Mapping):
+        msg = "a checkpoint must be a path, a state dict, a module or a matrix, not a "
+        msg += f"{type(source).__name__}; convert a matrix with numpy.asarray"
+        raise InvalidArgumentError(msg)
+    tensors: dict[str, torch.Tensor] = {}
+    ignored: dict[str, str] = {}
+    for name, value in source.items():
+        try:
+            is_tensor = isinstance(value, torch.Tensor)
+            tensors[str(name)] = value if is_tensor else as_tensor(value, str(name))
+        except InvalidArgumentError:
+            ignored[str(name)] = f"not a tensor: {type(value).__name__}"
+    if not tensors:
+        msg = "the state dict holds no tensor; pass what model.state_dict() returns"
+        raise InvalidArgumentError(msg)
+    if all(tensor.is_meta for tensor in tensors.values()):
+        msg = "the weights are on the meta device and have no values; load them first"
+        raise InvalidArgumentError(msg)
+    return TensorsCheckpoint(tensors, ignored)
+
+
+def _matrix(array: TensorLike) -> torch.Tensor:
+    from loca_theory.transforms.inputs import as_tensor, usable
+
+    if array.ndim != _MATRIX_DIMENSIONS or min(array.shape) < _SMALLEST_SIDE:
+        msg = f"the array has shape {tuple(array.shape)}; pass a matrix of at least two rows and "
+        msg += "columns, such as the weight of one layer"
+        raise InvalidArgumentError(msg)
+    wide, tensor = usable(array, "the array"), as_tensor(array, "the array")
+    return tensor if tensor.is_floating_point() else wide
