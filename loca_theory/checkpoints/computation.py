@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from loca_theory.checkpoints.pairs.model_pair import ModelLayers
 from loca_theory.checkpoints.pairs.pair import CheckpointPair, not_finite
@@ -20,9 +22,7 @@ from loca_theory.expressivity.methods.registry import METHODS, definition
 from loca_theory.increments.eigenvalues import squared_singular_values
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.store import Point
-
-if TYPE_CHECKING:
-    import torch
+from loca_theory.transforms.inputs import balanced
 
 INCREMENT, WEIGHTS, COMPARISON = "increments", "weights", "comparisons"
 """Names of the three kinds of points."""
@@ -86,8 +86,6 @@ class MatrixComputation:
 
 def _weights_spectrum(pair: CheckpointPair, name: str) -> list[float]:
     """Squared singular values of W′."""
-    from loca_theory.transforms.inputs import balanced
-
     increment, before = pair.increment(name), pair.weights(name)
     after = increment if before is None else increment.add_(before)
     return squared_singular_values(balanced(after, name)[0]).tolist()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+import torch
 
 from loca_theory import _arguments
 from loca_theory._lookup import find
@@ -20,9 +22,7 @@ from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.runner import DEFAULT_RUNNER
-
-if TYPE_CHECKING:
-    import torch
+from loca_theory.transforms.devices import resolve_device
 
 
 def extract(
@@ -102,8 +102,6 @@ def extract(
         >>> len(found.matrices), found.error < found.uniform_error < 0.5
         (9, True)
     """
-    from loca_theory.transforms.devices import resolve_device
-
     size = AdapterSize(method, rank, components, allocate, energy, floor, cap)
     find("dtype", dtype, DTYPES)
     patterns = _arguments.as_tuple(save_modules)

@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
+
+import torch
 
 from loca_theory import _arguments
 from loca_theory.checkpoints.rows import Skipped
@@ -19,13 +21,11 @@ from loca_theory.checkpoints.sizing.adapter_folder import (
 )
 from loca_theory.checkpoints.sizing.adapter_size import TITLES
 from loca_theory.checkpoints.sizing.peft_config import PREFIX
+from loca_theory.checkpoints.verification import loaded_errors
 from loca_theory.checkpoints.weights.sources import Source
 from loca_theory.sweeps import Result
 from loca_theory.sweeps.files import writable_folder
 from loca_theory.sweeps.results import rows
-
-if TYPE_CHECKING:
-    import torch
 
 _CARD = """---
 library_name: peft
@@ -174,8 +174,6 @@ class Extraction(Result):
                 inputs, or a checkpoint lacks some of its weights.
             ResourceError: PEFT is not installed, or cannot load the adapter.
         """
-        from loca_theory.checkpoints.verification import loaded_errors
-
         given = self.given or self.manifest["grid"]
         errors, output_error = loaded_errors(
             given["base"],

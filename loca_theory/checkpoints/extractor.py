@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from loca_theory.checkpoints.extraction_result import Adapter, ExtractedMatrix, reasons
 from loca_theory.checkpoints.pairs.linear_layers import Layer, layers_of, module_names
@@ -27,9 +29,6 @@ from loca_theory.checkpoints.statistics.energy_profile import EnergyProfile
 from loca_theory.checkpoints.weights.checkpoint import DamagedError
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Runner
-
-if TYPE_CHECKING:
-    import torch
 
 # How much of the energy may be missing after the numbers are rounded, and how often to try again.
 _ENOUGH, _TRIES = 1e-6, 4
@@ -225,8 +224,6 @@ class Extractor:
         tensors: Mapping[str, Mapping[str, torch.Tensor]],
     ) -> dict[str, Adapter]:
         """The adapters by method; modules that are stored whole go to the first one."""
-        import torch
-
         others, saved = module_names(self.pair, self.model), self.saved
         transposed = {layer.own for layer in self.layers if layer.is_transposed}
         found: dict[str, Adapter] = {}

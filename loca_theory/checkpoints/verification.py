@@ -7,20 +7,18 @@ import tempfile
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
 from loca_theory.checkpoints.pairs.model_pair import open_model_pair
 from loca_theory.checkpoints.pairs.selection import Selection
 from loca_theory.checkpoints.sizing.adapter_folder import write_adapter
+from loca_theory.checkpoints.weights.checkpoint import Checkpoint
 from loca_theory.checkpoints.weights.sources import Source, is_path, resolve
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps.files import writable_folder
-
-if TYPE_CHECKING:
-    import torch
-
-    from loca_theory.checkpoints.weights.checkpoint import Checkpoint
 
 
 def loaded_errors(
@@ -96,8 +94,6 @@ def _built(
 
     A module that was given has its weights already.
     """
-    import torch
-
     if given is not None:
         return copy.deepcopy(given).float().eval()
     kind = type(loaded.module)
@@ -141,8 +137,6 @@ def _with_adapter(model: torch.nn.Module, folder: Path) -> Any:
 
 def _output(model: torch.nn.Module, inputs: Any) -> torch.Tensor:
     """The logits of a model, or its first output."""
-    import torch
-
     try:
         with torch.no_grad():
             if isinstance(inputs, Mapping):

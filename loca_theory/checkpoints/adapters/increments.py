@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import torch
 
 from loca_theory.checkpoints.adapters.kinds import AdapterKind
 from loca_theory.checkpoints.adapters.layers import (
@@ -24,9 +25,6 @@ from loca_theory.checkpoints.weights.safetensors_files import SafetensorsCheckpo
 from loca_theory.checkpoints.weights.sources import ADAPTER_CONFIG
 from loca_theory.checkpoints.weights.torch_files import TorchCheckpoint
 from loca_theory.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    import torch
 
 _SAFETENSORS, _TORCH = "adapter_model.safetensors", "adapter_model.bin"
 
@@ -157,8 +155,6 @@ class AdapterIncrements(Checkpoint):
         Raises:
             DamagedError: a tensor cannot be read.
         """
-        import torch
-
         del expert  # the factors of all experts are stored together
         if name in self._copies:
             yield self._source.load(self._copies[name])
@@ -202,7 +198,6 @@ class AdapterIncrements(Checkpoint):
         ).reshape(layer.shape)
 
     def _difference(self, name: str) -> torch.Tensor:
-        import torch
 
         saved, weight = self._source.load(self._copies[name]), self._weight(name)
         wide = torch.float64 if torch.float64 in (saved.dtype, weight.dtype) else torch.float32

@@ -6,12 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import torch
 
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, Entry
-
-if TYPE_CHECKING:
-    import torch
 
 _WHOLE = "base_model."
 _MODEL = f"{_WHOLE}model."

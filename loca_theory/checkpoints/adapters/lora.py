@@ -15,12 +15,11 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from loca_theory.checkpoints.weights.checkpoint import DamagedError, Entry, LeftOutError
-
-if TYPE_CHECKING:
-    import torch
 
 # Between these bounds, products of single-precision entries and their sums stay normal numbers.
 _LEAST, _MOST = 2.0**-64, 2.0**64
@@ -157,6 +156,5 @@ def lora_increment(
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    import torch
 
     return tensor if tensor.dtype == torch.float64 else tensor.float()

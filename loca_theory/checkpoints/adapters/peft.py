@@ -10,15 +10,14 @@ import dataclasses
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from loca_theory.checkpoints.adapters.kinds import LORA, changes_base, initialisation
 from loca_theory.checkpoints.adapters.layers import AdaptedLayer
 from loca_theory.checkpoints.weights.checkpoint import DamagedError
 from loca_theory.errors import InvalidArgumentError, ResourceError
-
-if TYPE_CHECKING:
-    import torch
 
 # All layers of these share projections, made for the most rows and the most columns of any.
 _SHARING = ("PVERA", "RANDLORA", "VERA")
@@ -91,8 +90,6 @@ def peft_increment(
         DamagedError: the tensors are not those of the configuration.
         ResourceError: PEFT is not installed.
     """
-    import torch
-
     _import(kind)
     from peft import get_peft_model, set_peft_model_state_dict
 
@@ -152,8 +149,6 @@ def _import(kind: str) -> None:
 
 def _add_layer(skeleton: torch.nn.Module, name: str, made: Any, weight: torch.Tensor) -> None:
     """Add an empty layer with this weight to a module, under its name in the model."""
-    import torch
-
     *path, last = name.split(".")
     at = skeleton
     for part in path:
@@ -174,7 +169,6 @@ def _groups(layer: AdaptedLayer, tensors: Mapping[str, torch.Tensor]) -> int:
 
 
 def _empty_layer(layer: AdaptedLayer, groups: int, *, has_bias: bool) -> Any:
-    import torch
 
     shape = layer.shape
     with torch.device("meta"):

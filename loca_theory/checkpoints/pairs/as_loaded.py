@@ -10,7 +10,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel, UnknownModelError
 from loca_theory.checkpoints.weights.checkpoint import (
@@ -21,9 +23,6 @@ from loca_theory.checkpoints.weights.checkpoint import (
 )
 from loca_theory.checkpoints.weights.matching import all_names, match_names
 from loca_theory.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    import torch
 
 # A model that has fewer of the tensors of a checkpoint is another one.
 _LEAST = 0.5
@@ -126,7 +125,6 @@ class AsLoaded(Checkpoint):
         return own not in self._conversions and self.entries[own].tied_to is None
 
     def _add_converted(self, one: Conversion) -> None:
-        import torch
 
         names = [name for group in one.sources.values() for name in group]
         spoilt = [name for name in names if name not in self.source.entries]

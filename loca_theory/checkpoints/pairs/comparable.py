@@ -6,9 +6,9 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import psutil
+import torch
 
 from loca_theory.checkpoints.names import kind_of
 from loca_theory.checkpoints.pairs.selection import Selection
@@ -16,9 +16,6 @@ from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, DamagedError, Entry, LeftOutError
 from loca_theory.checkpoints.weights.matching import tied_weight
 from loca_theory.checkpoints.weights.stored_matrices import holds_experts, matrix_shape
-
-if TYPE_CHECKING:
-    import torch
 
 _MATRIX_DIMENSIONS = 2
 

@@ -11,7 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import nn
 
 from loca_theory.checkpoints.pairs.model_classes import (
     UnknownModelError,
@@ -19,9 +22,6 @@ from loca_theory.checkpoints.pairs.model_classes import (
     empty_model,
     harmless,
 )
-
-if TYPE_CHECKING:
-    import torch
 
 READ_BY_ATTENTION = "read directly: MultiheadAttention uses this layer without calling it"
 EXPERTS = "experts in one tensor: PEFT has no module for each of them"
@@ -53,8 +53,6 @@ class LoadedModel:
     @classmethod
     def of_module(cls, module: torch.nn.Module) -> LoadedModel:
         """The model that a module is; tensors that share memory stay shared."""
-        import torch
-
         made: dict[Any, torch.Tensor] = {}
         copies: dict[int, Any] = {}
         for one in (*module.parameters(), *module.buffers()):
@@ -127,8 +125,6 @@ class LoadedModel:
 
     def obstacle(self, name: str) -> str | None:
         """Why PEFT cannot adapt a parameter as the weight of a layer; None if it can."""
-        import torch
-
         path, _, leaf = name.rpartition(".")
         if not path:
             return "not the weight of a layer inside the model"
@@ -195,8 +191,6 @@ class LoadedModel:
 
 def _is_plain(module: torch.nn.Module) -> bool:
     """Whether a module is a linear layer or a convolution, and computes what torch's own does."""
-    from torch import nn
-
     forwards = [one.forward for one in (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)]
     kind = type(module)
     return kind.forward in forwards or (

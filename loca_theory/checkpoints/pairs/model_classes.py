@@ -5,12 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch.nn.modules import module as registration
 
 from loca_theory.errors import LocaTheoryError
-
-if TYPE_CHECKING:
-    import torch
 
 _MOST_LABELS, _NUMBER = 10**5, "number of parts"
 # Settings that decide neither names nor shapes, or make transformers fetch kernels.
@@ -78,9 +78,6 @@ def empty_model(kind: Any, settings: Any, most: int) -> torch.nn.Module:
     Raises:
         UnknownModelError: it has more parts than ``most``.
     """
-    import torch
-    from torch.nn.modules import module as registration
-
     thread, left = get_ident(), iter(range(most))
 
     def count(*_: Any) -> None:

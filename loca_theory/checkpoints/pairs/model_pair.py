@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import torch
 
 from loca_theory.checkpoints.pairs.as_loaded import AsLoaded, as_loaded
 from loca_theory.checkpoints.pairs.linear_layers import Layer, layers_of, module_names
@@ -14,9 +15,6 @@ from loca_theory.checkpoints.pairs.selection import Selection
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint
 from loca_theory.checkpoints.weights.sources import Source, is_path, open_checkpoint
 from loca_theory.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    import torch
 
 
 def open_model_pair(
@@ -96,8 +94,6 @@ def _as_loaded(
     module: torch.nn.Module | None,
 ) -> tuple[AsLoaded, AsLoaded, LoadedModel]:
     """The fine-tune and the base as the model has them."""
-    import torch
-
     # The fine-tuned side comes first: it may have a head that the base lacks.
     likes = [
         source if isinstance(source, torch.nn.Module) else side.config

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import torch
+
 from loca_theory.checkpoints.pairs.comparable import MatrixFinder, Weight
 from loca_theory.checkpoints.pairs.selection import Selection
 from loca_theory.checkpoints.rows import Skipped
@@ -18,7 +20,6 @@ from loca_theory.errors import ResourceError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import torch
 
 _ROWS_AT_ONCE = 1024
 _DIGEST_SIZE = 16
@@ -91,8 +92,6 @@ class CheckpointPair:
             DamagedError: a side cannot be read.
             ResourceError: there is not enough memory.
         """
-        import torch
-
         change = self._difference(name, torch.float32)
         if change.dtype == torch.float32 and not torch.stack(change.aminmax()).isfinite().all():
             # The difference of two finite numbers of opposite signs can overflow float32.
@@ -126,8 +125,6 @@ class CheckpointPair:
         Raises:
             DamagedError: a side cannot be read.
         """
-        import torch
-
         digest = hashlib.blake2b(repr(self.matrices[name].shape).encode(), digest_size=_DIGEST_SIZE)
         for side, own in self._sides(name):
             digest.update(b"side")
@@ -148,7 +145,6 @@ class CheckpointPair:
         return sides
 
     def _widened(self, name: str, side: Checkpoint, own: str) -> torch.Tensor:
-        import torch
 
         found = self.matrices[name].load(side, own)
         wide = torch.float64 if found.dtype == torch.float64 else torch.float32
@@ -156,7 +152,6 @@ class CheckpointPair:
             return found.to(wide, copy=True)
 
     def _difference(self, name: str, wide: torch.dtype) -> torch.Tensor:
-        import torch
 
         (side, mine), *others = self._sides(name)
         tuned = self.matrices[name].load(side, mine)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import torch
 
 from loca_theory.checkpoints.computation import PACKAGES
 from loca_theory.checkpoints.pairs.pair import CheckpointPair, not_finite
@@ -17,9 +18,9 @@ from loca_theory.checkpoints.statistics.energy_profile import component_counts
 from loca_theory.checkpoints.weights.checkpoint import DamagedError, LeftOutError, skipped
 from loca_theory.increments.eigenvalues import squared_singular_values
 from loca_theory.sweeps.store import Cell
-
-if TYPE_CHECKING:
-    import torch
+from loca_theory.transforms import dct2
+from loca_theory.transforms.devices import device_memory
+from loca_theory.transforms.inputs import balanced, fits_squared
 
 DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2}
 """Types in which an adapter can be stored, and their bytes per number."""
@@ -78,8 +79,6 @@ def compute_profiles(cell: ProfileCell, pair: CheckpointPair, device: str) -> di
 
 def _profile(increment: torch.Tensor, method: str) -> tuple[Any, np.ndarray]:
     """Sizes, or None for all ranks, and the energies that they retain."""
-    from loca_theory.transforms import dct2
-
     if method == "lora":
         return None, np.cumsum(squared_singular_values(increment)[::-1])
     # NumPy sorts large arrays several times as fast as torch on the CPU.
@@ -92,7 +91,6 @@ def compute_adapter(
     cell: AdapterCell, pair: CheckpointPair, size: AdapterSize, dtype: str, device: str
 ) -> dict[str, Any]:
     """The best adapter of one increment; of several methods, the one of least error."""
-    import torch
 
     def adapter(increment: torch.Tensor, exponent: int) -> dict[str, Any]:
         p, q = increment.shape
@@ -134,8 +132,6 @@ def _computed(
     compute: Callable[[torch.Tensor, int], dict[str, Any]],
 ) -> dict[str, Any]:
     """What is computed from an increment, or why it is left out."""
-    from loca_theory.transforms.devices import device_memory
-
     p, q = pair.matrices[cell.name].shape
     way_out = f'leave it out with max_size={p * q - 1}, or use device="cpu"'
     try:
@@ -147,8 +143,6 @@ def _computed(
 
 def _increment(cell: ProfileCell, pair: CheckpointPair, device: str) -> tuple[torch.Tensor, int]:
     """(x, e) with ΔW = 2ᵉ x, not zero, as PEFT's layer has it."""
-    from loca_theory.transforms.inputs import balanced, fits_squared
-
     increment = pair.increment(cell.name)
     if reason := not_finite(increment):
         raise DamagedError(reason)

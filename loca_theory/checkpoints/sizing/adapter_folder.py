@@ -7,16 +7,15 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from loca_theory.checkpoints.weights.checkpoint import read_json
 from loca_theory.checkpoints.weights.safetensors_files import SafetensorsCheckpoint
 from loca_theory.checkpoints.weights.sources import ADAPTER_CONFIG
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps.files import write_atomically
-
-if TYPE_CHECKING:
-    import torch
 
 WEIGHTS, README = "adapter_model.safetensors", "README.md"
 _WITH_WEIGHTS = (README, ADAPTER_CONFIG)

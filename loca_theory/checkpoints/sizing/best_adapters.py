@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import torch
 
 from loca_theory.increments.truncated_svd import truncated_svd
-
-if TYPE_CHECKING:
-    import torch
+from loca_theory.transforms import dct2
+from loca_theory.transforms.inputs import times_power_of_two
 
 _ROWS = 1024
 
@@ -45,11 +45,6 @@ def best_components(
         exponent: e.
         dtype: Type of the stored coefficients.
     """
-    import torch
-
-    from loca_theory.transforms import dct2
-    from loca_theory.transforms.inputs import times_power_of_two
-
     energy = energy_of(increment)
     spectrum = dct2(increment).flatten()
     flat = spectrum.abs().topk(count, sorted=False).indices.sort().values
@@ -76,8 +71,6 @@ def best_factors(increment: torch.Tensor, r: int, exponent: int, dtype: torch.dt
         exponent: e.
         dtype: Type of the stored factors.
     """
-    from loca_theory.transforms.inputs import times_power_of_two
-
     found, half = truncated_svd(increment, r), exponent // 2
     root = found.s.clamp(min=0).sqrt()
     a = times_power_of_two(root[:, None] * found.vh, half).to(dtype)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+import torch
 
 from loca_theory.checkpoints.names import kind_of
 from loca_theory.checkpoints.pairs.linear_layers import module_names, names_in_full
@@ -14,9 +15,6 @@ from loca_theory.checkpoints.pairs.pair import CheckpointPair
 from loca_theory.checkpoints.sizing.peft_config import PREFIX
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint
 from loca_theory.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    import torch
 
 _HEAD = "lm_head"
 # Names of the embedding of the tokens; GPT-2, OPT and BERT have others, of positions or types.

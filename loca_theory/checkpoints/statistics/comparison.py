@@ -12,15 +12,14 @@ TIES-merging, NeurIPS 2023, for sign conflicts.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+
+import torch
 
 from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.rows import Comparison
 from loca_theory.checkpoints.statistics.subspaces import overlap
 from loca_theory.increments.truncated_svd import truncated_svd
-
-if TYPE_CHECKING:
-    import torch
+from loca_theory.transforms.inputs import balanced
 
 _ROWS_AT_ONCE = 1024
 
@@ -41,8 +40,6 @@ def compare(
         second: Increment of the other, of the same shape, finite and not all 0.
         k: Number of leading singular vectors to compare; None for no such comparison.
     """
-    from loca_theory.transforms.inputs import balanced
-
     # The cosine and the signs do not depend on the scale of either increment.
     first, second = (balanced(one, "increment")[0] for one in (first, second))
     products, squares, others = [], [], []

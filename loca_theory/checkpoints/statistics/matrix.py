@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.rows import EigenvalueHistogram, Matrix, MatrixError
@@ -23,11 +25,9 @@ from loca_theory.increments.printed_test import AcceptanceError
 from loca_theory.increments.ranks import effective_rank, energy_ranks, stable_rank
 from loca_theory.increments.spectrum import spectral_statistics, tail_exponent
 from loca_theory.sweeps import generator
-
-if TYPE_CHECKING:
-    import torch
-
-    from loca_theory.transforms.inputs import TensorLike
+from loca_theory.transforms import dct2
+from loca_theory.transforms.devices import device_memory
+from loca_theory.transforms.inputs import TensorLike, balanced, fits_squared, usable
 
 FAR_FROM_LAW = 0.1
 """Kolmogorov distance beyond which a spectrum has no Marchenko–Pastur bulk.
@@ -120,8 +120,6 @@ def analyse_matrix(
         InvalidArgumentError: the increment is constant, not finite, or not a real dense matrix.
         ResourceError: the device has not enough memory for it.
     """
-    from loca_theory.transforms.devices import device_memory
-
     shape = tuple(getattr(increment, "shape", ()))
     what = f"the analysis of {name} ({'x'.join(map(str, shape))})"
     way_out = f'leave it out with max_size={math.prod(shape) - 1}, or use device="cpu"'
@@ -139,10 +137,8 @@ def _analysed(
     *,
     consume: bool,
 ) -> MatrixAnalysis:
-    import torch
 
     name: str = known["name"]
-    from loca_theory.transforms.inputs import balanced, fits_squared, usable
 
     given = usable(increment, "increment").detach()
     consume = consume or given.device.type != torch.device(settings.device).type
@@ -245,7 +241,6 @@ def _analysed(
 
 
 def _component_profile(change: torch.Tensor) -> tuple[float, ...]:
-    from loca_theory.transforms import dct2
 
     found = EnergyProfile.of_components("", dct2(change).square_().cpu().numpy())
     return tuple((found.retained / found.energy).tolist())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from loca_theory.checkpoints.rows import Matrix, MatrixError
@@ -22,9 +22,6 @@ from loca_theory.expressivity.spectral import has_spectral_error
 from loca_theory.increments.eigenvalues import leading_squared_singular_values
 from loca_theory.increments.shuffling import shuffle
 from loca_theory.sweeps import generator
-
-if TYPE_CHECKING:
-    import torch
 
 
 def fitting_budget(p: int, q: int, r: int, settings: Settings) -> Budget | None:

@@ -15,12 +15,10 @@ Source: R. Shuttleworth et al., LoRA vs full fine-tuning: an illusion of equival
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import torch
 
 from loca_theory.increments.truncated_svd import truncated_svd
-
-if TYPE_CHECKING:
-    import torch
 
 _THRESHOLD = 0.5
 _COMPARED = 4  # singular vectors of W₀ per one of W′

@@ -8,12 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
+
+import torch
 
 from loca_theory.errors import ResourceError
-
-if TYPE_CHECKING:
-    import torch
 
 
 class DamagedError(ResourceError):

@@ -17,15 +17,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, DamagedError, Entry
 from loca_theory.checkpoints.weights.packed import packed_weights
 from loca_theory.checkpoints.weights.scales import ScaleGrid, grid_of, scaled
 from loca_theory.checkpoints.weights.stored_matrices import holds_experts
-
-if TYPE_CHECKING:
-    import torch
 
 _FP8 = re.compile(r"^(F8_E[45]M|float8_e[45]m)", re.IGNORECASE)
 _INT8 = ("I8", "int8")

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from loca_theory.checkpoints.weights.checkpoint import (
     Checkpoint,
@@ -16,9 +18,6 @@ from loca_theory.checkpoints.weights.checkpoint import (
     one_line,
 )
 from loca_theory.errors import ResourceError
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass

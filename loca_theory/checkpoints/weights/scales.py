@@ -9,10 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import torch
+import torch
 
 # Side of the blocks of DeepSeek's FP8, then of those of other formats.
 _MOST_USUAL_SIDE, _USUAL_SIDES = 128, (64, 32, 16)
@@ -114,8 +112,6 @@ def scaled(
         zero_point: What to subtract, on the same grid.
         factor: A constant by which everything is multiplied.
     """
-    import torch
-
     wide = weight.to(torch.float32, copy=True)
     if not wide.numel():
         return wide

@@ -9,19 +9,18 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, Union
+from typing import Any, TypeAlias, TypeGuard, Union
+
+import torch
 
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, DamagedError, read_json
+from loca_theory.checkpoints.weights.hub import download
 from loca_theory.checkpoints.weights.quantised import with_scales
 from loca_theory.checkpoints.weights.safetensors_files import SafetensorsCheckpoint
 from loca_theory.checkpoints.weights.state_dicts import is_array, tensors_in_memory
 from loca_theory.checkpoints.weights.torch_files import TorchCheckpoint
 from loca_theory.errors import InvalidArgumentError, ResourceError
-
-if TYPE_CHECKING:
-    import torch
-
-    from loca_theory.transforms.inputs import TensorLike
+from loca_theory.transforms.inputs import TensorLike
 
 Source: TypeAlias = Union[
     str, os.PathLike[str], Mapping[str, "TensorLike"], "torch.nn.Module", "TensorLike"
@@ -92,8 +91,6 @@ def resolve(source: str | os.PathLike[str]) -> Path:
     """
     text = os.fspath(source)
     if text.startswith("hub:"):
-        from loca_theory.checkpoints.weights.hub import download
-
         return download(text.removeprefix("hub:"))
     path = Path(text).expanduser()
     if not text or not path.exists():

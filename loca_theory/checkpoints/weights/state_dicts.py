@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
+
+import torch
 
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, Entry
 from loca_theory.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    import torch
-
-    from loca_theory.transforms.inputs import TensorLike
+from loca_theory.transforms.inputs import TensorLike, as_tensor, usable
 
 _ALONE = "increment"  # the name given to a single matrix
 _MATRIX_DIMENSIONS = 2
@@ -34,7 +32,6 @@ class TensorsCheckpoint(Checkpoint):
     damaged: dict[str, str] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        import torch
 
         first: dict[tuple[int, tuple[int, ...], tuple[int, ...]], str] = {}
         for name, tensor in self.tensors.items():
@@ -68,10 +65,6 @@ def tensors_in_memory(source: Any) -> TensorsCheckpoint:
     Raises:
         InvalidArgumentError: the source is none of these, or holds no tensor with values.
     """
-    import torch
-
-    from loca_theory.transforms.inputs import as_tensor
-
     if isinstance(source, torch.nn.Module):
         source = source.state_dict()
     elif is_array(source):
@@ -98,7 +91,6 @@ def tensors_in_memory(source: Any) -> TensorsCheckpoint:
 
 
 def _matrix(array: TensorLike) -> torch.Tensor:
-    from loca_theory.transforms.inputs import as_tensor, usable
 
     if array.ndim != _MATRIX_DIMENSIONS or min(array.shape) < _SMALLEST_SIDE:
         msg = f"the array has shape {tuple(array.shape)}; pass a matrix of at least two rows and "

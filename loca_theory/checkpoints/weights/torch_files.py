@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, DamagedError, Entry, one_line
 from loca_theory.checkpoints.weights.state_dicts import TensorsCheckpoint
 from loca_theory.errors import ResourceError
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass
@@ -87,8 +86,6 @@ def load_pickled(path: Path) -> dict[str, torch.Tensor]:
         ResourceError: the file cannot be read.
     """
     import pickle
-
-    import torch
 
     try:
         try:
