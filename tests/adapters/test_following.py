@@ -222,6 +222,19 @@ def test_a_new_optimiser_takes_the_search_over():
     assert len(new.param_groups[0]["params"]) == 2
 
 
+def test_a_removed_search_rests():
+    model = small(schedule=SHORT)
+    optimizer = adamw(model)
+    search = follow(model, optimizer)
+    train(model, optimizer, 3)
+    search.remove()
+    before = everything(model)
+    train(model, optimizer, 1, 3)
+    after = everything(model)
+    assert not any(map(torch.equal, after[0], before[0]))
+    assert same_state(after[1:], before[1:])
+
+
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
 @by_start
 @pytest.mark.parametrize("search", SEARCHES)

@@ -462,6 +462,18 @@ def test_a_layer_on_the_meta_device_gives_shapes(phase, dtype):
         assert found.shape == shape
 
 
+@by_implementation
+def test_a_layer_made_in_inference_mode_computes(implementation):
+    with torch.inference_mode():
+        adapted = layer(implementation=implementation, name="fc")
+        first = adapted(normal(3, 9))
+    expected = layer(implementation=implementation)
+    with torch.no_grad():
+        assert torch.equal(adapted(normal(3, 9)), first)
+        assert torch.equal(first, expected(normal(3, 9)))
+        assert torch.equal(adapted.increment(), expected.increment())
+
+
 def test_a_layer_that_was_used_in_inference_mode_trains():
     adapted = layer()
     with torch.inference_mode():

@@ -17,7 +17,7 @@ def full(monkeypatch):
 
     for name in (
         "expressivity.matrices.retained_energies",
-        "checkpoints.matrix.squared_singular_values",
+        "checkpoints.statistics.matrix.squared_singular_values",
     ):
         monkeypatch.setattr(f"loca_theory.{name}", fail)
 
