@@ -664,7 +664,7 @@ DAMAGED = {
     "DoRA": ("LORA", {"r": 4}, {"use_dora": True}, "lacks lora_magnitude_vector"),
     "size": ("FOURIERFT", {"n_frequency": 20}, {"n_frequency": 30}, "size mismatch"),
     "no number": ("LORA", {"r": 4}, {"lora_alpha": "x"}, "has no number for lora_alpha"),
-    "no rank": ("LORA", {"r": 4}, {"r": 0}, "has no positive integer for r"),
+    "no rank": ("LORA", {"r": 4}, {"r": 0}, "adapter: adapter_config.json has no positive"),
     "pattern": ("LORA", {"r": 4}, {"alpha_pattern": {"(": 3}}, "alpha_pattern is not a regular"),
     "no type": ("LORA", {"r": 4}, {"peft_type": None}, "has no peft_type"),
     "vectors": ("VERA", {"r": 16}, {"r": 10**9}, "r=1000000000, and its tensors have at most"),

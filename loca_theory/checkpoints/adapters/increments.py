@@ -81,7 +81,13 @@ class AdapterIncrements(Checkpoint):
             raise DamagedError(msg)
         wanted = wanted_names(layers, self._config)
         names = BaseNames(self.base, [*wanted, *map(_plain, others)])
-        self._add_layers(LayerShapes(self._kind, self._config, source, self.base, layers, names))
+        try:
+            self._add_layers(
+                LayerShapes(self._kind, self._config, source, self.base, layers, names)
+            )
+        except DamagedError as error:
+            msg = f"{self.folder}: {error}"
+            raise DamagedError(msg) from error
         for name, key in others.items():
             self._add_copy(name, key, names)
 
