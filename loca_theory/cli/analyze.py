@@ -77,8 +77,9 @@ SELECTION = (
 @click.option(
     "--methods",
     type=NameList(),
-    help="Methods to compare with R, F1, FourierFT, F2, F3, D and S, which are always included; "
-    "'all' stands for those of the package. Name your own method as module:attribute.",
+    help="Methods to compare with LoRA, random Fourier, FourierFT, Fourier pairs, Fourier, LoCA "
+    "and entries, which are always included; 'all' stands for those of the package. Name your own "
+    "method as module:attribute.",
 )
 @default_option(
     "--experts",
