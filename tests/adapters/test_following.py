@@ -70,20 +70,6 @@ def test_a_phase_moves_what_it_learns_and_nothing_else(schedule, make, set_to_no
         assert [int(layer.steps) for layer in spectra(model)] == [step + 1] * 2
 
 
-@by_set_to_none
-def test_a_layer_that_is_not_used_in_a_location_phase_stays(set_to_none):
-    model, optimizer = followed(schedule=ENDLESS)
-    train(model, optimizer, 2)
-    before = everything(model)
-    optimizer.zero_grad(set_to_none)
-    model[0](batches(1)[0][0]).square().mean().backward()
-    optimizer.step()
-    after = everything(model)
-    assert same(after[0], before[0])
-    is_same = [list(map(torch.equal, *pair)) for pair in zip(after[1:], before[1:], strict=True)]
-    assert is_same == [[False, True]] * 2
-
-
 def located(layer):
     return continuous(layer.indices, layer._size, torch.float64) + layer.offset.detach()
 
@@ -143,18 +129,6 @@ def test_the_end_separates_components_that_share_a_location_and_leaves_the_incre
 
 
 # --- counting ---
-
-
-def test_only_steps_of_the_optimiser_count():
-    model, optimizer = followed()
-    for done, finite in enumerate((True, True, True, False)):
-        optimizer.zero_grad()
-        for part in range(4):
-            (loss_of(model, done, slice(4 * part, 4 * part + 4)) / 4).backward()
-        assert {layer.steps_done for layer in spectra(model)} == {done}
-        if finite:  # otherwise a GradScaler skips the step
-            optimizer.step()
-    assert {(layer.steps_done, layer.phase) for layer in spectra(model)} == {(3, L)}
 
 
 @by_set_to_none

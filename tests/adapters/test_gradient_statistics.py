@@ -134,14 +134,3 @@ def test_what_is_not_finite_is_skipped_and_the_rest_is_kept(broken, where):
     assert not recorded_of((x, g)).has_gradient()
     assert_close(recorded_of(good, (x, g)).gradient(), gradient(good), torch.float64)
     assert_close(recorded_of((x, g), good).curvature(EVERYWHERE, 1), curvature(good), torch.float64)
-
-
-def test_the_gradient_of_the_input_is_left_alone():
-    x, g = a_pass(4)
-    plain, watched = (x.clone().requires_grad_() for _ in range(2))
-    linear(plain).backward(g)
-    recorded = empty()
-    record(linear(watched), watched.detach(), handle_of(recorded)).backward(g)
-    recorded.keep()
-    assert torch.equal(watched.grad, plain.grad)
-    assert not recorded.gradient().requires_grad

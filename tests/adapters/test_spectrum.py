@@ -8,17 +8,15 @@ import pytest
 import torch
 from torch import nn
 from torch.func import functional_call, grad, jacrev, stack_module_state, vmap
-from torch.optim.swa_utils import AveragedModel
 from torch.utils.checkpoint import checkpoint
 from transformers.pytorch_utils import Conv1D
 
 from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, LoCALinear, follow
 from loca_theory.adapters.linear import features, foldable_weight
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.transforms import dct2
 
 from . import searching
-from .searching import adamw, dense, in_phase, same, small, spectra, train
+from .searching import dense, in_phase, same, spectra
 
 IMPLEMENTATIONS = ["auto", "implicit", "materialised"]
 by_implementation = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
@@ -68,13 +66,6 @@ def other_indices(p=6, q=9, n_components=7):
 
 
 # --- start ---
-
-
-def test_it_starts_as_the_base_layer():
-    x, base = normal(4, 9), linear()
-    adapted = LoCALinear(base, 7)
-    assert not adapted.increment().any()
-    assert_close(adapted(x), torch.nn.functional.linear(x, base.weight, base.bias))
 
 
 def test_a_random_start_has_variance_one_over_the_longer_side():
@@ -231,28 +222,6 @@ def test_a_checkpoint_of_something_else_is_refused_with_the_name_of_the_layer(na
     assert all(torch.equal(after[key], value) for key, value in before.items())
 
 
-def test_a_missing_entry_is_reported():
-    state = layer().state_dict()
-    del state["spectrum.indices"]
-    with pytest.raises(RuntimeError, match=r'Missing key.*"spectrum.indices"'):
-        layer().load_state_dict(state)
-
-
-def test_an_averaged_model_has_the_mean_of_the_coefficients():
-    model = small()
-    averaged, optimizer, seen = AveragedModel(model).eval(), adamw(model), []
-    x = normal(4, 12, dtype=torch.float64)
-    for step in range(3):
-        train(model, optimizer, 1, step)
-        averaged.update_parameters(model)
-        seen.append([s.coefficients.detach().clone() for s in spectra(model)])
-        for mine, theirs in zip(spectra(averaged), zip(*seen, strict=True), strict=True):
-            assert_close(mine.coefficients, torch.stack(theirs).mean(0), 1e-13)
-            expected = x[:, : mine.shape[1]] @ dense(mine).T
-            with torch.no_grad():
-                assert_close(mine(x[:, : mine.shape[1]]), expected, 1e-13)
-
-
 # --- locations ---
 
 
@@ -290,20 +259,6 @@ def test_moved_indices_act_at_once(implementation, moves):
     delta = dense(adapted.spectrum)
     assert_close(y, x.double() @ (adapted.base.weight.double() + delta).T + adapted.base.bias)
     assert_close(adapted.increment(), delta)
-
-
-def test_the_gradient_of_locations_is_that_of_indices_times_the_extent():
-    adapted = layer(6, 9).double()
-    in_phase(adapted)
-    x = normal(4, 9, dtype=torch.float64)
-    y = adapted(x)
-    y.square().sum().backward()
-    g_w = (2 * y.detach()).T @ x
-    z = torch.nn.functional.pad(dct2(g_w)[None], (1, 1, 1, 1), mode="replicate")[0]
-    i, j = adapted.spectrum.indices.T + 1
-    slopes = torch.stack([z[i + 1, j] - z[i - 1, j], z[i, j + 1] - z[i, j - 1]], dim=1) / 2
-    of_indices = adapted.spectrum.coefficients.detach()[:, None] * slopes
-    assert_close(adapted.spectrum.offset.grad, of_indices * torch.tensor([5.0, 8.0]), 1e-12)
 
 
 # --- phases ---
@@ -525,12 +480,6 @@ def test_the_transposed_layer_of_transformers():
 # --- folding ---
 
 
-@by_implementation
-def test_the_output_for_a_matrix_is_not_a_view(implementation):
-    """FSDP2 warns of views."""
-    assert not layer(implementation=implementation)(normal(3, 9))._is_view()
-
-
 def test_a_weight_is_folded_unless_that_would_change_anything():
     class Scaled(nn.Linear):
         def forward(self, x):
@@ -571,7 +520,3 @@ def test_what_is_made_trainable_in_the_base_layer_has_its_gradient(weight_trains
     if weight_trains:
         assert_close(adapted.base.weight.grad, x.sum(0).expand(6, 9))
     assert_close(adapted.base.bias.grad, torch.full((6,), 3.0))
-
-
-def test_it_says_what_it_is():
-    assert "(7 components of 6×9, scaling=0.5)" in str(layer(scaling=0.5).spectrum)

@@ -5,8 +5,7 @@ import torch
 from peft import PeftModel
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, LoCACallback, LoCALinear
-from loca_theory.errors import InvalidArgumentError
+from loca_theory.adapters import CosineSpectrum, LoCACallback
 
 from .searching import all_indices, same, spectra
 from .tiny_models import in_peft, of_peft, roberta, tokens
@@ -48,19 +47,6 @@ def base():
 
 def adapted(**options):
     return in_peft(base(), **{"location_lr": 0.05} | SCHEDULE | options)
-
-
-def by_hand():
-    """The same without PEFT."""
-    model = base()
-    model.requires_grad_(False)
-    schedule = AlternatingSchedule(**SCHEDULE, recorded_steps=3)
-    for layer in model.roberta.encoder.layer:
-        attention = layer.attention.self
-        for name in ("query", "value"):
-            options = {"schedule": schedule, "location_search": "reselect", "name": name}
-            setattr(attention, name, LoCALinear(getattr(attention, name), 12, **options))
-    return model
 
 
 def trainer_for(model, folder, *, callbacks=(), optimizer=None, eval_dataset=None, **options):
@@ -152,18 +138,6 @@ def test_a_resumed_training_ends_as_the_uninterrupted_one(trained, tmp_path, kin
     assert_same_state(model, resumed)
 
 
-@pytest.mark.parametrize("checkpoint", [5, 15])
-def test_layers_put_in_by_hand_resume_too(tmp_path, checkpoint):
-    options = {"gradient_checkpointing": True}
-    trainer = trainer_for(by_hand(), tmp_path, **options)
-    drawn = all_indices(trainer.model)
-    trainer.train()
-    assert not any(map(torch.equal, drawn, all_indices(trainer.model)))
-    resumed = trainer_for(by_hand(), tmp_path / "again", save_strategy="no", **options)
-    resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{checkpoint}"))
-    assert_same_state(trainer.model, resumed.model)
-
-
 def test_a_second_training_goes_on_where_the_first_ended(tmp_path):
     model = adapted()
     kept = trainer_for(model, tmp_path, save_strategy="no", max_steps=CHECKPOINT)
@@ -183,14 +157,6 @@ def test_accumulated_batches_are_one_step(tmp_path):
     options = {"gradient_accumulation_steps": 3, "max_steps": 4, "save_strategy": "no"}
     trainer_for(model, tmp_path, **options).train()
     assert {s.steps_done for s in spectra(model)} == {4}
-
-
-def test_an_optimiser_made_before_the_adapter_is_refused(tmp_path):
-    inner = base()
-    optimizer = torch.optim.AdamW(inner.parameters())
-    trainer = trainer_for(in_peft(inner, **SCHEDULE), tmp_path, optimizer=optimizer)
-    with pytest.raises(InvalidArgumentError, match="optimiser does not hold the coefficients"):
-        trainer.train()
 
 
 def test_a_checkpoint_of_the_trainer_is_an_adapter(trained):
