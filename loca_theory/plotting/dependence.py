@@ -52,7 +52,7 @@ def views(result: CorrelationResult) -> list[View]:
         View(name, f"Error under {name} dependence", partial(draw_losses, losses, name, titles))
         for name in dict.fromkeys(losses["structure"])
     ]
-    where = View("crossings", "Crossings of low rank and DCT", partial(draw_crossings, crossings))
+    where = View("crossings", "Crossings of LoRA and LoCA", partial(draw_crossings, crossings))
     found.insert(1 if len(found) == 1 else 0, where)
     if grid["options"].get("spiked") == 1:
         draw = partial(draw_phase, crossings, tuple(grid["shape"]))
@@ -219,7 +219,7 @@ def draw_phase(
     *,
     ax: Axes | None = None,
 ) -> Figure:
-    """Phase diagram: the better of low rank and DCT selection, from the singular values alone.
+    """Phase diagram: the better of LoRA and LoCA, from the singular values alone.
 
     Low rank retains the energy fraction of the r largest singular values, the height on the
     diagram. The line is what selection retains of a large matrix whose stable rank is large,
@@ -253,7 +253,7 @@ def draw_phase(
     text = {"transform": axis.transAxes, "fontsize": 9, "ha": "right"}
     above = min(boundary[-1] + 0.05, 0.94)
     axis.text(0.97, above, "LoRA retains more", color=LOOKS["R"].color, **text)
-    axis.text(0.97, 0.05, "DCT selection retains more", color=LOOKS["D"].color, **text)
+    axis.text(0.97, 0.05, "LoCA retains more", color=LOOKS["D"].color, **text)
     canvas.legend(*axis.get_legend_handles_labels(), ncols=4 if crossings is None else 2,
                   fontsize=7)  # fmt: skip
     return canvas.figure

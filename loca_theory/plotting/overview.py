@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from loca_theory.expressivity.methods.names import display_name
 from loca_theory.plotting.canvas import Picture, styled
 from loca_theory.plotting.comparisons import draw_group
 from loca_theory.plotting.lines import LOOKS
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 _BLUE, _GREY = "#0072b2", "#7f7f7f"
 _SIZE, _RANK = 768, 8
-_THEOREM = {"U": "random Fourier", "R": "low rank", "D": "best DCT"}
-_REAL = {"R": "low rank", "D": "best DCT", "FourierFT": "FourierFT"}
+_THEOREM = ("U", "R", "D")
+_REAL = ("R", "D", "FourierFT")
 _SEARCHES = ("coefficients-only", "central", "eight-direction", "swap", "reselect",
              "annealed-pursuit")  # fmt: skip
 
@@ -57,13 +58,14 @@ def draw_overview(
 
 def _theorem(axis: Axes, table: pd.DataFrame) -> None:
     mine = table[table["K"] == _SIZE]
-    for method, title in _THEOREM.items():
+    for method in _THEOREM:
         line = mine[mine["method"] == method].sort_values(["r", "engine"])
         # Exact values sort before simulated ones and are preferred.
         line = line.drop_duplicates("r")
         look = LOOKS[method]
         axis.plot(line["r"], line["error"], color=look.color, linestyle=look.dashes)
         height = line["error"].iloc[[-1]].to_list()[0]
+        title = display_name(method)
         axis.text(mine["r"].max() + 0.6, height, title, color=look.color, va="center", fontsize=8)
     axis.set(xlabel=f"LoRA rank r, K = {_SIZE}", ylabel="relative error")
     axis.set_xticks(sorted(set(mine["r"][mine["r"] % _RANK == 0])))
@@ -74,7 +76,7 @@ def _theorem(axis: Axes, table: pd.DataFrame) -> None:
 def _real(axis: Axes, table: pd.DataFrame) -> None:
     """Relative errors over all increments but embeddings', and those of independent entries."""
     mine = table[(table["r"] == _RANK) & (table["kind"] != "embedding")]
-    for height, (method, title) in enumerate(reversed(_REAL.items())):
+    for height, method in enumerate(reversed(_REAL)):
         rows = mine[mine["method"] == method]
         real, independent = (
             float(np.average(rows[name], weights=rows["energy"])) for name in ("error", "iid_error")
@@ -84,7 +86,8 @@ def _real(axis: Axes, table: pd.DataFrame) -> None:
         axis.plot(independent, height, "o", color=color, mfc="white", ms=6)
         axis.plot(real, height, "o", color=color, ms=6)
         left = min(real, independent)
-        axis.text(left - 0.03, height, title, ha="right", va="center", fontsize=8)
+        name = display_name(method)
+        axis.text(left - 0.03, height, name, ha="right", va="center", fontsize=8)
     handles = [
         axis.plot([], [], "o", color="#444444", mfc=fill, ms=5, ls="")[0]
         for fill in ("white", "#444444")
@@ -92,7 +95,7 @@ def _real(axis: Axes, table: pd.DataFrame) -> None:
     axis.legend(handles, ["independent entries", "measured"], loc="lower left")
     axis.set(xlabel=f"relative error at the budget of r = {_RANK}", yticks=[], xlim=(0, 1.02),
              ylim=(-1.3, len(_REAL) - 0.5))  # fmt: skip
-    axis.set_title("A real ΔW: low rank retains more")
+    axis.set_title("A real ΔW: LoRA retains more")
 
 
 def _toy(axis: Axes, table: pd.DataFrame) -> None:

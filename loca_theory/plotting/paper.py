@@ -121,8 +121,8 @@ FIGURES: dict[str, PaperFigure] = {
         ),
         PaperFigure(
             "crossings",
-            "Where low rank and the DCT cross",
-            "Where the errors of low rank and DCT selection cross under six kinds of dependence, "
+            "Where LoRA and LoCA cross",
+            "Where the errors of LoRA and LoCA cross under six kinds of dependence, "
             "K = 300, in both protocols; simulated",
             Computed(lambda: _study(*_CROSSING), "crossings"),
             draw_crossings,
@@ -138,7 +138,7 @@ FIGURES: dict[str, PaperFigure] = {
         PaperFigure(
             "separable_map",
             "Map of separable dependence",
-            "Which of low rank, DCT and plain entries retains most under separable dependence, by "
+            "Which of LoRA, LoCA and entries retains most under separable dependence, by "
             "its strength and r/K, K = 256, blocks of 16; simulated",
             Computed(_separable_study),
             draw_separable_map,
