@@ -1,7 +1,6 @@
 """``loca-theory toy`` as a user meets it."""
 
 import json
-import re
 import subprocess
 import sys
 
@@ -109,35 +108,3 @@ def test_it_loads_torch_only_to_compute_and_never_peft(here):
     )
     assert done.stderr == ""
     assert done.stdout.splitlines() == ["0", "2", "2 torch", "0 torch"]
-
-
-BAD = {
-    "more components than locations": (("--components", "37"), "for a 6×6 spectrum, not 37"),
-    "no problem": (("--problems", "0"), "number of problems must be at least 1, not 0"),
-    "no step": (("--steps", "-1"), "number of steps must be at least 1, not -1"),
-    "no rate": (("--lr", "0"), "lr must be positive"),
-    "rate not finite": (("--location-lr", "inf"), "location_lr must be positive and finite"),
-    "unknown search": (("--search", "best"), "unknown search 'best'; choose from coefficients-"),
-    "unknown interpretation": (
-        ("--interpretation", "odd"),
-        "unknown interpretation 'odd'; choose from default",
-    ),
-    "condition below one": (
-        ("--condition", "0.5"),
-        "condition number must be finite and at least 1, not 0.5",
-    ),
-    "condition no number": (("--condition", "good"), "numbers of at least 1, or gaussian"),
-    "size of one": (("--size", "1"), "size must be at least 2, not 1"),
-    "too few steps": (
-        ("--search", "pursuit", "--steps", "3"),
-        "locations move in only 2 of 3 steps",
-    ),
-}
-
-
-@pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=BAD.keys())
-def test_bad_input_is_one_line(cli, here, arguments, message):
-    done = cli(*SMALL, *arguments)
-    assert message in done.err
-    assert re.fullmatch(r"loca-theory: [^\n]+\n", done.err)
-    assert (done.code, done.out) == (2, "")

@@ -404,24 +404,6 @@ def test_a_page_of_someone_else_is_not_replaced(cli, here):
     assert [path.name for path in here.iterdir()] == ["CLAIMS.md"]
 
 
-BAD = {
-    "family without its dot": (("parseval",), 2, "write parseval. with a dot for its 3 claims"),
-    "unknown": (("theorem1.ordr",), 2, "unknown claim 'theorem1.ordr'; nearest: theorem1.order"),
-    "both tiers": (("--quick", "--deep"), 2, "--quick and --deep exclude each other"),
-    "no such folder": (("--results", "none"), 1, "there is no folder none"),
-    "no such ledger": (("--ledger", "none"), 1, "cannot read the ledger none"),
-}
-
-
-@pytest.mark.parametrize(("arguments", "code", "message"), BAD.values(), ids=BAD.keys())
-def test_bad_input_is_one_line(cli, here, arguments, code, message):
-    done = cli("verify", *arguments)
-    assert (done.code, done.out) == (code, "")
-    assert message in done.err
-    assert len(done.err.splitlines()) == 1
-    assert list(here.iterdir()) == []
-
-
 def test_a_ledger_edited_into_nonsense_names_the_line(cli, here):
     (here / "mine.toml").write_text(LEDGER.replace('"identity"', '"guess"'), encoding="utf-8")
     done = cli("verify", "--ledger", "mine.toml")
