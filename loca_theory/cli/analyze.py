@@ -65,8 +65,9 @@ SELECTION: dict[str, dict[str, Any]] = {
     **SELECTION,
     ranks={"flag": "--r"},
     methods={
-        "help": "Methods to compare with R, F1, FourierFT, F2, F3, D and S, which are always "
-        "included; 'all' stands for those of the package. Name your own method as module:attribute."
+        "help": "Methods to compare with LoRA, random Fourier, FourierFT, Fourier pairs, Fourier, "
+        "LoCA and entries, which are always included; 'all' stands for those of the package. Name "
+        "your own method as module:attribute."
     },
     experts={"type": click.Choice(["each", "stacked"])},
     epsilon={"type": click.FloatRange(0, 1, max_open=True)},

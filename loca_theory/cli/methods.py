@@ -42,7 +42,7 @@ def command(*, common: Common, names: tuple[str, ...], K: int, r: int) -> None:
     Examples:
       loca-theory methods --format json
       loca-theory methods --K 4096 --r 16
-      loca-theory methods D my_methods:BestColumns
+      loca-theory methods LoCA my_methods:BestColumns
     """
     from loca_theory.expressivity.method_table import methods
 

@@ -107,9 +107,9 @@ _EVERYWHERE: dict[str, dict[str, Any]] = {
         "default": ACCOUNTINGS[0],
         "help": "What a method may store at the budget of LoRA, (p+q)r numbers. paper: a value "
         "costs one number, and so does its location if the method selects it by looking at the "
-        "matrix (random locations are free); main-text: as paper, with twice as many locations for "
-        "F2; trainable: all locations are free; dof: as paper, but the budget is r(p+q-r) numbers; "
-        "bits: as many bits as LoRA.",
+        "matrix (random locations are free); main-text: as paper, with twice as many Fourier "
+        "pairs; trainable: all locations are free; dof: as paper, but the budget is r(p+q-r) "
+        "numbers; bits: as many bits as LoRA.",
     },
 }
 _JOBS = {

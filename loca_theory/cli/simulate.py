@@ -63,8 +63,8 @@ def command(
       loca-theory simulate --K 768 --r 8..32
       loca-theory simulate --K 4096 --r 8..32..4 --engine exact
       loca-theory simulate --shape 768x3072 --r 8,16 --format json
-      loca-theory simulate --K 300 --r 8 --methods R,D,DoRA --sampler dense --out results
-      loca-theory simulate --K 64 --r 4 --methods R,D,my_module:my_method
+      loca-theory simulate --K 300 --r 8 --methods LoRA,LoCA,DoRA --sampler dense --out results
+      loca-theory simulate --K 64 --r 4 --methods LoRA,LoCA,my_module:my_method
     """
     if (sizes is None) == (shape is None):
         msg = "give either --K (square matrices) or --shape PxQ"

@@ -124,7 +124,7 @@ def spectral_error(singular_values: ArrayLike, method: str | Method, budget: Bud
     if not has_spectral_error(method):
         msg = f"{method.display_name} has no error that follows from the singular values "
         msg += "alone; use low "
-        msg += "rank, a linear family or a selection, such as R, F1 or D"
+        msg += "rank, a linear family or a selection, such as LoRA, LoCA or FourierFT"
         raise InvalidArgumentError(msg)
     if isinstance(method, Subspace | LinearFamily):
         return float(method.expected_errors([budget])[0])

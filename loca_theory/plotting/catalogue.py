@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,7 @@ from matplotlib.ticker import NullFormatter
 
 from loca_theory.expressivity.catalogue import Catalogue
 from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.names import display_name
 from loca_theory.plotting.canvas import Canvas, styled
 from loca_theory.plotting.lines import in_order, spread
 
@@ -88,7 +90,7 @@ def draw_catalogue(
     right.plot(bits[ranks], _height(bound[ranks]), color=_BOUND, linestyle=(0, (1, 1)))
     if len(ranks):
         lowest = float(_height(bound[ranks]).max())
-        ends[1].append((bits[ranks].max(), lowest, "rate-distortion bound", _BOUND))
+        ends[1].append((bits[ranks].max(), lowest, "rate–distortion bound", _BOUND))
     p, q = table["p"].iloc[0], table["q"].iloc[0]
     left.set_title(f"{p} × {q}: trained parameters")
     right.set_title("stored bits, with the indices that are chosen")
@@ -131,8 +133,12 @@ def _groups(table: pd.DataFrame) -> dict[str, list[str]]:
             groups.append([name])
         else:
             group.append(name)
-    found = {", ".join(group): group for group in groups}
+    found = {_names(group): group for group in groups}
     return {_LINEAR_NAME: linear, **found} if linear else found
+
+
+def _names(methods: Iterable[str]) -> str:
+    return ", ".join(map(display_name, methods))
 
 
 def _coincide(one: pd.DataFrame, other: pd.DataFrame) -> bool:
@@ -178,7 +184,7 @@ def _mark(axis: Axes, marks: pd.DataFrame, cost: str) -> None:
         rows = marks[marks["method"] == name].sort_values(cost)
         x, height = rows[cost].to_numpy(float), _height(rows["error"])
         axis.plot(x, height, "D", ms=4, mfc="#ffffff", mec="#000000", mew=0.9, zorder=5)
-        firsts.append((x[0], height[0], name))
+        firsts.append((x[0], height[0], display_name(name)))
     low, high = axis.get_ylim()
     firsts.sort(key=lambda first: (first[1] - low) / (high - low))
     wanted = np.array([(height - low) / (high - low) for _, height, _ in firsts])
@@ -218,11 +224,11 @@ def _label(axis: Axes, ends: list[tuple[float, float, str, str]]) -> None:
 
 def _key(table: pd.DataFrame, groups: dict[str, list[str]]) -> str:
     engines = table.drop_duplicates("method").set_index("method")["engine"]
-    limits = ", ".join(name for name in in_order(engines.index) if engines[name] == "asymptotic")
+    limits = _names(name for name in in_order(engines.index) if engines[name] == "asymptotic")
     styles = "dashed: oracles, which choose by looking at the matrix; solid: attainable by training"
     lines = [f"{styles}; points: simulated. Lines within 3% of each other are drawn as one"]
     if _LINEAR_NAME in groups:
-        names = ", ".join(groups[_LINEAR_NAME])
+        names = _names(groups[_LINEAR_NAME])
         lines.insert(0, f"{_LINEAR_NAME} (error 1 − trained parameters / pq): {names}")
     if limits:
         lines.append(f"limits of large matrices: {limits}")

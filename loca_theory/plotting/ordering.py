@@ -13,6 +13,8 @@ from matplotlib.figure import Figure
 
 from loca_theory.expressivity import Accounting
 from loca_theory.expressivity.limits import limit_crossings
+from loca_theory.expressivity.methods.names import display_name
+from loca_theory.expressivity.ordering import THEOREM_1_ORDER
 from loca_theory.plotting.canvas import Canvas, View, styled
 
 if TYPE_CHECKING:
@@ -74,7 +76,8 @@ def draw_margins(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
         bar = canvas.figure.colorbar(
             image, ax=list(canvas.axes.flat), shrink=0.9, pad=0.02, extend="min"
         )
-        bar.set_label("smallest gap in relative error, F1 > R > F2 > D")
+        order = " > ".join(map(display_name, THEOREM_1_ORDER))
+        bar.set_label(f"smallest gap in relative error, {order}")
     return canvas.figure
 
 

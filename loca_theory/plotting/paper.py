@@ -105,7 +105,8 @@ FIGURES: dict[str, PaperFigure] = {
             "sim_3",
             "Error under equal correlation",
             "Reconstruction error if every two entries have the correlation ρ, K = 300, in both "
-            "protocols; U (and at independence D, M1, M2) exact, the rest simulated",
+            "protocols; the printed line (at independence also LoCA and the bounds) exact, "
+            "the rest simulated",
             Computed(lambda: _study("equicorrelated")),
             lambda table: draw_losses(table, "equicorrelated"),
         ),
@@ -113,7 +114,8 @@ FIGURES: dict[str, PaperFigure] = {
             "sim_3_as_printed",
             "Error under equal correlation, as printed",
             "The same with the covariance as printed, which adds ρ to every entry of the identity "
-            "matrix; U (and at independence D, M1, M2) exact, the rest simulated",
+            "matrix; the printed line (at independence also LoCA and the bounds) exact, "
+            "the rest simulated",
             Computed(lambda: _study("shared-mean")),
             lambda table: draw_losses(table, "shared-mean"),
         ),

@@ -197,7 +197,8 @@ def test_every_type_and_option_of_peft_is_decided(tmp_path):
     known = {getattr(kind, "value", kind) for kind in PEFT_TYPE_TO_CONFIG_MAPPING}
     assert set(KNOWN) <= known
     for kind in known - set(KNOWN):
-        with pytest.raises(InvalidArgumentError, match=f"is a {kind} adapter, which [^n]|whose"):
+        match = f"is an adapter of type {kind}, which [^n]|whose"
+        with pytest.raises(InvalidArgumentError, match=match):
             AdapterKind.of({"peft_type": kind}, tmp_path)
     by_name = {one.name: one for one in fields(peft.LoraConfig)}
     variants = {name for name, one in by_name.items() if one.metadata.get("is_lora_variant")}
@@ -206,7 +207,7 @@ def test_every_type_and_option_of_peft_is_decided(tmp_path):
     for option in not_lora - refused:
         assert AdapterKind.of({"peft_type": "LORA", option: True}, tmp_path).needs_weights
     for option in refused:
-        with pytest.raises(InvalidArgumentError, match=f"adapter with {option}, wh"):
+        with pytest.raises(InvalidArgumentError, match=f"LORA with {option}, wh"):
             AdapterKind.of({"peft_type": "LORA", option: True}, tmp_path)
 
 

@@ -103,4 +103,4 @@ def test_a_matrix_without_an_error_is_missing(tmp_path):
     setting = Setting(Tier.QUICK, np.random.default_rng(0), tmp_path)
     found = theory_bases.criterion(setting, matrices="m", errors="e", r=1)
     assert found.estimates == ()
-    assert found.note == "e.parquet has no error of R at r = 1 for b."
+    assert found.note == "e.parquet has no error of LoRA at r = 1 for b."

@@ -268,7 +268,7 @@ def test_a_class_or_an_object_is_a_method_everywhere(given):
 def test_two_of_one_name_are_refused():
     with pytest.raises(InvalidArgumentError, match="methods names rows twice; leave one out"):
         find_methods([TopRows(), "D", TopRows()])
-    with pytest.raises(InvalidArgumentError, match="methods names D twice"):
+    with pytest.raises(InvalidArgumentError, match="methods names LoCA twice"):
         Simulation(((8, 8),), (1,), (METHODS["D"], METHODS["D"]))
 
 

@@ -6,11 +6,12 @@ import pytest
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Budget, exact_error
 from loca_theory.expressivity.catalogue import Catalogue, CatalogueResult
+from loca_theory.expressivity.methods.names import display_name
 from loca_theory.plotting import FIGURES
 from loca_theory.plotting.catalogue import draw_catalogue
 from loca_theory.sweeps import Runner
 
-LINEAR = "F1, V1, WaveFT, WaveFT-PEFT, SHiRA, SSH, sDCTFT, C3A, MiSS, LoRA-XS"
+LINEAR = "random Fourier, random DCT, WaveFT, WaveFT-PEFT, SHiRA, SSH, sDCTFT, C3A, MiSS, LoRA-XS"
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +51,8 @@ def test_it_comes_back_from_its_folder(tmp_path, result):
 def test_every_method_is_named_once_in_every_panel(result, figure):
     key = " ".join(figure.get_supxlabel().split())
     assert f"linear families (error 1 − trained parameters / pq): {LINEAR}" in key
-    priced = {row.method for row in result.rows if row.parameters is not None}
-    for axis, extra in zip(figure.axes, ([], ["rate-distortion bound"]), strict=True):
+    priced = {display_name(row.method) for row in result.rows if row.parameters is not None}
+    for axis, extra in zip(figure.axes, ([], ["rate–distortion bound"]), strict=True):
         labels = [text.get_text() for text in axis.texts]
         names = [name for label in labels for name in label.split(", ")]
         assert sorted(names) == sorted(
@@ -69,7 +70,7 @@ def test_oracles_are_dashed_and_simulated_lines_have_points(figure):
         if np.isclose(line.get_ydata()[-1], left.texts[labels.index(label)].xy[1])
         and np.isclose(line.get_xdata()[-1], left.texts[labels.index(label)].xy[0])
     }
-    assert found["F3, D, S"][0] == "--"
+    assert found["Fourier, LoCA, entries"][0] == "--"
     assert found["linear families"] == ("-", "None")
     assert found["VeRA"][1] == "o"
 

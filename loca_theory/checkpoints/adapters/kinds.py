@@ -96,7 +96,7 @@ class AdapterKind:
         if not isinstance(name, str):
             msg = f"the adapter_config.json in {folder} has no peft_type"
             raise DamagedError(msg)
-        title = f"{folder} is a {name} adapter"
+        title = f"{folder} is an adapter of type {name}"
         if name in _REFUSED:
             msg = f"{title}, {_REFUSED[name]}"
             raise InvalidArgumentError(msg)

@@ -12,6 +12,7 @@ from scipy import stats
 from loca_theory.claims.measurement import Measurement, Setting
 from loca_theory.expressivity import METHODS, Accounting, Budget, exact_error, retained_energies
 from loca_theory.expressivity.limits import limit_crossings
+from loca_theory.expressivity.methods.names import display_name
 from loca_theory.expressivity.order_statistics import expected_location_sum
 from loca_theory.expressivity.ordering import THEOREM_1_ORDER
 from loca_theory.transforms.half_spectrum import HalfSpectrum
@@ -69,7 +70,7 @@ def order(
         where = [f"K = {p}, r = {r}" if p == q else f"{p}×{q}, r = {r}" for r in wanted]
         for worse, better in pairs:
             for name, gap in zip(where, errors[worse] - errors[better], strict=True):
-                gaps[f"{name} ({worse} and {better})"] = float(gap)
+                gaps[f"{name} ({display_name(worse)} and {display_name(better)})"] = float(gap)
     least = min(gaps, key=lambda name: gaps[name])
     return Measurement.exact(gaps[least], f"{len(gaps)} gaps; the smallest at {least}.")
 
@@ -101,7 +102,8 @@ def small_sizes(
                 thirds = 3 * ((2 * thirds + 3) // 6) if rounding == "nearest" else thirds
                 errors["F2"] = 1 - _interpolated(budget, thirds) / size**2
             failing += [
-                f"K = {size}, r = {r}: {a} {errors[a]:.4f}, {b} {errors[b]:.4f}"
+                f"K = {size}, r = {r}: {display_name(a)} {errors[a]:.4f}, "
+                f"{display_name(b)} {errors[b]:.4f}"
                 for a, b in pairwise(methods)
                 if errors[a] <= errors[b]
             ]
@@ -153,12 +155,15 @@ def limit_threshold(setting: Setting, *, accounting: str = "paper") -> Measureme
     del setting
     counted = Accounting(accounting)
     small = Budget(_LARGE, _LARGE, round(_SMALL_RATIO * _LARGE), counted)
-    start = [METHODS[method].limit(small) for method in ("U", "R", "F2", "D")]
-    if not all(a > b for a, b in pairwise(start)):
-        shown = ", ".join(f"{error:.6f}" for error in start)
-        return Measurement.exact(0.0, f"Errors of U, R, F2, D at r/K = {_SMALL_RATIO:g}: {shown}.")
+    start = {method: METHODS[method].limit(small) for method in ("U", "R", "F2", "D")}
+    if not all(a > b for a, b in pairwise(start.values())):
+        shown = ", ".join(f"{display_name(one)} {start[one]:.6f}" for one in start)
+        return Measurement.exact(0.0, f"Errors at r/K = {_SMALL_RATIO:g}: {shown}.")
     crossings = limit_crossings(counted)
-    shown = ", ".join(f"{one.upper} and {one.lower} at {one.ratio:.6f}" for one in crossings)
+    shown = ", ".join(
+        f"{display_name(one.upper)} and {display_name(one.lower)} at {one.ratio:.6f}"
+        for one in crossings
+    )
     return Measurement.exact(crossings[0].ratio, f"Errors meet: {shown}.")
 
 
@@ -279,5 +284,5 @@ def rescaled(setting: Setting, *, scale: float = 1.0, shift: float = 0.0) -> Mea
             for one in (w, scale * w + shift)
         )
         changes[method] = float(np.abs(after / (scale**2 * before) - 1).max())
-    shown = ", ".join(f"{name}: {change:.2g}" for name, change in changes.items())
+    shown = ", ".join(f"{display_name(name)}: {change:.2g}" for name, change in changes.items())
     return Measurement.exact(max(changes.values()), f"{shown}.")

@@ -12,6 +12,7 @@ from loca_theory.claims.checks.empirical import load
 from loca_theory.claims.measurement import Estimate, Measurement, Setting
 from loca_theory.expressivity import Budget, retained_energies
 from loca_theory.expressivity.energy_bounds import KAPPA, selection_bound
+from loca_theory.expressivity.methods.names import display_name
 
 _Array = NDArray[np.float64]
 # Singular values of an atom of the largest rank.
@@ -79,7 +80,7 @@ def difference(
     values, budget = named_spectrum(spectrum, size), Budget(size, size, r)
     matrices = random_matrices(setting.rng, values, setting.scaled(200, 400, 4000))
     gaps = fractions(matrices, first, budget) - fractions(matrices, second, budget)
-    return Measurement.of(Estimate.mean(gaps, f"{first} less {second}"))
+    return Measurement.of(Estimate.mean(gaps, f"{display_name(first)} less {display_name(second)}"))
 
 
 def selection(
@@ -117,7 +118,7 @@ def selection(
                 kappa=kappa,
             )
             gaps = bound - fractions(matrices, method, budget)
-            found.append(Estimate.mean(gaps, f"{method}, {name}"))
+            found.append(Estimate.mean(gaps, f"{display_name(method)}, {name}"))
     return Measurement.of(found)
 
 
@@ -142,7 +143,7 @@ def criterion(setting: Setting, *, matrices: str, errors: str, r: int) -> Measur
     if rows.empty:
         return Measurement.missing(f"{matrices}.parquet has embeddings alone.")
     if lacking := sorted(set(rows["name"]) - set(low_rank)):
-        why = f"{errors}.parquet has no error of R at r = {r} for {lacking[0]}."
+        why = f"{errors}.parquet has no error of LoRA at r = {r} for {lacking[0]}."
         return Measurement.missing(why)
     gaps = {}
     for name, shape, stable_rank in rows[["name", "shape", "stable_rank"]].itertuples(index=False):

@@ -57,7 +57,7 @@ def spikes(setting: Setting, *, size: int, r: int, count: int, weaker: float = 0
     return Measurement.of(
         [
             Estimate("distance over s/K", max(distances) * size / count),
-            Estimate.mean(gaps, "R less D"),
+            Estimate.mean(gaps, "LoRA less LoCA"),
         ],
         f"The spikes have {fraction:.4f} of the energy.",
     )
@@ -156,5 +156,5 @@ def limit(
             energies = np.square(np.linalg.svd(matrix, compute_uv=False))
             gaps.append(energies[:r].sum() / energies.sum())
             gaps[-1] -= fractions(matrix[None], "D", budget)[0]
-        found.append(Estimate.mean(gaps, f"R less D, {name} the threshold"))
+        found.append(Estimate.mean(gaps, f"LoRA less LoCA, {name} the threshold"))
     return Measurement.of(found, f"The threshold is {threshold:.4f}.")

@@ -66,14 +66,14 @@ METHODS: dict[str, Method] = {
         ),
         Bound(
             "M1",
-            "upper bound on the error of F2",
+            "upper bound on the error of Fourier pairs",
             error=bounds.upper_bound,
             large=bounds.limit_of_bounds,
         ),
         LocationSelection("F2", "Fourier, best locations"),
         Bound(
             "M2",
-            "lower bound on the error of F2",
+            "lower bound on the error of Fourier pairs",
             error=bounds.lower_bound,
             large=bounds.limit_of_bounds,
         ),
@@ -178,7 +178,7 @@ def find_method(method: str | Method) -> Method:
 def find_methods(methods: str | Method | Iterable[str | Method]) -> tuple[Method, ...]:
     """Find several methods as :func:`find_method` does."""
     found = [find_method(one) for one in as_tuple(methods)]
-    names = [method.name for method in found]
+    names = [method.display_name for method in found]
     for name in names:
         if names.count(name) > 1:
             msg = f"methods names {name} twice; leave one out, or give it another name"
