@@ -216,8 +216,11 @@ def _option(
     **changed: Any,
 ) -> Decorator:
     """An option for a parameter of a function."""
-    settings: dict[str, Any] = {"type": parameter.type, "default": parameter.default_text}
+    settings: dict[str, Any] = {"help": parameter.text, "show_default": True, "cls": cls}
     if parameter.annotation == "bool":
-        settings = {"is_flag": True}
-    settings |= {"help": parameter.text, "show_default": True, "cls": cls}
+        settings["is_flag"] = True
+    else:
+        settings["type"] = parameter.type
+        if parameter.default_text is not None:
+            settings["default"] = parameter.default_text
     return click.option(flag or f"--{name.replace('_', '-')}", name, **settings | changed)

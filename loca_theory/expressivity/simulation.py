@@ -92,9 +92,9 @@ def simulate(
         shape: One rectangular shape (p, q) instead of sizes.
         methods: Methods or their names.
         engine: How errors are computed. ``exact``: the expectation, by formula; ``asymptotic``: the
-            limit of large matrices; ``monte-carlo``: the mean of random draws; ``all``: all three.
-            A method has no row for an engine that it does not have; None for ``exact`` where the
-            method has it, and ``monte-carlo`` elsewhere; with a sampler, both.
+            limit of large matrices; ``monte-carlo``: the mean of random draws; ``all``: all three,
+            where a method has them; None for ``exact`` where the method has it, and
+            ``monte-carlo`` elsewhere; with a sampler, both.
         accounting: What is charged to a budget; see :class:`Accounting`.
         value_bits: Bits of a stored number, for rate–distortion and the accounting ``bits``.
         draws: Number of Monte Carlo draws.
