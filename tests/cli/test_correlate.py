@@ -1,6 +1,5 @@
 """``loca-theory correlate`` as a user meets it."""
 
-import csv
 import json
 import sys
 
@@ -27,12 +26,6 @@ def test_json_has_the_three_tables(cli, here):
     # 11ᵀ is one atom of the DCT: under the same draw LoRA never overtakes.
     assert all(row["crossing"] is None for row in same if row["structure"] == "equicorrelated")
     assert all(0 < row["crossing"] < 0.4 for row in same if row["structure"] == "spiked")
-
-
-def test_the_grid_is_the_one_asked_for(cli, here):
-    done = cli(*SMALL, "--structures", "ar1", "--rho", "0,0.1,0.3", "--format", "csv")
-    values = {row["value"] for row in csv.DictReader(done.out.splitlines())}
-    assert values == {"0.0", "0.1", "0.3"}
 
 
 def test_out_stores_tables_and_figures(cli, here):

@@ -100,6 +100,12 @@ REFUSED = [
     ("verify --quick --deep", 2, "--quick and --deep exclude each other"),
     ("verify --results none", 1, "there is no folder none"),
     ("verify --ledger none", 1, "cannot read the ledger none"),
+    ("figures sim_1 sim_9", 2, "unknown figure 'sim_9'; did you mean sim_3? Otherwise choose from"),
+    ("figures sim_1 --seed -1", 2, "the seed must not be negative, and is -1"),
+    ("figures budget --results nowhere", 1, "there is no folder nowhere; name the folder of the"),
+    ("methods --K 8 --r 5", 2, "budget larger than the matrix: rank 5 spends 80 numbers"),
+    ("methods --K 0", 2, "a matrix needs at least one row"),
+    ("methods --r 0", 2, "rank 0 does not fit a 768x768 matrix"),
 ]
 
 
