@@ -14,9 +14,8 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from loca_theory.cli.command import Command
-from loca_theory.cli.options import WORKERS, Common, default_option, options
-from loca_theory.cli.output import console, print_csv, print_json
+from loca_theory.cli.options import Common, command_of, default_option
+from loca_theory.cli.output import console, emit
 from loca_theory.cli.stores import open_store, running, write_result
 from loca_theory.expressivity import Accounting
 from loca_theory.expressivity.limits import limit_crossings
@@ -33,11 +32,13 @@ _VARIANTS = (
 )
 
 
-@click.command(cls=Command)
-@default_option(
-    "--largest", type=click.IntRange(4, 2000), default=300, metavar="INTEGER", help="Largest K."
+@command_of(
+    None,
+    default_option(
+        "--largest", type=click.IntRange(4, 2000), default=300, metavar="INTEGER", help="Largest K."
+    ),
+    out="Folder for the table, the figure and partial results.",
 )
-@options(*WORKERS, out="Folder for the table, the figure and partial results.")
 def main(common: Common, largest: int) -> None:
     """Decide Theorem 1 at every r < K/3, under four accountings.
 
@@ -49,13 +50,7 @@ def main(common: Common, largest: int) -> None:
         result = study.run(runner)
     if common.out:
         write_result(result, common)
-    match common.output_format:
-        case "json":
-            print_json(result.to_json())
-        case "csv":
-            print_csv(result.to_json()["rows"])
-        case _:
-            _print(result.rows, largest)
+    emit(result.to_json(), lambda: _print(result.rows, largest), common)
 
 
 def _print(rows: Sequence[OrderingRow], largest: int) -> None:

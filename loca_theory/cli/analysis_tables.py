@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loca_theory.cli.command import in_flags
-from loca_theory.cli.output import console, plain_table, print_csv, print_table
+from loca_theory.cli.output import console, plain_table, print_table
 from loca_theory.cli.printable import printable
 from loca_theory.cli.progress import note
 from loca_theory.expressivity.methods.names import display_name
@@ -29,10 +29,9 @@ _MOST_ROWS, _MOST_REASONS = 60, 8
 _WIDE = 120
 
 
-def print_matrices(rows: Sequence[Any], row_type: type) -> None:
-    """Print the matrices of a result as CSV."""
-    columns = [one.name for one in fields(row_type)]
-    print_csv([{**vars(row), "shape": _shape(row)} for row in rows], columns)
+def in_csv(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """The matrices of a result as rows of CSV."""
+    return [{**vars(row), "shape": _shape(row)} for row in rows]
 
 
 def note_damaged(skipped: Sequence[Skipped]) -> int:

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from loca_theory.cli.analysis_tables import note_damaged, print_analysis, print_matrices
+from loca_theory.cli.analysis_tables import in_csv, note_damaged, print_analysis
 from loca_theory.cli.methods import chosen_methods
-from loca_theory.cli.options import (
-    ACCOUNTING,
-    DEVICE,
-    SEED,
-    WORKERS,
-    Common,
-    default_option,
-    options,
-)
-from loca_theory.cli.output import print_json
+from loca_theory.cli.options import Common, command_of, rare_option
+from loca_theory.cli.output import emit
 from loca_theory.cli.progress import note
-from loca_theory.cli.ranges import IntegerList, NameList
 from loca_theory.cli.stores import note_written, open_store, running
 
 if TYPE_CHECKING:
@@ -44,83 +36,49 @@ class Entries(click.ParamType):
         return int(found[1]) * _UNITS[found[2]]
 
 
-# Options that select matrices.
-SELECTION = (
-    click.option(
-        "--include", metavar="REGEX", help="Use only matrices whose name contains a match."
-    ),
-    click.option("--exclude", metavar="REGEX", help="Skip matrices whose name contains a match."),
-    click.option(
-        "--max-size",
-        type=Entries(),
-        metavar="N",
-        help="Skip matrices with more than N entries; write 1000000, 500k or 50M.",
-    ),
-)
+# Options that select matrices, in each command that reads checkpoints.
+SELECTION: dict[str, dict[str, Any]] = {
+    "include": {"metavar": "REGEX"},
+    "exclude": {"metavar": "REGEX"},
+    "max_size": {"type": Entries(), "metavar": "N"},
+}
 
 
-@click.command("analyze")
-@click.argument("base", metavar="[BASE]", required=False)
-@click.argument("tuned", metavar="[FINETUNED]...", nargs=-1)
-@click.option(
-    "--demo",
-    is_flag=True,
-    help="Analyse a small pair of checkpoints that comes with the package.",
-)
-@default_option(
-    "--r",
-    "ranks",
-    type=IntegerList(),
-    default="8,16,32",
-    help="LoRA ranks, which set the budgets.",
-)
-@click.option(
-    "--methods",
-    type=NameList(),
-    help="Methods to compare with LoRA, random Fourier, FourierFT, Fourier pairs, Fourier, LoCA "
-    "and entries, which are always included; 'all' stands for those of the package. Name your own "
-    "method as module:attribute.",
-)
-@default_option(
-    "--experts",
-    type=click.Choice(["each", "stacked"]),
-    default="each",
-    help="How to read the weights of several experts in one tensor: each expert as a matrix of its "
-    "own, or all rows stacked in one matrix.",
-)
-@default_option(
-    "--epsilon",
-    type=click.FloatRange(0, 1, max_open=True),
-    default=0.001,
-    help="Largest total variation from a normal law that counts as normal.",
-)
-@ACCOUNTING
-@click.option(
-    "--subspaces",
-    type=click.IntRange(min=1),
-    metavar="K",
-    help="Compare the K leading singular vectors of each change with those of the base's matrix, "
-    "and between fine-tunes; count intruder dimensions (those that resemble none of the base's 4K "
-    "leading ones). Takes longer.",
-)
-@click.option(
-    "--allocate",
-    metavar="N",
-    help="Split N trainable numbers (200000, 200k), or bytes (4MB), among the linear "
-    "layers so that LoRA and LoCA retain the most energy.",
-)
-@click.option(
-    "--pictures",
-    is_flag=True,
-    help="With --out: draw every picture as PNG and PDF as well, which takes a few seconds.",
-)
-@options(
-    *SELECTION,
-    SEED,
-    DEVICE,
-    *WORKERS,
+@command_of(
+    "checkpoints.analysis:analyze",
+    click.argument("base", metavar="[BASE]", required=False),
+    click.argument("tuned", metavar="[FINETUNED]...", nargs=-1),
+    click.option(
+        "--demo",
+        is_flag=True,
+        help="Analyse a small pair of checkpoints that comes with the package.",
+    ),
+    rare_option(
+        "--pictures",
+        is_flag=True,
+        help="With --out: draw every picture as PNG and PDF as well, which takes a few seconds.",
+    ),
     out="Folder for tables, analyze.html and the results of each finished matrix, from "
     "which an interrupted run continues.  [default: nothing is stored]",
+    rare=("max_size", "experts", "epsilon", "accounting", "seed", "device"),
+    without=("base", "printed"),
+    **SELECTION,
+    ranks={"flag": "--r"},
+    methods={
+        "help": "Methods to compare with LoRA, random Fourier, FourierFT, Fourier pairs, Fourier, "
+        "LoCA and entries, which are always included; 'all' stands for those of the package. Name "
+        "your own method as module:attribute."
+    },
+    experts={"type": click.Choice(["each", "stacked"])},
+    epsilon={"type": click.FloatRange(0, 1, max_open=True)},
+    subspaces={
+        "type": click.IntRange(min=1),
+        "metavar": "K",
+        "help": "Compare the K leading singular vectors of each change with those of the base's "
+        "matrix, and between fine-tunes; count intruder dimensions (those that resemble none of "
+        "the base's 4K leading ones). Takes longer.",
+    },
+    allocate={"type": str, "metavar": "N"},
 )
 def command(
     *,
@@ -194,20 +152,19 @@ def command(
             note(f"names{where} were matched by the prefix {prefix!r}", quiet=common.quiet)
     if common.out:
         _write(result, common, has_pictures=pictures)
-    match common.output_format:
-        case "json":
-            print_json(result.to_json())
-        case "csv":
-            for text in result.warnings:
-                note(text, quiet=False)
-            print_matrices(result.matrices, Matrix)
-            if result.allocation or result.comparisons:
-                line = (
-                    "CSV holds the matrices only; --format json has the sizes and comparisons too"
-                )
-                note(line, quiet=common.quiet)
-        case _:
-            print_analysis(result)
+    if common.output_format == "csv":
+        for text in result.warnings:
+            note(text, quiet=False)
+        if result.allocation or result.comparisons:
+            line = "CSV holds the matrices only; --format json has the sizes and comparisons too"
+            note(line, quiet=common.quiet)
+    emit(
+        result.to_json(),
+        lambda: print_analysis(result),
+        common,
+        rows=in_csv(result.matrices),
+        columns=[one.name for one in fields(Matrix)],
+    )
     return note_damaged(result.skipped)
 
 

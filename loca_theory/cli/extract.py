@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from loca_theory.cli.analysis_tables import note_damaged, print_matrices, print_skipped
+from loca_theory.cli.analysis_tables import in_csv, note_damaged, print_skipped
 from loca_theory.cli.analyze import SELECTION
-from loca_theory.cli.options import (
-    DEFAULT_OUT,
-    DEVICE,
-    WORKERS,
-    Common,
-    default_option,
-    options,
-)
-from loca_theory.cli.output import console, plain_table, print_json, print_table
+from loca_theory.cli.options import DEFAULT_OUT, Common, command_of
+from loca_theory.cli.output import console, emit, plain_table, print_table
 from loca_theory.cli.stores import note_written, open_store, running
 
 if TYPE_CHECKING:
@@ -25,85 +19,36 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 60
 
-# How large the adapter is.
-_SIZE = (
-    click.option(
-        "--r",
-        "rank",
-        type=click.IntRange(min=1),
-        metavar="R",
-        help="LoRA rank; LoCA gets the budget of this rank.",
-    ),
-    click.option(
-        "--components",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Number of LoCA coefficients per matrix.",
-    ),
-    click.option(
-        "--allocate",
-        metavar="TOTAL",
-        help="Size of the whole adapter, split among the matrices so that it retains the most "
-        "energy: trainable numbers, such as 200k, or bytes, such as 4MB.",
-    ),
-    click.option(
-        "--energy",
-        type=float,
-        metavar="FRACTION",
-        help="Write the smallest adapter that retains this fraction of the energy of all "
-        "increments together.",
-    ),
-    click.option(
-        "--floor",
-        type=click.IntRange(min=0),
-        default=0,
-        metavar="N",
-        help="With --allocate or --energy: smallest rank or number of coefficients of a matrix.",
-    ),
-    click.option(
-        "--cap",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="With --allocate or --energy: largest rank or number of coefficients of a matrix.",
-    ),
-)
+_COUNT = {"type": click.IntRange(min=1), "metavar": "N"}
 
 
-@click.command("extract")
-@click.argument("base", metavar="BASE")
-@click.argument("tuned", metavar="FINETUNED")
-@default_option(
-    "--method",
-    type=click.Choice(["loca", "lora", "best"]),
-    default="loca",
-    help="Kind of adapter; best: for each matrix the one with the smaller error, in two folders.",
-)
-@click.option(
-    "--save-module",
-    "save_modules",
-    multiple=True,
-    metavar="REGEX",
-    help="Store the modules with a tensor whose name contains a match whole, such as embeddings "
-    "and norms. Can be given several times.",
-)
-@default_option(
-    "--dtype",
-    type=click.Choice(["float32", "float16", "bfloat16"]),
-    default="float32",
-    help="Type of the stored numbers.",
-)
-@click.option(
-    "--check",
-    is_flag=True,
-    help="Load the adapter with PEFT into the model of BASE, and compare its errors there.",
-)
-@options(
-    *_SIZE,
-    *SELECTION,
-    DEVICE,
-    *WORKERS,
+@command_of(
+    "checkpoints.extraction:extract",
+    click.argument("base", metavar="BASE"),
+    click.argument("tuned", metavar="FINETUNED"),
     out="Folder for the tables; the adapter is written to lora or loca below it.  "
     f"[default: {DEFAULT_OUT}]",
+    rare=("floor", "cap", "dtype", "exclude", "max_size", "device", "jobs"),
+    without=("base", "tuned", "model"),
+    **SELECTION,
+    rank=_COUNT | {"flag": "--r", "metavar": "R"},
+    components=_COUNT,
+    allocate={"type": str, "metavar": "TOTAL"},
+    energy={"metavar": "FRACTION"},
+    floor={"type": click.IntRange(min=0), "metavar": "N"},
+    cap=_COUNT,
+    save_modules={
+        "flag": "--save-module",
+        "type": str,
+        "multiple": True,
+        "metavar": "REGEX",
+        "help": "Store the modules with a tensor whose name contains a match whole, such as "
+        "embeddings and norms. Can be given several times.",
+    },
+    check={
+        "help": "Load the adapter with PEFT into the model of BASE, and compare its errors there."
+    },
+    dtype={"type": click.Choice(["float32", "float16", "bfloat16"])},
 )
 def command(*, common: Common, base: str, tuned: str, method: Any, **asked: Any) -> int:
     """Convert a full fine-tune to the best LoCA or LoRA adapter, and print its error.
@@ -133,13 +78,13 @@ def command(*, common: Common, base: str, tuned: str, method: Any, **asked: Any)
     with running(common, store, "extracting", "matrices") as runner:
         result = extract(base, tuned, method, **asked, device=common.device, runner=runner)
     written = result.save(common.folder)
-    match common.output_format:
-        case "json":
-            print_json({**result.to_json(), "files": [str(path) for path in written]})
-        case "csv":
-            print_matrices(result.matrices, ExtractedMatrix)
-        case _:
-            _print(result, common.folder)
+    emit(
+        {**result.to_json(), "files": [str(path) for path in written]},
+        lambda: _print(result, common.folder),
+        common,
+        rows=in_csv(result.matrices),
+        columns=[one.name for one in fields(ExtractedMatrix)],
+    )
     note_written(written, common)
     return note_damaged(result.skipped)
 

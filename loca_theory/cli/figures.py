@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loca_theory.cli.command import in_flags
-from loca_theory.cli.options import DEFAULT_OUT, DEVICE, SEED, WORKERS, Common, Folder, options
-from loca_theory.cli.output import print_csv, print_json
+from loca_theory.cli.options import DEFAULT_OUT, Common, Folder, command_of
+from loca_theory.cli.output import emit
 from loca_theory.cli.progress import note
 from loca_theory.cli.stores import running
 
@@ -18,24 +18,20 @@ if TYPE_CHECKING:
     from loca_theory.plotting.drawing import Drawing
 
 
-@click.command("figures")
-@click.argument("labels", nargs=-1, metavar="[ID]...")
-@click.option(
-    "--results",
-    type=Folder(),
-    metavar="DIR",
-    help="Folder with stored tables, searched with its subfolders.  [default: the folder of --out]",
-)
-@options(
-    SEED,
-    DEVICE,
-    *WORKERS,
+@command_of(
+    "plotting.drawing:figure",
+    click.argument("labels", nargs=-1, metavar="[ID]..."),
     out=f"Folder for figures and the tables computed for them.  [default: {DEFAULT_OUT}]",
+    rare=("seed", "device"),
+    without=("label", "out"),
+    results={
+        "type": Folder(),
+        "metavar": "DIR",
+        "help": "Folder with stored tables, searched with its subfolders.  [default: the folder of "
+        "--out]",
+    },
 )
-@click.pass_context
-def command(
-    ctx: click.Context, *, common: Common, labels: tuple[str, ...], results: Path | None
-) -> None:
+def command(*, common: Common, labels: tuple[str, ...], results: Path | None) -> None:
     """Draw the paper's figures, or only the named ones, such as sim_1.
 
     Each figure is drawn from stored tables. If the table of a simulation, ID.parquet, is missing or
@@ -69,22 +65,21 @@ def command(
             # Fail if the user named this figure; otherwise draw the others.
             if labels:
                 raise
-            reason = in_flags(str(error), ctx.command)
+            reason = in_flags(str(error), click.get_current_context().command)
             note(f"not drawn: {reason}", quiet=common.quiet)
             missing.append({"figure": label, "reason": reason})
-    match common.output_format:
-        case "json":
-            print_json({"figures": written, "not_drawn": missing})
-        case "csv":
-            print_csv(
-                [{**entry, "files": " ".join(entry["files"])} for entry in written],
-                ("figure", "shows", "files"),
-            )
-        case _:
-            for entry in written:
-                click.echo(f"{entry['figure']}: {entry['shows']}")
-                for path in entry["files"]:
-                    click.echo(f"  {path}")
+
+    def show() -> None:
+        for entry in written:
+            click.echo("\n  ".join((f"{entry['figure']}: {entry['shows']}", *entry["files"])))
+
+    emit(
+        {"figures": written, "not_drawn": missing},
+        show,
+        common,
+        rows=[{**entry, "files": " ".join(entry["files"])} for entry in written],
+        columns=("figure", "shows", "files"),
+    )
 
 
 def _draw(drawing: Drawing, common: Common) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from importlib import import_module
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -10,19 +12,10 @@ import click
 from loca_theory import __version__
 from loca_theory.cli.command import Group
 
-# First sentences of the commands' help, repeated because importing all commands takes seconds.
-_COMMANDS = {
-    "simulate": "Compute the expected reconstruction error of a Gaussian matrix for each method.",
-    "correlate": "Compare methods on dependent entries, and measure the power of tests for "
-    "dependence.",
-    "toy": "Measure how often training finds the locations that generated the paper's toy data.",
-    "analyze": "Show how fine-tunes changed every weight matrix, and compare adapters on the "
-    "changes.",
-    "extract": "Convert a full fine-tune to the best LoCA or LoRA adapter, and print its error.",
-    "verify": "Check the paper's claims, or only the named ones, and give each a verdict.",
-    "methods": "List the methods that the other commands compare, or only the named ones, and "
-    "their costs.",
-    "figures": "Draw the paper's figures, or only the named ones, such as sim_1.",
+_GROUPS = {
+    "Your checkpoints": ("analyze", "extract"),
+    "Theory": ("simulate", "correlate", "toy", "methods"),
+    "The paper": ("verify", "figures"),
 }
 
 
@@ -30,16 +23,24 @@ class _LazyGroup(Group):
     """A group that imports the module of a command only when that command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(_COMMANDS)
+        return [name for names in _GROUPS.values() for name in names]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in _COMMANDS:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
             return None
         return import_module(f"loca_theory.cli.{cmd_name}").command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+        for title, names in _GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, _summary(name)) for name in names])
+
+
+def _summary(name: str) -> str:
+    """The first sentence of a command's help, read as text: importing all takes seconds."""
+    tree = ast.parse(Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8"))
+    function = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "command")
+    return " ".join((ast.get_docstring(function) or "").partition("\n\n")[0].split())
 
 
 @click.command(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

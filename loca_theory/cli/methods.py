@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from loca_theory.cli.options import Common, default_option, options
-from loca_theory.cli.output import console, plain_table, print_csv, print_json, print_table
+from loca_theory.cli.options import Common, command_of
+from loca_theory.cli.output import console, emit, plain_table, print_table
 from loca_theory.cli.progress import note
 from loca_theory.cli.stores import note_written
 from loca_theory.expressivity.methods.names import display_name
@@ -21,20 +21,13 @@ if TYPE_CHECKING:
 _ALL = "all"
 
 
-@click.command("methods")
-@click.argument("names", nargs=-1, metavar="[NAME]...")
-@default_option(
-    "--K",
-    "K",
-    type=int,
-    default=768,
-    metavar="INTEGER",
-    help="Matrix size for the costs.",
-)
-@default_option("--r", "r", type=int, default=8, metavar="INTEGER", help="LoRA rank of the budget.")
-@options(
+@command_of(
+    "expressivity.method_table:methods",
+    click.argument("names", nargs=-1, metavar="[NAME]..."),
     out="Folder for the table and a manifest (settings and versions, as JSON).  "
-    "[default: nothing is stored]"
+    "[default: nothing is stored]",
+    without=("names",),
+    K={"flag": "--K"},
 )
 def command(*, common: Common, names: tuple[str, ...], K: int, r: int) -> None:
     """List the methods that the other commands compare, or only the named ones, and their costs.
@@ -57,32 +50,27 @@ def command(*, common: Common, names: tuple[str, ...], K: int, r: int) -> None:
     if common.out:
         note_written(result.save(common.out), common)
     found = [{**asdict(row), "engines": " ".join(row.engines)} for row in result.methods]
-    match common.output_format:
-        case "json":
-            print_json(result.to_json())
-        case "csv":
-            print_csv(found)
-        case _:
-            costs = ("parameters", "stored bits")
-            table = plain_table(
-                "method", "key", "oracle", *costs, "engines", "reference", "what it is"
-            )
-            for column in table.columns:
-                column.justify = "right" if column.header in costs else "left"
-            for row in found:
-                is_oracle = "yes" if row["is_oracle"] else ""
-                parameters, bits = row["parameters"], row["stored_bits"]
-                table.add_row(
-                    display_name(row["name"]),
-                    row["name"],
-                    is_oracle,
-                    "" if parameters is None else f"{parameters}",
-                    "" if bits is None else f"{bits:.0f}",
-                    row["engines"],
-                    row["reference"],
-                    row["title"],
-                )
-            print_table(table, console())
+    emit(result.to_json(), lambda: _print(found), common, rows=found)
+
+
+def _print(rows: Sequence[Mapping[str, Any]]) -> None:
+    costs = ("parameters", "stored bits")
+    table = plain_table("method", "key", "oracle", *costs, "engines", "reference", "what it is")
+    for column in table.columns:
+        column.justify = "right" if column.header in costs else "left"
+    for row in rows:
+        parameters, bits = row["parameters"], row["stored_bits"]
+        table.add_row(
+            display_name(row["name"]),
+            row["name"],
+            "yes" if row["is_oracle"] else "",
+            "" if parameters is None else f"{parameters}",
+            "" if bits is None else f"{bits:.0f}",
+            row["engines"],
+            row["reference"],
+            row["title"],
+        )
+    print_table(table, console())
 
 
 def chosen_methods(

@@ -1,8 +1,8 @@
-"""Options that commands share; each command adds those that affect it."""
+"""Commands with the options of a Python function, and those that all commands share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,8 @@ import click
 
 from loca_theory.cli.choices import ACCOUNTINGS
 from loca_theory.cli.cluster import BACKENDS, cluster
+from loca_theory.cli.command import Command
+from loca_theory.cli.signature import Parameter, parameters
 
 DEFAULT_OUT = Path("loca-results")
 # End of the help of --out, for commands that store only partial results without it.
@@ -19,9 +21,7 @@ PARTIAL_RESULTS = (
     "partial results, from which an interrupted run continues.  "
     f"[default: {DEFAULT_OUT}, for the partial results only]"
 )
-
-# An option whose help shows its default.
-default_option = partial(click.option, show_default=True)
+_EVERYTHING = f"{__name__}.everything"
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -71,28 +71,19 @@ class Folder(click.Path):
         return super().convert(value, param, ctx)
 
 
-def options(*own: Decorator, out: str) -> Decorator:
-    """Add shared options to a command, which receives their values as one argument, ``common``."""
-    with_out = click.option("--out", type=Folder(), metavar="DIR", help=out)
+class Rare(click.Option):
+    """An option that only ``--help-all`` shows."""
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        def with_common(*, debug: bool, **given: Any) -> Any:
-            del debug  # read by Command.main
-            where = given.pop("backend", BACKENDS[0]), given.pop("scheduler", None)
-            with cluster(*where, given.get("jobs", 1)):
-                if where[0] != BACKENDS[0]:
-                    given["jobs"] = -1  # all workers of the cluster
-                shared = {name: given.pop(name) for name in _SHARED & set(given)}
-                return function(common=Common(**shared), **given)
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """What the help says, if everything is to be shown."""
+        return super().get_help_record(ctx) if ctx.meta.get(_EVERYTHING) else None
 
-        with_common.__doc__ = function.__doc__
-        with_common.__name__ = function.__name__
-        with_common.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
-        for option in reversed((*own, with_out, *_PRINTING)):
-            with_common = option(with_common)
-        return with_common
 
-    return decorate
+def _show_everything(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.meta[_EVERYTHING] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
 
 
 def _nonzero(ctx: click.Context, param: click.Parameter, value: int) -> int:
@@ -102,52 +93,44 @@ def _nonzero(ctx: click.Context, param: click.Parameter, value: int) -> int:
     return value
 
 
+default_option = partial(click.option, show_default=True)
+rare_option = partial(click.option, cls=Rare)
 _SHARED = set(Common.__dataclass_fields__)
-# Tables store seeds as 64-bit integers.
-SEED = default_option(
-    "--seed",
-    type=click.IntRange(max=2**63 - 1),
-    default=0,
-    metavar="INTEGER",
-    help="Root seed.",
-)
-DEVICE = default_option(
-    "--device",
-    default="auto",
-    metavar="auto|cpu|cuda[:N]",
-    help="Device for dense linear algebra.",
-)
-ACCOUNTING = default_option(
-    "--accounting",
-    type=click.Choice(ACCOUNTINGS),
-    default=ACCOUNTINGS[0],
-    help="What a method may store at the budget of LoRA, (p+q)r numbers. paper: a value "
-    "costs one number, and so does its location if the method selects it by looking at the matrix "
-    "(random locations are free); main-text: as paper, with twice as many Fourier pairs; "
-    "trainable: all locations are free; dof: as paper, but the budget is r(p+q-r) "
-    "numbers; bits: as many bits as LoRA.",
-)
-WORKERS = (
-    default_option(
-        "-j",
-        "--jobs",
-        type=int,
-        default=-1,
-        callback=_nonzero,
-        help="Number of worker processes, -1 for one per core. Results do not depend on it.",
-    ),
-    default_option(
+# How an option of this name differs from what the signature says, in every command.
+_EVERYWHERE: dict[str, dict[str, Any]] = {
+    "shape": {"metavar": "PxQ", "help": "One rectangular shape, instead of --K."},
+    # Tables store seeds as 64-bit integers.
+    "seed": {"type": click.IntRange(max=2**63 - 1), "metavar": "INTEGER"},
+    "device": {"metavar": "auto|cpu|cuda[:N]"},
+    "accounting": {
+        "type": click.Choice(ACCOUNTINGS),
+        "default": ACCOUNTINGS[0],
+        "help": "What a method may store at the budget of LoRA, (p+q)r numbers. paper: a value "
+        "costs one number, and so does its location if the method selects it by looking at the "
+        "matrix (random locations are free); main-text: as paper, with twice as many Fourier "
+        "pairs; trainable: all locations are free; dof: as paper, but the budget is r(p+q-r) "
+        "numbers; bits: as many bits as LoRA.",
+    },
+}
+_JOBS = {
+    "type": int,
+    "default": -1,
+    "show_default": True,
+    "callback": _nonzero,
+    "help": "Number of worker processes, -1 for one per core. Results do not depend on it.",
+}
+_CLUSTER = (
+    rare_option(
         "--backend",
         type=click.Choice(BACKENDS),
         default=BACKENDS[0],
+        show_default=True,
         help="Where workers run: on this machine (loky), or on a dask or Ray cluster.",
     ),
-    click.option(
+    rare_option(
         "--scheduler", metavar="ADDRESS", help="Address of a running dask scheduler or Ray head."
     ),
 )
-
-
 _PRINTING = (
     default_option(
         "--format",
@@ -156,6 +139,88 @@ _PRINTING = (
         default="table",
         help="Format of the printed result.",
     ),
-    click.option("-q", "--quiet", is_flag=True, help="Print no progress and no notes on stderr."),
-    click.option("--debug", is_flag=True, help="Show the traceback of an error."),
+    rare_option("-q", "--quiet", is_flag=True, help="Print no progress and no notes on stderr."),
+    rare_option("--debug", is_flag=True, help="Show the traceback of an error."),
+    click.option(
+        "--help-all",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_show_everything,
+        help="Show every option and exit.",
+    ),
 )
+
+
+def command_of(
+    function: str | None,
+    *further: Decorator,
+    out: str,
+    rare: Iterable[str] = (),
+    without: Iterable[str] = (),
+    **own: Mapping[str, Any],
+) -> Callable[[Callable[..., Any]], Command]:
+    """Make a command with the options of a Python function and the shared ones.
+
+    The command receives the values of the shared options as one argument, ``common``.
+
+    Args:
+        function: The Python function, such as ``checkpoints.analysis:analyze``; None for none.
+        further: Arguments and options that the function does not have.
+        out: What the help says of ``--out``.
+        rare: Parameters whose options only ``--help-all`` shows.
+        without: Parameters that are no options.
+        own: How the option of a parameter differs: its ``flag``, and arguments of
+            :func:`click.option`.
+    """
+    known = {"runner": None} if function is None else parameters(function)
+    options = [
+        _option(name, one, _class(name, rare), **_EVERYWHERE.get(name, {}) | own.get(name, {}))
+        for name, one in known.items()
+        if one is not None and name not in {"runner", *without}
+    ]
+    if "runner" in known:
+        jobs = click.option("-j", "--jobs", cls=_class("jobs", rare), **_JOBS)
+        options += [jobs, *_CLUSTER]
+    with_out = click.option("--out", type=Folder(), metavar="DIR", help=out)
+
+    def decorate(run: Callable[..., Any]) -> Command:
+        def with_common(*, debug: bool, **given: Any) -> Any:
+            del debug  # read by Command.main
+            where = given.pop("backend", BACKENDS[0]), given.pop("scheduler", None)
+            with cluster(*where, given.get("jobs", 1)):
+                if where[0] != BACKENDS[0]:
+                    given["jobs"] = -1  # all workers of the cluster
+                shared = {name: given.pop(name) for name in _SHARED & set(given)}
+                return run(common=Common(**shared), **given)
+
+        with_common.__doc__ = run.__doc__
+        for option in reversed((*further, *options, with_out, *_PRINTING)):
+            with_common = option(with_common)
+        name = run.__module__.rpartition(".")[2]
+        return click.command(name, cls=Command)(with_common)
+
+    return decorate
+
+
+def _class(name: str, rare: Iterable[str]) -> type[click.Option]:
+    return Rare if name in rare else click.Option
+
+
+def _option(
+    name: str,
+    parameter: Parameter,
+    cls: type[click.Option],
+    *,
+    flag: str | None = None,
+    **changed: Any,
+) -> Decorator:
+    """An option for a parameter of a function."""
+    settings: dict[str, Any] = {"help": parameter.text, "show_default": True, "cls": cls}
+    if parameter.annotation == "bool":
+        settings["is_flag"] = True
+    else:
+        settings["type"] = parameter.type
+        if parameter.default_text is not None:
+            settings["default"] = parameter.default_text
+    return click.option(flag or f"--{name.replace('_', '-')}", name, **settings | changed)

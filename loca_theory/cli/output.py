@@ -6,7 +6,7 @@ import csv
 import json
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
@@ -19,6 +19,7 @@ from loca_theory.cli.printable import csv_cell, printable
 from loca_theory.expressivity.methods.names import display_name
 
 if TYPE_CHECKING:
+    from loca_theory.cli.options import Common
     from loca_theory.expressivity import Method
     from loca_theory.expressivity.simulation import ErrorRow
 
@@ -40,6 +41,31 @@ def print_csv(rows: Sequence[Row], columns: Sequence[str] | None = None) -> None
     writer = csv.DictWriter(sys.stdout, columns or list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows({name: csv_cell(value) for name, value in row.items()} for row in rows)
+
+
+def emit(
+    document: Mapping[str, Any],
+    show: Callable[[], None],
+    common: Common,
+    rows: Sequence[Row] | None = None,
+    columns: Sequence[str] | None = None,
+) -> None:
+    """Print a result in the format that the user chose.
+
+    Args:
+        document: The result for JSON; its ``rows`` are those of CSV.
+        show: Prints the result as tables.
+        common: The shared options.
+        rows: Other rows for CSV.
+        columns: Their columns; None for those of the first row.
+    """
+    match common.output_format:
+        case "json":
+            print_json(document)
+        case "csv":
+            print_csv(document["rows"] if rows is None else rows, columns)
+        case _:
+            show()
 
 
 class SafeConsole(Console):

@@ -8,19 +8,9 @@ import click
 
 from loca_theory.cli.choices import ENGINES, SAMPLERS
 from loca_theory.cli.methods import chosen_methods
-from loca_theory.cli.options import (
-    ACCOUNTING,
-    DEVICE,
-    PARTIAL_RESULTS,
-    SEED,
-    WORKERS,
-    Common,
-    default_option,
-    options,
-)
-from loca_theory.cli.output import print_csv, print_errors, print_json
+from loca_theory.cli.options import PARTIAL_RESULTS, Common, command_of
+from loca_theory.cli.output import emit, print_errors
 from loca_theory.cli.progress import note
-from loca_theory.cli.ranges import IntegerList, NameList, Shape
 from loca_theory.cli.stores import open_store, running, write_result
 from loca_theory.expressivity.methods.names import DEFAULT_KEYS, DISPLAY_NAMES, display_name
 
@@ -32,58 +22,24 @@ if TYPE_CHECKING:
 _MOST_DRAWS = 10_000_000
 
 
-@click.command("simulate")
-@click.option("--K", "sizes", type=IntegerList(), help="Sizes of square matrices.")
-@click.option("--shape", type=Shape(), metavar="PxQ", help="One rectangular shape, instead of --K.")
-@click.option(
-    "--r", "ranks", type=IntegerList(), required=True, help="LoRA ranks, which set the budgets."
-)
-@click.option(
-    "--methods",
-    type=NameList(),
-    default=",".join(DEFAULT_KEYS),
-    metavar="NAMES",
-    help=f"Methods to compare: 'all', or names from {', '.join(DISPLAY_NAMES.values())}; a "
-    "letter of the paper and "
-    "any case of letters will do. Name your own method as module:attribute. Default: "
-    f"{', '.join(map(display_name, DEFAULT_KEYS))}.",
-)
-@click.option(
-    "--engine",
-    type=click.Choice([*ENGINES, "all"]),
-    help="How errors are computed. exact: the expectation, by formula; asymptotic: the limit of "
-    "large matrices; monte-carlo: the mean of random draws; all: all three. Engines that a method "
-    "does not have are skipped. Default: exact where the method has it, else "
-    "monte-carlo; with --sampler, both.",
-)
-@ACCOUNTING
-@default_option(
-    "--value-bits",
-    type=click.IntRange(max=1024),
-    default=16,
-    metavar="INTEGER",
-    help="Bits per stored value (for rate–distortion and --accounting bits).",
-)
-@default_option(
-    "--draws",
-    type=click.IntRange(max=_MOST_DRAWS),
-    default=100,
-    metavar="INTEGER",
-    help="Number of random draws.",
-)
-@click.option(
-    "--sampler",
-    type=click.Choice(SAMPLERS),
-    help="How monte-carlo draws errors. reduced: from the law of the error, without a matrix; "
-    "dense: by approximating random matrices. Default: reduced for the methods that have it, dense "
-    "for the others.",
-)
-@options(
-    SEED,
-    DEVICE,
-    *WORKERS,
+@command_of(
+    "expressivity.simulation:simulate",
     out="Folder for the table, a manifest (settings and versions, as JSON), the figure and "
     f"{PARTIAL_RESULTS}",
+    rare=("accounting", "value_bits", "sampler", "seed", "device"),
+    sizes={"flag": "--K"},
+    ranks={"flag": "--r", "required": True},
+    methods={
+        "default": ",".join(DEFAULT_KEYS),
+        "show_default": False,
+        "help": f"Methods to compare: 'all', or names from {', '.join(DISPLAY_NAMES.values())}; a "
+        "letter of the paper and any case of letters will do. Name your own method as "
+        f"module:attribute. Default: {', '.join(map(display_name, DEFAULT_KEYS))}.",
+    },
+    engine={"type": click.Choice([*ENGINES, "all"])},
+    value_bits={"type": click.IntRange(max=1024), "metavar": "INTEGER"},
+    draws={"type": click.IntRange(max=_MOST_DRAWS), "metavar": "INTEGER"},
+    sampler={"type": click.Choice(SAMPLERS)},
 )
 def command(
     *,
@@ -141,13 +97,7 @@ def command(
     _note_gaps(simulation, common)
     if common.out:
         write_result(result, common)
-    match common.output_format:
-        case "json":
-            print_json(result.to_json())
-        case "csv":
-            print_csv(result.to_json()["rows"])
-        case _:
-            print_errors(result.rows, simulation.methods)
+    emit(result.to_json(), lambda: print_errors(result.rows, simulation.methods), common)
 
 
 def _note_gaps(simulation: Simulation, common: Common) -> None:

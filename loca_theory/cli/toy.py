@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from loca_theory.cli.options import PARTIAL_RESULTS, SEED, WORKERS, Common, default_option, options
-from loca_theory.cli.output import print_csv, print_json
-from loca_theory.cli.ranges import IntegerList, NameList
+from loca_theory.cli.options import PARTIAL_RESULTS, Common, command_of
+from loca_theory.cli.output import emit
+from loca_theory.cli.ranges import NameList
 from loca_theory.cli.stores import open_store, running, write_result
 from loca_theory.convergence.interpretations import DEFAULT_INTERPRETATION, INTERPRETATIONS
+
+if TYPE_CHECKING:
+    from loca_theory.convergence import ToyResult
 
 _PRINTED = "gaussian"
 # What each interpretation changes.
@@ -26,50 +31,32 @@ _CHANGES = {
 }
 
 
-@click.command("toy")
-@click.option(
-    "--search",
-    "searches",
-    type=NameList(),
-    help="Searches to run, or 'help' to list them.  [default: all]",
-)
-@default_option(
-    "--interpretation",
-    "interpretations",
-    type=NameList(),
-    default=DEFAULT_INTERPRETATION,
-    help="Interpretations of what the paper's description leaves open: 'all', or some of "
-    f"{'; '.join(f'{name} ({_CHANGES[name]})' for name in INTERPRETATIONS)}. A+B combines two.",
-)
-@default_option(
-    "--size", "sizes", type=IntegerList(), default="6", help="Sizes K of the K×K weights."
-)
-@default_option(
-    "--components", type=IntegerList(), default="3", help="Numbers of components of the spectrum."
-)
-@default_option(
-    "--condition",
-    "conditions",
-    type=NameList(),
-    default=_PRINTED,
-    metavar="LIST",
-    help="Condition numbers of the fixed weight matrices; 1: orthogonal matrices; gaussian: "
-    "Gaussian matrices, as in the paper.",
-)
-@click.option(
-    "--problems",
-    type=int,
-    help="Number of random problems of each combination.  [default: 2000 up to size 8, 1000 up to "
-    "16, 400 up to 32, 200 up to 64, then 100]",
-)
-@default_option("--steps", type=int, default=4000, help="Gradient evaluations per problem.")
-@default_option("--lr", type=float, default=0.02, help="Learning rate of the coefficients.")
-@default_option("--location-lr", type=float, default=0.05, help="Learning rate of the locations.")
-@options(
-    SEED,
-    *WORKERS,
+@command_of(
+    "convergence.study:toy",
     out="Folder for the tables, their manifests (settings and versions, as JSON), the figures and "
     f"{PARTIAL_RESULTS}",
+    rare=("interpretations", "conditions", "components", "lr", "location_lr", "seed"),
+    searches={
+        "flag": "--search",
+        "help": "Searches to run, or 'help' to list them.  [default: all]",
+    },
+    interpretations={
+        "flag": "--interpretation",
+        "default": DEFAULT_INTERPRETATION,
+        "help": "Interpretations of what the paper's description leaves open: 'all', or some of "
+        f"{'; '.join(f'{name} ({_CHANGES[name]})' for name in INTERPRETATIONS)}. A+B combines two.",
+    },
+    sizes={"flag": "--size"},
+    conditions={
+        "flag": "--condition",
+        "type": NameList(),
+        "default": _PRINTED,
+        "metavar": "LIST",
+        "help": "Condition numbers of the fixed weight matrices; 1: orthogonal matrices; gaussian: "
+        "Gaussian matrices, as in the paper.",
+    },
+    lr={"default": 0.02},
+    location_lr={"default": 0.05},
 )
 def command(
     *,
@@ -120,15 +107,14 @@ def command(
         result = study.run(runner)
     if common.out:
         write_result(result, common)
-    match common.output_format:
-        case "json":
-            print_json({"rows": result.to_json()["rows"], "manifest": result.manifest})
-        case "csv":
-            print_csv(result.to_json()["rows"])
-        case _:
-            from loca_theory.cli.toy_tables import print_recovery
+    document = {"rows": result.to_json()["rows"], "manifest": result.manifest}
+    emit(document, lambda: _print(result), common)
 
-            print_recovery(result.rows)
+
+def _print(result: ToyResult) -> None:
+    from loca_theory.cli.toy_tables import print_recovery
+
+    print_recovery(result.rows)
 
 
 def _condition(text: str) -> float | None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loca_theory.cli.options import DEFAULT_OUT, SEED, WORKERS, Common, Folder, options
-from loca_theory.cli.output import print_csv, print_json
+from loca_theory.cli.options import DEFAULT_OUT, Common, Folder, command_of
+from loca_theory.cli.output import emit
 from loca_theory.cli.progress import note
 from loca_theory.cli.stores import note_written, open_store, running
 from loca_theory.errors import LocaTheoryError, ResourceError
@@ -27,50 +27,51 @@ class BrokenCheckError(LocaTheoryError):
     """A check failed because of a mistake in its code."""
 
 
-@click.command("verify")
-@click.argument("names", nargs=-1, metavar="[CLAIM]...")
-@click.option(
-    "--quick",
-    is_flag=True,
-    help="Use few random draws. All claims take minutes, but more of them stay inconclusive.",
-)
-@click.option(
-    "--deep", is_flag=True, help="Use many random draws. All claims take an hour or more."
-)
-@click.option(
-    "--strict",
-    is_flag=True,
-    help="Exit with code 3 if the verdict on a claim is 'not supported'.",
-)
-@click.option(
-    "--as-expected",
-    is_flag=True,
-    help="Exit with code 1 if the verdict on a claim differs from the one that the ledger expects. "
-    "'inconclusive' counts as different, unless the ledger allows it for so few draws.",
-)
-@click.option(
-    "--list", "only_list", is_flag=True, help="List the claims of the ledger without checking them."
-)
-@click.option(
-    "--results",
-    type=Folder(),
-    metavar="DIR",
-    help="Folder with the tables of experiments, on which claims about trained models are checked; "
-    "its subfolders are searched too.  "
-    f"[default: the folder of --out if it exists, else {DEFAULT_OUT}]",
-)
-@click.option(
-    "--ledger",
-    "ledger_path",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Use this ledger instead of the package's own.",
-)
-@options(
-    SEED,
-    *WORKERS,
+@command_of(
+    "claims.verification:verify",
+    click.argument("names", nargs=-1, metavar="[CLAIM]..."),
+    click.option(
+        "--quick",
+        is_flag=True,
+        help="Use few random draws. All claims take minutes, but more of them stay inconclusive.",
+    ),
+    click.option(
+        "--deep", is_flag=True, help="Use many random draws. All claims take an hour or more."
+    ),
+    click.option(
+        "--strict",
+        is_flag=True,
+        help="Exit with code 3 if the verdict on a claim is 'not supported'.",
+    ),
+    click.option(
+        "--as-expected",
+        is_flag=True,
+        help="Exit with code 1 if the verdict on a claim differs from the one that the ledger "
+        "expects. 'inconclusive' counts as different, unless the ledger allows it for so few "
+        "draws.",
+    ),
+    click.option(
+        "--list",
+        "only_list",
+        is_flag=True,
+        help="List the claims of the ledger without checking them.",
+    ),
     out="Folder for CLAIMS.md, claims.json and claims.parquet. If it holds the results of earlier "
     f"runs, the new results are merged into them.  [default: {DEFAULT_OUT}]",
+    rare=("seed", "ledger"),
+    without=("names", "tier"),
+    results={
+        "type": Folder(),
+        "metavar": "DIR",
+        "help": "Folder with the tables of experiments, on which claims about trained models are "
+        "checked; its subfolders are searched too.  [default: the folder of --out if it exists, "
+        f"else {DEFAULT_OUT}]",
+    },
+    ledger={
+        "type": click.Path(path_type=Path),
+        "metavar": "FILE",
+        "help": "Use this ledger instead of the package's own.",
+    },
 )
 def command(
     *,
@@ -82,7 +83,7 @@ def command(
     as_expected: bool,
     only_list: bool,
     results: Path | None,
-    ledger_path: Path | None,
+    ledger: Path | None,
 ) -> int:
     """Check the paper's claims, or only the named ones, and give each a verdict.
 
@@ -108,18 +109,18 @@ def command(
     from loca_theory.claims.rules import Verdict
     from loca_theory.claims.verification import Verification
 
-    ledger = load_ledger(ledger_path)
-    if ledger_path:
-        _check_figures(ledger)
+    known = load_ledger(ledger)
+    if ledger:
+        _check_figures(known)
     if only_list:
-        _list(ledger, names, common)
+        _list(known, names, common)
         return 0
     tier = Tier.QUICK if quick else Tier.DEEP if deep else Tier.DEFAULT
     if results is None and common.folder.is_dir():
         results = common.folder
-    verification = Verification(ledger, names, tier, common.seed, results)
+    verification = Verification(known, names, tier, common.seed, results)
     # Read before measuring, so that a CLAIMS.md of another origin is refused at once.
-    earlier = read_entries(common.folder, ledger)
+    earlier = read_entries(common.folder, known)
     result = _run(verification, common)
     written = _write(result, common)
     _print(result, written, common)
@@ -213,18 +214,16 @@ def _note_unexpected(result: VerificationResult, *, quiet: bool) -> None:
 
 
 def _print(result: VerificationResult, written: list[Path], common: Common) -> None:
-    match common.output_format:
-        case "json":
-            print_json({**result.to_json(), "files": [str(path) for path in written]})
-        case "csv":
-            rows = [one.row() for one in result.claims]
-            print_csv(rows, tuple(rows[0]))
-        case _:
-            from loca_theory.cli.claim_tables import print_claims
+    document = {**result.to_json(), "files": [str(path) for path in written]}
 
-            print_claims(result)
-            if written:
-                click.echo(f"CLAIMS.md and claims.json are in {common.folder}.")
+    def show() -> None:
+        from loca_theory.cli.claim_tables import print_claims
+
+        print_claims(result)
+        if written:
+            click.echo(f"CLAIMS.md and claims.json are in {common.folder}.")
+
+    emit(document, show, common, rows=[one.row() for one in result.claims])
 
 
 def _list(ledger: Ledger, names: tuple[str, ...], common: Common) -> None:
@@ -241,12 +240,10 @@ def _list(ledger: Ledger, names: tuple[str, ...], common: Common) -> None:
         }
         for one in claims
     ]
-    match common.output_format:
-        case "json":
-            print_json({"claims": rows})
-        case "csv":
-            print_csv(rows, tuple(rows[0]))
-        case _:
-            from loca_theory.cli.claim_tables import print_ledger
 
-            print_ledger(claims)
+    def show() -> None:
+        from loca_theory.cli.claim_tables import print_ledger
+
+        print_ledger(claims)
+
+    emit({"claims": rows}, show, common, rows=rows)

@@ -91,15 +91,17 @@ def simulate(
         ranks: LoRA ranks r, which set the budgets.
         shape: One rectangular shape (p, q) instead of sizes.
         methods: Methods or their names.
-        engine: ``exact``, ``asymptotic``, ``monte-carlo`` or ``all``; None for ``exact`` where the
-            method has an exact error, and ``monte-carlo`` elsewhere; with a sampler, both. A method
-            has no row for an engine that cannot evaluate it.
+        engine: How errors are computed. ``exact``: the expectation, by formula; ``asymptotic``: the
+            limit of large matrices; ``monte-carlo``: the mean of random draws; ``all``: all three,
+            where a method has them; None for ``exact`` where the method has it, and
+            ``monte-carlo`` elsewhere; with a sampler, both.
         accounting: What is charged to a budget; see :class:`Accounting`.
-        value_bits: Bits of a stored number.
+        value_bits: Bits of a stored number, for rate–distortion and the accounting ``bits``.
         draws: Number of Monte Carlo draws.
         seed: Root seed.
-        sampler: ``reduced`` or ``dense``; None for the reduced sampler if the method has one, and
-            the dense one otherwise.
+        sampler: How Monte Carlo draws errors. ``reduced``: from the law of the error, without a
+            matrix; ``dense``: by approximating random matrices; None for ``reduced`` where the
+            method has it, and ``dense`` elsewhere.
         device: ``auto``, ``cpu`` or ``cuda[:N]``, for the dense sampler.
         runner: Runner that computes the Monte Carlo draws.
 

@@ -1,7 +1,6 @@
 """``loca-theory analyze`` as a user meets it."""
 
 import json
-import re
 
 import pandas as pd
 import pytest
@@ -184,32 +183,3 @@ def test_identical_checkpoints_are_said_to_be(cli, pair):
     assert done.code == 0
     assert "No matrix could be analysed." in done.out
     assert "unchanged" in done.out
-
-
-BAD = {
-    "no such path": (("none", "tuned.safetensors"), 2, "there is no file or folder none"),
-    "no name": (("", "tuned.safetensors"), 2, "there is no file or folder without a name"),
-    "one alone": (("base.safetensors",), 2, "pass the fine-tuned checkpoint as well"),
-    "nothing": ((), 2, "give BASE and FINETUNED, or only --demo"),
-    "a demonstration of something": (("base.safetensors", "--demo"), 2, "or only --demo"),
-    "nothing selected": (("base.safetensors", "tuned.safetensors", "--include", "zzz"), 2,
-                         "change --include REGEX, --exclude REGEX or --max-size N"),
-    "bad expression": (("base.safetensors", "tuned.safetensors", "--exclude", "["), 2,
-                       "exclude must be a regular expression, not '['"),
-    "bad size": (("base.safetensors", "tuned.safetensors", "--max-size", "much"), 2,
-                 "is not a number of entries"),
-    "bad rank": (("base.safetensors", "tuned.safetensors", "--r", "0"), 2, ""),
-    "no hub name": (("hub:x", "tuned.safetensors"), 2, "does not name a repository"),
-    "not a checkpoint": (("readme.txt", "tuned.safetensors"), 2, "neither a .safetensors nor"),
-    "truncated": (("broken.safetensors", "tuned.safetensors"), 1, "is not an intact safetensors"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("arguments", "code", "message"), BAD.values(), ids=BAD.keys())
-def test_bad_input_is_one_line(cli, here, pair, arguments, code, message):
-    (here / "readme.txt").write_text("text")
-    (here / "broken.safetensors").write_bytes((here / "base.safetensors").read_bytes()[:-9])
-    done = cli("analyze", *arguments)
-    assert message in done.err
-    assert re.fullmatch(r"loca-theory: [^\n]+\n", done.err)
-    assert (done.code, done.out) == (code, "")

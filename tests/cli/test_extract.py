@@ -218,23 +218,3 @@ def test_names_that_no_model_confirms_are_said(cli, pair):
     done = cli("extract", *pair, "--components", "100", "--check")
     assert (done.code, done.out) == (2, "")
     assert "cannot be checked, because the model is not known (no config.json names the" in done.err
-
-
-WRONG = {
-    "total": (("--allocate", "much"), "'much' is not a size of an adapter; write numbers"),
-    "too little": (
-        ("--method", "lora", "--allocate", "80"),
-        "a single unit costs 88; pass a total",
-    ),
-    "cap alone": (("--r", "2", "--cap", "3"), "pass --allocate 4MB or --energy 0.9 as well"),
-    "module": (("--r", "2", "--save-module", "x{"), "--save-module x{ cannot be stored"),
-    "bad module": (("--r", "2", "--save-module", "("), "--save-module ( is not a regular"),
-}
-
-
-@pytest.mark.parametrize(("arguments", "message"), WRONG.values(), ids=WRONG.keys())
-def test_a_wrong_size_or_module_is_one_line(cli, pair, arguments, message):
-    done = cli("extract", *pair, *arguments, "--quiet")
-    assert (done.code, done.out) == (2, "")
-    assert message in done.err
-    assert len(done.err.splitlines()) == 1

@@ -1,10 +1,7 @@
 """``loca-theory figures``: redrawn from stored tables, which are computed where they are stale."""
 
-import csv
-import io
 import json
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -235,39 +232,12 @@ def test_a_damaged_file_is_one_line_that_says_what_to_do(cli, here, name, damage
     )
 
 
-def test_an_unknown_figure_is_an_error_before_any_work(cli, here, no_computation):
-    no_computation()
-    done = cli("figures", "sim_1", "sim_9")
-    assert (done.code, done.out) == (2, "")
-    assert done.err == (
-        "loca-theory: unknown figure 'sim_9'; did you mean sim_3? Otherwise choose from "
-        f"{', '.join(plotting.FIGURES)}\n"
-    )
-    assert list(here.iterdir()) == []
-
-
 def test_a_folder_that_takes_no_files_is_an_error(cli, here, no_computation):
     no_computation()
     (here / "file").write_text("kept")
     done = cli("figures", "sim_1", "--out", "file")
     assert (done.code, done.out) == (1, "")
     assert re.fullmatch(r"loca-theory: cannot write to file/points: [^\n]+\n", done.err)
-
-
-def test_a_negative_seed_is_an_error(cli, here):
-    done = cli("figures", "sim_1", "--seed", -1)
-    assert (done.code, done.out) == (2, "")
-    assert done.err == "loca-theory: the seed must not be negative, and is -1\n"
-    assert list(here.iterdir()) == []
-
-
-def test_the_table_lists_what_was_written(cli, unseen):
-    done = cli("figures", "sim_1")
-    first, *paths = done.out.splitlines()
-    assert first == f"sim_1: {plotting.FIGURES['sim_1'].shows}"
-    assert sorted(path.strip() for path in paths) == [
-        f"loca-results/{name.format('sim_1')}" for name in FILES
-    ]
 
 
 def test_json_lists_what_was_written(cli, unseen):
@@ -280,33 +250,6 @@ def test_json_lists_what_was_written(cli, unseen):
             f"loca-results/{name.format(entry['figure'])}" for name in FILES
         ]
         assert entry["shows"] == plotting.FIGURES[entry["figure"]].shows
-
-
-def test_csv_lists_what_was_written(cli, unseen):
-    done = cli("figures", "sim_1", "--format", "csv")
-    (entry,) = csv.DictReader(io.StringIO(done.out))
-    assert entry["figure"] == "sim_1"
-    assert len(entry["files"].split()) == len(FILES)
-
-
-def test_a_damaged_block_is_computed_again_and_said_so(cli, here, unseen):
-    folder = here / "loca-results"
-    cli("figures", "sim_1")
-    before = drawn(folder)
-    (folder / "sim_1.parquet").unlink()
-    block = next((folder / "points").iterdir())
-    block.write_bytes(b"{}")
-    done = cli("figures", "sim_1")
-    assert (done.code, done.err) == (
-        0,
-        f"note: {block.name} has another format; the result is recomputed\n",
-    )
-    assert drawn(folder) == before
-
-
-def test_quiet_says_nothing_on_stderr(cli, unseen):
-    cli("figures", "sim_1")
-    assert cli("figures", "sim_1", "--quiet").err == ""
 
 
 FIGURES = Path(__file__).parents[2] / "figures"
@@ -375,15 +318,6 @@ def test_of_two_tables_none_is_chosen(cli, here):
     assert re.search(r"there are \S+a/budgets-summary\.parquet, \S+; name the folder", done.err)
 
 
-def test_a_folder_of_results_has_to_be_there(cli):
-    done = cli("figures", "budget", "--results", "nowhere")
-    assert (done.code, done.out) == (1, "")
-    assert done.err == (
-        "loca-theory: there is no folder nowhere; name the folder of the stored tables, or leave "
-        "out --results DIR\n"
-    )
-
-
 def test_what_is_missing_is_said_before_anything_is_computed(cli, no_computation):
     no_computation()
     done = cli("figures", "sim_1", "budget")
@@ -416,11 +350,3 @@ def test_a_table_that_lacks_what_is_shown_is_one_line(cli, here, label, odd):
     assert note.startswith(f"note: {label}: drawn from ")
     assert re.search(rf"^loca-theory: {label} cannot be drawn: .*{words}", error)
     assert not list((here / "loca-results").glob("*.png"))
-
-
-def test_a_cluster_that_is_not_there_is_refused_before_anything_is_drawn(cli, here, monkeypatch):
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    done = cli("figures", "--backend", "dask")
-    assert (done.code, done.out) == (1, "")
-    assert "the dask backend is not installed" in done.err
-    assert list(here.iterdir()) == []

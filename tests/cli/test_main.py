@@ -61,36 +61,6 @@ def test_help_names_every_command_and_has_an_example(cli, option):
         assert re.search(rf"^  {name}  +\S", done.out, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_list_says_of_a_command_what_its_own_help_says(cli, name):
-    """The list does not import the commands, and repeats their first sentences."""
-    shown = " ".join(cli("--help").out.split())
-    summary = group.get_command(click.Context(group), name).help.split("\n\n")[0]
-    assert f" {name} {' '.join(summary.split())}" in shown
-
-
-HELP = """
-import sys
-from loca_theory.cli import main
-
-for name in sys.argv[1:]:
-    sys.argv[1:] = [name, "--help"]
-    try:
-        main()
-    except SystemExit:
-        pass
-print(*sorted({"torch", "pandas", "matplotlib"} & set(sys.modules)), file=sys.stderr)
-"""
-
-
-def test_no_help_loads_torch_or_tables(here):
-    done = subprocess.run(
-        [sys.executable, "-c", HELP, *COMMANDS], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "\n")
-    assert done.stdout.count("Usage:") == len(COMMANDS)
-
-
 def test_without_a_command_help_is_shown_as_a_usage_error(cli):
     done = cli()
     assert (done.code, done.out) == (2, "")

@@ -46,17 +46,3 @@ def test_every_published_adapter_names_its_publication(cli):
     rows = listed(cli)
     references = [row["reference"] for row in list(rows.values())[12:]]
     assert all(one.startswith(("arXiv:", "openreview:")) for one in references)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--K", 8, "--r", 5), "budget larger than the matrix: rank 5 spends 80 numbers"),
-        (("--K", 0), "a matrix needs at least one row"),
-        (("--r", 0), "rank 0 does not fit a 768x768 matrix"),
-    ],
-)
-def test_a_budget_that_does_not_fit_is_one_line(cli, options, message):
-    done = cli("methods", *options)
-    assert (done.code, done.out) == (2, "")
-    assert message in done.err

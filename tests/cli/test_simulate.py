@@ -1,12 +1,9 @@
 """``loca-theory simulate``: what it prints, what it writes, and what it refuses."""
 
-import contextlib
 import csv
-import functools
 import io
 import json
 import math
-import os
 import re
 import shlex
 import subprocess
@@ -19,10 +16,8 @@ from PIL import Image
 
 import loca_theory
 from loca_theory.cli.main import group
-from loca_theory.cli.output import SafeConsole, print_errors
 from loca_theory.expressivity import METHODS
 from loca_theory.expressivity.methods.registry import DEFAULT_METHODS
-from loca_theory.expressivity.simulation import ErrorRow
 
 COLUMNS = [
     "K",
@@ -124,15 +119,6 @@ def test_the_manifest_says_where_the_numbers_come_from(cli):
     }
 
 
-def test_the_manifest_expands_ranges(cli):
-    done = cli(
-        "simulate", "--K", "16..20..2", "--r", "1..3", "--engine", "exact", "--format", "json"
-    )
-    grid = parse(done.out)["manifest"]["grid"]
-    assert grid["shapes"] == [[16, 16], [18, 18], [20, 20]]
-    assert grid["ranks"] == [1, 2, 3]
-
-
 def test_a_rectangle_has_no_k(cli):
     done = cli("simulate", "--shape", "12x20", "--r", 2, "--engine", "exact", "--format", "json")
     rows = parse(done.out)["rows"]
@@ -169,10 +155,6 @@ def test_one_draw_has_no_standard_error_and_says_so(cli):
     assert {row["standard_error"] for row in parse(done.out)["rows"]} == {None}
     table = cli(*SMALL, "--draws", 1, "--engine", "monte-carlo", "--methods", "D")
     assert re.search(r"0\.\d{4} ± \?", table.out)
-
-
-def test_one_draw_without_simulation_is_no_matter(cli):
-    assert cli(*SMALL, "--draws", 1, "--engine", "exact").err == ""
 
 
 def test_a_method_that_the_engine_does_not_know_is_said(cli):
@@ -253,84 +235,7 @@ def test_the_seed_decides_the_draws(cli):
     assert simulated() != simulated("--seed", 1)
 
 
-def test_the_result_does_not_depend_on_other_methods_or_shapes(cli):
-    def errors(*options):
-        done = cli("simulate", "--r", 2, "--draws", 4, "--format", "json", *options)
-        rows = parse(done.out)["rows"]
-        return {(row["K"], row["engine"]): row["error"] for row in rows if row["method"] == "D"}
-
-    alone = errors("--K", 16, "--methods", "D")
-    together = errors("--K", "12,16,20", "--methods", "R,F2,D")
-    assert alone == {key: value for key, value in together.items() if key[0] == 16}
-
-
 # --- the table ------------------------------------------------------------------------------
-
-TABLES = {
-    "several shapes": ("--K", "16,64"),
-    "every engine": ("--K", 16, "--engine", "all"),
-    "limits": ("--K", 64, "--engine", "asymptotic"),
-    "every method, one draw": ("--K", 16, "--methods", "all", "--draws", 1),
-    "a rectangle": ("--shape", "64x256"),
-}
-NUMBERS = re.compile(r"0\.\d{4,}")
-
-
-def table_lines(text):
-    return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line).rstrip() for line in text.splitlines()]
-
-
-@pytest.mark.parametrize("options", TABLES.values(), ids=TABLES.keys())
-def test_no_number_is_cut_off(cli, monkeypatch, capfd, options):
-    """At 80 columns, at 50 and in a pipe."""
-    done = cli("simulate", "--r", "1,2", "--draws", 4, *options, "--format", "json", "--jobs", 1)
-    rows = parse(done.out)["rows"]
-    known = {round(row["error"], 4) for row in rows}
-    exact = {round(row["error"], 4) for row in rows if row["engine"] == "exact"}
-    for columns in (80, 50, None):
-        if columns:
-            terminal = functools.partial(SafeConsole, width=columns, force_terminal=True)
-            monkeypatch.setattr("loca_theory.cli.output.SafeConsole", terminal)
-        else:
-            monkeypatch.undo()
-        print_errors([ErrorRow(**row) for row in rows], list(METHODS.values()))
-        lines = table_lines(capfd.readouterr().out)
-        assert "…" not in "\n".join(lines)
-        assert columns is None or max(map(len, lines)) <= columns
-        shown = {round(float(number), 4) for line in lines for number in NUMBERS.findall(line)}
-        assert exact <= shown
-        assert exact or shown == known
-
-
-@pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals of POSIX")
-def test_the_table_fits_a_real_terminal(here, command):
-    import fcntl
-    import pty
-    import struct
-    import termios
-
-    controller, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 80, 0, 0))
-    process = subprocess.Popen(
-        [*command, "simulate", "--K", "64", "--r", "1,2", "--draws", "4", "--engine", "all"],
-        stdin=terminal,
-        stdout=terminal,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "COLUMNS": "80", "TERM": "xterm"},
-    )
-    os.close(terminal)
-    printed = b""
-    # Reading fails once the other end is closed.
-    with contextlib.suppress(OSError):
-        while part := os.read(controller, 65_536):
-            printed += part
-    os.close(controller)
-    _, err = process.communicate()
-    assert (process.returncode, err) == (0, b"")
-    lines = table_lines(printed.decode())
-    assert max(map(len, lines)) <= 80
-    assert "…" not in "\n".join(lines)
-    assert any(line.startswith(("    1 ", "    2 ")) for line in lines)
 
 
 # --- what it writes -------------------------------------------------------------------------
@@ -389,11 +294,6 @@ def test_out_receives_the_table_its_origin_and_its_picture(cli, here):
     assert (folder / "simulate.pdf").read_bytes().rstrip().endswith(b"%%EOF")
 
 
-def test_out_may_be_deep_and_may_hold_a_space(cli, here):
-    assert cli(*SMALL, "--engine", "exact", "--out", "a/b c/d").code == 0
-    assert (here / "a" / "b c" / "d" / "simulate.parquet").is_file()
-
-
 def test_the_same_command_writes_the_same_bytes(cli, process, here):
     command = (*SMALL, "--methods", "R,D,FourierFT")
     cli(*command, "--out", "one")
@@ -403,44 +303,6 @@ def test_the_same_command_writes_the_same_bytes(cli, process, here):
     # Two processes, of which one has another order of sets.
     assert process(*command, "--out", "two", PYTHONHASHSEED="1").code == 0
     assert results(here / "two") == before
-
-
-def test_folders_do_not_interfere(cli, here):
-    drawn = (*SMALL, "--methods", "D", "--engine", "monte-carlo")
-    cli(*drawn, "--out", "one", "--seed", 0)
-    before = files(here / "one")
-    cli(*drawn, "--out", "two", "--seed", 1)
-    assert files(here / "one") == before
-    assert results(here / "two") != results(here / "one")
-    cli(*drawn, "--out", "three", "--seed", 0)
-    assert results(here / "three") == results(here / "one")
-
-
-def test_more_draws_extend_a_run(cli, here):
-    base = ("simulate", "--K", 16, "--r", 1, "--methods", "D", "--engine", "monte-carlo")
-    cli(*base, "--draws", 50, "--out", "kept")
-    points = here / "kept" / "points"
-    before = {path.name: path.stat().st_mtime_ns for path in points.iterdir()}
-    cli(*base, "--draws", 75, "--out", "kept")
-    after = {path.name: path.stat().st_mtime_ns for path in points.iterdir()}
-    assert len(before) == 2
-    assert len(after) == 3
-    assert before.items() <= after.items()
-    cli(*base, "--draws", 75, "--out", "fresh")
-    assert results(here / "kept") == results(here / "fresh")
-
-
-def test_a_damaged_block_is_computed_again_and_said_so(cli, here):
-    command = (*SMALL, "--methods", "D", "--engine", "monte-carlo", "--format", "json")
-    before = cli(*command)
-    (block,) = (here / "loca-results" / "points").iterdir()
-    block.write_bytes(block.read_bytes()[:-10])
-    after = cli(*command)
-    assert after.code == 0
-    assert re.fullmatch(
-        rf"note: {block.name} is unreadable \(\w+\); the result is recomputed\n", after.err
-    )
-    assert parse(after.out)["rows"] == parse(before.out)["rows"]
 
 
 # --- what it imports ------------------------------------------------------------------------
@@ -465,120 +327,16 @@ def modules_of(here, *arguments):
     return set(done.stderr.split()) & HEAVY
 
 
-def test_nothing_heavy_is_imported_for_exact_values_and_reduced_draws(here):
-    assert modules_of(here, "simulate", "--K", "16", "--r", "1", "--draws", "2") == set()
+@pytest.mark.parametrize(
+    "arguments",
+    [("simulate", "--K", "16", "--r", "1", "--draws", "2"), ("verify", "--list", "--quiet")],
+    ids=lambda arguments: arguments[0],
+)
+def test_exact_values_reduced_draws_and_lists_import_nothing_heavy(here, arguments):
+    assert modules_of(here, *arguments) == set()
 
 
 # --- what it refuses ------------------------------------------------------------------------
-
-BAD = {
-    "no size": (("--r", 1), 2, "give either --K (square matrices) or --shape PxQ"),
-    "two sizes": (("--K", 16, "--shape", "8x8", "--r", 1), 2, "give either --K"),
-    "no rank": (("--K", 16), 2, "Missing option '--r'"),
-    "K reversed": (("--K", "16..8", "--r", 1), 2, "is reversed; write 8..16"),
-    "r zero": (("--K", 16, "--r", 0), 2, "0 in '0' is not positive"),
-    "r above K": (("--K", 16, "--r", 17), 2, "rank 17 does not fit a 16x16 matrix: choose 1 <= r"),
-    "r above one of the K": (("--K", "8,16", "--r", 9), 2, "rank 9 does not fit a 8x8 matrix"),
-    "r above the shorter side": (
-        ("--shape", "4x100", "--r", 5),
-        2,
-        "rank 5 does not fit a 4x100 matrix: choose 1 <= r <= 4",
-    ),
-    "budget above the matrix": (
-        ("--K", 16, "--r", 9),
-        2,
-        "rank 9 spends 288 numbers, but a 16x16 matrix has only 256; choose r <= 8",
-    ),
-    "budget above the locations": (
-        ("--K", 16, "--r", 8, "--accounting", "main-text"),
-        2,
-        "budget larger than the matrix",
-    ),
-    "a shape of one side": (("--shape", "16", "--r", 1), 2, "'16' is not a shape"),
-    "no draws": (("--K", 16, "--r", 1, "--draws", 0), 2, "needs at least 1 draw"),
-    "negative draws": (("--K", 16, "--r", 1, "--draws", -4), 2, "needs at least 1 draw"),
-    "draws without end": (("--K", 16, "--r", 1, "--draws", 10**15), 2, "is not in the range"),
-    "a negative seed": (("--K", 16, "--r", 1, "--seed", -1), 2, "the seed must not be negative"),
-    "a seed of 70 bits": (("--K", 16, "--r", 1, "--seed", 2**70), 2, "is not in the range"),
-    "no value bits": (("--K", 16, "--r", 1, "--value-bits", 0), 2, "must be at least 1, not 0"),
-    "value bits without end": (
-        ("--K", 16, "--r", 1, "--value-bits", 10**400),
-        2,
-        "is not in the range",
-    ),
-    "no jobs": (("--K", 16, "--r", 1, "--jobs", 0), 2, "or -1 for one per core, not 0"),
-    "negative jobs": (("--K", 16, "--r", 1, "--jobs", -2), 2, "or -1 for one per core, not -2"),
-    "an unknown method": (
-        ("--K", 16, "--r", 1, "--methods", "D,Z"),
-        2,
-        "unknown method 'Z'; choose from LoRA, printed line",
-    ),
-    "an unknown engine": (("--K", 16, "--r", 1, "--engine", "magic"), 2, "'magic' is not one of"),
-    "an unknown device": (
-        ("--K", 16, "--r", 1, "--device", "gpu"),
-        2,
-        "unknown device 'gpu'; choose auto, cpu, cuda or cuda:N",
-    ),
-    "no law of its own": (
-        ("--K", 16, "--r", 1, "--methods", "D,DoRA", "--sampler", "reduced"),
-        2,
-        "DoRA has no reduced sampler; use --sampler dense",
-    ),
-    "nothing exact": (
-        ("--K", 16, "--r", 1, "--methods", "DoRA", "--engine", "exact"),
-        2,
-        "nothing to compute: no engine of (exact) can evaluate any method of (DoRA)",
-    ),
-    "R at a rank without an exact value": (
-        ("--K", 768, "--r", 300, "--methods", "R", "--engine", "exact"),
-        2,
-        "nothing to compute: no engine of (exact) can evaluate any method of (LoRA)",
-    ),
-    "nothing simulated": (
-        ("--K", 16, "--r", 1, "--methods", "U,M1", "--engine", "monte-carlo"),
-        2,
-        "nothing to compute",
-    ),
-    "too large to draw densely": (
-        ("--K", 10**6, "--r", 8, "--sampler", "dense", "--device", "cpu", "--jobs", 1),
-        1,
-        "the dense sampler needs about 89,407 GiB for 1000000x1000000 in 1 process(es)",
-    ),
-    "densely in fewer processes": (
-        ("--K", 10**6, "--r", 8, "--sampler", "dense", "--device", "cpu", "--jobs", 2),
-        1,
-        "; use --sampler reduced, fewer workers (--jobs 1) or a smaller matrix",
-    ),
-    "from the formulas": (
-        ("--K", 9 * 10**7, "--r", 100, "--draws", 1, "--jobs", 1),
-        1,
-        "; use --engine exact, fewer workers (--jobs 1) or a smaller matrix",
-    ),
-    "a scheduler of nobody": (
-        ("--K", 16, "--r", 1, "--scheduler", "tcp://127.0.0.1:9"),
-        2,
-        "--scheduler ADDRESS needs --backend dask or --backend ray",
-    ),
-    "too large to draw at all": (
-        ("--K", 9 * 10**7, "--r", 100, "--draws", 1, "--jobs", 1),
-        1,
-        "the reduced sampler needs about",
-    ),
-    "too large to count": (
-        ("--K", 10**8, "--r", 1, "--engine", "exact"),
-        2,
-        "has too many entries to count in float64",
-    ),
-}
-
-
-@pytest.mark.parametrize(("arguments", "code", "message"), BAD.values(), ids=BAD.keys())
-def test_bad_input_is_one_line_and_nothing_else(cli, here, arguments, code, message):
-    done = cli("simulate", *arguments)
-    assert message in done.err
-    assert re.fullmatch(r"loca-theory: [^\n]+\n", done.err)
-    assert (done.code, done.out) == (code, "")
-    assert files(here) == {}
 
 
 @pytest.mark.parametrize("out", ["file", "file/deeper"])

@@ -68,33 +68,6 @@ def test_a_full_disk_is_one_line_and_leaves_earlier_results_to_be_used(cli, here
     assert (here / "kept" / table).read_bytes() == (here / "fresh" / table).read_bytes()
 
 
-@pytest.mark.skipif(os.name != "posix", reason="limits of POSIX")
-@pytest.mark.parametrize(
-    ("limit", "kept"),
-    [(300, set()), (2000, {".json"}), (12_000, {".json", ".parquet"})],
-    ids=["a point", "the table", "the picture"],
-)
-def test_a_file_that_the_system_refuses_is_one_line(cli, here, limit, kept):
-    """Python, Arrow and matplotlib write; each refusal is the system's own."""
-    import resource
-
-    assert cli(*FIRST, "elsewhere").code == 0  # imports, which leave files of their own
-    # Standard error is a file here as well, and takes its line of some 200 characters.
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-    try:
-        done = cli(*FIRST, "kept")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert (done.code, done.out) == (1, "")
-    reason = re.escape(os.strerror(errno.EFBIG))
-    assert re.fullmatch(rf"loca-theory: cannot write kept/[^\n]*{reason}[^\n]*\n", done.err)
-    left = digests(here / "kept")
-    assert {path.suffix for path in left} == kept
-    assert cli(*FIRST, "kept").code == 0
-    assert (here / "kept" / "simulate.png").exists()
-
-
 def test_a_read_only_disk_is_one_line(cli, here, monkeypatch):
     assert cli(*FIRST, "kept").code == 0
     before = digests(here / "kept")

@@ -1,9 +1,6 @@
 """``loca-theory toy`` as a user meets it."""
 
 import json
-import re
-import subprocess
-import sys
 
 import pandas as pd
 import pytest
@@ -65,14 +62,6 @@ def test_out_stores_tables_and_figures(cli, here):
     assert len(pd.read_parquet(here / "out" / "toy-rows.parquet")) == 2
 
 
-def test_a_second_run_takes_what_is_stored(cli, here):
-    first = cli(*SMALL, "--search", "central,swap", "--format", "csv")
-    stored = {path.name for path in (here / "loca-results" / "points").iterdir()}
-    again = cli(*SMALL, "--search", "swap,central", "--format", "csv")
-    assert sorted(first.out.splitlines()) == sorted(again.out.splitlines())
-    assert {path.name for path in (here / "loca-results" / "points").iterdir()} == stored
-
-
 def test_a_rate_that_diverges_is_reported_without_a_number_that_is_none(cli, here):
     done = cli(*SMALL, "--search", "swap", "--lr", "50", "--format", "json")
     (row,) = json.loads(done.out, parse_constant=pytest.fail)["rows"]
@@ -80,64 +69,3 @@ def test_a_rate_that_diverges_is_reported_without_a_number_that_is_none(cli, her
     assert row["recovered"] == 0.0
     assert row["median_final_loss"] is None
     assert "diverged" in cli(*SMALL, "--search", "swap", "--lr", "50").out
-
-
-# Runs the command again and again in one process, and says what is loaded after each time.
-LOADED = """
-import contextlib, io, sys
-from loca_theory.cli import main
-
-for arguments in (
-    ["--help"],
-    ["--condition", "good"],
-    ["--search", "best"],
-    ["--problems", "2", "--steps", "20", "--search", "swap,central", "--jobs", "1", "--quiet"],
-):
-    sys.argv = ["loca-theory", "toy", *arguments]
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code
-    print(code, *sorted({"torch", "peft", "transformers"} & set(sys.modules)))
-"""
-
-
-def test_it_loads_torch_only_to_compute_and_never_peft(here):
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED], capture_output=True, text=True, check=False, timeout=600
-    )
-    assert done.stderr == ""
-    assert done.stdout.splitlines() == ["0", "2", "2 torch", "0 torch"]
-
-
-BAD = {
-    "more components than locations": (("--components", "37"), "for a 6×6 spectrum, not 37"),
-    "no problem": (("--problems", "0"), "number of problems must be at least 1, not 0"),
-    "no step": (("--steps", "-1"), "number of steps must be at least 1, not -1"),
-    "no rate": (("--lr", "0"), "lr must be positive"),
-    "rate not finite": (("--location-lr", "inf"), "location_lr must be positive and finite"),
-    "unknown search": (("--search", "best"), "unknown search 'best'; choose from coefficients-"),
-    "unknown interpretation": (
-        ("--interpretation", "odd"),
-        "unknown interpretation 'odd'; choose from default",
-    ),
-    "condition below one": (
-        ("--condition", "0.5"),
-        "condition number must be finite and at least 1, not 0.5",
-    ),
-    "condition no number": (("--condition", "good"), "numbers of at least 1, or gaussian"),
-    "size of one": (("--size", "1"), "size must be at least 2, not 1"),
-    "too few steps": (
-        ("--search", "pursuit", "--steps", "3"),
-        "locations move in only 2 of 3 steps",
-    ),
-}
-
-
-@pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=BAD.keys())
-def test_bad_input_is_one_line(cli, here, arguments, message):
-    done = cli(*SMALL, *arguments)
-    assert message in done.err
-    assert re.fullmatch(r"loca-theory: [^\n]+\n", done.err)
-    assert (done.code, done.out) == (2, "")

@@ -5,8 +5,6 @@ import os
 import pickle
 import re
 import signal
-import subprocess
-import sys
 
 import pandas as pd
 import pytest
@@ -363,35 +361,11 @@ def test_the_ledger_is_listed_without_work(cli, here):
     assert len(rows) > 50
 
 
-LISTED = """
-import sys
-from loca_theory.cli import main
-
-sys.argv = ["loca-theory", "verify", "--list", "--quiet"]
-try:
-    main()
-finally:
-    print(*sorted({"torch", "pandas"} & set(sys.modules)), file=sys.stderr)
-"""
-
-
-def test_the_list_loads_neither_torch_nor_tables(here):
-    done = subprocess.run(
-        [sys.executable, "-c", LISTED], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "\n")
-
-
 def test_a_claim_that_lacks_its_table_says_what_makes_it(cli):
     done = cli("verify", "results.loca-over-fourierft", *QUICK, "--strict")
     assert done.code == 0
     assert "not run" in done.out
     assert "python -m experiments.everything --full" in done.out
-
-
-def test_the_table_says_where_the_files_are(cli, here):
-    done = cli("verify", "parseval.unitary", *QUICK, "--quiet")
-    assert done.out.endswith("CLAIMS.md and claims.json are in loca-results.\n")
 
 
 def test_a_page_of_someone_else_is_not_replaced(cli, here):
@@ -402,24 +376,6 @@ def test_a_page_of_someone_else_is_not_replaced(cli, here):
         "loca-theory: CLAIMS.md was not written by verify; move it away, or choose another folder\n"
     )
     assert [path.name for path in here.iterdir()] == ["CLAIMS.md"]
-
-
-BAD = {
-    "family without its dot": (("parseval",), 2, "write parseval. with a dot for its 3 claims"),
-    "unknown": (("theorem1.ordr",), 2, "unknown claim 'theorem1.ordr'; nearest: theorem1.order"),
-    "both tiers": (("--quick", "--deep"), 2, "--quick and --deep exclude each other"),
-    "no such folder": (("--results", "none"), 1, "there is no folder none"),
-    "no such ledger": (("--ledger", "none"), 1, "cannot read the ledger none"),
-}
-
-
-@pytest.mark.parametrize(("arguments", "code", "message"), BAD.values(), ids=BAD.keys())
-def test_bad_input_is_one_line(cli, here, arguments, code, message):
-    done = cli("verify", *arguments)
-    assert (done.code, done.out) == (code, "")
-    assert message in done.err
-    assert len(done.err.splitlines()) == 1
-    assert list(here.iterdir()) == []
 
 
 def test_a_ledger_edited_into_nonsense_names_the_line(cli, here):

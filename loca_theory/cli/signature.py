@@ -1,0 +1,107 @@
+"""Options of a command from the Python function behind it: names, types, defaults and texts.
+
+The function is read as text, so that ``--help`` imports nothing that computes.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from loca_theory.cli.ranges import IntegerList, NameList, NumberList, Shape
+
+_PACKAGE = Path(__file__).parents[1]
+# What an annotation, without None, begins with or contains; the first that fits.
+_TYPES: tuple[tuple[str, Any], ...] = (
+    ("int | Iterable", IntegerList()),
+    ("float | Iterable", NumberList()),
+    ("Iterable", NameList()),
+    ("tuple[int, int]", Shape()),
+    ("bool", click.BOOL),
+    ("int", click.INT),
+    ("float", click.FLOAT),
+)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a Python function.
+
+    Attributes:
+        annotation: Its type, as it is written.
+        default: Its default if it is written as a literal, else None.
+        text: What the function's documentation says of it.
+    """
+
+    annotation: str
+    default: Any
+    text: str
+
+    @property
+    def type(self) -> click.ParamType:
+        """The type of an option for it."""
+        if self.annotation.startswith("Literal["):
+            return click.Choice(ast.literal_eval(self.annotation.removeprefix("Literal")))
+        found = (kind for part, kind in _TYPES if part in self.annotation)
+        return next(found, click.STRING)
+
+    @property
+    def default_text(self) -> str | None:
+        """Its default as it is written on the command line; None if there is none to show."""
+        if self.default is None or self.default == ():
+            return None
+        values = self.default if isinstance(self.default, tuple) else (self.default,)
+        return ",".join(map(str, values))
+
+
+def parameters(function: str) -> dict[str, Parameter]:
+    """The parameters of a function of this package, such as ``checkpoints.analysis:analyze``."""
+    module, _, name = function.partition(":")
+    path = _PACKAGE.joinpath(*module.split(".")).with_suffix(".py")
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    node = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name)
+    given, texts = node.args, _texts(ast.get_docstring(node) or "")
+    constants = {
+        one.targets[0].id: one.value
+        for one in tree.body
+        if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name)
+    }
+    missing = [None] * (len(given.args) - len(given.defaults))
+    pairs = zip(
+        [*given.args, *given.kwonlyargs],
+        [*missing, *given.defaults, *given.kw_defaults],
+        strict=True,
+    )
+    return {
+        one.arg: Parameter(
+            ast.unparse(one.annotation) if one.annotation else "",
+            _literal(constants.get(getattr(default, "id", ""), default)),
+            texts.get(one.arg, ""),
+        )
+        for one, default in pairs
+    }
+
+
+def _literal(node: ast.expr | None) -> Any:
+    try:
+        return None if node is None else ast.literal_eval(node)
+    except ValueError:
+        return None
+
+
+def _texts(docstring: str) -> dict[str, str]:
+    """The text of each entry under ``Args:``, without markup."""
+    section = re.search(r"^Args:\n(.*?)(?:\n\n|\Z)", docstring, re.DOTALL | re.MULTILINE)
+    entries = re.split(r"^    (?=\w)", section[1] if section else "", flags=re.MULTILINE)
+    named = (entry.partition(":") for entry in entries if entry)
+    return {name: _plain(" ".join(text.split())) for name, _, text in named}
+
+
+def _plain(text: str) -> str:
+    text = re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"\1", text)
+    return text.replace("``", "").replace("; None for ", "; by default ")

@@ -1,0 +1,110 @@
+"""Options are those of the Python functions, and a command's help offers what the packages have."""
+
+import inspect
+import re
+import subprocess
+import sys
+from importlib import import_module
+
+import click
+import pytest
+
+from loca_theory.cli import choices
+from loca_theory.cli.main import group
+from loca_theory.cli.signature import parameters
+from loca_theory.dependence.protocols import Protocol
+from loca_theory.dependence.structures import STRUCTURES
+from loca_theory.expressivity import METHODS, Accounting
+from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.names import DEFAULT_KEYS, DISPLAY_NAMES
+from loca_theory.expressivity.methods.registry import DEFAULT_METHODS
+from loca_theory.expressivity.monte_carlo import Sampler
+
+COMMANDS = group.list_commands(click.Context(group))
+FUNCTIONS = {
+    "simulate": "expressivity.simulation:simulate",
+    "correlate": "dependence.study:correlate",
+    "toy": "convergence.study:toy",
+    "analyze": "checkpoints.analysis:analyze",
+    "extract": "checkpoints.extraction:extract",
+    "verify": "claims.verification:verify",
+    "methods": "expressivity.method_table:methods",
+    "figures": "plotting.drawing:figure",
+}
+# What the command line calls, or sets, otherwise.
+OTHERWISE = {
+    "correlate": {"ranks": (8, 16, 24, 32)},
+    "toy": {"conditions": ("gaussian",)},
+    "verify": {"tier": "default"},
+}
+HELP = """
+import contextlib, io, sys
+from loca_theory.cli import main
+
+for name in sys.argv[1:]:
+    sys.argv = ["loca-theory", name, "--help"]
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+        main()
+print(*{"numpy", "scipy", "torch", "joblib", "pandas", "matplotlib"} & set(sys.modules))
+"""
+
+
+@pytest.mark.parametrize(
+    ("offered", "known"),
+    [
+        (choices.ENGINES, Engine),
+        (choices.SAMPLERS, Sampler),
+        (choices.ACCOUNTINGS, Accounting),
+        (choices.PROTOCOLS, Protocol),
+        (choices.STRUCTURES, STRUCTURES),
+        (DISPLAY_NAMES, METHODS),
+        (DEFAULT_KEYS, [method.name for method in DEFAULT_METHODS]),
+    ],
+    ids=["engines", "samplers", "accountings", "protocols", "structures", "methods", "default"],
+)
+def test_every_choice_is_offered(offered, known):
+    assert tuple(offered) == tuple(known)
+
+
+def command_of(name):
+    return group.get_command(click.Context(group), name)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_default_of_the_command_line_is_that_of_the_function(name):
+    module, _, function = FUNCTIONS[name].partition(":")
+    real = inspect.signature(getattr(import_module(f"loca_theory.{module}"), function)).parameters
+    read = parameters(FUNCTIONS[name])
+    assert list(read) == [one.name for one in real.values() if one.kind is not one.VAR_POSITIONAL]
+    assert all(one.text for one in read.values())
+    command = command_of(name)
+    given = command.make_context(name, [], resilient_parsing=True).params
+    for option in command.params:
+        if not isinstance(option, click.Option) or option.name not in real:
+            continue
+        default = given[option.name]
+        known = OTHERWISE.get(name, {}).get(option.name, real[option.name].default)
+        if default in (None, (), False) or known in (None, ()):
+            assert known in (None, (), False, inspect.Parameter.empty) or option.name == "searches"
+        elif option.name == "methods":
+            assert default == tuple(method.name for method in known)
+        else:
+            assert default == (known if isinstance(known, type(default)) else (known,))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_shows_a_dozen_options_and_help_all_every_one(cli, name):
+    shown = {}
+    for option in ("--help", "--help-all"):
+        _, _, listed = cli(name, option).out.partition("Options:\n")
+        shown[option] = re.findall(r"^  (-\S+)", listed, re.MULTILINE)
+    assert len(shown["--help"]) <= 12
+    options = [one for one in command_of(name).params if isinstance(one, click.Option)]
+    assert len(shown["--help-all"]) == len(options) + 1  # --help itself
+
+
+def test_help_imports_nothing_that_computes():
+    done = subprocess.run(
+        [sys.executable, "-c", HELP, *COMMANDS], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []
