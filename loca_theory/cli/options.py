@@ -175,7 +175,7 @@ def command_of(
     """
     known = {"runner": None} if function is None else parameters(function)
     options = [
-        _option(name, one, _class(name, rare), **_EVERYWHERE.get(name, {}) | own.get(name, {}))
+        _option(name, one, _class(name, rare), **{**_EVERYWHERE.get(name, {}), **own.get(name, {})})
         for name, one in known.items()
         if one is not None and name not in {"runner", *without}
     ]
