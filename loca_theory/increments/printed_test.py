@@ -151,8 +151,7 @@ class PrintedTest:
                 msg = f"the paper's test accepted {len(accepted)} of {made} perturbed copies of "
                 msg += f"its samples: their median total variation is {np.median(distances):.2g} "
                 msg += f"and must be below epsilon = {self.epsilon:g}; raise epsilon, lower noise "
-                msg += f"({noise:.2g} standard deviations) or use fewer bins"
-                raise AcceptanceError(msg)
+                raise AcceptanceError(msg + f"({noise:.2g} standard deviations) or use fewer bins")
             stop = next(stop for stop in stops if stop > made)
             copies = draw(min(stop - made, self.copies - len(accepted)), rng)
             found = np.abs(copies - counts).sum(axis=1) / (2 * self.samples)

@@ -193,13 +193,11 @@ def checked_eigenvalues(eigenvalues: ArrayLike) -> tuple[_Array, int]:
         raise InvalidArgumentError(msg) from error
     if values.ndim != 1 or values.dtype.kind not in "fiu":
         msg = f"eigenvalues must be a vector of real numbers, not {values.dtype} of shape "
-        msg += f"{values.shape}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(msg + f"{values.shape}")
     values = values.astype(np.float64)
     if bad := int((~(np.isfinite(values) & (values >= 0))).sum()):
         msg = f"eigenvalues must be finite and not negative: {bad} of {len(values)} are not; take "
-        msg += "them from squared_singular_values"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(msg + "them from squared_singular_values")
     if not values.any():
         msg = "eigenvalues must not all be 0: a matrix of zeros has no spectrum; leave it out"
         raise InvalidArgumentError(msg)

@@ -11,7 +11,6 @@ r"""Low rank of a rearranged matrix: blocks, and one Kronecker product.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -23,10 +22,10 @@ from loca_theory.expressivity.bidiagonal import sample_leading_eigenvalues
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods.linear_families import divisors
 from loca_theory.expressivity.methods.low_rank import LowRank
-from loca_theory.expressivity.methods.method import Array, Engine, NamedMethod
+from loca_theory.expressivity.methods.method import Array, Budgets, Engine, NamedMethod, Rng
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
 
 _LOW_RANK = LowRank("R")
 
@@ -61,34 +60,25 @@ class BlockLowRank(NamedMethod):
             msg += f"choose a multiple of {self.k} for r"
         raise InvalidArgumentError(msg)
 
-    def approximate(
-        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
-    ) -> torch.Tensor:
+    def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
         """The truncated singular value decomposition of every block."""
         import torch
 
-        del rng
         inner = self._block(budget)
         u, s, vh = torch.linalg.svd(self._blocks(matrix, inner), full_matrices=False)
         r = inner.r
         found = (u[..., :r] * s[..., None, :r]) @ vh[..., :r, :]
         return found.transpose(1, 2).flatten(2).flatten(0, 1)
 
-    def retained_energies(
-        self,
-        matrix: torch.Tensor,
-        budgets: Sequence[Budget],
-        rng: np.random.Generator | None = None,
-    ) -> Array:
+    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
         """Sums of the largest squared singular values of the blocks."""
         import torch
 
-        del rng
         blocks = self._blocks(matrix, self._block(budgets[0]))
         energies = torch.linalg.svdvals(blocks).square().double().sum(dim=(0, 1)).cpu().numpy()
         return np.array([energies[: self._block(budget).r].sum() for budget in budgets])
 
-    def expected_errors(self, budgets: Sequence[Budget]) -> Array:
+    def expected_errors(self, budgets: Budgets) -> Array:
         """The expected errors of LoRA for one block."""
         return _LOW_RANK.expected_errors([self._block(budget) for budget in budgets])
 
@@ -101,7 +91,7 @@ class BlockLowRank(NamedMethod):
         """The limit of LoRA for one block."""
         return _LOW_RANK.limit(self._block(budget))
 
-    def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
+    def sample(self, budgets: Budgets, rng: np.random.Generator) -> Array:
         """From the bidiagonal models of the blocks, relative to the draw's own ‖W‖²."""
         blocks = [self._block(budget) for budget in budgets]
         ranks = [block.r for block in blocks]
@@ -120,7 +110,7 @@ class BlockLowRank(NamedMethod):
         return replace(budget, p=budget.p // k, q=budget.q // k, r=budget.r // k)
 
     @staticmethod
-    def _blocks(matrix: torch.Tensor, block: Budget) -> torch.Tensor:
+    def _blocks(matrix: Tensor, block: Budget) -> Tensor:
         return matrix.unflatten(0, (-1, block.p)).unflatten(2, (-1, block.q)).transpose(1, 2)
 
 
@@ -149,20 +139,12 @@ class Kronecker(NamedMethod):
             f"{self.display_name} needs {cost} numbers for factors of {a}x{c} and {budget.p // a}x"
         )
         msg += f"{budget.q // c}; r = {budget.r} pays for {budget.random_coefficients}, so choose "
-        msg += "a larger r"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(msg + "a larger r")
 
-    def check_budget(self, budget: Budget) -> None:
-        """See :class:`~loca_theory.expressivity.Method`."""
-        self.factor(budget)
-
-    def approximate(
-        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
-    ) -> torch.Tensor:
+    def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
         """The best rank-one approximation of the rearranged matrix."""
         import torch
 
-        del rng
         a, c = self.factor(budget)
         rearranged = self._rearranged(matrix, a, c)
         u, s, vh = torch.linalg.svd(rearranged, full_matrices=False)
@@ -170,20 +152,14 @@ class Kronecker(NamedMethod):
         inner = found.unflatten(0, (a, c)).unflatten(2, (budget.p // a, budget.q // c))
         return inner.transpose(1, 2).flatten(2).flatten(0, 1)
 
-    def retained_energies(
-        self,
-        matrix: torch.Tensor,
-        budgets: Sequence[Budget],
-        rng: np.random.Generator | None = None,
-    ) -> Array:
+    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
         """The largest squared singular value of the rearranged matrix."""
         import torch
 
-        del rng
         rearranged = (self._rearranged(matrix, *self.factor(budget)) for budget in budgets)
         return np.array([float(torch.linalg.matrix_norm(one, 2)) ** 2 for one in rearranged])
 
-    def expected_errors(self, budgets: Sequence[Budget]) -> Array:
+    def expected_errors(self, budgets: Budgets) -> Array:
         """The expected error of LoRA at rank 1 for the rearranged matrix."""
         return np.concatenate(
             [_LOW_RANK.expected_errors([self._rank_one(budget)]) for budget in budgets]
@@ -198,7 +174,7 @@ class Kronecker(NamedMethod):
         """The limit of LoRA for the rearranged matrix."""
         return _LOW_RANK.limit(self._rank_one(budget))
 
-    def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
+    def sample(self, budgets: Budgets, rng: np.random.Generator) -> Array:
         """From the bidiagonal model of the rearranged matrix."""
         seed = rng.integers(1 << 63, size=4)
         return np.concatenate(
@@ -213,7 +189,7 @@ class Kronecker(NamedMethod):
         return Budget(small, budget.p * budget.q // small, 1)
 
     @staticmethod
-    def _rearranged(matrix: torch.Tensor, a: int, c: int) -> torch.Tensor:
+    def _rearranged(matrix: Tensor, a: int, c: int) -> Tensor:
         """A row for every entry of A, a column for every entry of B."""
         blocks = matrix.unflatten(0, (a, -1)).unflatten(2, (c, -1)).transpose(1, 2)
         return blocks.flatten(2).flatten(0, 1)
