@@ -90,25 +90,6 @@ def test_r_is_the_truncated_decomposition(p, q, r):
 
 
 @shapes
-def test_s_keeps_the_largest_entries(p, q, r):
-    matrix, budget = gaussian(p, q), Budget(p, q, r)
-    ours = approximated(matrix, "S", budget)
-    retained = ours != 0
-    assert retained.sum() == (p + q) * r // 2
-    np.testing.assert_array_equal(ours[retained], matrix[retained])
-    assert np.abs(matrix[retained]).min() >= np.abs(matrix[~retained]).max(initial=0)
-
-
-@shapes
-def test_d_is_the_projection_on_the_best_cosines(p, q, r):
-    matrix, budget = gaussian(p, q), Budget(p, q, r)
-    atoms = cosine_atoms(p, q)
-    best = np.argsort(-np.abs(atoms @ matrix.ravel()))[: (p + q) * r // 2]
-    expected = projected(matrix, atoms[best])
-    np.testing.assert_allclose(approximated(matrix, "D", budget), expected, atol=ROUNDING)
-
-
-@shapes
 @pytest.mark.parametrize("method", ["D", "F2", "F3", "S"])
 def test_a_selection_keeps_the_largest_energies_of_its_dense_basis(p, q, r, method):
     matrix, budget = gaussian(p, q), Budget(p, q, r)
@@ -197,21 +178,6 @@ def test_several_budgets_at_once_are_the_same_budgets_one_by_one(method):
 
 
 @pytest.mark.parametrize("method", APPROXIMATING)
-def test_every_approximation_scales_with_the_matrix(method):
-    """What makes the error relative to a draw's own energy independent of that energy."""
-    matrix, budget = gaussian(9, 12), Budget(9, 12, 2)
-    small, large = (approximated(c * matrix, method, budget) for c in (1.0, 2.0**10))
-    np.testing.assert_allclose(large, 2.0**10 * small, atol=ROUNDING * 2**10)
-
-
-@pytest.mark.parametrize("method", APPROXIMATING)
-def test_a_zero_matrix_is_approximated_by_itself(method):
-    budget = Budget(6, 7, 2)
-    ours = approximated(np.zeros((6, 7)), method, budget)
-    np.testing.assert_array_equal(ours, np.zeros((6, 7)))
-
-
-@pytest.mark.parametrize("method", APPROXIMATING)
 def test_single_precision_stays_single_and_close(method):
     matrix, budget = gaussian(12, 9), Budget(12, 9, 3)
     single = torch.from_numpy(matrix).float()
@@ -254,11 +220,6 @@ def test_formulas_approximate_nothing(method):
         InvalidArgumentError, match=f"{display_name(method)} is only a formula for the error"
     ):
         retained_energies(matrix, method, [Budget(8, 8, 2)])
-
-
-def test_an_unknown_method_is_refused():
-    with pytest.raises(InvalidArgumentError, match="unknown method 'LoRAs'"):
-        approximate(torch.zeros(8, 8), "LoRAs", Budget(8, 8, 2))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from loca_theory.expressivity import (
     exact_error,
     spectral_error,
 )
-from loca_theory.expressivity.limits import coefficient_fraction, location_fraction
+from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.expressivity.matrices import mean_retained_energies
 from loca_theory.expressivity.methods import Entries, Selection
 from loca_theory.expressivity.methods.registry import find_method
@@ -141,22 +141,6 @@ def test_random_singular_vectors_leave_what_is_predicted(p, q, r, draws):
             assert abs(gap) < slack, (name, method)
 
 
-@pytest.mark.parametrize(
-    ("method", "values", "expected"),
-    [
-        ("D", 1 / np.arange(1, 257), 0.694),
-        ("S", 1 / np.arange(1, 257), 0.694),
-        ("F3", 1 / np.arange(1, 257), 0.738),
-    ],
-    ids=["D", "S", "F3"],
-)
-def test_values_of_the_spectrum_1_over_i_without_the_term_of_finite_sizes(method, values, expected):
-    size = 2**16
-    assert spectral_error(padded(values, size), method, Budget(size, size, size // 32)) == (
-        pytest.approx(expected, abs=5e-4)
-    )
-
-
 @pytest.mark.parametrize("method", ["D", "F3", "F2"])
 @pytest.mark.parametrize(("p", "q"), [(64, 64), (40, 100), (256, 256)])
 def test_noise_has_the_errors_of_theorem_1(method, p, q):
@@ -165,28 +149,6 @@ def test_noise_has_the_errors_of_theorem_1(method, p, q):
     values = [np.linalg.svd(rng.standard_normal((p, q)), compute_uv=False) for _ in range(8)]
     mean = np.mean([spectral_error(one, method, budget) for one in values])
     assert mean == pytest.approx(exact_error(method, budget), abs=2 / min(p, q) ** 2)
-
-
-@pytest.mark.parametrize(
-    ("method", "limit"),
-    [("D", lambda f: coefficient_fraction(f)), ("F3", lambda f: coefficient_fraction(f)),
-     ("F2", lambda f: location_fraction(4 / 3 * f))],
-    ids=["D", "F3", "F2"],
-)  # fmt: skip
-def test_any_spectrum_of_large_stable_rank_has_the_normal_limit(method, limit):
-    size, gaps = 2**14, []
-    for rank in (2**6, 2**8, 2**10):
-        # The locations are counted in whole numbers.
-        values = padded(np.linspace(1, 2, rank), size)
-        error = spectral_error(values, method, Budget(size, size, size // 16))
-        gaps.append(1 - error - limit(1 / 16))
-    # O(1/rank), less the term of finite sizes
-    ratios = np.array(gaps[:-1]) / gaps[1:]
-    assert np.all((ratios > 3.5) & (ratios < 4.5))
-    if method != "F2":
-        w, z = values**2 / (values**2).sum(), stats.norm.isf(1 / 32)
-        first = z**3 * stats.norm.pdf(z) * ((w**2).sum() - 2 / size)
-        assert gaps[-1] == pytest.approx(first if method == "D" else first / 2, rel=0.01)
 
 
 def test_low_rank_and_linear_families_are_exact():

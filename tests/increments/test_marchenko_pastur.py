@@ -84,17 +84,6 @@ def test_outside_the_support(law):
     assert float(law.cdf(0.0)) == pytest.approx(law.atom, abs=1e-12)
 
 
-@pytest.mark.parametrize(("p", "q"), [(600, 600), (900, 300), (300, 900)])
-def test_it_is_the_spectrum_of_independent_entries(p, q):
-    w = 1.5 * np.random.default_rng(0).standard_normal((p, q))
-    eigenvalues = np.linalg.eigvalsh(w.T @ w / p)
-    law = MarchenkoPastur(q / p, 1.5)
-    x = np.linspace(0.05, 1.1 * law.support[1], 50)
-    empirical = (eigenvalues[:, None] <= x).mean(axis=0)
-    # Linear statistics fluctuate by about log(n)/n.
-    np.testing.assert_allclose(empirical, law.cdf(x), atol=np.log(300) / 300)
-
-
 def test_draws_follow_it():
     law = MarchenkoPastur(2.0)
     drawn = law.rvs(20_000, np.random.default_rng(0))

@@ -35,12 +35,6 @@ def test_counts_and_moments_are_those_of_numpy(dtype):
     assert np.abs(found.counts - expected).sum() <= 4
 
 
-def test_zeros_are_counted_exactly():
-    x = torch.randn(1000, generator=torch.Generator().manual_seed(0))
-    x[:137] = 0.0
-    assert histogram(x).zero_fraction == 0.137
-
-
 @pytest.mark.parametrize("bad", [torch.full((9,), 0.1), torch.ones(0)], ids=["constant", "empty"])
 def test_what_has_no_histogram(bad):
     with pytest.raises(InvalidArgumentError, match="entries must not all be equal"):
@@ -133,9 +127,6 @@ def test_the_estimate_has_no_bias_and_the_interval_covers(draw, law):
     assert all(one.p_value <= 0.05 for one in found)
 
 
-KEYS = ("estimate", "statistic")
-
-
 def test_normal_entries_are_not_rejected_and_their_distance_is_small():
     runs, n = 60, 20_000
     found = [calibrated_test(counted(rng(seed).standard_normal(n)), rng(seed), replicates=99,
@@ -147,17 +138,6 @@ def test_normal_entries_are_not_rejected_and_their_distance_is_small():
         [one.statistic for one in found]
     )
     assert np.mean([one.low == 0 for one in found]) > 0.8
-
-
-def test_a_law_within_epsilon_is_tolerated_and_one_beyond_is_not():
-    """A mixture at a distance just inside the tolerance, at a size where ε = 0 would reject it."""
-    n, epsilon = 1_000_000, 0.02
-    law = scaled_t(20)
-    assert total_variation(law) < epsilon
-    x = counted(rng(3).standard_t(20, n))
-    assert calibrated_test(x, rng(), epsilon=epsilon, replicates=199).p_value > 0.05
-    assert calibrated_test(x, rng(), epsilon=0.0, replicates=199).p_value < 0.05
-    assert calibrated_test(x, rng(), epsilon=0.01, replicates=199).p_value < 0.05
 
 
 @pytest.mark.parametrize("change", [{"epsilon": -0.1}, {"epsilon": 1.0}, {"replicates": 0},
