@@ -172,19 +172,6 @@ def test_a_problem_depends_on_its_number_alone(condition):
         assert torch.equal(values, getattr(every, name)[4:7]), name
 
 
-def test_interpretations_scale_the_same_draws():
-    plain, scaled = (
-        draw(Family(), Interpretation(spread=spread), SEED, range(5), samples=SAMPLES)
-        for spread in ("variance", "standard-deviation")
-    )
-    assert torch.equal(plain.indices, scaled.indices)
-    assert torch.equal(plain.start, scaled.start)
-    # 0.2 instead of √0.2 for the weights, 20 instead of √20 for the data.
-    assert_close(scaled.coefficients, plain.coefficients * 0.2**0.5)
-    assert_close(scaled.rows, plain.rows * 0.2)
-    assert_close(scaled.columns, plain.columns * 0.2 * 20)
-
-
 def test_losses_differ_by_what_they_divide_by():
     mean, of_samples, total = (
         draw(Family(5), Interpretation(loss=loss), SEED, range(5), samples=SAMPLES)

@@ -12,7 +12,6 @@ from loca_theory.convergence.problems import Family, draw
 from loca_theory.convergence.searches import SEARCHES, find_search
 from loca_theory.convergence.state import Rates, State
 from loca_theory.convergence.study import ConvergenceStudy
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Runner
 
 from .cells import toy_cell
@@ -229,26 +228,6 @@ def test_pursuit_takes_the_location_of_the_least_loss_and_solves(interpretation,
         # The best coefficients leave no gradient.
         scale = float(state.gradient(torch.zeros_like(state.coefficients))[n].norm())
         assert float(state.gradient()[n, chosen[n]].norm()) <= 1e-10 * scale
-
-
-@pytest.mark.parametrize("components", [1, 3, 4], ids="B={}".format)
-def test_pursuit_has_time_for_every_component_in_the_fewest_steps_that_are_admitted(components):
-    def recovered(steps):
-        study = ConvergenceStudy(
-            ("pursuit",), components=(components,), problems=100, steps=steps, seed=SEED
-        )
-        return study.run(ALONE).rows[0].recovered
-
-    def fewest():
-        for steps in range(1, 40):
-            try:
-                ConvergenceStudy(("pursuit",), components=(components,), steps=steps)
-            except InvalidArgumentError:
-                continue
-            return steps
-        return None
-
-    assert recovered(fewest()) == recovered(100)
 
 
 # --- success ---

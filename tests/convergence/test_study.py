@@ -48,55 +48,43 @@ def outcomes(study, search, interpretation="default", family=None):
 # --- refusals ---
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"problems": 0}, "the number of problems must be at least 1, not 0"),
-        ({"steps": 0}, "the number of steps must be at least 1, not 0"),
-        ({"steps": -5}, "the number of steps must be at least 1, not -5"),
-        ({"searches": ()}, "searches must have at least one value and no duplicates, not none$"),
-        (
-            {"searches": ("swap", "swap")},
-            "searches must have at least one value and no duplicates, not swap, swap",
-        ),
-        ({"interpretations": ()}, "interpretations must have at least one value"),
-        (
-            {"interpretations": ("sum", "sum")},
-            "interpretations must have at least one value and no duplicates, not sum, sum",
-        ),
-        ({"sizes": ()}, "sizes must have at least one value"),
-        ({"sizes": (6, 6)}, "sizes must have at least one value and no duplicates, not 6, 6"),
-        (
-            {"components": (3, 3)},
-            "components must have at least one value and no duplicates, not 3, 3",
-        ),
-        ({"conditions": ()}, "conditions must have at least one value"),
-        (
-            {"conditions": (None, None)},
-            "conditions must have at least one value and no duplicates, not None, None",
-        ),
-        (
-            {"conditions": (1, 1.0)},
-            "conditions must have at least one value and no duplicates, not 1, 1.0",
-        ),
-        ({"searches": ("odd",)}, "unknown search 'odd'; choose from coefficients-only"),
-        ({"interpretations": ("odd",)}, "unknown interpretation 'odd'; choose from default"),
-        ({"interpretations": ("sum+sum",)}, r"interpretation 'sum\+sum' sets loss twice"),
-        ({"sizes": (6, 1)}, "the size must be at least 2, not 1"),
-        ({"sizes": (2, 6), "components": (3, 5)}, "for a 2×2 spectrum, not 5"),
-        ({"components": (0,)}, "components must lie between 1 and 36"),
-        ({"conditions": (0.5,)}, "a condition number must be finite and at least 1, not 0.5"),
-        ({"searches": ("pursuit",), "steps": 2}, "pursuit needs a step for each of 3 components"),
-        (
-            {"searches": ("pursuit",), "components": (2, 9), "steps": 8},
-            "locations move in only 4 of 8 steps",
-        ),
-    ],
-    ids=lambda value: str(value)[:45] if isinstance(value, dict) else "",
-)
+TWICE = {
+    "searches": ("swap", "swap"), "interpretations": ("sum", "sum"), "sizes": (6, 6),
+    "components": (3, 3), "conditions": (1, 1.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_nothing_and_duplicates_are_refused(name):
+    message = f"{name} must have at least one value and no duplicates, not "
+    for values, said in (((), "none"), (TWICE[name], ", ".join(map(str, TWICE[name])))):
+        with pytest.raises(InvalidArgumentError, match=f"^{message}{said}$"):
+            ConvergenceStudy(**{name: values})
+
+
+REFUSED = [
+    ({"problems": 0}, "the number of problems must be at least 1, not 0"),
+    ({"steps": -5}, "the number of steps must be at least 1, not -5"),
+    ({"searches": ("odd",)}, "unknown search 'odd'; choose from coefficients-only"),
+    ({"interpretations": ("odd",)}, "unknown interpretation 'odd'; choose from default"),
+    ({"interpretations": ("sum+sum",)}, r"interpretation 'sum\+sum' sets loss twice"),
+    ({"sizes": (2, 6), "components": (3, 5)}, "for a 2×2 spectrum, not 5"),
+    ({"searches": ("pursuit",), "steps": 2}, "pursuit needs a step for each of 3 components"),
+    (
+        {"searches": ("pursuit",), "components": (2, 9), "steps": 8},
+        "locations move in only 4 of 8 steps",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), REFUSED, ids=str)
 def test_refusals(change, message):
     with pytest.raises(InvalidArgumentError, match=message):
         ConvergenceStudy(**change)
+
+
+def test_the_fewest_steps_of_pursuit_are_admitted():
+    assert ConvergenceStudy(("pursuit",), components=(2, 4), steps=8).steps == 8
 
 
 # --- in one call ---
@@ -281,31 +269,6 @@ def test_what_diverged_at_the_true_locations_is_not_recovered():
 def traced():
     study = ConvergenceStudy(("reselect", "swap"), **{**SMALL, "steps": 430})
     return study, study.run(ALONE).traces
-
-
-def test_central_differences_choose_where_they_are_looked_at():
-    traces = ConvergenceStudy(("reselect", "central"), **SMALL).run(ALONE).traces
-    assert {row.chosen_by for row in traces} == {"central"}
-
-
-def test_the_truth_is_that_of_the_problem(traced):
-    study, traces = traced
-    for case in ("recovered", "not recovered"):
-        number = next(row.problem for row in traces if row.case == case)
-        batch = draw(Family(), Interpretation(), study.seed, range(number, number + 1), samples=1)
-        expected = [
-            (0, n, *divmod(set_indices, 6), a, 0.0)
-            for n, (set_indices, a) in enumerate(
-                zip(batch.indices[0].tolist(), batch.coefficients[0].tolist(), strict=True)
-            )
-        ]
-        for search in ("coefficients-only", "swap", "reselect"):
-            names = ("step", "component", "row", "column", "coefficient", "loss")
-            assert expected == [
-                tuple(getattr(row, name) for name in names)
-                for row in traces
-                if (row.case, row.search, row.kind) == (case, search, "truth")
-            ]
 
 
 def test_a_trace_ends_as_the_row_says(traced):

@@ -149,16 +149,6 @@ def test_reselection_is_the_loop(values, fraction):
             assert (int(new[n, k]) != int(indices[n, k])) == (k in moving)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_the_arguments_are_left_as_they_are(dtype):
-    a, indices, z, h = scene(12, 4, 3, SEED, use_curvature=True)
-    arguments = [a.to(dtype), indices, z.to(dtype), h.to(dtype)]
-    copies = [tensor.clone() for tensor in arguments]
-    swap(*arguments, 4)
-    reselect(indices, torch.zeros(3, 1, dtype=torch.long), *arguments[2:])
-    assert all(torch.equal(*pair) for pair in zip(arguments, copies, strict=True))
-
-
 # --- by hand ---
 
 
@@ -179,22 +169,6 @@ def test_a_swap_by_hand():
 def test_an_equal_gain_regrowths_nothing():
     a, indices = torch.tensor([2.0]), torch.tensor([0])
     assert swap(a, indices, torch.tensor([0.0, 2.0]), torch.ones(2), 1).tolist() == [0]
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 3], ids="count {}".format)
-@pytest.mark.parametrize("use_curvature", [True, False], ids=["weighed", "raw"])
-def test_a_full_spectrum_has_nowhere_to_go(use_curvature, count):
-    a, indices, z, h = scene(9, 9, 4, SEED, use_curvature=use_curvature)
-    assert torch.equal(swap(a, indices, z, h, count), indices)
-    one = torch.full((4, 1), count)
-    assert torch.equal(reselect(indices, one, z, h), indices)
-
-
-def test_of_equal_locations_a_component_keeps_its_own():
-    z = torch.tensor([[1.0, -3.0, 3.0, 3.0, -3.0, 0.0]])
-    for own in (1, 2, 3, 4):
-        indices = torch.tensor([[own, 5]])
-        assert torch.equal(reselect(indices, torch.tensor([[0]]), z, None), indices)
 
 
 # --- how many, and which ---

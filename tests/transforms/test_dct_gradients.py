@@ -90,18 +90,6 @@ def test_vmap_equals_a_batch(method, in_dim):
     assert close(mapped, dct2(x.movedim(in_dim, 0)))
 
 
-@by_method
-@by_transform
-def test_gradients_of_single_samples(transform, inverse, method):
-    x, weights = normal(6, 4, 5), normal(4, 5, seed=1)
-
-    def loss(sample):
-        return (transform(sample, method=method).square() * weights).sum() / 2
-
-    gradients = torch.func.vmap(torch.func.grad(loss))(x)
-    assert close(gradients, inverse(transform(x) * weights))
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
 def test_half_precision_gradients_are_the_float32_ones_cast(dtype):
     x = normal(8, 6).to(dtype).requires_grad_()

@@ -133,17 +133,6 @@ def test_gradients_match_differences(p, q):
     assert torch.autograd.gradgradcheck(spectrum.location_energies, coordinates)
 
 
-def test_vmap_equals_a_batch():
-    spectrum = RealSpectrum(3, 4)
-    x = normal(3, 5, 4)
-    coordinates = torch.func.vmap(spectrum.forward, in_dims=1)(x)
-    expected = spectrum.forward(x.movedim(1, 0))
-    tolerance = RELATIVE * float(x.norm())
-    assert float((coordinates - expected).norm()) <= tolerance
-    back = torch.func.vmap(spectrum.inverse)(coordinates)
-    assert float((back - x.movedim(1, 0)).norm()) <= tolerance
-
-
 @each_with_every_width
 def test_energies_are_those_of_the_coordinates_and_of_the_spectrum(p, device):
     for q in SIDES:

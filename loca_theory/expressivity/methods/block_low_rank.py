@@ -11,6 +11,7 @@ r"""Low rank of a rearranged matrix: blocks, and one Kronecker product.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -30,8 +31,30 @@ if TYPE_CHECKING:
 _LOW_RANK = LowRank("R")
 
 
+class LowRankInside(NamedMethod, ABC):
+    """Base class of methods whose error is that of LoRA for a smaller or rearranged matrix."""
+
+    @abstractmethod
+    def inner(self, budget: Budget) -> Budget:
+        """Shape and rank of that matrix."""
+
+    def engines(self, budget: Budget) -> frozenset[Engine]:
+        """Those of LoRA inside."""
+        known = super().engines(budget)
+        return known & _LOW_RANK.engines(self.inner(budget)) if known else known
+
+    def expected_errors(self, budgets: Budgets) -> Array:
+        """The expected errors of LoRA inside."""
+        each = [_LOW_RANK.expected_errors([self.inner(budget)]) for budget in budgets]
+        return np.concatenate(each)
+
+    def limit(self, budget: Budget) -> float:
+        """The limit of LoRA inside."""
+        return _LOW_RANK.limit(self.inner(budget))
+
+
 @dataclass(frozen=True)
-class BlockLowRank(NamedMethod):
+class BlockLowRank(LowRankInside):
     """GraLoRA: the best approximation of rank r/k of every block of a k×k grid.
 
     Attributes:
@@ -64,7 +87,7 @@ class BlockLowRank(NamedMethod):
         """The truncated singular value decomposition of every block."""
         import torch
 
-        inner = self._block(budget)
+        inner = self.inner(budget)
         u, s, vh = torch.linalg.svd(self._blocks(matrix, inner), full_matrices=False)
         r = inner.r
         found = (u[..., :r] * s[..., None, :r]) @ vh[..., :r, :]
@@ -74,26 +97,17 @@ class BlockLowRank(NamedMethod):
         """Sums of the largest squared singular values of the blocks."""
         import torch
 
-        blocks = self._blocks(matrix, self._block(budgets[0]))
+        blocks = self._blocks(matrix, self.inner(budgets[0]))
         energies = torch.linalg.svdvals(blocks).square().double().sum(dim=(0, 1)).cpu().numpy()
-        return np.array([energies[: self._block(budget).r].sum() for budget in budgets])
+        return np.array([energies[: self.inner(budget).r].sum() for budget in budgets])
 
     def expected_errors(self, budgets: Budgets) -> Array:
         """The expected errors of LoRA for one block."""
-        return _LOW_RANK.expected_errors([self._block(budget) for budget in budgets])
-
-    def engines(self, budget: Budget) -> frozenset[Engine]:
-        """Those of LoRA for one block."""
-        known = super().engines(budget)
-        return known & _LOW_RANK.engines(self._block(budget)) if known else known
-
-    def limit(self, budget: Budget) -> float:
-        """The limit of LoRA for one block."""
-        return _LOW_RANK.limit(self._block(budget))
+        return _LOW_RANK.expected_errors([self.inner(budget) for budget in budgets])
 
     def sample(self, budgets: Budgets, rng: np.random.Generator) -> Array:
         """From the bidiagonal models of the blocks, relative to the draw's own ‖W‖²."""
-        blocks = [self._block(budget) for budget in budgets]
+        blocks = [self.inner(budget) for budget in budgets]
         ranks = [block.r for block in blocks]
         retained, energy = np.zeros(max(ranks)), 0.0
         for _ in range(self.k**2):
@@ -103,7 +117,7 @@ class BlockLowRank(NamedMethod):
             retained, energy = retained + values, energy + total
         return 1 - np.cumsum(retained)[[rank - 1 for rank in ranks]] / energy
 
-    def _block(self, budget: Budget) -> Budget:
+    def inner(self, budget: Budget) -> Budget:
         """The budget of one block."""
         self.check_budget(budget)
         k = self.k
@@ -115,7 +129,7 @@ class BlockLowRank(NamedMethod):
 
 
 @dataclass(frozen=True)
-class Kronecker(NamedMethod):
+class Kronecker(LowRankInside):
     """LoKr with full factors: the best A⊗B.
 
     A has a×c entries and B (p/a)×(q/c), where a divides p, c divides q, and A is the smaller
@@ -159,32 +173,18 @@ class Kronecker(NamedMethod):
         rearranged = (self._rearranged(matrix, *self.factor(budget)) for budget in budgets)
         return np.array([float(torch.linalg.matrix_norm(one, 2)) ** 2 for one in rearranged])
 
-    def expected_errors(self, budgets: Budgets) -> Array:
-        """The expected error of LoRA at rank 1 for the rearranged matrix."""
-        return np.concatenate(
-            [_LOW_RANK.expected_errors([self._rank_one(budget)]) for budget in budgets]
-        )
-
-    def engines(self, budget: Budget) -> frozenset[Engine]:
-        """Those of LoRA for the rearranged matrix."""
-        known = super().engines(budget)
-        return known & _LOW_RANK.engines(self._rank_one(budget)) if known else known
-
-    def limit(self, budget: Budget) -> float:
-        """The limit of LoRA for the rearranged matrix."""
-        return _LOW_RANK.limit(self._rank_one(budget))
-
     def sample(self, budgets: Budgets, rng: np.random.Generator) -> Array:
         """From the bidiagonal model of the rearranged matrix."""
         seed = rng.integers(1 << 63, size=4)
         return np.concatenate(
             [
-                _LOW_RANK.sample([self._rank_one(budget)], np.random.default_rng(seed))
+                _LOW_RANK.sample([self.inner(budget)], np.random.default_rng(seed))
                 for budget in budgets
             ]
         )
 
-    def _rank_one(self, budget: Budget) -> Budget:
+    def inner(self, budget: Budget) -> Budget:
+        """The rearranged matrix, at rank 1."""
         small = math.prod(self.factor(budget))
         return Budget(small, budget.p * budget.q // small, 1)
 
