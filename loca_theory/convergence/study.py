@@ -24,8 +24,8 @@ from loca_theory.sweeps.runner import DEFAULT_RUNNER
 DEFAULT_STEPS = 4000
 _DEFAULT_RATES = Rates()
 _Cell = TypeVar("_Cell", bound=one.ToyCell)
-_Kind: TypeAlias = tuple[Any, ...]
-"""A family of problems, and the names of an interpretation and a search."""
+# A family of problems, and the names of an interpretation and a search.
+_Kind: TypeAlias = tuple[Family, str, str]
 # Default numbers of problems: (largest size, number).
 _PROBLEMS = ((8, 2000), (16, 1000), (32, 400), (64, 200))
 _PROBLEMS_BEYOND = 100
@@ -189,8 +189,9 @@ class ConvergenceStudy:
         ]
         results = runner.run([self._cell(one.ToyCell, *each) for each in order], one.evaluate)
         outcomes: dict[_Kind, dict[str, list[Any]]] = {}
-        for (*kind, _), result in zip(order, results, strict=True):
-            saved = outcomes.setdefault(tuple(kind), {name: [] for name in result})
+        for (family, interpretation, search, _), result in zip(order, results, strict=True):
+            kind = family, interpretation, search
+            saved = outcomes.setdefault(kind, {name: [] for name in result})
             for name, values in result.items():
                 saved[name].extend(values)
         return ToyResult(

@@ -8,17 +8,14 @@ import pytest
 import scipy.fft
 import torch
 
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Accounting, Budget, approximate, retained_energies
 from loca_theory.expressivity.matrices import dense_errors
 from loca_theory.expressivity.methods.coordinates import CoordinateMethod
-from loca_theory.expressivity.methods.names import display_name
 from loca_theory.expressivity.random_choices import random_indices
 from loca_theory.transforms.half_spectrum import HalfSpectrum
 
 APPROXIMATING = ["R", "F1", "V1", "FourierFT", "F2", "F3", "D", "S", "DoRA", "VeRA"]
 SELECTING = [m.name for m in METHODS.values() if isinstance(m, CoordinateMethod)]
-FORMULAS = ["U", "M1", "M2", "RD"]
 
 # Entries that are their own conjugates alone; even, odd, wide and tall.
 SHAPES = [(2, 2, 1), (8, 8, 2), (9, 9, 3), (9, 6, 2), (5, 12, 3)]
@@ -207,35 +204,3 @@ def test_a_dense_error_is_the_lost_share_of_the_draw():
     energies = np.sort(scipy.fft.dctn(matrix, norm="ortho").ravel() ** 2)
     lost = [energies[: 63 - 8 * budget.r].sum() / energies.sum() for budget in budgets]
     np.testing.assert_allclose(ours, lost, rtol=ROUNDING)
-
-
-@pytest.mark.parametrize("method", FORMULAS)
-def test_formulas_approximate_nothing(method):
-    matrix = torch.from_numpy(gaussian(8, 8))
-    with pytest.raises(
-        InvalidArgumentError, match=f"{display_name(method)} is only a formula for the error"
-    ):
-        approximate(matrix, method, Budget(8, 8, 2))
-    with pytest.raises(
-        InvalidArgumentError, match=f"{display_name(method)} is only a formula for the error"
-    ):
-        retained_energies(matrix, method, [Budget(8, 8, 2)])
-
-
-@pytest.mark.parametrize(
-    "matrix", [torch.zeros(8, 7), torch.zeros(1, 8, 8)], ids=["another shape", "a batch"]
-)
-def test_a_matrix_that_does_not_fit_the_budget_is_refused(matrix):
-    with pytest.raises(InvalidArgumentError, match=r"matrix must be of shape \(8, 8\)"):
-        approximate(matrix, "D", Budget(8, 8, 2))
-    with pytest.raises(InvalidArgumentError, match=r"matrix must be of shape \(8, 8\)"):
-        retained_energies(matrix, "D", [Budget(8, 8, 2)])
-
-
-@pytest.mark.parametrize("method", ["F1", "V1", "FourierFT", "VeRA"])
-def test_random_methods_need_a_generator(method):
-    matrix = torch.from_numpy(gaussian(8, 8))
-    with pytest.raises(InvalidArgumentError, match="random choices: pass rng="):
-        approximate(matrix, method, Budget(8, 8, 2))
-    with pytest.raises(InvalidArgumentError, match="random choices: pass rng="):
-        retained_energies(matrix, method, [Budget(8, 8, 2)])

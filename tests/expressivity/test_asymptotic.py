@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Accounting, Budget, exact_error
 from loca_theory.expressivity.limits import low_rank_fraction
 from loca_theory.expressivity.methods.method import Engine
@@ -54,11 +53,3 @@ def test_exact_values_approach_their_limits(method, shape, accounting):
         budget = Budget(p, q, scale // 20, accounting)
         distance = abs(exact_error(method, budget) - find_method(method).limit(budget))
         assert distance < 10 * (2 * math.log(p * q) + 5) / (p * q)
-
-
-@pytest.mark.parametrize("method", ["DoRA", "VeRA"])
-def test_a_method_without_limit_is_refused(method):
-    with pytest.raises(
-        InvalidArgumentError, match=f"{method} has no known limit at 8x8, rank 2; use"
-    ):
-        find_method(method).limit(Budget(8, 8, 2))

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.bidiagonal import leading_rows, sample_leading_eigenvalues
 
 
@@ -73,14 +72,6 @@ def test_the_generator_advances_alike_for_every_rank():
         states.add(rng.integers(1 << 62))
     assert len(states) == 1
     assert len(totals) == 1
-
-
-@pytest.mark.parametrize("r", [0, -1, 6], ids=lambda r: f"r = {r}")
-def test_a_rank_out_of_range_is_refused(r):
-    with pytest.raises(InvalidArgumentError, match=rf"r must satisfy 1 <= r <= 5, and is {r}"):
-        sample_leading_eigenvalues(9, 5, r, np.random.default_rng(0))
-    with pytest.raises(InvalidArgumentError, match=rf"r must satisfy 1 <= r <= 5, and is {r}"):
-        leading_rows(9, 5, r)
 
 
 LAWS = [(6, 6), (24, 24), (30, 12), (12, 30), (40, 3)]

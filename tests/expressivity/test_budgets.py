@@ -103,38 +103,6 @@ def test_no_count_exceeds_what_there_is(accounting):
                 assert 0 <= METHODS["DoRA"].rank(budget) <= r
 
 
-@pytest.mark.parametrize("accounting", ["paper", "main-text", "trainable", "bits"])
-def test_a_budget_larger_than_the_matrix_is_refused(accounting):
-    """(8 + 8)·5 = 80 > 64, while r = 4 just fits."""
-    assert Budget(8, 8, 4, Accounting(accounting)).numbers == 64
-    with pytest.raises(InvalidArgumentError, match=r"spends 80 numbers.* choose r <= 4"):
-        Budget(8, 8, 5, Accounting(accounting))
-
-
-def test_a_matrix_too_small_for_rank_one_says_so():
-    with pytest.raises(InvalidArgumentError, match=r"spends 6 numbers.*choose a larger matrix"):
-        Budget(1, 5, 1)
-
-
-@pytest.mark.parametrize("r", [-1, 0, 4, 9], ids=lambda r: f"r = {r}")
-def test_a_rank_that_does_not_fit_is_refused(r):
-    with pytest.raises(InvalidArgumentError, match=rf"rank {r} does not fit .* 1 <= r <= 3"):
-        Budget(3, 8, r)
-
-
-@pytest.mark.parametrize(
-    "shape", [(0, 4), (4, 0), (-1, 4)], ids=["no rows", "no columns", "negative"]
-)
-def test_an_empty_matrix_is_refused(shape):
-    with pytest.raises(InvalidArgumentError, match="at least one row and one column"):
-        Budget(*shape, 1)
-
-
-def test_a_value_of_no_bits_is_refused():
-    with pytest.raises(InvalidArgumentError, match="value_bits must be at least 1, not 0"):
-        Budget(8, 8, 1, Accounting.BITS, 0)
-
-
 def test_the_main_texts_interpretation_can_exceed_the_half_spectrum():
     """8x8, r = 4: two thirds of 64 numbers are 42 locations, and there are 34."""
     budget = Budget(8, 8, 4, Accounting.MAIN_TEXT)

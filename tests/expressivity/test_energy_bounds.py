@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget, retained_energies
 from loca_theory.expressivity.energy_bounds import (
     KAPPA,
@@ -69,10 +68,3 @@ def test_the_sign_bound_holds_for_any_matrix(seed):
     energies = np.square(np.linalg.svd(np.sign(g), compute_uv=False))
     for r in (1, 2, 3, 5):
         assert sign_energy_bound(g, r) <= energies[:r].sum() / energies.sum()
-
-
-def test_bad_input_is_refused():
-    with pytest.raises(InvalidArgumentError, match="squares of singular values"):
-        selection_bound([-1.0, 2.0], Budget(4, 4, 1))
-    with pytest.raises(InvalidArgumentError, match="between 1 and r = 2, not 3"):
-        spiked_low_rank_bound(0.1, 3, Budget(9, 9, 2))

@@ -11,7 +11,6 @@ import pytest
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Accounting, Budget, exact_error
 from loca_theory.expressivity.low_rank_exact import LARGEST_EXACT_RANK
-from loca_theory.expressivity.methods.names import display_name
 
 # Sums of some hundred terms of order one; the functions behind promise a relative 1e-13.
 ROUNDING = 1e-12
@@ -121,16 +120,6 @@ def test_theorem_1_fails_at_its_smallest_sizes():
     assert (round(retained["R"], 2), round(retained["F2"], 2)) == (10.13, 8.53)
     five = Budget(5, 5, 1)
     assert exact_error("M1", five) > exact_error("R", five) > exact_error("F2", five)
-
-
-@pytest.mark.parametrize("method", ["DoRA", "VeRA"])
-def test_methods_without_exact_values(method):
-    assert "exact" not in METHODS[method].engines(Budget(8, 8, 2))
-    with pytest.raises(
-        InvalidArgumentError,
-        match=f"{display_name(method)} has no exact value at 8x8, rank 2; use engine=.mo",
-    ):
-        exact_error(method, Budget(8, 8, 2))
 
 
 def test_r_is_exact_up_to_a_large_rank():

@@ -67,14 +67,6 @@ def test_low_rank_share_at_its_ends(aspect):
     assert low_rank_fraction(1e-9, aspect) < 1e-8
 
 
-@pytest.mark.parametrize(
-    "arguments", [(-0.1, 1.0), (1.1, 1.0), (0.5, 0.0), (0.5, 1.5)], ids=lambda a: f"{a}"
-)
-def test_low_rank_share_refuses_what_is_no_share(arguments):
-    with pytest.raises(InvalidArgumentError, match=r"rank_fraction must lie in \[0, 1\] and"):
-        low_rank_fraction(*arguments)
-
-
 @pytest.mark.parametrize("fraction", [1e-6, 0.01, 0.3, 0.8, 0.999], ids=lambda x: f"share {x}")
 def test_fractions_of_coefficients_and_locations_by_integrating_quantiles(fraction):
     """∫₀^f of the quantile, for one and two degrees of freedom (energy df a variable)."""

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Accounting, Budget, monte_carlo
-from loca_theory.expressivity.methods.names import display_name
 from loca_theory.expressivity.monte_carlo import ErrorCell, Sampler, evaluate
 from loca_theory.sweeps import ResultStore, Runner, generator, runner
 from loca_theory.sweeps.random import Moments
@@ -162,19 +160,3 @@ def test_on_a_gpu_one_process_does_all_the_work():
     for device in ("cpu", "cuda:0"):
         estimates(series, 2, Watched(jobs=4), device=device)
     assert seen == [4, 1]
-
-
-@pytest.mark.parametrize("method", ["U", "M1", "M2", "RD"])
-def test_a_formula_cannot_be_simulated(method):
-    with pytest.raises(
-        InvalidArgumentError, match=f"{display_name(method)} is a formula and cannot be simulated"
-    ):
-        estimate(method, (8, 8), (1,))
-
-
-@pytest.mark.parametrize("method", ["DoRA", "VeRA"])
-def test_a_method_without_reduced_form_is_refused(method):
-    with pytest.raises(
-        InvalidArgumentError, match=f'{display_name(method)} has no reduced .* sampler="dense"'
-    ):
-        estimate(method, (8, 8), (1,))

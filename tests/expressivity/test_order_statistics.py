@@ -122,21 +122,6 @@ def test_edges(df):
     assert expected_top_sum(10**12, 10**12, df) == df * 10**12
 
 
-@pytest.mark.parametrize(
-    ("n", "count", "df"),
-    [(-1, 0, 1), (3, -1, 1), (3, 1, 0), (3, 1, 3)],
-    ids=["negative n", "negative count", "no degrees", "three degrees"],
-)
-def test_arguments_out_of_range(n, count, df):
-    with pytest.raises(InvalidArgumentError, match="not be negative and df must be 1 or 2"):
-        expected_top_sum(n, count, df)
-
-
-def test_a_negative_number_of_locations_is_refused():
-    with pytest.raises(InvalidArgumentError, match="must not be negative, and is -2"):
-        expected_location_sum(HalfSpectrum(4, 4), -2)
-
-
 def test_the_strongest_location_of_a_3x1_matrix_by_hand():
     """X ~ χ²_1 and Y ~ χ²_2: E max = E X + ∫ S_Y F_X = 1 + ∫ e^(−x/2) erf(√(x/2)) dx = 1 + √2."""
     got = expected_location_sum(HalfSpectrum(3, 1), 1)

@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Budget
 from loca_theory.expressivity.methods.coordinates import CoordinateMethod
-from loca_theory.expressivity.methods.names import display_name
 from loca_theory.expressivity.random_choices import first_hits, random_indices
 
 REDUCED = [m.name for m in METHODS.values() if isinstance(m, CoordinateMethod)]
@@ -29,15 +27,6 @@ def test_a_smaller_budget_reads_a_prefix(method, shape):
     alone = [METHODS[method].sample([budget], np.random.default_rng(3))[0] for budget in budgets]
     np.testing.assert_allclose(alone, together, rtol=0, atol=ROUNDING)
     assert (np.diff(together) <= ROUNDING).all()
-
-
-@pytest.mark.parametrize("method", ["U", "M1", "M2", "RD", "DoRA", "VeRA"])
-def test_a_method_without_reduced_form_is_refused(method):
-    with pytest.raises(
-        InvalidArgumentError,
-        match=f'{display_name(method)} has no reduced sampler; use sampler="dense"',
-    ):
-        METHODS[method].sample([Budget(8, 8, 1)], np.random.default_rng(0))
 
 
 def test_many_locations_are_all_there_are_and_fewer_are_the_first_of_more():

@@ -155,14 +155,6 @@ def test_devices():
         dense.on_device("tpu")
 
 
-@pytest.mark.parametrize("empty", ["shapes", "ranks", "methods", "engines"])
-def test_an_empty_grid_is_refused(empty):
-    with pytest.raises(
-        InvalidArgumentError, match=f"^{empty} (is empty|must be positive whole numbers)"
-    ):
-        simulation(**{empty: ()})
-
-
 @pytest.mark.parametrize(
     ("methods", "engine", "r"),
     [
@@ -180,37 +172,11 @@ def test_nothing_to_compute_is_refused(methods, engine, r):
         simulation(methods=methods, engines=(engine,), shapes=squares([600]), ranks=(r,))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"ranks": (1, 6)}, "budget larger than the matrix"),
-        ({"ranks": (0,)}, r"ranks must be positive whole numbers, not \(0,\)"),
-        ({"shapes": ((10, 10), (0, 3))}, "at least one row"),
-        ({"draws": 0}, "at least 1 draw"),
-        ({"seed": -2}, "must not be negative"),
-        ({"value_bits": 0}, "value_bits must be at least 1, not 0"),
-        (
-            {"ranks": (5,), "accounting": Accounting.MAIN_TEXT, "methods": ("D", "F2")},
-            "66 locations, but the half spectrum of 10x10 has only 52",
-        ),
-    ],
-    ids=["rank", "no rank", "shape", "draws", "seed", "bits", "locations"],
-)
-def test_what_is_out_of_range_is_refused_at_once(options, message):
-    with pytest.raises(InvalidArgumentError, match=message):
-        simulation(**options)
-
-
 def test_a_interpretation_that_exceeds_the_half_spectrum_matters_only_to_the_methods_it_counts():
     rows = (
         simulation(ranks=(5,), accounting=Accounting.MAIN_TEXT, methods=("D", "F1")).run(ALONE).rows
     )
     assert {row.method for row in rows} == {"D", "F1"}
-
-
-def test_the_reduced_sampler_is_refused_for_methods_without_it():
-    with pytest.raises(InvalidArgumentError, match=r'DoRA has no reduced .*; use sampler="dense"'):
-        simulation(methods=("D", "DoRA"), sampler=Sampler.REDUCED)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from scipy import integrate
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import MarchenkoPastur
-from loca_theory.increments.marchenko_pastur import angle_at_fraction, fraction_up_to_angle
 
 LAWS = [MarchenkoPastur(1.0), MarchenkoPastur(0.3, 2.0), MarchenkoPastur(4.0, 0.5),
         MarchenkoPastur(1e-3), MarchenkoPastur(0.999)]  # fmt: skip
@@ -55,25 +54,6 @@ def test_quantiles_invert_the_distribution(law):
     np.testing.assert_allclose(law.sf(x[above_atom]), probability[above_atom], atol=1e-12)
     assert np.all(x[~above_atom] == 0)
     np.testing.assert_allclose(law.ppf(1 - probability), x, rtol=1e-9, atol=1e-13)
-
-
-@pytest.mark.parametrize("aspect", [1.0, 1 - 1e-7, 0.25, 1e-6])
-def test_angles_are_those_of_bisection(aspect):
-    ends = 10.0 ** -np.arange(3, 16, 3)
-    fraction = np.concatenate([np.linspace(0, 1, 99), ends, 1 - ends])
-    low, high = np.zeros(len(fraction)), np.full(len(fraction), np.pi)
-    for _ in range(60):
-        middle = (low + high) / 2
-        below = fraction_up_to_angle(middle, aspect) < fraction
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
-    found = fraction_up_to_angle(angle_at_fraction(fraction, aspect), aspect)
-    # Rounding of the fraction, a difference of terms of size 1/c.
-    rounding = 8 * np.finfo(float).eps * np.pi / aspect
-    np.testing.assert_allclose(found, fraction, rtol=0, atol=rounding)
-    inside = slice(1, 98)
-    np.testing.assert_allclose(
-        angle_at_fraction(fraction, aspect)[inside], low[inside], rtol=0, atol=1000 * rounding
-    )
 
 
 @each

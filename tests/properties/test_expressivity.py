@@ -20,7 +20,6 @@ from loca_theory.expressivity import (
 from loca_theory.expressivity.methods.coordinates import CoordinateMethod
 from loca_theory.expressivity.methods.registry import find_method
 from loca_theory.expressivity.order_statistics import expected_top_sum
-from loca_theory.sweeps.random import Moments
 
 reproducible = settings(max_examples=30, deadline=None, derandomize=True, database=None)
 
@@ -115,20 +114,3 @@ def test_what_is_kept_and_what_is_lost_make_up_the_whole(case, method, seed):
     kept = retained_energies(tensor, method, [budget], np.random.default_rng(seed))[0]
     total = np.sum(matrix**2)
     assert abs(kept + np.sum((matrix - ours) ** 2) - total) <= ROUNDING * max(total, 1e-290)
-
-
-@reproducible
-@given(
-    arrays.arrays(
-        np.float64, st.tuples(st.integers(2, 30), st.integers(1, 3)), elements=st.floats(-1e6, 1e6)
-    ),
-    st.data(),
-)
-def test_moments_of_blocks_are_those_of_the_whole(values, data):
-    cuts = sorted(data.draw(st.sets(st.integers(1, len(values) - 1), max_size=4)))
-    merged = Moments.merge([Moments.of(block) for block in np.split(values, cuts)])
-    whole = Moments.of(values)
-    scale = np.abs(values).max() or 1.0
-    assert merged.count == whole.count
-    np.testing.assert_allclose(merged.mean, whole.mean, rtol=0, atol=1e-13 * scale)
-    np.testing.assert_allclose(merged.squares, whole.squares, rtol=0, atol=1e-11 * scale**2)
