@@ -81,8 +81,7 @@ def find_interpretation(name: str) -> Interpretation:
     for part in str(name).split("+"):
         if part not in _CHANGES:
             msg = f"unknown interpretation {part!r}; choose from {', '.join(INTERPRETATIONS)}, or "
-            msg += "join several by +"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(msg + "join several by +")
         for key, value in _CHANGES[part].items():
             if key in changes:
                 msg = f"interpretation {name!r} sets {key} twice; leave out one of its parts"

@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 import torch
 
 from loca_theory.convergence.interpretations import Interpretation
-from loca_theory.convergence.problems import SAMPLES, Family, Problems, draw
+from loca_theory.convergence.problems import SAMPLES, Family, draw
 from loca_theory.convergence.searches import Noise, Search, SearchKind
 from loca_theory.convergence.state import Rates, State
 from loca_theory.sweeps import Cell, generator
@@ -38,10 +39,6 @@ def block(size: int) -> int:
     return max(_BLOCK_ENTRIES // size**2, min(_FEWEST, _MOST_ENTRIES // size**2), 1)
 
 
-def _name(search: SearchKind) -> str:
-    return search.name
-
-
 @dataclass(frozen=True)
 class ToyCell(Cell):
     """A block of problems that one search solves under one interpretation.
@@ -62,7 +59,7 @@ class ToyCell(Cell):
 
     family: Family
     interpretation: Interpretation
-    search: SearchKind = field(metadata={"describe": _name})
+    search: SearchKind = field(metadata={"describe": attrgetter("name")})
     rates: Rates
     steps: int
     seed: int
@@ -119,7 +116,7 @@ def evaluate_trace(cell: TraceCell) -> dict[str, Any]:
 
 
 def _run(cell: ToyCell, *, traced: bool = False) -> tuple[State, dict[str, list[Any]]]:
-    problems = _problems(cell.family, cell.interpretation, cell.seed, *cell.problems)
+    problems = _problems(cell.family, cell.interpretation, cell.seed, range(*cell.problems))
     state = State(problems, cell.interpretation, cell.rates)
     search = cell.search.make(state, _noise(cell))
     steps, end = cell.steps, cell.interpretation.moving_steps(cell.steps)
@@ -159,11 +156,8 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-@lru_cache(maxsize=4)
-def _problems(
-    family: Family, interpretation: Interpretation, seed: int, first: int, end: int
-) -> Problems:
-    return draw(family, interpretation, seed, range(first, end))
+# The searches of a block share its problems.
+_problems = lru_cache(maxsize=4)(draw)
 
 
 def _noise(cell: ToyCell) -> Noise:

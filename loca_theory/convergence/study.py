@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -23,7 +23,9 @@ from loca_theory.sweeps.runner import DEFAULT_RUNNER
 
 DEFAULT_STEPS = 4000
 _DEFAULT_RATES = Rates()
-_Kind = TypeVar("_Kind", bound=one.ToyCell)
+_Cell = TypeVar("_Cell", bound=one.ToyCell)
+# A family of problems, and the names of an interpretation and a search.
+_Kind: TypeAlias = tuple[Family, str, str]
 # Default numbers of problems: (largest size, number).
 _PROBLEMS = ((8, 2000), (16, 1000), (32, 400), (64, 200))
 _PROBLEMS_BEYOND = 100
@@ -179,28 +181,22 @@ class ConvergenceStudy:
     def run(self, runner: Runner = DEFAULT_RUNNER) -> ToyResult:
         """Solve all problems."""
         # The innermost loop is over searches, so that the problems of a block are drawn only once.
-        configurations = list(product(self.families(), self.interpretations, self.searches))
-        cells = [
-            (
-                (family, interpretation, search),
-                self._cell(one.ToyCell, family, interpretation, search, numbers),
-            )
+        order = [
+            (family, interpretation, search, numbers)
             for family, interpretation in product(self.families(), self.interpretations)
             for numbers in self._blocks(family)
             for search in self.searches
         ]
-        results = runner.run([cell for _, cell in cells], one.evaluate)
-        outcomes: dict[Any, dict[str, list[Any]]] = {}
-        for (configuration, _), result in zip(cells, results, strict=True):
-            saved = outcomes.setdefault(configuration, {"found": [], "exact": [], "loss": []})
-            for name, values in saved.items():
-                values.extend(result[name])
+        results = runner.run([self._cell(one.ToyCell, *each) for each in order], one.evaluate)
+        outcomes: dict[_Kind, dict[str, list[Any]]] = {}
+        for (family, interpretation, search, _), result in zip(order, results, strict=True):
+            kind = family, interpretation, search
+            saved = outcomes.setdefault(kind, {name: [] for name in result})
+            for name, values in result.items():
+                saved[name].extend(values)
         return ToyResult(
             manifest(grid=self.describe(), seed=self.seed),
-            rows=tuple(
-                self._row(*configuration, outcomes[configuration])
-                for configuration in configurations
-            ),
+            rows=tuple(self._row(*kind, found) for kind, found in outcomes.items()),
             traces=tuple(self._traces(outcomes, runner)),
         )
 
@@ -210,21 +206,14 @@ class ConvergenceStudy:
 
     def _cell(
         self,
-        kind: type[_Kind],
+        kind: type[_Cell],
         family: Family,
         interpretation: str,
         search: str,
         numbers: tuple[int, int],
-    ) -> _Kind:
-        return kind(
-            family,
-            find_interpretation(interpretation),
-            find_search(search),
-            self.rates,
-            self.steps,
-            self.seed,
-            numbers,
-        )
+    ) -> _Cell:
+        found = find_interpretation(interpretation), find_search(search)
+        return kind(family, *found, self.rates, self.steps, self.seed, numbers)
 
     def _row(
         self, family: Family, interpretation: str, search: str, outcomes: dict[str, list[Any]]
@@ -252,18 +241,14 @@ class ConvergenceStudy:
         )
 
     def _traces(
-        self, outcomes: dict[Any, dict[str, list[Any]]], runner: Runner
+        self, outcomes: dict[_Kind, dict[str, list[Any]]], runner: Runner
     ) -> Iterator[TraceRow]:
         family, interpretation = self.families()[0], self.interpretations[0]
         chosen = "central" if "central" in self.searches else self.searches[0]
         found = outcomes[family, interpretation, chosen]
-        finite = [value is not None for value in found["loss"]]
-        cases = {
-            "recovered": _first(found["exact"]),
-            "not recovered": _first(
-                [fine and not exact for fine, exact in zip(finite, found["exact"], strict=True)]
-            ),
-        }
+        exact = found["exact"]
+        missed = [not e and loss is not None for e, loss in zip(exact, found["loss"], strict=True)]
+        cases = {"recovered": _first(exact), "not recovered": _first(missed)}
         if set(cases.values()) == {None}:
             cases["not recovered"] = 0  # all diverged: trace the first
         some = self.searches if len(self.searches) <= _MOST_TRACED else _TRACED

@@ -51,8 +51,7 @@ def selection_loss_with_spike(t: float, retained: float) -> float:
     """
     if t < 0 or not 0 < retained < 1:
         msg = "t must not be negative and retained must lie strictly between 0 and 1, "
-        msg += f"not {t} and {retained}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(msg + f"not {t} and {retained}")
     g, weights = _half_normal_nodes(0.5 / np.sqrt(1 + t))
     variance = 1 + t * g * g
 
@@ -93,8 +92,7 @@ def low_rank_loss_with_spike(p: int, q: int, t: float, loss_without: float) -> f
     """
     if t * t * p * q <= 1:
         msg = f"a spike of t = {t:.4g} is hidden in the bulk at {p}x{q}; t must exceed "
-        msg += f"{1 / np.sqrt(p * q):.4g}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(msg + f"{1 / np.sqrt(p * q):.4g}")
     return (p - 1) * (q - 1) / (p * q) * loss_without - 1 / (t * p * q)
 
 
@@ -156,8 +154,7 @@ def limit_boundary(ratio: float, aspect: float = 1.0) -> float:
     """
     if not (0 < ratio < 0.5 and 0 < aspect <= 1):
         msg = "ratio must lie strictly between 0 and 1/2 and aspect in (0, 1], "
-        msg += f"not {ratio} and {aspect}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(msg + f"not {ratio} and {aspect}")
     low_rank = 1 - low_rank_fraction(ratio, aspect)
     retained = ratio * (1 + aspect) / 2
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -91,10 +91,11 @@ def evaluate(cell: DrawCell) -> dict[str, Any]:
     energy = structure.energy(p, q, cell.value)
     budgets = [Budget(p, q, r) for r in cell.ranks]
     losses: dict[str, list[NDArray[np.float64]]] = {method.name: [] for method in cell.methods}
-    statistics: dict[str, list[float]] = {name: [] for name in STATISTICS}
-    centred_statistics: dict[str, list[float]] = {name: [] for name in STATISTICS}
-    start, stop = cell.draws
-    for draw, family in enumerate(_families(structure, p, q, cell.seed, start, stop), start):
+    statistics, centred_statistics = [], []
+    count = cell.draws[1] - cell.draws[0]
+    families = _families_in_memory if count * p * q <= _ENTRIES_IN_MEMORY else _families
+    drawn = families(structure, p, q, cell.seed, *cell.draws)
+    for draw, family in enumerate(drawn, cell.draws[0]):
         matrix = family(cell.value)
         total = float(np.square(matrix).sum())
         tensor = torch.from_numpy(matrix)
@@ -105,24 +106,30 @@ def evaluate(cell: DrawCell) -> dict[str, Any]:
         retained = _retained(cell.methods, budgets, tensor, spectrum, eigenvalues, of_draw)
         for name, energies in retained.items():
             losses[name].append((total - energies) / energy)
-        found = spectral_statistics(eigenvalues, p, q)
-        found["low-frequency"] = low_frequency_fraction(spectrum.numpy())
-        _append(statistics, found)
+        statistics.append(_statistics(eigenvalues, p, q, spectrum))
         if cell.with_centred:
             rest = squared_singular_values(torch.from_numpy(centred(matrix)))
-            found = spectral_statistics(rest, p - 1, q)
             # The first row of the spectrum holds the column means.
             spectrum[0] = 0.0
-            found["low-frequency"] = low_frequency_fraction(spectrum.numpy())
-            _append(centred_statistics, found)
+            centred_statistics.append(_statistics(rest, p - 1, q, spectrum))
     first, second = (np.array(losses[method.name]) for method in COMPARED)
-    gap = first - second
     return {
         "losses": {name: Moments.of(some).to_json() for name, some in losses.items()},
-        "gap": Moments.of(gap).to_json(),
-        "statistics": statistics,
-        "centred_statistics": centred_statistics if cell.with_centred else None,
+        "gap": Moments.of(first - second).to_json(),
+        "statistics": _columns(statistics),
+        "centred_statistics": _columns(centred_statistics) if cell.with_centred else None,
     }
+
+
+def _statistics(
+    eigenvalues: NDArray[np.float64], p: int, q: int, spectrum: torch.Tensor
+) -> dict[str, float]:
+    low = low_frequency_fraction(spectrum.numpy())
+    return {**spectral_statistics(eigenvalues, p, q), "low-frequency": low}
+
+
+def _columns(rows: Sequence[dict[str, float]]) -> dict[str, list[float]]:
+    return {name: [row[name] for row in rows] for name in STATISTICS}
 
 
 def _retained(
@@ -152,26 +159,16 @@ def _retained(
 
 def _families(
     structure: Structure, p: int, q: int, seed: int, start: int, stop: int
-) -> Iterable[Family]:
-    """The draws of a block, each a function of the value, for common random numbers on the grid.
-
-    Consecutive cells differ only in the value, so the draws of the last block are cached if they
-    are small.
-    """
-    if (stop - start) * p * q <= _ENTRIES_IN_MEMORY:
-        return _families_in_memory(structure, p, q, seed, start, stop)
-    return (_family(structure, p, q, seed, draw) for draw in range(start, stop))
+) -> Iterator[Family]:
+    """The draws of a block, each a function of the value, for common random numbers on the grid."""
+    for draw in range(start, stop):
+        yield structure.family(p, q, generator(seed, EXPERIMENT, p, q, structure.name, draw))
 
 
 @lru_cache(maxsize=1)
-def _families_in_memory(
-    structure: Structure, p: int, q: int, seed: int, start: int, stop: int
-) -> tuple[Family, ...]:
-    return tuple(_family(structure, p, q, seed, draw) for draw in range(start, stop))
-
-
-def _family(structure: Structure, p: int, q: int, seed: int, draw: int) -> Family:
-    return structure.family(p, q, generator(seed, EXPERIMENT, p, q, structure.name, draw))
+def _families_in_memory(*arguments: Any) -> tuple[Family, ...]:
+    """The same: consecutive cells differ only in the value, and share their draws."""
+    return tuple(_families(*arguments))
 
 
 @dataclass(frozen=True)
@@ -204,8 +201,3 @@ def _mean_and_error(
     moments = Moments.merge([Moments.from_json(one) for one in stored])
     error = moments.standard_error
     return moments.mean, np.full_like(moments.mean, np.nan) if error is None else error
-
-
-def _append(columns: dict[str, list[float]], values: dict[str, float]) -> None:
-    for name, column in columns.items():
-        column.append(values[name])

@@ -104,23 +104,26 @@ class Structure:
             raise InvalidArgumentError(msg)
 
 
-def _shared_mean(p: int, q: int, rng: np.random.Generator) -> Family:
-    z = rng.standard_normal((p, q))
-    mean = z.mean()
+def _of_normals(
+    matrix: Callable[[_Array, float], _Array],
+) -> Callable[[int, int, np.random.Generator], Family]:
+    """The family that computes every W from one Z."""
+
+    def family(p: int, q: int, rng: np.random.Generator) -> Family:
+        z = rng.standard_normal((p, q))
+        return lambda value: matrix(z, value)
+
+    return family
+
+
+def _shared_mean(z: _Array, rho: float) -> _Array:
     # 11ᵀ/n projects onto the mean; I + ρ 11ᵀ multiplies the variance of the mean by 1 + nρ.
-    return lambda rho: z + (np.sqrt(1 + p * q * rho) - 1) * mean
+    return z + (np.sqrt(1 + z.size * rho) - 1) * z.mean()
 
 
-def _equicorrelated(p: int, q: int, rng: np.random.Generator) -> Family:
-    z = rng.standard_normal((p, q))
+def _equicorrelated(z: _Array, rho: float) -> _Array:
     mean = z.mean()
-    n = p * q
-    return lambda rho: np.sqrt(1 - rho) * (z - mean) + np.sqrt(1 + (n - 1) * rho) * mean
-
-
-def _row_equicorrelated(p: int, q: int, rng: np.random.Generator) -> Family:
-    z = rng.standard_normal((p, q))
-    return lambda rho: _exchangeable(z, rho, q, 1)
+    return np.sqrt(1 - rho) * (z - mean) + np.sqrt(1 + (z.size - 1) * rho) * mean
 
 
 def _exchangeable(z: _Array, rho: float, block: int, axis: int) -> _Array:
@@ -168,9 +171,8 @@ def ar1(rho_columns: float | None = None) -> Structure:
     def between_columns(rho: float) -> float:
         return rho if rho_columns is None else rho_columns
 
-    def family(p: int, q: int, rng: np.random.Generator) -> Family:
-        z = rng.standard_normal((p, q))
-        return lambda rho: _autoregression(_autoregression(z, rho, 0), between_columns(rho), 1)
+    def matrix(z: _Array, rho: float) -> _Array:
+        return _autoregression(_autoregression(z, rho, 0), between_columns(rho), 1)
 
     def factors(p: int, q: int, rho: float) -> tuple[_Array, _Array]:
         return _powers_of_lag(p, rho), _powers_of_lag(q, between_columns(rho))
@@ -181,7 +183,7 @@ def ar1(rho_columns: float | None = None) -> Structure:
         "AR(1) ⊗ AR(1): neighbours correlated along rows and columns",
         "R. J. Martin, Biometrika 66 (1979)",
         lambda p, q: (-1 + _OPEN, 1 - _OPEN),
-        family,
+        _of_normals(matrix),
         _unit_energy,
         factors,
         rho_columns,
@@ -214,9 +216,9 @@ def blocks(block: int | None = None) -> Structure:
             raise InvalidArgumentError(msg)
         return block
 
-    def family(p: int, q: int, rng: np.random.Generator) -> Family:
-        z, b = rng.standard_normal((p, q)), order(p, q)
-        return lambda rho: _exchangeable(_exchangeable(z, rho, b, 0), rho, b, 1)
+    def matrix(z: _Array, rho: float) -> _Array:
+        b = order(*z.shape)
+        return _exchangeable(_exchangeable(z, rho, b, 0), rho, b, 1)
 
     def factors(p: int, q: int, rho: float) -> tuple[_Array, _Array]:
         b = order(p, q)
@@ -228,21 +230,16 @@ def blocks(block: int | None = None) -> Structure:
         "exchangeable blocks: correlation ρ within blocks of rows and of columns",
         "D. F. Votaw, Ann. Math. Stat. 19 (1948), for compound symmetry",
         lambda p, q: (-1 / max(order(p, q) - 1, 1), 1.0),
-        family,
+        _of_normals(matrix),
         _unit_energy,
         factors,
         block,
     )
 
 
-def _scaled(p: int, q: int, rng: np.random.Generator) -> Family:
-    z = rng.standard_normal((p, q))
-
-    def at(exponent: float) -> _Array:
-        rows, columns = _power_law_variances(p, exponent), _power_law_variances(q, exponent)
-        return np.sqrt(rows)[:, None] * z * np.sqrt(columns)
-
-    return at
+def _scaled(z: _Array, exponent: float) -> _Array:
+    rows, columns = (_power_law_variances(n, exponent) for n in z.shape)
+    return np.sqrt(rows)[:, None] * z * np.sqrt(columns)
 
 
 def _power_law_variances(n: int, exponent: float) -> _Array:
@@ -318,7 +315,7 @@ STRUCTURES: dict[str, Structure] = {
             "Σ = I + ρ 11ᵀ, as printed in the appendix",
             "the paper's appendix on non-i.i.d. effects",
             lambda p, q: (-1 / (p * q), np.inf),
-            _shared_mean,
+            _of_normals(_shared_mean),
             lambda p, q, rho: (1 + rho) * p * q,
         ),
         Structure(
@@ -327,7 +324,7 @@ STRUCTURES: dict[str, Structure] = {
             "Σ = (1−ρ) I + ρ 11ᵀ, with unit variances, as the appendix's text says",
             "the paper's appendix on non-i.i.d. effects",
             lambda p, q: (-1 / max(p * q - 1, 1), 1.0),
-            _equicorrelated,
+            _of_normals(_equicorrelated),
             _unit_energy,
         ),
         Structure(
@@ -336,7 +333,7 @@ STRUCTURES: dict[str, Structure] = {
             "independent rows, correlation ρ within each",
             "T. W. Anderson, An Introduction to Multivariate Statistical Analysis, 3rd ed., 2003",
             lambda p, q: (-1 / max(q - 1, 1), 1.0),
-            _row_equicorrelated,
+            _of_normals(lambda z, rho: _exchangeable(z, rho, z.shape[1], 1)),
             _unit_energy,
             lambda p, q, rho: (np.eye(p), _exchangeable_covariance(q, rho, q)),
         ),
@@ -348,7 +345,7 @@ STRUCTURES: dict[str, Structure] = {
             "independent entries whose variances decay along rows and columns",
             "T. Dettmers et al., NeurIPS 35 (2022), for outlier dimensions",
             lambda p, q: (0.0, 10.0),
-            _scaled,
+            _of_normals(_scaled),
             _unit_energy,
             lambda p, q, exponent: (
                 np.diag(_power_law_variances(p, exponent)),

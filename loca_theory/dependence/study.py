@@ -145,23 +145,24 @@ class Study(Design):
             for structure, value in configurations
             if structure is one
         ]
-        cells = [self._cell(*one, methods) for one in order]
+        cells = [
+            DrawCell(
+                structure,
+                value,
+                self.p,
+                self.q,
+                self.ranks,
+                self.seed,
+                draws,
+                methods,
+                value in self.detection_values(structure),
+            )
+            for structure, value, draws in order
+        ]
         found: dict[Configuration, list[dict[str, Any]]] = {one: [] for one in configurations}
         for (structure, value, _), result in zip(order, runner.run(cells, evaluate), strict=True):
             found[structure, value].append(result)
         return {configuration: Blocks(results) for configuration, results in found.items()}
-
-    def _cell(
-        self,
-        structure: Structure,
-        value: float,
-        draws: tuple[int, int],
-        methods: tuple[Method, ...],
-    ) -> DrawCell:
-        is_detection = value in self.detection_values(structure)
-        return DrawCell(
-            structure, value, self.p, self.q, self.ranks, self.seed, draws, methods, is_detection
-        )
 
     def _null(self, runner: Runner, is_centred: bool) -> dict[str, NDArray[np.float64]]:
         cells = null_cells(self.p - is_centred, self.q, self.null_draws, self.seed)

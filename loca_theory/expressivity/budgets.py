@@ -76,12 +76,10 @@ class Budget:
             raise InvalidArgumentError(msg)
         if self.p * self.q > _MOST_ENTRIES:
             msg = f"a {self.p}x{self.q} matrix has too many entries to count in float64; "
-            msg += f"choose at most {_MOST_ENTRIES}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(msg + f"choose at most {_MOST_ENTRIES}")
         if not 1 <= self.r <= min(self.p, self.q):
             msg = f"rank {self.r} does not fit a {self.p}x{self.q} matrix: "
-            msg += f"choose 1 <= r <= {min(self.p, self.q)}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(msg + f"choose 1 <= r <= {min(self.p, self.q)}")
         if self.value_bits < 1:
             msg = f"value_bits must be at least 1, not {self.value_bits}"
             raise InvalidArgumentError(msg)
@@ -143,8 +141,7 @@ class Budget:
         if count > self.half_spectrum.location_count:
             msg = f"budget larger than the matrix: {count} locations, but the half "
             msg += f"spectrum of {self.p}x{self.q} has only {self.half_spectrum.location_count}; "
-            msg += 'lower r, or use accounting="paper"'
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(msg + 'lower r, or use accounting="paper"')
         return count
 
     @property

@@ -37,8 +37,7 @@ def low_rank_fraction(rank_fraction: float, aspect: float = 1.0) -> float:
     """
     if not (0 <= rank_fraction <= 1 and 0 < aspect <= 1):
         msg = "rank_fraction must lie in [0, 1] and aspect in (0, 1], "
-        msg += f"not {rank_fraction} and {aspect}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(msg + f"not {rank_fraction} and {aspect}")
     if rank_fraction == 0.0:
         return 0.0
     law = MarchenkoPastur(aspect)
@@ -110,8 +109,7 @@ def limit_crossings(accounting: Accounting = Accounting.PAPER) -> list[Crossing]
     accounting = member(Accounting, "accounting", accounting)
     if accounting not in _CHOSEN:
         msg = f'accounting="{accounting}" has no limit: an index costs more in a larger matrix; '
-        msg += f"choose from {', '.join(_CHOSEN)}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(msg + f"choose from {', '.join(_CHOSEN)}")
     locations, coefficients = _CHOSEN[accounting]
 
     def budget(rho: float) -> float:

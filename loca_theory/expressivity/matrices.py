@@ -171,15 +171,12 @@ def _checked(
     """The checked matrix, scaled by a power of two so that nothing overflows, and the exponent."""
     for method in methods:
         if not method.can_approximate:
-            msg = f"{method.display_name} is only a formula for the error and cannot "
-            msg += "approximate a matrix; "
-            msg += "use another method"
-            raise InvalidArgumentError(msg)
+            msg = f"{method.display_name} is only a formula for the error and cannot approximate a "
+            raise InvalidArgumentError(msg + "matrix; use another method")
     matrix, exponent = balanced(value, "matrix")
     for budget in budgets:
         instance("budget", budget, Budget)
         if matrix.shape != (budget.p, budget.q):
             msg = f"matrix must be of shape ({budget.p}, {budget.q}), the shape of the budget, "
-            msg += f"not {tuple(matrix.shape)}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(msg + f"not {tuple(matrix.shape)}")
     return matrix, exponent

@@ -26,8 +26,7 @@ def check_memory(budget: Budget, *, dense: bool, processes: int, device: str = "
         way_out = 'sampler="reduced"' if dense else 'engine="exact"'
         msg = f"the {name} sampler needs about {_gib(needed)} for {budget.p}x{budget.q} in "
         msg += f"{processes} process(es), and {_gib(free)} are free on {device}; "
-        msg += f"use {way_out}, fewer workers (jobs=1) or a smaller matrix"
-        raise ResourceError(msg)
+        raise ResourceError(msg + f"use {way_out}, fewer workers (jobs=1) or a smaller matrix")
 
 
 def _free_bytes(device: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -171,20 +170,19 @@ def evaluate(cell: OrderingCell) -> dict[str, Any]:
             method.name: low_rank[1:] if method.name == "R" else method.expected_errors(budgets)
             for method in cell.order
         }
-        found += [
-            {"r": budget.r, "accounting": accounting, "bound": bound, **_tightest(errors, index)}
-            for index, budget in enumerate(budgets)
-        ]
+        for index, budget in enumerate(budgets):
+            # The neighbours in the ordering that differ least, or are most out of order.
+            pairs = pairwise((name, float(values[index])) for name, values in errors.items())
+            (worse, high), (better, low) = min(pairs, key=lambda pair: pair[0][1] - pair[1][1])
+            found.append(
+                {
+                    "r": budget.r,
+                    "accounting": accounting,
+                    "worse": worse,
+                    "better": better,
+                    "worse_error": high,
+                    "better_error": low,
+                    "bound": bound,
+                }
+            )
     return {"rows": found}
-
-
-def _tightest(errors: Mapping[str, np.ndarray], index: int) -> dict[str, Any]:
-    """The neighbours in the ordering whose errors differ least, or are most out of order."""
-    pairs = pairwise((name, float(values[index])) for name, values in errors.items())
-    worse, better = min(pairs, key=lambda pair: pair[0][1] - pair[1][1])
-    return {
-        "worse": worse[0],
-        "better": better[0],
-        "worse_error": worse[1],
-        "better_error": better[1],
-    }

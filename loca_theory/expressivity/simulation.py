@@ -17,7 +17,7 @@ from loca_theory.expressivity.memory import check_memory
 from loca_theory.expressivity.methods import Method
 from loca_theory.expressivity.methods.method import Engine, checked_numbers
 from loca_theory.expressivity.methods.registry import DEFAULT_METHODS, find_methods, own_titles
-from loca_theory.expressivity.monte_carlo import ErrorCell, Estimate, Sampler, estimate
+from loca_theory.expressivity.monte_carlo import ErrorCell, Sampler, estimate
 from loca_theory.sweeps import Result, Runner
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.results import rows
@@ -52,9 +52,9 @@ class ErrorRow:
     engine: Engine
     error: float
     standard_error: float | None
-    draws: int | None
-    seed: int | None
-    sampler: Sampler | None
+    draws: int | None = None
+    seed: int | None = None
+    sampler: Sampler | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -237,51 +237,41 @@ class Simulation:
     def run(self, runner: Runner = DEFAULT_RUNNER) -> SimulationResult:
         """Compute the table."""
         self.check_memory(runner.jobs)
-        cells = list(self._cells())
-        simulated = {
-            (cell.method.name, budget): (cell.sampler, found)
-            for cell, estimates in zip(cells, estimate(cells, runner), strict=True)
-            for budget, found in zip(cell.budgets, estimates, strict=True)
-        }
-        exact = {
-            (method.name, budget): error
-            for (_, method), budgets in self._grouped(Engine.EXACT)
-            for budget, error in zip(
-                budgets, checked_numbers(method, "expected_errors", budgets), strict=True
-            )
-        }
-
-        def row(budget: Budget, method: Method, engine: Engine) -> ErrorRow:
-            sampler = None
-            match engine:
-                case Engine.EXACT:
-                    found = Estimate(float(exact[method.name, budget]), 0.0, 0)
-                case Engine.ASYMPTOTIC:
-                    found = Estimate(float(checked_numbers(method, "limit", budget)), None, 0)
-                case Engine.MONTE_CARLO:
-                    sampler, found = simulated[method.name, budget]
-            return ErrorRow(
+        found = self._values(runner)
+        rows = [
+            ErrorRow(
                 K=budget.p if budget.p == budget.q else None,
                 p=budget.p,
                 q=budget.q,
                 r=budget.r,
                 method=method.name,
                 engine=engine,
-                error=found.error,
-                standard_error=found.standard_error,
-                draws=found.draws if sampler else None,
-                seed=self.seed if sampler else None,
-                sampler=sampler,
+                **found[method.name, budget, engine],
             )
+            for budget, method, engines in self._plan
+            for engine in engines
+        ]
+        origin = manifest(grid=self.describe(), seed=self.seed, device=self.device)
+        return SimulationResult(origin, tuple(rows))
 
-        return SimulationResult(
-            manifest(grid=self.describe(), seed=self.seed, device=self.device),
-            tuple(
-                row(budget, method, engine)
-                for budget, method, engines in self._plan
-                for engine in engines
-            ),
-        )
+    def _values(self, runner: Runner) -> dict[tuple[str, Budget, Engine], dict[str, Any]]:
+        """The fields of each row that come from an engine."""
+        found: dict[tuple[str, Budget, Engine], dict[str, Any]] = {}
+        cells = list(self._cells())
+        for cell, estimates in zip(cells, estimate(cells, runner), strict=True):
+            drawn = {"seed": self.seed, "sampler": cell.sampler}
+            for budget, one in zip(cell.budgets, estimates, strict=True):
+                found[cell.method.name, budget, Engine.MONTE_CARLO] = {**vars(one), **drawn}
+        for method, budgets in self._grouped(Engine.EXACT):
+            errors = checked_numbers(method, "expected_errors", budgets).tolist()
+            for budget, error in zip(budgets, errors, strict=True):
+                found[method.name, budget, Engine.EXACT] = {"error": error, "standard_error": 0.0}
+        for method, budgets in self._grouped(Engine.ASYMPTOTIC):
+            for budget in budgets:
+                error = float(checked_numbers(method, "limit", budget))
+                value = {"error": error, "standard_error": None}
+                found[method.name, budget, Engine.ASYMPTOTIC] = value
+        return found
 
     def check_memory(self, jobs: int = -1) -> None:
         """Check that the simulation fits in memory, before anything is allocated or written."""
@@ -318,23 +308,23 @@ class Simulation:
         preferred = (Engine.EXACT, Engine.MONTE_CARLO)
         return tuple(engine for engine in preferred if engine in known)[:1]
 
-    def _grouped(self, engine: Engine) -> list[tuple[tuple[tuple[int, int], Method], list[Budget]]]:
-        """The budgets that an engine evaluates, for each shape and method."""
-        found: dict[tuple[tuple[int, int], str], list[Budget]] = {}
+    def _grouped(self, engine: Engine) -> list[tuple[Method, list[Budget]]]:
+        """The budgets that an engine evaluates, for each method and shape."""
+        found: dict[tuple[str, int, int], tuple[Method, list[Budget]]] = {}
         for budget, method, engines in self._plan:
             if engine in engines:
-                found.setdefault(((budget.p, budget.q), method.name), []).append(budget)
-        methods = {method.name: method for method in self.methods}
-        return [((shape, methods[name]), budgets) for (shape, name), budgets in found.items()]
+                group = found.setdefault((method.name, budget.p, budget.q), (method, []))
+                group[1].append(budget)
+        return list(found.values())
 
     def _cells(self) -> Iterator[ErrorCell]:
-        for ((p, q), method), budgets in self._grouped(Engine.MONTE_CARLO):
+        for method, budgets in self._grouped(Engine.MONTE_CARLO):
             natural = Sampler.REDUCED if method.defines("sample") else Sampler.DENSE
             sampler = self.sampler or natural
             yield ErrorCell(
                 method,
-                p,
-                q,
+                budgets[0].p,
+                budgets[0].q,
                 tuple(budget.r for budget in budgets),
                 sampler,
                 (0, self.draws),

@@ -18,7 +18,7 @@ from loca_theory.transforms.inputs import TensorLike, balanced, squared_units
 _Array = NDArray[np.float64]
 
 # If the smaller side is at most this, the Gram matrix is formed and solved in double precision.
-_DOUBLE_UP_TO = 1536
+DOUBLE_UP_TO = 1536
 # Larger matrices use double precision too if half of the eigenvalues are below this fraction of the
 # largest, because single precision is accurate only to a few 1e-6 of the largest.
 _SINGLE_DOWN_TO = 2.0**-13
@@ -52,19 +52,25 @@ def squared_singular_values(matrix: TensorLike) -> _Array:
     tall = scaled if scaled.shape[0] >= scaled.shape[1] else scaled.mT
     with float32_products(tall.device):
         values = None
-        if tall.shape[1] > _DOUBLE_UP_TO and tall.dtype == torch.float32:
+        if tall.shape[1] > DOUBLE_UP_TO and tall.dtype == torch.float32:
             values = _of_low_rank(tall)
             if values is None:
                 values = _eigenvalues(_lower_gram(tall))
                 if values[len(values) // 2] < _SINGLE_DOWN_TO * values[-1]:
                     values = None
         if values is None:
-            gram = tall.new_zeros((tall.shape[1], tall.shape[1]), dtype=torch.float64)
-            for rows in tall.split(_ROWS):
-                gram.addmm_(rows.mT.double(), rows.double())
-            values = _eigenvalues(gram)
+            values = _eigenvalues(double_gram(tall))
             values[values < np.finfo(np.float64).eps * tall.shape[0] * values[-1]] = 0
     return squared_units(values, exponent, "matrix")
+
+
+def double_gram(tall: torch.Tensor) -> torch.Tensor:
+    """WᵀW in double precision."""
+    gram = tall.new_zeros((tall.shape[1], tall.shape[1]), dtype=torch.float64)
+    for rows in tall.split(_ROWS):
+        wide = rows.double()
+        gram.addmm_(wide.mT, wide)
+    return gram
 
 
 def _lower_gram(tall: torch.Tensor) -> torch.Tensor:

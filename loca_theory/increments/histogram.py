@@ -135,8 +135,7 @@ def coarse_cells(bins_per_sigma: int, reach: int) -> NDArray[np.int64]:
     """First grid cell of each bin of equal width, with an open bin beyond each end."""
     if bins_per_sigma < 1 or STEPS % bins_per_sigma or not 1 <= reach <= REACH:
         msg = f"bins_per_sigma must divide {STEPS} and reach be 1 to {REACH}, "
-        msg += f"not {bins_per_sigma} and {reach}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(msg + f"not {bins_per_sigma} and {reach}")
     width = STEPS // bins_per_sigma
     inner = np.arange((REACH - reach) * STEPS, (REACH + reach) * STEPS + 1, width) + 1
     return np.concatenate([[0], inner])

@@ -151,8 +151,7 @@ class PrintedTest:
                 msg = f"the paper's test accepted {len(accepted)} of {made} perturbed copies of "
                 msg += f"its samples: their median total variation is {np.median(distances):.2g} "
                 msg += f"and must be below epsilon = {self.epsilon:g}; raise epsilon, lower noise "
-                msg += f"({noise:.2g} standard deviations) or use fewer bins"
-                raise AcceptanceError(msg)
+                raise AcceptanceError(msg + f"({noise:.2g} standard deviations) or use fewer bins")
             stop = next(stop for stop in stops if stop > made)
             copies = draw(min(stop - made, self.copies - len(accepted)), rng)
             found = np.abs(copies - counts).sum(axis=1) / (2 * self.samples)
@@ -175,82 +174,72 @@ def copies_of(sample: _Array, steps: int, noise: float) -> _Draw:
     Returns:
         A function of the number of copies and the generator; it returns an array (copies, bins).
     """
-    if noise * steps * _NARROWEST <= 1:
-        return _Crossings(sample, steps, noise).draw
+    if noise * steps * _NARROWEST > 1:
 
-    def draw(count: int, rng: np.random.Generator) -> _Counts:
-        copies = (sample + noise * rng.standard_normal(len(sample)) for _ in range(count))
-        return np.array([bin_counts(copy, steps) for copy in copies])
+        def draw_all(count: int, rng: np.random.Generator) -> _Counts:
+            copies = (sample + noise * rng.standard_normal(len(sample)) for _ in range(count))
+            return np.array([bin_counts(copy, steps) for copy in copies])
 
-    return draw
+        return draw_all
+    counts = bin_counts(sample, steps)
+    often, seldom = _crossing_samples(sample, steps, noise)
 
-
-class _Crossings:
-    """Copies of G in bins that are wide compared with the noise."""
-
-    def __init__(self, sample: _Array, steps: int, noise: float) -> None:
-        self.counts = bin_counts(sample, steps)
-        edges = np.arange(-REACH * steps, REACH * steps + 1) / steps
-        middle = np.searchsorted(sample, edges)
-        ends = {
-            t: np.searchsorted(sample, [edges - t * noise, edges + t * noise])
-            for t in (_RARE, _NEVER)
-        }
-        # Sample i may cross an edge from below, or from above, if it is one of these.
-        near = ends[_RARE]
-        self.often = _Group.of(sample, edges, noise, [(near[0], middle), (middle, near[1])])
-        far = ends[_NEVER]
-        self.seldom = _Group.of(sample, edges, noise, [(far[0], near[0]), (near[1], far[1])])
-
-    def draw(self, count: int, rng: np.random.Generator) -> _Counts:
-        """Draw the counts of some copies, shape (copies, bins)."""
-        flows = np.zeros((count, 2, len(self.counts) - 1), dtype=np.int64)
-        rows = max(1, _PIECE // max(1, len(self.often.probability)))
+    def draw_crossings(count: int, rng: np.random.Generator) -> _Counts:
+        flows = np.zeros((count, 2, len(counts) - 1), dtype=np.int64)
+        rows = max(1, _PIECE // max(1, len(often[0])))
         for start in range(0, count, rows):
-            self._often(flows[start : start + rows], rng)
-        self._seldom(flows, rng)
+            _cross_often(flows[start : start + rows], *often, rng)
+        _cross_seldom(flows, *seldom, rng)
         upward = flows[:, 0] - flows[:, 1]
-        return self.counts - np.diff(upward, axis=1, prepend=0, append=0)
+        return counts - np.diff(upward, axis=1, prepend=0, append=0)
 
-    def _often(self, flows: _Counts, rng: np.random.Generator) -> None:
-        probability, owner = self.often.probability, self.often.owner
-        if not len(probability):
-            return
-        crosses = rng.random((len(flows), len(probability))) < probability
-        starts = np.flatnonzero(np.diff(owner, prepend=-1))
-        sums = np.add.reduceat(crosses, starts, axis=1, dtype=np.int64)
-        flows.reshape(len(flows), -1)[:, owner[starts]] += sums
-
-    def _seldom(self, flows: _Counts, rng: np.random.Generator) -> None:
-        probability, owner = self.seldom.probability, self.seldom.owner
-        bound = special.ndtr(-_RARE)
-        pairs = len(flows) * len(probability)
-        some = rng.choice(pairs, rng.binomial(pairs, bound), replace=False, shuffle=False)
-        copy, one = np.divmod(some, max(1, len(probability)))
-        crosses = rng.random(len(some)) * bound < probability[one]
-        cell = copy[crosses] * flows[0].size + owner[one[crosses]]
-        flows += np.bincount(cell, minlength=flows.size).reshape(flows.shape)
+    return draw_crossings
 
 
-@dataclass(frozen=True)
-class _Group:
-    """Samples that may cross an edge, one element per sample and edge.
+def _crossing_samples(sample: _Array, steps: int, noise: float) -> list[tuple[_Array, _Counts]]:
+    """Probabilities of crossing an edge, and the edges: those that often cross, and that rarely do.
 
-    Attributes:
-        probability: Probability of crossing.
-        owner: The edge, plus the number of edges for crossings from above; increasing.
+    One element per sample and edge. Edges count twice: crossings from below, then from above.
     """
-
-    probability: _Array
-    owner: _Counts
-
-    @classmethod
-    def of(
-        cls, sample: _Array, edges: _Array, noise: float, ranges: list[tuple[_Counts, _Counts]]
-    ) -> _Group:
-        starts, stops = (np.concatenate(side) for side in zip(*ranges, strict=True))
-        lengths = stops - starts
+    edges = np.arange(-REACH * steps, REACH * steps + 1) / steps
+    middle = np.searchsorted(sample, edges)
+    near, far = (
+        np.searchsorted(sample, [edges - t * noise, edges + t * noise]) for t in (_RARE, _NEVER)
+    )
+    found = []
+    for begin, end in (
+        ((near[0], middle), (middle, near[1])),
+        ((far[0], near[1]), (near[0], far[1])),
+    ):
+        starts = np.concatenate(begin)
+        lengths = np.concatenate(end) - starts
         owner = np.repeat(np.arange(len(lengths)), lengths)
         index = np.arange(len(owner)) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
         distance = np.abs(sample[index] - np.tile(edges, 2)[owner])
-        return cls(special.ndtr(-distance / noise), owner)
+        found.append((special.ndtr(-distance / noise), owner))
+    return found
+
+
+def _cross_often(
+    flows: _Counts, probability: _Array, owner: _Counts, rng: np.random.Generator
+) -> None:
+    """Draw every crossing by itself."""
+    if not len(probability):
+        return
+    crosses = rng.random((len(flows), len(probability))) < probability
+    starts = np.flatnonzero(np.diff(owner, prepend=-1))
+    sums = np.add.reduceat(crosses, starts, axis=1, dtype=np.int64)
+    flows.reshape(len(flows), -1)[:, owner[starts]] += sums
+
+
+def _cross_seldom(
+    flows: _Counts, probability: _Array, owner: _Counts, rng: np.random.Generator
+) -> None:
+    """Draw the crossings of a random subset."""
+    bound = special.ndtr(-_RARE)
+    pairs = len(flows) * len(probability)
+    some = rng.choice(pairs, rng.binomial(pairs, bound), replace=False, shuffle=False)
+    copy, one = np.divmod(some, max(1, len(probability)))
+    crosses = rng.random(len(some)) * bound < probability[one]
+    cell = copy[crosses] * flows[0].size + owner[one[crosses]]
+    flows += np.bincount(cell, minlength=flows.size).reshape(flows.shape)

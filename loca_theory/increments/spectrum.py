@@ -32,8 +32,8 @@ _Array = NDArray[np.float64]
 SPIKE_LEVEL = 0.99
 """A spike exceeds this quantile of the law of the largest eigenvalue."""
 
-# tracy_widom_quantile(SPIKE_LEVEL), which takes 0.2 s.
-_SPIKE_QUANTILE = 2.0234492813801106
+SPIKE_QUANTILE = 2.0234492813801106
+"""tracy_widom_quantile(SPIKE_LEVEL), which takes 0.2 s."""
 
 _TRIM = 0.1
 # σ is not fitted again if at most this many eigenvalues are left: they are not a bulk.
@@ -98,7 +98,7 @@ def fit_bulk(eigenvalues: ArrayLike, p: int, q: int) -> BulkFit:
         variance = _bulk_variance(ordered[: count - spikes], p - spikes, q - spikes)
         variance = max(variance, smallest)
         centre, width = edge_scaling(p - spikes, q - spikes)
-        edge = variance * (centre + width * spike_quantile())
+        edge = variance * (centre + width * SPIKE_QUANTILE)
         found = int(count - np.searchsorted(ordered, edge, side="right"))
         if not spikes < found < count - _SMALLEST_BULK:
             spikes = max(spikes, found)
@@ -151,7 +151,7 @@ def spectral_statistics(eigenvalues: ArrayLike, p: int, q: int) -> dict[str, flo
     return {
         "T": float(scaled[outside].sum() / scaled.sum()),
         "largest": float((scaled.max() - centre) / width),
-        "spikes": float((scaled > centre + width * spike_quantile()).sum()),
+        "spikes": float((scaled > centre + width * SPIKE_QUANTILE).sum()),
     }
 
 
@@ -193,20 +193,13 @@ def checked_eigenvalues(eigenvalues: ArrayLike) -> tuple[_Array, int]:
         raise InvalidArgumentError(msg) from error
     if values.ndim != 1 or values.dtype.kind not in "fiu":
         msg = f"eigenvalues must be a vector of real numbers, not {values.dtype} of shape "
-        msg += f"{values.shape}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(msg + f"{values.shape}")
     values = values.astype(np.float64)
     if bad := int((~(np.isfinite(values) & (values >= 0))).sum()):
         msg = f"eigenvalues must be finite and not negative: {bad} of {len(values)} are not; take "
-        msg += "them from squared_singular_values"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(msg + "them from squared_singular_values")
     if not values.any():
         msg = "eigenvalues must not all be 0: a matrix of zeros has no spectrum; leave it out"
         raise InvalidArgumentError(msg)
     exponent = int(np.frexp(values.max())[1]) // 2 * 2
     return np.ldexp(values, -exponent), exponent
-
-
-def spike_quantile() -> float:
-    """The Tracy–Widom quantile of :data:`SPIKE_LEVEL`."""
-    return _SPIKE_QUANTILE

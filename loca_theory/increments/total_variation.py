@@ -94,8 +94,7 @@ def calibrated_test(
     """
     if not (0 <= epsilon < 1 and replicates >= 1 and 0 < confidence < 1):
         msg = "the test needs 0 <= epsilon < 1, replicates >= 1 and 0 < confidence < 1, not "
-        msg += f"{epsilon}, {replicates} and {confidence}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(msg + f"{epsilon}, {replicates} and {confidence}")
     n, first = entries.size, coarse_cells(bins_per_sigma, _BINNED_REACH)
     expected = np.add.reduceat(normal_cells(), first)
     observed = np.add.reduceat(entries.counts, first) / n

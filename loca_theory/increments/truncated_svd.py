@@ -29,6 +29,7 @@ import torch
 
 from loca_theory._arguments import whole_number
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.increments.eigenvalues import DOUBLE_UP_TO, double_gram
 from loca_theory.transforms.dct_paths import float32_products
 from loca_theory.transforms.inputs import TensorLike, balanced, times_power_of_two
 
@@ -38,8 +39,6 @@ _SPARE, _MOST_BLOCKS, _FEWEST_BLOCKS = 8, 12, 6
 _GRAM_UP_TO = 512
 # Blocks are added until the estimate is below this fraction of the energy.
 _TOLERANCE = 1e-5
-# If the smaller side is at most this, the Gram matrix is formed and solved in double precision.
-_DOUBLE_UP_TO = 1536
 _ROWS = 1024
 # Values of t for which the estimate is computed, in units of the largest eigenvalue.
 _GRID = np.logspace(-8, 1, 91)
@@ -135,18 +134,13 @@ def _estimate(values: torch.Tensor, residual: torch.Tensor, k: int) -> float:
 def _from_gram(tall: torch.Tensor, k: int) -> tuple[torch.Tensor, float]:
     """The leading eigenvectors of the Gram matrix, and the effect of its rounding."""
     side = tall.shape[1]
-    if side <= _DOUBLE_UP_TO or tall.dtype == torch.float64:
-        gram = tall.new_zeros((side, side), dtype=torch.float64)
-        for rows in tall.split(_ROWS):
-            wide = rows.double()
-            gram.addmm_(wide.mT, wide)
-    else:
-        gram = tall.mT @ tall
+    in_double = side <= DOUBLE_UP_TO or tall.dtype == torch.float64
+    gram = double_gram(tall) if in_double else tall.mT @ tall
     energy = max(float(gram.diagonal().double().sum()), np.finfo(np.float64).tiny)
     values, vectors = torch.linalg.eigh(gram)
     right = vectors[:, -k:].flip(1)
     # The computed vectors are those of a matrix within ε √side λ₁ of A.
-    rounding = np.finfo(np.float64 if gram.dtype == torch.float64 else np.float32).eps
+    rounding = torch.finfo(gram.dtype).eps
     largest = float(values[-1].clamp(min=0))
     missing = min(2 * k * rounding * np.sqrt(side) * largest / energy, 1.0)
     return right.to(tall.dtype), float(missing)

@@ -5,20 +5,29 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from loca_theory.expressivity.catalogue import Catalogue
+from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.method_table import costs
 from loca_theory.expressivity.methods.method import Engine
 from loca_theory.expressivity.methods.names import display_name
+from loca_theory.expressivity.methods.registry import METHODS
+from loca_theory.expressivity.simulation import Simulation, SimulationResult
 from loca_theory.plotting.canvas import Canvas, styled
 from loca_theory.plotting.lines import in_order, spread
+from loca_theory.sweeps import Runner
+from loca_theory.sweeps.manifest import manifest
+from loca_theory.sweeps.runner import DEFAULT_RUNNER
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
@@ -36,6 +45,54 @@ _ERRORS = (0.999, 0.997, 0.99, 0.97, 0.9, 0.7, 0.4, 0.0)
 _SIZE, _LABEL_GAP, _KEY_CHARACTERS = (11.0, 5.2), 0.036, 190
 
 
+@dataclass(frozen=True)
+class MethodCurves:
+    """Specification: the errors of all methods at the ranks at which each exists.
+
+    Attributes:
+        p: Rows.
+        q: Columns.
+        ranks: LoRA ranks r.
+        simulated_ranks: Those of the methods without exact errors; empty for none of these.
+        draws: Number of Monte Carlo draws.
+        seed: Root seed.
+    """
+
+    p: int = 768
+    q: int = 768
+    ranks: tuple[int, ...] = tuple(range(1, 65))
+    simulated_ranks: tuple[int, ...] = (2, 4, 8, 16)
+    draws: int = 2
+    seed: int = 0
+
+    def describe(self) -> dict[str, Any]:
+        """The specification as plain data, for a manifest."""
+        return {
+            "shape": [self.p, self.q],
+            "ranks": list(self.ranks),
+            "simulated_ranks": list(self.simulated_ranks),
+            "draws": self.draws,
+            "methods": list(METHODS),
+        }
+
+    def run(self, runner: Runner = DEFAULT_RUNNER) -> SimulationResult:
+        """Compute the table."""
+        found = [row for one in self._simulations() for row in one.run(runner).rows]
+        return SimulationResult(manifest(grid=self.describe(), seed=self.seed), tuple(found))
+
+    def _simulations(self) -> Iterator[Simulation]:
+        shape = (self.p, self.q)
+        wanted = {Engine.EXACT: self.ranks, Engine.MONTE_CARLO: self.simulated_ranks}
+        for method in METHODS.values():
+            for engine, ranks in wanted.items():
+                existing = [r for r in ranks if engine in method.engines(Budget(*shape, r))]
+                if existing:
+                    yield Simulation(
+                        (shape,), tuple(existing), (method,), draws=self.draws, seed=self.seed
+                    )
+                    break
+
+
 def draw_measured(result: Analysis, *, ax: Axes | None = None) -> Figure:
     """Draw the catalogue for independent entries, with errors of analysed matrices marked on it.
 
@@ -48,10 +105,10 @@ def draw_measured(result: Analysis, *, ax: Axes | None = None) -> Figure:
     marks = errors[errors["name"].isin(mine)].groupby(["method", "r"])["error"].mean().reset_index()
     ranks = sorted({*_RANKS, *marks["r"]})
     existing = tuple(r for r in ranks if (p + q) * r <= p * q)
-    table = Catalogue(p, q, existing, simulated_ranks=()).run().to_frame()
-    priced = marks.merge(table[["method", "r", "parameters", "stored_bits"]], on=["method", "r"])
+    table = MethodCurves(p, q, existing, simulated_ranks=()).run().to_frame()
+    marks = marks.merge(table[["method", "r", "p", "q"]], on=["method", "r"])
     what = "one matrix" if count == 1 else f"mean of {count} matrices"
-    return draw_catalogue(table, priced, what, ax=ax)
+    return draw_catalogue(table, marks, what, ax=ax)
 
 
 @styled
@@ -69,16 +126,15 @@ def draw_catalogue(
     choose; the points of simulated methods are marked.
 
     Args:
-        table: Rows of a :class:`~loca_theory.expressivity.catalogue.Catalogue`.
-        marks: Errors of real matrices: columns ``method``, ``parameters``, ``stored_bits``,
-            ``error``.
+        table: Rows of :class:`MethodCurves`.
+        marks: Errors of real matrices: columns ``method``, ``p``, ``q``, ``r``, ``error``.
         marked: What the marks are, for the key.
         ax: Not supported, because the figure has two panels.
 
     Returns:
         The figure, not yet saved.
     """
-    table = table.sort_values("r")
+    table = _with_costs(table.sort_values("r"))
     priced = table[table["parameters"].notna()]
     groups = _groups(priced)
     canvas = Canvas.of(ax, _SIZE, 1, 2, sharey=True)
@@ -107,10 +163,20 @@ def draw_catalogue(
     key = _key(priced, groups)
     if marks is not None:
         for axis, cost in ((left, "parameters"), (right, "stored_bits")):
-            _mark(axis, marks, cost)
+            _mark(axis, _with_costs(marks), cost)
         key += f"\ndiamonds: measured errors ({marked}); lines: expected for independent entries"
     canvas.caption(key, x=0.01, ha="left", linespacing=1.4)
     return canvas.figure
+
+
+def _with_costs(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with what each method costs and whether it is an oracle."""
+    found = table.assign(is_oracle=[METHODS[name].is_oracle for name in table["method"]])
+    budgets = zip(table["method"], table["p"], table["q"], table["r"], strict=True)
+    found[["parameters", "stored_bits"]] = [
+        costs(METHODS[name], Budget(p, q, r)) for name, p, q, r in budgets
+    ]
+    return found
 
 
 def _height(error: pd.Series) -> NDArray[np.float64]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loca_theory._lookup import find
-from loca_theory.expressivity.catalogue import Catalogue
 from loca_theory.expressivity.methods.method import Engine
 from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.expressivity.ordering import ORDERING_ACCOUNTINGS, Ordering
 from loca_theory.expressivity.simulation import Simulation, squares
-from loca_theory.plotting.catalogue import draw_catalogue
+from loca_theory.plotting.catalogue import MethodCurves, draw_catalogue
 from loca_theory.plotting.convergence import draw_loss, draw_recovery, draw_spectrum
 from loca_theory.plotting.dependence import draw_crossings, draw_losses, draw_phase
 from loca_theory.plotting.error_curves import draw_errors
@@ -170,7 +169,7 @@ FIGURES: dict[str, PaperFigure] = {
             "All methods by their costs",
             "Error of every method against its trained parameters and its stored bits, K = 768, "
             "r = 1 to 64; exact, the limit, or simulated, as its key says",
-            Computed(Catalogue),
+            Computed(MethodCurves),
             draw_catalogue,
         ),
         *MEASURED,

@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 if TYPE_CHECKING:
     from loca_theory.convergence.study import ConvergenceStudy
     from loca_theory.dependence.study import Study
-    from loca_theory.expressivity.catalogue import Catalogue
     from loca_theory.expressivity.ordering import Ordering
     from loca_theory.expressivity.simulation import Simulation
+    from loca_theory.plotting.catalogue import MethodCurves
 
-    Source = Simulation | Ordering | Catalogue | Study | ConvergenceStudy
+    Source = Simulation | Ordering | MethodCurves | Study | ConvergenceStudy
 
 
 @dataclass(frozen=True)

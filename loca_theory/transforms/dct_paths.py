@@ -44,9 +44,7 @@ def by_matmul(x: torch.Tensor, dims: int, inverse: bool, allow_tf32: bool) -> to
 
 def by_fft(x: torch.Tensor, dims: int, inverse: bool) -> torch.Tensor:
     """One real FFT between a reordering and twiddles."""
-    if dims == 1:
-        return _backward_1d(x) if inverse else _forward_1d(x)
-    return _backward_2d(x) if inverse else _forward_2d(x)
+    return _backward(x, dims) if inverse else _forward(x, dims)
 
 
 @contextmanager
@@ -154,38 +152,30 @@ def _pack(x: torch.Tensor) -> torch.Tensor:
     return torch.complex(x[..., : n // 2 + 1].contiguous(), imaginary)
 
 
-def _forward_1d(x: torch.Tensor) -> torch.Tensor:
+def _forward(x: torch.Tensor, dims: int) -> torch.Tensor:
     n = x.shape[-1]
-    order, _ = _reordering(n, x.device)
-    w, _ = _twiddles(n, n // 2 + 1, x.dtype, x.device)
-    return _unpack(torch.fft.rfft(x.index_select(-1, order)) * w, n)
+    for axis in range(-dims, 0):
+        x = x.index_select(axis, _reordering(x.shape[axis], x.device)[0])
+    spectrum = torch.fft.rfftn(x, dim=tuple(range(-dims, 0)))
+    if dims == 2:
+        p = x.shape[-2]
+        w = (_twiddles(p, p, x.dtype, x.device)[0] / 2)[:, None]
+        mirrored = spectrum.index_select(-2, _mirror(p, x.device))
+        spectrum = torch.addcmul(spectrum * w, mirrored, w.conj())
+    return _unpack(spectrum.mul_(_twiddles(n, n // 2 + 1, x.dtype, x.device)[0]), n)
 
 
-def _backward_1d(x: torch.Tensor) -> torch.Tensor:
+def _backward(x: torch.Tensor, dims: int) -> torch.Tensor:
     n = x.shape[-1]
-    _, index = _reordering(n, x.device)
-    _, inverse_w = _twiddles(n, n // 2 + 1, x.dtype, x.device)
-    return torch.fft.irfft(_pack(x) * inverse_w, n=n).index_select(-1, index)
-
-
-def _forward_2d(x: torch.Tensor) -> torch.Tensor:
-    p, q = x.shape[-2:]
-    row_order, column_order = _reordering(p, x.device)[0], _reordering(q, x.device)[0]
-    row_w = (_twiddles(p, p, x.dtype, x.device)[0] / 2)[:, None]
-    column_w = _twiddles(q, q // 2 + 1, x.dtype, x.device)[0]
-    a = torch.fft.rfft2(x.index_select(-2, row_order).index_select(-1, column_order))
-    mirrored = a.index_select(-2, _mirror(p, x.device))
-    return _unpack(torch.addcmul(a * row_w, mirrored, row_w.conj()).mul_(column_w), q)
-
-
-def _backward_2d(x: torch.Tensor) -> torch.Tensor:
-    p, q = x.shape[-2:]
-    row_index, column_index = _reordering(p, x.device)[1], _reordering(q, x.device)[1]
-    row_w = _twiddles(p, p, x.dtype, x.device)[1][:, None]
-    column_w = _twiddles(q, q // 2 + 1, x.dtype, x.device)[1]
-    h = _pack(x).mul_(column_w)
-    mirrored = h.index_select(-2, _mirror(p, x.device))
-    mirrored[..., 0, :] = 0  # the index p is out of range: X_p = 0
-    a = torch.add(h, mirrored, alpha=-1j).mul_(row_w)
-    y = torch.fft.irfft2(a, s=(p, q))
-    return y.index_select(-2, row_index).index_select(-1, column_index)
+    spectrum = _pack(x).mul_(_twiddles(n, n // 2 + 1, x.dtype, x.device)[1])
+    if dims == 2:
+        p = x.shape[-2]
+        mirrored = spectrum.index_select(-2, _mirror(p, x.device))
+        mirrored[..., 0, :] = 0  # the index p is out of range: X_p = 0
+        w = _twiddles(p, p, x.dtype, x.device)[1][:, None]
+        spectrum = torch.add(spectrum, mirrored, alpha=-1j).mul_(w)
+    axes = tuple(range(-dims, 0))
+    y = torch.fft.irfftn(spectrum, s=x.shape[-dims:], dim=axes)
+    for axis in axes:
+        y = y.index_select(axis, _reordering(x.shape[axis], x.device)[1])
+    return y

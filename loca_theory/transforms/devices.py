@@ -27,26 +27,25 @@ def resolve_device(name: str) -> str:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if name == "auto":
-        if count == 0:
-            return "cpu"
-        if obstacle := _obstacle("cuda"):
-            warnings.warn(f"{obstacle[0]}; the CPU is used instead", stacklevel=2)
-            return "cpu"
-        return "cuda"
-    if count == 0:
+    if name == "auto" and not count:
+        return "cpu"
+    if not count:
         # torch reports a driver that is too old only by a warning.
-        reason = f" ({_first_sentence(said[0].message)})" if said else ""
+        reason = f" ({_reason(said[0].message)})" if said else ""
         msg = f'no CUDA device is available to torch{reason}; choose device="cpu"'
         raise ResourceError(msg)
     if match[1] is not None and int(match[1]) >= count:
         msg = f"there is no {name}: this machine has {count} CUDA device(s), numbered from 0"
         raise ResourceError(msg)
-    if obstacle := _obstacle(name):
-        reason, way_out = obstacle
-        msg = f'{reason}; {way_out}, or choose device="cpu"'
+    wanted = "cuda" if name == "auto" else name
+    obstacle = _obstacle(wanted)
+    if obstacle and name == "auto":
+        warnings.warn(f"{obstacle}; the CPU is used instead", stacklevel=2)
+        return "cpu"
+    if obstacle:
+        msg = f'{obstacle}, or choose device="cpu"'
         raise ResourceError(msg)
-    return name
+    return wanted
 
 
 @contextmanager
@@ -57,10 +56,9 @@ def device_memory(what: str, device: torch.device | str, way_out: str) -> Iterat
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        msg = f"{what} does not fit into the memory of {device}"
-        if sizes := _sizes(error):
-            msg += f": {sizes}"
-        raise ResourceError(f"{msg}; {way_out}") from error  # noqa: EM102
+        sizes = f": {found}" if (found := _sizes(error)) else ""
+        msg = f"{what} does not fit into the memory of {device}{sizes}; {way_out}"
+        raise ResourceError(msg) from error
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -70,32 +68,26 @@ def is_out_of_memory(error: BaseException) -> bool:
     return bool(re.search(r"out of memory|ALLOC_FAILED|OutOfMemory", f"{type(error)} {error}"))
 
 
-def _sizes(error: BaseException) -> str:
-    """The memory that was needed and that is free, as far as the error names them."""
-    wanted = re.search(r"Tried to allocate ([\d.]+ \w+)", str(error))
-    free = re.search(r"of which ([\d.]+ \w+) is free", str(error))
-    said = [f"it needs {wanted[1]} more"] if wanted else []
-    said += [f"{free[1]} are free"] if free else []
-    return ", and ".join(said)
-
-
-def _obstacle(name: str) -> tuple[str, str] | None:
+def _obstacle(name: str) -> str | None:
     """Why a device cannot compute, and what to do; None if it can. Only an attempt shows it."""
     try:
         torch.zeros(1, device=name).add_(1.0).cpu()
     except RuntimeError as error:
-        if is_out_of_memory(error):
-            reason = _sizes(error) or _first_sentence(error)
-            return f"{name} has no memory left ({reason})", "end other processes that use it"
-        reason = _first_sentence(error)
-        if "busy or unavailable" in reason:
-            return f"{name} is in use ({reason})", "end other processes that use it"
-        return (
-            f"torch cannot compute on {name} ({reason})",
-            "install a build of torch that supports it",
-        )
+        reason = _reason(error)
+        if is_out_of_memory(error) or "busy or unavailable" in reason:
+            return f"{name} is in use ({reason}); end other processes that use it"
+        way_out = "install a build of torch that supports it"
+        return f"torch cannot compute on {name} ({reason}); {way_out}"
     return None
 
 
-def _first_sentence(said: object) -> str:
-    return re.split(r"\n|\. |\.$", str(said).strip(), maxsplit=1)[0]
+def _reason(said: object) -> str:
+    """What an error or a warning says in short."""
+    return _sizes(said) or re.split(r"\n|\. |\.$", str(said).strip(), maxsplit=1)[0]
+
+
+def _sizes(error: object) -> str:
+    """The memory that is needed and that is free, as far as the error names them."""
+    names = {r"Tried to allocate (.+?B)": "it needs {} more", r"of which (.+?B) is": "{} are free"}
+    found = {text: re.search(pattern, str(error)) for pattern, text in names.items()}
+    return ", and ".join(text.format(one[1]) for text, one in found.items() if one)

@@ -37,8 +37,7 @@ def as_tensor(value: TensorLike, name: str) -> torch.Tensor:
         raise InvalidArgumentError(msg)
     if value.is_floating_point() and value.dtype.itemsize < torch.float16.itemsize:
         msg = f"{name} must have 16 bits per entry or more, not {value.dtype}; widen it with "
-        msg += f"{name}.float(), which is exact"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(msg + f"{name}.float(), which is exact")
     return value
 
 
@@ -118,16 +117,14 @@ def squared_units(energies: NDArray[np.float64], exponent: int, name: str) -> ND
     """Multiply energies of a tensor from :func:`balanced` by 4ᵉ, to undo the scaling."""
     if not fits_squared(exponent):
         msg = f"{name} has entries of about 2^{exponent}, whose squares do not fit float64; divide "
-        msg += "it by a power of two"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(msg + "it by a power of two")
     return np.ldexp(energies, 2 * exponent) if exponent else energies
 
 
 def _from_numpy(value: Any, name: str) -> torch.Tensor:
     if not isinstance(value, np.ndarray):
         msg = f"{name} must be a torch tensor or a NumPy array, not {type(value).__name__}; "
-        msg += "convert it with numpy.asarray"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(msg + "convert it with numpy.asarray")
     # torch shares only arrays that are writable, without negative strides and in native byte order.
     native = value.astype(value.dtype.newbyteorder("="), copy=False)
     shareable = native.flags.writeable and min(native.strides, default=0) >= 0
@@ -135,5 +132,4 @@ def _from_numpy(value: Any, name: str) -> torch.Tensor:
         return torch.from_numpy(native if shareable else native.copy())
     except TypeError as error:
         msg = f"{name} must hold numbers that torch has a type for, not {value.dtype}; convert it "
-        msg += "with .astype('float64')"
-        raise InvalidArgumentError(msg) from error
+        raise InvalidArgumentError(msg + "with .astype('float64')") from error

@@ -47,8 +47,7 @@ class RealSpectrum:
         matrix = real_tensor(matrix, "matrix")
         if matrix.shape[-2:] != self.shape:
             msg = f"matrix must be of shape (..., {self.half.p}, {self.half.q}), not "
-            msg += f"{tuple(matrix.shape)}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(msg + f"{tuple(matrix.shape)}")
         if matrix.numel() == 0:  # torch's FFTs refuse empty batches
             return matrix.flatten(-2)
         s = self.half.self_conjugate_count

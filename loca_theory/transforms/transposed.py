@@ -7,6 +7,9 @@ afterwards costs as much as the transform.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import scipy.fft
 import torch
 
@@ -22,21 +25,17 @@ def rows_to_spectra(x: TensorLike) -> torch.Tensor:
         Contiguous tensor of shape (q, T). Not differentiable.
     """
     x = _matrix(x, "x")
-    if x.device.type == "cpu" and x.numel():
-        rows = widened(x).numpy()
-        spectra = scipy.fft.dct(rows.T, axis=0, norm="ortho", workers=torch.get_num_threads())
-        return torch.from_numpy(spectra).to(x.dtype)
-    return dct(x).T.contiguous()
+    if _is_empty_or_elsewhere(x):
+        return dct(x).T.contiguous()
+    return _by_scipy(scipy.fft.dct, widened(x).T, axis=0).to(x.dtype)
 
 
 def spectra_to_rows(spectra: TensorLike) -> torch.Tensor:
     r"""The inverse of :func:`rows_to_spectra`: :math:`z^\top D` for spectra z of shape (q, T)."""
     spectra = _matrix(spectra, "spectra")
-    if spectra.device.type == "cpu" and spectra.numel():
-        columns = widened(spectra).numpy()
-        x = scipy.fft.idct(columns.T, axis=1, norm="ortho", workers=torch.get_num_threads())
-        return torch.from_numpy(x).to(spectra.dtype)
-    return idct(spectra.T.contiguous())
+    if _is_empty_or_elsewhere(spectra):
+        return idct(spectra.T.contiguous())
+    return _by_scipy(scipy.fft.idct, widened(spectra).T, axis=1).to(spectra.dtype)
 
 
 def spectra_to_columns_(spectra: torch.Tensor) -> torch.Tensor:
@@ -45,13 +44,18 @@ def spectra_to_columns_(spectra: torch.Tensor) -> torch.Tensor:
     Returns:
         Contiguous tensor of shape (p, T). Not differentiable.
     """
-    if spectra.device.type == "cpu" and spectra.numel():
-        columns = scipy.fft.idct(
-            spectra.numpy(), axis=0, norm="ortho", overwrite_x=True,
-            workers=torch.get_num_threads(),
-        )  # fmt: skip
-        return torch.from_numpy(columns)
-    return idct(spectra.T.contiguous()).T.contiguous()
+    if _is_empty_or_elsewhere(spectra):
+        return idct(spectra.T.contiguous()).T.contiguous()
+    return _by_scipy(scipy.fft.idct, spectra, axis=0, overwrite_x=True)
+
+
+def _is_empty_or_elsewhere(x: torch.Tensor) -> bool:
+    return x.device.type != "cpu" or not x.numel()
+
+
+def _by_scipy(transform: Callable[..., Any], x: torch.Tensor, **options: Any) -> torch.Tensor:
+    workers = torch.get_num_threads()
+    return torch.from_numpy(transform(x.numpy(), norm="ortho", workers=workers, **options))
 
 
 def _matrix(value: TensorLike, name: str) -> torch.Tensor:

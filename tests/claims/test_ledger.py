@@ -4,8 +4,8 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import click
+import numpy as np
 import pytest
 
 import loca_theory

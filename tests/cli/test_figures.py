@@ -10,11 +10,11 @@ from PIL import Image
 
 from loca_theory import plotting
 from loca_theory.convergence.study import ConvergenceStudy
-from loca_theory.expressivity.catalogue import Catalogue
 from loca_theory.expressivity.methods.method import Engine
 from loca_theory.expressivity.ordering import Ordering
 from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.plotting import drawing
+from loca_theory.plotting.catalogue import MethodCurves
 from loca_theory.plotting.paper_figure import Computed
 from loca_theory.sweeps import results
 from loca_theory.sweeps.results import store_rows
@@ -40,7 +40,7 @@ def smaller(figure):
         return Simulation(squares((16, 64)), (2,), source.methods, tuple(Engine), draws=4)
     if isinstance(source, Ordering):
         return replace(source, sizes=(4, 5, 8))
-    if isinstance(source, Catalogue):
+    if isinstance(source, MethodCurves):
         return replace(source, p=16, q=16, ranks=(1, 2, 4), simulated_ranks=(2,))
     if isinstance(source, ConvergenceStudy):
         return replace(source, searches=("swap",), problems=10, steps=60)

@@ -7,17 +7,15 @@ import torch
 
 from loca_theory.convergence import simulation
 from loca_theory.convergence.interpretations import (
-    DEFAULT_INTERPRETATION,
-    INTERPRETATIONS,
     Interpretation,
     find_interpretation,
 )
-from loca_theory.convergence.problems import Family, Problems, draw
+from loca_theory.convergence.problems import Problems
 from loca_theory.convergence.searches import find_search
 from loca_theory.convergence.state import Rates, State
 from loca_theory.errors import InvalidArgumentError
 
-from .cells import toy_cell, trace_cell
+from .cells import trace_cell
 
 SIZE = 64
 SEED = 11
@@ -62,11 +60,6 @@ def state(indices, coefficients, truth, interpretation, rates=None):
 def test_names_say_what_differs_from_the_default(name, changes):
     assert find_interpretation(name) == Interpretation(**changes)
     assert find_interpretation(name).describe() == {**Interpretation().describe(), **changes}
-
-
-def test_every_name_is_a_interpretation_of_its_own():
-    assert find_interpretation(DEFAULT_INTERPRETATION) == Interpretation()
-    assert len({find_interpretation(name) for name in INTERPRETATIONS}) == len(INTERPRETATIONS)
 
 
 @pytest.mark.parametrize(
@@ -204,35 +197,7 @@ def test_all_at_one_location_learn_alike(collisions):
     assert given.coefficients[0].tolist() == [1.0 - step, 1.0, -4.0 - step, 0.5 - step]
 
 
-def test_components_apart_are_not_overwritten():
-    given = state(
-        [(0, 0), (0, 1)], [1.0, 2.0], {(1, 1): 1.0}, Interpretation(collisions="overwrite")
-    )
-    assert given.acting.tolist() == [[1.0, 2.0]]
-
-
 # --- units ---
-
-
-def test_units_scale_the_learning_rate_by_the_square_of_the_size():
-    """Once for the gradient and once for the step."""
-    numbers = (0, 40)
-    interval, indices = (
-        simulation.evaluate(
-            toy_cell("central", 300, SEED, numbers, interpretation=name, rates=rates)
-        )
-        for name, rates in (("default", Rates()), ("indices", Rates(location_lr=0.05 * 25)))
-    )
-    assert interval["found"] == indices["found"]
-    # Locations round differently, and so few locations would if one stood between two.
-    assert interval["loss"] == pytest.approx(indices["loss"], rel=1e-9)
-
-
-def test_locations_as_units_move_less_at_the_printed_rate():
-    def changes(name):
-        return sum(len(moved) for moved in moves(name, "central", range(10)))
-
-    assert changes("indices") < changes("default")
 
 
 # --- phases ---
@@ -279,15 +244,3 @@ def test_regrowths_happen_at_the_end_of_periods(search, interpretation):
     end = 160 if interpretation == "never-frozen" else 80
     assert steps <= set(range(period - 1, end, period))
     assert len(steps) >= 2
-
-
-def test_coefficients_only_never_moves():
-    assert moves("never-frozen", "coefficients-only") == [[]] * 10
-
-
-@pytest.mark.parametrize("moving", [0.0, 0.25], ids="moving {}".format)
-def test_locations_are_those_of_the_start_until_they_may_move(moving):
-    batch = draw(Family(), Interpretation(), SEED, range(3), samples=30)
-    given = State(batch, Interpretation(moving=moving), Rates())
-    assert torch.equal(given.indices, batch.start)
-    assert not given.coefficients.any()

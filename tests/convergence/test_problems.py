@@ -104,27 +104,6 @@ def test_the_gradient_is_that_of_the_network(size, loss, condition):
 
 @by_loss
 @by_size
-def test_the_gradient_with_other_coefficients_is_that_of_the_network(size, loss):
-    state, networks = scene(size, loss)
-    others = state.coefficients.flip(1)
-    for n, net in enumerate(networks):
-        z = net.gradient(net.spectrum(state.indices[n], others[n]))
-        assert_close(state.gradient(others)[n], z)
-
-
-@by_loss
-@by_size
-def test_the_product_is_what_the_gradient_gains_by_a_spectrum(size, loss):
-    state, networks = scene(size, loss)
-    product = state.problems.product(state.indices, state.coefficients)
-    for n, net in enumerate(networks):
-        f = net.spectrum(state.indices[n], state.coefficients[n])
-        # The gradient is affine in F.
-        assert_close(product[n], net.gradient(f) - net.gradient(torch.zeros_like(f)))
-
-
-@by_loss
-@by_size
 def test_the_relative_loss_is_that_of_the_network(size, loss):
     state, networks = scene(size, loss)
     relative = state.relative_loss()
@@ -145,17 +124,6 @@ def test_the_curvature_is_the_diagonal_of_the_hessian_of_the_network(size, loss)
         assert_close(
             state.problems.hessian(state.indices)[n], dense[state.indices[n]][:, state.indices[n]]
         )
-
-
-@by_size
-def test_the_loss_is_one_at_the_start_and_zero_at_the_truth(size):
-    state, _ = scene(size, "mean")
-    state.coefficients = torch.zeros_like(state.coefficients)
-    # Nothing is multiplied out differently at F = 0 but the order of a few sums.
-    assert_close(state.relative_loss(), torch.ones(3, dtype=torch.float64))
-    state.set_indices(state.problems.indices)
-    state.coefficients = state.problems.coefficients.clone()
-    assert bool((state.relative_loss() <= ROUNDING**2).all())
 
 
 @by_size
@@ -204,28 +172,6 @@ def test_a_problem_depends_on_its_number_alone(condition):
         assert torch.equal(values, getattr(every, name)[4:7]), name
 
 
-@pytest.mark.parametrize("change", ["seed", "number"])
-def test_another_seed_or_number_is_another_problem(change):
-    seed, number = (SEED + 1, 0) if change == "seed" else (SEED, 1)
-    one = draw(Family(), Interpretation(), SEED, range(1), samples=SAMPLES)
-    other = draw(Family(), Interpretation(), seed, range(number, number + 1), samples=SAMPLES)
-    for name in ("rows", "columns", "coefficients"):
-        assert not torch.isclose(getattr(one, name), getattr(other, name)).any(), name
-
-
-def test_interpretations_scale_the_same_draws():
-    plain, scaled = (
-        draw(Family(), Interpretation(spread=spread), SEED, range(5), samples=SAMPLES)
-        for spread in ("variance", "standard-deviation")
-    )
-    assert torch.equal(plain.indices, scaled.indices)
-    assert torch.equal(plain.start, scaled.start)
-    # 0.2 instead of √0.2 for the weights, 20 instead of √20 for the data.
-    assert_close(scaled.coefficients, plain.coefficients * 0.2**0.5)
-    assert_close(scaled.rows, plain.rows * 0.2)
-    assert_close(scaled.columns, plain.columns * 0.2 * 20)
-
-
 def test_losses_differ_by_what_they_divide_by():
     mean, of_samples, total = (
         draw(Family(5), Interpretation(loss=loss), SEED, range(5), samples=SAMPLES)
@@ -234,15 +180,6 @@ def test_losses_differ_by_what_they_divide_by():
     assert_close(of_samples.rows, mean.rows * 5)
     assert_close(total.rows, mean.rows * 5 * SAMPLES)
     assert torch.equal(total.columns, mean.columns)
-
-
-def test_the_number_of_samples_changes_neither_locations_nor_weights():
-    few, many = (
-        draw(Family(), Interpretation(), SEED, range(5), samples=samples) for samples in (40, 80)
-    )
-    for name in ("indices", "start", "coefficients"):
-        assert torch.equal(getattr(few, name), getattr(many, name)), name
-    assert_close(few.rows, many.rows)
 
 
 def test_locations_and_start_are_distinct_and_independent():
@@ -256,12 +193,6 @@ def test_locations_and_start_are_distinct_and_independent():
     # Hypergeometric: 3 of 36 locations are true, 3 are drawn.
     mean, variance = 3 * 3 / 36, 3 * (3 / 36) * (33 / 36) * (33 / 35)
     assert abs(hits - problems * mean) < 4.5 * math.sqrt(problems * variance)
-
-
-def test_a_full_spectrum_has_all_locations():
-    batch = draw(Family(2, 4), Interpretation(), SEED, range(3), samples=SAMPLES)
-    for indices in (batch.indices, batch.start):
-        assert torch.equal(indices.sort(1).values, torch.arange(4).expand(3, 4))
 
 
 # --- fixed weights ---
@@ -295,15 +226,6 @@ def test_printed_weights_and_data_have_the_printed_variances():
         # The mean square of n normal numbers has the relative variance 2/n.
         assert abs((values**2).mean() / variance - 1) < 4.5 * math.sqrt(2 / values.size)
         assert abs(values.mean()) < 4.5 * math.sqrt(variance / values.size)
-
-
-@pytest.mark.parametrize(("size", "condition"), [(3, None), (24, None), (6, 3.0), (24, 3.0)])
-def test_the_mean_curvature_does_not_depend_on_the_size(size, condition):
-    count = 300
-    batch = draw(Family(size, 3, condition), Interpretation(), SEED, range(count), samples=100)
-    means = batch.curvature().mean(1)
-    # 2σ² of the rows times 20 K σ² of the columns, with σ² = 0.2 √(6/K).
-    assert abs(float(means.mean()) - 2 * 0.2 * 20 * 6 * 0.2) < 4.5 * float(means.std()) / count**0.5
 
 
 # --- refusals ---

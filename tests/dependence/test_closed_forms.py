@@ -1,6 +1,5 @@
 """The closed forms against simulation of their definitions and against the figures in the notes."""
 
-import numpy as np
 import pytest
 
 from loca_theory.dependence.closed_forms import (
@@ -16,62 +15,11 @@ from loca_theory.dependence.predictions import Prediction, predictions
 from loca_theory.dependence.protocols import Protocol
 from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import Budget, exact_error, spectral_error
-from loca_theory.expressivity.limits import coefficient_fraction, low_rank_fraction
-from loca_theory.sweeps.random import Moments
+from loca_theory.expressivity import Budget, exact_error
+from loca_theory.expressivity.limits import low_rank_fraction
 
 # Two-sided normal quantile for a family-wise 1e-4 over the comparisons below, at most 20.
 Z = 4.6
-
-
-@pytest.mark.parametrize("retained", [0.01, 0.1, 0.5])
-def test_without_a_spike_selection_loses_what_d_loses(retained):
-    assert selection_loss_with_spike(0.0, retained) == pytest.approx(
-        1 - coefficient_fraction(retained), abs=1e-12
-    )
-
-
-@pytest.mark.parametrize(("t", "retained"), [(0.1, 0.05), (0.5, 0.1), (2.0, 0.02)])
-def test_selection_loss_is_that_of_the_mixture(t, retained):
-    rng = np.random.default_rng(0)
-    losses = []
-    for _ in range(200):
-        x = np.sqrt(t) * rng.standard_normal(20000) * rng.standard_normal(20000)
-        energies = np.sort((x + rng.standard_normal(20000)) ** 2)
-        losses.append(energies[: round((1 - retained) * len(energies))].mean() * (1 - retained))
-    mean, error = np.mean(losses), np.std(losses, ddof=1) / np.sqrt(len(losses))
-    # The finite sample's own bias is of order 1/n, here 5e-5 of the loss at most.
-    assert abs(mean - selection_loss_with_spike(t, retained)) < Z * error + 1e-4
-
-
-def test_low_rank_loss_matches_dense_matrices_with_a_spike():
-    p, q, r, t = 120, 90, 5, 0.5
-    rng = np.random.default_rng(1)
-    losses, without = [], []
-    for _ in range(150):
-        u, v = rng.standard_normal(p), rng.standard_normal(q)
-        z = rng.standard_normal((p, q))
-        spike = np.outer(u / np.linalg.norm(u), v / np.linalg.norm(v)) * np.sqrt(t * p * q)
-        energies = np.linalg.svd(z + spike, compute_uv=False) ** 2
-        losses.append(energies[r:].sum() / (p * q))
-        rest = np.linalg.svd(z[1:, 1:], compute_uv=False) ** 2
-        without.append(rest[r - 1 :].sum() / ((p - 1) * (q - 1)))
-    formula = low_rank_loss_with_spike(p, q, t, float(np.mean(without)))
-    error = np.hypot(np.std(losses, ddof=1), np.std(without, ddof=1)) / np.sqrt(len(losses))
-    # Exact to leading order; the next is smaller by 1/(pq).
-    assert abs(np.mean(losses) - formula) < Z * error + 5 / (p * q)
-
-
-def test_simulated_methods_meet_at_the_crossing():
-    size, r, draws = 120, 12, 150
-    (prediction,) = predictions([Budget(size, size, r)])
-    fraction = prediction.crossing(STRUCTURES["spiked"], Protocol.SAME_DRAW, 0.0, 0.9)
-    assert fraction is not None
-    given = DrawCell(STRUCTURES["spiked"], fraction, size, size, (r,), 0, (0, draws))
-    gap = Moments.from_json(evaluate(given)["gap"])
-    # What the formula leaves out is of order 1/K².
-    assert gap.standard_error is not None
-    assert abs(gap.mean[0]) < Z * gap.standard_error[0] + 5 / size**2
 
 
 @pytest.mark.parametrize("aspect", [1.0, 0.25], ids="aspect {}".format)
@@ -83,23 +31,6 @@ def test_boundary_solves_its_equation_and_rises(aspect):
     for ratio, fraction in zip(ratios, fractions, strict=True):
         loss = selection_loss_with_spike(fraction / (1 - fraction), ratio * (1 + aspect) / 2)
         assert loss == pytest.approx(1 - low_rank_fraction(ratio, aspect), abs=1e-10)
-
-
-def test_energy_retained_with_a_spike_is_that_of_its_singular_values():
-    """The term of finite sizes is of order 1/size."""
-    size, r = 8192, 512
-    for fraction in (0.0, 0.1, 0.6):
-        values = np.sqrt(np.append(fraction, np.full(size - 1, (1 - fraction) / (size - 1))))
-        expected = 1 - spectral_error(values, "D", Budget(size, size, r))
-        assert energy_retained_with_spike(fraction, r / size) == pytest.approx(expected, abs=2e-4)
-
-
-def test_finite_crossing_tends_to_the_boundary():
-    # The rank is too large for exact losses, so their limits stand for them.
-    (prediction,) = predictions([Budget(20000, 20000, 2000)])
-    assert prediction.loss_without == 1 - low_rank_fraction(1999 / 19999)
-    fraction = prediction.crossing(STRUCTURES["spiked"], Protocol.SAME_DRAW, 0.0, 0.9)
-    assert fraction == pytest.approx(limit_boundary(0.1), abs=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import re
 import sys
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -15,7 +14,7 @@ from loca_theory.dependence.draws import DrawCell, evaluate
 from loca_theory.dependence.protocols import Protocol
 from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.dependence.study import Study
-from loca_theory.errors import InvalidArgumentError, ResourceError
+from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Budget, Method, approximate, exact_error
 from loca_theory.expressivity.methods import Cosine, Selection
 from loca_theory.expressivity.methods.bounds import Bound
@@ -181,39 +180,6 @@ def test_a_result_comes_back_as_it_was_saved(tmp_path):
     assert CorrelationResult.load(tmp_path) == result
 
 
-def test_a_result_of_another_version_is_refused(tmp_path):
-    correlate(16, ranks=2, structures="ar1", rho=0.1, **SMALL, runner=ALONE).save(tmp_path)
-    table = tmp_path / "correlate-detection.parquet"
-    pd.read_parquet(table).drop(columns="sd").to_parquet(table)
-    with pytest.raises(
-        ResourceError, match=r"saved by another version of loca-theory.* sd\); compute"
-    ):
-        CorrelationResult.load(tmp_path)
-
-
-def test_several_spikes_share_the_energy():
-    family = spiked(3).family(40, 30, np.random.default_rng(0))
-    signal = family(0.9) - family(0.0)
-    values = np.linalg.svd(signal, compute_uv=False)
-    expected = np.sqrt(0.9 / 0.1 * 40 * 30 / 3)
-    np.testing.assert_allclose(values[:3], expected, rtol=1e-12)
-    np.testing.assert_allclose(values[3:], 0.0, atol=1e-10)
-
-
-def test_more_spikes_ask_for_more_rank():
-    fraction = (0.0, 0.1, 0.2, 0.3, 0.4)
-    one, four = (
-        correlate(32, ranks=3, structures=spiked(s), fraction=fraction, **SMALL, runner=ALONE)
-        for s in (1, 4)
-    )
-
-    def error(result):
-        return [row.error for row in result.rows if row.method == "R"][-1]
-
-    assert error(one) < error(four)
-    assert all(row.closed_form is None for row in four.crossings)
-
-
 def test_where_one_side_wins_throughout_the_tables_say_which():
     grids = {"fraction": (0.6, 0.7), "rho": (0.0, 0.1)}
     result = correlate(24, ranks=2, structures=("spiked", "ar1"), **grids, **SMALL, runner=ALONE)
@@ -312,16 +278,6 @@ def test_a_method_of_the_users_own_has_rows_and_a_line():
     assert any("half" in label for label in labels)
     assert "rows = rows at random" in figure.get_supxlabel()
     assert any("LoCA, half at independence" in axis.get_title("left") for axis in figure.axes)
-
-
-def test_random_choices_do_not_depend_on_the_other_methods():
-    def error(*methods):
-        result = correlate(
-            12, ranks=1, methods=methods, structures="ar1", rho=0.2, **SMALL, runner=ALONE
-        )
-        return next(row.error for row in result.rows if row.method == "rows")
-
-    assert error(RandomRows()) == error("VeRA", RandomRows())
 
 
 def test_a_changed_definition_is_drawn_again(tmp_path, monkeypatch):

@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Accounting, Budget, exact_error
 from loca_theory.expressivity.limits import low_rank_fraction
 from loca_theory.expressivity.methods.method import Engine
@@ -32,13 +31,6 @@ def test_values_at_a_budget_by_hand():
     assert find_method("R").limit(budget) == pytest.approx(1 - low_rank_fraction(1 / 96))
 
 
-def test_rectangular_r_by_hand():
-    """The fraction of the rank is r over the shorter side."""
-    for shape in ((768, 3072), (3072, 768)):
-        error = find_method("R").limit(Budget(*shape, 96))
-        assert error == pytest.approx(1 - low_rank_fraction(1 / 8, 1 / 4))
-
-
 # Of spectra, and of groups that do not grow with the number of entries, the limits are further off.
 SLOW = {"R", "GraLoRA", "QWHA"}
 CASES = [(shape, Accounting.PAPER) for shape in ((1, 1), (1, 4), (3, 2))]
@@ -61,16 +53,3 @@ def test_exact_values_approach_their_limits(method, shape, accounting):
         budget = Budget(p, q, scale // 20, accounting)
         distance = abs(exact_error(method, budget) - find_method(method).limit(budget))
         assert distance < 10 * (2 * math.log(p * q) + 5) / (p * q)
-
-
-@pytest.mark.parametrize("method", ["DoRA", "VeRA"])
-def test_a_method_without_limit_is_refused(method):
-    with pytest.raises(
-        InvalidArgumentError, match=f"{method} has no known limit at 8x8, rank 2; use"
-    ):
-        find_method(method).limit(Budget(8, 8, 2))
-
-
-def test_an_unknown_method_is_refused():
-    with pytest.raises(InvalidArgumentError, match="unknown method 'locas'"):
-        find_method("locas").limit(Budget(8, 8, 2))

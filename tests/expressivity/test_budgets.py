@@ -40,12 +40,6 @@ HAND_COUNTED = {
 }
 
 
-def test_the_largest_full_budget_is_complete():
-    """K = 4, r = 2 spends all 16 numbers; dof takes the whole matrix at full rank."""
-    assert Budget(4, 4, 2).numbers == 16
-    assert Budget(6, 3, 3, Accounting.DOF).numbers == 18
-
-
 @pytest.mark.parametrize(
     ("accounting", "shape", "expected"),
     [
@@ -89,12 +83,6 @@ def test_bits_charge_values_and_indices(shape, value_bits):
     assert budget.chosen_locations == most_items(bits, 2 * value_bits, locations)
 
 
-def test_bits_at_a_power_of_two_by_hand():
-    """64x64, r = 2, 16 bits: 4096 bits; an entry costs 16 + 12, a location 32 + log2 2050."""
-    budget = Budget(64, 64, 2, Accounting.BITS, 16)
-    assert (budget.chosen_coefficients, budget.chosen_locations) == (146, 95)
-
-
 @pytest.mark.parametrize(
     "accounting", [*Accounting], ids=[accounting.value for accounting in Accounting]
 )
@@ -113,43 +101,6 @@ def test_no_count_exceeds_what_there_is(accounting):
                 assert 0 <= budget.random_coefficients <= p * q
                 assert 0 <= budget.chosen_coefficients <= p * q
                 assert 0 <= METHODS["DoRA"].rank(budget) <= r
-
-
-@pytest.mark.parametrize("accounting", ["paper", "main-text", "trainable", "bits"])
-def test_a_budget_larger_than_the_matrix_is_refused(accounting):
-    """(8 + 8)·5 = 80 > 64, while r = 4 just fits."""
-    assert Budget(8, 8, 4, Accounting(accounting)).numbers == 64
-    with pytest.raises(InvalidArgumentError, match=r"spends 80 numbers.* choose r <= 4"):
-        Budget(8, 8, 5, Accounting(accounting))
-
-
-def test_a_matrix_too_small_for_rank_one_says_so():
-    with pytest.raises(InvalidArgumentError, match=r"spends 6 numbers.*choose a larger matrix"):
-        Budget(1, 5, 1)
-
-
-def test_degrees_of_freedom_fit_up_to_full_rank():
-    assert Budget(1, 5, 1, Accounting.DOF).numbers == 5
-    assert Budget(8, 8, 8, Accounting.DOF).numbers == 64
-
-
-@pytest.mark.parametrize("r", [-1, 0, 4, 9], ids=lambda r: f"r = {r}")
-def test_a_rank_that_does_not_fit_is_refused(r):
-    with pytest.raises(InvalidArgumentError, match=rf"rank {r} does not fit .* 1 <= r <= 3"):
-        Budget(3, 8, r)
-
-
-@pytest.mark.parametrize(
-    "shape", [(0, 4), (4, 0), (-1, 4)], ids=["no rows", "no columns", "negative"]
-)
-def test_an_empty_matrix_is_refused(shape):
-    with pytest.raises(InvalidArgumentError, match="at least one row and one column"):
-        Budget(*shape, 1)
-
-
-def test_a_value_of_no_bits_is_refused():
-    with pytest.raises(InvalidArgumentError, match="value_bits must be at least 1, not 0"):
-        Budget(8, 8, 1, Accounting.BITS, 0)
 
 
 def test_the_main_texts_interpretation_can_exceed_the_half_spectrum():

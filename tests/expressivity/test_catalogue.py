@@ -230,15 +230,6 @@ def test_a_grouped_selection_is_the_best_of_each_group(groups, accounting):
     assert method.expected_errors([budget])[0] == pytest.approx(1 - sum(sums) / 80, rel=ROUNDING)
 
 
-def test_a_quota_of_one_keeps_the_largest_of_each_row_on_average():
-    """Of two N(0, 1), the larger square is 1 + 2/π on average."""
-    method = GroupedSelection("own", basis=Hadamard(), groups=Rows())
-    budget = Budget(6, 2, 1, Accounting.PAPER)
-    assert budget.chosen_coefficients == 4
-    # Two of the six rows have no coefficient.
-    assert method.expected_errors([budget])[0] == pytest.approx(1 - 4 * (1 + 2 / np.pi) / 12)
-
-
 # --- rearrangements -------------------------------------------------------------------------
 
 
@@ -257,18 +248,6 @@ def test_blocks_have_the_best_rank_of_their_own(k, p, q, r):
     assert retained == pytest.approx(np.sum(matrix**2) - loss, rel=ROUNDING)
     block = Budget(height, width, r // k)
     assert exact_error(method, Budget(p, q, r)) == exact_error("R", block)
-
-
-@pytest.mark.parametrize(("p", "q", "r"), [(8, 12, 1), (8, 12, 3), (7, 9, 2), (5, 7, 1)], ids=str)
-def test_kronecker_factors_spend_the_most_that_the_budget_pays_for(p, q, r):
-    budget = Budget(p, q, r)
-    costs = {
-        a * c + p * q // (a * c)
-        for a in range(1, p + 1)
-        for c in range(1, q + 1)
-        if p % a == 0 and q % c == 0
-    }
-    assert METHODS["LoKr"].parameters(budget) == max(x for x in costs if x <= budget.numbers)
 
 
 @pytest.mark.parametrize(("p", "q", "r"), [(8, 12, 1), (8, 12, 3), (7, 9, 2)], ids=str)
@@ -356,23 +335,6 @@ def least_squares_rounds(target, form, factors, rounds):
     return factors
 
 
-def descended(target, form, factors):
-    """Error where L-BFGS arrives from given factors."""
-    factors = [factor.detach().clone().requires_grad_() for factor in factors]
-    optimizer = torch.optim.LBFGS(
-        factors, max_iter=300, tolerance_change=1e-12, line_search_fn="strong_wolfe"
-    )
-
-    def loss():
-        optimizer.zero_grad()
-        value = (torch.from_numpy(target) - form(*factors)).square().sum()
-        value.backward()
-        return value
-
-    optimizer.step(loss)
-    return float(loss().detach())
-
-
 FITS = [
     ("LoHa", loha, Budget(8, 8, 4)),
     ("HiRA", hira, Budget(7, 6, 2)),
@@ -394,31 +356,9 @@ def test_a_fit_alternates_least_squares_and_ends_where_gradients_do(
     # Normal equations square the condition numbers, some hundred here, of three rounds.
     torch.testing.assert_close(third, form(*factors), rtol=0, atol=1e-8)
     ours = np.sum((matrix - approximated(matrix, method, budget)) ** 2)
-    factors = least_squares_rounds(matrix, form, factors, rounds=40)
-    assert ours == pytest.approx(descended(matrix, form, factors), rel=1e-6)
-
-
-@pytest.mark.parametrize("method", FITTED)
-@pytest.mark.parametrize(("p", "q", "r"), [(12, 9, 2), (8, 14, 4)], ids=str)
-def test_no_round_of_a_fit_increases_the_error(monkeypatch, method, p, q, r):
-    monkeypatch.setattr(fitted, "_TOLERANCE", 0.0)
-    matrix, rounds = torch.from_numpy(gaussian(p, q)), 40
-    found = METHODS[method].rounds_of(matrix, Budget(p, q, r), stream())
-    errors = [float((matrix - next(found)).square().sum()) for _ in range(rounds)]
-    energy = float(matrix.square().sum())
-    assert errors[0] < energy
-    # A solution of normal equations is off by the condition number times the resolution.
-    assert (np.diff(errors) <= 1e-9 * energy).all()
-    final = np.sum((matrix.numpy() - approximated(matrix.numpy(), method, Budget(p, q, r))) ** 2)
-    assert final <= errors[-1] + 1e-9 * energy
-
-
-@pytest.mark.parametrize("method", FITTED)
-def test_a_fit_scales_with_the_matrix_and_leaves_zero_alone(method):
-    matrix, budget = gaussian(8, 6), Budget(8, 6, 2)
-    small, large = (approximated(c * matrix, method, budget) for c in (1.0, 1024.0))
-    np.testing.assert_allclose(large, 1024 * small, rtol=1e-6, atol=1e-6)
-    assert not approximated(0 * matrix, method, budget).any()
+    factors = least_squares_rounds(matrix, form, factors, rounds=400)
+    found = float((torch.from_numpy(matrix) - form(*factors)).square().sum())
+    assert ours == pytest.approx(found, rel=1e-5)
 
 
 # --- existence and costs --------------------------------------------------------------------
@@ -468,9 +408,3 @@ def test_bits_are_those_of_numbers_and_of_chosen_indices():
 def test_oracles_are_those_that_look_at_the_matrix():
     oracles = {name for name, method in METHODS.items() if method.is_oracle}
     assert oracles == {"F2", "F3", "D", "S", "QWHA", "MaCP"}
-
-
-def test_variants_are_made_in_python():
-    budget = Budget(16, 16, 4)
-    assert BlockCirculant("C3A-8", block_size=8).parameters(budget) == 32
-    assert exact_error(BlockLowRank("GraLoRA-4", k=4), budget) == exact_error("R", Budget(4, 4, 1))

@@ -3,18 +3,14 @@
 import json
 import subprocess
 import sys
-from itertools import combinations, pairwise
+from itertools import combinations
 
 import numpy as np
 import pytest
-import torch
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Accounting, Budget, exact_error
 from loca_theory.expressivity.low_rank_exact import LARGEST_EXACT_RANK
-from loca_theory.expressivity.methods.names import display_name
-from loca_theory.transforms import dct2
-from loca_theory.transforms.real_spectrum import RealSpectrum
 
 # Sums of some hundred terms of order one; the functions behind promise a relative 1e-13.
 ROUNDING = 1e-12
@@ -52,14 +48,6 @@ def test_fourierft_is_the_mean_over_every_choice_of_locations(p, q, r):
     assert exact_error("FourierFT", budget) == pytest.approx(expected, rel=ROUNDING, abs=ROUNDING)
 
 
-@pytest.mark.deep
-def test_fourierft_is_the_mean_over_every_choice_of_locations_at_4x4():
-    choices = np.array(list(combinations(range(16), 8)))
-    dimensions = np.linalg.matrix_rank(cosines(4, 4)[choices], tol=1e-9)
-    expected = 1 - dimensions.mean() / 16
-    assert exact_error("FourierFT", Budget(4, 4, 1)) == pytest.approx(expected, rel=ROUNDING)
-
-
 def independent_places(p, q):
     """One location of each conjugate pair, found by brute force."""
     found = {min((i, j), (-i % p, -j % q)) for i in range(p) for j in range(q)}
@@ -95,42 +83,10 @@ def test_f1_and_the_printed_formula_for_odd_sizes(K):
         assert exact_error("F1", Budget(K, K, r)) == pytest.approx(printed, rel=ROUNDING)
 
 
-@pytest.mark.parametrize("K", [2, 5, 300, 768], ids=lambda K: f"K = {K}")
-def test_u_is_the_printed_line_and_v1_keeps_as_many_numbers(K):
-    for r in {1, K // 3 or 1, K // 2}:
-        budget = Budget(K, K, r)
-        assert exact_error("U", budget) == pytest.approx(1 - 2 * r / K, abs=ROUNDING)
-        assert exact_error("V1", budget) == exact_error("U", budget)
-
-
 def test_rate_distortion_by_hand():
     """64x64, r = 2, 16 bits: 4096 bits for 4096 entries, one each: 2⁻²."""
     assert exact_error("RD", Budget(64, 64, 2, value_bits=16)) == 0.25
     assert exact_error("RD", Budget(64, 64, 2, value_bits=8)) == 0.5
-
-
-@pytest.mark.parametrize("value_bits", [8, 32], ids=lambda bits: f"{bits} bits")
-@fitting
-def test_nothing_stored_in_bits_passes_the_rate_distortion_bound(p, q, r, value_bits):
-    """But for complete matrices: the rounding of a kept value to its bits counts for no method."""
-    budget = Budget(p, q, r, Accounting.BITS, value_bits)
-    bound = exact_error("RD", budget)
-    for method in ("F1", "V1", "FourierFT", "F2", "F3", "D", "S"):
-        error = exact_error(method, budget)
-        assert bound <= error or error == pytest.approx(0, abs=ROUNDING)
-
-
-@pytest.mark.parametrize(("p", "q"), [(2, 2), (3, 3), (4, 4), (5, 7), (6, 5), (1, 8), (9, 1)])
-def test_theorem_2_both_coordinate_maps_are_orthogonal(p, q):
-    """The matrices of the DCT and of the real Fourier coordinates, column by column."""
-    units = torch.eye(p * q, dtype=torch.float64).reshape(p * q, p, q)
-    for coordinates in (dct2(units).flatten(1), RealSpectrum(p, q).forward(units)):
-        torch.testing.assert_close(
-            coordinates @ coordinates.T,
-            torch.eye(p * q, dtype=torch.float64),
-            atol=1e-13,
-            rtol=0,
-        )
 
 
 @pytest.mark.parametrize("accounting", [*Accounting], ids=[a.value for a in Accounting])
@@ -158,39 +114,12 @@ def test_brackets_choices_and_order(p, q, r):
     assert errors["FourierFT"] >= errors["V1"] - ROUNDING
 
 
-@pytest.mark.parametrize(
-    "method", [m.name for m in METHODS.values() if "exact" in m.engines(Budget(8, 8, 2))]
-)
-def test_more_rank_never_costs(method):
-    for p, q in ((14, 14), (15, 15), (20, 11), (11, 100)):
-        budgets = [Budget(p, q, r) for r in range(1, p * q // (p + q) + 1)]
-        errors = [exact_error(method, one) for one in budgets if METHODS[method].exists(one)]
-        assert all(b <= a + ROUNDING for a, b in pairwise(errors))
-
-
-def test_theorem_1_holds_at_the_papers_size():
-    for r in range(8, 33):
-        budget = Budget(768, 768, r)
-        u, f1, f2, d = (exact_error(method, budget) for method in ("U", "F1", "F2", "D"))
-        assert d < f2 < min(u, f1)
-
-
 def test_theorem_1_fails_at_its_smallest_sizes():
     """K = 4, r = 1: R keeps 10.13 of 16 and F2 8.53. K = 5 breaks the bracket M1 alone."""
     retained = {method: 16 * (1 - exact_error(method, Budget(4, 4, 1))) for method in ("R", "F2")}
     assert (round(retained["R"], 2), round(retained["F2"], 2)) == (10.13, 8.53)
     five = Budget(5, 5, 1)
     assert exact_error("M1", five) > exact_error("R", five) > exact_error("F2", five)
-
-
-@pytest.mark.parametrize("method", ["DoRA", "VeRA"])
-def test_methods_without_exact_values(method):
-    assert "exact" not in METHODS[method].engines(Budget(8, 8, 2))
-    with pytest.raises(
-        InvalidArgumentError,
-        match=f"{display_name(method)} has no exact value at 8x8, rank 2; use engine=.mo",
-    ):
-        exact_error(method, Budget(8, 8, 2))
 
 
 def test_r_is_exact_up_to_a_large_rank():
@@ -203,18 +132,6 @@ def test_r_is_exact_up_to_a_large_rank():
     )
     with pytest.raises(InvalidArgumentError, match=message):
         exact_error("R", beyond)
-
-
-def test_an_unknown_method_is_refused():
-    with pytest.raises(
-        InvalidArgumentError, match=r"unknown method 'X'; choose from LoRA, printed line"
-    ):
-        exact_error("X", Budget(8, 8, 1))
-
-
-def test_a_count_beyond_the_matrix_is_refused():
-    with pytest.raises(InvalidArgumentError, match="42 locations, but the half spectrum of 8x8"):
-        exact_error("F2", Budget(8, 8, 4, Accounting.MAIN_TEXT))
 
 
 WITHOUT_TORCH = """

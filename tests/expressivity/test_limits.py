@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 from scipy import integrate, optimize, stats
 
@@ -14,8 +13,6 @@ from loca_theory.expressivity.limits import (
     location_fraction,
     low_rank_fraction,
 )
-from loca_theory.expressivity.low_rank_exact import expected_leading_energy
-from loca_theory.expressivity.order_statistics import expected_top_sum
 
 BY_QUADRATURE = 1e-9
 
@@ -70,48 +67,6 @@ def test_low_rank_share_at_its_ends(aspect):
     assert low_rank_fraction(1e-9, aspect) < 1e-8
 
 
-@pytest.mark.parametrize(
-    "arguments", [(-0.1, 1.0), (1.1, 1.0), (0.5, 0.0), (0.5, 1.5)], ids=lambda a: f"{a}"
-)
-def test_low_rank_share_refuses_what_is_no_share(arguments):
-    with pytest.raises(InvalidArgumentError, match=r"rank_fraction must lie in \[0, 1\] and"):
-        low_rank_fraction(*arguments)
-
-
-def first_correction(aspect, rank_fraction):
-    """Coefficient of 1/min(p, q) in the finite-size energy fraction of real Gaussian matrices.
-
-    (f(a) + f(b))/4 − (1/2π) ∫ f/√((b − x)(x − a)) dx (Bai and Silverstein, 2004) for the energy
-    f = (x − t)⁺ above the threshold t of that fraction of the rank.
-    """
-    middle, width = 1 + aspect, 2 * math.sqrt(aspect)
-
-    def missing(threshold):
-        return above_threshold(aspect, threshold)[0] - rank_fraction
-
-    t = optimize.brentq(missing, middle - width + 1e-9, middle + width - 1e-9)
-    top = math.acos((t - middle) / width)
-    below = (middle - t) * top + width * math.sin(top)
-    return (middle + width - t) / 4 - below / (2 * math.pi)
-
-
-@pytest.mark.parametrize("shape", [(1, 1), (2, 1), (1, 5)], ids=["square", "2:1", "1:5"])
-def test_exact_energies_approach_the_limit(shape):
-    """Limit + c/q + (a + b ln q)/q² with the known c: the logarithm is the variance of a count.
-
-    So after c the rest times q² grows by the same step with each doubling of q, up to O(1/q).
-    """
-    small, large = sorted(shape)
-    aspect, rests = small / large, []
-    for size in (4, 8, 16):
-        p, q = size * large, size * small
-        fraction = expected_leading_energy(p, q)[q // 4] / (p * q)
-        first = first_correction(aspect, 0.25) / q
-        rests.append((fraction - low_rank_fraction(0.25, aspect) - first) * q * q)
-    assert np.abs(rests).max() < 1.2
-    assert rests[2] - rests[1] == pytest.approx(rests[1] - rests[0], rel=1 / 16)
-
-
 @pytest.mark.parametrize("fraction", [1e-6, 0.01, 0.3, 0.8, 0.999], ids=lambda x: f"share {x}")
 def test_fractions_of_coefficients_and_locations_by_integrating_quantiles(fraction):
     """∫₀^f of the quantile, for one and two degrees of freedom (energy df a variable)."""
@@ -132,17 +87,6 @@ def test_fractions_at_their_ends(function):
     assert function(1) == 1
     assert function(1.2) == 1
     assert function(-0.1) == 0
-
-
-@pytest.mark.parametrize("fraction", [0.01, 0.2, 0.5], ids=lambda x: f"share {x}")
-def test_finite_sums_approach_the_fractions(fraction):
-    """The distance is of order 1/n: multiplied by n it settles."""
-    for df, function in ((1, coefficient_fraction), (2, location_fraction)):
-        scaled = [
-            expected_top_sum(n, round(fraction * n), df) / df - n * function(fraction)
-            for n in (10_000, 1_000_000)
-        ]
-        assert scaled[1] == pytest.approx(scaled[0], rel=0.02)
 
 
 def crossings_by_other_formulas():
@@ -202,15 +146,3 @@ def test_an_accounting_may_be_named():
     assert limit_crossings("dof")[0].ratio == pytest.approx(0.32675, abs=1e-5)
     with pytest.raises(InvalidArgumentError, match="unknown accounting 'dofs'"):
         limit_crossings("dofs")
-
-
-def test_the_ordering_of_theorem_1_holds_below_the_first_crossing():
-    first = min(crossings_by_other_formulas().values())
-    for rho in np.linspace(0.002, first - 1e-4, 60):
-        retained = [
-            2 * rho,
-            quarter_circle(rho),
-            location_fraction(4 * rho / 3),
-            coefficient_fraction(rho),
-        ]
-        assert retained == sorted(retained)

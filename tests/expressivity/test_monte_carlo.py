@@ -2,13 +2,9 @@
 
 import numpy as np
 import pytest
-from scipy import stats
 
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Accounting, Budget, monte_carlo
-from loca_theory.expressivity.methods.names import display_name
 from loca_theory.expressivity.monte_carlo import ErrorCell, Sampler, evaluate
-from loca_theory.expressivity.simulation import Simulation
 from loca_theory.sweeps import ResultStore, Runner, generator, runner
 from loca_theory.sweeps.random import Moments
 
@@ -136,13 +132,6 @@ def test_an_estimate_does_not_depend_on_what_else_is_asked_for(method, sampler):
     assert estimates(others, 30, ALONE)[2] == [alone]
 
 
-def test_accountings_share_their_draws():
-    """The same number of items, from the same draws: trainable D keeps N0 at r as paper at 2r."""
-    paper = estimate("D", (20, 20), (4,))
-    trainable = estimate("D", (20, 20), (2,), accounting=Accounting.TRAINABLE)
-    assert paper == trainable
-
-
 @pytest.mark.parametrize("sampler", [*Sampler], ids=[sampler.value for sampler in Sampler])
 def test_seeds_and_methods_have_draws_of_their_own(sampler):
     one = estimate("F1", (12, 12), (2,), sampler, seed=0)
@@ -150,16 +139,6 @@ def test_seeds_and_methods_have_draws_of_their_own(sampler):
     assert one[0].error != other[0].error
     # V1 keeps the same number of coordinates of the same white noise at other locations.
     assert estimate("V1", (12, 12), (2,), sampler)[0].error != one[0].error
-
-
-def test_dense_methods_see_the_same_matrices():
-    """On one matrix LoRA always loses less than DoRA of its rank, and they lose much alike."""
-    dora = single_draws("DoRA", (12, 12), (3,), 60, "dense")[:, 0]
-    lora = single_draws("R", (12, 12), (3,), 60, "dense")[:, 0]
-    # Independent draws would exceed this correlation once in 10⁴ seeds.
-    limit = np.tanh(stats.norm.isf(1e-4) / np.sqrt(57))
-    assert np.corrcoef(dora, lora)[0, 1] > limit
-    assert (lora < dora).all()
 
 
 def test_a_draw_is_the_samplers_from_a_generator_of_its_own():
@@ -181,42 +160,3 @@ def test_on_a_gpu_one_process_does_all_the_work():
     for device in ("cpu", "cuda:0"):
         estimates(series, 2, Watched(jobs=4), device=device)
     assert seen == [4, 1]
-
-
-def test_progress_counts_blocks(tmp_path):
-    seen = []
-    series = [(method, 8, 8, (1,), Sampler.REDUCED) for method in ("D", "F2")]
-    estimates(series, 60, Runner(jobs=1, progress=lambda done, total: seen.append((done, total))))
-    assert seen == [(done, 6) for done in range(7)]
-
-
-@pytest.mark.parametrize("draws", [0, -5], ids=["none", "negative"])
-def test_too_few_draws_are_refused(draws):
-    with pytest.raises(InvalidArgumentError, match=rf"at least 1 draw .*, not {draws}"):
-        Simulation(((8, 8),), (1,), draws=draws)
-
-
-def test_a_negative_seed_is_refused():
-    with pytest.raises(InvalidArgumentError, match="must not be negative, and is -1"):
-        Simulation(((8, 8),), (1,), seed=-1)
-
-
-@pytest.mark.parametrize("method", ["U", "M1", "M2", "RD"])
-def test_a_formula_cannot_be_simulated(method):
-    with pytest.raises(
-        InvalidArgumentError, match=f"{display_name(method)} is a formula and cannot be simulated"
-    ):
-        estimate(method, (8, 8), (1,))
-
-
-@pytest.mark.parametrize("method", ["DoRA", "VeRA"])
-def test_a_method_without_reduced_form_is_refused(method):
-    with pytest.raises(
-        InvalidArgumentError, match=f'{display_name(method)} has no reduced .* sampler="dense"'
-    ):
-        estimate(method, (8, 8), (1,))
-
-
-def test_a_rank_that_does_not_fit_is_refused():
-    with pytest.raises(InvalidArgumentError, match="budget larger than the matrix"):
-        estimate("D", (8, 8), (5,))

@@ -32,10 +32,3 @@ def test_an_unknown_name_suggests_the_nearest(typed, nearest):
         InvalidArgumentError, match=f"^unknown method '{typed}'; did you mean {nearest}. Otherwise"
     ):
         find_method(typed)
-
-
-def test_a_name_like_no_other_lists_them_all():
-    with pytest.raises(
-        InvalidArgumentError, match=r"^unknown method 'xyzzy'; choose from LoRA, pr"
-    ):
-        find_method("xyzzy")

@@ -4,7 +4,6 @@ from itertools import pairwise
 
 import pytest
 
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Budget, exact_error
 from loca_theory.expressivity.ordering import THEOREM_1_ORDER, Ordering
 from loca_theory.sweeps import Runner
@@ -55,18 +54,3 @@ def test_a_margin_within_its_bound_decides_nothing():
     assert row.holds
     open_row = type(row)(**{**vars(row), "bound": 1.0})
     assert open_row.holds is None
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"sizes": ()}, "sizes"),
-        ({"sizes": (8,), "accountings": ("papre",)}, "accountings"),
-        ({"sizes": (8,), "order": ("F1", "X")}, "unknown method 'X'"),
-        ({"sizes": (8,), "order": ("F1", "VeRA")}, "VeRA has no exact"),
-    ],
-    ids=["no size", "accounting", "method", "no exact error"],
-)
-def test_bad_arguments(options, message):
-    with pytest.raises(InvalidArgumentError, match=message):
-        Ordering(**options).run(ALONE)

@@ -8,7 +8,6 @@ from scipy import integrate, special
 from sympy import Poly, Rational
 from sympy.abc import x
 
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget, exact_error
 from loca_theory.expressivity.ordering_proof import (
     LAST,
@@ -122,8 +121,3 @@ def test_every_condition_holds():
 )
 def test_a_wrong_certificate_is_seen(changed, failing):
     assert failing in failed_conditions(**changed)
-
-
-def test_ranks_outside_the_theorem_are_refused():
-    with pytest.raises(InvalidArgumentError, match="1 <= r < K/3"):
-        proven_gaps(30, 10)

@@ -21,8 +21,7 @@ from loca_theory.expressivity import (
 )
 from loca_theory.expressivity.matrices import mean_retained_energies
 from loca_theory.expressivity.method_table import methods
-from loca_theory.expressivity.methods import Basis, Selection, Subspace
-from loca_theory.expressivity.methods.bounds import Bound
+from loca_theory.expressivity.methods import Basis, Selection
 from loca_theory.expressivity.methods.registry import find_method, find_methods
 from loca_theory.expressivity.simulation import Simulation
 from loca_theory.plotting import plot
@@ -103,19 +102,6 @@ def test_a_selection_in_a_basis_of_its_own_has_every_engine():
     )
     result = simulate(16, ranks=1, methods=own, engine="all", draws=3, runner=ALONE)
     assert [row.engine for row in result.rows] == ["exact", "asymptotic", "monte-carlo"]
-
-
-def test_a_subspace_of_its_own_retains_its_part_on_average():
-    own = Subspace("mine", basis=Reversed())
-    matrix, budget = np.random.default_rng(0).standard_normal((6, 5)), Budget(6, 5, 2)
-    mean = mean_retained_energies(matrix, [own], [budget])["mine"][0]
-    assert mean == pytest.approx(np.square(matrix).sum() * budget.random_coefficients / 30)
-
-
-def test_a_method_without_draws_needs_no_matrix():
-    half = Bound("half", error=lambda budget: 0.5)
-    (row,) = simulate(16, ranks=1, methods=half, engine="exact").rows
-    assert row.error == 0.5
 
 
 def test_a_changed_definition_is_drawn_again(tmp_path, monkeypatch):
@@ -275,13 +261,6 @@ def test_two_of_one_name_are_refused():
 # --- what an engine misses ------------------------------------------------------------------
 
 
-class Wrong(Method):
-    name = "wrong"
-
-    def approximate(self, matrix, budget, rng=None):
-        return matrix[0]
-
-
 class Nothing(Method):
     name = "nothing"
 
@@ -419,14 +398,6 @@ def test_memory_that_is_short_is_not_the_methods_fault():
     own = failing("approximate", torch.OutOfMemoryError("CUDA out of memory"))
     with pytest.raises(ResourceError, match="boom of a dense 8x8 matrix does not fit"):
         simulate(8, ranks=1, methods=own, draws=2, runner=ALONE)
-
-
-def test_an_approximation_of_another_shape_is_refused():
-    message = r"wrong\.approximate must return a tensor of shape \(8, 8\), not \(8,\)"
-    with pytest.raises(InvalidArgumentError, match=message):
-        simulate(8, ranks=1, methods=Wrong(), draws=2, runner=ALONE)
-    with pytest.raises(InvalidArgumentError, match=message):
-        approximate(np.ones((8, 8)), Wrong(), Budget(8, 8, 1))
 
 
 def test_a_method_that_lacks_what_an_engine_needs_says_so():

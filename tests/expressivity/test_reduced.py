@@ -2,13 +2,10 @@
 
 import numpy as np
 import pytest
-from scipy import stats
 
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Budget
 from loca_theory.expressivity.methods.coordinates import CoordinateMethod
-from loca_theory.expressivity.methods.names import display_name
-from loca_theory.expressivity.random_choices import first_hits, random_indices, required
+from loca_theory.expressivity.random_choices import first_hits, random_indices
 
 REDUCED = [m.name for m in METHODS.values() if isinstance(m, CoordinateMethod)]
 every_method = pytest.mark.parametrize("method", [*REDUCED, "R"])
@@ -30,35 +27,6 @@ def test_a_smaller_budget_reads_a_prefix(method, shape):
     alone = [METHODS[method].sample([budget], np.random.default_rng(3))[0] for budget in budgets]
     np.testing.assert_allclose(alone, together, rtol=0, atol=ROUNDING)
     assert (np.diff(together) <= ROUNDING).all()
-
-
-@pytest.mark.parametrize(
-    ("method", "larger"),
-    [
-        *((method, 9) for method in (*REDUCED, "R")),
-        *((method, larger) for method in ("F1", "V1", "FourierFT") for larger in (200, 300)),
-    ],
-)
-def test_a_smaller_budget_reads_a_prefix_of_a_large_matrix(method, larger):
-    """1030² locations: FourierFT draws its 2060 a rank with replacement up to half of them."""
-    small = Budget(1030, 1030, 8)
-    alone = METHODS[method].sample([small], np.random.default_rng(3))
-    both = METHODS[method].sample([Budget(1030, 1030, larger), small], np.random.default_rng(3))
-    assert alone[0] == pytest.approx(both[1], abs=ROUNDING)
-
-
-@pytest.mark.parametrize("method", ["U", "M1", "M2", "RD", "DoRA", "VeRA"])
-def test_a_method_without_reduced_form_is_refused(method):
-    with pytest.raises(
-        InvalidArgumentError,
-        match=f'{display_name(method)} has no reduced sampler; use sampler="dense"',
-    ):
-        METHODS[method].sample([Budget(8, 8, 1)], np.random.default_rng(0))
-
-
-def test_random_methods_without_a_generator_are_refused():
-    with pytest.raises(InvalidArgumentError, match=r"pass rng=numpy\.random\.default_rng\(seed\)"):
-        required(None)
 
 
 def test_many_locations_are_all_there_are_and_fewer_are_the_first_of_more():
@@ -84,34 +52,6 @@ def test_many_locations_are_a_stream_of_uniform_integers_without_its_repeats():
             np.testing.assert_array_equal(ours, distinct[:count])
 
 
-def test_every_ordering_of_few_locations_is_equally_likely():
-    """χ² over the 5·4·3 ordered choices of 3 locations among 5; one false positive in 10⁴ seeds."""
-    rng = np.random.default_rng(3)
-    draws = [random_indices(5, 3, rng) for _ in range(6000)]
-    codes = [int(25 * a + 5 * b + c) for a, b, c in draws]
-    counts = np.unique(codes, return_counts=True)[1]
-    assert len(counts) == 60
-    assert stats.chisquare(counts).pvalue > 1e-4
-
-
-def test_many_locations_are_uniform_at_every_position():
-    """χ² over 64 equal parts of the range, for the first places and for those beyond half.
-
-    One false positive in 10⁴ seeds over the three comparisons.
-    """
-    rng = np.random.default_rng(4)
-    n = 64 * 16_400
-    assert n > 1 << 20
-    first = np.concatenate([random_indices(n, 400, rng) for _ in range(50)])
-    counts = np.bincount(first // 16_400, minlength=64)
-    assert stats.chisquare(counts).pvalue > 1e-4 / 3
-    whole = random_indices(n, n, rng)
-    for part in (whole[n // 2 - 20_000 : n // 2], whole[n // 2 : n // 2 + 20_000]):
-        counts = np.bincount(part // 16_400, minlength=64)
-        # Without replacement the counts vary a little less; the test is conservative.
-        assert stats.chisquare(counts).pvalue > 1e-4 / 3
-
-
 def naive_first_hits(indices, p, q):
     met, hits = set(), []
     for index in indices.tolist():
@@ -133,7 +73,3 @@ def test_first_hits_are_those_of_a_loop(p, q):
         # One hit for each self-conjugate entry and each pair.
         own = (1 + (p % 2 == 0)) * (1 + (q % 2 == 0))
         assert hits.sum() == (p * q + own) / 2
-
-
-def test_first_hits_of_nothing():
-    assert first_hits(np.empty(0, dtype=np.int64), 4, 4).shape == (0,)

@@ -27,10 +27,6 @@ def simulation(**options):
     return Simulation(**chosen)
 
 
-def test_squares():
-    assert squares([3, 8]) == ((3, 3), (8, 8))
-
-
 def test_rows_come_in_order_with_every_column():
     """Shape by shape, rank by rank, method by method; engines that a method lacks are left out."""
     shapes, ranks, methods = ((10, 10), (50, 42)), (1, 2), ("R", "U", "D", "DoRA")
@@ -119,16 +115,6 @@ def test_accounting_and_value_bits_reach_every_engine():
     assert all(a.error > b.error for a, b in zip(drawn[2], drawn[32], strict=True))
 
 
-def test_the_sampler_asked_for_is_the_one_used():
-    for sampler in Sampler:
-        rows = (
-            simulation(methods=("R", "D"), engines=(Engine.MONTE_CARLO,), sampler=sampler)
-            .run(ALONE)
-            .rows
-        )
-        assert {row.sampler for row in rows} == {sampler.value}
-
-
 def test_a_row_does_not_depend_on_the_rest_of_the_table():
     whole = (
         simulation(shapes=((10, 10), (12, 9)), methods=("F1", "D", "FourierFT"), draws=30)
@@ -139,35 +125,12 @@ def test_a_row_does_not_depend_on_the_rest_of_the_table():
     assert list(part) == [row for row in whole if row.p == 12 and row.method == "D"]
 
 
-def test_progress_counts_blocks():
-    seen = []
-    ours = simulation(methods=("D", "U"), draws=30)
-    ours.run(Runner(jobs=1, progress=lambda done, total: seen.append((done, total))))
-    assert seen == [(0, 2), (1, 2), (2, 2)]
-
-
-def test_formulas_alone_report_no_progress():
-    seen = []
-    simulation(methods=("U",), draws=30).run(
-        Runner(jobs=1, progress=lambda *counts: seen.append(counts))
-    )
-    assert seen == []
-
-
 def test_unevaluated_methods_are_those_that_lack_an_engine_at_some_budget():
     ours = simulation(
         shapes=squares([600]), methods=("R", "D", "DoRA"), engines=(Engine.EXACT,), ranks=(1, 257)
     )
     assert [method.name for method in ours.unevaluated_methods] == ["R", "DoRA"]
     assert [(row.r, row.method) for row in ours.run(ALONE).rows] == [(1, "R"), (1, "D"), (257, "D")]
-
-
-def test_dense_simulations_know_that_they_are():
-    assert not simulation().uses_dense_sampler
-    assert simulation(methods=("D", "DoRA")).uses_dense_sampler
-    assert simulation(sampler=Sampler.DENSE, methods=("D",)).uses_dense_sampler
-    formulas = (Engine.EXACT, Engine.ASYMPTOTIC)
-    assert not simulation(sampler=Sampler.DENSE, engines=formulas).uses_dense_sampler
 
 
 def test_describe_is_plain_data():
@@ -192,14 +155,6 @@ def test_devices():
         dense.on_device("tpu")
 
 
-@pytest.mark.parametrize("empty", ["shapes", "ranks", "methods", "engines"])
-def test_an_empty_grid_is_refused(empty):
-    with pytest.raises(
-        InvalidArgumentError, match=f"^{empty} (is empty|must be positive whole numbers)"
-    ):
-        simulation(**{empty: ()})
-
-
 @pytest.mark.parametrize(
     ("methods", "engine", "r"),
     [
@@ -217,52 +172,11 @@ def test_nothing_to_compute_is_refused(methods, engine, r):
         simulation(methods=methods, engines=(engine,), shapes=squares([600]), ranks=(r,))
 
 
-def test_an_unknown_method_is_refused():
-    with pytest.raises(
-        InvalidArgumentError, match="unknown method 'Z'; choose from LoRA, printed line"
-    ):
-        simulation(methods=("D", "Z"))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"ranks": (1, 6)}, "budget larger than the matrix"),
-        ({"ranks": (0,)}, r"ranks must be positive whole numbers, not \(0,\)"),
-        ({"shapes": ((10, 10), (0, 3))}, "at least one row"),
-        ({"draws": 0}, "at least 1 draw"),
-        ({"seed": -2}, "must not be negative"),
-        ({"value_bits": 0}, "value_bits must be at least 1, not 0"),
-        (
-            {"ranks": (5,), "accounting": Accounting.MAIN_TEXT, "methods": ("D", "F2")},
-            "66 locations, but the half spectrum of 10x10 has only 52",
-        ),
-    ],
-    ids=["rank", "no rank", "shape", "draws", "seed", "bits", "locations"],
-)
-def test_what_is_out_of_range_is_refused_at_once(options, message):
-    with pytest.raises(InvalidArgumentError, match=message):
-        simulation(**options)
-
-
 def test_a_interpretation_that_exceeds_the_half_spectrum_matters_only_to_the_methods_it_counts():
     rows = (
         simulation(ranks=(5,), accounting=Accounting.MAIN_TEXT, methods=("D", "F1")).run(ALONE).rows
     )
     assert {row.method for row in rows} == {"D", "F1"}
-
-
-def test_the_reduced_sampler_is_refused_for_methods_without_it():
-    with pytest.raises(InvalidArgumentError, match=r'DoRA has no reduced .*; use sampler="dense"'):
-        simulation(methods=("D", "DoRA"), sampler=Sampler.REDUCED)
-
-
-def test_full_rank_fits_the_accounting_by_degrees_of_freedom():
-    """r(p + q − r) never exceeds pq, while (p + q)r does from half the rank on."""
-    for shape in ((8, 8), (1, 5)):
-        ours = simulation(shapes=(shape,), ranks=(min(shape),), accounting=Accounting.DOF)
-        rows = {row.engine: row for row in ours.run(ALONE).rows if row.method == "R"}
-        assert [row.error for row in rows.values()] == pytest.approx([0, 0], abs=1e-12)
 
 
 @pytest.fixture
@@ -287,12 +201,6 @@ def test_a_dense_simulation_that_does_not_fit_is_refused_before_it_starts(little
         ours.run(ALONE)
 
 
-def test_a_dense_simulation_that_fits_is_started(little_memory):
-    ours = simulation(shapes=squares([50]), sampler=Sampler.DENSE, methods=("D",))
-    with pytest.raises(AssertionError, match="a matrix was drawn"):
-        ours.run(ALONE)
-
-
 def test_memory_counts_every_process(little_memory):
     """A dozen of 80x80 matrices take 0.6 MiB: little enough for one process, not for two."""
     ours = simulation(shapes=squares([80]), sampler=Sampler.DENSE, methods=("D",))
@@ -307,13 +215,6 @@ def test_memory_of_a_gpu_counts_one_process(monkeypatch):
     ours = simulation(shapes=squares([200]), sampler=Sampler.DENSE, methods=("D",), device="cuda:0")
     with pytest.raises(ResourceError, match=r"in 1 process.* free on cuda:0"):
         ours.check_memory(jobs=2)
-
-
-def test_the_largest_shape_decides(little_memory):
-    shapes = ((40, 40), (30, 900), (50, 50))
-    ours = simulation(shapes=shapes, sampler=Sampler.DENSE, methods=("D",))
-    with pytest.raises(ResourceError, match="for 30x900 in 1 process"):
-        ours.run(ALONE)
 
 
 def test_the_reduced_sampler_needs_arrays_as_long_as_the_factors(little_memory):

@@ -1,4 +1,4 @@
-"""The closed inverse of the moment matrix, against moments by quadrature."""
+"""Laguerre functions of any size, and the kernel projected onto vectors."""
 
 import numpy as np
 import pytest
@@ -9,8 +9,6 @@ from loca_theory.expressivity.wishart_kernel import (
     laguerre_functions,
     pre_kernel,
 )
-
-from . import pfaffian_oracle
 
 
 def functions(p, q, u):
@@ -42,31 +40,6 @@ def test_functions_are_orthonormal(shape):
     u, w = low + 0.5 * (high - low) * (1 + x), 0.5 * (high - low) * w
     f = functions(p, q, u)[:: max(1, q // 40)]
     np.testing.assert_allclose((f * (w * u)) @ f.T, np.eye(len(f)), atol=1e-11)
-
-
-SHAPES = [(2, 2), (3, 3), (8, 8), (9, 9), (12, 5), (30, 6), (1, 1), (6, 1)]
-
-
-@pytest.mark.parametrize(("p", "q"), SHAPES)
-def test_the_inverse_is_tridiagonal(p, q, monkeypatch):
-    """A A⁻¹ = 1, with the border for odd q; and A⁻¹ t in its last row only."""
-    monkeypatch.setattr(pfaffian_oracle, "_basis", lambda u, p, q: by_definition(p, q, u))
-    *_, below, ordered = pfaffian_oracle.ordered_integrals(p, q)
-    t, moments = below[-1], ordered[-1]
-    j = np.arange(1, q)
-    upper = 0.5 * np.sqrt(j * (j + p - q))
-    coefficient = _last_coefficient(p, q)
-    if q % 2:
-        moments, upper = pfaffian_oracle._bordered(moments, t), np.append(upper, -coefficient)
-    inverse = np.diag(upper, 1) - np.diag(upper, -1)
-    np.testing.assert_allclose(moments @ inverse, np.eye(len(moments)), atol=1e-9)
-    # The vector s is t; for odd q the border's entry is -1, and A⁻¹ of the border is t's.
-    s = np.append(t, -1.0) if q % 2 else t
-    expected = np.zeros(len(s))
-    expected[q - 1] = coefficient
-    if q % 2:
-        expected[-1] = 1.0  # A⁻¹ (t, 0) is the border's unit vector
-    np.testing.assert_allclose(inverse @ s, expected, atol=1e-9)
 
 
 @pytest.mark.parametrize(("p", "q"), [(9, 9), (8, 8), (40, 12), (1, 1)])

@@ -6,7 +6,6 @@ from scipy import integrate
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import MarchenkoPastur
-from loca_theory.increments.marchenko_pastur import angle_at_fraction, fraction_up_to_angle
 
 LAWS = [MarchenkoPastur(1.0), MarchenkoPastur(0.3, 2.0), MarchenkoPastur(4.0, 0.5),
         MarchenkoPastur(1e-3), MarchenkoPastur(0.999)]  # fmt: skip
@@ -57,42 +56,12 @@ def test_quantiles_invert_the_distribution(law):
     np.testing.assert_allclose(law.ppf(1 - probability), x, rtol=1e-9, atol=1e-13)
 
 
-@pytest.mark.parametrize("aspect", [1.0, 1 - 1e-7, 0.25, 1e-6])
-def test_angles_are_those_of_bisection(aspect):
-    ends = 10.0 ** -np.arange(3, 16, 3)
-    fraction = np.concatenate([np.linspace(0, 1, 99), ends, 1 - ends])
-    low, high = np.zeros(len(fraction)), np.full(len(fraction), np.pi)
-    for _ in range(60):
-        middle = (low + high) / 2
-        below = fraction_up_to_angle(middle, aspect) < fraction
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
-    found = fraction_up_to_angle(angle_at_fraction(fraction, aspect), aspect)
-    # Rounding of the fraction, a difference of terms of size 1/c.
-    rounding = 8 * np.finfo(float).eps * np.pi / aspect
-    np.testing.assert_allclose(found, fraction, rtol=0, atol=rounding)
-    inside = slice(1, 98)
-    np.testing.assert_allclose(
-        angle_at_fraction(fraction, aspect)[inside], low[inside], rtol=0, atol=1000 * rounding
-    )
-
-
 @each
 def test_outside_the_support(law):
     a, b = law.support
     assert law.pdf([a - 1e-9, b + 1e-9, -1.0]).tolist() == [0, 0, 0]
     assert law.cdf([-1.0, b, b + 1]).tolist() == [0, 1, 1]
     assert float(law.cdf(0.0)) == pytest.approx(law.atom, abs=1e-12)
-
-
-@pytest.mark.parametrize(("p", "q"), [(600, 600), (900, 300), (300, 900)])
-def test_it_is_the_spectrum_of_independent_entries(p, q):
-    w = 1.5 * np.random.default_rng(0).standard_normal((p, q))
-    eigenvalues = np.linalg.eigvalsh(w.T @ w / p)
-    law = MarchenkoPastur(q / p, 1.5)
-    x = np.linspace(0.05, 1.1 * law.support[1], 50)
-    empirical = (eigenvalues[:, None] <= x).mean(axis=0)
-    # Linear statistics fluctuate by about log(n)/n.
-    np.testing.assert_allclose(empirical, law.cdf(x), atol=np.log(300) / 300)
 
 
 def test_draws_follow_it():

@@ -41,9 +41,3 @@ def test_the_whole_energy_needs_the_rank_and_no_more():
 def test_a_fraction_out_of_range_is_refused(fraction):
     with pytest.raises(InvalidArgumentError, match="fractions must be above 0 and at most 1"):
         energy_ranks([1.0], [fraction])
-
-
-@pytest.mark.parametrize("function", [effective_rank, stable_rank])
-def test_a_matrix_of_zeros_has_no_rank_of_this_kind(function):
-    with pytest.raises(InvalidArgumentError, match="must not all be 0"):
-        function(np.zeros(4))

@@ -35,12 +35,6 @@ def test_counts_and_moments_are_those_of_numpy(dtype):
     assert np.abs(found.counts - expected).sum() <= 4
 
 
-def test_zeros_are_counted_exactly():
-    x = torch.randn(1000, generator=torch.Generator().manual_seed(0))
-    x[:137] = 0.0
-    assert histogram(x).zero_fraction == 0.137
-
-
 @pytest.mark.parametrize("bad", [torch.full((9,), 0.1), torch.ones(0)], ids=["constant", "empty"])
 def test_what_has_no_histogram(bad):
     with pytest.raises(InvalidArgumentError, match="entries must not all be equal"):
@@ -98,29 +92,10 @@ def total_variation(law):
     return np.abs(np.diff(law(x)) - np.diff(stats.norm.cdf(x))).sum() / 2
 
 
-def scaled_t(df):
-    scale = np.sqrt(df / (df - 2))
-    return lambda x: stats.t.cdf(x * scale, df)
-
-
-ALTERNATIVES = {
-    "t with 5 degrees": (lambda g, n: g.standard_t(5, n), scaled_t(5)),
-    "t with 20 degrees": (lambda g, n: g.standard_t(20, n), scaled_t(20)),
-    "Laplace": (lambda g, n: g.laplace(size=n), lambda x: stats.laplace.cdf(x * np.sqrt(2))),
-}
-
-
-@pytest.mark.parametrize(
-    ("draw", "law"),
-    [
-        pytest.param(*laws, id=name, marks=() if name == "Laplace" else pytest.mark.deep)
-        for name, laws in ALTERNATIVES.items()
-    ],
-)
-def test_the_estimate_has_no_bias_and_the_interval_covers(draw, law):
-    truth, runs = total_variation(law), 60
+def test_the_estimate_has_no_bias_and_the_interval_covers():
+    truth, runs = total_variation(lambda x: stats.laplace.cdf(x * np.sqrt(2))), 60
     found = [
-        calibrated_test(counted(draw(rng(seed), 60_000)), rng(seed), replicates=99)
+        calibrated_test(counted(rng(seed).laplace(size=60_000)), rng(seed), replicates=99)
         for seed in range(runs)
     ]
     estimates = np.array([one.estimate for one in found])
@@ -131,9 +106,6 @@ def test_the_estimate_has_no_bias_and_the_interval_covers(draw, law):
     # At least 0.9 of the nominal 0.95, at a false positive of 1e-4.
     assert covered >= stats.binom.ppf(1e-4, runs, 0.90)
     assert all(one.p_value <= 0.05 for one in found)
-
-
-KEYS = ("estimate", "statistic")
 
 
 def test_normal_entries_are_not_rejected_and_their_distance_is_small():
@@ -147,17 +119,6 @@ def test_normal_entries_are_not_rejected_and_their_distance_is_small():
         [one.statistic for one in found]
     )
     assert np.mean([one.low == 0 for one in found]) > 0.8
-
-
-def test_a_law_within_epsilon_is_tolerated_and_one_beyond_is_not():
-    """A mixture at a distance just inside the tolerance, at a size where ε = 0 would reject it."""
-    n, epsilon = 1_000_000, 0.02
-    law = scaled_t(20)
-    assert total_variation(law) < epsilon
-    x = counted(rng(3).standard_t(20, n))
-    assert calibrated_test(x, rng(), epsilon=epsilon, replicates=199).p_value > 0.05
-    assert calibrated_test(x, rng(), epsilon=0.0, replicates=199).p_value < 0.05
-    assert calibrated_test(x, rng(), epsilon=0.01, replicates=199).p_value < 0.05
 
 
 @pytest.mark.parametrize("change", [{"epsilon": -0.1}, {"epsilon": 1.0}, {"replicates": 0},

@@ -100,22 +100,6 @@ def test_reduced_draws_have_the_law_of_dense_ones(gate, method):
     assert rejected == {}
 
 
-def test_reduced_and_dense_means_agree(gate):
-    """Welch's test of every method and rank, at a size where R has no exact value."""
-    draws, shape, ranks = 60, (60, 50), (1, 4, 16)
-    estimates = {
-        sampler: estimates_of([(method, *shape, ranks, sampler) for method in REDUCED], draws, 12)
-        for sampler in Sampler
-    }
-    found = {}
-    for i, method in enumerate(REDUCED):
-        for j, r in enumerate(ranks):
-            a, b = (estimates[sampler][i][j] for sampler in Sampler)
-            found[method, r] = (a.error - b.error) / np.hypot(a.standard_error, b.standard_error)
-    # Welch's degrees of freedom are at least those of one sample.
-    assert_near(found, gate.t(len(found), draws - 1))
-
-
 @pytest.mark.parametrize("method", ["R", "F2"])
 def test_standard_errors_are_the_spread_of_the_means(gate, method):
     """F-test of the means' variance over seeds against the variance that they report.
@@ -151,19 +135,6 @@ def test_intervals_cover_as_often_as_they_say(gate):
     tail = gate.each(len(counts)) / 2
     low, high = law.ppf(tail), law.isf(tail)
     assert {method: n for method, n in counts.items() if not low <= n <= high} == {}
-
-
-def test_the_papers_size_agrees_with_exact_values(gate):
-    """K = 768, r = 8, …, 32: what the package's own comparison rests on."""
-    draws, ranks = 30, (8, 16, 24, 32)
-    methods = [method for method in REDUCED if method != "R"]
-    series = [(method, 768, 768, ranks, Sampler.REDUCED) for method in methods]
-    found = {}
-    for method, estimates in zip(methods, estimates_of(series, draws, 13), strict=True):
-        for r, one in zip(ranks, estimates, strict=True):
-            exact = exact_error(method, Budget(768, 768, r))
-            found[method, r] = (one.error - exact) / one.standard_error
-    assert_near(found, gate.t(len(found), draws - 1))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms.matrices import dct_matrix
 from loca_theory.transforms.transposed import rows_to_spectra, spectra_to_columns_, spectra_to_rows
 
@@ -43,8 +42,3 @@ def test_they_are_outside_the_graph():
     x = torch.randn(3, 4, requires_grad=True)
     assert not rows_to_spectra(x).requires_grad
     assert not spectra_to_rows(x.T).requires_grad
-
-
-def test_no_features_are_an_error():
-    with pytest.raises(InvalidArgumentError, match="non-empty"):
-        rows_to_spectra(torch.empty(3, 0))

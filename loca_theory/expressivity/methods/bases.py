@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
 
 
 class Basis(ABC):
@@ -24,14 +24,14 @@ class Basis(ABC):
     atom_singular_values: ClassVar[tuple[float, ...] | None] = None
 
     @abstractmethod
-    def coordinates(self, matrix: torch.Tensor) -> torch.Tensor:
+    def coordinates(self, matrix: Tensor) -> Tensor:
         """The pq coordinates of a matrix, shape (p·q,)."""
 
     @abstractmethod
-    def matrix(self, coordinates: torch.Tensor, p: int, q: int) -> torch.Tensor:
+    def matrix(self, coordinates: Tensor, p: int, q: int) -> Tensor:
         """The p×q matrix with these coordinates."""
 
-    def energies(self, matrix: torch.Tensor) -> torch.Tensor:
+    def energies(self, matrix: Tensor) -> Tensor:
         """Squared coordinates in a new tensor, for sums that do not depend on their order."""
         return self.coordinates(matrix).square()
 
@@ -42,11 +42,11 @@ class Entries(Basis):
 
     atom_singular_values = (1.0,)
 
-    def coordinates(self, matrix: torch.Tensor) -> torch.Tensor:
+    def coordinates(self, matrix: Tensor) -> Tensor:
         """See :class:`Basis`."""
         return matrix.flatten()
 
-    def matrix(self, coordinates: torch.Tensor, p: int, q: int) -> torch.Tensor:
+    def matrix(self, coordinates: Tensor, p: int, q: int) -> Tensor:
         """See :class:`Basis`."""
         return coordinates.unflatten(0, (p, q))
 
@@ -57,19 +57,19 @@ class Cosine(Basis):
 
     atom_singular_values = (1.0,)
 
-    def coordinates(self, matrix: torch.Tensor) -> torch.Tensor:
+    def coordinates(self, matrix: Tensor) -> Tensor:
         """See :class:`Basis`."""
         from loca_theory.transforms import dct2
 
         return dct2(matrix).flatten()
 
-    def matrix(self, coordinates: torch.Tensor, p: int, q: int) -> torch.Tensor:
+    def matrix(self, coordinates: Tensor, p: int, q: int) -> Tensor:
         """See :class:`Basis`."""
         from loca_theory.transforms import idct2
 
         return idct2(coordinates.unflatten(0, (p, q)))
 
-    def energies(self, matrix: torch.Tensor) -> torch.Tensor:
+    def energies(self, matrix: Tensor) -> Tensor:
         """See :class:`Basis`; the squares overwrite the coordinates."""
         return self.coordinates(matrix).square_()
 
@@ -84,49 +84,53 @@ class Fourier(Basis):
     # √2 cos(θ + φ) = √2 (cos θ cos φ − sin θ sin φ) has rank two unless a frequency is 0 or 1/2.
     atom_singular_values = (2**-0.5, 2**-0.5)
 
-    def coordinates(self, matrix: torch.Tensor) -> torch.Tensor:
+    def coordinates(self, matrix: Tensor) -> Tensor:
         """See :class:`Basis`."""
         from loca_theory.transforms.real_spectrum import RealSpectrum
 
         return RealSpectrum(*matrix.shape).forward(matrix)
 
-    def matrix(self, coordinates: torch.Tensor, p: int, q: int) -> torch.Tensor:
+    def matrix(self, coordinates: Tensor, p: int, q: int) -> Tensor:
         """See :class:`Basis`."""
         from loca_theory.transforms.real_spectrum import RealSpectrum
 
         return RealSpectrum(p, q).inverse(coordinates)
 
-    def energies(self, matrix: torch.Tensor) -> torch.Tensor:
+    def energies(self, matrix: Tensor) -> Tensor:
         """See :class:`Basis`; ordered only by kind, which needs no table of the pairs."""
         from loca_theory.transforms.real_spectrum import RealSpectrum
 
         return RealSpectrum(*matrix.shape).coordinate_energies(matrix)
 
 
+class SelfInverse(Basis):
+    """A basis whose map is its own inverse."""
+
+    def matrix(self, coordinates: Tensor, p: int, q: int) -> Tensor:
+        """See :class:`Basis`."""
+        return self.coordinates(coordinates.unflatten(0, (p, q))).unflatten(0, (p, q))
+
+
 @dataclass(frozen=True)
-class Hartley(Basis):
-    r"""The two-dimensional discrete Hartley transform, its own inverse.
+class Hartley(SelfInverse):
+    r"""The two-dimensional discrete Hartley transform.
 
     :math:`H_{uv} = \sum_{xy} W_{xy} (\cos + \sin)(2\pi(ux/p + vy/q)) / \sqrt{pq}`.
     """
 
     atom_singular_values = (2**-0.5, 2**-0.5)
 
-    def coordinates(self, matrix: torch.Tensor) -> torch.Tensor:
+    def coordinates(self, matrix: Tensor) -> Tensor:
         """See :class:`Basis`."""
         import torch
 
         spectrum = torch.fft.fft2(matrix, norm="ortho")
         return (spectrum.real - spectrum.imag).flatten()
 
-    def matrix(self, coordinates: torch.Tensor, p: int, q: int) -> torch.Tensor:
-        """See :class:`Basis`."""
-        return self.coordinates(coordinates.unflatten(0, (p, q))).unflatten(0, (p, q))
-
 
 @dataclass(frozen=True)
-class Hadamard(Basis):
-    """The Walsh–Hadamard transform along the rows, its own inverse.
+class Hadamard(SelfInverse):
+    """The Walsh–Hadamard transform along the rows.
 
     With q = 2^k·m, the transform is that of Sylvester's matrix of size 2^k on each of m consecutive
     parts of a row; for odd q the coordinates are the entries.
@@ -134,7 +138,7 @@ class Hadamard(Basis):
 
     atom_singular_values = (1.0,)
 
-    def coordinates(self, matrix: torch.Tensor) -> torch.Tensor:
+    def coordinates(self, matrix: Tensor) -> Tensor:
         """See :class:`Basis`."""
         import torch
 
@@ -147,10 +151,6 @@ class Hadamard(Basis):
             width *= 2
         return (matrix / whole**0.5).flatten()
 
-    def matrix(self, coordinates: torch.Tensor, p: int, q: int) -> torch.Tensor:
-        """See :class:`Basis`."""
-        return self.coordinates(coordinates.unflatten(0, (p, q))).unflatten(0, (p, q))
-
 
 @dataclass(frozen=True)
 class Haar(Basis):
@@ -162,16 +162,16 @@ class Haar(Basis):
 
     atom_singular_values = (1.0,)
 
-    def coordinates(self, matrix: torch.Tensor) -> torch.Tensor:
+    def coordinates(self, matrix: Tensor) -> Tensor:
         """See :class:`Basis`."""
         return _haar(_haar(matrix).T).T.flatten()
 
-    def matrix(self, coordinates: torch.Tensor, p: int, q: int) -> torch.Tensor:
+    def matrix(self, coordinates: Tensor, p: int, q: int) -> Tensor:
         """See :class:`Basis`."""
         return _inverse_haar(_inverse_haar(coordinates.unflatten(0, (p, q))).T).T
 
 
-def _haar(matrix: torch.Tensor) -> torch.Tensor:
+def _haar(matrix: Tensor) -> Tensor:
     import torch
 
     q = matrix.shape[1]
@@ -179,7 +179,7 @@ def _haar(matrix: torch.Tensor) -> torch.Tensor:
     return torch.cat([(even + odd) / 2**0.5, matrix[:, q - q % 2 :], (even - odd) / 2**0.5], dim=1)
 
 
-def _inverse_haar(matrix: torch.Tensor) -> torch.Tensor:
+def _inverse_haar(matrix: Tensor) -> Tensor:
     import torch
 
     q = matrix.shape[1]

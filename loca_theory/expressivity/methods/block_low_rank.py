@@ -11,7 +11,7 @@ r"""Low rank of a rearranged matrix: blocks, and one Kronecker product.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -23,16 +23,38 @@ from loca_theory.expressivity.bidiagonal import sample_leading_eigenvalues
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods.linear_families import divisors
 from loca_theory.expressivity.methods.low_rank import LowRank
-from loca_theory.expressivity.methods.method import Array, Engine, NamedMethod
+from loca_theory.expressivity.methods.method import Array, Budgets, Engine, NamedMethod, Rng
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
 
 _LOW_RANK = LowRank("R")
 
 
+class LowRankInside(NamedMethod, ABC):
+    """Base class of methods whose error is that of LoRA for a smaller or rearranged matrix."""
+
+    @abstractmethod
+    def inner(self, budget: Budget) -> Budget:
+        """Shape and rank of that matrix."""
+
+    def engines(self, budget: Budget) -> frozenset[Engine]:
+        """Those of LoRA inside."""
+        known = super().engines(budget)
+        return known & _LOW_RANK.engines(self.inner(budget)) if known else known
+
+    def expected_errors(self, budgets: Budgets) -> Array:
+        """The expected errors of LoRA inside."""
+        each = [_LOW_RANK.expected_errors([self.inner(budget)]) for budget in budgets]
+        return np.concatenate(each)
+
+    def limit(self, budget: Budget) -> float:
+        """The limit of LoRA inside."""
+        return _LOW_RANK.limit(self.inner(budget))
+
+
 @dataclass(frozen=True)
-class BlockLowRank(NamedMethod):
+class BlockLowRank(LowRankInside):
     """GraLoRA: the best approximation of rank r/k of every block of a k×k grid.
 
     Attributes:
@@ -61,49 +83,31 @@ class BlockLowRank(NamedMethod):
             msg += f"choose a multiple of {self.k} for r"
         raise InvalidArgumentError(msg)
 
-    def approximate(
-        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
-    ) -> torch.Tensor:
+    def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
         """The truncated singular value decomposition of every block."""
         import torch
 
-        del rng
-        inner = self._block(budget)
+        inner = self.inner(budget)
         u, s, vh = torch.linalg.svd(self._blocks(matrix, inner), full_matrices=False)
         r = inner.r
         found = (u[..., :r] * s[..., None, :r]) @ vh[..., :r, :]
         return found.transpose(1, 2).flatten(2).flatten(0, 1)
 
-    def retained_energies(
-        self,
-        matrix: torch.Tensor,
-        budgets: Sequence[Budget],
-        rng: np.random.Generator | None = None,
-    ) -> Array:
+    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
         """Sums of the largest squared singular values of the blocks."""
         import torch
 
-        del rng
-        blocks = self._blocks(matrix, self._block(budgets[0]))
+        blocks = self._blocks(matrix, self.inner(budgets[0]))
         energies = torch.linalg.svdvals(blocks).square().double().sum(dim=(0, 1)).cpu().numpy()
-        return np.array([energies[: self._block(budget).r].sum() for budget in budgets])
+        return np.array([energies[: self.inner(budget).r].sum() for budget in budgets])
 
-    def expected_errors(self, budgets: Sequence[Budget]) -> Array:
+    def expected_errors(self, budgets: Budgets) -> Array:
         """The expected errors of LoRA for one block."""
-        return _LOW_RANK.expected_errors([self._block(budget) for budget in budgets])
+        return _LOW_RANK.expected_errors([self.inner(budget) for budget in budgets])
 
-    def engines(self, budget: Budget) -> frozenset[Engine]:
-        """Those of LoRA for one block."""
-        known = super().engines(budget)
-        return known & _LOW_RANK.engines(self._block(budget)) if known else known
-
-    def limit(self, budget: Budget) -> float:
-        """The limit of LoRA for one block."""
-        return _LOW_RANK.limit(self._block(budget))
-
-    def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
+    def sample(self, budgets: Budgets, rng: np.random.Generator) -> Array:
         """From the bidiagonal models of the blocks, relative to the draw's own ‖W‖²."""
-        blocks = [self._block(budget) for budget in budgets]
+        blocks = [self.inner(budget) for budget in budgets]
         ranks = [block.r for block in blocks]
         retained, energy = np.zeros(max(ranks)), 0.0
         for _ in range(self.k**2):
@@ -113,19 +117,19 @@ class BlockLowRank(NamedMethod):
             retained, energy = retained + values, energy + total
         return 1 - np.cumsum(retained)[[rank - 1 for rank in ranks]] / energy
 
-    def _block(self, budget: Budget) -> Budget:
+    def inner(self, budget: Budget) -> Budget:
         """The budget of one block."""
         self.check_budget(budget)
         k = self.k
         return replace(budget, p=budget.p // k, q=budget.q // k, r=budget.r // k)
 
     @staticmethod
-    def _blocks(matrix: torch.Tensor, block: Budget) -> torch.Tensor:
+    def _blocks(matrix: Tensor, block: Budget) -> Tensor:
         return matrix.unflatten(0, (-1, block.p)).unflatten(2, (-1, block.q)).transpose(1, 2)
 
 
 @dataclass(frozen=True)
-class Kronecker(NamedMethod):
+class Kronecker(LowRankInside):
     """LoKr with full factors: the best A⊗B.
 
     A has a×c entries and B (p/a)×(q/c), where a divides p, c divides q, and A is the smaller
@@ -149,20 +153,12 @@ class Kronecker(NamedMethod):
             f"{self.display_name} needs {cost} numbers for factors of {a}x{c} and {budget.p // a}x"
         )
         msg += f"{budget.q // c}; r = {budget.r} pays for {budget.random_coefficients}, so choose "
-        msg += "a larger r"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(msg + "a larger r")
 
-    def check_budget(self, budget: Budget) -> None:
-        """See :class:`~loca_theory.expressivity.Method`."""
-        self.factor(budget)
-
-    def approximate(
-        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
-    ) -> torch.Tensor:
+    def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
         """The best rank-one approximation of the rearranged matrix."""
         import torch
 
-        del rng
         a, c = self.factor(budget)
         rearranged = self._rearranged(matrix, a, c)
         u, s, vh = torch.linalg.svd(rearranged, full_matrices=False)
@@ -170,50 +166,30 @@ class Kronecker(NamedMethod):
         inner = found.unflatten(0, (a, c)).unflatten(2, (budget.p // a, budget.q // c))
         return inner.transpose(1, 2).flatten(2).flatten(0, 1)
 
-    def retained_energies(
-        self,
-        matrix: torch.Tensor,
-        budgets: Sequence[Budget],
-        rng: np.random.Generator | None = None,
-    ) -> Array:
+    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
         """The largest squared singular value of the rearranged matrix."""
         import torch
 
-        del rng
         rearranged = (self._rearranged(matrix, *self.factor(budget)) for budget in budgets)
         return np.array([float(torch.linalg.matrix_norm(one, 2)) ** 2 for one in rearranged])
 
-    def expected_errors(self, budgets: Sequence[Budget]) -> Array:
-        """The expected error of LoRA at rank 1 for the rearranged matrix."""
-        return np.concatenate(
-            [_LOW_RANK.expected_errors([self._rank_one(budget)]) for budget in budgets]
-        )
-
-    def engines(self, budget: Budget) -> frozenset[Engine]:
-        """Those of LoRA for the rearranged matrix."""
-        known = super().engines(budget)
-        return known & _LOW_RANK.engines(self._rank_one(budget)) if known else known
-
-    def limit(self, budget: Budget) -> float:
-        """The limit of LoRA for the rearranged matrix."""
-        return _LOW_RANK.limit(self._rank_one(budget))
-
-    def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
+    def sample(self, budgets: Budgets, rng: np.random.Generator) -> Array:
         """From the bidiagonal model of the rearranged matrix."""
         seed = rng.integers(1 << 63, size=4)
         return np.concatenate(
             [
-                _LOW_RANK.sample([self._rank_one(budget)], np.random.default_rng(seed))
+                _LOW_RANK.sample([self.inner(budget)], np.random.default_rng(seed))
                 for budget in budgets
             ]
         )
 
-    def _rank_one(self, budget: Budget) -> Budget:
+    def inner(self, budget: Budget) -> Budget:
+        """The rearranged matrix, at rank 1."""
         small = math.prod(self.factor(budget))
         return Budget(small, budget.p * budget.q // small, 1)
 
     @staticmethod
-    def _rearranged(matrix: torch.Tensor, a: int, c: int) -> torch.Tensor:
+    def _rearranged(matrix: Tensor, a: int, c: int) -> Tensor:
         """A row for every entry of A, a column for every entry of B."""
         blocks = matrix.unflatten(0, (a, -1)).unflatten(2, (c, -1)).transpose(1, 2)
         return blocks.flatten(2).flatten(0, 1)

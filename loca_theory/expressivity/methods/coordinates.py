@@ -10,10 +10,10 @@ import numpy as np
 
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods.bases import Basis
-from loca_theory.expressivity.methods.method import Array, NamedMethod
+from loca_theory.expressivity.methods.method import Array, Budgets, NamedMethod, Rng
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
 
 _PIECE = 2**10
 
@@ -34,18 +34,14 @@ class CoordinateMethod(NamedMethod, ABC):
         """Number of coordinates, or of groups of them, that the budget pays for."""
 
     @abstractmethod
-    def chosen(
-        self, coordinates: torch.Tensor, budget: Budget, rng: np.random.Generator | None
-    ) -> torch.Tensor:
+    def chosen(self, coordinates: Tensor, budget: Budget, rng: Rng) -> Tensor:
         """Indices of the retained coordinates."""
 
     @abstractmethod
-    def mean_sums(self, energies: torch.Tensor, budgets: Sequence[Budget]) -> Array:
+    def mean_sums(self, energies: Tensor, budgets: Budgets) -> Array:
         """Mean retained energies, from the squared coordinates of :meth:`Basis.energies`."""
 
-    def approximate(
-        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
-    ) -> torch.Tensor:
+    def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
         """See :class:`Method`."""
         import torch  # not needed for exact values
 
@@ -54,26 +50,16 @@ class CoordinateMethod(NamedMethod, ABC):
         mask[self.chosen(coordinates, budget, rng)] = True
         return self.basis.matrix(coordinates * mask, budget.p, budget.q)
 
-    def mean_retained_energies(
-        self,
-        matrix: torch.Tensor,
-        budgets: Sequence[Budget],
-        rng: np.random.Generator | None = None,
-    ) -> Array:
+    def mean_retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
         """See :class:`Method`; the mean is exact, so ``rng`` is not used."""
-        del rng
         return self.mean_sums(self.basis.energies(matrix), budgets)
 
     def parameters(self, budget: Budget) -> int:
         """One number per coordinate."""
         return self.count(budget)
 
-    def check_budget(self, budget: Budget) -> None:
-        """See :class:`Method`."""
-        self.count(budget)
 
-
-def total(energies: torch.Tensor) -> float:
+def total(energies: Tensor) -> float:
     """Sum of energies: short pieces in their own precision, and these sums in double precision."""
     whole = len(energies) - len(energies) % _PIECE
     pieces = energies[:whole].view(-1, _PIECE).sum(dim=1)
@@ -85,7 +71,7 @@ def prefix_sums(values: Array, counts: Sequence[int]) -> Array:
     return np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])[list(counts)]
 
 
-def largest_sums(energies: torch.Tensor, counts: Sequence[int]) -> Array:
+def largest_sums(energies: Tensor, counts: Sequence[int]) -> Array:
     """Sums of the largest values.
 
     Returns:

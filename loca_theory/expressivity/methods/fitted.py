@@ -9,7 +9,7 @@ much.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
-from loca_theory.expressivity.methods.method import Array, NamedMethod
+from loca_theory.expressivity.methods.method import Array, Budgets, NamedMethod, Rng, squared_norm
 from loca_theory.expressivity.random_choices import required
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
 
 _TOLERANCE = 1e-6
 
@@ -41,33 +41,26 @@ class FittedFactors(NamedMethod, ABC):
 
     @abstractmethod
     def rounds_of(
-        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator
-    ) -> Iterator[torch.Tensor]:
+        self, matrix: Tensor, budget: Budget, rng: np.random.Generator
+    ) -> Iterator[Tensor]:
         """The approximation after each round of least-squares steps."""
 
-    def approximate(
-        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
-    ) -> torch.Tensor:
+    def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
         """The approximation of the best round."""
         return self._fit(matrix, budget, _seed(rng))
 
-    def retained_energies(
-        self,
-        matrix: torch.Tensor,
-        budgets: Sequence[Budget],
-        rng: np.random.Generator | None = None,
-    ) -> Array:
+    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
         """One fit per budget, all from the same random numbers."""
-        seed, energy = _seed(rng), _energy(matrix)
+        seed, energy = _seed(rng), squared_norm(matrix)
         fits = (self._fit(matrix, budget, seed) for budget in budgets)
-        return np.array([energy - _energy(matrix - found) for found in fits])
+        return np.array([energy - squared_norm(matrix - found) for found in fits])
 
-    def _fit(self, matrix: torch.Tensor, budget: Budget, seed: NDArray[np.int64]) -> torch.Tensor:
-        best, energy = matrix.new_zeros(matrix.shape), _energy(matrix)
+    def _fit(self, matrix: Tensor, budget: Budget, seed: NDArray[np.int64]) -> Tensor:
+        best, energy = matrix.new_zeros(matrix.shape), squared_norm(matrix)
         least = energy
         fits = self.rounds_of(matrix, budget, np.random.default_rng(seed))
         for found in islice(fits, self.rounds):
-            before, error = least, _energy(matrix - found)
+            before, error = least, squared_norm(matrix - found)
             if error < least:
                 best, least = found, error
             if before - least <= _TOLERANCE * energy:
@@ -93,13 +86,9 @@ class HadamardOfLowRank(FittedFactors):
         """Four factors."""
         return 2 * (budget.p + budget.q) * self.rank(budget)
 
-    def check_budget(self, budget: Budget) -> None:
-        """See :class:`~loca_theory.expressivity.Method`."""
-        self.rank(budget)
-
     def rounds_of(
-        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator
-    ) -> Iterator[torch.Tensor]:
+        self, matrix: Tensor, budget: Budget, rng: np.random.Generator
+    ) -> Iterator[Tensor]:
         """A round solves for B₁, A₁, B₂ and A₂ in turn."""
         first, second = (_random_factors(matrix, self.rank(budget), rng) for _ in range(2))
         while True:
@@ -120,8 +109,8 @@ class HadamardOfWeights(FittedFactors):
         return (budget.p + budget.q) * budget.r
 
     def rounds_of(
-        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator
-    ) -> Iterator[torch.Tensor]:
+        self, matrix: Tensor, budget: Budget, rng: np.random.Generator
+    ) -> Iterator[Tensor]:
         """A round solves for B and then for A."""
         import torch
 
@@ -146,10 +135,8 @@ class ScaledRandomBases(FittedFactors):
         """The rank s of each basis."""
         d, count = min(budget.p, budget.q), budget.random_coefficients
         if 2 * d > count:
-            msg = f"{self.display_name} needs at least {2 * d} numbers; r = {budget.r} pays "
-            msg += f"for {count}, "
-            msg += "so choose a larger r"
-            raise InvalidArgumentError(msg)
+            msg = f"{self.display_name} needs at least {2 * d} numbers; r = {budget.r} pays for "
+            raise InvalidArgumentError(msg + f"{count}, so choose a larger r")
         return next(s for s in range(1, d + 1) if -(-d // s) * (s + d) <= count)
 
     def parameters(self, budget: Budget) -> int:
@@ -157,13 +144,9 @@ class ScaledRandomBases(FittedFactors):
         s, d = self.rank(budget), min(budget.p, budget.q)
         return -(-d // s) * (s + d)
 
-    def check_budget(self, budget: Budget) -> None:
-        """See :class:`~loca_theory.expressivity.Method`."""
-        self.rank(budget)
-
     def rounds_of(
-        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator
-    ) -> Iterator[torch.Tensor]:
+        self, matrix: Tensor, budget: Budget, rng: np.random.Generator
+    ) -> Iterator[Tensor]:
         """A round solves for all Λ_n and then, column by column, for all Γ_n."""
         import torch
 
@@ -192,17 +175,11 @@ class ScaledRandomBases(FittedFactors):
             yield found.T if is_wide else found
 
 
-def _seed(rng: np.random.Generator | None) -> NDArray[np.int64]:
+def _seed(rng: Rng) -> NDArray[np.int64]:
     return required(rng).integers(1 << 63, size=4)
 
 
-def _energy(matrix: torch.Tensor) -> float:
-    return float(matrix.double().square().sum())
-
-
-def _random_factors(
-    matrix: torch.Tensor, rank: int, rng: np.random.Generator
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _random_factors(matrix: Tensor, rank: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
     """B (p×rank) and A (rank×q)."""
     import torch
 
@@ -212,15 +189,15 @@ def _random_factors(
 
 
 def _refitted(
-    matrix: torch.Tensor, weights: torch.Tensor, left: torch.Tensor, right: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+    matrix: Tensor, weights: Tensor, left: Tensor, right: Tensor
+) -> tuple[Tensor, Tensor]:
     """Factors B and A of weights⊙(BA): first the best B for the given A, then the best A."""
     del left
     left = _best_left(matrix, weights, right)
     return left, _best_left(matrix.T, weights.T, left.T).T
 
 
-def _best_left(matrix: torch.Tensor, weights: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+def _best_left(matrix: Tensor, weights: Tensor, right: Tensor) -> Tensor:
     """The B that minimises ‖W − weights⊙(BA)‖; its rows are independent problems."""
     r = len(right)
     products = (right[:, None] * right).flatten(0, 1)
@@ -228,7 +205,7 @@ def _best_left(matrix: torch.Tensor, weights: torch.Tensor, right: torch.Tensor)
     return _solved(grams, (matrix * weights) @ right.T)
 
 
-def _solved(grams: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+def _solved(grams: Tensor, right: Tensor) -> Tensor:
     """Solve normal equations, with a ridge at the resolution of the type for singular ones."""
     import torch
 

@@ -10,18 +10,17 @@ Source: the paper's appendix "Extended Analysis on other LoRA Variants".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from loca_theory.expressivity.budgets import Budget
-from loca_theory.expressivity.methods.method import Array, NamedMethod
+from loca_theory.expressivity.methods.method import Array, Budgets, NamedMethod, Rng, squared_norm
 from loca_theory.expressivity.random_choices import required
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
 
 _ROUNDS = 2000
 _TOLERANCE = 1e-8
@@ -35,31 +34,19 @@ class FrozenFactors(NamedMethod):
         """The two diagonals, p + r numbers."""
         return budget.p + budget.r
 
-    def approximate(
-        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
-    ) -> torch.Tensor:
+    def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
         """The fitted diag(b) B diag(d) A."""
         return fit_diagonals(matrix, *draw_factors(matrix, budget.r, rng))
 
-    def retained_energies(
-        self,
-        matrix: torch.Tensor,
-        budgets: Sequence[Budget],
-        rng: np.random.Generator | None = None,
-    ) -> Array:
+    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
         """Each rank uses the leading part of the same frozen factors."""
         left, right = draw_factors(matrix, max(budget.r for budget in budgets), rng)
-        energy = float(matrix.double().square().sum())
-        residuals = [
-            matrix - fit_diagonals(matrix, left[:, : budget.r], right[: budget.r])
-            for budget in budgets
-        ]
-        return np.array([energy - float(rest.double().square().sum()) for rest in residuals])
+        energy, ranks = squared_norm(matrix), [budget.r for budget in budgets]
+        fits = (fit_diagonals(matrix, left[:, :r], right[:r]) for r in ranks)
+        return np.array([energy - squared_norm(matrix - found) for found in fits])
 
 
-def draw_factors(
-    matrix: torch.Tensor, rank: int, rng: np.random.Generator | None
-) -> tuple[torch.Tensor, torch.Tensor]:
+def draw_factors(matrix: Tensor, rank: int, rng: Rng) -> tuple[Tensor, Tensor]:
     """Draw B (p×r) and A (r×q); those of a smaller rank are the leading part."""
     import torch
 
@@ -68,7 +55,7 @@ def draw_factors(
     return factors[:, :p].T, factors[:, p:]
 
 
-def fit_diagonals(matrix: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+def fit_diagonals(matrix: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """Fit the two diagonals by alternating least squares, and return diag(b) B diag(d) A."""
     import torch
 

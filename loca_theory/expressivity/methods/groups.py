@@ -10,36 +10,33 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.expressivity.methods.coordinates import total
-from loca_theory.expressivity.methods.method import Array
+from loca_theory.expressivity.methods.method import Array, Budgets, Rng
 from loca_theory.expressivity.methods.selection import Selection
-from loca_theory.expressivity.methods.subspace import Subspace
+from loca_theory.expressivity.methods.subspace import Flags, Indices, Subspace
 from loca_theory.expressivity.order_statistics import expected_top_sum, upper_quantile
 from loca_theory.expressivity.random_choices import required
 
 if TYPE_CHECKING:
-    import torch
-
-_Indices = NDArray[np.int64]
+    from torch import Tensor
 
 
 class Groups(ABC):
     """A partition of the coordinates of a basis; your own overrides :meth:`labels`."""
 
     @abstractmethod
-    def labels(self, p: int, q: int) -> _Indices:
+    def labels(self, p: int, q: int) -> Indices:
         """The group of each coordinate, shape (p·q,), counted from 0."""
 
-    def quotas(self, sizes: _Indices, count: int) -> _Indices:
+    def quotas(self, sizes: Indices, count: int) -> Indices:
         """Number of coordinates of each group, from the numbers that it has."""
         found, left = np.zeros_like(sizes), count
         for position, group in enumerate(np.argsort(sizes, kind="stable")):
@@ -52,7 +49,7 @@ class Groups(ABC):
 class Rows(Groups):
     """The rows of the coordinates, one group for each."""
 
-    def labels(self, p: int, q: int) -> _Indices:
+    def labels(self, p: int, q: int) -> Indices:
         """See :class:`Groups`."""
         return np.repeat(np.arange(p), q)
 
@@ -67,7 +64,7 @@ class Bands(Groups):
 
     count: int = 3
 
-    def labels(self, p: int, q: int) -> _Indices:
+    def labels(self, p: int, q: int) -> Indices:
         """See :class:`Groups`."""
         distance = np.hypot(np.arange(p)[:, None] / p, np.arange(q) / q).ravel()
         widest = distance.max() or 1.0
@@ -96,20 +93,17 @@ class GroupedSelection(Selection):
         indices = sum(c * math.log2(n) for n, c in zip(sizes, quotas, strict=True) if c)
         return float(self.count(budget) * budget.value_bits + indices)
 
-    def chosen(
-        self, coordinates: torch.Tensor, budget: Budget, rng: np.random.Generator | None
-    ) -> torch.Tensor:
+    def chosen(self, coordinates: Tensor, budget: Budget, rng: Rng) -> Tensor:
         """Indices of the largest coordinates of every group."""
         import torch
 
-        del rng
         order = self._by_group(coordinates.square(), budget)
         sizes, (quotas,) = self._quotas([budget])
         within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         is_chosen = torch.from_numpy(within < np.repeat(quotas, sizes))
         return order[is_chosen.to(order.device)]
 
-    def mean_sums(self, energies: torch.Tensor, budgets: Sequence[Budget]) -> Array:
+    def mean_sums(self, energies: Tensor, budgets: Budgets) -> Array:
         """Sums of the largest energies of every group."""
         ordered = energies[self._by_group(energies, budgets[0])].double().cpu().numpy()
         sizes, quotas = self._quotas(budgets)
@@ -117,29 +111,26 @@ class GroupedSelection(Selection):
         starts = np.cumsum(sizes) - sizes
         return np.array([(sums[starts + one] - sums[starts]).sum() for one in quotas])
 
-    def expected_errors(self, budgets: Sequence[Budget]) -> Array:
+    def expected_errors(self, budgets: Budgets) -> Array:
         """From the expected sums of the largest of χ²_1 variables in every group."""
-        n = budgets[0].p * budgets[0].q
-        sizes, quotas = self._quotas(budgets)
-        sums = [
-            sum(
-                times * expected_top_sum(size, count, 1)
-                for (size, count), times in Counter(
-                    zip(sizes.tolist(), one.tolist(), strict=True)
-                ).items()
-            )
-            for one in quotas
-        ]
-        return 1 - np.array(sums) / n
+        return self._errors(budgets, lambda size, count: expected_top_sum(size, count, 1))
 
     def limit(self, budget: Budget) -> float:
         """From the fraction of every group that is retained."""
-        sizes, (quotas,) = self._quotas([budget])
-        groups = Counter(zip(sizes.tolist(), quotas.tolist(), strict=True))
-        sums = (times * n * coefficient_fraction(c / n) for (n, c), times in groups.items() if n)
-        return 1 - sum(sums) / (budget.p * budget.q)
+        return float(self._errors([budget], lambda n, c: n * coefficient_fraction(c / n))[0])
 
-    def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
+    def _errors(self, budgets: Budgets, retained: Callable[[int, int], float]) -> Array:
+        """From what a group retains, by its size and the number that is chosen."""
+        sizes, quotas = self._quotas(budgets)
+        sums = []
+        for one in quotas:
+            groups = Counter(zip(sizes.tolist(), one.tolist(), strict=True))
+            sums.append(
+                sum(times * retained(*group) for group, times in groups.items() if group[0])
+            )
+        return 1 - np.array(sums) / (budgets[0].p * budgets[0].q)
+
+    def sample(self, budgets: Budgets, rng: np.random.Generator) -> Array:
         """From the largest χ²_1 variables of every group."""
         n = budgets[0].p * budgets[0].q
         sizes, quotas = self._quotas(budgets)
@@ -152,12 +143,12 @@ class GroupedSelection(Selection):
         groups = np.arange(len(sizes))
         return np.array([1 - sums[one, groups].sum() / n for one in quotas])
 
-    def _quotas(self, budgets: Sequence[Budget]) -> tuple[_Indices, list[_Indices]]:
+    def _quotas(self, budgets: Budgets) -> tuple[Indices, list[Indices]]:
         """Sizes of the groups, and the quotas at each budget."""
         sizes = np.bincount(self.groups.labels(budgets[0].p, budgets[0].q))
         return sizes, [self.groups.quotas(sizes, self.count(budget)) for budget in budgets]
 
-    def _by_group(self, energies: torch.Tensor, budget: Budget) -> torch.Tensor:
+    def _by_group(self, energies: Tensor, budget: Budget) -> Tensor:
         """Indices of the coordinates, by group and then by decreasing energy."""
         import torch
 
@@ -178,9 +169,7 @@ class GroupedSubspace(Subspace):
     _: KW_ONLY
     groups: Groups
 
-    def draw(
-        self, budget: Budget, count: int, rng: np.random.Generator | None
-    ) -> tuple[_Indices, NDArray[np.bool_]]:
+    def draw(self, budget: Budget, count: int, rng: Rng) -> tuple[Indices, Flags]:
         """The groups in turn, so that the first N items fill the quotas of N."""
         labels = self.groups.labels(budget.p, budget.q)
         shuffled = required(rng).permutation(len(labels))
@@ -192,7 +181,7 @@ class GroupedSubspace(Subspace):
         drawn = order[np.lexsort((-turn[labels[order]], within))][:count]
         return drawn, np.ones(count, dtype=bool)
 
-    def mean_sums(self, energies: torch.Tensor, budgets: Sequence[Budget]) -> Array:
+    def mean_sums(self, energies: Tensor, budgets: Budgets) -> Array:
         """The energy of every group times the fraction of it that is drawn."""
         import torch
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
@@ -18,11 +17,11 @@ import numpy as np
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods.coordinates import prefix_sums
-from loca_theory.expressivity.methods.method import Array, NamedMethod
+from loca_theory.expressivity.methods.method import Array, Budgets, NamedMethod, Rng, squared_norm
 from loca_theory.expressivity.random_choices import required
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
 
 
 class LinearFamily(NamedMethod, ABC):
@@ -35,7 +34,7 @@ class LinearFamily(NamedMethod, ABC):
     def parameters(self, budget: Budget) -> int:
         """The dimension m."""
 
-    def expected_errors(self, budgets: Sequence[Budget]) -> Array:
+    def expected_errors(self, budgets: Budgets) -> Array:
         """1 − m/pq."""
         return np.array([self.limit(budget) for budget in budgets])
 
@@ -43,15 +42,11 @@ class LinearFamily(NamedMethod, ABC):
         """The same as the expected error."""
         return 1 - self.parameters(budget) / (budget.p * budget.q)
 
-    def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
+    def sample(self, budgets: Budgets, rng: np.random.Generator) -> Array:
         """From χ²_m variables."""
         counts = [self.parameters(budget) for budget in budgets]
         energies = rng.standard_normal(max(counts)) ** 2
         return 1 - prefix_sums(energies, counts) / (budgets[0].p * budgets[0].q)
-
-    def check_budget(self, budget: Budget) -> None:
-        """See :class:`~loca_theory.expressivity.Method`."""
-        self.parameters(budget)
 
 
 @dataclass(frozen=True)
@@ -77,22 +72,18 @@ class BlockCirculant(LinearFamily):
         if self.block_size in existing or (self.block_size is None and existing):
             return self.block_size or existing[0]
         least = -(-p * q // budget.random_coefficients)
-        msg = f"{self.display_name} needs a block size that divides {p} and {q} and is at "
-        msg += f"least {least} "
-        msg += f"at r = {budget.r}: "
+        msg = f"{self.display_name} needs a block size that divides {p} and {q} and is at least "
+        msg += f"{least} at r = {budget.r}: "
         msg += f"choose from {', '.join(map(str, existing))}" if existing else ""
         if not existing:
             common = ", ".join(map(str, divisors(math.gcd(p, q))))
             msg += f"the common divisors are {common}; raise r, or choose another shape"
         raise InvalidArgumentError(msg)
 
-    def approximate(
-        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
-    ) -> torch.Tensor:
+    def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
         """The mean over each wrapped diagonal of each block."""
         import torch
 
-        del rng
         b = self.block(budget)
         blocks = matrix.unflatten(0, (-1, b)).unflatten(2, (-1, b)).transpose(1, 2)
         position = torch.arange(b, device=matrix.device)
@@ -120,13 +111,10 @@ class RepeatedColumns(LinearFamily):
         """The period s."""
         return budget.random_coefficients // budget.p
 
-    def approximate(
-        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
-    ) -> torch.Tensor:
+    def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
         """The mean over the columns of each residue."""
         import torch
 
-        del rng
         period = self.period(budget)
         residue = torch.arange(budget.q, device=matrix.device) % period
         sums = matrix.new_zeros(budget.p, period).index_add_(1, residue, matrix)
@@ -150,40 +138,25 @@ class FrozenFrames(LinearFamily):
         """The side s of the core."""
         return min(math.isqrt(budget.random_coefficients), budget.p, budget.q)
 
-    def approximate(
-        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
-    ) -> torch.Tensor:
+    def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
         """The projection on both frames."""
         left, right = self._frames(matrix, self.side(budget), rng)
         return left @ (left.T @ matrix @ right) @ right.T
 
-    def retained_energies(
-        self,
-        matrix: torch.Tensor,
-        budgets: Sequence[Budget],
-        rng: np.random.Generator | None = None,
-    ) -> Array:
+    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
         """Smaller cores are the leading parts of the largest."""
         sides = [self.side(budget) for budget in budgets]
         left, right = self._frames(matrix, max(sides), rng)
         core = (left.T @ matrix @ right).square().double()
         return np.array([float(core[:side, :side].sum()) for side in sides])
 
-    def mean_retained_energies(
-        self,
-        matrix: torch.Tensor,
-        budgets: Sequence[Budget],
-        rng: np.random.Generator | None = None,
-    ) -> Array:
+    def mean_retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
         """The fraction m/pq of the energy, which is the mean over the frames."""
-        del rng
-        energy = float(matrix.double().square().sum())
+        energy = squared_norm(matrix)
         return energy * (1 - self.expected_errors(budgets))
 
     @staticmethod
-    def _frames(
-        matrix: torch.Tensor, side: int, rng: np.random.Generator | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _frames(matrix: Tensor, side: int, rng: Rng) -> tuple[Tensor, Tensor]:
         import torch
 
         p, q = matrix.shape

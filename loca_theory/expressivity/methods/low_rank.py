@@ -12,7 +12,6 @@ Source: the paper's proof of Theorem 1 and its appendix "Extended Analysis on ot
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,10 +26,10 @@ from loca_theory.expressivity.low_rank_exact import (
     expected_leading_energy,
 )
 from loca_theory.expressivity.methods.coordinates import prefix_sums
-from loca_theory.expressivity.methods.method import Array, Engine, NamedMethod
+from loca_theory.expressivity.methods.method import Array, Budgets, Engine, NamedMethod, Rng
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -41,27 +40,18 @@ class LowRank(NamedMethod):
         """Two factors, (p+q)·r numbers."""
         return (budget.p + budget.q) * budget.r
 
-    def approximate(
-        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
-    ) -> torch.Tensor:
+    def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
         """The truncated singular value decomposition."""
-        del rng
         return _truncated(matrix, budget.r)
 
-    def retained_energies(
-        self,
-        matrix: torch.Tensor,
-        budgets: Sequence[Budget],
-        rng: np.random.Generator | None = None,
-    ) -> Array:
+    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
         """Sums of the largest squared singular values; one decomposition serves all ranks."""
         import torch
 
-        del rng
         energies = torch.linalg.svdvals(matrix).square()
         return prefix_sums(energies.double().cpu().numpy(), [budget.r for budget in budgets])
 
-    def expected_errors(self, budgets: Sequence[Budget]) -> Array:
+    def expected_errors(self, budgets: Budgets) -> Array:
         """See :func:`~loca_theory.expressivity.low_rank_exact.expected_leading_energy`."""
         p, q = budgets[0].p, budgets[0].q
         largest = max(budgets, key=lambda budget: budget.r)
@@ -81,7 +71,7 @@ class LowRank(NamedMethod):
         small, large = sorted((budget.p, budget.q))
         return 1 - low_rank_fraction(budget.r / small, small / large)
 
-    def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
+    def sample(self, budgets: Budgets, rng: np.random.Generator) -> Array:
         """From the bidiagonal model, relative to the draw's own ‖W‖².
 
         This ratio is independent of ‖W‖², so it has the same mean and a smaller variance.
@@ -110,24 +100,15 @@ class ColumnNormalised(NamedMethod):
         """Two factors and the q magnitudes; PEFT has p, one for each output."""
         return (budget.p + budget.q) * self.rank(budget) + budget.q
 
-    def approximate(
-        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
-    ) -> torch.Tensor:
+    def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
         """The product A_r Λ."""
-        del rng
         lengths = _column_lengths(matrix)
         return _truncated(matrix / lengths, self.rank(budget)) * lengths
 
-    def retained_energies(
-        self,
-        matrix: torch.Tensor,
-        budgets: Sequence[Budget],
-        rng: np.random.Generator | None = None,
-    ) -> Array:
+    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
         """One eigendecomposition serves all ranks."""
         import torch
 
-        del rng
         ranks = [self.rank(budget) for budget in budgets]
         lengths = _column_lengths(matrix)
         directions = matrix / lengths
@@ -143,13 +124,13 @@ class ColumnNormalised(NamedMethod):
         return prefix_sums(energies.double().cpu().numpy(), ranks)
 
 
-def _truncated(matrix: torch.Tensor, rank: int) -> torch.Tensor:
+def _truncated(matrix: Tensor, rank: int) -> Tensor:
     import torch
 
     u, s, vh = torch.linalg.svd(matrix, full_matrices=False)
     return (u[:, :rank] * s[:rank]) @ vh[:rank]
 
 
-def _column_lengths(matrix: torch.Tensor) -> torch.Tensor:
+def _column_lengths(matrix: Tensor) -> Tensor:
     lengths = matrix.norm(dim=0)
     return lengths.where(lengths > 0, lengths.new_ones(()))

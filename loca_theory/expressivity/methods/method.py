@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,12 @@ from loca_theory.expressivity.methods.names import display_name
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
-Array = NDArray[np.float64]
+Array: TypeAlias = NDArray[np.float64]
+Budgets: TypeAlias = Sequence[Budget]
+# Random choices that do not depend on the matrix.
+Rng: TypeAlias = np.random.Generator | None
 
 
 class Engine(StrEnum):
@@ -91,10 +95,8 @@ class Method:
         Raises:
             InvalidArgumentError: this method does not approximate matrices.
         """
-        del matrix, budget, rng
-        msg = f"{self.display_name} is only a formula for the error and cannot approximate "
-        msg += "a matrix; use "
-        msg += "another method, or define approximate(matrix, budget, rng) in your own"
+        msg = f"{self.display_name} is only a formula for the error and cannot approximate a "
+        msg += "matrix; use another method, or define approximate(matrix, budget, rng) in your own"
         raise InvalidArgumentError(msg)
 
     def retained_energies(
@@ -104,10 +106,10 @@ class Method:
         rng: np.random.Generator | None = None,
     ) -> Array:
         """‖W‖² − ‖W − Ŵ‖² for several budgets, with one draw of the random choices for each."""
-        total = _energy(matrix)
+        total = squared_norm(matrix)
         return np.array(
             [
-                total - _energy(matrix - checked_approximation(self, matrix, budget, rng))
+                total - squared_norm(matrix - checked_approximation(self, matrix, budget, rng))
                 for budget in budgets
             ]
         )
@@ -145,7 +147,6 @@ class Method:
         Raises:
             InvalidArgumentError: the law is not known.
         """
-        del budgets, rng
         msg = f'{self.display_name} has no reduced sampler; use sampler="dense"'
         raise InvalidArgumentError(msg)
 
@@ -170,7 +171,6 @@ class Method:
         Raises:
             InvalidArgumentError: the method does not exist at this budget.
         """
-        del budget
         return None
 
     def stored_bits(self, budget: Budget) -> float | None:
@@ -214,9 +214,7 @@ class Method:
         return InvalidArgumentError(msg)
 
 
-def checked_approximation(
-    method: Method, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None
-) -> torch.Tensor:
+def checked_approximation(method: Method, matrix: Tensor, budget: Budget, rng: Rng) -> Tensor:
     """Call :meth:`Method.approximate`, and return Ŵ in the matrix's type, on its device."""
     import torch
 
@@ -303,6 +301,11 @@ class NamedMethod(Method):
     title: str = ""
     reference: str = ""
 
+    def check_budget(self, budget: Budget) -> None:
+        """See :class:`Method`: the trained numbers can be counted where the method exists."""
+        self.parameters(budget)
 
-def _energy(matrix: torch.Tensor) -> float:
+
+def squared_norm(matrix: Tensor) -> float:
+    """‖W‖², summed in double precision."""
     return float(matrix.double().square().sum())

@@ -157,8 +157,7 @@ def find_method(method: str | Method) -> Method:
             raise InvalidArgumentError(msg) from error
     if not isinstance(found, Method):
         msg = f"{origin} is not a method; subclass loca_theory.Method and give it a name and "
-        msg += "approximate(matrix, budget, rng)"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(msg + "approximate(matrix, budget, rng)")
     name = getattr(found, "name", None)
     if not (isinstance(name, str) and name and name.isprintable() and "," not in name):
         msg = f"{origin} needs a name: a short text without commas, not {name!r}"

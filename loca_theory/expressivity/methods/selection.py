@@ -13,7 +13,6 @@ equation (reformulate).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,7 @@ from loca_theory.expressivity.methods.coordinates import (
     largest_sums,
     prefix_sums,
 )
-from loca_theory.expressivity.methods.method import Array
+from loca_theory.expressivity.methods.method import Array, Budgets, Rng
 from loca_theory.expressivity.order_statistics import (
     expected_location_sum,
     expected_top_sum,
@@ -35,7 +34,7 @@ from loca_theory.expressivity.order_statistics import (
 )
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
 
     from loca_theory.transforms.real_spectrum import RealSpectrum
 
@@ -64,27 +63,19 @@ class Selection(CoordinateMethod):
         index = math.log2(budget.p * budget.q)
         return self.count(budget) * (budget.value_bits + index)
 
-    def chosen(
-        self, coordinates: torch.Tensor, budget: Budget, rng: np.random.Generator | None
-    ) -> torch.Tensor:
+    def chosen(self, coordinates: Tensor, budget: Budget, rng: Rng) -> Tensor:
         """Indices of the largest coordinates."""
-        del rng
         return coordinates.square().topk(self.count(budget)).indices
 
-    def mean_sums(self, energies: torch.Tensor, budgets: Sequence[Budget]) -> Array:
+    def mean_sums(self, energies: Tensor, budgets: Budgets) -> Array:
         """Sums of the largest energies; reorders ``energies`` in place."""
         return largest_sums(energies, [self.count(budget) for budget in budgets])
 
-    def retained_energies(
-        self,
-        matrix: torch.Tensor,
-        budgets: Sequence[Budget],
-        rng: np.random.Generator | None = None,
-    ) -> Array:
+    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
         """See :class:`~loca_theory.expressivity.Method`; ``rng`` is not used."""
         return self.mean_retained_energies(matrix, budgets, rng)
 
-    def expected_errors(self, budgets: Sequence[Budget]) -> Array:
+    def expected_errors(self, budgets: Budgets) -> Array:
         """From the expected sum of the N largest of pq independent χ²_1 variables."""
         n = budgets[0].p * budgets[0].q
         return np.array([1 - expected_top_sum(n, self.count(budget), 1) / n for budget in budgets])
@@ -93,7 +84,7 @@ class Selection(CoordinateMethod):
         """See :func:`~loca_theory.expressivity.limits.coefficient_fraction`."""
         return 1 - coefficient_fraction(self.count(budget) / (budget.p * budget.q))
 
-    def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
+    def sample(self, budgets: Budgets, rng: np.random.Generator) -> Array:
         """From the N largest of pq χ²_1 variables."""
         n, counts = budgets[0].p * budgets[0].q, [self.count(budget) for budget in budgets]
         return 1 - prefix_sums(_largest(n, max(counts), 1, rng), counts) / n
@@ -122,20 +113,17 @@ class LocationSelection(Selection):
         index = math.log2(budget.half_spectrum.location_count)
         return self.count(budget) * (2 * budget.value_bits + index)
 
-    def chosen(
-        self, coordinates: torch.Tensor, budget: Budget, rng: np.random.Generator | None
-    ) -> torch.Tensor:
+    def chosen(self, coordinates: Tensor, budget: Budget, rng: Rng) -> Tensor:
         """Indices of both coordinates of the strongest locations."""
-        del rng
         energies = _spectrum(budget.p, budget.q).location_energies(coordinates)
         return both_parts(energies.topk(self.count(budget)).indices, budget)
 
-    def mean_sums(self, energies: torch.Tensor, budgets: Sequence[Budget]) -> Array:
+    def mean_sums(self, energies: Tensor, budgets: Budgets) -> Array:
         """Sums of the energies of the strongest locations."""
         spectrum = _spectrum(budgets[0].p, budgets[0].q)
         return super().mean_sums(spectrum.merge_pairs(energies), budgets)
 
-    def expected_errors(self, budgets: Sequence[Budget]) -> Array:
+    def expected_errors(self, budgets: Budgets) -> Array:
         """From the expected sum of the strongest of s χ²_1 and m χ²_2 variables."""
         n, half = budgets[0].p * budgets[0].q, budgets[0].half_spectrum
         sums = [expected_location_sum(half, self.count(budget)) for budget in budgets]
@@ -145,7 +133,7 @@ class LocationSelection(Selection):
         """See :func:`~loca_theory.expressivity.limits.location_fraction`."""
         return 1 - location_fraction(2 * self.count(budget) / (budget.p * budget.q))
 
-    def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
+    def sample(self, budgets: Budgets, rng: np.random.Generator) -> Array:
         """From s χ²_1 variables and the largest of m χ²_2 variables."""
         n, half = budgets[0].p * budgets[0].q, budgets[0].half_spectrum
         counts = [self.count(budget) for budget in budgets]
@@ -161,7 +149,7 @@ def _largest(n: int, count: int, df: int, rng: np.random.Generator) -> Array:
     return upper_quantile(-np.expm1(-np.cumsum(steps)), df)
 
 
-def both_parts(locations: torch.Tensor, budget: Budget) -> torch.Tensor:
+def both_parts(locations: Tensor, budget: Budget) -> Tensor:
     """Indices of all coordinates that belong to locations of the half spectrum."""
     import torch
 

@@ -8,9 +8,8 @@ differs from the number of coefficients that they spend.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +17,16 @@ from numpy.typing import NDArray
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods.bases import FOURIER, HAAR, Basis
 from loca_theory.expressivity.methods.coordinates import CoordinateMethod, prefix_sums, total
-from loca_theory.expressivity.methods.method import Array
+from loca_theory.expressivity.methods.method import Array, Budgets, Rng
 from loca_theory.expressivity.methods.selection import both_parts
 from loca_theory.expressivity.random_choices import first_hits, random_indices, required
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
+
+
+Indices: TypeAlias = NDArray[np.int64]
+Flags: TypeAlias = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -48,33 +51,23 @@ class Subspace(CoordinateMethod):
         """Number of items to draw from."""
         return budget.p * budget.q
 
-    def item_energies(self, coordinates: torch.Tensor, budget: Budget) -> torch.Tensor:
+    def item_energies(self, coordinates: Tensor, budget: Budget) -> Tensor:
         """Energy that each item retains."""
-        del budget
         return coordinates.square()
 
-    def draw(
-        self, budget: Budget, count: int, rng: np.random.Generator | None
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def draw(self, budget: Budget, count: int, rng: Rng) -> tuple[Indices, Flags]:
         """Drawn items in order, and whether each retains energy that no earlier one does."""
         drawn = random_indices(self.items(budget), count, required(rng))
         return drawn, np.ones(count, dtype=bool)
 
-    def chosen(
-        self, coordinates: torch.Tensor, budget: Budget, rng: np.random.Generator | None
-    ) -> torch.Tensor:
+    def chosen(self, coordinates: Tensor, budget: Budget, rng: Rng) -> Tensor:
         """Indices of random coordinates."""
         import torch
 
         drawn, _ = self.draw(budget, self.count(budget), rng)
         return torch.from_numpy(drawn).to(coordinates.device)
 
-    def retained_energies(
-        self,
-        matrix: torch.Tensor,
-        budgets: Sequence[Budget],
-        rng: np.random.Generator | None = None,
-    ) -> Array:
+    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
         """See :class:`~loca_theory.expressivity.Method`; smaller budgets use the first items."""
         counts = [self.count(budget) for budget in budgets]
         drawn, is_new = self.draw(budgets[0], max(counts), rng)
@@ -82,12 +75,12 @@ class Subspace(CoordinateMethod):
         found = energies[drawn].cpu().numpy()
         return prefix_sums(np.where(is_new, found, 0.0), counts)
 
-    def mean_sums(self, energies: torch.Tensor, budgets: Sequence[Budget]) -> Array:
+    def mean_sums(self, energies: Tensor, budgets: Budgets) -> Array:
         """The whole energy times the fraction of the items that is drawn."""
         counts = np.array([self.count(budget) for budget in budgets], dtype=np.float64)
         return total(energies) / self.items(budgets[0]) * counts
 
-    def expected_errors(self, budgets: Sequence[Budget]) -> Array:
+    def expected_errors(self, budgets: Budgets) -> Array:
         """1 − N/n, where n is the number of items."""
         counts = np.array([self.count(budget) for budget in budgets])
         return 1 - counts / self.items(budgets[0])
@@ -96,14 +89,13 @@ class Subspace(CoordinateMethod):
         """The same as the expected error."""
         return 1 - self.count(budget) / (budget.p * budget.q)
 
-    def sample(self, budgets: Sequence[Budget], rng: np.random.Generator) -> Array:
+    def sample(self, budgets: Budgets, rng: np.random.Generator) -> Array:
         """Sums of the energies of the drawn items."""
         counts = [self.count(budget) for budget in budgets]
         energies = self._drawn_energies(budgets[0], max(counts), rng)
         return 1 - prefix_sums(energies, counts) / (budgets[0].p * budgets[0].q)
 
     def _drawn_energies(self, budget: Budget, count: int, rng: np.random.Generator) -> Array:
-        del budget  # all coordinates have the same law
         return rng.standard_normal(count) ** 2
 
 
@@ -125,15 +117,13 @@ class RandomLocations(Subspace):
         """Number of independent locations."""
         return budget.half_spectrum.location_count
 
-    def item_energies(self, coordinates: torch.Tensor, budget: Budget) -> torch.Tensor:
+    def item_energies(self, coordinates: Tensor, budget: Budget) -> Tensor:
         """Energy of both parts of each location."""
         from loca_theory.transforms.real_spectrum import RealSpectrum
 
         return RealSpectrum(budget.p, budget.q).location_energies(coordinates)
 
-    def chosen(
-        self, coordinates: torch.Tensor, budget: Budget, rng: np.random.Generator | None
-    ) -> torch.Tensor:
+    def chosen(self, coordinates: Tensor, budget: Budget, rng: Rng) -> Tensor:
         """Indices of both coordinates of random locations."""
         return both_parts(super().chosen(coordinates, budget, rng), budget)
 
@@ -161,46 +151,50 @@ class SharedCoordinates(Subspace):
     """
 
     @abstractmethod
-    def coordinates_of(self, budget: Budget) -> torch.Tensor:
+    def targets(self, budget: Budget) -> Indices:
         """The coordinate that each index selects, shape (p·q,)."""
 
-    @abstractmethod
     def selected(self, budget: Budget) -> tuple[int, int]:
         """Number of coordinates that one index selects, and that two do."""
+        counts = np.bincount(np.bincount(self.targets(budget)), minlength=3)
+        return int(counts[1]), int(counts[2])
 
-    @abstractmethod
-    def selected_energies(self, energies: torch.Tensor, budget: Budget) -> tuple[float, float]:
+    def selected_energies(self, energies: Tensor, budget: Budget) -> tuple[float, float]:
         """Energy of the coordinates that one index selects, and of those that two do."""
+        import torch
 
-    @abstractmethod
-    def is_first(self, drawn: NDArray[np.int64], budget: Budget) -> NDArray[np.bool_]:
+        counts = torch.from_numpy(np.bincount(self.targets(budget), minlength=len(energies)))
+        counts = counts.to(energies.device)
+        return total(energies[counts == 1]), total(energies[counts == 2])
+
+    def is_first(self, drawn: Indices, budget: Budget) -> Flags:
         """Mark every index that selects a coordinate that no earlier one selects."""
+        found = np.zeros(len(drawn), dtype=bool)
+        found[np.unique(self.targets(budget)[drawn], return_index=True)[1]] = True
+        return found
 
-    def item_energies(self, coordinates: torch.Tensor, budget: Budget) -> torch.Tensor:
+    def item_energies(self, coordinates: Tensor, budget: Budget) -> Tensor:
         """Energy of the coordinate that each index selects."""
-        return coordinates[self.coordinates_of(budget)].square()
+        return coordinates[self.targets(budget)].square()
 
-    def draw(
-        self, budget: Budget, count: int, rng: np.random.Generator | None
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def draw(self, budget: Budget, count: int, rng: Rng) -> tuple[Indices, Flags]:
         """Indices, and which of them are the first to select their coordinate."""
         drawn, _ = super().draw(budget, count, rng)
         return drawn, self.is_first(drawn, budget)
 
-    def chosen(
-        self, coordinates: torch.Tensor, budget: Budget, rng: np.random.Generator | None
-    ) -> torch.Tensor:
+    def chosen(self, coordinates: Tensor, budget: Budget, rng: Rng) -> Tensor:
         """Indices of the coordinates that random indices select."""
-        return self.coordinates_of(budget).to(coordinates.device)[
-            super().chosen(coordinates, budget, rng)
-        ]
+        import torch
 
-    def mean_sums(self, energies: torch.Tensor, budgets: Sequence[Budget]) -> Array:
+        drawn, _ = self.draw(budget, self.count(budget), rng)
+        return torch.from_numpy(self.targets(budget)[drawn]).to(coordinates.device)
+
+    def mean_sums(self, energies: Tensor, budgets: Budgets) -> Array:
         """From the energies of the coordinates that one and two indices select."""
         own, paired = self.selected_energies(energies, budgets[0])
         return np.array([self._retained(budget, own, paired) for budget in budgets])
 
-    def expected_errors(self, budgets: Sequence[Budget]) -> Array:
+    def expected_errors(self, budgets: Budgets) -> Array:
         """See the formula of the class."""
         s, m = self.selected(budgets[0])
         sums = [self._retained(budget, float(s), float(m)) for budget in budgets]
@@ -229,28 +223,26 @@ class RandomCosines(SharedCoordinates):
 
     basis: Basis = FOURIER
 
-    def coordinates_of(self, budget: Budget) -> torch.Tensor:
+    def targets(self, budget: Budget) -> Indices:
         """The cosine that each index of the full spectrum selects."""
-        import torch
-
         p, q, half = budget.p, budget.q, budget.half_spectrum
         found = np.empty(p * q, dtype=np.int64)
         members = np.concatenate([half.self_conjugate, half.representatives])
         found[members[:, 0] * q + members[:, 1]] = np.arange(half.location_count)
         found[(-members[:, 0] % p) * q + (-members[:, 1] % q)] = np.arange(half.location_count)
-        return torch.from_numpy(found)
+        return found
 
     def selected(self, budget: Budget) -> tuple[int, int]:
         """The self-conjugate entries and the pairs."""
         half = budget.half_spectrum
         return half.self_conjugate_count, half.pair_count
 
-    def selected_energies(self, energies: torch.Tensor, budget: Budget) -> tuple[float, float]:
+    def selected_energies(self, energies: Tensor, budget: Budget) -> tuple[float, float]:
         """Energy of the self-conjugate entries and of the real parts of the pairs."""
         s, m = self.selected(budget)
         return total(energies[:s]), total(energies[s : s + m])
 
-    def is_first(self, drawn: NDArray[np.int64], budget: Budget) -> NDArray[np.bool_]:
+    def is_first(self, drawn: Indices, budget: Budget) -> Flags:
         """Without a table of the pairs."""
         return first_hits(drawn, budget.p, budget.q)
 
@@ -271,33 +263,7 @@ class PaddedWavelet(SharedCoordinates):
 
     basis: Basis = HAAR
 
-    def coordinates_of(self, budget: Budget) -> torch.Tensor:
-        """The coordinate of :class:`Haar` that each coefficient reaches."""
-        import torch
-
-        return torch.from_numpy(self._coordinates(budget))
-
-    def selected(self, budget: Budget) -> tuple[int, int]:
-        """Coordinates that one coefficient reaches, and that two do."""
-        counts = np.bincount(np.bincount(self._coordinates(budget)), minlength=3)
-        return int(counts[1]), int(counts[2])
-
-    def selected_energies(self, energies: torch.Tensor, budget: Budget) -> tuple[float, float]:
-        """Energy of the coordinates that one coefficient reaches, and that two do."""
-        import torch
-
-        counts = torch.from_numpy(
-            np.bincount(self._coordinates(budget), minlength=budget.p * budget.q)
-        ).to(energies.device)
-        return total(energies[counts == 1]), total(energies[counts == 2])
-
-    def is_first(self, drawn: NDArray[np.int64], budget: Budget) -> NDArray[np.bool_]:
-        """The first coefficient of every coordinate."""
-        found = np.zeros(len(drawn), dtype=bool)
-        found[np.unique(self._coordinates(budget)[drawn], return_index=True)[1]] = True
-        return found
-
-    def _coordinates(self, budget: Budget) -> NDArray[np.int64]:
+    def targets(self, budget: Budget) -> Indices:
         """Coefficient (i, j) lies in one of four sub-bands of the padded p×q grid.
 
         The top right sub-band has the differences of rows and the sums of columns.
@@ -310,9 +276,7 @@ class PaddedWavelet(SharedCoordinates):
         return row * q + column
 
 
-def _cropped(
-    index: NDArray[np.int64], is_difference: NDArray[np.bool_], size: int
-) -> NDArray[np.int64]:
+def _cropped(index: Indices, is_difference: Flags, size: int) -> Indices:
     """Position in :class:`Haar` of sums and differences; the padded pair has only a sum."""
     sums = -(-size // 2)
     difference = np.where(sums + index < size, sums + index, sums - 1)

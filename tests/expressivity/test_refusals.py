@@ -1,0 +1,155 @@
+"""What the package's functions refuse: every call, and what it says."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity import (
+    METHODS,
+    Accounting,
+    Budget,
+    approximate,
+    exact_error,
+    spectral_error,
+)
+from loca_theory.expressivity import retained_energies as retained
+from loca_theory.expressivity.bidiagonal import leading_rows, sample_leading_eigenvalues
+from loca_theory.expressivity.energy_bounds import selection_bound, spiked_low_rank_bound
+from loca_theory.expressivity.limits import limit_crossings, low_rank_fraction
+from loca_theory.expressivity.low_rank_exact import LARGEST_EXACT_RANK, expected_leading_energy
+from loca_theory.expressivity.methods.registry import find_method, find_methods
+from loca_theory.expressivity.monte_carlo import ErrorCell, Sampler, estimate
+from loca_theory.expressivity.order_statistics import expected_location_sum, expected_top_sum
+from loca_theory.expressivity.ordering import Ordering
+from loca_theory.expressivity.ordering_proof import proven_gaps
+from loca_theory.expressivity.simulation import Simulation
+from loca_theory.expressivity.unequal_variances import expected_top_sum_of_unequal
+from loca_theory.sweeps import Runner
+from loca_theory.transforms.half_spectrum import HalfSpectrum
+
+SMALL = Budget(8, 8, 2)
+RNG = np.random.default_rng(0)
+MAIN_TEXT = Accounting.MAIN_TEXT
+FEW, SPIKES = "not be negative and df must be 1 or 2", "squares of singular values"
+NO_SHARE = "rank_fraction must lie in [0, 1] and"
+
+
+def limit(name, budget=SMALL):
+    return find_method(name).limit(budget)
+
+
+def drawn(name, sampler=Sampler.REDUCED, p=8, r=1):
+    return estimate([ErrorCell(METHODS[name], p, 8, (r,), sampler, (0, 2))], Runner(jobs=1))
+
+
+def simulated(**options):
+    given = {"shapes": ((10, 10),), "ranks": (1, 2), "draws": 5, **options}
+    return Simulation(**{**given, "methods": find_methods(options.get("methods", ("R", "D")))})
+
+
+def ordered(*sizes, **options):
+    return Ordering(sizes, **options).run(Runner(jobs=1))
+
+
+CALLS = [
+    # budgets
+    (lambda: Budget(8, 8, 5), "spends 80 numbers, but a 8x8 matrix has only 64; choose r <= 4"),
+    (lambda: Budget(1, 5, 1), "spends 6 numbers, but a 1x5 matrix has only 5; choose a larger"),
+    (lambda: Budget(3, 8, 0), "rank 0 does not fit a 3x8 matrix: choose 1 <= r <= 3"),
+    (lambda: Budget(3, 8, 4), "rank 4 does not fit a 3x8 matrix: choose 1 <= r <= 3"),
+    (lambda: Budget(0, 4, 1), "at least one row and one column, not 0x4"),
+    (lambda: Budget(4, -1, 1), "at least one row and one column, not 4x-1"),
+    (lambda: Budget(2**27, 2**27, 1), "has too many entries to count in float64"),
+    (lambda: Budget(8, 8, 1, Accounting.BITS, 0), "value_bits must be at least 1, not 0"),
+    (lambda: Budget(8, 8, 1, "papers"), "unknown accounting 'papers'; did you mean paper?"),
+    (lambda: Budget(8, 8, 4, MAIN_TEXT).chosen_locations, "42 locations, but the half spectrum of"),
+    # exact errors and limits
+    (lambda: exact_error("X", SMALL), "unknown method 'X'; choose from LoRA, printed line"),
+    (lambda: exact_error("DoRA", SMALL), 'has no exact value at 8x8, rank 2; use engine="mont'),
+    (lambda: exact_error("VeRA", SMALL), "VeRA has no exact value at 8x8, rank 2; use"),
+    (lambda: limit("DoRA"), "DoRA has no known limit at 8x8, rank 2; use"),
+    (lambda: low_rank_fraction(-0.1), NO_SHARE),
+    (lambda: low_rank_fraction(1.1), NO_SHARE),
+    (lambda: low_rank_fraction(0.5, 0.0), NO_SHARE),
+    (lambda: low_rank_fraction(0.5, 1.5), NO_SHARE),
+    (lambda: limit_crossings("dofs"), "unknown accounting 'dofs'"),
+    (lambda: limit_crossings("bits"), 'accounting="bits" has no limit: an index costs more'),
+    (
+        lambda: expected_leading_energy(300, 300, LARGEST_EXACT_RANK + 1),
+        "300x300 matrix need 1 <= r <= 256, not 257; use the Monte Carlo",
+    ),
+    (lambda: expected_leading_energy(300, 300), "1 <= r <= 256, not 300; use the Monte Carlo"),
+    (lambda: expected_leading_energy(5, 9, 6), "5x9 matrix need 1 <= r <= 5, not 6"),
+    (lambda: expected_leading_energy(5, 9, 0), "need 1 <= r <= 5, not 0"),
+    (lambda: expected_leading_energy(10**6, 10**6, 1), "<= 131072, not 1000000x1000000; use the"),
+    (lambda: expected_leading_energy(0, 3, 1), "at least one row and one column, not 0x3"),
+    (lambda: leading_rows(9, 5, 6), "r must satisfy 1 <= r <= 5, and is 6"),
+    (lambda: sample_leading_eigenvalues(9, 5, 0, RNG), "r must satisfy 1 <= r <= 5, and is 0"),
+    (lambda: expected_top_sum(-1, 0, 1), FEW),
+    (lambda: expected_top_sum(3, -1, 1), FEW),
+    (lambda: expected_top_sum(3, 1, 0), FEW),
+    (lambda: expected_top_sum(3, 1, 3), FEW),
+    (lambda: expected_location_sum(HalfSpectrum(4, 4), -2), "must not be negative, and is -2"),
+    (lambda: expected_top_sum_of_unequal([1.0, -1.0], 1), "finite and not negative and count"),
+    (lambda: expected_top_sum_of_unequal([1.0, np.nan], 1), "must be finite"),
+    (lambda: expected_top_sum_of_unequal([1.0, np.inf], 1), "but some are not"),
+    (lambda: expected_top_sum_of_unequal([1.0], -1), "not count=-1"),
+    (lambda: selection_bound([-1.0, 2.0], Budget(4, 4, 1)), SPIKES),
+    (lambda: spiked_low_rank_bound(0.1, 3, Budget(9, 9, 2)), "between 1 and r = 2, not 3"),
+    (lambda: proven_gaps(9, 3), "the theorem is about 1 <= r < K/3, not about r = 3 and K = 9"),
+    (lambda: ordered(), "sizes must be positive whole numbers, at least one"),
+    (lambda: ordered(8, accountings=("papre",)), "unknown accountings 'papre'"),
+    (lambda: ordered(8, order=("F1", "X")), "unknown method 'X'"),
+    (lambda: ordered(8, order=("F1", "VeRA")), "VeRA has no exact"),
+    # singular values
+    *(
+        (lambda v=values, n=n: spectral_error(v, n, Budget(8, 10, 1)), message)
+        for values, message in (
+            ([1.0] * 9, "8x10 matrix, not 9 numbers; pass all of them, zeros included"),
+            ([1.0] * 7, "not 7 numbers"),
+            (np.ones((8, 8)), "not an array of shape (8, 8)"),
+            ("many", "not 'many'"),
+            ([0.0] * 8, "because a zero matrix has no relative error; all are 0"),
+            ([1.0] * 7 + [-1.0], "finite and not negative, but one is -1.0"),
+            ([1.0] * 7 + [np.nan], "finite and not negative, but one is nan"),
+        )
+        for n in ("R", "D", "F1")
+    ),
+    # approximations of a matrix
+    (lambda: approximate(torch.ones(8, 7), "D", SMALL), "matrix must be of shape (8, 8), the"),
+    (lambda: retained(torch.ones(1, 8, 8), "D", [SMALL]), "shape of the budget, not (1, 8, 8)"),
+    *((lambda n=n: approximate(torch.ones(8, 8), n, SMALL), "only a formula for the error and")
+      for n in ("U", "M1", "M2", "RD")),
+    *((lambda n=n: retained(torch.ones(8, 8), n, [SMALL]), "random choices: pass rng=numpy.ran")
+      for n in ("F1", "V1", "FourierFT", "VeRA", "HiRA", "LoRA-XS", "sDCTFT")),
+    # draws
+    *((lambda n=n: drawn(n), "is a formula and cannot be simulated; use the exact engine")
+      for n in ("U", "M1", "M2", "RD")),
+    (lambda: drawn("DoRA"), 'DoRA has no reduced sampler; use sampler="dense"'),
+    (lambda: METHODS["VeRA"].sample([SMALL], RNG), 'VeRA has no reduced sampler; use sampler="d'),
+    (lambda: drawn("D", r=5), "budget larger than the matrix"),
+    (lambda: simulated(shapes=()), "shapes is empty; give at least one"),
+    (lambda: simulated(ranks=()), "ranks must be positive whole numbers"),
+    (lambda: simulated(methods=()), "methods is empty"),
+    (lambda: simulated(engines=()), "engines is empty"),
+    (lambda: simulated(ranks=(1, 6)), "budget larger than the matrix"),
+    (lambda: simulated(ranks=(0,)), "ranks must be positive whole numbers, not (0,)"),
+    (lambda: simulated(shapes=((10, 10), (0, 3))), "at least one row"),
+    (lambda: simulated(draws=0), "at least 1 draw (2 for a standard error), not 0"),
+    (lambda: simulated(seed=-2), "the seed must not be negative, and is -2"),
+    (lambda: simulated(value_bits=0), "value_bits must be at least 1, not 0"),
+    (lambda: simulated(methods=("D", "DoRA"), sampler=Sampler.REDUCED), "DoRA has no reduced"),
+    (
+        lambda: simulated(ranks=(5,), accounting=MAIN_TEXT, methods=("D", "F2")),
+        "66 locations, but the half spectrum of 10x10 has only 52",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "message"), CALLS)
+def test_it_is_refused_and_says_why(call, message):
+    with pytest.raises(InvalidArgumentError, match=re.escape(message)):
+        call()
