@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from loca_theory.checkpoints import analyze, extract
 from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.weights.checkpoint import DamagedError
-from loca_theory.checkpoints.weights.scales import grid_of, scaled
+from loca_theory.checkpoints.weights.scales import scaled
 from loca_theory.checkpoints.weights.sources import open_checkpoint
 from loca_theory.errors import InvalidArgumentError
 
@@ -171,10 +171,8 @@ def test_the_configuration_states_the_blocks(tmp_path):
 def test_scales_of_blocks_of_any_size(p, q, rows, columns):
     count = (math.ceil(p / rows), math.ceil(q / columns))
     scale = torch.arange(1.0, math.prod(count) + 1).reshape(count)
-    grid = grid_of((p, q), count, block=[rows, columns])
-    assert grid is not None
     i, j = torch.arange(p) // rows, torch.arange(q) // columns
-    assert torch.equal(scaled(torch.ones(p, q), scale, grid), scale[i][:, j])
+    assert torch.equal(scaled(torch.ones(p, q), scale, block=[rows, columns]), scale[i][:, j])
 
 
 class Allocated(TorchDispatchMode):
@@ -198,10 +196,9 @@ class Allocated(TorchDispatchMode):
 @pytest.mark.parametrize("shape", [(), (512, 1), (1, 512), (4, 4), (512, 4)], ids=str)
 def test_scales_take_little_more_memory_than_the_matrix(shape):
     weight, scale = stored(FP8, 512, 512), positive(*shape)
-    grid = grid_of((512, 512), shape)
     given = weight.untyped_storage().nbytes() + scale.untyped_storage().nbytes()
     with Allocated() as allocated:
-        scaled(weight, scale, grid)
+        scaled(weight, scale)
     assert allocated.bytes <= 1.05 * 512 * 512 * 4 + given
 
 

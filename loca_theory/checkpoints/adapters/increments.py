@@ -21,9 +21,8 @@ from loca_theory.checkpoints.adapters.peft import peft_increment, prefix_of, wit
 from loca_theory.checkpoints.adapters.shapes import UNTOLD, LayerShapes, flattened, resized
 from loca_theory.checkpoints.adapters.weight_names import wanted_names
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, DamagedError, Entry, read_json
-from loca_theory.checkpoints.weights.safetensors_files import SafetensorsCheckpoint
+from loca_theory.checkpoints.weights.files import SafetensorsCheckpoint, TorchCheckpoint
 from loca_theory.checkpoints.weights.sources import ADAPTER_CONFIG
-from loca_theory.checkpoints.weights.torch_files import TorchCheckpoint
 from loca_theory.errors import InvalidArgumentError
 
 _SAFETENSORS, _TORCH = "adapter_model.safetensors", "adapter_model.bin"
@@ -54,9 +53,6 @@ class AdapterIncrements(Checkpoint):
 
     folder: Path
     base: Checkpoint | None = None
-    entries: dict[str, Entry] = field(init=False, default_factory=dict)
-    damaged: dict[str, str] = field(init=False, default_factory=dict)
-    ignored: dict[str, str] = field(init=False, default_factory=dict)
     needs_base: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
@@ -70,8 +66,8 @@ class AdapterIncrements(Checkpoint):
         if not file.is_file() and not pickled.is_file():
             msg = f"{self.folder} holds an {ADAPTER_CONFIG} and no {_SAFETENSORS}; fetch it as well"
             raise InvalidArgumentError(msg)
-        source = SafetensorsCheckpoint(file) if file.is_file() else TorchCheckpoint({pickled: None})
-        self._source: Checkpoint = source
+        kind = SafetensorsCheckpoint if file.is_file() else TorchCheckpoint
+        source = self._source = kind({file if file.is_file() else pickled: None})
         self._layers: dict[str, AdaptedLayer] = {}
         self._copies: dict[str, str] = {}
         layers, others, self._shared = split_by_layer([*source.entries, *source.damaged], prefix)

@@ -77,9 +77,6 @@ class AsLoaded(Checkpoint):
 
     source: Checkpoint
     model: LoadedModel
-    entries: dict[str, Entry] = field(init=False, default_factory=dict)
-    damaged: dict[str, str] = field(init=False, default_factory=dict)
-    ignored: dict[str, str] = field(init=False, default_factory=dict)
     _sources: dict[str, tuple[str, ...]] = field(init=False, default_factory=dict)
     _conversions: dict[str, Conversion] = field(init=False, default_factory=dict)
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from loca_theory.checkpoints.weights.checkpoint import read_json
-from loca_theory.checkpoints.weights.safetensors_files import SafetensorsCheckpoint
+from loca_theory.checkpoints.weights.files import SafetensorsCheckpoint
 from loca_theory.checkpoints.weights.sources import ADAPTER_CONFIG
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps.files import write_atomically
@@ -98,7 +98,7 @@ def read_adapter(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]
     Raises:
         ResourceError: a file is missing or damaged.
     """
-    adapter = SafetensorsCheckpoint(folder / WEIGHTS)
+    adapter = SafetensorsCheckpoint({folder / WEIGHTS: None})
     tensors = {name: adapter.load(name) for name in adapter.entries}
     return tensors, read_json(folder / ADAPTER_CONFIG)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -50,7 +49,8 @@ class Entry:
     is_scaled: bool = False
 
 
-class Checkpoint(Protocol):
+@dataclass
+class Checkpoint:
     """Named tensors.
 
     Attributes:
@@ -60,10 +60,10 @@ class Checkpoint(Protocol):
         config: Configuration of the model (``config.json``); empty if there is none.
     """
 
-    entries: dict[str, Entry]
-    damaged: dict[str, str]
-    ignored: dict[str, str]
-    config: Mapping[str, Any] = MappingProxyType({})
+    entries: dict[str, Entry] = field(init=False, default_factory=dict)
+    damaged: dict[str, str] = field(init=False, default_factory=dict)
+    ignored: dict[str, str] = field(init=False, default_factory=dict)
+    config: Mapping[str, Any] = field(kw_only=True, default_factory=dict)
 
     def load(self, name: str, expert: int | None = None) -> torch.Tensor:
         """Load a tensor, on the CPU and in its own dtype, or in float32 if it has scales.
@@ -78,7 +78,7 @@ class Checkpoint(Protocol):
         Raises:
             DamagedError: the tensor cannot be read.
         """
-        ...
+        raise NotImplementedError
 
     def stored(self, name: str, expert: int | None = None) -> Iterator[torch.Tensor]:
         """Yield the tensors, as they are stored, from which a tensor or one expert is made.
@@ -118,4 +118,4 @@ def natural_order(name: str) -> list[tuple[bool, int, str]]:
 
 def one_line(error: Exception) -> str:
     """The message of an exception, shortened to one line."""
-    return " ".join(str(error).split())[:160] or type(error).__name__
+    return " ".join(str(error).split())[:200] or type(error).__name__

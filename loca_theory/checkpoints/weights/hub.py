@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from loca_theory.checkpoints.weights.checkpoint import one_line
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
 _FILES = ["*.safetensors", "*.safetensors.index.json", "adapter_config.json", "config.json"]
@@ -43,6 +44,6 @@ def download(name: str) -> Path:
         msg += "hub:org/name@revision"
         raise InvalidArgumentError(msg) from error
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
-        reason = " ".join(str(error).split())[:160]
-        msg = f"hub:{name} cannot be fetched ({reason}); download it yourself and pass its folder"
+        msg = f"hub:{name} cannot be fetched ({one_line(error)}); download it yourself and pass "
+        msg += "its folder"
         raise ResourceError(msg) from error
