@@ -27,32 +27,9 @@ from loca_theory.sweeps import Result
 from loca_theory.sweeps.files import writable_folder
 from loca_theory.sweeps.results import rows
 
-_CARD = """---
-library_name: peft
-base_model: {base}
----
-# {title}
-
-The best approximation of a full fine-tune by a {title} adapter, matrix by matrix, with {budget}.
-{error}Left out: {left_out}.
-
-{names}
-
-```python
-{code}
-```
-"""
-_LOAD = """{imports}from peft import PeftModel
-
-model = PeftModel.from_pretrained(base_model, "PATH_OR_NAME_OF_THIS_ADAPTER")"""
-_LOAD_BOTH = """import loca_theory.adapters  # pip install "loca-theory[adapters]"
-from peft import PeftModel
-
-model = PeftModel.from_pretrained(base_model, "PATH/lora").merge_and_unload()
-model = PeftModel.from_pretrained(model, "PATH/loca")"""
 # The weights of the model and the sum W + ΔW are rounded to float32.
 _AGREES = 1e-4
-_IMPORT = 'import loca_theory.adapters  # pip install "loca-theory[adapters]"\n'
+_CARD = Path(__file__).with_name("card.md.j2")
 
 
 @dataclass(frozen=True)
@@ -245,42 +222,24 @@ class Extraction(Result):
         return replace(tables, adapters=adapters)
 
     def _card(self, method: str) -> str:
-        adapter, mine = self.adapters[method], self.matrices
-        if self.method == "best":
-            mine = tuple(one for one in mine if one.method == method)
-        is_mixed = len(self.adapters) > 1
-        error = f"The relative squared error over the {len(mine)} increments "
-        if is_mixed:
-            error = (
-                f"It adapts {len(mine)} of the layers, and the adapter beside it the others. The "
-            )
-            error += f"relative squared error of both over the {len(self.matrices)} increments "
-        error += f"is {self.error:.1%}. "
-        saved = [one.removeprefix(PREFIX) for one in adapter.config["modules_to_save"] or ()]
-        error += (
-            f"It holds these modules of the fine-tune unchanged: {', '.join(saved)}. Other changes"
-            if saved
-            else "Changes to other tensors"
-        )
-        load = _LOAD.format(imports=_IMPORT if method == "loca" else "")
-        return _CARD.format(
+        from jinja2 import Template
+
+        adapter = self.adapters[method]
+        mine = [one for one in self.matrices if one.method == method]
+        template = Template(_CARD.read_text(encoding="utf-8"), keep_trailing_newline=True)
+        return template.render(
             base=json.dumps(adapter.config["base_model_name_or_path"]),
             title=TITLES[method],
-            budget=self._budget(method),
-            error=f"{error} are not part of the adapter. ",
-            names=self._names(mine[0].name),
+            method=method,
+            is_mixed=len(self.adapters) > 1,
+            matrices=mine,
+            all=self.matrices,
+            error=f"{self.error:.1%}",
+            saved=[one.removeprefix(PREFIX) for one in adapter.config["modules_to_save"] or ()],
             left_out=reasons(self.skipped),
-            code=_LOAD_BOTH if is_mixed else load,
+            grid=self.manifest["grid"],
+            note=self.note,
         )
-
-    def _names(self, first: str) -> str:
-        grid = self.manifest["grid"]
-        if grid["model"] is not None:
-            text = (
-                f"It is for a loaded `{grid['model']}`, which calls its weights such as `{first}`."
-            )
-            return f"{text} {self.note}".rstrip()
-        return f"Its weights have names such as `{first}`. {self.note}"
 
     @property
     def note(self) -> str:
@@ -291,17 +250,6 @@ class Extraction(Result):
         if grid["model"] is not None:
             return f"Not checked: {grid['unchecked']}."
         return f"Names are those of the file; not checked against a model: {grid['unchecked']}."
-
-    def _budget(self, method: str) -> str:
-        grid = self.manifest["grid"]
-        if grid["allocate"] is not None:
-            return f"{grid['allocate']} split among them so that they retain the most energy"
-        if grid["energy"] is not None:
-            return f"the smallest sizes that retain {grid['energy']:.4g} of the energy"
-        if grid["components"] is not None:
-            return f"{grid['components']} coefficients per matrix"
-        r = grid["r"]
-        return f"r = {r}" if method == "lora" else f"the budget of LoRA's r = {r}"
 
 
 def reasons(skipped: Sequence[Skipped]) -> str:

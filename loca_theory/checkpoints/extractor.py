@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from loca_theory.checkpoints.extraction_result import Adapter, ExtractedMatrix, reasons
@@ -24,8 +25,7 @@ from loca_theory.checkpoints.sizing.adapter_cells import (
 from loca_theory.checkpoints.sizing.adapter_size import AdapterSize, TotalSize
 from loca_theory.checkpoints.sizing.peft_config import adapter_config, parameter_prefix
 from loca_theory.checkpoints.sizing.saved_modules import SavedModules
-from loca_theory.checkpoints.sizing.sizes import Allocation, allocate
-from loca_theory.checkpoints.statistics.energy_profile import EnergyProfile
+from loca_theory.checkpoints.sizing.sizes import Allocation, EnergyProfile, allocate
 from loca_theory.checkpoints.weights.checkpoint import DamagedError
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Runner
@@ -96,7 +96,9 @@ class Extractor:
             wanted = self.size.energy
             for _ in range(_TRIES):
                 split = self._split(profiles, wanted)
-                asked = {one.name: ((one.profile.method,), one.size) for one in split.matrices}
+                asked = {
+                    one.profile.name: ((one.profile.method,), one.size) for one in split.matrices
+                }
                 found = self._adapters(asked)
                 rows = self._split_rows(split, found)
                 # Rounded numbers retain less than the profiles say.
@@ -131,8 +133,9 @@ class Extractor:
         unit = self.size.allocate if isinstance(self.size.allocate, TotalSize) else TotalSize(1)
         return [
             [
-                EnergyProfile.restored(
-                    name, method, one, unit.costs(method, self._shapes[name], DTYPES[self.dtype])
+                EnergyProfile(
+                    *(name, method, np.array(one["units"]), np.array(one["retained"])),
+                    *unit.costs(method, self._shapes[name], DTYPES[self.dtype]),
                 )
                 for method, one in result["methods"].items()
             ]
@@ -177,9 +180,10 @@ class Extractor:
             if result is None:
                 continue
             # The uniform size is rounded as well, and loses the same fraction of what it retains.
-            kept = (1 - result["error"]) / one.retained if one.retained else 1.0
+            retained = profile.fraction(one.size)
+            kept = (1 - result["error"]) / retained if retained else 1.0
             rivals: dict[str, Any] = {
-                "uniform_error": max(0.0, 1 - one.uniform_retained * min(kept, 1.0)),
+                "uniform_error": max(0.0, 1 - profile.fraction(one.uniform_size) * min(kept, 1.0)),
                 "uniform_size": one.uniform_size,
                 "equal_error": 1 - split.equal_retained,
                 "least_error": 1 - split.bound,

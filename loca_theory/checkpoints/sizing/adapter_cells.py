@@ -14,11 +14,10 @@ from loca_theory.checkpoints.computation import PACKAGES
 from loca_theory.checkpoints.pairs.pair import CheckpointPair, not_finite
 from loca_theory.checkpoints.sizing.adapter_size import AdapterSize
 from loca_theory.checkpoints.sizing.best_adapters import best_components, best_factors, energy_of
-from loca_theory.checkpoints.statistics.energy_profile import component_counts
+from loca_theory.checkpoints.statistics.energy_profile import component_energies
 from loca_theory.checkpoints.weights.checkpoint import DamagedError, LeftOutError, skipped
 from loca_theory.increments.eigenvalues import squared_singular_values
 from loca_theory.sweeps.store import Cell
-from loca_theory.transforms import dct2
 from loca_theory.transforms.devices import device_memory
 from loca_theory.transforms.inputs import balanced, fits_squared
 
@@ -67,24 +66,18 @@ def compute_profiles(cell: ProfileCell, pair: CheckpointPair, device: str) -> di
     def profiles(increment: torch.Tensor, exponent: int) -> dict[str, Any]:
         found = {}
         for method in cell.methods:
-            units, retained = _profile(increment, method)
+            if method == "lora":
+                retained = np.cumsum(squared_singular_values(increment)[::-1])
+                units = np.arange(1, len(retained) + 1)
+            else:
+                units, retained = component_energies(increment)
             found[method] = {
-                "units": None if units is None else units.tolist(),
+                "units": units.tolist(),
                 "retained": np.ldexp(retained, 2 * exponent).tolist(),
             }
         return {"shape": list(increment.shape), "methods": found}
 
     return _computed(cell, pair, device, profiles)
-
-
-def _profile(increment: torch.Tensor, method: str) -> tuple[Any, np.ndarray]:
-    """Sizes, or None for all ranks, and the energies that they retain."""
-    if method == "lora":
-        return None, np.cumsum(squared_singular_values(increment)[::-1])
-    # NumPy sorts large arrays several times as fast as torch on the CPU.
-    values = np.sort(dct2(increment).flatten().square_().cpu().numpy())[::-1]
-    counts = component_counts(len(values))
-    return counts, np.cumsum(values, dtype=np.float64)[counts - 1]
 
 
 def compute_adapter(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from loca_theory import _arguments
 from loca_theory._lookup import find
-from loca_theory.checkpoints.sizing.sizes import check_fraction
 from loca_theory.errors import InvalidArgumentError
 
 TITLES = {"loca": "LoCA", "lora": "LoRA"}
@@ -130,8 +129,10 @@ class AdapterSize:
             raise InvalidArgumentError(msg)
         if self.allocate is not None:
             object.__setattr__(self, "allocate", TotalSize.parse(self.allocate))
-        elif self.energy is not None:
-            check_fraction(self.energy)
+        fraction = 1.0 if self.energy is None else _arguments.real_number("energy", self.energy)
+        if not 0 < fraction <= 1:
+            msg = f"the fraction of the energy must be above 0 and at most 1, not {fraction}"
+            raise InvalidArgumentError(msg)
         self._check_limits()
 
     def _check_limits(self) -> None:

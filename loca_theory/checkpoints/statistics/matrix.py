@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 
 from loca_theory.checkpoints.names import kind_of, layer_of
@@ -15,7 +16,7 @@ from loca_theory.checkpoints.rows import EigenvalueHistogram, Matrix, MatrixErro
 from loca_theory.checkpoints.settings import Settings
 from loca_theory.checkpoints.statistics import shared_draws
 from loca_theory.checkpoints.statistics.eigenvalue_histogram import eigenvalue_histogram
-from loca_theory.checkpoints.statistics.energy_profile import EnergyProfile
+from loca_theory.checkpoints.statistics.energy_profile import component_energies
 from loca_theory.checkpoints.statistics.matrix_errors import fitting_budget, matrix_errors
 from loca_theory.checkpoints.statistics.subspaces import NOT_COMPARED, compare_subspaces
 from loca_theory.increments import calibrated_test, fit_bulk
@@ -25,7 +26,6 @@ from loca_theory.increments.printed_test import AcceptanceError
 from loca_theory.increments.ranks import effective_rank, energy_ranks, stable_rank
 from loca_theory.increments.spectrum import spectral_statistics, tail_exponent
 from loca_theory.sweeps import generator
-from loca_theory.transforms import dct2
 from loca_theory.transforms.devices import device_memory
 from loca_theory.transforms.inputs import TensorLike, balanced, fits_squared, usable
 
@@ -228,7 +228,10 @@ def _analysed(
         subspace_error=found.error,
     )
     # Computed before the errors, which overwrite the increment.
-    components = _component_profile(change) if settings.has_profiles else ()
+    components = np.array([])
+    if settings.has_profiles:
+        _, energies = component_energies(change)
+        components = energies / energies[-1]
     cells = counts.counts[1:-1].reshape(-1, _CELLS).sum(axis=1) / counts.size
     return MatrixAnalysis(
         matrix,
@@ -236,14 +239,8 @@ def _analysed(
         tuple(cells.tolist()),
         tuple(eigenvalues.tolist()),
         eigenvalue_histogram(matrix, eigenvalues, bulk, has_law=has_law),
-        components,
+        tuple(components.tolist()),
     )
-
-
-def _component_profile(change: torch.Tensor) -> tuple[float, ...]:
-
-    found = EnergyProfile.of_components("", dct2(change).square_().cpu().numpy())
-    return tuple((found.retained / found.energy).tolist())
 
 
 def _norm_and_cosine(
