@@ -115,7 +115,7 @@ def extract(
     runner = placed(runner, [pair], device)
     saved = find_saved_modules(pair, patterns, loaded)
     extractor = Extractor(pair, size, dtype, device, runner, saved, loaded)
-    rows, tensors = extractor.run()
+    rows, adapters = extractor.run(_name(base))
     grid = {
         "base": describe(base), "finetuned": describe(tuned), "method": method, "r": rank,
         "components": components,
@@ -128,7 +128,7 @@ def extract(
         manifest=manifest(grid=grid, seed=None, device=extractor.device, dtype=dtype),
         matrices=tuple(rows),
         skipped=tuple(extractor.skipped),
-        adapters=extractor.adapters(_name(base), rows, tensors),
+        adapters=adapters,
         given={"base": base, "finetuned": tuned},
     )
     if not check:

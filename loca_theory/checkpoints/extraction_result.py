@@ -12,8 +12,10 @@ from typing import Any, ClassVar, Self
 import torch
 
 from loca_theory import _arguments
+from loca_theory.checkpoints.extracted_matrix import ExtractedMatrix
 from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.sizing.adapter_folder import (
+    Adapter,
     check_folder,
     read_adapter,
     remove_adapter,
@@ -30,60 +32,6 @@ from loca_theory.sweeps.results import rows
 # The weights of the model and the sum W + ΔW are rounded to float32.
 _AGREES = 1e-4
 _CARD = Path(__file__).with_name("card.md.j2")
-
-
-@dataclass(frozen=True)
-class ExtractedMatrix:
-    """Size and error of the best adapter of one increment.
-
-    Attributes:
-        name: Name of the weight.
-        shape: (p, q), after a ``Conv1D`` weight is transposed and a kernel is flattened.
-        method: ``lora`` or ``loca``.
-        r: LoRA's rank; None for LoCA; 0 if the split of a total left nothing for this matrix.
-        components: Number of LoCA's coefficients; None for LoRA.
-        numbers: Number of learned parameters.
-        error: Relative squared error of the reconstruction, with the parameters as they are stored.
-        gap: Estimate of how much smaller the error of the best adapter of this size and method is.
-        energy: Squared norm of the increment.
-        uniform_error: Relative squared error with the uniform size; None if no total was split, or
-            if methods are mixed, as for the next three.
-        uniform_size: Rank or number of coefficients if all matrices get the same: the largest that
-            the total pays for, or all that this matrix can have.
-        equal_error: Error over all increments together if the split has only what the uniform sizes
-            cost; the same in every row.
-        least_error: Lower bound of this error with any split of the total; the same in every row.
-        loaded_error: Relative squared error of this weight in the model, after PEFT has loaded and
-            merged the adapter; None before :meth:`Extraction.verify`.
-    """
-
-    name: str
-    shape: tuple[int, int]
-    method: str
-    r: int | None
-    components: int | None
-    numbers: int
-    error: float
-    gap: float
-    energy: float
-    uniform_error: float | None = None
-    uniform_size: int | None = None
-    equal_error: float | None = None
-    least_error: float | None = None
-    loaded_error: float | None = None
-
-
-@dataclass(frozen=True)
-class Adapter:
-    """An adapter as PEFT stores it.
-
-    Attributes:
-        tensors: Its parameters, under the names that PEFT gives them.
-        config: Its configuration.
-    """
-
-    tensors: Mapping[str, torch.Tensor]
-    config: Mapping[str, Any]
 
 
 @dataclass(frozen=True, repr=False)
@@ -155,7 +103,7 @@ class Extraction(Result):
         errors, output_error = loaded_errors(
             given["base"],
             given["finetuned"],
-            {method: (one.tensors, one.config) for method, one in self.adapters.items()},
+            self.adapters,
             [one.name for one in self.matrices],
             model,
             inputs,
@@ -206,7 +154,7 @@ class Extraction(Result):
         paths = []
         for method, adapter in self.adapters.items():
             path, card = writable_folder(folder / method), self._card(method)
-            paths += write_adapter(path, adapter.tensors, adapter.config, card)
+            paths += write_adapter(path, adapter, card)
         return paths + super().save(folder)
 
     @classmethod
@@ -218,7 +166,7 @@ class Extraction(Result):
         """
         tables, folder = super().load(folder), Path(folder)
         methods = dict.fromkeys(one.method for one in tables.matrices if one.numbers)
-        adapters = {method: Adapter(*read_adapter(folder / method)) for method in methods}
+        adapters = {method: read_adapter(folder / method) for method in methods}
         return replace(tables, adapters=adapters)
 
     def _card(self, method: str) -> str:

@@ -23,11 +23,6 @@ def placed(runner: Runner, pairs: Iterable[CheckpointPair], device: str) -> Runn
     Weights in memory are not copied to other processes. A GPU serves one matrix at a time unless
     the user asks for several processes. A small pair of files starts no processes on this machine;
     a cluster that the user chose is used for any pair of files.
-
-    Args:
-        runner: The user's runner.
-        pairs: The pairs of checkpoints.
-        device: Where the linear algebra runs.
     """
     pairs = list(pairs)
     if not all(one.is_from_files for one in pairs):

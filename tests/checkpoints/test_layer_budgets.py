@@ -7,8 +7,9 @@ import torch
 
 from loca_theory.checkpoints import analyze, demo_pair
 from loca_theory.checkpoints.pairs.opening import open_pair
+from loca_theory.checkpoints.sizing.offers import EnergyProfile
 from loca_theory.checkpoints.sizing.proposed_config import allocated_config
-from loca_theory.checkpoints.sizing.sizes import EnergyProfile, allocate
+from loca_theory.checkpoints.sizing.sizes import allocate
 from loca_theory.checkpoints.statistics.energy_profile import component_energies
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import PrintedTest

@@ -45,11 +45,7 @@ class Conversion:
     def run(
         self, tensors: Mapping[str, torch.Tensor], model: torch.nn.Module
     ) -> dict[str, torch.Tensor]:
-        """Make the parameters from tensors by their stored names.
-
-        Raises:
-            DamagedError: the rule does not fit the tensors.
-        """
+        """Make the parameters from tensors by their stored names."""
         converter = copy.deepcopy(self.converter)
         for pattern, names in self.sources.items():
             for name in names:
@@ -179,16 +175,7 @@ class AsLoaded(Checkpoint):
 def as_loaded(
     tuned: Checkpoint, base: Checkpoint, like: torch.nn.Module | Mapping[str, Any]
 ) -> tuple[AsLoaded, AsLoaded, LoadedModel]:
-    """Two checkpoints as a model has them after loading.
-
-    Args:
-        tuned: The fine-tuned checkpoint.
-        base: The base.
-        like: The model, or the ``config.json`` that describes it.
-
-    Raises:
-        UnknownModelError: there is no such model, or it is that of other checkpoints.
-    """
+    """Two checkpoints as a model has them after loading."""
     if isinstance(like, Mapping):
         model = LoadedModel.of_config(like, tensors=len(tuned.entries))
     else:

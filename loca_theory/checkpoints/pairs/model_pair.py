@@ -20,21 +20,10 @@ from loca_theory.errors import InvalidArgumentError
 def open_model_pair(
     base: Source, tuned: Source, selection: Selection, module: torch.nn.Module | None
 ) -> tuple[CheckpointPair, LoadedModel | None, str | None]:
-    """Open two checkpoints of full weights.
+    """Open two checkpoints of full weights under the names of their model.
 
-    Args:
-        base: The base.
-        tuned: The fine-tuned checkpoint.
-        selection: Which matrices to compare, by the names in the model.
-        module: The model, if the caller passed it.
-
-    Returns:
-        The pair; the model, or None, and then the names are those of the checkpoints; why they are
-        not checked, usually None.
-
-    Raises:
-        InvalidArgumentError: the fine-tuned checkpoint is an adapter, ``module`` is another model,
-            or no matrix is left.
+    Without a model the names are those of the checkpoints. The last value says why names are not
+    checked; it is usually None.
     """
     if adapter_folder(tuned) is not None:
         msg = "the fine-tuned checkpoint (tuned) is an adapter already; pass one with full weights"
@@ -69,13 +58,7 @@ class ModelLayers:
 
     @classmethod
     def of(cls, pair: CheckpointPair, base: Source, tuned: Source) -> ModelLayers:
-        """The layers of a pair that has the names of the checkpoints.
-
-        Args:
-            pair: The pair.
-            base: Where its base comes from.
-            tuned: Where its fine-tune comes from.
-        """
+        """The layers of a pair that has the names of the checkpoints."""
         model = names = unchecked = None
         try:
             # An adapter has the names of its model.

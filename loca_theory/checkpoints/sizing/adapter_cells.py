@@ -75,7 +75,7 @@ def compute_profiles(cell: ProfileCell, pair: CheckpointPair, device: str) -> di
                 "units": units.tolist(),
                 "retained": np.ldexp(retained, 2 * exponent).tolist(),
             }
-        return {"shape": list(increment.shape), "methods": found}
+        return found
 
     return _computed(cell, pair, device, profiles)
 
@@ -106,7 +106,6 @@ def compute_adapter(
                 "lora_B.weight": b.reshape(*b.shape, *[1] * len(cell.kernel)),
             }
         return {
-            "shape": [p, q],
             "method": method,
             "count": count,
             "error": best.error,

@@ -46,13 +46,6 @@ class TotalSize:
     def parse(cls, value: int | str | TotalSize) -> TotalSize:
         """Convert an argument ``allocate`` to a size.
 
-        Args:
-            value: A number of trainable numbers, such as 200000 or ``"200k"``, or a size in bytes,
-                such as ``"4MB"``, ``"500kB"`` or ``"1MiB"``.
-
-        Raises:
-            InvalidArgumentError: the value is none of these.
-
         >>> TotalSize.parse("1.5MB")
         TotalSize(amount=1500000, in_bytes=True)
         """
@@ -73,13 +66,7 @@ class TotalSize:
         return cls(int(amount), in_bytes=bool(found[4]))
 
     def costs(self, method: str, shape: tuple[int, int], number_bytes: int = 4) -> tuple[int, int]:
-        """Cost of a rank of LoRA or of a coefficient of LoCA, and of any size above 0 besides.
-
-        Args:
-            method: ``lora`` or ``loca``.
-            shape: (p, q).
-            number_bytes: Bytes of a stored number.
-        """
+        """Cost of a rank of LoRA or of a coefficient of LoCA, and of any size above 0 besides."""
         number = number_bytes if self.in_bytes else 1
         if method == "lora":
             return number * sum(shape), 0
@@ -139,18 +126,17 @@ class AdapterSize:
         _arguments.fields_to_int(self, "floor")
         if self.cap is not None:
             object.__setattr__(self, "cap", min(self.cap, _MOST))
-        msg = None
-        if not 0 <= self.floor <= (_MOST if self.cap is None else self.cap):
-            most = _MOST if self.cap is None else "cap"
-            msg = f"floor must be from 0 to {most}, not {self.floor}"
-        elif (self.floor or self.cap is not None) and not self.is_split:
-            msg = 'floor and cap limit the sizes of a split; pass allocate="4MB" or energy=0.9 as '
-            msg += "well"
-        elif (self.floor or self.cap is not None) and self.method == "best":
-            msg = "floor and cap count ranks or coefficients, which method best mixes; choose one "
-            msg += "method"
-        if msg is not None:
+        most = _MOST if self.cap is None else self.cap
+        has_limits = self.floor > 0 or self.cap is not None
+        if not 0 <= self.floor <= most:
+            msg = f"floor must be from 0 to {most if self.cap is None else 'cap'}, not {self.floor}"
             raise InvalidArgumentError(msg)
+        if has_limits and not self.is_split:
+            msg = "floor and cap limit the sizes of a split; pass "
+            raise InvalidArgumentError(msg + 'allocate="4MB" or energy=0.9 as well')
+        if has_limits and self.method == "best":
+            msg = "floor and cap count ranks or coefficients, which method best mixes; choose one "
+            raise InvalidArgumentError(msg + "method")
 
     @property
     def is_split(self) -> bool:

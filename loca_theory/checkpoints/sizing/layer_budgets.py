@@ -10,7 +10,8 @@ import numpy as np
 from loca_theory.checkpoints.pairs.model_pair import ModelLayers
 from loca_theory.checkpoints.rows import AllocatedMatrix
 from loca_theory.checkpoints.sizing.adapter_size import TotalSize
-from loca_theory.checkpoints.sizing.sizes import EnergyProfile, allocate
+from loca_theory.checkpoints.sizing.offers import EnergyProfile
+from loca_theory.checkpoints.sizing.sizes import allocate
 from loca_theory.checkpoints.statistics.energy_profile import component_counts
 from loca_theory.checkpoints.statistics.matrix import MatrixAnalysis
 from loca_theory.checkpoints.summary import energy_weights
@@ -21,9 +22,6 @@ def linear_layers(models: Mapping[str, ModelLayers], total: TotalSize) -> set[tu
     """Names and fine-tunes of the matrices that share the total: weights of linear layers.
 
     Checked before anything is computed.
-
-    Raises:
-        InvalidArgumentError: there is none, or the total does not pay for one coefficient.
     """
     found = {
         (name, tuned)
@@ -43,15 +41,7 @@ def linear_layers(models: Mapping[str, ModelLayers], total: TotalSize) -> set[tu
 def allocate_budgets(
     analyses: Sequence[MatrixAnalysis], total: TotalSize
 ) -> Iterator[AllocatedMatrix]:
-    """Split a total among the matrices of each fine-tune.
-
-    Args:
-        analyses: The analysed linear layers, with the profiles of their DCT coefficients.
-        total: The total of one fine-tune.
-
-    Yields:
-        The sizes, matrix by matrix; none for a method of which the total does not pay for a unit.
-    """
+    """Split a total among the matrices of each fine-tune, by each method that it pays for."""
     for tuned in dict.fromkeys(one.matrix.tuned for one in analyses):
         mine = [one for one in analyses if one.matrix.tuned == tuned]
         # Relative energies, because the energies themselves may not fit float64.

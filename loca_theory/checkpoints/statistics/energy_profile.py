@@ -26,9 +26,6 @@ def component_counts(most: int) -> NDArray[np.int64]:
 
     Every count up to 64; then each is about 3% larger than the one before.
 
-    Args:
-        most: The largest count, p q.
-
     >>> component_counts(70).tolist()[-4:]
     [64, 66, 68, 70]
     """

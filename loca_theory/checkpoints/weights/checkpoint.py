@@ -68,34 +68,18 @@ class Checkpoint:
     def load(self, name: str, expert: int | None = None) -> torch.Tensor:
         """Load a tensor, on the CPU and in its own dtype, or in float32 if it has scales.
 
-        The caller must not write to it, because it may be the checkpoint's own memory.
-
-        Args:
-            name: Name of the tensor.
-            expert: Load only this index along the first dimension, of a tensor with the weights of
-                several experts.
-
-        Raises:
-            DamagedError: the tensor cannot be read.
+        The caller must not write to it, because it may be the checkpoint's own memory. Of a tensor
+        with the weights of several experts, one index along the first dimension can be loaded.
         """
         raise NotImplementedError
 
     def stored(self, name: str, expert: int | None = None) -> Iterator[torch.Tensor]:
-        """Yield the tensors, as they are stored, from which a tensor or one expert is made.
-
-        Raises:
-            DamagedError: a tensor cannot be read.
-        """
+        """Yield the tensors, as they are stored, from which a tensor or one expert is made."""
         yield self.load(name, expert)
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object from a file.
-
-    Raises:
-        DamagedError: the file does not hold a JSON object.
-        ResourceError: the file cannot be read.
-    """
+    """Read a JSON object from a file."""
     try:
         content = json.loads(path.read_bytes())
     except OSError as error:

@@ -11,18 +11,7 @@ _FILES = ["*.safetensors", "*.safetensors.index.json", "adapter_config.json", "c
 
 
 def download(name: str) -> Path:
-    """Fetch a repository's weights (safetensors only) into the hub's own cache.
-
-    Args:
-        name: ``org/name``, with ``@revision`` if not the default branch.
-
-    Returns:
-        The folder of the snapshot.
-
-    Raises:
-        InvalidArgumentError: the name is not of that form.
-        ResourceError: huggingface_hub is missing, or the repository cannot be fetched.
-    """
+    """Fetch the weights of ``org/name[@revision]`` (safetensors only) into the hub's own cache."""
     repository, _, revision = name.partition("@")
     if repository.count("/") != 1 or not all(repository.split("/")):
         msg = f"hub:{name} does not name a repository; write hub:org/name or hub:org/name@revision"

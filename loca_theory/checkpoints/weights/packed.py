@@ -36,12 +36,8 @@ _FORMATS = (
 def packed_weights(entries: Mapping[str, Entry]) -> Iterator[tuple[str, str, list[str]]]:
     """Find packed weights by the names and types of the tensors that belong to one.
 
-    Args:
-        entries: Descriptions of the stored tensors, by name.
-
-    Yields:
-        The name that the weight has in an ordinary checkpoint; the format; the names of the stored
-        tensors that make it up.
+    Yields the name that a weight has in an ordinary checkpoint, its format, and the names of the
+    stored tensors that make it up.
     """
     # Tensors of the model itself have no dot in their names.
     dotted = {f".{name}": entry.dtype for name, entry in entries.items()}

@@ -119,15 +119,12 @@ class QuantisedCheckpoint(Checkpoint):
         """Rows and columns of the blocks that share a scale, if the configuration states them."""
         quantisation = self.config.get("quantization_config")
         found = quantisation.get("weight_block_size") if isinstance(quantisation, dict) else None
-        is_pair = isinstance(found, list) and len(found) == 2
-        return found if is_pair and all(type(one) is int and one > 0 for one in found) else None
+        if not isinstance(found, list) or len(found) != 2:
+            return None
+        return found if all(type(one) is int and one > 0 for one in found) else None
 
     def load(self, name: str, expert: int | None = None) -> torch.Tensor:
-        """Load one tensor, times its scales if it has any; see :class:`Checkpoint`.
-
-        Raises:
-            DamagedError: the tensor or its scales cannot be read, or the scales are not finite.
-        """
+        """Load one tensor, times its scales if it has any; see :class:`Checkpoint`."""
         weight = self.source.load(name, expert)
         if name not in self._scales:
             return weight
@@ -151,11 +148,7 @@ class QuantisedCheckpoint(Checkpoint):
         return found
 
     def stored(self, name: str, expert: int | None = None) -> Iterator[torch.Tensor]:
-        """Yield a tensor or one expert of it, and its scales; see :class:`Checkpoint`.
-
-        Raises:
-            DamagedError: a tensor cannot be read.
-        """
+        """Yield a tensor or one expert of it, and its scales; see :class:`Checkpoint`."""
         yield from self.source.stored(name, expert)
         yield from self._factors(name, expert)
 

@@ -20,16 +20,10 @@ _Grid = tuple[tuple[int, int], tuple[int, int]]
 def grid_of(
     weight: tuple[int, ...], scale: tuple[int, ...], block: Sequence[int] | None = None
 ) -> _Grid | None:
-    """Derive from the shapes how scales cover a matrix or a kernel.
+    """Derive from the shapes how scales cover a matrix or a kernel; None if they do not exactly.
 
-    Args:
-        weight: Shape of the weight, (p, ...), of which all but the first dimension are flattened.
-        scale: Shape of the scales.
-        block: Sides of the blocks, if the model's configuration states them.
-
-    Returns:
-        Numbers of rows and columns of the scales, and of the entries that share one; the last
-        blocks may be smaller. None if the scales do not cover the weight exactly.
+    Returns numbers of rows and columns of the scales, and of the entries that share one. The last
+    blocks may be smaller. All dimensions of a kernel but the first are flattened.
 
     Example:
         >>> grid_of((576, 7168), (5, 56))  # DeepSeek-V3's blocks, of which the last is smaller

@@ -51,18 +51,12 @@ def describe(source: Source) -> str:
 def open_checkpoint(source: Source) -> Checkpoint:
     """Open a checkpoint of full weights.
 
+    A ``.safetensors`` file; a PyTorch file that loads with ``weights_only=True``; a folder with
+    ``model.safetensors``, ``pytorch_model.bin`` or either with an index of shards; a Hugging Face
+    cache folder ``models--org--name``; ``hub:org/name[@rev]``; or a state dict, a module or one
+    matrix in memory.
+
     Weights in FP8 or INT8 are loaded times the scales that are stored with them.
-
-    Args:
-        source: A ``.safetensors`` file; a PyTorch file that loads with ``weights_only=True``; a
-            folder with ``model.safetensors``, ``pytorch_model.bin`` or either with an index of
-            shards; a Hugging Face cache folder ``models--org--name``; ``hub:org/name[@rev]``;
-            or a state dict, a module or one matrix in memory.
-
-    Raises:
-        InvalidArgumentError: the path does not exist, or the source is of none of these kinds.
-        DamagedError: a file is damaged, is not in the expected format, or would execute code.
-        ResourceError: a file cannot be read.
     """
     if not is_path(source):
         return with_scales(tensors_in_memory(source))
@@ -82,12 +76,7 @@ def open_checkpoint(source: Source) -> Checkpoint:
 
 
 def resolve(source: str | os.PathLike[str]) -> Path:
-    """Path of a source; a ``hub:`` name is downloaded first.
-
-    Raises:
-        InvalidArgumentError: the path does not exist.
-        ResourceError: the hub cannot be reached, or huggingface_hub is not installed.
-    """
+    """Path of a source; a ``hub:`` name is downloaded first."""
     text = os.fspath(source)
     if text.startswith("hub:"):
         return download(text.removeprefix("hub:"))

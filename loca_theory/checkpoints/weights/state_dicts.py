@@ -55,11 +55,7 @@ def is_array(source: object) -> TypeGuard[TensorLike]:
 
 
 def tensors_in_memory(source: Any) -> TensorsCheckpoint:
-    """The tensors of a state dict or a module, or one matrix.
-
-    Raises:
-        InvalidArgumentError: the source is none of these, or holds no tensor with values.
-    """
+    """The tensors of a state dict or a module, or one matrix."""
     if isinstance(source, torch.nn.Module):
         source = source.state_dict()
     elif is_array(source):
