@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from loca_theory.checkpoints.extraction_result import reasons
 from loca_theory.checkpoints.pairs.linear_layers import Layer, layers_of, module_names
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
 from loca_theory.checkpoints.pairs.pair import CheckpointPair
+from loca_theory.checkpoints.pairs.task import Task
 from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.sizing.adapter_cells import (
     DTYPES,
@@ -29,7 +30,6 @@ from loca_theory.checkpoints.sizing.offers import EnergyProfile
 from loca_theory.checkpoints.sizing.peft_config import adapter_config, parameter_prefix
 from loca_theory.checkpoints.sizing.saved_modules import SavedModules
 from loca_theory.checkpoints.sizing.sizes import AllocatedSize, Allocation, allocate
-from loca_theory.checkpoints.weights.checkpoint import DamagedError
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Runner
 
@@ -50,7 +50,7 @@ class Extractor:
         saved: Modules that are stored whole.
         model: The model that the adapter is for; None if it is not known.
         layers: The layers that can have an adapter.
-        skipped: What is not part of the adapter, and why.
+        task: Runs the matrices, and knows what is not part of the adapter.
     """
 
     pair: CheckpointPair
@@ -65,7 +65,8 @@ class Extractor:
         self.layers: list[Layer] = []
         # A tensor that is stored whole is part of the adapter, so it is not skipped.
         whole = set(self.saved.tensors.values())
-        self.skipped = [one for one in self.pair.skipped if one.name not in whole]
+        skipped = [one for one in self.pair.skipped if one.name not in whole]
+        self.task = Task({"": self.pair}, self.device, self.runner, skipped)
         for layer in layers_of(self.pair, self.model):
             if self.saved.contains(layer.own):
                 continue
@@ -73,7 +74,7 @@ class Extractor:
                 self.layers.append(layer)
             else:
                 obstacle = layer.obstacles[self.size.methods[0]]
-                self.skipped.append(Skipped(layer.name, obstacle))
+                skipped.append(Skipped(layer.name, obstacle))
         self._check_any(self.layers)
         if self.model is not None:
             stored = {one.own: self.pair.matrices[one.name].stored_shape for one in self.layers}
@@ -91,9 +92,11 @@ class Extractor:
         if self.size.is_split:
             rows, found = self._split()
         else:
-            found = self._computed(
-                {layer.name: (self._methods(layer), None) for layer in self.layers}
-            )
+            asked = {
+                one.name: {each: self.size.count(each, *one.shape) for each in self._methods(one)}
+                for one in self.layers
+            }
+            found = self._computed(asked)
             rows = [extracted(one, found[one.name]) for one in self.layers if one.name in found]
         self._check_any(rows)
         if not found:
@@ -114,7 +117,9 @@ class Extractor:
             limits = {"floor": self.size.floor, "cap": self.size.cap}
             split = allocate(profiles, total, energy=wanted, **limits)
             sizes = {one.profile.name: one for one in split.matrices}
-            asked = {name: ((one.profile.method,), one.size) for name, one in sizes.items()}
+            asked = {
+                name: {one.profile.method: one.size} for name, one in sizes.items() if one.size
+            }
             found = self._computed(asked)
             rows = [
                 self._split_row(layer, sizes[layer.name], split, found.get(layer.name))
@@ -130,13 +135,11 @@ class Extractor:
     def _profiles(self) -> list[list[EnergyProfile]]:
         """Energy profiles by each method of each layer; layers without one are skipped."""
         cells = [
-            ProfileCell(
-                layer.name, layer.is_transposed, self._methods(layer), self._fingerprint(layer)
-            )
+            ProfileCell(layer.name, layer.is_transposed, self._methods(layer))
             for layer in self.layers
         ]
-        compute = partial(compute_profiles, pair=self.pair, device=self.device)
-        found = self._usable(self.layers, self.runner.run(cells, compute))
+        results = self.task.run(cells, partial(compute_profiles, device=self.task.device))
+        found = {cell.name: result for cell, result in results}
         self.layers = [layer for layer in self.layers if layer.name in found]
         self._check_any(self.layers)
         unit = self.size.allocate if isinstance(self.size.allocate, TotalSize) else TotalSize(1)
@@ -151,21 +154,17 @@ class Extractor:
             for layer in self.layers
         ]
 
-    def _computed(
-        self, asked: Mapping[str, tuple[tuple[str, ...], int | None]]
-    ) -> dict[str, dict[str, Any]]:
-        """The adapters of layers, by their names; of some methods and a size above 0."""
-        layers = [layer for layer in self.layers if asked[layer.name][1] != 0]
+    def _computed(self, asked: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, Any]]:
+        """The adapters of layers that have sizes by method, by the names of the layers."""
         cells = [
-            AdapterCell(layer.name, layer.is_transposed, methods, None, layer.kernel, count)
-            for layer in layers
-            for methods, count in (asked[layer.name],)
+            AdapterCell(one.name, one.is_transposed, tuple(asked[one.name].items()), one.kernel)
+            for one in self.layers
+            if one.name in asked
         ]
-        compute = partial(
-            compute_adapter, pair=self.pair, size=self.size, dtype=self.dtype, device=self.device
-        )
+        compute = partial(compute_adapter, dtype=self.dtype, device=self.task.device)
         # Results of this step are large, and computing them takes less long than the profiles.
-        return self._usable(layers, replace(self.runner, store=None).run(cells, compute))
+        found = self.task.run(cells, compute, is_stored=False)
+        return {cell.name: result for cell, result in found}
 
     def _split_row(
         self, layer: Layer, one: AllocatedSize, split: Allocation, found: Mapping[str, Any] | None
@@ -188,31 +187,12 @@ class Extractor:
             least_error=1 - split.bound,
         )
 
-    def _fingerprint(self, layer: Layer) -> str | None:
-        """Digest of what a stored profile is computed from; None if that cannot be read."""
-        try:
-            return None if self.runner.store is None else self.pair.fingerprint(layer.name)
-        except DamagedError:  # which the computation reports
-            return None
-
-    def _usable(
-        self, layers: Sequence[Layer], results: Sequence[dict[str, Any]]
-    ) -> dict[str, dict[str, Any]]:
-        """Results by the name of the layer, without those that are a reason to leave it out."""
-        found = {}
-        for layer, result in zip(layers, results, strict=True):
-            if "skipped" not in result:
-                found[layer.name] = result
-            elif (one := Skipped(layer.name, **result["skipped"])) not in self.skipped:
-                self.skipped.append(one)
-        return found
-
     def _check_any(self, left: Sequence[Any]) -> None:
         if not left:
-            if self.saved.modules and not self.skipped:
+            if self.saved.modules and not self.task.skipped:
                 msg = "save_modules stores every layer whole, so that none is left to adapt; match "
                 raise InvalidArgumentError(msg + "fewer modules")
-            msg = f"no layer is left to extract (left out: {reasons(self.skipped)}); "
+            msg = f"no layer is left to extract (left out: {reasons(self.task.skipped)}); "
             msg += 'change include="...", exclude="..." or max_size="..."'
             raise InvalidArgumentError(msg)
 

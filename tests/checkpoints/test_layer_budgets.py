@@ -1,14 +1,12 @@
 """A total that an analysis splits among its matrices."""
 
 import numpy as np
-import peft
 import pytest
 import torch
 
 from loca_theory.checkpoints import analyze, demo_pair
 from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.sizing.offers import EnergyProfile
-from loca_theory.checkpoints.sizing.proposed_config import allocated_config
 from loca_theory.checkpoints.sizing.sizes import allocate
 from loca_theory.checkpoints.statistics.energy_profile import component_energies
 from loca_theory.errors import InvalidArgumentError
@@ -60,38 +58,6 @@ def test_the_split_is_that_of_the_increments_themselves(analysis):
         assert [row.numbers for row in rows] == [row.size * cost[row.name] for row in rows]
     assert "With 6,000 trainable numbers for 4 linear layers, LoRA retains" in analysis.verdict
     assert "LoCA (best DCT coefficients) retains" in analysis.verdict
-
-
-@pytest.mark.parametrize("method", ["R", "D"])
-def test_the_configuration_gives_each_module_its_size(analysis, method):
-    """As PEFT applies it to the modules of the model."""
-    rows = [row for row in analysis.allocation if row.method == method]
-    scope = {}
-    modules = {row.name: row.name.removesuffix(".weight") for row in rows}
-    exec(allocated_config(rows, modules), scope)
-    config = scope["config"]
-    model = torch.nn.Module()
-    for row in rows:
-        *parents, own = row.name.removesuffix(".weight").split(".")
-        inside = model
-        for parent in parents:
-            if not hasattr(inside, parent):
-                inside.add_module(parent, torch.nn.Module())
-            inside = getattr(inside, parent)
-        inside.add_module(own, torch.nn.Linear(96, 96))
-    adapted = peft.get_peft_model(model, config).base_model.model
-    for row in rows:
-        layer = adapted.get_submodule(row.name.removesuffix(".weight"))
-        if row.size:
-            learned = layer.loca_spectrum["default"].coefficients if method == "D" else None
-            size = layer.r["default"] if learned is None else learned.numel()
-            assert size == row.size
-        else:
-            assert type(layer) is torch.nn.Linear
-    if method == "R":
-        alphas = {adapted.get_submodule(r.name[:-7]).scaling["default"] for r in rows if r.size}
-        assert alphas == {2.0}
-        assert analysis.config == allocated_config(analysis.allocation, modules)
 
 
 def test_bytes_pay_for_stored_numbers_and_locations():

@@ -182,13 +182,14 @@ class AdapterIncrements(Checkpoint):
             for what, one in layer.load(self._source).items()
         }
         tensors |= {name: self._source.load(name) for name in self._shared}
+        bias = f"{layer.name.removesuffix('weight')}bias"
         return peft_increment(
             self._kind.name,
             self._config,
             layers,
             tensors,
             self._weight(layer.name) if self._kind.needs_weights else None,
-            has_bias=f"{layer.name.removesuffix('weight')}bias" in self._base_entries(),
+            has_bias=self.base is not None and bias in self.base.entries,
         ).reshape(layer.shape)
 
     def _difference(self, name: str) -> torch.Tensor:
@@ -205,9 +206,6 @@ class AdapterIncrements(Checkpoint):
             msg = f"the base stores {name} as {weight.dtype}: quantised, or not a weight"
             raise DamagedError(msg)
         return weight
-
-    def _base_entries(self) -> dict[str, Entry]:
-        return {} if self.base is None else self.base.entries
 
 
 def is_adapter(path: Path) -> bool:

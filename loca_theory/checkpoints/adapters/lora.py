@@ -122,7 +122,8 @@ def lora_increment(
 ) -> torch.Tensor:
     """s·BA in float32, or in float64 if a product of two entries could leave float32's range."""
     names = next(pair for pair in _PAIRS if pair[0] in tensors)
-    a, b = (_wide(tensors[name]) for name in names)
+    stored = (tensors[name] for name in names)
+    a, b = (one if one.dtype == torch.float64 else one.float() for one in stored)
     largest = abs(scale) * float(a.double().abs().max()) * float(b.double().abs().max())
     if largest and not _LEAST < largest < _MOST:
         a, b = a.double(), b.double()
@@ -138,8 +139,3 @@ def lora_increment(
         increment = scale * (b @ a)
     turned = is_transposed or names == _PAIRS[1]
     return increment.mT.contiguous() if turned else increment
-
-
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
-
-    return tensor if tensor.dtype == torch.float64 else tensor.float()

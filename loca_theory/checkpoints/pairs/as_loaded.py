@@ -111,11 +111,11 @@ class AsLoaded(Checkpoint):
     @property
     def names(self) -> dict[str, str]:
         """The model's name of each stored tensor that it has in this form."""
-        found = self._sources.items()
-        return {made[0]: own for own, made in found if self._is_stored(own)}
-
-    def _is_stored(self, own: str) -> bool:
-        return own not in self._conversions and self.entries[own].tied_to is None
+        return {
+            made[0]: own
+            for own, made in self._sources.items()
+            if own not in self._conversions and self.entries[own].tied_to is None
+        }
 
     def _add_converted(self, one: Conversion) -> None:
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,3 +118,14 @@ def module_names(pair: CheckpointPair, model: LoadedModel | None) -> set[str]:
     tensors |= {pair.prefix + name for name in tensors}
     parts = [name.split(".")[:-1] for name in tensors]
     return {".".join(one[:i]) for one in parts for i in range(1, len(one) + 1)}
+
+
+def end_others(modules: Collection[str], others: Collection[str]) -> bool:
+    """Whether the name of a module ends the name of another module, after a dot.
+
+    >>> end_others(["fc"], ["block.fc"])
+    True
+    """
+    chosen = set(modules)
+    split = (other.split(".") for other in others)
+    return any(".".join(parts[i:]) in chosen for parts in split for i in range(1, len(parts)))

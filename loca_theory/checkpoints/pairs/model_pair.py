@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from loca_theory.checkpoints.pairs.as_loaded import AsLoaded, as_loaded
-from loca_theory.checkpoints.pairs.linear_layers import Layer, layers_of, module_names
+from loca_theory.checkpoints.pairs.linear_layers import Layer, end_others, layers_of, module_names
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel, UnknownModelError
 from loca_theory.checkpoints.pairs.opening import adapter_folder, check_any
 from loca_theory.checkpoints.pairs.pair import CheckpointPair
@@ -48,12 +48,13 @@ class ModelLayers:
 
     Attributes:
         layers: Each matrix, by its name in the pair.
-        modules: Names of all modules of the model.
+        has_ambiguous_names: Whether PEFT may take a list of the modules to fit others as well. The
+            names in an adapter do not show which other modules the model has.
         unchecked: Why names are not those of a model but of the checkpoint; usually None.
     """
 
     layers: dict[str, Layer]
-    modules: frozenset[str]
+    has_ambiguous_names: bool
     unchecked: str | None
 
     @classmethod
@@ -68,7 +69,9 @@ class ModelLayers:
         except UnknownModelError as error:
             unchecked = str(error)
         found = {one.name: one for one in layers_of(pair, model, names)}
-        return cls(found, frozenset(module_names(pair, model)), unchecked)
+        own = {one.module for one in found.values()}
+        is_ambiguous = pair.base is None or end_others(own, module_names(pair, model))
+        return cls(found, is_ambiguous, unchecked)
 
 
 def _as_loaded(

@@ -37,10 +37,7 @@ class TotalSize:
     in_bytes: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "amount", _arguments.whole_number("allocate", self.amount))
-        if self.amount < 1:
-            msg = f"allocate must be at least 1, not {self.amount}"
-            raise InvalidArgumentError(msg)
+        object.__setattr__(self, "amount", _arguments.positive_number("allocate", self.amount))
 
     @classmethod
     def parse(cls, value: int | str | TotalSize) -> TotalSize:
@@ -98,11 +95,8 @@ class AdapterSize:
     def __post_init__(self) -> None:
         find("method", self.method, _CHOICES)
         for name in ("rank", "components", "cap"):
-            if getattr(self, name) is not None:
-                _arguments.fields_to_int(self, name)
-                if getattr(self, name) < 1:
-                    msg = f"{name} must be at least 1, not {getattr(self, name)}"
-                    raise InvalidArgumentError(msg)
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, _arguments.positive_number(name, value))
         if self.components is not None and self.method != "loca":
             msg = (
                 "components is for LoCA only; give the size of another adapter as a rank, such as "

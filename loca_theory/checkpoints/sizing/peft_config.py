@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from loca_theory.checkpoints.pairs.linear_layers import end_others
+
 PREFIX = "base_model.model."
 """Prefix of the names of a model's modules in PEFT."""
 
@@ -80,14 +82,3 @@ def target_modules(modules: Sequence[str], others: Collection[str]) -> list[str]
 def expression(modules: Sequence[str]) -> str:
     """A regular expression that fits these modules only."""
     return "|".join(re.escape(module) for module in modules)
-
-
-def end_others(modules: Collection[str], others: Collection[str]) -> bool:
-    """Whether the name of a module ends the name of another module, after a dot.
-
-    >>> end_others(["fc"], ["block.fc"])
-    True
-    """
-    chosen = set(modules)
-    split = (other.split(".") for other in others)
-    return any(".".join(parts[i:]) in chosen for parts in split for i in range(1, len(parts)))

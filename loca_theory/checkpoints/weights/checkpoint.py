@@ -26,12 +26,6 @@ class LeftOutError(Exception):
         self.damaged = damaged
 
 
-def skipped(error: LeftOutError | DamagedError) -> dict[str, Any]:
-    """Why something is left out, as fields of a row."""
-    damaged = error.damaged if isinstance(error, LeftOutError) else True
-    return {"reason": str(error), "damaged": damaged}
-
-
 @dataclass(frozen=True)
 class Entry:
     """Description of one tensor in a checkpoint.

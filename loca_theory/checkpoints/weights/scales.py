@@ -69,7 +69,9 @@ def scaled(
     if grid is None or not wide.numel():
         return wide
     (counts, (rows, columns)), matrix = grid, wide.view(len(wide), -1)
-    i, j = torch.arange(matrix.shape[0]) // rows, torch.arange(matrix.shape[1]) // columns
+    i, j = torch.arange(matrix.shape[0]) // rows, slice(None)
+    if counts[1] not in (1, matrix.shape[1]):
+        j = torch.arange(matrix.shape[1]) // columns
     scales = scale.float().reshape(counts)
     zeros = None if zero_point is None else zero_point.float().reshape(counts)
     for part, at in zip(matrix.split(_ROWS_AT_ONCE), i.split(_ROWS_AT_ONCE), strict=True):
