@@ -114,6 +114,19 @@ def whole_number(argument: str, value: Any) -> int:
         raise InvalidArgumentError(msg) from None
 
 
+def positive_number(argument: str, value: Any) -> int:
+    """Return a whole number that is at least 1 as an ``int``.
+
+    Raises:
+        InvalidArgumentError: the value is not such a number.
+    """
+    found = whole_number(argument, value)
+    if found < 1:
+        msg = f"{argument} must be at least 1, not {found}"
+        raise InvalidArgumentError(msg)
+    return found
+
+
 def real_number(argument: str, value: Any) -> float:
     """Return a number as a ``float``.
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from loca_theory import _arguments
 from loca_theory._lookup import member
-from loca_theory.checkpoints.computation import AnalysisWork
+from loca_theory.checkpoints.computation import (
+    IncrementCell,
+    analyse_all,
+    compare_all,
+    weight_spectra,
+)
 from loca_theory.checkpoints.pairs.fine_tunes import open_fine_tunes
 from loca_theory.checkpoints.pairs.model_pair import ModelLayers
 from loca_theory.checkpoints.pairs.selection import Selection
+from loca_theory.checkpoints.pairs.task import Task
 from loca_theory.checkpoints.results import Analysis
 from loca_theory.checkpoints.settings import ANALYSED, Settings
 from loca_theory.checkpoints.sizing.adapter_size import TotalSize
@@ -19,7 +26,7 @@ from loca_theory.checkpoints.weights.sources import Source, describe, is_array
 from loca_theory.checkpoints.weights.stored_matrices import Experts
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Method
-from loca_theory.expressivity.methods.registry import find_methods, own_titles
+from loca_theory.expressivity.methods.registry import find_methods, is_recognisable, own_titles
 from loca_theory.increments import PrintedTest
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
@@ -114,19 +121,29 @@ def analyze(
         for (label, pair), source in zip(pairs.items(), sources, strict=True)
     }
     layers = set() if total is None else linear_layers(models, total)
-    work = AnalysisWork(pairs, models, settings, runner)
-    analyses = work.analyses()
-    if is_array(base) and not analyses:
-        msg = f"{work.skipped[0].reason}; pass a matrix with finite entries that differ"
+    if not all(map(is_recognisable, settings.methods)):
+        # A method that has no definition as text cannot be sent to a worker.
+        runner = replace(runner, jobs=1)
+    skipped = [replace(one, tuned=label) for label, pair in pairs.items() for one in pair.skipped]
+    task = Task(pairs, settings.device, runner, skipped)
+    cells = [
+        IncrementCell(name, settings, **models[label].layers[name].labels, tuned=(label,))
+        for label, pair in pairs.items()
+        for name in pair.names
+    ]
+    found = analyse_all(task, cells)
+    if is_array(base) and not found:
+        msg = f"{skipped[0].reason}; pass a matrix with finite entries that differ"
         raise InvalidArgumentError(msg)
-    shown = representative(analyses)
+    shown = representative(found)
+    sharing = [one for one in found if (one.matrix.name, one.matrix.tuned) in layers]
     return Analysis(
         manifest=manifest(
             grid={
                 "base": describe(base), "finetuned": [describe(one) for one in tuned],
                 "labels": list(pairs),
                 "prefixes": {label: one.prefix for label, one in pairs.items()},
-                "ambiguous_names": any(work.has_ambiguous_names(one) for one in pairs),
+                "ambiguous_names": any(one.has_ambiguous_names for one in models.values()),
                 "unchecked": next((one.unchecked for one in models.values()), None),
                 "include": include, "exclude": exclude, "max_size": max_size, "experts": experts,
                 "allocate": None if total is None else str(total),
@@ -137,19 +154,13 @@ def analyze(
             device=settings.device,
             dtype="float32",
         ),
-        matrices=tuple(one.matrix for one in analyses),
-        errors=tuple(error for one in analyses for error in one.errors),
-        spectra=tuple(one.spectrum for one in analyses),
-        figure_data=figure_data(shown, work.weights(shown)),
-        allocation=()
-        if total is None
-        else tuple(
-            allocate_budgets(
-                [one for one in analyses if (one.matrix.name, one.matrix.tuned) in layers], total
-            )
-        ),
-        comparisons=work.comparisons(analyses),
-        skipped=tuple(work.skipped),
+        matrices=tuple(one.matrix for one in found),
+        errors=tuple(error for one in found for error in one.errors),
+        spectra=tuple(one.spectrum for one in found),
+        figure_data=figure_data(shown, weight_spectra(task, shown)),
+        allocation=() if total is None else tuple(allocate_budgets(sharing, total)),
+        comparisons=compare_all(task, found, subspaces),
+        skipped=tuple(skipped),
     )  # fmt: skip
 
 

@@ -13,7 +13,6 @@ from loca_theory.checkpoints.extraction_result import Extraction
 from loca_theory.checkpoints.extractor import Extractor
 from loca_theory.checkpoints.pairs.model_pair import open_model_pair
 from loca_theory.checkpoints.pairs.selection import Selection
-from loca_theory.checkpoints.placement import placed
 from loca_theory.checkpoints.sizing.adapter_cells import DTYPES
 from loca_theory.checkpoints.sizing.adapter_size import AdapterSize, TotalSize
 from loca_theory.checkpoints.sizing.saved_modules import find_saved_modules
@@ -112,10 +111,9 @@ def extract(
         msg = f"the adapter cannot be checked, because the model is not known ({unchecked}); leave "
         raise InvalidArgumentError(msg + "the check out, or pass the model in Python")
     device = resolve_device(device)
-    runner = placed(runner, [pair], device)
     saved = find_saved_modules(pair, patterns, loaded)
     extractor = Extractor(pair, size, dtype, device, runner, saved, loaded)
-    rows, tensors = extractor.run()
+    rows, adapters = extractor.run(_name(base))
     grid = {
         "base": describe(base), "finetuned": describe(tuned), "method": method, "r": rank,
         "components": components,
@@ -127,8 +125,8 @@ def extract(
     found = Extraction(
         manifest=manifest(grid=grid, seed=None, device=extractor.device, dtype=dtype),
         matrices=tuple(rows),
-        skipped=tuple(extractor.skipped),
-        adapters=extractor.adapters(_name(base), rows, tensors),
+        skipped=tuple(extractor.task.skipped),
+        adapters=adapters,
         given={"base": base, "finetuned": tuned},
     )
     if not check:

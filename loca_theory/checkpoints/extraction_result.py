@@ -12,8 +12,10 @@ from typing import Any, ClassVar, Self
 import torch
 
 from loca_theory import _arguments
+from loca_theory.checkpoints.extracted_matrix import ExtractedMatrix
 from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.sizing.adapter_folder import (
+    Adapter,
     check_folder,
     read_adapter,
     remove_adapter,
@@ -27,86 +29,9 @@ from loca_theory.sweeps import Result
 from loca_theory.sweeps.files import writable_folder
 from loca_theory.sweeps.results import rows
 
-_CARD = """---
-library_name: peft
-base_model: {base}
----
-# {title}
-
-The best approximation of a full fine-tune by a {title} adapter, matrix by matrix, with {budget}.
-{error}Left out: {left_out}.
-
-{names}
-
-```python
-{code}
-```
-"""
-_LOAD = """{imports}from peft import PeftModel
-
-model = PeftModel.from_pretrained(base_model, "PATH_OR_NAME_OF_THIS_ADAPTER")"""
-_LOAD_BOTH = """import loca_theory.adapters  # pip install "loca-theory[adapters]"
-from peft import PeftModel
-
-model = PeftModel.from_pretrained(base_model, "PATH/lora").merge_and_unload()
-model = PeftModel.from_pretrained(model, "PATH/loca")"""
 # The weights of the model and the sum W + ΔW are rounded to float32.
 _AGREES = 1e-4
-_IMPORT = 'import loca_theory.adapters  # pip install "loca-theory[adapters]"\n'
-
-
-@dataclass(frozen=True)
-class ExtractedMatrix:
-    """Size and error of the best adapter of one increment.
-
-    Attributes:
-        name: Name of the weight.
-        shape: (p, q), after a ``Conv1D`` weight is transposed and a kernel is flattened.
-        method: ``lora`` or ``loca``.
-        r: LoRA's rank; None for LoCA; 0 if the split of a total left nothing for this matrix.
-        components: Number of LoCA's coefficients; None for LoRA.
-        numbers: Number of learned parameters.
-        error: Relative squared error of the reconstruction, with the parameters as they are stored.
-        gap: Estimate of how much smaller the error of the best adapter of this size and method is.
-        energy: Squared norm of the increment.
-        uniform_error: Relative squared error with the uniform size; None if no total was split, or
-            if methods are mixed, as for the next three.
-        uniform_size: Rank or number of coefficients if all matrices get the same: the largest that
-            the total pays for, or all that this matrix can have.
-        equal_error: Error over all increments together if the split has only what the uniform sizes
-            cost; the same in every row.
-        least_error: Lower bound of this error with any split of the total; the same in every row.
-        loaded_error: Relative squared error of this weight in the model, after PEFT has loaded and
-            merged the adapter; None before :meth:`Extraction.verify`.
-    """
-
-    name: str
-    shape: tuple[int, int]
-    method: str
-    r: int | None
-    components: int | None
-    numbers: int
-    error: float
-    gap: float
-    energy: float
-    uniform_error: float | None = None
-    uniform_size: int | None = None
-    equal_error: float | None = None
-    least_error: float | None = None
-    loaded_error: float | None = None
-
-
-@dataclass(frozen=True)
-class Adapter:
-    """An adapter as PEFT stores it.
-
-    Attributes:
-        tensors: Its parameters, under the names that PEFT gives them.
-        config: Its configuration.
-    """
-
-    tensors: Mapping[str, torch.Tensor]
-    config: Mapping[str, Any]
+_CARD = Path(__file__).with_name("card.md.j2")
 
 
 @dataclass(frozen=True, repr=False)
@@ -178,7 +103,7 @@ class Extraction(Result):
         errors, output_error = loaded_errors(
             given["base"],
             given["finetuned"],
-            {method: (one.tensors, one.config) for method, one in self.adapters.items()},
+            self.adapters,
             [one.name for one in self.matrices],
             model,
             inputs,
@@ -229,7 +154,7 @@ class Extraction(Result):
         paths = []
         for method, adapter in self.adapters.items():
             path, card = writable_folder(folder / method), self._card(method)
-            paths += write_adapter(path, adapter.tensors, adapter.config, card)
+            paths += write_adapter(path, adapter, card)
         return paths + super().save(folder)
 
     @classmethod
@@ -241,46 +166,28 @@ class Extraction(Result):
         """
         tables, folder = super().load(folder), Path(folder)
         methods = dict.fromkeys(one.method for one in tables.matrices if one.numbers)
-        adapters = {method: Adapter(*read_adapter(folder / method)) for method in methods}
+        adapters = {method: read_adapter(folder / method) for method in methods}
         return replace(tables, adapters=adapters)
 
     def _card(self, method: str) -> str:
-        adapter, mine = self.adapters[method], self.matrices
-        if self.method == "best":
-            mine = tuple(one for one in mine if one.method == method)
-        is_mixed = len(self.adapters) > 1
-        error = f"The relative squared error over the {len(mine)} increments "
-        if is_mixed:
-            error = (
-                f"It adapts {len(mine)} of the layers, and the adapter beside it the others. The "
-            )
-            error += f"relative squared error of both over the {len(self.matrices)} increments "
-        error += f"is {self.error:.1%}. "
-        saved = [one.removeprefix(PREFIX) for one in adapter.config["modules_to_save"] or ()]
-        error += (
-            f"It holds these modules of the fine-tune unchanged: {', '.join(saved)}. Other changes"
-            if saved
-            else "Changes to other tensors"
-        )
-        load = _LOAD.format(imports=_IMPORT if method == "loca" else "")
-        return _CARD.format(
+        from jinja2 import Template
+
+        adapter = self.adapters[method]
+        mine = [one for one in self.matrices if one.method == method]
+        template = Template(_CARD.read_text(encoding="utf-8"), keep_trailing_newline=True)
+        return template.render(
             base=json.dumps(adapter.config["base_model_name_or_path"]),
             title=TITLES[method],
-            budget=self._budget(method),
-            error=f"{error} are not part of the adapter. ",
-            names=self._names(mine[0].name),
+            method=method,
+            is_mixed=len(self.adapters) > 1,
+            matrices=mine,
+            all=self.matrices,
+            error=f"{self.error:.1%}",
+            saved=[one.removeprefix(PREFIX) for one in adapter.config["modules_to_save"] or ()],
             left_out=reasons(self.skipped),
-            code=_LOAD_BOTH if is_mixed else load,
+            grid=self.manifest["grid"],
+            note=self.note,
         )
-
-    def _names(self, first: str) -> str:
-        grid = self.manifest["grid"]
-        if grid["model"] is not None:
-            text = (
-                f"It is for a loaded `{grid['model']}`, which calls its weights such as `{first}`."
-            )
-            return f"{text} {self.note}".rstrip()
-        return f"Its weights have names such as `{first}`. {self.note}"
 
     @property
     def note(self) -> str:
@@ -291,17 +198,6 @@ class Extraction(Result):
         if grid["model"] is not None:
             return f"Not checked: {grid['unchecked']}."
         return f"Names are those of the file; not checked against a model: {grid['unchecked']}."
-
-    def _budget(self, method: str) -> str:
-        grid = self.manifest["grid"]
-        if grid["allocate"] is not None:
-            return f"{grid['allocate']} split among them so that they retain the most energy"
-        if grid["energy"] is not None:
-            return f"the smallest sizes that retain {grid['energy']:.4g} of the energy"
-        if grid["components"] is not None:
-            return f"{grid['components']} coefficients per matrix"
-        r = grid["r"]
-        return f"r = {r}" if method == "lora" else f"the budget of LoRA's r = {r}"
 
 
 def reasons(skipped: Sequence[Skipped]) -> str:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
-from loca_theory.checkpoints.extraction_result import Adapter, ExtractedMatrix, reasons
+from loca_theory.checkpoints.extracted_matrix import ExtractedMatrix, extracted, retained
+from loca_theory.checkpoints.extraction_result import reasons
 from loca_theory.checkpoints.pairs.linear_layers import Layer, layers_of, module_names
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
 from loca_theory.checkpoints.pairs.pair import CheckpointPair
+from loca_theory.checkpoints.pairs.task import Task
 from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.sizing.adapter_cells import (
     DTYPES,
@@ -21,12 +24,12 @@ from loca_theory.checkpoints.sizing.adapter_cells import (
     compute_adapter,
     compute_profiles,
 )
+from loca_theory.checkpoints.sizing.adapter_folder import Adapter
 from loca_theory.checkpoints.sizing.adapter_size import AdapterSize, TotalSize
+from loca_theory.checkpoints.sizing.offers import EnergyProfile
 from loca_theory.checkpoints.sizing.peft_config import adapter_config, parameter_prefix
 from loca_theory.checkpoints.sizing.saved_modules import SavedModules
-from loca_theory.checkpoints.sizing.sizes import Allocation, allocate
-from loca_theory.checkpoints.statistics.energy_profile import EnergyProfile
-from loca_theory.checkpoints.weights.checkpoint import DamagedError
+from loca_theory.checkpoints.sizing.sizes import AllocatedSize, Allocation, allocate
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Runner
 
@@ -47,7 +50,7 @@ class Extractor:
         saved: Modules that are stored whole.
         model: The model that the adapter is for; None if it is not known.
         layers: The layers that can have an adapter.
-        skipped: What is not part of the adapter, and why.
+        task: Runs the matrices, and knows what is not part of the adapter.
     """
 
     pair: CheckpointPair
@@ -62,7 +65,8 @@ class Extractor:
         self.layers: list[Layer] = []
         # A tensor that is stored whole is part of the adapter, so it is not skipped.
         whole = set(self.saved.tensors.values())
-        self.skipped = [one for one in self.pair.skipped if one.name not in whole]
+        skipped = [one for one in self.pair.skipped if one.name not in whole]
+        self.task = Task({"": self.pair}, self.device, self.runner, skipped)
         for layer in layers_of(self.pair, self.model):
             if self.saved.contains(layer.own):
                 continue
@@ -70,154 +74,129 @@ class Extractor:
                 self.layers.append(layer)
             else:
                 obstacle = layer.obstacles[self.size.methods[0]]
-                self.skipped.append(Skipped(layer.name, obstacle))
+                skipped.append(Skipped(layer.name, obstacle))
         self._check_any(self.layers)
         if self.model is not None:
-            shapes = [(one.own, self.pair.matrices[one.name].stored_shape) for one in self.layers]
-            if wrong := self.model.misfits(shapes):
+            stored = {one.own: self.pair.matrices[one.name].stored_shape for one in self.layers}
+            wrong = [
+                f"{name} ({'x'.join(map(str, shape))})"
+                for name, shape in stored.items()
+                if self.model.shapes.get(name) != shape
+            ]
+            if wrong:
                 msg = f"{self.model.title} has these weights in other shapes: {', '.join(wrong)}; "
                 raise InvalidArgumentError(msg + 'pass the right model=..., or exclude="..."')
 
-    def run(self) -> tuple[list[ExtractedMatrix], dict[str, dict[str, torch.Tensor]]]:
-        """Compute the rows of all matrices, and the tensors of the adapters by layer.
-
-        Raises:
-            InvalidArgumentError: the total is too small, or no matrix is left.
-            ResourceError: a file cannot be read, or there is not enough memory.
-        """
-        rows: list[ExtractedMatrix] = []
-        found: dict[str, dict[str, Any]] = {}
-        if not self.size.is_split:
-            asked = {layer.name: (self._methods(layer), None) for layer in self.layers}
-            found = self._adapters(asked)
-            rows = [_row(one, found[one.name]) for one in self.layers if one.name in found]
+    def run(self, base: str | None) -> tuple[list[ExtractedMatrix], dict[str, Adapter]]:
+        """Compute the rows of all matrices, and the adapters by method."""
+        if self.size.is_split:
+            rows, found = self._split()
         else:
-            profiles = self._profiles()
-            wanted = self.size.energy
-            for _ in range(_TRIES):
-                split = self._split(profiles, wanted)
-                asked = {one.name: ((one.profile.method,), one.size) for one in split.matrices}
-                found = self._adapters(asked)
-                rows = self._split_rows(split, found)
-                # Rounded numbers retain less than the profiles say.
-                missing = (self.size.energy or 0.0) - _retained(rows)
-                if wanted is None or missing <= _ENOUGH or wanted + missing >= 1:
-                    break
-                wanted += missing
+            asked = {
+                one.name: {each: self.size.count(each, *one.shape) for each in self._methods(one)}
+                for one in self.layers
+            }
+            found = self._computed(asked)
+            rows = [extracted(one, found[one.name]) for one in self.layers if one.name in found]
         self._check_any(rows)
         if not found:
             msg = "no layer gets an adapter of this size that the type can store; pass a larger "
             raise InvalidArgumentError(msg + 'allocate="..." or dtype="float32"')
         tensors = {one.own: found[one.name]["tensors"] for one in self.layers if one.name in found}
-        return rows, tensors
+        return rows, self._adapters(base, rows, tensors)
 
     def _methods(self, layer: Layer) -> tuple[str, ...]:
         """Methods that a layer can have."""
         return tuple(one for one in self.size.methods if one not in layer.obstacles)
 
+    def _split(self) -> tuple[list[ExtractedMatrix], dict[str, dict[str, Any]]]:
+        """The rows and the adapters of layers that share a total or retain a fraction."""
+        profiles, wanted, tries = self._profiles(), self.size.energy, 0
+        total = self.size.allocate.amount if isinstance(self.size.allocate, TotalSize) else None
+        while True:
+            limits = {"floor": self.size.floor, "cap": self.size.cap}
+            split = allocate(profiles, total, energy=wanted, **limits)
+            sizes = {one.profile.name: one for one in split.matrices}
+            asked = {
+                name: {one.profile.method: one.size} for name, one in sizes.items() if one.size
+            }
+            found = self._computed(asked)
+            rows = [
+                self._split_row(layer, sizes[layer.name], split, found.get(layer.name))
+                for layer in self.layers
+                if layer.name in found or not sizes[layer.name].size
+            ]
+            # Rounded numbers retain less than the profiles say.
+            missing, tries = (self.size.energy or 0.0) - retained(rows), tries + 1
+            if wanted is None or tries == _TRIES or missing <= _ENOUGH or wanted + missing >= 1:
+                return rows, found
+            wanted += missing
+
     def _profiles(self) -> list[list[EnergyProfile]]:
         """Energy profiles by each method of each layer; layers without one are skipped."""
         cells = [
-            ProfileCell(
-                layer.name, layer.is_transposed, self._methods(layer), self._fingerprint(layer)
-            )
+            ProfileCell(layer.name, layer.is_transposed, self._methods(layer))
             for layer in self.layers
         ]
-        compute = partial(compute_profiles, pair=self.pair, device=self.device)
-        found = self._usable(self.layers, self.runner.run(cells, compute))
+        results = self.task.run(cells, partial(compute_profiles, device=self.task.device))
+        found = {cell.name: result for cell, result in results}
         self.layers = [layer for layer in self.layers if layer.name in found]
-        self._shapes = {name: tuple(one["shape"]) for name, one in found.items()}
         self._check_any(self.layers)
         unit = self.size.allocate if isinstance(self.size.allocate, TotalSize) else TotalSize(1)
         return [
             [
-                EnergyProfile.restored(
-                    name, method, one, unit.costs(method, self._shapes[name], DTYPES[self.dtype])
+                EnergyProfile(
+                    *(layer.name, method, np.array(one["units"]), np.array(one["retained"])),
+                    *unit.costs(method, layer.shape, DTYPES[self.dtype]),
                 )
-                for method, one in result["methods"].items()
+                for method, one in found[layer.name].items()
             ]
-            for name, result in found.items()
+            for layer in self.layers
         ]
 
-    def _split(
-        self, profiles: Sequence[Sequence[EnergyProfile]], energy: float | None
-    ) -> Allocation:
-        total = self.size.allocate.amount if isinstance(self.size.allocate, TotalSize) else None
-        limits = {"floor": self.size.floor, "cap": self.size.cap}
-        return allocate(profiles, total, energy=energy, **limits)
-
-    def _adapters(
-        self, asked: Mapping[str, tuple[tuple[str, ...], int | None]]
-    ) -> dict[str, dict[str, Any]]:
-        """The adapters of layers, by their names; of some methods and a size above 0."""
-        layers = [layer for layer in self.layers if asked[layer.name][1] != 0]
+    def _computed(self, asked: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, Any]]:
+        """The adapters of layers that have sizes by method, by the names of the layers."""
         cells = [
-            AdapterCell(layer.name, layer.is_transposed, methods, None, layer.kernel, count)
-            for layer in layers
-            for methods, count in (asked[layer.name],)
+            AdapterCell(one.name, one.is_transposed, tuple(asked[one.name].items()), one.kernel)
+            for one in self.layers
+            if one.name in asked
         ]
-        compute = partial(
-            compute_adapter, pair=self.pair, size=self.size, dtype=self.dtype, device=self.device
-        )
+        compute = partial(compute_adapter, dtype=self.dtype, device=self.task.device)
         # Results of this step are large, and computing them takes less long than the profiles.
-        return self._usable(layers, replace(self.runner, store=None).run(cells, compute))
+        found = self.task.run(cells, compute, is_stored=False)
+        return {cell.name: result for cell, result in found}
 
-    def _split_rows(
-        self, split: Allocation, results: Mapping[str, Mapping[str, Any]]
-    ) -> list[ExtractedMatrix]:
-        """The rows of layers that share a total, also of those that get nothing of it."""
-        rows = []
-        for layer, one in zip(self.layers, split.matrices, strict=True):
-            profile = one.profile
-            nothing = {
-                "shape": self._shapes[layer.name], "method": profile.method, "count": 0,
-                "error": 1.0, "gap": 0.0, "energy": profile.energy,
-            }  # fmt: skip
-            result = results.get(layer.name, None if one.size else nothing)
-            if result is None:
-                continue
-            # The uniform size is rounded as well, and loses the same fraction of what it retains.
-            kept = (1 - result["error"]) / one.retained if one.retained else 1.0
-            rivals: dict[str, Any] = {
-                "uniform_error": max(0.0, 1 - one.uniform_retained * min(kept, 1.0)),
-                "uniform_size": one.uniform_size,
-                "equal_error": 1 - split.equal_retained,
-                "least_error": 1 - split.bound,
-            }
-            if len(self.size.methods) > 1:
-                rivals = {}
-            rows.append(_row(layer, result, **rivals))
-        return rows
-
-    def _fingerprint(self, layer: Layer) -> str | None:
-        """Digest of what a stored profile is computed from; None if that cannot be read."""
-        try:
-            return None if self.runner.store is None else self.pair.fingerprint(layer.name)
-        except DamagedError:  # which the computation reports
-            return None
-
-    def _usable(
-        self, layers: Sequence[Layer], results: Sequence[dict[str, Any]]
-    ) -> dict[str, dict[str, Any]]:
-        """Results by the name of the layer, without those that are a reason to leave it out."""
-        found = {}
-        for layer, result in zip(layers, results, strict=True):
-            if "skipped" not in result:
-                found[layer.name] = result
-            elif (one := Skipped(layer.name, **result["skipped"])) not in self.skipped:
-                self.skipped.append(one)
-        return found
+    def _split_row(
+        self, layer: Layer, one: AllocatedSize, split: Allocation, found: Mapping[str, Any] | None
+    ) -> ExtractedMatrix:
+        """The row of a layer that shares a total; without an adapter if nothing is left for it."""
+        profile = one.profile
+        nothing = {"method": profile.method, "count": 0, "error": 1.0, "gap": 0.0}
+        result = found or {**nothing, "energy": profile.energy}
+        if len(self.size.methods) > 1:
+            return extracted(layer, result)
+        # The uniform size is rounded as well, and loses the same fraction of what it retains.
+        before = profile.fraction(one.size)
+        kept = (1 - result["error"]) / before if before else 1.0
+        return extracted(
+            layer,
+            result,
+            uniform_error=max(0.0, 1 - profile.fraction(one.uniform_size) * min(kept, 1.0)),
+            uniform_size=one.uniform_size,
+            equal_error=1 - split.equal_retained,
+            least_error=1 - split.bound,
+        )
 
     def _check_any(self, left: Sequence[Any]) -> None:
         if not left:
-            if self.saved.modules and not self.skipped:
+            if self.saved.modules and not self.task.skipped:
                 msg = "save_modules stores every layer whole, so that none is left to adapt; match "
                 raise InvalidArgumentError(msg + "fewer modules")
-            msg = f"no layer is left to extract (left out: {reasons(self.skipped)}); "
+            msg = f"no layer is left to extract (left out: {reasons(self.task.skipped)}); "
             msg += 'change include="...", exclude="..." or max_size="..."'
             raise InvalidArgumentError(msg)
 
-    def adapters(
+    def _adapters(
         self,
         base: str | None,
         rows: Sequence[ExtractedMatrix],
@@ -248,27 +227,3 @@ class Extractor:
             )
             found[method] = Adapter(parameters, config)
         return found
-
-
-def _row(layer: Layer, result: Mapping[str, Any], **split: Any) -> ExtractedMatrix:
-    """The row of a layer, from what was computed for it."""
-    (p, q), count = result["shape"], result["count"]
-    is_loca = result["method"] == "loca"
-    return ExtractedMatrix(
-        name=layer.own,
-        shape=(p, q),
-        method=result["method"],
-        r=None if is_loca else count,
-        components=count if is_loca else None,
-        numbers=count if is_loca else (p + q) * count,
-        error=result["error"],
-        gap=result["gap"],
-        energy=result["energy"],
-        **split,
-    )
-
-
-def _retained(rows: Sequence[ExtractedMatrix]) -> float:
-    """Fraction of the energy that the adapters of some rows retain."""
-    energy = sum(one.energy for one in rows)
-    return sum(one.energy * (1 - one.error) for one in rows) / energy if energy else 0.0

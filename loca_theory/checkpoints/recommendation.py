@@ -41,12 +41,7 @@ def warning(total: Totals) -> str:
 
 
 def verdict(total: Totals, epsilon: float) -> str:
-    """One paragraph: are the increments normal and independent, and which adapter is best?
-
-    Args:
-        total: Totals over all matrices.
-        epsilon: The total variation that still counted as normal.
-    """
+    """One paragraph: are the increments normal and independent, and which adapter is best?"""
     if total.median_tv is None:
         return "No matrix could be analysed."
     normal = total.matrices - total.not_normal
@@ -129,16 +124,13 @@ def _dependence(error: MeanError) -> str:
     left = error.iid_error - error.shuffled_error
     if abs(gap) < 0.01:
         return "Low rank retains as much as it would of independent entries."
+    cause = ": dependence and distribution both contribute."
     if abs(left) <= _BACK * abs(gap):
-        return (
-            f"At r = {error.r}, the error of low rank is {error.error:.0%} of the energy; for "
-            f"independent entries it would be {error.iid_error:.0%}. After shuffling the entries "
-            f"it is {error.shuffled_error:.0%}, so the cause is dependence, not the distribution."
-        )
+        cause = ", so the cause is dependence, not the distribution."
     return (
         f"At r = {error.r}, the error of low rank is {error.error:.0%} of the energy; for "
-        f"independent entries it would be {error.iid_error:.0%}. After shuffling the entries it "
-        f"is {error.shuffled_error:.0%}: dependence and distribution both contribute."
+        f"independent entries it would be {error.iid_error:.0%}. After shuffling the entries it is "
+        f"{error.shuffled_error:.0%}{cause}"
     )
 
 

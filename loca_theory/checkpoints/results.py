@@ -7,6 +7,7 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from loca_theory.checkpoints.figure_rows import EigenvalueHistogram, FigureData
 from loca_theory.checkpoints.recommendation import (
     SHOWN,
     agreements,
@@ -17,8 +18,6 @@ from loca_theory.checkpoints.recommendation import (
 from loca_theory.checkpoints.rows import (
     AllocatedMatrix,
     Comparison,
-    EigenvalueHistogram,
-    FigureData,
     Matrix,
     MatrixError,
     Skipped,

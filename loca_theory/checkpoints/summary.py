@@ -14,6 +14,11 @@ from loca_theory.checkpoints.rows import Matrix, MatrixError
 from loca_theory.checkpoints.statistics.matrix import FAR_FROM_LAW
 
 _LEVEL = 0.05
+# Statistics of which Totals have the median.
+_MEDIANS = (
+    *("tv", "outlier_mass", "mp_distance", "spikes", "stable_rank", "zero_fraction"),
+    *("relative_norm", "weights_cosine", "rank_90"),
+)
 
 # Errors by name of the weight and label of the fine-tune.
 _Errors = dict[tuple[str, str], list[MatrixError]]
@@ -112,13 +117,7 @@ class Summary:
 def summarise(
     matrices: Sequence[Matrix], errors: Sequence[MatrixError], ranks: Sequence[int]
 ) -> Summary:
-    """Compute totals over all matrices, by kind, by layer and by fine-tune.
-
-    Args:
-        matrices: The matrices.
-        errors: Error of each method on each of them.
-        ranks: Ranks to summarise.
-    """
+    """Compute totals over all matrices, by kind, by layer and by fine-tune."""
     kinds = dict.fromkeys(one.kind for one in matrices)
     layers = sorted({one.layer for one in matrices if one.layer is not None})
     fine_tunes = dict.fromkeys(one.tuned for one in matrices)
@@ -149,15 +148,10 @@ def _totals(name: str, matrices: Sequence[Matrix], errors: Sequence[MeanError]) 
         not_normal_as_printed=sum(value is not None and value <= _LEVEL for value in printed),
         follow_mp=sum(value is not None and value <= FAR_FROM_LAW for value in distances),
         with_spikes=sum(one.spikes > 0 for one in matrices),
-        median_tv=_median(one.tv for one in matrices),
-        median_outlier_mass=_median(one.outlier_mass for one in matrices),
-        median_mp_distance=_median(distances),
-        median_spikes=_median(one.spikes for one in matrices),
-        median_stable_rank=_median(one.stable_rank for one in matrices),
-        median_zero_fraction=_median(one.zero_fraction for one in matrices),
-        median_relative_norm=_median(one.relative_norm for one in matrices),
-        median_weights_cosine=_median(one.weights_cosine for one in matrices),
-        median_rank_90=_median(one.rank_90 for one in matrices),
+        **{
+            f"median_{statistic}": _median(getattr(one, statistic) for one in matrices)
+            for statistic in _MEDIANS
+        },
         errors=tuple(errors),
     )
 

@@ -14,8 +14,8 @@ import torch
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
 from loca_theory.checkpoints.pairs.model_pair import open_model_pair
 from loca_theory.checkpoints.pairs.selection import Selection
-from loca_theory.checkpoints.sizing.adapter_folder import write_adapter
-from loca_theory.checkpoints.weights.checkpoint import Checkpoint
+from loca_theory.checkpoints.sizing.adapter_folder import Adapter, write_adapter
+from loca_theory.checkpoints.weights.checkpoint import Checkpoint, one_line
 from loca_theory.checkpoints.weights.sources import Source, is_path, resolve
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps.files import writable_folder
@@ -24,28 +24,14 @@ from loca_theory.sweeps.files import writable_folder
 def loaded_errors(
     base: Source,
     tuned: Source,
-    adapters: Mapping[str, tuple[Mapping[str, torch.Tensor], Mapping[str, Any]]],
+    adapters: Mapping[str, Adapter],
     names: Iterable[str],
     model: torch.nn.Module | None,
     inputs: Any,
 ) -> tuple[dict[str, float], float | None]:
-    """Load adapters with PEFT into the model of a base, and compare it with the fine-tune.
+    """Relative squared errors of weights and outputs in a model that PEFT has loaded.
 
-    Args:
-        base: The base.
-        tuned: The fine-tune.
-        adapters: Tensors and configuration of each adapter, by method.
-        names: Weights to compare.
-        model: The model with the weights of the base; None to load it.
-        inputs: Inputs of the model, or None.
-
-    Returns:
-        Relative squared error of each weight, and of the outputs if there are inputs.
-
-    Raises:
-        InvalidArgumentError: the model is not known, is another one, or does not run on the
-            inputs.
-        ResourceError: PEFT is not installed, or cannot load an adapter.
+    The model is that of the base, which is loaded if it is not given, with all the adapters.
     """
     everything = Selection(smallest_side=1, experts="stacked")
     pair, loaded, unchecked = open_model_pair(base, tuned, everything, model)
@@ -61,9 +47,9 @@ def loaded_errors(
                 raise InvalidArgumentError(msg + "no inputs")
         outputs = [_output(_built(loaded, tuned, pair.tuned), inputs), _output(adapted, inputs)]
     with tempfile.TemporaryDirectory() as folder:
-        for method, (tensors, config) in adapters.items():
+        for method, adapter in adapters.items():
             path = writable_folder(Path(folder) / method)
-            write_adapter(path, tensors, config, card="")
+            write_adapter(path, adapter, card="")
             adapted = _with_adapter(adapted, path)
             if inputs is not None:
                 outputs[2:] = [_output(adapted, inputs)]
@@ -130,8 +116,7 @@ def _with_adapter(model: torch.nn.Module, folder: Path) -> Any:
             return peft.PeftModel.from_pretrained(model, folder).eval()  # pyright: ignore[reportArgumentType]
         except Exception as error:
             # PEFT reports what does not fit the model by exceptions of any type.
-            why = " ".join(str(error).split())[:200]
-            msg = f"PEFT cannot load the adapter into {type(model).__name__}: {why}"
+            msg = f"PEFT cannot load the adapter into {type(model).__name__}: {one_line(error)}"
             raise ResourceError(msg) from error
 
 
@@ -145,8 +130,7 @@ def _output(model: torch.nn.Module, inputs: Any) -> torch.Tensor:
                 found = model(*inputs) if isinstance(inputs, tuple | list) else model(inputs)
     except Exception as error:
         # A model reports inputs that do not suit it by exceptions of any type.
-        why = " ".join(str(error).split())[:200] or type(error).__name__
-        msg = f"{type(model).__name__} does not run on these inputs: {why}"
+        msg = f"{type(model).__name__} does not run on these inputs: {one_line(error)}"
         raise InvalidArgumentError(msg) from error
     found = getattr(found, "logits", found)
     return (found if isinstance(found, torch.Tensor) else found[0]).clone()

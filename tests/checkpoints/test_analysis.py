@@ -227,13 +227,6 @@ def test_ranks_whose_budget_does_not_fit_are_left_out_of_that_matrix(accounting)
     assert "no errors at r =" in found.matrix.note
 
 
-def test_the_increment_is_left_as_it_was():
-    w = torch.randn(30, 40, generator=torch.Generator().manual_seed(0))
-    before = w.clone()
-    analyse_matrix("w", w, SETTINGS)
-    assert torch.equal(w, before)
-
-
 WITH_UNITS = ("sigma", "mean", "mp_sigma")
 # The noise of the printed test has a size of its own.
 WITHOUT = {field.name for field in fields(Matrix)} - {

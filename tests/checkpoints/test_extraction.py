@@ -1,14 +1,12 @@
 """A full fine-tune as an adapter: the best of its kind, and PEFT loads it."""
 
-import json
 import re
 from dataclasses import replace
 
 import numpy as np
-import peft
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
 from loca_theory.checkpoints import Extraction, extract
@@ -27,23 +25,19 @@ def adapter_of(found):
 LAYERS = {"a.0.q.weight": (24, 20), "a.0.up.weight": (48, 20)}
 
 
-def checkpoints(folder, layers=LAYERS, **more):
+def checkpoints(layers=LAYERS, **more):
     source = torch.Generator().manual_seed(0)
     base = {name: torch.randn(*shape, generator=source) for name, shape in layers.items()} | more
     tuned = {
         name: value + 0.1 * torch.randn(*value.shape, generator=source)
         for name, value in base.items()
     }
-    paths = []
-    for name, content in (("base", base), ("tuned", tuned)):
-        save_file(content, folder / f"{name}.safetensors")
-        paths.append(folder / f"{name}.safetensors")
-    return base, tuned, paths
+    return base, tuned
 
 
-def test_loca_keeps_the_largest_coefficients(tmp_path):
-    base, tuned, pair = checkpoints(tmp_path)
-    found = extract(*pair, "loca", components=50)
+def test_loca_keeps_the_largest_coefficients():
+    base, tuned = checkpoints()
+    found = extract(base, tuned, "loca", components=50)
     for row in found.matrices:
         name, (p, q) = row.name, row.shape
         delta = (tuned[name] - base[name]).double()
@@ -61,9 +55,9 @@ def test_loca_keeps_the_largest_coefficients(tmp_path):
         assert error == pytest.approx(left, rel=1e-5)
 
 
-def test_lora_is_the_truncated_decomposition(tmp_path):
-    base, tuned, pair = checkpoints(tmp_path)
-    found = extract(*pair, "lora", rank=3)
+def test_lora_is_the_truncated_decomposition():
+    base, tuned = checkpoints()
+    found = extract(base, tuned, "lora", rank=3)
     for row in found.matrices:
         name = row.name
         delta = (tuned[name] - base[name]).double()
@@ -77,11 +71,9 @@ def test_lora_is_the_truncated_decomposition(tmp_path):
         assert float(error) == pytest.approx(row.error, rel=1e-4)
 
 
-def test_a_rank_buys_loca_the_budget_of_the_paper(tmp_path):
-    _, _, pair = checkpoints(tmp_path)
-
+def test_a_rank_buys_loca_the_budget_of_the_paper():
     def sizes(method, **size):
-        found = extract(*pair, method, **size).matrices
+        found = extract(*checkpoints(), method, **size).matrices
         return [(one.r, one.components, one.numbers) for one in found]
 
     assert sizes("loca", rank=4) == [(None, 88, 88), (None, 136, 136)]
@@ -92,9 +84,7 @@ def test_a_rank_buys_loca_the_budget_of_the_paper(tmp_path):
 
 def written(folder, size=10):
     """A folder with an adapter that was extracted to it."""
-    source = folder / "source"
-    source.mkdir(exist_ok=True)
-    found = extract(*checkpoints(source)[2], "loca", components=size)
+    found = extract(*checkpoints(), "loca", components=size)
     found.save(folder / "adapter")
     return found, folder / "adapter"
 
@@ -116,6 +106,7 @@ def test_the_folder_of_an_adapter_holds_nothing_else(tmp_path):
         "README.md", "adapter_config.json", "adapter_model.safetensors",
     }  # fmt: skip
     assert (folder / "extract-matrices.parquet").is_file()
+    assert "import loca_theory.adapters" in (folder / "loca" / "README.md").read_text()
 
 
 def test_one_that_was_cut_short_can_be_written_again(tmp_path, monkeypatch):
@@ -171,82 +162,22 @@ def test_an_adapter_that_was_changed_since_is_not_replaced(tmp_path, name):
     assert check_folder(folder, "lora") == folder
 
 
-@pytest.mark.parametrize("method", ["loca", "lora"])
-def test_peft_loads_it_and_gets_the_increments(tmp_path, method):
-    base, tuned, pair = checkpoints(tmp_path)
-    size = {"components": 400} if method == "loca" else {"rank": 19}
-    found = extract(*pair, method, **size)
-    found.save(tmp_path / "adapter")
-
-    class Block(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.q = torch.nn.Linear(20, 24, bias=False)
-            self.up = torch.nn.Linear(20, 48, bias=False)
-
-    class Model(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a = torch.nn.ModuleList([Block()])
-
-        def forward(self, x):
-            return self.a[0].q(x), self.a[0].up(x)
-
-    model = Model()
-    model.load_state_dict(base)
-    adapted = peft.PeftModel.from_pretrained(model, tmp_path / "adapter" / method)
-    merged = adapted.merge_and_unload().state_dict()
-    for row in found.matrices:
-        delta = tuned[row.name] - base[row.name]
-        left = tuned[row.name] - merged[row.name]
-        error = float(left.square().sum() / delta.square().sum())
-        assert error == pytest.approx(row.error, rel=1e-3, abs=1e-6)
-
-
-def test_transposed_layers_of_gpt2_come_out_as_peft_has_them(tmp_path):
-    layers = {"h.0.attn.c_attn.weight": (20, 60), "h.0.attn.c_proj.weight": (20, 20)}
-    base, tuned, pair = checkpoints(tmp_path, layers)
-    found = extract(*pair, "lora", rank=20)
-    assert adapter_of(found).config["fan_in_fan_out"] is True
-    delta = tuned["h.0.attn.c_attn.weight"] - base["h.0.attn.c_attn.weight"]
-    a, b = (
-        adapter_of(found).tensors[f"base_model.model.h.0.attn.c_attn.lora_{w}.weight"] for w in "AB"
-    )
-    torch.testing.assert_close((b @ a).T, delta, rtol=1e-4, atol=1e-5)
-
-
-def test_what_is_no_linear_layer_is_named(tmp_path):
+def test_what_is_no_linear_layer_is_named():
     more = {"embed.weight": torch.randn(30, 20), "norm.weight": torch.randn(20)}
-    _, _, pair = checkpoints(tmp_path, **more)
-    found = extract(*pair, "loca", components=5)
+    found = extract(*checkpoints(**more), "loca", components=5)
     reasons = {one.name: one.reason for one in found.skipped}
     assert reasons["embed.weight"].startswith("embedding")
     assert reasons["norm.weight"].startswith("not a matrix")
     assert [row.name for row in found.matrices] == list(LAYERS)
 
 
-def test_an_unchanged_matrix_has_no_adapter(tmp_path):
+def test_an_unchanged_matrix_has_no_adapter():
     base = {name: torch.randn(*shape) for name, shape in LAYERS.items()}
     tuned = base | {"a.0.q.weight": base["a.0.q.weight"] + 1}
-    for name, content in (("base", base), ("tuned", tuned)):
-        save_file(content, tmp_path / f"{name}.safetensors")
-    pair = (tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
-    found = extract(*pair, "loca", components=5)
+    found = extract(base, tuned, "loca", components=5)
     assert [row.name for row in found.matrices] == ["a.0.q.weight"]
     # A constant is one cosine.
     assert found.matrices[0].error == pytest.approx(0, abs=1e-6)
-
-
-def test_sizes_that_differ_are_in_the_configuration(tmp_path):
-    _, _, pair = checkpoints(tmp_path)
-    found = extract(*pair, "loca", rank=2)
-    found.save(tmp_path / "out")
-    config = json.loads((tmp_path / "out" / "loca" / "adapter_config.json").read_text())
-    sizes = {**config["n_frequency_pattern"], "usual": config["n_frequency"]}
-    assert sorted(sizes.values()) == [44, 68]
-    stored = load_file(tmp_path / "out" / "loca" / "adapter_model.safetensors")
-    assert stored["base_model.model.a.0.up.loca_spectrum.coefficients"].shape == (68,)
-    assert "import loca_theory.adapters" in (tmp_path / "out" / "loca" / "README.md").read_text()
 
 
 BAD = {
@@ -300,39 +231,30 @@ def test_modules_in_memory_are_taken_and_named_where_they_have_a_name(tmp_path):
     assert 'base_model: "org/model"' in (tmp_path / "adapter" / "loca" / "README.md").read_text()
 
 
-def test_selection_applies(tmp_path):
-    checkpoints(tmp_path)
-    files = (tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
-    found = extract(*files, "loca", components=5, include="up")
+def test_selection_applies():
+    found = extract(*checkpoints(), "loca", components=5, include="up")
     assert [row.name for row in found.matrices] == ["a.0.up.weight"]
 
 
-def test_names_are_those_of_the_model_with_a_head(tmp_path):
-    _, tuned, _ = checkpoints(tmp_path)
+def test_names_are_those_of_the_model_with_a_head():
+    base, tuned = checkpoints()
     longer = {f"model.{name}": value for name, value in tuned.items()}
-    save_file(longer, tmp_path / "tuned.safetensors")
-    pair = (tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
-    found = extract(*pair, "loca", components=5)
+    found = extract(base, longer, "loca", components=5)
     assert [row.name for row in found.matrices] == [f"model.{name}" for name in LAYERS]
 
 
-def test_small_layers_and_an_output_head_are_linear_layers_too(tmp_path):
+def test_small_layers_and_an_output_head_are_linear_layers_too():
     layers = {"gate.weight": (3, 20), "lm_head.weight": (50, 20)}
-    checkpoints(tmp_path, layers)
-    files = (tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
-    found = extract(*files, "loca", components=5)
+    found = extract(*checkpoints(layers), "loca", components=5)
     assert [row.name for row in found.matrices] == list(layers)
 
 
 @pytest.mark.parametrize("method", ["loca", "lora"])
 @pytest.mark.parametrize("scale", [1e30, 1e-30, 1e-40, 3e-44], ids=str)
-def test_increments_whose_squares_overflow_or_vanish_are_extracted(tmp_path, method, scale):
+def test_increments_whose_squares_overflow_or_vanish_are_extracted(method, scale):
     source = torch.Generator().manual_seed(0)
     w = (torch.randn(24, 20, generator=source, dtype=torch.float64) * scale).float()
-    save_file({"q.weight": torch.zeros(24, 20)}, tmp_path / "base.safetensors")
-    save_file({"q.weight": w}, tmp_path / "tuned.safetensors")
-    pair = (tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
-    found = extract(*pair, method, rank=3)
+    found = extract({"q.weight": torch.zeros(24, 20)}, {"q.weight": w}, method, rank=3)
     (row,) = found.matrices
     delta = w.double() / scale
     if method == "lora":
@@ -354,34 +276,27 @@ def test_increments_whose_squares_overflow_or_vanish_are_extracted(tmp_path, met
 
 @pytest.mark.parametrize("method", ["loca", "lora"])
 @pytest.mark.parametrize("scale", [1e300, 1e-300], ids=str)
-def test_what_an_adapter_cannot_hold_is_named(tmp_path, method, scale):
-    _, tuned, _ = checkpoints(tmp_path)
+def test_what_an_adapter_cannot_hold_is_named(method, scale):
+    _, tuned = checkpoints()
     name = "a.0.q.weight"
     base = {key: torch.zeros_like(value) for key, value in tuned.items()}
-    save_file(base, tmp_path / "base.safetensors")
-    save_file(tuned | {name: tuned[name].double() * scale}, tmp_path / "tuned.safetensors")
-    pair = (tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
-    found = extract(*pair, method, rank=2)
+    found = extract(base, tuned | {name: tuned[name].double() * scale}, method, rank=2)
     assert [row.name for row in found.matrices] == ["a.0.up.weight"]
     (left,) = found.skipped
     assert left.name == name
     assert left.reason.startswith("too large or too small: an adapter holds float32")
 
 
-def test_a_matrix_that_is_not_finite_is_damaged(tmp_path):
-    _, tuned, _ = checkpoints(tmp_path)
+def test_a_matrix_that_is_not_finite_is_damaged():
+    base, tuned = checkpoints()
     tuned["a.0.q.weight"][0, 0] = float("nan")
-    save_file(tuned, tmp_path / "tuned.safetensors")
-    pair = (tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
-    found = extract(*pair, "loca", components=5)
+    found = extract(base, tuned, "loca", components=5)
     (left,) = found.skipped
     assert left.damaged
     assert left.reason == "not finite: 1 of 480 entries are NaN or infinite"
 
 
-def test_one_coefficient_at_the_origin_is_an_adapter(tmp_path):
-    save_file({"q.weight": torch.zeros(6, 5)}, tmp_path / "base.safetensors")
-    save_file({"q.weight": torch.ones(6, 5)}, tmp_path / "tuned.safetensors")
-    files = (tmp_path / "base.safetensors", tmp_path / "tuned.safetensors")
-    (row,) = extract(*files, "loca", components=1).matrices
+def test_one_coefficient_at_the_origin_is_an_adapter():
+    base, tuned = {"q.weight": torch.zeros(6, 5)}, {"q.weight": torch.ones(6, 5)}
+    (row,) = extract(base, tuned, "loca", components=1).matrices
     assert row.error == pytest.approx(0, abs=1e-6)

@@ -11,7 +11,6 @@ from torch import nn
 
 import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
 from loca_theory.checkpoints import Extraction, extract
-from loca_theory.checkpoints.sizing.peft_config import adapter_config
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms import idct2
 
@@ -340,19 +339,3 @@ def test_positions_are_not_the_head(tmp_path):
         assert set(saved) == {f"base_model.model.{name}" for name in expected}
         for name, weight in expected.items():
             assert torch.equal(saved[f"base_model.model.{name}"], weight.detach())
-
-
-def test_a_key_of_a_pattern_fits_one_module_only():
-    """PEFT would apply the size of ``fc`` to ``block.fc`` too, which has the usual one."""
-    model = torch.nn.ModuleDict(
-        {
-            "fc": torch.nn.Linear(8, 8),
-            "block": torch.nn.ModuleDict({"fc": torch.nn.Linear(8, 8), "b": torch.nn.Linear(8, 8)}),
-        }
-    )
-    sizes = {"fc": 3, "block.fc": 2, "block.b": 2}
-    config = adapter_config("lora", None, sizes, set(sizes))
-    del config["peft_type"]
-    config = peft.LoraConfig(**config)
-    adapted = peft.get_peft_model(model, config).base_model.model
-    assert {name: adapted.get_submodule(name).r["default"] for name in sizes} == sizes

@@ -137,9 +137,9 @@ def test_a_mixed_split_is_at_least_as_good_as_one_method(size):
 class Elsewhere(Runner):
     """Gives every point and its function to a process that knows nothing else."""
 
-    def run(self, points, compute, watch=None):
-        copies = pickle.loads(pickle.dumps((points, compute)))
-        return super().run(*copies, watch)
+    def run(self, cells, compute, **options):
+        copies = pickle.loads(pickle.dumps((cells, compute)))
+        return super().run(*copies, **options)
 
 
 @pytest.mark.parametrize("size", [{"allocate": 500}, {"rank": 2}], ids=str)

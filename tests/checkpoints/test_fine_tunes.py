@@ -10,16 +10,13 @@ from safetensors.torch import save_file
 from loca_theory.checkpoints import Analysis, analyze
 from loca_theory.checkpoints.pairs.fine_tunes import labels
 from loca_theory.checkpoints.pairs.opening import open_pair
-from loca_theory.checkpoints.placement import takes_seconds
+from loca_theory.checkpoints.pairs.task import Task
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import PrintedTest
 from loca_theory.sweeps import Runner
+from tests.checkpoints.files import normal
 
 ASKED = {"ranks": (2,), "device": "cpu", "printed": PrintedTest(copies=10, samples=5000)}
-
-
-def normal(*shape, seed):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.fixture(scope="module")
@@ -107,15 +104,15 @@ def test_a_fine_tune_given_twice_is_refused(family):
 
 def test_only_large_matrices_are_known_to_take_seconds():
     large, small = ({"w.weight": torch.zeros(one)} for one in ((4096, 1024), (64, 64)))
-    assert takes_seconds([open_pair(large, large)])
-    assert not takes_seconds([open_pair(small, small)])
-    assert not takes_seconds([])
+    assert Task({"": open_pair(large, large)}, "cpu", Runner()).is_long
+    assert not Task({"": open_pair(small, small)}, "cpu", Runner()).is_long
+    assert not Task({}, "cpu", Runner()).is_long
 
 
 @pytest.mark.deep
 def test_workers_give_the_same_as_this_process(family, both, monkeypatch):
     monkeypatch.setattr("loca_theory.sweeps.runner._WORKER_START_S", 0.0)
-    monkeypatch.setattr("loca_theory.checkpoints.placement._SMALL", 0)
+    monkeypatch.setattr("loca_theory.checkpoints.pairs.task._SMALL", 0)
     sources = [family / f"{name}.safetensors" for name in ("base", "one", "two")]
     found = analyze(*sources, **ASKED, runner=Runner(jobs=2))
     assert found.matrices == both.matrices

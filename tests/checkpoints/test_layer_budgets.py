@@ -1,18 +1,16 @@
 """A total that an analysis splits among its matrices."""
 
 import numpy as np
-import peft
 import pytest
 import torch
 
 from loca_theory.checkpoints import analyze, demo_pair
 from loca_theory.checkpoints.pairs.opening import open_pair
-from loca_theory.checkpoints.sizing.proposed_config import allocated_config
+from loca_theory.checkpoints.sizing.offers import EnergyProfile
 from loca_theory.checkpoints.sizing.sizes import allocate
-from loca_theory.checkpoints.statistics.energy_profile import EnergyProfile
+from loca_theory.checkpoints.statistics.energy_profile import component_energies
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import PrintedTest
-from loca_theory.transforms import dct2
 
 ASKED = {"ranks": (2,), "device": "cpu", "printed": PrintedTest(copies=10, samples=5000)}
 TOTAL = 6000
@@ -23,28 +21,34 @@ def analysis():
     return analyze(*demo_pair(), include="layers.0", allocate=TOTAL, **ASKED)
 
 
+def profile(name, method, increment):
+    if method == "D":
+        return EnergyProfile(name, method, *component_energies(increment), 1)
+    retained = torch.linalg.svdvals(increment).square().cumsum(0).numpy()
+    return EnergyProfile(
+        name, method, np.arange(1, len(retained) + 1), retained, sum(increment.shape)
+    )
+
+
 def test_the_split_is_that_of_the_increments_themselves(analysis):
     pair = open_pair(*demo_pair())
     increments = {one.name: pair.increment(one.name).double() for one in analysis.matrices}
-    profiles = {
-        "R": [
-            EnergyProfile.of_ranks(name, torch.linalg.svdvals(w).numpy() ** 2, tuple(w.shape))
-            for name, w in increments.items()
-        ],
-        "D": [
-            EnergyProfile.of_components(name, dct2(w).square().numpy())
-            for name, w in increments.items()
-        ],
-    }
-    for method, mine in profiles.items():
+    for method in "RD":
+        mine = [[profile(name, method, w)] for name, w in increments.items()]
         expected = allocate(mine, TOTAL)
+        sizes = {one.profile.name: one.size for one in expected.matrices}
         rows = [row for row in analysis.allocation if row.method == method]
         # Increments are analysed in single precision: a tie may move a unit or two.
-        moved = sum(abs(row.size - expected.sizes[row.name]) for row in rows)
+        moved = sum(abs(row.size - sizes[row.name]) for row in rows)
         assert moved <= (0 if method == "R" else 4)
-        for key in ("retained", "uniform_retained"):
+        energy = sum(one.profile.energy for one in expected.matrices)
+        for key, size in (("retained", "size"), ("uniform_retained", "uniform_size")):
             found = sum(row.energy * getattr(row, key) for row in rows)
-            assert found == pytest.approx(getattr(expected, key), abs=1e-5)
+            kept = sum(
+                one.profile.fraction(getattr(one, size)) * one.profile.energy / energy
+                for one in expected.matrices
+            )
+            assert found == pytest.approx(kept, abs=1e-5)
         assert sum(row.numbers for row in rows) <= TOTAL
         assert sum(row.energy for row in rows) == pytest.approx(1)
         for key in ("equal_retained", "bound"):
@@ -54,38 +58,6 @@ def test_the_split_is_that_of_the_increments_themselves(analysis):
         assert [row.numbers for row in rows] == [row.size * cost[row.name] for row in rows]
     assert "With 6,000 trainable numbers for 4 linear layers, LoRA retains" in analysis.verdict
     assert "LoCA (best DCT coefficients) retains" in analysis.verdict
-
-
-@pytest.mark.parametrize("method", ["R", "D"])
-def test_the_configuration_gives_each_module_its_size(analysis, method):
-    """As PEFT applies it to the modules of the model."""
-    rows = [row for row in analysis.allocation if row.method == method]
-    scope = {}
-    modules = {row.name: row.name.removesuffix(".weight") for row in rows}
-    exec(allocated_config(rows, modules), scope)
-    config = scope["config"]
-    model = torch.nn.Module()
-    for row in rows:
-        *parents, own = row.name.removesuffix(".weight").split(".")
-        inside = model
-        for parent in parents:
-            if not hasattr(inside, parent):
-                inside.add_module(parent, torch.nn.Module())
-            inside = getattr(inside, parent)
-        inside.add_module(own, torch.nn.Linear(96, 96))
-    adapted = peft.get_peft_model(model, config).base_model.model
-    for row in rows:
-        layer = adapted.get_submodule(row.name.removesuffix(".weight"))
-        if row.size:
-            learned = layer.loca_spectrum["default"].coefficients if method == "D" else None
-            size = layer.r["default"] if learned is None else learned.numel()
-            assert size == row.size
-        else:
-            assert type(layer) is torch.nn.Linear
-    if method == "R":
-        alphas = {adapted.get_submodule(r.name[:-7]).scaling["default"] for r in rows if r.size}
-        assert alphas == {2.0}
-        assert analysis.config == allocated_config(analysis.allocation, modules)
 
 
 def test_bytes_pay_for_stored_numbers_and_locations():

@@ -119,8 +119,8 @@ def test_exactly_the_analysed_modules_are_adapted(make, but, asked, expected, me
 def test_each_module_gets_its_size_whatever_names_it_ends(method):
     model = nn.ModuleDict({"fc": linear(), "block": block(), "last": linear()})
     before, after = changed(model, CHANGES[method], but=["last.weight"])
-    after["block.fc.weight"] += 3 * torch.randn(20, 20)
-    after["fc.weight"] += 0.5 * torch.randn(20, 20)
+    after["block.fc.weight"] += 3 * CHANGES[method](20, 20)
+    after["fc.weight"] += 0.5 * CHANGES[method](20, 20)
     found = analyze(before, after, allocate=400, **ASKED)
     sizes = {
         one.name.removesuffix(".weight"): one.size
@@ -128,6 +128,7 @@ def test_each_module_gets_its_size_whatever_names_it_ends(method):
         if one.method == ("R" if "LoraConfig" in found.config else "D") and one.size
     }
     names, peft_model = adapted(model, found.config)
+    assert (method == "R") == ("LoraConfig" in found.config)
     assert names == sorted(sizes)
     for name, size in sizes.items():
         layer = peft_model.get_submodule(name)
@@ -136,6 +137,7 @@ def test_each_module_gets_its_size_whatever_names_it_ends(method):
             if "LoraConfig" in found.config
             else layer.loca_spectrum["default"].coefficients.numel()
         )
+        assert method == "D" or layer.scaling["default"] == 2
 
 
 @pytest.mark.parametrize(

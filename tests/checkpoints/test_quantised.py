@@ -13,16 +13,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from loca_theory.checkpoints import analyze, extract
 from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.weights.checkpoint import DamagedError
-from loca_theory.checkpoints.weights.scales import grid_of, scaled
+from loca_theory.checkpoints.weights.scales import scaled
 from loca_theory.checkpoints.weights.sources import open_checkpoint
 from loca_theory.errors import InvalidArgumentError
+from tests.checkpoints.files import folder_of, normal
 
 P, Q = 40, 36
 FP8 = torch.float8_e4m3fn
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def positive(*shape, seed=5):
@@ -32,14 +29,6 @@ def positive(*shape, seed=5):
 def stored(kind, *shape):
     values = 50 * normal(*shape)
     return values.round().clamp(-127, 127).to(kind) if kind == torch.int8 else values.to(kind)
-
-
-def write(folder, content, config=None):
-    folder.mkdir(exist_ok=True)
-    save_file(content, folder / "model.safetensors")
-    if config is not None:
-        (folder / "config.json").write_text(json.dumps(config))
-    return folder
 
 
 def by_loops(weight, value_of):
@@ -72,7 +61,7 @@ GRIDS = {
 def test_a_weight_is_multiplied_by_its_scales(tmp_path, kind, scale, of):
     weight = stored(kind, P, Q)
     content = {"a.weight": weight, "a.weight_scale_inv": scale, "a.bias": normal(P)}
-    checkpoint = open_checkpoint(write(tmp_path, content))
+    checkpoint = open_checkpoint(folder_of(tmp_path, content))
     assert set(checkpoint.entries) == {"a.weight", "a.bias"}
     assert checkpoint.entries["a.weight"].is_scaled
     expected = by_loops(weight.float(), lambda i, j: of(scale, i, j))
@@ -83,7 +72,7 @@ def test_scales_may_be_powers_of_two(tmp_path):
     weight, scale = stored(FP8, P, Q), 2.0 ** normal(P, 3).round()
     content = {"a.weight": weight, "a.weight_scale": scale.to(torch.float8_e8m0fnu)}
     expected = by_loops(weight.float(), lambda i, j: scale[i, j // 12])
-    assert torch.equal(open_checkpoint(write(tmp_path, content)).load("a.weight"), expected)
+    assert torch.equal(open_checkpoint(folder_of(tmp_path, content)).load("a.weight"), expected)
 
 
 NAMES = {
@@ -100,7 +89,7 @@ NAMES = {
 @pytest.mark.parametrize(("name", "factor"), NAMES.items(), ids=NAMES.keys())
 def test_every_name_of_scales_is_known(tmp_path, kind, name, factor):
     weight, scale = stored(kind, P, Q), positive(P)
-    checkpoint = open_checkpoint(write(tmp_path, {"a.weight": weight, name: scale}))
+    checkpoint = open_checkpoint(folder_of(tmp_path, {"a.weight": weight, name: scale}))
     assert set(checkpoint.entries) == {"a.weight"}
     expected = by_loops(weight.float(), lambda i, j: scale[i] * factor)
     torch.testing.assert_close(checkpoint.load("a.weight"), expected, rtol=1e-6, atol=0)
@@ -111,7 +100,7 @@ def test_the_zero_point_is_subtracted_first(tmp_path, shape):
     weight, scale = stored(torch.int8, P, Q), positive(*shape)
     zero = (20 * normal(*shape)).round().to(torch.int8)
     content = {"a.weight": weight, "a.weight_scale": scale, "a.weight_zero_point": zero}
-    checkpoint = open_checkpoint(write(tmp_path, content))
+    checkpoint = open_checkpoint(folder_of(tmp_path, content))
     assert set(checkpoint.entries) == {"a.weight"}
     expected = torch.empty(P, Q)
     for i in range(P):
@@ -137,7 +126,7 @@ EXPERT_GRIDS = {
 def test_experts_have_scales_of_their_own(tmp_path, shape, of):
     name = "mlp.experts.gate_up_proj"
     weight, scale = stored(FP8, 2, P, Q), positive(*shape)
-    checkpoint = open_checkpoint(write(tmp_path, {name: weight, f"{name}_scale": scale}))
+    checkpoint = open_checkpoint(folder_of(tmp_path, {name: weight, f"{name}_scale": scale}))
     assert set(checkpoint.entries) == {name}
     for e in range(2):
         expected = by_loops(weight[e].float(), lambda i, j, e=e: of(scale, e, i, j))
@@ -148,7 +137,7 @@ def test_experts_have_scales_of_their_own(tmp_path, shape, of):
 def test_a_kernel_has_scales_of_its_outputs(tmp_path):
     weight, scale = stored(FP8, 20, 2, 3, 3), positive(20, 1, 1, 1)
     content = {"conv.weight": weight, "conv.weight_scale": scale}
-    found = open_checkpoint(write(tmp_path, content)).load("conv.weight")
+    found = open_checkpoint(folder_of(tmp_path, content)).load("conv.weight")
     assert torch.equal(found, weight.float() * scale)
 
 
@@ -156,7 +145,7 @@ def test_the_configuration_states_the_blocks(tmp_path):
     """Blocks of 128 would be as many."""
     weight, scale = stored(FP8, 200, Q), positive(2, 1)
     config = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [150, Q]}}
-    folder = write(tmp_path, {"a.weight": weight, "a.weight_scale_inv": scale}, config)
+    folder = folder_of(tmp_path, {"a.weight": weight, "a.weight_scale_inv": scale}, config)
     expected = weight.float() * torch.cat([scale[:1].expand(150, 1), scale[1:].expand(50, 1)])
     assert torch.equal(open_checkpoint(folder).load("a.weight"), expected)
 
@@ -171,10 +160,8 @@ def test_the_configuration_states_the_blocks(tmp_path):
 def test_scales_of_blocks_of_any_size(p, q, rows, columns):
     count = (math.ceil(p / rows), math.ceil(q / columns))
     scale = torch.arange(1.0, math.prod(count) + 1).reshape(count)
-    grid = grid_of((p, q), count, block=[rows, columns])
-    assert grid is not None
     i, j = torch.arange(p) // rows, torch.arange(q) // columns
-    assert torch.equal(scaled(torch.ones(p, q), scale, grid), scale[i][:, j])
+    assert torch.equal(scaled(torch.ones(p, q), scale, block=[rows, columns]), scale[i][:, j])
 
 
 class Allocated(TorchDispatchMode):
@@ -198,10 +185,9 @@ class Allocated(TorchDispatchMode):
 @pytest.mark.parametrize("shape", [(), (512, 1), (1, 512), (4, 4), (512, 4)], ids=str)
 def test_scales_take_little_more_memory_than_the_matrix(shape):
     weight, scale = stored(FP8, 512, 512), positive(*shape)
-    grid = grid_of((512, 512), shape)
     given = weight.untyped_storage().nbytes() + scale.untyped_storage().nbytes()
     with Allocated() as allocated:
-        scaled(weight, scale, grid)
+        scaled(weight, scale)
     assert allocated.bytes <= 1.05 * 512 * 512 * 4 + given
 
 
@@ -225,7 +211,7 @@ def test_a_quantised_fine_tune_is_analysed_and_extracted_with_its_scales(tmp_pat
     base = {f"layers.{i}.q_proj.weight": 0.02 * normal(64, 48, seed=i) for i in range(2)}
     tuned = {name: value + 0.02 * normal(64, 48, seed=9) for name, value in base.items()}
     content = quantised(tuned)
-    paths = write(tmp_path / "base", base), write(tmp_path / "tuned", content)
+    paths = folder_of(tmp_path / "base", base), folder_of(tmp_path / "tuned", content)
     found = analyze(*paths, ranks=[2])
     assert [one.name for one in found.matrices] == list(base)
     assert found.skipped == ()
@@ -250,7 +236,7 @@ def test_a_quantised_fine_tune_is_analysed_and_extracted_with_its_scales(tmp_pat
 
 def test_both_sides_may_be_quantised(tmp_path):
     base, tuned = (quantised({"a.weight": normal(20, 24, seed=seed)}) for seed in (0, 1))
-    pair = open_pair(write(tmp_path / "base", base), write(tmp_path / "tuned", tuned))
+    pair = open_pair(folder_of(tmp_path / "base", base), folder_of(tmp_path / "tuned", tuned))
     after, before = (one["a.weight"].float() * one["a.weight_scale"] for one in (tuned, base))
     assert torch.equal(pair.increment("a.weight"), after - before)
     assert torch.equal(pair.weights("a.weight"), before)
@@ -263,7 +249,7 @@ def test_the_fingerprint_covers_the_scales(tmp_path):
     prints = []
     for scale in (1.0, 1.0, 2.0):
         changed = {**content, "a.weight_scale": scale * content["a.weight_scale"]}
-        pair = open_pair(write(tmp_path / "base", base), write(tmp_path / "tuned", changed))
+        pair = open_pair(folder_of(tmp_path / "base", base), folder_of(tmp_path / "tuned", changed))
         prints.append(pair.fingerprint("a.weight"))
     assert prints[0] == prints[1] != prints[2]
 
@@ -271,11 +257,11 @@ def test_the_fingerprint_covers_the_scales(tmp_path):
 def test_the_fingerprint_of_an_expert_covers_its_own_scales(tmp_path):
     name = "mlp.experts.down_proj"
     weight = stored(FP8, 2, 20, 24)
-    base = write(tmp_path / "base", {name: normal(2, 20, 24)})
+    base = folder_of(tmp_path / "base", {name: normal(2, 20, 24)})
     prints = []
     for scale in (1.0, 2.0):
         scales = torch.tensor([1.0, scale])
-        tuned = write(tmp_path / "tuned", {name: weight, f"{name}_scale": scales})
+        tuned = folder_of(tmp_path / "tuned", {name: weight, f"{name}_scale": scales})
         prints.append([open_pair(base, tuned).fingerprint(f"{name}[{i}]") for i in range(2)])
     assert prints[0][0] == prints[1][0]
     assert prints[0][1] != prints[1][1]
@@ -285,8 +271,8 @@ def test_the_fingerprint_of_an_expert_covers_its_own_scales(tmp_path):
 
 
 def reasons(folder, content, config=None):
-    base = write(folder / "base", {"a.weight": normal(P, Q), "b.weight": normal(P, Q)})
-    tuned = write(folder / "tuned", {"b.weight": normal(P, Q, seed=1), **content}, config)
+    base = folder_of(folder / "base", {"a.weight": normal(P, Q), "b.weight": normal(P, Q)})
+    tuned = folder_of(folder / "tuned", {"b.weight": normal(P, Q, seed=1), **content}, config)
     pair = open_pair(base, tuned)
     assert list(pair.names) == ["b.weight"]
     (found,) = pair.skipped
@@ -320,7 +306,7 @@ def test_zero_points_of_another_shape_are_damage(tmp_path):
 def test_scales_that_are_not_finite_are_damage(tmp_path, bad):
     scale = positive(P)
     scale[3] = bad
-    folder = write(tmp_path, {"a.weight": stored(FP8, P, Q), "a.weight_scale": scale})
+    folder = folder_of(tmp_path, {"a.weight": stored(FP8, P, Q), "a.weight_scale": scale})
     with pytest.raises(DamagedError, match=r"a\.weight has scales that are not finite"):
         open_checkpoint(folder).load("a.weight")
 
@@ -357,12 +343,12 @@ def test_int8_in_the_layout_of_a_gpu_is_refused(tmp_path):
         "a.SCB": positive(P),
         "a.weight_format": torch.tensor(1, dtype=torch.uint8),
     }
-    checkpoint = open_checkpoint(write(tmp_path, content))
+    checkpoint = open_checkpoint(folder_of(tmp_path, content))
     assert set(checkpoint.entries) == {"a.weight"}
     with pytest.raises(DamagedError, match="in the layout of a GPU"):
         checkpoint.load("a.weight")
     content["a.weight_format"] = torch.tensor(0, dtype=torch.uint8)
-    found = open_checkpoint(write(tmp_path, content)).load("a.weight")
+    found = open_checkpoint(folder_of(tmp_path, content)).load("a.weight")
     expected = content["a.weight"].float() * content["a.SCB"][:, None] / 127
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
 
@@ -372,7 +358,7 @@ QUANTISED = {"quantization_config": {"quant_method": "fp8"}}
 
 def test_fp8_without_scales_is_as_it_is(tmp_path):
     weight = stored(FP8, P, Q)
-    checkpoint = open_checkpoint(write(tmp_path, {"a.weight": weight}, {"hidden_size": 3}))
+    checkpoint = open_checkpoint(folder_of(tmp_path, {"a.weight": weight}, {"hidden_size": 3}))
     assert not checkpoint.entries["a.weight"].is_scaled
     assert torch.equal(checkpoint.load("a.weight").float(), weight.float())
 
@@ -396,7 +382,7 @@ def test_fp8_without_scales_in_a_quantised_model_is_said(tmp_path, kind):
 )  # fmt: skip
 def test_a_hostile_configuration_does_not_matter(tmp_path, config):
     weight, scale = stored(FP8, P, Q), positive(3, 3)
-    write(tmp_path, {"a.weight": weight, "a.weight_scale": scale})
+    folder_of(tmp_path, {"a.weight": weight, "a.weight_scale": scale})
     (tmp_path / "config.json").write_text(config)
     expected = by_loops(weight.float(), lambda i, j: scale[i // 16, j // 12])
     assert torch.equal(open_checkpoint(tmp_path).load("a.weight"), expected)
@@ -452,15 +438,15 @@ def test_packed_experts(tmp_path):
         f"{name}_blocks": integers(2, P, 2, 16, kind=torch.uint8),
         f"{name}_scales": integers(2, P, 2, kind=torch.uint8),
     }
-    checkpoint = open_checkpoint(write(tmp_path, content))
+    checkpoint = open_checkpoint(folder_of(tmp_path, content))
     assert checkpoint.entries == {}
     assert set(checkpoint.ignored) == {name}
     assert checkpoint.ignored[name].startswith("packed as MXFP4: ")
 
 
 def test_nothing_but_packed_weights_is_one_line(tmp_path):
-    base = write(tmp_path / "base", {"a.weight": normal(P, Q)})
-    tuned = write(tmp_path / "tuned", PACKED["GPTQ"])
+    base = folder_of(tmp_path / "base", {"a.weight": normal(P, Q)})
+    tuned = folder_of(tmp_path / "tuned", PACKED["GPTQ"])
     with pytest.raises(InvalidArgumentError, match=r"no matrix is left .*1 packed as GPTQ"):
         open_pair(base, tuned)
 
@@ -484,6 +470,6 @@ def test_any_shapes_are_read_or_refused(tmp_path, weight, scale, zero, kind, nam
     if zero is not None:
         content[f"{name}_zero_point"] = torch.ones(zero, dtype=torch.int8)
     config = {"quantization_config": {"weight_block_size": block}}
-    checkpoint = open_checkpoint(write(tmp_path, content, config))
+    checkpoint = open_checkpoint(folder_of(tmp_path, content, config))
     for own, entry in checkpoint.entries.items():
         assert tuple(checkpoint.load(own).shape) == entry.shape

@@ -11,12 +11,9 @@ from loca_theory.checkpoints.pairs.selection import Selection
 from loca_theory.checkpoints.weights.checkpoint import DamagedError
 from loca_theory.checkpoints.weights.stored_matrices import holds_experts
 from loca_theory.errors import InvalidArgumentError
+from tests.checkpoints.files import normal
 
 EXPERTS = "model.layers.0.mlp.experts.gate_up_proj"
-
-
-def normal(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def files(folder, base, tuned):

@@ -1,31 +1,17 @@
 """Weights that a model ties: compared once, also where only one of the files holds both."""
 
-import json
-
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from loca_theory.checkpoints import extract
 from loca_theory.checkpoints.pairs.opening import open_pair
+from tests.checkpoints.files import folder_of, normal
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
 def notes(pair):
     return {name: one.note for name, one in pair.matrices.items() if one.note}
-
-
-def normal(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def folder(path, content, config=None):
-    path.mkdir()
-    save_file(content, path / "model.safetensors")
-    if config is not None:
-        (path / "config.json").write_text(json.dumps(config))
-    return path
 
 
 def weights(seed, *names, embedding=EMBEDDING):
@@ -37,7 +23,7 @@ def weights(seed, *names, embedding=EMBEDDING):
 @pytest.mark.parametrize("embedding", [EMBEDDING, "transformer.wte.weight", "shared.weight"])
 def test_a_base_without_a_head_is_compared_by_its_embedding(tmp_path, embedding):
     base, tuned = weights(0, embedding), weights(1, embedding, HEAD)
-    pair = open_pair(folder(tmp_path / "base", base), folder(tmp_path / "tuned", tuned))
+    pair = open_pair(folder_of(tmp_path / "base", base), folder_of(tmp_path / "tuned", tuned))
     assert torch.equal(pair.increment(HEAD), tuned[HEAD] - base[embedding])
     assert torch.equal(pair.weights(HEAD), base[embedding])
     assert pair.names[HEAD] == HEAD
@@ -49,7 +35,7 @@ def test_a_base_without_a_head_is_compared_by_its_embedding(tmp_path, embedding)
 
 def test_a_fine_tune_without_a_head_is_compared_by_its_embedding(tmp_path):
     base, tuned = weights(0, EMBEDDING, HEAD), weights(1, EMBEDDING)
-    pair = open_pair(folder(tmp_path / "base", base), folder(tmp_path / "tuned", tuned))
+    pair = open_pair(folder_of(tmp_path / "base", base), folder_of(tmp_path / "tuned", tuned))
     assert torch.equal(pair.increment(HEAD), tuned[EMBEDDING] - base[HEAD])
     assert pair.names[HEAD] == EMBEDDING
     assert "the fine-tuned checkpoint has no lm_head.weight" in pair.matrices[HEAD].note
@@ -57,7 +43,7 @@ def test_a_fine_tune_without_a_head_is_compared_by_its_embedding(tmp_path):
 
 def test_a_file_may_hold_the_head_instead_of_the_embedding(tmp_path):
     base, tuned = weights(0, HEAD), weights(1, EMBEDDING, HEAD)
-    pair = open_pair(folder(tmp_path / "base", base), folder(tmp_path / "tuned", tuned))
+    pair = open_pair(folder_of(tmp_path / "base", base), folder_of(tmp_path / "tuned", tuned))
     assert torch.equal(pair.increment(EMBEDDING), tuned[EMBEDDING] - base[HEAD])
 
 
@@ -70,8 +56,8 @@ CONFIGS = {
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
 def test_a_model_without_a_tied_head_is_not_compared_by_its_embedding(tmp_path, config):
-    base = folder(tmp_path / "base", weights(0, EMBEDDING, HEAD))
-    tuned = folder(tmp_path / "tuned", weights(1, EMBEDDING), config)
+    base = folder_of(tmp_path / "base", weights(0, EMBEDDING, HEAD))
+    tuned = folder_of(tmp_path / "tuned", weights(1, EMBEDDING), config)
     (skipped,) = open_pair(base, tuned).skipped
     assert (skipped.name, skipped.reason) == (HEAD, "only in the base checkpoint")
 
@@ -91,15 +77,15 @@ TIED_CONFIGS = {
 
 @pytest.mark.parametrize("config", TIED_CONFIGS.values(), ids=TIED_CONFIGS.keys())
 def test_a_configuration_that_allows_a_tie(tmp_path, config):
-    base = folder(tmp_path / "base", weights(0, EMBEDDING, HEAD))
-    tuned = folder(tmp_path / "tuned", weights(1, EMBEDDING), config)
+    base = folder_of(tmp_path / "base", weights(0, EMBEDDING, HEAD))
+    tuned = folder_of(tmp_path / "tuned", weights(1, EMBEDDING), config)
     assert HEAD in open_pair(base, tuned).names
 
 
 def test_a_bare_model_has_no_head(tmp_path):
     bare = {name.removeprefix("model."): value for name, value in weights(1, EMBEDDING).items()}
-    base = folder(tmp_path / "base", weights(0, EMBEDDING, HEAD))
-    pair = open_pair(base, folder(tmp_path / "tuned", bare))
+    base = folder_of(tmp_path / "base", weights(0, EMBEDDING, HEAD))
+    pair = open_pair(base, folder_of(tmp_path / "tuned", bare))
     assert pair.prefix == "model."
     assert [one.reason for one in pair.skipped] == ["only in the base checkpoint"]
 
@@ -128,8 +114,8 @@ def test_a_tied_weight_that_the_other_file_leaves_out_is_compared_once(bases_is_
 
 
 def test_an_adapter_does_not_hold_a_head_that_was_compared_by_the_embedding(tmp_path):
-    base = folder(tmp_path / "base", weights(0, EMBEDDING))
-    found = extract(base, folder(tmp_path / "tuned", weights(1, EMBEDDING, HEAD)), rank=2)
+    base = folder_of(tmp_path / "base", weights(0, EMBEDDING))
+    found = extract(base, folder_of(tmp_path / "tuned", weights(1, EMBEDDING, HEAD)), rank=2)
     assert [one.name for one in found.matrices] == ["model.layers.0.q.weight"]
     (head,) = (one for one in found.skipped if one.name == HEAD)
     assert head.reason.startswith("not the same layer: the base checkpoint has no lm_head.weight")

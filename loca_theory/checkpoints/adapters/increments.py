@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from loca_theory.checkpoints.adapters.file import UNTOLD, AdapterFile, resized
 from loca_theory.checkpoints.adapters.kinds import AdapterKind
 from loca_theory.checkpoints.adapters.layers import (
     AdaptedLayer,
@@ -17,13 +18,13 @@ from loca_theory.checkpoints.adapters.layers import (
     without_wrappers,
 )
 from loca_theory.checkpoints.adapters.lora import lora_increment, lora_scale
+from loca_theory.checkpoints.adapters.parameters import flattened
 from loca_theory.checkpoints.adapters.peft import peft_increment, prefix_of, with_largest
-from loca_theory.checkpoints.adapters.shapes import UNTOLD, LayerShapes, flattened, resized
+from loca_theory.checkpoints.adapters.shapes import adapted_layers
 from loca_theory.checkpoints.adapters.weight_names import wanted_names
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, DamagedError, Entry, read_json
-from loca_theory.checkpoints.weights.safetensors_files import SafetensorsCheckpoint
+from loca_theory.checkpoints.weights.files import SafetensorsCheckpoint, TorchCheckpoint
 from loca_theory.checkpoints.weights.sources import ADAPTER_CONFIG
-from loca_theory.checkpoints.weights.torch_files import TorchCheckpoint
 from loca_theory.errors import InvalidArgumentError
 
 _SAFETENSORS, _TORCH = "adapter_model.safetensors", "adapter_model.bin"
@@ -54,9 +55,6 @@ class AdapterIncrements(Checkpoint):
 
     folder: Path
     base: Checkpoint | None = None
-    entries: dict[str, Entry] = field(init=False, default_factory=dict)
-    damaged: dict[str, str] = field(init=False, default_factory=dict)
-    ignored: dict[str, str] = field(init=False, default_factory=dict)
     needs_base: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
@@ -70,8 +68,8 @@ class AdapterIncrements(Checkpoint):
         if not file.is_file() and not pickled.is_file():
             msg = f"{self.folder} holds an {ADAPTER_CONFIG} and no {_SAFETENSORS}; fetch it as well"
             raise InvalidArgumentError(msg)
-        source = SafetensorsCheckpoint(file) if file.is_file() else TorchCheckpoint({pickled: None})
-        self._source: Checkpoint = source
+        kind = SafetensorsCheckpoint if file.is_file() else TorchCheckpoint
+        source = self._source = kind({file if file.is_file() else pickled: None})
         self._layers: dict[str, AdaptedLayer] = {}
         self._copies: dict[str, str] = {}
         layers, others, self._shared = split_by_layer([*source.entries, *source.damaged], prefix)
@@ -83,7 +81,7 @@ class AdapterIncrements(Checkpoint):
         names = BaseNames(self.base, [*wanted, *map(_plain, others)])
         try:
             self._add_layers(
-                LayerShapes(self._kind, self._config, source, self.base, layers, names)
+                AdapterFile(self._kind, self._config, source, self.base, layers, names)
             )
         except DamagedError as error:
             msg = f"{self.folder}: {error}"
@@ -91,8 +89,8 @@ class AdapterIncrements(Checkpoint):
         for name, key in others.items():
             self._add_copy(name, key, names)
 
-    def _add_layers(self, layers: LayerShapes) -> None:
-        for found in layers:
+    def _add_layers(self, file: AdapterFile) -> None:
+        for found in adapted_layers(file):
             if isinstance(found, AdaptedLayer):
                 self._layers[found.name] = found
                 dtypes = [self._source.entries[key].dtype for key in found.keys.values()]
@@ -135,31 +133,21 @@ class AdapterIncrements(Checkpoint):
         self.ignored[name if plain in self.entries else plain] = reason
 
     def load(self, name: str, expert: int | None = None) -> torch.Tensor:
-        """ΔW in the base's orientation; float32, or float64 if float32 cannot hold it well.
-
-        Raises:
-            DamagedError: a tensor cannot be read, or is not one of the configuration.
-            ResourceError: PEFT is needed and not installed.
-        """
+        """ΔW in the base's orientation; float32, or float64 if float32 cannot hold it well."""
         layer = self._layers.get(name)
-        if layer is None:
-            found = self._difference(name)
-        elif self._kind.by_peft:
-            found = self._by_peft(layer)
-        elif layer.experts is not None:
+        if layer is not None and not self._kind.by_peft and layer.experts is not None:
             # Without the other experts.
             return self._product(layer, expert)
+        if layer is None:
+            found = self._difference(name)
         else:
-            found = self._product(layer, None)
+            found = self._by_peft(layer) if self._kind.by_peft else self._product(layer, None)
         return found if expert is None else found[expert]
 
     def stored(self, name: str, expert: int | None = None) -> Iterator[torch.Tensor]:
         """Yield the adapter's tensors and settings from which an increment is made.
 
         W, on which it may depend too, is not among them.
-
-        Raises:
-            DamagedError: a tensor cannot be read.
         """
         del expert  # the factors of all experts are stored together
         if name in self._copies:
@@ -178,7 +166,7 @@ class AdapterIncrements(Checkpoint):
     def _product(self, layer: AdaptedLayer, expert: int | None) -> torch.Tensor:
         return lora_increment(
             layer.load(self._source),
-            lora_scale(self._config, layer.parameter),
+            lora_scale(self._config, layer.target),
             is_transposed=layer.is_transposed,
             experts=layer.experts,
             expert=expert,
@@ -186,7 +174,7 @@ class AdapterIncrements(Checkpoint):
 
     def _by_peft(self, layer: AdaptedLayer) -> torch.Tensor:
         layers = self._with_largest(layer)
-        if layer.parameter != layer.module:
+        if layer.parameter:
             # LoCA adapts a parameter as the weight of a linear layer with the parameter's name.
             layers = [replace(layer, module=layer.parameter, shape=flattened(layer.shape))]
         tensors = {
@@ -194,13 +182,14 @@ class AdapterIncrements(Checkpoint):
             for what, one in layer.load(self._source).items()
         }
         tensors |= {name: self._source.load(name) for name in self._shared}
+        bias = f"{layer.name.removesuffix('weight')}bias"
         return peft_increment(
             self._kind.name,
             self._config,
             layers,
             tensors,
             self._weight(layer.name) if self._kind.needs_weights else None,
-            has_bias=f"{layer.name.removesuffix('weight')}bias" in self._base_entries(),
+            has_bias=self.base is not None and bias in self.base.entries,
         ).reshape(layer.shape)
 
     def _difference(self, name: str) -> torch.Tensor:
@@ -217,9 +206,6 @@ class AdapterIncrements(Checkpoint):
             msg = f"the base stores {name} as {weight.dtype}: quantised, or not a weight"
             raise DamagedError(msg)
         return weight
-
-    def _base_entries(self) -> dict[str, Entry]:
-        return {} if self.base is None else self.base.entries
 
 
 def is_adapter(path: Path) -> bool:

@@ -86,12 +86,7 @@ class AdapterKind:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], folder: Path) -> AdapterKind:
-        """Read the type and the options that matter from a configuration.
-
-        Raises:
-            InvalidArgumentError: there is no ΔW, or it cannot be read.
-            DamagedError: the configuration has no type.
-        """
+        """Read the type and the options that matter from a configuration."""
         name = config.get("peft_type")
         if not isinstance(name, str):
             msg = f"the adapter_config.json in {folder} has no peft_type"

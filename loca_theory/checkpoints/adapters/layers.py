@@ -27,16 +27,21 @@ class AdaptedLayer:
         shape: Shape of the weight, as the base stores it.
         is_transposed: Whether the base stores it as q×p, or as q×p for each expert.
         experts: Number of experts if the weight is one tensor of all experts.
-        parameter: What PEFT's patterns match: the module, or the name of a parameter in it.
+        parameter: Name of the parameter that PEFT targets by its name; "" for a layer's weight.
     """
 
     name: str
     module: str
     keys: Mapping[str, str]
     shape: tuple[int, ...]
-    is_transposed: bool
-    experts: int | None
-    parameter: str
+    is_transposed: bool = False
+    experts: int | None = None
+    parameter: str = ""
+
+    @property
+    def target(self) -> str:
+        """What PEFT's patterns match."""
+        return self.parameter or self.module
 
     def load(self, source: Checkpoint) -> dict[str, torch.Tensor]:
         """Load the tensors of the layer, by what they are."""
@@ -48,13 +53,8 @@ def split_by_layer(
 ) -> tuple[dict[str, dict[str, str]], dict[str, str], list[str]]:
     """Sort the tensors of an adapter by the layer that they belong to.
 
-    Args:
-        names: Names in the file.
-        prefix: The prefix of the tensors of the adapter's type, such as ``lora_``.
-
-    Returns:
-        For each layer the names of its tensors, by what they are; other tensors of the model, by
-        their names in it; tensors that layers share.
+    The names in the file: of each layer's tensors, by what they are; of other tensors of the model,
+    by their names in it; of those that layers share.
     """
     own = re.compile(rf"^(?P<module>.+)\.(?P<what>{re.escape(prefix)}.*)$")
     layers: dict[str, dict[str, str]] = {}

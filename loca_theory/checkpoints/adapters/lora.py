@@ -48,25 +48,18 @@ class Factors:
 
     @classmethod
     def of(cls, tensors: Mapping[str, Entry]) -> Factors:
-        """Shapes of the factors among a layer's tensors.
-
-        Raises:
-            LeftOutError: a factor is missing, or the two do not fit together.
-        """
-        for i, (a, b) in enumerate(_PAIRS):
-            if a in tensors and b in tensors:
-                found = cls(tensors[a].shape, tensors[b].shape, is_embedding=i == 1)
-                break
-        else:
+        """Shapes of the factors among a layer's tensors."""
+        pair = next((one for one in _PAIRS if tensors.keys() >= set(one)), None)
+        if pair is None:
             raise LeftOutError("only one of the two factors is in the file", damaged=True)  # noqa: EM101
-        a, b = found.a, found.b
+        a, b = (tensors[name].shape for name in pair)
         if min(len(a), len(b)) < _MATRIX_DIMENSIONS or a[0] != b[1] or not math.prod(a + b):
             msg = f"the factors {b} and {a} do not fit together"
             raise LeftOutError(msg, damaged=True)
         if len(a) != len(b) or math.prod(b[2:]) != 1:
             msg = f"the factors {b} and {a} are not those of a linear layer or a convolution"
             raise LeftOutError(msg, damaged=True)
-        return found
+        return cls(a, b, is_embedding=pair == _PAIRS[1])
 
     @property
     def rank(self) -> int:
@@ -127,17 +120,10 @@ def lora_increment(
     experts: int | None = None,
     expert: int | None = None,
 ) -> torch.Tensor:
-    """s·BA in float32, or in float64 if a product of two entries could leave float32's range.
-
-    Args:
-        tensors: The two factors.
-        scale: s.
-        is_transposed: Whether the base stores the weight (of each expert) transposed.
-        experts: E if the weight is one tensor of all experts.
-        expert: The only expert to compute; None for all.
-    """
+    """s·BA in float32, or in float64 if a product of two entries could leave float32's range."""
     names = next(pair for pair in _PAIRS if pair[0] in tensors)
-    a, b = (_wide(tensors[name]) for name in names)
+    stored = (tensors[name] for name in names)
+    a, b = (one if one.dtype == torch.float64 else one.float() for one in stored)
     largest = abs(scale) * float(a.double().abs().max()) * float(b.double().abs().max())
     if largest and not _LEAST < largest < _MOST:
         a, b = a.double(), b.double()
@@ -153,8 +139,3 @@ def lora_increment(
         increment = scale * (b @ a)
     turned = is_transposed or names == _PAIRS[1]
     return increment.mT.contiguous() if turned else increment
-
-
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
-
-    return tensor if tensor.dtype == torch.float64 else tensor.float()

@@ -16,7 +16,7 @@ import torch
 
 from loca_theory.checkpoints.adapters.kinds import LORA, changes_base, initialisation
 from loca_theory.checkpoints.adapters.layers import AdaptedLayer
-from loca_theory.checkpoints.weights.checkpoint import DamagedError
+from loca_theory.checkpoints.weights.checkpoint import DamagedError, one_line
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
 # All layers of these share projections, made for the most rows and the most columns of any.
@@ -37,12 +37,7 @@ _CONVOLUTIONS = {3: "Conv1d", 4: "Conv2d", 5: "Conv3d"}
 
 
 def prefix_of(kind: str) -> str:
-    """Prefix of the names of a method's tensors.
-
-    Raises:
-        ResourceError: PEFT is not installed.
-        InvalidArgumentError: this version of PEFT does not have the method.
-    """
+    """Prefix of the names of a method's tensors."""
     _import(kind)
     from peft.mapping import PEFT_TYPE_TO_PREFIX_MAPPING
 
@@ -73,22 +68,10 @@ def peft_increment(
     *,
     has_bias: bool,
 ) -> torch.Tensor:
-    """ΔW of one layer: the weight that PEFT merges, less W.
+    """ΔW of the first layer, as the base stores W: the weight that PEFT merges, less W.
 
-    Args:
-        kind: PEFT's name of the method.
-        config: The adapter's configuration.
-        layers: The layer; after it, layers whose size decides that of shared projections.
-        tensors: All tensors of these layers and those that layers share, under PEFT's names.
-        weight: W as the base stores it; None if ΔW does not depend on it.
-        has_bias: Whether the layer has a bias.
-
-    Returns:
-        ΔW as the base stores W, in float32, or in float64 if float32 cannot hold it.
-
-    Raises:
-        DamagedError: the tensors are not those of the configuration.
-        ResourceError: PEFT is not installed.
+    The sizes of the other layers decide those of shared projections. W is None if ΔW does not
+    depend on it.
     """
     _import(kind)
     from peft import get_peft_model, set_peft_model_state_dict
@@ -124,10 +107,8 @@ def peft_increment(
         raise
     except Exception as error:
         # PEFT reports bad settings and tensors by exceptions of any type.
-        reason = (
-            f"PEFT cannot load it: {' '.join(str(error).split())[:200] or type(error).__name__}"
-        )
-        raise DamagedError(reason) from error
+        msg = f"PEFT cannot load it: {one_line(error)}"
+        raise DamagedError(msg) from error
     if reason is not None:
         raise DamagedError(reason)
     return _narrowest(merged.get_base_layer().weight.detach().sub_(start))

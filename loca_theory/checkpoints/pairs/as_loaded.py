@@ -45,11 +45,7 @@ class Conversion:
     def run(
         self, tensors: Mapping[str, torch.Tensor], model: torch.nn.Module
     ) -> dict[str, torch.Tensor]:
-        """Make the parameters from tensors by their stored names.
-
-        Raises:
-            DamagedError: the rule does not fit the tensors.
-        """
+        """Make the parameters from tensors by their stored names."""
         converter = copy.deepcopy(self.converter)
         for pattern, names in self.sources.items():
             for name in names:
@@ -77,9 +73,6 @@ class AsLoaded(Checkpoint):
 
     source: Checkpoint
     model: LoadedModel
-    entries: dict[str, Entry] = field(init=False, default_factory=dict)
-    damaged: dict[str, str] = field(init=False, default_factory=dict)
-    ignored: dict[str, str] = field(init=False, default_factory=dict)
     _sources: dict[str, tuple[str, ...]] = field(init=False, default_factory=dict)
     _conversions: dict[str, Conversion] = field(init=False, default_factory=dict)
 
@@ -118,11 +111,11 @@ class AsLoaded(Checkpoint):
     @property
     def names(self) -> dict[str, str]:
         """The model's name of each stored tensor that it has in this form."""
-        found = self._sources.items()
-        return {made[0]: own for own, made in found if self._is_stored(own)}
-
-    def _is_stored(self, own: str) -> bool:
-        return own not in self._conversions and self.entries[own].tied_to is None
+        return {
+            made[0]: own
+            for own, made in self._sources.items()
+            if own not in self._conversions and self.entries[own].tied_to is None
+        }
 
     def _add_converted(self, one: Conversion) -> None:
 
@@ -182,16 +175,7 @@ class AsLoaded(Checkpoint):
 def as_loaded(
     tuned: Checkpoint, base: Checkpoint, like: torch.nn.Module | Mapping[str, Any]
 ) -> tuple[AsLoaded, AsLoaded, LoadedModel]:
-    """Two checkpoints as a model has them after loading.
-
-    Args:
-        tuned: The fine-tuned checkpoint.
-        base: The base.
-        like: The model, or the ``config.json`` that describes it.
-
-    Raises:
-        UnknownModelError: there is no such model, or it is that of other checkpoints.
-    """
+    """Two checkpoints as a model has them after loading."""
     if isinstance(like, Mapping):
         model = LoadedModel.of_config(like, tensors=len(tuned.entries))
     else:

@@ -23,21 +23,7 @@ _GENERIC = {"model", "pytorch_model", "adapter_model"}
 def open_fine_tunes(
     base: Source, tuned: Sequence[Source], selection: Selection
 ) -> dict[str, CheckpointPair]:
-    """Open every fine-tune beside the base.
-
-    Args:
-        base: The base, or increments alone if there is no fine-tune.
-        tuned: The fine-tunes.
-        selection: Which matrices to compare.
-
-    Returns:
-        The pairs by label of the fine-tune, in the given order.
-
-    Raises:
-        InvalidArgumentError: a fine-tune is given twice, or as for
-            :func:`~loca_theory.checkpoints.pairs.opening.open_pair`.
-        ResourceError: a file is damaged or cannot be read.
-    """
+    """Open every fine-tune beside the base."""
     if len(tuned) < 2:
         return {ALONE: open_pair(base, *tuned, selection=selection)}
     return {
@@ -48,9 +34,6 @@ def open_fine_tunes(
 
 def labels(sources: Sequence[Source]) -> list[str]:
     """Short and different labels: the last parts of paths, as many as are needed.
-
-    Raises:
-        InvalidArgumentError: a path is given twice.
 
     >>> labels(["runs/a/checkpoint-100", "runs/b/checkpoint-100"])
     ['a/checkpoint-100', 'b/checkpoint-100']

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ class Layer:
     Attributes:
         name: Its key in the pair's names.
         own: Name of the weight in the model with a head, which both checkpoints need not have.
+        shape: (p, q) as PEFT's layer has it.
         obstacles: Why it can have no adapter of a method, by ``lora`` and ``loca``.
         is_transposed: Whether it is stored as (inputs, outputs).
         kernel: Sides of a convolution kernel; empty for a linear layer.
@@ -31,6 +32,7 @@ class Layer:
 
     name: str
     own: str
+    shape: tuple[int, int]
     obstacles: Mapping[str, str]
     is_transposed: bool = False
     kernel: tuple[int, ...] = ()
@@ -52,12 +54,8 @@ def layers_of(
 ) -> list[Layer]:
     """Every matrix of a pair, also those with an obstacle.
 
-    Args:
-        pair: The pair.
-        model: The model that the fine-tune is loaded into; without one, names tell what a weight
-            is.
-        names: The model's name of each tensor of the fine-tuned checkpoint that it has as it is
-            stored; by default the pair has the names of the model.
+    Without a model, names tell what a weight is. ``names`` are the model's names of the tensors
+    that it has as they are stored; by default the pair has the names of the model.
     """
     conv1d = model is None and pair.base is not None and stores_transposed(pair.base)
     tensors = set(all_names(pair.tuned))
@@ -84,7 +82,8 @@ def layers_of(
             obstacles.setdefault("loca", "convolution: LoCA adapts linear layers only")
         if model is not None and own.removesuffix(".weight") in model.taken_for_experts:
             obstacles.setdefault("lora", "PEFT takes a LoRA of this name for one of experts")
-        layers.append(Layer(name, own, obstacles, is_transposed, kernel=shape[2:]))
+        p, q = weight.shape[::-1] if is_transposed else weight.shape
+        layers.append(Layer(name, own, (p, q), obstacles, is_transposed, kernel=shape[2:]))
     return layers
 
 
@@ -119,3 +118,14 @@ def module_names(pair: CheckpointPair, model: LoadedModel | None) -> set[str]:
     tensors |= {pair.prefix + name for name in tensors}
     parts = [name.split(".")[:-1] for name in tensors]
     return {".".join(one[:i]) for one in parts for i in range(1, len(one) + 1)}
+
+
+def end_others(modules: Collection[str], others: Collection[str]) -> bool:
+    """Whether the name of a module ends the name of another module, after a dot.
+
+    >>> end_others(["fc"], ["block.fc"])
+    True
+    """
+    chosen = set(modules)
+    split = (other.split(".") for other in others)
+    return any(".".join(parts[i:]) in chosen for parts in split for i in range(1, len(parts)))

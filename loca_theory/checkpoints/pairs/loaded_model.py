@@ -7,7 +7,7 @@ class of transformers; or a module was passed. Code that comes with a checkpoint
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -22,6 +22,7 @@ from loca_theory.checkpoints.pairs.model_classes import (
     empty_model,
     harmless,
 )
+from loca_theory.checkpoints.weights.checkpoint import one_line
 
 READ_BY_ATTENTION = "read directly: MultiheadAttention uses this layer without calling it"
 EXPERTS = "experts in one tensor: PEFT has no module for each of them"
@@ -68,13 +69,8 @@ class LoadedModel:
     def of_config(cls, config: Mapping[str, Any], tensors: int) -> LoadedModel:
         """The model that a ``config.json`` describes.
 
-        Args:
-            config: The configuration.
-            tensors: Number of stored tensors. Whoever wrote the configuration must not decide how
-                long this takes: it describes another model if that has many more parts.
-
-        Raises:
-            UnknownModelError: it describes none that transformers has.
+        Whoever wrote it must not decide how long this takes: it describes another model if that
+        has many more parts than there are stored tensors.
         """
         kind = class_named(config)
         try:
@@ -85,8 +81,7 @@ class LoadedModel:
             raise
         except Exception as error:
             # A configuration can be wrong in any way.
-            why = " ".join(str(error).split())[:160] or type(error).__name__
-            msg = f"transformers cannot build {kind.__name__} from config.json: {why}"
+            msg = f"transformers cannot build {kind.__name__} from config.json: {one_line(error)}"
             raise UnknownModelError(msg) from error
         return cls(module)
 
@@ -179,14 +174,6 @@ class LoadedModel:
                 if config.target_modules != {name}:
                     found.add(name)
         return frozenset(found)
-
-    def misfits(self, weights: Iterable[tuple[str, tuple[int, ...]]]) -> list[str]:
-        """Those of some weights that the model does not have in these shapes."""
-        return [
-            f"{name} ({'x'.join(map(str, shape))})"
-            for name, shape in weights
-            if self.shapes.get(name) != shape
-        ]
 
 
 def _is_plain(module: torch.nn.Module) -> bool:

@@ -22,11 +22,7 @@ class UnknownModelError(LocaTheoryError):
 
 
 def class_named(config: Mapping[str, Any]) -> Any:
-    """The class of transformers that a configuration names.
-
-    Raises:
-        UnknownModelError: there is none.
-    """
+    """The class of transformers that a configuration names."""
     names = config.get("architectures")
     name = names[0] if isinstance(names, list) and names else names
     if not isinstance(name, str):
@@ -51,11 +47,7 @@ def class_named(config: Mapping[str, Any]) -> Any:
 
 
 def harmless(value: Any, most: int) -> Any:
-    """A configuration without what would make transformers fetch kernels or weights.
-
-    Raises:
-        UnknownModelError: it has more layers or labels than a model of so many parts.
-    """
+    """A configuration without what would make transformers fetch kernels or weights."""
     if isinstance(value, list):
         return [harmless(one, most) for one in value]
     if not isinstance(value, dict):
@@ -73,11 +65,7 @@ def harmless(value: Any, most: int) -> Any:
 
 
 def empty_model(kind: Any, settings: Any, most: int) -> torch.nn.Module:
-    """A model of transformers on the meta device.
-
-    Raises:
-        UnknownModelError: it has more parts than ``most``.
-    """
+    """A model of transformers on the meta device."""
     thread, left = get_ident(), iter(range(most))
 
     def count(*_: Any) -> None:

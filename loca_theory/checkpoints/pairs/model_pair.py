@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from loca_theory.checkpoints.pairs.as_loaded import AsLoaded, as_loaded
-from loca_theory.checkpoints.pairs.linear_layers import Layer, layers_of, module_names
+from loca_theory.checkpoints.pairs.linear_layers import Layer, end_others, layers_of, module_names
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel, UnknownModelError
 from loca_theory.checkpoints.pairs.opening import adapter_folder, check_any
 from loca_theory.checkpoints.pairs.pair import CheckpointPair
@@ -20,21 +20,10 @@ from loca_theory.errors import InvalidArgumentError
 def open_model_pair(
     base: Source, tuned: Source, selection: Selection, module: torch.nn.Module | None
 ) -> tuple[CheckpointPair, LoadedModel | None, str | None]:
-    """Open two checkpoints of full weights.
+    """Open two checkpoints of full weights under the names of their model.
 
-    Args:
-        base: The base.
-        tuned: The fine-tuned checkpoint.
-        selection: Which matrices to compare, by the names in the model.
-        module: The model, if the caller passed it.
-
-    Returns:
-        The pair; the model, or None, and then the names are those of the checkpoints; why they are
-        not checked, usually None.
-
-    Raises:
-        InvalidArgumentError: the fine-tuned checkpoint is an adapter, ``module`` is another model,
-            or no matrix is left.
+    Without a model the names are those of the checkpoints. The last value says why names are not
+    checked; it is usually None.
     """
     if adapter_folder(tuned) is not None:
         msg = "the fine-tuned checkpoint (tuned) is an adapter already; pass one with full weights"
@@ -59,23 +48,18 @@ class ModelLayers:
 
     Attributes:
         layers: Each matrix, by its name in the pair.
-        modules: Names of all modules of the model.
+        has_ambiguous_names: Whether PEFT may take a list of the modules to fit others as well. The
+            names in an adapter do not show which other modules the model has.
         unchecked: Why names are not those of a model but of the checkpoint; usually None.
     """
 
     layers: dict[str, Layer]
-    modules: frozenset[str]
+    has_ambiguous_names: bool
     unchecked: str | None
 
     @classmethod
     def of(cls, pair: CheckpointPair, base: Source, tuned: Source) -> ModelLayers:
-        """The layers of a pair that has the names of the checkpoints.
-
-        Args:
-            pair: The pair.
-            base: Where its base comes from.
-            tuned: Where its fine-tune comes from.
-        """
+        """The layers of a pair that has the names of the checkpoints."""
         model = names = unchecked = None
         try:
             # An adapter has the names of its model.
@@ -85,7 +69,9 @@ class ModelLayers:
         except UnknownModelError as error:
             unchecked = str(error)
         found = {one.name: one for one in layers_of(pair, model, names)}
-        return cls(found, frozenset(module_names(pair, model)), unchecked)
+        own = {one.module for one in found.values()}
+        is_ambiguous = pair.base is None or end_others(own, module_names(pair, model))
+        return cls(found, is_ambiguous, unchecked)
 
 
 def _as_loaded(

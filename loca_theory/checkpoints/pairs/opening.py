@@ -21,19 +21,7 @@ if TYPE_CHECKING:
 def open_pair(
     first: Source, second: Source | None = None, selection: Selection | None = None
 ) -> CheckpointPair:
-    """Open two checkpoints side by side, or increments alone.
-
-    Args:
-        first: The base checkpoint. If ``second`` is None: an adapter of PEFT, or ΔW as a 2-D array
-            or tensor.
-        second: The fine-tuned checkpoint, or an adapter of the base.
-        selection: Which matrices to compare.
-
-    Raises:
-        InvalidArgumentError: a source does not exist or is not of a supported kind, or no matrix
-            is left.
-        ResourceError: a file is damaged or cannot be read.
-    """
+    """Open a base and a fine-tune or an adapter side by side; or an adapter, or ΔW, alone."""
     chosen = selection or Selection()
     if is_array(first):
         # The caller has chosen this matrix, however small it is.
@@ -57,11 +45,7 @@ def open_pair(
 
 
 def check_any(pair: CheckpointPair) -> CheckpointPair:
-    """The pair, if it has a matrix, or one that is damaged.
-
-    Raises:
-        InvalidArgumentError: it has none.
-    """
+    """The pair, if it has a matrix, or one that is damaged."""
     if not pair.names and not any(one.damaged for one in pair.skipped):
         reasons = Counter(one.reason.partition(":")[0] for one in pair.skipped)
         why = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(3))
@@ -72,11 +56,7 @@ def check_any(pair: CheckpointPair) -> CheckpointPair:
 
 
 def adapter_folder(source: Source) -> Path | None:
-    """The folder of the adapter at a path, or of the only one below it; None for any other source.
-
-    Raises:
-        InvalidArgumentError: there is no such path, or it holds several adapters.
-    """
+    """The folder of the adapter at a path, or of the only one below it; None if there is none."""
     if not is_path(source):
         return None
     folder = resolve(source)

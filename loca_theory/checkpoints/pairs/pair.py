@@ -84,13 +84,6 @@ class CheckpointPair:
 
         Narrow formats are widened, which is exact, before they are subtracted. The caller may
         overwrite the result.
-
-        Args:
-            name: A key of :attr:`matrices`.
-
-        Raises:
-            DamagedError: a side cannot be read.
-            ResourceError: there is not enough memory.
         """
         change = self._difference(name, torch.float32)
         if change.dtype == torch.float32 and not torch.stack(change.aminmax()).isfinite().all():
@@ -102,13 +95,6 @@ class CheckpointPair:
         """W₀, the matrix to which ΔW is added; None if it is not known.
 
         It is in float32, or in float64 if it is stored in float64. The caller may overwrite it.
-
-        Args:
-            name: A key of :attr:`matrices`.
-
-        Raises:
-            DamagedError: the weights cannot be read.
-            ResourceError: there is not enough memory.
         """
         found = self._sides(name)
         return self._widened(name, *found[1]) if len(found) > 1 else None
@@ -118,12 +104,6 @@ class CheckpointPair:
 
         It covers the bytes, types and shapes of the stored tensors of both sides, scales included,
         and the shape of the increment.
-
-        Args:
-            name: A key of :attr:`matrices`.
-
-        Raises:
-            DamagedError: a side cannot be read.
         """
         digest = hashlib.blake2b(repr(self.matrices[name].shape).encode(), digest_size=_DIGEST_SIZE)
         for side, own in self._sides(name):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from loca_theory._arguments import whole_number
+from loca_theory._arguments import positive_number
 from loca_theory._lookup import find
 from loca_theory.checkpoints.weights.stored_matrices import EXPERTS, Experts
 from loca_theory.errors import InvalidArgumentError
@@ -46,9 +46,8 @@ class Selection:
             except (re.error, TypeError) as error:
                 msg = f"{name} must be a regular expression, not {pattern!r}: {error}"
                 raise InvalidArgumentError(msg) from error
-        if self.max_size is not None and whole_number("max_size", self.max_size) < 1:
-            msg = f"max_size must be at least 1, not {self.max_size}"
-            raise InvalidArgumentError(msg)
+        if self.max_size is not None:
+            positive_number("max_size", self.max_size)
         find("interpretation of experts", self.experts, EXPERTS)
 
     def selects(self, name: str) -> bool:

@@ -6,23 +6,36 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from loca_theory.checkpoints.weights.checkpoint import read_json
-from loca_theory.checkpoints.weights.safetensors_files import SafetensorsCheckpoint
+from loca_theory.checkpoints.weights.files import SafetensorsCheckpoint
 from loca_theory.checkpoints.weights.sources import ADAPTER_CONFIG
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps.files import write_atomically
 
 WEIGHTS, README = "adapter_model.safetensors", "README.md"
 _WITH_WEIGHTS = (README, ADAPTER_CONFIG)
-# Files that hold a model or a part of one.
-_OF_MODELS = re.compile(
-    r"config\.json|.*\.(safetensors|bin|pt|pth|ckpt|h5|msgpack|gguf|onnx|index\.json)"
-)
+# Files that hold a model or a part of one, and those that an adapter would replace.
+_OF_MODELS = r"config\.json|.*\.(safetensors|bin|pt|pth|ckpt|h5|msgpack|gguf|onnx|index\.json)"
+_REPLACED = r"(?i:readme\.md|adapter_config\.json)"
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """An adapter as PEFT stores it.
+
+    Attributes:
+        tensors: Its parameters, under the names that PEFT gives them.
+        config: Its configuration.
+    """
+
+    tensors: Mapping[str, torch.Tensor]
+    config: Mapping[str, Any]
 
 
 def check_folder(folder: Path, method: str) -> Path:
@@ -31,17 +44,6 @@ def check_folder(folder: Path, method: str) -> Path:
     An adapter is written to the folder ``lora`` or ``loca`` in it. If that holds the weights of a
     model, an adapter beside them would be loaded on top of them. An adapter or a README is replaced
     only if an extraction wrote it and it has not been changed since.
-
-    Args:
-        folder: Folder for the results; it need not exist.
-        method: ``lora``, ``loca``, or ``best`` for both.
-
-    Returns:
-        The folder.
-
-    Raises:
-        ResourceError: there is part of a model, or an adapter or README that no extraction wrote or
-            that was changed since.
     """
     for one in ("lora", "loca"):
         if method in (one, "best"):
@@ -50,57 +52,44 @@ def check_folder(folder: Path, method: str) -> Path:
 
 
 def _check_one(folder: Path) -> None:
-    present = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    ours = _written(folder / WEIGHTS) if WEIGHTS in present else set()
-    foreign = [name for name in present if name not in ours]
-    names = {name.casefold() for name in _WITH_WEIGHTS}
+    ours = _written(folder / WEIGHTS)
+    foreign = [one for one in folder.iterdir() if one.name not in ours] if folder.is_dir() else []
     # Report weights first: if there are any, moving only a README away would not help.
-    found = [name for name in foreign if _OF_MODELS.fullmatch(name)]
-    found += [name for name in foreign if name.casefold() in names]
+    found = [
+        name
+        for pattern in (_OF_MODELS, _REPLACED)
+        for name in sorted(path.name for path in foreign)
+        if re.fullmatch(pattern, name)
+    ]
     if found:
         msg = f"{folder} holds {found[0]}, which no extraction wrote or which was changed since: "
         msg += "an adapter there would replace it or be loaded on top of it; choose a new folder"
         raise ResourceError(msg)
 
 
-def write_adapter(
-    folder: Path, tensors: Mapping[str, torch.Tensor], config: Mapping[str, Any], card: str
-) -> list[Path]:
+def write_adapter(folder: Path, adapter: Adapter, card: str) -> list[Path]:
     """Write the weights, the card and the configuration of an adapter.
 
     The header of the weights file holds a digest of each other file of the adapter, so that
     :func:`check_folder` can recognise these files.
-
-    Args:
-        folder: The folder, without an earlier adapter.
-        tensors: Parameters, under the names that PEFT gives them.
-        config: Configuration, as PEFT stores it.
-        card: Text of the README.
-
-    Returns:
-        The files written.
     """
-    texts = {README: card, ADAPTER_CONFIG: json.dumps(config, indent=2) + "\n"}
+    texts = {README: card, ADAPTER_CONFIG: json.dumps(adapter.config, indent=2) + "\n"}
     contents = {name: text.encode() for name, text in texts.items()}
     header = {"format": "pt", **{name: digest(content) for name, content in contents.items()}}
     # The weights first: if the process is killed while it writes, no file is left whose digest is
     # not in the header of the weights.
     weights = folder / WEIGHTS
-    write_atomically(weights, lambda path: _save(tensors, path, header))
+    write_atomically(weights, lambda path: _save(adapter.tensors, path, header))
     for name, content in contents.items():
         write_atomically(folder / name, lambda path, content=content: path.write_bytes(content))
     return [weights, *(folder / name for name in contents)]
 
 
-def read_adapter(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Load the tensors and the configuration of an adapter.
-
-    Raises:
-        ResourceError: a file is missing or damaged.
-    """
-    adapter = SafetensorsCheckpoint(folder / WEIGHTS)
-    tensors = {name: adapter.load(name) for name in adapter.entries}
-    return tensors, read_json(folder / ADAPTER_CONFIG)
+def read_adapter(folder: Path) -> Adapter:
+    """Load an adapter."""
+    stored = SafetensorsCheckpoint({folder / WEIGHTS: None})
+    tensors = {name: stored.load(name) for name in stored.entries}
+    return Adapter(tensors, read_json(folder / ADAPTER_CONFIG))
 
 
 def remove_adapter(folder: Path) -> None:
@@ -134,12 +123,8 @@ def _written(weights: Path) -> set[str]:
         return set()
     if not header.keys() >= set(_WITH_WEIGHTS):
         return set()
-    files = (weights.with_name(name) for name in _WITH_WEIGHTS)
-    same = {
-        path.name
-        for path in files
-        if path.is_file() and digest(path.read_bytes()) == header[path.name]
-    }
+    files = [path for name in _WITH_WEIGHTS if (path := weights.with_name(name)).is_file()]
+    same = {path.name for path in files if digest(path.read_bytes()) == header[path.name]}
     return {weights.name, *same}
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from loca_theory import _arguments
 from loca_theory._lookup import find
-from loca_theory.checkpoints.sizing.sizes import check_fraction
 from loca_theory.errors import InvalidArgumentError
 
 TITLES = {"loca": "LoCA", "lora": "LoRA"}
@@ -38,21 +37,11 @@ class TotalSize:
     in_bytes: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "amount", _arguments.whole_number("allocate", self.amount))
-        if self.amount < 1:
-            msg = f"allocate must be at least 1, not {self.amount}"
-            raise InvalidArgumentError(msg)
+        object.__setattr__(self, "amount", _arguments.positive_number("allocate", self.amount))
 
     @classmethod
     def parse(cls, value: int | str | TotalSize) -> TotalSize:
         """Convert an argument ``allocate`` to a size.
-
-        Args:
-            value: A number of trainable numbers, such as 200000 or ``"200k"``, or a size in bytes,
-                such as ``"4MB"``, ``"500kB"`` or ``"1MiB"``.
-
-        Raises:
-            InvalidArgumentError: the value is none of these.
 
         >>> TotalSize.parse("1.5MB")
         TotalSize(amount=1500000, in_bytes=True)
@@ -74,13 +63,7 @@ class TotalSize:
         return cls(int(amount), in_bytes=bool(found[4]))
 
     def costs(self, method: str, shape: tuple[int, int], number_bytes: int = 4) -> tuple[int, int]:
-        """Cost of a rank of LoRA or of a coefficient of LoCA, and of any size above 0 besides.
-
-        Args:
-            method: ``lora`` or ``loca``.
-            shape: (p, q).
-            number_bytes: Bytes of a stored number.
-        """
+        """Cost of a rank of LoRA or of a coefficient of LoCA, and of any size above 0 besides."""
         number = number_bytes if self.in_bytes else 1
         if method == "lora":
             return number * sum(shape), 0
@@ -112,11 +95,8 @@ class AdapterSize:
     def __post_init__(self) -> None:
         find("method", self.method, _CHOICES)
         for name in ("rank", "components", "cap"):
-            if getattr(self, name) is not None:
-                _arguments.fields_to_int(self, name)
-                if getattr(self, name) < 1:
-                    msg = f"{name} must be at least 1, not {getattr(self, name)}"
-                    raise InvalidArgumentError(msg)
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, _arguments.positive_number(name, value))
         if self.components is not None and self.method != "loca":
             msg = (
                 "components is for LoCA only; give the size of another adapter as a rank, such as "
@@ -130,26 +110,27 @@ class AdapterSize:
             raise InvalidArgumentError(msg)
         if self.allocate is not None:
             object.__setattr__(self, "allocate", TotalSize.parse(self.allocate))
-        elif self.energy is not None:
-            check_fraction(self.energy)
+        fraction = 1.0 if self.energy is None else _arguments.real_number("energy", self.energy)
+        if not 0 < fraction <= 1:
+            msg = f"the fraction of the energy must be above 0 and at most 1, not {fraction}"
+            raise InvalidArgumentError(msg)
         self._check_limits()
 
     def _check_limits(self) -> None:
         _arguments.fields_to_int(self, "floor")
         if self.cap is not None:
             object.__setattr__(self, "cap", min(self.cap, _MOST))
-        msg = None
-        if not 0 <= self.floor <= (_MOST if self.cap is None else self.cap):
-            most = _MOST if self.cap is None else "cap"
-            msg = f"floor must be from 0 to {most}, not {self.floor}"
-        elif (self.floor or self.cap is not None) and not self.is_split:
-            msg = 'floor and cap limit the sizes of a split; pass allocate="4MB" or energy=0.9 as '
-            msg += "well"
-        elif (self.floor or self.cap is not None) and self.method == "best":
-            msg = "floor and cap count ranks or coefficients, which method best mixes; choose one "
-            msg += "method"
-        if msg is not None:
+        most = _MOST if self.cap is None else self.cap
+        has_limits = self.floor > 0 or self.cap is not None
+        if not 0 <= self.floor <= most:
+            msg = f"floor must be from 0 to {most if self.cap is None else 'cap'}, not {self.floor}"
             raise InvalidArgumentError(msg)
+        if has_limits and not self.is_split:
+            msg = "floor and cap limit the sizes of a split; pass "
+            raise InvalidArgumentError(msg + 'allocate="4MB" or energy=0.9 as well')
+        if has_limits and self.method == "best":
+            msg = "floor and cap count ranks or coefficients, which method best mixes; choose one "
+            raise InvalidArgumentError(msg + "method")
 
     @property
     def is_split(self) -> bool:

@@ -10,8 +10,9 @@ import numpy as np
 from loca_theory.checkpoints.pairs.model_pair import ModelLayers
 from loca_theory.checkpoints.rows import AllocatedMatrix
 from loca_theory.checkpoints.sizing.adapter_size import TotalSize
+from loca_theory.checkpoints.sizing.offers import EnergyProfile
 from loca_theory.checkpoints.sizing.sizes import allocate
-from loca_theory.checkpoints.statistics.energy_profile import EnergyProfile, component_counts
+from loca_theory.checkpoints.statistics.energy_profile import component_counts
 from loca_theory.checkpoints.statistics.matrix import MatrixAnalysis
 from loca_theory.checkpoints.summary import energy_weights
 from loca_theory.errors import InvalidArgumentError
@@ -21,9 +22,6 @@ def linear_layers(models: Mapping[str, ModelLayers], total: TotalSize) -> set[tu
     """Names and fine-tunes of the matrices that share the total: weights of linear layers.
 
     Checked before anything is computed.
-
-    Raises:
-        InvalidArgumentError: there is none, or the total does not pay for one coefficient.
     """
     found = {
         (name, tuned)
@@ -43,15 +41,7 @@ def linear_layers(models: Mapping[str, ModelLayers], total: TotalSize) -> set[tu
 def allocate_budgets(
     analyses: Sequence[MatrixAnalysis], total: TotalSize
 ) -> Iterator[AllocatedMatrix]:
-    """Split a total among the matrices of each fine-tune.
-
-    Args:
-        analyses: The analysed linear layers, with the profiles of their DCT coefficients.
-        total: The total of one fine-tune.
-
-    Yields:
-        The sizes, matrix by matrix; none for a method of which the total does not pay for a unit.
-    """
+    """Split a total among the matrices of each fine-tune, by each method that it pays for."""
     for tuned in dict.fromkeys(one.matrix.tuned for one in analyses):
         mine = [one for one in analyses if one.matrix.tuned == tuned]
         # Relative energies, because the energies themselves may not fit float64.
@@ -60,29 +50,29 @@ def allocate_budgets(
         for method, adapter in (("R", "lora"), ("D", "loca")):
             profiles = []
             for one, weight in zip(mine, weights, strict=True):
-                matrix, costs = one.matrix, total.costs(adapter, one.matrix.shape)
-                retained, units = np.array(one.components) * weight, None
+                retained = np.array(one.components) * weight
+                units = component_counts(math.prod(one.matrix.shape))
                 if method == "R":
                     retained = np.cumsum(np.sort(one.eigenvalues)[::-1])
                     retained *= weight / retained[-1]
-                else:
-                    units = component_counts(math.prod(matrix.shape))
-                stored = {"units": units, "retained": retained}
-                profiles.append(EnergyProfile.restored(matrix.name, adapter, stored, costs))
+                    units = np.arange(1, len(retained) + 1)
+                costs = total.costs(adapter, one.matrix.shape)
+                profiles.append(EnergyProfile(one.matrix.name, adapter, units, retained, *costs))
             if total.amount < min(one.cost_of(1) for one in profiles):
                 continue  # not even one rank of the smallest matrix
-            found = allocate(profiles, total.amount)
+            found = allocate([[one] for one in profiles], total.amount)
             for one, size in zip(mine, found.matrices, strict=True):
+                profile = size.profile
                 yield AllocatedMatrix(
-                    name=size.name,
+                    name=profile.name,
                     tuned=tuned,
                     method=method,
                     size=size.size,
                     uniform=size.uniform_size,
                     numbers=size.size * (sum(one.matrix.shape) if method == "R" else 1),
-                    energy=size.profile.energy,
-                    retained=size.retained,
-                    uniform_retained=size.uniform_retained,
+                    energy=profile.energy,
+                    retained=profile.fraction(size.size),
+                    uniform_retained=profile.fraction(size.uniform_size),
                     equal_retained=found.equal_retained,
                     bound=found.bound,
                 )

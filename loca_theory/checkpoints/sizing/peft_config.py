@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from loca_theory.checkpoints.pairs.linear_layers import end_others
+
 PREFIX = "base_model.model."
 """Prefix of the names of a model's modules in PEFT."""
 
@@ -30,16 +32,7 @@ def adapter_config(
     is_transposed: bool = False,
     saved_modules: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Configuration of an adapter of the modules with a size above 0.
-
-    Args:
-        method: ``lora`` or ``loca``.
-        base: Name of the base model.
-        sizes: Rank or number of coefficients of each module.
-        others: Names of all modules of the model, so that none is adapted by mistake.
-        is_transposed: Whether a module stores its weight transposed.
-        saved_modules: Modules that are stored whole, as entries of ``modules_to_save``.
-    """
+    """Configuration of an adapter of the modules with a size above 0, and of none of the others."""
     adapted = {module: size for module, size in sizes.items() if size}
     usual = Counter(adapted.values()).most_common(1)[0][0] if adapted else 1
     patterns = {anchored(name): size for name, size in adapted.items() if size != usual}
@@ -52,20 +45,13 @@ def adapter_config(
         "modules_to_save": list(saved_modules) or None,
     }
     if method == "loca":
-        return {
-            "peft_type": "LOCA",
-            **common,
-            "n_frequency": usual,
-            "n_frequency_pattern": patterns,
-            "scaling": 1.0,
-            "alternating_steps": 0,
-        }
+        own = {"n_frequency": usual, "n_frequency_pattern": patterns, "scaling": 1.0}
+        return {"peft_type": "LOCA", **common, **own, "alternating_steps": 0}
+    own = {"r": usual, "lora_alpha": usual, "lora_dropout": 0.0}
     return {
         "peft_type": "LORA",
         **common,
-        "r": usual,
-        "lora_alpha": usual,
-        "lora_dropout": 0.0,
+        **own,
         "rank_pattern": patterns,
         "alpha_pattern": patterns,
     }
@@ -96,14 +82,3 @@ def target_modules(modules: Sequence[str], others: Collection[str]) -> list[str]
 def expression(modules: Sequence[str]) -> str:
     """A regular expression that fits these modules only."""
     return "|".join(re.escape(module) for module in modules)
-
-
-def end_others(modules: Collection[str], others: Collection[str]) -> bool:
-    """Whether the name of a module ends the name of another module, after a dot.
-
-    >>> end_others(["fc"], ["block.fc"])
-    True
-    """
-    chosen = set(modules)
-    split = (other.split(".") for other in others)
-    return any(".".join(parts[i:]) in chosen for parts in split for i in range(1, len(parts)))

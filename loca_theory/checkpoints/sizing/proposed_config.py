@@ -21,16 +21,7 @@ _WIDTH = 88
 def adapter_config(
     matrices: Sequence[Matrix], total: Totals, *, has_ambiguous_names: bool = False
 ) -> str:
-    """Python source of a PEFT configuration for the best adapter, ready to paste.
-
-    Args:
-        matrices: The matrices that have errors at the first rank.
-        total: Totals over all of them, with errors; the first rank sets the budget.
-        has_ambiguous_names: Whether a list of modules may fit other modules as well.
-
-    Returns:
-        The source; "" if no module is left that can have this adapter.
-    """
+    """Python source of a PEFT configuration for the best adapter; "" if no module can have it."""
     r, errors = next(iter(errors_by_rank(total).items()))
     best = min(ADAPTERS, key=lambda method: errors[method].error)
     modules = [one for one in matrices if one.module and (best == "R" or not one.is_convolution)]
@@ -59,14 +50,6 @@ def allocated_config(
     """Python source of a PEFT configuration with a size for each matrix, ready to paste.
 
     The adapter is that of LoRA and LoCA that retains more.
-
-    Args:
-        sizes: The split of a total, for both methods.
-        modules: Name of the module of each matrix.
-        has_ambiguous_names: Whether a list of modules may fit other modules as well.
-
-    Returns:
-        The source; "" if no module has an adapter.
     """
     retained = dict.fromkeys((one.method for one in sizes), 0.0)
     for one in sizes:
@@ -76,23 +59,16 @@ def allocated_config(
     if not given:
         return ""
     found = peft_config.adapter_config("lora" if best == "R" else "loca", None, given, ())
-    targets = _targets(list(given), has_ambiguous_names=has_ambiguous_names)
-    if best == "R":
-        alphas = {name: _ALPHA * rank for name, rank in found["rank_pattern"].items()}
-        arguments = {
-            "r": found["r"],
-            "lora_alpha": _ALPHA * found["r"],
-            "target_modules": targets,
-            "rank_pattern": found["rank_pattern"],
-            "alpha_pattern": alphas,
-        }
-        return _source("peft", "LoraConfig", arguments)
-    arguments = {
-        "n_frequency": found["n_frequency"],
-        "target_modules": targets,
-        "n_frequency_pattern": found["n_frequency_pattern"],
-    }
-    return _source("loca_theory.adapters", "LoCAConfig", arguments)
+    arguments = {"target_modules": _targets(list(given), has_ambiguous_names=has_ambiguous_names)}
+    if best == "D":
+        size = {"n_frequency": found["n_frequency"]}
+        patterns = {"n_frequency_pattern": found["n_frequency_pattern"]}
+        return _source("loca_theory.adapters", "LoCAConfig", {**size, **arguments, **patterns})
+    ranks = found["rank_pattern"]
+    alphas = {name: _ALPHA * rank for name, rank in ranks.items()}
+    size = {"r": found["r"], "lora_alpha": _ALPHA * found["r"]}
+    patterns = {"rank_pattern": ranks, "alpha_pattern": alphas}
+    return _source("peft", "LoraConfig", {**size, **arguments, **patterns})
 
 
 def _targets(modules: Sequence[str], *, has_ambiguous_names: bool) -> list[str] | str:

@@ -42,15 +42,7 @@ class SavedModules:
         return any(name.startswith(f"{module}.") for module in self.modules)
 
     def load(self, pair: CheckpointPair, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-        """The tensors, under the names that PEFT gives them.
-
-        Args:
-            pair: The pair of checkpoints.
-            dtype: Type of floating tensors.
-
-        Raises:
-            DamagedError: a tensor cannot be read.
-        """
+        """The tensors, under the names that PEFT gives them."""
         found = {}
         for own, name in self.tensors.items():
             tensor = pair.tuned.load(name)
@@ -67,15 +59,6 @@ def find_saved_modules(
 
     A module is stored with all its tensors, and so is each module that shares a matrix with it:
     PEFT gives each a copy.
-
-    Args:
-        pair: The pair of checkpoints.
-        patterns: Regular expressions.
-        model: The model; without one, names tell which head shares its weight.
-
-    Raises:
-        InvalidArgumentError: an expression is not valid or matches no tensor, or a matching tensor
-            is damaged.
     """
     if not patterns:
         return SavedModules()

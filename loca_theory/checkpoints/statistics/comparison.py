@@ -31,15 +31,7 @@ def compare(
     second: torch.Tensor,
     k: int | None = None,
 ) -> Comparison:
-    """Compare two increments of one weight.
-
-    Args:
-        name: Name of the weight.
-        labels: Labels of the two fine-tunes.
-        first: Increment of one, finite and not all 0.
-        second: Increment of the other, of the same shape, finite and not all 0.
-        k: Number of leading singular vectors to compare; None for no such comparison.
-    """
+    """Compare two increments of one weight."""
     # The cosine and the signs do not depend on the scale of either increment.
     first, second = (balanced(one, "increment")[0] for one in (first, second))
     products, squares, others = [], [], []

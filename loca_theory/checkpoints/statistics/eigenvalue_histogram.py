@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from loca_theory.checkpoints.rows import EigenvalueHistogram, Matrix
+from loca_theory.checkpoints.figure_rows import EigenvalueHistogram
+from loca_theory.checkpoints.rows import Matrix
 from loca_theory.increments.spectrum import BulkFit
 
 _CELLS = 40
@@ -23,14 +24,7 @@ def eigenvalue_histogram(
     *,
     has_law: bool,
 ) -> EigenvalueHistogram:
-    """Count the eigenvalues of an increment in equal cells.
-
-    Args:
-        matrix: The row of the increment.
-        eigenvalues: Squared singular values of ΔW, in any order, not all 0.
-        bulk: The Marchenko–Pastur law that fits them.
-        has_law: Whether the law describes them, so that the cells are chosen to show it.
-    """
+    """Count the eigenvalues of an increment in equal cells."""
     is_logarithmic = bulk.sigma is None or not has_law
     if bulk.sigma is None or is_logarithmic:
         with np.errstate(divide="ignore"):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from loca_theory.checkpoints.rows import FigureData, Matrix
+from loca_theory.checkpoints.figure_rows import FigureData
 from loca_theory.checkpoints.statistics.matrix import MatrixAnalysis
 
 _KINDS = ("query", "value")
@@ -13,23 +13,22 @@ _KINDS = ("query", "value")
 def figure_data(
     analyses: Sequence[MatrixAnalysis], spectra: Mapping[str, Sequence[float]]
 ) -> tuple[FigureData, ...]:
-    """Histograms and spectra of the given matrices.
-
-    Args:
-        analyses: Results of these matrices.
-        spectra: Squared singular values of W′ by name of the matrix, for those that have them.
-    """
-    return tuple(
-        FigureData(
-            *(matrix.name, matrix.tuned, *matrix.shape, quantity, values),
-            sigma=matrix.sigma,
-            tv=matrix.tv,
-            excess_kurtosis=matrix.excess_kurtosis,
-        )
-        for one in analyses
-        for matrix in (one.matrix,)
-        for quantity, values in _quantities(one, spectra.get(matrix.name, ()))
-    )
+    """Histograms and spectra of the given matrices, with those spectra of W′ that are given."""
+    rows = []
+    for one in analyses:
+        matrix, weights = one.matrix, tuple(spectra.get(one.matrix.name, ()))
+        values = {"entries": one.entries, "increment": one.eigenvalues, "weights": weights}
+        rows += [
+            FigureData(
+                *(matrix.name, matrix.tuned, *matrix.shape, quantity, found),
+                sigma=matrix.sigma,
+                tv=matrix.tv,
+                excess_kurtosis=matrix.excess_kurtosis,
+            )
+            for quantity, found in values.items()
+            if quantity != "weights" or any(found)
+        ]
+    return tuple(rows)
 
 
 def representative(analyses: Sequence[MatrixAnalysis]) -> list[MatrixAnalysis]:
@@ -47,15 +46,5 @@ def representative(analyses: Sequence[MatrixAnalysis]) -> list[MatrixAnalysis]:
     return (chosen + others)[: len(_KINDS)]
 
 
-def _quantities(
-    found: MatrixAnalysis, weights: Sequence[float]
-) -> Iterator[tuple[str, tuple[float, ...]]]:
-    yield "entries", found.entries
-    yield "increment", found.eigenvalues
-    if any(weights):
-        yield "weights", tuple(weights)
-
-
 def _layer(found: MatrixAnalysis) -> float:
-    matrix: Matrix = found.matrix
-    return -1.0 if matrix.layer is None else matrix.layer
+    return -1.0 if found.matrix.layer is None else found.matrix.layer

@@ -8,15 +8,18 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 
+from loca_theory.checkpoints.figure_rows import EigenvalueHistogram
 from loca_theory.checkpoints.names import kind_of, layer_of
-from loca_theory.checkpoints.rows import EigenvalueHistogram, Matrix, MatrixError
+from loca_theory.checkpoints.rows import Matrix, MatrixError
 from loca_theory.checkpoints.settings import Settings
 from loca_theory.checkpoints.statistics import shared_draws
 from loca_theory.checkpoints.statistics.eigenvalue_histogram import eigenvalue_histogram
-from loca_theory.checkpoints.statistics.energy_profile import EnergyProfile
+from loca_theory.checkpoints.statistics.energy_profile import component_energies
 from loca_theory.checkpoints.statistics.matrix_errors import fitting_budget, matrix_errors
+from loca_theory.checkpoints.statistics.norms import norm_and_cosine, relative_norm
 from loca_theory.checkpoints.statistics.subspaces import NOT_COMPARED, compare_subspaces
 from loca_theory.increments import calibrated_test, fit_bulk
 from loca_theory.increments.eigenvalues import squared_singular_values
@@ -25,7 +28,6 @@ from loca_theory.increments.printed_test import AcceptanceError
 from loca_theory.increments.ranks import effective_rank, energy_ranks, stable_rank
 from loca_theory.increments.spectrum import spectral_statistics, tail_exponent
 from loca_theory.sweeps import generator
-from loca_theory.transforms import dct2
 from loca_theory.transforms.devices import device_memory
 from loca_theory.transforms.inputs import TensorLike, balanced, fits_squared, usable
 
@@ -39,8 +41,7 @@ UNRELATED = 0.5
 """Cosine between W₀ and W′ below which one is not a fine-tune of the other."""
 
 _FRACTIONS, _RANKS = (0.5, 0.9, 0.99), ("rank_50", "rank_90", "rank_99")
-_ROWS_AT_ONCE = 256
-_NO_LABELS = {"tuned": "", "module": "", "is_convolution": False}
+_UNKNOWN = {"tuned": "", "module": "", "is_convolution": False, "note": ""}
 _CELLS = 8  # cells of the fine grid per cell of the figure
 
 
@@ -70,20 +71,18 @@ class MatrixAnalysis:
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> MatrixAnalysis:
         """Restore the results from JSON of what :func:`dataclasses.asdict` returns."""
-        matrix = stored["matrix"]
-        return cls(
-            Matrix(**{**matrix, "shape": tuple(matrix["shape"])}),
-            tuple(MatrixError(**one) for one in stored["errors"]),
-            tuple(stored["entries"]),
-            tuple(stored["eigenvalues"]),
-            EigenvalueHistogram(
-                **{
-                    **stored["spectrum"],
-                    **{key: tuple(stored["spectrum"][key]) for key in ("counts", "leading")},
-                }
-            ),
-            tuple(stored["components"]),
-        )
+        kinds = {"matrix": Matrix, "spectrum": EigenvalueHistogram}
+        rows = {key: kind(**_frozen(stored[key])) for key, kind in kinds.items()}
+        lists = {key: _frozen(stored[key]) for key in ("entries", "eigenvalues", "components")}
+        errors = tuple(MatrixError(**one) for one in stored["errors"])
+        return cls(**rows, **lists, errors=errors)
+
+
+def _frozen(value: Any) -> Any:
+    """Plain data with tuples for lists."""
+    if isinstance(value, dict):
+        return {key: _frozen(one) for key, one in value.items()}
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
 
 
 def analyse_matrix(
@@ -92,9 +91,7 @@ def analyse_matrix(
     settings: Settings,
     *,
     weights: TensorLike | None = None,
-    dtype: str | None = None,
-    note: str = "",
-    labels: Mapping[str, Any] = MappingProxyType({}),
+    known: Mapping[str, Any] = MappingProxyType({}),
     consume: bool = False,
 ) -> MatrixAnalysis:
     """Analyse one increment.
@@ -108,9 +105,8 @@ def analyse_matrix(
         increment: ΔW, shape (p, q), a real tensor or NumPy array, finite, not constant.
         settings: Settings for the analysis.
         weights: W₀, of the same shape; None if it is not known.
-        dtype: Name of the element type to report; by default the increment's own.
-        note: Remark to report with this matrix.
-        labels: What is known of the matrix besides: ``tuned``, ``module``, ``is_convolution``.
+        known: Fields of the row that are known: ``tuned``, ``module``, ``is_convolution``,
+            ``dtype``, ``note``.
         consume: Whether the increment may be overwritten, which saves a copy.
 
     Returns:
@@ -124,8 +120,8 @@ def analyse_matrix(
     what = f"the analysis of {name} ({'x'.join(map(str, shape))})"
     way_out = f'leave it out with max_size={math.prod(shape) - 1}, or use device="cpu"'
     with device_memory(what, settings.device, way_out):
-        dtype = dtype or str(increment.dtype).removeprefix("torch.")
-        known = {**_NO_LABELS, **labels, "name": name, "dtype": dtype, "note": note}
+        dtype = str(increment.dtype).removeprefix("torch.")
+        known = {"name": name, "dtype": dtype, **_UNKNOWN, **known}
         return _analysed(known, increment, weights, settings, consume=consume)
 
 
@@ -147,7 +143,7 @@ def _analysed(
     base_norm, cosine, found = None, None, NOT_COMPARED
     if weights is not None:
         before = usable(weights, "weights").detach().to(settings.device)
-        base_norm, cosine = _norm_and_cosine(before, given)
+        base_norm, cosine = norm_and_cosine(before, given)
         if settings.subspaces is not None and base_norm:
             found = compare_subspaces(given, before, settings.subspaces)
         del before, weights
@@ -204,7 +200,7 @@ def _analysed(
         sigma=counts.standard_deviation,
         mean=counts.mean,
         energy=energy,
-        relative_norm=_relative(float(eigenvalues.sum()), exponent, base_norm),
+        relative_norm=relative_norm(float(eigenvalues.sum()), exponent, base_norm),
         weights_cosine=cosine,
         zero_fraction=counts.zero_fraction,
         excess_kurtosis=counts.excess_kurtosis,
@@ -228,7 +224,10 @@ def _analysed(
         subspace_error=found.error,
     )
     # Computed before the errors, which overwrite the increment.
-    components = _component_profile(change) if settings.has_profiles else ()
+    components = np.array([])
+    if settings.has_profiles:
+        _, energies = component_energies(change)
+        components = energies / energies[-1]
     cells = counts.counts[1:-1].reshape(-1, _CELLS).sum(axis=1) / counts.size
     return MatrixAnalysis(
         matrix,
@@ -236,44 +235,5 @@ def _analysed(
         tuple(cells.tolist()),
         tuple(eigenvalues.tolist()),
         eigenvalue_histogram(matrix, eigenvalues, bulk, has_law=has_law),
-        components,
+        tuple(components.tolist()),
     )
-
-
-def _component_profile(change: torch.Tensor) -> tuple[float, ...]:
-
-    found = EnergyProfile.of_components("", dct2(change).square_().cpu().numpy())
-    return tuple((found.retained / found.energy).tolist())
-
-
-def _norm_and_cosine(
-    weights: torch.Tensor, change: torch.Tensor
-) -> tuple[float | None, float | None]:
-    """Frobenius norm of W₀, and the cosine between W₀ and W′ = W₀ + ΔW; None if undefined."""
-    largest = _largest(weights)
-    if not math.isfinite(largest) or not largest:
-        return largest if largest == 0 else None, None
-    scale = max(largest, _largest(change))
-    squares, others, products = [], [], []
-    # In pieces, so that no temporary tensor is as large as W₀.
-    pieces = zip(weights.split(_ROWS_AT_ONCE), change.split(_ROWS_AT_ONCE), strict=True)
-    for rows, changes in pieces:
-        after = changes.double() / scale
-        after += rows.double() / scale
-        before = rows.double() / largest
-        squares.append(float(before.square().sum()))
-        others.append(float(after.square().sum()))
-        products.append(float((before * after).sum()))
-    norm, other = math.sqrt(math.fsum(squares)), math.sqrt(math.fsum(others))
-    cosine = min(max(math.fsum(products) / (norm * other), -1.0), 1.0) if other else None
-    return largest * norm, cosine
-
-
-def _largest(matrix: torch.Tensor) -> float:
-    """Largest magnitude of the entries; not finite if one of them is not."""
-    return max(abs(float(end)) for end in matrix.aminmax())
-
-
-def _relative(energy: float, exponent: int, base_norm: float | None) -> float | None:
-    """‖ΔW‖/‖W₀‖ from the energy of ΔW/2ᵉ; None if there is no quotient."""
-    return math.ldexp(math.sqrt(energy) / base_norm, exponent) if base_norm else None

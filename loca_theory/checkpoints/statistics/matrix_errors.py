@@ -43,15 +43,7 @@ def matrix_errors(
     budgets: list[Budget],
     settings: Settings,
 ) -> tuple[MatrixError, ...]:
-    """Errors of every method at every budget; the increment is overwritten.
-
-    Args:
-        matrix: Statistics of the increment.
-        increment: ΔW, or ΔW times a power of two.
-        eigenvalues: Its squared singular values, smallest first.
-        budgets: The budgets, one per rank.
-        settings: Settings for the analysis.
-    """
+    """Errors of every method at every budget; the increment is overwritten."""
     if not budgets:
         return ()
     ranks = [budget.r for budget in budgets]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -25,12 +24,6 @@ class LeftOutError(Exception):
     def __init__(self, reason: str, *, damaged: bool = False) -> None:
         super().__init__(reason)
         self.damaged = damaged
-
-
-def skipped(error: LeftOutError | DamagedError) -> dict[str, Any]:
-    """Why something is left out, as fields of a row."""
-    damaged = error.damaged if isinstance(error, LeftOutError) else True
-    return {"reason": str(error), "damaged": damaged}
 
 
 @dataclass(frozen=True)
@@ -50,7 +43,8 @@ class Entry:
     is_scaled: bool = False
 
 
-class Checkpoint(Protocol):
+@dataclass
+class Checkpoint:
     """Named tensors.
 
     Attributes:
@@ -60,42 +54,26 @@ class Checkpoint(Protocol):
         config: Configuration of the model (``config.json``); empty if there is none.
     """
 
-    entries: dict[str, Entry]
-    damaged: dict[str, str]
-    ignored: dict[str, str]
-    config: Mapping[str, Any] = MappingProxyType({})
+    entries: dict[str, Entry] = field(init=False, default_factory=dict)
+    damaged: dict[str, str] = field(init=False, default_factory=dict)
+    ignored: dict[str, str] = field(init=False, default_factory=dict)
+    config: Mapping[str, Any] = field(kw_only=True, default_factory=dict)
 
     def load(self, name: str, expert: int | None = None) -> torch.Tensor:
         """Load a tensor, on the CPU and in its own dtype, or in float32 if it has scales.
 
-        The caller must not write to it, because it may be the checkpoint's own memory.
-
-        Args:
-            name: Name of the tensor.
-            expert: Load only this index along the first dimension, of a tensor with the weights of
-                several experts.
-
-        Raises:
-            DamagedError: the tensor cannot be read.
+        The caller must not write to it, because it may be the checkpoint's own memory. Of a tensor
+        with the weights of several experts, one index along the first dimension can be loaded.
         """
-        ...
+        raise NotImplementedError
 
     def stored(self, name: str, expert: int | None = None) -> Iterator[torch.Tensor]:
-        """Yield the tensors, as they are stored, from which a tensor or one expert is made.
-
-        Raises:
-            DamagedError: a tensor cannot be read.
-        """
+        """Yield the tensors, as they are stored, from which a tensor or one expert is made."""
         yield self.load(name, expert)
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object from a file.
-
-    Raises:
-        DamagedError: the file does not hold a JSON object.
-        ResourceError: the file cannot be read.
-    """
+    """Read a JSON object from a file."""
     try:
         content = json.loads(path.read_bytes())
     except OSError as error:
@@ -118,4 +96,4 @@ def natural_order(name: str) -> list[tuple[bool, int, str]]:
 
 def one_line(error: Exception) -> str:
     """The message of an exception, shortened to one line."""
-    return " ".join(str(error).split())[:160] or type(error).__name__
+    return " ".join(str(error).split())[:200] or type(error).__name__

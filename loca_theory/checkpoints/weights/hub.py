@@ -4,24 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from loca_theory.checkpoints.weights.checkpoint import one_line
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
 _FILES = ["*.safetensors", "*.safetensors.index.json", "adapter_config.json", "config.json"]
 
 
 def download(name: str) -> Path:
-    """Fetch a repository's weights (safetensors only) into the hub's own cache.
-
-    Args:
-        name: ``org/name``, with ``@revision`` if not the default branch.
-
-    Returns:
-        The folder of the snapshot.
-
-    Raises:
-        InvalidArgumentError: the name is not of that form.
-        ResourceError: huggingface_hub is missing, or the repository cannot be fetched.
-    """
+    """Fetch the weights of ``org/name[@revision]`` (safetensors only) into the hub's own cache."""
     repository, _, revision = name.partition("@")
     if repository.count("/") != 1 or not all(repository.split("/")):
         msg = f"hub:{name} does not name a repository; write hub:org/name or hub:org/name@revision"
@@ -43,6 +33,6 @@ def download(name: str) -> Path:
         msg += "hub:org/name@revision"
         raise InvalidArgumentError(msg) from error
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
-        reason = " ".join(str(error).split())[:160]
-        msg = f"hub:{name} cannot be fetched ({reason}); download it yourself and pass its folder"
+        msg = f"hub:{name} cannot be fetched ({one_line(error)}); download it yourself and pass "
+        msg += "its folder"
         raise ResourceError(msg) from error

@@ -26,15 +26,7 @@ def all_names(checkpoint: Checkpoint) -> list[str]:
 
 
 def match_names(tuned: list[str], base: list[str]) -> tuple[dict[str, str], str]:
-    """Match tensors whose names agree, or agree but for a prefix of one side.
-
-    Returns:
-        The base's name of each tensor that is in both, in the order of the fine-tuned checkpoint;
-        and the prefix, usually "".
-
-    Raises:
-        InvalidArgumentError: no tensor is in both.
-    """
+    """The base's name of each tensor in both, and the prefix that only one side has, if any."""
     in_base = set(base)
     plain = {name: name for name in tuned if name in in_base}
     best, best_prefix = plain, ""
@@ -74,17 +66,9 @@ def _prefixes(tuned: list[str], base: set[str]) -> Iterator[tuple[str, bool]]:
 def tied_weight(name: str, shape: tuple[int, ...], other: Checkpoint) -> str | None:
     """The weight of another checkpoint that serves there as the output head or input embedding.
 
-    Many models tie the two, and their files hold only one of them.
-
-    Args:
-        name: Name of a head or an embedding that the other checkpoint does not hold.
-        shape: Its shape.
-        other: The other checkpoint.
-
-    Returns:
-        The name of the only embedding, or head, of as many columns in the other checkpoint; None
-        if there is none, if there are several, if its configuration says that they are not tied,
-        or if it has another head or none.
+    Many models tie the two, and their files hold only one of them. It is the only embedding, or
+    head, of as many columns there; None if there is none or there are several, if the configuration
+    says that they are not tied, or if the other checkpoint has another head or none.
     """
     module = _module(name)
     if module in _HEADS:

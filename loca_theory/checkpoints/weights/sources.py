@@ -14,11 +14,10 @@ from typing import Any, TypeAlias, TypeGuard, Union
 import torch
 
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, DamagedError, read_json
+from loca_theory.checkpoints.weights.files import SafetensorsCheckpoint, TorchCheckpoint
 from loca_theory.checkpoints.weights.hub import download
 from loca_theory.checkpoints.weights.quantised import with_scales
-from loca_theory.checkpoints.weights.safetensors_files import SafetensorsCheckpoint
 from loca_theory.checkpoints.weights.state_dicts import is_array, tensors_in_memory
-from loca_theory.checkpoints.weights.torch_files import TorchCheckpoint
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.transforms.inputs import TensorLike
 
@@ -52,18 +51,12 @@ def describe(source: Source) -> str:
 def open_checkpoint(source: Source) -> Checkpoint:
     """Open a checkpoint of full weights.
 
+    A ``.safetensors`` file; a PyTorch file that loads with ``weights_only=True``; a folder with
+    ``model.safetensors``, ``pytorch_model.bin`` or either with an index of shards; a Hugging Face
+    cache folder ``models--org--name``; ``hub:org/name[@rev]``; or a state dict, a module or one
+    matrix in memory.
+
     Weights in FP8 or INT8 are loaded times the scales that are stored with them.
-
-    Args:
-        source: A ``.safetensors`` file; a PyTorch file that loads with ``weights_only=True``; a
-            folder with ``model.safetensors``, ``pytorch_model.bin`` or either with an index of
-            shards; a Hugging Face cache folder ``models--org--name``; ``hub:org/name[@rev]``;
-            or a state dict, a module or one matrix in memory.
-
-    Raises:
-        InvalidArgumentError: the path does not exist, or the source is of none of these kinds.
-        DamagedError: a file is damaged, is not in the expected format, or would execute code.
-        ResourceError: a file cannot be read.
     """
     if not is_path(source):
         return with_scales(tensors_in_memory(source))
@@ -83,12 +76,7 @@ def open_checkpoint(source: Source) -> Checkpoint:
 
 
 def resolve(source: str | os.PathLike[str]) -> Path:
-    """Path of a source; a ``hub:`` name is downloaded first.
-
-    Raises:
-        InvalidArgumentError: the path does not exist.
-        ResourceError: the hub cannot be reached, or huggingface_hub is not installed.
-    """
+    """Path of a source; a ``hub:`` name is downloaded first."""
     text = os.fspath(source)
     if text.startswith("hub:"):
         return download(text.removeprefix("hub:"))
@@ -118,13 +106,10 @@ def _snapshot(cache: Path) -> Path:
 
 
 def _open_file(path: Path) -> Checkpoint:
-    config = _config(path.parent)
-    if path.suffix == ".safetensors":
-        return with_scales(SafetensorsCheckpoint(file=path, config=config))
-    if path.suffix in _PICKLES:
-        return with_scales(TorchCheckpoint({path: None}, config))
-    msg = f"{path} is neither a .safetensors nor a PyTorch file ({', '.join(_PICKLES)})"
-    raise InvalidArgumentError(msg)
+    if path.suffix not in (".safetensors", *_PICKLES):
+        msg = f"{path} is neither a .safetensors nor a PyTorch file ({', '.join(_PICKLES)})"
+        raise InvalidArgumentError(msg)
+    return _opened({path: None}, path.parent)
 
 
 def _open_sharded(index: Path) -> Checkpoint:
@@ -132,19 +117,19 @@ def _open_sharded(index: Path) -> Checkpoint:
     if not isinstance(shards, dict) or not all(isinstance(one, str) for one in shards.values()):
         msg = f'{index} has no "weight_map" from names to files'
         raise DamagedError(msg)
-    for name in set(shards.values()):
-        if Path(name).name != name:
-            msg = f"{index} names the file {name!r} outside its own folder"
+    files: dict[Path, list[str] | None] = {}
+    for file in dict.fromkeys(shards.values()):
+        if Path(file).name != file:
+            msg = f"{index} names the file {file!r} outside its own folder"
             raise DamagedError(msg)
-    config = _config(index.parent)
-    files = {name: index.parent / file for name, file in shards.items()}
-    if index.name.startswith(SAFETENSORS):
-        return with_scales(SafetensorsCheckpoint(shards=files, config=config))
-    names: dict[Path, list[str] | None] = {
-        path: [name for name, file in files.items() if file == path]
-        for path in dict.fromkeys(files.values())
-    }
-    return with_scales(TorchCheckpoint(names, config))
+        files[index.parent / file] = [name for name, own in shards.items() if own == file]
+    return _opened(files, index.parent)
+
+
+def _opened(files: Mapping[Path, list[str] | None], folder: Path) -> Checkpoint:
+    is_pickled = any(path.suffix in _PICKLES for path in files)
+    kind = TorchCheckpoint if is_pickled else SafetensorsCheckpoint
+    return with_scales(kind(files, config=_config(folder)))
 
 
 def _config(folder: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import torch
@@ -23,16 +23,11 @@ class TensorsCheckpoint(Checkpoint):
 
     Args:
         tensors: The tensors by name.
-        ignored: Names of other objects in the same state dict, with the reason.
     """
 
     tensors: Mapping[str, torch.Tensor]
-    ignored: dict[str, str] = field(default_factory=dict)
-    entries: dict[str, Entry] = field(init=False, default_factory=dict)
-    damaged: dict[str, str] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-
         first: dict[tuple[int, tuple[int, ...], tuple[int, ...]], str] = {}
         for name, tensor in self.tensors.items():
             if tensor.layout is not torch.strided or tensor.is_meta:
@@ -60,11 +55,7 @@ def is_array(source: object) -> TypeGuard[TensorLike]:
 
 
 def tensors_in_memory(source: Any) -> TensorsCheckpoint:
-    """The tensors of a state dict or a module, or one matrix.
-
-    Raises:
-        InvalidArgumentError: the source is none of these, or holds no tensor with values.
-    """
+    """The tensors of a state dict or a module, or one matrix."""
     if isinstance(source, torch.nn.Module):
         source = source.state_dict()
     elif is_array(source):
@@ -87,7 +78,9 @@ def tensors_in_memory(source: Any) -> TensorsCheckpoint:
     if all(tensor.is_meta for tensor in tensors.values()):
         msg = "the weights are on the meta device and have no values; load them first"
         raise InvalidArgumentError(msg)
-    return TensorsCheckpoint(tensors, ignored)
+    found = TensorsCheckpoint(tensors)
+    found.ignored |= ignored
+    return found
 
 
 def _matrix(array: TensorLike) -> torch.Tensor:
