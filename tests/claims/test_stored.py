@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from loca_theory.claims import VerificationResult, load_ledger
-from loca_theory.claims.measurement import Tier
+from loca_theory.claims.estimates import Tier
 
 STORED = Path(__file__).parents[2] / "figures" / "ledger"
 LEDGER = load_ledger()
