@@ -290,12 +290,13 @@ def test_what_is_exported_and_raises_says_so():
     [
         ("loca_theory", "py.typed"),
         ("loca_theory.claims", "claims.toml"),
+        ("loca_theory.claims", "CLAIMS.md.j2"),
         ("loca_theory.plotting", "loca.mplstyle"),
         ("loca_theory.plotting", "html/analysis.html.j2"),
         ("loca_theory.checkpoints", "demo/base.safetensors"),
         ("loca_theory.checkpoints", "demo/tuned.safetensors"),
     ],
-    ids=["type marker", "ledger", "style", "page", "demo, base", "demo, tuned"],
+    ids=["type marker", "ledger", "its page", "style", "page", "demo, base", "demo, tuned"],
 )
 def test_data_is_shipped_with_the_package(package, file):
     assert (files(package) / file).is_file()

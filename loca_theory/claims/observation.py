@@ -36,7 +36,7 @@ def packages_of(check: str) -> tuple[str, ...]:
     """The packages whose code a check runs; the code that judges does not count."""
     family = check.partition(".")[0]
     mine = (packages for packages, families in _RUNS.items() if family in families)
-    return (*_ALL, *(f"loca_theory.{one}" for one in next(mine, ())))
+    return (*_ALL, *(".".join(("loca_theory", one)) for one in next(mine, ())))
 
 
 def _described(claim: Claim) -> dict[str, Any]:
