@@ -7,7 +7,7 @@ with the accuracy that the tuned adapters reach, by rank correlation. The best i
 the kinds of tasks and judged on the others.
 
 The accuracies are read from the tables of runs in the folder ``--out``, as
-:mod:`experiments.comparison`, :mod:`experiments.budgets` and :mod:`experiments.many_tasks` write
+``experiments.study`` writes
 them: every adapter at every budget that they have. A task needs full fine-tunes, whose learning
 rate is used here, and three adapters at one budget; a random variant of a task, such as
 ``digits-3``, may have the learning rate of the task. Only full fine-tunes, to compute the
@@ -49,8 +49,8 @@ _SEEDS = 2
 # Columns of the tables beside those that every experiment needs.
 COLUMNS = ("title", "trained", "stored", "rate", "loss_10", "loss_25")
 _MAKE_THEM = (
-    "make them with python -m experiments.comparison --full, python -m experiments.budgets and "
-    "python -m experiments.many_tasks, with the same --out"
+    "make them with python -m experiments.study comparison --full, python -m experiments.study "
+    "budgets and python -m experiments.study many_tasks, with the same --out"
 )
 _SIGNS = {one.name: one.sign for one in PREDICTORS.values()}
 _TITLES = {one.name: one.title for one in PREDICTORS.values()}

@@ -128,21 +128,21 @@ def cycle(graph):
 @pytest.mark.parametrize(
     "statement",
     [
-        "import experiments.budgets",
-        "from experiments.budgets import sweep",
-        "from experiments import budgets",
-        "from . import budgets",
-        "from .budgets import sweep",
-        "if TYPE_CHECKING:\n    from experiments.budgets import sweep",
-        "def late():\n    from experiments.budgets import sweep",
-        "import_module('experiments.budgets')",
+        "import experiments.study",
+        "from experiments.study import sweep",
+        "from experiments import study",
+        "from . import study",
+        "from .study import sweep",
+        "if TYPE_CHECKING:\n    from experiments.study import sweep",
+        "def late():\n    from experiments.study import sweep",
+        "import_module('experiments.study')",
         "import_module(f'experiments.{name}')",
         "ALL = 'experiments'\nimport_module(f'{ALL}.{name}')",
-        "NAMES = {'all': 'experiments.budgets'}",
+        "NAMES = {'all': 'experiments.study'}",
     ],
 )
 def test_every_kind_of_import_is_seen(statement):
-    assert "experiments.budgets" in set(imported("experiments.mine", ast.parse(statement)))
+    assert "experiments.study" in set(imported("experiments.mine", ast.parse(statement)))
 
 
 def test_every_package_has_a_floor():

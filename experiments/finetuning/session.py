@@ -94,6 +94,15 @@ class Session:
         """Folder of tables and figures; those of quick runs go to a subfolder."""
         return self.out / "quick" if self.quick else self.out
 
+    def options(self) -> list[str]:
+        """The options of the command line that make the same session."""
+        given = {"out": self.out, "jobs": self.jobs, "device": self.device, "seeds": self.seeds}
+        flags = ("quick", "full", "beyond_grid", "quiet")
+        return [
+            *(f"--{name}={value}" for name, value in given.items() if value is not None),
+            *(f"--{name.replace('_', '-')}" for name in flags if getattr(self, name)),
+        ]
+
     @property
     def resolved_device(self) -> str:
         """The device that ``device`` stands for; ``auto`` stands for a GPU if there is one.

@@ -1,7 +1,7 @@
 """Numbers of the paper's tables, by their LaTeX labels, for the checks that judge them.
 
 They are read from the transcription in ``printed_tables``, one file per table, whose schema
-``experiments/paper/tables.py`` describes. A score table maps a model and a method to the scores in
+``experiments/paper.py`` describes. A score table maps a model and a method to the scores in
 the order of :data:`COLUMNS`.
 """
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.paper.tables import load
+from experiments.paper import load
 from loca_theory.claims import printed
 from loca_theory.claims.checks import training
 
