@@ -133,15 +133,7 @@ class Table:
         return tuple(name for name in named if name != ANY)
 
     def settings(self, **wanted: str) -> dict[str, Value]:
-        """All values that hold for a model, method and task; the more specific row wins.
-
-        Args:
-            **wanted: Any of ``model``, ``method`` and ``task``. For an omitted role only rows that
-                hold for all count.
-
-        Raises:
-            InvalidArgumentError: The table has no such name.
-        """
+        """All values that hold for a model, method and task; the more specific row wins."""
         roles = {**dict.fromkeys(ROLES, ANY), **self._known(wanted)}
         found = [row for row in self.rows if row.covers(roles)]
         found.sort(key=lambda row: sum(getattr(row, role) != ANY for role in ROLES))
@@ -151,9 +143,6 @@ class Table:
         """The rows that name exactly these models, methods or tasks, in the printed order.
 
         There are several rows if the paper prints a method at several budgets.
-
-        Raises:
-            InvalidArgumentError: The table has no such name.
         """
         roles = self._known(wanted).items()
         return tuple(r for r in self.rows if all(getattr(r, role) == name for role, name in roles))
@@ -171,11 +160,7 @@ class Table:
 
 
 def load(name: str) -> Table:
-    """Read one of :data:`TABLES`.
-
-    Raises:
-        InvalidArgumentError: There is no such table, or its file breaks the schema.
-    """
+    """Read one of :data:`TABLES`."""
     if name not in TABLES:
         msg = f"there is no table {name!r}: choose one of {', '.join(TABLES)}"
         raise InvalidArgumentError(msg)

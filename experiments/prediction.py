@@ -95,17 +95,7 @@ def main(session: Session, task: str | None) -> None:
 
 
 def usable(stored: pd.DataFrame, tasks: Sequence[str]) -> tuple[dict[str, float], list[Row]]:
-    """Select the tasks that can be predicted, and the runs of their adapters.
-
-    Args:
-        stored: Rows of runs; see :func:`~experiments.finetuning.run_tables.read_runs`.
-        tasks: Names of the tasks to choose from.
-
-    Returns:
-        The learning rate of full fine-tuning of each task that has one, or is a variant of a task
-        that has one, and three adapters at one budget; and all runs of adapters on these tasks, as
-        rows in an order that does not depend on the tables.
-    """
+    """Select the tasks that can be predicted, and the runs of their adapters."""
     adapters = stored[stored["method"].isin(ADAPTERS)].astype({"r": int})
     counts = adapters.groupby(["task", "r"])["method"].nunique().groupby("task").max()
     known = stored[stored["method"] == "full"].groupby("task")["rate"].first()

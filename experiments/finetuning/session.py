@@ -105,12 +105,7 @@ class Session:
 
     @property
     def resolved_device(self) -> str:
-        """The device that ``device`` stands for; ``auto`` stands for a GPU if there is one.
-
-        Raises:
-            InvalidArgumentError: ``device`` is not the name of a device.
-            ResourceError: the device does not exist.
-        """
+        """The device that ``device`` stands for; ``auto`` stands for a GPU if there is one."""
         return resolve_device(self.device)
 
     def settings(self, task: str) -> dict[str, Any]:
@@ -186,17 +181,7 @@ class Session:
         title: str,
         analyse: Analysis | None = None,
     ) -> list[Finished]:
-        """Run every configuration at its learning rate on all seeds.
-
-        Args:
-            rates: Pairs of a configuration and its learning rate.
-            title: Title of the progress bar.
-            analyse: Function of a configuration and the seeds of a block that returns which
-                properties of the increments to store, or None to store none.
-
-        Returns:
-            The runs, ordered by configuration, then by seed.
-        """
+        """Run every configuration at its learning rate on all seeds."""
         wanted = [
             (configuration, rate, seeds)
             for configuration, rate in rates
@@ -246,19 +231,7 @@ class Session:
         in_words: Callable[[Point, Mapping[str, Any]], str] | None = None,
         is_long: bool = False,
     ) -> list[dict[str, Any]]:
-        """Compute every point whose result is not stored in the session's folder.
-
-        Args:
-            points: The points.
-            work: Module-level function of a point and of ``folder``, that of the prepared tasks.
-            title: Title of the progress bar.
-            unit: What the bar counts.
-            in_words: Function of a finished point and its result that words it for the bar.
-            is_long: Whether a point is known to take seconds.
-
-        Returns:
-            One result per point, in the order of the points.
-        """
+        """Compute every point whose result is not stored in the session's folder."""
         store = ResultStore(self.out / "runs")
         self.say(title)
         with progress_bar(title, unit, quiet=self.quiet) as bar:
@@ -310,13 +283,7 @@ class Session:
             )
 
     def draw(self, label: str, rows: Sequence[Row], suffix: str = "") -> None:
-        """Draw a figure of the paper from the rows of its table, and save it.
-
-        Args:
-            label: Label of the figure.
-            rows: The rows.
-            suffix: Text to append to the label in the names of the files.
-        """
+        """Draw a figure of the paper from the rows of its table, and save it."""
         draw, table = find_figure(label).draw, pd.DataFrame(list(rows))
         self.report_written(save_figure(draw(table), self.folder, label + suffix))
 
