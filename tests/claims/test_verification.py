@@ -114,52 +114,31 @@ def reread(folder, entries, ledger):
     return list(read_entries(folder, ledger))
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "kept"),
-    [
-        (Tier.DEEP, Tier.QUICK, Tier.DEEP),
-        (Tier.DEFAULT, Tier.QUICK, Tier.DEFAULT),
-        (Tier.QUICK, Tier.DEFAULT, Tier.DEFAULT),
-        (Tier.DEFAULT, Tier.DEEP, Tier.DEEP),
-    ],
-)
-def test_less_effort_never_overwrites_more(old, new, kept):
-    (one,) = merged([entry(tier=old)], [entry(tier=new)])
-    assert one.tier is kept
+DEEP, DEFAULT = {"tier": Tier.DEEP}, {"tier": Tier.DEFAULT}
+REFUSED, NOT_RUN = {"verdict": Verdict.NOT_SUPPORTED}, {"verdict": Verdict.NOT_RUN}
+# What an earlier and a later run found, and whether the later one replaces it.
+JOINED = {
+    "less effort": (DEEP, {}, False),
+    "a little less effort": (DEFAULT, {}, False),
+    "more effort": ({}, DEFAULT, True),
+    "the most effort": (DEFAULT, DEEP, True),
+    "equal effort": ({}, REFUSED, True),
+    "another seed and verdict": ({}, {**REFUSED, "seed": 1}, False),
+    "another seed": ({}, {"seed": 1}, True),
+    "another seed and more effort": ({}, {**REFUSED, **DEEP, "seed": 1}, True),
+    "older code and less effort": ({**DEFAULT, **REFUSED, "measured_by": "before"}, {}, False),
+    "older code": ({**DEFAULT, **REFUSED, "measured_by": "before"}, {**DEFAULT, "seed": 1}, True),
+    "other tables": ({**DEEP, "data": ("t:1",)}, {**REFUSED, "data": ("t:2",)}, True),
+    "nothing ran": ({}, {**DEEP, **NOT_RUN}, False),
+    "nothing had run": ({**DEEP, **NOT_RUN}, {}, True),
+}  # fmt: skip
 
 
-def test_equal_effort_is_the_newer_one():
-    new = entry(verdict=Verdict.NOT_SUPPORTED)
-    assert merged([entry()], [new]) == [new]
-
-
-def test_with_another_seed_the_first_look_counts():
-    old, new = entry(), entry(verdict=Verdict.NOT_SUPPORTED, seed=1)
-    assert merged([old], [new]) == [old]
-    assert merged([old], [entry(seed=1)]) == [entry(seed=1)]
-    deeper = entry(verdict=Verdict.NOT_SUPPORTED, seed=1, tier=Tier.DEEP)
-    assert merged([old], [deeper]) == [deeper]
-
-
-def test_what_older_code_observed_is_marked_and_makes_way_for_equal_effort():
-    old = entry(tier=Tier.DEFAULT, measured_by="before", verdict=Verdict.NOT_SUPPORTED)
-    (kept,) = merged([old], [entry(tier=Tier.QUICK)])
-    assert (kept, kept.verdict, kept.stale) == (old, Verdict.NOT_SUPPORTED, True)
-    new = entry(tier=Tier.DEFAULT, seed=1)
-    assert merged([old], [new]) == [new]
-    assert not new.stale
-
-
-def test_other_tables_are_another_observation():
-    old = entry(tier=Tier.DEEP, data=("t.parquet:1",))
-    new = entry(tier=Tier.QUICK, data=("t.parquet:2",), verdict=Verdict.NOT_SUPPORTED)
-    assert merged([old], [new]) == [new]
-
-
-def test_an_observation_that_the_rule_no_longer_fits_is_dropped(tmp_path):
-    (claim,) = LEDGER.find(["parseval.factor"])
-    changed = Ledger((replace(claim, rule=Rule(low=[0, 1], high=2)),))
-    assert reread(tmp_path, [entry()], changed) == []
+@pytest.mark.parametrize(("old", "new", "replaces"), JOINED.values(), ids=JOINED.keys())
+def test_a_later_run_replaces_what_it_outranks(old, new, replaces):
+    before, after = entry(**old), entry(**new)
+    assert merged([before], [after]) == [after if replaces else before]
+    assert (before.stale, after.stale) == ("measured_by" in old, False)
 
 
 @pytest.mark.parametrize(
@@ -186,27 +165,18 @@ def test_an_inconclusive_verdict_is_lost_where_a_decision_was_due(expected, tier
         result.require_expected()
 
 
-def test_what_ran_is_not_overwritten_by_what_did_not():
-    old = entry(tier=Tier.QUICK)
-    new = entry(tier=Tier.DEEP, verdict=Verdict.NOT_RUN)
-    assert merged([old], [new]) == [old]
-    assert merged([new], [old]) == [old]
-
-
-def test_under_another_rule_the_observation_is_judged_anew(tmp_path):
+def test_stored_observations_are_judged_by_the_present_ledger(tmp_path):
     (claim,) = LEDGER.find(["parseval.factor"])
-    changed = Ledger((replace(claim, rule=Rule(high=9), note="Now wider."),))
     old = entry(tier=Tier.DEEP, verdict=Verdict.NOT_SUPPORTED)
-    assert old.verdict is Verdict.NOT_SUPPORTED
-    (one,) = reread(tmp_path, [old], changed)
+
+    def again(**changed):
+        return reread(tmp_path, [old], Ledger((replace(claim, **changed),)))
+
+    (one,) = again(rule=Rule(high=9), note="Now wider.")
     assert (one.verdict, one.observed, one.note) == (Verdict.SUPPORTED, 1.0, "Now wider.")
     assert one.version == old.version
-
-
-def test_a_claim_with_another_check_starts_anew(tmp_path):
-    (claim,) = LEDGER.find(["parseval.factor"])
-    changed = Ledger((replace(claim, arguments={"factor": "1", "transform": "unitary"}),))
-    assert reread(tmp_path, [entry(tier=Tier.DEEP)], changed) == []
+    assert again(rule=Rule(low=[0, 1], high=2)) == []  # for two numbers
+    assert again(arguments={"factor": "1", "transform": "unitary"}) == []  # another measurement
 
 
 def test_others_stay_in_the_order_of_the_ledger():
