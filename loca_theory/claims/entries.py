@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from loca_theory.claims.estimates import Estimate, Estimates, Tier
+from loca_theory.claims.estimates import Estimate, Estimates
 from loca_theory.claims.ledger import Claim
-from loca_theory.claims.observation import packages_of
+from loca_theory.claims.observation import ClaimCell, packages_of
 from loca_theory.claims.rules import Verdict, decide
 from loca_theory.sweeps.version import code_version
 
@@ -24,31 +24,29 @@ class Entry:
     """The outcome for one claim.
 
     Attributes:
-        claim: The claim.
+        cell: The claim, the tier and seed of its check, the digests of the stored tables that it
+            read, and the version of the code that measured it.
         estimates: The numbers that the rule judges; empty if the check could not run.
         remark: Remark of the check.
         designed: The verdict, if the design of the experiments defines it; empty otherwise.
         error_rate: Probability with which each of its intervals may miss the true value
             (``Ledger.error_rate``).
-        tier: Tier of the check.
-        seed: Root seed.
         seconds: Duration of the check.
-        data: Digests of the stored tables that the check read.
-        version: Version of the code that measured it.
         backed: Whether this run or a stored observation has its numbers.
     """
 
-    claim: Claim
+    cell: ClaimCell
     estimates: Estimates
     remark: str
     designed: str
     error_rate: float
-    tier: Tier
-    seed: int
     seconds: float
-    data: tuple[str, ...]
-    version: str
     backed: bool = True
+
+    @property
+    def claim(self) -> Claim:
+        """The claim."""
+        return self.cell.claim
 
     @cached_property
     def _decision(self) -> tuple[Verdict, int | None]:
@@ -111,7 +109,7 @@ class Entry:
     @property
     def stale(self) -> bool:
         """Whether another version of the code measured it."""
-        return self.version != version(self.claim)
+        return self.cell.version != version(self.claim)
 
     @property
     def changed(self) -> bool:
@@ -121,7 +119,7 @@ class Entry:
     @property
     def lost(self) -> bool:
         """Whether it is inconclusive although the ledger expects a decision at this tier."""
-        may_be_open = not self.expected_verdict.is_decided or self.tier in self.claim.undecided
+        may_be_open = not self.expected_verdict.is_decided or self.cell.tier in self.claim.undecided
         return self.verdict is Verdict.INCONCLUSIVE and not may_be_open
 
     def row(self) -> dict[str, Any]:
@@ -139,8 +137,8 @@ class Entry:
             "rule": self.claim.rule.in_words(),
             "n": one.n if one else 0,
             "seconds": self.seconds,
-            "tier": self.tier.value,
-            "seed": self.seed,
+            "tier": self.cell.tier.value,
+            "seed": self.cell.seed,
             "expected_verdict": self.expected_verdict.value,
             "note": self.note,
             "section": self.section,
@@ -158,8 +156,8 @@ class Entry:
             "estimates": [asdict(one) for one in self.estimates],
             "remark": self.remark,
             "designed": self.designed,
-            "data": list(self.data),
-            "version": self.version,
+            "data": list(self.cell.tables),
+            "version": self.cell.version,
             "stale": self.stale,
             "changed": self.changed,
             "lost": self.lost,

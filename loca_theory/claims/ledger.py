@@ -36,7 +36,7 @@ from loca_theory.errors import InvalidArgumentError, LocaTheoryError, ResourceEr
 from loca_theory.sweeps.runner import SweepInterruptedError
 
 EMPIRICAL = "empirical"
-SUBJECTS = PAPER, OTHER_MODEL, PACKAGE = ("paper", "another model", "package")
+PAPER, OTHER_MODEL, PACKAGE = "paper", "another model", "package"
 # The package of the check functions.
 CHECKS = "loca_theory.claims.checks"
 

@@ -123,9 +123,9 @@ class VerificationResult(Result):
         store = ResultStore(folder / _POINTS)
         for one in self.claims:
             observed = stored(one.estimates, one.remark, one.designed)
-            found = store.load(_cell(one))
+            found = store.load(one.cell)
             if found is None or _observed(found) != _observed(observed):
-                store.save(_cell(one), {**observed, "seconds": one.seconds})
+                store.save(one.cell, {**observed, "seconds": one.seconds})
         together = self.joined(read_entries(folder, self.ledger))
         text = json.dumps(together.to_json(), indent=1, allow_nan=False) + "\n"
         markdown, written = page(together.claims, self.ledger), [folder / name for name in _NAMES]
@@ -183,17 +183,14 @@ def _read(path: Path, ledger: Ledger) -> tuple[tuple[Entry, ...], dict[str, Any]
             claim = claims.get(one["id"])
             if claim is None or claim.definition != one["definition"]:
                 continue
+            run = (Tier(one["tier"]), one["seed"], tuple(one["data"]), str(one["version"]))
             entry = Entry(
-                claim,
+                ClaimCell(claim, *run),
                 read_estimates(one["estimates"]),
                 one["remark"],
                 one["designed"],
                 ledger.error_rate(claim),
-                Tier(one["tier"]),
-                one["seed"],
                 one["seconds"],
-                tuple(one["data"]),
-                str(one["version"]),
             )
             entry = _backed(entry, store)
             if not claim.objection(entry.estimates):
@@ -211,7 +208,7 @@ def _backed(one: Entry, store: ResultStore | None) -> Entry:
     An entry without one gives way to the next measurement: nothing that was written into a
     claims.json by hand outlives a run.
     """
-    found = None if store is None else store.load(_cell(one))
+    found = None if store is None else store.load(one.cell)
     if found is None:
         return replace(one, backed=False)
     estimates, remark, designed = _observed(found)
@@ -224,16 +221,12 @@ def _observed(found: dict[str, Any]) -> tuple[Estimates, str, str]:
     return read_estimates(found["estimates"]), found["note"], found["verdict"]
 
 
-def _cell(one: Entry) -> ClaimCell:
-    return ClaimCell(one.claim, one.tier, one.seed, one.data, one.version)
-
-
 def _replaces(new: Entry, old: Entry) -> bool:
     if Verdict.NOT_RUN in (new.verdict, old.verdict):
         return old.verdict is Verdict.NOT_RUN
-    if not old.backed or new.data != old.data:
+    if not old.backed or new.cell.tables != old.cell.tables:
         return True
-    deeper = new.tier.depth - old.tier.depth
+    deeper = new.cell.tier.depth - old.cell.tier.depth
     if deeper or old.stale:
         return deeper >= 0
-    return new.seed == old.seed or new.verdict is old.verdict
+    return new.cell.seed == old.cell.seed or new.verdict is old.verdict

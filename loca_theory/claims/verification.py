@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -66,22 +67,18 @@ def verify(
         # The longest start first, so that none runs alone at the end.
         for claim in sorted(claims, key=lambda claim: -claim.cost)
     ]
+    found = runner.run(cells, partial(measure, results=folder))
     entries = {
         cell.claim.id: Entry(
-            cell.claim,
+            # With the version, which the code of a later process may not share.
+            replace(cell, measured_by=cell.version),
             read_estimates(one["estimates"]),
             one["note"],
             one["verdict"],
             ledger.error_rate(cell.claim),
-            tier,
-            seed,
             one["seconds"],
-            cell.tables,
-            cell.version,
         )
-        for cell, one in zip(
-            cells, runner.run(cells, partial(measure, results=folder)), strict=True
-        )
+        for cell, one in zip(cells, found, strict=True)
     }
     ids = [claim.id for claim in claims]
     grid = {"claims": ids, "tier": tier.value, "comparisons": ledger.comparisons}

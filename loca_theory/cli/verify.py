@@ -181,7 +181,7 @@ def _note_earlier(result: VerificationResult, earlier: Sequence[Entry], common: 
     if not pairs:
         return
     differing = [
-        f"{new.id} ({old.verdict} at tier {old.tier} with seed {old.seed}"
+        f"{new.id} ({old.verdict} at tier {old.cell.tier} with seed {old.cell.seed}"
         f"{' and older code' if old.stale else ''}, now {new.verdict})"
         for new, old in pairs
         if new.verdict is not old.verdict

@@ -99,8 +99,8 @@ def entry(name="parseval.factor", tier=Tier.QUICK, verdict=Verdict.SUPPORTED, le
     (claim,) = ledger.find([name])
     value = 0.0 if verdict is Verdict.SUPPORTED else 1.0
     found = () if verdict is Verdict.NOT_RUN else (Estimate(value),)
-    return Entry(claim, found, "", "", ledger.error_rate(claim), tier, seed, 0.1, data,
-                 measured_by or version(claim))  # fmt: skip
+    cell = ClaimCell(claim, tier, seed, data, measured_by or version(claim))
+    return Entry(cell, found, "", "", ledger.error_rate(claim), 0.1)
 
 
 def merged(old, new, ledger=LEDGER):
@@ -155,7 +155,8 @@ def test_an_inconclusive_verdict_is_lost_where_a_decision_was_due(expected, tier
         LEDGER.find(["f2.law"])[0], expected_verdict=expected, undecided=(Tier.QUICK,), added=()
     )
     wide, ledger = (Estimate(0.0, 1.0, 9),), Ledger((claim,))
-    one = Entry(claim, wide, "", "", ledger.error_rate(claim), tier, 0, 0.1, (), "")
+    cell = ClaimCell(claim, tier, 0, (), "before")
+    one = Entry(cell, wide, "", "", ledger.error_rate(claim), 0.1)
     assert (one.verdict, one.lost, one.changed) == (Verdict.INCONCLUSIVE, lost, False)
     result = VerificationResult(manifest={}, ledger=ledger, claims=(one,))
     if lost:
@@ -174,7 +175,7 @@ def test_stored_observations_are_judged_by_the_present_ledger(tmp_path):
 
     (one,) = again(rule=Rule(high=9), note="Now wider.")
     assert (one.verdict, one.observed, one.note) == (Verdict.SUPPORTED, 1.0, "Now wider.")
-    assert one.version == old.version
+    assert one.cell.version == old.cell.version
     assert again(rule=Rule(low=[0, 1], high=2)) == []  # for two numbers
     assert again(arguments={"factor": "1", "transform": "unitary"}) == []  # another measurement
 

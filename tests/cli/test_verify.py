@@ -18,6 +18,7 @@ from loca_theory.claims.checks import fourier
 from loca_theory.claims.entries import Entry
 from loca_theory.claims.estimates import Tier
 from loca_theory.claims.ledger import by_section
+from loca_theory.claims.observation import ClaimCell
 
 QUICK = ("--quick", "--jobs", "1")
 
@@ -127,12 +128,12 @@ def test_no_decision_where_one_is_due_can_fail(cli, here, monkeypatch):
 def test_a_verdict_that_is_kept_against_this_run_is_said(cli, here):
     ledger = load_ledger()
     claims = ledger.find(["condition-u", "parseval.unitary"])
-    of_older_code = (Tier.DEFAULT, 0, 0.1, (), "before")
+    older = (Tier.DEFAULT, 0, (), "before")
     VerificationResult(
         manifest={},
         ledger=ledger,
         claims=tuple(
-            Entry(claim, (Estimate(7.0),), "", "", ledger.error_rate(claim), *of_older_code)
+            Entry(ClaimCell(claim, *older), (Estimate(7.0),), "", "", ledger.error_rate(claim), 0.1)
             for claim in claims
         ),
     ).save("loca-results")
