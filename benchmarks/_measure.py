@@ -94,15 +94,7 @@ def interleaved(
     device: str = "cpu",
     attempts: int = ATTEMPTS,
 ) -> dict[Name, Timing]:
-    """Time rivals in rounds; see the module docstring.
-
-    Args:
-        rivals: The functions to compare, by name.
-        rounds: Number of rounds that count, at least 2.
-        block_seconds: Each block has as many calls as fit into this time, at least one.
-        device: Device of the work; on CUDA each block waits for the device to finish.
-        attempts: At most this multiple of ``rounds`` is run to find undisturbed ones.
-    """
+    """Time rivals in rounds; see the module docstring."""
 
     def block(rival: Rival, calls: int) -> tuple[float, float]:
         if rival.prepare is not None:
@@ -137,6 +129,18 @@ def interleaved(
         whole, enqueueing = zip(*(times[name] for _, times in quietest), strict=True)
         found[name] = Timing(whole, quietest[-1][0], enqueueing)
     return found
+
+
+def timed(
+    rivals: Mapping[str, Rival], reference: str = "", ratio: str = "ratio", **options: Any
+) -> list[Row]:
+    """Rows of rivals that are timed in rounds, with the ratios of their times to a reference's."""
+    times = interleaved(rivals, **options)
+    return [
+        {"what": name, **one.as_record()}
+        | ({ratio: one.ratio_to(times[reference])} if reference else {})
+        for name, one in times.items()
+    ]
 
 
 def _finish(device: str) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import platform
-import subprocess
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +16,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-import loca_theory
 from loca_theory.sweeps.files import write_atomically
+from loca_theory.sweeps.manifest import manifest
+from loca_theory.sweeps.version import library_version
 
 Row = dict[str, Any]
 
@@ -63,69 +61,36 @@ class Record:
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
     """Write a result file with floats rounded to four digits, because the fifth is noise."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(_shortened(record), indent=1) + "\n"
+    rounded = json.loads(json.dumps(record), parse_float=lambda text: float(f"{float(text):.4g}"))
+    text = json.dumps(rounded, indent=1) + "\n"
     write_atomically(path, lambda partial: partial.write_text(text, encoding="utf-8"))
-
-
-def _shortened(value: Any) -> Any:
-    if isinstance(value, float):
-        return float(f"{value:.4g}")
-    if isinstance(value, dict):
-        return {key: _shortened(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_shortened(item) for item in value]
-    return value
 
 
 def environment(packages: Sequence[str]) -> dict[str, Any]:
     """Date, processor, threads, load, and versions of this package and the named ones."""
+    made = manifest(grid={}, seed=None)
+    dirty = "-dirty" if made["git_dirty"] else ""
     return {
-        "date": datetime.now(UTC).date().isoformat(),
-        "commit": _commit(),
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}",
+        "date": made["created"].partition("T")[0],
+        "commit": made["git_commit"] and made["git_commit"][:7] + dirty,
+        "python": made["python"],
+        "system": f"{platform.system()} {made['machine']}",
         "cpu": _cpu_model(),
-        "cpu_cores": {
-            "logical": os.cpu_count(),
-            "physical": psutil.cpu_count(logical=False),
-        },
+        "cpu_cores": {"logical": made["cores"], "physical": psutil.cpu_count(logical=False)},
         "load_average_1min": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "torch_threads": torch.get_num_threads(),
         "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "packages": {"loca-theory": loca_theory.__version__}
-        | {name: _version(name) for name in packages},
+        "packages": {"loca-theory": made["version"]}
+        | {name: library_version(name) for name in packages},
     }
-
-
-def _commit() -> str | None:
-    """The commit of the checkout, with ``-dirty`` if it has changes; None without git."""
-    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    here = Path(__file__).parent
-    try:
-        done = subprocess.run(
-            command, cwd=here, capture_output=True, text=True, check=True, timeout=20
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip() or None
-
-
-def _version(name: str) -> str | None:
-    """The version of a distribution; None if it is not installed."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _cpu_model() -> str:
     info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or "unknown"
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or "unknown")
 
 
 def print_rows(console: Console, title: str, rows: Sequence[Mapping[str, Any]]) -> None:

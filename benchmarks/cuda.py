@@ -17,9 +17,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -31,15 +30,8 @@ _LEAST = 12.0  # with fewer seconds left a process would spend them on starting
 _OUTCOME = re.compile(r"^(tests/.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Part:
-    """A process of the run.
-
-    Attributes:
-        name: Name of its log and, for a benchmark, of its JSON file.
-        seconds: Time it takes on a fast card, which the parts before it leave for it.
-        arguments: Arguments of ``python -m``; without any, the tests are run.
-    """
+class Part(NamedTuple):
+    """A process: its name, seconds on a fast card, and arguments; without any, the tests."""
 
     name: str
     seconds: float
@@ -58,17 +50,8 @@ PARTS = (
 )
 
 
-@dataclass(frozen=True)
-class Target:
-    """What rows of a part should reach.
-
-    Attributes:
-        part: The part of a JSON file.
-        rows: Pattern of the load and the rival of these rows.
-        column: The number that is compared.
-        low: Its lowest value.
-        high: Its highest value.
-    """
+class Target(NamedTuple):
+    """Bounds of a column in the rows of a part whose load and rival match a pattern."""
 
     part: str
     rows: str

@@ -29,7 +29,7 @@ from scipy import integrate, special
 from scipy.linalg import eigvalsh_tridiagonal
 from threadpoolctl import threadpool_limits
 
-from benchmarks._measure import Rival, interleaved
+from benchmarks._measure import Rival, interleaved, timed
 from benchmarks._record import OUT, Record
 from loca_theory.expressivity import Budget, exact_error, low_rank_exact
 from loca_theory.expressivity.bidiagonal import leading_rows, sample_leading_eigenvalues
@@ -55,7 +55,7 @@ def measure_exact() -> list[dict[str, Any]]:
                 exact_error(method, Budget(_SIZE, _SIZE, r))
 
     n, count = _SIZE**2, _SIZE * 8
-    timings = interleaved(
+    rows = timed(
         {
             "all six methods, 25 ranks": Rival(ours),
             "one D value": Rival(lambda: expected_top_sum(n, count, 1)),
@@ -63,7 +63,6 @@ def measure_exact() -> list[dict[str, Any]]:
         }
     )
     gap = abs(_by_quadrature(n, count) / expected_top_sum(n, count, 1) - 1)
-    rows = [{"what": name, **timing.as_record()} for name, timing in timings.items()]
     return [*rows, {"what": "relative gap to quad", "value": gap}]
 
 
@@ -99,12 +98,9 @@ def measure_low_rank() -> list[dict[str, Any]]:
         lambda: np.linalg.svd(matrix, compute_uv=False)
     )
     with threadpool_limits(1):
-        timings = interleaved(rivals)
-    reference = timings[simulated]
-    rows = [
-        {"what": name, **timing.as_record(), "of_1000_draws": timing.ratio_to(reference) / 20}
-        for name, timing in timings.items()
-    ]
+        rows = timed(rivals, simulated, "of_1000_draws")
+    for row in rows:
+        row["of_1000_draws"] /= 20
     for size in sizes:
         values = [
             expected_leading_energy(size, size, 32, refinement=refinement)[[8, 16, 24, 32]]
@@ -138,12 +134,8 @@ def measure_sampler() -> list[dict[str, Any]]:
                 lambda: np.linalg.svd(rng.standard_normal((300, 300)), compute_uv=False)
             )
         with threadpool_limits(1):
-            timings = interleaved(rivals)
-        ours = timings["ours (draw and eigenvalues)"]
-        rows += [
-            {"K": size, "what": name, **timing.as_record(), "ratio_to_ours": timing.ratio_to(ours)}
-            for name, timing in timings.items()
-        ]
+            found = timed(rivals, "ours (draw and eigenvalues)", "ratio_to_ours")
+        rows += [{"K": size, **row} for row in found]
     return rows
 
 

@@ -35,7 +35,7 @@ import torch
 from safetensors.torch import save_file
 from threadpoolctl import threadpool_limits
 
-from benchmarks._measure import Rival, interleaved
+from benchmarks._measure import Rival, timed
 from benchmarks._record import OUT, Record
 from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.settings import Settings
@@ -119,10 +119,9 @@ def measure_small(folder: Path, rounds: int) -> list[dict[str, Any]]:
         "imports": Rival(lambda: _run(_IMPORTS, environment={"MODULES": str(modules)})),
         "svds": Rival(lambda: [torch.linalg.svd(increment) for increment in increments]),
     }
-    timings = interleaved(rivals, rounds=rounds, attempts=_ATTEMPTS)
-    svds = timings["svds"].median
-    net = timings["command"].median - timings["imports"].median
-    rows = [{"what": name, **timing.as_record()} for name, timing in timings.items()]
+    rows = timed(rivals, rounds=rounds, attempts=_ATTEMPTS)
+    medians = {row["what"]: row["median_s"] for row in rows}
+    svds, net = medians["svds"], medians["command"] - medians["imports"]
     return [*rows, {"what": "command less imports", "median_s": net, "ratio_to_svds": net / svds}]
 
 
@@ -169,23 +168,16 @@ def measure_large(base: Path, tuned: Path, rounds: int) -> list[dict[str, Any]]:
     torch.set_num_threads(1)
     try:
         with threadpool_limits(1):
-            timings = interleaved(
-                {
-                    "matrix": Rival(
-                        lambda: analyse_matrix(name, pair.increment(name), settings, consume=True)
-                    ),
-                    "eigenvalues": Rival(lambda: torch.linalg.eigvalsh(gram)),
-                },
-                rounds=rounds,
-                attempts=_ATTEMPTS,
-            )
+            rivals = {
+                "matrix": Rival(
+                    lambda: analyse_matrix(name, pair.increment(name), settings, consume=True)
+                ),
+                "eigenvalues": Rival(lambda: torch.linalg.eigvalsh(gram)),
+            }
+            rows = timed(rivals, rounds=rounds, attempts=_ATTEMPTS)
     finally:
         torch.set_num_threads(threads)
-    alone = timings["eigenvalues"]
-    return [
-        {"what": what, **timing.as_record(), "ratio": timing.median / alone.median}
-        for what, timing in timings.items()
-    ]
+    return [{**row, "ratio": row["median_s"] / rows[1]["median_s"]} for row in rows]
 
 
 def measure_weightwatcher(base: Path, tuned: Path) -> list[dict[str, Any]]:

@@ -135,16 +135,7 @@ def _status(name: str) -> int:
 def measure(
     load: Layer | Model, device: str, rounds: int, rivals: Sequence[str] = (), *, tiny: bool = False
 ) -> list[Row]:
-    """Measure time and memory of every rival for one load.
-
-    Args:
-        load: A layer or a model.
-        device: Device to measure on.
-        rounds: Number of rounds.
-        rivals: Names of the rivals, which must include ``frozen`` for layers and ``LoRA`` for
-            models; by default all of LAYER_RIVALS or MODEL_RIVALS.
-        tiny: Whether it is only to be seen that everything works.
-    """
+    """Measure time and memory of every rival for one load."""
     is_layer = isinstance(load, Layer)
     names = rivals or (LAYER_RIVALS if is_layer else MODEL_RIVALS)
     rows, times = compare(_builds(load, names, device), device=device, rounds=rounds, tiny=tiny)

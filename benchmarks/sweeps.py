@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from benchmarks._measure import Rival, interleaved
+from benchmarks._measure import Rival, timed
 from benchmarks._record import OUT, Record
 from loca_theory.dependence.study import correlate
 from loca_theory.sweeps import Cell, ResultStore, Runner
@@ -61,12 +61,8 @@ def measure_overhead() -> list[dict[str, Any]]:
             for cell in cells:
                 work(cell)
 
-    timings = interleaved({"bare loop": Rival(loop), "engine": Rival(engine)}, block_seconds=0)
-    bare = timings["bare loop"]
-    return [
-        {"what": name, **timing.as_record(), "ratio_to_loop": timing.ratio_to(bare)}
-        for name, timing in timings.items()
-    ]
+    rivals = {"bare loop": Rival(loop), "engine": Rival(engine)}
+    return timed(rivals, "bare loop", "ratio_to_loop", block_seconds=0)
 
 
 def measure_workers(rounds: int) -> list[dict[str, Any]]:
@@ -79,20 +75,11 @@ def measure_workers(rounds: int) -> list[dict[str, Any]]:
         rho=tuple(i / 20 for i in range(9)),
         null_draws=500,
     )
-    runners = {"one worker": Runner(jobs=1), "two workers": Runner(jobs=2)}
-    timings = interleaved(
-        {name: Rival(partial(study, runner=runner)) for name, runner in runners.items()},
-        rounds=rounds,
-        block_seconds=0,
-    )
-    return [
-        {
-            "what": name,
-            **timing.as_record(),
-            "ratio_to_one_worker": timing.ratio_to(timings["one worker"]),
-        }
-        for name, timing in timings.items()
-    ]
+    rivals = {
+        name: Rival(partial(study, runner=Runner(jobs=jobs)))
+        for jobs, name in enumerate(("one worker", "two workers"), start=1)
+    }
+    return timed(rivals, "one worker", "ratio_to_one_worker", rounds=rounds, block_seconds=0)
 
 
 @click.command()

@@ -20,7 +20,7 @@ from experiments.finetuning.methods import peft
 from experiments.finetuning.options import session_command
 from experiments.finetuning.printing import number, print_table
 from experiments.finetuning.session import Session
-from experiments.paper.tables import load
+from experiments.paper import load
 
 _ROUNDS = 7
 # The paper's names of the forms.

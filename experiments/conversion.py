@@ -39,13 +39,7 @@ class Spectrum:
 
 
 def spectrum(k: int, components: int, seed: int) -> Spectrum:
-    """The spectrum of one draw.
-
-    Args:
-        k: Rows and columns of ΔW.
-        components: B, at most k².
-        seed: Seed of the locations and coefficients.
-    """
+    """The spectrum of one draw."""
     rng = np.random.default_rng(seed)
     s = np.zeros(k * k, np.float32)
     s[rng.choice(k * k, components, replace=False)] = rng.standard_normal(components)

@@ -12,9 +12,6 @@ from __future__ import annotations
 
 import time
 from importlib import import_module
-from typing import Any
-
-import click
 
 from experiments.design import store_verdicts
 from experiments.finetuning.options import session_command
@@ -22,44 +19,37 @@ from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.session import Session
 
 # The order matters: later experiments use runs of earlier ones.
-MAIN: tuple[tuple[str, dict[str, Any]], ...] = (("comparison", {}),)
+MAIN = ("study comparison",)
 # These run only with --full or --quick.
-FURTHER: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("ablation", {}),
-    ("training_process", {}),
-    ("comparison", {"task": "text", "listed": "loca-v1,loca,loca-reselect"}),
-    ("many_tasks", {}),
-    ("budgets", {}),
-    ("sensitivity", {}),
-    ("patterns", {}),
-    ("prediction", {}),
-    ("low_rank", {}),
-    ("complexity", {}),
+FURTHER = (
+    "study ablation",
+    "study training_process",
+    "study comparison --task text --methods loca-v1,loca,loca-reselect",
+    "study many_tasks",
+    "study budgets",
+    "study sensitivity",
+    "study patterns",
+    "prediction",
+    "low_rank",
+    "complexity",
 )
 
 
 @session_command
-@click.pass_context
-def main(ctx: click.Context, session: Session) -> None:
+def main(session: Session) -> None:
     """Run every fine-tuning experiment.
 
     Example: python -m experiments.everything --out results
     """
     start = time.monotonic()
-    for name, options in (*MAIN, *(FURTHER if session.full or session.quick else ())):
-        words = " ".join((name.replace("_", " "), *options.values()))
-        session.say(f"\n== {words} ({(time.monotonic() - start) / 60:.0f} min)")
+    for line in (*MAIN, *(FURTHER if session.full or session.quick else ())):
+        session.say(f"\n== {line} ({(time.monotonic() - start) / 60:.0f} min)")
+        name, *words = line.split()
         command = import_module(f"experiments.{name}").main
-        ctx.invoke(command, **_given(ctx, command), **options)
+        command.main([*words, *session.options()], f"experiments.{name}", standalone_mode=False)
     if not session.quick:
         session.report_written(store_verdicts(read_runs(session.folder), session.folder))
     session.say(f"\nall done in {(time.monotonic() - start) / 60:.1f} min")
-
-
-def _given(ctx: click.Context, command: click.Command) -> dict[str, Any]:
-    """The values of this command's common options, for another command."""
-    names = {parameter.name for parameter in command.params}
-    return {name: value for name, value in ctx.params.items() if name in names}
 
 
 if __name__ == "__main__":

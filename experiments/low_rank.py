@@ -73,14 +73,7 @@ def grid_of(session: Session, task: str) -> TrainingGrid:
 
 
 def sweep(session: Session, task: str) -> tuple[list[Row], list[Row], list[Row]]:
-    """Run every training of a task on all seeds, and controls with independent entries.
-
-    Returns:
-        Rows by factor and rank, rows of matrices, and rows of matrices and ranks.
-
-    Raises:
-        InvalidArgumentError: there is no such task, or it is a language model.
-    """
+    """Run every training of a task on all seeds, and controls with independent entries."""
     grid = grid_of(session, task)
     cases, prepared, chosen = grid.cases(), session.prepared(task), session.settings(task)
     check_labels(load(prepared.folder, prepared.digest)[0]["test"]["labels"])

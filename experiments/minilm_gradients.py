@@ -38,14 +38,7 @@ def tail(matrix: torch.Tensor, r: int) -> float:
 def row(
     inputs: torch.Tensor, outputs: torch.Tensor, update: torch.Tensor, r: int
 ) -> dict[str, float]:
-    """The numbers of one layer.
-
-    Args:
-        inputs: X, one row per token.
-        outputs: Γ, the gradients of the layer's outputs, one row per token.
-        update: Adam's first update of the weights.
-        r: Number of singular values.
-    """
+    """The numbers of one layer."""
     gradient = outputs.T @ inputs
     energy = float(gradient.square().sum())
     x, g = inputs.square().sum(), outputs.square().sum()

@@ -7,7 +7,7 @@ with the accuracy that the tuned adapters reach, by rank correlation. The best i
 the kinds of tasks and judged on the others.
 
 The accuracies are read from the tables of runs in the folder ``--out``, as
-:mod:`experiments.comparison`, :mod:`experiments.budgets` and :mod:`experiments.many_tasks` write
+``experiments.study`` writes
 them: every adapter at every budget that they have. A task needs full fine-tunes, whose learning
 rate is used here, and three adapters at one budget; a random variant of a task, such as
 ``digits-3``, may have the learning rate of the task. Only full fine-tunes, to compute the
@@ -49,8 +49,8 @@ _SEEDS = 2
 # Columns of the tables beside those that every experiment needs.
 COLUMNS = ("title", "trained", "stored", "rate", "loss_10", "loss_25")
 _MAKE_THEM = (
-    "make them with python -m experiments.comparison --full, python -m experiments.budgets and "
-    "python -m experiments.many_tasks, with the same --out"
+    "make them with python -m experiments.study comparison --full, python -m experiments.study "
+    "budgets and python -m experiments.study many_tasks, with the same --out"
 )
 _SIGNS = {one.name: one.sign for one in PREDICTORS.values()}
 _TITLES = {one.name: one.title for one in PREDICTORS.values()}
@@ -95,17 +95,7 @@ def main(session: Session, task: str | None) -> None:
 
 
 def usable(stored: pd.DataFrame, tasks: Sequence[str]) -> tuple[dict[str, float], list[Row]]:
-    """Select the tasks that can be predicted, and the runs of their adapters.
-
-    Args:
-        stored: Rows of runs; see :func:`~experiments.finetuning.run_tables.read_runs`.
-        tasks: Names of the tasks to choose from.
-
-    Returns:
-        The learning rate of full fine-tuning of each task that has one, or is a variant of a task
-        that has one, and three adapters at one budget; and all runs of adapters on these tasks, as
-        rows in an order that does not depend on the tables.
-    """
+    """Select the tasks that can be predicted, and the runs of their adapters."""
     adapters = stored[stored["method"].isin(ADAPTERS)].astype({"r": int})
     counts = adapters.groupby(["task", "r"])["method"].nunique().groupby("task").max()
     known = stored[stored["method"] == "full"].groupby("task")["rate"].first()

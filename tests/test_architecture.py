@@ -128,21 +128,21 @@ def cycle(graph):
 @pytest.mark.parametrize(
     "statement",
     [
-        "import experiments.budgets",
-        "from experiments.budgets import sweep",
-        "from experiments import budgets",
-        "from . import budgets",
-        "from .budgets import sweep",
-        "if TYPE_CHECKING:\n    from experiments.budgets import sweep",
-        "def late():\n    from experiments.budgets import sweep",
-        "import_module('experiments.budgets')",
+        "import experiments.study",
+        "from experiments.study import sweep",
+        "from experiments import study",
+        "from . import study",
+        "from .study import sweep",
+        "if TYPE_CHECKING:\n    from experiments.study import sweep",
+        "def late():\n    from experiments.study import sweep",
+        "import_module('experiments.study')",
         "import_module(f'experiments.{name}')",
         "ALL = 'experiments'\nimport_module(f'{ALL}.{name}')",
-        "NAMES = {'all': 'experiments.budgets'}",
+        "NAMES = {'all': 'experiments.study'}",
     ],
 )
 def test_every_kind_of_import_is_seen(statement):
-    assert "experiments.budgets" in set(imported("experiments.mine", ast.parse(statement)))
+    assert "experiments.study" in set(imported("experiments.mine", ast.parse(statement)))
 
 
 def test_every_package_has_a_floor():
@@ -290,12 +290,13 @@ def test_what_is_exported_and_raises_says_so():
     [
         ("loca_theory", "py.typed"),
         ("loca_theory.claims", "claims.toml"),
+        ("loca_theory.claims", "CLAIMS.md.j2"),
         ("loca_theory.plotting", "loca.mplstyle"),
         ("loca_theory.plotting", "html/analysis.html.j2"),
         ("loca_theory.checkpoints", "demo/base.safetensors"),
         ("loca_theory.checkpoints", "demo/tuned.safetensors"),
     ],
-    ids=["type marker", "ledger", "style", "page", "demo, base", "demo, tuned"],
+    ids=["type marker", "ledger", "its page", "style", "page", "demo, base", "demo, tuned"],
 )
 def test_data_is_shipped_with_the_package(package, file):
     assert (files(package) / file).is_file()

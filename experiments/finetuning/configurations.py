@@ -10,12 +10,6 @@ from experiments.finetuning.session import Session
 from experiments.finetuning.settings import task_names
 from loca_theory.errors import InvalidArgumentError
 
-VARIANTS = ("loca-v1", "loca-v2", "loca-v3", "loca-v4", "loca-v5", "loca")
-SEARCHES = ("loca-swap", "loca-reselect", "loca-gradient")
-MAIN = ("linear-probing", "full", "lora", "fourierft", "loca-v1", "loca")
-OTHERS = ("bitfit", "dora", "adalora", "vera", "waveft", "shira", "c3a", "loca-charged",
-          "loca-eight-direction")  # fmt: skip
-BUDGETED = ("lora", "fourierft", "loca")
 RANKS = (1, 2, 4, 8)
 _QUICK_RANKS = (1, 2)
 # Side length of the blocks whose means are the pixels of an image of an increment.

@@ -30,14 +30,7 @@ def print_summary(
     columns: Sequence[str] = ("method",),
     note: str = "",
 ) -> None:
-    """Print means with intervals, and differences from the reference if the lines have them.
-
-    Args:
-        lines: Rows of :func:`~experiments.finetuning.statistics.summary`.
-        title: Title above the table.
-        columns: Columns that identify a line.
-        note: Note below the table.
-    """
+    """Print means with intervals, and differences from the reference if the lines have them."""
     lines = list(lines)
     compared = any(line.get("difference") is not None for line in lines)
     table = Table(box=None, pad_edge=False)

@@ -58,20 +58,7 @@ def point(
     tunes: bool = False,
     analyse: Mapping[str, Any] | None = None,
 ) -> Point:
-    """Define runs that are trained together by everything that they depend on.
-
-    Args:
-        configuration: The configuration to train.
-        chosen: Settings of the task.
-        prepared: Data and model of the task.
-        rate: Learning rate.
-        seeds: Seeds of the order of the data, the head and the adapter; one per run.
-        device: ``cpu`` or ``cuda``.
-        tunes: Whether the runs serve to choose a rate, and are measured on the validation set only.
-        analyse: What to describe of the increments: ``seeds`` of the runs, ``ranks`` and, for the
-            first of these seeds, ``pool``; see
-            :func:`~experiments.finetuning.increments.describe_increments`. None for nothing.
-    """
+    """Define runs that are trained together by everything that they depend on."""
     method = find_method(configuration.method)
     return Point(
         EXPERIMENT,
@@ -104,12 +91,7 @@ def loca_of(configuration: Configuration, chosen: Mapping[str, Any]) -> dict[str
 
 
 def best_rate(rates: Sequence[float], found: Mapping[float, Sequence[float | None]]) -> float:
-    """The rate with the fewest diverged runs and, among those, with the best mean.
-
-    Args:
-        rates: Learning rates in increasing order.
-        found: Validation metrics by rate, None for a diverged run; the larger the better.
-    """
+    """The rate with the fewest diverged runs and, among those, with the best mean."""
 
     def merit(rate: float) -> tuple[int, float]:
         values = [value for value in found[rate] if value is not None]

@@ -31,20 +31,6 @@ def read_runs(
     A run that is in several tables counts once. Runs of the curve over learning rates are left out,
     because they are not at the rate that was chosen; tables mark them by ``rate`` in a column
     ``setting``.
-
-    Args:
-        folder: Folder of parquet tables.
-        more: Columns to read in addition to ``COLUMNS``.
-        tuned: Leave out all tables with a column ``setting``: their runs have the learning rate
-            that was chosen for other settings.
-        otherwise: What to do if there is no table of runs, for the message.
-
-    Returns:
-        One row per run, with ``COLUMNS`` and ``more``.
-
-    Raises:
-        ResourceError: there is no table of runs, one cannot be read or lacks a column, or two
-            disagree on a run.
     """
     columns = [*COLUMNS, *more]
     found = []
@@ -71,11 +57,7 @@ def read_runs(
 
 
 def distinct(runs: pd.DataFrame) -> pd.DataFrame:
-    """Each run once.
-
-    Raises:
-        ResourceError: two rows disagree on a run.
-    """
+    """Each run once."""
     runs = runs.drop_duplicates()
     twice = runs[runs.duplicated(list(_RUN))]
     if len(twice):

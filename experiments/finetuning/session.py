@@ -94,14 +94,18 @@ class Session:
         """Folder of tables and figures; those of quick runs go to a subfolder."""
         return self.out / "quick" if self.quick else self.out
 
+    def options(self) -> list[str]:
+        """The options of the command line that make the same session."""
+        given = {"out": self.out, "jobs": self.jobs, "device": self.device, "seeds": self.seeds}
+        flags = ("quick", "full", "beyond_grid", "quiet")
+        return [
+            *(f"--{name}={value}" for name, value in given.items() if value is not None),
+            *(f"--{name.replace('_', '-')}" for name in flags if getattr(self, name)),
+        ]
+
     @property
     def resolved_device(self) -> str:
-        """The device that ``device`` stands for; ``auto`` stands for a GPU if there is one.
-
-        Raises:
-            InvalidArgumentError: ``device`` is not the name of a device.
-            ResourceError: the device does not exist.
-        """
+        """The device that ``device`` stands for; ``auto`` stands for a GPU if there is one."""
         return resolve_device(self.device)
 
     def settings(self, task: str) -> dict[str, Any]:
@@ -177,17 +181,7 @@ class Session:
         title: str,
         analyse: Analysis | None = None,
     ) -> list[Finished]:
-        """Run every configuration at its learning rate on all seeds.
-
-        Args:
-            rates: Pairs of a configuration and its learning rate.
-            title: Title of the progress bar.
-            analyse: Function of a configuration and the seeds of a block that returns which
-                properties of the increments to store, or None to store none.
-
-        Returns:
-            The runs, ordered by configuration, then by seed.
-        """
+        """Run every configuration at its learning rate on all seeds."""
         wanted = [
             (configuration, rate, seeds)
             for configuration, rate in rates
@@ -237,19 +231,7 @@ class Session:
         in_words: Callable[[Point, Mapping[str, Any]], str] | None = None,
         is_long: bool = False,
     ) -> list[dict[str, Any]]:
-        """Compute every point whose result is not stored in the session's folder.
-
-        Args:
-            points: The points.
-            work: Module-level function of a point and of ``folder``, that of the prepared tasks.
-            title: Title of the progress bar.
-            unit: What the bar counts.
-            in_words: Function of a finished point and its result that words it for the bar.
-            is_long: Whether a point is known to take seconds.
-
-        Returns:
-            One result per point, in the order of the points.
-        """
+        """Compute every point whose result is not stored in the session's folder."""
         store = ResultStore(self.out / "runs")
         self.say(title)
         with progress_bar(title, unit, quiet=self.quiet) as bar:
@@ -301,13 +283,7 @@ class Session:
             )
 
     def draw(self, label: str, rows: Sequence[Row], suffix: str = "") -> None:
-        """Draw a figure of the paper from the rows of its table, and save it.
-
-        Args:
-            label: Label of the figure.
-            rows: The rows.
-            suffix: Text to append to the label in the names of the files.
-        """
+        """Draw a figure of the paper from the rows of its table, and save it."""
         draw, table = find_figure(label).draw, pd.DataFrame(list(rows))
         self.report_written(save_figure(draw(table), self.folder, label + suffix))
 

@@ -1,7 +1,7 @@
 """Train LoCA and other methods on the task ``generation``; results in the form of PEFT's benchmark.
 
 ``python -m experiments.method_comparison`` chooses the learning rate of each method as
-:mod:`experiments.comparison` does, trains it once more with the first seed, and writes
+``experiments.study comparison`` does, trains it once more with the first seed, and writes
 ``METHOD--generation-rank2.json`` for each. Needs ``pip install 'loca-theory[experiments]'``.
 """
 

@@ -17,11 +17,7 @@ from pathlib import Path
 
 
 def main(arguments: list[str]) -> None:
-    """Register LoCA with PEFT and run a script as ``python SCRIPT ARGUMENTS`` does.
-
-    Args:
-        arguments: Path of the script and its arguments.
-    """
+    """Register LoCA with PEFT and run a script as ``python SCRIPT ARGUMENTS`` does."""
     if not arguments or not Path(arguments[0]).is_file():
         found = f"{arguments[0]} is not a file" if arguments else "there is no script"
         sys.exit(f"{found}; usage: python launch.py run.py [OPTIONS] experiments/loca/NAME")

@@ -17,14 +17,7 @@ _PACKAGES = ("transformers", "peft", "datasets", "bitsandbytes", "torch")
 def record(
     model: Any, run: Mapping[str, Any], trained: Mapping[str, Any], source: Mapping[str, str]
 ) -> dict[str, Any]:
-    """All fields of a result; None for what is not known of a small task, such as its git commits.
-
-    Args:
-        model: The trained model, wrapped by PEFT.
-        run: ``created_at``, ``total_time``, ``experiment_name``, ``train_config``, ``error_msg``.
-        trained: ``train_time``, ``status``, ``metrics`` and ``accelerator_memory_*``.
-        source: Name of the task, and the hash of its data and pretrained model.
-    """
+    """All fields of a result; None for what is not known of a small task."""
     numbers, total = model.get_nb_trainable_parameters()
     settings = model.peft_config["default"].to_dict()
     names = ("system", "release", "version", "machine", "processor")

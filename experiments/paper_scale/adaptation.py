@@ -18,20 +18,7 @@ from loca_theory.errors import InvalidArgumentError
 def adapt_as_stated(
     model: nn.Module, method: Method, settings: Settings, *, head: str | None, seed: int, steps: int
 ) -> nn.Module:
-    """Prepare a model for training, with the paper's settings or within the budget of a rank.
-
-    Args:
-        model: The pretrained model with its new head; changed in place.
-        method: The method.
-        settings: The settings of the run. Their budget ``r`` takes precedence over ``rank``.
-        head: Name of the new head; None if there is none.
-        seed: Seed of random locations and random factors.
-        steps: Number of training steps.
-
-    Raises:
-        InvalidArgumentError: the model has no such layers, or they cannot express the budget.
-        ResourceError: PEFT is not installed.
-    """
+    """Prepare a model for training, with the paper's settings or within the budget of a rank."""
     budget = settings.r or (settings.rank if method.kind == "adalora" else None)
     plain = method.kind in ("lora", "dora")
     if not method.has_budget or (budget is not None and not plain):
@@ -73,11 +60,7 @@ def optimizer_groups(
 
 
 class SplitProjection(nn.Module):
-    """GPT-2's fused projection split into three layers, which can be adapted separately.
-
-    Args:
-        fused: The layer (``Conv1D``) that computes queries, keys and values side by side.
-    """
+    """GPT-2's fused projection split into three layers, which can be adapted separately."""
 
     def __init__(self, fused: nn.Module) -> None:
         super().__init__()
@@ -113,11 +96,7 @@ def _shapes(model: nn.Module, pattern: str) -> set[tuple[int, int]]:
 
 
 def _check_fits(method: Method, config: Any, steps: int, shapes: set[tuple[int, int]]) -> None:
-    """Check that the layers can express the rank (if they have one shape) or the components.
-
-    Raises:
-        InvalidArgumentError: a layer is too small.
-    """
+    """Check that the layers can express the rank (if they have one shape) or the components."""
     if method.kind in ("lora", "dora"):
         if len(shapes) == 1:
             check(method, Budget(config.r, steps), next(iter(shapes)), {})

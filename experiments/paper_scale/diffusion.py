@@ -19,14 +19,7 @@ _SEED = 0
 
 
 class Pairs(torch.utils.data.Dataset):
-    """Photographs with an editing instruction and the edited image.
-
-    Args:
-        part: A part of the data set.
-        names: Columns of the photograph, the instruction and the edited image.
-        tokenizer: Tokenizer of the text encoder.
-        resolution: Width and height in pixels.
-    """
+    """Photographs with an editing instruction and the edited image."""
 
     def __init__(
         self, part: Any, names: tuple[str, str, str], tokenizer: Any, resolution: int
@@ -56,13 +49,7 @@ class Pairs(torch.utils.data.Dataset):
 
 
 class NoiseLoss:
-    """The loss of noise prediction, as in Brooks et al. (2023).
-
-    Args:
-        parts: The frozen models of the pipeline.
-        dropout: Probability of dropping each condition, and of dropping both.
-        empty: Tokens of an empty instruction.
-    """
+    """The loss of noise prediction, as in Brooks et al. (2023)."""
 
     def __init__(self, parts: dict[str, Any], dropout: float, empty: torch.Tensor) -> None:
         self._parts, self._dropout, self._empty = parts, dropout, empty

@@ -29,11 +29,7 @@ _REASON = 160
 
 
 def package(name: str) -> Any:
-    """Import a package of the extra ``paper-scale``.
-
-    Raises:
-        ResourceError: the package or one of its dependencies is not installed.
-    """
+    """Import a package of the extra ``paper-scale``."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -42,42 +38,18 @@ def package(name: str) -> Any:
 
 
 def load_pretrained(load: Callable[..., Any], source: str, **options: Any) -> Any:
-    """Call a ``from_pretrained``.
-
-    Args:
-        load: The method ``from_pretrained`` of a class.
-        source: A folder, or a name on the hub.
-        **options: Further arguments of ``load``.
-
-    Raises:
-        ResourceError: the hub is out of reach, or the files cannot be read.
-    """
+    """Call a ``from_pretrained``."""
     with _reading(source, "--model"):
         return load(source, **options)
 
 
 def load_auto(load: Callable[..., Any], source: str, **options: Any) -> Any:
-    """Call a ``from_pretrained`` of an Auto class, restricted to classes of the library.
-
-    Raises:
-        ResourceError: see :func:`load_pretrained`.
-    """
+    """Call a ``from_pretrained`` of an Auto class, restricted to classes of the library."""
     return load_pretrained(load, source, trust_remote_code=False, **options)
 
 
 def read_data(task: Task, source: str | None, *, images: bool = False) -> dict[str, Any]:
-    """Read the parts of a data set.
-
-    Args:
-        task: The task.
-        source: A local folder, with files named after the parts (``train.json``,
-            ``test-1.parquet``) or with one folder per part; None for the hub.
-        images: Whether a part may be a folder of images, with one subfolder per class.
-
-    Raises:
-        InvalidArgumentError: a part is missing.
-        ResourceError: the hub is out of reach, or the files cannot be read.
-    """
+    """Read the parts of a data set."""
     datasets = package("datasets")
     if source is None:
         with _reading(task.data, "--data"):
@@ -94,11 +66,7 @@ def read_data(task: Task, source: str | None, *, images: bool = False) -> dict[s
 
 
 def column(data: Any, names: tuple[str, ...]) -> str:
-    """The first of these columns that the data have.
-
-    Raises:
-        InvalidArgumentError: the data have none of them.
-    """
+    """The first of these columns that the data have."""
     for name in names:
         if name in data.column_names:
             return name

@@ -41,20 +41,7 @@ _SHOWN = {
 
 
 def run(choice: Choice, paths: Paths, prepare: Prepare) -> tuple[dict[str, Any], bool]:
-    """Return the stored result of a run, or compute and store it.
-
-    Args:
-        choice: The experiment.
-        paths: Paths and options of the run.
-        prepare: Prepares the family's model and data.
-
-    Returns:
-        The row, and whether it was computed in this call.
-
-    Raises:
-        InvalidArgumentError: a name is unknown, a setting is not stated, or settings do not fit.
-        ResourceError: a package is missing, or the hub or the disk is not accessible.
-    """
+    """Return the stored result of a run, or compute and store it."""
     settings, method = resolve(choice), find_method(choice.method)
     described = describe(choice, settings, paths)
     content = json.dumps([choice.family.name, described, _VERSION], sort_keys=True)

@@ -114,12 +114,7 @@ def seeds(family: Family) -> tuple[int, ...]:
 
 
 def resolve(choice: Choice) -> Settings:
-    """Determine the settings of a run.
-
-    Raises:
-        InvalidArgumentError: the task, the model or the method is unknown, or neither the paper nor
-            the user specifies a setting.
-    """
+    """Determine the settings of a run."""
     family, method = choice.family, find_method(choice.method)
     if family.methods and method.kind not in family.methods:
         msg = f"{family.title} is not run with {method.title}: choose from "

@@ -16,14 +16,7 @@ _IGNORED = -100
 
 
 class Texts(torch.utils.data.Dataset):
-    """Tokenised prompts with answers; only the answers count in the loss.
-
-    Args:
-        prompts: The prompts.
-        answers: The expected continuations.
-        tokenizer: The model's tokenizer.
-        longest: Largest number of tokens of prompt and answer together; longer ones are truncated.
-    """
+    """Tokenised prompts with answers; only the answers count in the loss."""
 
     def __init__(
         self, prompts: Sequence[str], answers: Sequence[str], tokenizer: Any, longest: int
@@ -62,15 +55,7 @@ def collate(rows: Sequence[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
 def continued(
     model: nn.Module, tokenizer: Any, prompts: Sequence[str], batch_size: int, **options: Any
 ) -> list[str]:
-    """Generate a continuation of each prompt.
-
-    Args:
-        model: The trained model.
-        tokenizer: Its tokenizer.
-        prompts: The prompts.
-        batch_size: Number of prompts per batch.
-        **options: Arguments of ``generate``.
-    """
+    """Generate a continuation of each prompt."""
     model.eval()
     device = next(model.parameters()).device
     texts: list[str] = []
@@ -91,10 +76,6 @@ def continued(
 
 
 def write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Write a file with one JSON object per line.
-
-    Raises:
-        ResourceError: the file cannot be written.
-    """
+    """Write a file with one JSON object per line."""
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     write_atomically(path, lambda target: target.write_text(text, encoding="utf-8"))

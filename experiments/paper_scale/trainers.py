@@ -56,20 +56,7 @@ def make_trainer(
     steps: int,
     save_every: int,
 ) -> tuple[Any, Any]:
-    """Make the Trainer, and the callback that detects divergence.
-
-    Args:
-        model: The adapted model.
-        ready: Its data and metrics.
-        settings: The training settings.
-        folder: Folder of the checkpoints.
-        seed: Seed of the order of the data.
-        steps: Number of training steps.
-        save_every: Steps from one checkpoint to the next.
-
-    Raises:
-        ResourceError: several GPUs are visible.
-    """
+    """Make the Trainer, and the callback that detects divergence."""
     transformers = package("transformers")
     from experiments.paper_scale.callbacks import (
         AllocateRanks,

@@ -15,14 +15,7 @@ from loca_theory.errors import InvalidArgumentError
 
 
 class Images(torch.utils.data.Dataset):
-    """Images as inputs of the model, processed on access.
-
-    Args:
-        part: A part of the data set.
-        image: Column of the images.
-        labels: Class of each image.
-        process: The image processor of the model.
-    """
+    """Images as inputs of the model, processed on access."""
 
     def __init__(self, part: Any, image: str, labels: list[int], process: Any) -> None:
         self._part, self._image, self._labels, self._process = part, image, labels, process

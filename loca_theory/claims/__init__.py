@@ -5,12 +5,10 @@
   an acceptance rule that is fixed before the stored run, with the history of the rule, and an
   alternative under which it is refuted.
 - :func:`refute`: run a claim's check on that alternative.
-- :mod:`loca_theory.claims.checks`: the checks, one module per subject. A check returns a
-  :class:`Measurement` and decides nothing.
-- :class:`Rule`, :func:`decide`: turn estimates and their errors into a :class:`Verdict`, with one
+- :mod:`loca_theory.claims.checks`: the checks, one module per subject. A check returns a number,
+  an :class:`Estimate` or several of them by name, and decides nothing.
+- :mod:`loca_theory.claims.rules`: turn estimates and their errors into a verdict, with one
   family-wise error rate for the whole ledger.
-- :class:`Verification`: the run behind :func:`verify`, which uses the sweep store.
-- :func:`counts`, :func:`tally`: summaries of the verdicts.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""The outcome for one claim: its measurement, its verdict, and its row in tables and files."""
+"""The outcome for one claim: its estimates, its verdict, and its row in tables and files."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from loca_theory.claims.ledger import Claim, Section
-from loca_theory.claims.measurement import Estimate, Measurement, Tier
-from loca_theory.claims.observation import packages_of
-from loca_theory.claims.rules import Decision, Verdict, decide
+from loca_theory.claims.estimates import Estimate, Estimates
+from loca_theory.claims.ledger import Claim
+from loca_theory.claims.observation import ClaimCell, packages_of
+from loca_theory.claims.rules import Verdict, decide
 from loca_theory.sweeps.version import code_version
 
 # Default output folder of the experiments, and where verify looks for their tables.
@@ -24,33 +24,39 @@ class Entry:
     """The outcome for one claim.
 
     Attributes:
-        claim: The claim.
-        measurement: What its check measured.
+        cell: The claim, the tier and seed of its check, the digests of the stored tables that it
+            read, and the version of the code that measured it.
+        estimates: The numbers that the rule judges; empty if the check could not run.
+        remark: Remark of the check.
+        designed: The verdict, if the design of the experiments defines it; empty otherwise.
         error_rate: Probability with which each of its intervals may miss the true value
             (``Ledger.error_rate``).
-        tier: Tier of the check.
-        seed: Root seed.
         seconds: Duration of the check.
-        data: Digests of the stored tables that the check read.
-        version: Version of the code that measured it.
         backed: Whether this run or a stored observation has its numbers.
     """
 
-    claim: Claim
-    measurement: Measurement
+    cell: ClaimCell
+    estimates: Estimates
+    remark: str
+    designed: str
     error_rate: float
-    tier: Tier
-    seed: int
     seconds: float
-    data: tuple[str, ...]
-    version: str
     backed: bool = True
 
+    @property
+    def claim(self) -> Claim:
+        """The claim."""
+        return self.cell.claim
+
     @cached_property
-    def decision(self) -> Decision:
-        """The verdict, with the estimate and the interval that decided it."""
-        rule, assumes = self.claim.rule, bool(self.claim.added)
-        return decide(rule, self.measurement, error_rate=self.error_rate, assumes=assumes)
+    def _decision(self) -> tuple[Verdict, int | None]:
+        return decide(
+            self.claim.rule,
+            self.estimates,
+            error_rate=self.error_rate,
+            assumes=bool(self.claim.added),
+            designed=self.designed,
+        )
 
     @property
     def id(self) -> str:
@@ -58,14 +64,14 @@ class Entry:
         return self.claim.id
 
     @property
-    def section(self) -> Section:
-        """The claim's section and passage."""
+    def section(self) -> str:
+        """The claim's section."""
         return self.claim.section
 
     @property
     def verdict(self) -> Verdict:
         """The verdict."""
-        return self.decision.verdict
+        return self._decision[0]
 
     @property
     def expected_verdict(self) -> Verdict:
@@ -75,7 +81,8 @@ class Entry:
     @property
     def estimate(self) -> Estimate | None:
         """The estimate that decided the verdict; None if the claim was not run."""
-        return self.decision.estimate
+        index = self._decision[1]
+        return None if index is None else self.estimates[index]
 
     @property
     def observed(self) -> float | None:
@@ -90,19 +97,19 @@ class Entry:
     @property
     def bounds(self) -> str:
         """The rule for the estimate that decided the verdict, as text."""
-        return self.claim.rule.in_words(self.decision.index)
+        return self.claim.rule.in_words(self._decision[1])
 
     @property
     def note(self) -> str:
         """The notes of the claim and of the check, and the command that makes missing tables."""
-        missing = "" if self.measurement.estimates else _how_to_make(self.claim)
-        notes = (self.claim.note, self.measurement.note, missing)
+        missing = "" if self.estimates else _how_to_make(self.claim)
+        notes = (self.claim.note, self.remark, missing)
         return " ".join(one.strip() for one in notes if one.strip())
 
     @property
     def stale(self) -> bool:
         """Whether another version of the code measured it."""
-        return self.version != version(self.claim)
+        return self.cell.version != version(self.claim)
 
     @property
     def changed(self) -> bool:
@@ -112,27 +119,29 @@ class Entry:
     @property
     def lost(self) -> bool:
         """Whether it is inconclusive although the ledger expects a decision at this tier."""
-        may_be_open = not self.expected_verdict.is_decided or self.tier in self.claim.undecided
+        may_be_open = not self.expected_verdict.is_decided or self.cell.tier in self.claim.undecided
         return self.verdict is Verdict.INCONCLUSIVE and not may_be_open
 
     def row(self) -> dict[str, Any]:
         """Its row in the table of claims."""
+        one = self.estimate
+        low, high = one.interval(self.error_rate) if one else (None, None)
         return {
             "id": self.id,
             "verdict": self.verdict.value,
             "observed": self.observed,
-            "standard_error": self.estimate.standard_error if self.estimate else None,
-            "low": self.decision.low,
-            "high": self.decision.high,
+            "standard_error": one.standard_error if one else None,
+            "low": low,
+            "high": high,
             "expected": self.claim.expected,
             "rule": self.claim.rule.in_words(),
-            "n": self.estimate.n if self.estimate else 0,
+            "n": one.n if one else 0,
             "seconds": self.seconds,
-            "tier": self.tier.value,
-            "seed": self.seed,
+            "tier": self.cell.tier.value,
+            "seed": self.cell.seed,
             "expected_verdict": self.expected_verdict.value,
             "note": self.note,
-            "section": self.section.title,
+            "section": self.section,
             "kind": self.claim.kind,
             "subject": self.claim.subject,
             "erratum": self.claim.erratum,
@@ -144,15 +153,15 @@ class Entry:
         return {
             **self.row(),
             "decided_by": {"name": estimate.name if estimate else "", "rule": self.bounds},
-            "estimates": [asdict(one) for one in self.measurement.estimates],
-            "remark": self.measurement.note,
-            "designed": self.measurement.verdict,
-            "data": list(self.data),
-            "version": self.version,
+            "estimates": [asdict(one) for one in self.estimates],
+            "remark": self.remark,
+            "designed": self.designed,
+            "data": list(self.cell.tables),
+            "version": self.cell.version,
             "stale": self.stale,
             "changed": self.changed,
             "lost": self.lost,
-            "passage": self.section.passage,
+            "passage": claim.passage,
             "statement": claim.statement,
             "assumptions": list(claim.assumptions),
             "added": list(claim.added),

@@ -1,55 +1,42 @@
-"""Run a claim's check as a cell of a sweep; nothing is judged here."""
+"""A claim's check as a cell of a sweep; nothing is judged here."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from loca_theory.claims.estimates import Estimate, Estimates, Tier
 from loca_theory.claims.ledger import CHECKS, Claim
-from loca_theory.claims.measurement import Setting, Tier
 from loca_theory.sweeps import Cell, generator
 from loca_theory.sweeps.runner import SweepInterruptedError
 
 EXPERIMENT = "verify"
 
-# The packages whose code each family of checks runs besides its own. The families that only read
-# tables run none.
+# The packages whose code checks run besides their own, and the families of checks that do. Those
+# that only read tables run none.
 _EXPRESSIVITY = ("expressivity", "increments", "transforms")
-_DEPENDENCE = ("dependence", *_EXPRESSIVITY)
-_CONVERGENCE = ("convergence", "locations", "transforms")
-_INCREMENTS = ("increments", "transforms")
 _RUNS = {
-    "assumptions": _INCREMENTS,
-    "complexity": _EXPRESSIVITY,
-    "convergence": _CONVERGENCE,
-    "dense": _EXPRESSIVITY,
-    "dependence": _DEPENDENCE,
-    "detection": _DEPENDENCE,
-    "expectations": _EXPRESSIVITY,
-    "fine_tuned": _INCREMENTS,
-    "fourier": ("transforms",),
-    "gradients": ("adapters", "locations", "transforms"),
-    "half_matrix": ("transforms",),
-    "hypothesis_tests": _INCREMENTS,
-    "theorems": _EXPRESSIVITY,
-    "theory_bases": _EXPRESSIVITY,
-    "theory_gradients": _EXPRESSIVITY,
-    "theory_law": _EXPRESSIVITY,
-    "theory_order": _EXPRESSIVITY,
-    "theory_search": _CONVERGENCE,
-    "theory_spikes": _EXPRESSIVITY,
-    "variants": _EXPRESSIVITY,
-    "wishart": _EXPRESSIVITY,
+    ("transforms",): ("fourier", "half_matrix"),
+    ("increments", "transforms"): ("assumptions", "fine_tuned", "hypothesis_tests"),
+    ("convergence", "locations", "transforms"): ("convergence", "theory_search"),
+    ("adapters", "locations", "transforms"): ("gradients",),
+    ("dependence", *_EXPRESSIVITY): ("dependence", "detection"),
+    _EXPRESSIVITY: (
+        *("complexity", "dense", "expectations", "theorems", "variants", "wishart"),
+        *("theory_bases", "theory_gradients", "theory_law", "theory_order", "theory_spikes"),
+    ),
 }
-_ALL = (CHECKS, "loca_theory.claims.measurement", "loca_theory.sweeps.random")
+_ALL = (CHECKS, "loca_theory.claims.estimates", "loca_theory.sweeps.random")
 
 
 def packages_of(check: str) -> tuple[str, ...]:
     """The packages whose code a check runs; the code that judges does not count."""
     family = check.partition(".")[0]
-    return (*_ALL, *(".".join(("loca_theory", one)) for one in _RUNS.get(family, ())))
+    mine = (packages for packages, families in _RUNS.items() if family in families)
+    return (*_ALL, *(".".join(("loca_theory", one)) for one in next(mine, ())))
 
 
 def _described(claim: Claim) -> dict[str, Any]:
@@ -94,12 +81,27 @@ class ClaimCell(Cell):
 
 
 def measure(cell: ClaimCell, *, results: Path | None) -> dict[str, Any]:
-    """Run the check of one claim; return its measurement and its duration in seconds."""
+    """Run the check of one claim; return what it measured and its duration in seconds."""
     rng = generator(cell.seed, EXPERIMENT, cell.claim.id)
     start = time.perf_counter()
     try:
-        found = cell.claim.measure(Setting(cell.tier, rng, results))
+        estimates, note, verdict = cell.claim.measure(cell.tier, rng, results)
     except SweepInterruptedError:
         # A sweep inside the check was interrupted. The user follows claims, not its cells.
         raise KeyboardInterrupt from None
-    return {**found.to_json(), "seconds": time.perf_counter() - start}
+    return {
+        **stored(estimates, note, verdict),
+        "seconds": time.perf_counter() - start,
+    }
+
+
+def stored(estimates: Estimates, note: str, verdict: str) -> dict[str, Any]:
+    """Plain data of what a check returned."""
+    return {"estimates": [asdict(one) for one in estimates], "note": note, "verdict": verdict}
+
+
+def read_estimates(listed: Iterable[dict[str, Any]]) -> Estimates:
+    """Estimates from their plain data."""
+    return tuple(
+        Estimate(**{**one, "bounds": one["bounds"] and tuple(one["bounds"])}) for one in listed
+    )

@@ -6,21 +6,20 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from loca_theory.claims.ledger import Alternative, Claim, Ledger
-from loca_theory.claims.measurement import Measurement, Setting
+from loca_theory.claims.ledger import Claim, Ledger
 from loca_theory.claims.observation import EXPERIMENT
-from loca_theory.claims.rules import Decision, Verdict, decide
+from loca_theory.claims.rules import Verdict, decide
 from loca_theory.claims.synthetic import TABLES
 from loca_theory.sweeps import generator
 
 
-def refute(claim: Claim, ledger: Ledger, *, seed: int = 0) -> Decision:
-    """Run a claim's check on its alternative, at the tier that decides; return the refutation.
+def refute(claim: Claim, ledger: Ledger, *, seed: int = 0) -> Verdict:
+    """Run a claim's check on its alternative, at the tier that decides; return the verdict.
 
     >>> from loca_theory.claims import load_ledger
     >>> ledger = load_ledger()
     >>> (claim,) = ledger.find(["parseval.unitary"])
-    >>> refute(claim, ledger).verdict
+    >>> refute(claim, ledger)
     <Verdict.NOT_SUPPORTED: 'not supported'>
 
     Args:
@@ -40,18 +39,6 @@ def refute(claim: Claim, ledger: Ledger, *, seed: int = 0) -> Decision:
         known = ", ".join(TABLES)
         why = f"there is no synthetic table {alternative.table!r}; choose from {known}"
         raise claim.error(why)
-    found = _measure(claim, alternative, seed)
-    rate = ledger.error_rate(claim)
-    decision = decide(claim.rule, found, error_rate=rate, assumes=bool(claim.added))
-    if decision.verdict is not Verdict.NOT_SUPPORTED:
-        why = f"'refuted_by' does not refute it at the {alternative.tier} tier: under the "
-        why += f"alternative it is {decision.verdict} (observed {decision.estimate}); name an "
-        why += "alternative that its rule can tell from the claim"
-        raise claim.error(why)
-    return decision
-
-
-def _measure(claim: Claim, alternative: Alternative, seed: int) -> Measurement:
     changed = replace(claim, arguments={**claim.arguments, **alternative.arguments})
     rng = generator(seed, EXPERIMENT, claim.id)
     with TemporaryDirectory() as folder:
@@ -61,4 +48,14 @@ def _measure(claim: Claim, alternative: Alternative, seed: int) -> Measurement:
             for argument, rows in TABLES[alternative.table](rng).items():
                 path = Path(folder) / f"{claim.arguments[argument]}.parquet"
                 pd.DataFrame(rows).to_parquet(path)
-        return changed.measure(Setting(alternative.tier, rng, Path(folder)))
+        estimates, _, designed = changed.measure(alternative.tier, rng, Path(folder))
+    rate = ledger.error_rate(claim)
+    verdict, index = decide(
+        claim.rule, estimates, error_rate=rate, assumes=bool(claim.added), designed=designed
+    )
+    if verdict is not Verdict.NOT_SUPPORTED:
+        shown = None if index is None else estimates[index]
+        why = f"'refuted_by' does not refute it at the {alternative.tier} tier: under the "
+        why += f"alternative it is {verdict} (observed {shown}); name an alternative that its rule "
+        raise claim.error(why + "can tell from the claim")
+    return verdict

@@ -1,7 +1,7 @@
 """Numbers of the paper's tables, by their LaTeX labels, for the checks that judge them.
 
 They are read from the transcription in ``printed_tables``, one file per table, whose schema
-``experiments/paper/tables.py`` describes. A score table maps a model and a method to the scores in
+``experiments/paper.py`` describes. A score table maps a model and a method to the scores in
 the order of :data:`COLUMNS`.
 """
 
@@ -18,29 +18,69 @@ FOLDER = files("loca_theory.claims") / "printed_tables"
 """The transcribed tables."""
 
 
+# The file of each table of scores, and what the names of its models begin with.
+_FILES = {
+    "glue": ("glue_results", "RoBERTa-"),
+    "vit": ("vit_results", "ViT-"),
+    "e2e": ("e2e_results", "GPT-2 "),
+    "instruction": ("instruction_results", ""),
+    "ablation": ("ablation", ""),
+}
+
+
 def _read(name: str) -> dict[str, Any]:
     return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def _columns(name: str) -> tuple[str, ...]:
-    return tuple(field for field in _read(name)["fields"] if field != "parameters")
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    table: tuple(field for field in _read(file)["fields"] if field != "parameters")
+    for table, (file, _) in _FILES.items()
+}
+"""Columns of each table of scores: benchmarks or metrics, and the mean where it is printed."""
 
 
-def _scores(name: str, prefix: str = "", model: str = "") -> dict[str, dict[str, tuple]]:
-    """The scores of a table by model, without the prefix of its name, and method.
+def _row(table: str, values: Mapping[str, float]) -> tuple[float, ...]:
+    return tuple(values[column] for column in COLUMNS[table])
 
-    A method that is printed at several budgets is named with each.
-    """
-    document, columns = _read(name), _columns(name)
+
+def _scores(table: str) -> dict[str, dict[str, tuple]]:
+    """The scores of a table by model and method; one that is printed at two budgets has both."""
+    file, prefix = _FILES[table]
     found: dict[str, dict[str, tuple]] = {}
-    for row in document["rows"]:
-        method = "FT" if name == "glue_results" and row["method"] == "FF" else row["method"]
-        values = row["values"]
-        if name == "vit_results" and method in ("FourierFT", "LoCA"):
+    for row in _read(file)["rows"]:
+        model, method, values = row.get("model", "base"), row["method"], row["values"]
+        if (table, method) == ("glue", "FF"):
+            method = "FT"
+        if table == "vit" and method in ("FourierFT", "LoCA"):
             method = f"{method} {values['parameters'] // 1000}K"
-        scores = tuple(values[column] for column in columns)
-        found.setdefault(row.get("model", model).removeprefix(prefix), {})[method] = scores
+        found.setdefault(model.removeprefix(prefix), {})[method] = _row(table, values)
     return found
+
+
+def _marked(mark: str) -> dict[str, dict[str, tuple[float, ...]]]:
+    return {
+        table: {model.removeprefix(prefix): _row(table, each) for model, each in marked.items()}
+        for table, (file, prefix) in _FILES.items()
+        if (marked := _read(file).get(mark))
+    }
+
+
+TABLES: Mapping[str, Scores] = {table: _scores(table) for table in _FILES}
+"""Scores by table, model and method."""
+
+MARKED = {mark: _marked(mark) for mark in ("bold", "underlined")}
+"""The number in bold, or underlined, in each column of a table and model."""
+
+SPREADS = next(
+    tuple(row["spreads"].values())
+    for row in _read("vit_results")["rows"]
+    if (row["model"], row["values"].get("parameters")) == ("ViT-large", 144_000)
+    if row["method"] == "LoCA"
+)
+"""Standard deviations of LoCA with 144K on ViT-large, in the columns of ``vit`` but the mean."""
+
+COST_MODELS = ("RoBERTa-base", "LLaMA-1-7b", "ViT-base")
+"""The columns of the table of costs."""
 
 
 def _costs(field: str) -> dict[str, tuple]:
@@ -51,81 +91,6 @@ def _costs(field: str) -> dict[str, tuple]:
     return {one: tuple(found.get((one, model)) for model in COST_MODELS) for one in methods}
 
 
-def _epochs_and_steps(field: str) -> dict[str, tuple[int, ...]]:
-    """A hyper-parameter of LoCA by size of RoBERTa, in the order of the GLUE tasks."""
-    rows = _read("glue_hyperparameters")["rows"]
-    return {
-        size: tuple(
-            row["values"][field]
-            for task in COLUMNS["glue"][:-1]
-            for row in rows
-            if row.get("task") == task
-            and row.get("model") == f"RoBERTa-{size}"
-            and field in row["values"]
-        )
-        for size in ("base", "large")
-    }
-
-
-COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "glue": _columns("glue_results"),
-    "vit": _columns("vit_results"),
-    "e2e": _columns("e2e_results"),
-    "instruction": _columns("instruction_results"),
-    "ablation": _columns("ablation"),
-}
-"""Columns of each table of scores: benchmarks or metrics, and the mean where it is printed."""
-
-TABLES: Mapping[str, Scores] = {
-    "glue": _scores("glue_results", "RoBERTa-"),
-    "vit": _scores("vit_results", "ViT-"),
-    "e2e": _scores("e2e_results", "GPT-2 "),
-    "instruction": _scores("instruction_results"),
-    "ablation": _scores("ablation", model="base"),
-}
-"""Scores by table, model and method."""
-
-MARKED: Mapping[str, Mapping[str, Mapping[str, tuple[float, ...]]]] = {
-    "bold": {
-        "glue": {
-            "base": (65.6, 87.6, 92.7, 93.4, 91.9, 81.5, 95.2, 91.5, 86.4),
-            "large": (68.8, 90.6, 91.0, 94.8, 92.2, 87.9, 96.4, 92.7, 88.9),
-        },
-        "vit": {
-            "base": (94.10, 84.71, 98.89, 80.15, 99.04, 63.83, 95.72, 91.68, 87.91),
-            "large": (94.78, 85.92, 99.12, 81.64, 99.03, 64.47, 96.21, 94.67, 89.27),
-        },
-        "instruction": {
-            "LLaMA1-7b": (4.52, 7.52),
-            "LLaMA1-13b": (4.87, 7.85),
-            "LLaMA2-7b": (4.94, 7.81),
-            "LLaMA2-13b": (5.55, 8.13),
-        },
-        "ablation": {"base": (93.8, 79.7, 88.7, 64.5)},
-    },
-    "underlined": {
-        "instruction": {
-            "LLaMA1-7b": (4.47, 7.24),
-            "LLaMA1-13b": (4.83, 7.82),
-            "LLaMA2-7b": (4.82, 7.78),
-            "LLaMA2-13b": (5.52, 8.11),
-        },
-    },
-}
-"""The number in bold, or underlined, in each column of a table and model."""
-
-SPREADS = tuple(
-    spread
-    for row in _read("vit_results")["rows"]
-    if (row["model"], row["method"]) == ("ViT-large", "LoCA")
-    and row["values"]["parameters"] == 144_000
-    for spread in row["spreads"].values()
-)
-"""Standard deviations of LoCA with 144K on ViT-large, in the columns of ``vit`` but the mean."""
-
-COST_MODELS = ("RoBERTa-base", "LLaMA-1-7b", "ViT-base")
-"""The columns of the table of costs."""
-
 SPEEDS = _costs("speed")
 """Iterations per second by method and :data:`COST_MODELS`; None: not measured. LoCA-1 is the sparse
 form, LoCA-2 that by FFT, LoCA-3 that by matrix products, the default."""
@@ -133,10 +98,21 @@ form, LoCA-2 that by FFT, LoCA-3 that by matrix products, the default."""
 MEMORY = _costs("memory")
 """Memory in MB, in the same order."""
 
-GLUE_EPOCHS = _epochs_and_steps("epochs")
+
+def _by_task(field: str) -> dict[str, tuple[int, ...]]:
+    """A hyper-parameter of LoCA by size of RoBERTa, in the order of the GLUE tasks."""
+    rows = [row for row in _read("glue_hyperparameters")["rows"] if field in row["values"]]
+    found = {(row["model"], row.get("task")): row["values"][field] for row in rows}
+    tasks = COLUMNS["glue"][:-1]
+    return {
+        size: tuple(found[f"RoBERTa-{size}", task] for task in tasks) for size in ("base", "large")
+    }
+
+
+GLUE_EPOCHS = _by_task("epochs")
 """Epochs by size of RoBERTa and GLUE task."""
 
-GLUE_ALTERNATING_STEPS = _epochs_and_steps("alternating_steps")
+GLUE_ALTERNATING_STEPS = _by_task("alternating_steps")
 """B_s by size of RoBERTa and GLUE task."""
 
 GLUE_BATCH = 32

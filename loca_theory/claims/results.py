@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from loca_theory import _arguments
 from loca_theory._lookup import find
-from loca_theory.claims.backing import store_observations, with_observations
 from loca_theory.claims.entries import Entry
-from loca_theory.claims.ledger import OTHER_MODEL, PACKAGE, Ledger
-from loca_theory.claims.markdown import WRITTEN_BY, markdown
-from loca_theory.claims.measurement import Measurement, Tier
-from loca_theory.claims.reader import load_ledger
+from loca_theory.claims.estimates import Estimates, Tier
+from loca_theory.claims.ledger import OTHER_MODEL, PACKAGE, Ledger, load_ledger
+from loca_theory.claims.observation import ClaimCell, read_estimates, stored
+from loca_theory.claims.page import WRITTEN_BY, page
 from loca_theory.claims.rules import FAMILY_WISE, Verdict
 from loca_theory.claims.summary import count_errata, counts
 from loca_theory.errors import LocaTheoryError, ResourceError
-from loca_theory.sweeps import Result
+from loca_theory.sweeps import Result, ResultStore
 from loca_theory.sweeps.files import writable_folder, write_atomically
 from loca_theory.sweeps.results import rows
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _NAMES = ("claims.json", "CLAIMS.md")
+# Where ``loca-theory verify`` stores finished observations, below the folder of its claims.json.
+_POINTS = "points"
 
 
 class VerdictsChangedError(LocaTheoryError):
@@ -118,12 +120,17 @@ class VerificationResult(Result):
                 that was not written by a run.
         """
         folder = writable_folder(_arguments.path("folder", folder))
-        store_observations(folder, self.claims)
+        store = ResultStore(folder / _POINTS)
+        for one in self.claims:
+            observed = stored(one.estimates, one.remark, one.designed)
+            found = store.load(one.cell)
+            if found is None or _observed(found) != _observed(observed):
+                store.save(one.cell, {**observed, "seconds": one.seconds})
         together = self.joined(read_entries(folder, self.ledger))
         text = json.dumps(together.to_json(), indent=1, allow_nan=False) + "\n"
-        page, written = markdown(together.claims, self.ledger), [folder / name for name in _NAMES]
+        markdown, written = page(together.claims, self.ledger), [folder / name for name in _NAMES]
         write_atomically(written[0], lambda path: path.write_text(text, encoding="utf-8"))
-        write_atomically(written[1], lambda path: path.write_text(page, encoding="utf-8"))
+        write_atomically(written[1], lambda path: path.write_text(markdown, encoding="utf-8"))
         return written + super(VerificationResult, together).save(folder)
 
     @classmethod
@@ -156,40 +163,70 @@ def read_entries(folder: Path, ledger: Ledger) -> tuple[Entry, ...]:
     arguments or another number of estimates. The other measurements are judged by the current rule.
     Their numbers are those of the stored observations; an entry without one is not backed.
     """
-    data, page = (folder / name for name in _NAMES)
-    if page.is_file() and WRITTEN_BY not in page.read_text(encoding="utf-8", errors="replace"):
-        msg = f"{page} was not written by verify; move it away, or choose another folder"
+    data, markdown = (folder / name for name in _NAMES)
+    if markdown.is_file() and WRITTEN_BY not in markdown.read_text(
+        encoding="utf-8", errors="replace"
+    ):
+        msg = f"{markdown} was not written by verify; move it away, or choose another folder"
         raise ResourceError(msg)
     return _read(data, ledger)[0] if data.exists() else ()
 
 
 def _read(path: Path, ledger: Ledger) -> tuple[tuple[Entry, ...], dict[str, Any]]:
     claims = {claim.id: claim for claim in ledger.claims}
-    entries = []
+    points, store, entries = path.parent / _POINTS, None, []
+    with suppress(ResourceError):  # of a folder that cannot be written to
+        store = ResultStore(points) if points.is_dir() else None
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         for one in document["claims"]:
-            found = Measurement.from_json(
-                {"estimates": one["estimates"], "note": one["remark"], "verdict": one["designed"]}
+            claim = claims.get(one["id"])
+            if claim is None or claim.definition != one["definition"]:
+                continue
+            run = (Tier(one["tier"]), one["seed"], tuple(one["data"]), str(one["version"]))
+            entry = Entry(
+                ClaimCell(claim, *run),
+                read_estimates(one["estimates"]),
+                one["remark"],
+                one["designed"],
+                ledger.error_rate(claim),
+                one["seconds"],
             )
-            run = (Tier(one["tier"]), one["seed"], one["seconds"], tuple(one["data"]))
-            version, claim = str(one["version"]), claims.get(one["id"])
-            if claim and claim.definition == one["definition"]:
-                entries.append(Entry(claim, found, ledger.error_rate(claim), *run, version))
-        backed = with_observations(path.parent, entries)
-        fitting = tuple(one for one in backed if not one.claim.objection(one.measurement))
-        return fitting, document.get("manifest", {})
+            entry = _backed(entry, store)
+            if not claim.objection(entry.estimates):
+                entries.append(entry)
+        return tuple(entries), document.get("manifest", {})
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         msg = f"{path} cannot be read ({type(error).__name__}); move it away and run again"
         raise ResourceError(msg) from error
 
 
+def _backed(one: Entry, store: ResultStore | None) -> Entry:
+    """An entry with the numbers of its stored observation; not backed if there is none.
+
+    A store has one checksummed file per claim, check, tier, seed, tables and version of the code.
+    An entry without one gives way to the next measurement: nothing that was written into a
+    claims.json by hand outlives a run.
+    """
+    found = None if store is None else store.load(one.cell)
+    if found is None:
+        return replace(one, backed=False)
+    estimates, remark, designed = _observed(found)
+    return replace(
+        one, estimates=estimates, remark=remark, designed=designed, seconds=found["seconds"]
+    )
+
+
+def _observed(found: dict[str, Any]) -> tuple[Estimates, str, str]:
+    return read_estimates(found["estimates"]), found["note"], found["verdict"]
+
+
 def _replaces(new: Entry, old: Entry) -> bool:
     if Verdict.NOT_RUN in (new.verdict, old.verdict):
         return old.verdict is Verdict.NOT_RUN
-    if not old.backed or new.data != old.data:
+    if not old.backed or new.cell.tables != old.cell.tables:
         return True
-    deeper = new.tier.depth - old.tier.depth
+    deeper = new.cell.tier.depth - old.cell.tier.depth
     if deeper or old.stale:
         return deeper >= 0
-    return new.seed == old.seed or new.verdict is old.verdict
+    return new.cell.seed == old.cell.seed or new.verdict is old.verdict

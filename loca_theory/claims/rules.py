@@ -27,15 +27,17 @@ if none fails, one that is inconclusive makes the claim inconclusive.
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
-from datetime import date
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic.dataclasses import dataclass
+from pydantic_core import ArgsKwargs
 
-from loca_theory.claims.measurement import Estimate, Measurement
+from loca_theory._lookup import member
+from loca_theory.claims.estimates import Estimate
 from loca_theory.errors import InvalidArgumentError
 
 FAMILY_WISE = 0.01
@@ -58,28 +60,87 @@ class Verdict(StrEnum):
         return self not in (Verdict.INCONCLUSIVE, Verdict.NOT_RUN)
 
 
-@dataclass(frozen=True)
+def _listed(given: object) -> object:
+    return given if isinstance(given, list | tuple) else (given,)
+
+
+_Bound = Annotated[float, Field(ge=-np.inf)]  # a number, but not NaN
+_Bounds = Annotated[tuple[_Bound, ...], Field(min_length=1), BeforeValidator(_listed)]
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
+_Values = Annotated[tuple[_Finite, ...], BeforeValidator(_listed)]
+_Width = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+_FORMS = (
+    {"low"},
+    {"high"},
+    {"low", "high"},
+    {"value", "precision"},
+    {"printed", "unit"},
+    {"designed"},
+)
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Rule:
     """An acceptance rule, fixed before the stored run.
 
+    It has bounds (``low``, ``high``), or a ``value`` with its ``precision``, or a ``printed``
+    number with the ``unit`` of its last digit, which bounds the number by half a unit on either
+    side, or it is ``designed``.
+
     Attributes:
-        kind: ``inside``, ``near`` or ``designed``.
         low: Lower bounds, one per estimate or one for all; −∞ if there is none.
         high: Upper bounds, one per estimate or one for all; ∞ if there is none.
-        value: For ``near``, the values, one per estimate or one for all.
-        precision: For ``near``, the largest half-width of an interval that gives support.
+        value: The values that the statement gives, one per estimate or one for all.
+        precision: The largest half-width of an interval that supports the values.
+        printed: Printed numbers; once read, they are the bounds.
+        unit: The unit of their last digit.
+        designed: Whether the design of the experiments defines the verdict.
     """
 
-    kind: Literal["inside", "near", "designed"]
-    low: tuple[float, ...] = (-np.inf,)
-    high: tuple[float, ...] = (np.inf,)
-    value: tuple[float, ...] = ()
-    precision: float = 0.0
+    low: _Bounds = (-np.inf,)
+    high: _Bounds = (np.inf,)
+    value: _Values = ()
+    precision: _Width = 0.0
+    printed: _Values = ()
+    unit: _Width = 0.0
+    designed: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_one_form(cls, given: Any) -> Any:
+        keys = set((given.kwargs or {}) if isinstance(given, ArgsKwargs) else given)
+        if keys not in _FORMS:
+            msg = "a rule needs low or high or both, or value and precision, or printed and unit, "
+            raise ValueError(msg + f"or designed, not {', '.join(sorted(keys)) or 'nothing'}")
+        return given
+
+    @model_validator(mode="after")
+    def _can_fail(self) -> Self:
+        if self.printed:
+            for name, half in (("low", -self.unit / 2), ("high", self.unit / 2)):
+                bounds = tuple(round(one + half, 12) for one in self.printed)
+                object.__setattr__(self, name, bounds)
+            object.__setattr__(self, "printed", ())
+        if len({len(self.low), len(self.high)} - {1}) > 1:
+            msg = f"'low' has {len(self.low)} bounds, but 'high' has {len(self.high)}; "
+            raise ValueError(msg + "give one per estimate, or one for all")
+        lows, highs = np.array(self.low), np.array(self.high)
+        if (lows > highs).any():
+            msg = "'low' lies above 'high'"
+        elif (lows == np.inf).any() or (highs == -np.inf).any():
+            msg = "no finite number satisfies this bound"
+        elif self.kind == "inside" and (np.isinf(lows) & np.isinf(highs)).any():
+            msg = "a rule without any bound cannot fail; give low or high"
+        else:
+            return self
+        raise ValueError(msg)
 
     @property
-    def digest(self) -> str:
-        """Short hash of the rule, by which a change is noticed."""
-        return hashlib.sha256(self.in_words().encode()).hexdigest()[:8]
+    def kind(self) -> Literal["inside", "near", "designed"]:
+        """``designed``, ``near`` for a value, or ``inside`` for bounds."""
+        return "designed" if self.designed else "near" if self.value else "inside"
 
     @property
     def length(self) -> int:
@@ -115,69 +176,43 @@ class Rule:
         return (Verdict.SUPPORTED if margin >= 0 else Verdict.INCONCLUSIVE), margin
 
 
-@dataclass(frozen=True)
-class RuleChange:
-    """The day from which a rule stands, with the check and the arguments that it judges.
-
-    Attributes:
-        date: The day.
-        digest: :attr:`Rule.digest` of the rule from then on.
-        definition: :attr:`Claim.definition` from then on; empty for entries before 2026-11-24,
-            unless they are the last of their claim.
-        why: Why it replaced the rule before; empty for the first rule.
-        before: The rule before, as text; empty for the first rule.
-    """
-
-    date: date
-    digest: str
-    definition: str = ""
-    why: str = ""
-    before: str = ""
-
-
 _SEVERITY = (Verdict.NOT_SUPPORTED, Verdict.INCONCLUSIVE, Verdict.SUPPORTED)
 
 
-@dataclass(frozen=True)
-class Decision:
-    """A verdict and the estimate that decided it.
+def decide(
+    rule: Rule,
+    estimates: Sequence[Estimate],
+    *,
+    error_rate: float,
+    assumes: bool = False,
+    designed: str = "",
+) -> tuple[Verdict, int | None]:
+    """Judge the estimates of a claim.
 
-    Attributes:
-        verdict: The verdict.
-        estimate: The estimate with the worst verdict and, among those, the smallest margin; None if
-            the claim was not run.
-        low: Lower end of the estimate's interval.
-        high: Upper end of the estimate's interval.
-        index: Index of the estimate among those of the claim.
+    Args:
+        rule: The rule.
+        estimates: What the check measured; empty if it could not run.
+        error_rate: Probability with which each interval may miss the true value.
+        assumes: Whether the check adds assumptions.
+        designed: The verdict, if the design of the experiments defines it.
+
+    Returns:
+        The verdict, and the index of the estimate with the worst verdict and, among those, the
+        smallest margin; None if the claim was not run.
     """
-
-    verdict: Verdict
-    estimate: Estimate | None = None
-    low: float | None = None
-    high: float | None = None
-    index: int | None = None
-
-
-def decide(rule: Rule, found: Measurement, *, error_rate: float, assumes: bool) -> Decision:
-    """Judge the measurement of a claim."""
-    if not found.estimates:
-        return Decision(Verdict.NOT_RUN)
-    if rule.length not in (1, len(found.estimates)):
+    if not estimates:
+        return Verdict.NOT_RUN, None
+    if rule.length not in (1, len(estimates)):
         msg = f"the rule has bounds for {rule.length} estimates, but there are "
-        msg += f"{len(found.estimates)}; give one bound per estimate, or one for all"
+        msg += f"{len(estimates)}; give one bound per estimate, or one for all"
         raise InvalidArgumentError(msg)
     if rule.kind == "designed":
-        estimate = found.estimates[0]
-        if found.verdict not in [one.value for one in Verdict]:
-            msg = f"verdict={found.verdict!r} is not a verdict; choose from {', '.join(Verdict)}"
-            raise InvalidArgumentError(msg)
-        return Decision(Verdict(found.verdict), estimate, *estimate.interval(error_rate), 0)
-    judged = [(*rule.judge(one, i, error_rate), i) for i, one in enumerate(found.estimates)]
+        return member(Verdict, "verdict", designed), 0
+    judged = [(*rule.judge(one, i, error_rate), i) for i, one in enumerate(estimates)]
     verdict, _, index = min(judged, key=lambda one: (_SEVERITY.index(one[0]), one[1]))
     if verdict is Verdict.SUPPORTED and assumes:
         verdict = Verdict.SUPPORTED_UNDER_ASSUMPTIONS
-    estimate = found.estimates[index]
-    return Decision(verdict, estimate, *estimate.interval(error_rate), index)
+    return verdict, index
 
 
 def _pick(values: tuple[float, ...], index: int) -> float:

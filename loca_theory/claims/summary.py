@@ -6,18 +6,16 @@ from collections import Counter
 from collections.abc import Sequence
 
 from loca_theory.claims.entries import Entry
-from loca_theory.claims.ledger import PAPER, SUBJECTS, Claim, Ledger
+from loca_theory.claims.ledger import OTHER_MODEL, PACKAGE, PAPER, Claim, Ledger
 from loca_theory.claims.rules import FAMILY_WISE, Verdict
 
 Entries = Sequence[Entry]
 
-_SUBJECTS = dict(
-    zip(
-        SUBJECTS,
-        ("of the paper", "of the paper on other models", "about this package"),
-        strict=True,
-    )
-)
+_SUBJECTS = {
+    PAPER: "of the paper",
+    OTHER_MODEL: "of the paper on other models",
+    PACKAGE: "about this package",
+}
 
 
 def counts(entries: Entries, subject: str = PAPER) -> dict[str, int]:

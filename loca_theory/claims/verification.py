@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from loca_theory import _arguments
 from loca_theory._lookup import member
 from loca_theory.claims.entries import DEFAULT_RESULTS, Entry
-from loca_theory.claims.ledger import Claim, Ledger
-from loca_theory.claims.measurement import Measurement, Tier
-from loca_theory.claims.observation import ClaimCell, measure
-from loca_theory.claims.reader import load_ledger
+from loca_theory.claims.estimates import Tier
+from loca_theory.claims.ledger import Ledger, load_ledger
+from loca_theory.claims.observation import ClaimCell, measure, read_estimates
 from loca_theory.claims.results import VerificationResult
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps import Runner
@@ -57,79 +56,50 @@ def verify(
     if names is not None and not chosen:
         msg = "names is empty; name a claim, or omit names for all claims"
         raise InvalidArgumentError(msg)
-    return Verification(
-        ledger if isinstance(ledger, Ledger) else load_ledger(ledger),
-        chosen,
-        member(Tier, "tier", tier),
-        seed,
-        None if results is None else _arguments.path("results", results),
-    ).run(_arguments.instance("runner", runner, Runner))
-
-
-@dataclass(frozen=True)
-class Verification:
-    """The claims to check, and the settings of their checks.
-
-    Attributes:
-        ledger: The ledger.
-        names: Names of claims; empty for all.
-        tier: How much work each check does.
-        seed: Root seed.
-        results: Folder of the experiments' tables, searched with its subfolders; None for
-            ``loca-results`` if that folder exists.
-    """
-
-    ledger: Ledger = field(default_factory=load_ledger)
-    names: tuple[str, ...] = ()
-    tier: Tier = Tier.DEFAULT
-    seed: int = 0
-    results: Path | None = None
-
-    def __post_init__(self) -> None:
-        self.ledger.find(self.names)
-        _arguments.fields_to_int(self, "seed")
-        if self.results is None and Path(DEFAULT_RESULTS).is_dir():
-            object.__setattr__(self, "results", Path(DEFAULT_RESULTS))
-        if self.results is not None and not self.results.is_dir():
-            msg = f"there is no folder {self.results}; give the folder of the experiments' tables, "
-            msg += 'or leave out results="..."'
-            raise ResourceError(msg)
-
-    def run(self, runner: Runner = DEFAULT_RUNNER) -> VerificationResult:
-        """Check every claim."""
-        claims = self.ledger.find(self.names)
-        for claim in claims:
-            claim.function()
+    ledger = ledger if isinstance(ledger, Ledger) else load_ledger(ledger)
+    tier, seed = member(Tier, "tier", tier), _arguments.whole_number("seed", seed)
+    runner = _arguments.instance("runner", runner, Runner)
+    claims, folder = ledger.find(chosen), folder_of_tables(results)
+    for claim in claims:
+        claim.function()
+    cells = [
+        ClaimCell(claim, tier, seed, tuple(map(_digest, find_tables(folder, claim.tables))))
         # The longest start first, so that none runs alone at the end.
-        cells = [self._cell(claim) for claim in sorted(claims, key=lambda claim: -claim.cost)]
-        found = runner.run(cells, partial(measure, results=self.results))
-        entries = {
-            cell.claim.id: Entry(
-                cell.claim,
-                Measurement.from_json(one),
-                self.ledger.error_rate(cell.claim),
-                self.tier,
-                self.seed,
-                one["seconds"],
-                cell.tables,
-                cell.version,
-            )
-            for cell, one in zip(cells, found, strict=True)
-        }
-        grid = {
-            "claims": [claim.id for claim in claims],
-            "tier": self.tier.value,
-            "comparisons": self.ledger.comparisons,
-        }
-        return VerificationResult(
-            manifest=manifest(grid=grid, seed=self.seed),
-            ledger=self.ledger,
-            claims=tuple(entries[claim.id] for claim in claims),
+        for claim in sorted(claims, key=lambda claim: -claim.cost)
+    ]
+    found = runner.run(cells, partial(measure, results=folder))
+    entries = {
+        cell.claim.id: Entry(
+            # With the version, which the code of a later process may not share.
+            replace(cell, measured_by=cell.version),
+            read_estimates(one["estimates"]),
+            one["note"],
+            one["verdict"],
+            ledger.error_rate(cell.claim),
+            one["seconds"],
         )
+        for cell, one in zip(cells, found, strict=True)
+    }
+    ids = [claim.id for claim in claims]
+    grid = {"claims": ids, "tier": tier.value, "comparisons": ledger.comparisons}
+    return VerificationResult(
+        manifest=manifest(grid=grid, seed=seed),
+        ledger=ledger,
+        claims=tuple(entries[name] for name in ids),
+    )
 
-    def _cell(self, claim: Claim) -> ClaimCell:
-        tables = (_digest(path) for path in find_tables(self.results, claim.tables))
-        return ClaimCell(claim, self.tier, self.seed, tuple(tables))
+
+def folder_of_tables(results: str | Path | None) -> Path | None:
+    """The folder of tables: the given one or, if it exists, the experiments' default."""
+    default = Path(DEFAULT_RESULTS)
+    if results is None:
+        return default if default.is_dir() else None
+    folder = _arguments.path("results", results)
+    if not folder.is_dir():
+        msg = f"there is no folder {folder}; give the folder of the experiments' tables, "
+        msg += 'or leave out results="..."'
+        raise ResourceError(msg)
+    return folder
 
 
 def _digest(path: Path) -> str:

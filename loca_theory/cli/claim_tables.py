@@ -101,11 +101,11 @@ def _print_details(one: Entry, out: Console) -> None:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column(overflow="fold")
-    claim, estimates = one.claim, one.measurement.estimates
+    claim, estimates = one.claim, one.estimates
     lines = [("about", "this package, not the paper")] if claim.subject == PACKAGE else []
     lines += [
         ("statement", claim.statement),
-        ("passage", claim.section.passage),
+        ("passage", claim.passage),
         ("expected", claim.expected),
         ("rule", claim.rule.in_words()),
     ]
@@ -134,7 +134,7 @@ def print_ledger(claims: Sequence[Claim]) -> None:
             line = Text.assemble(_GAP, (claim.id, "bold"), _GAP, verdict, f" · {claim.kind}")
             out.print(line, highlight=False)
             text = fill(
-                f"{claim.section.passage}: {claim.statement}",
+                f"{claim.passage}: {claim.statement}",
                 min(out.width, _TEXT_WIDTH),
                 initial_indent=_INDENT,
                 subsequent_indent=_INDENT,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from loca_theory.claims import VerificationResult
     from loca_theory.claims.entries import Entry
     from loca_theory.claims.ledger import Ledger
-    from loca_theory.claims.verification import Verification
 
 _NOT_SUPPORTED = 3
 
@@ -103,11 +103,10 @@ def command(
     if quick and deep:
         msg = "--quick and --deep exclude each other"
         raise click.UsageError(msg)
-    from loca_theory.claims import load_ledger
-    from loca_theory.claims.measurement import Tier
+    from loca_theory.claims import Tier, load_ledger, verify
     from loca_theory.claims.results import read_entries
     from loca_theory.claims.rules import Verdict
-    from loca_theory.claims.verification import Verification
+    from loca_theory.claims.verification import folder_of_tables
 
     known = load_ledger(ledger)
     if ledger:
@@ -118,10 +117,13 @@ def command(
     tier = Tier.QUICK if quick else Tier.DEEP if deep else Tier.DEFAULT
     if results is None and common.folder.is_dir():
         results = common.folder
-    verification = Verification(known, names, tier, common.seed, results)
+    # What the user mistyped is refused before a store is opened.
+    known.find(names)
+    results = folder_of_tables(results)
     # Read before measuring, so that a CLAIMS.md of another origin is refused at once.
     earlier = read_entries(common.folder, known)
-    result = _run(verification, common)
+    given = {"tier": tier, "seed": common.seed, "results": results, "ledger": known}
+    result = _run(partial(verify, names or None, **given), common)
     written = _write(result, common)
     _print(result, written, common)
     _note_earlier(result, earlier, common)
@@ -138,11 +140,11 @@ def command(
     return _NOT_SUPPORTED if strict and fails else 0
 
 
-def _run(verification: Verification, common: Common) -> VerificationResult:
+def _run(verify: Callable[..., VerificationResult], common: Common) -> VerificationResult:
     store = open_store(common)
     try:
         with running(common, store, "checking", "claims") as runner:
-            return verification.run(runner)
+            return verify(runner=runner)
     except Exception as error:
         notes = getattr(error, "__notes__", None)
         if isinstance(error, LocaTheoryError) or not notes:
@@ -180,7 +182,7 @@ def _note_earlier(result: VerificationResult, earlier: Sequence[Entry], common: 
     if not pairs:
         return
     differing = [
-        f"{new.id} ({old.verdict} at tier {old.tier} with seed {old.seed}"
+        f"{new.id} ({old.verdict} at tier {old.cell.tier} with seed {old.cell.seed}"
         f"{' and older code' if old.stale else ''}, now {new.verdict})"
         for new, old in pairs
         if new.verdict is not old.verdict
@@ -234,8 +236,8 @@ def _list(ledger: Ledger, names: tuple[str, ...], common: Common) -> None:
             "kind": one.kind,
             "subject": one.subject,
             "expected_verdict": one.expected_verdict.value,
-            "section": one.section.title,
-            "passage": one.section.passage,
+            "section": one.section,
+            "passage": one.passage,
             "statement": one.statement,
         }
         for one in claims

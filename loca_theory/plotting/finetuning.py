@@ -37,7 +37,7 @@ def draw_budgets(lines: Lines) -> Figure:
     """Metric against the budget, one panel per task; bars are 95% intervals over seeds.
 
     Args:
-        lines: Summary of :mod:`experiments.budgets`: ``task``, ``method``, ``title``, ``r``,
+        lines: Summary of ``experiments.study budgets``: ``task``, ``method``, ``title``, ``r``,
             ``measure``, ``mean``, ``low``, ``high``; r is null for methods without a budget.
 
     Raises:
@@ -81,7 +81,7 @@ def draw_sensitivity(lines: Lines) -> Figure:
     if there is one task.
 
     Args:
-        lines: Summary of :mod:`experiments.sensitivity`: ``task``, ``setting``, ``label``,
+        lines: Summary of ``experiments.study sensitivity``: ``task``, ``setting``, ``label``,
             ``value``, ``method``, ``title``, ``measure``, ``mean``, ``low``, ``high``.
 
     Raises:

@@ -70,7 +70,7 @@ _FINE_TUNING = (
         "Loss and metric during training",
         "Validation loss and metric over the steps, with learned and fixed locations; measured",
         "training_process",
-        "training_process",
+        "study training_process",
         draw_training,
     ),
     _fine_tuning(
@@ -78,7 +78,7 @@ _FINE_TUNING = (
         "Metric against the budget",
         "Metric against the parameter budget, with 95% intervals over seeds; measured",
         "budgets-summary",
-        "budgets",
+        "study budgets",
         draw_budgets,
     ),
     _fine_tuning(
@@ -86,7 +86,7 @@ _FINE_TUNING = (
         "Sensitivity to the settings",
         "Metric against the scaling and the fraction of alternating steps; measured",
         "sensitivity-summary",
-        "sensitivity",
+        "study sensitivity",
         draw_sensitivity,
     ),
     _fine_tuning(
@@ -94,7 +94,7 @@ _FINE_TUNING = (
         "Learned increments",
         "The increments that each method learns in a few layers; measured",
         "visualization_W",
-        "patterns",
+        "study patterns",
         draw_patterns,
     ),
     PaperFigure(

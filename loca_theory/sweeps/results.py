@@ -178,7 +178,8 @@ def store_rows(
 ) -> list[Path]:
     """Write ``name.parquet`` and ``name.manifest.json``, each atomically.
 
-    A run killed between the two leaves no manifest, so a manifest always belongs to its table.
+    A run killed between the two leaves no manifest, so a manifest always belongs to its table. It
+    has one line per key.
 
     Returns:
         The two files.
@@ -193,7 +194,10 @@ def store_rows(
     with naming_file(manifest_path):
         manifest_path.unlink(missing_ok=True)
     write_atomically(path, lambda path: parquet.write_table(table, path))
-    text = json.dumps(manifest, indent=1, allow_nan=False) + "\n"
+    entries = (
+        f" {json.dumps(key)}: {json.dumps(manifest[key], allow_nan=False)}" for key in manifest
+    )
+    text = "{\n" + ",\n".join(entries) + "\n}\n"
     write_atomically(manifest_path, lambda path: path.write_text(text, encoding="utf-8"))
     return [path, manifest_path]
 

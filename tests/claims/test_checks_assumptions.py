@@ -1,5 +1,6 @@
 """Checks of single assumptions and interpretations, against exact values."""
 
+from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,9 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from loca_theory.claims import Setting
 from loca_theory.claims.checks import assumptions, convergence, theorems, variants
-from loca_theory.claims.measurement import Tier
+from loca_theory.claims.estimates import Tier
 from loca_theory.convergence.interpretations import Interpretation
 from loca_theory.convergence.problems import Family, draw
 from loca_theory.convergence.searches import SEARCHES
@@ -18,8 +18,11 @@ from loca_theory.convergence.state import Rates
 from loca_theory.convergence.study import DEFAULT_STEPS
 
 
-def setting(seed=0):
-    return Setting(Tier.QUICK, np.random.default_rng(seed))
+def quick(check, **arguments):
+    """What a check measures at the quick tier, with what it asks for of tier and rng."""
+    given = {"tier": Tier.QUICK, "rng": np.random.default_rng(0)}
+    return check(**{name: given[name] for name in signature(check).parameters if name in given},
+                 **arguments)  # fmt: skip
 
 
 def total_variation(law):
@@ -36,16 +39,14 @@ BIAS = 0.007
 
 def test_least_squares_errors_have_the_distance_of_students_law():
     """Normal errors of the outputs make an entry Student's with n − 7 degrees of freedom."""
-    (part,) = assumptions.errors_alone(
-        setting(), estimator="least-squares", law="normal", samples=14
-    ).estimates
+    part = quick(assumptions.errors_alone, estimator="least-squares", law="normal", samples=14)
     expected = total_variation(stats.t(7))
     assert expected > 0.04
     assert part.value == pytest.approx(expected, abs=5 * part.standard_error + BIAS)
 
 
 def test_for_many_samples_the_prior_decides_the_law():
-    (part,) = assumptions.prior_distance(setting(), prior="laplace", samples=10**6).estimates
+    part = quick(assumptions.prior_distance, prior="laplace", samples=10**6)
     expected = total_variation(stats.laplace())
     assert part.value == pytest.approx(expected, abs=5 * part.standard_error + BIAS)
 
@@ -57,41 +58,41 @@ def test_correlations_are_those_of_the_inverse_covariance_and_the_prior(spread):
     covariance = np.linalg.inv(0.5 ** np.abs(np.subtract.outer(own, own))) / (n - 9)
     covariance += spread**2 * np.eye(8)
     expected = np.diag(covariance, 1).mean() / np.diag(covariance).mean()
-    (part,) = assumptions.prior_correlation(setting(), ar=0.5, samples=n, spread=spread).estimates
+    part = quick(assumptions.prior_correlation, ar=0.5, samples=n, spread=spread)
     assert part.value == pytest.approx(expected, abs=5 * part.standard_error)
 
 
 def test_normal_errors_exceed_three_standard_deviations_as_often_as_students_law():
     n = 16
-    (part,) = assumptions.pre_training(setting(), law="normal", samples=[n]).estimates
+    (part,) = quick(assumptions.pre_training, law="normal", samples=[n]).values()
     # √(n − 7) w is Student's with n − 7 degrees of freedom.
     expected = 2 * stats.t(n - 7).sf(3 * np.sqrt((n - 7) / n))
     assert part.value == pytest.approx(expected, abs=5 * np.sqrt(expected / part.n))
 
 
 def test_noise_in_the_place_of_vera_retains_what_noise_retains():
-    found = variants.vera_like_noise(setting(), size=32, ranks=[8, 32], method="noise")
-    for part in found.estimates:
+    found, _ = quick(variants.vera_like_noise, size=32, ranks=[8, 32], method="noise")
+    for part in found.values():
         assert abs(part.value) < 5 * part.standard_error
 
 
 def test_without_rounding_the_ordering_fails_at_four_alone():
-    found = theorems.small_sizes(setting(), rounding="none")
-    assert found.estimates[0].value == 1
-    assert "K = 4, r = 1: R 0.3668, F2 0.3695" in found.note
+    found, note = quick(theorems.small_sizes, rounding="none")
+    assert found == 1
+    assert "K = 4, r = 1: R 0.3668, F2 0.3695" in note
 
 
 @pytest.mark.parametrize(
     ("accounting", "expected"), [("paper", 0.413), ("dof", 0.32675), ("main-text", 0.0)]
 )
 def test_the_ordering_in_the_limit_ends_where_errors_meet(accounting, expected):
-    (part,) = theorems.limit_threshold(setting(), accounting=accounting).estimates
-    assert part.value == pytest.approx(expected, abs=5e-4)
+    found, _ = quick(theorems.limit_threshold, accounting=accounting)
+    assert found == pytest.approx(expected, abs=5e-4)
 
 
 def test_a_visited_state_is_that_of_the_trace():
     step = 1020  # the trace has every 20th step
-    chosen: Any = SimpleNamespace(rng=SimpleNamespace(choice=lambda _, n: np.full(n, step)))
+    chosen: Any = SimpleNamespace(choice=lambda _, n: np.full(n, step))
     problems = draw(Family(), Interpretation(), 3, range(1))
     ((indices, coefficients),) = convergence._visited(chosen, problems)
     cell = TraceCell(
@@ -105,8 +106,7 @@ def test_a_visited_state_is_that_of_the_trace():
 
 def test_no_component_moves_in_the_first_phase_and_some_stay_to_the_end():
     def fraction(after):
-        found = convergence.first_move(setting(), interpretation="default", after=after)
-        return found.estimates[0].value
+        return quick(convergence.first_move, interpretation="default", after=after)[0].value
 
     assert fraction(10) == 1.0
     assert 0 <= fraction(DEFAULT_STEPS // 2) < fraction(11) < 1.0

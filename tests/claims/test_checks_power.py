@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import fft, stats
 
-from loca_theory.claims import Setting, load_ledger, printed
+from loca_theory.claims import load_ledger, printed
 from loca_theory.claims.checks import (
     complexity,
     convergence,
@@ -18,23 +18,23 @@ from loca_theory.claims.checks import (
     normality,
     theorems,
 )
-from loca_theory.claims.measurement import Tier
+from loca_theory.claims.estimates import Tier
 from loca_theory.claims.rules import Verdict, decide
 from loca_theory.expressivity import Budget, retained_energies
 
 LEDGER = load_ledger()
 
 
-def setting(seed=0):
-    return Setting(Tier.QUICK, np.random.default_rng(seed))
+def rng():
+    return np.random.default_rng(0)
 
 
 def verdict(name, **arguments):
     """Of a quick run, with other arguments of the check where some are given."""
     (claim,) = LEDGER.find([name])
     changed = replace(claim, arguments={**claim.arguments, **arguments})
-    found = changed.measure(setting())
-    return decide(claim.rule, found, error_rate=LEDGER.error_rate(claim), assumes=False).verdict
+    found, _, _ = changed.measure(Tier.QUICK, rng())
+    return decide(claim.rule, found, error_rate=LEDGER.error_rate(claim))[0]
 
 
 # --- Proposition 1 -----------------------------------------------------------------------------
@@ -49,11 +49,12 @@ def test_another_variance_is_refused(monkeypatch):
 
 def test_drawn_factors_are_those_of_drawn_inputs():
     """Means of (XᵀX)⁻¹: Σ⁻¹/(n − d − 1), from factors and from inputs themselves."""
-    n, draws, rng = 40, 20_000, np.random.default_rng(3)
+    n, draws = 40, 20_000
     errors = normality.least_squares(np.random.default_rng(0), n, draws, 0.5)
     found = np.einsum("rik,rjk->ij", errors, errors) / (draws * 8)
-    inputs = rng.multivariate_normal(np.zeros(8), 0.5 ** abs(np.subtract.outer(*[range(8)] * 2)),
-                                     (4000, n))  # fmt: skip
+    correlations = 0.5 ** abs(np.subtract.outer(*[range(8)] * 2))
+    drawn = np.random.default_rng(3)
+    inputs = drawn.multivariate_normal(np.zeros(8), correlations, (4000, n))
     gram = np.linalg.inv(inputs.transpose(0, 2, 1) @ inputs)
     scale = np.abs(gram.mean(axis=0)).max()
     np.testing.assert_allclose(found, gram.mean(axis=0), atol=0.02 * scale)
@@ -69,15 +70,14 @@ def test_the_distance_is_that_of_students_law(monkeypatch):
     # Of 2000 draws the standard deviation is 0.0010, of 20,000 a third of that.
     error = 5 * 0.0010 / np.sqrt(10)
     # The prior is normal: with it ΔW is closer.
-    assert normality._total_variation(setting(), n, 20_000) < expected - error
+    assert normality._total_variation(rng(), n, 20_000) < expected - error
     monkeypatch.setattr(normality, "_SPREAD", 0.0)
-    found = normality._total_variation(setting(), n, 20_000)
+    found = normality._total_variation(rng(), n, 20_000)
     assert found == pytest.approx(expected, abs=error)
 
 
 def test_hubers_estimator_solves_its_equation():
-    rng = np.random.default_rng(3)
-    x, y = rng.standard_normal((200, 8)), rng.standard_t(3, (200, 4))
+    x, y = rng().standard_normal((200, 8)), rng().standard_t(3, (200, 4))
     score = np.clip(y - x @ normality.huber(x, y), -1.345, 1.345)
     assert np.abs(x.T @ score).max() < 1e-3 * len(x)
 
@@ -92,10 +92,10 @@ def test_hubers_asymptotic_variance_is_the_errors_where_nothing_is_clipped(monke
 
 
 def test_the_ordering_at_four_is_the_one_that_fails_and_hangs_on_rounding():
-    found = theorems.small_sizes(setting())
-    assert found.estimates[0].value == 1
-    assert "K = 4, r = 1: R 0.36" in found.note
-    assert theorems.small_sizes(setting(), rounding="nearest").estimates[0].value == 0
+    found, note = theorems.small_sizes(tier=Tier.QUICK)
+    assert found == 1
+    assert "K = 4, r = 1: R 0.36" in note
+    assert theorems.small_sizes(tier=Tier.QUICK, rounding="nearest")[0] == 0
 
 
 def test_unweighted_selection_is_told_from_the_weighted_one():
@@ -120,9 +120,9 @@ def test_weighted_coefficients_are_those_of_the_package():
 
 
 def test_a_shape_that_is_not_square_is_compared_as_well():
-    found = theorems.order(setting(), shapes=[(400, 200)], ranks=[8])
-    assert found.note.startswith("3 gaps; the smallest at 400×200, r = 8 (")
-    assert found.estimates[0].value > 0
+    found, note = theorems.order(shapes=[(400, 200)], ranks=[8])
+    assert note.startswith("3 gaps; the smallest at 400×200, r = 8 (")
+    assert found > 0
 
 
 # --- Lemmas ------------------------------------------------------------------------------------
@@ -160,8 +160,8 @@ def test_maps_are_those_of_the_transform():
 )  # fmt: skip
 def test_every_form_has_one_order(form, right):
     for order in complexity._ORDERS:
-        found = complexity.growth(setting(), form=form, order=order)
-        fits = all(0.9 <= part.value <= 1.1 for part in found.estimates)
+        found = complexity.growth(rng=rng(), form=form, order=order)
+        fits = all(0.9 <= value <= 1.1 for value in found.values())
         assert fits == (order == right), order
 
 
@@ -183,6 +183,11 @@ def test_a_wrong_average_is_found(monkeypatch):
 # --- Dependence and the toy experiment ---------------------------------------------------------
 
 
+def crossings():
+    given = {"structure": "equicorrelated", "ranks": [8, 16]}
+    return dependence.reference_crossings(tier=Tier.QUICK, rng=rng(), **given)
+
+
 def test_a_crossing_is_where_the_gap_changes_its_sign(monkeypatch):
     """For made-up losses whose gap is 0.01·(0.12 − ρ) + 0.02·(0.12 − ρ)² for every rank."""
 
@@ -194,8 +199,8 @@ def test_a_crossing_is_where_the_gap_changes_its_sign(monkeypatch):
 
     monkeypatch.setattr(dependence, "_low_rank_losses", losses)
     monkeypatch.setattr(dependence, "exact_error", lambda method, budget: 0.5)
-    found = dependence.reference_crossings(setting(), structure="equicorrelated", ranks=[8, 16])
-    for part in found.estimates:
+    found = crossings()
+    for part in found.values():
         assert part.value == pytest.approx(0.12, abs=2e-4)
         assert part.standard_error == pytest.approx(1e-5 / 0.01 / 5, rel=0.3)
 
@@ -205,10 +210,8 @@ def test_a_missing_crossing_is_told_rank_by_rank(monkeypatch):
         dependence, "_low_rank_losses",
         lambda structure, rho, ranks, draws, seed: np.full((draws, len(ranks)), 300.0**2),
     )  # fmt: skip
-    found = dependence.reference_crossings(setting(), structure="equicorrelated", ranks=[8, 16])
-    assert [(part.name, part.value) for part in found.estimates] == [
-        ("r = 8, none up to 0.3", 0.3), ("r = 16, none up to 0.3", 0.3)
-    ]  # fmt: skip
+    found = crossings()
+    assert found == {"r = 8, none up to 0.3": 0.3, "r = 16, none up to 0.3": 0.3}
 
 
 def test_losses_of_low_rank_are_what_its_approximation_leaves():
@@ -222,7 +225,8 @@ def test_losses_of_low_rank_are_what_its_approximation_leaves():
 def test_printed_values_are_judged_in_errors_of_a_mean_of_a_hundred(monkeypatch):
     made_up = np.array([[0.0, 0.2] * 50])
     monkeypatch.setattr(detection, "_statistics", lambda *given, **options: made_up)
-    (part,) = detection.statistic(setting(), rhos=[0.1], printed=[0.12]).estimates
+    found, _ = detection.statistic(tier=Tier.QUICK, rng=rng(), rhos=[0.1], printed=[0.12])
+    (part,) = found.values()
     assert part.value == pytest.approx(2.0, rel=0.01)
     assert part.standard_error == pytest.approx(1.0)
 
@@ -230,5 +234,5 @@ def test_printed_values_are_judged_in_errors_of_a_mean_of_a_hundred(monkeypatch)
 def test_searches_are_compared_problem_by_problem(monkeypatch):
     losses = {"central": [0.1, None, 0.3, 0.2], "coefficients-only": [0.2, 0.2, None, 0.2]}
     monkeypatch.setattr(convergence, "evaluate", lambda cell: {"loss": losses[cell.search.name]})
-    found = convergence.final_loss(setting(), search="central", over="coefficients-only")
-    assert found.estimates[0].successes == 2
+    given = {"search": "central", "over": "coefficients-only"}
+    assert convergence.final_loss(tier=Tier.QUICK, rng=rng(), **given)[0].successes == 2

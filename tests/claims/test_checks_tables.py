@@ -1,22 +1,11 @@
 """Checks that read stored tables: what they measure, and what they refuse."""
 
-import json
-from functools import partial
-
 import numpy as np
 import pandas as pd
 import pytest
 
-from loca_theory.claims import Setting
 from loca_theory.claims.checks import empirical, fine_tuned
-from loca_theory.claims.measurement import Measurement, Tier
-from loca_theory.claims.rules import Rule, Verdict, decide
 from loca_theory.errors import ResourceError
-
-
-def setting(results):
-    return Setting(Tier.QUICK, np.random.default_rng(0), results)
-
 
 VERDICT = {
     "comparison": "loca-over-random", "measure": "accuracy", "margin": 1.0, "tasks": 6, "seeds": 64,
@@ -30,22 +19,21 @@ def test_the_verdict_of_the_design_is_read_with_its_bounds(tmp_path):
     rows = [VERDICT, {**VERDICT, "comparison": "other", "difference": 9.0, "low": 8.0}]
     pd.DataFrame(rows).to_parquet(tmp_path / "verdicts.parquet")
     given = {"table": "verdicts", "comparison": "loca-over-random"}
-    found = empirical.designed(setting(tmp_path), **given)
-    decision = decide(Rule("designed"), found, error_rate=1e-9, assumes=False)
-    assert decision.verdict is Verdict.EQUIVALENT
-    assert (decision.low, decision.high) == (-0.3, 0.7)
-    assert decision.estimate.value == 0.2
-    assert "6 tasks × 64 seeds; margin 1 points" in found.note
-    assert found.note.endswith("+0.05 to +0.35.")
-    assert Measurement.from_json(json.loads(json.dumps(found.to_json()))) == found
+    found, note, verdict = empirical.designed(results=tmp_path, **given)
+    assert verdict == "equivalent within a margin"
+    (part,) = found.values()
+    assert (part.value, part.bounds) == (0.2, (-0.3, 0.7))
+    assert "6 tasks × 64 seeds; margin 1 points" in note
+    assert note.endswith("+0.05 to +0.35.")
 
 
 def test_bounds_for_other_kinds_of_tasks_are_noted(tmp_path):
     pd.DataFrame([{**VERDICT, "kinds_low": -1.0, "kinds_high": 2.0}]).to_parquet(
         tmp_path / "verdicts.parquet"
     )
-    found = empirical.designed(setting(tmp_path), table="verdicts", comparison="loca-over-random")
-    assert "for other kinds of tasks -1.00 to +2.00." in found.note
+    given = {"table": "verdicts", "comparison": "loca-over-random"}
+    note = empirical.designed(results=tmp_path, **given)[1]
+    assert "for other kinds of tasks -1.00 to +2.00." in note
 
 
 def test_a_comparison_without_its_runs_has_no_verdict(tmp_path):
@@ -55,11 +43,10 @@ def test_a_comparison_without_its_runs_has_no_verdict(tmp_path):
         tmp_path / "verdicts.parquet"
     )
     given = {"table": "verdicts", "comparison": "loca-over-random"}
-    found = empirical.designed(setting(tmp_path), **given)
-    assert found.estimates == ()
-    assert found.note == "Of 6 tasks × 64 seeds, 17 pairs of runs are there."
-    assert empirical.designed(setting(tmp_path), table="verdicts", comparison="x").estimates == ()
-    assert empirical.designed(setting(None), **given).estimates == ()
+    found = empirical.designed(results=tmp_path, **given)
+    assert found == ({}, "Of 6 tasks × 64 seeds, 17 pairs of runs are there.")
+    assert empirical.designed(results=tmp_path, table="verdicts", comparison="x")[0] == {}
+    assert empirical.designed(results=None, **given)[0] == {}
 
 
 def test_tables_that_disagree_are_refused(tmp_path):
@@ -67,16 +54,16 @@ def test_tables_that_disagree_are_refused(tmp_path):
         row = {"model": "m", "rival": "LoCA dense", "of_lora": speed}
         pd.DataFrame([row]).to_parquet(tmp_path / f"complexity-{name}.parquet")
     with pytest.raises(ResourceError, match=r"disagree on the run m, LoCA dense; give a folder"):
-        empirical.speed(setting(tmp_path), table="complexity-*", rival="LoCA dense")
+        empirical.speed(results=tmp_path, table="complexity-*", rival="LoCA dense")
 
 
 def test_the_slowest_model_decides_on_speed(tmp_path):
     rows = {"model": ["a", "b", "b"], "rival": ["LoCA dense", "LoCA dense", "LoRA"],
             "of_lora": [0.9, 0.6, 1.0]}  # fmt: skip
     pd.DataFrame(rows).to_parquet(tmp_path / "complexity.parquet")
-    found = empirical.speed(setting(tmp_path), table="complexity", rival="LoCA dense")
-    assert [part.value for part in found.estimates] == [0.6]
-    assert empirical.speed(setting(tmp_path), table="complexity", rival="none").estimates == ()
+    found = empirical.speed(results=tmp_path, table="complexity", rival="LoCA dense")
+    assert found == (0.6, "Models measured: 2.")
+    assert empirical.speed(results=tmp_path, table="complexity", rival="none")[0] == {}
 
 
 def test_the_median_of_an_analysis_leaves_embeddings_out(tmp_path):
@@ -85,13 +72,10 @@ def test_the_median_of_an_analysis_leaves_embeddings_out(tmp_path):
     names = [f"m{i}" for i in range(42)]
     table = pd.DataFrame({"name": names, "kind": kinds, "tv": values})
     table.to_parquet(tmp_path / "analyze-matrices.parquet")
-    median = partial(
-        fine_tuned.increments, setting(tmp_path), table="analyze-matrices", column="tv"
-    )
-    (part,) = median().estimates
-    assert (part.value, part.is_random) == (pytest.approx(0.02), False)
-    (part,) = median(is_complement=True).estimates
-    assert part.value == pytest.approx(0.98)
+    given = {"results": tmp_path, "table": "analyze-matrices", "column": "tv"}
+    assert fine_tuned.increments(**given)[0] == {"median tv": pytest.approx(0.02)}
+    found = fine_tuned.increments(**given, is_complement=True)[0]
+    assert found == {"median tv": pytest.approx(0.98)}
 
 
 def spectra(folder, matrices):
@@ -109,12 +93,11 @@ def test_spectra_of_weights_are_compared_with_the_law(tmp_path):
     free = rng.standard_normal((300, 200))
     bent = free * np.linspace(0.1, 3, 200)
     spectra(tmp_path, {"free": free, "bent": bent})
-    found = fine_tuned.weights_spectrum(setting(tmp_path), table="analyze-figure_data")
-    values = {part.name: part.value for part in found.estimates}
+    values = fine_tuned.weights_spectrum(results=tmp_path, table="analyze-figure_data")
     assert values["free"] < 0.02
     assert values["bent"] > 0.1
-    empty = setting(tmp_path / "nothing")
-    assert fine_tuned.weights_spectrum(empty, table="analyze-figure_data").estimates == ()
+    nothing = fine_tuned.weights_spectrum(results=tmp_path, table="none")
+    assert nothing[0] == {}
 
 
 def test_pictures_show_normality(tmp_path):
@@ -125,5 +108,6 @@ def test_pictures_show_normality(tmp_path):
         for i, row in enumerate(block)
     ]
     pd.DataFrame(rows).to_parquet(tmp_path / "visualization_W.parquet")
-    (part,) = fine_tuned.picture_normality(setting(tmp_path), table="visualization_W").estimates
+    found = fine_tuned.picture_normality(rng=rng, results=tmp_path, table="visualization_W")
+    (part,) = found.values()
     assert part.value - 5 * part.standard_error > 0.02

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from scipy import integrate
 
-from loca_theory.claims import Setting, load_ledger
+from loca_theory.claims import load_ledger
 from loca_theory.claims.checks import theory_bases, theory_law, theory_spikes
-from loca_theory.claims.measurement import Tier
+from loca_theory.claims.estimates import Tier
 from loca_theory.claims.rules import Verdict, decide
 
 LEDGER = load_ledger()
@@ -18,8 +18,8 @@ STORED = Path(__file__).parents[2] / "figures" / "minilm"
 
 def verdict(name, results=None):
     (claim,) = LEDGER.find([name])
-    found = claim.measure(Setting(Tier.QUICK, np.random.default_rng(0), results))
-    return decide(claim.rule, found, error_rate=LEDGER.error_rate(claim), assumes=False).verdict
+    found, _, _ = claim.measure(Tier.QUICK, np.random.default_rng(0), results)
+    return decide(claim.rule, found, error_rate=LEDGER.error_rate(claim))[0]
 
 
 @pytest.mark.parametrize("name", [one.id for one in LEDGER.claims if one.id.startswith("theory.")])
@@ -100,7 +100,5 @@ def test_a_matrix_without_an_error_is_missing(tmp_path):
     pd.DataFrame([{"name": "a", "r": 1, "method": "R", "error": 0.5}]).to_parquet(
         tmp_path / "e.parquet"
     )
-    setting = Setting(Tier.QUICK, np.random.default_rng(0), tmp_path)
-    found = theory_bases.criterion(setting, matrices="m", errors="e", r=1)
-    assert found.estimates == ()
-    assert found.note == "e.parquet has no error of LoRA at r = 1 for b."
+    found = theory_bases.criterion(results=tmp_path, matrices="m", errors="e", r=1)
+    assert found == ({}, "e.parquet has no error of LoRA at r = 1 for b.")

@@ -1,25 +1,18 @@
-"""No version of the ledger in git's history is contradicted by the present one."""
+"""No rule, check or argument changes silently: git's history of the ledger shows it."""
 
 import subprocess
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 import loca_theory
-from loca_theory.claims import load_ledger
 
 ROOT = Path(loca_theory.__file__).parents[1]
 FILE = "loca_theory/claims/claims.toml"
 DROPPED = (ROOT / "docs" / "ledger.md").read_text(encoding="utf-8")
-PRESENT = {
-    claim.id: [
-        {"date": one.date, "digest": one.digest, "definition": one.definition,
-         "why": one.why, "before": one.before}
-        for one in claim.rule_changes
-    ]
-    for claim in load_ledger().claims
-}  # fmt: skip
+PRESENT = (ROOT / FILE).read_text(encoding="utf-8")
 
 
 def git(*words):
@@ -28,58 +21,68 @@ def git(*words):
 
 
 def versions():
-    """The commits of the ledger, newest first; none if this is not a clone with a history."""
+    """The ledger, newest first, as it was after each commit that changed it."""
     if Path(git("rev-parse", "--show-toplevel").strip()) != ROOT:
         return []
-    return git("log", "--full-history", "--format=%H", "--", FILE).split()
+    commits = git("log", "--full-history", "--format=%H", "--", FILE).split()
+    return [PRESENT, *(git("show", f"{commit}:{FILE}") for commit in commits)]
 
 
-def lost(text):
-    """What the present ledger has lost of the history that a version of the ledger gives."""
-    for claim in tomllib.loads(text)["claim"]:
-        entries = claim.get("rule_changes", [])
-        # Since entries have a definition, none may change and no claim may vanish unlisted.
-        if not entries or "definition" not in entries[-1]:
-            continue
-        if claim["id"] not in PRESENT:
-            if f"`{claim['id']}`" not in DROPPED:
-                yield f"{claim['id']} is neither a claim nor listed in docs/ledger.md"
-            continue
-        now = PRESENT[claim["id"]][: len(entries)]
-        if [{key: one.get(key) for key in each} for each, one in zip(entries, now)] != entries:  # noqa: B905
-            yield f"{claim['id']}: an entry of 'rule_changes' was changed or removed"
+def history(claim):
+    entries = claim.get("rule_changes", [])
+    return [{key: one.get(key) for key in ("date", "why", "before")} for one in entries]
 
 
-@pytest.mark.parametrize("latest", [2, pytest.param(None, marks=pytest.mark.deep)])
-def test_entries_of_rule_changes_are_only_appended(latest):
-    """A rule, check or argument cannot change silently: the commit before would show it."""
-    commits = versions()
-    if not commits:
+def judged(claim):
+    return [claim["rule"], claim["check"], claim.get("arguments")]
+
+
+def faults(new, old):
+    """What changed between two versions of the ledger without an entry that says so."""
+    claims = {one["id"]: one for one in tomllib.loads(new)["claim"]}
+    for before in tomllib.loads(old)["claim"]:
+        name, entries = before["id"], history(before)
+        after = claims.get(name)
+        if after is None:
+            if f"`{name}`" not in DROPPED:
+                yield f"{name} is neither a claim nor listed in docs/ledger.md"
+        elif history(after)[: len(entries)] != entries:
+            yield f"{name}: an entry of 'rule_changes' was changed or removed"
+        elif judged(after) != judged(before) and len(history(after)) == len(entries):
+            yield f"{name}: its rule, check or arguments changed without an entry"
+
+
+@pytest.mark.parametrize("latest", [3, pytest.param(30, marks=pytest.mark.deep)])
+def test_every_change_of_a_rule_has_its_entry(latest):
+    listed = versions()[:latest]
+    if not listed:
         pytest.skip("needs a clone with its history")
-    found = {commit: list(lost(git("show", f"{commit}:{FILE}"))) for commit in commits[:latest]}
-    assert {commit: each for commit, each in found.items() if each} == {}
+    found = [fault for new, old in pairwise(listed) for fault in faults(new, old)]
+    assert found == []
 
 
 TEXT = """
 [[claim]]
 id = "condition-u"
-rule_changes = [{changes}]
+check = "fourier.condition_u"
+rule = { low = 0 }
+rule_changes = [{ date = 2026-11-02 }]
 """
 
 
 @pytest.mark.parametrize(
-    ("name", "field", "value", "message"),
+    ("old", "new", "message"),
     [
-        ("condition-u", "digest", None, None),
-        ("condition-u", "digest", "00000000", "was changed or removed"),
-        ("condition-u", "definition", "0" * 16, "was changed or removed"),
-        ("condition-v", "digest", None, "neither a claim nor listed"),
+        ("", "", None),
+        ("low = 0", "low = 1", "changed without an entry"),
+        ("fourier.", "wishart.", "changed without an entry"),
+        ("2026-11-02", "2026-11-03", "was changed or removed"),
+        ("condition-u", "condition-v", "neither a claim nor listed"),
     ],
 )
-def test_what_is_overwritten_or_dropped_is_found(name, field, value, message):
-    first = {key: one for key, one in PRESENT["condition-u"][0].items() if one}
-    first |= {} if value is None else {field: value}
-    rest = "".join(f', {key} = "{one}"' for key, one in first.items() if key != "date")
-    text = TEXT.format(changes=f"{{ date = {first['date']}{rest} }}")
-    found = list(lost(text.replace("condition-u", name)))
+def test_what_is_overwritten_or_dropped_is_found(old, new, message):
+    changed = TEXT.replace(old, new) if old else TEXT
+    found = list(faults(changed, TEXT))
+    if new == "condition-v":
+        found = list(faults(TEXT, changed))
     assert (len(found) == 1 and message in found[0]) if message else found == []

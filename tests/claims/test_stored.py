@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from loca_theory.claims import VerificationResult, load_ledger
-from loca_theory.claims.measurement import Tier
+from loca_theory.claims.estimates import Tier
 
 STORED = Path(__file__).parents[2] / "figures" / "ledger"
 LEDGER = load_ledger()
@@ -21,7 +21,7 @@ def entries():
 def test_every_claim_was_decided_as_the_ledger_says(entries):
     for claim in LEDGER.claims:
         one = entries[claim.id]
-        assert one.tier is not Tier.QUICK, claim.id
+        assert one.cell.tier is not Tier.QUICK, claim.id
         assert (one.changed, one.lost) == (False, False), claim.id
         assert one.verdict is claim.expected_verdict, claim.id
 

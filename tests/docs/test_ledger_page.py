@@ -39,7 +39,7 @@ def test_a_row_shows_the_statement_and_unfolds_the_rest(ledger):
         summary, rest = found[claim.id].split("</summary>")
         assert unescape(summary).endswith(f"<details>\n<summary>{claim.statement}")
         inside, cells = rest.split("</details>")
-        for text in (claim.section.passage, claim.kind, claim.command, claim.rule.in_words()):
+        for text in (claim.passage, claim.kind, claim.command, claim.rule.in_words()):
             assert f">{text}<" in unescape(inside)
         for text in (*claim.assumptions, *claim.added, claim.expected, claim.note):
             assert text in unescape(re.sub(r"<[^<>]*>", "", inside))

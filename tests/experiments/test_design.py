@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner
 
 from experiments import design as command
-from experiments import sensitivity
 from experiments.finetuning.run_tables import distinct, read_runs
 from experiments.finetuning.settings import settings
 from experiments.finetuning.verdicts.decisions import level_of, plan, progress, verdict_of
@@ -18,7 +17,8 @@ from experiments.finetuning.verdicts.design import Arm
 from experiments.finetuning.verdicts.design_file import DESIGN, MANY_TASKS, read_design
 from experiments.finetuning.verdicts.estimates import over_tasks
 from experiments.finetuning.verdicts.paired import differences, scores
-from experiments.paper.tables import load
+from experiments.paper import load
+from experiments.study import studies
 from loca_theory import InvalidArgumentError, ResourceError
 
 CLAIMS = DESIGN.parents[1] / "loca_theory" / "claims" / "claims.toml"
@@ -128,11 +128,10 @@ def test_the_design_can_be_run_in_the_hours_that_there_are(fixed):
 def test_the_settings_compared_are_those_that_are_run(fixed):
     arms = {arm for one in fixed.comparisons for arm in (*one.method, *one.over) if arm.setting}
     assert {arm.setting for arm in arms} == {"scaling", "alternating", "location_rate"}
-    run = {"scaling": sensitivity.SCALINGS, "alternating": sensitivity.ALTERNATING,
-           "location_rate": sensitivity.LOCATION_RATES}  # fmt: skip
+    study = studies()["sensitivity"]
     for arm in arms:
-        assert arm.method in sensitivity.METHODS
-        assert arm.value in run[arm.setting]
+        assert arm.method in study.methods
+        assert arm.value in study.varied[arm.setting]
 
 
 def test_what_is_decided_are_empirical_claims_of_the_ledger(fixed):

@@ -9,30 +9,20 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from experiments import everything, many_tasks
+from experiments import everything, study
 from experiments.finetuning.configurations import configurations, tasks_of
 from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.settings import task_names
 from experiments.finetuning.verdicts.design_file import MANY_TASKS, read_design
 
-COMMANDS = (
-    "comparison",
-    "budgets",
-    "ablation",
-    "sensitivity",
-    "training_process",
-    "many_tasks",
-    "patterns",
-    "prediction",
-    "low_rank",
-    "complexity",
-    "everything",
-)
+COMMANDS = ("study", "prediction", "low_rank", "complexity", "everything")
 
 
 def invoke(name, *arguments):
+    """Run a command; ``study NAME`` is two words."""
+    name, *more = name.split()
     command = importlib.import_module(f"experiments.{name}").main
-    return CliRunner().invoke(command, [str(one) for one in arguments])
+    return CliRunner().invoke(command, [*more, *(str(one) for one in arguments)])
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -46,33 +36,59 @@ def test_every_command_explains_itself(name):
 @pytest.mark.parametrize(
     ("name", "arguments", "code", "error"),
     [
-        ("comparison", ["--task", "nope"], 2, "unknown task 'nope'; choose from text, digits"),
-        ("budgets", ["--task", "nope"], 2, "unknown task 'nope'; choose from text, digits"),
-        ("patterns", ["--task", "nope"], 2, "unknown task 'nope'; choose from text, digits"),
-        ("comparison", ["--methods", "lora,lorra"], 2, "unknown method 'lorra'; did you mean lora"),
-        ("comparison", ["--methods", "adapters"], 2, "bottleneck adapters are not run: PEFT has"),
         (
-            "comparison",
+            "study comparison",
+            ["--task", "nope"],
+            2,
+            "unknown task 'nope'; choose from text, digits",
+        ),
+        ("study budgets", ["--task", "nope"], 2, "unknown task 'nope'; choose from text, digits"),
+        ("study patterns", ["--task", "nope"], 2, "unknown task 'nope'; choose from text, digits"),
+        (
+            "study comparison",
+            ["--methods", "lora,lorra"],
+            2,
+            "unknown method 'lorra'; did you mean lora",
+        ),
+        (
+            "study comparison",
+            ["--methods", "adapters"],
+            2,
+            "bottleneck adapters are not run: PEFT has",
+        ),
+        (
+            "study comparison",
             ["--task", "digits", "--methods", "adalora"],
             2,
             "adalora cannot be run on digits; choose another method or task",
         ),
-        ("comparison", ["--full"], 2, "--quick and --full exclude each other"),
+        ("study comparison", ["--full"], 2, "--quick and --full exclude each other"),
         (
-            "comparison",
+            "study comparison",
             ["--jobs", 0],
             2,
             "--jobs must be a positive number, or -1 for one per core, not 0",
         ),
-        ("comparison", ["--out", ""], 2, "Invalid value for '--out': the name of the folder is"),
-        ("comparison", ["--seeds", 1], 2, "Invalid value for '--seeds': 1 is not in the range"),
         (
-            "comparison",
+            "study comparison",
+            ["--out", ""],
+            2,
+            "Invalid value for '--out': the name of the folder is",
+        ),
+        (
+            "study comparison",
+            ["--seeds", 1],
+            2,
+            "Invalid value for '--seeds': 1 is not in the range",
+        ),
+        (
+            "study comparison",
             ["--methods", "lora", "--device", "cuda"],
             1,
             "no CUDA device is available to torch",
         ),
-        ("comparison", ["--r", 0], 2, "Invalid value for '--r': 0 is not in the range"),
+        ("study budgets", ["--methods", "lora"], 2, "budgets has methods and budgets of its own; "),
+        ("study comparison", ["--r", 0], 2, "Invalid value for '--r': 0 is not in the range"),
     ],
 )
 def test_errors_are_one_line(name, arguments, code, error, tmp_path, monkeypatch):
@@ -84,7 +100,7 @@ def test_errors_are_one_line(name, arguments, code, error, tmp_path, monkeypatch
 
 def test_a_budget_that_cannot_be_expressed_is_one_line(session):
     result = invoke(
-        "comparison",
+        "study comparison",
         "--quick",
         "--out",
         session.out,
@@ -118,16 +134,17 @@ def test_without_a_task_there_are_all_small_ones(session):
     assert tasks_of(whole, None) == [name for name in task_names() if name != "text"]
 
 
-def test_everything_runs_commands_with_options_that_they_have():
-    for name, options in (*everything.MAIN, *everything.FURTHER):
+def test_everything_runs_commands_with_options_that_they_have(session):
+    for line in (*everything.MAIN, *everything.FURTHER):
+        name, *words = line.split()
         command = importlib.import_module(f"experiments.{name}").main
-        assert set(options) <= {parameter.name for parameter in command.params}, name
+        assert command.make_context(name, [*words, *session.options()]).params["jobs"] == 1
 
 
 def test_a_missing_package_is_one_line(session, monkeypatch):
     # None in its place makes an import fail.
     monkeypatch.setitem(sys.modules, "peft", None)
-    result = invoke("comparison", "--quick", "--out", session.out, "--task", "digits")
+    result = invoke("study comparison", "--quick", "--out", session.out, "--task", "digits")
     assert result.exit_code == 1
     assert "pip install 'loca-theory[adapters]'" in result.output
 
@@ -148,7 +165,7 @@ def test_a_quick_comparison_leaves_tables_of_real_ones_alone(session):
         "--device",
         "cpu",
     )
-    result = invoke("comparison", *arguments)
+    result = invoke("study comparison", *arguments)
     assert result.exit_code == 0, result.output
     assert "differences are from LoRA" in result.output
     assert real.read_text() == "real"
@@ -163,10 +180,10 @@ def test_the_other_commands_run(session):
     """Each makes its tables and figures, of runs that the ones before have made."""
     given = ("--quick", "--out", session.out, "-j", 1, "--device", "cpu", "-q")
     figures = {
-        "ablation": None,
-        "budgets": "budget-digits",
-        "sensitivity": "parameter_sen-digits",
-        "patterns": "visualization_W-digits",
+        "study ablation": None,
+        "study budgets": "budget-digits",
+        "study sensitivity": "parameter_sen-digits",
+        "study patterns": "visualization_W-digits",
         "prediction": "prediction-digits",
     }
     for name, figure in figures.items():
@@ -179,9 +196,9 @@ def test_the_other_commands_run(session):
 @pytest.mark.deep
 def test_many_tasks_are_compared(session, monkeypatch):
     few = dataclasses.replace(read_design(MANY_TASKS), tasks=("small-digits-1", "small-digits-2"))
-    monkeypatch.setattr(many_tasks, "read_design", lambda _: few)
+    monkeypatch.setattr(study, "read_design", lambda _: few)
     given = ("--quick", "--out", session.out, "-j", 1, "--device", "cpu", "-q")
-    result = invoke("many_tasks", *given)
+    result = invoke("study many_tasks", *given)
     assert result.exit_code == 0, result.output
     runs = read_runs(session.out / "quick")
     runs = runs[runs["task"].isin(few.tasks)]

@@ -113,7 +113,7 @@ def test_without_tables_of_runs_the_commands_that_make_them_are_named(tmp_path):
         result = CliRunner().invoke(main, ["--out", str(tmp_path)])
         assert result.exit_code == 1
         assert result.output.count("\n") == 1
-        assert "experiments.comparison --full, python -m experiments.budgets" in result.output
+        assert "experiments.study comparison --full, python -m experiments.study" in result.output
         return result.output
 
     assert "has no table of runs; make them with python -m" in error()

@@ -81,7 +81,7 @@ def test_one_knows_what_it_is_drawn_from_before_it_is_computed(here, small):
 
 def test_a_table_that_is_missing_is_named_with_what_makes_it(here):
     message = r"budget needs budgets-summary.parquet, which is not under loca-results; make it "
-    message += r'with `python -m experiments.budgets`, or name its folder with results="\.\.\."'
+    message += r"with `python -m experiments.study budgets`, or name its folder with results="
     with pytest.raises(NotStoredError, match=message):
         figure("budget")
 

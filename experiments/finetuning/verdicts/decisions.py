@@ -85,15 +85,7 @@ class Progress:
 
 
 def progress(design: Design, runs: pd.DataFrame) -> list[Progress]:
-    """Decide every comparison of a design whose runs are all there.
-
-    Args:
-        design: The design.
-        runs: Rows of runs; see :func:`~experiments.finetuning.run_tables.read_runs`.
-
-    Raises:
-        InvalidArgumentError: the measure of a run is not that of the comparison.
-    """
+    """Decide every comparison of a design whose runs are all there."""
     found = []
     for one in design.comparisons:
         values = differences(runs, one)
@@ -107,18 +99,7 @@ def progress(design: Design, runs: pd.DataFrame) -> list[Progress]:
 def plan(
     comparison: Comparison, family_size: int, between: float, pairs: Sequence[int] | None = None
 ) -> Plan | None:
-    """The plan of a comparison with all its runs, or with those that it has so far.
-
-    Args:
-        comparison: The comparison.
-        family_size: Number of comparisons of its family.
-        between: Standard deviation of true differences between tasks.
-        pairs: Number of pairs of every task; None for those of the design. Tasks with fewer than
-            2 do not count.
-
-    Returns:
-        The plan; None if there are too few pairs for a test.
-    """
+    """The plan of a comparison with all its runs, or with those that it has so far."""
     counted = [n for n in pairs or [comparison.seeds] * len(comparison.tasks) if n >= 2]
     if not counted or len(counted) < min(2, len(comparison.tasks)):
         return None
@@ -133,16 +114,7 @@ def level_of(family_size: int) -> float:
 
 
 def decide(comparison: Comparison, differences: np.ndarray, family_size: int) -> Decision:
-    """Decide a comparison from all its paired differences.
-
-    Args:
-        comparison: The comparison.
-        differences: Differences (T, n) of ``method`` minus ``over``.
-        family_size: Number of comparisons of the family.
-
-    Raises:
-        InvalidArgumentError: a difference is missing, or there are fewer than 2 seeds.
-    """
+    """Decide a comparison from all its paired differences."""
     level = level_of(family_size)
     estimate, fixed = over_tasks(differences), these_tasks(differences)
     low, high = estimate.bounds(level)
@@ -181,14 +153,7 @@ def _bounds_over_kinds(
 
 
 def verdict_of(kind: str, margin: float, estimate: Estimate, level: float) -> Verdict:
-    """The verdict on a difference, as the design defines it.
-
-    Args:
-        kind: ``greater``, ``equivalent`` or ``not-worse``.
-        margin: Smallest difference worth knowing, m > 0.
-        estimate: The estimated difference.
-        level: One-sided level of each bound.
-    """
+    """The verdict on a difference, as the design defines it."""
     low, high = estimate.bounds(level)
     if kind == "greater":
         if low > 0:

@@ -31,15 +31,7 @@ _LEAST_MARGIN = 0.5
 
 
 def read_design(path: Path = DESIGN) -> Design:
-    """Read a design and check that it can be run.
-
-    Args:
-        path: The TOML file.
-
-    Raises:
-        ResourceError: the file cannot be read.
-        InvalidArgumentError: an entry is missing or unknown, or a number is out of range.
-    """
+    """Read a design and check that it can be run."""
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

@@ -26,11 +26,7 @@ class Estimate:
     degrees_of_freedom: float
 
     def bounds(self, level: float) -> tuple[float, float]:
-        """One-sided lower and upper confidence bounds.
-
-        Args:
-            level: Probability with which each bound alone misses the true difference.
-        """
+        """One-sided lower and upper confidence bounds."""
         half = self.standard_error * _quantile(level, self.degrees_of_freedom)
         return self.difference - half, self.difference + half
 
@@ -50,12 +46,6 @@ def over_tasks(differences: np.ndarray) -> Estimate:
     negative estimate of τ² to 0. If σ differs between tasks, one-sided tests at levels up to 4.16%
     are conservative.
 
-    Args:
-        differences: Paired differences (T, n). One task alone is estimated over its seeds.
-
-    Raises:
-        InvalidArgumentError: a value is missing, or there are fewer than 2 seeds.
-
     Source: Bakirov and Székely, Zapiski Nauchnyh Seminarov POMI 328, 2005; Ibragimov and Müller,
         Journal of Business & Economic Statistics 28, 2010.
     """
@@ -71,12 +61,6 @@ def these_tasks(differences: np.ndarray) -> Estimate:
     The standard error of the mean of task means is :math:`\frac1T\sqrt{\sum_t s_t^2/n}`, and its
     degrees of freedom are Welch and Satterthwaite's,
     :math:`(\sum_t s_t^2)^2 (n - 1) / \sum_t s_t^4`.
-
-    Args:
-        differences: Paired differences (T, n).
-
-    Raises:
-        InvalidArgumentError: a value is missing, or there are fewer than 2 seeds.
 
     Source: Satterthwaite, Biometrics Bulletin 2, 1946.
     """

@@ -19,14 +19,6 @@ def scores(runs: pd.DataFrame, measure: str) -> pd.Series:
 
     The score is 100 times the accuracy, or −100 times the logarithm of the loss. A run that
     diverged has the worst score of its task.
-
-    Args:
-        runs: Rows of runs.
-        measure: ``accuracy`` or ``loss``.
-
-    Raises:
-        InvalidArgumentError: a run has another measure, a loss is not positive, or a run that did
-            not diverge has no score.
     """
     diverged = runs["diverged"].astype(bool)
     lacking = runs[~diverged & runs["loss" if measure == "loss" else "metric"].isna()]
@@ -51,16 +43,7 @@ def scores(runs: pd.DataFrame, measure: str) -> pd.Series:
 
 
 def differences(runs: pd.DataFrame, comparison: Comparison) -> np.ndarray:
-    """Paired differences (T, n) of a comparison; NaN where a run is missing.
-
-    Args:
-        runs: Rows of runs, each once; see
-            :func:`~experiments.finetuning.run_tables.read_runs`.
-        comparison: The comparison.
-
-    Raises:
-        InvalidArgumentError: the measure of a run is not that of the comparison.
-    """
+    """Paired differences (T, n) of a comparison; NaN where a run is missing."""
     found = np.empty((len(comparison.tasks), comparison.seeds))
     for row, task in zip(found, comparison.tasks, strict=True):
         mine = runs[runs["task"] == task]

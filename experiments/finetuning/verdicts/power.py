@@ -32,9 +32,6 @@ class Plan:
         standard_deviation: Standard deviation of paired differences within a task, σ.
         between: Standard deviation of true differences between tasks, τ; without effect for T = 1.
         level: One-sided level of each test.
-
-    Raises:
-        InvalidArgumentError: a number is out of range.
     """
 
     tasks: int
@@ -70,9 +67,6 @@ class Plan:
 
         It is :math:`P(T_{\nu,\delta} > t_{\nu,1-\alpha})` for the noncentral t with ν degrees of
         freedom and δ the difference in standard errors.
-
-        Args:
-            difference: The true difference.
         """
         quantile = float(t.isf(self.level, self.degrees_of_freedom))
         offset = difference / self.standard_error
@@ -85,10 +79,6 @@ class Plan:
             \Phi\bigl(-(m + \mu)/\mathrm{se} + t u\bigr)\bigr] f(u)\,\mathrm{d}u
 
         with f the density of :math:`\chi_\nu/\sqrt\nu`: a difference of two of Owen's Q functions.
-
-        Args:
-            margin: The margin m.
-            difference: The true difference μ.
 
         Source: Phillips, Journal of Pharmacokinetics and Biopharmaceutics 18, 1990.
         """
@@ -116,11 +106,6 @@ class Plan:
         """The fewest seeds with a given power; None if more than 4096 would be needed.
 
         No number of seeds suffices if tasks differ too much.
-
-        Args:
-            margin: The true difference to see or, for equivalence, the margin.
-            power: The power.
-            equivalence: Whether the power is that of :meth:`equivalence` for equal methods.
         """
 
         def reaches(seeds: int) -> bool:

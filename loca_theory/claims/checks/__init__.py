@@ -1,5 +1,12 @@
 """The checks of the ledger, one module per subject.
 
-A check takes a :class:`~loca_theory.claims.Setting` and the arguments that the ledger gives it, and
-returns a :class:`~loca_theory.claims.Measurement`. It decides nothing.
+A check is a public function that takes its arguments by name: those that the ledger gives it and,
+if it asks for them,
+
+- ``tier``, the :class:`~loca_theory.claims.Tier`: how much work to do;
+- ``rng``, the only source of randomness, which depends only on the root seed and the claim;
+- ``results``, the folder with the stored tables of experiments, None if there is none.
+
+It returns a number, an :class:`~loca_theory.claims.Estimate` or a dictionary of them, alone or with
+a remark for the reader. It decides nothing.
 """

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from loca_theory.claims.checks.normality import correlation_of_neighbours, huber, least_squares
-from loca_theory.claims.measurement import Estimate, Measurement, Setting
+from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier
 from loca_theory.increments import calibrated_test
 from loca_theory.increments.histogram import histogram
 
@@ -35,130 +35,122 @@ _LAWS: dict[str, _Draw] = {
 }
 
 
-def errors_alone(setting: Setting, *, estimator: str, law: str, samples: int) -> Measurement:
+def errors_alone(*, tier: Tier, rng: Rng, estimator: str, law: str, samples: int) -> Returned:
     """Total variation of an entry of W′ − W̄ from the normal law, without any prior.
 
     The estimate of each of 20 batches is free of the bias of its counting noise; the standard error
     is that of their mean.
 
     Args:
-        setting: Tier and random generator.
         estimator: ``least-squares`` or ``huber``.
         law: Law of the errors of Y: ``normal``, ``t3``, ``t5``, ``exponential`` or ``t2``.
         samples: n′; an output has 8 parameters.
 
     Source: assumption (A2) of Proposition 1, that W′ is an M-estimator with a normal limit.
     """
-    replicates, found = setting.scaled(125, 250, 1000), []
+    replicates, found = tier.scaled(125, 250, 1000), []
     for _ in range(_BATCHES):
-        errors = _fitted(setting, estimator, law, samples, replicates)
-        found.append(_distance(setting, errors))
-    return Measurement.of(Estimate.mean(found))
+        errors = _fitted(rng, estimator, law, samples, replicates)
+        found.append(_distance(rng, errors))
+    return Estimate.mean(found)
 
 
-def _fitted(setting: Setting, estimator: str, law: str, n: int, replicates: int) -> _Array:
+def _fitted(rng: Rng, estimator: str, law: str, n: int, replicates: int) -> _Array:
     """W′ − W̄ of every replicate, shape (replicates, 8, 8), from inputs and errors themselves."""
     found = np.empty((replicates, _INPUTS, _OUTPUTS))
     for i in range(replicates):
-        x = setting.rng.standard_normal((n, _INPUTS))
-        y = _LAWS[law](setting.rng, (n, _OUTPUTS))
+        x = rng.standard_normal((n, _INPUTS))
+        y = _LAWS[law](rng, (n, _OUTPUTS))
         found[i] = huber(x, y) if estimator == "huber" else np.linalg.solve(x.T @ x, x.T @ y)
     return found
 
 
-def _distance(setting: Setting, entries: _Array) -> float:
+def _distance(rng: Rng, entries: _Array) -> float:
     counts = histogram(torch.from_numpy(entries.ravel()))
-    return calibrated_test(counts, setting.rng, epsilon=0.0, replicates=99).estimate
+    return calibrated_test(counts, rng, epsilon=0.0, replicates=99).estimate
 
 
-def prior_distance(setting: Setting, *, prior: str, samples: int) -> Measurement:
+def prior_distance(*, tier: Tier, rng: Rng, prior: str, samples: int) -> Returned:
     """Total variation of an entry of ΔW from the normal law, for a prior of W̄ of a given law.
 
     The prior has the standard deviation 0.1. W′ is the least-squares estimate with normal errors.
 
     Args:
-        setting: Tier and random generator.
         prior: Law of W̄ − W̄₀.
         samples: n′.
 
     Source: assumptions (A1) and (A2) of Proposition 1.
     """
-    replicates, found = setting.scaled(250, 1000, 4000), []
+    replicates, found = tier.scaled(250, 1000, 4000), []
     for _ in range(_BATCHES):
-        errors = least_squares(setting.rng, samples, replicates, 0.0)
-        shift = 0.1 * _LAWS[prior](setting.rng, errors.shape)
-        found.append(_distance(setting, errors + shift))
-    return Measurement.of(Estimate.mean(found))
+        errors = least_squares(rng, samples, replicates, 0.0)
+        shift = 0.1 * _LAWS[prior](rng, errors.shape)
+        found.append(_distance(rng, errors + shift))
+    return Estimate.mean(found)
 
 
 def prior_correlation(
-    setting: Setting, *, ar: float, samples: int, spread: float = 0.1
-) -> Measurement:
+    *, tier: Tier, rng: Rng, ar: float, samples: int, spread: float = 0.1
+) -> Returned:
     """Correlation of neighbouring entries of ΔW, for correlated inputs and a normal prior of W̄.
 
     Args:
-        setting: Tier and random generator.
         ar: Correlation of neighbouring inputs, ρ^|i−j|, which makes (A2) false unless it is 0.
         samples: n′.
         spread: σ̄, the standard deviation of the prior; 0 for none.
 
     Source: assumptions (A1) and (A2) of Proposition 1.
     """
-    errors = least_squares(setting.rng, samples, setting.scaled(2000, 8000, 30_000), ar)
-    errors += spread * setting.rng.standard_normal(errors.shape)
-    return Measurement.of(correlation_of_neighbours(errors))
+    errors = least_squares(rng, samples, tier.scaled(2000, 8000, 30_000), ar)
+    errors += spread * rng.standard_normal(errors.shape)
+    return correlation_of_neighbours(errors)
 
 
-def pre_training(setting: Setting, *, law: str, samples: Sequence[int]) -> Measurement:
+def pre_training(*, tier: Tier, rng: Rng, law: str, samples: Sequence[int]) -> Returned:
     """Fraction of estimates with √N |W₀ − W̄₀| > 3, one per sample size N.
 
     W₀ is the least-squares estimate; a term is O_P(1/√N) if √N times the term does not spread as N
     grows. The errors have variance 1, so that the fraction of a normal limit is 0.0027.
 
     Args:
-        setting: Tier and random generator.
         law: Law of the errors.
         samples: Values of N.
 
     Source: the last term of Proposition 1, O_P(1/√N).
     """
-    replicates, parts = setting.scaled(1000, 4000, 16_000), []
+    replicates, parts = tier.scaled(1000, 4000, 16_000), {}
     for n in samples:
-        first = _fitted(setting, "least-squares", law, n, replicates)[:, 0, 0]
+        first = _fitted(rng, "least-squares", law, n, replicates)[:, 0, 0]
         beyond = int((np.sqrt(n) * np.abs(first) > 3).sum())
-        parts.append(Estimate.fraction(beyond, replicates, f"N = {n}"))
-    return Measurement.of(parts)
+        parts[f"N = {n}"] = Estimate.fraction(beyond, replicates)
+    return parts
 
 
-def mixture_distance(setting: Setting, *, spreads: Sequence[float]) -> Measurement:
+def mixture_distance(*, spreads: Sequence[float]) -> Returned:
     """Total variation of a mixture of centred normal laws from the normal law of its variance.
 
     Args:
-        setting: Not used.
         spreads: Standard deviations of the laws, which have equal weights.
 
     Source: appendix "Justification of Assumptions", on (A1).
     """
-    del setting
     laws = [stats.norm(scale=one) for one in spreads]
     whole = stats.norm(scale=np.sqrt(np.mean(np.square(spreads))))
     x = np.linspace(-12 * max(spreads), 12 * max(spreads), _GRID)
     mixture = np.mean([law.pdf(x) for law in laws], axis=0)
-    return Measurement.exact(float(np.trapezoid(np.abs(mixture - whole.pdf(x)), x)) / 2)
+    return float(np.trapezoid(np.abs(mixture - whole.pdf(x)), x)) / 2
 
 
-def mean_distance(setting: Setting, *, count: int) -> Measurement:
+def mean_distance(*, count: int) -> Returned:
     """Total variation of a mean of i.i.d. exponential variables from the normal law.
 
     The mean of n such variables, times n, has the gamma law with shape n.
 
     Args:
-        setting: Not used.
         count: n.
 
     Source: appendix "Justification of Assumptions", on (A1).
     """
-    del setting
     law, normal = stats.gamma(count), stats.norm(count, np.sqrt(count))
     x = count + np.sqrt(count) * np.linspace(-12, 40, _GRID)
-    return Measurement.exact(float(np.trapezoid(np.abs(law.pdf(x) - normal.pdf(x)), x)) / 2)
+    return float(np.trapezoid(np.abs(law.pdf(x) - normal.pdf(x)), x)) / 2

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch.utils.flop_counter import FlopCounterMode
 
 from loca_theory.claims import printed
-from loca_theory.claims.measurement import Estimate, Measurement, Setting
+from loca_theory.claims.checks._extremes import greatest
+from loca_theory.claims.estimates import Returned, Rng
 from loca_theory.expressivity import Budget
 
 _Numbers = Mapping[str, int]
@@ -46,12 +47,11 @@ _ADAPTED = {
 # Width and layers of the models of the table complexity; query and value are adapted.
 _COST_SHAPES = {"RoBERTa-base": (768, 12), "LLaMA-1-7b": (4096, 32), "ViT-base": (768, 12)}
 _ELEMENTWISE = dict.fromkeys(
-    (torch.ops.aten.mul, torch.ops.aten.sub),
-    lambda *_, out_shape, **__: math.prod(out_shape),
+    (torch.ops.aten.mul, torch.ops.aten.sub), lambda *_, out_shape, **__: math.prod(out_shape)
 )
 
 
-def growth(setting: Setting, *, form: str, order: str) -> Measurement:
+def growth(*, rng: Rng, form: str, order: str) -> Returned:
     """Growth of the operations when a size is doubled, relative to the growth of the order.
 
     There is one estimate per size: of three shapes, the one whose growth is furthest from that of
@@ -59,7 +59,6 @@ def growth(setting: Setting, *, form: str, order: str) -> Measurement:
     transform, the multiplications of a recursion are counted while it runs (:func:`fast_cosine`).
 
     Args:
-        setting: Random generator of the input of the fast transform.
         form: ``sparse``, Σ a c dᵀ as one product of p×B and B×q; ``dense``, Cᵀ S D; ``four
             indices``, the sum over all of S for every entry of ΔW; ``fast``, fast transforms of
             columns and rows; ``low rank``, BA.
@@ -69,21 +68,21 @@ def growth(setting: Setting, *, form: str, order: str) -> Measurement:
     """
     growths: dict[str, list[float]] = {name: [] for name in _STARTS[0]}
     for start in _STARTS:
-        base = _operations(setting, form, start)
+        base = _operations(rng, form, start)
         for name, found in growths.items():
             doubled = {**start, name: 2 * start[name]}
             expected = _ORDERS[order](doubled) / _ORDERS[order](start)
-            found.append(_operations(setting, form, doubled) / base / expected)
-    return Measurement.of(
-        Estimate(f"{name} doubled", max(found, key=lambda ratio: abs(math.log(ratio))))
+            found.append(_operations(rng, form, doubled) / base / expected)
+    return {
+        f"{name} doubled": max(found, key=lambda ratio: abs(math.log(ratio)))
         for name, found in growths.items()
-    )
+    }
 
 
-def _operations(setting: Setting, form: str, sizes: _Numbers) -> int:
+def _operations(rng: Rng, form: str, sizes: _Numbers) -> int:
     p, q, components, r = (sizes[name] for name in ("p", "q", "B", "r"))
     if form == "fast":
-        columns, rows = (fast_cosine(setting.rng.standard_normal(n))[1] for n in (p, q))
+        columns, rows = (fast_cosine(rng.standard_normal(n))[1] for n in (p, q))
         return q * columns + p * rows
     with FlopCounterMode(display=False) as counter:
         if form == "sparse":
@@ -102,13 +101,10 @@ def _shaped(*shape: int) -> torch.Tensor:
     return torch.empty(*shape, device="meta")
 
 
-def sparse_to_dense(
-    setting: Setting, *, models: Sequence[str] = (), dense: str = "dense"
-) -> Measurement:
+def sparse_to_dense(*, rng: Rng, models: Sequence[str] = (), dense: str = "dense") -> Returned:
     """Operations of the sparse form over those of the dense form, the largest of several models.
 
     Args:
-        setting: Not used.
         models: Models of the paper, with the number of components; all if empty.
         dense: ``dense``, two matrix products, or ``four indices``, as for :func:`growth`.
 
@@ -118,26 +114,24 @@ def sparse_to_dense(
     for name in models or _ADAPTED:
         width, components = _ADAPTED[name]
         sizes = {"p": width, "q": width, "B": components, "r": 1}
-        counts = [_operations(setting, form, sizes) for form in ("sparse", dense)]
+        counts = [_operations(rng, form, sizes) for form in ("sparse", dense)]
         ratios[name] = counts[0] / counts[1]
     shown = ", ".join(f"{name}: {ratio:.3g}" for name, ratio in ratios.items())
-    return Measurement.exact(max(ratios.values()), f"{shown}.")
+    return max(ratios.values()), f"{shown}."
 
 
-def location_gradients(setting: Setting, *, is_shared: bool = True) -> Measurement:
+def location_gradients(*, is_shared: bool = True) -> Returned:
     """Operations of all location gradients over those of Z, the largest of all models.
 
     Z = D (∂L/∂ΔW)ᵀ Cᵀ, two matrix products, has the gradients of the coefficients as entries. The
     location gradients are α a (Z[l² , l¹ + 1] − Z[l², l¹ − 1])/2 and the same along l².
 
     Args:
-        setting: Not used.
         is_shared: Whether all gradients are taken from one Z; if not, each component forms its own.
 
     Source: section 4.3, below equation (position_gradient2), and appendix "Computational
     Efficiency of Gradient Estimation".
     """
-    del setting
     ratios = {}
     for name, (width, components) in _ADAPTED.items():
         with FlopCounterMode(display=False) as counter:
@@ -149,29 +143,26 @@ def location_gradients(setting: Setting, *, is_shared: bool = True) -> Measureme
                 _ = a * (_shaped(components) - _shaped(components))
         own = 0 if is_shared else components * products
         ratios[name] = (counter.get_total_flops() + own) / products
-    worst = max(ratios, key=lambda name: ratios[name])
-    return Measurement.exact(ratios[worst], f"Largest for {worst}.")
+    return greatest(ratios, "Largest for {at}.")
 
 
-def transform_memory(setting: Setting, *, of: str, copies: str = "one") -> Measurement:
+def transform_memory(*, of: str, copies: str = "one") -> Returned:
     """Memory of the DCT matrices C and D in float32, for each model of the table complexity.
 
     The adapted matrices are square, so that C = D.
 
     Args:
-        setting: Not used.
         of: ``all``, in MiB, or ``the run``, as a fraction of the printed memory of LoCA³.
         copies: ``one``, or ``each`` adapted matrix its own.
 
     Source: section 4.2, last sentence, and the table complexity.
     """
-    del setting
-    parts = []
+    parts = {}
     for name, run in zip(printed.COST_MODELS, printed.MEMORY["LoCA-3"], strict=True):
         width, layers = _COST_SHAPES[name]
         size = 4 * width**2 * (2 * layers if copies == "each" else 1)
-        parts.append(Estimate(name, size / 2**20 if of == "all" else size / (run * 1e6)))
-    return Measurement.of(parts)
+        parts[name] = size / 2**20 if of == "all" else size / (run * 1e6)
+    return parts
 
 
 def fast_cosine(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
@@ -199,19 +190,11 @@ def fast_cosine(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
 
 
 def parameters(
-    setting: Setting,
-    *,
-    method: str,
-    width: int,
-    layers: int,
-    budget: int,
-    matrices: int = 2,
-    counted: str = "values",
-) -> Measurement:
+    *, method: str, width: int, layers: int, budget: int, matrices: int = 2, counted: str = "values"
+) -> Returned:
     """Trainable parameters, in millions, of the adapted square matrices of all layers.
 
     Args:
-        setting: Not used.
         method: ``lora`` with rank ``budget``, ``dora``, which adds a magnitude per column, or
             ``loca`` with that many coefficients per matrix.
         width: Width of the model.
@@ -222,8 +205,7 @@ def parameters(
 
     Source: the parameter columns of the tables of results.
     """
-    del setting
     each = budget if method == "loca" else Budget(width, width, budget).numbers
     each += width * (method == "dora")
     each *= 1 + (counted == "values and locations")
-    return Measurement.exact(matrices * layers * each / 1e6)
+    return matrices * layers * each / 1e6

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from loca_theory.claims.measurement import Estimate, Measurement, Setting
+from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier, draw_seed
 from loca_theory.convergence import toy
 from loca_theory.convergence.interpretations import Interpretation, find_interpretation
 from loca_theory.convergence.problems import SAMPLES, Family, Problems, draw
@@ -23,8 +23,8 @@ from loca_theory.sweeps import Runner
 
 
 def recovery(
-    setting: Setting, *, search: str, interpretations: Sequence[str] = ("default",)
-) -> Measurement:
+    *, tier: Tier, rng: Rng, search: str, interpretations: Sequence[str] = ("default",)
+) -> Returned:
     """Fraction of random problems in which a search finds all true locations.
 
     There is one estimate per interpretation.
@@ -38,25 +38,22 @@ def recovery(
 
     Source: appendix "Toy Experiment of the Convergence".
     """
-    problems = setting.scaled(1000, 4000, 20_000) // len(interpretations)
-    rows = {name: _rows(setting, (search,), name, problems)[search] for name in interpretations}
+    problems = tier.scaled(1000, 4000, 20_000) // len(interpretations)
+    rows = {name: _rows(rng, (search,), name, problems)[search] for name in interpretations}
     diverged = ", ".join(f"{name}: {row.diverged}" for name, row in rows.items())
-    return Measurement.of(
-        (Estimate.fraction(_recovered(row), problems, name) for name, row in rows.items()),
-        f"{problems} problems per interpretation; diverged: {diverged}.",
-    )
+    found = {name: Estimate.fraction(_recovered(row), problems) for name, row in rows.items()}
+    return found, f"{problems} problems per interpretation; diverged: {diverged}."
 
 
 def final_loss(
-    setting: Setting, *, search: str, over: str, interpretation: str = "default"
-) -> Measurement:
+    *, tier: Tier, rng: Rng, search: str, over: str, interpretation: str = "default"
+) -> Returned:
     """Fraction of the problems with different losses in which one search ends at the lower one.
 
     Ties are excluded: if no component moves, both searches can end at the same loss. A problem in
     which the first search diverges counts as a failure.
 
     Args:
-        setting: Tier and random generator.
         search: The search that should end at the lower loss.
         over: The search to compare with, on the same problems.
         interpretation: Interpretation of the paper's description.
@@ -64,7 +61,7 @@ def final_loss(
     Source: the figure toy_experiment_loss.
     """
     # Fractions near one half are not decided by 1000 problems either.
-    problems, seed = setting.scaled(250, 4000, 20_000), setting.seed()
+    problems, seed = tier.scaled(250, 4000, 20_000), draw_seed(rng)
     study = ConvergenceStudy(problems=problems, seed=seed)
     losses = []
     for name in (search, over):
@@ -82,65 +79,63 @@ def final_loss(
     pairs = list(zip(*losses, strict=True))
     lower, ties = (sum(sign(a, b) for a, b in pairs) for sign in (operator.lt, operator.eq))
     note = f"Of {problems} problems, {ties} have the same loss in both."
-    return Measurement.of(Estimate.fraction(lower, problems - ties), note)
+    return Estimate.fraction(lower, problems - ties), note
 
 
-def uniqueness(setting: Setting, *, samples: int = SAMPLES) -> Measurement:
+def uniqueness(*, tier: Tier, rng: Rng, samples: int = SAMPLES) -> Returned:
     """Smallest rank, over random problems, of the map from F₂ to the outputs; full rank is 36.
 
     As a function of vec F₂ the loss is quadratic. The rank of its matrix Γ ⊗ Σ is the rank of Γ
     times the rank of Σ.
 
     Args:
-        setting: Tier and random generator.
         samples: Number of samples of the data, 5000 as printed.
 
     Source: the footnote that the solution is unique.
     """
-    numbers = range(setting.scaled(1000, 4000, 20_000))
-    problems = draw(Family(), Interpretation(), setting.seed(), numbers, samples=samples)
+    numbers = range(tier.scaled(1000, 4000, 20_000))
+    problems = draw(Family(), Interpretation(), draw_seed(rng), numbers, samples=samples)
     ranks = [
         np.linalg.matrix_rank(factor.double().numpy(), hermitian=True)
         for factor in (problems.rows, problems.columns)
     ]
-    return Measurement.exact(float((ranks[0] * ranks[1]).min()), f"{len(ranks[0])} problems.")
+    return (ranks[0] * ranks[1]).min(), f"{len(ranks[0])} problems."
 
 
-def advantage(setting: Setting, *, search: str, over: str, times: float) -> Measurement:
+def advantage(*, tier: Tier, rng: Rng, search: str, over: str, times: float) -> Returned:
     """Fraction of problems recovered by one search, less a multiple of another's on the same ones.
 
     Args:
-        setting: Tier and random generator.
         search: The search that should recover more.
         over: The search to compare with.
         times: The multiple.
 
     Source: the remark that closes the appendix on the toy experiment.
     """
-    problems = setting.scaled(200, 8000, 40_000)
-    rows = _rows(setting, tuple(dict.fromkeys((search, over))), "default", problems)
+    problems = tier.scaled(200, 8000, 40_000)
+    rows = _rows(rng, tuple(dict.fromkeys((search, over))), "default", problems)
     better, worse = (Estimate.fraction(_recovered(rows[name]), problems) for name in (search, over))
     # The error for independent problems is on the safe side: both searches solve the same ones.
     error = hypot(better.standard_error, times * worse.standard_error)
     note = f"{search}: {better.value:.4f}; {over}: {worse.value:.4f}."
-    return Measurement.of(Estimate("", better.value - times * worse.value, error, problems), note)
+    return Estimate(better.value - times * worse.value, error, problems), note
 
 
 def descent(
-    setting: Setting,
     *,
+    tier: Tier,
+    rng: Rng,
     refitted: bool = False,
     over: str = "start",
     states: str = "fitted",
     direction: str = "against",
-) -> Measurement:
+) -> Returned:
     """Fraction of toy problems in which a step along the location gradient lowers the loss.
 
     One component that is not at the border moves by one location along one axis, against the sign
     of the central difference.
 
     Args:
-        setting: Tier and random generator.
         refitted: Refit all coefficients before and after the step; otherwise they stay as they are.
         over: The loss to compare with: the one at the ``start``, or after the ``opposite`` step.
         states: Where the step is taken: ``fitted``, random locations with the coefficients of least
@@ -153,29 +148,29 @@ def descent(
     """
     # A run of the search takes longer than a fit.
     numbers = (1000, 4000, 20_000) if states == "fitted" else (400, 2000, 10_000)
-    wanted = setting.scaled(*numbers)
-    problems = draw(Family(), Interpretation(), setting.seed(), range(wanted))
-    starts = _visited(setting, problems) if states == "visited" else [None] * wanted
+    wanted = tier.scaled(*numbers)
+    problems = draw(Family(), Interpretation(), draw_seed(rng), range(wanted))
+    starts = _visited(rng, problems) if states == "visited" else [None] * wanted
     signs = np.full(wanted, -1)
     if direction == "random":
-        signs = setting.rng.choice([-1, 1], wanted)
+        signs = rng.choice([-1, 1], wanted)
     outcomes = [
-        _is_lowered(setting, problems, i, start, refitted=refitted, over=over, sign=int(sign))
+        _is_lowered(rng, problems, i, start, refitted=refitted, over=over, sign=int(sign))
         for i, (start, sign) in enumerate(zip(starts, signs, strict=True))
     ]
     counted = [outcome for outcome in outcomes if outcome is not None]
     note = f"{wanted - len(counted)} problems without a component that can move are excluded."
-    return Measurement.of(Estimate.fraction(sum(counted), len(counted)), note)
+    return Estimate.fraction(sum(counted), len(counted)), note
 
 
 _Start = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 
-def _visited(setting: Setting, problems: Problems) -> list[_Start]:
+def _visited(rng: Rng, problems: Problems) -> list[_Start]:
     """Locations and coefficients of each problem at a random step at which locations move."""
     search, end = _search(problems, Interpretation())
     moves = [step for step in range(end) if search.moves_at(step)]
-    chosen = setting.rng.choice(moves, len(problems.start))
+    chosen = rng.choice(moves, len(problems.start))
     found: list[_Start] = [(np.empty(0, np.int64), np.empty(0))] * len(chosen)
     for step in advance(search, end, end):
         for i in np.flatnonzero(chosen == step):
@@ -193,7 +188,7 @@ def _search(problems: Problems, interpretation: Interpretation) -> tuple[Search,
 
 
 def _is_lowered(
-    setting: Setting,
+    rng: Rng,
     problems: Problems,
     i: int,
     given: _Start | None,
@@ -218,11 +213,11 @@ def _is_lowered(
         spectrum = np.zeros_like(spectrum)
         np.add.at(spectrum, start, given[1])
     indices = np.stack(np.divmod(start, size), axis=1)
-    axis = int(setting.rng.integers(2))
+    axis = int(rng.integers(2))
     inner = np.flatnonzero((indices[:, axis] > 0) & (indices[:, axis] < size - 1))
     if len(set(start.tolist())) < len(start) or not len(inner):
         return None
-    n = int(setting.rng.choice(inner))
+    n = int(rng.choice(inner))
     step = size if axis == 0 else 1
     z = curvature @ (spectrum - truth)
     gradient = spectrum[start[n]] * (z[start[n] + step] - z[start[n] - step]) / 2
@@ -253,38 +248,35 @@ def _fitted(
     return spectrum
 
 
-def first_move(setting: Setting, *, interpretation: str, after: int) -> Measurement:
+def first_move(*, tier: Tier, rng: Rng, interpretation: str, after: int) -> Returned:
     """Fraction of problems in which the paper's search moves no component in the first steps.
 
     Args:
-        setting: Tier and random generator.
         interpretation: Interpretation of the paper's description.
         after: Number of steps.
 
     Source: "begin to change gradually after 200 steps" in the appendix on the toy experiment.
     """
-    wanted, chosen = setting.scaled(250, 4000, 20_000), find_interpretation(interpretation)
-    problems = draw(Family(), chosen, setting.seed(), range(wanted))
+    wanted, chosen = tier.scaled(250, 4000, 20_000), find_interpretation(interpretation)
+    problems = draw(Family(), chosen, draw_seed(rng), range(wanted))
     search, end = _search(problems, chosen)
     first = np.full(wanted, end)
     for step in advance(search, end, end):
         # The state before this step, and so after as many steps.
         has_moved = (search.state.indices != problems.start).any(1).numpy()
         first = np.minimum(first, np.where(has_moved, step, end))
-    return Measurement.of(
-        Estimate.fraction(int((first > after).sum()), wanted),
-        f"The first component moves at step {np.median(first):g} in the median.",
-    )
+    note = f"The first component moves at step {np.median(first):g} in the median."
+    return Estimate.fraction(int((first > after).sum()), wanted), note
 
 
 def _rows(
-    setting: Setting, searches: tuple[str, ...], interpretation: str, problems: int
+    rng: Rng, searches: tuple[str, ...], interpretation: str, problems: int
 ) -> dict[str, RecoveryRow]:
     found = toy(
         searches,
         interpretations=interpretation,
         problems=problems,
-        seed=setting.seed(),
+        seed=draw_seed(rng),
         runner=Runner(jobs=1),
     )
     return {row.search: row for row in found.rows}

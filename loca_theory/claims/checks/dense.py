@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from loca_theory.claims.measurement import Estimate, Measurement, Setting
+from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier, draw_seed
 from loca_theory.expressivity import Budget, exact_error
 from loca_theory.expressivity.methods.registry import find_method
 from loca_theory.expressivity.monte_carlo import ErrorCell, Sampler, estimate
@@ -45,12 +45,11 @@ _RETAINED: dict[str, Callable[[_Array, int], _Array]] = {
 
 
 def difference(
-    setting: Setting, *, methods: Sequence[str], sizes: Sequence[int], r: int
-) -> Measurement:
+    *, tier: Tier, rng: Rng, methods: Sequence[str], sizes: Sequence[int], r: int
+) -> Returned:
     """Mean difference of two methods' relative errors on the same dense draws, for each size.
 
     Args:
-        setting: Tier and random generator.
         methods: The two methods: ``D``, the Kr largest cosine coefficients; ``F3``, the Kr largest
             real or imaginary parts of the half spectrum, those of conjugate pairs weighted by √2;
             ``F3 raw``, the same chosen by unweighted absolute values.
@@ -60,25 +59,24 @@ def difference(
     Source: Theorem 2; the choice of the top N3 coefficients in the main text, and the weight 2 of
     F^R and F^I in the appendix.
     """
-    entries = setting.scaled(6, 24, 96) * _ENTRIES
+    entries = tier.scaled(6, 24, 96) * _ENTRIES
     first, second = (_RETAINED[method] for method in methods)
-    parts = []
+    parts = {}
     for size in sizes:
         gaps, block = [], _ENTRIES // size**2
         for _ in range(entries // _ENTRIES):
-            draws = setting.rng.standard_normal((block, size, size))
+            draws = rng.standard_normal((block, size, size))
             gaps.append((second(draws, size * r) - first(draws, size * r)) / size**2)
-        parts.append(Estimate.mean(np.concatenate(gaps), f"K = {size}"))
-    return Measurement.of(parts)
+        parts[f"K = {size}"] = Estimate.mean(np.concatenate(gaps))
+    return parts
 
 
 def value(
-    setting: Setting, *, method: str, sizes: Sequence[int], r: int, law: str = ""
-) -> Measurement:
+    *, tier: Tier, rng: Rng, method: str, sizes: Sequence[int], r: int, law: str = ""
+) -> Returned:
     """Mean relative error on dense draws less the exact expectation, one estimate per size.
 
     Args:
-        setting: Tier and random generator.
         method: The method.
         sizes: Values of K.
         r: LoRA's rank, which sets the budget.
@@ -86,11 +84,11 @@ def value(
 
     Source: the expectations of order statistics in the proof of Theorem 1.
     """
-    draws = setting.scaled(8000, 24_000, 96_000)
-    parts = []
+    draws = tier.scaled(8000, 24_000, 96_000)
+    parts = {}
     for size in sizes:
         what = (find_method(method), size, size, (r,), Sampler.DENSE, (0, draws))
-        found = estimate([ErrorCell(*what, seed=setting.seed())], Runner(jobs=1))[0][0]
+        found = estimate([ErrorCell(*what, seed=draw_seed(rng))], Runner(jobs=1))[0][0]
         gap = found.error - exact_error(law or method, Budget(size, size, r))
-        parts.append(Estimate(f"K = {size}", gap, found.standard_error or 0.0, draws))
-    return Measurement.of(parts)
+        parts[f"K = {size}"] = Estimate(gap, found.standard_error or 0.0, draws)
+    return parts

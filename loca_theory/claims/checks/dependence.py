@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from loca_theory.claims.measurement import Estimate, Measurement, Setting
+from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier, draw_seed
 from loca_theory.dependence import draws as sweep
 from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.expressivity import Budget, exact_error
@@ -19,23 +19,21 @@ SIZE = 300
 _GRID = tuple(round(0.05 * i, 2) for i in range(7))
 
 
-def marginals(setting: Setting, *, structure: str, rho: float) -> Measurement:
+def marginals(*, structure: str, rho: float) -> Returned:
     """Variance of an entry under a covariance structure with one ρ.
 
     Source: "while maintaining the marginal distributions of individual parameters".
     """
-    del setting
     energy = STRUCTURES[structure].energy(SIZE, SIZE, rho)
-    return Measurement.exact(energy / SIZE**2)
+    return energy / SIZE**2
 
 
 def same_draw_gap(
-    setting: Setting, *, structure: str, rhos: Sequence[float], ranks: Sequence[int]
-) -> Measurement:
+    *, tier: Tier, rng: Rng, structure: str, rhos: Sequence[float], ranks: Sequence[int]
+) -> Returned:
     """Mean gap between the errors of the methods R and D on the same correlated matrices, by rank.
 
     Args:
-        setting: Tier and random generator.
         structure: ``equicorrelated``, (1−ρ)I + ρ11ᵀ, or ``shared-mean``, I + ρ11ᵀ as printed.
         rhos: One ρ for each rank.
         ranks: Values of r.
@@ -43,54 +41,41 @@ def same_draw_gap(
     Source: "the critical correlation value where LoRA's reconstruction ability begins to
     outperform LoCA", and the third implication, that LoCA's advantage persists.
     """
-    draws, seed = setting.scaled(25, 100, 400), setting.seed()
-    parts = []
+    draws, seed = tier.scaled(25, 100, 400), draw_seed(rng)
+    parts = {}
     for rho in dict.fromkeys(rhos):
         mine = [r for r, its in zip(ranks, rhos, strict=True) if its == rho]
+        what = (STRUCTURES[structure], rho, SIZE, SIZE, tuple(mine), seed)
         blocks = [
-            sweep.evaluate(
-                sweep.DrawCell(
-                    STRUCTURES[structure],
-                    rho,
-                    SIZE,
-                    SIZE,
-                    tuple(mine),
-                    seed,
-                    (i, i + sweep.BLOCK),
-                )
-            )
-            for i in range(0, draws, sweep.BLOCK)
+            sweep.evaluate(sweep.DrawCell(*what, (start, start + sweep.BLOCK)))
+            for start in range(0, draws, sweep.BLOCK)
         ]
-        means, errors = sweep.Blocks(blocks).gap()
-        parts += [
-            Estimate(f"r = {r}, rho = {rho:g}", float(mean), float(error), draws)
-            for r, mean, error in zip(mine, means, errors, strict=True)
-        ]
-    return Measurement.of(parts)
+        for r, mean, error in zip(mine, *sweep.Blocks(blocks).gap(), strict=True):
+            parts[f"r = {r}, rho = {rho:g}"] = Estimate(float(mean), float(error), draws)
+    return parts
 
 
 def reference_gap(
-    setting: Setting, *, structure: str, rhos: Sequence[float], ranks: Sequence[int]
-) -> Measurement:
+    *, tier: Tier, rng: Rng, structure: str, rhos: Sequence[float], ranks: Sequence[int]
+) -> Returned:
     """Mean loss of the method R over K², less that of D for independent entries, by rank.
 
     The figures divide by K² for every ρ; :func:`reference_crossings` divides by E‖W‖².
 
     Args:
-        setting: Tier and random generator.
         structure: As in :func:`same_draw_gap`.
         rhos: One ρ for each rank.
         ranks: Values of r.
 
     Source: the axis "L/K²" of the figures, and the printed ρ_c.
     """
-    draws, seed = setting.scaled(25, 100, 400), setting.seed()
-    parts = []
+    draws, seed = tier.scaled(25, 100, 400), draw_seed(rng)
+    parts = {}
     for r, rho in zip(ranks, rhos, strict=True):
         losses = _low_rank_losses(structure, rho, [r], draws, seed)[:, 0] / SIZE**2
         reference = exact_error("D", Budget(SIZE, SIZE, r))
-        parts.append(Estimate.mean(losses - reference, f"r = {r}, rho = {rho:g}"))
-    return Measurement.of(parts)
+        parts[f"r = {r}, rho = {rho:g}"] = Estimate.mean(losses - reference)
+    return parts
 
 
 def _low_rank_losses(
@@ -107,12 +92,8 @@ def _low_rank_losses(
 
 
 def reference_crossings(
-    setting: Setting,
-    *,
-    structure: str,
-    ranks: Sequence[int],
-    fraction: float = 1.0,
-) -> Measurement:
+    *, tier: Tier, rng: Rng, structure: str, ranks: Sequence[int], fraction: float = 1.0
+) -> Returned:
     """The ρ from which the method R has a smaller error than D for independent entries, by rank.
 
     Errors are relative to E‖W‖². The mean gap between the two errors is computed on a grid of ρ,
@@ -121,14 +102,13 @@ def reference_crossings(
     divided by the slope. If there is no crossing up to 0.3, the estimate is exactly 0.3.
 
     Args:
-        setting: Tier and random generator.
         structure: As in :func:`same_draw_gap`.
         ranks: Values of r, increasing.
         fraction: Fraction of the tier's draws to use, for values far from the bounds of the rule.
 
     Source: the printed ρ_c and the figure sim_3.
     """
-    draws, seed = setting.scaled(25, 1200, 4800), setting.seed()
+    draws, seed = tier.scaled(25, 1200, 4800), draw_seed(rng)
     draws = max(25, round(draws * fraction))
     reference = [exact_error("D", Budget(SIZE, SIZE, r)) for r in ranks]
 
@@ -137,11 +117,11 @@ def reference_crossings(
         return losses / STRUCTURES[structure].energy(SIZE, SIZE, rho) - reference
 
     means = np.array([gaps(rho).mean(axis=0) for rho in _GRID])
-    parts = []
+    parts = {}
     for index, r in enumerate(ranks):
         below = np.flatnonzero(means[:, index] < 0)
         if not len(below) or below[0] == 0:
-            parts.append(Estimate(f"r = {r}, none up to {_GRID[-1]:g}", _GRID[-1]))
+            parts[f"r = {r}, none up to {_GRID[-1]:g}"] = _GRID[-1]
             continue
         near = slice(below[0] - 1, below[0] + 1)
         (a, b), (high, low) = _GRID[near], means[near, index]
@@ -150,5 +130,5 @@ def reference_crossings(
         # The parabola of ρ as a function of the gap, and its slope where the gap is 0.
         parabola = np.polyfit([high, there.mean(), low], [a, middle, b], 2)
         error = abs(parabola[1]) * there.std(ddof=1) / np.sqrt(draws)
-        parts.append(Estimate(f"r = {r}", float(parabola[2]), float(error), draws))
-    return Measurement.of(parts)
+        parts[f"r = {r}"] = Estimate(float(parabola[2]), float(error), draws)
+    return parts

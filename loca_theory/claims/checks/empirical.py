@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from loca_theory.claims.measurement import Estimate, Measurement, Setting
+from loca_theory.claims.estimates import Estimate, Returned
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps.results import find_tables
 
@@ -55,27 +55,26 @@ def load(
     return rows
 
 
-def designed(setting: Setting, *, table: str, comparison: str) -> Measurement:
+def designed(*, results: Path | None, table: str, comparison: str) -> Returned:
     """Verdict on a comparison that the design of the experiments defines.
 
     The number is the mean difference over tasks, in percentage points of accuracy or in per cent of
     the loss. Its bounds have the error rate of the comparison's family.
 
     Args:
-        setting: Has the folder of the tables.
         table: Pattern of the names of the table that ``python -m experiments.design --out`` writes.
         comparison: Name of the comparison.
 
     Source: ``experiments/design.toml``.
     """
-    rows = load(setting.results, table, ("comparison", *_DECIDED), ("comparison",))
+    rows = load(results, table, ("comparison", *_DECIDED), ("comparison",))
     mine = None if rows is None else rows[rows["comparison"] == comparison]
     if mine is None or mine.empty:
-        return Measurement.missing(f"There is no table {table}.parquet with {comparison}.")
+        return {}, f"There is no table {table}.parquet with {comparison}."
     row = mine.iloc[0]
     size = f"{row['tasks']} tasks × {row['seeds']} seeds"
     if pd.isna(row["verdict"]):
-        return Measurement.missing(f"Of {size}, {row['pairs']} pairs of runs are there.")
+        return {}, f"Of {size}, {row['pairs']} pairs of runs are there."
     unit = "per cent of the loss" if row["measure"] == "loss" else "points"
     note = f"{size}; margin {row['margin']:g} {unit}; within {row['within']:.2g}; for these tasks "
     note += f"alone {row['fixed_low']:+.2f} to {row['fixed_high']:+.2f}"
@@ -83,31 +82,29 @@ def designed(setting: Setting, *, table: str, comparison: str) -> Measurement:
         note += f", for other kinds of tasks {row['kinds_low']:+.2f} to {row['kinds_high']:+.2f}"
     note += "."
     found = Estimate(
-        f"mean difference in {unit}",
         float(row["difference"]),
         float(row["standard_error"]),
         int(row["pairs"]),
         bounds=(float(row["low"]), float(row["high"])),
     )
-    return Measurement((found,), note, row["verdict"])
+    return {f"mean difference in {unit}": found}, note, row["verdict"]
 
 
-def speed(setting: Setting, *, table: str, rival: str) -> Measurement:
+def speed(*, results: Path | None, table: str, rival: str) -> Returned:
     """Steps per second relative to LoRA's, the smallest over the models measured.
 
     The table has one measurement per model without a standard error, so the value counts as exact.
 
     Args:
-        setting: Has the folder of the tables.
         table: Pattern of the tables' names.
         rival: The form of LoCA.
 
     Source: the table complexity, and the sentence that times are closer than the orders.
     """
-    rows = load(setting.results, table, ("model", "rival", "of_lora"), ("model", "rival"))
+    rows = load(results, table, ("model", "rival", "of_lora"), ("model", "rival"))
     if rows is None:
-        return Measurement.missing(f"There is no table {table}.parquet.")
+        return {}, f"There is no table {table}.parquet."
     mine = rows.loc[rows["rival"] == rival, "of_lora"].dropna()
     if mine.empty:
-        return Measurement.missing(f"{table}.parquet has no {rival}.")
-    return Measurement.exact(float(mine.min()), f"Models measured: {len(mine)}.")
+        return {}, f"{table}.parquet has no {rival}."
+    return mine.min(), f"Models measured: {len(mine)}."

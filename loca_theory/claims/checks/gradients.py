@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from loca_theory.adapters.search import AlternatingSchedule
 from loca_theory.adapters.search.following import follow
 from loca_theory.adapters.spectrum import CosineSpectrum
-from loca_theory.claims.measurement import Measurement, Setting
+from loca_theory.claims.checks._extremes import largest_entry
+from loca_theory.claims.estimates import Returned, Rng
 from loca_theory.transforms import idct2
 from loca_theory.transforms.matrices import dct_matrix
 
@@ -33,60 +34,55 @@ def _scattered(values: _Array, indices: NDArray[np.int64], shape: tuple[int, int
     return s
 
 
-def cosine_matrix(setting: Setting, *, source: str, first: float = 0.5) -> Measurement:
+def cosine_matrix(*, source: str, first: float = 0.5) -> Returned:
     """Largest deviation of CCᵀ from I for the printed C, or of the package's C from that C.
 
     Args:
-        setting: Not used.
         source: ``printed`` or ``package``.
         first: k_0² of the printed C, ½.
 
     Source: the definition of C below equation (original_dct).
     """
-    del setting
-    worst = 0.0
+    gaps = []
     for n in (1, 2, 3, 8, 33, 768):
         c = _printed_matrix(n, first)
-        gap = c @ c.T - np.eye(n) if source == "printed" else dct_matrix(n).numpy() - c
-        worst = max(worst, float(np.abs(gap).max()))
-    return Measurement.exact(worst, "Rounding of the printed phases grows with n.")
+        gaps.append(c @ c.T - np.eye(n) if source == "printed" else dct_matrix(n).numpy() - c)
+    return largest_entry(gaps), "Rounding of the printed phases grows with n."
 
 
-def sparse_sum(setting: Setting, *, vectors: str = "rows") -> Measurement:
+def sparse_sum(*, rng: Rng, vectors: str = "rows") -> Returned:
     """Largest deviation of Σ a_n C_{l¹}ᵀ D_{l²} from Cᵀ S(a, l, 1) D.
 
     Args:
-        setting: Random generator of the spectrum.
         vectors: C_l and D_l are ``rows`` of C and D, or their ``columns``.
 
     Source: the sparse form below equation (original_dct).
     """
     shape = (_ROWS, _COLUMNS)
-    a, indices = setting.rng.standard_normal(_COMPONENTS), _indices(setting)
+    a, indices = rng.standard_normal(_COMPONENTS), _indices(rng)
     c, d = _printed_matrix(_ROWS), _printed_matrix(_COLUMNS)
     spectrum = _scattered(a, indices, shape)
     dense = c.T @ spectrum @ d
     left, right = (c, d) if vectors == "rows" else (c.T, d.T)
     summed = sum(x * np.outer(left[i], right[j]) for x, (i, j) in zip(a, indices, strict=True))
     ours = idct2(spectrum).numpy()
-    worst = max(float(np.abs(one - dense).max()) for one in (np.asarray(summed), ours))
-    return Measurement.exact(worst)
+    return largest_entry(one - dense for one in (np.asarray(summed), ours))
 
 
-def _indices(setting: Setting) -> NDArray[np.int64]:
+def _indices(rng: Rng) -> NDArray[np.int64]:
     """Distinct locations that have both neighbours of the printed difference on each axis."""
     inner = [(i, j) for i in range(1, _ROWS - 1) for j in range(1, _COLUMNS - 1)]
-    chosen = setting.rng.choice(len(inner), _COMPONENTS, replace=False)
+    chosen = rng.choice(len(inner), _COMPONENTS, replace=False)
     return np.array(inner)[chosen]
 
 
-def _layer(setting: Setting) -> tuple[CosineSpectrum, torch.Tensor]:
+def _layer(rng: Rng) -> tuple[CosineSpectrum, torch.Tensor]:
     """A spectrum after a backward pass with a random ∂L/∂ΔW, and that ∂L/∂ΔW."""
     layer = _searching(scaling=_SCALING)
     with torch.no_grad():
-        layer.set_indices(torch.from_numpy(_indices(setting)))
-        layer.coefficients.copy_(torch.from_numpy(setting.rng.standard_normal(_COMPONENTS)))
-    slope = torch.from_numpy(setting.rng.standard_normal((_ROWS, _COLUMNS)))
+        layer.set_indices(torch.from_numpy(_indices(rng)))
+        layer.coefficients.copy_(torch.from_numpy(rng.standard_normal(_COMPONENTS)))
+    slope = torch.from_numpy(rng.standard_normal((_ROWS, _COLUMNS)))
     _learn_both(layer)
     (layer.increment() * slope).sum().backward()
     return layer, slope
@@ -103,14 +99,13 @@ def _learn_both(layer: CosineSpectrum) -> None:
     follow(layer, torch.optim.SGD(layer.parameters(), 0.0))
 
 
-def location_identity(setting: Setting, *, form: str, difference: str = "central") -> Measurement:
+def location_identity(*, rng: Rng, form: str, difference: str = "central") -> Returned:
     r"""Largest deviation of location gradients from the trace with the difference of spectra.
 
     The trace is :math:`\mathrm{tr}[(\partial L/\partial\Delta W)^\top \alpha C^\top
     [S(a_n, l + e) - S(a_n, l - e)] D]/2`, with dense matrices.
 
     Args:
-        setting: Random generator of the problem.
         form: ``printed``, :math:`\alpha a_n (Z_{l^2, l^1+1} - Z_{l^2, l^1-1})/2` with
             Z = D (∂L/∂ΔW)ᵀ Cᵀ, or ``package``, the gradient that the layer computes.
         difference: The difference of spectra: ``central``, as above, or ``forward``,
@@ -118,7 +113,7 @@ def location_identity(setting: Setting, *, form: str, difference: str = "central
 
     Source: equations (position_gradient) and (position_gradient2).
     """
-    layer, slope = _layer(setting)
+    layer, slope = _layer(rng)
     g, a, indices = slope.numpy(), layer.coefficients.detach().numpy(), layer.indices.numpy()
     c, d = _printed_matrix(_ROWS), _printed_matrix(_COLUMNS)
     z = d @ g.T @ c.T
@@ -138,19 +133,18 @@ def location_identity(setting: Setting, *, form: str, difference: str = "central
                 located: Any = layer.offset  # on the scale of u = l/(dim − 1)
                 found = float(located.grad[n, axis]) / ((_ROWS, _COLUMNS)[axis] - 1)
             worst = max(worst, abs(found - trace))
-    return Measurement.exact(worst)
+    return worst
 
 
-def coefficient_identity(setting: Setting, *, scaling: float = _SCALING) -> Measurement:
+def coefficient_identity(*, rng: Rng, scaling: float = _SCALING) -> Returned:
     """Largest deviation of α Z[l] from ∂L/∂a, both of the layer and of the dense form.
 
     Args:
-        setting: Random generator of the problem.
         scaling: The factor of Z[l]; α is 1.7.
 
     Source: appendix "Computational Efficiency of Gradient Estimation".
     """
-    layer, slope = _layer(setting)
+    layer, slope = _layer(rng)
     g, indices = slope.numpy(), layer.indices.numpy()
     c, d = _printed_matrix(_ROWS), _printed_matrix(_COLUMNS)
     z = d @ g.T @ c.T
@@ -163,23 +157,22 @@ def coefficient_identity(setting: Setting, *, scaling: float = _SCALING) -> Meas
         found = scaling * float(z[j, i])
         worst = max(worst, abs(found - derivative))
         worst = max(worst, abs(found - float(learned.grad[n])))
-    return Measurement.exact(worst)
+    return worst
 
 
-def first_location_gradient(setting: Setting, *, steps: int | None = None) -> Measurement:
+def first_location_gradient(*, rng: Rng, steps: int | None = None) -> Returned:
     """Smallest location gradient when locations first move, after B_a steps of a from a = 0.
 
     The loss is ‖ΔW − M‖²/2 for a random M. No location is at the border.
 
     Args:
-        setting: Random generator of the problem.
         steps: Steps of the first phase of coefficients; None for B_a.
 
     Source: lines 1 to 8 of Algorithm 1.
     """
     layer = _searching()
-    layer.set_indices(torch.from_numpy(_indices(setting)))
-    target = torch.from_numpy(setting.rng.standard_normal((_ROWS, _COLUMNS)))
+    layer.set_indices(torch.from_numpy(_indices(rng)))
+    target = torch.from_numpy(rng.standard_normal((_ROWS, _COLUMNS)))
     learned: Any = layer.coefficients
     _learn_both(layer)
     for _ in range(AlternatingSchedule().coefficient_steps if steps is None else steps):
@@ -190,21 +183,19 @@ def first_location_gradient(setting: Setting, *, steps: int | None = None) -> Me
     layer.zero_grad()
     ((layer.increment() - target).square().sum() / 2).backward()
     located: Any = layer.offset
-    return Measurement.exact(float(located.grad.abs().min()))
+    return located.grad.abs().min()
 
 
-def first_phase(setting: Setting, *, first: int) -> Measurement:
+def first_phase(*, first: int) -> Returned:
     """Steps before locations first move under t mod (B_a + B_l) < B_a, divided by B_a.
 
     Args:
-        setting: Not used.
         first: The first t, 1 as printed.
 
     Source: lines 2 and 5 of Algorithm 1; B_a = 10 and B_l = 20, as in the experiments.
     """
-    del setting
     coefficients, locations = 10, 20
     t = first
     while t % (coefficients + locations) < coefficients:
         t += 1
-    return Measurement.exact((t - first) / coefficients)
+    return (t - first) / coefficients

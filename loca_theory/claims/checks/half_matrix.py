@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from loca_theory.claims.checks._extremes import largest_entry
 from loca_theory.claims.checks.fourier import is_marked, maps
-from loca_theory.claims.measurement import Measurement, Setting
+from loca_theory.claims.estimates import Returned, Rng
 from loca_theory.transforms.dft import dft2
 from loca_theory.transforms.half_spectrum import HalfSpectrum
 
@@ -18,37 +19,32 @@ def _weights(size: int, pair: float = 2.0) -> NDArray[np.float64]:
     The printed weight of a pair is 2.
     """
     weights = np.empty((size, size))
-    for i in range(size):
-        for j in range(size):
-            is_own = (-i % size, -j % size) == (i, j)
-            weights[i, j] = 1.0 if is_own else 0.0 if is_marked(i, j, size) else pair
+    for i, j in np.ndindex(size, size):
+        is_own = (-i % size, -j % size) == (i, j)
+        weights[i, j] = 1.0 if is_own else 0.0 if is_marked(i, j, size) else pair
     return weights
 
 
-def energy(setting: Setting, *, matrix: str, pair_weight: float = 2.0) -> Measurement:
+def energy(*, rng: Rng, matrix: str, pair_weight: float = 2.0) -> Returned:
     """Largest relative deviation of a weighted sum from ‖W‖², sizes 3 to 12.
 
     Args:
-        setting: Random generator of the matrices; the identity holds for all or for none.
         matrix: ``F^H``, weighted |F|², or ``F^S``, weighted Re(F)² beside weighted Im(F)².
         pair_weight: Weight of the entries that stand for a conjugate pair, 2 as printed.
 
     Source: the matrices F^H and F^S and their sums in the appendix's proposition.
     """
-    worst = 0.0
+    gaps = []
     for size in range(3, 13):
-        w = setting.rng.standard_normal((size, size))
+        w = rng.standard_normal((size, size))
         f, weights = dft2(torch.from_numpy(w)).numpy(), _weights(size, pair_weight)
-        if matrix == "F^H":
-            total = float((weights * np.abs(f) ** 2).sum())
-        else:
-            parts = [weights * np.real(f) ** 2, weights * np.imag(f) ** 2]
-            total = float(np.concatenate(parts, axis=1).sum())
-        worst = max(worst, abs(total / float((w**2).sum()) - 1))
-    return Measurement.exact(worst)
+        parts = [np.abs(f)] if matrix == "F^H" else [np.real(f), np.imag(f)]
+        total = float(np.concatenate([weights * one**2 for one in parts], axis=1).sum())
+        gaps.append(total / float((w**2).sum()) - 1)
+    return largest_entry(gaps)
 
 
-def coordinates(setting: Setting, *, pair_weight: float = 2.0) -> Measurement:
+def coordinates(*, pair_weight: float = 2.0) -> Returned:
     """Deviation from the identity of the covariance of the variables whose squares are F^R and F^I.
 
     These are √weight·Re F and √weight·Im F, for all entries of weight 1 or 2. They are jointly
@@ -56,68 +52,60 @@ def coordinates(setting: Setting, *, pair_weight: float = 2.0) -> Measurement:
     independent χ²₁. Im F of an entry that is its own counterpart must be 0. Sizes 3 to 8.
 
     Args:
-        setting: Not used.
         pair_weight: Weight of the entries that stand for a conjugate pair, 2 as printed.
 
     Source: the laws of F^R and F^I for R = 0, 1 and −1 in the proof of Theorem 1.
     """
-    del setting
-    worst = 0.0
+    gaps = []
     for size in range(3, 9):
         to_real, to_imaginary = maps(size)
         printed = _weights(size).ravel()
         own, both = printed == 1, printed == 2
         scale = np.sqrt(_weights(size, pair_weight).ravel())[:, None]
         retained = np.concatenate([(scale * to_real)[own | both], (scale * to_imaginary)[both]])
-        worst = max(worst, float(np.abs(retained @ retained.T - np.eye(len(retained))).max()))
-        worst = max(worst, float(np.abs(to_imaginary[own]).max()))
-    return Measurement.exact(worst)
+        gaps += [retained @ retained.T - np.eye(len(retained)), to_imaginary[own]]
+    return largest_entry(gaps)
 
 
-def squared_twice(setting: Setting, *, power: int) -> Measurement:
+def squared_twice(*, rng: Rng, power: int) -> Returned:
     """Largest deviation of |F^H|^power from Re(F)² over entries with R = 0, relative to the latter.
 
     Args:
-        setting: Random generator of the matrices; the identity holds for all or for none.
         power: 2 as printed, or 1.
 
     Source: "When R = 0, |F^H|² = Re(F)²" in the proof of Theorem 1.
     """
-    worst = 0.0
+    gaps = []
     for size in (4, 5, 8):
-        f = dft2(torch.from_numpy(setting.rng.standard_normal((size, size)))).numpy()
-        own = _weights(size) == 1
-        half = np.abs(f[own]) ** 2
-        worst = max(worst, float(np.abs(half**power / np.real(f[own]) ** 2 - 1).max()))
-    return Measurement.exact(worst)
+        f = dft2(torch.from_numpy(rng.standard_normal((size, size)))).numpy()
+        f = f[_weights(size) == 1]
+        gaps.append((np.abs(f) ** 2) ** power / np.real(f) ** 2 - 1)
+    return largest_entry(gaps)
 
 
-def fourierft_span(setting: Setting, *, size: int, learned: str = "real") -> Measurement:
+def fourierft_span(*, size: int, learned: str = "real") -> Returned:
     """Dimension of the matrices that FourierFT reaches with every location, over K².
 
     FourierFT learns a real spectrum and takes the real part of the inverse FFT. The dimension is
     the rank of this linear map, which is built column by column.
 
     Args:
-        setting: Not used.
         size: K.
         learned: ``real`` parts of the spectrum, as in FourierFT, or ``both`` parts.
 
     Source: "FourierFT only considers learning the real part" in section 3.
     """
-    del setting
     units = np.eye(size**2).reshape(-1, size, size)
     reached = np.fft.ifft2(units, norm="ortho").real.reshape(size**2, -1)
     if learned == "both":
         imaginary = np.fft.ifft2(1j * units, norm="ortho").real.reshape(size**2, -1)
         reached = np.concatenate([reached, imaginary])
-    return Measurement.exact(float(np.linalg.matrix_rank(reached)) / size**2)
+    return float(np.linalg.matrix_rank(reached)) / size**2
 
 
-def search_space(setting: Setting, *, size: int) -> Measurement:
+def search_space(*, size: int) -> Returned:
     """Number of independent locations of the half spectrum, less the pq/2 of [p]×[q/2].
 
     Source: the search space Ω₁ of the main text.
     """
-    del setting
-    return Measurement.exact(HalfSpectrum(size, size).location_count - size**2 / 2)
+    return HalfSpectrum(size, size).location_count - size**2 / 2

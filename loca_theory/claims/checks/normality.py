@@ -8,7 +8,8 @@ W̄ − W̄₀ and W̄₀ − W₀ enter through their exact variances.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from loca_theory.claims.measurement import Estimate, Measurement, Setting
+from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier
 
 _Array = NDArray[np.float64]
 _INPUTS, _OUTPUTS = 8, 8
@@ -26,7 +27,7 @@ _FREEDOM, _TUNING, _ROUNDS = 3.0, 1.345, 60
 _BATCHES = 20
 
 
-def least_squares(rng: np.random.Generator, n: int, replicates: int, ar: float) -> _Array:
+def least_squares(rng: Rng, n: int, replicates: int, ar: float) -> _Array:
     """(XᵀX)⁻¹XᵀE of every replicate, shape (replicates, d, K), E standard normal.
 
     X enters only through XᵀX = LLᵀ. Given X, the product XᵀE is L times standard normal numbers.
@@ -49,7 +50,7 @@ def _mix(ar: float) -> _Array:
     return np.linalg.cholesky(correlations).astype(np.float64)
 
 
-def _factors(rng: np.random.Generator, n: int, replicates: int) -> _Array:
+def _factors(rng: Rng, n: int, replicates: int) -> _Array:
     """Cholesky factors L of XᵀX for n standard normal inputs, by Bartlett's decomposition."""
     factor = np.tril(rng.standard_normal((replicates, _INPUTS, _INPUTS)), -1)
     own = np.arange(_INPUTS)
@@ -70,14 +71,14 @@ def huber(x: _Array, y: _Array) -> NDArray[np.floating]:
     return w
 
 
-def _errors(setting: Setting, estimator: str, n: int, replicates: int, ar: float = 0.0) -> _Array:
+def _errors(rng: Rng, estimator: str, n: int, replicates: int, ar: float = 0.0) -> _Array:
     """W′ − W̄ of every replicate, shape (replicates, d, K)."""
     if estimator == "least-squares":
-        return least_squares(setting.rng, n, replicates, ar)
+        return least_squares(rng, n, replicates, ar)
     found, mix = [], _mix(ar)
     for _ in range(replicates):
-        x = setting.rng.standard_normal((n, _INPUTS)) @ mix.T
-        found.append(huber(x, setting.rng.standard_t(_FREEDOM, (n, _OUTPUTS))))
+        x = rng.standard_normal((n, _INPUTS)) @ mix.T
+        found.append(huber(x, rng.standard_t(_FREEDOM, (n, _OUTPUTS))))
     return np.array(found)
 
 
@@ -94,15 +95,14 @@ def _asymptotic_variance(estimator: str) -> float:
 
 
 def variance(
-    setting: Setting, *, estimator: str, samples: Sequence[int], ar: float = 0.0
-) -> Measurement:
+    *, tier: Tier, rng: Rng, estimator: str, samples: Sequence[int], ar: float = 0.0
+) -> Returned:
     """n′(Var ΔW − σ̄²)/σ₀² − 1 for each sample size n′, and its decrease with each step of n′.
 
     The part σ̄² of the variance is added by construction and taken at its exact value. What is
     measured is the mean square of W′ − W̄.
 
     Args:
-        setting: Tier and random generator.
         estimator: ``least-squares`` with normal errors, or ``huber`` with Student's errors (3
             degrees of freedom).
         samples: Values of n′, increasing; an output has 8 parameters.
@@ -112,35 +112,28 @@ def variance(
     """
     # Reweighted least squares takes about a hundred times as long.
     numbers = (60_000, 200_000, 600_000) if estimator == "least-squares" else (800, 4000, 15_000)
-    replicates = setting.scaled(*numbers)
+    replicates = tier.scaled(*numbers)
     base = _asymptotic_variance(estimator)
-    parts = []
+    parts = {}
     for n in samples:
-        squares = np.square(_errors(setting, estimator, n, replicates, ar)).mean(axis=(1, 2))
-        parts.append(Estimate.mean(n * squares / base - 1, f"n' = {n}"))
-    return Measurement.of([*parts, *_steps(parts)], f"σ0² = {base:.4f}.")
+        squares = np.square(_errors(rng, estimator, n, replicates, ar)).mean(axis=(1, 2))
+        parts[f"n' = {n}"] = Estimate.mean(n * squares / base - 1)
+    return {**parts, **_steps(parts)}, f"σ0² = {base:.4f}."
 
 
-def _steps(parts: Sequence[Estimate], times: float = 1.0) -> list[Estimate]:
+def _steps(parts: Mapping[str, Estimate], times: float = 1.0) -> dict[str, Estimate]:
     """The difference of each estimate and a multiple of the next, which are independent."""
-    return [
-        Estimate(
-            f"{a.name} less {'twice ' * (times == 2)}{b.name}",
-            a.value - times * b.value,
-            float(np.hypot(a.standard_error, times * b.standard_error)),
-            min(a.n, b.n),
-        )
-        for a, b in pairwise(parts)
-    ]
+    found = {}
+    for (first, a), (second, b) in pairwise(parts.items()):
+        error = float(np.hypot(a.standard_error, times * b.standard_error))
+        name = f"{first} less {'twice ' * (times == 2)}{second}"
+        found[name] = Estimate(a.value - times * b.value, error, min(a.n, b.n))
+    return found
 
 
 def distance(
-    setting: Setting,
-    *,
-    samples: Sequence[int],
-    halving: bool = False,
-    levels: float = 0.0,
-) -> Measurement:
+    *, tier: Tier, rng: Rng, samples: Sequence[int], halving: bool = False, levels: float = 0.0
+) -> Returned:
     """Total variation of an entry of ΔW from the normal law of its variance, one estimate per n′.
 
     Given the inputs, an entry of the least-squares estimate is normal. Its density is therefore the
@@ -148,7 +141,6 @@ def distance(
     grid. The standard error comes from independent batches of draws.
 
     Args:
-        setting: Tier and random generator.
         samples: Values of n′; an output has 8 parameters.
         halving: Return each distance less twice that at the next n′ instead.
         levels: Standard deviation of the logarithm of the variance of the noise, which differs from
@@ -156,23 +148,22 @@ def distance(
 
     Source: Proposition 1.
     """
-    replicates = setting.scaled(1000, 4000, 16_000)
-    parts = []
+    replicates = tier.scaled(1000, 4000, 16_000)
+    parts = {}
     for n in samples:
-        found = [_total_variation(setting, n, replicates, levels) for _ in range(_BATCHES)]
-        parts.append(Estimate.mean(found, f"n' = {n}"))
-    shown = "; ".join(f"{part.name}: {part.value:.2g}" for part in parts)
-    steps = _steps(parts, 2.0) if halving else parts
-    return Measurement.of(steps, f"Total variation at {shown}.")
+        found = [_total_variation(rng, n, replicates, levels) for _ in range(_BATCHES)]
+        parts[f"n' = {n}"] = Estimate.mean(found)
+    shown = "; ".join(f"{name}: {part.value:.2g}" for name, part in parts.items())
+    return _steps(parts, 2.0) if halving else parts, f"Total variation at {shown}."
 
 
-def _total_variation(setting: Setting, n: int, replicates: int, levels: float = 0.0) -> float:
+def _total_variation(rng: Rng, n: int, replicates: int, levels: float = 0.0) -> float:
     unit = np.eye(_INPUTS)[:, :1]
     # (XᵀX)⁻¹ = L⁻ᵀL⁻¹: its first diagonal entry is the square of the first column of L⁻¹.
-    columns = np.linalg.solve(_factors(setting.rng, n, replicates), unit)
+    columns = np.linalg.solve(_factors(rng, n, replicates), unit)
     variances = np.square(columns).sum(axis=(1, 2))
     if levels:
-        variances *= np.exp(levels * setting.rng.standard_normal(replicates))
+        variances *= np.exp(levels * rng.standard_normal(replicates))
     variances += _SPREAD**2 + 1 / _PRE_TRAINING
     standard_deviation = float(np.sqrt(variances.mean()))
     x = np.linspace(0, 12 * standard_deviation, 1201)
@@ -182,18 +173,17 @@ def _total_variation(setting: Setting, n: int, replicates: int, levels: float = 
     return float(np.trapezoid(gap, x) / np.sqrt(2 * np.pi))  # both halves, halved
 
 
-def neighbour_correlation(setting: Setting, *, ar: float = 0.0) -> Measurement:
+def neighbour_correlation(*, tier: Tier, rng: Rng, ar: float = 0.0) -> Returned:
     """Correlation of the least-squares errors of neighbouring parameters of an output.
 
     Args:
-        setting: Tier and random generator.
         ar: Correlation of neighbouring inputs, ρ^|i−j|; 0 for isotropic ones.
 
     Source: assumption (A2) of Proposition 1.
     """
-    replicates = setting.scaled(2000, 8000, 30_000)
-    errors = least_squares(setting.rng, 200, replicates, ar)
-    return Measurement.of(correlation_of_neighbours(errors))
+    replicates = tier.scaled(2000, 8000, 30_000)
+    errors = least_squares(rng, 200, replicates, ar)
+    return correlation_of_neighbours(errors)
 
 
 def correlation_of_neighbours(entries: _Array) -> Estimate:
@@ -206,31 +196,28 @@ def correlation_of_neighbours(entries: _Array) -> Estimate:
     return Estimate.mean(products / np.square(entries).mean())
 
 
-def random_parameter(setting: Setting, *, parameter: str = "independent") -> Measurement:
+def random_parameter(*, tier: Tier, rng: Rng, parameter: str = "independent") -> Returned:
     """P(√n g(X_n, S) ≤ t) less Φ(t) at t = −1, 0, 1.
 
     g is the standardised mean of n = 2000 gamma variables of shape s. S is uniform on (½, 2).
 
     Args:
-        setting: Tier and random generator.
         parameter: S is ``independent`` of X_n, or ``chosen``: of two such values, the one with the
             larger g.
 
     Source: the lemma in the derivation of Proposition 1.
     """
-    trials, n = setting.scaled(200_000, 1_000_000, 4_000_000), 2000
+    trials, n = tier.scaled(200_000, 1_000_000, 4_000_000), 2000
 
     def drawn() -> _Array:
-        shape = setting.rng.uniform(0.5, 2.0, trials)
-        return (setting.rng.gamma(n * shape) - n * shape) / np.sqrt(n * shape)
+        shape = rng.uniform(0.5, 2.0, trials)
+        return (rng.gamma(n * shape) - n * shape) / np.sqrt(n * shape)
 
     value = drawn()
     value = np.maximum(value, drawn()) if parameter == "chosen" else value
     limits = np.array([-1.0, 0.0, 1.0])
-    parts = []
+    parts = {}
     for t, expected in zip(limits, special.ndtr(limits), strict=True):
         hits = Estimate.fraction(int((value <= t).sum()), trials)
-        parts.append(
-            Estimate(f"t = {t:g}", hits.value - float(expected), hits.standard_error, trials)
-        )
-    return Measurement.of(parts)
+        parts[f"t = {t:g}"] = replace(hits, value=hits.value - float(expected), successes=None)
+    return parts

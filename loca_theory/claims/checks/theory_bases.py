@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from loca_theory.claims.checks._extremes import least
 from loca_theory.claims.checks.empirical import load
-from loca_theory.claims.measurement import Estimate, Measurement, Setting
+from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier
 from loca_theory.expressivity import Budget, retained_energies
 from loca_theory.expressivity.energy_bounds import KAPPA, selection_bound
 from loca_theory.expressivity.methods.names import display_name
@@ -27,7 +29,7 @@ def named_spectrum(name: str, size: int) -> _Array:
     return values.astype(np.float64)
 
 
-def random_matrices(rng: np.random.Generator, singular_values: _Array, count: int) -> _Array:
+def random_matrices(rng: Rng, singular_values: _Array, count: int) -> _Array:
     """Matrices with these singular values and uniformly random singular vectors, (count, K, K)."""
     size = len(singular_values)
     left, right = (_haar(rng.standard_normal((count, size, size))) for _ in range(2))
@@ -63,14 +65,14 @@ def fourth_powers(method: str, size: int) -> float:
 
 
 def difference(
-    setting: Setting, *, first: str, second: str, spectrum: str, size: int, r: int
-) -> Measurement:
+    *, tier: Tier, rng: Rng, first: str, second: str, spectrum: str, size: int, r: int
+) -> Returned:
     """Mean difference of the energy fractions that two bases retain of the same random matrices.
 
     The singular values are given, the singular vectors uniformly random.
 
     Args:
-        setting: Tier (200, 400 or 4000 matrices) and random generator.
+        tier: 200, 400 or 4000 matrices.
         first: ``D``, ``S`` or ``F3``.
         second: The other basis.
         spectrum: ``rank-N`` or ``power-A``.
@@ -78,37 +80,38 @@ def difference(
         r: LoRA's rank, which sets the budget.
     """
     values, budget = named_spectrum(spectrum, size), Budget(size, size, r)
-    matrices = random_matrices(setting.rng, values, setting.scaled(200, 400, 4000))
+    matrices = random_matrices(rng, values, tier.scaled(200, 400, 4000))
     gaps = fractions(matrices, first, budget) - fractions(matrices, second, budget)
-    return Measurement.of(Estimate.mean(gaps, f"{display_name(first)} less {display_name(second)}"))
+    return {f"{display_name(first)} less {display_name(second)}": Estimate.mean(gaps)}
 
 
 def selection(
-    setting: Setting,
     *,
+    tier: Tier,
+    rng: Rng,
     methods: Sequence[str],
     spectra: Sequence[str],
     size: int,
     r: int,
     kappa: float = KAPPA,
-) -> Measurement:
+) -> Returned:
     """The proven bound on the retained energy less the mean that is retained.
 
     There is one estimate per method and spectrum; the singular vectors are uniformly random.
 
     Args:
-        setting: Tier (30, 60 or 1000 matrices) and random generator.
+        tier: 30, 60 or 1000 matrices.
         methods: From ``D``, ``S`` and ``F3``.
         spectra: Names as for :func:`difference`.
         size: K.
         r: LoRA's rank, which sets the budget.
         kappa: The constant of the bound.
     """
-    budget, found = Budget(size, size, r), []
-    draws = setting.scaled(30, 60, 1000)
+    budget, found = Budget(size, size, r), {}
+    draws = tier.scaled(30, 60, 1000)
     for name in spectra:
         values = named_spectrum(name, size)
-        matrices = random_matrices(setting.rng, values, draws)
+        matrices = random_matrices(rng, values, draws)
         for method in methods:
             bound = selection_bound(
                 values**2,
@@ -118,33 +121,32 @@ def selection(
                 kappa=kappa,
             )
             gaps = bound - fractions(matrices, method, budget)
-            found.append(Estimate.mean(gaps, f"{display_name(method)}, {name}"))
-    return Measurement.of(found)
+            found[f"{display_name(method)}, {name}"] = Estimate.mean(gaps)
+    return found
 
 
-def criterion(setting: Setting, *, matrices: str, errors: str, r: int) -> Measurement:
+def criterion(*, results: Path | None, matrices: str, errors: str, r: int) -> Returned:
     """Retained energy of low rank less the bound for any basis of rank-one atoms, the smallest.
 
     The bound needs Σ w², which is at most the largest w, the reciprocal of the stable rank.
 
     Args:
-        setting: Has the folder of the tables.
         matrices: Pattern of the names of the tables of statistics.
         errors: Pattern of the names of the tables of errors.
         r: LoRA's rank.
     """
-    rows = load(setting.results, matrices, ("name", "kind", "shape", "stable_rank"), ("name",))
-    found = load(setting.results, errors, ("name", "r", "method", "error"), ("name", "r", "method"))
+    rows = load(results, matrices, ("name", "kind", "shape", "stable_rank"), ("name",))
+    found = load(results, errors, ("name", "r", "method", "error"), ("name", "r", "method"))
     if rows is None or found is None:
-        return Measurement.missing(f"There are no tables {matrices}.parquet, {errors}.parquet.")
+        return {}, f"There are no tables {matrices}.parquet, {errors}.parquet."
     mine = found[(found["r"] == r) & (found["method"] == "R")]
     low_rank = dict(zip(mine["name"], mine["error"], strict=True))
     rows = rows[rows["kind"] != "embedding"]
     if rows.empty:
-        return Measurement.missing(f"{matrices}.parquet has embeddings alone.")
+        return {}, f"{matrices}.parquet has embeddings alone."
     if lacking := sorted(set(rows["name"]) - set(low_rank)):
         why = f"{errors}.parquet has no error of LoRA at r = {r} for {lacking[0]}."
-        return Measurement.missing(why)
+        return {}, why
     gaps = {}
     for name, shape, stable_rank in rows[["name", "shape", "stable_rank"]].itertuples(index=False):
         p, q = (int(one) for one in shape)
@@ -152,5 +154,4 @@ def criterion(setting: Setting, *, matrices: str, errors: str, r: int) -> Measur
         whole = int(stable_rank)
         weights = [1.0] * whole + [stable_rank - whole]
         gaps[name] = 1 - low_rank[name] - selection_bound(weights, Budget(p, q, r))
-    least = min(gaps, key=lambda name: gaps[name])
-    return Measurement.exact(gaps[least], f"{len(gaps)} matrices; the smallest at {least}.")
+    return least(gaps, "{count} matrices; the smallest at {at}.")

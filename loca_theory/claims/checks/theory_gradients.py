@@ -7,22 +7,20 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from loca_theory.claims.measurement import Estimate, Measurement, Setting
+from loca_theory.claims.checks._extremes import least
+from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier
 from loca_theory.expressivity.energy_bounds import sign_energy_bound
 
 _Array = NDArray[np.float64]
 _SMALLEST = 1e-9
 
 
-def rank(
-    setting: Setting, *, optimizer: str, size: int, tokens: int, steps: Sequence[int]
-) -> Measurement:
+def rank(*, rng: Rng, optimizer: str, size: int, tokens: int, steps: Sequence[int]) -> Returned:
     """Rank of the increment less the number of tokens seen, the largest over several training runs.
 
     A layer y = tanh(W x) with random labels sees new tokens in every step.
 
     Args:
-        setting: Random generator.
         optimizer: ``momentum`` (gradient descent with momentum 0.9) or ``adam``.
         size: K.
         tokens: Tokens in a step.
@@ -30,16 +28,14 @@ def rank(
     """
     excess = {}
     for count in steps:
-        increment = _train(setting.rng, optimizer, size, tokens, count)[0]
+        increment = _train(rng, optimizer, size, tokens, count)[0]
         values = np.linalg.svd(increment, compute_uv=False)
         excess[count] = int((values > _SMALLEST * values[0]).sum()) - min(size, tokens * count)
     shown = ", ".join(f"{value} after {count} steps" for count, value in excess.items())
-    return Measurement.exact(max(excess.values()), f"Rank less tokens seen: {shown}.")
+    return max(excess.values()), f"Rank less tokens seen: {shown}."
 
 
-def _train(
-    rng: np.random.Generator, optimizer: str, size: int, tokens: int, steps: int
-) -> tuple[_Array, _Array]:
+def _train(rng: Rng, optimizer: str, size: int, tokens: int, steps: int) -> tuple[_Array, _Array]:
     """The increment, and the first gradient."""
     start = rng.standard_normal((size, size)) / np.sqrt(size)
     weights, mean, square = start.copy(), np.zeros_like(start), np.zeros_like(start)
@@ -61,15 +57,15 @@ def _train(
 
 
 def input_spectrum(
-    setting: Setting, *, size: int, tokens: int, r: int, common: float = 0.0
-) -> Measurement:
+    *, tier: Tier, rng: Rng, size: int, tokens: int, r: int, common: float = 0.0
+) -> Returned:
     """Energy of a gradient in the main directions of its inputs, less the inputs' own fraction.
 
     The inputs have the second moments 1/i². The output gradients are independent of each other and
     of the inputs, except for a part that all tokens share.
 
     Args:
-        setting: Tier (200, 1000 or 10,000 gradients) and random generator.
+        tier: 200, 1000 or 10,000 gradients.
         size: K.
         tokens: Number of tokens.
         r: Number of directions.
@@ -79,29 +75,28 @@ def input_spectrum(
         The mean over gradients of the energy in the r main directions of the inputs, relative to
         the mean energy of a gradient, less the energy fraction of these directions in the inputs.
     """
-    rng = setting.rng
     x = rng.standard_normal((tokens, size)) / np.arange(1, size + 1)
     _, values, directions = np.linalg.svd(x, full_matrices=False)
     inputs = np.square(values[:r]).sum() / np.square(values).sum()
     gaps = []
-    for _ in range(setting.scaled(200, 1000, 10_000)):
+    for _ in range(tier.scaled(200, 1000, 10_000)):
         g = rng.standard_normal((tokens, size)) + common * rng.standard_normal(size)
         gradient = g.T @ x
         energy = np.square(gradient @ directions[:r].T).sum() / (size * np.square(values).sum())
         gaps.append(energy - inputs)
-    return Measurement.of(Estimate.mean(gaps), f"The inputs' fraction is {inputs:.4f}.")
+    return Estimate.mean(gaps), f"The inputs' fraction is {inputs:.4f}."
 
 
 def approximation(
-    setting: Setting, *, size: int, tokens: int, ranks: Sequence[int], more: int = 0
-) -> Measurement:
+    *, tier: Tier, rng: Rng, size: int, tokens: int, ranks: Sequence[int], more: int = 0
+) -> Returned:
     """The two bounds on the energy of a gradient beyond rank r, less this energy.
 
     G = ΓᵀX, where the inputs X have the second moments 1/i² and the gradients Γ = tanh(XA) depend
     on them; A is random.
 
     Args:
-        setting: Tier (3, 20 or 200 gradients) and random generator.
+        tier: 3, 20 or 200 gradients.
         size: K.
         tokens: Number of tokens.
         ranks: Values of r.
@@ -110,8 +105,8 @@ def approximation(
     Returns:
         The smallest difference for ‖Γ‖₂² ‖X − X_r‖², and for ‖X‖₂² ‖Γ − Γ_r‖², relative to ‖G‖².
     """
-    rng, gaps = setting.rng, []
-    for _ in range(setting.scaled(3, 20, 200)):
+    gaps = []
+    for _ in range(tier.scaled(3, 20, 200)):
         x = rng.standard_normal((tokens, size)) / np.arange(1, size + 1)
         gamma = np.tanh(x @ rng.standard_normal((size, size)))
         of_g, of_x, of_gamma = (
@@ -122,27 +117,24 @@ def approximation(
             bounds = of_gamma[0] * of_x[r + more :].sum(), of_x[0] * of_gamma[r + more :].sum()
             gaps.append([(one - beyond) / of_g.sum() for one in bounds])
     least = np.min(gaps, axis=0)
-    return Measurement.of(
-        [Estimate("by the inputs", float(least[0])), Estimate("by the gradients", float(least[1]))]
-    )
+    return {"by the inputs": least[0], "by the gradients": least[1]}
 
 
 def concentration(
-    setting: Setting, *, size: int, tokens: int, r: int, whitened: bool = False
-) -> Measurement:
+    *, tier: Tier, rng: Rng, size: int, tokens: int, r: int, whitened: bool = False
+) -> Returned:
     """Energy fraction of the inputs beyond rank r, less that of a gradient in the mean.
 
     The inputs are those of :func:`input_spectrum`, the output gradients independent.
 
     Args:
-        setting: Tier (100, 400 or 4000 gradients) and random generator.
+        tier: 100, 400 or 4000 gradients.
         size: K, not below ``tokens``.
         tokens: Number of tokens.
         r: Number of directions.
         whitened: Whether the output gradients have the second moments (XXᵀ)⁻¹ over tokens instead
             of I.
     """
-    rng = setting.rng
     x = rng.standard_normal((tokens, size)) / np.arange(1, size + 1)
     left, values, right = np.linalg.svd(x, full_matrices=False)
     inputs = np.square(values[r:]).sum() / np.square(values).sum()
@@ -150,23 +142,20 @@ def concentration(
     x = left @ right if whitened else x
     energy = size * np.square(x).sum()
     gaps = []
-    for _ in range(setting.scaled(100, 400, 4000)):
+    for _ in range(tier.scaled(100, 400, 4000)):
         gradient = rng.standard_normal((tokens, size)).T @ x
         beyond = np.square(np.linalg.svd(gradient, compute_uv=False))[r:].sum()
         gaps.append(inputs - beyond / energy)
-    return Measurement.of(Estimate.mean(gaps), f"The inputs' fraction is {inputs:.4f}.")
+    return Estimate.mean(gaps), f"The inputs' fraction is {inputs:.4f}."
 
 
-def adam_first_step(
-    setting: Setting, *, size: int, tokens: Sequence[int], more: int = 0
-) -> Measurement:
+def adam_first_step(*, rng: Rng, size: int, tokens: Sequence[int], more: int = 0) -> Returned:
     """Energy fraction in the k main directions of Adam's first update, less its bound.
 
     The gradients are those of the layer of :func:`rank`; k runs from 1 to the number of tokens. The
     first update of Adam is the sign of the gradient.
 
     Args:
-        setting: Random generator.
         size: K.
         tokens: Numbers of tokens of the first step.
         more: Number of directions by which the bound's k is larger.
@@ -176,26 +165,24 @@ def adam_first_step(
     """
     gaps = {}
     for count in tokens:
-        update, gradient = _train(setting.rng, "adam", size, count, 1)
+        update, gradient = _train(rng, "adam", size, count, 1)
         energies = np.square(np.linalg.svd(update, compute_uv=False))
         for k in range(1, count + 1):
             top = energies[:k].sum() / energies.sum()
-            gaps[count, k] = top - sign_energy_bound(gradient, k + more)
-    count, k = min(gaps, key=lambda key: gaps[key])
-    return Measurement.exact(
-        gaps[count, k], f"{len(gaps)} cases; the smallest for {count} tokens at k = {k}."
-    )
+            gap = top - sign_energy_bound(gradient, k + more)
+            gaps[f"{count} tokens at k = {k}"] = gap
+    return least(gaps, "{count} cases; the smallest for {at}.")
 
 
 def later_update(
-    setting: Setting, *, size: int, r: int, deltas: Sequence[float], allowed: float = 1.0
-) -> Measurement:
+    *, tier: Tier, rng: Rng, size: int, r: int, deltas: Sequence[float], allowed: float = 1.0
+) -> Returned:
     """Energy fraction in r directions of a matrix of rank r that is scaled entry by entry.
 
     The scales are D_ij = u_i v_j (1 ± δ) with random positive u and v and random signs.
 
     Args:
-        setting: Tier (3, 20 or 200 matrices for each δ) and random generator.
+        tier: 3, 20 or 200 matrices for each δ.
         size: K.
         r: Rank of the matrix before it is scaled.
         deltas: Values of δ, below 1.
@@ -204,14 +191,13 @@ def later_update(
     Returns:
         The smallest difference between the fraction and its bound 1 − δ².
     """
-    rng, gaps = setting.rng, {}
+    gaps = {}
     for delta in deltas:
-        for _ in range(setting.scaled(3, 20, 200)):
+        for _ in range(tier.scaled(3, 20, 200)):
             matrix = rng.standard_normal((size, r)) @ rng.standard_normal((r, size))
             u, v = np.exp(rng.standard_normal((2, size)))
             scales = np.outer(u, v) * (1 + delta * rng.choice([-1.0, 1.0], (size, size)))
             energies = np.square(np.linalg.svd(matrix * scales, compute_uv=False))
             gap = energies[:r].sum() / energies.sum() - (1 - allowed * delta**2)
-            gaps[delta] = min(gaps.get(delta, np.inf), gap)
-    least = min(gaps, key=lambda delta: gaps[delta])
-    return Measurement.exact(gaps[least], f"The smallest is at δ = {least:g}.")
+            gaps[f"{delta:g}"] = min(gaps.get(f"{delta:g}", np.inf), gap)
+    return least(gaps, "The smallest is at δ = {at}.")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from loca_theory.claims.checks.theory_bases import named_spectrum, random_matrices
-from loca_theory.claims.measurement import Estimate, Measurement, Setting
+from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier
 from loca_theory.expressivity.energy_bounds import KAPPA
 from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.transforms import dct2
@@ -83,16 +83,13 @@ def _selections(law: EqualSingularValues) -> tuple[_Array, _Array, _Array]:
     return f, energy - normal, -special.ndtri(f / 2)
 
 
-def normal_value(
-    setting: Setting, *, sizes: Sequence[int], corrections: float = 1.0
-) -> Measurement:
+def normal_value(*, sizes: Sequence[int], corrections: float = 1.0) -> Returned:
     """What selections retain of matrices with equal singular values, between the proven bounds.
 
     The atoms have rank one. For each size K, the matrices have 1, 2, 4, K/4, K/2 or K equal
     singular values.
 
     Args:
-        setting: Not used.
         sizes: Values of K, at least 10.
         corrections: Factor of the corrections −1.2/K and 2κ Σw² of the two bounds.
 
@@ -100,7 +97,6 @@ def normal_value(
         The retained fraction less the lower bound, and the upper bound less the retained fraction,
         the smallest over all fractions f from 0.001 to 0.5.
     """
-    del setting
     above, below = {}, {}
     for law in _laws(sizes):
         _, excess, _ = _selections(law)
@@ -110,13 +106,12 @@ def normal_value(
     return _smallest({"retained less the lower bound": above, "upper bound less it": below})
 
 
-def normal_law(setting: Setting, *, sizes: Sequence[int], spectral: float = 1.0) -> Measurement:
+def normal_law(*, sizes: Sequence[int], spectral: float = 1.0) -> Returned:
     """Distance of the law of a coordinate from the normal law, and what it implies for selections.
 
     The matrices and atoms are those of :func:`normal_value`.
 
     Args:
-        setting: Not used.
         sizes: Values of K.
         spectral: Factor of the term 5.4 Σw² of the bound on the distance.
 
@@ -125,7 +120,6 @@ def normal_law(setting: Setting, *, sizes: Sequence[int], spectral: float = 1.0)
         f + 2zφ(z), the bound z²d less it, and it less the bound −d/f. Each is the smallest over all
         f from 0.001 to 0.5 and all matrices.
     """
-    del setting
     bounds, below, above = {}, {}, {}
     for law in _laws(sizes):
         at = f"N = {law.count}, K = {law.size}"
@@ -139,33 +133,31 @@ def normal_law(setting: Setting, *, sizes: Sequence[int], spectral: float = 1.0)
     )
 
 
-def _smallest(found: dict[str, dict[str, Any]]) -> Measurement:
+def _smallest(found: dict[str, dict[str, Any]]) -> Returned:
     at = {name: min(values, key=lambda one: values[one]) for name, values in found.items()}
     cases = "; ".join(f"{name}: {one}" for name, one in at.items())
-    return Measurement.of(
-        [Estimate(name, float(found[name][one])) for name, one in at.items()],
-        f"The smallest is at: {cases}.",
-    )
+    least = {name: found[name][one] for name, one in at.items()}
+    return least, f"The smallest is at: {cases}."
 
 
 def fourth_moment(
-    setting: Setting, *, spectra: Sequence[str], size: int, limit: bool = False
-) -> Measurement:
+    *, tier: Tier, rng: Rng, spectra: Sequence[str], size: int, limit: bool = False
+) -> Returned:
     """E x⁴ of cosine coefficients of matrices with random singular vectors, over its formula.
 
     Args:
-        setting: Tier (500, 2000 or 20,000 matrices) and random generator.
+        tier: 500, 2000 or 20,000 matrices.
         spectra: Names as for :func:`loca_theory.claims.checks.theory_bases.difference`.
         size: K.
         limit: Whether to use the formula's limit for large K.
     """
-    found, draws = [], setting.scaled(500, 2000, 20_000)
+    found, draws = {}, tier.scaled(500, 2000, 20_000)
     for name in spectra:
         values = named_spectrum(name, size)
         w = values**2 / np.square(values).sum()
         formula = 3 * (1 + 2 * float(w @ w)) * (1.0 if limit else (size / (size + 2)) ** 2)
         # Singular values of the energy K², so that E x² = 1.
-        matrices = random_matrices(setting.rng, size * np.sqrt(w), draws)
+        matrices = random_matrices(rng, size * np.sqrt(w), draws)
         fourth = (dct2(matrices) ** 4).mean(dim=(1, 2)).numpy()
-        found.append(Estimate.mean(fourth / formula, name))
-    return Measurement.of(found)
+        found[name] = Estimate.mean(fourth / formula)
+    return found

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from loca_theory.claims.measurement import Estimate, Measurement, Setting
+from loca_theory.claims.checks._extremes import least
+from loca_theory.claims.estimates import Returned, Tier
 from loca_theory.expressivity import Budget, exact_error
 from loca_theory.expressivity.low_rank_exact import expected_leading_energy
 from loca_theory.expressivity.ordering_proof import (
@@ -16,46 +17,38 @@ from loca_theory.expressivity.ordering_proof import (
 )
 
 
-def proof(setting: Setting, *, sizes: Sequence[int]) -> Measurement:
+def proof(*, sizes: Sequence[int]) -> Returned:
     """The conditions of the proof that fail, and its smallest bound on a gap at some sizes.
 
     Args:
-        setting: Not used.
         sizes: Values of K; all ranks r < K/3 up to K = 300, and at larger K some 300 of them.
 
     Returns:
         The number of conditions that fail, and K times the smallest proven gap between neighbours
         in F1 > R > F2 > D, relative to K².
     """
-    del setting
     failed = failed_conditions()
     gaps = {}
     for size in sizes:
         top = (size - 1) // 3
         for r in range(1, top + 1, max(1, top // 300)):
-            gaps[size, r] = size * min(proven_gaps(size, r))
-    size, r = min(gaps, key=lambda key: gaps[key])
-    note = f"{'; '.join(failed) or 'All conditions hold'}. Smallest bound at K = {size}, r = {r}."
-    return Measurement.of(
-        [
-            Estimate("conditions that fail", float(len(failed))),
-            Estimate("K times the smallest proven gap", gaps[size, r]),
-        ],
-        note,
-    )
+            gaps[f"K = {size}, r = {r}"] = size * min(proven_gaps(size, r))
+    gap, note = least(gaps, "Smallest bound at {at}.")
+    found = {"conditions that fail": len(failed), "K times the smallest proven gap": gap}
+    return found, f"{'; '.join(failed) or 'All conditions hold'}. {note}"
 
 
-def small_sizes(setting: Setting, *, smallest: int = 5) -> Measurement:
+def small_sizes(*, tier: Tier, smallest: int = 5) -> Returned:
     """Smallest gap at the sizes that the proof leaves to computation, by exact expectations.
 
     Up to K = 29 these are all inequalities at all ranks. From 30 to 99 only F1 > R is left, and
     only at the largest rank, because S(r)/r falls with r.
 
     Args:
-        setting: Tier: all K up to 12 at the quick tier, and up to 99 at the others.
+        tier: all K up to 12 at the quick tier, and up to 99 at the others.
         smallest: The smallest K.
     """
-    largest = setting.scaled(12, LOWER_FROM - 1, LOWER_FROM - 1)
+    largest = tier.scaled(12, LOWER_FROM - 1, LOWER_FROM - 1)
     gaps = {}
     for size in range(smallest, largest + 1):
         top = (size - 1) // 3
@@ -65,8 +58,5 @@ def small_sizes(setting: Setting, *, smallest: int = 5) -> Measurement:
             errors = [exact_error("F1", budget), float(low_rank[r])]
             if size < UPPER_FROM:
                 errors += [exact_error("F2", budget), exact_error("D", budget)]
-            gaps[size, r] = min(a - b for a, b in pairwise(errors))
-    size, r = min(gaps, key=lambda key: gaps[key])
-    return Measurement.exact(
-        gaps[size, r], f"{len(gaps)} pairs; the smallest gap at K = {size}, r = {r}."
-    )
+            gaps[f"K = {size}, r = {r}"] = min(a - b for a, b in pairwise(errors))
+    return least(gaps, "{count} pairs; the smallest gap at {at}.")

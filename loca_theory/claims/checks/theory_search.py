@@ -5,10 +5,9 @@ from __future__ import annotations
 from itertools import combinations
 from math import comb
 
-import numpy as np
 import torch
 
-from loca_theory.claims.measurement import Estimate, Measurement, Setting
+from loca_theory.claims.estimates import Returned, Rng, Tier
 from loca_theory.convergence.interpretations import Interpretation
 from loca_theory.convergence.problems import Problems
 from loca_theory.convergence.searches import find_search
@@ -20,13 +19,12 @@ _STEPS = 200
 _ROUNDING = 1e-12
 
 
-def no_motion(setting: Setting, *, search: str, size: int, components: int) -> Measurement:
+def no_motion(*, rng: Rng, search: str, size: int, components: int) -> Returned:
     """Every pair of true and initial locations, with orthogonal weights and isotropic data.
 
     The true coefficients are random. The coefficients start at 0.
 
     Args:
-        setting: Random generator.
         search: Name of a search by differences; ``central`` is the paper's.
         size: K.
         components: B; all sets of B locations are enumerated.
@@ -38,7 +36,7 @@ def no_motion(setting: Setting, *, search: str, size: int, components: int) -> M
     """
     true, start = _all_pairs(size, components)
     eye = torch.eye(size, dtype=torch.float64).expand(len(true), -1, -1)
-    coefficients = torch.from_numpy(setting.rng.standard_normal(true.shape))
+    coefficients = torch.from_numpy(rng.standard_normal(true.shape))
     state = State(Problems(eye, eye, true, coefficients, start), Interpretation(), Rates())
     found = find_search(search).make(state, _no_noise)
     for step in range(_STEPS):
@@ -51,19 +49,14 @@ def no_motion(setting: Setting, *, search: str, size: int, components: int) -> M
     apart = ~_neighbours(true, true, size).any(2).any(1)
     sets = comb(size**2, components)
     among = [sets * float(recovered[group].double().mean()) for group in (apart, ~apart)]
-    return Measurement.of(
-        [
-            Estimate("problems in which a component moved", float(moved[apart].sum())),
-            Estimate("recovered over chance", among[0]),
-            Estimate("recovered over chance, neighbours", among[1]),
-        ],
-        f"{len(true)} problems, of which {int((~apart).sum())} have true neighbours.",
-    )
+    return {
+        "problems in which a component moved": float(moved[apart].sum()),
+        "recovered over chance": among[0],
+        "recovered over chance, neighbours": among[1],
+    }, f"{len(true)} problems, of which {int((~apart).sum())} have true neighbours."
 
 
-def finished(
-    setting: Setting, *, size: int, components: int, coherence: float = 0.0
-) -> Measurement:
+def finished(*, rng: Rng, size: int, components: int, coherence: float = 0.0) -> Returned:
     """Components whose location gradient should be zero but is not, with fitted coefficients.
 
     The problems are those of :func:`no_motion`, except that Γ and Σ have random positive diagonals.
@@ -71,7 +64,6 @@ def finished(
     unless it is at a true location and a neighbour of a true location without a component.
 
     Args:
-        setting: Random generator.
         size: K.
         components: B; all sets of B locations are enumerated.
         coherence: Largest coherence of Γ and Σ; the theorem is about 0.
@@ -79,7 +71,6 @@ def finished(
     Returns:
         The number of components whose gradient is not zero although the theorem says that it is.
     """
-    rng = setting.rng
     true, start = _all_pairs(size, components)
     matrices = []
     for _ in range(2):
@@ -105,30 +96,29 @@ def finished(
     same = start[:, :, None] == true[:, None]
     missing = ~same.any(1)
     may_move = same.any(2) & (_neighbours(start, true, size) & missing[:, None]).any(2)
-    return Measurement.exact(
-        float((moves & ~may_move).sum()),
+    return float((moves & ~may_move).sum()), (
         f"{start.numel()} components; of {int(may_move.sum())} that may move, "
-        f"{int((moves & may_move).sum())} do.",
+        f"{int((moves & may_move).sum())} do."
     )
 
 
 def coherent(
-    setting: Setting, *, search: str, turns: int, coherence: float, size: int, components: int
-) -> Measurement:
+    *, tier: Tier, rng: Rng, search: str, turns: int, coherence: float, size: int, components: int
+) -> Returned:
     """Problems that a search with fitted coefficients does not recover.
 
     The matrices Γ and Σ have unit diagonals; their other entries are of absolute value
     ``coherence`` with random signs, so that this is the coherence of the Hessian.
 
     Args:
-        setting: Tier (500, 2000 or 20,000 problems) and random generator.
+        tier: 500, 2000 or 20,000 problems.
         search: ``cyclic-pursuit`` or ``reselect``.
         turns: Number of moves; before each, all coefficients are fitted.
         coherence: μ, below 1/(K − 1).
         size: K.
         components: B.
     """
-    count, rng = setting.scaled(500, 2000, 20_000), setting.rng
+    count, rng = tier.scaled(500, 2000, 20_000), rng
     matrices = [_signs(rng, count, size, coherence) for _ in range(2)]
     order = torch.from_numpy(rng.random((2, count, size**2))).argsort(dim=2)
     true, start = order[0, :, :components].sort(dim=1).values, order[1, :, :components]
@@ -143,7 +133,7 @@ def coherent(
         state.solve(components)
         found.move(turn / turns)
     missed = (state.indices.sort(dim=1).values != true).any(1)
-    return Measurement.exact(float(missed.sum()), f"{count} problems.")
+    return float(missed.sum()), f"{count} problems."
 
 
 def _all_pairs(size: int, components: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -159,7 +149,7 @@ def _neighbours(first: torch.Tensor, second: torch.Tensor, size: int) -> torch.T
     return rows.abs() + columns.abs() == 1
 
 
-def _signs(rng: np.random.Generator, count: int, size: int, coherence: float) -> torch.Tensor:
+def _signs(rng: Rng, count: int, size: int, coherence: float) -> torch.Tensor:
     """Symmetric matrices of diagonal 1 and other entries ±coherence, (count, K, K)."""
     signs = torch.from_numpy(rng.choice([-coherence, coherence], (count, size, size))).triu(1)
     return signs + signs.mT + torch.eye(size, dtype=torch.float64)

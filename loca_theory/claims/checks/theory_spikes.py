@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from loca_theory.claims.checks.theory_bases import fractions
-from loca_theory.claims.measurement import Estimate, Measurement, Setting
+from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier
 from loca_theory.expressivity import Budget
 from loca_theory.expressivity.energy_bounds import spiked_low_rank_bound, spiked_selection_bound
 from loca_theory.expressivity.limits import coefficient_fraction, low_rank_fraction
@@ -20,14 +20,14 @@ _Array = NDArray[np.float64]
 _SCALES = np.linspace(0.95, 1.1, 31)
 
 
-def spikes(setting: Setting, *, size: int, r: int, count: int, weaker: float = 0.0) -> Measurement:
+def spikes(*, tier: Tier, rng: Rng, size: int, r: int, count: int, weaker: float = 0.0) -> Returned:
     """Effect of spikes on the eigenvalue distribution, and on low rank against coefficients.
 
     The spikes have equal strength, random directions, and the smallest energy for which the bounds
     prove that low rank retains more.
 
     Args:
-        setting: Tier (10, 12 or 100 matrices) and random generator.
+        tier: 10, 12 or 100 matrices.
         size: K.
         r: LoRA's rank.
         count: Number s of the spikes, at most r.
@@ -48,19 +48,16 @@ def spikes(setting: Setting, *, size: int, r: int, count: int, weaker: float = 0
     )
     fraction -= weaker
     distances, gaps = [], []
-    for _ in range(setting.scaled(10, 12, 100)):
-        noise, matrix = _spiked(setting.rng, size, fraction, count)
+    for _ in range(tier.scaled(10, 12, 100)):
+        noise, matrix = _spiked(rng, size, fraction, count)
         with_spikes = np.linalg.svd(matrix, compute_uv=False)
         distances.append(kolmogorov(with_spikes, np.linalg.svd(noise, compute_uv=False)))
         low_rank = np.square(with_spikes[:r]).sum() / np.square(with_spikes).sum()
         gaps.append(low_rank - fractions(matrix[None], "D", budget)[0])
-    return Measurement.of(
-        [
-            Estimate("distance over s/K", max(distances) * size / count),
-            Estimate.mean(gaps, "LoRA less LoCA"),
-        ],
-        f"The spikes have {fraction:.4f} of the energy.",
-    )
+    return {
+        "distance over s/K": max(distances) * size / count,
+        "LoRA less LoCA": Estimate.mean(gaps),
+    }, f"The spikes have {fraction:.4f} of the energy."
 
 
 def kolmogorov(first: NDArray[Any], second: NDArray[Any]) -> float:
@@ -70,9 +67,7 @@ def kolmogorov(first: NDArray[Any], second: NDArray[Any]) -> float:
     return float(np.abs(ranks[0] / len(first) - ranks[1] / len(second)).max())
 
 
-def _spiked(
-    rng: np.random.Generator, size: int, fraction: float, count: int
-) -> tuple[_Array, _Array]:
+def _spiked(rng: Rng, size: int, fraction: float, count: int) -> tuple[_Array, _Array]:
     """A matrix of independent entries, and the same with equal spikes in random directions.
 
     The spikes have the fraction ``fraction`` of the mean energy.
@@ -84,12 +79,17 @@ def _spiked(
 
 
 def histogram(
-    setting: Setting, *, size: int, fraction: float, scale: Literal["known", "entries"] = "known"
-) -> Measurement:
+    *,
+    tier: Tier,
+    rng: Rng,
+    size: int,
+    fraction: float,
+    scale: Literal["known", "entries"] = "known",
+) -> Returned:
     """Change of the distance to the Marchenko–Pastur law by one spike.
 
     Args:
-        setting: Tier (2, 10 or 100 matrices) and random generator.
+        tier: 2, 10 or 100 matrices.
         size: K.
         fraction: The energy of the spike as a fraction of the mean energy.
         scale: The scale of the limit law in the first estimate: ``known``, or ``entries`` for the
@@ -100,8 +100,8 @@ def histogram(
         scale.
     """
     known, fitted = [], []
-    for _ in range(setting.scaled(2, 10, 100)):
-        pair = _spiked(setting.rng, size, fraction, 1)
+    for _ in range(tier.scaled(2, 10, 100)):
+        pair = _spiked(rng, size, fraction, 1)
         at_scale, least = [], []
         for matrix in pair:
             values = np.linalg.svd(matrix, compute_uv=False) / np.sqrt(size)
@@ -110,13 +110,10 @@ def histogram(
             least.append(min(law_distance(values / one) for one in _SCALES))
         known.append(abs(at_scale[1] - at_scale[0]))
         fitted.append(abs(least[1] - least[0]))
-    return Measurement.of(
-        [
-            Estimate("K times the change", size * max(known)),
-            Estimate("K times the change, fitted scale", size * max(fitted)),
-        ],
-        f"{len(known)} matrices.",
-    )
+    return {
+        "K times the change": size * max(known),
+        "K times the change, fitted scale": size * max(fitted),
+    }, f"{len(known)} matrices."
 
 
 def law_distance(singular_values: _Array) -> float:
@@ -131,12 +128,12 @@ def law_distance(singular_values: _Array) -> float:
 
 
 def limit(
-    setting: Setting, *, size: int, r: int, count: int, margin: float, bulk: bool = True
-) -> Measurement:
+    *, tier: Tier, rng: Rng, size: int, r: int, count: int, margin: float, bulk: bool = True
+) -> Returned:
     """What low rank retains less what D retains, on both sides of the limiting threshold.
 
     Args:
-        setting: Tier (12, 24 or 100 matrices) and random generator.
+        tier: 12, 24 or 100 matrices.
         size: K.
         r: LoRA's rank.
         count: Number s of the spikes, which are equal.
@@ -148,13 +145,13 @@ def limit(
     """
     low_rank = low_rank_fraction(r / size) if bulk else 0.0
     threshold = (coefficient_fraction(r / size) - low_rank) / (1 - low_rank)
-    budget, found = Budget(size, size, r), []
+    budget, found = Budget(size, size, r), {}
     for side, name in ((-1, "below"), (1, "above")):
         gaps = []
-        for _ in range(setting.scaled(12, 24, 100)):
-            matrix = _spiked(setting.rng, size, threshold + side * margin, count)[1]
+        for _ in range(tier.scaled(12, 24, 100)):
+            matrix = _spiked(rng, size, threshold + side * margin, count)[1]
             energies = np.square(np.linalg.svd(matrix, compute_uv=False))
             gaps.append(energies[:r].sum() / energies.sum())
             gaps[-1] -= fractions(matrix[None], "D", budget)[0]
-        found.append(Estimate.mean(gaps, f"LoRA less LoCA, {name} the threshold"))
-    return Measurement.of(found, f"The threshold is {threshold:.4f}.")
+        found[f"LoRA less LoCA, {name} the threshold"] = Estimate.mean(gaps)
+    return found, f"The threshold is {threshold:.4f}."

@@ -6,23 +6,21 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from loca_theory.claims import printed
-from loca_theory.claims.measurement import Estimate, Measurement, Setting
+from loca_theory.claims.estimates import Returned
 
 
-def alternating_fraction(setting: Setting, *, tasks: Sequence[str] = ()) -> Measurement:
+def alternating_fraction(*, tasks: Sequence[str] = ()) -> Returned:
     """B_s over all steps of training, for each GLUE task and each size of RoBERTa.
 
     The steps are epochs · ⌈n/32⌉ for n training samples. For MRPC, n = 3668, these are the 5750
     steps of section 5.5.
 
     Args:
-        setting: Not used.
         tasks: The tasks; all if empty.
 
     Source: appendix "Hyperparameters" and the table glue_hyper.
     """
-    del setting
-    parts = []
+    parts = {}
     for size, epochs in printed.GLUE_EPOCHS.items():
         steps = printed.GLUE_ALTERNATING_STEPS[size]
         for task, count, alternating, samples in zip(
@@ -30,30 +28,28 @@ def alternating_fraction(setting: Setting, *, tasks: Sequence[str] = ()) -> Meas
         ):
             if not tasks or task in tasks:
                 total = count * math.ceil(samples / printed.GLUE_BATCH)
-                parts.append(Estimate(f"{task}, {size}", alternating / total))
-    return Measurement.of(parts)
+                parts[f"{task}, {size}"] = alternating / total
+    return parts
 
 
-def memory(setting: Setting, *, more: Sequence[str], less: Sequence[str]) -> Measurement:
+def memory(*, more: Sequence[str], less: Sequence[str]) -> Returned:
     """Memory of each method less that of each other one, in MB, the smallest over the models.
 
     Args:
-        setting: Not used.
         more: Methods that take more memory: ``LoRA``, ``FourierFT``, ``LoCA-1``, sparse,
             ``LoCA-2``, by FFT, or ``LoCA-3``, by matrices, the default.
         less: Methods that take less.
 
     Source: the table complexity, and the sentence on memory below it.
     """
-    del setting
-    return Measurement.of(
-        Estimate(f"{a} less {b}", min(x - y for x, y in _measured(printed.MEMORY, a, b)))
+    return {
+        f"{a} less {b}": min(x - y for x, y in _measured(printed.MEMORY, a, b))
         for a in more
         for b in less
-    )
+    }
 
 
-def speed(setting: Setting, *, forms: Sequence[str], other: str = "FourierFT") -> Measurement:
+def speed(*, forms: Sequence[str], other: str = "FourierFT") -> Returned:
     """Log ratio of LoRA's speed and another method's, less that of LoCA's and the other's.
 
     Both ratios are taken as at least 1. The table has no errors of speeds, so LoRA's lead, which
@@ -61,19 +57,17 @@ def speed(setting: Setting, *, forms: Sequence[str], other: str = "FourierFT") -
     smallest over the models.
 
     Args:
-        setting: Not used.
         forms: Forms of LoCA, as for :func:`memory`.
         other: The other method.
 
     Source: the table complexity, and the sentence on speeds below it.
     """
-    del setting
-    parts = []
+    parts = {}
     for form in forms:
         speeds = _measured(printed.SPEEDS, form, "LoRA", other)
         gaps = [abs(math.log(lora / b)) - abs(math.log(loca / b)) for loca, lora, b in speeds]
-        parts.append(Estimate(form, min(gaps)))
-    return Measurement.of(parts)
+        parts[form] = min(gaps)
+    return parts
 
 
 def _measured(

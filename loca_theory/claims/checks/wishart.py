@@ -9,33 +9,32 @@ import torch
 from numpy.typing import NDArray
 from scipy import integrate, special, stats
 
-from loca_theory.claims.measurement import Estimate, Measurement, Setting
+from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier
 from loca_theory.expressivity import Budget, approximate
 from loca_theory.expressivity.bidiagonal import sample_leading_eigenvalues
 
 _NODES = 80
 
 
-def low_rank_sum(setting: Setting, *, first: str) -> Measurement:
+def low_rank_sum(*, rng: Rng, first: str) -> Returned:
     """Largest relative deviation of Σ|λ_i|² from ‖W − Ŵ_R‖², summed from K−r+1 or from r+1.
 
     Args:
-        setting: Random generator of the matrices; the identity holds for all or for none.
         first: ``K-r+1``, as printed, or ``r+1``.
 
     Source: the expression for L_R in the appendix's proposition.
     """
     size, worst = 12, 0.0
     for r in (1, 2, 3, 4):
-        w = torch.from_numpy(setting.rng.standard_normal((size, size)))
+        w = torch.from_numpy(rng.standard_normal((size, size)))
         loss = float((w - approximate(w, "R", Budget(size, size, r))).square().sum())
         energies = torch.linalg.svdvals(w).square().numpy()
         start = size - r if first == "K-r+1" else r
         worst = max(worst, abs(float(energies[start:].sum()) / loss - 1))
-    return Measurement.exact(worst, f"K = {size}, r = 1 to 4.")
+    return worst, f"K = {size}, r = 1 to 4."
 
 
-def constant(setting: Setting, *, gamma_power: int = 2) -> Measurement:
+def constant(*, gamma_power: int = 2) -> Returned:
     r"""Largest deviation from 1 of ∫ g_L over λ₁ > … > λ_K with the printed C, K = 1, 2, 3.
 
     :math:`C = (π/2)^{K^2/2} / Γ_K(K/2)^g`, g = 2 as printed. With λ_i = u_i², u₁ = s,
@@ -43,12 +42,10 @@ def constant(setting: Setting, *, gamma_power: int = 2) -> Measurement:
     Gauss–Legendre quadrature converges.
 
     Args:
-        setting: Not used.
         gamma_power: g.
 
     Source: the density of the Wishart eigenvalues and its constant.
     """
-    del setting
     x, w = np.polynomial.legendre.leggauss(_NODES)
     s, ws = 7 * (1 + x), 7 * w  # the integrand is negligible beyond u = 14
     t, wt = (1 + x) / 2, w / 2
@@ -70,22 +67,20 @@ def constant(setting: Setting, *, gamma_power: int = 2) -> Measurement:
         for weights in [*[wt] * (size - 1), ws]:
             total = total @ weights
         worst = max(worst, abs(constant * float(total) - 1))
-    return Measurement.exact(worst)
+    return worst
 
 
-def density(setting: Setting, *, pi_power: float = 0.25) -> Measurement:
+def density(*, pi_power: float = 0.25) -> Returned:
     r"""Largest deviation from 1 of the integral of the displayed g(A), K = 1 to 4.
 
     With A = LLᵀ and :math:`dA = 2^K \prod_i l_{ii}^{K-i+1} dL`, the integrand is a product over the
     entries of the Cholesky factor L. Each factor of the product is integrated numerically.
 
     Args:
-        setting: Not used.
         pi_power: a in the factor π^{a K(K−1)} of the density, ¼ as printed.
 
     Source: the density of the Wishart distribution in the proof of Theorem 1.
     """
-    del setting
     worst = 0.0
     for size in range(1, 5):
         total = 2.0**size * np.sqrt(2 * np.pi) ** (size * (size - 1) // 2)  # below the diagonal
@@ -95,26 +90,24 @@ def density(setting: Setting, *, pi_power: float = 0.25) -> Measurement:
         gammas = np.prod(special.gamma((size - np.arange(size)) / 2))
         printed = 2 ** (size**2 / 2) * np.pi ** (pi_power * size * (size - 1)) * gammas
         worst = max(worst, abs(float(total / printed) - 1))
-    return Measurement.exact(worst)
+    return worst
 
 
 def _integral(function: Callable[[float], float]) -> float:
     return float(integrate.quad(function, 0, np.inf)[0])
 
 
-def exchangeable(setting: Setting, *, factor: int) -> Measurement:
+def exchangeable(*, factor: int) -> Returned:
     """Largest deviation of ``factor`` times a joint density from the law of the ordered values.
 
     g is the density of two normal variables with correlation 0.5, which are exchangeable. factor·g
     is integrated over x₂ ≤ x₁ ≤ t and compared with P(both ≤ t), for t = −1, 0, 1, 2.
 
     Args:
-        setting: Not used.
         factor: 2 = K! as printed for K = 2.
 
     Source: the lemma on order statistics of exchangeable variables.
     """
-    del setting
     rho, worst = 0.5, 0.0
     law = stats.multivariate_normal(cov=np.array([[1.0, rho], [rho, 1.0]]))
     for t in (-1.0, 0.0, 1.0, 2.0):
@@ -125,58 +118,54 @@ def exchangeable(setting: Setting, *, factor: int) -> Measurement:
             t,
         )[0]
         worst = max(worst, abs(factor * float(ordered) - float(law.cdf(np.array([t, t])))))
-    return Measurement.exact(worst)
+    return worst
 
 
 def largest_eigenvalue(
-    setting: Setting, *, sizes: Sequence[int], aspect: float = 1.0
-) -> Measurement:
+    *, tier: Tier, rng: Rng, sizes: Sequence[int], aspect: float = 1.0
+) -> Returned:
     r"""(E λ₁ − 4K + 2)/K^{1/3} for each size, which tends to −3.04 by the expansion with c = 1.
 
     The limit is 2^{4/3} E χ, with χ from Tracy and Widom's law. The 2 is a term of lower order,
     O(1), of Johnstone's centring :math:`(\sqrt{K-1} + \sqrt K)^2 = 4K - 2 + O(1/K)`.
 
     Args:
-        setting: Tier and random generator.
         sizes: Values of K.
         aspect: 1/c, rows over columns of W.
 
     Source: equation (maxeigenvaluecalcu).
     """
-    draws = setting.scaled(4000, 15_000, 60_000)
-    parts = []
+    draws = tier.scaled(4000, 15_000, 60_000)
+    parts = {}
     for size in sizes:
-        largest = _largest(setting, size, draws, aspect)
-        parts.append(Estimate.mean((largest - 4 * size + 2) / size ** (1 / 3), f"K = {size}"))
-    return Measurement.of(parts)
+        largest = _largest(rng, size, draws, aspect)
+        parts[f"K = {size}"] = Estimate.mean((largest - 4 * size + 2) / size ** (1 / 3))
+    return parts
 
 
 def limit(
-    setting: Setting, *, printed: bool, sizes: Sequence[int], aspect: float = 1.0
-) -> Measurement:
+    *, tier: Tier, rng: Rng, printed: bool, sizes: Sequence[int], aspect: float = 1.0
+) -> Returned:
     """4 − E(1 − L_R)/K as printed, or 4 − E(K² − L_R)/K, for r = 1, one estimate per size.
 
     Args:
-        setting: Tier and random generator.
         printed: Whether 1 stands for K², as printed.
         sizes: Values of K, the number of columns.
         aspect: Rows over columns of W.
 
     Source: the displayed limit after the expansion of λ₁ in the proof of Theorem 1.
     """
-    draws = setting.scaled(1000, 4000, 16_000)
-    parts = []
+    draws = tier.scaled(1000, 4000, 16_000)
+    parts = {}
     for size in sizes:
-        retained = Estimate.mean(_largest(setting, size, draws, aspect) / size)
+        retained = Estimate.mean(_largest(rng, size, draws, aspect) / size)
         shift = size - 1 / size if printed else 0.0
         gap = 4 - (retained.value - shift)
-        parts.append(Estimate(f"K = {size}", gap, retained.standard_error, draws))
-    return Measurement.of(parts)
+        parts[f"K = {size}"] = Estimate(gap, retained.standard_error, draws)
+    return parts
 
 
-def _largest(setting: Setting, size: int, draws: int, aspect: float = 1.0) -> NDArray[np.float64]:
+def _largest(rng: Rng, size: int, draws: int, aspect: float = 1.0) -> NDArray[np.float64]:
     """λ₁ of draws of WᵀW."""
     rows = round(aspect * size)
-    return np.array(
-        [sample_leading_eigenvalues(rows, size, 1, setting.rng)[0][0] for _ in range(draws)]
-    )
+    return np.array([sample_leading_eigenvalues(rows, size, 1, rng)[0][0] for _ in range(draws)])

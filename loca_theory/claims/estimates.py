@@ -1,11 +1,10 @@
-"""The input of a check (a setting) and its output (a measurement)."""
+"""What a check is given (a tier) and what it returns (estimates)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,28 +26,17 @@ class Tier(StrEnum):
         """Position of the tier: 0, 1 or 2."""
         return list(Tier).index(self)
 
-
-@dataclass(frozen=True)
-class Setting:
-    """The input of a check.
-
-    Attributes:
-        tier: How much work to do.
-        rng: The only source of randomness; it depends only on the root seed and the claim.
-        results: Folder with the stored tables of experiments, None if there is none.
-    """
-
-    tier: Tier
-    rng: np.random.Generator
-    results: Path | None = None
-
     def scaled(self, quick: int, default: int, deep: int) -> int:
         """Choose the number for the tier."""
-        return (quick, default, deep)[self.tier.depth]
+        return (quick, default, deep)[self.depth]
 
-    def seed(self) -> int:
-        """Draw a root seed, for functions that take an integer."""
-        return int(self.rng.integers(2**31))
+
+Rng = np.random.Generator
+
+
+def draw_seed(rng: np.random.Generator) -> int:
+    """Draw a root seed, for functions that take an integer."""
+    return int(rng.integers(2**31))
 
 
 @dataclass(frozen=True)
@@ -56,24 +44,24 @@ class Estimate:
     """One measured number and its error.
 
     Attributes:
-        name: Name among the numbers of its claim.
         value: The estimate, or the exact value.
         standard_error: Standard error of the estimate; 0 for an exact value.
         n: Number of replicates; 1 for an exact value.
         successes: Number of successes if the value is a fraction of n trials; None otherwise.
         bounds: Confidence bounds, if they were computed with the estimate at an error rate of their
             own; None otherwise.
+        name: Name among the numbers of its claim.
 
     Raises:
         InvalidArgumentError: a number is not finite, or there are no replicates.
     """
 
-    name: str
     value: float
     standard_error: float = 0.0
     n: int = 1
     successes: int | None = None
     bounds: tuple[float, float] | None = None
+    name: str = ""
 
     def __post_init__(self) -> None:
         if self.n < 1 or not (np.isfinite(self.value) and 0 <= self.standard_error < np.inf):
@@ -119,62 +107,34 @@ class Estimate:
         return self.value - half, self.value + half
 
     @classmethod
-    def mean(cls, replicates: ArrayLike, name: str = "") -> Estimate:
+    def mean(cls, replicates: ArrayLike) -> Estimate:
         """Mean and standard error of at least 2 independent replicates."""
         values = np.asarray(replicates, dtype=np.float64)
         error = float(values.std(ddof=1) / np.sqrt(len(values)))
-        return cls(name, float(values.mean()), error, len(values))
+        return cls(float(values.mean()), error, len(values))
 
     @classmethod
-    def fraction(cls, successes: int, trials: int, name: str = "") -> Estimate:
+    def fraction(cls, successes: int, trials: int) -> Estimate:
         """Fraction of successes in independent trials, with the binomial standard error."""
         fraction = successes / trials
         error = float(np.sqrt(fraction * (1 - fraction) / trials))
-        return cls(name, fraction, error, trials, int(successes))
+        return cls(fraction, error, trials, int(successes))
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """The output of a check.
+Estimates = tuple[Estimate, ...]
+Found = float | Estimate | Mapping[str, float | Estimate]
+# What a check returns: the numbers that the rule judges, a remark for the reader and, if the design
+# of the experiments defines it, the verdict. An empty mapping means that the check could not run.
+Returned = Found | tuple[Found, str] | tuple[Found, str, str]
 
-    Attributes:
-        estimates: The numbers that the rule judges; empty if the check could not run.
-        note: Remark for the reader.
-        verdict: The verdict, if the design of the experiments defines it; empty otherwise.
-    """
 
-    estimates: tuple[Estimate, ...]
-    note: str = ""
-    verdict: str = ""
-
-    @classmethod
-    def exact(cls, value: float, note: str = "") -> Measurement:
-        """A measurement of a single exact value."""
-        return cls((Estimate("", float(value)),), note)
-
-    @classmethod
-    def of(cls, estimates: Estimate | Iterable[Estimate], note: str = "") -> Measurement:
-        """A measurement of one estimate or several."""
-        return cls((estimates,) if isinstance(estimates, Estimate) else tuple(estimates), note)
-
-    @classmethod
-    def missing(cls, what: str) -> Measurement:
-        """A measurement without estimates, for a check whose data are missing."""
-        return cls((), what)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data that :meth:`from_json` reads back exactly."""
-        return {
-            "estimates": [asdict(one) for one in self.estimates],
-            "note": self.note,
-            "verdict": self.verdict,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Measurement:
-        """Inverse of :meth:`to_json`."""
-        parts = (
-            Estimate(**{**one, "bounds": one["bounds"] and tuple(one["bounds"])})
-            for one in data["estimates"]
-        )
-        return cls(tuple(parts), data["note"], data["verdict"])
+def observed(returned: Returned) -> tuple[Estimates, str, str]:
+    """The estimates, the remark and the verdict of what a check returned."""
+    parts: tuple[Any, ...] = returned if isinstance(returned, tuple) else (returned,)
+    found, remark, verdict = (*parts, "", "")[:3]
+    named = found if isinstance(found, Mapping) else {"": found}
+    estimates = [
+        replace(one, name=name) if isinstance(one, Estimate) else Estimate(float(one), name=name)
+        for name, one in named.items()
+    ]
+    return tuple(estimates), remark, verdict

@@ -1,0 +1,62 @@
+"""CLAIMS.md: the outcome of the ledger as a page for GitHub and the documentation site."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from jinja2 import Environment, PackageLoader
+
+from loca_theory.claims.entries import Entry
+from loca_theory.claims.ledger import OTHER_MODEL, PACKAGE, Ledger, by_section
+from loca_theory.claims.rules import Verdict
+from loca_theory.claims.summary import family_in_words, history_in_words, tally
+
+WRITTEN_BY = "Written by `loca-theory verify`"
+"""Text by which a CLAIMS.md of this package is recognised."""
+_SUBJECTS = {OTHER_MODEL: "another model", PACKAGE: "this package"}
+
+
+def page(entries: Sequence[Entry], ledger: Ledger) -> str:
+    """Counts and unsupported claims, then a table and the details for each section."""
+    environment = Environment(
+        loader=PackageLoader("loca_theory.claims", ""), trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters.update(link=_link, verdict=_verdict, plain=_plain, history=history_in_words)
+    text = environment.get_template("CLAIMS.md.j2").render(
+        tally=tally(entries),
+        written_by=WRITTEN_BY,
+        family=family_in_words(ledger),
+        not_supported=[
+            one
+            for one in entries
+            if one.verdict is Verdict.NOT_SUPPORTED
+            and one.claim.subject != PACKAGE
+            and not one.claim.erratum
+        ],
+        sections=by_section(entries),
+    )
+    return text.rstrip() + "\n"
+
+
+def _verdict(one: Entry) -> str:
+    marks = [
+        *(["erratum"] if one.claim.erratum and one.verdict is Verdict.NOT_SUPPORTED else []),
+        *([_SUBJECTS[one.claim.subject]] if one.claim.subject in _SUBJECTS else []),
+        *(["older code"] if one.stale else []),
+    ]
+    return f"{one.verdict} ({', '.join(marks)})" if marks else one.verdict
+
+
+def _link(one: Entry) -> str:
+    return f"[`{one.id}`](#{anchor(one.id)})"
+
+
+def anchor(heading: str) -> str:
+    """The anchor that GitHub and MyST give a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def _plain(text: str) -> str:
+    """Escape Markdown, so that *, <, [ and | in formulas are shown as they are."""
+    return re.sub(r"([\\*<\[\]|`])", r"\\\1", text)
