@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
@@ -194,10 +195,9 @@ def store_rows(
     with naming_file(manifest_path):
         manifest_path.unlink(missing_ok=True)
     write_atomically(path, lambda path: parquet.write_table(table, path))
-    entries = (
-        f" {json.dumps(key)}: {json.dumps(manifest[key], allow_nan=False)}" for key in manifest
-    )
-    text = "{\n" + ",\n".join(entries) + "\n}\n"
+    dumps = partial(json.dumps, allow_nan=False)
+    entries = ",\n ".join(f"{dumps(name)}: {dumps(one)}" for name, one in manifest.items())
+    text = f"{{\n {entries}\n}}\n"
     write_atomically(manifest_path, lambda path: path.write_text(text, encoding="utf-8"))
     return [path, manifest_path]
 
