@@ -172,21 +172,17 @@ class Extraction(Result):
     def _card(self, method: str) -> str:
         from jinja2 import Template
 
-        adapter = self.adapters[method]
-        mine = [one for one in self.matrices if one.method == method]
+        config = self.adapters[method].config
         template = Template(_CARD.read_text(encoding="utf-8"), keep_trailing_newline=True)
         return template.render(
-            base=json.dumps(adapter.config["base_model_name_or_path"]),
-            title=TITLES[method],
-            method=method,
-            is_mixed=len(self.adapters) > 1,
-            matrices=mine,
-            all=self.matrices,
-            error=f"{self.error:.1%}",
-            saved=[one.removeprefix(PREFIX) for one in adapter.config["modules_to_save"] or ()],
-            left_out=reasons(self.skipped),
+            found=self,
             grid=self.manifest["grid"],
-            note=self.note,
+            method=method,
+            title=TITLES[method],
+            matrices=[one for one in self.matrices if one.method == method],
+            base=json.dumps(config["base_model_name_or_path"]),
+            saved=[one.removeprefix(PREFIX) for one in config["modules_to_save"] or ()],
+            left_out=reasons(self.skipped),
         )
 
     @property

@@ -76,11 +76,10 @@ def matrix_errors(
             errors.append(
                 MatrixError(
                     *(matrix.name, matrix.tuned, matrix.kind, matrix.layer, matrix.energy),
+                    **values,
                     r=budget.r,
                     method=method.name,
-                    error=values["error"],
                     iid_error=independent[method.name][i],
-                    shuffled_error=values["shuffled_error"],
                     spectral_error=spectral[method.name][i] if method.name in spectral else None,
                 )
             )
