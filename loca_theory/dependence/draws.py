@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from loca_theory.sweeps.random import Moments
 from loca_theory.transforms import dct2
 
 EXPERIMENT = "dependence"
+_Array: TypeAlias = NDArray[np.float64]
 PACKAGES = ("loca_theory.dependence", *OF_ERRORS)
 """The packages whose code computes losses and statistics."""
 # Draws per cell. Fixed, so that a run with more draws reuses the stored blocks of a shorter run.
@@ -90,7 +91,7 @@ def evaluate(cell: DrawCell) -> dict[str, Any]:
     p, q, structure = cell.p, cell.q, cell.structure
     energy = structure.energy(p, q, cell.value)
     budgets = [Budget(p, q, r) for r in cell.ranks]
-    losses: dict[str, list[NDArray[np.float64]]] = {method.name: [] for method in cell.methods}
+    losses: dict[str, list[_Array]] = {method.name: [] for method in cell.methods}
     statistics, centred_statistics = [], []
     count = cell.draws[1] - cell.draws[0]
     families = _families_in_memory if count * p * q <= _ENTRIES_IN_MEMORY else _families
@@ -121,9 +122,7 @@ def evaluate(cell: DrawCell) -> dict[str, Any]:
     }
 
 
-def _statistics(
-    eigenvalues: NDArray[np.float64], p: int, q: int, spectrum: torch.Tensor
-) -> dict[str, float]:
+def _statistics(eigenvalues: _Array, p: int, q: int, spectrum: torch.Tensor) -> dict[str, float]:
     low = low_frequency_fraction(spectrum.numpy())
     return {**spectral_statistics(eigenvalues, p, q), "low-frequency": low}
 
@@ -137,11 +136,11 @@ def _retained(
     budgets: Sequence[Budget],
     matrix: torch.Tensor,
     spectrum: torch.Tensor,
-    eigenvalues: NDArray[np.float64],
+    eigenvalues: _Array,
     path: tuple[Any, ...],
-) -> dict[str, NDArray[np.float64]]:
+) -> dict[str, _Array]:
     """Retained energies of each method, from a known decomposition and DCT."""
-    retained: dict[str, NDArray[np.float64]] = {}
+    retained: dict[str, _Array] = {}
     transformed: list[CoordinateMethod] = []
     for method in methods:
         if type(method) is LowRank:  # a subclass may approximate differently
@@ -181,23 +180,21 @@ class Blocks:
 
     results: Sequence[dict[str, Any]]
 
-    def losses(self, method: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def losses(self, method: str) -> tuple[_Array, _Array]:
         """Mean losses of a method and their standard errors, one per rank."""
         return _mean_and_error([result["losses"][method] for result in self.results])
 
-    def gap(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def gap(self) -> tuple[_Array, _Array]:
         """Mean loss of the method R minus D on the same draws, and its standard error, by rank."""
         return _mean_and_error([result["gap"] for result in self.results])
 
-    def statistic(self, name: str, *, is_centred: bool) -> NDArray[np.float64]:
+    def statistic(self, name: str, *, is_centred: bool) -> _Array:
         """A statistic's value in every draw."""
         key = "centred_statistics" if is_centred else "statistics"
         return np.concatenate([result[key][name] for result in self.results])
 
 
-def _mean_and_error(
-    stored: Sequence[dict[str, Any]],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _mean_and_error(stored: Sequence[dict[str, Any]]) -> tuple[_Array, _Array]:
     moments = Moments.merge([Moments.from_json(one) for one in stored])
     error = moments.standard_error
     return moments.mean, np.full_like(moments.mean, np.nan) if error is None else error

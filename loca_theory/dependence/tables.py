@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +20,12 @@ from loca_theory.dependence.results import CrossingRow, LossRow, PowerRow
 from loca_theory.dependence.structures import Structure
 from loca_theory.expressivity import exact_error
 
-Configuration = tuple[Structure, float]
+Configuration: TypeAlias = tuple[Structure, float]
+Drawn: TypeAlias = Mapping[Configuration, Blocks]
+_Array: TypeAlias = NDArray[np.float64]
 
 
-def loss_rows(
-    study: Design, blocks: Mapping[Configuration, Blocks], predictions: Sequence[Prediction]
-) -> Iterator[LossRow]:
+def loss_rows(study: Design, blocks: Drawn, predictions: Sequence[Prediction]) -> Iterator[LossRow]:
     """Errors of every method at every value, rank and protocol of each structure."""
     expected = {
         method.name: method.expected_errors(study.budgets)
@@ -63,9 +64,9 @@ def loss_rows(
 
 def crossing_rows(
     study: Design,
-    blocks: Mapping[Configuration, Blocks],
+    blocks: Drawn,
     predictions: Sequence[Prediction],
-    more: Callable[[Sequence[Configuration]], Mapping[Configuration, Blocks]],
+    more: Callable[[Sequence[Configuration]], Drawn],
 ) -> list[CrossingRow]:
     """Where R's error passes below D's, for every structure, protocol and rank."""
     known = dict(blocks)
@@ -110,9 +111,7 @@ def crossing_rows(
 
 
 def detection_rows(
-    study: Design,
-    blocks: Mapping[Configuration, Blocks],
-    nulls: Mapping[bool, Mapping[str, NDArray[np.float64]]],
+    study: Design, blocks: Drawn, nulls: Mapping[bool, Mapping[str, _Array]]
 ) -> Iterator[PowerRow]:
     """Power of every statistic, preceded by its law under independence."""
     for is_centred in (False, True):
@@ -124,7 +123,7 @@ def detection_rows(
             study.p, study.q, study.level, is_centred=is_centred
         )
         for statistic in STATISTICS:
-            samples: list[tuple[str, str | None, float | None, NDArray[np.float64]]] = [
+            samples: list[tuple[str, str | None, float | None, _Array]] = [
                 (one.name, one.parameter, value,
                  blocks[one, value].statistic(statistic, is_centred=is_centred))
                 for one in study.structures

@@ -3,10 +3,8 @@
 import pytest
 
 from loca_theory.dependence.closed_forms import (
-    energy_retained_with_spike,
     limit_boundary,
     low_rank_loss_with_shared_mean,
-    low_rank_loss_with_spike,
     selection_loss_with_shared_mean,
     selection_loss_with_spike,
 )
@@ -14,7 +12,6 @@ from loca_theory.dependence.draws import Blocks, DrawCell, evaluate
 from loca_theory.dependence.predictions import Prediction, predictions
 from loca_theory.dependence.protocols import Protocol
 from loca_theory.dependence.structures import STRUCTURES
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget, exact_error
 from loca_theory.expressivity.limits import low_rank_fraction
 
@@ -85,30 +82,3 @@ def test_predicted_crossings_are_roots_and_none_under_the_same_draw():
     low_rank, selected = (prediction.error(spiked, method, fraction) for method in "RD")
     assert low_rank == pytest.approx(selected, abs=1e-10)
     assert prediction.crossing(STRUCTURES["ar1"], Protocol.SAME_DRAW, 0.0, 0.4) is None
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        pytest.param(
-            lambda: selection_loss_with_spike(-1.0, 0.1), "t must not be", id="negative spike"
-        ),
-        pytest.param(
-            lambda: selection_loss_with_spike(0.1, 1.0),
-            "retained must lie strictly between 0 and 1",
-            id="keeps all",
-        ),
-        pytest.param(
-            lambda: energy_retained_with_spike(1.0, 0.1), "fraction must be", id="all in the spike"
-        ),
-        pytest.param(lambda: low_rank_loss_with_spike(10, 10, 0.01, 0.5), "hidden", id="hidden"),
-        pytest.param(
-            lambda: low_rank_loss_with_shared_mean(9, 9, -1.0, 0.5, 0.6), "spread must", id="mean"
-        ),
-        pytest.param(lambda: limit_boundary(0.5), "between 0 and 1/2", id="half"),
-        pytest.param(lambda: limit_boundary(0.1, 2.0), r"aspect in \(0, 1\]", id="aspect above 1"),
-    ],
-)
-def test_refusals(call, message):
-    with pytest.raises(InvalidArgumentError, match=message):
-        call()

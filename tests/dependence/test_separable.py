@@ -8,7 +8,6 @@ from loca_theory.dependence.draws import Blocks, DrawCell, evaluate
 from loca_theory.dependence.predictions import Prediction
 from loca_theory.dependence.separable import cosine_variances, selection_loss_of_separable
 from loca_theory.dependence.structures import STRUCTURES
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget, exact_error
 from loca_theory.transforms.matrices import dct_matrix
 
@@ -71,23 +70,3 @@ def test_a_variance_of_zero_is_not_negative():
     factor = blocks(8).factors(8, 8, 1.0)[0]
     assert cosine_variances(factor).min() >= 0
     assert selection_loss_of_separable(np.zeros(3), np.ones(3), 1) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        pytest.param(
-            lambda: selection_loss_of_separable(np.ones((2, 2)), np.ones(2), 1),
-            r"vectors, not of shapes \(2, 2\) and \(2,\)",
-            id="matrix",
-        ),
-        pytest.param(
-            lambda: selection_loss_of_separable([-1.0, 2.0], [1.0], 1),
-            "not negative",
-            id="negative",
-        ),
-    ],
-)
-def test_refusals(call, message):
-    with pytest.raises(InvalidArgumentError, match=message):
-        call()

@@ -5,7 +5,6 @@ import pytest
 
 from loca_theory.dependence import ar1, blocks, spiked
 from loca_theory.dependence.structures import STRUCTURES
-from loca_theory.errors import InvalidArgumentError
 
 SHAPES = [pytest.param(p, q, id=f"{p}x{q}") for p, q in [(3, 3), (4, 3), (2, 5), (1, 4)]]
 
@@ -150,26 +149,3 @@ def test_values_share_their_random_numbers(name):
     two = STRUCTURES[name].family(6, 5, np.random.default_rng(1))
     np.testing.assert_array_equal(one(0.2), two(0.2))
     assert np.corrcoef(one(0.0).ravel(), one(0.01).ravel())[0, 1] > 0.9
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        pytest.param("shared-mean", -0.1, "positive definite", id="shared mean below -1/n"),
-        pytest.param("equicorrelated", 1.01, "positive definite", id="equicorrelated above 1"),
-        pytest.param(
-            "equicorrelated", -0.2, "positive definite", id="equicorrelated below -1/(n-1)"
-        ),
-        pytest.param("row-equicorrelated", -0.5, "positive definite", id="rows below -1/(q-1)"),
-        pytest.param("ar1", 1.0, "positive definite", id="ar1 at 1"),
-        pytest.param("blocks", -0.4, "positive definite", id="blocks below -1/(b-1)"),
-        pytest.param("scaled", -1.0, "needs 0 <= exponent", id="negative exponent of scales"),
-        pytest.param("spiked", 1.0, "needs 0 <= fraction", id="fraction of 1"),
-        pytest.param("spiked", -0.1, "needs 0 <= fraction", id="negative fraction"),
-        pytest.param("power-law", -1.0, "needs 0 <= exponent", id="negative exponent"),
-        pytest.param("ar1", float("nan"), "needs", id="not a number"),
-    ],
-)
-def test_a_value_without_a_law_is_refused(name, value, message):
-    with pytest.raises(InvalidArgumentError, match=message):
-        STRUCTURES[name].check(4, 4, value)
