@@ -174,7 +174,7 @@ def test_the_fast_transform_is_the_transform():
 
 def test_a_wrong_average_is_found(monkeypatch):
     rows = dict(printed.TABLES["glue"]["base"])
-    rows["LoRA"] = (*rows["LoRA"][:-1], 86.3)
+    rows["LoRA"] = {**rows["LoRA"], "average": 86.3}
     assert verdict("tables.glue-averages") is Verdict.SUPPORTED
     monkeypatch.setitem(printed.TABLES["glue"], "base", rows)
     assert verdict("tables.glue-averages") is Verdict.NOT_SUPPORTED

@@ -158,8 +158,8 @@ def transform_memory(*, of: str, copies: str = "one") -> Returned:
     Source: section 4.2, last sentence, and the table complexity.
     """
     parts = {}
-    for name, run in zip(printed.COST_MODELS, printed.MEMORY["LoCA-3"], strict=True):
-        width, layers = _COST_SHAPES[name]
+    for name, (width, layers) in _COST_SHAPES.items():
+        run = printed.MEMORY["LoCA-3"][name]
         size = 4 * width**2 * (2 * layers if copies == "each" else 1)
         parts[name] = size / 2**20 if of == "all" else size / (run * 1e6)
     return parts

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from loca_theory.claims import printed
 from loca_theory.claims.checks._extremes import greatest, least
 from loca_theory.claims.estimates import Returned
+from loca_theory.claims.printed import Scores
 
 _AVERAGE = "average"
-_Row = tuple[float, ...]
 
 
 def lead(
@@ -37,13 +37,11 @@ def lead(
     for model in models or printed.TABLES[table]:
         rows = printed.TABLES[table][model]
         others = over or [name for name in rows if name not in methods]
-        for k, column in enumerate(printed.COLUMNS[table]):
-            if column == _AVERAGE or (columns and column not in columns):
-                continue
-            best, rival = max((rows[name][k], name) for name in others)
+        for column in columns or _without_average(rows[methods[0]]):
+            best, rival = max((rows[name][column], name) for name in others)
             for name in methods:
-                where = f"{name} {rows[name][k]:g}, {rival} {best:g} ({model}, {column})"
-                leads[where] = rows[name][k] - best
+                where = f"{name} {rows[name][column]:g}, {rival} {best:g} ({model}, {column})"
+                leads[where] = rows[name][column] - best
     return least(leads, "Smallest: {at}.")
 
 
@@ -70,7 +68,7 @@ def wins(
     Source: the tables of results, and the sentences on them in section 5.
     """
     won = {
-        name: [a > b - margin for a, b in zip(mine, theirs, strict=True)]
+        name: [mine[column] > theirs[column] - margin for column in mine]
         for name, mine, theirs in _pairs(table, methods, over)
     }
     if pooled:
@@ -91,24 +89,25 @@ def mean_lead(*, table: str, over: str) -> Returned:
     Source: section 5.4, on the table vit_results.
     """
     leads = {
-        name: statistics.mean(mine) - statistics.mean(theirs)
+        name: statistics.mean(mine.values()) - statistics.mean(theirs.values())
         for name, mine, theirs in _pairs(table, ["LoCA"], over)
     }
     shown = ", ".join(f"{name}: {one:.2f}" for name, one in leads.items())
     return min(leads.values()), f"{shown}."
 
 
-def _pairs(table: str, methods: Sequence[str], over: str) -> Iterator[tuple[str, _Row, _Row]]:
+def _without_average(row: Scores) -> Scores:
+    return {column: score for column, score in row.items() if column != _AVERAGE}
+
+
+def _pairs(table: str, methods: Sequence[str], over: str) -> Iterator[tuple[str, Scores, Scores]]:
     """Rows of a method and of another, with the same model and budget, without the averages."""
-    scores = [k for k, column in enumerate(printed.COLUMNS[table]) if column != _AVERAGE]
     for model, rows in printed.TABLES[table].items():
         for name, row in rows.items():
             method, _, budget = name.partition(" ")
-            if not {name, method} & set(methods):
-                continue
-            rival = rows.get(f"{over} {budget}") or rows[over]
-            mine, theirs = (tuple(one[k] for k in scores) for one in (row, rival))
-            yield f"{model}, {name}", mine, theirs
+            if {name, method} & set(methods):
+                rival = rows.get(f"{over} {budget}") or rows[over]
+                yield f"{model}, {name}", _without_average(row), _without_average(rival)
 
 
 def largest_gains(*, columns: Sequence[str]) -> Returned:
@@ -122,8 +121,7 @@ def largest_gains(*, columns: Sequence[str]) -> Returned:
     Source: section 5.4, on the table vit_results.
     """
     ((_, mine, theirs),) = _pairs("vit", ["LoCA 72K"], "FourierFT")
-    names = printed.COLUMNS["vit"][: len(mine)]
-    gains = {name: a - b for name, a, b in zip(names, mine, theirs, strict=True)}
+    gains = {name: score - theirs[name] for name, score in mine.items()}
     rest = max(gain for name, gain in gains.items() if name not in columns)
     shown = ", ".join(f"{name}: {gains[name]:.2f}" for name in columns)
     return min(gains[name] for name in columns) - rest, f"{shown}; others: at most {rest:.2f}."
@@ -143,8 +141,9 @@ def first_ranks(*, table: str, method: str = "LoCA") -> Returned:
     counts = {}
     for model, rows in printed.TABLES[table].items():
         others = [row for name, row in rows.items() if name not in ("FF", method)]
-        best = [max(column) for column in zip(*others, strict=True)]
-        counts[model] = sum(a > b for a, b in zip(rows[method], best, strict=True))
+        counts[model] = sum(
+            score > max(row[column] for row in others) for column, score in rows[method].items()
+        )
     shown = ", ".join(f"{model}: {count}" for model, count in counts.items())
     return min(counts.values()), f"{shown}."
 
@@ -161,9 +160,9 @@ def averages(*, table: str, leave_out: Sequence[str] = (), average: str = "mean"
 
     Source: the columns of averages of the tables of results.
     """
-    unit = 0.1 if table == "glue" else 0.01
+    unit, mean = 0.1 if table == "glue" else 0.01, getattr(statistics, average)
     gaps = {
-        f"{method}, {size}": abs(getattr(statistics, average)(row[:-1]) - row[-1]) / unit
+        f"{method}, {size}": abs(mean(_without_average(row).values()) - row[_AVERAGE]) / unit
         for size, rows in printed.TABLES[table].items()
         for method, row in rows.items()
         if method not in leave_out
@@ -186,13 +185,12 @@ def marked(
     """
     wrong, count = [], 0
     for model, numbers in printed.MARKED[mark][table].items():
-        columns = zip(*printed.TABLES[table][model].values(), strict=True)
-        names = printed.COLUMNS[table]
-        for name, number, column in zip(names, numbers, columns, strict=True):
+        rows = printed.TABLES[table][model].values()
+        for name, number in numbers.items():
             if (where := f"{model}, {name}") in leave_out:
                 continue
             count += 1
-            right = sorted(set(column), reverse=True)[rank - 1]
+            right = sorted({row[name] for row in rows}, reverse=True)[rank - 1]
             if number != right:
                 wrong.append(f"{where}: {number:g} instead of {right:g}")
     return len(wrong), "; ".join([f"{count} columns", *wrong]) + "."
@@ -212,10 +210,8 @@ def spread(*, leave_out: Sequence[str] = (), trials: int = 5) -> Returned:
     """
     means = printed.TABLES["vit"]["large"]["LoCA 144K"]
     ratios = {
-        name: printed_sd / math.sqrt(mean * (100 - mean) * trials / (trials - 1))
-        for name, mean, printed_sd in zip(
-            printed.COLUMNS["vit"], means, printed.SPREADS, strict=False
-        )
+        name: found / math.sqrt(means[name] * (100 - means[name]) * trials / (trials - 1))
+        for name, found in printed.SPREADS.items()
         if name not in leave_out
     }
     return greatest(ratios, "Largest for {at}.")

@@ -21,14 +21,12 @@ def alternating_fraction(*, tasks: Sequence[str] = ()) -> Returned:
     Source: appendix "Hyperparameters" and the table glue_hyper.
     """
     parts = {}
-    for size, epochs in printed.GLUE_EPOCHS.items():
-        steps = printed.GLUE_ALTERNATING_STEPS[size]
-        for task, count, alternating, samples in zip(
-            printed.COLUMNS["glue"], epochs, steps, printed.GLUE_TRAINING_SETS, strict=False
-        ):
-            if not tasks or task in tasks:
-                total = count * math.ceil(samples / printed.GLUE_BATCH)
-                parts[f"{task}, {size}"] = alternating / total
+    for size in ("base", "large"):
+        for task in tasks or printed.GLUE_TRAINING_SETS:
+            found = printed.GLUE_STEPS[task, size]
+            batches = math.ceil(printed.GLUE_TRAINING_SETS[task] / printed.GLUE_BATCH)
+            steps = found["alternating_steps"] / (found["epochs"] * batches)
+            parts[f"{task}, {size}"] = steps
     return parts
 
 
@@ -71,9 +69,9 @@ def speed(*, forms: Sequence[str], other: str = "FourierFT") -> Returned:
 
 
 def _measured(
-    values: Mapping[str, Sequence[float | None]], *methods: str
+    values: Mapping[str, Mapping[str, float]], *methods: str
 ) -> Iterator[tuple[float, ...]]:
     """Values of some methods, model by model; without the models on which one is not measured."""
-    for row in zip(*(values[name] for name in methods), strict=True):
-        if None not in row:
-            yield tuple(float(value) for value in row if value is not None)
+    for model in values[methods[0]]:
+        if all(model in values[name] for name in methods):
+            yield tuple(float(values[name][model]) for name in methods)
