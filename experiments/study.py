@@ -241,7 +241,7 @@ def _lasts(chosen: Mapping[str, Any], fraction: float) -> bool:
     return fraction == 0 or round(fraction * chosen["steps"]) >= period
 
 
-def _draw_curves(session: Session, study: Study, task: str | None, *_: Any) -> None:
+def _draw_training(session: Session, study: Study, task: str | None, *_: Any) -> None:
     """The evaluations on the validation set during the runs."""
     chosen = tasks_of(session, task)
     lines = [line for one in chosen for each in run(session, study, one) for line in each.curve]
@@ -307,7 +307,7 @@ def _mean(lines: Sequence[Row]) -> str:
 
 _REPORTS: dict[str, Callable[..., None]] = {
     "sensitivity": _vary,
-    "training_process": _draw_curves,
+    "training_process": _draw_training,
     "patterns": _draw_pictures,
     "many_tasks": _compare_many_tasks,
 }
