@@ -79,7 +79,7 @@ def test_noise_in_the_place_of_vera_retains_what_noise_retains():
 def test_without_rounding_the_ordering_fails_at_four_alone():
     found, note = quick(theorems.small_sizes, rounding="none")
     assert found == 1
-    assert "K = 4, r = 1: R 0.3668, F2 0.3695" in note
+    assert "K = 4, r = 1: LoRA 0.3668, Fourier pairs 0.3695" in note
 
 
 @pytest.mark.parametrize(

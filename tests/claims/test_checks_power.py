@@ -94,7 +94,7 @@ def test_hubers_asymptotic_variance_is_the_errors_where_nothing_is_clipped(monke
 def test_the_ordering_at_four_is_the_one_that_fails_and_hangs_on_rounding():
     found, note = theorems.small_sizes(tier=Tier.QUICK)
     assert found == 1
-    assert "K = 4, r = 1: R 0.36" in note
+    assert "K = 4, r = 1: LoRA 0.36" in note
     assert theorems.small_sizes(tier=Tier.QUICK, rounding="nearest")[0] == 0
 
 
