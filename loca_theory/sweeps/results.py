@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-_MOST_ROWS_SHOWN = 20
-_TRIAL = "quick"
-
 
 def rows(row_type: type) -> Any:
     """Declare a field of a :class:`Result` that holds a table: a tuple of rows of one type."""
@@ -113,9 +110,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         """The main table, as notebooks show it."""
-        return self.to_frame().to_html(
-            max_rows=_MOST_ROWS_SHOWN, show_dimensions=True, border=0, notebook=True
-        )
+        return self.to_frame().to_html(max_rows=20, show_dimensions=True, border=0, notebook=True)
 
     @classmethod
     def _tables(cls) -> dict[str, type]:
@@ -168,7 +163,7 @@ def find_tables(folder: Path | None, patterns: Iterable[str]) -> list[Path]:
     if folder is None:
         return []
     found = {path for one in patterns for path in folder.rglob(f"{one}.parquet")}
-    return sorted(path for path in found if _TRIAL not in path.relative_to(folder).parts)
+    return sorted(path for path in found if "quick" not in path.relative_to(folder).parts)
 
 
 def store_rows(
