@@ -120,6 +120,9 @@ def main(session: Session, name: str, task: str | None, listed: str | None, r: i
     if (given or r) and not study.each_task_alone:
         msg = f"{name} has methods and budgets of its own; leave out --methods and --r"
         raise click.UsageError(msg)
+    if task and name == "many_tasks":
+        msg = f"{name} has tasks of its own; leave out --task"
+        raise click.UsageError(msg)
     _REPORTS.get(name, _report)(session, study, task, given, r)
 
 
@@ -245,8 +248,9 @@ def _draw_training(session: Session, study: Study, task: str | None, *_: Any) ->
     """The evaluations on the validation set during the runs."""
     chosen = tasks_of(session, task)
     lines = [line for one in chosen for each in run(session, study, one) for line in each.curve]
-    session.store(study.name, {"": lines})
-    session.draw(study.figure, lines)
+    own = f"-{task}" if task else ""
+    session.store(f"{study.name}{own}", {"": lines})
+    session.draw(study.figure, lines, own)
 
 
 def _draw_pictures(session: Session, study: Study, task: str | None, *_: Any) -> None:

@@ -62,7 +62,7 @@ def extract(
             the one with the smaller error, in two adapters.
         model: The model that the adapter is for, if neither checkpoint tells it. Its weights do
             not matter.
-        rank: LoRA's rank. For LoCA it sets the paper's budget: (p + q) rank / 2 coefficients, each
+        rank: LoRA's rank r. For LoCA it sets the paper's budget: (p + q) r / 2 coefficients, each
             with a location that costs as much as the coefficient.
         components: Number of LoCA's coefficients per matrix, instead of a rank.
         allocate: Total of all matrices, instead of a size for each: a number of trainable numbers,
@@ -70,8 +70,8 @@ def extract(
             split so that the adapter retains the most energy.
         energy: Fraction of the energy of all increments together. The adapter is the smallest one,
             in trainable numbers, that retains it, rounded to the stored type.
-        floor: Smallest rank or number of coefficients of a matrix in such a split.
-        cap: Largest rank or number of coefficients of a matrix in such a split.
+        floor: Smallest rank or number of coefficients that a matrix may be allocated.
+        cap: Largest rank or number of coefficients that a matrix may be allocated.
         save_modules: Regular expressions. The modules of the fine-tune with a tensor whose name
             contains a match are stored whole, as PEFT's ``modules_to_save``.
         dtype: Type of the stored numbers: ``float32``, ``float16`` or ``bfloat16``. Errors include

@@ -40,7 +40,11 @@ class Entries(click.ParamType):
 SELECTION: dict[str, dict[str, Any]] = {
     "include": {"metavar": "REGEX"},
     "exclude": {"metavar": "REGEX"},
-    "max_size": {"type": Entries(), "metavar": "N"},
+    "max_size": {
+        "type": Entries(),
+        "metavar": "N",
+        "help": "Matrices with more entries are left out; write 1000000, 500k or 50M.",
+    },
 }
 
 
@@ -70,7 +74,7 @@ SELECTION: dict[str, dict[str, Any]] = {
         "your own method as module:attribute."
     },
     experts={"type": click.Choice(["each", "stacked"])},
-    epsilon={"type": click.FloatRange(0, 1, max_open=True)},
+    epsilon={"type": click.FloatRange(0, 1, max_open=True), "metavar": "FLOAT"},
     subspaces={
         "type": click.IntRange(min=1),
         "metavar": "K",
@@ -78,7 +82,7 @@ SELECTION: dict[str, dict[str, Any]] = {
         "matrix, and between fine-tunes; count intruder dimensions (those that resemble none of "
         "the base's 4K leading ones). Takes longer.",
     },
-    allocate={"type": str, "metavar": "N"},
+    allocate={"type": str, "metavar": "TOTAL"},
 )
 def command(
     *,

@@ -104,4 +104,4 @@ def _texts(docstring: str) -> dict[str, str]:
 
 def _plain(text: str) -> str:
     text = re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"\1", text)
-    return text.replace("``", "").replace("; None for ", "; by default ")
+    return re.sub(r"[`\"]", "", text).replace("; None for ", "; by default ")

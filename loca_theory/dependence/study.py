@@ -59,13 +59,16 @@ def correlate(
             ``spiked(3)``.
         protocols: What the low-rank error is compared with: under ``same-draw``, errors on the same
             matrix; under ``iid-reference``, errors on a matrix with independent entries.
-        methods: Methods or their names in addition to the methods R and D, which the crossings
+        methods: Methods or their names in addition to LoRA and LoCA, which the crossings
             compare; None for the lines of the paper's figures. Under ``same-draw`` your own method
             is applied to the draws if it approximates matrices; under ``iid-reference`` its exact
             error is used, if known.
-        rho: Correlations, increasing; None for 0, 0.01, ..., 0.4.
-        fraction: Fractions of the energy in the spikes, increasing; None for 0, 0.02, ..., 0.4.
-        exponent: Exponents of the power laws, increasing; None for 0, 0.1, ..., 1.5.
+        rho: Correlations, increasing, of the structures other than ``spiked``, ``scaled`` and
+            ``power-law``; None for 0, 0.01, ..., 0.4.
+        fraction: Fractions, increasing, of the energy that ``spiked`` has in random directions;
+            None for 0, 0.02, ..., 0.4.
+        exponent: Exponents, increasing, with which the variances of ``scaled`` and ``power-law``
+            decay; None for 0, 0.1, ..., 1.5.
         draws: Number of draws of each structure, at least 2; all values share the random numbers.
         seed: Root seed.
         level: Size of the tests of independence.

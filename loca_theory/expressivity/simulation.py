@@ -94,7 +94,7 @@ def simulate(
         engine: How errors are computed. ``exact``: the expectation, by formula; ``asymptotic``: the
             limit of large matrices; ``monte-carlo``: the mean of random draws; ``all``: all three,
             where a method has them; None for ``exact`` where the method has it, and
-            ``monte-carlo`` elsewhere; with a sampler, both.
+            ``monte-carlo`` elsewhere, but both if there is a sampler.
         accounting: What is charged to a budget; see :class:`Accounting`.
         value_bits: Bits of a stored number, for rate–distortion and the accounting ``bits``.
         draws: Number of Monte Carlo draws.

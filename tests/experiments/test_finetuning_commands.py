@@ -88,6 +88,7 @@ def test_every_command_explains_itself(name):
             "no CUDA device is available to torch",
         ),
         ("study budgets", ["--methods", "lora"], 2, "budgets has methods and budgets of its own; "),
+        ("study many_tasks", ["--task", "digits"], 2, "many_tasks has tasks of its own; leave out"),
         ("study comparison", ["--r", 0], 2, "Invalid value for '--r': 0 is not in the range"),
     ],
 )
