@@ -103,11 +103,11 @@ SAID_OTHERWISE = {"base", "tuned", "names", "runner", "printed", "ledger", "demo
 ONLY_TYPED = {
     "analyze": {"pictures"},
     "figures": {"labels"},
-    "verify": {"quick", "deep", "only_list", "strict", "as_expected", "ledger_path"},
+    "verify": {"quick", "deep", "only_list", "strict", "as_expected"},
 }
 # A module cannot be typed.
 ONLY_TAKEN = {"extract": {"model"}, "figures": {"label"}, "verify": {"tier"}}
-HOW = {"jobs", "backend", "scheduler", "out", "output_format", "quiet", "debug", "help"}
+HOW = {"jobs", "backend", "scheduler", "out", "output_format", "quiet", "debug", "help", "help_all"}
 
 
 @pytest.mark.parametrize("name", [*NAMES, "figures"])
