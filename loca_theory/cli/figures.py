@@ -36,7 +36,7 @@ def command(*, common: Common, labels: tuple[str, ...], results: Path | None) ->
 
     Each figure is drawn from stored tables. If the table of a simulation, ID.parquet, is missing or
     belongs to other settings, it is computed with --seed and stored first, which takes some
-    minutes for all figures. Tables of `analyze`, `verify` and the fine-tuning experiments are not
+    minutes for all figures. Tables of analyze, verify and the fine-tuning experiments are not
     computed here; if one is missing, a note gives the command that computes it. Without ID, the
     command draws all figures that can be drawn.
 
