@@ -133,8 +133,17 @@ APART = {
     "--methods": {"--sampler", "--engine", "--protocols"},
     "--method": {"--floor", "--cap"},
 }
-# These start processes or wait for a network, and have tests of their own.
-NEVER = {"--jobs", "--backend", "--scheduler", "--debug", "--deep", "--help", "--ledger"}
+# These start processes, wait for a network or print help, and have tests of their own.
+NEVER = {
+    "--jobs",
+    "--backend",
+    "--scheduler",
+    "--debug",
+    "--deep",
+    "--help",
+    "--help-all",
+    "--ledger",
+}
 # How many lines the deep tier tries, 2,000 together: the fewer, the longer one takes.
 LINES = {
     "simulate": 400, "correlate": 100, "toy": 200, "analyze": 200, "extract": 400, "verify": 200,
