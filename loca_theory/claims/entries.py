@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+from loca_theory.claims.claim import Claim
 from loca_theory.claims.estimates import Estimate, Estimates
-from loca_theory.claims.ledger import Claim
 from loca_theory.claims.observation import ClaimCell, packages_of
 from loca_theory.claims.rules import Verdict, decide
 from loca_theory.sweeps.version import code_version

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from loca_theory.claims.claim import CHECKS, Claim
 from loca_theory.claims.estimates import Estimate, Estimates, Tier
-from loca_theory.claims.ledger import CHECKS, Claim
 from loca_theory.sweeps import Cell, generator
 from loca_theory.sweeps.runner import SweepInterruptedError
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from jinja2 import Environment, PackageLoader
 
+from loca_theory.claims.claim import OTHER_MODEL, PACKAGE
 from loca_theory.claims.entries import Entry
-from loca_theory.claims.ledger import OTHER_MODEL, PACKAGE, Ledger, by_section
+from loca_theory.claims.ledger import Ledger, by_section
 from loca_theory.claims.rules import Verdict
 from loca_theory.claims.summary import family_in_words, history_in_words, tally
 

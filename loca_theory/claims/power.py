@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from loca_theory.claims.ledger import Claim, Ledger
+from loca_theory.claims.claim import Claim
+from loca_theory.claims.ledger import Ledger
 from loca_theory.claims.observation import EXPERIMENT
 from loca_theory.claims.rules import Verdict, decide
 from loca_theory.claims.synthetic import TABLES

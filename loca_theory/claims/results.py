@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from loca_theory import _arguments
 from loca_theory._lookup import find
+from loca_theory.claims.claim import OTHER_MODEL, PACKAGE
 from loca_theory.claims.entries import Entry
 from loca_theory.claims.estimates import Estimates, Tier
-from loca_theory.claims.ledger import OTHER_MODEL, PACKAGE, Ledger, load_ledger
+from loca_theory.claims.ledger import Ledger, load_ledger
 from loca_theory.claims.observation import ClaimCell, read_estimates, stored
 from loca_theory.claims.page import WRITTEN_BY, page
 from loca_theory.claims.rules import FAMILY_WISE, Verdict

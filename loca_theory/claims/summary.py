@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from loca_theory.claims.claim import OTHER_MODEL, PACKAGE, PAPER, Claim
 from loca_theory.claims.entries import Entry
-from loca_theory.claims.ledger import OTHER_MODEL, PACKAGE, PAPER, Claim, Ledger
+from loca_theory.claims.ledger import Ledger
 from loca_theory.claims.rules import FAMILY_WISE, Verdict
 
 Entries = Sequence[Entry]

@@ -12,8 +12,9 @@ import pytest
 
 import loca_theory
 from loca_theory.claims import Claim, Estimate, checks, load_ledger, verify
+from loca_theory.claims.claim import EMPIRICAL, OTHER_MODEL, PACKAGE, LedgerError
 from loca_theory.claims.estimates import Tier
-from loca_theory.claims.ledger import EMPIRICAL, OTHER_MODEL, PACKAGE, LedgerError, by_section
+from loca_theory.claims.ledger import by_section
 from loca_theory.claims.rules import Verdict
 from loca_theory.cli.main import group
 from loca_theory.errors import InvalidArgumentError
@@ -272,7 +273,7 @@ def test_a_module_of_checks_that_lacks_a_library_says_so(monkeypatch):
     def lacking(name):
         raise ModuleNotFoundError("No module named 'pandas'", name="pandas")  # noqa: EM101
 
-    monkeypatch.setattr("loca_theory.claims.ledger.import_module", lacking)
+    monkeypatch.setattr("loca_theory.claims.claim.import_module", lacking)
     with pytest.raises(ModuleNotFoundError, match="pandas"):
         LEDGER.claims[0].function()
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from loca_theory.claims import load_ledger, refute
+from loca_theory.claims.claim import Alternative, LedgerError
 from loca_theory.claims.estimates import Tier
-from loca_theory.claims.ledger import Alternative, LedgerError
 from loca_theory.claims.rules import Verdict
 from loca_theory.claims.synthetic import TABLES
 

@@ -1,0 +1,275 @@
+"""A claim of the ledger: its passage in the paper, its check, its rule and the expected verdict."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import field
+from datetime import date
+from importlib import import_module
+from inspect import Parameter, isfunction, signature
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, cast
+
+import numpy as np
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+    model_validator,
+)
+from pydantic.dataclasses import dataclass
+
+from loca_theory.claims.estimates import Estimates, Returned, Tier, observed
+from loca_theory.claims.rules import Rule, Verdict
+from loca_theory.errors import LocaTheoryError, ResourceError
+from loca_theory.sweeps.runner import SweepInterruptedError
+
+EMPIRICAL = "empirical"
+PAPER, OTHER_MODEL, PACKAGE = "paper", "another model", "package"
+# The package of the check functions.
+CHECKS = "loca_theory.claims.checks"
+
+STRICT = ConfigDict(extra="forbid")
+
+
+def _finite(given: dict[str, Any]) -> dict[str, Any]:
+    json.dumps(given, allow_nan=False)
+    return given
+
+
+Text = Annotated[str, StringConstraints(pattern=r"\S")]
+_Id = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+([.-][a-z0-9]+)*$")]
+_Arguments = Annotated[dict[str, JsonValue], AfterValidator(_finite)]
+Texts = tuple[str, ...]
+
+
+class LedgerError(LocaTheoryError):
+    """The ledger cannot be read, or a claim does not fit its check."""
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class Alternative:
+    """A change of a check under which its claim is false, so that the claim's rule must refute it.
+
+    It shows the power of the check: a claim that nothing could refute says nothing.
+
+    Attributes:
+        statement: The alternative in words: a perturbed formula, another estimator, another method.
+        arguments: Arguments of the check that differ from the claim's.
+        table: Name of a synthetic table (:data:`loca_theory.claims.synthetic.TABLES`) that takes
+            the place of the stored ones; empty for claims that need no tables.
+        difference: For a claim that the design of the experiments decides, the true difference of
+            synthetic runs, in the unit of the comparison; None for all others.
+        tier: The tier at which the claim is refuted.
+    """
+
+    statement: Text
+    arguments: _Arguments = field(default_factory=dict)
+    table: str = ""
+    difference: float | None = None
+    tier: Tier = Tier.QUICK
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class RuleChange:
+    """The day from which a rule stands.
+
+    Attributes:
+        date: The day.
+        why: Why it replaced the rule before; empty for the first rule.
+        before: The rule before, as text; empty for the first rule.
+    """
+
+    date: date
+    why: str = ""
+    before: str = ""
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class Claim:
+    """One statement of the paper and the check that decides it.
+
+    Attributes:
+        id: Unique name.
+        section: Heading under which the ledger lists the claim; empty if it has no headings.
+        passage: Passage in which the paper states the claim: a theorem, an equation, a table.
+        statement: The statement in our words; one interpretation of it if it is ambiguous.
+        kind: ``identity``, ``bound``, ``asymptotic``, ``Monte Carlo`` or ``empirical``.
+        check: Name of the check, ``module.function`` of :mod:`loca_theory.claims.checks`.
+        expected: What the statement implies for the observed number, in words.
+        rule: Acceptance rule.
+        expected_verdict: The verdict that the ledger expects.
+        command: Shell command that decides the claim, or makes the tables that it needs; by
+            default ``loca-theory verify ID``.
+        assumptions: The assumptions that the paper states.
+        added: Assumptions that the check adds. If there are any, a claim that holds is *supported
+            under assumptions*.
+        arguments: Arguments of the check.
+        comparisons: Number of confidence intervals of the claim, one per random estimate of its
+            check. The family-wise error rate is divided among the intervals of all claims.
+        cost: Seconds at the default tier; the longest checks start first.
+        tables: Names, or patterns of names, of the stored tables that it needs.
+        figure: ID of the figure that shows it (``loca-theory figures ID``); empty if there is none.
+        note: Remark for the reader.
+        erratum: Whether the printed statement is an erratum. If so, the note names the claim with
+            the statement that the paper must mean.
+        subject: ``paper``, ``another model`` or ``package``; by default the paper or, for an
+            empirical claim, another model: stored tables are of other models than the paper's.
+        undecided: Tiers at which the claim may be inconclusive although the ledger expects a
+            decision.
+        refuted_by: An alternative under which the check refutes the claim
+            (:func:`loca_theory.claims.refute`).
+        rule_changes: When the rule was first written, and every change since of the rule, the
+            check or its arguments.
+    """
+
+    id: _Id
+    section: str = ""
+    passage: Text
+    statement: Text
+    kind: Literal["identity", "bound", "asymptotic", "Monte Carlo", "empirical"]
+    check: Annotated[str, StringConstraints(pattern=r"^\w+\.\w+$")]
+    expected: Text
+    rule: Rule
+    expected_verdict: Verdict
+    command: Text = ""
+    assumptions: Texts = ()
+    added: Texts = ()
+    arguments: _Arguments = field(default_factory=dict)
+    comparisons: Annotated[int, Field(ge=0)] = 0
+    cost: Annotated[float, Field(gt=0)] = 1.0
+    tables: Texts = ()
+    figure: str = ""
+    note: str = ""
+    erratum: bool = False
+    subject: Literal["", "paper", "another model", "package"] = ""
+    undecided: tuple[Tier, ...] = ()
+    refuted_by: Alternative | None = None
+    rule_changes: tuple[RuleChange, ...] = ()
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if why := next(self._contradictions(), ""):
+            raise ValueError(why)
+        if not self.command:
+            object.__setattr__(self, "command", f"loca-theory verify {self.id}")
+        if not self.subject:
+            subject = OTHER_MODEL if self.kind == EMPIRICAL else PAPER
+            object.__setattr__(self, "subject", subject)
+        return self
+
+    def _contradictions(self) -> Iterator[str]:
+        verdict, alternative = self.expected_verdict, self.refuted_by
+        if (self.kind == EMPIRICAL) != bool(self.tables):
+            yield "an empirical claim, and no other, has 'tables'"
+        if self.kind == "Monte Carlo" and not self.comparisons:
+            yield "a Monte Carlo claim needs 'comparisons', the number of its intervals"
+        if self.kind in ("identity", "bound") and self.comparisons:
+            yield f"a claim of kind {self.kind!r} has no random estimates; drop 'comparisons'"
+        if verdict is Verdict.SUPPORTED and self.added:
+            yield "with 'added', 'expected_verdict' must be 'supported under assumptions'"
+        if verdict is Verdict.SUPPORTED_UNDER_ASSUMPTIONS and not self.added:
+            yield "'supported under assumptions' needs 'added' assumptions"
+        if self.erratum and verdict is not Verdict.NOT_SUPPORTED:
+            yield "the expected verdict of an erratum must be 'not supported'"
+        for before, change in pairwise(self.rule_changes):
+            if before.date > change.date or not change.why.strip():
+                yield "the entries of 'rule_changes' must be in order, and each needs a reason"
+        if alternative and (alternative.difference is not None) != self.rule.designed:
+            yield "'refuted_by' needs a 'difference' if, and only if, the rule is 'designed'"
+        if alternative and not (self.rule.designed or alternative.arguments or alternative.table):
+            yield "'refuted_by' needs 'arguments' that differ from the claim's, or a 'table'"
+
+    @property
+    def definition(self) -> str:
+        """Hash of the fields that a stored measurement must share with the claim.
+
+        They are its id, its check, and the arguments of the check.
+        """
+        content = [self.id, self.check, self.arguments]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+    def function(self) -> Callable[..., Returned]:
+        """Import the check, and make sure that it takes the claim's arguments.
+
+        A check is a public function all of whose arguments are given by name. It is given what it
+        asks for of ``tier``, ``rng`` (its only source of randomness) and ``results`` (the folder of
+        stored tables, None if there is none).
+
+        Raises:
+            LedgerError: the check does not exist, or does not take these arguments.
+        """
+        module, _, name = self.check.partition(".")
+        try:
+            found = getattr(import_module(f"{CHECKS}.{module}"), name, None)
+        except ModuleNotFoundError as error:
+            if error.name != f"{CHECKS}.{module}":
+                raise
+            found = None
+        taken = signature(found).parameters if isfunction(found) else {}
+        if name.startswith("_") or {one.kind for one in taken.values()} != {Parameter.KEYWORD_ONLY}:
+            why = f"there is no check {self.check!r} in {CHECKS}"
+            raise self.error(why)
+        check = cast("Callable[..., Returned]", found)
+        given = [one for one in ("tier", "rng", "results") if one in taken]
+        try:
+            signature(check).bind(**self.arguments, **dict.fromkeys(given))
+        except TypeError as error:
+            why = f"the check {self.check} does not take these arguments: {error}"
+            raise self.error(why) from error
+        return lambda **inputs: check(**self.arguments, **{one: inputs[one] for one in given})
+
+    def measure(
+        self, tier: Tier, rng: np.random.Generator, results: Path | None = None
+    ) -> tuple[Estimates, str, str]:
+        """Run the check; return its estimates, its remark and the verdict if it is designed.
+
+        An unexpected exception from the check passes through unchanged, with a note that names the
+        claim.
+
+        Raises:
+            LedgerError: the check does not exist, it rejects the claim's arguments, or its
+                estimates do not fit the claim (see :meth:`objection`).
+            ResourceError: a file that the check needs is missing or damaged.
+        """
+        function = self.function()
+        try:
+            found = observed(function(tier=tier, rng=rng, results=results))
+        except (ResourceError, SweepInterruptedError):
+            raise
+        except LocaTheoryError as error:
+            why = f"the check {self.check} raised an error: {error}"
+            raise self.error(why) from error
+        except Exception as error:
+            kind = type(error).__name__
+            error.add_note(f"claim {self.id!r}: the check {self.check} raised {kind}")
+            raise
+        if why := self.objection(found[0]):
+            raise self.error(why)
+        return found
+
+    def objection(self, estimates: Estimates) -> str:
+        """Why estimates do not fit this claim; empty if they fit.
+
+        The family-wise error rate is divided among the declared intervals (``comparisons``), so a
+        check must not make more random estimates than that. A rule with several bounds needs as
+        many estimates as bounds.
+        """
+        count = sum(one.is_random for one in estimates)
+        if count > self.comparisons:
+            why = f"'comparisons' is {self.comparisons}, but the number of random estimates is"
+            return f"{why} {count}; set it to {count}, or the family-wise error rate does not hold"
+        if estimates and self.rule.length not in (1, len(estimates)):
+            count = len(estimates)
+            why = f"its rule has bounds for {self.rule.length} estimates, but the check made"
+            return f"{why} {count}; give one bound per estimate, or one for all"
+        return ""
+
+    def error(self, why: str) -> LedgerError:
+        """A :class:`LedgerError` that names the claim."""
+        return LedgerError(f"claim {self.id!r}: {why}")
