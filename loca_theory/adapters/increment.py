@@ -45,8 +45,11 @@ def increment(
 
 def _scattered(a: torch.Tensor, indices: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
     p, q = shape
-    flat = indices[:, 0].long() * q + indices[:, 1]
-    return a.new_zeros(p * q).index_add(0, flat, a).view(p, q)
+    return a.new_zeros(p * q).index_add(0, _flat(indices, q), a).view(p, q)
+
+
+def _flat(indices: torch.Tensor, q: int) -> torch.Tensor:
+    return indices[:, 0].long() * q + indices[:, 1]
 
 
 class _Scatter(torch.autograd.Function):
@@ -70,7 +73,7 @@ class _Scatter(torch.autograd.Function):
         ctx: Any, z: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, None, None, None]:
         a, indices = ctx.saved_tensors
-        sample = reader(z, indices)
+        sample = reader(z, indices, _flat(indices, ctx.shape[1]))
         of_l = location_gradient(ctx.rule, sample, a, indices, ctx.shape)
         return sample(0, 0), of_l, None, None, None
 

@@ -23,9 +23,9 @@ def random_indices(
 
 def extent(shape: tuple[int, int], device: torch.device) -> torch.Tensor:
     """(p − 1, q − 1), the factors from [0, 1] to locations."""
-    # Created on the device: a copy from the CPU would synchronise in every step.
+    # Created on the device: a copy from the CPU, also of one number, would wait in every step.
     sides = torch.full((2,), float(shape[0] - 1), device=device, dtype=torch.float32)
-    sides[1] = shape[1] - 1
+    sides[1:].fill_(shape[1] - 1)
     return sides
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from loca_theory.adapters.costs import by_products, one_sided_pays
+from loca_theory.adapters.costs import one_sided_pays
 from loca_theory.adapters.pattern import (
     SparsityPattern,
     sample_product,
@@ -16,8 +16,7 @@ from loca_theory.adapters.pattern import (
     sparse_product,
 )
 from loca_theory.locations.gradient import NEIGHBOURS, Sample, location_gradient
-from loca_theory.transforms import dct2, idct2
-from loca_theory.transforms.dct_paths import float32_products
+from loca_theory.transforms.dct_paths import transform
 from loca_theory.transforms.matrices import dct_matrix
 from loca_theory.transforms.transposed import rows_to_spectra, spectra_to_columns_, spectra_to_rows
 
@@ -102,17 +101,12 @@ def blocks(tokens: torch.Tensor, width: int) -> Iterator[slice]:
         yield slice(start, min(start + size, count))
 
 
-def form(
-    coefficients: torch.Tensor, indices: torch.Tensor, s: SparsityPattern, p: int, q: int
-) -> torch.Tensor:
+def form(coefficients: torch.Tensor, s: SparsityPattern, p: int, q: int) -> torch.Tensor:
     """Form ΔW from α a."""
-    device = coefficients.device
-    with float32_products(device):
-        if one_sided_pays((p, q), s.columns.shape[0], device):
-            return _form_by_one_transform(coefficients, s, p, q)
-        flat = coefficients.new_zeros(p * q)
-        flat.index_add_(0, indices[:, 0].long() * q + indices[:, 1], coefficients)
-        return idct2(flat.view(p, q), method="matmul" if by_products((p, q), device) else "auto")
+    if one_sided_pays((p, q), s.columns.shape[0], coefficients.device):
+        return _form_by_one_transform(coefficients, s, p, q)
+    spectrum = coefficients.new_zeros(p * q).index_add_(0, s.flat, coefficients)
+    return transform(spectrum.view(p, q), 2, inverse=True)
 
 
 def _form_by_one_transform(
@@ -132,14 +126,12 @@ def from_dense(samples: Samples, g: torch.Tensor, indices: torch.Tensor) -> Samp
     """The entries of Z from G = ∂L/∂ΔW, added to ``samples`` where these are few."""
     p, q = g.shape
     kind: Any = {"dtype": g.dtype, "device": g.device}
-    with float32_products(g.device):
-        if not one_sided_pays((p, q), samples.count, g.device):
-            by = "matmul" if by_products((p, q), g.device) else "auto"
-            return reader(dct2(g, method=by), indices)
-        if p < q:
-            samples.add(dct_matrix(p, **kind), rows_to_spectra(g))
-        else:
-            samples.add(rows_to_spectra(g.T), dct_matrix(q, **kind))
+    if not one_sided_pays((p, q), samples.count, g.device):
+        return reader(transform(g, 2), indices, samples.pattern.flat)
+    if p < q:
+        samples.add(dct_matrix(p, **kind), rows_to_spectra(g))
+    else:
+        samples.add(rows_to_spectra(g.T), dct_matrix(q, **kind))
     return samples
 
 
@@ -181,36 +173,38 @@ class Samples:
         needs: Sequence[bool],
         width: int,
     ) -> None:
-        self._pattern, self._like = pattern, coefficients
+        self.pattern, self._like, self._width = pattern, coefficients, width
         here = {(0, 0)} if needs[1] else set()
-        directions = sorted(here | (NEIGHBOURS[rule] if needs[2] else set()))
-        s = pattern
-        self._indices = {by: shifted(s.starts, s.columns, by, width) for by in directions}
-        self._sums = {by: coefficients.new_zeros(coefficients.shape[0]) for by in directions}
+        self._directions = sorted(here | (NEIGHBOURS[rule] if needs[2] else set()))
+        self._sums: dict[tuple[int, int], torch.Tensor] = {}
 
     @property
     def count(self) -> int:
         """The number of entries of Z that are computed."""
-        return len(self._indices) * self._like.shape[0]
+        return len(self._directions) * self._like.shape[0]
 
     def add(self, left: torch.Tensor, right: torch.Tensor) -> None:
         """Add the entries of L Rᵀ for L (p×T) and R (q×T)."""
-        for by, (starts, columns) in self._indices.items():
-            self._sums[by] += sample_product(starts, columns, left, right)
+        s = self.pattern
+        for by in self._directions:
+            found = sample_product(*shifted(s.starts, s.columns, by, self._width), left, right)
+            self._sums[by] = self._sums[by] + found if by in self._sums else found
 
     def __call__(self, down: int, along: int) -> torch.Tensor:
         """The sums at a displacement from each component, in the order of the components."""
-        values = torch.empty_like(self._like)
-        values[self._pattern.order] = self._sums[down, along]
+        values = torch.zeros_like(self._like)
+        if self._sums:  # there were tokens
+            values[self.pattern.order] = self._sums[down, along]
         return values
 
 
-def reader(z: torch.Tensor, indices: torch.Tensor) -> Sample:
-    """Make a function that takes the entries from the full matrix Z."""
-    row, column = indices[:, 0].long(), indices[:, 1].long()
+def reader(z: torch.Tensor, indices: torch.Tensor, flat: torch.Tensor) -> Sample:
+    """Make a function that takes the entries from the full matrix Z; ``flat`` as in the pattern."""
 
     def sample(down: int, along: int) -> torch.Tensor:
-        i = (row + down).clamp(0, z.shape[0] - 1)
-        return z[i, (column + along).clamp(0, z.shape[1] - 1)]
+        if down == along == 0:
+            return z.reshape(-1).index_select(0, flat)
+        row, column = (indices[:, 0] + down).long(), (indices[:, 1] + along).long()
+        return z[row.clamp(0, z.shape[0] - 1), column.clamp(0, z.shape[1] - 1)]
 
     return sample

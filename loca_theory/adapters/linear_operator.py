@@ -102,7 +102,7 @@ def _linear(
     implementation: str,
     save: bool,
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    del locations, rule
+    del locations, indices, rule
     s, scaled = SparsityPattern(*pattern), coefficients * scaling
     # The products with W + ΔW use the same precision as the other layers of the model.
     with without_autocast(x.device):
@@ -113,7 +113,7 @@ def _linear(
                 y = torch.nn.functional.linear(x, weight, bias)
             spectra = add_product(y, x, scaled, s)
             return y, spectra if save else []
-        changed = form(scaled, indices, s, rows, x.shape[1])
+        changed = form(scaled, s, rows, x.shape[1])
         if weight is not None:
             changed += weight
         return torch.nn.functional.linear(x, changed, bias), [changed]

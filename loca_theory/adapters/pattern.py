@@ -15,6 +15,7 @@ class SparsityPattern(NamedTuple):
     Components that share a location have one entry each, so products add them up.
 
     Attributes:
+        flat: (B,) the position of each component in S, row after row, int64.
         order: (B,) the component of each entry of S, int64.
         starts: (p + 1,) the position of each row's first entry, int32.
         columns: (B,) the column of each entry, int32.
@@ -23,6 +24,7 @@ class SparsityPattern(NamedTuple):
         rows: (B,) the row of each entry of Sᵀ, int32.
     """
 
+    flat: torch.Tensor
     order: torch.Tensor
     starts: torch.Tensor
     columns: torch.Tensor
@@ -36,6 +38,7 @@ class SparsityPattern(NamedTuple):
         p, q = shape
         row, column = indices[:, 0].long(), indices[:, 1].long()
         return cls(
+            row * q + column,
             *_compressed(row, column, p, q),
             *_compressed(column, row, q, p),
         )

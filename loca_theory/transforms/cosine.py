@@ -7,9 +7,11 @@ The default path was chosen by measurement (``python -m benchmarks.transforms``)
   on batches of 300x300, on 768x768 or on 4096x4096: the FFT path needs as many passes over
   memory for its twiddles as the transform itself.
 - ``fft`` (default elsewhere): one real FFT between a reordering and twiddles (Makhoul, 1980).
-  torch has a fast FFT on every accelerator and a fast DCT on none.
-- ``matmul``: products with :func:`dct_matrix`; wins for small sizes in large batches on
-  accelerators. TF32 is off by default, because it leaves three correct digits.
+  torch has a fast FFT on every accelerator and a fast DCT on none. On an H200 this is two to three
+  times as fast as CuPy's DCT.
+- ``matmul`` (default elsewhere for few, small float32 matrices): products with
+  :func:`dct_matrix`, which need fewer launches. TF32 is off by default, because it leaves three
+  correct digits.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.transforms import dct_paths
+from loca_theory.transforms.dct_paths import transform
 from loca_theory.transforms.inputs import TensorLike, real_tensor, widened
 
 Method = Literal["auto", "scipy", "fft", "matmul"]
@@ -86,8 +88,6 @@ def _transform(
     if method == "scipy" and x.device.type != "cpu":
         msg = f"the scipy DCT runs on the CPU, not on {x.device}; choose method='fft' or 'matmul'"
         raise InvalidArgumentError(msg)
-    if method == "auto":
-        method = "scipy" if x.device.type == "cpu" else "fft"
     y = _OrthogonalTransform.apply(widened(x), dims, inverse, method, allow_tf32)
     return y.to(x.dtype)
 
@@ -99,15 +99,7 @@ class _OrthogonalTransform(torch.autograd.Function):
     def forward(
         x: torch.Tensor, dims: int, inverse: bool, method: str, allow_tf32: bool
     ) -> torch.Tensor:
-        if x.numel() == 0:
-            return torch.empty_like(x)
-        match method:
-            case "scipy":
-                return dct_paths.by_scipy(x, dims, inverse)
-            case "fft":
-                return dct_paths.by_fft(x, dims, inverse)
-            case _:
-                return dct_paths.by_matmul(x, dims, inverse, allow_tf32)
+        return transform(x, dims, inverse=inverse, method=method, allow_tf32=allow_tf32)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:  # noqa: ARG004

@@ -1,7 +1,6 @@
 """Three implementations of the orthonormal DCT over the last one or two dimensions.
 
-Each takes ``(x, dims, inverse)`` with ``dims`` 1 or 2 and returns a new tensor. Validation, dtype
-promotion and differentiation are in :mod:`loca_theory.transforms.cosine`.
+Validation, dtype promotion and differentiation are in :mod:`loca_theory.transforms.cosine`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,41 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def by_scipy(x: torch.Tensor, dims: int, inverse: bool) -> torch.Tensor:
+# On a GPU, products of up to this many multiply-adds end before a processor has launched the
+# kernels of an FFT. On an H200, that is 0.11 ms instead of 0.22 at 768x768.
+_PRODUCTS_UP_TO, _ORDER_UP_TO = 2**32, 2048
+
+
+def transform(
+    x: torch.Tensor,
+    dims: int,
+    *,
+    inverse: bool = False,
+    method: str = "auto",
+    allow_tf32: bool = False,
+) -> torch.Tensor:
+    """Transform the last ``dims`` dimensions, 1 or 2, of float32 or float64; no derivatives."""
+    if x.numel() == 0:
+        return torch.empty_like(x)
+    if method == "auto":
+        method = _fastest(x, x.shape[-dims:])
+    match method:
+        case "scipy":
+            return _by_scipy(x, dims, inverse)
+        case "fft":
+            return _backward(x, dims) if inverse else _forward(x, dims)
+        case _:
+            return _by_matmul(x, dims, inverse, allow_tf32)
+
+
+def _fastest(x: torch.Tensor, sides: tuple[int, ...]) -> str:
+    if x.device.type == "cpu":
+        return "scipy"
+    small = max(sides) <= _ORDER_UP_TO and x.numel() * sum(sides) <= _PRODUCTS_UP_TO
+    return "matmul" if small and x.dtype == torch.float32 else "fft"
+
+
+def _by_scipy(x: torch.Tensor, dims: int, inverse: bool) -> torch.Tensor:
     """The real-to-real transform of pocketfft, on as many threads as torch uses."""
     transform = scipy.fft.idctn if inverse else scipy.fft.dctn
     axes = tuple(range(-dims, 0))
@@ -31,7 +64,7 @@ def by_scipy(x: torch.Tensor, dims: int, inverse: bool) -> torch.Tensor:
     return torch.from_numpy(result)
 
 
-def by_matmul(x: torch.Tensor, dims: int, inverse: bool, allow_tf32: bool) -> torch.Tensor:
+def _by_matmul(x: torch.Tensor, dims: int, inverse: bool, allow_tf32: bool) -> torch.Tensor:
     """Products with the dense DCT matrices: x Dᵀ, and C x Dᵀ in two dimensions."""
     with float32_products(x.device, allow_tf32=allow_tf32):
         right = dct_matrix(x.shape[-1], dtype=x.dtype, device=x.device)
@@ -40,11 +73,6 @@ def by_matmul(x: torch.Tensor, dims: int, inverse: bool, allow_tf32: bool) -> to
             left = dct_matrix(x.shape[-2], dtype=x.dtype, device=x.device)
             y = (left.T if inverse else left) @ y
     return y
-
-
-def by_fft(x: torch.Tensor, dims: int, inverse: bool) -> torch.Tensor:
-    """One real FFT between a reordering and twiddles."""
-    return _backward(x, dims) if inverse else _forward(x, dims)
 
 
 @contextmanager
@@ -60,7 +88,7 @@ def float32_products(device: torch.device, *, allow_tf32: bool = False) -> Itera
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """Compute the products in this context without autocast, at the precision of the session."""
-    if torch.amp.is_autocast_available(device.type):
+    if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
 
@@ -153,6 +181,7 @@ def _pack(x: torch.Tensor) -> torch.Tensor:
 
 
 def _forward(x: torch.Tensor, dims: int) -> torch.Tensor:
+    """One real FFT between a reordering and twiddles."""
     n = x.shape[-1]
     for axis in range(-dims, 0):
         x = x.index_select(axis, _reordering(x.shape[axis], x.device)[0])

@@ -14,7 +14,7 @@ import scipy.fft
 import torch
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.transforms.cosine import dct, idct
+from loca_theory.transforms.dct_paths import transform
 from loca_theory.transforms.inputs import TensorLike, real_tensor, widened
 
 
@@ -24,17 +24,18 @@ def rows_to_spectra(x: TensorLike) -> torch.Tensor:
     Returns:
         Contiguous tensor of shape (q, T). Not differentiable.
     """
-    x = _matrix(x, "x")
+    x = _matrix(x, "x", 1)
     if _is_empty_or_elsewhere(x):
-        return dct(x).T.contiguous()
+        return transform(widened(x), 1).T.contiguous().to(x.dtype)
     return _by_scipy(scipy.fft.dct, widened(x).T, axis=0).to(x.dtype)
 
 
 def spectra_to_rows(spectra: TensorLike) -> torch.Tensor:
     r"""The inverse of :func:`rows_to_spectra`: :math:`z^\top D` for spectra z of shape (q, T)."""
-    spectra = _matrix(spectra, "spectra")
+    spectra = _matrix(spectra, "spectra", 0)
     if _is_empty_or_elsewhere(spectra):
-        return idct(spectra.T.contiguous())
+        rows = widened(spectra).T.contiguous()
+        return transform(rows, 1, inverse=True).to(spectra.dtype)
     return _by_scipy(scipy.fft.idct, widened(spectra).T, axis=1).to(spectra.dtype)
 
 
@@ -45,7 +46,7 @@ def spectra_to_columns_(spectra: torch.Tensor) -> torch.Tensor:
         Contiguous tensor of shape (p, T). Not differentiable.
     """
     if _is_empty_or_elsewhere(spectra):
-        return idct(spectra.T.contiguous()).T.contiguous()
+        return transform(spectra.T.contiguous(), 1, inverse=True).T.contiguous()
     return _by_scipy(scipy.fft.idct, spectra, axis=0, overwrite_x=True)
 
 
@@ -58,9 +59,9 @@ def _by_scipy(transform: Callable[..., Any], x: torch.Tensor, **options: Any) ->
     return torch.from_numpy(transform(x.numpy(), norm="ortho", workers=workers, **options))
 
 
-def _matrix(value: TensorLike, name: str) -> torch.Tensor:
+def _matrix(value: TensorLike, name: str, axis: int) -> torch.Tensor:
     x = real_tensor(value, name).detach()
-    if x.ndim != 2:
-        msg = f"{name} must be a matrix, not of shape {tuple(x.shape)}"
+    if x.ndim != 2 or not x.shape[axis]:
+        msg = f"{name} must be a matrix with non-empty spectra, not of shape {tuple(x.shape)}"
         raise InvalidArgumentError(msg)
     return x

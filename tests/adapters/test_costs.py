@@ -26,12 +26,20 @@ def test_large_matrices_are_never_formed_and_many_tokens_share_one(
     assert fastest((size, size), components, tokens, **settings) == expected
 
 
-def test_cuda_forms_what_is_small_and_nothing_else():
-    settings = {"trains": True, "foldable": True, "device": CUDA}
-    assert fastest((768, 768), 1000, 1024, **settings) == "materialised"
-    assert fastest((4096, 4096), 150_000, 512, **settings) == "implicit"
-    assert fastest((768, 768), 1000, 1024, **{**settings, "foldable": False}) == "implicit"
-    assert not sampling_pays((768, 768), 1024, 1000, CUDA)
+@pytest.mark.parametrize(
+    ("size", "foldable", "expected"),
+    [
+        (768, True, "materialised"),
+        (768, False, "materialised"),
+        (2048, True, "materialised"),
+        (2048, False, "implicit"),
+        (4096, True, "implicit"),
+    ],
+)
+def test_cuda_forms_what_is_small_and_nothing_else(size, foldable, expected):
+    settings = {"trains": True, "foldable": foldable, "device": CUDA}
+    assert fastest((size, size), 1000, 1024, **settings) == expected
+    assert sampling_pays((size, size), 1024, 1000, CUDA) == (size > 768)
 
 
 def test_entries_are_sampled_while_they_are_few():

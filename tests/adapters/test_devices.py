@@ -222,10 +222,10 @@ def session(request):
 
 def test_products_with_the_weight_are_as_precise_as_those_of_other_layers(session, monkeypatch):
     """In shapes alone, which need no GPU."""
-    monkeypatch.setattr(linear_operator, "form", lambda a, _indices, _s, p, q: a.new_empty(p, q))
+    monkeypatch.setattr(linear_operator, "form", lambda a, _s, p, q: a.new_empty(p, q))
     with FakeTensorMode(), torch.no_grad(), Precisions() as precisions:
         x, weight, a = (torch.empty(size, device="cuda") for size in ((5, 8), (6, 8), (3,)))
-        pattern = [torch.empty(3, device="cuda")] * 6
+        pattern = [torch.empty(3, device="cuda")] * 7
         settings = (6, 1.0, "central", "materialised", True)
         linear_operator._linear(x, weight, None, a, None, pattern[0], pattern, *settings)
     assert precisions.found == [session]
