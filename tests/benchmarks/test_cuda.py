@@ -70,7 +70,8 @@ def whole(monkeypatch, tmp_path):
 
 @pytest.fixture
 def card(monkeypatch):
-    machine = {"card": "A card", "compute capability": "9.0", "packages": {"torch": "2.11.0"}}
+    machine = {"card": "A card", "compute capability": "9.0", "cpu": "a processor " * 30}
+    machine["packages"] = {"torch": "2.11.0"}
     monkeypatch.setattr(cuda, "_CARD", f"print({json.dumps(json.dumps(machine))})")
 
 
