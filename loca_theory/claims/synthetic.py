@@ -47,9 +47,40 @@ def _independent_entries(rng: np.random.Generator) -> Tables:
     return {"matrices": [matrix], "errors": [error]}
 
 
+def _independent_increments(rng: np.random.Generator) -> Tables:
+    """What is retained of one matrix of independent normal entries."""
+    return {"table": _retained(rng.standard_normal((96, 96)))}
+
+
+def _smooth_increments(rng: np.random.Generator) -> Tables:
+    """What is retained of one matrix with few cosine coefficients, and of low rank."""
+    del rng
+    from loca_theory.transforms import idct2
+
+    return {"table": _retained(idct2(np.diag(1.0 / np.arange(1, 97))).numpy())}
+
+
+def _retained(matrix: Any) -> Rows:
+    from loca_theory.expressivity import Budget, retained_energies, spectral_error
+
+    budgets, total = [Budget(*matrix.shape, r) for r in (2, 4)], float(np.square(matrix).sum())
+    singular = np.linalg.svd(matrix, compute_uv=False)
+    known = {"study": "synthetic", "pair": "", "name": "layer", "accounting": "paper"}
+    return [
+        {
+            **known, "r": budget.r, "method": method, "retained": energy / total,
+            "predicted": 1 - spectral_error(singular, method, budget),
+        }
+        for method in ("R", "D", "S")
+        for budget, energy in zip(budgets, retained_energies(matrix, method, budgets), strict=True)
+    ]  # fmt: skip
+
+
 TABLES: Mapping[str, Callable[[np.random.Generator], Tables]] = {
     "student entries": _student_entries,
     "half speed": _half_speed,
     "independent entries": _independent_entries,
+    "independent increments": _independent_increments,
+    "smooth increments": _smooth_increments,
 }
 """The synthetic tables by name."""

@@ -19,7 +19,10 @@ from loca_theory.checkpoints.weights.checkpoint import (
     one_line,
 )
 from loca_theory.checkpoints.weights.state_dicts import TensorsCheckpoint
-from loca_theory.errors import ResourceError
+from loca_theory.errors import InvalidArgumentError, ResourceError
+
+# Under these keys, trainers store the model's tensors.
+_MODELS = ("state_dict", "model", "model_state_dict", "module")
 
 
 @dataclass
@@ -154,10 +157,34 @@ def load_pickled(path: Path) -> dict[str, torch.Tensor]:
         # A damaged archive can raise any exception; no code in it was executed.
         msg = f"{path} is not an intact PyTorch file ({one_line(error)}); fetch it again"
         raise DamagedError(msg) from error
-    for key in ("state_dict", "model"):
-        if isinstance(content, dict) and isinstance(content.get(key), dict):
-            content = content[key]
-    if not isinstance(content, dict):
+    found = _state_dicts(content)
+    if not found:
         msg = f"{path} holds no dictionary of tensors"
         raise DamagedError(msg)
-    return {str(name): value for name, value in content.items() if isinstance(value, torch.Tensor)}
+    if len(found) > 1:
+        msg = f"{path} holds several dictionaries of tensors ({', '.join(name[1:] for name in found)}); load it with "
+        raise InvalidArgumentError(msg + "torch.load and pass one of them")
+    (tensors,) = found.values()
+    return {str(name): value for name, value in tensors.items() if isinstance(value, torch.Tensor)}
+
+
+def _state_dicts(content: Any, path: str = "") -> dict[str, dict[Any, Any]]:
+    """The dictionaries of tensors nearest to the top, by the keys that lead to them.
+
+    What a trainer stores beside the model is not one of them: the state of an optimiser is a
+    dictionary by numbers. A usual name of the model goes before all others.
+    """
+    if not isinstance(content, dict):
+        return {}
+    if not content or any(isinstance(value, torch.Tensor) for value in content.values()):
+        return {path: content}
+    nested = {key: value for key, value in content.items() if isinstance(key, str)}
+    for key in _MODELS:
+        if found := _state_dicts(nested.get(key), f"{path}.{key}"):
+            return found
+    return {
+        name: tensors
+        for key, value in nested.items()
+        if value
+        for name, tensors in _state_dicts(value, f"{path}.{key}").items()
+    }

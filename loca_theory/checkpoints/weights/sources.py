@@ -31,7 +31,9 @@ TORCH = "pytorch_model.bin"
 ADAPTER_CONFIG = "adapter_config.json"
 _CONFIG = "config.json"
 _INDEX = ".index.json"
-_PICKLES = (".bin", ".pt", ".pth")
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".tar")
+# How files of PyTorch begin: an archive, and a pickle before version 1.6.
+_PICKLED = (b"PK\x03\x04", b"\x80")
 _HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w.-]+)?")
 
 
@@ -51,7 +53,8 @@ def describe(source: Source) -> str:
 def open_checkpoint(source: Source) -> Checkpoint:
     """Open a checkpoint of full weights.
 
-    A ``.safetensors`` file; a PyTorch file that loads with ``weights_only=True``; a folder with
+    A ``.safetensors`` file; a PyTorch file of any name that loads with ``weights_only=True``, also
+    a trainer's, of which the model's tensors are taken; a folder with
     ``model.safetensors``, ``pytorch_model.bin`` or either with an index of shards; a Hugging Face
     cache folder ``models--org--name``; ``hub:org/name[@rev]``; or a state dict, a module or one
     matrix in memory.
@@ -106,10 +109,21 @@ def _snapshot(cache: Path) -> Path:
 
 
 def _open_file(path: Path) -> Checkpoint:
-    if path.suffix not in (".safetensors", *_PICKLES):
+    if path.suffix not in (".safetensors", *_PICKLES) and not _is_pickled(path):
         msg = f"{path} is neither a .safetensors nor a PyTorch file ({', '.join(_PICKLES)})"
         raise InvalidArgumentError(msg)
     return _opened({path: None}, path.parent)
+
+
+def _is_pickled(path: Path) -> bool:
+    """Whether a file is of PyTorch, by its suffix or by how it begins."""
+    if path.suffix in (".safetensors", *_PICKLES):
+        return path.suffix != ".safetensors"
+    try:
+        with path.open("rb") as file:
+            return file.read(4).startswith(_PICKLED)
+    except OSError:
+        return False
 
 
 def _open_sharded(index: Path) -> Checkpoint:
@@ -127,8 +141,7 @@ def _open_sharded(index: Path) -> Checkpoint:
 
 
 def _opened(files: Mapping[Path, list[str] | None], folder: Path) -> Checkpoint:
-    is_pickled = any(path.suffix in _PICKLES for path in files)
-    kind = TorchCheckpoint if is_pickled else SafetensorsCheckpoint
+    kind = TorchCheckpoint if any(map(_is_pickled, files)) else SafetensorsCheckpoint
     return with_scales(kind(files, config=_config(folder)))
 
 

