@@ -1,6 +1,6 @@
 """What each form of adapter retains of fine-tunes that others published.
 
-``python -m experiments.published --data FOLDER`` reads the wheels in the folder; ``docs/published.md``
+``python -m experiments.published --data FOLDER`` reads the wheels there; ``docs/published.md``
 has the lines that download them, and what was found.
 """
 
@@ -46,8 +46,8 @@ def measure(study: str, data: Path) -> tuple[list[Row], list[Row]]:
 
 
 @click.command(cls=Command)
-@click.option("--data", type=click.Path(exists=True, file_okay=False, path_type=Path), required=True,
-              help="Folder with the wheels.")  # fmt: skip
+@click.option("--data", type=click.Path(exists=True, file_okay=False, path_type=Path),
+              required=True, help="Folder with the wheels.")  # fmt: skip
 @click.option("--only", multiple=True, type=click.Choice(list(STUDIES)), help="These pairs alone.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path),
               default=Path("figures/published"), show_default=True)  # fmt: skip

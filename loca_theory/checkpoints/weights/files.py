@@ -162,8 +162,11 @@ def load_pickled(path: Path) -> dict[str, torch.Tensor]:
         msg = f"{path} holds no dictionary of tensors"
         raise DamagedError(msg)
     if len(found) > 1:
-        msg = f"{path} holds several dictionaries of tensors ({', '.join(name[1:] for name in found)}); load it with "
-        raise InvalidArgumentError(msg + "torch.load and pass one of them")
+        names = ", ".join(name[1:] for name in found)
+        msg = (
+            f"{path} holds several dictionaries of tensors ({names}); load it with torch.load and "
+        )
+        raise InvalidArgumentError(msg + "pass one of them")
     (tensors,) = found.values()
     return {str(name): value for name, value in tensors.items() if isinstance(value, torch.Tensor)}
 

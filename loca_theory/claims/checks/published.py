@@ -70,7 +70,6 @@ def _by_study(
         return
     rows = rows[(rows["accounting"] == "paper") & rows["r"].isin(ranks)]
     for (study, r), mine in rows.groupby(["study", "r"]):
-        wide = mine.pivot(
-            index=["pair", "name"], columns="method", values=["retained", "predicted"]
-        )
+        values = ["retained", "predicted"]
+        wide = mine.pivot_table(index=["pair", "name"], columns="method", values=values)
         yield f"{study}, r = {r}", wide.astype(float)
