@@ -16,9 +16,10 @@ class ExtractedMatrix:
     Attributes:
         name: Name of the weight.
         shape: (p, q), after a ``Conv1D`` weight is transposed and a kernel is flattened.
-        method: ``lora`` or ``loca``.
-        r: LoRA's rank; None for LoCA; 0 if the split of a total left nothing for this matrix.
-        components: Number of LoCA's coefficients; None for LoRA.
+        method: ``lora``, ``loca`` or ``entries``.
+        r: The r of LoRA or SHiRA; None for LoCA; 0 if the split of a total left nothing for this
+            matrix.
+        components: Number of LoCA's coefficients; None for other methods.
         numbers: Number of learned parameters.
         error: Relative squared error of the reconstruction, with the parameters as they are stored.
         gap: Estimate of how much smaller the error of the best adapter of this size and method is.

@@ -1,4 +1,4 @@
-"""Conversion of a full fine-tune to the LoCA or LoRA adapter with the smallest error, for PEFT."""
+"""Conversion of a full fine-tune to the adapter with the smallest error, for PEFT."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from loca_theory.transforms.devices import resolve_device
 def extract(
     base: Source,
     tuned: Source,
-    method: Literal["loca", "lora", "best"] = "loca",
+    method: Literal["loca", "lora", "entries", "best"] = "loca",
     *,
     model: torch.nn.Module | None = None,
     rank: int | None = None,
@@ -52,18 +52,20 @@ def extract(
     This model decides the names of the weights, and which of them are of linear layers. Without
     one, the names of the checkpoint do, and ``manifest["grid"]["unchecked"]`` says why.
     Embeddings are left out because an adapter of linear layers cannot represent them;
-    ``save_modules`` stores them whole. Convolutions can have LoRA only.
+    ``save_modules`` stores them whole. Convolutions can have LoRA only, and ``Conv1D`` no SHiRA.
 
     Args:
         base: The base: a path or ``hub:org/name[@revision]``, a state dict or a module.
         tuned: The fine-tuned checkpoint, in any of these forms.
         method: ``loca``: the largest DCT coefficients and their locations; ``lora``: the truncated
-            singular value decomposition, split evenly between A and B; ``best``: for each matrix
-            the one with the smaller error, in two adapters.
+            singular value decomposition, split evenly between A and B; ``entries``: the largest
+            entries, as SHiRA of PEFT; ``best``: for each matrix LoRA or LoCA, whichever has the
+            smaller error, in two adapters.
         model: The model that the adapter is for, if neither checkpoint tells it. Its weights do
             not matter.
         rank: LoRA's rank r. For LoCA it sets the paper's budget: (p + q) r / 2 coefficients, each
-            with a location that costs as much as the coefficient.
+            with a location that costs as much as the coefficient. SHiRA stores (p + q) r entries,
+            as many as LoRA has numbers, and leaves out matrices that have fewer.
         components: Number of LoCA's coefficients per matrix, instead of a rank.
         allocate: Total of all matrices, instead of a size for each: a number of trainable numbers,
             such as 200000 or ``"200k"``, or bytes of the stored tensors, such as ``"4MB"``. It is

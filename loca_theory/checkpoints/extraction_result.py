@@ -41,7 +41,8 @@ class Extraction(Result):
     Attributes:
         matrices: Size and error of the adapter, by matrix.
         skipped: Tensors that are not part of the adapter.
-        adapters: The adapter by its method: one, or ``lora`` and ``loca`` of disjoint layers.
+        adapters: The adapter by its method: one; with ``best``, ``lora`` and ``loca`` of disjoint
+            layers.
         given: ``base`` and ``finetuned`` as they were passed; empty if the result was loaded.
         output_error: Squared distance between the outputs of the model with the adapter and those
             of the fine-tune, divided by that between the base's and the fine-tune's; None before
@@ -57,7 +58,7 @@ class Extraction(Result):
 
     @property
     def method(self) -> str:
-        """``loca``, ``lora`` or ``best``."""
+        """``loca``, ``lora``, ``entries`` or ``best``."""
         return self.manifest["grid"]["method"]
 
     @property
@@ -139,7 +140,7 @@ class Extraction(Result):
         }
 
     def save(self, folder: str | Path) -> list[Path]:
-        """Write each adapter in PEFT's format to the folder ``lora`` or ``loca``, tables beside it.
+        """Write each adapter in PEFT's format to a folder with its method's name, tables beside it.
 
         The adapter's folder holds nothing else than the adapter and its card.
 

@@ -70,10 +70,10 @@ class Extractor:
         for layer in layers_of(self.pair, self.model):
             if self.saved.contains(layer.own):
                 continue
-            if self._methods(layer):
+            obstacle = self._obstacle(layer)
+            if obstacle is None:
                 self.layers.append(layer)
             else:
-                obstacle = layer.obstacles[self.size.methods[0]]
                 skipped.append(Skipped(layer.name, obstacle))
         self._check_any(self.layers)
         if self.model is not None:
@@ -104,6 +104,15 @@ class Extractor:
             raise InvalidArgumentError(msg + 'allocate="..." or dtype="float32"')
         tensors = {one.own: found[one.name]["tensors"] for one in self.layers if one.name in found}
         return rows, self._adapters(base, rows, tensors)
+
+    def _obstacle(self, layer: Layer) -> str | None:
+        """Why a layer can have no adapter; None if it can."""
+        if not self._methods(layer):
+            return layer.obstacles[self.size.methods[0]]
+        (p, q), r = layer.shape, self.size.rank or 0
+        if self.size.method == "entries" and r * (p + q) > p * q:
+            return f"too small for r = {r}: SHiRA would store {r * (p + q)} of {p * q} entries"
+        return None
 
     def _methods(self, layer: Layer) -> tuple[str, ...]:
         """Methods that a layer can have."""

@@ -26,7 +26,7 @@ _COUNT = {"type": click.IntRange(min=1), "metavar": "N"}
     "checkpoints.extraction:extract",
     click.argument("base", metavar="BASE"),
     click.argument("tuned", metavar="FINETUNED"),
-    out="Folder for the tables; the adapter is written to lora or loca below it.  "
+    out="Folder for the tables; the adapter is written to lora, loca or entries below it.  "
     f"[default: {DEFAULT_OUT}]",
     rare=("floor", "cap", "dtype", "exclude", "max_size", "device", "jobs"),
     without=("base", "tuned", "model"),
@@ -51,12 +51,12 @@ _COUNT = {"type": click.IntRange(min=1), "metavar": "N"}
     dtype={"type": click.Choice(["float32", "float16", "bfloat16"])},
 )
 def command(*, common: Common, base: str, tuned: str, method: Any, **asked: Any) -> int:
-    """Convert a full fine-tune to the best LoCA or LoRA adapter, and print its error.
+    """Convert a full fine-tune to the best LoCA, LoRA or SHiRA adapter, and print its error.
 
     PEFT can load the adapter; for LoCA, import loca_theory.adapters first. If config.json names a
     class of transformers, it decides which weights are of linear layers, and their names. For each
-    linear layer, LoCA stores the largest DCT coefficients of the weight change, and LoRA the
-    truncated singular value decomposition. With --r, LoCA stores (p + q) R / 2 coefficients of a
+    linear layer, LoCA stores the largest DCT coefficients of the weight change, LoRA the truncated
+    singular value decomposition, and SHiRA the largest entries (--method entries). With --r, LoCA stores (p + q) R / 2 coefficients of a
     p×q matrix, because the paper counts a coefficient and its location as one number each. With
     --allocate or --energy, sizes differ from matrix to matrix; the spectra on which they depend are
     stored in the folder, and a killed run continues from them.
@@ -90,10 +90,12 @@ def command(*, common: Common, base: str, tuned: str, method: Any, **asked: Any)
 
 
 def _print(result: Extraction, folder: Path) -> None:
+    from loca_theory.checkpoints.sizing.adapter_size import TITLES
+
     out = console()
     is_mixed = result.method == "best"
     sizes = ("r", "components") if is_mixed else ("components",)
-    sizes = ("r",) if result.method == "lora" else sizes
+    sizes = ("r",) if result.method in ("lora", "entries") else sizes
     checked = ("loaded",) * any(one.loaded_error is not None for one in result.matrices)
     table = plain_table("matrix", "shape", *sizes, "numbers", "error", *checked)
     for one in result.matrices[:_MOST_ROWS]:
@@ -111,7 +113,7 @@ def _print(result: Extraction, folder: Path) -> None:
         more = len(result.matrices) - _MOST_ROWS
         out.print(f"… and {more} more; all of them in extract-matrices.parquet")
     numbers = sum(one.numbers for one in result.matrices)
-    name = {"loca": "LoCA", "lora": "LoRA", "best": "LoRA and LoCA"}[result.method]
+    name = {**TITLES, "best": "LoRA and LoCA"}[result.method]
     out.print()
     out.print(
         f"{name} with {numbers:,} learned numbers: relative squared error {result.error:.1%} over "

@@ -25,7 +25,7 @@ class Layer:
         name: Its key in the pair's names.
         own: Name of the weight in the model with a head, which both checkpoints need not have.
         shape: (p, q) as PEFT's layer has it.
-        obstacles: Why it can have no adapter of a method, by ``lora`` and ``loca``.
+        obstacles: Why it can have no adapter of a method, by ``lora``, ``loca`` and ``entries``.
         is_transposed: Whether it is stored as (inputs, outputs).
         kernel: Sides of a convolution kernel; empty for a linear layer.
     """
@@ -77,9 +77,12 @@ def layers_of(
             obstacle, is_transposed = model.obstacle(own), model.is_transposed(own)
         if weight.note:
             obstacle = obstacle or f"not the same layer: {weight.note}"
-        obstacles = {} if obstacle is None else {"lora": obstacle, "loca": obstacle}
+        obstacles = {} if obstacle is None else dict.fromkeys(("lora", "loca", "entries"), obstacle)
         if shape[2:]:
             obstacles.setdefault("loca", "convolution: LoCA adapts linear layers only")
+        if shape[2:] or is_transposed:
+            kind = "convolution" if shape[2:] else "Conv1D"
+            obstacles.setdefault("entries", f"{kind}: SHiRA adapts nn.Linear only")
         if model is not None and own.removesuffix(".weight") in model.taken_for_experts:
             obstacles.setdefault("lora", "PEFT takes a LoRA of this name for one of experts")
         p, q = weight.shape[::-1] if is_transposed else weight.shape

@@ -13,7 +13,12 @@ import torch
 
 from loca_theory.checkpoints.pairs.pair import not_finite
 from loca_theory.checkpoints.pairs.task import MatrixCell, Pairs
-from loca_theory.checkpoints.sizing.best_adapters import best_components, best_factors, energy_of
+from loca_theory.checkpoints.sizing.best_adapters import (
+    best_components,
+    best_entries,
+    best_factors,
+    energy_of,
+)
 from loca_theory.checkpoints.statistics.energy_profile import component_energies
 from loca_theory.checkpoints.weights.checkpoint import DamagedError, LeftOutError
 from loca_theory.increments.eigenvalues import squared_singular_values
@@ -45,7 +50,7 @@ class AdapterCell(LayerCell):
     """The best adapter of one layer.
 
     Attributes:
-        sizes: LoRA's rank or the number of LoCA's coefficients, by method.
+        sizes: The r of LoRA or SHiRA, or the number of LoCA's coefficients, by method.
         kernel: Shape of the kernel of a convolution.
     """
 
@@ -53,6 +58,9 @@ class AdapterCell(LayerCell):
 
     sizes: tuple[tuple[str, int], ...]
     kernel: tuple[int, ...]
+
+
+_COMPUTE = {"loca": best_components, "lora": best_factors, "entries": best_entries}
 
 
 def compute_profiles(cell: ProfileCell, pairs: Pairs, device: str) -> dict[str, Any]:
@@ -75,8 +83,7 @@ def compute_adapter(cell: AdapterCell, pairs: Pairs, dtype: str, device: str) ->
     with _increment(cell, pairs, device) as (increment, exponent):
         candidates = []
         for method, count in cell.sizes:
-            compute = best_components if method == "loca" else best_factors
-            found = compute(increment, count, exponent, getattr(torch, dtype))
+            found = _COMPUTE[method](increment, count, exponent, getattr(torch, dtype))
             candidates.append((method, count, found))
         energy = math.ldexp(energy_of(increment), 2 * exponent)
     method, count, best = min(candidates, key=lambda one: one[2].error)

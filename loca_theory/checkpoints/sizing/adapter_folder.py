@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from loca_theory.checkpoints.sizing.adapter_size import BETTER, TITLES
 from loca_theory.checkpoints.weights.checkpoint import read_json
 from loca_theory.checkpoints.weights.files import SafetensorsCheckpoint
 from loca_theory.checkpoints.weights.sources import ADAPTER_CONFIG
@@ -41,12 +42,12 @@ class Adapter:
 def check_folder(folder: Path, method: str) -> Path:
     """Check that writing adapters below this folder would not replace or disturb other files.
 
-    An adapter is written to the folder ``lora`` or ``loca`` in it. If that holds the weights of a
-    model, an adapter beside them would be loaded on top of them. An adapter or a README is replaced
-    only if an extraction wrote it and it has not been changed since.
+    An adapter is written to a folder in it that is named after the method. If that holds the
+    weights of a model, an adapter beside them would be loaded on top of them. An adapter or a
+    README is replaced only if an extraction wrote it and it has not been changed since.
     """
-    for one in ("lora", "loca"):
-        if method in (one, "best"):
+    for one in TITLES:
+        if method == one or (method == "best" and one in BETTER):
             _check_one(folder / one)
     return folder
 

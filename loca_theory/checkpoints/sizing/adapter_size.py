@@ -9,8 +9,10 @@ from loca_theory import _arguments
 from loca_theory._lookup import find
 from loca_theory.errors import InvalidArgumentError
 
-TITLES = {"loca": "LoCA", "lora": "LoRA"}
-_CHOICES = {**TITLES, "best": "the better of the two"}
+TITLES = {"loca": "LoCA", "lora": "LoRA", "entries": "SHiRA"}
+BETTER = ("lora", "loca")
+"""The methods of which ``best`` takes the better one for each matrix."""
+_CHOICES = {**TITLES, "best": "the better of LoRA and LoCA"}
 # More than any matrix has; larger numbers do not fit the integers of NumPy.
 _MOST = 2**53
 # A location of LoCA, or the shape of its matrix, is two 64-bit integers.
@@ -102,6 +104,9 @@ class AdapterSize:
                 "components is for LoCA only; give the size of another adapter as a rank, such as "
             )
             raise InvalidArgumentError(msg + "rank=8")
+        if self.method == "entries" and self.rank is None:
+            msg = "plain entries are stored as SHiRA of PEFT, which has r (p + q) of each matrix and "
+            raise InvalidArgumentError(msg + "one r for all; pass rank=8 or another rank")
         sizes = (self.rank, self.components, self.allocate, self.energy)
         if sum(size is not None for size in sizes) != 1:
             either = "rank=8, components=1000" if self.method == "loca" else "rank=8"
@@ -140,10 +145,12 @@ class AdapterSize:
     @property
     def methods(self) -> tuple[str, ...]:
         """The methods that a matrix can have."""
-        return ("lora", "loca") if self.method == "best" else (self.method,)
+        return BETTER if self.method == "best" else (self.method,)
 
     def count(self, method: str, p: int, q: int) -> int:
-        """LoRA's rank, or the number of LoCA's coefficients, for a p×q matrix of a fixed size."""
+        """The r of LoRA or SHiRA, or the number of LoCA's coefficients, for a p×q matrix."""
+        if method == "entries":
+            return self.rank or 0
         if method == "lora":
             return min(self.rank or 0, p, q)
         return min(self.components or (p + q) * (self.rank or 0) // 2, p * q)

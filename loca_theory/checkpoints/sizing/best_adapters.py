@@ -1,4 +1,4 @@
-"""Best adapter of one increment: the largest DCT coefficients, or the truncated decomposition."""
+"""Best adapter of one increment: largest DCT coefficients or entries, truncated decomposition."""
 
 from __future__ import annotations
 
@@ -45,21 +45,43 @@ def best_components(
         exponent: e.
         dtype: Type of the stored coefficients.
     """
-    energy = energy_of(increment)
-    spectrum = dct2(increment).flatten()
-    flat = spectrum.abs().topk(count, sorted=False).indices.sort().values
+    flat, stored, retained = _largest(dct2(increment).flatten(), count, exponent, dtype)
     q = increment.shape[1]
-    best = spectrum[flat].double()
+    tensors = {
+        "coefficients": stored,
+        "indices": torch.stack([flat // q, flat % q], dim=1),
+        "shape": torch.tensor(increment.shape),
+    }
+    return BestAdapter(tensors, _fraction(1 - retained / energy_of(increment)), 0.0)
+
+
+def best_entries(increment: torch.Tensor, r: int, exponent: int, dtype: torch.dtype) -> BestAdapter:
+    """Largest entries of 2ᵉ times a matrix, r (p + q) as SHiRA has, and their positions.
+
+    Args:
+        increment: The matrix, whose squares fit its type, shape (p, q).
+        r: What sets their number.
+        exponent: e.
+        dtype: Type of the stored entries.
+    """
+    count = r * sum(increment.shape)
+    flat, stored, retained = _largest(increment.flatten(), count, exponent, dtype)
+    q = increment.shape[1]
+    indices = torch.stack([flat // q, flat % q]).int()
+    tensors = {"shira_weight": stored, "shira_indices": indices}
+    return BestAdapter(tensors, _fraction(1 - retained / energy_of(increment)), 0.0)
+
+
+def _largest(
+    values: torch.Tensor, count: int, exponent: int, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor, float]:
+    """Positions of the largest numbers, 2ᵉ times these as they are stored, and their energy."""
+    flat = values.abs().topk(count, sorted=False).indices.sort().values
+    best = values[flat].double()
     stored = times_power_of_two(best, exponent).to(dtype)
     # Rounding loses energy as well, much of it near the smallest numbers of a type.
     lost = best - times_power_of_two(stored.double(), -exponent)
-    retained = float(best.square().sum() - lost.square().sum())
-    tensors = {
-        "coefficients": stored.cpu(),
-        "indices": torch.stack([flat // q, flat % q], dim=1).cpu(),
-        "shape": torch.tensor(increment.shape),
-    }
-    return BestAdapter(tensors, _fraction(1 - retained / energy), 0.0)
+    return flat.cpu(), stored.cpu(), float(best.square().sum() - lost.square().sum())
 
 
 def best_factors(increment: torch.Tensor, r: int, exponent: int, dtype: torch.dtype) -> BestAdapter:

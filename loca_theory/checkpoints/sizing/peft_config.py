@@ -47,6 +47,9 @@ def adapter_config(
     if method == "loca":
         own = {"n_frequency": usual, "n_frequency_pattern": patterns, "scaling": 1.0}
         return {"peft_type": "LOCA", **common, **own, "alternating_steps": 0}
+    if method == "entries":
+        del common["bias"]
+        return {"peft_type": "SHIRA", **common, "r": usual}
     own = {"r": usual, "lora_alpha": usual, "lora_dropout": 0.0}
     return {
         "peft_type": "LORA",
