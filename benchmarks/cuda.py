@@ -241,7 +241,11 @@ def _ask_card(out: Path, *, rehearse: bool) -> dict[str, Any]:
         return {"card": "A rehearsal on the CPU", "rehearsal": True}
     log = out / "card.log"
     ending = run([sys.executable, "-c", _CARD], _ANSWERS, log)
-    machine = {"refused": f"the card's process {ending}"} if ending else json.loads(_text(log).splitlines()[-1])
+    machine = (
+        {"refused": f"the card's process {ending}"}
+        if ending
+        else json.loads(_text(log).splitlines()[-1])
+    )
     if "refused" in machine:
         msg = f"nothing was measured: {machine['refused']}"
         raise click.ClickException(msg)

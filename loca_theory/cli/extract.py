@@ -56,10 +56,11 @@ def command(*, common: Common, base: str, tuned: str, method: Any, **asked: Any)
     PEFT can load the adapter; for LoCA, import loca_theory.adapters first. If config.json names a
     class of transformers, it decides which weights are of linear layers, and their names. For each
     linear layer, LoCA stores the largest DCT coefficients of the weight change, LoRA the truncated
-    singular value decomposition, and SHiRA the largest entries (--method entries). With --r, LoCA stores (p + q) R / 2 coefficients of a
-    p×q matrix, because the paper counts a coefficient and its location as one number each. With
-    --allocate or --energy, sizes differ from matrix to matrix; the spectra on which they depend are
-    stored in the folder, and a killed run continues from them.
+    singular value decomposition, and SHiRA the largest entries (--method entries). With --r, LoCA
+    stores (p + q) R / 2 coefficients of a p×q matrix, because the paper counts a coefficient and
+    its location as one number each. With --allocate or --energy, sizes differ from matrix to
+    matrix; the spectra on which they depend are stored in the folder, and a killed run continues
+    from them.
 
     \b
     Examples:

@@ -194,11 +194,12 @@ BAD = {
     "huge floor": (("lora",), {"allocate": 9, "floor": 10**30}, r"floor must be from 0 to \d{16}"),
     "cap of a rank": (("lora",), {"rank": 9, "cap": 2}, 'pass allocate="4MB" or energy=0.9 as'),
     "cap of two kinds": (("best",), {"allocate": 9, "cap": 2}, "which method best mixes"),
+    "entries by total": (("entries",), {"allocate": "4MB"}, "one r for all; pass a rank"),
     "components of both": (("best",), {"components": 3}, "components is for LoCA only"),
     "unknown": (
         ("dora",),
         {"rank": 1},
-        "unknown method 'dora'; did you mean lora\\? Otherwise choose from loca, lora, best",
+        "unknown method 'dora'; did you mean lora\\? Otherwise choose from loca, lora, entries, best",
     ),
 }
 

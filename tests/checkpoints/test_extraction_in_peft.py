@@ -8,11 +8,15 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
+from transformers.pytorch_utils import Conv1D
 
 import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
 from loca_theory.checkpoints import Extraction, extract
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms import idct2
+
+# Of torch, once per process, when SHiRA makes a sparse tensor.
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks:UserWarning")
 
 
 def model_of(modules):
@@ -62,7 +66,7 @@ def errors_of(before, after, tuned, names):
     return found
 
 
-def round_trip(model, tuned, folder, *arguments, **options):
+def round_trip(model, tuned, folder, /, *arguments, **options):
     """Extract, save, load and merge: the result, the weights before and after."""
     before = {name: value.clone() for name, value in model.state_dict().items()}
     found = extract(before, tuned, *arguments, **options)
@@ -97,6 +101,7 @@ SUFFIXES = {
         ("lora", {"allocate": 900}),
         ("loca", {"rank": 4}),
         ("loca", {"allocate": 700}),
+        ("entries", {"rank": 3}),
     ],
 )
 @pytest.mark.parametrize("only", [None, r"^fc\.|0\.fc"], ids=["all layers", "two of three"])
@@ -129,13 +134,14 @@ def test_a_layer_with_nothing_allocated_is_left_out(tmp_path, method):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("method", ["lora", "loca"])
+@pytest.mark.parametrize("method", ["lora", "loca", "entries"])
 def test_the_error_includes_the_rounding_of_the_stored_numbers(tmp_path, method, dtype):
     model = model_of({"fc": nn.Linear(20, 24, bias=False)})
     tuned = finetuned(model)
-    found, before, after = round_trip(model, tuned, tmp_path, method, rank=20, dtype=dtype)
+    size = {"rank": 10 if method == "entries" else 20}
+    found, before, after = round_trip(model, tuned, tmp_path, method, dtype=dtype, **size)
     (row,) = found.matrices
-    exact = extract(before, tuned, method, rank=20).matrices[0].error
+    exact = extract(before, tuned, method, **size).matrices[0].error
     # Two factors, each rounded by at most half a unit in the last place.
     unit = torch.finfo(getattr(torch, dtype)).eps / 2
     assert (unit / 10) ** 2 < row.error - exact < (4 * unit) ** 2
@@ -161,6 +167,22 @@ class Tiny(nn.Module):
 
 
 TOKENS = torch.arange(11)
+
+
+def test_plain_entries_are_the_largest_and_only_as_many_as_fit(tmp_path):
+    layers = {"fc": nn.Linear(20, 24), "small": nn.Linear(3, 24)}
+    model = model_of({**layers, "turned": Conv1D(24, 20)})
+    tuned = finetuned(model)
+    found, before, after = round_trip(model, tuned, tmp_path, "entries", rank=4, model=model)
+    assert [one.name for one in found.matrices] == ["fc.weight"]
+    assert {one.name: one.reason for one in found.skipped if one.name.endswith("weight")} == {
+        "small.weight": "too small for r = 4: SHiRA would store 108 of 72 entries",
+        "turned.weight": "Conv1D: SHiRA adapts nn.Linear only",
+    }
+    change = (tuned["fc.weight"] - before["fc.weight"]).flatten()
+    smallest = change.square().sort().values[: 24 * 20 - 4 * 44].sum()
+    assert found.error == pytest.approx(float(smallest / change.square().sum()), rel=1e-5)
+    check(found, before, after, tuned)
 
 
 @pytest.mark.parametrize("method", ["lora", "loca"])

@@ -105,8 +105,8 @@ class AdapterSize:
             )
             raise InvalidArgumentError(msg + "rank=8")
         if self.method == "entries" and self.rank is None:
-            msg = "plain entries are stored as SHiRA of PEFT, which has r (p + q) of each matrix and "
-            raise InvalidArgumentError(msg + "one r for all; pass rank=8 or another rank")
+            msg = "plain entries are stored as SHiRA, with r (p + q) in each matrix and one r for "
+            raise InvalidArgumentError(msg + "all; pass a rank, such as rank=8")
         sizes = (self.rank, self.components, self.allocate, self.energy)
         if sum(size is not None for size in sizes) != 1:
             either = "rank=8, components=1000" if self.method == "loca" else "rank=8"
