@@ -199,7 +199,7 @@ BAD = {
     "unknown": (
         ("dora",),
         {"rank": 1},
-        "unknown method 'dora'; did you mean lora\\? Otherwise choose from loca, lora, entries, best",
+        "unknown method 'dora'; did you mean lora\\? Otherwise choose from loca, lora, entries",
     ),
 }
 

@@ -85,13 +85,36 @@ def as_cache(folder, tensors):
     return folder / "models--org--name"
 
 
+def as_of_a_trainer(folder, tensors):
+    state = {0: {"exp_avg": torch.zeros(2)}}
+    content = {"model": {"state_dict": tensors, "model_args": {"width": 3}}, "epoch": 4,
+               "optimizer": {"state": state, "param_groups": []}, "empty": {}}  # fmt: skip
+    torch.save(content, folder / "best.pth.tar")
+    return folder / "best.pth.tar"
+
+
+def as_of_any_name(folder, tensors):
+    torch.save({"net": tensors}, folder / "epoch=4")
+    return folder / "epoch=4"
+
+
 KINDS = [as_file, as_folder, as_folder_of_one, as_shards, as_torch, as_old_torch, as_torch_shards,
-         as_cache]  # fmt: skip
+         as_cache, as_of_a_trainer, as_of_any_name]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__.removeprefix("as_"))
 def test_every_kind_of_source_gives_the_tensors(tmp_path, tensors, kind):
     same(open_checkpoint(kind(tmp_path, tensors)), tensors)
+
+
+def test_of_several_models_in_a_file_none_is_taken(tmp_path, tensors):
+    torch.save({"generator": tensors, "nets": {"critic": tensors}}, tmp_path / "gan.ckpt")
+    message = r"gan.ckpt holds several dictionaries of tensors \(generator, nets.critic\); load it"
+    with pytest.raises(InvalidArgumentError, match=message):
+        open_checkpoint(tmp_path / "gan.ckpt")
+    torch.save([tensors], tmp_path / "list.ckpt")
+    with pytest.raises(ResourceError, match=r"list.ckpt holds no dictionary of tensors"):
+        open_checkpoint(tmp_path / "list.ckpt")
 
 
 @pytest.mark.parametrize("kind", [as_shards, as_cache], ids=["index", "reference"])
