@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
-from loca_theory.checkpoints.rows import AllocatedMatrix, Comparison
+from loca_theory.checkpoints.rows import AllocatedMatrix, Comparison, MatrixError
 from loca_theory.checkpoints.statistics.matrix import UNRELATED
 from loca_theory.checkpoints.summary import MeanError, Totals
 
 ADAPTERS = {"R": "LoRA", "D": "LoCA (best DCT coefficients)", "FourierFT": "FourierFT"}
-"""Methods that exist as an adapter, with its name. S, F2 and F3 have no adapter."""
+"""Methods that a configuration makes an adapter of, with its name.
+
+The largest entries (S) become one (SHiRA) once :func:`~loca_theory.checkpoints.extract` has chosen
+them. F2 and F3 have none.
+"""
 
 SHOWN = (*ADAPTERS, "S")
 """Methods in short tables and figures: the adapters, and selection of entries for comparison.
 
 A user's own methods are added after them.
 """
+
+_FORMS = {**ADAPTERS, "S": "the largest plain entries"}
+# Matrices that the verdict names.
+_NAMED = 3
 
 # A split may retain less than the best by this fraction of the energy without a remark.
 _NOTICEABLE_GAP = 0.01
@@ -40,8 +48,14 @@ def warning(total: Totals) -> str:
     )
 
 
-def verdict(total: Totals, epsilon: float) -> str:
-    """One paragraph: are the increments normal and independent, and which adapter is best?"""
+def verdict(total: Totals, epsilon: float, each: Sequence[MatrixError] = ()) -> str:
+    """One paragraph: are the increments normal and independent, and which adapter is best?
+
+    Args:
+        total: Totals over the increments.
+        epsilon: Total variation that still counts as normal.
+        each: Errors of the increments, one by one.
+    """
     if total.median_tv is None:
         return "No matrix could be analysed."
     normal = total.matrices - total.not_normal
@@ -50,7 +64,11 @@ def verdict(total: Totals, epsilon: float) -> str:
     if errors:
         parts.append(_dependence(next(iter(errors.values()))["R"]))
         first, *others = (_winner(mine, r) for r, mine in errors.items())
-        parts += [first, _basis(next(iter(errors.values()))), *others]
+        r = next(iter(errors))
+        at = [one for one in each if one.r == r and one.method == "D"]
+        parts += [first, _basis(errors[r]), *_suited(at), *others]
+        if min(SHOWN, key=lambda method: errors[r][method].error) == "S":
+            parts.append("`extract --method entries` stores them as SHiRA of PEFT.")
         parts.append("(These are the best that each could do; LoCA's assumes perfect locations.)")
     return " ".join(parts)
 
@@ -64,11 +82,12 @@ def errors_by_rank(total: Totals) -> dict[int, dict[str, MeanError]]:
 
 
 def _winner(errors: Mapping[str, MeanError], r: int) -> str:
-    retained = {method: 1 - errors[method].error for method in ADAPTERS}
+    retained = {method: 1 - errors[method].error for method in SHOWN}
     best, *others = sorted(retained, key=lambda method: -retained[method])
-    rest = " and ".join(f"{ADAPTERS[method]} {retained[method]:.0%}" for method in others)
-    found = f"{ADAPTERS[best]} retains {retained[best]:.0%} of the energy"
-    return f"At the budget of r = {r}, {found}, {rest}."
+    *rest, last = (f"{_FORMS[method]} {retained[method]:.0%}" for method in others)
+    verb = "retain" if best == "S" else "retains"
+    found = f"{_FORMS[best]} {verb} {retained[best]:.0%} of the energy"
+    return f"At the budget of r = {r}, {found}, {', '.join(rest)} and {last}."
 
 
 def _basis(errors: Mapping[str, MeanError]) -> str:
@@ -82,6 +101,39 @@ def _basis(errors: Mapping[str, MeanError]) -> str:
     text += f"{1 - error:.0%}"
     is_noticeable = abs(expected - error) >= _NOTICEABLE
     return f"{text}." if is_noticeable else f"{text}: the DCT itself makes little difference."
+
+
+def _suited(errors: Sequence[MatrixError]) -> Iterator[str]:
+    """A sentence on the matrices that the DCT suits, and why."""
+    gains = {}
+    for one in errors:
+        if one.axes_shuffled_error is None or one.spectral_error is None:
+            continue
+        if one.spectral_error - one.error >= _NOTICEABLE:
+            gains[one] = one.spectral_error - one.error
+    if not gains:
+        return
+    best = sorted(gains, key=lambda one: -gains[one])
+    names = [f"{one.name.removesuffix('.weight')} ({_reason(one)})" for one in best[:_NAMED]]
+    if len(best) > _NAMED:
+        names.append(f"{len(best) - _NAMED} more")
+    *first, last = names
+    listed = f"{', '.join(first)} and {last}" if first else last
+    most = f"{100 * gains[best[0]]:.0f}"
+    yield (
+        f"In {len(best)} of {len(errors)} the DCT retains at least {100 * _NOTICEABLE:.0f} points "
+        f"more than that, up to {most}: {listed}."
+    )
+
+
+def _reason(one: MatrixError) -> str:
+    """What the DCT's gain is lost with."""
+    worth = {
+        "smooth along its inputs": (one.inputs_shuffled_error or 0.0) - one.error,
+        "smooth along its outputs": (one.outputs_shuffled_error or 0.0) - one.error,
+        "constant along an axis": (one.spectral_error or 0.0) - (one.axes_shuffled_error or 0.0),
+    }
+    return max(worth, key=lambda reason: worth[reason])
 
 
 def _spectrum(total: Totals) -> str:

@@ -36,7 +36,10 @@ _OVERVIEW = (
     *("name", "tuned", "shape", "sigma", "relative_norm", "tv", "tv_p_value", "outlier_mass"),
     *("spikes", "rank_90"),
 )
-_NESTED = ("r", "method", "error", "iid_error", "shuffled_error", "spectral_error")
+_NESTED = (
+    *("r", "method", "error", "iid_error", "shuffled_error", "spectral_error"),
+    *("inputs_shuffled_error", "outputs_shuffled_error", "axes_shuffled_error"),
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -101,7 +104,8 @@ class Analysis(Result):
         paragraphs = []
         for one in groups:
             mine = [row for row in self.allocation if row.tuned == one.name]
-            texts = [verdict(one, epsilon), *allocations(mine, self.total)]
+            errors = [row for row in self.errors if row.tuned == one.name]
+            texts = [verdict(one, epsilon, errors), *allocations(mine, self.total)]
             small = [row for row in self.skipped if row.reason.startswith("too small")]
             if mine and small:
                 texts.append(

@@ -114,6 +114,11 @@ class MatrixError:
         spectral_error: Expected error for the same singular values and random singular vectors; see
             :func:`~loca_theory.expressivity.spectral_error`. ``error`` less this value is what the
             method's basis is worth on this increment. None if only simulation can give it.
+        inputs_shuffled_error: Error of D (LoCA) after the columns are put in random order, which
+            takes away what is smooth along the inputs; None for other methods, as for the next two.
+        outputs_shuffled_error: The same for the rows.
+        axes_shuffled_error: The same for both. What D is still worth then comes from the vectors
+            that are constant along an axis.
     """
 
     name: str
@@ -127,6 +132,9 @@ class MatrixError:
     iid_error: float | None
     shuffled_error: float
     spectral_error: float | None
+    inputs_shuffled_error: float | None
+    outputs_shuffled_error: float | None
+    axes_shuffled_error: float | None
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,9 @@ def does_not_exist(command):
     words = command.split()
     if words[0] == "loca-theory":
         return words[1] not in group.list_commands(click.Context(group))
-    module = ROOT / f"{words[2].replace('.', '/')}.py"
-    return words[:2] != ["python", "-m"] or not module.is_file()
+    path = words[2].replace(".", "/")
+    is_there = (ROOT / f"{path}.py").is_file() or (ROOT / path / "__main__.py").is_file()
+    return words[:2] != ["python", "-m"] or not is_there
 
 
 def test_every_command_and_every_figure_exists():

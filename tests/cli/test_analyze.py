@@ -41,7 +41,8 @@ def test_json_has_the_rows_and_why_the_rest_is_missing(cli, pair):
             "outlier_mass", "spikes", "stable_rank", "effective_rank", "rank_50", "rank_90",
             "rank_99", "relative_norm", "errors"} <= set(row)  # fmt: skip
     assert set(row["errors"][0]) == {
-        "r", "method", "error", "iid_error", "shuffled_error", "spectral_error"
+        "r", "method", "error", "iid_error", "shuffled_error", "spectral_error",
+        "inputs_shuffled_error", "outputs_shuffled_error", "axes_shuffled_error",
     }  # fmt: skip
     assert row["spikes"] == 1
     assert document["skipped"] == [

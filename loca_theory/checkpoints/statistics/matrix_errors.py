@@ -17,11 +17,14 @@ from loca_theory.expressivity.matrices import mean_retained_energies
 from loca_theory.expressivity.methods import LowRank
 from loca_theory.expressivity.methods.bases import ENTRIES
 from loca_theory.expressivity.methods.method import Engine, checked_numbers
+from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.expressivity.methods.selection import Selection
 from loca_theory.expressivity.spectral import has_spectral_error
 from loca_theory.increments.eigenvalues import leading_squared_singular_values
 from loca_theory.increments.shuffling import shuffle
 from loca_theory.sweeps import generator
+
+_DCT = "D"
 
 
 def fitting_budget(p: int, q: int, r: int, settings: Settings) -> Budget | None:
@@ -54,6 +57,7 @@ def matrix_errors(
     found = {
         "error": _relative_errors(increment, eigenvalues[::-1], methods, budgets, total, choices)
     }
+    by_axis = _axis_errors(increment, budgets, total, settings, matrix.name)
     # Shuffle in place: two matrices of the largest size may not fit into memory.
     mixed = shuffled(increment, rng)
     leading = leading_squared_singular_values(mixed, max(ranks), rng)
@@ -81,9 +85,35 @@ def matrix_errors(
                     method=method.name,
                     iid_error=independent[method.name][i],
                     spectral_error=spectral[method.name][i] if method.name in spectral else None,
+                    **{
+                        axis: float(np.clip(one[i], 0, 1)) if method.name == _DCT else None
+                        for axis, one in by_axis.items()
+                    },
                 )
             )
     return tuple(errors)
+
+
+def _axis_errors(
+    increment: torch.Tensor, budgets: list[Budget], total: float, settings: Settings, name: str
+) -> dict[str, NDArray[np.float64]]:
+    """Errors of D with the columns, the rows and both in random order; the matrix is put back."""
+    rng = generator(settings.seed, "increments.axes", name)
+    orders = [torch.from_numpy(rng.permutation(side)) for side in increment.shape]
+    rows, columns = (one.to(increment.device) for one in orders)
+
+    def error() -> NDArray[np.float64]:
+        (found,) = mean_retained_energies(increment, find_methods(_DCT), budgets, rng).values()
+        return 1 - found / total
+
+    increment.copy_(increment[:, columns])
+    found = {"inputs_shuffled_error": error()}
+    increment.copy_(increment[rows])
+    found["axes_shuffled_error"] = error()
+    increment.copy_(increment[:, columns.argsort()])
+    found["outputs_shuffled_error"] = error()
+    increment.copy_(increment[rows.argsort()])
+    return found
 
 
 def _ignores_order(method: Method) -> bool:
