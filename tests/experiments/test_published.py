@@ -1,0 +1,133 @@
+"""Published fine-tunes: what is read of a wheel, and what is measured of an increment."""
+
+import io
+import sys
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from click.testing import CliRunner
+
+from experiments.published.__main__ import increments, main
+from experiments.published.measures import rows, statistics
+from experiments.published.wheels import STUDIES, Fitted, Wheels
+from loca_theory.checkpoints import analyze
+from loca_theory.errors import InvalidArgumentError
+
+
+def wheel(folder, name, files):
+    with zipfile.ZipFile(folder / name, "w") as archive:
+        for path, content in files.items():
+            archive.writestr(path, content)
+
+
+def torch_file(content):
+    file = io.BytesIO()
+    torch.save(content, file)
+    return file.getvalue()
+
+
+def matrices(seed=0, shapes=((24, 20), (16, 64))):
+    rng = np.random.default_rng(seed)
+    return {f"layer.{i}.weight": torch.from_numpy(rng.normal(size=one)).float()
+            for i, one in enumerate(shapes)}  # fmt: skip
+
+
+def test_what_is_retained_is_what_an_analysis_says():
+    base, change = matrices(), matrices(1)
+    found = analyze(base, {k: base[k] + change[k] for k in base}, ranks=[2, 4], methods=["F2"])
+    expected = {(one.name, one.r, one.method): one for one in found.errors}
+    for name, delta in change.items():
+        mine = [
+            row for row in rows(delta, np.random.default_rng(0)) if row["accounting"] == "paper"
+        ]
+        for row in mine:
+            one = expected.get((name.removesuffix(".weight"), row["r"], row["method"]))
+            one = one or expected.get((name, row["r"], row["method"]))
+            if one is None or row["method"] == "FourierFT":
+                continue
+            assert row["retained"] == pytest.approx(1 - one.error, abs=1e-5)
+            assert row["predicted"] == pytest.approx(1 - one.spectral_error, abs=1e-5)
+        assert {row["method"] for row in mine} >= {"R", "D", "S", "F2", "D, inputs shuffled"}
+
+
+def test_a_smooth_axis_is_lost_when_it_is_shuffled_and_a_mean_is_not():
+    noise = np.random.default_rng(2).normal(size=(2, 48, 40))
+    parts = {"smooth": np.cumsum(noise[0], axis=1), "mean": 5 * noise[0][:, :1]}
+    found = {}
+    for name, part in parts.items():
+        for row in rows(torch.from_numpy(part + noise[1]), np.random.default_rng(0)):
+            if (row["r"], row["accounting"]) == (2, "paper"):
+                found[name, row["method"]] = row["retained"]
+    assert found["smooth", "D"] - found["smooth", "D, inputs shuffled"] > 0.1
+    assert abs(found["mean", "D"] - found["mean", "D, inputs shuffled"]) < 0.02
+    assert found["smooth", "DCT along inputs"] > found["smooth", "DCT along outputs"]
+
+
+def test_intruders_are_like_no_vector_of_the_base():
+    base = torch.diag(torch.arange(40.0, 0, -1))[:, :20]
+    assert statistics(base, 1.01 * base)["intruders"] == 0
+    added = torch.zeros(40, 20)
+    added[30:, 0] = 100  # a direction that none of the twenty columns has
+    assert statistics(base, base + added)["intruders"] == 1
+
+
+def test_only_changed_matrices_that_are_large_enough_are_measured():
+    base = {**matrices(), "small": torch.ones(3, 40), "gone": torch.ones(20, 20)}
+    tuned = {**matrices(), "small": torch.zeros(3, 40)}
+    tuned["layer.1.weight"] = tuned["layer.1.weight"] + 1
+    assert [name for name, *_ in increments(Fitted("", base, tuned))] == ["layer.1.weight"]
+
+
+def test_a_wheel_that_is_missing_or_of_another_version_is_named(tmp_path):
+    with pytest.raises(InvalidArgumentError, match=r"no wheel of chgnet 0.4.2; get it by: pip dow"):
+        Wheels(tmp_path, ("chgnet==0.4.2",))
+    wheel(tmp_path, "chgnet-0.5.0-py3-none-any.whl", {})
+    with pytest.raises(InvalidArgumentError, match=r"chgnet-0.5.0-py3-none-any.whl is another ver"):
+        Wheels(tmp_path, ("chgnet==0.4.2",))
+
+
+def test_the_networks_of_neurochem_are_read_row_after_row(tmp_path):
+    files, weights = {}, matrices(3, ((24, 20),))["layer.0.weight"].numpy()
+    for kind, shift in (("1x", 0), ("1ccx", 1)):
+        folder = f"torchani/resources/ani-{kind}_8x/train0/networks/ANN-H.nnf-l1"
+        files[f"{folder}.wparam"] = (weights + shift).astype("<f4").tobytes()
+        files[f"{folder}.bparam"] = np.zeros(24, "<f4").tobytes()
+    wheel(tmp_path, "torchani-2.0-py3-none-any.whl", files)
+    first = next(STUDIES["ani"].pairs(Wheels(tmp_path, STUDIES["ani"].packages)))
+    np.testing.assert_array_equal(first.base["H.1"], weights)
+    np.testing.assert_array_equal(first.tuned["H.1"], (weights + 1).astype("f4"))
+
+
+def test_a_study_without_its_wheel_is_left_out_and_the_others_run(tmp_path):
+    folder = "rxnfp/models/transformers"
+    base = matrices()
+    tuned = {name: one + torch.eye(*one.shape) for name, one in base.items()}
+    wheel(tmp_path, "rxnfp-0.1.0-py3-none-any.whl", {
+        f"{folder}/bert_pretrained/pytorch_model.bin": torch_file(
+            {f"bert.{name}": one for name, one in base.items()}),
+        f"{folder}/bert_ft/pytorch_model.bin": torch_file(tuned),
+    })  # fmt: skip
+    asked = ["--data", str(tmp_path), "--only", "rxnfp", "--only", "ani"]
+    done = CliRunner().invoke(main, [*asked, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0
+    assert "rxnfp: 2 matrices" in done.stdout
+    assert "ani: left out: " in done.stderr
+    found = pd.read_parquet(tmp_path / "out" / "rxnfp-retained.parquet")
+    assert set(found["accounting"]) == {"paper", "trainable", "bits"}
+    done = CliRunner().invoke(
+        main, ["--data", str(tmp_path), "--only", "ani", "--out", str(tmp_path)]
+    )
+    assert done.exit_code == 1
+    assert done.stderr.splitlines()[-1].endswith(": nothing was measured")
+
+
+def test_files_of_keras_need_h5py(tmp_path, monkeypatch):
+    name = "mhcnuggets/saves/production/HLA-A02:01_BA.h5"
+    wheel(tmp_path, "mhcnuggets-2.4.1-py2.py3-none-any.whl", {name: b""})
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    study = STUDIES["mhc-1"]
+    with pytest.raises(InvalidArgumentError, match="h5py, which reads the files of Keras"):
+        next(study.pairs(Wheels(tmp_path, study.packages)))
