@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from operator import index
 from pathlib import Path
@@ -99,6 +100,15 @@ def instance(argument: str, value: Any, kind: type[_T]) -> _T:
         msg = f"{argument} must be a {kind.__name__}, not {value!r}"
         raise InvalidArgumentError(msg)
     return value
+
+
+def expression(argument: str, value: Any) -> None:
+    """Check that an argument is a regular expression, or None."""
+    try:
+        re.compile("" if value is None else value)
+    except (re.error, TypeError) as error:
+        msg = f"{argument} must be a regular expression, not {value!r}: {error}"
+        raise InvalidArgumentError(msg) from error
 
 
 def whole_number(argument: str, value: Any) -> int:

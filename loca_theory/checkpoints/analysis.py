@@ -40,6 +40,7 @@ def analyze(
     methods: str | Method | Iterable[str | Method] = (),
     include: str | None = None,
     exclude: str | None = None,
+    group: str | None = None,
     max_size: int | None = None,
     experts: Experts = "each",
     epsilon: float = 0.001,
@@ -67,6 +68,8 @@ def analyze(
             ``loca_theory.checkpoints.settings.ANALYSED``.
         include: Regular expression; only matrices whose name contains a match are analysed.
         exclude: Regular expression; matrices whose name contains a match are left out.
+        group: Regular expression for the kinds by which matrices are summed up, where names do not
+            tell them: the kind is the first group of its match in the name, or the whole match.
         max_size: Matrices with more entries are left out.
         experts: What the weights of several experts in one tensor are: ``each``, a matrix per
             expert; ``stacked``, one matrix with the rows of all.
@@ -112,6 +115,7 @@ def analyze(
         printed=printed or PrintedTest(),
         subspaces=subspaces,
         has_profiles=allocate is not None,
+        group=group,
     )
     total = None if allocate is None else TotalSize.parse(allocate)
     pairs = open_fine_tunes(base, tuned, Selection(include, exclude, max_size, experts=experts))

@@ -29,8 +29,17 @@ _KINDS = (
 _PATTERNS = tuple((kind, re.compile(pattern)) for kind, pattern in _KINDS)
 
 
-def kind_of(name: str) -> str:
-    """``query``, ``value``, ``MLP in``, …; ``other`` if no pattern matches the name."""
+def kind_of(name: str, group: str | None = None) -> str:
+    r"""``query``, ``value``, ``MLP in``, …; ``other`` if no pattern matches the name.
+
+    If the name contains a match of the expression ``group``, the kind is its first group, or the
+    whole match.
+
+    >>> kind_of("ensemble.3.H.2.weight", r"\.([A-Z])\.")
+    'H'
+    """
+    if group is not None and (found := re.search(group, name)):
+        return found[1 if found.re.groups else 0] or ""
     return next((kind for kind, pattern in _PATTERNS if pattern.search(name)), "other")
 
 

@@ -66,7 +66,7 @@ def verdict(total: Totals, epsilon: float, each: Sequence[MatrixError] = ()) -> 
         first, *others = (_winner(mine, r) for r, mine in errors.items())
         r = next(iter(errors))
         at = [one for one in each if one.r == r and one.method == "D"]
-        parts += [first, _basis(errors[r]), *_suited(at), *others]
+        parts += [first, *_if_free(errors[r]), _basis(errors[r]), *_suited(at), *others]
         if min(SHOWN, key=lambda method: errors[r][method].error) == "S":
             parts.append("`extract --method entries` stores them as SHiRA of PEFT.")
         parts.append("(These are the best that each could do; LoCA's assumes perfect locations.)")
@@ -101,6 +101,21 @@ def _basis(errors: Mapping[str, MeanError]) -> str:
     text += f"{1 - error:.0%}"
     is_noticeable = abs(expected - error) >= _NOTICEABLE
     return f"{text}." if is_noticeable else f"{text}: the DCT itself makes little difference."
+
+
+def _if_free(errors: Mapping[str, MeanError]) -> Iterator[str]:
+    """A sentence on who retains most if indices are free, where that is another one."""
+    forms = ("R", "D", "S")
+    free = {one: errors[one].free_error for one in forms}
+    known = {one: error for one, error in free.items() if error is not None}
+    if len(known) < len(forms):
+        return
+    best = min(known, key=lambda one: known[one])
+    if best == min(forms, key=lambda one: errors[one].error):
+        return
+    retained = {one: f"{_FORMS[one]} {1 - known[one]:.0%}" for one in sorted(known, key=known.get)}
+    first, second, third = retained.values()
+    yield f"If indices are free, the order is {first}, {second}, {third}."
 
 
 def _suited(errors: Sequence[MatrixError]) -> Iterator[str]:

@@ -39,6 +39,7 @@ _OVERVIEW = (
 _NESTED = (
     *("r", "method", "error", "iid_error", "shuffled_error", "spectral_error"),
     *("inputs_shuffled_error", "outputs_shuffled_error", "axes_shuffled_error"),
+    "free_error",
 )
 
 

@@ -119,6 +119,7 @@ class MatrixError:
         outputs_shuffled_error: The same for the rows.
         axes_shuffled_error: The same for both. What D is still worth then comes from the vectors
             that are constant along an axis.
+        free_error: Error of R, D and S if all indices are free; None for other methods.
     """
 
     name: str
@@ -135,6 +136,7 @@ class MatrixError:
     inputs_shuffled_error: float | None
     outputs_shuffled_error: float | None
     axes_shuffled_error: float | None
+    free_error: float | None
 
 
 @dataclass(frozen=True)

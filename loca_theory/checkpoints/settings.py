@@ -21,6 +21,7 @@ class Settings:
 
     Attributes:
         subspaces: Number k of leading singular vectors to compare; None for no comparison.
+        group: Regular expression for the kinds of matrices, as in ``analyze``; None for none.
         has_profiles: Whether to compute what LoCA retains at every size, for an allocation.
 
     Raises:
@@ -36,6 +37,7 @@ class Settings:
     printed: PrintedTest = field(default_factory=PrintedTest)
     subspaces: int | None = None
     has_profiles: bool = False
+    group: str | None = None
 
     def describe(self) -> dict[str, Any]:
         """The settings as plain data."""
@@ -51,6 +53,7 @@ class Settings:
         find_methods(self.methods)
         object.__setattr__(self, "ranks", _arguments.ranks(self.ranks))
         _arguments.fields_to_int(self, "seed")
+        _arguments.expression("group", self.group)
         if not 0 <= _arguments.real_number("epsilon", self.epsilon) < 1:
             msg = f"epsilon must be at least 0 and below 1, not {self.epsilon}; "
             raise InvalidArgumentError(msg + "choose a value such as epsilon=0.001")

@@ -64,9 +64,10 @@ SELECTION: dict[str, dict[str, Any]] = {
     ),
     out="Folder for tables, analyze.html and the results of each finished matrix, from "
     "which an interrupted run continues.  [default: nothing is stored]",
-    rare=("max_size", "experts", "epsilon", "accounting", "seed", "device"),
+    rare=("group", "max_size", "experts", "epsilon", "accounting", "seed", "device"),
     without=("base", "printed"),
     **SELECTION,
+    group={"metavar": "REGEX"},
     ranks={"flag": "--r"},
     methods={
         "help": "Methods to compare with LoRA, random Fourier, FourierFT, Fourier pairs, Fourier, "
@@ -94,6 +95,7 @@ def command(
     methods: tuple[str, ...] | None,
     include: str | None,
     exclude: str | None,
+    group: str | None,
     max_size: int | None,
     experts: Any,
     epsilon: float,
@@ -140,6 +142,7 @@ def command(
             methods=chosen_methods(methods or ()),
             include=include,
             exclude=exclude,
+            group=group,
             max_size=max_size,
             experts=experts,
             epsilon=epsilon,

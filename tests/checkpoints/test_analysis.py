@@ -1,6 +1,7 @@
 """The analysis of one matrix and of a pair, against dense definitions."""
 
 import json
+import re
 from dataclasses import asdict, fields, replace
 from functools import partial
 
@@ -697,3 +698,84 @@ def test_the_verdict_says_what_the_dct_is_worth(analysis, expected, text):
                for e in analysis.summary.all.errors]  # fmt: skip
     found = verdict(replace(analysis.summary.all, errors=tuple(changed)), 0.001)
     assert f"A basis unrelated to the matrices {text}" in found
+
+
+def smooth(axis):
+    """Random walks along an axis, each less its mean."""
+    walks = np.cumsum(np.random.default_rng(3).standard_normal((96, 80)), axis)
+    return torch.from_numpy(walks - walks.mean(axis, keepdims=True))
+
+
+def test_errors_with_shuffled_axes_say_which_axis_the_dct_suits():
+    along = {}
+    for axis, name in ((0, "outputs"), (1, "inputs")):
+        given = smooth(axis)
+        found = errors_of(analyse_matrix("w", given, replace(SETTINGS, ranks=(2,))), 2)
+        assert torch.equal(given, smooth(axis)), "the matrix is put back"
+        one = found.pop("D")
+        along[name] = one
+        assert all(other.axes_shuffled_error is None for other in found.values())
+    assert along["inputs"].inputs_shuffled_error - along["inputs"].error > 0.1
+    assert abs(along["inputs"].outputs_shuffled_error - along["inputs"].error) < 0.05
+    assert along["outputs"].outputs_shuffled_error - along["outputs"].error > 0.1
+    assert abs(along["outputs"].inputs_shuffled_error - along["outputs"].error) < 0.05
+    # A constant row times random numbers suits the DCT in any order.
+    constant = torch.from_numpy(np.random.default_rng(4).standard_normal((96, 1))).expand(96, 80)
+    noise = torch.from_numpy(np.random.default_rng(5).standard_normal((96, 80)))
+    one = errors_of(analyse_matrix("w", constant + noise, replace(SETTINGS, ranks=(2,))), 2)["D"]
+    assert one.axes_shuffled_error == pytest.approx(one.error, abs=0.03)
+    assert one.spectral_error - one.error > 0.05
+
+
+def test_free_errors_are_those_of_the_accounting_that_charges_no_index():
+    w = torch.from_numpy(np.random.default_rng(6).standard_t(3, (48, 40)))
+    charged, free = (
+        errors_of(analyse_matrix("w", w, replace(SETTINGS, ranks=(4,), accounting=accounting)), 4)
+        for accounting in (Accounting.PAPER, Accounting.TRAINABLE)
+    )
+    for name, one in charged.items():
+        if name in ("R", "D", "S"):
+            assert one.free_error == pytest.approx(free[name].error, abs=1e-6)
+        else:
+            assert one.free_error is None
+
+
+def test_the_verdict_names_plain_entries_and_where_the_accounting_decides():
+    w = torch.from_numpy(np.random.default_rng(7).standard_t(2.5, (64, 64)))
+    found = analyze({"up": torch.zeros(64, 64)}, {"up": w}, ranks=[2])
+    assert "the largest plain entries retain " in found.verdict
+    assert "`extract --method entries` stores them as SHiRA of PEFT." in found.verdict
+    left, right = np.random.default_rng(8).standard_normal((2, 64, 2))
+    mixed = torch.from_numpy(left @ right.T) + w
+    text = analyze({"up": torch.zeros(64, 64)}, {"up": mixed}, ranks=[2]).verdict
+    assert "At the budget of r = 2, LoRA retains" in text
+    assert "If indices are free, the order is the largest plain entries" in text
+
+
+def test_the_verdict_names_the_matrices_that_the_dct_suits_and_why():
+    base = {f"layer.{i}.weight": torch.zeros(96, 80) for i in range(6)}
+    tuned = {name: torch.from_numpy(np.random.default_rng(i).standard_normal((96, 80)))
+             for i, name in enumerate(base)}  # fmt: skip
+    assert "the DCT retains at least" not in analyze(base, tuned, ranks=[2]).verdict
+    tuned |= {"layer.0.weight": smooth(1), "layer.1.weight": smooth(0)}
+    text = analyze(base, tuned, ranks=[2]).verdict
+    assert re.search(
+        r"In 2 of 6 the DCT retains at least 3 points more than that, up to \d\d: ", text
+    )
+    assert "layer.0 (smooth along its inputs)" in text
+    assert "layer.1 (smooth along its outputs)" in text
+
+
+@pytest.mark.parametrize(
+    ("group", "kinds"),
+    [(r"\.([HC])\.", ["H", "C", "H"]), ("weight|bias", ["weight"] * 3), ("none", ["other"] * 3)],
+)
+def test_kinds_can_be_given_by_an_expression(group, kinds):
+    names = ("0.H.1.weight", "0.C.1.weight", "1.H.1.weight")
+    base = {name: torch.zeros(20, 20) for name in names}
+    tuned = {
+        name: torch.randn(20, 20, generator=torch.Generator().manual_seed(0)) for name in names
+    }
+    assert [one.kind for one in analyze(base, tuned, ranks=[1], group=group).matrices] == kinds
+    with pytest.raises(InvalidArgumentError, match="group must be a regular expression"):
+        analyze(base, tuned, group="(")

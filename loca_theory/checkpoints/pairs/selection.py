@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from loca_theory._arguments import positive_number
+from loca_theory._arguments import expression, positive_number
 from loca_theory._lookup import find
 from loca_theory.checkpoints.weights.stored_matrices import EXPERTS, Experts
-from loca_theory.errors import InvalidArgumentError
 
 SMALLEST_SIDE = 16
 """Fewest rows and fewest columns for which the statistics are computed; smaller matrices are
@@ -40,12 +39,7 @@ class Selection:
 
     def __post_init__(self) -> None:
         for name in ("include", "exclude"):
-            pattern = getattr(self, name)
-            try:
-                re.compile("" if pattern is None else pattern)
-            except (re.error, TypeError) as error:
-                msg = f"{name} must be a regular expression, not {pattern!r}: {error}"
-                raise InvalidArgumentError(msg) from error
+            expression(name, getattr(self, name))
         if self.max_size is not None:
             positive_number("max_size", self.max_size)
         find("interpretation of experts", self.experts, EXPERTS)

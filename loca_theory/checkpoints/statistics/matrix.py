@@ -195,7 +195,7 @@ def _analysed(
         **known,
         **ranks,
         shape=(p, q),
-        kind=kind_of(name),
+        kind=kind_of(name, settings.group),
         layer=layer_of(name),
         sigma=counts.standard_deviation,
         mean=counts.mean,

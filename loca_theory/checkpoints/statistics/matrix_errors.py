@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from loca_theory.checkpoints.rows import Matrix, MatrixError
 from loca_theory.checkpoints.settings import Settings
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import Budget, Method, spectral_error
+from loca_theory.expressivity import Accounting, Budget, Method, spectral_error
 from loca_theory.expressivity.matrices import mean_retained_energies
 from loca_theory.expressivity.methods import LowRank
 from loca_theory.expressivity.methods.bases import ENTRIES
@@ -57,6 +58,8 @@ def matrix_errors(
     found = {
         "error": _relative_errors(increment, eigenvalues[::-1], methods, budgets, total, choices)
     }
+    free = _free_errors(increment, budgets, total)
+    free |= {"R": found["error"]["R"].tolist()}
     by_axis = _axis_errors(increment, budgets, total, settings, matrix.name)
     # Shuffle in place: two matrices of the largest size may not fit into memory.
     mixed = shuffled(increment, rng)
@@ -89,9 +92,19 @@ def matrix_errors(
                         axis: float(np.clip(one[i], 0, 1)) if method.name == _DCT else None
                         for axis, one in by_axis.items()
                     },
+                    free_error=free[method.name][i] if method.name in free else None,
                 )
             )
     return tuple(errors)
+
+
+def _free_errors(
+    increment: torch.Tensor, budgets: list[Budget], total: float
+) -> dict[str, list[float]]:
+    """Errors of D and S if indices are free."""
+    free = [replace(budget, accounting=Accounting.TRAINABLE) for budget in budgets]
+    found = mean_retained_energies(increment, find_methods((_DCT, "S")), free, None)
+    return {name: np.clip(1 - one / total, 0, 1).tolist() for name, one in found.items()}
 
 
 def _axis_errors(
