@@ -6,6 +6,7 @@ has the lines that download them, and what was found.
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import torch
 from experiments.published.measures import SMALLEST, Row, rows, statistics
 from experiments.published.wheels import STUDIES, Fitted, Wheels
 from loca_theory.cli.command import Command
-from loca_theory.errors import InvalidArgumentError
+from loca_theory.errors import LocaTheoryError
 from loca_theory.sweeps import generator
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.results import store_rows
@@ -60,7 +61,7 @@ def main(data: Path, only: tuple[str, ...], out: Path) -> None:
     for study in only or STUDIES:
         try:
             retained, matrices = measure(study, data)
-        except InvalidArgumentError as error:
+        except (LocaTheoryError, OSError, ValueError, zipfile.BadZipFile) as error:
             click.echo(f"{study}: left out: {error}", err=True)
             continue
         about = STUDIES[study]

@@ -46,8 +46,9 @@ def measured(result: Analysis) -> list[dict[str, Any]]:
 
 @click.command(cls=Command)
 @click.argument("name", required=False)
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path("hub"),
-              show_default=True, help="Folder for the tables, and for finished matrices.")  # fmt: skip
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path),
+              default=Path("hub"), show_default=True,
+              help="Folder for the tables, and for finished matrices.")  # fmt: skip
 @click.option("--device", default="auto", show_default=True)
 @click.option("--pairs", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               default=PAIRS, help="Another list, in the form of hub.toml.")  # fmt: skip

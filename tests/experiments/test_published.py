@@ -116,11 +116,16 @@ def test_a_study_without_its_wheel_is_left_out_and_the_others_run(tmp_path):
             {f"bert.{name}": one for name, one in base.items()}),
         f"{folder}/bert_ft/pytorch_model.bin": torch_file(tuned),
     })  # fmt: skip
-    asked = ["--data", str(tmp_path), "--only", "rxnfp", "--only", "ani"]
+    (tmp_path / "chgnet-0.4.2-py3-none-any.whl").write_bytes(b"no archive")
+    wheel(tmp_path, "mhcnuggets-2.4.1-py2.py3-none-any.whl", {
+        "mhcnuggets/saves/production/HLA-A02:01_BA.h5": b"no checkpoint"})  # fmt: skip
+    asked = ["--data", str(tmp_path)]
+    for study in ("ani", "chgnet", "mhc-1", "rxnfp"):
+        asked += ["--only", study]
     done = CliRunner().invoke(main, [*asked, "--out", str(tmp_path / "out")])
     assert done.exit_code == 0
     assert "rxnfp: 2 matrices" in done.stdout
-    assert "ani: left out: " in done.stderr
+    assert all(f"{study}: left out: " in done.stderr for study in ("ani", "chgnet", "mhc-1"))
     found = pd.read_parquet(tmp_path / "out" / "rxnfp-retained.parquet")
     assert set(found["accounting"]) == {"paper", "trainable", "bits"}
     done = CliRunner().invoke(
