@@ -64,6 +64,9 @@ def main(data: Path, only: tuple[str, ...], out: Path) -> None:
         except (LocaTheoryError, OSError, ValueError, zipfile.BadZipFile) as error:
             click.echo(f"{study}: left out: {error}", err=True)
             continue
+        if not matrices:
+            click.echo(f"{study}: left out: it has no matrix that was changed", err=True)
+            continue
         about = STUDIES[study]
         made = manifest(
             grid={"study": study, "about": about.about, "wheels": list(about.packages)},

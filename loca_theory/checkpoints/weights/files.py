@@ -172,22 +172,30 @@ def load_pickled(path: Path) -> dict[str, torch.Tensor]:
 
 
 def _state_dicts(content: Any, path: str = "") -> dict[str, dict[Any, Any]]:
-    """The dictionaries of tensors nearest to the top, by the keys that lead to them.
+    """The dictionaries of a model's tensors nearest to the top, by the keys that lead to them.
 
-    What a trainer stores beside the model is not one of them: the state of an optimiser is a
-    dictionary by numbers. A usual name of the model goes before all others.
+    A usual name of the model goes before all others, and what holds a matrix before what holds
+    none, such as a scheduler. The state of an optimiser is none: it is a dictionary by numbers.
     """
     if not isinstance(content, dict):
         return {}
-    if not content or any(isinstance(value, torch.Tensor) for value in content.values()):
-        return {path: content}
-    nested = {key: value for key, value in content.items() if isinstance(key, str)}
+    nested = {
+        key: value
+        for key, value in content.items()
+        if isinstance(key, str) and isinstance(value, dict) and value
+    }
     for key in _MODELS:
         if found := _state_dicts(nested.get(key), f"{path}.{key}"):
             return found
-    return {
+    if not content or any(isinstance(value, torch.Tensor) for value in content.values()):
+        return {path: content}
+    found = {
         name: tensors
         for key, value in nested.items()
-        if value
         for name, tensors in _state_dicts(value, f"{path}.{key}").items()
     }
+    return {name: one for name, one in found.items() if _has_matrix(one)} or found
+
+
+def _has_matrix(tensors: dict[Any, Any]) -> bool:
+    return any(isinstance(one, torch.Tensor) and one.ndim > 1 for one in tensors.values())

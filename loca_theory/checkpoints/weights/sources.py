@@ -109,21 +109,27 @@ def _snapshot(cache: Path) -> Path:
 
 
 def _open_file(path: Path) -> Checkpoint:
-    if path.suffix not in (".safetensors", *_PICKLES) and not _is_pickled(path):
+    if _is_pickled(path) is None:
         msg = f"{path} is neither a .safetensors nor a PyTorch file ({', '.join(_PICKLES)})"
         raise InvalidArgumentError(msg)
     return _opened({path: None}, path.parent)
 
 
-def _is_pickled(path: Path) -> bool:
-    """Whether a file is of PyTorch, by its suffix or by how it begins."""
-    if path.suffix in (".safetensors", *_PICKLES):
-        return path.suffix != ".safetensors"
+def _is_pickled(path: Path) -> bool | None:
+    """Whether a file is of PyTorch, and not of safetensors; None if it looks like neither.
+
+    How it begins decides, then its suffix: a damaged file is named as what it should be.
+    """
     try:
         with path.open("rb") as file:
-            return file.read(4).startswith(_PICKLED)
+            begin = file.read(9)
     except OSError:
+        begin = b""
+    if begin.startswith(_PICKLED):
+        return True
+    if path.suffix == ".safetensors" or begin[8:] == b"{":
         return False
+    return True if path.suffix in _PICKLES else None
 
 
 def _open_sharded(index: Path) -> Checkpoint:
