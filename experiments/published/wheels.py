@@ -12,7 +12,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -180,7 +180,7 @@ def _keras(wheels: Wheels, name: str) -> Weights:
         raise InvalidArgumentError(msg) from error
     found: Weights = {}
 
-    def visit(path: str, item: object) -> None:
+    def visit(path: str, item: Any) -> None:
         kernel = re.fullmatch(r"(\w+)/.*/(recurrent_)?kernel(:0)?", path)
         if kernel and isinstance(item, h5py.Dataset):
             layer = kernel[1] + ("_recurrent" if kernel[2] else "")

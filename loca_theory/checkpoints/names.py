@@ -39,7 +39,7 @@ def kind_of(name: str, group: str | None = None) -> str:
     'H'
     """
     if group is not None and (found := re.search(group, name)):
-        return (found.groups() and found[1]) or found[0]
+        return next(filter(None, found.groups()), found[0])
     return next((kind for kind, pattern in _PATTERNS if pattern.search(name)), "other")
 
 

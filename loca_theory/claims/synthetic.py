@@ -63,9 +63,15 @@ def _smooth_increments(rng: np.random.Generator) -> Tables:
 def _retained(matrix: Any) -> Rows:
     from loca_theory.expressivity import Budget, retained_energies, spectral_error
 
-    budgets, total = [Budget(*matrix.shape, r) for r in (2, 4)], float(np.square(matrix).sum())
+    (p, q), total = matrix.shape, float(np.square(matrix).sum())
+    budgets = [Budget(p, q, r) for r in (2, 4)]
     singular = np.linalg.svd(matrix, compute_uv=False)
-    known = {"study": "synthetic", "pair": "", "name": "layer", "accounting": "paper"}
+    known: dict[str, Any] = {
+        "study": "synthetic",
+        "pair": "",
+        "name": "layer",
+        "accounting": "paper",
+    }
     return [
         {
             **known, "r": budget.r, "method": method, "retained": energy / total,

@@ -77,7 +77,9 @@ def layers_of(
             obstacle, is_transposed = model.obstacle(own), model.is_transposed(own)
         if weight.note:
             obstacle = obstacle or f"not the same layer: {weight.note}"
-        obstacles = {} if obstacle is None else dict.fromkeys(("lora", "loca", "entries"), obstacle)
+        obstacles: dict[str, str] = {}
+        if obstacle is not None:
+            obstacles |= dict.fromkeys(("lora", "loca", "entries"), obstacle)
         if shape[2:]:
             obstacles.setdefault("loca", "convolution: LoCA adapts linear layers only")
         if shape[2:] or is_transposed:

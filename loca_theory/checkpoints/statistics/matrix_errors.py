@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -77,7 +78,9 @@ def matrix_errors(
         if has_spectral_error(method)
     }
     errors = []
+    no_axes: dict[str, Any] = dict.fromkeys(by_axis)
     for i, budget in enumerate(budgets):
+        axes: dict[str, Any] = {axis: float(np.clip(one[i], 0, 1)) for axis, one in by_axis.items()}
         for method in methods:
             values = {key: float(np.clip(found[key][method.name][i], 0, 1)) for key in found}
             errors.append(
@@ -88,10 +91,7 @@ def matrix_errors(
                     method=method.name,
                     iid_error=independent[method.name][i],
                     spectral_error=spectral[method.name][i] if method.name in spectral else None,
-                    **{
-                        axis: float(np.clip(one[i], 0, 1)) if method.name == _DCT else None
-                        for axis, one in by_axis.items()
-                    },
+                    **(axes if method.name == _DCT else no_axes),
                     free_error=free[method.name][i] if method.name in free else None,
                 )
             )
