@@ -139,7 +139,7 @@ def command(
         result = analyze(
             *sources,
             ranks=ranks,
-            methods=chosen_methods(methods or ()),
+            methods=chosen_methods(methods or (), of_matrices=True),
             include=include,
             exclude=exclude,
             group=group,

@@ -74,20 +74,27 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def chosen_methods(
-    names: tuple[str, ...], budgets: Iterable[Budget] = (), *, quiet: bool = True
+    names: tuple[str, ...],
+    budgets: Iterable[Budget] = (),
+    *,
+    quiet: bool = True,
+    of_matrices: bool = False,
 ) -> tuple[Method, ...]:
     """Find the methods that the user named.
 
-    ``all`` stands for the package's methods that exist at every budget. Modules in the current
+    ``all`` stands for the package's methods that exist at every budget and, if ``of_matrices``,
+    that approximate a given matrix. Modules in the current
     folder are found too, as with ``python -m``.
     """
-    from loca_theory.expressivity.methods.registry import existing_methods, find_methods
+    from loca_theory.expressivity.methods.registry import METHODS, existing_methods, find_methods
 
     if any(":" in name for name in names) and "" not in sys.path:
         sys.path.insert(0, "")
     ours = []
     if _ALL in names:
         for name, reason in existing_methods(budgets).items():
+            if of_matrices and not METHODS[name].can_approximate:
+                continue  # only a formula
             if not reason:
                 ours.append(name)
             elif name not in names:

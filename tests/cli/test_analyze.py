@@ -184,3 +184,11 @@ def test_identical_checkpoints_are_said_to_be(cli, pair):
     assert done.code == 0
     assert "No matrix could be analysed." in done.out
     assert "unchanged" in done.out
+
+
+def test_all_methods_are_those_that_approximate_a_matrix(cli, pair):
+    done = cli("analyze", *pair, "--r", "2", "--methods", "all", "--format", "json", "--quiet")
+    assert (done.code, done.err) == (0, "")
+    methods = json.loads(done.out)["manifest"]["grid"]["methods"]
+    assert {"R", "D", "S", "DoRA", "LoKr", "C3A"} <= set(methods)
+    assert not {"U", "M1", "M2", "RD"} & set(methods), "only formulas"

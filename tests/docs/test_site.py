@@ -138,13 +138,16 @@ def test_the_ledger_is_filtered_and_an_anchor_unfolds_its_claim(ledger):
     row = "document.getElementById('theorem1-small-k').closest('tr')"
     assert ledger.run(f"{row}.hidden")
     ledger.run("location.hash = 'theorem1-small-k'")
+    # The browser may scroll once more, to the anchor inside the row.
     ledger.run(
-        f"""new Promise((done) => {{
-          const look = () => {{
-            const {{ top }} = {row}.getBoundingClientRect();
-            if (top > 0 && top < innerHeight / 2) done(); else requestAnimationFrame(look);
+        f"""new Promise((done, fail) => {{
+          const look = (left) => {{
+            const {{ top, bottom }} = {row}.getBoundingClientRect();
+            if (bottom > 0 && top < innerHeight / 2) done();
+            else if (left) requestAnimationFrame(() => look(left - 1));
+            else fail(new Error(`the row is at ${{top}} to ${{bottom}} of ${{innerHeight}}`));
           }};
-          look();
+          look(1000);
         }})"""
     )
     assert ledger.run(f"{row}.querySelector('details').open")
