@@ -70,7 +70,9 @@ def verdict(total: Totals, epsilon: float, each: Sequence[MatrixError] = ()) -> 
         at = [one for one in here if one.method == "D"]
         parts += [first, *_if_free(here), _basis(errors[r]), *_suited(at), *others]
         if min(SHOWN, key=lambda method: errors[r][method].error) == "S":
-            parts.append("`extract --method entries` stores them in PEFT's format SHiRA.")
+            parts.append(
+                "`loca-theory extract --method entries` stores them in PEFT's format SHiRA."
+            )
         parts.append("(These are the best that each could do; LoCA's assumes perfect locations.)")
     return " ".join(parts)
 

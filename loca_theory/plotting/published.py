@@ -39,8 +39,8 @@ def draw_published(*tables: pd.DataFrame) -> Figure:
             low, high = wide[method].quantile([0.25, 0.75])
             axis.plot([low, high], [row + offset] * 2, color=color, linewidth=4, alpha=0.35)
             axis.plot(wide[method].mean(), row + offset, "o", color=color, markersize=5)
-            share = f"{best.get(method, 0):.0f}"
-            axis.text(1.07 + 0.1 * list(_FORMS).index(method), row, share, color=color,
+            count = f"{best.get(method, 0):.0f}"
+            axis.text(1.07 + 0.1 * list(_FORMS).index(method), row, count, color=color,
                       ha="center", va="center")  # fmt: skip
         axis.text(1.38, row, f"of {len(wide)}", ha="center", va="center", color="#555555")
     axis.text(1.2, -0.72, "retains most in", ha="center", fontsize=8, color="#555555")

@@ -744,7 +744,10 @@ def test_the_verdict_names_plain_entries_and_where_the_accounting_decides():
     w = torch.from_numpy(np.random.default_rng(7).standard_t(2.5, (64, 64)))
     found = analyze({"up": torch.zeros(64, 64)}, {"up": w}, ranks=[2])
     assert "the largest plain entries retain " in found.verdict
-    assert "`extract --method entries` stores them in PEFT's format SHiRA." in found.verdict
+    assert (
+        "`loca-theory extract --method entries` stores them in PEFT's format SHiRA."
+        in found.verdict
+    )
     left, right = np.random.default_rng(8).standard_normal((2, 64, 2))
     mixed = torch.from_numpy(left @ right.T) + w
     text = analyze({"up": torch.zeros(64, 64)}, {"up": mixed}, ranks=[2]).verdict

@@ -261,6 +261,7 @@ STORED_HERE = {
     "comparisons": "finetuning",
     "prediction": "finetuning",
     "low_rank": "finetuning",
+    "published": "published",
     "analysis_1": "minilm",
     "analysis_2": "minilm",
     "analysis_3": "minilm",

@@ -27,8 +27,8 @@ def advantage(
         second: Another.
     """
     found = {
-        place: float((one["retained", first] - one["retained", second]).mean())
-        for place, one in _by_study(results, table, r)
+        where: float((one["retained", first] - one["retained", second]).mean())
+        for where, one in _by_study(results, table, r)
     }
     return found or ({}, f"There is no table {table}.parquet.")
 
@@ -41,9 +41,9 @@ def predicted_winners(*, results: Path | None, table: str, r: Sequence[int]) -> 
         r: LoRA's ranks, which set the budgets.
     """
     found = {}
-    for place, one in _by_study(results, table, r):
+    for where, one in _by_study(results, table, r):
         wins = [one[key, "D"] > one[key, "R"] for key in ("retained", "predicted")]
-        found[place] = float((wins[0] == wins[1]).mean())
+        found[where] = float((wins[0] == wins[1]).mean())
     return found or ({}, f"There is no table {table}.parquet.")
 
 
@@ -55,8 +55,8 @@ def basis_gain(*, results: Path | None, table: str, r: Sequence[int]) -> Returne
         r: LoRA's ranks, which set the budgets.
     """
     found = {
-        place: float((one["retained", "D"] - one["predicted", "D"]).mean())
-        for place, one in _by_study(results, table, r)
+        where: float((one["retained", "D"] - one["predicted", "D"]).mean())
+        for where, one in _by_study(results, table, r)
     }
     return found or ({}, f"There is no table {table}.parquet.")
 
