@@ -176,8 +176,8 @@ def _keras(wheels: Wheels, name: str) -> Weights:
     try:
         h5py = importlib.import_module("h5py")
     except ImportError as error:
-        msg = "h5py, which reads the files of Keras, is not installed: pip install h5py"
-        raise InvalidArgumentError(msg) from error
+        msg = "h5py, which reads the files of Keras, is not installed: pip install "
+        raise InvalidArgumentError(msg + "'loca-theory[experiments]'") from error
     found: Weights = {}
 
     def visit(path: str, item: Any) -> None:

@@ -7,6 +7,7 @@ import sys
 import tomllib
 import zipfile
 
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -186,3 +187,40 @@ def test_every_listed_pair_names_repositories():
         )
         assert one["published"]
         assert one["gigabytes"] > 0
+
+
+def keras_file(weights):
+    file = io.BytesIO()
+    with h5py.File(file, "w") as stored:
+        for name, one in weights.items():
+            layer = name.removesuffix("_recurrent")
+            kind = "kernel" if layer == name else "recurrent_kernel"
+            stored[f"{layer}/{layer}/{kind}:0"] = one.T
+        stored["lstm/lstm/bias:0"] = np.zeros(3)
+    return file.getvalue()
+
+
+def test_alleles_are_those_that_descend_from_the_parent(tmp_path):
+    rng = np.random.default_rng(4)
+    parent, other = (
+        {"lstm_1": rng.normal(size=(64, 20)), "lstm_1_recurrent": rng.normal(size=(64, 16))}
+        for _ in range(2)
+    )
+    changed, folder = {**parent, "lstm_1": parent["lstm_1"] + 1}, "mhcnuggets/saves/production"
+    wheel(tmp_path, "mhcnuggets-2.4.1-py2.py3-none-any.whl", {
+        f"{folder}/HLA-A02:01_BA.h5": keras_file(parent),
+        f"{folder}/HLA-A02:02_BA.h5": keras_file(changed),
+        f"{folder}/HLA-DRB1_BA.h5": keras_file(other),
+        f"{folder}/HLA-A02:02_BA_to_HLAp.h5": keras_file(parent),
+    })  # fmt: skip
+    wheels = Wheels(tmp_path, STUDIES["mhc-1"].packages)
+    (pair,) = STUDIES["mhc-1"].pairs(wheels)
+    assert pair.name == "HLA-A02:02"
+    np.testing.assert_array_equal(pair.tuned["lstm_1"], changed["lstm_1"])
+    np.testing.assert_array_equal(pair.base["lstm_1_recurrent"], parent["lstm_1_recurrent"])
+    (pair,) = STUDIES["mhc-hlap"].pairs(wheels)
+    np.testing.assert_array_equal(pair.base["lstm_1"], changed["lstm_1"])
+    with pytest.raises(
+        InvalidArgumentError, match="the wheel holds no mhcnuggets/saves/production"
+    ):
+        next(STUDIES["mhc-2"].pairs(wheels))
