@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from loca_theory.errors import InvalidArgumentError
+from loca_theory.checkpoints.settings import Settings
+from loca_theory.checkpoints.statistics.matrix_errors import fitting_budget
 from loca_theory.expressivity import Accounting, Budget, spectral_error
 from loca_theory.expressivity.matrices import retained_energies
-from loca_theory.expressivity.methods.registry import find_method
+from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.increments.ranks import effective_rank, energy_ranks
 from loca_theory.transforms import dct, dct2
 
@@ -37,7 +38,8 @@ def rows(delta: torch.Tensor, rng: np.random.Generator) -> Iterator[Row]:
     p, q = delta.shape
     spectra = {name: _sorted(spectrum) for name, spectrum in _spectra(delta, rng).items()}
     for accounting in ACCOUNTINGS:
-        budgets = list(_budgets(p, q, accounting))
+        settings = Settings(RANKS, find_methods(METHODS), accounting=accounting)
+        budgets = [one for r in RANKS if (one := fitting_budget(p, q, r, settings))]
         for method in METHODS if budgets else ():
             found = retained_energies(delta, method, budgets, rng) / total
             for budget, retained in zip(budgets, found, strict=True):
@@ -53,17 +55,6 @@ def rows(delta: torch.Tensor, rng: np.random.Generator) -> Iterator[Row]:
 def _row(budget: Budget, method: str, retained: float, predicted: float | None) -> Row:
     given = {"r": budget.r, "accounting": budget.accounting.value, "method": method}
     return {**given, "retained": retained, "predicted": predicted}
-
-
-def _budgets(p: int, q: int, accounting: Accounting) -> Iterator[Budget]:
-    for r in RANKS:
-        try:
-            budget = Budget(p, q, r, accounting)
-            for method in METHODS:
-                find_method(method).check_budget(budget)
-        except InvalidArgumentError:
-            continue  # the budget exceeds what the matrix holds
-        yield budget
 
 
 def _sorted(spectra: list[torch.Tensor]) -> np.ndarray:

@@ -5,8 +5,9 @@ The choice depends only on their ratios, which vary less between processors than
 transform costs half to two times as much, in products, as is assumed here.
 
 On a GPU, a step of one layer takes as long as a processor needs to launch its kernels, unless the
-matrix is large. On an H200, ``materialised`` takes 60 % of the time of ``implicit`` at 768x768, for
-every dtype, B and number of tokens measured, but ΔW stays in memory until the backward pass.
+matrix is large. On an H200, ``materialised`` takes 50 to 70 % of the time of ``implicit`` at
+768x768, for every dtype, B and number of tokens measured, but ΔW stays in memory until the
+backward pass.
 """
 
 from __future__ import annotations

@@ -70,9 +70,7 @@ def verdict(total: Totals, epsilon: float, each: Sequence[MatrixError] = ()) -> 
         at = [one for one in here if one.method == "D"]
         parts += [first, *_if_free(here), _basis(errors[r]), *_suited(at), *others]
         if min(SHOWN, key=lambda method: errors[r][method].error) == "S":
-            parts.append(
-                "`loca-theory extract --method entries` stores them in PEFT's format SHiRA."
-            )
+            parts.append("An extraction by entries stores them in PEFT's format SHiRA.")
         parts.append("(These are the best that each could do; LoCA's assumes perfect locations.)")
     return " ".join(parts)
 
@@ -108,31 +106,26 @@ def _basis(errors: Mapping[str, MeanError]) -> str:
 
 def _if_free(errors: Sequence[MatrixError]) -> Iterator[str]:
     """A sentence on which form retains most in most matrices, if free indices change that."""
-    charged: dict[str, dict[str, float]] = {}
-    free: dict[str, dict[str, float]] = {}
-    for one in errors:
-        if one.free_error is not None:
-            charged.setdefault(one.name, {})[one.method] = one.error
-            free.setdefault(one.name, {})[one.method] = one.free_error
-    (first, count), (second, most) = (
-        Counter(min(own, key=lambda form: own[form]) for own in each.values()).most_common(1)[0]
-        if each
-        else ("", 0)
-        for each in (charged, free)
-    )
+    winners = []
+    for field in ("error", "free_error"):
+        best: dict[str, MatrixError] = {}
+        for one in (one for one in errors if one.free_error is not None):
+            if one.name not in best or getattr(one, field) < getattr(best[one.name], field):
+                best[one.name] = one
+        winners += Counter(one.method for one in best.values()).most_common(1)
+    if not winners:
+        return
+    (first, count), (second, most) = winners
     if first != second:
+        total = len({one.name for one in errors})
         yield (
-            f"{_capital(_FORMS[first])} {_verb(first)} the most in {count} of {len(charged)} "
-            f"matrices; if indices were free, {_FORMS[second]} would in {most}."
+            f"In {count} of {total} matrices {_FORMS[first]} {_verb(first)} the most; if indices "
+            f"were free, {_FORMS[second]} would in {most}."
         )
 
 
 def _verb(form: str) -> str:
     return "retain" if form == "S" else "retains"
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]
 
 
 def _suited(errors: Sequence[MatrixError]) -> Iterator[str]:

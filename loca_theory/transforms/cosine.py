@@ -7,8 +7,8 @@ The default path was chosen by measurement (``python -m benchmarks.transforms``)
   on batches of 300x300, on 768x768 or on 4096x4096: the FFT path needs as many passes over
   memory for its twiddles as the transform itself.
 - ``fft`` (default elsewhere): one real FFT between a reordering and twiddles (Makhoul, 1980).
-  torch has a fast FFT on every accelerator and a fast DCT on none. On an H200 this is two to three
-  times as fast as CuPy's DCT.
+  torch has a fast FFT on every accelerator and a fast DCT on none. On an H200 this is about
+  twice as fast as CuPy's DCT.
 - ``matmul`` (default elsewhere for few, small float32 matrices): products with
   :func:`dct_matrix`, which need fewer launches. TF32 is off by default, because it leaves three
   correct digits.

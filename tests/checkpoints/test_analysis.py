@@ -744,15 +744,12 @@ def test_the_verdict_names_plain_entries_and_where_the_accounting_decides():
     w = torch.from_numpy(np.random.default_rng(7).standard_t(2.5, (64, 64)))
     found = analyze({"up": torch.zeros(64, 64)}, {"up": w}, ranks=[2])
     assert "the largest plain entries retain " in found.verdict
-    assert (
-        "`loca-theory extract --method entries` stores them in PEFT's format SHiRA."
-        in found.verdict
-    )
+    assert "An extraction by entries stores them in PEFT's format SHiRA." in found.verdict
     left, right = np.random.default_rng(8).standard_normal((2, 64, 2))
     mixed = torch.from_numpy(left @ right.T) + w
     text = analyze({"up": torch.zeros(64, 64)}, {"up": mixed}, ranks=[2]).verdict
     assert "At the budget of r = 2, LoRA retains" in text
-    sentence = "LoRA retains the most in 1 of 1 matrices; if indices were free, the largest plain"
+    sentence = "In 1 of 1 matrices LoRA retains the most; if indices were free, the largest plain"
     assert f"{sentence} entries would in 1." in text
 
 
