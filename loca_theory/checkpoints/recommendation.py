@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
+from types import MappingProxyType
 
-from loca_theory.checkpoints.rows import AllocatedMatrix, Comparison, MatrixError
+from loca_theory.checkpoints.rows import AllocatedMatrix, Comparison, Matrix, MatrixError
 from loca_theory.checkpoints.statistics.matrix import UNRELATED
 from loca_theory.checkpoints.summary import MeanError, Totals
 
@@ -24,6 +25,11 @@ A user's own methods are added after them.
 """
 
 _FORMS = {**ADAPTERS, "S": "the largest plain entries"}
+_ACCOUNTINGS = {
+    "free_error": "if indices were free", "bits_error": "if an index cost its bits",
+}  # fmt: skip
+"""Errors by other accountings than the chosen one."""
+
 # Matrices that the verdict names.
 _NAMED = 3
 
@@ -49,13 +55,19 @@ def warning(total: Totals) -> str:
     )
 
 
-def verdict(total: Totals, epsilon: float, each: Sequence[MatrixError] = ()) -> str:
+def verdict(
+    total: Totals,
+    epsilon: float,
+    each: Sequence[MatrixError] = (),
+    matrices: Mapping[str, Matrix] = MappingProxyType({}),
+) -> str:
     """One paragraph: are the increments normal and independent, and which adapter is best?
 
     Args:
         total: Totals over the increments.
         epsilon: Total variation that still counts as normal.
         each: Errors of the increments, one by one.
+        matrices: Their statistics, by name.
     """
     if total.median_tv is None:
         return "No matrix could be analysed."
@@ -68,7 +80,7 @@ def verdict(total: Totals, epsilon: float, each: Sequence[MatrixError] = ()) -> 
         r = next(iter(errors))
         here = [one for one in each if one.r == r]
         at = [one for one in here if one.method == "D"]
-        parts += [first, *_if_free(here), _basis(errors[r]), *_suited(at), *others]
+        parts += [first, *_disagreements(here), _basis(errors[r]), *_suited(at, matrices), *others]
         if min(SHOWN, key=lambda method: errors[r][method].error) == "S":
             parts.append("An extraction by entries stores them in PEFT's format SHiRA.")
         parts.append("(These are the best that each could do; LoCA's assumes perfect locations.)")
@@ -104,31 +116,38 @@ def _basis(errors: Mapping[str, MeanError]) -> str:
     return f"{text}." if is_noticeable else f"{text}: the DCT itself makes little difference."
 
 
-def _if_free(errors: Sequence[MatrixError]) -> Iterator[str]:
-    """A sentence on which form retains most in most matrices, if free indices change that."""
-    winners = []
-    for field in ("error", "free_error"):
-        best: dict[str, MatrixError] = {}
-        for one in (one for one in errors if one.free_error is not None):
-            if one.name not in best or getattr(one, field) < getattr(best[one.name], field):
-                best[one.name] = one
-        winners += Counter(one.method for one in best.values()).most_common(1)
-    if not winners:
-        return
-    (first, count), (second, most) = winners
-    if first != second:
+def _disagreements(errors: Sequence[MatrixError]) -> Iterator[str]:
+    """A sentence on which form retains most in most matrices, if an accounting changes that."""
+    found = {field: _most_often_best(errors, field) for field in ("error", *_ACCOUNTINGS)}
+    method, count = found.pop("error")
+    others = [
+        f"{_ACCOUNTINGS[field]}, {_FORMS[other]} would in {most}"
+        for field, (other, most) in found.items()
+        if other != method
+    ]
+    if others:
         total = len({one.name for one in errors})
-        yield (
-            f"In {count} of {total} matrices {_FORMS[first]} {_verb(first)} the most; if indices "
-            f"were free, {_FORMS[second]} would in {most}."
-        )
+        text = f"In {count} of {total} matrices {_FORMS[method]} {_verb(method)} the most; "
+        yield f"{text}{'; '.join(others)}."
+
+
+def _most_often_best(errors: Sequence[MatrixError], field: str) -> tuple[str, int]:
+    """The form with the smallest error in most matrices, and in how many; "" if there is none."""
+    best: dict[str, MatrixError] = {}
+    for one in errors:
+        error = getattr(one, field)
+        if one.bits_error is not None and (
+            one.name not in best or error < getattr(best[one.name], field)
+        ):
+            best[one.name] = one
+    return next(iter(Counter(one.method for one in best.values()).most_common(1)), ("", 0))
 
 
 def _verb(form: str) -> str:
     return "retain" if form == "S" else "retains"
 
 
-def _suited(errors: Sequence[MatrixError]) -> Iterator[str]:
+def _suited(errors: Sequence[MatrixError], matrices: Mapping[str, Matrix]) -> Iterator[str]:
     """A sentence on the matrices that the DCT suits, and why."""
     gains = {}
     for one in errors:
@@ -139,7 +158,10 @@ def _suited(errors: Sequence[MatrixError]) -> Iterator[str]:
     if not gains:
         return
     best = sorted(gains, key=lambda one: -gains[one])
-    names = [f"{one.name.removesuffix('.weight')} ({_reason(one)})" for one in best[:_NAMED]]
+    names = [
+        f"{one.name.removesuffix('.weight')} ({_reason(one, matrices[one.name])})"
+        for one in best[:_NAMED]
+    ]
     if len(best) > _NAMED:
         names.append(f"{len(best) - _NAMED} more")
     *first, last = names
@@ -151,12 +173,14 @@ def _suited(errors: Sequence[MatrixError]) -> Iterator[str]:
     )
 
 
-def _reason(one: MatrixError) -> str:
+def _reason(one: MatrixError, matrix: Matrix) -> str:
     """What gives the DCT the largest part of its gain."""
+    by_rows, by_columns = matrix.row_mean_energy or 0.0, matrix.column_mean_energy or 0.0
+    constant = f"constant along its {'inputs' if by_rows > by_columns else 'outputs'}"
     worth = {
         "smooth along its inputs": (one.inputs_shuffled_error or 0.0) - one.error,
         "smooth along its outputs": (one.outputs_shuffled_error or 0.0) - one.error,
-        "constant along an axis": (one.spectral_error or 0.0) - (one.axes_shuffled_error or 0.0),
+        constant: (one.spectral_error or 0.0) - (one.axes_shuffled_error or 0.0),
     }
     return max(worth, key=lambda reason: worth[reason])
 

@@ -39,7 +39,7 @@ _OVERVIEW = (
 _NESTED = (
     *("r", "method", "error", "iid_error", "shuffled_error", "spectral_error"),
     *("inputs_shuffled_error", "outputs_shuffled_error", "axes_shuffled_error"),
-    "free_error",
+    *("free_error", "bits_error"),
 )
 
 
@@ -106,7 +106,8 @@ class Analysis(Result):
         for one in groups:
             mine = [row for row in self.allocation if row.tuned == one.name]
             errors = [row for row in self.errors if row.tuned == one.name]
-            texts = [verdict(one, epsilon, errors), *allocations(mine, self.total)]
+            matrices = {row.name: row for row in self.matrices if row.tuned == one.name}
+            texts = [verdict(one, epsilon, errors, matrices), *allocations(mine, self.total)]
             small = [row for row in self.skipped if row.reason.startswith("too small")]
             if mine and small:
                 texts.append(

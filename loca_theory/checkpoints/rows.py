@@ -27,6 +27,9 @@ class Matrix:
             None without a base, or if one of them is 0.
         zero_fraction: Proportion of entries that are exactly 0.
         excess_kurtosis: 0 for a normal law.
+        row_mean_energy: Fraction of the energy in the means of the rows, the part of ΔW that is
+            constant along the inputs.
+        column_mean_energy: The same for the columns and the outputs.
         tv: Total variation from a normal law, with the counting noise removed.
         tv_low: Lower end of its 95% confidence interval.
         tv_high: Upper end of that interval.
@@ -70,6 +73,8 @@ class Matrix:
     weights_cosine: float | None
     zero_fraction: float
     excess_kurtosis: float
+    row_mean_energy: float | None
+    column_mean_energy: float | None
     tv: float
     tv_low: float
     tv_high: float
@@ -120,6 +125,7 @@ class MatrixError:
         axes_shuffled_error: The same for both. What D is still worth then comes from the vectors
             that are constant along an axis.
         free_error: Error of R, D and S if all indices are free; None for other methods.
+        bits_error: The same if an index costs its bits.
     """
 
     name: str
@@ -137,6 +143,7 @@ class MatrixError:
     outputs_shuffled_error: float | None
     axes_shuffled_error: float | None
     free_error: float | None
+    bits_error: float | None
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,6 @@ class MeanError:
         shuffled_error: The same mean of the errors on shuffled entries.
         spectral_error: The same mean of the expected errors for the same singular values and random
             singular vectors; None if one of these is not known.
-        free_error: The same mean of the errors if all indices are free; None if one is not known.
         matrices: Number of increments that the budget fits.
         best_on: Number of these increments on which no method has a smaller error.
     """
@@ -48,7 +47,6 @@ class MeanError:
     iid_error: float | None
     shuffled_error: float
     spectral_error: float | None
-    free_error: float | None
     matrices: int
     best_on: int
 
@@ -193,7 +191,6 @@ def _mean_errors(
                 iid_error=_mean(fractions, (error.iid_error for _, error in found)),
                 shuffled_error=float(fractions @ [error.shuffled_error for _, error in found]),
                 spectral_error=_mean(fractions, (error.spectral_error for _, error in found)),
-                free_error=_mean(fractions, (error.free_error for _, error in found)),
                 matrices=len(found),
                 best_on=best,
             )

@@ -727,17 +727,34 @@ def test_errors_with_shuffled_axes_say_which_axis_the_dct_suits():
     assert one.spectral_error - one.error > 0.05
 
 
-def test_free_errors_are_those_of_the_accounting_that_charges_no_index():
+@pytest.mark.parametrize("axis", [0, 1])
+def test_energies_of_the_means_are_fractions_of_the_whole(axis):
+    w = torch.from_numpy(np.random.default_rng(4).standard_normal((96, 80)))
+    w += w.mean(axis, keepdim=True) * 5
+    found = analyse_matrix("w", w, SETTINGS).matrix
+    energy = float(w.square().sum())
+    rows = w.mean(1, keepdim=True).expand_as(w)
+    columns = w.mean(0, keepdim=True).expand_as(w)
+    assert found.row_mean_energy == pytest.approx(float(rows.square().sum()) / energy, rel=1e-5)
+    expected = float(columns.square().sum()) / energy
+    assert found.column_mean_energy == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("field", "accounting"),
+    [("free_error", Accounting.TRAINABLE), ("bits_error", Accounting.BITS)],
+)
+def test_errors_by_other_accountings_are_those_of_an_analysis_with_them(field, accounting):
     w = torch.from_numpy(np.random.default_rng(6).standard_t(3, (48, 40)))
-    charged, free = (
-        errors_of(analyse_matrix("w", w, replace(SETTINGS, ranks=(4,), accounting=accounting)), 4)
-        for accounting in (Accounting.PAPER, Accounting.TRAINABLE)
+    charged, other = (
+        errors_of(analyse_matrix("w", w, replace(SETTINGS, ranks=(4,), accounting=by)), 4)
+        for by in (Accounting.PAPER, accounting)
     )
     for name, one in charged.items():
         if name in ("R", "D", "S"):
-            assert one.free_error == pytest.approx(free[name].error, abs=1e-6)
+            assert getattr(one, field) == pytest.approx(other[name].error, abs=1e-6)
         else:
-            assert one.free_error is None
+            assert getattr(one, field) is None
 
 
 def test_the_verdict_names_plain_entries_and_where_the_accounting_decides():
@@ -764,6 +781,11 @@ def test_the_verdict_names_the_matrices_that_the_dct_suits_and_why():
     assert re.search(said + r"to \d\d: ", text)
     assert "layer.0 (smooth along its inputs)" in text
     assert "layer.1 (smooth along its outputs)" in text
+    noise = torch.from_numpy(np.random.default_rng(9).standard_normal((96, 80)))
+    tuned |= {"layer.0.weight": noise + noise[:1], "layer.1.weight": noise + noise[:, :1]}
+    text = analyze(base, tuned, ranks=[2]).verdict
+    assert "layer.0 (constant along its outputs)" in text
+    assert "layer.1 (constant along its inputs)" in text
 
 
 @pytest.mark.parametrize(

@@ -113,12 +113,23 @@ def test_every_kind_of_source_gives_the_tensors(tmp_path, tensors, kind):
     same(open_checkpoint(kind(tmp_path, tensors)), tensors)
 
 
-def test_of_several_models_in_a_file_none_is_taken(tmp_path, tensors):
-    torch.save({"generator": tensors, "nets": {"critic": tensors}}, tmp_path / "gan.ckpt")
-    message = r"gan.ckpt holds several dictionaries of tensors \(generator, nets.critic\); load it"
-    with pytest.raises(InvalidArgumentError, match=message):
-        open_checkpoint(tmp_path / "gan.ckpt")
-    torch.save([tensors], tmp_path / "list.ckpt")
+@pytest.mark.parametrize(
+    ("content", "keys"),
+    [
+        (lambda one: {"generator": one, "nets": {"critic": one}}, ("generator", "nets.critic")),
+        (lambda one: [one, one], ("0", "1")),
+        (lambda one: {"members": [one, one], "optimizer": {"state": {0: one}}},
+         ("members.0", "members.1")),
+    ],
+)  # fmt: skip
+def test_members_of_an_ensemble_keep_the_keys_that_lead_to_them(tmp_path, tensors, content, keys):
+    torch.save(content(tensors), tmp_path / "several.ckpt")
+    found = open_checkpoint(tmp_path / "several.ckpt")
+    same(found, {f"{key}.{name}": one for key in keys for name, one in tensors.items()})
+
+
+def test_a_file_without_tensors_is_named(tmp_path):
+    torch.save([1, {"a": 2}], tmp_path / "list.ckpt")
     with pytest.raises(ResourceError, match=r"list.ckpt holds no dictionary of tensors"):
         open_checkpoint(tmp_path / "list.ckpt")
 

@@ -43,6 +43,7 @@ def test_json_has_the_rows_and_why_the_rest_is_missing(cli, pair):
     assert set(row["errors"][0]) == {
         "r", "method", "error", "iid_error", "shuffled_error", "spectral_error",
         "inputs_shuffled_error", "outputs_shuffled_error", "axes_shuffled_error", "free_error",
+        "bits_error",
     }  # fmt: skip
     assert row["spikes"] == 1
     assert document["skipped"] == [

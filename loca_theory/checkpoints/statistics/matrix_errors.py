@@ -27,6 +27,7 @@ from loca_theory.increments.shuffling import shuffle
 from loca_theory.sweeps import generator
 
 _DCT = "D"
+_ACCOUNTINGS = {"free_error": Accounting.TRAINABLE, "bits_error": Accounting.BITS}
 
 
 def fitting_budget(p: int, q: int, r: int, settings: Settings) -> Budget | None:
@@ -59,8 +60,8 @@ def matrix_errors(
     found = {
         "error": _relative_errors(increment, eigenvalues[::-1], methods, budgets, total, choices)
     }
-    free = _free_errors(increment, budgets, total)
-    free |= {"R": found["error"]["R"].tolist()}
+    otherwise = _by_other_accountings(increment, budgets, total)
+    otherwise["R"] = dict.fromkeys(_ACCOUNTINGS, found["error"]["R"])
     by_axis = _axis_errors(increment, budgets, total, settings, matrix.name)
     # Shuffle in place: two matrices of the largest size may not fit into memory.
     mixed = shuffled(increment, rng)
@@ -92,19 +93,27 @@ def matrix_errors(
                     iid_error=independent[method.name][i],
                     spectral_error=spectral[method.name][i] if method.name in spectral else None,
                     **(axes if method.name == _DCT else no_axes),
-                    free_error=free[method.name][i] if method.name in free else None,
+                    **{
+                        key: float(np.clip(otherwise[method.name][key][i], 0, 1))
+                        if method.name in otherwise
+                        else None
+                        for key in _ACCOUNTINGS
+                    },
                 )
             )
     return tuple(errors)
 
 
-def _free_errors(
+def _by_other_accountings(
     increment: torch.Tensor, budgets: list[Budget], total: float
-) -> dict[str, list[float]]:
-    """Errors of D and S if indices are free."""
-    free = [replace(budget, accounting=Accounting.TRAINABLE) for budget in budgets]
-    found = mean_retained_energies(increment, find_methods((_DCT, "S")), free, None)
-    return {name: np.clip(1 - one / total, 0, 1).tolist() for name, one in found.items()}
+) -> dict[str, dict[str, NDArray[np.float64]]]:
+    """Errors of D and S by each accounting."""
+    counted = [replace(one, accounting=by) for by in _ACCOUNTINGS.values() for one in budgets]
+    found = mean_retained_energies(increment, find_methods((_DCT, "S")), counted, None)
+    return {
+        name: dict(zip(_ACCOUNTINGS, np.split(1 - one / total, len(_ACCOUNTINGS)), strict=True))
+        for name, one in found.items()
+    }
 
 
 def _axis_errors(

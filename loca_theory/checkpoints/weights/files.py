@@ -19,7 +19,7 @@ from loca_theory.checkpoints.weights.checkpoint import (
     one_line,
 )
 from loca_theory.checkpoints.weights.state_dicts import TensorsCheckpoint
-from loca_theory.errors import InvalidArgumentError, ResourceError
+from loca_theory.errors import ResourceError
 
 # Under these keys, trainers store the model's tensors.
 _MODELS = ("state_dict", "model", "model_state_dict", "module")
@@ -161,28 +161,29 @@ def load_pickled(path: Path) -> dict[str, torch.Tensor]:
     if not found:
         msg = f"{path} holds no dictionary of tensors"
         raise DamagedError(msg)
-    if len(found) > 1:
-        names = ", ".join(name[1:] for name in found)
-        msg = (
-            f"{path} holds several dictionaries of tensors ({names}); load it with torch.load and "
-        )
-        raise InvalidArgumentError(msg + "pass one of them")
-    (tensors,) = found.values()
-    return {str(name): value for name, value in tensors.items() if isinstance(value, torch.Tensor)}
+    # The members of an ensemble, or several models, keep the keys that lead to them.
+    return {
+        f"{key}.{name}".removeprefix(".") if len(found) > 1 else str(name): value
+        for key, tensors in found.items()
+        for name, value in tensors.items()
+        if isinstance(value, torch.Tensor)
+    }
 
 
 def _state_dicts(content: Any, path: str = "") -> dict[str, dict[Any, Any]]:
-    """The dictionaries of a model's tensors nearest to the top, by the keys that lead to them.
+    """The dictionaries of a model's tensors nearest to the top, by the keys or numbers to them.
 
     A usual name of the model goes before all others, and what holds a matrix before what holds
     none, such as a scheduler. The state of an optimiser is none: it is a dictionary by numbers.
     """
+    if isinstance(content, list | tuple):
+        content = {str(i): one for i, one in enumerate(content)}
     if not isinstance(content, dict):
         return {}
     nested = {
         key: value
         for key, value in content.items()
-        if isinstance(key, str) and isinstance(value, dict) and value
+        if isinstance(key, str) and isinstance(value, dict | list | tuple) and value
     }
     for key in _MODELS:
         if found := _state_dicts(nested.get(key), f"{path}.{key}"):
