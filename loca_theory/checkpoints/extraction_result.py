@@ -55,6 +55,7 @@ class Extraction(Result):
     given: Mapping[str, Source] = field(default_factory=dict, compare=False)
     output_error: float | None = field(default=None, compare=False)
     command: ClassVar[str] = "extract"
+    names: ClassVar[tuple[str, ...]] = ("name",)
 
     @property
     def method(self) -> str:

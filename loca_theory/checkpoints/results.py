@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from html import escape
+from shutil import get_terminal_size
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from loca_theory.checkpoints.figure_rows import EigenvalueHistogram, FigureData
@@ -65,6 +67,7 @@ class Analysis(Result):
     comparisons: tuple[Comparison, ...] = rows(Comparison)
     skipped: tuple[Skipped, ...] = rows(Skipped)
     command: ClassVar[str] = "analyze"
+    names: ClassVar[tuple[str, ...]] = ("name", "tuned")
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -175,6 +178,11 @@ class Analysis(Result):
         wide = wide.add_suffix(f", r = {first}")
         shown = frame[list(_OVERVIEW)].merge(wide, left_on=_KEY, right_index=True, how="left")
         return shown if len(self.tuned) > 1 else shown.drop(columns="tuned")
+
+    def _text(self) -> str:
+        width = get_terminal_size().columns
+        texts = [fill(one, width) for one in (*self.warnings, *self.verdict.split("\n\n"))]
+        return "\n\n".join(texts)
 
     def _repr_html_(self) -> str:
         """Warnings, verdict and overview; for a single matrix, all its statistics in one column."""

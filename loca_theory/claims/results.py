@@ -46,6 +46,7 @@ class VerificationResult(Result):
     """
 
     command: ClassVar[str] = "verify"
+    names: ClassVar[tuple[str, ...]] = ("id",)
     ledger: Ledger
     claims: tuple[Entry, ...] = rows(Entry)
 
@@ -91,6 +92,10 @@ class VerificationResult(Result):
         name = next(iter(self._tables())) if table is None else table
         find("table", name, self._tables())
         return pd.DataFrame(self._plain(name))
+
+    def overview(self) -> pd.DataFrame:
+        """One row per claim: its id, its verdict, and what was observed."""
+        return self.to_frame()[["id", "verdict", "observed"]]
 
     def to_json(self) -> dict[str, Any]:
         """The content of claims.json.

@@ -50,6 +50,7 @@ class MethodTable(Result):
 
     methods: tuple[MethodRow, ...] = rows(MethodRow)
     command = "methods"
+    names = ("name",)
 
 
 def methods(

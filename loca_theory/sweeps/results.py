@@ -7,21 +7,34 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 from loca_theory._arguments import path
-from loca_theory._lookup import find
+from loca_theory._lookup import find, unknown_name
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps.files import naming_file, writable_folder, write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+# Rows and columns in a shell, and names in a message.
+_SHOWN, _NAMED = 12, 6
+
+
+def _front_door() -> Any:
+    # Drawing builds on results. It is found by its name when it is called, as pandas finds its own.
+    return import_module("loca_theory")
 
 
 def rows(row_type: type) -> Any:
@@ -34,15 +47,78 @@ class Result:
     """Tables of one computation.
 
     A subclass is a frozen dataclass with ``command`` and one field per table, declared as
-    ``errors: tuple[Row, ...] = rows(Row)``. The first table is the main one.
+    ``errors: tuple[Row, ...] = rows(Row)``. The first table is the main one: a result has its
+    length, iterates over its rows, and ``result[0]``, ``result[:3]`` and, where rows have names,
+    ``result["name"]`` are rows of it.
 
     Attributes:
         manifest: How the tables were computed: arguments, seed, versions, machine.
         command: Name of the command that prints this result; stored tables are named after it.
+        names: Fields that name a row of the main table.
     """
 
     manifest: dict[str, Any]
     command: ClassVar[str]
+    names: ClassVar[tuple[str, ...]] = ()
+
+    def __len__(self) -> int:
+        """Number of rows of the main table."""
+        return len(self._rows())
+
+    def __iter__(self) -> Iterator[Any]:
+        """The rows of the main table."""
+        return iter(self._rows())
+
+    def __getitem__(self, key: int | slice | str | tuple[str, ...]) -> Any:
+        """A row of the main table by its number or its name, or several by a slice.
+
+        Args:
+            key: A number, a slice, or the name of a row. The name of a weight may lack
+                ``.weight``. Where several rows have the name, add what tells them apart, as in
+                ``analysis["fc.weight", "fine-tune"]``.
+
+        Raises:
+            IndexError: there is no row of that number.
+            InvalidArgumentError: no row has this name, or several have it.
+        """
+        if not isinstance(key, str | tuple):
+            return self._rows()[key]
+        wanted = {key} if isinstance(key, str) else set(key)
+        found = [
+            row
+            for row, names in zip(self, self._row_names(), strict=True)
+            if wanted <= names | {name.removesuffix(".weight") for name in names}
+        ]
+        if len(found) == 1:
+            return found[0]
+        if not self.names:
+            msg = f"the rows of {type(self).__name__} have no names; choose from to_frame()"
+        elif found:
+            names = sorted({str(getattr(row, field)) for row in found for field in self.names})
+            others = [name for name in names if not name.startswith(tuple(wanted))]
+            msg = f"{len(found)} rows are named {key}; add one of {', '.join(others[:_NAMED])}"
+        else:
+            kind = "row"
+            raise unknown_name(kind, key, dict.fromkeys(chain(*self._row_names())))
+        raise InvalidArgumentError(msg)
+
+    def _rows(self) -> tuple[Any, ...]:
+        return getattr(self, next(iter(self._tables()), ""), ())
+
+    def _row_names(self) -> list[set[str]]:
+        return [{str(getattr(row, field)) for field in self.names} for row in self._rows()]
+
+    def plot(self, picture: str | None = None, *, ax: Axes | None = None) -> Figure:
+        """Draw the result; see :func:`loca_theory.plot`."""
+        return _front_door().plot(self, picture, ax=ax)
+
+    def report(self) -> Any:
+        """Make the HTML page of the result; see :func:`loca_theory.report`."""
+        return _front_door().report(self)
+
+    def overview(self) -> pd.DataFrame:
+        """What is read first of the main table."""
+        return self.to_frame()
 
     def to_frame(self, table: str | None = None) -> pd.DataFrame:
         """Return a table as a data frame, one column per field of its rows.
@@ -103,14 +179,19 @@ class Result:
         return cls(manifest=manifest, **tables)
 
     def __repr__(self) -> str:
-        """Show the names of the tables and their numbers of rows, but not the rows themselves."""
+        """The tables with their numbers of rows, and some rows of the main one."""
         sizes = {name: len(getattr(self, name)) for name in self._tables()}
-        tables = (f"{name}: {size} row{'s' * (size != 1)}" for name, size in sizes.items())
-        return f"{type(self).__name__}({', '.join(tables)})"
+        tables = (f"{name}: {size} row{'s' * (size != 1)}" for name, size in sizes.items() if size)
+        title = f"{type(self).__name__}({', '.join(tables)})"
+        return f"{title}\n{self._text()}" if len(self) else title
+
+    def _text(self) -> str:
+        """What a shell shows below the title."""
+        return self.overview().to_string(max_rows=_SHOWN, max_cols=_SHOWN, index=False)
 
     def _repr_html_(self) -> str:
-        """The main table, as notebooks show it."""
-        return self.to_frame().to_html(max_rows=20, show_dimensions=True, border=0, notebook=True)
+        """What is read first of the main table, as notebooks show it."""
+        return self.overview().to_html(max_rows=20, show_dimensions=True, border=0, notebook=True)
 
     @classmethod
     def _tables(cls) -> dict[str, type]:

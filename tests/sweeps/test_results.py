@@ -7,7 +7,7 @@ from enum import StrEnum
 import pandas as pd
 import pytest
 
-from loca_theory import ResourceError
+from loca_theory import InvalidArgumentError, ResourceError
 from loca_theory.sweeps import Result, results
 from loca_theory.sweeps.results import is_stored, load_rows, rows, store_rows
 
@@ -147,8 +147,37 @@ def test_values_that_do_not_fit_are_of_another_version(tmp_path, column, values)
         Stricts.load(tmp_path)
 
 
+@dataclass(frozen=True, repr=False)
+class Named(Found):
+    names = ("name", "K")
+
+
+NAMED = Named({}, (Pair(1, "fc.weight", 0.0, None), Pair(2, "fc.weight", 1.0, None)), ())
+
+
+def test_it_is_a_sequence_of_the_rows_of_its_main_table():
+    assert (len(FOUND), list(FOUND), FOUND[0], FOUND[-1:]) == (2, [*PAIRS], PAIRS[0], PAIRS[1:])
+    with pytest.raises(IndexError):
+        FOUND[2]
+
+
+def test_a_row_is_found_by_its_names():
+    assert replace(NAMED, pairs=PAIRS)["b"] is PAIRS[1]
+    assert NAMED["fc.weight", "2"] is NAMED["fc", "2"] is NAMED[1]
+    with pytest.raises(InvalidArgumentError, match=r"2 rows are named fc; add one of 1, 2"):
+        NAMED["fc"]
+    with pytest.raises(InvalidArgumentError, match=r"unknown row 'fc.wei'; did you mean fc.weig"):
+        NAMED["fc.wei"]
+    with pytest.raises(InvalidArgumentError, match=r"the rows of Found have no names; choose fro"):
+        FOUND["a"]
+
+
 def test_it_prints_as_its_tables_sizes_and_shows_as_html():
-    assert repr(FOUND) == "Found(pairs: 2 rows, totals: 1 row)"
+    title, heading, *lines = repr(FOUND).splitlines()
+    assert title == "Found(pairs: 2 rows, totals: 1 row)"
+    assert heading.split() == ["K", "name", "error", "spread"]
+    assert repr(replace(FOUND, pairs=(), totals=())) == "Found()"
+    assert len(lines) == len(FOUND)
     assert "<th>spread</th>" in FOUND._repr_html_()
 
 
