@@ -153,11 +153,10 @@ def _analysed(
     del given
     eigenvalues = squared_singular_values(change)
     p, q = change.shape
-    along = {
-        f"{side}_mean_energy": float(change.mean(axis, dtype=torch.float64).square().sum())
-        * change.shape[axis] / float(eigenvalues.sum())
-        for axis, side in ((1, "row"), (0, "column"))
-    }  # fmt: skip
+    by_rows, by_columns = (
+        float(change.mean(axis, dtype=torch.float64).square().mean()) for axis in (1, 0)
+    )
+    mean_square = float(eigenvalues.sum()) / (p * q)
     notes = [known["note"]] if known["note"] else []
     if cosine is not None and cosine < UNRELATED:
         notes.append(f"unrelated to the base's weight: their cosine is below {UNRELATED}")
@@ -209,7 +208,8 @@ def _analysed(
         weights_cosine=cosine,
         zero_fraction=counts.zero_fraction,
         excess_kurtosis=counts.excess_kurtosis,
-        **along,
+        row_mean_energy=by_rows / mean_square,
+        column_mean_energy=by_columns / mean_square,
         tv=variation.estimate,
         tv_low=variation.low,
         tv_high=variation.high,

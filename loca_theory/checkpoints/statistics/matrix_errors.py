@@ -52,81 +52,56 @@ def matrix_errors(
     """Errors of every method at every budget; the increment is overwritten."""
     if not budgets:
         return ()
-    ranks = [budget.r for budget in budgets]
     rng = generator(settings.seed, "increments.shuffle", matrix.name)
     choices = generator(settings.seed, "increments.choices", matrix.name)
     total = float(eigenvalues.sum())
     methods = settings.methods
-    found = {
-        "error": _relative_errors(increment, eigenvalues[::-1], methods, budgets, total, choices)
-    }
-    otherwise = _by_other_accountings(increment, budgets, total)
-    otherwise["R"] = dict.fromkeys(_ACCOUNTINGS, found["error"]["R"])
-    by_axis = _axis_errors(increment, budgets, total, settings, matrix.name)
+    errors = _relative_errors(increment, eigenvalues[::-1], methods, budgets, total, choices)
+    # By the name of the field, and by that of the method at each budget.
+    found: dict[str, dict[str, list[Any]]] = {"error": errors}
+    counted = [replace(one, accounting=by) for by in _ACCOUNTINGS.values() for one in budgets]
+    indexed = _relative_errors(increment, None, find_methods((_DCT, "S")), counted, total, None)
+    for i, field in enumerate(_ACCOUNTINGS):
+        mine = slice(i * len(budgets), (i + 1) * len(budgets))
+        found[field] = {"R": errors["R"]} | {name: one[mine] for name, one in indexed.items()}
+    for field, by_axis in _axis_errors(increment, budgets, total, settings, matrix.name).items():
+        found[field] = {_DCT: by_axis}
     # Shuffle in place: two matrices of the largest size may not fit into memory.
     mixed = shuffled(increment, rng)
-    leading = leading_squared_singular_values(mixed, max(ranks), rng)
+    leading = leading_squared_singular_values(mixed, max(one.r for one in budgets), rng)
     moved = [method for method in methods if not _ignores_order(method)]
-    found["shuffled_error"] = {
-        **found["error"],
-        **_relative_errors(mixed, leading, moved, budgets, total, choices),
-    }
-    independent = {method.name: _independent(method, budgets) for method in methods}
+    again = _relative_errors(mixed, leading, moved, budgets, total, choices)
+    found["shuffled_error"] = errors | again
+    found["iid_error"] = {method.name: _independent(method, budgets) for method in methods}
     singular_values = np.sqrt(eigenvalues)
-    spectral = {
+    found["spectral_error"] = {
         method.name: [spectral_error(singular_values, method, budget) for budget in budgets]
         for method in methods
         if has_spectral_error(method)
     }
-    errors = []
-    no_axes: dict[str, Any] = dict.fromkeys(by_axis)
-    for i, budget in enumerate(budgets):
-        axes: dict[str, Any] = {axis: float(np.clip(one[i], 0, 1)) for axis, one in by_axis.items()}
-        for method in methods:
-            values = {key: float(np.clip(found[key][method.name][i], 0, 1)) for key in found}
-            errors.append(
-                MatrixError(
-                    *(matrix.name, matrix.tuned, matrix.kind, matrix.layer, matrix.energy),
-                    **values,
-                    r=budget.r,
-                    method=method.name,
-                    iid_error=independent[method.name][i],
-                    spectral_error=spectral[method.name][i] if method.name in spectral else None,
-                    **(axes if method.name == _DCT else no_axes),
-                    **{
-                        key: float(np.clip(otherwise[method.name][key][i], 0, 1))
-                        if method.name in otherwise
-                        else None
-                        for key in _ACCOUNTINGS
-                    },
-                )
-            )
-    return tuple(errors)
-
-
-def _by_other_accountings(
-    increment: torch.Tensor, budgets: list[Budget], total: float
-) -> dict[str, dict[str, NDArray[np.float64]]]:
-    """Errors of D and S by each accounting."""
-    counted = [replace(one, accounting=by) for by in _ACCOUNTINGS.values() for one in budgets]
-    found = mean_retained_energies(increment, find_methods((_DCT, "S")), counted, None)
-    return {
-        name: dict(zip(_ACCOUNTINGS, np.split(1 - one / total, len(_ACCOUNTINGS)), strict=True))
-        for name, one in found.items()
-    }
+    return tuple(
+        MatrixError(
+            *(matrix.name, matrix.tuned, matrix.kind, matrix.layer, matrix.energy),
+            r=budget.r,
+            method=method.name,
+            **{field: by[method.name][i] if method.name in by else None
+               for field, by in found.items()},
+        )
+        for i, budget in enumerate(budgets)
+        for method in methods
+    )  # fmt: skip
 
 
 def _axis_errors(
     increment: torch.Tensor, budgets: list[Budget], total: float, settings: Settings, name: str
-) -> dict[str, NDArray[np.float64]]:
+) -> dict[str, list[float]]:
     """Errors of D with the columns, the rows and both in random order; the matrix is put back."""
     rng = generator(settings.seed, "increments.axes", name)
     orders = [torch.from_numpy(rng.permutation(side)) for side in increment.shape]
     rows, columns = (one.to(increment.device) for one in orders)
 
-    def error() -> NDArray[np.float64]:
-        (found,) = mean_retained_energies(increment, find_methods(_DCT), budgets, rng).values()
-        return 1 - found / total
+    def error() -> list[float]:
+        return _relative_errors(increment, None, find_methods(_DCT), budgets, total, rng)[_DCT]
 
     increment.copy_(increment[:, columns])
     found = {"inputs_shuffled_error": error()}
@@ -145,20 +120,20 @@ def _ignores_order(method: Method) -> bool:
 
 def _relative_errors(
     matrix: torch.Tensor,
-    eigenvalues: NDArray[np.float64],
+    eigenvalues: NDArray[np.float64] | None,
     methods: Sequence[Method],
     budgets: list[Budget],
     total: float,
-    rng: np.random.Generator,
-) -> dict[str, NDArray[np.float64]]:
-    """Relative error of every method; the eigenvalues must be sorted, largest first."""
-    low_rank = [method for method in methods if type(method) is LowRank]
+    rng: np.random.Generator | None,
+) -> dict[str, list[float]]:
+    """Relative error of every method; the eigenvalues, for R, must be sorted, largest first."""
     others = [method for method in methods if type(method) is not LowRank]
     retained = mean_retained_energies(matrix, others, budgets, rng)
-    # The eigenvalues give R's energies without another decomposition.
-    sums = np.cumsum(eigenvalues)[[budget.r - 1 for budget in budgets]]
-    retained |= {method.name: sums for method in low_rank}
-    return {name: 1 - energies / total for name, energies in retained.items()}
+    if eigenvalues is not None:
+        # They give R's energies without another decomposition.
+        sums = np.cumsum(eigenvalues)[[budget.r - 1 for budget in budgets]]
+        retained |= {method.name: sums for method in methods if type(method) is LowRank}
+    return {name: np.clip(1 - one / total, 0, 1).tolist() for name, one in retained.items()}
 
 
 def shuffled(increment: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
