@@ -79,17 +79,17 @@ def matrix_errors(
         for method in methods
         if has_spectral_error(method)
     }
+    unknown: list[Any] = [None] * len(budgets)
     return tuple(
         MatrixError(
             *(matrix.name, matrix.tuned, matrix.kind, matrix.layer, matrix.energy),
             r=budget.r,
             method=method.name,
-            **{field: by[method.name][i] if method.name in by else None
-               for field, by in found.items()},
+            **{field: by.get(method.name, unknown)[i] for field, by in found.items()},
         )
         for i, budget in enumerate(budgets)
         for method in methods
-    )  # fmt: skip
+    )
 
 
 def _axis_errors(
