@@ -1,0 +1,1 @@
+"""Coders: what schemes that store a matrix in few bits leave of it."""

@@ -1,0 +1,43 @@
+r"""Widths of several components that share a total of bits: reverse water-filling in whole bits."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loca_theory.expressivity.coders.laws import Array
+
+
+def best_widths(energies: Array, retained: Array, costs: Array, total: float) -> NDArray[np.int64]:
+    """The widths that retain the most energy within a total.
+
+    A component of energy e retains ``e · retained[v]`` at width v and costs ``costs[v]``. Bits are
+    bought in the order of energy per bit, along the concave envelope of the curve, until the next
+    do not fit: no split of what is spent retains more.
+
+    Args:
+        energies: Energies of the components.
+        retained: Fraction of a component's energy that is retained, by width from 0.
+        costs: Bits of a component, by width.
+        total: Bits for all.
+
+    Returns:
+        The width of each component; none retains anything if the total does not pay for width 0.
+    """
+    hull = _concave(costs, retained)
+    prices = np.diff(costs[hull])
+    worth = np.outer(energies, np.diff(retained[hull]) / prices)
+    order = np.argsort(-worth, axis=None, kind="stable")
+    spent = len(energies) * costs[0] + np.cumsum(prices[order % len(prices)])
+    bought = order[spent <= total]
+    return np.asarray(hull)[np.bincount(bought // len(prices), minlength=len(energies))]
+
+
+def _concave(costs: Array, values: Array) -> list[int]:
+    """The points of a curve, from its first, on its upper concave envelope."""
+    hull = [0]
+    while hull[-1] < len(costs) - 1:
+        at = hull[-1]
+        slopes = (values[at + 1 :] - values[at]) / (costs[at + 1 :] - costs[at])
+        hull.append(at + 1 + int(np.argmax(slopes)))
+    return hull

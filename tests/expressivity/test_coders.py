@@ -1,0 +1,195 @@
+"""Coders: their quantisers, and their expectations against draws in several bases."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import norm, ortho_group
+
+from loca_theory import InvalidArgumentError
+from loca_theory.expressivity.coders.coder import Transform, index_bits
+from loca_theory.expressivity.coders.laws import Entries, Normal, Sphere, Tail, moment, threshold
+from loca_theory.expressivity.coders.patches import Patches
+from loca_theory.expressivity.coders.quantisers import (
+    entropy_coded,
+    error_of,
+    lloyd_max,
+    nearest_codes,
+    normal_codes,
+    uniform,
+)
+from loca_theory.expressivity.coders.registry import CODERS
+from loca_theory.expressivity.coders.widths import best_widths
+
+SHAPE = (192, 144)
+NUMBERS = np.random.default_rng(0).standard_normal(400) ** 3
+
+
+def sphere(x, m=5):
+    c = math.gamma(m / 2) / math.gamma((m - 1) / 2) / math.sqrt(math.pi * m)
+    return c * (1 - x**2 / m) ** ((m - 3) / 2) if x**2 < m else 0.0
+
+
+@pytest.mark.parametrize(
+    ("law", "density", "end"), [(Normal(), norm.pdf, 12), (Sphere(5), sphere, math.sqrt(5))]
+)
+def test_partial_moments_are_integrals(law, density, end):
+    for x in (-1.7, -0.3, 0.0, 1.1):
+        expected = [quad(lambda t, k=k: t**k * density(t), -end, x)[0] for k in range(3)]
+        assert law.below([x])[:, 0] == pytest.approx(expected, abs=1e-8)
+    assert law.below([-np.inf, np.inf])[:, 1] == pytest.approx([1, 0, 1], abs=1e-12)
+
+
+@pytest.mark.parametrize("beyond", [0.0, 0.8])
+def test_partial_moments_of_numbers_are_sums(beyond):
+    law = Tail(Entries(NUMBERS), beyond)
+    for x in (-2.0, 0.1, 1.0):
+        is_mine = ((-beyond >= NUMBERS) | (beyond < NUMBERS)) & (x >= NUMBERS)
+        mine = NUMBERS[is_mine]
+        expected = [len(mine), mine.sum(), (mine**2).sum()]
+        assert law.below([x])[:, 0] * len(NUMBERS) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("law", [Normal(), Entries(NUMBERS)])
+def test_a_threshold_leaves_the_fraction_beyond_it(law):
+    tail = Tail(law, threshold(law, 0.1))
+    assert moment(tail, 0) == pytest.approx(0.1, abs=1e-9)
+
+
+def test_the_error_of_codes_is_that_of_the_nearest_ones():
+    codes = np.array([-2.0, 0.3, 0.5, 4.0])
+    nearest = codes[np.abs(NUMBERS[:, None] - codes).argmin(axis=1)]
+    assert np.array_equal(nearest_codes(NUMBERS, codes), nearest)
+    assert error_of(Entries(NUMBERS), codes) == pytest.approx(((NUMBERS - nearest) ** 2).mean())
+
+
+# J. Max (1960), tables I and II. His 0.009497 is 0.009501 to four digits, as later tables have it.
+@pytest.mark.parametrize(
+    ("width", "best", "equidistant"),
+    [(1, 0.3634, 0.3634), (2, 0.1175, 0.1188), (3, 0.03454, 0.03744), (4, 0.009501, 0.01154)],
+)
+def test_codes_of_normal_numbers_are_those_of_the_literature(width, best, equidistant):
+    assert error_of(Normal(), normal_codes(width)) == pytest.approx(best, rel=4e-4)
+    assert error_of(Normal(), lloyd_max(Normal(), width)) == pytest.approx(best, rel=4e-4)
+    assert error_of(Normal(), uniform(Normal(), width)) == pytest.approx(equidistant, rel=4e-4)
+
+
+def test_the_best_codes_are_the_means_of_their_cells():
+    values = np.sort(NUMBERS)
+    codes = lloyd_max(Entries(values), 3)
+    nearest = np.abs(values[:, None] - codes).argmin(axis=1)
+    means = [values[nearest == i].mean() for i in range(8)]
+    assert codes == pytest.approx(np.array(means), rel=1e-6)
+    assert error_of(Entries(values), codes) < error_of(Entries(values), uniform(Entries(values), 3))
+
+
+def test_entropy_coding_loses_a_quarter_of_a_bit_at_high_rate():
+    error, entropy, _ = entropy_coded(Normal(), 10**9, 0.02, 9.0)
+    assert error / 2 ** (-2 * entropy) == pytest.approx(math.pi * math.e / 6, rel=1e-3)
+    # Its symbols are counted, and its error is that of the means of the cells.
+    error, entropy, symbols = entropy_coded(Entries(NUMBERS), len(NUMBERS), 0.7, 99.0)
+    cell = np.round(NUMBERS / 0.7)
+    kinds, counts = np.unique(cell, return_counts=True)
+    means = {kind: NUMBERS[cell == kind].mean() for kind in kinds}
+    assert symbols == len(kinds)
+    assert error == pytest.approx(np.mean((NUMBERS - [means[one] for one in cell]) ** 2))
+    assert entropy == pytest.approx(-(counts / 400 * np.log2(counts / 400)).sum())
+
+
+def test_indices_cost_the_logarithm_of_the_number_of_choices():
+    for count, chosen in ((10, 3), (500, 250), (7, 0)):
+        assert index_bits(count, chosen) == pytest.approx(math.log2(math.comb(count, chosen)))
+
+
+def test_no_other_widths_retain_more_for_what_is_spent():
+    rng = np.random.default_rng(1)
+    retained = np.array([0.0, 0.5, 0.7, 0.95])
+    costs = np.array([1.0, 5.0, 8.0, 13.0])
+    for _ in range(20):
+        energies = rng.exponential(size=4)
+        found = best_widths(energies, retained, costs, rng.uniform(4, 60))
+        spent = costs[found].sum()
+        best = max(
+            float(energies @ retained[list(other)])
+            for other in product(range(4), repeat=4)
+            if costs[list(other)].sum() <= spent
+        )
+        assert energies @ retained[found] == pytest.approx(best)
+
+
+def slack(coder, shape, bits):
+    """What the expectation of a coder leaves out at finite sizes; none for the others."""
+    if coder.name == "Delta-CoMe":  # terms of the order of 1/min(p, q)
+        return 0.5 / min(shape)
+    if not isinstance(coder, Patches):
+        return 0.3 / math.prod(shape)
+    # The last component may go without its next bit, worth at most its whole energy.
+    return max(coder.side**2 / math.prod(shape), 1 / coder.side**2)
+
+
+CASES = [
+    (coder, bits)
+    for coder in CODERS.values()
+    for bits in (0.25, 0.5, 1.0, 2.0, 4.0)
+    if coder.transforms and coder.expected(SHAPE, bits) is not None
+]
+
+
+@pytest.mark.parametrize(
+    ("coder", "bits"), CASES, ids=[f"{coder.name}-{bits:g}" for coder, bits in CASES]
+)
+def test_expectations_are_those_of_draws_in_every_basis(coder, bits):
+    rng = np.random.default_rng(2)
+    left, right = (ortho_group.rvs(side, random_state=rng) for side in SHAPE)
+    expected = coder.expected(SHAPE, bits)
+    assert expected.error > CODERS["rate–distortion"].expected(SHAPE, expected.bits).error
+    bases = [*coder.transforms, None]
+    errors = {basis: [] for basis in bases}
+    for _ in range(6):
+        for basis in bases:
+            w = rng.standard_normal(SHAPE)
+            transform = basis or Transform.NONE
+            found = coder.measure(left @ w @ right if basis is None else w, bits, transform, rng)
+            errors[basis].append(found.error)
+            assert found.bits == pytest.approx(expected.bits, abs=0.03)
+    allowed = 0.4 * expected.error * math.sqrt(2 / math.prod(SHAPE))  # of one draw
+    spread = max(np.std(np.concatenate(list(errors.values())), ddof=1), allowed)
+    for one in errors.values():
+        error = 4.5 * spread / math.sqrt(len(one)) + slack(coder, SHAPE, bits)
+        assert np.mean(one) == pytest.approx(expected.error, abs=error)
+
+
+def test_signs_and_a_scale_are_exact_at_every_size():
+    for n in (2, 6, 40):
+        draws = np.random.default_rng(n).standard_normal((4000, n, 1))
+        errors = [CODERS["BitDelta"].measure(one, 1).error for one in draws]
+        expected = (1 - 2 / math.pi) * (1 - 1 / n)
+        assert CODERS["BitDelta"].expected((n, 1), 1).error == pytest.approx(expected)
+        allowed = 4 * np.std(errors) / math.sqrt(len(errors))
+        assert np.mean(errors) == pytest.approx(expected, abs=allowed)
+
+
+def test_a_cosine_transform_gains_where_the_matrix_is_smooth_and_its_control_does_not():
+    w = np.cumsum(np.random.default_rng(3).standard_normal((96, 96)), axis=1)
+    w -= w.mean(axis=1, keepdims=True)
+    for coder in (CODERS["entropy-coded"], CODERS["largest"], CODERS["positions"]):
+        at = {one: coder.measure(w, 1.0, one).error for one in Transform}
+        assert at[Transform.INPUTS] < 0.5 * at[Transform.NONE]
+        # The signs are those of all patches, so that they share what is smooth in them.
+        assert at[Transform.RANDOM] > (0.4 if coder.name == "positions" else 0.8) * at["none"]
+
+
+@pytest.mark.parametrize("bits", [0, -1.0, 17, float("nan"), "1"])
+def test_bits_that_cannot_be_spent_are_refused(bits):
+    for coder in CODERS.values():
+        with pytest.raises(InvalidArgumentError, match="bits must be"):
+            coder.expected((32, 32), bits)
+
+
+def test_patches_that_do_not_divide_are_refused():
+    message = r"patches of side 16 do not divide a 32x40 matrix; choose a side that divides both"
+    with pytest.raises(InvalidArgumentError, match=message):
+        Patches().measure(np.ones((32, 40)), 1.0)
+    assert Patches(side=8).measure(np.ones((32, 40)), 1.0).error < 1
