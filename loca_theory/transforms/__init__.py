@@ -9,7 +9,6 @@ the map is real. Entries that are not finite propagate, as in torch itself.
 - :func:`dct`, :func:`idct`, :func:`dct2`, :func:`idct2`: DCT-II and its inverse, orthonormal.
 - :func:`dct_matrix`: the same map as a dense matrix, one shared copy per size, dtype and device.
 - :func:`rows_to_spectra`, :func:`spectra_to_rows`: the DCT of rows, written as columns, and back.
-- :func:`dft2`, :func:`idft2`: the unitary DFT of the paper's proofs.
 - :class:`RealSpectrum`: real orthonormal coordinates; every Fourier-based approximation of a real
   matrix selects some of them.
 - :class:`HalfSpectrum`: the index bookkeeping behind it, which needs only numpy.

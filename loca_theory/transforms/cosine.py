@@ -10,8 +10,8 @@ The default path was chosen by measurement (``python -m benchmarks.transforms``)
   torch has a fast FFT on every accelerator and a fast DCT on none. On an H200 this is about
   twice as fast as CuPy's DCT.
 - ``matmul`` (default elsewhere for few, small float32 matrices): products with
-  :func:`dct_matrix`, which need fewer launches. TF32 is off by default, because it leaves three
-  correct digits.
+  :func:`dct_matrix`, which need fewer launches. They never use TF32, which leaves three correct
+  digits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from loca_theory.transforms.inputs import TensorLike, real_tensor, widened
 Method = Literal["auto", "scipy", "fft", "matmul"]
 
 
-def dct(x: TensorLike, *, method: Method = "auto", allow_tf32: bool = False) -> torch.Tensor:
+def dct(x: TensorLike, *, method: Method = "auto") -> torch.Tensor:
     r"""Orthonormal DCT-II along the last dimension.
 
     .. math:: X_k = \sqrt{2/n}\; k_k \sum_{j=0}^{n-1} x_j \cos\frac{\pi (2j+1) k}{2n},
@@ -37,7 +37,6 @@ def dct(x: TensorLike, *, method: Method = "auto", allow_tf32: bool = False) -> 
         x: Real tensor or NumPy array of shape (..., n), n at least 1. float16 and bfloat16
             are computed in float32 and cast back.
         method: ``auto``, ``scipy`` (CPU only), ``fft`` or ``matmul``; see the module docstring.
-        allow_tf32: Let the ``matmul`` path use TF32 on CUDA.
 
     Returns:
         Tensor of the shape and dtype of ``x``.
@@ -50,34 +49,32 @@ def dct(x: TensorLike, *, method: Method = "auto", allow_tf32: bool = False) -> 
     Source: the rows of C in the paper's section "Inverse Discrete Cosine Transform-based
     Reparameterization".
     """
-    return _transform(x, 1, inverse=False, method=method, allow_tf32=allow_tf32)
+    return _transform(x, 1, inverse=False, method=method)
 
 
-def idct(x: TensorLike, *, method: Method = "auto", allow_tf32: bool = False) -> torch.Tensor:
+def idct(x: TensorLike, *, method: Method = "auto") -> torch.Tensor:
     """Inverse of :func:`dct` (the orthonormal DCT-III); same arguments, errors and source."""
-    return _transform(x, 1, inverse=True, method=method, allow_tf32=allow_tf32)
+    return _transform(x, 1, inverse=True, method=method)
 
 
-def dct2(x: TensorLike, *, method: Method = "auto", allow_tf32: bool = False) -> torch.Tensor:
+def dct2(x: TensorLike, *, method: Method = "auto") -> torch.Tensor:
     r"""Orthonormal two-dimensional DCT-II, :math:`C\,x\,D^\top`, over the last two dimensions.
 
     C and D are the DCT matrices of orders p and q for x of shape (..., p, q). The squared
     Frobenius norm is preserved. Other arguments, errors and source as for :func:`dct`.
     """
-    return _transform(x, 2, inverse=False, method=method, allow_tf32=allow_tf32)
+    return _transform(x, 2, inverse=False, method=method)
 
 
-def idct2(x: TensorLike, *, method: Method = "auto", allow_tf32: bool = False) -> torch.Tensor:
+def idct2(x: TensorLike, *, method: Method = "auto") -> torch.Tensor:
     r"""Inverse of :func:`dct2`, :math:`C^\top x\,D`: the map from spectrum to ΔW in LoCA.
 
     Arguments and errors as for :func:`dct2`. Source: equation (original_dct) of the paper.
     """
-    return _transform(x, 2, inverse=True, method=method, allow_tf32=allow_tf32)
+    return _transform(x, 2, inverse=True, method=method)
 
 
-def _transform(
-    x: TensorLike, dims: int, *, inverse: bool, method: Method, allow_tf32: bool
-) -> torch.Tensor:
+def _transform(x: TensorLike, dims: int, *, inverse: bool, method: Method) -> torch.Tensor:
     x = real_tensor(x, "x")
     if x.ndim < dims or 0 in x.shape[x.ndim - dims :]:
         msg = f"the DCT needs {dims} non-empty last dimension(s), not shape {tuple(x.shape)}"
@@ -88,7 +85,7 @@ def _transform(
     if method == "scipy" and x.device.type != "cpu":
         msg = f"the scipy DCT runs on the CPU, not on {x.device}; choose method='fft' or 'matmul'"
         raise InvalidArgumentError(msg)
-    y = _OrthogonalTransform.apply(widened(x), dims, inverse, method, allow_tf32)
+    y = _OrthogonalTransform.apply(widened(x), dims, inverse, method)
     return y.to(x.dtype)
 
 
@@ -96,10 +93,8 @@ class _OrthogonalTransform(torch.autograd.Function):
     """The linear map and its transpose; each is the backward pass of the other."""
 
     @staticmethod
-    def forward(
-        x: torch.Tensor, dims: int, inverse: bool, method: str, allow_tf32: bool
-    ) -> torch.Tensor:
-        return transform(x, dims, inverse=inverse, method=method, allow_tf32=allow_tf32)
+    def forward(x: torch.Tensor, dims: int, inverse: bool, method: str) -> torch.Tensor:
+        return transform(x, dims, inverse=inverse, method=method)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:  # noqa: ARG004
@@ -107,9 +102,9 @@ class _OrthogonalTransform(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        dims, inverse, method, allow_tf32 = ctx.arguments
-        gradient = _OrthogonalTransform.apply(gradients[0], dims, not inverse, method, allow_tf32)
-        return gradient, None, None, None, None
+        dims, inverse, method = ctx.arguments
+        gradient = _OrthogonalTransform.apply(gradients[0], dims, not inverse, method)
+        return gradient, None, None, None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: torch.Tensor) -> torch.Tensor:

@@ -26,12 +26,7 @@ _PRODUCTS_UP_TO, _ORDER_UP_TO = 2**32, 2048
 
 
 def transform(
-    x: torch.Tensor,
-    dims: int,
-    *,
-    inverse: bool = False,
-    method: str = "auto",
-    allow_tf32: bool = False,
+    x: torch.Tensor, dims: int, *, inverse: bool = False, method: str = "auto"
 ) -> torch.Tensor:
     """Transform the last ``dims`` dimensions, 1 or 2, of float32 or float64; no derivatives."""
     if x.numel() == 0:
@@ -44,7 +39,7 @@ def transform(
         case "fft":
             return _backward(x, dims) if inverse else _forward(x, dims)
         case _:
-            return _by_matmul(x, dims, inverse, allow_tf32)
+            return _by_matmul(x, dims, inverse)
 
 
 def _fastest(x: torch.Tensor, sides: tuple[int, ...]) -> str:
@@ -64,9 +59,9 @@ def _by_scipy(x: torch.Tensor, dims: int, inverse: bool) -> torch.Tensor:
     return torch.from_numpy(result)
 
 
-def _by_matmul(x: torch.Tensor, dims: int, inverse: bool, allow_tf32: bool) -> torch.Tensor:
+def _by_matmul(x: torch.Tensor, dims: int, inverse: bool) -> torch.Tensor:
     """Products with the dense DCT matrices: x Dᵀ, and C x Dᵀ in two dimensions."""
-    with float32_products(x.device, allow_tf32=allow_tf32):
+    with float32_products(x.device):
         right = dct_matrix(x.shape[-1], dtype=x.dtype, device=x.device)
         y = x @ (right if inverse else right.T)
         if dims == 2:
@@ -76,13 +71,13 @@ def _by_matmul(x: torch.Tensor, dims: int, inverse: bool, allow_tf32: bool) -> t
 
 
 @contextmanager
-def float32_products(device: torch.device, *, allow_tf32: bool = False) -> Iterator[None]:
+def float32_products(device: torch.device) -> Iterator[None]:
     """Compute the products in this context in the dtype of their factors.
 
-    The context disables autocast and sets CUDA's TF32 switch, whatever the session has set. A
-    backward pass through these products runs under the settings that hold when it runs.
+    The context disables autocast and CUDA's TF32, whatever the session has set. A backward pass
+    through these products runs under the settings that hold when it runs.
     """
-    with without_autocast(device), _tf32(allow_tf32) if device.type == "cuda" else nullcontext():
+    with without_autocast(device), _without_tf32() if device.type == "cuda" else nullcontext():
         yield
 
 
@@ -94,34 +89,27 @@ def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
 
 
 @contextmanager
-def _tf32(allowed: bool) -> Iterator[None]:
-    # All threads share the switch, and in a backward pass each GPU has its own thread: the last
-    # thread to leave restores the session's value. The first, if it leaves earlier, does nothing.
+def _without_tf32() -> Iterator[None]:
     switch = torch.backends.cuda.matmul
     # torch 2.9 added fp32_precision, and refuses to read allow_tf32 once the two disagree.
-    if hasattr(switch, "fp32_precision"):
-        name, value = "fp32_precision", "tf32" if allowed else "ieee"
-    else:
-        name, value = "allow_tf32", allowed
+    is_new = hasattr(switch, "fp32_precision")
+    name, value = ("fp32_precision", "ieee") if is_new else ("allow_tf32", False)
     with _switch_lock:
-        before = getattr(switch, name)
-        is_first = not _switched
-        _switched.append(before)
+        _switched.append(getattr(switch, name))
         setattr(switch, name, value)
     try:
         yield
     finally:
         with _switch_lock:
-            if len(_switched) == 1:
-                setattr(switch, name, _switched[0])
-            elif not is_first:
-                setattr(switch, name, before)
+            # Until the last context has ended, this is the value that the others need.
+            setattr(switch, name, _switched[0] if len(_switched) == 1 else value)
             _switched.pop()
 
 
-# The values that the active contexts found; the first entry is the session's own. The lock protects
-# only these contexts: if the session has set allow_tf32, another thread that reads it meanwhile
-# gets torch's error that the two names disagree.
+# The values that the active contexts found; the first is the session's own. All threads share the
+# switch, and in a backward pass each GPU has its own thread: the last to leave restores the
+# session's value. The lock protects only these contexts: if the session has set allow_tf32, another
+# thread that reads it meanwhile gets torch's error that the two names disagree.
 _switched: list[bool | str] = []
 _switch_lock = Lock()
 

@@ -27,9 +27,9 @@ def resolve_device(name: str) -> str:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if name == "auto" and not count:
-        return "cpu"
     if not count:
+        if name == "auto":
+            return "cpu"
         # torch reports a driver that is too old only by a warning.
         reason = f" ({_reason(said[0].message)})" if said else ""
         msg = f'no CUDA device is available to torch{reason}; choose device="cpu"'
@@ -63,8 +63,6 @@ def device_memory(what: str, device: torch.device | str, way_out: str) -> Iterat
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether the error means that the device ran out of memory, in any library."""
-    if isinstance(error, torch.OutOfMemoryError):
-        return True
     return bool(re.search(r"out of memory|ALLOC_FAILED|OutOfMemory", f"{type(error)} {error}"))
 
 
@@ -88,6 +86,7 @@ def _reason(said: object) -> str:
 
 def _sizes(error: object) -> str:
     """The memory that is needed and that is free, as far as the error names them."""
-    names = {r"Tried to allocate (.+?B)": "it needs {} more", r"of which (.+?B) is": "{} are free"}
-    found = {text: re.search(pattern, str(error)) for pattern, text in names.items()}
-    return ", and ".join(text.format(one[1]) for text, one in found.items() if one)
+    found = re.search(r"Tried to allocate (.+?B)\b(?:.* of which (.+?B) is)?", str(error))
+    if not found:
+        return ""
+    return f"it needs {found[1]} more" + (f", and {found[2]} are free" if found[2] else "")

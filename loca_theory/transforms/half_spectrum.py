@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,21 +57,23 @@ class HalfSpectrum:
     @property
     def self_conjugate(self) -> NDArray[np.int64]:
         """(s, 2) rows and columns of the self-conjugate entries."""
-        rows = [0] + ([self.p // 2] if self.p % 2 == 0 else [])
-        columns = [0] + ([self.q // 2] if self.q % 2 == 0 else [])
+        rows, columns = (range(n)[own_indices(n)] for n in (self.p, self.q))
         return np.array([(i, j) for i in rows for j in columns], dtype=np.int64)
 
     @property
     def representatives(self) -> NDArray[np.int64]:
-        """(m, 2) rows and columns of one member of each pair, in row-major order; read-only."""
-        return _representatives(self.p, self.q)
+        """(m, 2) rows and columns of one member of each pair, in row-major order."""
+        return np.argwhere(self.is_representative)
+
+    @property
+    def is_representative(self) -> NDArray[np.bool_]:
+        """Marks the representatives among the columns 0 .. q//2, which hold all of them."""
+        found = np.zeros((self.p, self.q // 2 + 1), dtype=bool)
+        found[:, 1 : (self.q + 1) // 2] = True
+        found[1 : (self.p + 1) // 2, own_indices(self.q)] = True
+        return found
 
 
-@lru_cache(maxsize=16)
-def _representatives(p: int, q: int) -> NDArray[np.int64]:
-    i, j = np.divmod(np.arange(p * q), q)
-    mirror_i, mirror_j = -i % p, -j % q
-    chosen = (j < mirror_j) | ((j == mirror_j) & (i < mirror_i))
-    indices = np.stack([i[chosen], j[chosen]], axis=1).astype(np.int64)
-    indices.flags.writeable = False  # shared between callers
-    return indices
+def own_indices(n: int) -> slice:
+    """The indices that are their own mirror image: 0, and n/2 if n is even."""
+    return slice(0, None, n // 2) if n % 2 == 0 else slice(0, 1)

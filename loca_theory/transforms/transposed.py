@@ -13,30 +13,28 @@ from typing import Any
 import scipy.fft
 import torch
 
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms.dct_paths import transform
-from loca_theory.transforms.inputs import TensorLike, real_tensor, widened
+from loca_theory.transforms.inputs import widened
 
 
-def rows_to_spectra(x: TensorLike) -> torch.Tensor:
+def rows_to_spectra(x: torch.Tensor) -> torch.Tensor:
     r"""The spectra of the rows of x, as columns: :math:`D\,x^\top`, D the DCT matrix of order q.
 
     Returns:
         Contiguous tensor of shape (q, T). Not differentiable.
     """
-    x = _matrix(x, "x", 1)
-    if _is_empty_or_elsewhere(x):
-        return transform(widened(x), 1).T.contiguous().to(x.dtype)
-    return _by_scipy(scipy.fft.dct, widened(x).T, axis=0).to(x.dtype)
+    rows = widened(x.detach())
+    if _is_empty_or_elsewhere(rows):
+        return transform(rows, 1).T.contiguous().to(x.dtype)
+    return _by_scipy(scipy.fft.dct, rows.T, axis=0).to(x.dtype)
 
 
-def spectra_to_rows(spectra: TensorLike) -> torch.Tensor:
+def spectra_to_rows(spectra: torch.Tensor) -> torch.Tensor:
     r"""The inverse of :func:`rows_to_spectra`: :math:`z^\top D` for spectra z of shape (q, T)."""
-    spectra = _matrix(spectra, "spectra", 0)
-    if _is_empty_or_elsewhere(spectra):
-        rows = widened(spectra).T.contiguous()
-        return transform(rows, 1, inverse=True).to(spectra.dtype)
-    return _by_scipy(scipy.fft.idct, widened(spectra).T, axis=1).to(spectra.dtype)
+    columns = widened(spectra.detach())
+    if _is_empty_or_elsewhere(columns):
+        return transform(columns.T.contiguous(), 1, inverse=True).to(spectra.dtype)
+    return _by_scipy(scipy.fft.idct, columns.T, axis=1).to(spectra.dtype)
 
 
 def spectra_to_columns_(spectra: torch.Tensor) -> torch.Tensor:
@@ -57,11 +55,3 @@ def _is_empty_or_elsewhere(x: torch.Tensor) -> bool:
 def _by_scipy(transform: Callable[..., Any], x: torch.Tensor, **options: Any) -> torch.Tensor:
     workers = torch.get_num_threads()
     return torch.from_numpy(transform(x.numpy(), norm="ortho", workers=workers, **options))
-
-
-def _matrix(value: TensorLike, name: str, axis: int) -> torch.Tensor:
-    x = real_tensor(value, name).detach()
-    if x.ndim != 2 or not x.shape[axis]:
-        msg = f"{name} must be a matrix with non-empty spectra, not of shape {tuple(x.shape)}"
-        raise InvalidArgumentError(msg)
-    return x

@@ -17,11 +17,6 @@ by_transform = pytest.mark.parametrize(
     ],
 )
 
-# torch compiles its forward-mode decompositions with a function that it has itself deprecated.
-forward_mode = pytest.mark.filterwarnings(
-    "ignore:`torch.jit.script` is deprecated:DeprecationWarning"
-)
-
 
 def normal(*shape, seed=0, requires_grad=False, device="cpu"):
     generator = torch.Generator().manual_seed(seed)
@@ -35,26 +30,14 @@ def close(actual, expected, size=64):
     return float((actual - expected).norm()) <= eps * size * (float(expected.norm()) + 1e-300)
 
 
-# gradcheck compares with differences at the step 1e-6; for a linear map those carry only the
-# rounding of the values, eps·‖x‖·10/1e-6 = 1e-8, well inside its default tolerances (1e-5, 1e-3).
-# The rules are those of all methods; which one computes is compared further below.
-@by_transform
-def test_first_derivative_matches_differences(transform, inverse, device):
-    assert gradcheck(transform, normal(2, 3, requires_grad=True, device=device))
-
-
+# Differences at the step 1e-6 carry, for a linear map, only the rounding of the values,
+# eps·‖x‖·10/1e-6 = 1e-8, well inside the default tolerances (1e-5, 1e-3). The rules are those of
+# all methods; which one computes is compared further below.
 @by_transform
 def test_second_derivative_matches_differences(transform, inverse):
     x = normal(2, 2, 3, requires_grad=True)
     # Squared, so that the second derivative is not zero.
     assert gradgradcheck(lambda t: transform(t).square(), x)
-
-
-@forward_mode
-@by_transform
-def test_forward_mode_matches_differences(transform, inverse):
-    x = normal(2, 3, requires_grad=True)
-    assert gradcheck(transform, x, check_forward_ad=True, check_backward_ad=False)
 
 
 # The scipy path leaves torch, where only torch.func's transformations can follow it: the older
@@ -73,6 +56,8 @@ def test_the_backward_pass_is_the_inverse_map(transform, inverse, method):
     assert close(x.grad, inverse(weights))
 
 
+# torch compiles its forward-mode decompositions with a function that it has itself deprecated.
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 @by_method
 @by_transform
 def test_the_tangent_is_the_map_itself(transform, inverse, method):

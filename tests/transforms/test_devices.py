@@ -71,11 +71,7 @@ REFUSED = [
             r'your system is too old \(found version 10010\)\); choose device="cpu"'
         ),
     ),
-    (
-        {"count": 2},
-        "cuda:2",
-        r"there is no cuda:2: this machine has 2 CUDA device.*",
-    ),
+    ({"count": 2}, "cuda:2", r"there is no cuda:2: this machine has 2 CUDA device.*"),
     (
         {"count": 1, "fails": OLD_CARD},
         "cuda",

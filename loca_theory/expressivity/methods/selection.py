@@ -21,11 +21,7 @@ import numpy as np
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.limits import coefficient_fraction, location_fraction
 from loca_theory.expressivity.methods.bases import FOURIER, Basis
-from loca_theory.expressivity.methods.coordinates import (
-    CoordinateMethod,
-    largest_sums,
-    prefix_sums,
-)
+from loca_theory.expressivity.methods.coordinates import CoordinateMethod, largest_sums, prefix_sums
 from loca_theory.expressivity.methods.method import Array, Budgets, Rng
 from loca_theory.expressivity.order_statistics import (
     expected_location_sum,
@@ -115,7 +111,7 @@ class LocationSelection(Selection):
 
     def chosen(self, coordinates: Tensor, budget: Budget, rng: Rng) -> Tensor:
         """Indices of both coordinates of the strongest locations."""
-        energies = _spectrum(budget.p, budget.q).location_energies(coordinates)
+        energies = _spectrum(budget.p, budget.q).merge_pairs(coordinates.square())
         return both_parts(energies.topk(self.count(budget)).indices, budget)
 
     def mean_sums(self, energies: Tensor, budgets: Budgets) -> Array:

@@ -121,7 +121,7 @@ class RandomLocations(Subspace):
         """Energy of both parts of each location."""
         from loca_theory.transforms.real_spectrum import RealSpectrum
 
-        return RealSpectrum(budget.p, budget.q).location_energies(coordinates)
+        return RealSpectrum(budget.p, budget.q).merge_pairs(coordinates.square())
 
     def chosen(self, coordinates: Tensor, budget: Budget, rng: Rng) -> Tensor:
         """Indices of both coordinates of random locations."""
