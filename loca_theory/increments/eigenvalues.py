@@ -1,8 +1,8 @@
-"""Squared singular values: all of them, or the leading ones of a large matrix.
+"""All squared singular values of a matrix.
 
-They are computed from the smaller Gram matrix or from a block Krylov space, without a dense SVD and
-without singular vectors. Rounding the Gram matrix moves its eigenvalues by up to about
-ε max(p, q) λ₁, so smaller ones are returned as 0.
+They are computed from the smaller Gram matrix, without a dense SVD and without singular vectors.
+Rounding the Gram matrix moves its eigenvalues by up to about ε max(p, q) λ₁, so smaller ones are
+returned as 0.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ _ROWS, _COLUMNS = 1024, 512
 # dimensions, apart from this fraction of their energy: the rounding of products of hundreds of
 # terms.
 _LOW_RANK, _ROUNDING = 160, (64 * 2.0**-24) ** 2
-# Blocks of the Krylov space, and additional columns of each block.
-_STEPS, _SPARE = 8, 16
 
 
 def squared_singular_values(matrix: TensorLike) -> _Array:
@@ -48,7 +46,11 @@ def squared_singular_values(matrix: TensorLike) -> _Array:
             bits; or W has entries that are not finite, or so large or small that their squares do
             not fit float64.
     """
-    scaled, exponent = _balanced(matrix)
+    scaled, exponent = balanced(matrix, "matrix")
+    if scaled.ndim != 2 or not scaled.numel():
+        msg = f"matrix must have two dimensions that are not empty, not shape {tuple(scaled.shape)}"
+        raise InvalidArgumentError(msg)
+    scaled = scaled.detach()
     tall = scaled if scaled.shape[0] >= scaled.shape[1] else scaled.mT
     with float32_products(tall.device):
         values = None
@@ -112,51 +114,3 @@ def _of_low_rank(tall: torch.Tensor) -> _Array | None:
 
 def _eigenvalues(gram: torch.Tensor) -> _Array:
     return torch.linalg.eigvalsh(gram).clamp_(min=0).cpu().numpy().astype(np.float64)
-
-
-def _balanced(matrix: TensorLike) -> tuple[torch.Tensor, int]:
-    found, exponent = balanced(matrix, "matrix")
-    if found.ndim != 2 or not found.numel():
-        msg = f"matrix must have two dimensions that are not empty, not shape {tuple(found.shape)}"
-        raise InvalidArgumentError(msg)
-    return found.detach(), exponent
-
-
-def leading_squared_singular_values(
-    matrix: TensorLike, count: int, rng: np.random.Generator
-) -> _Array:
-    r"""The largest squared singular values, largest first, from a block Krylov space.
-
-    With A = WᵀW and a random block X of count + 16 columns, these are the Ritz values of A in the
-    span of :math:`X, AX, …, A^7X`. They are lower bounds. If the spectrum has no gap, as for
-    independent entries, their sum is too small by about 0.1% for 1000 columns and 1% for 4000.
-
-    Source: C. Musco and C. Musco, NeurIPS 2015.
-    """
-    if count < 1:
-        msg = f"count must be at least 1, not {count}"
-        raise InvalidArgumentError(msg)
-    matrix, exponent = _balanced(matrix)
-    tall = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.mT
-    side = tall.shape[1]
-    width = count + _SPARE
-    if width * _STEPS * 2 >= side:
-        values = squared_singular_values(matrix)[::-1][:count]
-        return squared_units(values, exponent, "matrix")
-    start = torch.from_numpy(rng.standard_normal((side, width))).to(tall)
-    block = torch.linalg.qr(start).Q
-    basis, images = tall.new_empty((2, side, _STEPS * width))
-    with float32_products(tall.device):
-        for step in range(_STEPS):
-            mine, before = slice(step * width, (step + 1) * width), basis[:, : (step + 1) * width]
-            basis[:, mine] = block
-            image = ((tall @ block).mT @ tall).mT
-            images[:, mine] = image
-            # Block Lanczos: the basis stays orthonormal, so the products are all that is needed. A
-            # third round is for matrices of low rank, whose images become rounding.
-            block = image
-            for _ in range(3):
-                block = torch.linalg.qr(block - before @ (before.mT @ block)).Q
-        projected = (basis.mT @ images).double()
-    values = _eigenvalues((projected + projected.mT) / 2)[::-1][:count]
-    return squared_units(values, exponent, "matrix")

@@ -39,7 +39,7 @@ _BINNINGS = (8, 4, 2, 1)
 _NARROWEST, _NEVER, _RARE = 12.0, 8.3, 2.5
 # Numbers drawn at a time.
 _PIECE = 2**21
-# Copies to try per copy that is wanted.
+# Copies to try per copy that is wanted, before the test gives up.
 _ATTEMPTS = 3
 # If ε is at least this many samples, the loop ends after so few copies if none of them is nearer
 # than twice ε: where a third of the copies would be accepted, this has a probability below 1e-10.
@@ -74,7 +74,6 @@ class PrintedTest:
         bins_per_sigma: Bins in one standard deviation, a divisor of 64; not printed. None selects
             the finest of 8, 4, 2 and 1 at which enough copies are accepted.
         tail: Interpretation of "percentile"; not printed.
-        attempts: Number of copies to try per copy that is wanted, before the test gives up.
     """
 
     samples: int = 100_000
@@ -84,7 +83,6 @@ class PrintedTest:
     sets: int = 10
     bins_per_sigma: int | None = None
     tail: Tail = Tail.UPPER
-    attempts: int = _ATTEMPTS
 
     def reference(self, rng: np.random.Generator) -> _Array:
         """Draw G, sorted; the tests of several matrices can share it."""
@@ -139,9 +137,8 @@ class PrintedTest:
         accepted = np.empty((0, len(counts)), dtype=np.int64)
         distances = np.empty(0)
         # The argument for giving up early needs an acceptance of at least a third to go on.
-        is_early = self.epsilon * self.samples >= _SAMPLES and self.attempts <= _ATTEMPTS
-        few = _FEW if is_early else 0
-        half, most = max(1, self.copies // 2), self.attempts * self.copies
+        few = _FEW if self.epsilon * self.samples >= _SAMPLES else 0
+        half, most = max(1, self.copies // 2), _ATTEMPTS * self.copies
         # The loop is only asked whether to go on after these numbers of copies.
         stops = sorted({few, half, most})
         while len(accepted) < self.copies:

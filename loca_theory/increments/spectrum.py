@@ -65,13 +65,6 @@ class BulkFit:
     kolmogorov: float | None
     wasserstein: float | None
 
-    def law(self, p: int, q: int) -> MarchenkoPastur:
-        """The fitted law of the nonzero eigenvalues of WᵀW/max(p, q)."""
-        if self.sigma is None:
-            msg = "the spectrum has no bulk, so no law was fitted; check that sigma is not None"
-            raise InvalidArgumentError(msg)
-        return MarchenkoPastur(min(p, q) / max(p, q), self.sigma)
-
 
 def fit_bulk(eigenvalues: ArrayLike, p: int, q: int) -> BulkFit:
     """Fit σ to the bulk of a spectrum and count the eigenvalues above it.

@@ -38,8 +38,12 @@ from loca_theory.increments.histogram import (
 _Array = NDArray[np.float64]
 
 
-# The calibrated test's bins end here, in standard deviations; one open bin lies beyond each end.
-_BINNED_REACH = 4
+# Bins in one standard deviation, and where they end; one open bin lies beyond each end. Bins of
+# equal width lose less of the distance than bins of equal probability would, and have less counting
+# noise.
+_BINS, _BINNED_REACH = 4, 4
+# Coverage of the interval.
+_CONFIDENCE = 0.95
 _SPREAD_REPLICATES = 199
 # Cells per standard deviation in which replicates are drawn. Their means, which are found from the
 # counts, lack the variance of the values within the cells, about 1/3072 of the whole.
@@ -53,8 +57,8 @@ class TotalVariation:
     Attributes:
         statistic: T, the plug-in value, including counting noise.
         estimate: The total variation with the bias of the counting noise removed.
-        low: Lower end of its confidence interval.
-        high: Upper end of its confidence interval.
+        low: Lower end of its 95% confidence interval.
+        high: Upper end of that interval.
         p_value: p-value of the null hypothesis that the total variation is at most ε.
     """
 
@@ -70,9 +74,7 @@ def calibrated_test(
     rng: np.random.Generator,
     *,
     epsilon: float = 0.001,
-    bins_per_sigma: int = 4,
     replicates: int = 999,
-    confidence: float = 0.95,
     null: _Array | None = None,
 ) -> TotalVariation:
     """Test whether entries are within ε of a normal law, and estimate their distance from it.
@@ -81,60 +83,49 @@ def calibrated_test(
         entries: The counts.
         rng: Source of the bootstrap.
         epsilon: ε ≥ 0; 0 tests exact normality.
-        bins_per_sigma: Bins of equal width in one standard deviation, from −4 to 4; a divisor
-            of 64. Bins of equal width lose less of the distance than bins of equal probability
-            would, and have less counting noise.
         replicates: m; the p-value is (b + 1)/(m + 1).
-        confidence: Coverage of the interval.
-        null: T under normality, from :func:`null_statistics` for as many entries and the same bins
-            and replicates; None to draw it.
+        null: m values of T under normality, from :func:`null_statistics` for as many entries; None
+            to draw them.
 
     Raises:
         InvalidArgumentError: an argument is out of range.
     """
-    if not (0 <= epsilon < 1 and replicates >= 1 and 0 < confidence < 1):
-        msg = "the test needs 0 <= epsilon < 1, replicates >= 1 and 0 < confidence < 1, not "
-        raise InvalidArgumentError(msg + f"{epsilon}, {replicates} and {confidence}")
-    n, first = entries.size, coarse_cells(bins_per_sigma, _BINNED_REACH)
+    if not (0 <= epsilon < 1 and replicates >= 1):
+        msg = "the test needs 0 <= epsilon < 1 and replicates >= 1, not "
+        raise InvalidArgumentError(msg + f"{epsilon} and {replicates}")
+    n, first = entries.size, coarse_cells(_BINS, _BINNED_REACH)
     expected = np.add.reduceat(normal_cells(), first)
     observed = np.add.reduceat(entries.counts, first) / n
     statistic = float(np.abs(observed - expected).sum() / 2)
     if null is None:
-        null = null_statistics(n, rng, bins_per_sigma=bins_per_sigma, replicates=replicates)
-    if len(null) != replicates:
-        msg = f"null must have {replicates} replicates, not {len(null)}; draw it with "
-        raise InvalidArgumentError(msg + "null_statistics")
+        null = null_statistics(n, rng, replicates)
     exceeding = int((null + epsilon >= statistic).sum())
     noise = _noise(expected, n)
     counting, standard_deviation = _folded_sum(np.zeros_like(noise), noise)
     # Refitting and the dependence of bins change the spread of T. Estimate by how much, under the
     # normal law and under the observed one.
-    seen = _refitted_statistics(entries.counts / n, n, bins_per_sigma, _SPREAD_REPLICATES, rng)
+    seen = _refitted_statistics(entries.counts / n, n, _SPREAD_REPLICATES, rng)
     gaps = observed - expected
     around_seen = _folded_sum(gaps, _noise(np.maximum(observed, 1 / n), n))[1]
     spread = max(1.0, float(null.std()) / standard_deviation, float(seen.std()) / around_seen)
     noise *= null.mean() / counting
-    estimate, low, high = _invert(statistic, gaps, noise, spread, confidence)
-    return TotalVariation(statistic, estimate, low, high, (exceeding + 1) / (replicates + 1))
+    estimate, low, high = _invert(statistic, gaps, noise, spread)
+    return TotalVariation(statistic, estimate, low, high, (exceeding + 1) / (len(null) + 1))
 
 
-def null_statistics(
-    n: int, rng: np.random.Generator, *, bins_per_sigma: int = 4, replicates: int = 999
-) -> _Array:
+def null_statistics(n: int, rng: np.random.Generator, replicates: int = 999) -> _Array:
     """Draw T for normal entries, each time against the normal law fitted to them.
 
     These numbers depend only on the number of entries, so matrices of one size can share them.
     """
-    coarse_cells(bins_per_sigma, _BINNED_REACH)  # raises if there are no such bins
-    return _refitted_statistics(normal_cells(), n, bins_per_sigma, replicates, rng)
+    return _refitted_statistics(normal_cells(), n, replicates, rng)
 
 
 def _refitted_statistics(
-    cells: _Array, n: int, bins_per_sigma: int, replicates: int, rng: np.random.Generator
+    cells: _Array, n: int, replicates: int, rng: np.random.Generator
 ) -> _Array:
     """T of samples with given cell probabilities, each against the normal law fitted to it."""
-    steps = max(_STEPS, bins_per_sigma)
-    merged = coarse_cells(steps, REACH)
+    merged = coarse_cells(_STEPS, REACH)
     probabilities = np.add.reduceat(cells, merged)
     counts = rng.multinomial(n, probabilities, size=replicates)
     centres, squares = (
@@ -143,9 +134,9 @@ def _refitted_statistics(
     )
     mean = counts @ centres / n
     standard_deviation = np.sqrt(counts @ squares / n - mean**2)
-    inner = np.arange(-_BINNED_REACH * bins_per_sigma, _BINNED_REACH * bins_per_sigma + 1)
-    standard = (inner / bins_per_sigma - mean[:, None]) / standard_deviation[:, None]
-    first = REACH * steps + 1 + inner * (steps // bins_per_sigma)
+    inner = np.arange(-_BINNED_REACH * _BINS, _BINNED_REACH * _BINS + 1)
+    standard = (inner / _BINS - mean[:, None]) / standard_deviation[:, None]
+    first = REACH * _STEPS + 1 + inner * (_STEPS // _BINS)
     observed = np.add.reduceat(counts, np.concatenate([[0], first]), axis=1) / n
     return np.abs(observed - cell_probabilities(standard)).sum(axis=1) / 2
 
@@ -175,11 +166,11 @@ def _folded_sum(shifts: _Array, noise: _Array) -> tuple[float, float]:
 
 
 def _invert(
-    statistic: float, gaps: _Array, noise: _Array, spread: float, confidence: float
+    statistic: float, gaps: _Array, noise: _Array, spread: float
 ) -> tuple[float, float, float]:
     """The τ with m(τ) = T, and the ends of |m(τ) − T| ≤ z s(τ) with s multiplied by ``spread``."""
     direction = gaps / (np.abs(gaps).sum() / 2) if statistic > 0 else gaps
-    z = float(special.ndtri(0.5 + confidence / 2)) * spread
+    z = float(special.ndtri(0.5 + _CONFIDENCE / 2)) * spread
 
     def solve(standard_deviations: float) -> float:
         def excess(tau: float) -> float:

@@ -64,14 +64,6 @@ def test_outside_the_support(law):
     assert float(law.cdf(0.0)) == pytest.approx(law.atom, abs=1e-12)
 
 
-def test_draws_follow_it():
-    law = MarchenkoPastur(2.0)
-    drawn = law.rvs(20_000, np.random.default_rng(0))
-    assert (drawn == 0).mean() == pytest.approx(0.5, abs=4.9 * 0.5 / np.sqrt(20_000))
-    error = np.sqrt(law.variance / 20_000)
-    assert abs(drawn.mean() - law.mean) < 4.9 * error
-
-
 @pytest.mark.parametrize("bad", [(0, 1), (-1, 1), (1, 0), (np.inf, 1), (np.nan, 1)])
 def test_refusals(bad):
     with pytest.raises(InvalidArgumentError, match="ratio and sigma must be positive"):

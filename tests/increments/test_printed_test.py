@@ -6,7 +6,7 @@ import torch
 from scipy import special, stats
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.increments import PrintedTest
+from loca_theory.increments import PrintedTest, printed_test
 from loca_theory.increments.histogram import histogram
 from loca_theory.increments.printed_test import AcceptanceError, Tail, bin_counts, copies_of
 
@@ -45,10 +45,11 @@ def test_the_loop_ends_and_says_what_to_change():
     assert 0 <= printed(x) <= 1
 
 
-def test_a_loop_that_keeps_too_few_ends_as_well():
+def test_a_loop_that_keeps_too_few_ends_as_well(monkeypatch):
+    monkeypatch.setattr(printed_test, "_ATTEMPTS", 1)
     x = 5e-4 * rng().standard_normal(5000)
     with pytest.raises(AcceptanceError, match="raise epsilon"):
-        printed(x, epsilon=0.00205, attempts=1, bins_per_sigma=8)
+        printed(x, epsilon=0.00205, bins_per_sigma=8)
 
 
 # Noise of 1/12 of a bin is the largest at which crossings are drawn.
@@ -82,17 +83,20 @@ def test_copies_have_the_moments_of_their_definition(steps, noise):
 def test_a_reference_can_be_shared():
     x, test = counted(rng().standard_normal(900)), PrintedTest(copies=10, samples=5000)
     source = rng(1)
+    with pytest.raises(InvalidArgumentError, match="must divide 64"):
+        PrintedTest(bins_per_sigma=5).p_value(x, rng())
     assert test.p_value(x, source, test.reference(source)) == test.p_value(x, rng(1))
     with pytest.raises(InvalidArgumentError, match="reference must have the test's 5000 samples"):
         test.p_value(x, rng(1), np.zeros(3))
 
 
-def test_few_samples_are_given_all_attempts():
+def test_few_samples_are_given_all_attempts(monkeypatch):
     """With 100 samples, a copy in which only one of them crosses is farther than 2 epsilon."""
     x, noise = counted(rng().standard_normal(500)), 0.001
     near = [0.5, -0.25] - stats.norm.ppf(0.6) * noise / x.standard_deviation
     middles = (np.arange(98) % 16 - 7.5) / 8
-    test = PrintedTest(samples=100, copies=60, noise=noise, bins_per_sigma=8, attempts=60)
+    monkeypatch.setattr(printed_test, "_ATTEMPTS", 60)
+    test = PrintedTest(samples=100, copies=60, noise=noise, bins_per_sigma=8)
     # Each of the two near an edge crosses it with probability 0.4. Five copies in a row with a
     # crossing begin one run in nine; thirty would begin one in 700,000.
     sample = np.sort([*near, *middles])

@@ -22,8 +22,8 @@ from loca_theory.expressivity.methods.method import Engine, checked_numbers
 from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.expressivity.methods.selection import Selection
 from loca_theory.expressivity.spectral import has_spectral_error
-from loca_theory.increments.eigenvalues import leading_squared_singular_values
 from loca_theory.increments.shuffling import shuffle
+from loca_theory.increments.truncated_svd import truncated_svd
 from loca_theory.sweeps import generator
 
 _DCT = "D"
@@ -68,7 +68,7 @@ def matrix_errors(
         found[field] = {_DCT: by_axis}
     # Shuffle in place: two matrices of the largest size may not fit into memory.
     mixed = shuffled(increment, rng)
-    leading = leading_squared_singular_values(mixed, max(one.r for one in budgets), rng)
+    leading = truncated_svd(mixed, max(one.r for one in budgets)).s.double().square().cpu().numpy()
     moved = [method for method in methods if not _ignores_order(method)]
     again = _relative_errors(mixed, leading, moved, budgets, total, choices)
     found["shuffled_error"] = errors | again
