@@ -45,8 +45,7 @@ class _Bracket:
 
 
 def find_crossings(
-    grids: Sequence[tuple[Sequence[float], Sequence[Gap]]],
-    gaps: Gaps,
+    grids: Sequence[tuple[Sequence[float], Sequence[Gap]]], gaps: Gaps
 ) -> list[Crossing]:
     """Find where each search's gap R − D first falls from a positive value to zero or below.
 

@@ -9,7 +9,7 @@ from itertools import pairwise, product
 from typing import Any
 
 from loca_theory import _arguments
-from loca_theory.dependence.protocols import COMPARED, DRAWN, Protocol
+from loca_theory.dependence.protocols import COMPARED, DRAWN, Protocol, find_protocols
 from loca_theory.dependence.structures import STRUCTURES, Structure, find_structures
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Budget, Method
@@ -47,11 +47,11 @@ class Design:
         q: Columns.
         ranks: LoRA ranks.
         structures: Structures, or their names.
-        protocols: Protocols.
+        protocols: Protocols, or their names.
         methods: Methods in addition to R and D, which are always included, because the study finds
             where their errors cross; None for those of the paper's figures. Under ``same-draw`` a
             method is applied to the draws if it approximates matrices; under ``iid-reference`` its
-            exact error is used, if known.
+            exact error is used, if known. They can be given by their names.
         rho: Values of the parameter ``rho``, increasing; None for the default.
         fraction: Values of the parameter ``fraction``, increasing; None for the default.
         exponent: Values of the parameter ``exponent``, increasing; None for the default.
@@ -79,18 +79,22 @@ class Design:
     def __post_init__(self) -> None:
         _arguments.fields_to_int(self, "p", "q", "draws", "seed", "null_draws")
         vars(self).update(
-            ranks=_arguments.ranks(self.ranks), structures=find_structures(self.structures)
+            ranks=_arguments.ranks(self.ranks),
+            structures=find_structures(self.structures),
+            protocols=find_protocols(self.protocols),
         )
+        if self.methods is not None:
+            vars(self).update(methods=find_methods(self.methods))
+        for name in _DEFAULT_GRIDS:
+            if (given := getattr(self, name)) is not None:
+                vars(self)[name] = _arguments.numbers(name, given)
         if self.draws < 2:
             msg = f"a study needs at least 2 draws for its standard errors, not {self.draws}"
             raise InvalidArgumentError(msg)
         if not 0 < _arguments.real_number("level", self.level) < 1:
             msg = f"the level must lie between 0 and 1, not {self.level}"
             raise InvalidArgumentError(msg)
-        for structure in self.structures:
-            for value in self._checked_grid(structure):
-                structure.check(self.p, self.q, value)
-        self._check_used()
+        self._check_grids()
         self._check_methods()
         for r in self.ranks:
             Budget(self.p, self.q, r)
@@ -102,16 +106,16 @@ class Design:
             msg += f"{math.ceil(_FEWEST_BEYOND / self.level)} null draws, not {self.null_draws}"
             raise InvalidArgumentError(msg)
 
-    def _checked_grid(self, structure: Structure) -> tuple[float, ...]:
-        grid = self.grid(structure)
-        increases = all(a < b for a, b in pairwise(grid))
-        if not (grid and increases and all(map(math.isfinite, grid))):
-            msg = f"the values of {structure.parameter} must be finite and increase, "
-            msg += f"not {', '.join(f'{value:g}' for value in grid) or 'none'}"
-            raise InvalidArgumentError(msg)
-        return grid
-
-    def _check_used(self) -> None:
+    def _check_grids(self) -> None:
+        for structure in self.structures:
+            grid = self.grid(structure)
+            increases = all(a < b for a, b in pairwise(grid))
+            if not (grid and increases and all(map(math.isfinite, grid))):
+                msg = f"the values of {structure.parameter} must be finite and increase, "
+                msg += f"not {', '.join(f'{value:g}' for value in grid) or 'none'}"
+                raise InvalidArgumentError(msg)
+            for value in grid:
+                structure.check(self.p, self.q, value)
         used = {structure.parameter for structure in self.structures}
         for parameter in _DEFAULT_GRIDS:
             if getattr(self, parameter) is not None and parameter not in used:
@@ -125,9 +129,8 @@ class Design:
         }
         for method, budget in product(with_value.values(), self.budgets):
             method.check_budget(budget)
-        for method in find_methods(self.methods or ()):
-            if method.name in with_value:
-                continue
+        without = (one for one in self.methods or () if one.name not in with_value)
+        for method in without:
             if method.can_approximate or self._has_exact_errors(method):
                 other = Protocol.SAME_DRAW if method.can_approximate else Protocol.IID_REFERENCE
                 msg = f"{method.display_name} has no value under {', '.join(self.protocols)}; "
@@ -143,10 +146,11 @@ class Design:
             return _DEFAULT_METHODS[protocol]
         given = {method.name for method in self.methods}
         methods = (*(one for one in COMPARED if one.name not in given), *self.methods)
-        return tuple(one for one in methods if protocol.draws(one) or self._is_fixed(one, protocol))
+        return tuple(one for one in methods if self._has_value(one, protocol))
 
-    def _is_fixed(self, method: Method, protocol: Protocol) -> bool:
-        """Whether a method that is not applied to the draws has one value for every structure."""
+    def _has_value(self, method: Method, protocol: Protocol) -> bool:
+        if protocol.draws(method):
+            return True
         if protocol is Protocol.SAME_DRAW:
             return method is _ANY_MATRIX
         return self._has_exact_errors(method)

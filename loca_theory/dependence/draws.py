@@ -11,11 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from loca_theory.dependence.detection import (
-    STATISTICS,
-    centred,
-    low_frequency_fraction,
-)
+from loca_theory.dependence.detection import STATISTICS, centred, low_frequency_fraction
 from loca_theory.dependence.protocols import COMPARED, DRAWN
 from loca_theory.dependence.structures import Family, Structure
 from loca_theory.expressivity import Budget, Method
@@ -196,5 +192,5 @@ class Blocks:
 
 def _mean_and_error(stored: Sequence[dict[str, Any]]) -> tuple[_Array, _Array]:
     moments = Moments.merge([Moments.from_json(one) for one in stored])
-    error = moments.standard_error
-    return moments.mean, np.full_like(moments.mean, np.nan) if error is None else error
+    # NaN for a single draw, which has no standard error.
+    return moments.mean, np.asarray(moments.standard_error, dtype=np.float64)

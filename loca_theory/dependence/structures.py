@@ -85,7 +85,9 @@ class Structure:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel to workers by name and option, because closures cannot be pickled."""
-        return _made, (self.name, self.option)
+        return _find_structure, (
+            self.name if self.option is None else f"{self.name}:{self.option}",
+        )
 
     def describe(self) -> dict[str, Any]:
         """What distinguishes the structure from every other."""
@@ -372,9 +374,7 @@ _MAKERS: dict[str, tuple[Callable[[Any], Structure], type]] = {
 }  # fmt: skip
 
 
-def find_structures(
-    given: str | Structure | Iterable[str | Structure],
-) -> tuple[Structure, ...]:
+def find_structures(given: str | Structure | Iterable[str | Structure]) -> tuple[Structure, ...]:
     """Find structures by name; ``spiked:3`` is ``spiked(3)``. A structure stands for itself."""
     found = tuple(map(_find_structure, _arguments.as_tuple(given)))
     names = [structure.name for structure in found]
@@ -404,7 +404,3 @@ def _find_structure(given: str | Structure) -> Structure:
         msg = f"structures: {name} takes {what} after its colon, not {option!r}"
         raise InvalidArgumentError(msg) from None
     return make(value)
-
-
-def _made(name: str, option: float | None) -> Structure:
-    return STRUCTURES[name] if option is None else _MAKERS[name][0](option)

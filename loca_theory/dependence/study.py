@@ -9,22 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loca_theory import _arguments
-from loca_theory.dependence.design import (
-    DEFAULT_DRAWS,
-    DEFAULT_LEVEL,
-    DEFAULT_NULL_DRAWS,
-    Design,
-)
+from loca_theory.dependence.design import DEFAULT_DRAWS, DEFAULT_LEVEL, DEFAULT_NULL_DRAWS, Design
 from loca_theory.dependence.draws import BLOCK, Blocks, DrawCell, evaluate
 from loca_theory.dependence.null_law import evaluate_null, null_cells
 from loca_theory.dependence.predictions import predictions
-from loca_theory.dependence.protocols import COMPARED, Protocol, find_protocols
+from loca_theory.dependence.protocols import COMPARED, Protocol
 from loca_theory.dependence.results import CorrelationResult
-from loca_theory.dependence.structures import STRUCTURES, Structure, find_structures
+from loca_theory.dependence.structures import STRUCTURES, Structure
 from loca_theory.dependence.tables import Configuration, crossing_rows, detection_rows, loss_rows
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Method
-from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.runner import DEFAULT_RUNNER
@@ -94,22 +88,8 @@ def correlate(
         p = q = _arguments.whole_number("size", size)
     else:
         p, q = _arguments.shape(shape)
-    grids = {"rho": rho, "fraction": fraction, "exponent": exponent}
-    study = Study(
-        p,
-        q,
-        _arguments.ranks(ranks),
-        structures=find_structures(structures),
-        protocols=find_protocols(protocols),
-        methods=None if methods is None else find_methods(methods),
-        draws=draws,
-        seed=seed,
-        level=level,
-        null_draws=null_draws,
-        **{
-            name: _arguments.numbers(name, grid) for name, grid in grids.items() if grid is not None
-        },
-    )
+    options: Any = (structures, protocols, methods, rho, fraction, exponent)
+    study = Study(p, q, _arguments.ranks(ranks), *options, draws, seed, level, null_draws)
     return study.run(_arguments.instance("runner", runner, Runner))
 
 
@@ -141,33 +121,30 @@ class Study(Design):
     ) -> dict[Configuration, Blocks]:
         # All values of a block come one after the other, because the draws of the last block are
         # cached.
-        order = [
-            (structure, value, (start, min(start + BLOCK, self.draws)))
+        cells = [
+            self._cell(structure, value, start, methods)
             for one in self.structures
             for start in range(0, self.draws, BLOCK)
             for structure, value in configurations
             if structure is one
         ]
-        cells = [
-            DrawCell(
-                structure,
-                value,
-                self.p,
-                self.q,
-                self.ranks,
-                self.seed,
-                draws,
-                methods,
-                value in self.detection_values(structure),
-            )
-            for structure, value, draws in order
-        ]
         found: dict[Configuration, list[dict[str, Any]]] = {one: [] for one in configurations}
-        for (structure, value, _), result in zip(order, runner.run(cells, evaluate), strict=True):
-            found[structure, value].append(result)
+        for cell, result in zip(cells, runner.run(cells, evaluate), strict=True):
+            found[cell.structure, cell.value].append(result)
         return {configuration: Blocks(results) for configuration, results in found.items()}
 
+    def _cell(
+        self, structure: Structure, value: float, start: int, methods: tuple[Method, ...]
+    ) -> DrawCell:
+        draws = start, min(start + BLOCK, self.draws)
+        with_centred = value in self.detection_values(structure)
+        shape = self.p, self.q
+        return DrawCell(
+            structure, value, *shape, self.ranks, self.seed, draws, methods, with_centred
+        )
+
     def _null(self, runner: Runner, is_centred: bool) -> dict[str, NDArray[np.float64]]:
-        cells = null_cells(self.p - is_centred, self.q, self.null_draws, self.seed)
-        blocks = runner.run(cells, evaluate_null)
+        blocks = runner.run(
+            null_cells(self.p - is_centred, self.q, self.null_draws, self.seed), evaluate_null
+        )
         return {name: np.concatenate([one[name] for one in blocks]) for name in blocks[0]}

@@ -1,7 +1,6 @@
 """What a study refuses, and what holds of its tables."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -186,31 +185,6 @@ def test_a_method_of_the_users_own_has_rows_and_a_line():
     assert any("half" in label for label in labels)
     assert "rows = rows at random" in figure.get_supxlabel()
     assert any("LoCA, half at independence" in axis.get_title("left") for axis in figure.axes)
-
-
-def test_a_changed_definition_is_drawn_again(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    source = tmp_path / "own_under_dependence.py"
-
-    def error(factor):
-        source.write_text(
-            "from loca_theory import Method\n"
-            "class Scaled(Method):\n"
-            "    name = 'scaled'\n"
-            "    def approximate(self, matrix, budget, rng=None):\n"
-            f"        return {factor} * matrix\n"
-        )
-        monkeypatch.delitem(sys.modules, "own_under_dependence", raising=False)
-        result = run(tmp_path, "own_under_dependence:Scaled")
-        return next(row.error for row in result.rows if row.method == "scaled")
-
-    whole, stored = error(0.0), points_of(tmp_path)
-    assert error(0.5) == pytest.approx(whole / 4, rel=1e-12)
-    more = points_of(tmp_path)
-    assert len(more) == len(stored) + 1
-    assert error(0.0) == whole
-    assert points_of(tmp_path) == more
 
 
 def test_a_definition_that_nobody_can_tell_from_another_is_not_stored(tmp_path):
