@@ -124,14 +124,10 @@ def draw(
     w3, gram, *rest = fields
     cosines = dct_matrix(family.size, dtype=torch.float64)
     first = w3 @ cosines.T
-    rows = 2 * samples / divisor(interpretation, family.size, samples) * (first.mT @ first)
+    divisors = {"mean": samples * family.size, "mean-of-samples": samples, "sum": 1}
+    rows = 2 * samples / divisors[interpretation.loss] * (first.mT @ first)
     columns = cosines @ gram @ cosines.T
     return Problems(rows, columns, *rest)
-
-
-def divisor(interpretation: Interpretation, size: int, samples: int) -> int:
-    """Divisor M of the sum of squared errors in the loss."""
-    return {"mean": samples * size, "mean-of-samples": samples, "sum": 1}[interpretation.loss]
 
 
 def network(
@@ -143,15 +139,11 @@ def network(
     samples: int = SAMPLES,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draw W1 (K×K), W3 (K×K) and X (K×n) of one problem, from which :func:`draw` gets Γ and Σ."""
-    source = _generator(family, seed, number)
+    kind = _PRINTED if family.condition is None else repr(float(family.condition))
+    source = generator(seed, "toy", family.size, family.components, kind, number)
     w1, w3 = (_weights(source, family, interpretation) for _ in range(2))
     x = interpretation.data_standard_deviation * source.standard_normal((family.size, samples))
     return w1, w3, x
-
-
-def _generator(family: Family, seed: int, number: int) -> np.random.Generator:
-    kind = _PRINTED if family.condition is None else repr(float(family.condition))
-    return generator(seed, "toy", family.size, family.components, kind, number)
 
 
 def _draw(

@@ -163,18 +163,19 @@ class Reselection(Swap):
 
     def move(self, progress: float) -> None:
         """Reselect once in each problem."""
-        self.reselect(components_to_drop(self.state.acting, progress, self._turn))
+        state, dropped = self.state, self.dropped(progress)
+        z = self.perturbed(state.gradient(state.acting.scatter(1, dropped, 0.0)), progress)
+        predicted_decrease = predicted_decreases(z, self.curvature)
+        state.move(reselect(state.indices, dropped, predicted_decrease))
         self._turn += 1
 
-    def reselect(self, dropped: torch.Tensor) -> None:
-        """Compute the gradient without the given (P, k) components, and choose their locations."""
-        state = self.state
-        z = state.gradient(state.acting.scatter(1, dropped, 0.0))
-        predicted_decrease = predicted_decreases(self.perturbed(z), self.curvature)
-        state.move(reselect(state.indices, dropped, predicted_decrease))
+    def dropped(self, progress: float) -> torch.Tensor:
+        """Choose the components that move, by their positions (P, k)."""
+        return components_to_drop(self.state.acting, progress, self._turn)
 
-    def perturbed(self, z: torch.Tensor) -> torch.Tensor:
+    def perturbed(self, z: torch.Tensor, progress: float) -> torch.Tensor:
         """Return the gradient by which locations are chosen."""
+        del progress
         return z
 
 
@@ -186,21 +187,20 @@ class CyclicPursuit(Reselection):
 
     def __init__(self, state: State, noise: Noise, *, temperature: float = 0.0) -> None:
         super().__init__(state, noise)
-        self._first = self._temperature = temperature
+        self._temperature = temperature
 
-    def move(self, progress: float) -> None:
-        """Reselect one component of each problem."""
-        self._temperature = self._first * (1 - progress)
+    def dropped(self, progress: float) -> torch.Tensor:
+        """One component of each problem."""
+        del progress
         indices = self.state.indices
-        self.reselect(torch.full_like(indices[:, :1], self._turn % indices.shape[1]))
-        self._turn += 1
+        return torch.full_like(indices[:, :1], self._turn % indices.shape[1])
 
-    def perturbed(self, z: torch.Tensor) -> torch.Tensor:
+    def perturbed(self, z: torch.Tensor, progress: float) -> torch.Tensor:
         """Return the gradient, multiplied by noise if the temperature is positive."""
-        if not self._temperature:
+        if not (temperature := self._temperature * (1 - progress)):
             return z
         # Minus the logarithm of an exponential variable has Gumbel's law.
-        return z * self._noise(z.shape[1]) ** (-self._temperature / 2)
+        return z * self._noise(z.shape[1]) ** (-temperature / 2)
 
 
 class Pursuit(Search):

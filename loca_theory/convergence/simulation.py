@@ -6,18 +6,18 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
 import torch
 
 from loca_theory.convergence.interpretations import Interpretation
-from loca_theory.convergence.problems import SAMPLES, Family, draw
+from loca_theory.convergence.problems import Family, draw
 from loca_theory.convergence.searches import Noise, Search, SearchKind
 from loca_theory.convergence.state import Rates, State
 from loca_theory.sweeps import Cell, generator
 
-EXPERIMENT, TRACE = "toy", "toy trace"
 PACKAGES = (
     "loca_theory.convergence",
     "loca_theory.locations",
@@ -51,10 +51,10 @@ class ToyCell(Cell):
         steps: Evaluations of the gradient.
         seed: Root seed.
         problems: Number of the first problem, and of the one after the last.
-        samples: Number of samples in the data of a problem.
+        is_traced: Whether the trace of a single problem is recorded, by :func:`evaluate_trace`.
     """
 
-    experiment = EXPERIMENT
+    experiment = "toy"
     packages = PACKAGES
 
     family: Family
@@ -64,14 +64,7 @@ class ToyCell(Cell):
     steps: int
     seed: int
     problems: tuple[int, int]
-    samples: int = SAMPLES
-
-
-@dataclass(frozen=True)
-class TraceCell(ToyCell):
-    """One problem, whose trace is recorded."""
-
-    experiment = TRACE
+    is_traced: bool = False
 
 
 def evaluate(cell: ToyCell) -> dict[str, Any]:
@@ -82,8 +75,7 @@ def evaluate(cell: ToyCell) -> dict[str, Any]:
         diverged; ``exact``, whether all are; ``loss``, the final loss in units of the loss at
         ΔW = 0, or None if it diverged.
     """
-    state, _ = _run(cell)
-    return outcomes(state)
+    return outcomes(_run(cell)[0])
 
 
 def outcomes(state: State) -> dict[str, list[Any]]:
@@ -101,7 +93,7 @@ def outcomes(state: State) -> dict[str, list[Any]]:
     }
 
 
-def evaluate_trace(cell: TraceCell) -> dict[str, Any]:
+def evaluate_trace(cell: ToyCell) -> dict[str, Any]:
     """Compute the trace of one problem.
 
     Returns:
@@ -109,24 +101,24 @@ def evaluate_trace(cell: TraceCell) -> dict[str, Any]:
         is the start); ``losses`` at each of them, in units of the loss at ΔW = 0; ``components`` at
         each of them, as [row, column, coefficient]. Losses and coefficients that diverged are None.
     """
-    state, trace = _run(cell, traced=True)
-    size, problems = state.problems.size, state.problems
-    truth = zip(problems.indices[0].tolist(), problems.coefficients[0].tolist(), strict=True)
-    return {"truth": [[*divmod(index, size), a] for index, a in truth], **trace}
+    state, trace = _run(cell)
+    problems = state.problems
+    return {"truth": _components(problems.size, problems.indices, problems.coefficients), **trace}
 
 
-def _run(cell: ToyCell, *, traced: bool = False) -> tuple[State, dict[str, list[Any]]]:
+def _run(cell: ToyCell) -> tuple[State, dict[str, list[Any]]]:
     problems = _problems(cell.family, cell.interpretation, cell.seed, range(*cell.problems))
     state = State(problems, cell.interpretation, cell.rates)
     search = cell.search.make(state, _noise(cell))
     steps, end = cell.steps, cell.interpretation.moving_steps(cell.steps)
     every = max(1, steps // _TRACED)
     trace: dict[str, list[Any]] = {"steps": [], "losses": [], "components": []}
-    for step in advance(search, steps, end):
-        if traced and step % every == 0:
-            _record(state, trace, step)
-    if traced:
-        _record(state, trace, steps)
+    for step in chain(advance(search, steps, end), [steps]):
+        if cell.is_traced and (step % every == 0 or step == steps):
+            trace["steps"].append(step)
+            trace["losses"].append(_finite(float(state.relative_loss()[0])))
+            found = _components(state.problems.size, state.indices, state.coefficients)
+            trace["components"].append(found)
     return state, trace
 
 
@@ -142,13 +134,10 @@ def advance(search: Search, steps: int, end: int) -> Iterator[int]:
             search.state.stop_diverged()
 
 
-def _record(state: State, trace: dict[str, list[Any]], step: int) -> None:
-    size = state.problems.size
-    loss = float(state.relative_loss()[0])
-    pairs = zip(state.indices[0].tolist(), state.coefficients[0].tolist(), strict=True)
-    trace["steps"].append(step)
-    trace["losses"].append(_finite(loss))
-    trace["components"].append([[*divmod(index, size), _finite(a)] for index, a in pairs])
+def _components(size: int, indices: torch.Tensor, coefficients: torch.Tensor) -> list[list[Any]]:
+    """The components of the first problem, as [row, column, coefficient]."""
+    pairs = zip(indices[0].tolist(), coefficients[0].tolist(), strict=True)
+    return [[*divmod(index, size), _finite(a)] for index, a in pairs]
 
 
 def _finite(value: float) -> float | None:

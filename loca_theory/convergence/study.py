@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from loca_theory.sweeps.runner import DEFAULT_RUNNER
 
 DEFAULT_STEPS = 4000
 _DEFAULT_RATES = Rates()
-_Cell = TypeVar("_Cell", bound=one.ToyCell)
 # A family of problems, and the names of an interpretation and a search.
 _Kind: TypeAlias = tuple[Family, str, str]
 # Default numbers of problems: (largest size, number).
@@ -187,7 +186,7 @@ class ConvergenceStudy:
             for numbers in self._blocks(family)
             for search in self.searches
         ]
-        results = runner.run([self._cell(one.ToyCell, *each) for each in order], one.evaluate)
+        results = runner.run([self._cell(*each) for each in order], one.evaluate)
         outcomes: dict[_Kind, dict[str, list[Any]]] = {}
         for (family, interpretation, search, _), result in zip(order, results, strict=True):
             kind = family, interpretation, search
@@ -205,15 +204,10 @@ class ConvergenceStudy:
         return [(start, min(start + size, total)) for start in range(0, total, size)]
 
     def _cell(
-        self,
-        kind: type[_Cell],
-        family: Family,
-        interpretation: str,
-        search: str,
-        numbers: tuple[int, int],
-    ) -> _Cell:
+        self, family: Family, interpretation: str, search: str, numbers: tuple[int, int]
+    ) -> one.ToyCell:
         found = find_interpretation(interpretation), find_search(search)
-        return kind(family, *found, self.rates, self.steps, self.seed, numbers)
+        return one.ToyCell(family, *found, self.rates, self.steps, self.seed, numbers)
 
     def _row(
         self, family: Family, interpretation: str, search: str, outcomes: dict[str, list[Any]]
@@ -253,15 +247,11 @@ class ConvergenceStudy:
             cases["not recovered"] = 0  # all diverged: trace the first
         some = self.searches if len(self.searches) <= _MOST_TRACED else _TRACED
         traced = tuple(dict.fromkeys((_BASELINE, *some, chosen)))
-        wanted = [
-            (case, search, number)
-            for case, number in cases.items()
-            if number is not None
-            for search in traced
-        ]
+        numbers = [(case, number) for case, number in cases.items() if number is not None]
+        wanted = [(case, search, number) for (case, number), search in product(numbers, traced)]
         cells = [
-            self._cell(one.TraceCell, family, interpretation, search, (number, number + 1))
-            for _, search, number in wanted
+            replace(self._cell(family, interpretation, search, (n, n + 1)), is_traced=True)
+            for _, search, n in wanted
         ]
         traces = replace(runner, progress=None).run(cells, one.evaluate_trace)
         for (case, search, number), trace in zip(wanted, traces, strict=True):

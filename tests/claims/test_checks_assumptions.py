@@ -13,7 +13,7 @@ from loca_theory.claims.estimates import Tier
 from loca_theory.convergence.interpretations import Interpretation
 from loca_theory.convergence.problems import Family, draw
 from loca_theory.convergence.searches import SEARCHES
-from loca_theory.convergence.simulation import TraceCell, evaluate_trace
+from loca_theory.convergence.simulation import ToyCell, evaluate_trace
 from loca_theory.convergence.state import Rates
 from loca_theory.convergence.study import DEFAULT_STEPS
 
@@ -95,8 +95,15 @@ def test_a_visited_state_is_that_of_the_trace():
     chosen: Any = SimpleNamespace(choice=lambda _, n: np.full(n, step))
     problems = draw(Family(), Interpretation(), 3, range(1))
     ((indices, coefficients),) = convergence._visited(chosen, problems)
-    cell = TraceCell(
-        Family(), Interpretation(), SEARCHES["central"], Rates(), DEFAULT_STEPS, 3, (0, 1)
+    cell = ToyCell(
+        Family(),
+        Interpretation(),
+        SEARCHES["central"],
+        Rates(),
+        DEFAULT_STEPS,
+        3,
+        (0, 1),
+        is_traced=True,
     )
     trace = evaluate_trace(cell)
     expected = trace["components"][trace["steps"].index(step)]

@@ -3,14 +3,22 @@
 from loca_theory.convergence.interpretations import find_interpretation
 from loca_theory.convergence.problems import Family
 from loca_theory.convergence.searches import find_search
-from loca_theory.convergence.simulation import ToyCell, TraceCell
+from loca_theory.convergence.simulation import ToyCell
 from loca_theory.convergence.state import Rates
 
 
 def toy_cell(
-    search, steps, seed, numbers, *, interpretation="default", rates=None, family=None, kind=ToyCell
+    search,
+    steps,
+    seed,
+    numbers,
+    *,
+    interpretation="default",
+    rates=None,
+    family=None,
+    is_traced=False,
 ):
-    return kind(
+    return ToyCell(
         family or Family(),
         find_interpretation(interpretation),
         find_search(search),
@@ -18,8 +26,9 @@ def toy_cell(
         steps,
         seed,
         numbers,
+        is_traced=is_traced,
     )
 
 
 def trace_cell(*what, **options):
-    return toy_cell(*what, kind=TraceCell, **options)
+    return toy_cell(*what, is_traced=True, **options)

@@ -6,10 +6,7 @@ import pytest
 import torch
 
 from loca_theory.convergence import simulation
-from loca_theory.convergence.interpretations import (
-    Interpretation,
-    find_interpretation,
-)
+from loca_theory.convergence.interpretations import Interpretation, find_interpretation
 from loca_theory.convergence.problems import Problems
 from loca_theory.convergence.searches import find_search
 from loca_theory.convergence.state import Rates, State
@@ -43,15 +40,9 @@ def state(indices, coefficients, truth, interpretation, rates=None):
     ("name", "changes"),
     [
         ("default", {}),
-        ("standard-deviation", {"spread": "standard-deviation"}),
         ("mean-of-samples", {"loss": "mean-of-samples"}),
-        ("sum", {"loss": "sum"}),
-        ("indices", {"units": "indices"}),
         ("zero-border", {"border": "zero"}),
         ("one-sided-border", {"border": "one-sided"}),
-        ("overwrite", {"collisions": "overwrite"}),
-        ("half-period", {"phase_steps": 5}),
-        ("never-frozen", {"moving": 1.0}),
         ("sum+standard-deviation", {"loss": "sum", "spread": "standard-deviation"}),
         ("default+indices+overwrite", {"units": "indices", "collisions": "overwrite"}),
     ],
@@ -65,10 +56,7 @@ def test_names_say_what_differs_from_the_default(name, changes):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        (
-            "odd",
-            "unknown interpretation 'odd'; choose from default, .*or join several by",
-        ),
+        ("odd", "unknown interpretation 'odd'; choose from default, .*or join several by"),
         ("", "unknown interpretation ''"),
         ("sum+", "unknown interpretation ''"),
         ("sum+odd", "unknown interpretation 'odd'"),
@@ -195,9 +183,6 @@ def test_all_at_one_location_learn_alike(collisions):
     given.descend()
     step = 0.5 * (SHARED[collisions] - 0.25)
     assert given.coefficients[0].tolist() == [1.0 - step, 1.0, -4.0 - step, 0.5 - step]
-
-
-# --- units ---
 
 
 # --- phases ---

@@ -172,16 +172,6 @@ def test_a_problem_depends_on_its_number_alone(condition):
         assert torch.equal(values, getattr(every, name)[4:7]), name
 
 
-def test_losses_differ_by_what_they_divide_by():
-    mean, of_samples, total = (
-        draw(Family(5), Interpretation(loss=loss), SEED, range(5), samples=SAMPLES)
-        for loss in LOSSES
-    )
-    assert_close(of_samples.rows, mean.rows * 5)
-    assert_close(total.rows, mean.rows * 5 * SAMPLES)
-    assert torch.equal(total.columns, mean.columns)
-
-
 def test_locations_and_start_are_distinct_and_independent():
     problems = 2000
     batch = draw(Family(), Interpretation(), SEED, range(problems), samples=1)

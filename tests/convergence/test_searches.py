@@ -1,6 +1,4 @@
-"""Each search: how it moves, against loops; and how often it succeeds where it should."""
-
-from functools import cache
+"""Each search: how it moves, against loops, and what a problem depends on."""
 
 import numpy as np
 import pytest
@@ -11,12 +9,8 @@ from loca_theory.convergence.interpretations import Interpretation
 from loca_theory.convergence.problems import Family, draw
 from loca_theory.convergence.searches import SEARCHES, find_search
 from loca_theory.convergence.state import Rates, State
-from loca_theory.convergence.study import ConvergenceStudy
-from loca_theory.sweeps import Runner
 
 from .cells import toy_cell
-
-ALONE = Runner(jobs=1)
 
 SEED = 7
 STOCHASTIC = ("jitter", "annealed-pursuit")
@@ -228,24 +222,6 @@ def test_pursuit_takes_the_location_of_the_least_loss_and_solves(interpretation,
         # The best coefficients leave no gradient.
         scale = float(state.gradient(torch.zeros_like(state.coefficients))[n].norm())
         assert float(state.gradient()[n, chosen[n]].norm()) <= 1e-10 * scale
-
-
-# --- success ---
-
-FINDERS = ("swap", "reselect", "cyclic-pursuit", "pursuit")
-
-
-@cache
-def orthogonal():
-    """On orthogonal weights components of different rows do not disturb each other."""
-    study = ConvergenceStudy(
-        ("coefficients-only", "central", *FINDERS),
-        conditions=(1.0,),
-        problems=200,
-        steps=2000,
-        seed=SEED,
-    )
-    return {row.search: row for row in study.run(ALONE).rows}
 
 
 # --- what a problem's way depends on ---

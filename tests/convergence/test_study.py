@@ -94,12 +94,7 @@ def test_one_call_is_the_study_with_plain_arguments():
     asked = {"searches": "swap", "sizes": np.int64(5), "components": np.arange(1, 3)}
     result = toy(**asked, conditions=[None, 2], lr=0.01, **SMALL, runner=ALONE)
     study = ConvergenceStudy(
-        ("swap",),
-        sizes=(5,),
-        components=(1, 2),
-        conditions=(None, 2.0),
-        rates=Rates(0.01),
-        **SMALL,
+        ("swap",), sizes=(5,), components=(1, 2), conditions=(None, 2.0), rates=Rates(0.01), **SMALL
     )
     assert tables(result) == tables(study.run(ALONE))
     assert result.manifest["grid"] == study.describe()
@@ -217,7 +212,6 @@ def test_searches_and_interpretations_beside_it_change_no_row():
     )
 
 
-@pytest.mark.deep
 # --- divergence ---
 
 
