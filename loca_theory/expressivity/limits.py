@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import combinations, pairwise
 
 import numpy as np
 from scipy import optimize, special
@@ -121,18 +122,16 @@ def limit_crossings(accounting: Accounting = Accounting.PAPER) -> list[Crossing]
         "F2": lambda rho: location_fraction(locations * budget(rho)),
         "D": lambda rho: coefficient_fraction(coefficients * budget(rho)),
     }
-    names = list(fraction)
     grid = np.linspace(1e-3, 0.5 - 1e-9, 400)
     found = []
-    for i, worse in enumerate(names):
-        for better in names[i + 1 :]:
+    for worse, better in combinations(fraction, 2):
 
-            def gap(rho: float, worse: str = worse, better: str = better) -> float:
-                return fraction[better](rho) - fraction[worse](rho)
+        def gap(rho: float, worse: str = worse, better: str = better) -> float:
+            return fraction[better](rho) - fraction[worse](rho)
 
-            values = [gap(rho) for rho in grid]
-            for left, right, a, b in zip(grid, grid[1:], values, values[1:], strict=False):
-                if a > 0 >= b:
-                    ratio = optimize.brentq(gap, left, right, xtol=1e-15)
-                    found.append(Crossing(better, worse, float(ratio), 1 - fraction[worse](ratio)))
+        values = [gap(rho) for rho in grid]
+        for (left, a), (right, b) in pairwise(zip(grid, values, strict=True)):
+            if a > 0 >= b:
+                ratio = optimize.brentq(gap, left, right, xtol=1e-15)
+                found.append(Crossing(better, worse, float(ratio), 1 - fraction[worse](ratio)))
     return sorted(found, key=lambda crossing: crossing.ratio)

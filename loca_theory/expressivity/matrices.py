@@ -15,27 +15,15 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods import Method
 from loca_theory.expressivity.methods.coordinates import CoordinateMethod
-from loca_theory.expressivity.methods.method import (
-    Array,
-    checked_approximation,
-    checked_numbers,
-)
+from loca_theory.expressivity.methods.method import Array, checked_approximation, checked_numbers
 from loca_theory.expressivity.methods.registry import find_method, find_methods
 from loca_theory.transforms.dct_paths import float32_products
 from loca_theory.transforms.devices import device_memory
-from loca_theory.transforms.inputs import (
-    TensorLike,
-    balanced,
-    squared_units,
-    times_power_of_two,
-)
+from loca_theory.transforms.inputs import TensorLike, balanced, squared_units, times_power_of_two
 
 
 def approximate(
-    matrix: TensorLike,
-    method: str | Method,
-    budget: Budget,
-    rng: np.random.Generator | None = None,
+    matrix: TensorLike, method: str | Method, budget: Budget, rng: np.random.Generator | None = None
 ) -> torch.Tensor:
     """Approximate a matrix by a method within a budget.
 
@@ -63,7 +51,7 @@ def approximate(
     "Extended Analysis on other LoRA Variants".
     """
     found = find_method(method)
-    w, exponent = _checked(matrix, [found], [budget])
+    w, exponent = _checked(matrix, [budget])
     with float32_products(w.device):
         approximation = checked_approximation(found, w, budget, rng)
     return times_power_of_two(approximation, exponent)
@@ -93,7 +81,7 @@ def retained_energies(
             their squares do not fit float64.
     """
     found = find_method(method)
-    w, exponent = _checked(matrix, [found], budgets)
+    w, exponent = _checked(matrix, budgets)
     if not budgets:
         return np.zeros(0)
     with float32_products(w.device):
@@ -115,7 +103,7 @@ def mean_retained_energies(
         For each method, by name, one energy per budget.
     """
     found = find_methods(methods)
-    w, exponent = _checked(matrix, found, budgets)
+    w, exponent = _checked(matrix, budgets)
     if not budgets:
         return {method.name: np.zeros(0) for method in found}
     w = w.detach()
@@ -124,21 +112,15 @@ def mean_retained_energies(
     with float32_products(w.device):
         for basis in dict.fromkeys(method.basis for method in of_basis):
             shared = basis.energies(w)
+            same = [method for method in of_basis if method.basis == basis]
             # Methods that reorder the shared energies come last.
-            for method in sorted(
-                (one for one in of_basis if one.basis == basis),
-                key=lambda one: one.reorders,
-            ):
+            for method in sorted(same, key=lambda method: method.reorders):
                 energies[method.name] = method.mean_sums(shared, budgets)
             del shared
-        for method in found:
-            if method.name not in energies:
-                energies[method.name] = checked_numbers(
-                    method, "mean_retained_energies", w, budgets, rng
-                )
-    return {
-        method.name: squared_units(energies[method.name], exponent, "matrix") for method in found
-    }
+        for method in (one for one in found if one.name not in energies):
+            values = checked_numbers(method, "mean_retained_energies", w, budgets, rng)
+            energies[method.name] = values
+    return {one.name: squared_units(energies[one.name], exponent, "matrix") for one in found}
 
 
 def dense_errors(
@@ -165,14 +147,8 @@ def dense_errors(
         return 1.0 - retained_energies(w, found, budgets, choice_rng) / energy
 
 
-def _checked(
-    value: TensorLike, methods: Sequence[Method], budgets: Sequence[Budget]
-) -> tuple[torch.Tensor, int]:
+def _checked(value: TensorLike, budgets: Sequence[Budget]) -> tuple[torch.Tensor, int]:
     """The checked matrix, scaled by a power of two so that nothing overflows, and the exponent."""
-    for method in methods:
-        if not method.can_approximate:
-            msg = f"{method.display_name} is only a formula for the error and cannot approximate a "
-            raise InvalidArgumentError(msg + "matrix; use another method")
     matrix, exponent = balanced(value, "matrix")
     for budget in budgets:
         instance("budget", budget, Budget)

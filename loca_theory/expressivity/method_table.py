@@ -85,17 +85,9 @@ def methods(
 
 
 def _row(method: Method, budget: Budget) -> MethodRow:
-    known = method.engines(budget)
-    parameters, stored_bits = costs(method, budget)
-    return MethodRow(
-        name=method.name,
-        title=method.title,
-        reference=method.reference,
-        is_oracle=method.is_oracle,
-        engines=tuple(engine for engine in Engine if engine in known),
-        parameters=parameters,
-        stored_bits=stored_bits,
-    )
+    described = method.name, method.title, method.reference, method.is_oracle
+    engines = tuple(engine for engine in Engine if engine in method.engines(budget))
+    return MethodRow(*described, engines, *costs(method, budget))
 
 
 def costs(method: Method, budget: Budget) -> tuple[int | None, float | None]:

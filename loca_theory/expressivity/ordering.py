@@ -24,12 +24,7 @@ from loca_theory.sweeps.runner import DEFAULT_RUNNER
 THEOREM_1_ORDER = ("F1", "R", "F2", "D")
 """Worst first: random Fourier locations, low rank, best locations, best coefficients."""
 
-ORDERING_ACCOUNTINGS = (
-    Accounting.PAPER,
-    Accounting.TRAINABLE,
-    Accounting.DOF,
-    Accounting.BITS,
-)
+ORDERING_ACCOUNTINGS = (Accounting.PAPER, Accounting.TRAINABLE, Accounting.DOF, Accounting.BITS)
 """The accountings under which the ordering is compared."""
 
 # The error of R is taken to be at most ten times the difference of two grids. The other errors have
@@ -135,9 +130,9 @@ class Ordering:
         cells = [OrderingCell(size, self.accountings, order) for size in sizes]
         found = zip(sizes, runner.run(cells, evaluate), strict=True)
         table = [
-            OrderingRow(size, **{**row, "accounting": Accounting(row["accounting"])})
+            OrderingRow(size, r, Accounting(accounting), *rest)
             for size, result in sorted(found, key=lambda one: one[0])
-            for row in result["rows"]
+            for r, accounting, *rest in result["rows"]
         ]
         return OrderingResult(manifest(grid=self.describe(), seed=None), tuple(table))
 
@@ -155,7 +150,7 @@ class OrderingCell(Cell):
 
 
 def evaluate(cell: OrderingCell) -> dict[str, Any]:
-    """The rows of one size: the work that a sweep distributes."""
+    """The fields of the rows of one size: the work that a sweep distributes."""
     size = cell.K
     largest = (size - 1) // 3
     if not largest:
@@ -174,15 +169,5 @@ def evaluate(cell: OrderingCell) -> dict[str, Any]:
             # The neighbours in the ordering that differ least, or are most out of order.
             pairs = pairwise((name, float(values[index])) for name, values in errors.items())
             (worse, high), (better, low) = min(pairs, key=lambda pair: pair[0][1] - pair[1][1])
-            found.append(
-                {
-                    "r": budget.r,
-                    "accounting": accounting,
-                    "worse": worse,
-                    "better": better,
-                    "worse_error": high,
-                    "better_error": low,
-                    "bound": bound,
-                }
-            )
+            found.append([budget.r, accounting, worse, better, high, low, bound])
     return {"rows": found}

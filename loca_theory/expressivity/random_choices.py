@@ -1,11 +1,16 @@
-"""Random indices of a spectrum, for the methods that choose them without the matrix."""
+"""Random indices and random factors, for the methods that choose them without the matrix."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loca_theory.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _CHUNK = 8192
 
@@ -16,6 +21,17 @@ def required(rng: np.random.Generator | None) -> np.random.Generator:
         msg = "this method makes random choices: pass rng=numpy.random.default_rng(seed)"
         raise InvalidArgumentError(msg)
     return rng
+
+
+def random_factors(
+    matrix: Tensor, rank: int, rng: np.random.Generator | None
+) -> tuple[Tensor, Tensor]:
+    """Draw B (p×r) and A (r×q); those of a smaller rank are the leading part."""
+    import torch
+
+    p, q = matrix.shape
+    factors = torch.from_numpy(required(rng).standard_normal((rank, p + q))).to(matrix)
+    return factors[:, :p].T, factors[:, p:]
 
 
 def random_indices(n: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:

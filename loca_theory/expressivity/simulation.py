@@ -240,13 +240,9 @@ class Simulation:
         found = self._values(runner)
         rows = [
             ErrorRow(
-                K=budget.p if budget.p == budget.q else None,
-                p=budget.p,
-                q=budget.q,
-                r=budget.r,
-                method=method.name,
-                engine=engine,
-                **found[method.name, budget, engine],
+                budget.p if budget.p == budget.q else None,
+                *(budget.p, budget.q, budget.r, method.name, engine),
+                *found[method.name, budget, engine],
             )
             for budget, method, engines in self._plan
             for engine in engines
@@ -254,23 +250,22 @@ class Simulation:
         origin = manifest(grid=self.describe(), seed=self.seed, device=self.device)
         return SimulationResult(origin, tuple(rows))
 
-    def _values(self, runner: Runner) -> dict[tuple[str, Budget, Engine], dict[str, Any]]:
+    def _values(self, runner: Runner) -> dict[tuple[str, Budget, Engine], tuple[Any, ...]]:
         """The fields of each row that come from an engine."""
-        found: dict[tuple[str, Budget, Engine], dict[str, Any]] = {}
+        found: dict[tuple[str, Budget, Engine], tuple[Any, ...]] = {}
         cells = list(self._cells())
         for cell, estimates in zip(cells, estimate(cells, runner), strict=True):
-            drawn = {"seed": self.seed, "sampler": cell.sampler}
             for budget, one in zip(cell.budgets, estimates, strict=True):
-                found[cell.method.name, budget, Engine.MONTE_CARLO] = {**vars(one), **drawn}
+                value = one.error, one.standard_error, one.draws, self.seed, cell.sampler
+                found[cell.method.name, budget, Engine.MONTE_CARLO] = value
         for method, budgets in self._grouped(Engine.EXACT):
             errors = checked_numbers(method, "expected_errors", budgets).tolist()
             for budget, error in zip(budgets, errors, strict=True):
-                found[method.name, budget, Engine.EXACT] = {"error": error, "standard_error": 0.0}
+                found[method.name, budget, Engine.EXACT] = error, 0.0
         for method, budgets in self._grouped(Engine.ASYMPTOTIC):
             for budget in budgets:
                 error = float(checked_numbers(method, "limit", budget))
-                value = {"error": error, "standard_error": None}
-                found[method.name, budget, Engine.ASYMPTOTIC] = value
+                found[method.name, budget, Engine.ASYMPTOTIC] = error, None
         return found
 
     def check_memory(self, jobs: int = -1) -> None:
@@ -321,18 +316,10 @@ class Simulation:
         for method, budgets in self._grouped(Engine.MONTE_CARLO):
             natural = Sampler.REDUCED if method.defines("sample") else Sampler.DENSE
             sampler = self.sampler or natural
-            yield ErrorCell(
-                method,
-                budgets[0].p,
-                budgets[0].q,
-                tuple(budget.r for budget in budgets),
-                sampler,
-                (0, self.draws),
-                self.accounting,
-                self.value_bits,
-                self.seed,
-                self.device if sampler is Sampler.DENSE else None,
-            )
+            p, q, ranks = budgets[0].p, budgets[0].q, tuple(budget.r for budget in budgets)
+            settings = self.accounting, self.value_bits, self.seed
+            device = self.device if sampler is Sampler.DENSE else None
+            yield ErrorCell(method, p, q, ranks, sampler, (0, self.draws), *settings, device)
 
     def _budget(self, p: int, q: int, r: int) -> Budget:
         return Budget(p, q, r, self.accounting, self.value_bits)

@@ -19,18 +19,7 @@ def whole_bidiagonal(p, q, rng):
     return np.linalg.svd(matrix, compute_uv=False) ** 2
 
 
-SHAPES = [
-    (1, 1),
-    (1, 6),
-    (6, 1),
-    (2, 2),
-    (3, 2),
-    (8, 8),
-    (64, 64),
-    (200, 200),
-    (200, 60),
-    (60, 900),
-]
+SHAPES = [(1, 1), (1, 6), (6, 1), (2, 2), (3, 2), (8, 8), (64, 64), (200, 60), (60, 900)]
 
 
 @pytest.mark.parametrize(("p", "q"), SHAPES, ids=[f"{p}x{q}" for p, q in SHAPES])

@@ -3,7 +3,7 @@
 import pytest
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import METHODS, Accounting, Budget, exact_error
+from loca_theory.expressivity import METHODS, Accounting, Budget
 from loca_theory.transforms.half_spectrum import HalfSpectrum
 
 SQUARE = (768, 768, 8)  # N0 = 12288
@@ -101,23 +101,3 @@ def test_no_count_exceeds_what_there_is(accounting):
                 assert 0 <= budget.random_coefficients <= p * q
                 assert 0 <= budget.chosen_coefficients <= p * q
                 assert 0 <= METHODS["DoRA"].rank(budget) <= r
-
-
-def test_the_main_texts_interpretation_can_exceed_the_half_spectrum():
-    """8x8, r = 4: two thirds of 64 numbers are 42 locations, and there are 34."""
-    budget = Budget(8, 8, 4, Accounting.MAIN_TEXT)
-    assert budget.chosen_coefficients == 32
-    with pytest.raises(InvalidArgumentError, match=r"42 locations.* only 34; .*accounting=.paper"):
-        _ = budget.chosen_locations
-    assert Budget(8, 8, 3, Accounting.MAIN_TEXT).chosen_locations == 32
-
-
-@pytest.mark.parametrize("r", [8, 32], ids=lambda r: f"r = {r}")
-def test_the_last_inequality_of_theorem_1_depends_on_the_interpretation_of_n2(r):
-    """D beats F2 if N2 = N0/3 locations, and loses to it if N2 = 2/3 N0 locations."""
-    paper, main_text = (
-        Budget(768, 768, r, accounting) for accounting in (Accounting.PAPER, Accounting.MAIN_TEXT)
-    )
-    assert exact_error("D", paper) < exact_error("F2", paper)
-    assert exact_error("F2", main_text) < exact_error("D", main_text)
-    assert exact_error("D", main_text) == exact_error("D", paper)

@@ -1,6 +1,7 @@
 """Published adapters: their families, quotas, rearrangements and fits, against dense algebra."""
 
 import math
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -27,7 +28,7 @@ from loca_theory.expressivity.methods import (
     Hartley,
     fitted,
 )
-from loca_theory.expressivity.methods.groups import Bands, GroupedSelection, Rows
+from loca_theory.expressivity.methods.groups import GroupedSelection, bands, quotas, rows
 from loca_theory.expressivity.order_statistics import expected_top_sum
 from loca_theory.transforms import dct2
 
@@ -184,49 +185,48 @@ def test_exact_values_are_the_means_of_dense_draws(gate_of, method):
 # --- quotas ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("groups", [Rows(), Bands(), Bands(5)], ids=str)
+@pytest.mark.parametrize("groups", [rows, bands, partial(bands, count=5)], ids=str)
 def test_quotas_are_equal_as_far_as_the_groups_are_large_enough(groups):
-    sizes = np.bincount(groups.labels(9, 14))
+    sizes = np.bincount(groups(9, 14))
     assert sizes.sum() == 9 * 14
     previous = np.zeros_like(sizes)
     for count in range(9 * 14 + 1):
-        quotas = groups.quotas(sizes, count)
-        assert quotas.sum() == count
-        open_ones = quotas[quotas < sizes]
+        found = quotas(sizes, count)
+        assert found.sum() == count
+        open_ones = found[found < sizes]
         if len(open_ones):
-            assert quotas.max() - open_ones.min() <= 1
-        assert (quotas >= previous).all()
-        previous = quotas
+            assert found.max() - open_ones.min() <= 1
+        assert (found >= previous).all()
+        previous = found
 
 
 def test_random_bands_fill_the_quotas_of_every_count():
     method, budget = METHODS["sDCTFT"], Budget(9, 14, 1)
     drawn, _ = method.draw(budget, 9 * 14, np.random.default_rng(0))
     np.testing.assert_array_equal(np.sort(drawn), np.arange(9 * 14))
-    labels = Bands().labels(9, 14)
+    labels = bands(9, 14)
     sizes = np.bincount(labels)
     for count in range(9 * 14 + 1):
-        np.testing.assert_array_equal(
-            np.bincount(labels[drawn[:count]], minlength=3), Bands().quotas(sizes, count)
-        )
+        in_each = np.bincount(labels[drawn[:count]], minlength=3)
+        np.testing.assert_array_equal(in_each, quotas(sizes, count))
 
 
-@pytest.mark.parametrize("groups", [Rows(), Bands(4)], ids=str)
+@pytest.mark.parametrize("groups", [rows, partial(bands, count=4)], ids=str)
 @pytest.mark.parametrize("accounting", ["paper", "trainable"])
 def test_a_grouped_selection_is_the_best_of_each_group(groups, accounting):
     method = GroupedSelection("own", basis=Cosine(), groups=groups)
     budget = Budget(10, 8, 2, Accounting(accounting))
     matrix = gaussian(10, 8)
     coordinates = dct2(torch.from_numpy(matrix)).flatten().numpy()
-    labels = groups.labels(10, 8)
+    labels = groups(10, 8)
     sizes = np.bincount(labels)
-    quotas = groups.quotas(sizes, budget.chosen_coefficients)
-    best = [np.sort(coordinates[labels == g] ** 2)[::-1][:c].sum() for g, c in enumerate(quotas)]
+    counts = quotas(sizes, budget.chosen_coefficients)
+    best = [np.sort(coordinates[labels == g] ** 2)[::-1][:c].sum() for g, c in enumerate(counts)]
     retained = retained_energies(matrix, method, [budget])[0]
     assert retained == pytest.approx(sum(best), rel=ROUNDING)
     loss = np.sum((matrix - approximated(matrix, method, budget)) ** 2)
     assert loss == pytest.approx(np.sum(matrix**2) - sum(best), rel=ROUNDING)
-    sums = [expected_top_sum(int(n), int(c), 1) for n, c in zip(sizes, quotas, strict=True)]
+    sums = [expected_top_sum(int(n), int(c), 1) for n, c in zip(sizes, counts, strict=True)]
     assert method.expected_errors([budget])[0] == pytest.approx(1 - sum(sums) / 80, rel=ROUNDING)
 
 
@@ -365,11 +365,7 @@ def test_a_fit_alternates_least_squares_and_ends_where_gradients_do(
 
 
 MISSING = [
-    (
-        "C3A",
-        Budget(5, 9, 1),
-        "5 and 9 and is at least 4 at r = 1: the common divisors are 1;",
-    ),
+    ("C3A", Budget(5, 9, 1), "5 and 9 and is at least 4 at r = 1: the common divisors are 1;"),
     (BlockCirculant("own", block_size=3), Budget(8, 8, 2), "2 at r = 2: choose from 2, 4, 8$"),
     ("GraLoRA", Budget(8, 8, 3), "not 8x8 and r = 3; choose a multiple of 2 for r$"),
     (BlockLowRank("own", k=4), Budget(6, 9, 2), "k = 4, not 6x9 and r = 2; k may be 1: Block"),
@@ -398,9 +394,8 @@ def test_bits_are_those_of_numbers_and_of_chosen_indices():
     assert bits["F2"] == pytest.approx(21 * (2 * 8 + math.log2(130)))
     # Two coefficients of sixteen per row.
     assert bits["QWHA"] == 32 * (8 + 4)
-    sizes = np.bincount(Bands().labels(16, 16))
-    quotas = Bands().quotas(sizes, 32)
-    assert bits["MaCP"] == pytest.approx(32 * 8 + (quotas * np.log2(sizes)).sum())
+    sizes = np.bincount(bands(16, 16))
+    assert bits["MaCP"] == pytest.approx(32 * 8 + (quotas(sizes, 32) * np.log2(sizes)).sum())
     assert bits["VeRA"] == 18 * 8
     assert {name for name, value in bits.items() if value is None} == {"U", "M1", "M2", "RD"}
 

@@ -53,11 +53,6 @@ def quarter_circle(rho):
     return 4 / math.pi * (x / 2 - math.sin(4 * x) / 8)
 
 
-@pytest.mark.parametrize("rho", [0.001, 0.0104, 0.1067, 0.33, 0.5, 0.9], ids=lambda x: f"ρ = {x}")
-def test_low_rank_share_of_square_matrices(rho):
-    assert low_rank_fraction(rho) == pytest.approx(quarter_circle(rho), rel=1e-9)
-
-
 @pytest.mark.parametrize("aspect", [1.0, 0.4, 1 / 64], ids=lambda c: f"aspect {c:.3g}")
 def test_low_rank_share_at_its_ends(aspect):
     assert low_rank_fraction(0.0, aspect) == 0

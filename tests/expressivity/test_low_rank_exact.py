@@ -72,11 +72,6 @@ def test_all_singular_values_hold_the_whole_energy(p, q):
     assert energies[-1] == pytest.approx(p * q, rel=PROMISED)
 
 
-@pytest.mark.parametrize("q", [1, 2, 40, 1000], ids=lambda q: f"1x{q}")
-def test_a_single_row_is_one_singular_value(q):
-    np.testing.assert_allclose(expected_leading_energy(1, q), [0, q], rtol=PROMISED)
-
-
 def test_the_result_is_the_callers_own():
     expected_leading_energy(5, 5)[:] = -1
     assert expected_leading_energy(5, 5)[-1] == pytest.approx(25)

@@ -88,11 +88,7 @@ def test_more_draws_extend_a_stored_run(tmp_path, computed):
 
 @pytest.mark.parametrize(
     "other",
-    [
-        {"seed": 1},
-        {"accounting": Accounting.TRAINABLE},
-        {"value_bits": 8},
-    ],
+    [{"seed": 1}, {"accounting": Accounting.TRAINABLE}, {"value_bits": 8}],
     ids=["seed", "accounting", "value bits"],
 )
 def test_a_stored_block_answers_only_its_own_question(tmp_path, computed, other):

@@ -188,10 +188,7 @@ def test_a_method_is_found_by_module_and_attribute(attribute):
         ("methods_for_this_test:absent", r"cannot import .*\(AttributeError: .*absent"),
         ("broken_for_this_test:own", r"cannot import .*\(ZeroDivisionError: division by zero\)"),
         ("methods_for_this_test:number", "is not a method; subclass loca_theory.Method"),
-        (
-            "methods_for_this_test:Nameless",
-            "Nameless needs a name: a short text without commas",
-        ),
+        ("methods_for_this_test:Nameless", "Nameless needs a name: a short text without commas"),
         ("methods_for_this_test:D", "has the name D of a method of the package; give it another"),
         (":own", r"cannot import the method :own \(ValueError"),
         ("methods_for_this_test:", r"cannot import the method methods_for_this_test: \(Attr"),

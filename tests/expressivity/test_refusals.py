@@ -20,6 +20,7 @@ from loca_theory.expressivity.bidiagonal import leading_rows, sample_leading_eig
 from loca_theory.expressivity.energy_bounds import selection_bound, spiked_low_rank_bound
 from loca_theory.expressivity.limits import limit_crossings, low_rank_fraction
 from loca_theory.expressivity.low_rank_exact import LARGEST_EXACT_RANK, expected_leading_energy
+from loca_theory.expressivity.matrices import mean_retained_energies
 from loca_theory.expressivity.methods.registry import find_method, find_methods
 from loca_theory.expressivity.monte_carlo import ErrorCell, Sampler, estimate
 from loca_theory.expressivity.order_statistics import expected_location_sum, expected_top_sum
@@ -54,6 +55,15 @@ def ordered(*sizes, **options):
     return Ordering(sizes, **options).run(Runner(jobs=1))
 
 
+ONES = torch.ones(8, 8, dtype=torch.float64)
+SPOILED = torch.where(torch.eye(8, dtype=torch.bool), torch.nan, ONES)
+BAD = [
+    (SPOILED, "matrix must be finite: 8 of 64 entries"),
+    (ONES + 1j, "matrix must be real and floating, not"),
+    (ONES.to_sparse(), "must be dense, not torch.sparse_coo; pass matrix.to_dense"),
+    (ONES.to(torch.float8_e4m3fn), "widen it with matrix.float()"),
+    (ONES.tolist(), "matrix must be a torch tensor or a NumPy array, not list; convert it"),
+]
 CALLS = [
     # budgets
     (lambda: Budget(8, 8, 5), "spends 80 numbers, but a 8x8 matrix has only 64; choose r <= 4"),
@@ -70,6 +80,7 @@ CALLS = [
     (lambda: exact_error("X", SMALL), "unknown method 'X'; choose from LoRA, printed line"),
     (lambda: exact_error("DoRA", SMALL), 'has no exact value at 8x8, rank 2; use engine="mont'),
     (lambda: exact_error("VeRA", SMALL), "VeRA has no exact value at 8x8, rank 2; use"),
+    (lambda: exact_error("R", Budget(600, 900, 257)), "LoRA has no exact value at 600x900"),
     (lambda: limit("DoRA"), "DoRA has no known limit at 8x8, rank 2; use"),
     (lambda: low_rank_fraction(-0.1), NO_SHARE),
     (lambda: low_rank_fraction(1.1), NO_SHARE),
@@ -125,6 +136,13 @@ CALLS = [
       for n in ("U", "M1", "M2", "RD")),
     *((lambda n=n: retained(torch.ones(8, 8), n, [SMALL]), "random choices: pass rng=numpy.ran")
       for n in ("F1", "V1", "FourierFT", "VeRA", "HiRA", "LoRA-XS", "sDCTFT")),
+    *((lambda b=bad, f=f: f(b), message)
+      for bad, message in BAD for f in (
+          lambda w: approximate(w, "R", SMALL),
+          lambda w: retained(w, "S", [SMALL]),
+          lambda w: mean_retained_energies(w, ["F3"], [SMALL]),
+      )),
+    (lambda: retained(1e300 * ONES, "R", [SMALL]), "matrix has entries of about 2^997, whose"),
     # draws
     *((lambda n=n: drawn(n), "is a formula and cannot be simulated; use the exact engine")
       for n in ("U", "M1", "M2", "RD")),

@@ -69,12 +69,6 @@ def test_formulas_and_draws_fill_their_own_columns():
             assert (row.draws, row.seed, row.sampler) == (None, None, None)
 
 
-def test_a_single_draw_leaves_the_standard_error_out():
-    rows = simulation(methods=("D",), engines=(Engine.MONTE_CARLO,), draws=1).run(ALONE).rows
-    assert [row.standard_error for row in rows] == [None, None]
-    assert [row.draws for row in rows] == [1, 1]
-
-
 def test_the_default_is_theorem_1_fourierft_s_and_the_bound_on_codes():
     names = ["R", "U", "F1", "V1", "FourierFT", "M1", "F2", "M2", "F3", "D", "S", "RD"]
     assert [method.name for method in DEFAULT_METHODS] == names

@@ -10,7 +10,8 @@ import torch
 
 from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier
 from loca_theory.expressivity import Budget, retained_energies
-from loca_theory.expressivity.methods.frozen_factors import draw_factors, fit_diagonals
+from loca_theory.expressivity.methods.frozen_factors import fit_diagonals
+from loca_theory.expressivity.random_choices import random_factors
 
 
 def dora_expectation(*, tier: Tier, rng: Rng, factor: str, size: int, r: int) -> Returned:
@@ -111,7 +112,7 @@ def vera_like_noise(
             if method == "noise":
                 retained = w.flatten()[: size + r].square().sum()
             else:
-                rest = w - fit_diagonals(w, *draw_factors(w, r, rng))
+                rest = w - fit_diagonals(w, *random_factors(w, r, rng))
                 retained = w.square().sum() - rest.square().sum()
             # Divided by E‖W‖² = n², since ‖W‖² itself varies more than the retained energy.
             found[draw] = float(retained) / (size + r)

@@ -21,7 +21,7 @@ import numpy as np
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.bidiagonal import sample_leading_eigenvalues
 from loca_theory.expressivity.budgets import Budget
-from loca_theory.expressivity.methods.linear_families import divisors
+from loca_theory.expressivity.methods.linear_families import blocks_of, divisors, joined
 from loca_theory.expressivity.methods.low_rank import LowRank
 from loca_theory.expressivity.methods.method import Array, Budgets, Engine, NamedMethod, Rng
 
@@ -87,17 +87,17 @@ class BlockLowRank(LowRankInside):
         """The truncated singular value decomposition of every block."""
         import torch
 
-        inner = self.inner(budget)
-        u, s, vh = torch.linalg.svd(self._blocks(matrix, inner), full_matrices=False)
-        r = inner.r
-        found = (u[..., :r] * s[..., None, :r]) @ vh[..., :r, :]
-        return found.transpose(1, 2).flatten(2).flatten(0, 1)
+        block = self.inner(budget)
+        u, s, vh = torch.linalg.svd(blocks_of(matrix, block.p, block.q), full_matrices=False)
+        r = block.r
+        return joined((u[..., :r] * s[..., None, :r]) @ vh[..., :r, :])
 
     def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
         """Sums of the largest squared singular values of the blocks."""
         import torch
 
-        blocks = self._blocks(matrix, self.inner(budgets[0]))
+        block = self.inner(budgets[0])
+        blocks = blocks_of(matrix, block.p, block.q)
         energies = torch.linalg.svdvals(blocks).square().double().sum(dim=(0, 1)).cpu().numpy()
         return np.array([energies[: self.inner(budget).r].sum() for budget in budgets])
 
@@ -123,10 +123,6 @@ class BlockLowRank(LowRankInside):
         k = self.k
         return replace(budget, p=budget.p // k, q=budget.q // k, r=budget.r // k)
 
-    @staticmethod
-    def _blocks(matrix: Tensor, block: Budget) -> Tensor:
-        return matrix.unflatten(0, (-1, block.p)).unflatten(2, (-1, block.q)).transpose(1, 2)
-
 
 @dataclass(frozen=True)
 class Kronecker(LowRankInside):
@@ -149,50 +145,41 @@ class Kronecker(LowRankInside):
             return found
         a, c = _factor(budget.p, budget.q, budget.p + budget.q) or (budget.p, 1)
         cost = a * c + budget.p * budget.q // (a * c)
-        msg = (
-            f"{self.display_name} needs {cost} numbers for factors of {a}x{c} and {budget.p // a}x"
-        )
-        msg += f"{budget.q // c}; r = {budget.r} pays for {budget.random_coefficients}, so choose "
-        raise InvalidArgumentError(msg + "a larger r")
+        msg = f"{self.display_name} needs {cost} numbers for factors of {a}x{c} and "
+        msg += f"{budget.p // a}x{budget.q // c}; r = {budget.r} pays for "
+        raise InvalidArgumentError(msg + f"{budget.random_coefficients}, so choose a larger r")
 
     def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
         """The best rank-one approximation of the rearranged matrix."""
         import torch
 
         a, c = self.factor(budget)
-        rearranged = self._rearranged(matrix, a, c)
-        u, s, vh = torch.linalg.svd(rearranged, full_matrices=False)
+        u, s, vh = torch.linalg.svd(self._rearranged(matrix, budget), full_matrices=False)
         found = s[0] * u[:, :1] * vh[0]
-        inner = found.unflatten(0, (a, c)).unflatten(2, (budget.p // a, budget.q // c))
-        return inner.transpose(1, 2).flatten(2).flatten(0, 1)
+        return joined(found.unflatten(0, (a, c)).unflatten(2, (budget.p // a, budget.q // c)))
 
     def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
         """The largest squared singular value of the rearranged matrix."""
         import torch
 
-        rearranged = (self._rearranged(matrix, *self.factor(budget)) for budget in budgets)
+        rearranged = (self._rearranged(matrix, budget) for budget in budgets)
         return np.array([float(torch.linalg.matrix_norm(one, 2)) ** 2 for one in rearranged])
 
     def sample(self, budgets: Budgets, rng: np.random.Generator) -> Array:
         """From the bidiagonal model of the rearranged matrix."""
         seed = rng.integers(1 << 63, size=4)
-        return np.concatenate(
-            [
-                _LOW_RANK.sample([self.inner(budget)], np.random.default_rng(seed))
-                for budget in budgets
-            ]
-        )
+        each = ([self.inner(budget)] for budget in budgets)
+        return np.concatenate([_LOW_RANK.sample(one, np.random.default_rng(seed)) for one in each])
 
     def inner(self, budget: Budget) -> Budget:
         """The rearranged matrix, at rank 1."""
         small = math.prod(self.factor(budget))
         return Budget(small, budget.p * budget.q // small, 1)
 
-    @staticmethod
-    def _rearranged(matrix: Tensor, a: int, c: int) -> Tensor:
+    def _rearranged(self, matrix: Tensor, budget: Budget) -> Tensor:
         """A row for every entry of A, a column for every entry of B."""
-        blocks = matrix.unflatten(0, (a, -1)).unflatten(2, (c, -1)).transpose(1, 2)
-        return blocks.flatten(2).flatten(0, 1)
+        a, c = self.factor(budget)
+        return blocks_of(matrix, budget.p // a, budget.q // c).flatten(2).flatten(0, 1)
 
 
 @lru_cache(maxsize=1024)

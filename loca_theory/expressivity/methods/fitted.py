@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods.method import Array, Budgets, NamedMethod, Rng, squared_norm
-from loca_theory.expressivity.random_choices import required
+from loca_theory.expressivity.random_choices import random_factors, required
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -90,11 +90,15 @@ class HadamardOfLowRank(FittedFactors):
         self, matrix: Tensor, budget: Budget, rng: np.random.Generator
     ) -> Iterator[Tensor]:
         """A round solves for B₁, A₁, B₂ and A₂ in turn."""
-        first, second = (_random_factors(matrix, self.rank(budget), rng) for _ in range(2))
+        rank = self.rank(budget)
+        (_, first), (left, second) = (random_factors(matrix, rank, rng) for _ in range(2))
+        product = left @ second
         while True:
-            first = _refitted(matrix, second[0] @ second[1], *first)
-            second = _refitted(matrix, first[0] @ first[1], *second)
-            yield (first[0] @ first[1]) * (second[0] @ second[1])
+            left, first = _refitted(matrix, product, first)
+            other = left @ first
+            left, second = _refitted(matrix, other, second)
+            product = left @ second
+            yield other * product
 
 
 @dataclass(frozen=True)
@@ -115,10 +119,10 @@ class HadamardOfWeights(FittedFactors):
         import torch
 
         weights = torch.from_numpy(rng.standard_normal((budget.p, budget.q))).to(matrix)
-        factors = _random_factors(matrix, budget.r, rng)
+        _, right = random_factors(matrix, budget.r, rng)
         while True:
-            factors = _refitted(matrix, weights, *factors)
-            yield weights * (factors[0] @ factors[1])
+            left, right = _refitted(matrix, weights, right)
+            yield weights * (left @ right)
 
 
 @dataclass(frozen=True)
@@ -179,20 +183,8 @@ def _seed(rng: Rng) -> NDArray[np.int64]:
     return required(rng).integers(1 << 63, size=4)
 
 
-def _random_factors(matrix: Tensor, rank: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """B (p×rank) and A (rank×q)."""
-    import torch
-
-    p, q = matrix.shape
-    drawn = torch.from_numpy(rng.standard_normal((rank, p + q))).to(matrix)
-    return drawn[:, :p].T, drawn[:, p:]
-
-
-def _refitted(
-    matrix: Tensor, weights: Tensor, left: Tensor, right: Tensor
-) -> tuple[Tensor, Tensor]:
+def _refitted(matrix: Tensor, weights: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
     """Factors B and A of weights⊙(BA): first the best B for the given A, then the best A."""
-    del left
     left = _best_left(matrix, weights, right)
     return left, _best_left(matrix.T, weights.T, left.T).T
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods.method import Array, Budgets, NamedMethod, Rng, squared_norm
-from loca_theory.expressivity.random_choices import required
+from loca_theory.expressivity.random_choices import random_factors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,23 +36,14 @@ class FrozenFactors(NamedMethod):
 
     def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
         """The fitted diag(b) B diag(d) A."""
-        return fit_diagonals(matrix, *draw_factors(matrix, budget.r, rng))
+        return fit_diagonals(matrix, *random_factors(matrix, budget.r, rng))
 
     def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
         """Each rank uses the leading part of the same frozen factors."""
-        left, right = draw_factors(matrix, max(budget.r for budget in budgets), rng)
+        left, right = random_factors(matrix, max(budget.r for budget in budgets), rng)
         energy, ranks = squared_norm(matrix), [budget.r for budget in budgets]
         fits = (fit_diagonals(matrix, left[:, :r], right[:r]) for r in ranks)
         return np.array([energy - squared_norm(matrix - found) for found in fits])
-
-
-def draw_factors(matrix: Tensor, rank: int, rng: Rng) -> tuple[Tensor, Tensor]:
-    """Draw B (p×r) and A (r×q); those of a smaller rank are the leading part."""
-    import torch
-
-    p, q = matrix.shape
-    factors = torch.from_numpy(required(rng).standard_normal((rank, p + q))).to(matrix)
-    return factors[:, :p].T, factors[:, p:]
 
 
 def fit_diagonals(matrix: Tensor, left: Tensor, right: Tensor) -> Tensor:

@@ -8,11 +8,10 @@ order statistics of each. A random choice retains N/pq of the energy, whatever t
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -29,49 +28,29 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Groups(ABC):
-    """A partition of the coordinates of a basis; your own overrides :meth:`labels`."""
-
-    @abstractmethod
-    def labels(self, p: int, q: int) -> Indices:
-        """The group of each coordinate, shape (p·q,), counted from 0."""
-
-    def quotas(self, sizes: Indices, count: int) -> Indices:
-        """Number of coordinates of each group, from the numbers that it has."""
-        found, left = np.zeros_like(sizes), count
-        for position, group in enumerate(np.argsort(sizes, kind="stable")):
-            found[group] = min(sizes[group], left // (len(sizes) - position))
-            left -= found[group]
-        return found
+Groups: TypeAlias = Callable[[int, int], Indices]
+"""A function of (p, q) that returns the group of each coordinate, shape (p·q,), from 0 on."""
 
 
-@dataclass(frozen=True)
-class Rows(Groups):
+def rows(p: int, q: int) -> Indices:
     """The rows of the coordinates, one group for each."""
-
-    def labels(self, p: int, q: int) -> Indices:
-        """See :class:`Groups`."""
-        return np.repeat(np.arange(p), q)
+    return np.repeat(np.arange(p), q)
 
 
-@dataclass(frozen=True)
-class Bands(Groups):
-    """Bands of frequencies (u, v), of equal width in the distance of (u/p, v/q) from zero.
-
-    Attributes:
-        count: Number of bands.
-    """
-
-    count: int = 3
-
-    def labels(self, p: int, q: int) -> Indices:
-        """See :class:`Groups`."""
-        distance = np.hypot(np.arange(p)[:, None] / p, np.arange(q) / q).ravel()
-        widest = distance.max() or 1.0
-        return np.minimum((self.count * distance / widest).astype(np.int64), self.count - 1)
+def bands(p: int, q: int, count: int = 3) -> Indices:
+    """Bands of frequencies (u, v), of equal width in the distance of (u/p, v/q) from zero."""
+    distance = np.hypot(np.arange(p)[:, None] / p, np.arange(q) / q).ravel()
+    widest = distance.max() or 1.0
+    return np.minimum((count * distance / widest).astype(np.int64), count - 1)
 
 
-ROWS, BANDS = Rows(), Bands()
+def quotas(sizes: Indices, count: int) -> Indices:
+    """Number of coordinates of each group, from the numbers that it has."""
+    found, left = np.zeros_like(sizes), count
+    for position, group in enumerate(np.argsort(sizes, kind="stable")):
+        found[group] = min(sizes[group], left // (len(sizes) - position))
+        left -= found[group]
+    return found
 
 
 @dataclass(frozen=True)
@@ -89,8 +68,8 @@ class GroupedSelection(Selection):
 
     def stored_bits(self, budget: Budget) -> float:
         """A number per coefficient, and its index within its group."""
-        sizes, (quotas,) = self._quotas([budget])
-        indices = sum(c * math.log2(n) for n, c in zip(sizes, quotas, strict=True) if c)
+        sizes, (chosen,) = self._quotas([budget])
+        indices = sum(c * math.log2(n) for n, c in zip(sizes, chosen, strict=True) if c)
         return float(self.count(budget) * budget.value_bits + indices)
 
     def chosen(self, coordinates: Tensor, budget: Budget, rng: Rng) -> Tensor:
@@ -98,18 +77,18 @@ class GroupedSelection(Selection):
         import torch
 
         order = self._by_group(coordinates.square(), budget)
-        sizes, (quotas,) = self._quotas([budget])
+        sizes, (chosen,) = self._quotas([budget])
         within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        is_chosen = torch.from_numpy(within < np.repeat(quotas, sizes))
+        is_chosen = torch.from_numpy(within < np.repeat(chosen, sizes))
         return order[is_chosen.to(order.device)]
 
     def mean_sums(self, energies: Tensor, budgets: Budgets) -> Array:
         """Sums of the largest energies of every group."""
         ordered = energies[self._by_group(energies, budgets[0])].double().cpu().numpy()
-        sizes, quotas = self._quotas(budgets)
+        sizes, each = self._quotas(budgets)
         sums = np.concatenate([[0.0], np.cumsum(ordered)])
         starts = np.cumsum(sizes) - sizes
-        return np.array([(sums[starts + one] - sums[starts]).sum() for one in quotas])
+        return np.array([(sums[starts + one] - sums[starts]).sum() for one in each])
 
     def expected_errors(self, budgets: Budgets) -> Array:
         """From the expected sums of the largest of χ²_1 variables in every group."""
@@ -121,38 +100,37 @@ class GroupedSelection(Selection):
 
     def _errors(self, budgets: Budgets, retained: Callable[[int, int], float]) -> Array:
         """From what a group retains, by its size and the number that is chosen."""
-        sizes, quotas = self._quotas(budgets)
+        sizes, each = self._quotas(budgets)
         sums = []
-        for one in quotas:
+        for one in each:
             groups = Counter(zip(sizes.tolist(), one.tolist(), strict=True))
-            sums.append(
-                sum(times * retained(*group) for group, times in groups.items() if group[0])
-            )
+            terms = (times * retained(*group) for group, times in groups.items() if group[0])
+            sums.append(sum(terms))
         return 1 - np.array(sums) / (budgets[0].p * budgets[0].q)
 
     def sample(self, budgets: Budgets, rng: np.random.Generator) -> Array:
         """From the largest χ²_1 variables of every group."""
         n = budgets[0].p * budgets[0].q
-        sizes, quotas = self._quotas(budgets)
-        most = int(max(one.max() for one in quotas))
+        sizes, each = self._quotas(budgets)
+        most = int(max(one.max() for one in each))
         # A row per order statistic, so that a smaller budget uses the first rows.
         steps = rng.standard_exponential((most, len(sizes)))
         steps /= np.maximum(sizes - np.arange(most)[:, None], 1)
         values = upper_quantile(-np.expm1(-np.cumsum(steps, axis=0)), 1)
         sums = np.vstack([np.zeros(len(sizes)), np.cumsum(values, axis=0)])
         groups = np.arange(len(sizes))
-        return np.array([1 - sums[one, groups].sum() / n for one in quotas])
+        return np.array([1 - sums[one, groups].sum() / n for one in each])
 
     def _quotas(self, budgets: Budgets) -> tuple[Indices, list[Indices]]:
         """Sizes of the groups, and the quotas at each budget."""
-        sizes = np.bincount(self.groups.labels(budgets[0].p, budgets[0].q))
-        return sizes, [self.groups.quotas(sizes, self.count(budget)) for budget in budgets]
+        sizes = np.bincount(self.groups(budgets[0].p, budgets[0].q))
+        return sizes, [quotas(sizes, self.count(budget)) for budget in budgets]
 
     def _by_group(self, energies: Tensor, budget: Budget) -> Tensor:
         """Indices of the coordinates, by group and then by decreasing energy."""
         import torch
 
-        labels = torch.from_numpy(self.groups.labels(budget.p, budget.q)).to(energies.device)
+        labels = torch.from_numpy(self.groups(budget.p, budget.q)).to(energies.device)
         order = energies.argsort(descending=True)
         return order[labels[order].argsort(stable=True)]
 
@@ -171,7 +149,7 @@ class GroupedSubspace(Subspace):
 
     def draw(self, budget: Budget, count: int, rng: Rng) -> tuple[Indices, Flags]:
         """The groups in turn, so that the first N items fill the quotas of N."""
-        labels = self.groups.labels(budget.p, budget.q)
+        labels = self.groups(budget.p, budget.q)
         shuffled = required(rng).permutation(len(labels))
         order = shuffled[np.argsort(labels[shuffled], kind="stable")]
         sizes = np.bincount(labels)
@@ -185,10 +163,10 @@ class GroupedSubspace(Subspace):
         """The energy of every group times the fraction of it that is drawn."""
         import torch
 
-        labels = self.groups.labels(budgets[0].p, budgets[0].q)
+        labels = self.groups(budgets[0].p, budgets[0].q)
         sizes = np.bincount(labels)
         where = torch.from_numpy(labels).to(energies.device)
         energy = np.array([total(energies[where == group]) for group in range(len(sizes))])
         density = energy / np.maximum(sizes, 1)
         counts = [self.count(budget) for budget in budgets]
-        return np.array([density @ self.groups.quotas(sizes, count) for count in counts])
+        return np.array([density @ quotas(sizes, count) for count in counts])

@@ -18,7 +18,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods.coordinates import prefix_sums
 from loca_theory.expressivity.methods.method import Array, Budgets, NamedMethod, Rng, squared_norm
-from loca_theory.expressivity.random_choices import required
+from loca_theory.expressivity.random_choices import random_factors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -85,14 +85,13 @@ class BlockCirculant(LinearFamily):
         import torch
 
         b = self.block(budget)
-        blocks = matrix.unflatten(0, (-1, b)).unflatten(2, (-1, b)).transpose(1, 2)
+        blocks = blocks_of(matrix, b, b)
         position = torch.arange(b, device=matrix.device)
         shift = (position[:, None] - position) % b
         # Entry (i, s) of ``wrapped`` is the column of row i on wrapped diagonal s; so is its use.
         wrapped = shift.expand(*blocks.shape[:2], b, b)
         kernels = blocks.gather(3, wrapped).mean(dim=2, keepdim=True)
-        found = kernels.expand(blocks.shape).gather(3, wrapped)
-        return found.transpose(1, 2).flatten(2).flatten(0, 1)
+        return joined(kernels.expand(blocks.shape).gather(3, wrapped))
 
 
 @dataclass(frozen=True)
@@ -140,13 +139,13 @@ class FrozenFrames(LinearFamily):
 
     def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
         """The projection on both frames."""
-        left, right = self._frames(matrix, self.side(budget), rng)
+        left, right = _frames(matrix, self.side(budget), rng)
         return left @ (left.T @ matrix @ right) @ right.T
 
     def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
         """Smaller cores are the leading parts of the largest."""
         sides = [self.side(budget) for budget in budgets]
-        left, right = self._frames(matrix, max(sides), rng)
+        left, right = _frames(matrix, max(sides), rng)
         core = (left.T @ matrix @ right).square().double()
         return np.array([float(core[:side, :side].sum()) for side in sides])
 
@@ -155,13 +154,23 @@ class FrozenFrames(LinearFamily):
         energy = squared_norm(matrix)
         return energy * (1 - self.expected_errors(budgets))
 
-    @staticmethod
-    def _frames(matrix: Tensor, side: int, rng: Rng) -> tuple[Tensor, Tensor]:
-        import torch
 
-        p, q = matrix.shape
-        drawn = torch.from_numpy(required(rng).standard_normal((side, p + q))).to(matrix)
-        return torch.linalg.qr(drawn[:, :p].T)[0], torch.linalg.qr(drawn[:, p:].T)[0]
+def _frames(matrix: Tensor, side: int, rng: Rng) -> tuple[Tensor, Tensor]:
+    """Random orthonormal columns of length p, and of length q."""
+    import torch
+
+    left, right = random_factors(matrix, side, rng)
+    return torch.linalg.qr(left)[0], torch.linalg.qr(right.T)[0]
+
+
+def blocks_of(matrix: Tensor, rows: int, columns: int) -> Tensor:
+    """Blocks of so many rows and columns, shape (p/rows, q/columns, rows, columns)."""
+    return matrix.unflatten(0, (-1, rows)).unflatten(2, (-1, columns)).transpose(1, 2)
+
+
+def joined(blocks: Tensor) -> Tensor:
+    """The matrix of these blocks."""
+    return blocks.transpose(1, 2).flatten(2).flatten(0, 1)
 
 
 def divisors(n: int) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -16,7 +16,6 @@ from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods.names import display_name
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 Array: TypeAlias = NDArray[np.float64]
@@ -82,9 +81,7 @@ class Method:
         """Name in tables, figures and messages: LoRA for the method ``R``."""
         return display_name(self.name)
 
-    def approximate(
-        self, matrix: torch.Tensor, budget: Budget, rng: np.random.Generator | None = None
-    ) -> torch.Tensor:
+    def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
         """Approximate W by Ŵ, of the same shape.
 
         Args:
@@ -99,27 +96,13 @@ class Method:
         msg += "matrix; use another method, or define approximate(matrix, budget, rng) in your own"
         raise InvalidArgumentError(msg)
 
-    def retained_energies(
-        self,
-        matrix: torch.Tensor,
-        budgets: Sequence[Budget],
-        rng: np.random.Generator | None = None,
-    ) -> Array:
+    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
         """‖W‖² − ‖W − Ŵ‖² for several budgets, with one draw of the random choices for each."""
+        found = (checked_approximation(self, matrix, budget, rng) for budget in budgets)
         total = squared_norm(matrix)
-        return np.array(
-            [
-                total - squared_norm(matrix - checked_approximation(self, matrix, budget, rng))
-                for budget in budgets
-            ]
-        )
+        return np.array([total - squared_norm(matrix - one) for one in found])
 
-    def mean_retained_energies(
-        self,
-        matrix: torch.Tensor,
-        budgets: Sequence[Budget],
-        rng: np.random.Generator | None = None,
-    ) -> Array:
+    def mean_retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
         """Mean of :meth:`retained_energies` over the random choices; one draw if it is unknown."""
         return self.retained_energies(matrix, budgets, rng)
 
@@ -260,9 +243,8 @@ def checked_numbers(method: Method, function: str, *arguments: Any) -> Array:
 
 def _call(method: Method, function: str, *arguments: Any) -> Any:
     """Call a function of a method; turn an exception into a one-line error with its name."""
-    called = getattr(method, function)
     try:
-        return called(*arguments)
+        return getattr(method, function)(*arguments)
     except (LocaTheoryError, MemoryError):
         raise
     except Exception as error:
@@ -273,18 +255,11 @@ def _call(method: Method, function: str, *arguments: Any) -> Any:
                 raise
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         msg = f"{method.name}.{function} failed ({reason})"
-        if not _takes(called, len(arguments)):
+        is_of_call = error.__traceback__ and not error.__traceback__.tb_next
+        if is_of_call and isinstance(error, TypeError):
             names = list(inspect.signature(getattr(Method, function)).parameters)[1:]
             msg = f"{method.name}.{function} must take ({', '.join(names)}): {reason}"
         raise InvalidArgumentError(msg) from error
-
-
-def _takes(called: Callable[..., Any], count: int) -> bool:
-    try:
-        inspect.signature(called).bind(*range(count))
-    except TypeError:
-        return False
-    return True
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,7 @@ from loca_theory._lookup import unknown_name
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods import bounds
-from loca_theory.expressivity.methods.bases import (
-    COSINE,
-    ENTRIES,
-    FOURIER,
-    HAAR,
-    HADAMARD,
-    HARTLEY,
-)
+from loca_theory.expressivity.methods.bases import COSINE, ENTRIES, FOURIER, HAAR, HADAMARD, HARTLEY
 from loca_theory.expressivity.methods.block_low_rank import BlockLowRank, Kronecker
 from loca_theory.expressivity.methods.bounds import Bound
 from loca_theory.expressivity.methods.fitted import (
@@ -30,12 +23,7 @@ from loca_theory.expressivity.methods.fitted import (
     ScaledRandomBases,
 )
 from loca_theory.expressivity.methods.frozen_factors import FrozenFactors
-from loca_theory.expressivity.methods.groups import (
-    BANDS,
-    ROWS,
-    GroupedSelection,
-    GroupedSubspace,
-)
+from loca_theory.expressivity.methods.groups import GroupedSelection, GroupedSubspace, bands, rows
 from loca_theory.expressivity.methods.linear_families import (
     BlockCirculant,
     FrozenFrames,
@@ -99,7 +87,7 @@ METHODS: dict[str, Method] = {
             "DCT, locations in three bands, chosen without the increment",
             "arXiv:2410.09103",
             basis=COSINE,
-            groups=BANDS,
+            groups=bands,
         ),
         BlockCirculant("C3A", "circulant blocks", "arXiv:2407.19342"),
         RepeatedColumns("MiSS", "columns that repeat", "arXiv:2409.15371"),
@@ -109,14 +97,14 @@ METHODS: dict[str, Method] = {
             "Hadamard, best coefficients of each row",
             "arXiv:2509.17428",
             basis=HADAMARD,
-            groups=ROWS,
+            groups=rows,
         ),
         GroupedSelection(
             "MaCP",
             "DCT, best coefficients of each of three bands",
             "arXiv:2505.23870",
             basis=COSINE,
-            groups=BANDS,
+            groups=bands,
         ),
         BlockLowRank("GraLoRA", "2x2 blocks of rank r/2", "arXiv:2505.20355"),
         Kronecker("LoKr", "one Kronecker product of full factors", "arXiv:2309.14859"),
