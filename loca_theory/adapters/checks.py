@@ -9,27 +9,25 @@ from typing import Any
 from loca_theory.errors import InvalidArgumentError
 
 
-def check_choice(what: str, value: Any, known: tuple[str, ...], *, layer: str = "") -> None:
+def check_choice(what: str, value: Any, known: tuple[str, ...]) -> None:
     """Check that the value is one of the known names.
 
     Raises:
         InvalidArgumentError: the value is unknown.
     """
     if value not in known:
-        msg = f"unknown {what} {value!r}; choose one of {', '.join(known)}"
-        msg = f"{layer}: {msg}" if layer else msg
+        msg = f"{what} must be one of {', '.join(known)}, not {value!r}"
         raise InvalidArgumentError(msg)
 
 
 def check_whole(what: str, value: Any, least: int) -> None:
-    """Check that the value is an integer of at least ``least``, which is 0 or 1.
+    """Check that the value is an integer of at least ``least``.
 
     Raises:
         InvalidArgumentError: the value is not such an integer.
     """
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
-        kind = "a positive integer" if least == 1 else "an integer of at least 0"
-        msg = f"{what} must be {kind}, not {value!r}"
+        msg = f"{what} must be an integer of at least {least}, not {value!r}"
         raise InvalidArgumentError(msg)
 
 

@@ -8,8 +8,6 @@ import torch
 # With fewer locations per component than this, the free locations are listed. Otherwise locations
 # are drawn until enough free ones are found, because most are free.
 _LISTED_BELOW = 8
-# Keys of adapters that earlier versions of this package saved.
-OLD_KEYS = ("places", "locations", "searching")
 
 
 def random_indices(
@@ -86,29 +84,19 @@ def mistake(
     """Describe what is wrong with a saved spectrum; None if nothing is.
 
     Args:
-        saved: Its ``coefficients``, ``indices``, ``shape``, ``offset`` and ``OLD_KEYS``, or None.
+        saved: Its ``coefficients``, ``indices``, ``shape`` and ``offset``, or None.
         shape: (p, q) of the layer it is to be loaded into.
         n_components: B of that layer.
     """
     p, q = shape
-    for name in OLD_KEYS:
-        if saved[name] is not None:
-            return (
-                f"an earlier version of loca-theory saved this checkpoint (it has {name!r}); "
-                "this version cannot read it, so train it again"
-            )
+    indices, a = saved["indices"], saved["coefficients"]
     if saved["shape"] is not None and tuple(saved["shape"].tolist()) != shape:
         theirs = "×".join(map(str, saved["shape"].tolist()))
-        return (
-            f"the checkpoint is for a {theirs} layer, this one is {p}×{q}; "
-            "load it into the base model it was trained on"
-        )
-    indices, a = saved["indices"], saved["coefficients"]
+        msg = f"the checkpoint is for a {theirs} layer, this one is {p}×{q}; "
+        return msg + "load it into the base model it was trained on"
     if a is not None and a.shape != (n_components,):
-        return (
-            f"the checkpoint has {a.numel()} components, this layer has {n_components}; "
-            "load it with the configuration it was saved with"
-        )
+        msg = f"the checkpoint has {a.numel()} components, this layer has {n_components}; "
+        return msg + "load it with the configuration it was saved with"
     if indices is None:
         return None
     if indices.shape != (n_components, 2) or indices.is_floating_point():

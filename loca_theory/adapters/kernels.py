@@ -25,8 +25,6 @@ from loca_theory.transforms.transposed import rows_to_spectra, spectra_to_column
 # fastest size at 768x768, and no slower than others at 4096x4096. A GPU needs large blocks.
 _BLOCK, _BLOCK_ON_DEVICE = 2**19, 2**24
 
-Gradients = tuple[torch.Tensor, torch.Tensor]
-
 
 def add_product(
     y: torch.Tensor, x: torch.Tensor, coefficients: torch.Tensor, s: SparsityPattern
@@ -103,19 +101,11 @@ def blocks(tokens: torch.Tensor, width: int) -> Iterator[slice]:
 
 def form(coefficients: torch.Tensor, s: SparsityPattern, p: int, q: int) -> torch.Tensor:
     """Form ΔW from α a."""
-    if one_sided_pays((p, q), s.columns.shape[0], coefficients.device):
-        return _form_by_one_transform(coefficients, s, p, q)
-    spectrum = coefficients.new_zeros(p * q).index_add_(0, s.flat, coefficients)
-    return transform(spectrum.view(p, q), 2, inverse=True)
-
-
-def _form_by_one_transform(
-    coefficients: torch.Tensor, s: SparsityPattern, p: int, q: int
-) -> torch.Tensor:
-    """Transform along one side only; a sparse product with the smaller DCT matrix does the other.
-
-    If B is a few times larger than the smaller side, the product is far cheaper than a transform.
-    """
+    if not one_sided_pays((p, q), s.columns.shape[0], coefficients.device):
+        spectrum = coefficients.new_zeros(p * q).index_add_(0, s.flat, coefficients)
+        return transform(spectrum.view(p, q), 2, inverse=True)
+    # A sparse product with the smaller DCT matrix replaces the transform along this side. If B is a
+    # few times larger than the side, the product is far cheaper.
     side = dct_matrix(min(p, q), dtype=coefficients.dtype, device=coefficients.device)
     if p < q:
         return spectra_to_rows(sparse_product(s.starts_t, s.rows, coefficients[s.order_t], side))
@@ -136,30 +126,21 @@ def from_dense(samples: Samples, g: torch.Tensor, indices: torch.Tensor) -> Samp
 
 
 def gradients(
-    sample: Sample,
+    sample: Sample | None,
     coefficients: torch.Tensor,
     indices: torch.Tensor,
     shape: tuple[int, int],
     scaling: float,
     rule: Any,
     needs: Sequence[bool],
-) -> Gradients:
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute ∂L/∂a and ∂L/∂l from the entries of Z; those that are not needed are empty."""
-    of_a, of_l = empty_gradients(coefficients, [False] * 3)
-    if needs[1]:
+    of_a, of_l = coefficients.new_empty(0), coefficients.new_empty(0, 2)
+    if sample is not None and needs[1]:
         of_a = sample(0, 0) * scaling
-    if needs[2]:
+    if sample is not None and needs[2]:
         of_l = location_gradient(rule, sample, coefficients * scaling, indices, shape)
     return of_a, of_l
-
-
-def empty_gradients(coefficients: torch.Tensor, needs: Sequence[bool]) -> Gradients:
-    """Allocate the gradients of a and l; those that are not needed are empty."""
-    b = coefficients.shape[0]
-    return (
-        coefficients.new_empty(b if needs[1] else 0),
-        coefficients.new_empty(b if needs[2] else 0, 2),
-    )
 
 
 class Samples:

@@ -86,8 +86,7 @@ class LoCALinear(nn.Module):
         self.base = base.requires_grad_(False)
         self.is_merged = False
         weight: Any = base.weight
-        self.spectrum = CosineSpectrum(shape, n_components, **options)
-        self.spectrum.to(device=weight.device)
+        self.spectrum = CosineSpectrum(shape, n_components, **options).to(weight.device)
         if weight.is_floating_point():
             self.spectrum.to(dtype=weight.dtype)
 

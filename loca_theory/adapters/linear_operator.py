@@ -29,7 +29,6 @@ from loca_theory.adapters.kernels import (
     add_product,
     add_transposed_product,
     blocks,
-    empty_gradients,
     form,
     from_dense,
     from_tokens,
@@ -165,8 +164,6 @@ def _linear_backward(
                 samples = from_tokens(samples, g, x)
             else:
                 samples = from_dense(samples, g.T @ x, indices)
-        if samples is None:
-            return of_x, *empty_gradients(coefficients, needs)
         return of_x, *gradients(samples, coefficients, indices, shape, scaling, rule, needs)
 
 
@@ -180,8 +177,9 @@ def _(
     g, x, weight, saved, coefficients, indices, pattern,  # noqa: ARG001
     columns, scaling, rule, implementation, needs,  # noqa: ARG001
 ):  # fmt: skip
+    b = coefficients.shape[0]
     of_x = g.new_empty(g.shape[0] if needs[0] else 0, columns)
-    return of_x, *empty_gradients(coefficients, needs)
+    return of_x, g.new_empty(b if needs[1] else 0), g.new_empty(b if needs[2] else 0, 2)
 
 
 def _linear_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:

@@ -11,16 +11,13 @@ from torch import nn
 from loca_theory.adapters.checks import check_choice, check_scaling, check_whole
 from loca_theory.adapters.costs import IMPLEMENTATIONS, Implementation, fastest
 from loca_theory.adapters.increment import increment
-from loca_theory.adapters.indices import OLD_KEYS, mistake, random_indices
+from loca_theory.adapters.indices import random_indices
 from loca_theory.adapters.linear_operator import increment_linear
 from loca_theory.adapters.pattern import SparsityPattern
 from loca_theory.adapters.search.schedule import AlternatingSchedule
 from loca_theory.adapters.search.settings import InitialLocations, LocationSearch
-from loca_theory.adapters.search.state import SearchState
-from loca_theory.adapters.search.statistics import SUMS
+from loca_theory.adapters.search.state import LOWEST, SearchState
 from loca_theory.errors import InvalidArgumentError
-
-_LOWEST = torch.float32
 
 
 class CosineSpectrum(SearchState):
@@ -71,7 +68,6 @@ class CosineSpectrum(SearchState):
     Source: equation (original_dct) of the paper.
     """
 
-    indices: torch.Tensor
     shape: torch.Tensor
     _pattern: SparsityPattern
     _arranged: torch.Tensor
@@ -93,12 +89,19 @@ class CosineSpectrum(SearchState):
         location_lr: float = 1e-4,
     ) -> None:
         super().__init__()
-        _check(shape, n_components, scaling, seed, name)
-        check_choice("implementation", implementation, IMPLEMENTATIONS, layer=name)
+        check_whole(f"{name}: the number of components", n_components, 1)
+        p, q = shape
+        if n_components > p * q:
+            msg = f"{name}: {n_components} components do not fit into {p}×{q} = {p * q} locations; "
+            msg += "reduce n_components (in PEFT n_frequency, or n_frequency_pattern for it)"
+            raise InvalidArgumentError(msg)
+        check_scaling(f"{name}: the scaling", scaling)
+        for one in seed if isinstance(seed, tuple) else (seed,):
+            check_whole(f"{name}: the seed", one, 0)
+        check_choice(f"{name}: implementation", implementation, IMPLEMENTATIONS)
         self.name, self.scaling, self.zero_init = name, float(scaling), zero_init
         self.implementation: Implementation = implementation
         self._size = shape
-        self._is_loading = False
         a = torch.zeros(n_components)
         if not zero_init:
             a.normal_(std=max(shape) ** -0.5)
@@ -109,19 +112,15 @@ class CosineSpectrum(SearchState):
         self._begin_search(schedule, location_search, init_locations, location_lr)
         self._arrange()
 
-    # --- ΔW ---
+    def increment(self, *, in_use: bool = False) -> torch.Tensor:
+        """ΔW, (p, q), in the dtype of the coefficients (computed in float32 at least).
 
-    def increment(self) -> torch.Tensor:
-        """ΔW, (p, q), in the dtype of the coefficients (computed in float32 at least)."""
-        return self._increment(*self._inputs(self.coefficients.dtype))
-
-    def increment_in_use(self) -> torch.Tensor:
-        """:meth:`increment` without the components that a search tries to do without."""
-        a, l = self._inputs(self.coefficients.dtype)  # noqa: E741
-        return self._increment(self._without_dropped(a), l)
-
-    def _increment(self, a: torch.Tensor, l: torch.Tensor | None) -> torch.Tensor:  # noqa: E741
-        delta = increment(a, l, self.indices, self._size, self.scaling, self._rule)
+        Args:
+            in_use: Whether to leave out the components that a search tries to do without.
+        """
+        a, locations = self._inputs(self.coefficients.dtype)
+        a = self._without_dropped(a) if in_use else a
+        delta = increment(a, locations, self.indices, self._size, self.scaling, self.rule)
         return delta.to(self.coefficients.dtype)
 
     def forward(
@@ -144,65 +143,48 @@ class CosineSpectrum(SearchState):
             InvalidArgumentError: x is not q wide.
         """
         if x.ndim == 0 or x.shape[-1] != self._size[1]:
-            have = f"not of shape {tuple(x.shape)}"
-            msg = f"{self.name}: its input must be {self._size[1]} wide, {have}"
+            msg = f"{self.name}: its input must be {self._size[1]} wide, not of shape "
+            msg += f"{tuple(x.shape)}"
             raise InvalidArgumentError(msg)
-        a, l = self._inputs(x.dtype)  # noqa: E741
+        a, locations = self._inputs(x.dtype)
         a = self._without_dropped(a)
         if self._needs_plain_operations():
-            delta = increment(a, None, self.indices, self._size, self.scaling, self._rule)
+            delta = increment(a, None, self.indices, self._size, self.scaling, self.rule)
             changed = delta if weight is None else weight + delta
             return nn.functional.linear(x.to(changed.dtype), changed, bias).to(x.dtype)
         implementation = self.implementation
         if implementation == "auto":
-            learns = x.requires_grad or a.requires_grad or l is not None
-            implementation = fastest(
-                self._size,
-                a.shape[0],
-                x.numel() // max(x.shape[-1], 1),
-                trains=torch.is_grad_enabled() and learns,
-                foldable=weight is not None,
-                device=x.device,
-            )
+            learns = x.requires_grad or a.requires_grad or locations is not None
+            trains, foldable = learns and torch.is_grad_enabled(), weight is not None
+            load = (self._size, a.shape[0], x.numel() // x.shape[-1])
+            implementation = fastest(*load, trains=trains, foldable=foldable, device=x.device)
         y = increment_linear(
-            x.to(a.dtype),
-            weight,
-            bias,
-            a,
-            l,
-            self.indices,
-            self.pattern(),
-            rows=self._size[0],
-            scaling=self.scaling,
-            rule=self._rule,
-            implementation=implementation,
-        )
+            x.to(a.dtype), weight, bias, a, locations, self.indices, self.pattern(),
+            rows=self._size[0], scaling=self.scaling, rule=self.rule, implementation=implementation,
+        )  # fmt: skip
         if self.records(y):
             y = self.search.record(x, y)
         return y.to(x.dtype)
 
     def _inputs(self, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Coefficients in float32 at least, and the locations if a search differentiates them."""
-        working = torch.promote_types(torch.promote_types(dtype, self.coefficients.dtype), _LOWEST)
-        a = self.coefficients.to(working)
+        working = torch.promote_types(torch.promote_types(dtype, self.coefficients.dtype), LOWEST)
+        a, locations = self.coefficients.to(working), None
         if self._needs_plain_operations():
             return a, None
-        if self.search is not None:
-            a, l = self.search.inputs(a, self.offset)  # noqa: E741
-        else:
-            l = None  # noqa: E741
+        if self.search is None:
             self._warn_if_nobody_follows()
-        # DistributedDataParallel asks every parameter for a gradient.
-        rests = self._released if self.offset is None or l is not None else (self.offset,)
-        for resting in rests if self.is_shared else ():
-            a = a + 0.0 * resting.sum()
-        return a, l
+        else:
+            a, locations = self.search.inputs(a, self.offset)
+        if self.is_shared:  # DistributedDataParallel asks every parameter for a gradient
+            rests = self.offset is not None and locations is None
+            for resting in (self.offset,) if rests else self._released:
+                a = a + 0.0 * resting.sum()
+        return a, locations
 
     def _needs_plain_operations(self) -> bool:
         """Whether torch.func or the meta device is at work, which the operators do not support."""
         return self.coefficients.is_meta or torch._C._are_functorch_transforms_active()
-
-    # --- indices ---
 
     @torch.no_grad()
     def set_indices(self, indices: torch.Tensor) -> None:
@@ -228,47 +210,8 @@ class CosineSpectrum(SearchState):
         super()._apply(fn, recurse)
         self._arrange()
         if self.offset is not None:  # a location has too many digits for half precision
-            self.offset.data = self.offset.to(torch.promote_types(self.offset.dtype, _LOWEST)).data
+            self.offset.data = self.offset.to(torch.promote_types(self.offset.dtype, LOWEST)).data
         return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "following": None, "search": None}
-
-    # --- checkpoints ---
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
-        if name == "indices":
-            self._arrange()
-            # transformers loads an adapter by assignment, without the state of its search. Casts
-            # and moves of a module do not assign.
-            if not (self._is_loading or self._is_replica):
-                self._drop_search()
-
-    def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, state_dict: dict[str, Any], prefix: str, *rest: Any
-    ) -> None:
-        missing_keys, unexpected_keys, error_msgs = rest[-3:]
-        names = ("coefficients", "indices", "shape", "offset", "steps", "dropped", *OLD_KEYS)
-        saved = {name: state_dict.get(prefix + name) for name in names}
-        wrong = mistake(saved, self._size, self.coefficients.shape[0])
-        if wrong:
-            layer = self.name if prefix in ("", "spectrum.") else prefix.rstrip(".")
-            error_msgs.append(f"{layer}: {wrong}")
-            return
-        if saved["indices"] is not None:
-            self._prepare_search(saved, f"{prefix}recorded." + SUMS[0] in state_dict)
-        self._is_loading = True
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-        self._is_loading = False
-        mine = tuple(f"{prefix}{name}" for name in ("offset", "steps", "dropped", "recorded."))
-        for keys in (missing_keys, unexpected_keys):
-            keys[:] = [key for key in keys if not key.startswith(mine)]
-        if saved["indices"] is not None:
-            self._arrange()
-            self.steps_done = self.steps_done if self.steps is None else int(self.steps)
-            if self.following is not None:
-                self.following.begin(self)
 
     def extra_repr(self) -> str:
         """What print shows."""
@@ -279,15 +222,3 @@ class CosineSpectrum(SearchState):
 def _version(tensor: torch.Tensor) -> int | None:
     """A number that grows as the tensor is written in place; None if torch does not count."""
     return None if tensor.is_inference() else tensor._version
-
-
-def _check(shape: tuple[int, int], n_components: int, scaling: float, seed: Any, name: str) -> None:
-    p, q = shape
-    check_whole(f"{name}: the number of components", n_components, 1)
-    if n_components > p * q:
-        msg = f"{name}: {n_components} components do not fit into {p}×{q} = {p * q} locations; "
-        msg += "reduce n_components (in PEFT n_frequency, or n_frequency_pattern for this layer)"
-        raise InvalidArgumentError(msg)
-    check_scaling(f"{name}: the scaling", scaling)
-    for one in seed if isinstance(seed, tuple) else (seed,):
-        check_whole(f"{name}: the seed", one, 0)

@@ -153,15 +153,16 @@ def train(model, optimizer, steps, start=0, run=None, *, set_to_none=True):
 
 def recording(layer, step=0):
     """In a search that records the gradient of the step after the first ``step``."""
-    layer.search = PruneAndRegrow(layer)
-    layer.search.begin(step, 0)
+    layer.search, layer.steps_done = PruneAndRegrow(layer), step
+    layer.search.begin()
     return layer
 
 
 def move(layer, step=0):
     """Which components this step moves."""
+    layer.steps_done = step
     layer.search.before_step()
-    return layer.search.prune_and_regrow(step, 1.0)
+    return layer.search.prune_and_regrow(1.0)
 
 
 def steps_of_regrowth(model):
@@ -169,9 +170,9 @@ def steps_of_regrowth(model):
     happened = [[] for _ in spectra(model)]
     for number, layer in enumerate(spectra(model)):
 
-        def noted(step, scale, number=number, move=layer.search.prune_and_regrow):
-            happened[number].append(step)
-            return move(step, scale)
+        def noted(scale, number=number, layer=layer, move=layer.search.prune_and_regrow):
+            happened[number].append(layer.steps_done)
+            return move(scale)
 
         layer.search.prune_and_regrow = noted
     return happened

@@ -15,17 +15,15 @@ from .tiny_models import of_peft
 # torch's own, while it traces
 pytestmark = [of_peft, pytest.mark.filterwarnings("ignore")]
 
+# And the number of graphs: of a start, of the phases of the search, and of the time after it.
 SEARCHED = {
-    "central": {},
-    "central, jointly": {"joint": True},
-    "central from a start": {"init_locations": "gradient", "init_weights": True},
-    "reselect": {"location_search": "reselect"},
-    "swap from a start": {"location_search": "swap", "init_locations": "gradient"},
-    "swap-raw": {"location_search": "swap-raw"},
+    "central": ({}, 3),
+    "central, jointly": ({"joint": True}, 2),
+    "central from a start": ({"init_locations": "gradient", "init_weights": True}, 4),
+    "reselect": ({"location_search": "reselect"}, 2),
+    "swap from a start": ({"location_search": "swap", "init_locations": "gradient"}, 3),
+    "swap-raw": ({"location_search": "swap-raw"}, 2),
 }
-# Of a start, of the phases of the search, and of the time after it.
-GRAPHS = {"central": 3, "central, jointly": 2, "central from a start": 4, "reselect": 2,
-          "swap from a start": 3, "swap-raw": 2}  # fmt: skip
 SLOW = set(SEARCHED) - {"central", "reselect"}
 
 
@@ -52,7 +50,8 @@ def adapted(**options):
 def test_a_compiled_model_searches_as_the_eager_one(kind):
     """In one graph per phase, whichever layers record in a step."""
     torch._dynamo.reset()
-    eager = adapted(**SEARCHED[kind])
+    options, expected = SEARCHED[kind]
+    eager = adapted(**options)
     other = copy.deepcopy(eager)
     before, graphs = all_indices(eager), []
 
@@ -71,7 +70,7 @@ def test_a_compiled_model_searches_as_the_eager_one(kind):
         for mine, theirs in zip(coefficients(other), coefficients(eager), strict=True):
             close(mine, theirs)
     assert not same(all_indices(eager), before)
-    assert len(graphs) == GRAPHS[kind]
+    assert len(graphs) == expected
     x = batches(1)[0][0]
     with torch.no_grad():
         close(compiled(x), eager(x))

@@ -9,48 +9,37 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
 @pytest.mark.parametrize(
-    ("size", "components", "tokens", "foldable", "expected"),
+    ("device", "size", "components", "tokens", "foldable", "expected"),
     [
-        (4096, 150_000, 512, True, "implicit"),
-        (4096, 150_000, 512, False, "implicit"),
-        (768, 1000, 4096, True, "materialised"),
-        (768, 20_000, 4096, True, "materialised"),
-        (768, 1000, 4096, False, "implicit"),
-        (768, 1000, 1, True, "implicit"),
+        (CPU, 4096, 150_000, 512, True, "implicit"),
+        (CPU, 4096, 150_000, 512, False, "implicit"),
+        (CPU, 768, 1000, 4096, True, "materialised"),
+        (CPU, 768, 20_000, 4096, True, "materialised"),
+        (CPU, 768, 1000, 4096, False, "implicit"),
+        (CPU, 768, 1000, 1, True, "implicit"),
+        (CUDA, 768, 1000, 1024, False, "materialised"),
+        (CUDA, 2048, 1000, 1024, True, "materialised"),
+        (CUDA, 2048, 1000, 1024, False, "implicit"),
+        (CUDA, 4096, 1000, 1024, True, "implicit"),
     ],
 )
 def test_large_matrices_are_never_formed_and_many_tokens_share_one(
-    size, components, tokens, foldable, expected
+    device, size, components, tokens, foldable, expected
 ):
-    settings = {"trains": True, "foldable": foldable, "device": CPU}
+    settings = {"trains": True, "foldable": foldable, "device": device}
     assert fastest((size, size), components, tokens, **settings) == expected
-
-
-@pytest.mark.parametrize(
-    ("size", "foldable", "expected"),
-    [
-        (768, True, "materialised"),
-        (768, False, "materialised"),
-        (2048, True, "materialised"),
-        (2048, False, "implicit"),
-        (4096, True, "implicit"),
-    ],
-)
-def test_cuda_forms_what_is_small_and_nothing_else(size, foldable, expected):
-    settings = {"trains": True, "foldable": foldable, "device": CUDA}
-    assert fastest((size, size), 1000, 1024, **settings) == expected
-    assert sampling_pays((size, size), 1024, 1000, CUDA) == (size > 768)
 
 
 def test_entries_are_sampled_while_they_are_few():
     assert sampling_pays((4096, 4096), 512, 150_000, CPU)
     assert not sampling_pays((64, 64), 4096, 64 * 64, CPU)
+    assert sampling_pays((2048, 2048), 1024, 1000, CUDA)
+    assert not sampling_pays((768, 768), 1024, 1000, CUDA)
 
 
 @pytest.mark.parametrize(
     ("shape", "components", "expected"),
     [
-        ((768, 768), 1000, True),
         ((768, 3072), 5000, True),
         ((768, 768), 768 * 768, False),
         ((4096, 4096), 1000, False),  # its DCT matrix is large

@@ -87,29 +87,23 @@ def test_regrowth_of_a_large_layer_finds_the_same_locations(search, size, accele
     assert torch.equal(here.spectrum.indices, there.spectrum.indices.cpu())
 
 
-def two_passes(layer, x):
-    """What each of them gives: the output, and the gradients of coefficients and locations."""
+@by_implementation
+@pytest.mark.parametrize(
+    ("shape", "count", "tokens"),
+    # The second has more than the 2²¹ entries up to which a device forms ΔW and Z.
+    [((6, 9), 20, 50), ((1100, 2048), 5000, 64)],
+)
+def test_two_passes_give_the_same_bits(implementation, shape, count, tokens, device):
+    p, q = shape
+    layer = LoCALinear(nn.Linear(q, p), count, implementation=implementation, **SEARCHED)
+    in_phase(layer.to(device), "both")
+    x, found = normal(tokens, q, dtype=torch.float32).to(device), []
     for _ in range(2):
         layer.zero_grad()
         y = layer(x)
         y.square().sum().backward()
-        yield [y, layer.spectrum.coefficients.grad, layer.spectrum.offset.grad]
-
-
-@by_implementation
-def test_two_passes_give_the_same_bits(implementation, device):
-    layer = LoCALinear(nn.Linear(9, 6), 20, implementation=implementation, **SEARCHED)
-    in_phase(layer.to(device), "both")
-    assert same(*two_passes(layer, normal(50, 9, dtype=torch.float32).to(device)))
-
-
-@by_implementation
-def test_two_passes_of_a_large_layer_give_the_same_bits(implementation, accelerator):
-    """Of more than the 2²¹ entries up to which a device forms ΔW and Z."""
-    linear = nn.Linear(2048, 1100)
-    layer = LoCALinear(linear, 5000, implementation=implementation, **SEARCHED)
-    in_phase(layer.to(accelerator), "both")
-    assert same(*two_passes(layer, normal(512, 2048, dtype=torch.float32).to(accelerator)))
+        found.append([y, layer.spectrum.coefficients.grad, layer.spectrum.offset.grad])
+    assert same(*found)
 
 
 # --- waiting ---

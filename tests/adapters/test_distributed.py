@@ -5,24 +5,19 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from loca_theory.adapters import AlternatingSchedule, LoCALinear, follow
 from loca_theory.adapters.search.sharding import whole
-from loca_theory.adapters.search.statistics import GradientStatistics
 
 from . import two_processes
-from .searching import (
-    EXCHANGES,
-    all_indices,
-    close,
-    normal,
-    offsets,
-    same_state,
-)
+from .searching import EXCHANGES, all_indices, close, normal, offsets, same, same_state
 from .two_processes import WORLD
 
 SCHEDULE = AlternatingSchedule(2, 3, 20, recorded_steps=2)
+JOINT = AlternatingSchedule(2, 3, 20, joint=True)
 STEPS = 24
 
 FOUND = {"find_unused_parameters": True}
@@ -31,7 +26,7 @@ CASES = {
     "central": {},
     "central, looks for unused": {"ddp": FOUND},
     "central, unused by one": SKIPS,
-    "central, jointly": {"schedule": AlternatingSchedule(2, 3, 20, joint=True)},
+    "central, jointly": {"schedule": JOINT},
     "central, gradient": {"start": "gradient"},
     "reselect, unused by one": SKIPS,
     "reselect, unused by one, float32": {**SKIPS, "dtype": torch.float32},
@@ -109,19 +104,11 @@ def data():
     return normal(STEPS, WORLD, 4, 6, seed=7), normal(STEPS, WORLD, 4, 3, seed=8)
 
 
-def learn_some(names, rank, folder):
+def learn_some(rank, folder, names):
     for case in names:
         options = CASES[case]
         wrap = partial(DistributedDataParallel, **options.get("ddp", {}))
         torch.save(learn(case, options, [rank], wrap), f"{folder}/{case}.{rank}")
-
-
-def quick_ones(rank, folder):
-    learn_some(QUICK, rank, folder)
-
-
-def other_ones(rank, folder):
-    learn_some([case for case in CASES if case not in QUICK], rank, folder)
 
 
 @pytest.fixture(scope="module")
@@ -130,12 +117,12 @@ def found_by(tmp_path_factory):
     folders = {}
 
     def found(case):
-        name = "quick_ones" if case in QUICK else "other_ones"
-        if name not in folders:
-            folder = tmp_path_factory.mktemp("two")
-            two_processes.run(__name__, name, folder)
-            folders[name] = folder
-        return [torch.load(folders[name] / f"{case}.{rank}") for rank in range(WORLD)]
+        quick = case in QUICK
+        if quick not in folders:
+            folders[quick] = tmp_path_factory.mktemp("two")
+            names = [name for name in CASES if (name in QUICK) == quick]
+            two_processes.run(__name__, "learn_some", folders[quick], names)
+        return [torch.load(folders[quick] / f"{case}.{rank}") for rank in range(WORLD)]
 
     return found
 
@@ -156,38 +143,50 @@ def test_two_processes_learn_what_one_does_from_both_batches(case, found_by):
     assert [len(found) for found in alone["offsets"]][-1] == 0
 
 
-def statistics_of(x, g):
-    """What is recorded of a batch by all processes."""
-    seen = GradientStatistics((8, 6), 1.5, x.dtype, x.device)
-    seen.add(x, g)
-    seen.keep()
-    everywhere = torch.cartesian_prod(torch.arange(8), torch.arange(6)).to(x.device)
-    return [t.cpu() for t in (seen.gradient(), seen.curvature(everywhere, 1))]
+# --- parameters shared out by FSDP2 ---
+
+SHARDED = {
+    "central": {},
+    "central, adam": {"adam": True},
+    "central, jointly, accumulated": {"schedule": JOINT, "parts": 2},
+    "central, accumulated": {"parts": 2},
+    "central, gradient": {"start": "gradient"},
+    "reselect": {},
+    "reselect, adam": {"adam": True},
+    "swap, gradient": {"start": "gradient"},
+    "swap-raw": {},
+}
 
 
-def statistics_of_both():
-    return normal(WORLD, 5, 6, seed=7), normal(WORLD, 5, 8, seed=8)
+def shard(model):
+    """Share out each layer, and the rest."""
+    mesh = init_device_mesh("cpu", (WORLD,))
+    for module in (model.first, model.second, model):
+        fully_shard(module, mesh=mesh)
+    return model
 
 
-def part_of_statistics(rank, folder):
-    x, g = (part[rank].to(two_processes.device_of(rank)) for part in statistics_of_both())
-    torch.save(statistics_of(x, g), f"{folder}/{rank}")
+def learn_sharded(rank, folder):
+    for case, options in SHARDED.items():
+        torch.save(learn(case, options, [rank], shard), f"{folder}/{case}.{rank}")
 
 
-@pytest.mark.parametrize(
-    "device",
-    [pytest.param("cpu", marks=pytest.mark.deep), pytest.param("cuda", marks=pytest.mark.cuda)],
-)
-def test_statistics_of_two_processes_are_those_of_both_batches(device, tmp_path):
-    if device == "cuda" and torch.cuda.device_count() < WORLD:
-        pytest.skip("torch sees one CUDA device, and each of the two processes needs its own")
-    if device == "cuda" and not torch.distributed.is_nccl_available():
-        pytest.skip("torch is built without NCCL, by which CUDA devices add up")
-    two_processes.run(__name__, "part_of_statistics", tmp_path, device)
-    first, second = (torch.load(tmp_path / str(rank)) for rank in range(WORLD))
-    x, g = statistics_of_both()
-    # The loss of both is the mean of theirs.
-    alone = statistics_of(x.flatten(0, 1), g.flatten(0, 1) / WORLD)
-    assert same_state(first, second)
-    for mine, theirs in zip(first, alone, strict=True):
-        close(mine, theirs)
+@pytest.fixture(scope="module")
+def shared_out(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sharded")
+    two_processes.run(__name__, "learn_sharded", folder)
+    return folder
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("case", SHARDED)
+def test_parameters_shared_out_learn_what_whole_ones_do(case, shared_out):
+    alone = learn(case, SHARDED[case], range(WORLD))
+    # A hundred operations on numbers of unit size a step, and the sum of two gradients.
+    tolerance = 1e4 * torch.finfo(torch.float64).eps
+    for rank in range(WORLD):
+        found = torch.load(shared_out / f"{case}.{rank}")
+        assert same_state(found["indices"], alone["indices"])
+        for mine, theirs in zip(found["learned"], alone["learned"], strict=True):
+            close(mine, theirs, tolerance)
+    assert not same(alone["indices"][0], alone["indices"][-1])

@@ -1,6 +1,7 @@
 """The operators of ΔW against dense products and location gradients one by one."""
 
 import math
+from itertools import product
 
 import pytest
 import torch
@@ -22,9 +23,6 @@ by_rule = pytest.mark.parametrize("rule", RULES)
 
 SHAPES = [(1, 1), (1, 6), (7, 1), (5, 8)]
 by_shape = pytest.mark.parametrize("shape", SHAPES, ids=[f"{p}x{q}" for p, q in SHAPES])
-by_tokens = pytest.mark.parametrize("batch", [(), (0,), (1,), (5,), (2, 3), (2, 0)], ids=str)
-by_terms = pytest.mark.parametrize("terms", ["increment alone", "weight", "weight and bias"])
-
 SCALING = 0.7
 # A few hundred float64 operations, each of 1.1e-16 of what it adds up.
 ROUNDING = 1e-10
@@ -61,23 +59,20 @@ def one_by_one(rule, g_w, a, indices, shape):
     for a_n, (i, j) in zip(a.tolist(), indices.tolist(), strict=True):
         factor, here = SCALING * a_n, value(i, j)
         ahead, behind = (value(i + 1, j), value(i, j + 1)), (value(i - 1, j), value(i, j - 1))
-        if rule == "central":
-            of = [factor / 2 * (ahead[k] - behind[k]) for k in (0, 1)]
-        elif rule == "forward":
-            of = [factor * (ahead[k] - here) for k in (0, 1)]
-        elif rule == "backward":
-            of = [factor * (here - behind[k]) for k in (0, 1)]
-        else:
-            steepest, of = 0.0, [0.0, 0.0]
-            for down in (-1, 0, 1):
-                for along in (-1, 0, 1):
-                    inside = 0 <= i + down < p and 0 <= j + along < q
-                    if (down, along) == (0, 0) or not inside:
-                        continue
-                    length = math.hypot(down, along)
-                    slope = factor * (z[i + down][j + along] - here) / length
-                    if slope < steepest:
-                        steepest, of = slope, [slope * down / length, slope * along / length]
+        of = {
+            "central": [factor / 2 * (ahead[k] - behind[k]) for k in (0, 1)],
+            "forward": [factor * (ahead[k] - here) for k in (0, 1)],
+            "backward": [factor * (here - behind[k]) for k in (0, 1)],
+            "eight-direction": [0.0, 0.0],
+        }[rule]
+        steepest = 0.0 if rule == "eight-direction" else -math.inf
+        for down, along in product((-1, 0, 1), repeat=2):
+            inside = 0 <= i + down < p and 0 <= j + along < q
+            if (down, along) != (0, 0) and inside:
+                length = math.hypot(down, along)
+                slope = factor * (z[i + down][j + along] - here) / length
+                if slope < steepest:
+                    steepest, of = slope, [slope * down / length, slope * along / length]
         gradient.append(of)
     return torch.tensor(gradient, dtype=torch.float64)
 
@@ -130,28 +125,19 @@ def assert_it_is_the_dense_form(shape, batch, terms, implementation, rule, devic
     assert_close(of_l, one_by_one(rule, g_w, a, indices, shape))
 
 
-@by_implementation
-@by_shape
-@by_terms
-def test_output_and_gradients_are_those_of_the_dense_form(implementation, shape, terms, device):
-    assert_it_is_the_dense_form(shape, (5,), terms, implementation, "central", device)
+FORMS = {
+    **{f"{rule}, {p}x{q}": ((p, q), (6,), "weight", rule) for rule in RULES for p, q in SHAPES},
+    **{f"{batch} tokens": ((5, 8), batch, "weight and bias", "eight-direction")
+       for batch in [(), (0,), (1,), (2, 3), (2, 0)]},
+    "increment alone": ((5, 8), (5,), "increment alone", "central"),
+}  # fmt: skip
 
 
 @by_implementation
-@by_tokens
-def test_leading_dimensions_are_tokens(implementation, batch, device):
-    assert_it_is_the_dense_form(
-        (5, 8), batch, "weight and bias", implementation, "eight-direction", device
-    )
-
-
-@by_implementation
-@by_rule
-@by_shape
-def test_location_gradients_are_the_differences_of_the_documentation(
-    implementation, rule, shape, device
-):
-    assert_it_is_the_dense_form(shape, (6,), "weight", implementation, rule, device)
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_output_and_gradients_are_those_of_the_dense_form(implementation, form, device):
+    shape, batch, terms, rule = form
+    assert_it_is_the_dense_form(shape, batch, terms, implementation, rule, device)
 
 
 @by_implementation
@@ -163,60 +149,40 @@ def test_tokens_are_summed_over_blocks(implementation, rule, monkeypatch, device
     assert_it_is_the_dense_form((5, 8), (50,), "weight and bias", implementation, rule, device)
 
 
+FROZEN = [["x"], ["a"], ["locations"], ["bias", "a", "locations"]]
+
+
 @by_implementation
 @by_rule
-def test_gradients_of_one_group_do_not_need_the_other(implementation, rule):
-    shape = (5, 8)
-    x, weight, bias, a, locations, indices = case(shape)
-    y = apply(x, weight, bias, a, locations, indices, shape, rule, implementation)
-    of_a, of_l = torch.autograd.grad(y.square().sum(), [a, locations])
-    alone = apply(x, weight, bias, a, None, indices, shape, rule, implementation)
-    assert_close(torch.autograd.grad(alone.square().sum(), a)[0], of_a)
-    alone = apply(x, weight, bias, a.detach(), locations, indices, shape, rule, implementation)
-    assert_close(torch.autograd.grad(alone.square().sum(), locations)[0], of_l)
-
-
-FROZEN = [[], ["x"], ["bias", "a", "locations"]]
-
-
-@by_implementation
-@pytest.mark.parametrize("frozen", FROZEN, ids=["without gradients", "input", "the rest"])
-def test_what_is_frozen_changes_nothing_else(implementation, frozen):
+@pytest.mark.parametrize("frozen", FROZEN, ids=str)
+def test_what_is_frozen_changes_nothing_else(implementation, rule, frozen):
     names = ["x", "weight", "bias", "a", "locations", "indices"]
     arguments = dict(zip(names, case((9, 4)), strict=True))
-    leaves = [name for name in names if arguments[name] is not None
-              and arguments[name].requires_grad]  # fmt: skip
-    expected = apply(*arguments.values(), (9, 4), implementation=implementation)
-    trained = [name for name in leaves if name not in frozen]
-    wanted = torch.autograd.grad(expected.square().sum(), [arguments[name] for name in trained])
+    leaves = [name for name in ("x", "bias", "a", "locations") if name not in frozen]
+
+    def found():
+        y = apply(*arguments.values(), (9, 4), rule, implementation)
+        return [y, *torch.autograd.grad(y.square().sum(), [arguments[name] for name in leaves])]
+
+    wanted = found()
+    with torch.no_grad():
+        assert torch.equal(apply(*arguments.values(), (9, 4), rule, implementation), wanted[0])
     for name in frozen:
-        arguments[name].requires_grad_(False)
-    with torch.set_grad_enabled(bool(frozen)):
-        y = apply(*arguments.values(), (9, 4), implementation=implementation)
-    assert torch.equal(y, expected)
-    assert y.requires_grad == bool(frozen)
-    if frozen:
-        y.square().sum().backward()
-        assert all(arguments[name].grad is None for name in (*frozen, "weight"))
-        for name, theirs in zip(trained, wanted, strict=True):
-            assert_close(arguments[name].grad, theirs)
+        arguments[name] = None if name == "locations" else arguments[name].detach()
+    for mine, theirs in zip(found(), wanted, strict=True):
+        assert_close(mine, theirs)
 
 
 @by_implementation
 def test_memory_layout_does_not_matter(implementation):
     shape = (5, 8)
     _, weight, bias, a, locations, indices = case(shape)
-    x = normal(8, 12, seed=1).T[::2]
-    turned = weight.T.contiguous().T
-    y = apply(x, turned, bias, a, locations, indices, shape, implementation=implementation)
-    g = normal(5, 6, seed=5).T
-    found = torch.autograd.grad(y, [a, locations], g)
-    again = apply(
-        x.contiguous(), weight, bias, a, locations, indices, shape, implementation=implementation
-    )
-    wanted = torch.autograd.grad(again, [a, locations], g.contiguous())
-    assert_close(y, again)
-    for mine, theirs in zip(found, wanted, strict=True):
+    x, g, turned = normal(8, 12, seed=1).T[::2], normal(5, 6, seed=5).T, weight.T.contiguous().T
+    found = []
+    for tokens, w, of_y in ((x, turned, g), (x.contiguous(), weight, g.contiguous())):
+        y = apply(tokens, w, bias, a, locations, indices, shape, implementation=implementation)
+        found.append([y, *torch.autograd.grad(y, [a, locations], of_y)])
+    for mine, theirs in zip(*found, strict=True):
         assert_close(mine, theirs)
 
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 from torch.func import functional_call, grad, jacrev, stack_module_state, vmap
-from torch.utils.checkpoint import checkpoint
 from transformers.pytorch_utils import Conv1D
 
 from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, LoCALinear, follow
@@ -16,7 +15,7 @@ from loca_theory.adapters.linear import features, foldable_weight
 from loca_theory.errors import InvalidArgumentError
 
 from . import searching
-from .searching import dense, in_phase, same, spectra
+from .searching import dense, in_phase, same, same_state
 
 IMPLEMENTATIONS = ["auto", "implicit", "materialised"]
 by_implementation = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
@@ -37,18 +36,17 @@ def _told(monkeypatch):
     monkeypatch.setattr(CosineSpectrum, "_was_told", True)
 
 
-def linear(p=6, q=9, bias=True, seed=0):
-    base = nn.Linear(q, p, bias=bias)
+def linear(p=6, q=9):
+    base = nn.Linear(q, p)
     with torch.no_grad():
-        base.weight.copy_(normal(p, q, seed=seed))
-        if bias:
-            base.bias.copy_(normal(p, seed=seed + 1))
+        base.weight.copy_(normal(p, q))
+        base.bias.copy_(normal(p, seed=1))
     return base
 
 
 def layer(p=6, q=9, n_components=7, seed=777, **options):
     torch.manual_seed(seed)
-    options = {"schedule": AlternatingSchedule(), "location_lr": 0.3, **options}
+    options = {"scaling": 0.7, "schedule": AlternatingSchedule(), **options}
     return LoCALinear(linear(p, q), n_components, seed=seed, zero_init=False, **options)
 
 
@@ -77,16 +75,6 @@ def test_a_random_start_has_variance_one_over_the_longer_side():
     assert abs(float(a.square().mean()) * q - 1) < 4.5 * math.sqrt(2 / count)
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 8), (8, 1), (13, 7), (64, 48)], ids=str)
-def test_locations_start_distinct_and_in_range_for_any_count(shape):
-    p, q = shape
-    for count in {1, p * q // 2 or 1, p * q}:
-        indices = CosineSpectrum(shape, count).indices
-        assert indices.dtype == torch.int64
-        assert torch.unique(indices, dim=0).shape == (count, 2)
-        assert bool(((indices >= 0) & (indices < torch.tensor(shape))).all())
-
-
 @pytest.mark.parametrize("zero_init", [True, False])
 def test_indices_come_from_the_seed_and_coefficients_from_torch(zero_init):
     torch.manual_seed(0)
@@ -102,22 +90,13 @@ def test_indices_come_from_the_seed_and_coefficients_from_torch(zero_init):
     assert torch.equal(first.coefficients, other.coefficients) != zero_init
 
 
-@by_implementation
-@pytest.mark.parametrize(("scaling", "bias"), [(1.0, True), (0.25, False), (3, True)])
-def test_increment_and_output_are_the_dense(implementation, scaling, bias):
-    options = {"implementation": implementation, "scaling": scaling, "zero_init": False}
-    adapted, x = LoCALinear(linear(bias=bias), 7, **options), normal(4, 9)
-    delta = dense(adapted.spectrum)
-    assert_close(adapted.increment(), delta)
-    expected = x.double() @ (adapted.base.weight.double() + delta).T
-    assert_close(adapted(x), expected + adapted.base.bias.double() if bias else expected)
-    assert_close(adapted.spectrum(x), x.double() @ delta.T)
-
-
 # --- errors ---
 
 BAD = [
-    ({"n_components": 0}, "q_proj: the number of components must be a positive integer, not 0"),
+    (
+        {"n_components": 0},
+        "q_proj: the number of components must be an integer .*1, not 0",
+    ),
     ({"n_components": True}, "q_proj: the number of components .*not True"),
     ({"n_components": 2.0}, "q_proj: the number of components .*not 2.0"),
     ({"n_components": 55}, "q_proj: 55 components do not fit into 6×9 = 54 locations"),
@@ -125,7 +104,7 @@ BAD = [
         ({"scaling": value}, f"q_proj: the scaling must be positive and finite, not {value!r}")
         for value in (0, -1.0, math.nan, math.inf, "1")
     ),
-    ({"implementation": "slow"}, "q_proj: unknown implementation 'slow'; choose one of auto, mat"),
+    ({"implementation": "slow"}, "q_proj: implementation must be one of auto, .*, not 'slow'"),
     ({"seed": -1}, "q_proj: the seed must be an integer of at least 0, not -1"),
     ({"seed": (5, 0.5)}, "q_proj: the seed .*not 0.5"),
 ]
@@ -135,12 +114,6 @@ BAD = [
 def test_mistakes_are_refused_with_the_name_of_the_layer(options, message):
     with pytest.raises(InvalidArgumentError, match=message):
         LoCALinear(linear(), **{"n_components": 3, "name": "q_proj", **options})
-
-
-@pytest.mark.parametrize("base", [nn.LayerNorm(4), nn.Conv1d(3, 3, 1), nn.Embedding(3, 4)], ids=str)
-def test_only_linear_layers_are_adapted(base):
-    with pytest.raises(InvalidArgumentError, match=f"block.fc: LoCA.*not {type(base).__name__}"):
-        LoCALinear(base, 2, name="block.fc")
 
 
 # --- casts ---
@@ -178,48 +151,41 @@ def test_half_precision_is_close_to_single(dtype, implementation):
 # --- checkpoints ---
 
 
-def spoilt(name):
-    if name == "another shape":
-        return layer(9, 6).spectrum.state_dict()
-    if name == "another count":
-        return layer(n_components=8).spectrum.state_dict()
+def spoilt(name, value):
+    """The state of a layer with another value in it, or of another layer."""
+    if name == "layer":
+        return layer(**value).spectrum.state_dict()
     spectrum = layer().spectrum
     follow(spectrum)
-    state = {key: value.clone() for key, value in spectrum.state_dict().items()}
-    if name in ("coefficients", "offset"):
-        state[name][2] = math.nan
-    elif name == "fractions":
-        state["indices"] = state["indices"].float()
-    elif name == "too few locations":
-        state["indices"] = state["indices"][:5]
+    state = {key: tensor.clone() for key, tensor in spectrum.state_dict().items()}
+    if callable(value):
+        state[name] = value(state[name])
     else:
-        row, column = {"too far down": (6, 0), "too far along": (0, 9), "negative": (-1, 0)}[name]
-        state["indices"][0] = torch.tensor([row, column])
+        state[name][0] = torch.as_tensor(value)
     return state
 
 
-SPOILT = {
-    "too far down": "fc.spectrum: the checkpoint has locations outside 6×9",
-    "too far along": "fc.spectrum: the checkpoint has locations outside 6×9",
-    "negative": "fc.spectrum: the checkpoint has locations outside 6×9",
-    "fractions": r"fc.spectrum: indices must be integers of shape \(7, 2\), not torch.float32",
-    "too few locations": r"fc.spectrum: indices must be integers of shape \(7, 2\)",
-    "coefficients": "fc.spectrum: the checkpoint has values of coefficients that are not finite",
-    "offset": "fc.spectrum: the checkpoint has values of offset that are not finite",
-    "another shape": "fc.spectrum: the checkpoint is for a 9×6 layer, this one is 6×9",
-    "another count": "fc.spectrum: the checkpoint has 8 components, this layer has 7; load it with",
-}
+OUTSIDE = "the checkpoint has locations outside 6×9"
+NOT_INTEGERS = r"indices must be integers of shape \(7, 2\), not torch."
+SPOILT = [
+    *(("indices", wrong, OUTSIDE) for wrong in ([6, 0], [0, 9], [-1, 0])),
+    ("indices", torch.Tensor.float, f"{NOT_INTEGERS}float32"),
+    ("indices", lambda all_of_them: all_of_them[:5], f"{NOT_INTEGERS}int64"),
+    ("coefficients", math.nan, "the checkpoint has values of coefficients that are not finite"),
+    ("offset", math.nan, "the checkpoint has values of offset that are not finite"),
+    ("layer", {"p": 9, "q": 6}, "the checkpoint is for a 9×6 layer, this one is 6×9"),
+    ("layer", {"n_components": 8}, "the checkpoint has 8 components, this layer has 7; load it"),
+]
 
 
-@pytest.mark.parametrize("name", SPOILT)
-def test_a_checkpoint_of_something_else_is_refused_with_the_name_of_the_layer(name):
+@pytest.mark.parametrize(("name", "value", "message"), SPOILT)
+def test_a_checkpoint_of_something_else_is_refused_with_the_name_of_the_layer(name, value, message):
     model = nn.ModuleDict({"fc": layer()})
-    before = {key: value.clone() for key, value in model.state_dict().items()}
-    state = {f"fc.spectrum.{key}": value for key, value in spoilt(name).items()}
-    with pytest.raises(RuntimeError, match=SPOILT[name]):
+    before = copy.deepcopy(model.state_dict())
+    state = {f"fc.spectrum.{key}": tensor for key, tensor in spoilt(name, value).items()}
+    with pytest.raises(RuntimeError, match=f"fc.spectrum: {message}"):
         model.load_state_dict(state, strict=False)
-    after = model.state_dict()
-    assert all(torch.equal(after[key], value) for key, value in before.items())
+    assert same_state(dict(model.state_dict()), dict(before))
 
 
 # --- locations ---
@@ -285,29 +251,10 @@ def test_an_untrainable_layer_learns_no_locations_until_it_is_trainable_again():
     for trains in (False, True):
         adapted.spectrum.requires_grad_(trains)
         adapted(normal(3, 9).requires_grad_()).sum().backward()
-        assert (adapted.spectrum.offset.grad is not None) == trains
-        assert (adapted.spectrum.coefficients.grad is not None) == trains
+        assert {p.grad is not None for p in adapted.spectrum.parameters()} == {trains}
 
 
 # --- transformations of the model ---
-
-
-@pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("reentrant", [False, True], ids=["not reentrant", "reentrant"])
-def test_gradients_under_activation_checkpointing_are_the_same(phase, reentrant):
-    model = nn.Sequential(layer(), nn.Tanh(), layer(4, 6))
-    in_phase(model, phase)
-    x = normal(3, 9).requires_grad_()
-    found = []
-    for run in (model, lambda x: checkpoint(model, x, use_reentrant=reentrant)):
-        x.grad = None
-        model.zero_grad()
-        run(x).square().sum().backward()
-        found.append([x.grad, *(s.coefficients.grad for s in spectra(model))])
-        found[-1] += [s.offset.grad for s in spectra(model)]
-    for mine, theirs in zip(*found, strict=True):
-        assert (mine is None) == (theirs is None)
-        assert mine is None or assert_close(mine, theirs) is None
 
 
 DERIVATIVES = {
@@ -380,25 +327,21 @@ def test_replicas_refuse_a_search_that_records():
 
 
 @by_implementation
-@pytest.mark.parametrize("name", ["coefficients", "indices"])
-def test_a_functional_call_uses_other_tensors_and_leaves_the_layer_as_it_was(name, implementation):
-    adapted = layer(implementation=implementation)
-    x, other = normal(3, 9), copy.deepcopy(adapted)
-    given = {"coefficients": normal(7, seed=8), "indices": other_indices()}[name]
-    other.load_state_dict({**adapted.state_dict(), f"spectrum.{name}": given})
+def test_a_functional_call_uses_other_indices_and_leaves_the_layer_as_it_was(implementation):
+    adapted, x = layer(implementation=implementation), normal(3, 9)
+    given, other = other_indices(), copy.deepcopy(adapted)
+    other.load_state_dict({**adapted.state_dict(), "spectrum.indices": given})
 
     def found(run, a):
         y = run(x)
-        return [y, *([] if a is None else torch.autograd.grad(y.sum(), a))]
+        return [y, *torch.autograd.grad(y.sum(), a)]
 
-    before = found(adapted, adapted.spectrum.coefficients)
-    # Coefficients that are given have the gradient themselves.
-    a = adapted.spectrum.coefficients if name == "indices" else None
-    called = found(lambda x: functional_call(adapted, {f"spectrum.{name}": given}, (x,)), a)
-    expected = found(other, None if a is None else other.spectrum.coefficients)
-    assert same(called, expected)
+    a = adapted.spectrum.coefficients
+    before = found(adapted, a)
+    called = found(lambda x: functional_call(adapted, {"spectrum.indices": given}, (x,)), a)
+    assert same(called, found(other, other.spectrum.coefficients))
     assert not torch.equal(called[0], before[0])
-    assert same(found(adapted, adapted.spectrum.coefficients), before)
+    assert same(found(adapted, a), before)
 
 
 @pytest.mark.parametrize("phase", [None, *PHASES])
@@ -424,8 +367,7 @@ def test_a_layer_made_in_inference_mode_computes(implementation):
         first = adapted(normal(3, 9))
     expected = layer(implementation=implementation)
     with torch.no_grad():
-        assert torch.equal(adapted(normal(3, 9)), first)
-        assert torch.equal(first, expected(normal(3, 9)))
+        assert same([adapted(normal(3, 9)), expected(normal(3, 9))], [first, first])
         assert torch.equal(adapted.increment(), expected.increment())
 
 
@@ -440,25 +382,17 @@ def test_a_layer_that_was_used_in_inference_mode_trains():
     assert adapted.spectrum.coefficients.grad.any()
 
 
-def test_merging_gives_the_adapted_layer():
-    adapted = layer()
-    x = normal(4, 9)
-    expected = adapted(x)
-    merged = adapted.merge()
-    assert type(merged) is nn.Linear
-    assert_close(merged(x), expected)
-    assert adapted.merge() is merged  # a second time, which adds nothing
-    assert_close(adapted(x), expected)
-
-
-@by_half
-def test_merging_rounds_once_in_half_precision(dtype):
-    adapted = layer(24, 40, 30).to(dtype)
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES], ids=str)
+def test_merging_rounds_once_and_adds_once(dtype):
+    adapted, x = layer(24, 40, 30).to(dtype), normal(4, 40, dtype=dtype)
     expected = adapted.base.weight.double() + dense(adapted.spectrum)
-    weight = adapted.merge().weight
-    assert weight.dtype == dtype
+    merged = adapted.merge()
+    assert adapted.merge() is merged
+    assert type(merged) is nn.Linear
+    assert merged.weight.dtype == dtype
     # ΔW and the sum are rounded once each.
-    assert_close(weight, expected, torch.finfo(dtype).eps)
+    assert_close(merged.weight, expected, max(torch.finfo(dtype).eps, ROUNDING))
+    assert torch.equal(adapted(x), merged(x))
 
 
 def test_the_transposed_layer_of_transformers():
@@ -467,7 +401,7 @@ def test_the_transposed_layer_of_transformers():
     with torch.no_grad():
         base.weight.copy_(plain.base.weight.T)
         base.bias.copy_(plain.base.bias)
-    adapted = LoCALinear(base, 7)
+    adapted = LoCALinear(base, 7, scaling=0.7)
     adapted.spectrum.load_state_dict(plain.spectrum.state_dict())
     assert features(base, "c_attn") == (6, 9)
     x = normal(2, 4, 9)
@@ -479,44 +413,23 @@ def test_the_transposed_layer_of_transformers():
 
 # --- folding ---
 
+HOOKS = ["forward_hook", "forward_pre_hook", "full_backward_hook", "full_backward_pre_hook"]
+
 
 def test_a_weight_is_folded_unless_that_would_change_anything():
     class Scaled(nn.Linear):
         def forward(self, x):
             return 2 * super().forward(x)
 
-    x = normal(2, 9)
-    assert foldable_weight(linear(), x) is None  # it is trained
-    frozen = linear().requires_grad_(False)
+    x, frozen = normal(2, 9), linear().requires_grad_(False)
     assert foldable_weight(frozen, x) is frozen.weight
-    assert foldable_weight(Scaled(9, 6).requires_grad_(False), x) is None
-    assert foldable_weight(frozen, x.double()) is None
-    patched = copy.deepcopy(frozen)
+    patched, hooked = copy.deepcopy(frozen), [copy.deepcopy(frozen) for _ in HOOKS]
     patched.forward = lambda x: 2 * frozen(x)
-    assert foldable_weight(patched, x) is None
+    for base, kind in zip(hooked, HOOKS, strict=True):
+        getattr(base, f"register_{kind}")(lambda *_: None)
+    for base in (linear(), Scaled(9, 6).requires_grad_(False), patched, *hooked):
+        assert foldable_weight(base, x) is None
+    assert foldable_weight(frozen, x.double()) is None
     assert foldable_weight(copy.deepcopy(frozen).bfloat16(), x.bfloat16()) is None
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert foldable_weight(frozen, x) is None
-
-
-HOOKS = ["forward_hook", "forward_pre_hook", "full_backward_hook", "full_backward_pre_hook"]
-
-
-@pytest.mark.parametrize("kind", HOOKS)
-def test_hooks_of_the_base_layer_still_run(kind):
-    adapted, seen = layer(), []
-    getattr(adapted.base, f"register_{kind}")(lambda *_: seen.append(kind))
-    adapted(normal(3, 9).requires_grad_()).sum().backward()
-    assert seen == [kind]
-
-
-@pytest.mark.parametrize("weight_trains", [True, False])
-def test_what_is_made_trainable_in_the_base_layer_has_its_gradient(weight_trains):
-    adapted, x = layer(), normal(3, 9)
-    adapted.base.weight.requires_grad_(weight_trains)
-    adapted.base.bias.requires_grad_(True)
-    adapted(x).sum().backward()
-    assert (adapted.base.weight.grad is None) != weight_trains
-    if weight_trains:
-        assert_close(adapted.base.weight.grad, x.sum(0).expand(6, 9))
-    assert_close(adapted.base.bias.grad, torch.full((6,), 3.0))

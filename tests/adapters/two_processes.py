@@ -1,4 +1,4 @@
-"""Two processes that train together on this machine: over gloo, or with a GPU each over NCCL."""
+"""Two processes that train together on this machine, over gloo."""
 
 import datetime
 import os
@@ -14,14 +14,14 @@ WORLD = 2
 TIMEOUT = 300
 
 
-def run(module, name, folder, device="cpu"):
-    """Run the module's function of this name, of rank and folder: here as 0, in a process as 1."""
+def run(module, name, folder, *arguments):
+    """Run the module's function of rank, folder and more: here as 0, in a process as 1."""
     other = torch.multiprocessing.get_context("spawn").Process(
-        target=_as_the_other, args=(module, name, str(folder), device)
+        target=_as_the_other, args=(module, name, str(folder), *arguments)
     )
     other.start()
     try:
-        _as_one_of_two(0, getattr(sys.modules[module], name), folder, device)
+        _as_one_of_two(0, getattr(sys.modules[module], name), folder, *arguments)
         other.join(TIMEOUT)
     finally:
         if other.is_alive():
@@ -30,34 +30,27 @@ def run(module, name, folder, device="cpu"):
     assert other.exitcode == 0
 
 
-def device_of(rank):
-    """Where a process of the group under way works."""
-    return torch.device("cuda", rank) if torch.distributed.get_backend() == "nccl" else "cpu"
-
-
-def _as_the_other(module, name, folder, device):
+def _as_the_other(module, name, folder, *arguments):
     sys.modules["peft"] = None  # is slow to import, and not asked for
     target = getattr(import_module(module), name)
     warnings.simplefilter("error")
     # Torch's own, about parameters found to be used when asked to look for unused ones.
     warnings.filterwarnings("ignore", module="torch")
-    _as_one_of_two(1, target, folder, device)
+    _as_one_of_two(1, target, folder, *arguments)
 
 
-def _as_one_of_two(rank, target, folder, device):
+def _as_one_of_two(rank, target, folder, *arguments):
     loopback = {name for _, name in socket.if_nameindex()} & {"lo", "lo0"}
     if loopback:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback.pop())
-    own = {"device_id": torch.device("cuda", rank)} if device == "cuda" else {}
     torch.distributed.init_process_group(
-        "nccl" if own else "gloo",
+        "gloo",
         init_method=f"file://{folder}/rendezvous",
         rank=rank,
         world_size=WORLD,
         timeout=datetime.timedelta(seconds=TIMEOUT),
-        **own,
     )
     try:
-        target(rank, folder)
+        target(rank, folder, *arguments)
     finally:
         torch.distributed.destroy_process_group()

@@ -17,10 +17,6 @@ def here(indices, h):
     return None if h is None else h.gather(-1, indices)
 
 
-def saliencies(a, indices, h):
-    return prune_and_regrow.saliencies(a, here(indices, h))
-
-
 def swap(a, indices, z, h, count):
     return prune_and_regrow.swap(a, indices, predicted_decreases(z, h), here(indices, h), count)
 
@@ -54,42 +50,36 @@ def row(tensor, n):
 # --- the same by loops over lists ---
 
 
-def naive_decrease(z, h, set_indices):
+def naive_decrease(z, h, location):
     if h is None:
-        return float(z[set_indices]) * float(z[set_indices])
-    return (
-        float(z[set_indices]) * float(z[set_indices]) / float(h[set_indices])
-        if h[set_indices] > 0
-        else 0.0
-    )
+        return float(z[location]) ** 2
+    return float(z[location]) ** 2 / float(h[location])
 
 
-def naive_loss(a, indices, h, n):
-    return float(a[n]) * float(a[n]) * (1.0 if h is None else float(h[indices[n]]))
+def naive_saliency(a, indices, h, n):
+    return float(a[n]) ** 2 * (1.0 if h is None else float(h[indices[n]]))
+
+
+def best_first(locations, z, h):
+    return sorted(locations, key=lambda location: -naive_decrease(z, h, location))
 
 
 def naive_swap(a, indices, z, h, count):
     indices = indices.tolist()
-    free = sorted(
-        set(range(len(z))) - set(indices),
-        key=lambda set_indices: naive_decrease(z, h, set_indices),
-        reverse=True,
-    )
-    weakest = sorted(range(len(indices)), key=lambda n: naive_loss(a, indices, h, n))
+    free = best_first(set(range(len(z))) - set(indices), z, h)
+    weakest = sorted(range(len(indices)), key=lambda n: naive_saliency(a, indices, h, n))
     new = list(indices)
-    for set_indices, n in list(zip(free, weakest, strict=False))[:count]:
-        if h is None or naive_decrease(z, h, set_indices) > naive_loss(a, indices, h, n):
-            new[n] = set_indices
+    for location, n in list(zip(free, weakest, strict=False))[:count]:
+        if h is None or naive_decrease(z, h, location) > naive_saliency(a, indices, h, n):
+            new[n] = location
     return new
 
 
 def naive_reselect(indices, dropped, z, h):
     """The locations of the vacated ones as a set, and who of them stays."""
     indices, dropped = indices.tolist(), dropped.tolist()
-    saved = {set_indices for n, set_indices in enumerate(indices) if n not in dropped}
-    open_indices = [set_indices for set_indices in range(len(z)) if set_indices not in saved]
-    open_indices.sort(key=lambda set_indices: naive_decrease(z, h, set_indices), reverse=True)
-    best = set(open_indices[: len(dropped)])
+    saved = {location for n, location in enumerate(indices) if n not in dropped}
+    best = set(best_first(set(range(len(z))) - saved, z, h)[: len(dropped)])
     return saved | best, {n for n in dropped if indices[n] in best}
 
 
@@ -102,20 +92,6 @@ def drawn(values):
     entries, fraction, batch, seed, use_curvature = values
     components = 1 + round(fraction * (entries - 1))
     return scene(entries, components, batch, seed, use_curvature=use_curvature)
-
-
-@problems
-@given(spectra)
-def test_gains_and_losses_are_their_formulas(values):
-    a, indices, z, h = drawn(values)
-    for n in range(len(z)):
-        predicted_decrease, loss = predicted_decreases(z, h)[n], saliencies(a, indices, h)[n]
-        for set_indices in range(z.shape[1]):
-            assert float(predicted_decrease[set_indices]) == naive_decrease(
-                z[n], row(h, n), set_indices
-            )
-        for k in range(a.shape[1]):
-            assert float(loss[k]) == naive_loss(a[n], indices[n], row(h, n), k)
 
 
 @problems
@@ -149,24 +125,7 @@ def test_reselection_is_the_loop(values, fraction):
             assert (int(new[n, k]) != int(indices[n, k])) == (k in moving)
 
 
-# --- by hand ---
-
-
-def test_a_swap_by_hand():
-    a = torch.tensor([3.0, 0.5, -2.0])
-    indices = torch.tensor([0, 2, 4])
-    z = torch.tensor([9.0, 1.0, 9.0, -4.0, 9.0, 2.0])
-    # Raw: |a| is least at component 1, then 2; |Z| of free locations is largest at 3, then 5.
-    assert swap(a, indices, z, None, 1).tolist() == [0, 3, 4]
-    assert swap(a, indices, z, None, 2).tolist() == [0, 3, 5]
-    h = torch.tensor([1.0, 0.1, 100.0, 100.0, 0.01, 1.0])
-    # a²h: 9, 25, 0.04. Z²/h of the free locations 1, 3, 5: 10, 0.16, 4.
-    assert swap(a, indices, z, h, 1).tolist() == [0, 2, 1]
-    # The second pair would give up 9 for 4.
-    assert swap(a, indices, z, h, 2).tolist() == [0, 2, 1]
-
-
-def test_an_equal_gain_regrowths_nothing():
+def test_an_equal_predicted_decrease_moves_nothing():
     a, indices = torch.tensor([2.0]), torch.tensor([0])
     assert swap(a, indices, torch.tensor([0.0, 2.0]), torch.ones(2), 1).tolist() == [0]
 
@@ -175,8 +134,8 @@ def test_an_equal_gain_regrowths_nothing():
 
 
 @pytest.mark.parametrize("components", [1, 2, 3, 10, 1000], ids="B={}".format)
-@pytest.mark.parametrize("first", [0.2, 0.4, 1.0], ids="share {}".format)
-def test_the_number_to_move_falls_from_a_share_to_one(first, components):
+@pytest.mark.parametrize("first", [0.2, 0.4, 1.0], ids="fraction {}".format)
+def test_the_number_to_move_falls_from_a_fraction_to_one(first, components):
     counts = [cosine_count(first, components, step / 50) for step in range(51)]
     assert counts[0] == max(1, round(first * components))
     assert counts[25] == max(1, round(first * components / 2))
@@ -184,11 +143,6 @@ def test_the_number_to_move_falls_from_a_share_to_one(first, components):
     assert counts == sorted(counts, reverse=True)
     assert max(counts) <= components
 
-
-# --- on the quadratic loss that the numbers are of ---
-
-
-# --- who is left out ---
 
 by_components = pytest.mark.parametrize("components", [1, 3, 10], ids="B={}".format)
 

@@ -1,11 +1,7 @@
 """Who moves the indices of a layer, and when.
 
-- :class:`AlternatingSchedule`: when coefficients and when locations are learned.
+- :mod:`~loca_theory.adapters.search.schedule`: when coefficients and when locations are learned.
 - :mod:`~loca_theory.adapters.search.following`: follows the steps of an optimiser.
 - :mod:`~loca_theory.adapters.search.gradient` and :mod:`~loca_theory.adapters.search.regrow`: the
   searches of a single layer.
 """
-
-from loca_theory.adapters.search.schedule import AlternatingSchedule
-
-__all__ = ["AlternatingSchedule"]

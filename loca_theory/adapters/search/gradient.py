@@ -34,15 +34,14 @@ class GradientSearch:
         self.spectrum, self.phase = spectrum, "coefficients"
         self._start: torch.Tensor | None = None
 
-    def begin(self, step: int, _ahead: int) -> None:
+    def begin(self) -> None:
         """Set what the next step learns."""
-        self.phase: Phase | None = self.spectrum.schedule.phase(step)
+        self.phase: Phase | None = self.spectrum.schedule.phase(self.spectrum.steps_done)
 
     def inputs(self, a: torch.Tensor, offset: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Coefficients and locations for the operators; locations only in their phases."""
-        if not (torch.is_grad_enabled() and offset.requires_grad):
-            return a, None
-        if self.phase == "coefficients":
+        learns = self.phase != "coefficients" and torch.is_grad_enabled()
+        if not (learns and offset.requires_grad):
             return a, None
         l = (offset * extent(self.spectrum._size, a.device)).to(a.dtype)  # noqa: E741
         if self.phase == "locations":
@@ -91,7 +90,7 @@ class GradientSearch:
         spectrum.set_indices(indices)
         assign(spectrum.offset, u - continuous(spectrum.indices, spectrum._size, u.dtype))
 
-    def is_due(self, _step: int, _ahead: int) -> bool:
+    def is_due(self) -> bool:
         """No components are pruned."""
         return False
 

@@ -39,7 +39,6 @@ class RecordingSearch:
         self.spectrum = spectrum
         self._pass = -1  # torch's number of the latest backward pass
         self._handle = handle_of(self)
-        self._is_sharded = is_sharded(spectrum.coefficients)
 
     @property
     def is_recording(self) -> bool:
@@ -64,24 +63,15 @@ class RecordingSearch:
 
         Passes of a step that a GradScaler has skipped are dropped once zero_grad() was called.
         """
-        recorded = self.spectrum.recorded
+        recorded, a = self.spectrum.recorded, self.spectrum.coefficients
         if recorded is None:
             return
         number = torch._C._current_graph_task_id()
-        if number != self._pass:
-            self._pass = number
-            recorded.drop(unless=self._has_gradient())
+        # FSDP2 may keep the gradient elsewhere, and its passes are never dropped.
+        if number != self._pass and not is_sharded(a):
+            recorded.drop_unless(a.grad)
+        self._pass = number
         recorded.add(x, g)
-
-    def _has_gradient(self) -> bool | torch.Tensor:
-        """Whether earlier passes of this step have left a gradient.
-
-        FSDP2 may keep it elsewhere, and its passes are never dropped.
-        """
-        if self._is_sharded:
-            return True
-        grad = self.spectrum.coefficients.grad
-        return False if grad is None else grad.any()
 
     def before_step(self) -> None:
         """Keep what was recorded: the optimiser is about to step."""
@@ -99,7 +89,7 @@ class RecordingSearch:
         recorded, self.spectrum.recorded = self.spectrum.recorded, None
         return recorded if recorded is not None and recorded.has_gradient() else None
 
-    def _move(self, after: torch.Tensor, *, resets: bool) -> torch.Tensor:
+    def _move(self, after: torch.Tensor, *, resets: bool = True) -> torch.Tensor:
         """Move the components to flat indices ``after``, (B,); returns which moved."""
         if is_distributed():
             torch.distributed.broadcast(after, 0)  # ties may break differently elsewhere
@@ -125,7 +115,7 @@ class GradientStart(RecordingSearch):
     The coefficients are not learned while the first steps are recorded.
     """
 
-    def begin(self, _step: int, _ahead: int) -> None:
+    def begin(self) -> None:
         """Record the next step as well."""
         if not self.is_recording:
             self.spectrum.start_recording()
@@ -135,12 +125,12 @@ class GradientStart(RecordingSearch):
         super().before_step()
         self.spectrum.coefficients.grad = None
 
-    def is_due(self, step: int, _ahead: int) -> bool:
-        """Whether all components move after the step that follows the first ``step``."""
-        return step + 1 >= self.spectrum.schedule.recorded_steps
+    def is_due(self) -> bool:
+        """Whether all components move after the step under way."""
+        return self.spectrum.steps_done + 1 >= self.spectrum.start_steps
 
     @torch.no_grad()
-    def prune_and_regrow(self, _step: int, _loss_scale: float) -> torch.Tensor:
+    def prune_and_regrow(self, _loss_scale: float) -> torch.Tensor:
         """Move all components; returns which moved, (B,)."""
         recorded, spectrum = self._take_recorded(), self.spectrum
         if recorded is None:
@@ -161,18 +151,18 @@ class PruneAndRegrow(RecordingSearch):
 
     def __init__(self, spectrum: Any) -> None:
         super().__init__(spectrum)
-        search = spectrum.location_search
-        self._is_raw, self._reselects = search == "swap-raw", search == "reselect"
+        self._reselects = spectrum.location_search == "reselect"
         if self._reselects and spectrum.dropped is None:
             spectrum.dropped = torch.zeros_like(self._flat_indices(), dtype=torch.bool)
 
-    def begin(self, step: int, ahead: int) -> None:
+    def begin(self) -> None:
         """Record the next step if it is due; ``reselect`` leaves some components out meanwhile.
 
         It leaves them out of the layer's output, as dropout does, in training mode or whenever
         gradients are enabled. ΔW itself has them.
         """
         spectrum, schedule = self.spectrum, self.spectrum.schedule
+        step, ahead = spectrum.steps_done, spectrum.ahead
         if self.is_recording or not schedule.records(step, ahead):
             return
         spectrum.start_recording()
@@ -182,34 +172,36 @@ class PruneAndRegrow(RecordingSearch):
             chosen = components_to_drop(a, schedule.progress(step), turn)
             spectrum.dropped[chosen] = True
 
-    def is_due(self, step: int, ahead: int) -> bool:
-        """Whether components move after the step that follows the first ``step``."""
-        return self.is_recording and self.spectrum.schedule.prunes_and_regrows(step, ahead)
+    def is_due(self) -> bool:
+        """Whether components move after the step under way."""
+        spectrum = self.spectrum
+        is_end = spectrum.schedule.prunes_and_regrows(spectrum.steps_done, spectrum.ahead)
+        return self.is_recording and is_end
 
     @torch.no_grad()
-    def prune_and_regrow(self, step: int, loss_scale: float) -> torch.Tensor:
+    def prune_and_regrow(self, loss_scale: float) -> torch.Tensor:
         """Move components as the recorded gradients suggest; returns which moved, (B,).
 
         Args:
-            step: Number of steps before this one.
             loss_scale: By what the loss was multiplied: a²h needs the curvature of the loss itself.
         """
         spectrum, schedule = self.spectrum, self.spectrum.schedule
-        recorded = self._take_recorded()
-        before = self._flat_indices()
+        recorded, before = self._take_recorded(), self._flat_indices()
         out = spectrum.dropped.nonzero()[:, 0] if self._reselects else None
         if out is not None:
             spectrum.dropped.zero_()
         if recorded is None:
             return torch.zeros_like(before, dtype=torch.bool)
-        decreases = recorded.predicted_decreases(use_curvature=not self._is_raw)
+        use_curvature = spectrum.location_search != "swap-raw"
+        decreases = recorded.predicted_decreases(use_curvature=use_curvature)
         if out is not None:
-            return self._move(reselect(before, out, decreases), resets=True)
-        first = schedule.first_recorded(step, spectrum.start_steps)
+            return self._move(reselect(before, out, decreases))
+        first = schedule.first_recorded(spectrum.steps_done, spectrum.start_steps)
+        steps = spectrum.steps_done + 1 - first
         curvature = None
-        if not self._is_raw:
-            curvature = recorded.curvature(spectrum.indices, step + 1 - first) / loss_scale**2
+        if use_curvature:
+            curvature = recorded.curvature(spectrum.indices, steps) / loss_scale**2
         progress = schedule.progress(first)
-        count = most_moved(before.shape[0], progress, use_curvature=not self._is_raw)
+        count = most_moved(before.shape[0], progress, use_curvature=use_curvature)
         a = whole(spectrum.coefficients).to(decreases.dtype)
-        return self._move(swap(a, before, decreases, curvature, count), resets=True)
+        return self._move(swap(a, before, decreases, curvature, count))

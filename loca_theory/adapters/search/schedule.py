@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Literal
 
-from loca_theory.errors import InvalidArgumentError
+from loca_theory.adapters.checks import check_whole
 
 Phase = Literal["coefficients", "locations", "both"]
 
@@ -30,55 +29,47 @@ class AlternatingSchedule:
         alternating_steps: B_s; 0 for fixed random locations, None for no end. The paper uses 120
             to 3000, and recommends 10 to 20% of all steps.
         joint: Learn coefficients and locations in each of the B_s steps.
-        as_printed: Count t from 1 as Algorithm 1 does, which makes the first phase one step shorter
-            than all later ones (B_a − 1).
         recorded_steps: Number of steps whose gradients are summed before pruning and regrowing (all
             steps of a shorter period), and at the start for ``init_locations="gradient"``.
 
     Raises:
         InvalidArgumentError: a number of steps is out of range.
 
-    Source: section "Alternating Optimization Strategy" and Algorithm 1 of the paper.
+    Source: section "Alternating Optimization Strategy" and Algorithm 1 of the paper, with t from 0:
+    from 1, as printed, the first phase would be one step shorter than all other phases.
     """
 
     coefficient_steps: int = 10
     location_steps: int = 20
     alternating_steps: int | None = 600
     joint: bool = False
-    as_printed: bool = False
     recorded_steps: int = 4
 
     def __post_init__(self) -> None:
         for name in ("coefficient_steps", "location_steps", "recorded_steps"):
-            steps = getattr(self, name)
-            if not isinstance(steps, Integral) or steps < 1:
-                msg = f"{name} must be an integer of at least 1, not {steps}"
-                raise InvalidArgumentError(msg)
-        steps = self.alternating_steps
-        if steps is not None and (not isinstance(steps, Integral) or steps < 0):
-            msg = f"alternating_steps must be an integer of at least 0, or None, not {steps}"
-            raise InvalidArgumentError(msg)
+            check_whole(name, getattr(self, name), 1)
+        if self.alternating_steps is not None:
+            check_whole("alternating_steps", self.alternating_steps, 0)
 
     @property
     def period(self) -> int:
         """B_a + B_l, the number of steps from one pruning and regrowing to the next."""
         return self.coefficient_steps + self.location_steps
 
-    def records(self, step: int, offset: int = 0) -> bool:
+    def records(self, step: int, ahead: int = 0) -> bool:
         """Whether a search records the gradient of the next step.
 
         Args:
             step: Number of steps done.
-            offset: Number of steps by which a layer is ahead of the schedule. Recording needs
-                once or twice the memory of ΔW; with different offsets, not all layers need it at
-                once.
+            ahead: Number of steps by which a layer is ahead of the schedule. Recording needs
+                twice the memory of ΔW; if they differ, not all layers need it at once.
         """
-        left = self.period - (step + self.as_printed + offset) % self.period
+        left = self.period - (step + ahead) % self.period
         return left <= self.recorded_steps and not self.is_over(step)
 
-    def prunes_and_regrows(self, step: int, offset: int = 0) -> bool:
+    def prunes_and_regrows(self, step: int, ahead: int = 0) -> bool:
         """Whether the next step ends a period: components are pruned and regrown after it."""
-        return (step + self.as_printed + offset + 1) % self.period == 0 and not self.is_over(step)
+        return (step + ahead + 1) % self.period == 0 and not self.is_over(step)
 
     def first_recorded(self, step: int, earliest: int) -> int:
         """Number of steps before the first recorded one, of a move after the next step.
@@ -105,5 +96,5 @@ class AlternatingSchedule:
             return None
         if self.joint:
             return "both"
-        within = (step + self.as_printed) % self.period
+        within = step % self.period
         return "coefficients" if within < self.coefficient_steps else "locations"

@@ -44,12 +44,12 @@ def check_search(
         raise InvalidArgumentError(msg)
     if last is None or last == 0 or schedule.joint:
         return
-    before = schedule.coefficient_steps - schedule.as_printed
     if is_prune_and_regrow(search) and last < schedule.period:
         msg = f"alternating_steps={last} ends before every layer has pruned and regrown: each does "
         msg += f"so every {schedule.period} steps (coefficient_steps + location_steps)"
         raise InvalidArgumentError(msg)
-    if last <= before:
+    if last <= schedule.coefficient_steps:
         msg = f"alternating_steps={last} ends before any location is learned: the first "
-        msg += f"{before} steps learn coefficients; raise it or lower coefficient_steps"
+        msg += f"{schedule.coefficient_steps} steps learn coefficients; raise it or lower "
+        msg += "coefficient_steps"
         raise InvalidArgumentError(msg)

@@ -1,4 +1,4 @@
-"""What a layer keeps of its search: parameter, buffers and settings."""
+"""What a layer keeps of its search: parameter, buffers and settings, and how they are loaded."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from loca_theory.adapters.indices import mistake
 from loca_theory.adapters.search.schedule import AlternatingSchedule, Phase
 from loca_theory.adapters.search.settings import (
     InitialLocations,
@@ -18,9 +19,9 @@ from loca_theory.adapters.search.settings import (
 from loca_theory.adapters.search.sharding import is_distributed, is_sharded
 from loca_theory.adapters.search.statistics import GradientStatistics
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.locations.gradient import LocationGradient
 
-_LOWEST = torch.float32
+LOWEST = torch.float32
+_RECORDED = "recorded.gradient_sum"
 HOW_TO_FOLLOW = (
     "nobody follows the search of LoCA, so its locations rest; call follow(model, optimizer) of "
     "loca_theory.adapters before training, or give the Trainer callbacks=[LoCACallback()]"
@@ -35,37 +36,40 @@ class SearchState(nn.Module):
     name: str
     scaling: float
     _size: tuple[int, int]
+    _arrange: Any
     steps: torch.Tensor | None
     dropped: torch.Tensor | None
     offset: nn.Parameter | None
     recorded: GradientStatistics | None  # while a search records
+    following: Any = None  # the Following whose optimiser moves the locations
+    search: Any = None  # of loca_theory.adapters.search, while it is followed
+    ahead = 0  # steps by which a followed search is ahead of its schedule
+    steps_done = 0
+    has_moved: Any = False
+    is_shared = False  # whether several processes train it
+    _released: tuple[torch.Tensor, ...] = ()  # the offset of a search that is over
+    _trained: int | None = None  # version of the coefficients when they last trained
     _is_replica = False  # nn.DataParallel sets it
+    _is_loading = False
     _was_told = False  # of any layer, that nobody follows
 
     def _begin_search(
         self,
         schedule: AlternatingSchedule | None,
-        location_search: LocationSearch,
-        init_locations: InitialLocations,
+        search: LocationSearch,
+        start: InitialLocations,
         location_lr: float,
     ) -> None:
-        check_search(
-            schedule or AlternatingSchedule(), location_search, init_locations, location_lr
-        )
-        self.schedule, self.location_search = schedule, location_search
-        self.init_locations, self.location_lr = init_locations, location_lr
-        self.steps_done = 0
-        self.has_moved: Any = False
-        self.following: Any = None  # the Following whose optimiser moves the locations
-        self.search: Any = None  # of loca_theory.adapters.search, while it is followed
-        self._released: tuple[torch.Tensor, ...] = ()  # the offset of a search that is over
-        self._trained: int | None = None
-        self.is_shared = False  # whether several processes train it
-        self.register_parameter("offset", None)
-        ends_at_once = schedule is None or (self.start_steps == 0 and schedule.is_over(0))
-        steps = None if ends_at_once else torch.zeros((), dtype=torch.long)
-        self.register_buffer("steps", steps)
+        check_search(schedule or AlternatingSchedule(), search, start, location_lr)
+        self.schedule, self.location_search, self.location_lr = schedule, search, location_lr
+        self.is_along_gradient = not is_prune_and_regrow(search)
+        self.rule: Any = search if self.is_along_gradient else "central"
+        # Whose gradients choose the first locations.
+        self.start_steps = schedule.recorded_steps if schedule and start == "gradient" else 0
+        is_over = schedule is None or (self.start_steps == 0 and schedule.is_over(0))
+        self.register_buffer("steps", None if is_over else torch.zeros((), dtype=torch.long))
         self.register_buffer("dropped", None)
+        self.register_parameter("offset", None)
         self.recorded = None
 
     @property
@@ -78,72 +82,46 @@ class SearchState(nn.Module):
         """What the next step learns; None if nobody follows, or the search is over."""
         return None if self.search is None else self.search.phase
 
-    @property
-    def start_steps(self) -> int:
-        """The number of steps before the search, whose gradients choose the first locations."""
-        starts = self.schedule is not None and self.init_locations == "gradient"
-        return self.schedule.recorded_steps if self.schedule and starts else 0
-
-    @property
-    def needs_offset(self) -> bool:
-        """Whether locations are learned as parameters."""
-        schedule = self.schedule
-        along = not is_prune_and_regrow(self.location_search)
-        return along and schedule is not None and not schedule.is_over(self.start_steps)
-
     def add_offset(self) -> None:
         """Make the parameter of the locations, in single precision at least."""
         a, self.is_shared = self.coefficients, is_distributed()
-        dtype = torch.promote_types(a.dtype, _LOWEST)
+        dtype = torch.promote_types(a.dtype, LOWEST)
         zeros = torch.zeros(self.indices.shape, dtype=dtype, device=a.device)
         self.offset = nn.Parameter(zeros, requires_grad=a.requires_grad)
 
     def start_recording(self) -> None:
         """Record gradients from the next step on."""
-        dtype = torch.promote_types(self.coefficients.dtype, _LOWEST)
-        device = self.indices.device
-        self.recorded = GradientStatistics(self._size, self.scaling, dtype, device)
-
-    def count_step(self) -> None:
-        """Count a step of the optimiser."""
-        self.steps_done += 1
-        if self.steps is not None:
-            self.steps.fill_(self.steps_done)
+        dtype = torch.promote_types(self.coefficients.dtype, LOWEST)
+        self.recorded = GradientStatistics(self._size, self.scaling, dtype, self.indices.device)
 
     def finish_search(self) -> None:
         """End the search: the indices are distinct and final."""
         if self.search is not None:
             self.search.finish()
         self._drop_search()
-        if self.following is not None:
-            self.following.end(self)
 
     def _drop_search(self) -> None:
-        self.steps = self.dropped = self.recorded = None
         offset = self.offset
-        if offset is None or is_sharded(offset):  # FSDP2 would put it back
-            return
-        self.offset, self._released = None, (offset,) if self.is_shared else ()
+        if self.following is not None:
+            self.following.release(offset)
+        self.following = self.search = self.steps = self.dropped = self.recorded = None
+        if not (offset is None or is_sharded(offset)):  # FSDP2 would put it back
+            self.offset, self._released = None, (offset,) if self.is_shared else ()
 
     def _warn_if_nobody_follows(self) -> None:
         """Warn, once, that an optimiser has stepped and nobody follows."""
-        trains = torch.is_grad_enabled() and self.coefficients.requires_grad and self.training
-        if self.steps is None or not trains or torch.compiler.is_compiling():
+        if self.steps is None or self._was_told or torch.compiler.is_compiling():
             return
-        version = self.coefficients._version
-        was_trained = self._trained is not None and self._trained != version
-        self._trained = version
-        if was_trained and not self._was_told:
-            type(self)._was_told = True
-            warnings.warn(HOW_TO_FOLLOW, stacklevel=2)
+        if torch.is_grad_enabled() and self.coefficients.requires_grad and self.training:
+            before, self._trained = self._trained, self.coefficients._version
+            if before not in (None, self._trained):
+                type(self)._was_told = True
+                warnings.warn(HOW_TO_FOLLOW, stacklevel=2)
 
     def records(self, y: torch.Tensor) -> bool:
         """Whether a search records the gradient of the output y in this step.
 
         Compiled code is the same in all steps of a search, and asks the search when it runs.
-
-        Raises:
-            InvalidArgumentError: nn.DataParallel runs a search that records.
         """
         if self.search is None or not y.requires_grad:
             return False
@@ -161,12 +139,45 @@ class SearchState(nn.Module):
             return a
         return a.masked_fill(self.dropped, 0.0)
 
-    @property
-    def _rule(self) -> LocationGradient:
-        rule: Any = self.location_search
-        return "central" if is_prune_and_regrow(rule) else rule
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "following": None, "search": None}
 
-    def _prepare_search(self, saved: dict[str, Any], records: bool) -> None:
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "indices":
+            self._arrange()
+            # transformers loads an adapter by assignment, without the state of its search. Casts
+            # and moves of a module do not assign.
+            if not (self._is_loading or self._is_replica):
+                self._drop_search()
+
+    def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, state_dict: dict[str, Any], prefix: str, *rest: Any
+    ) -> None:
+        missing_keys, unexpected_keys, error_msgs = rest[-3:]
+        names = ("coefficients", "indices", "shape", "offset", "steps", "dropped", _RECORDED)
+        saved = {name: state_dict.get(prefix + name) for name in names}
+        wrong = mistake(saved, self._size, self.coefficients.shape[0])
+        if wrong:
+            layer = self.name if prefix in ("", "spectrum.") else prefix.rstrip(".")
+            error_msgs.append(f"{layer}: {wrong}")
+            return
+        if saved["indices"] is not None:
+            self._prepare_search(saved)
+        self._is_loading = True
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+        self._is_loading = False
+        mine = tuple(f"{prefix}{name}" for name in ("offset", "steps", "dropped", "recorded."))
+        for keys in (missing_keys, unexpected_keys):
+            keys[:] = [key for key in keys if not key.startswith(mine)]
+        if saved["indices"] is not None:
+            self._arrange()
+            if self.steps is not None:
+                self.steps_done = int(self.steps)
+            if self.following is not None:
+                self.following.begin(self)
+
+    def _prepare_search(self, saved: dict[str, Any]) -> None:
         """Make the parts of a saved search, which is over if its ``steps`` are not there."""
         if not self.indices.is_meta:
             self.has_moved = not torch.equal(saved["indices"].to(self.indices), self.indices)
@@ -176,7 +187,7 @@ class SearchState(nn.Module):
         self.steps = torch.zeros_like(saved["steps"], device=self.indices.device)
         self.dropped = None if saved["dropped"] is None else torch.zeros_like(saved["dropped"])
         self.recorded = None
-        if records:
+        if saved[_RECORDED] is not None:
             self.start_recording()
         if self.offset is None and saved["offset"] is not None:
             self.add_offset()

@@ -14,7 +14,8 @@ For Z, :math:`\sum_t g_t x_t^\top` is summed first and then transformed once.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Self
 
 import torch
 from torch import nn
@@ -26,15 +27,14 @@ from loca_theory.transforms.transposed import rows_to_spectra
 
 # The shape of the curvature is estimated from this many tokens of a batch, those of largest norm.
 _TOKENS = 256
-# ∂L/∂ΔW, and the powers of the spectra of the gradients and of the inputs.
-SUMS = ("gradient_sum", "row_power", "column_power")
 
 
 class GradientStatistics(nn.Module):
     """Sums over the backward passes of one or several optimiser steps, of all processes.
 
-    They are buffers, so a layer that records has them in its state. The passes since the latest
-    step of the optimiser are not in them yet.
+    They are ∂L/∂ΔW and the powers of the spectra of the gradients and of the inputs; as buffers,
+    so a layer that records has them in its state. The passes since the latest step of the optimiser
+    are not in them yet.
 
     Args:
         shape: (p, q).
@@ -43,67 +43,51 @@ class GradientStatistics(nn.Module):
         device: Device of the sums.
     """
 
+    gradient_sum: torch.Tensor
+    row_power: torch.Tensor
+    column_power: torch.Tensor
+
     def __init__(
         self, shape: tuple[int, int], scaling: float, dtype: torch.dtype, device: torch.device
     ) -> None:
         super().__init__()
-        self._shape, self._scaling = shape, scaling
-        self._kind: dict[str, Any] = {"dtype": dtype, "device": device}
-        self._latest: list[torch.Tensor] = []
-        for name in SUMS:
-            self.register_buffer(name, None)
+        self._scaling = scaling
+        sizes = {"gradient_sum": shape, "row_power": shape[:1], "column_power": shape[1:]}
+        for name, size in sizes.items():
+            self.register_buffer(name, torch.zeros(size, dtype=dtype, device=device))
+        self._latest = [torch.zeros_like(one) for one in self.buffers()]
 
-    def _apply(self, fn: Any, recurse: bool = True) -> GradientStatistics:
-        like = fn(torch.empty(0, **self._kind))
-        self._kind = {"dtype": like.dtype, "device": like.device}
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Self:
         self._latest = [fn(one) for one in self._latest]
         return super()._apply(fn, recurse)
 
-    def _sums(self) -> list[Any]:
-        return [getattr(self, name) for name in SUMS]
-
     def keep(self) -> None:
-        """Add the latest backward passes of all processes: the optimiser has stepped by them.
+        """Add the latest backward passes of all processes: the optimiser is about to step by them.
 
         The loss is the mean of the losses of the processes.
         """
-        latest = self._ready()
+        latest = self._latest
         if is_distributed():
-            for total in latest:
-                torch.distributed.all_reduce(total)
+            for one in latest:
+                torch.distributed.all_reduce(one)
             processes = torch.distributed.get_world_size()
             latest[0] /= processes
             latest[1] /= processes**2
-        for name, one in zip(SUMS, latest, strict=True):
-            before = getattr(self, name)
-            setattr(self, name, one if before is None else before.add_(one))
-        self._latest = []
+        for total, one in zip(self.buffers(), latest, strict=True):
+            total += one
+            one.zero_()
 
-    def drop(self, *, unless: bool | torch.Tensor) -> None:
-        """Drop the backward passes since the last step, which was skipped.
-
-        Args:
-            unless: What says otherwise; a tensor so that nothing waits for a GPU.
-        """
-        if isinstance(unless, torch.Tensor):
-            for latest in self._latest:
-                latest *= unless
-        elif not unless:
-            self._latest = []
+    def drop_unless(self, grad: torch.Tensor | None) -> None:
+        """Drop the latest backward passes, unless they have left a gradient other than zero."""
+        for one in self._latest:
+            if grad is None:
+                one.zero_()
+            else:  # nothing waits for a GPU
+                one.masked_fill_(~grad.any(), 0.0)
 
     def has_gradient(self) -> bool:
         """Whether a gradient other than zero was recorded."""
-        _, rows, _ = self._sums()
-        return rows is not None and bool(rows.any())
-
-    def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, state_dict: dict[str, Any], prefix: str, *rest: Any
-    ) -> None:
-        for name in SUMS:
-            saved = state_dict.get(prefix + name)
-            if getattr(self, name) is None and saved is not None:
-                setattr(self, name, torch.empty(saved.shape, **self._kind))
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+        return bool(self.row_power.any())
 
     @torch.no_grad()
     def add(self, x: torch.Tensor | None, g: torch.Tensor) -> None:
@@ -114,14 +98,16 @@ class GradientStatistics(nn.Module):
                 unknown, only say that there was a gradient, and there is no curvature.
             g: The gradients.
         """
+        total, rows, columns = self._latest
         if x is None:
-            self._add_increment(g)
+            g = g.reshape(total.shape).to(total.dtype)
+            g = g.where(g.sum().isfinite(), 0.0)
+            total += g
+            rows += g.any()
+            columns += g.any()
             return
-        p, q = self._shape
-        dtype = self._kind["dtype"]
+        (p, q), dtype = total.shape, total.dtype
         x, g = x.reshape(-1, q).to(dtype), g.reshape(-1, p).to(dtype)
-        if not x.shape[0]:
-            return
         # Tokens with an overflow of mixed precision are ignored, because the step will be skipped.
         # If a term is not finite, neither is the sum. Testing it would synchronise a GPU: there,
         # zeros are added instead.
@@ -130,29 +116,14 @@ class GradientStatistics(nn.Module):
             x, g = x.where(is_finite, 0.0), g.where(is_finite, 0.0)
         elif not is_finite:
             return
-        total, rows, columns = self._ready()
         with float32_products(x.device):
             total.addmm_(g.T, x)
         rows += _power(g)
         columns += _power(x)
 
-    def _add_increment(self, g: torch.Tensor) -> None:
-        g = g.reshape(self._shape).to(self._kind["dtype"])
-        g = g.where(g.sum().isfinite(), 0.0)
-        total, *powers = self._ready()
-        total += g
-        for power in powers:
-            power += g.any()
-
-    def _ready(self) -> list[torch.Tensor]:
-        if not self._latest:
-            p, q = self._shape
-            self._latest = [torch.zeros(size, **self._kind) for size in ((p, q), (p,), (q,))]
-        return self._latest
-
     def gradient(self) -> torch.Tensor:
         """α Z at every location, (p·q,)."""
-        return self._scaling * dct2(self._sums()[0]).flatten()
+        return self._scaling * dct2(self.gradient_sum).flatten()
 
     def predicted_decreases(self, *, use_curvature: bool) -> torch.Tensor:
         r"""Twice the predicted decrease of the loss by a new component at every location, (p·q,).
@@ -163,16 +134,14 @@ class GradientStatistics(nn.Module):
         if not use_curvature:
             return self.gradient().square_()
         # h is an outer product: dividing by its factors needs no matrix of its size. α cancels.
-        total, *powers = self._sums()
-        rows, columns = map(_inverse_root, powers)
-        z = dct2(total).mul_(rows[:, None]).mul_(columns)
+        rows, columns = _inverse_root(self.row_power), _inverse_root(self.column_power)
+        z = dct2(self.gradient_sum).mul_(rows[:, None]).mul_(columns)
         return z.square_().flatten()
 
     def curvature(self, indices: torch.Tensor, steps: int) -> torch.Tensor:
         """α² h of a single step of those recorded, at locations (B, 2): (B,)."""
-        _, rows, columns = self._sums()
         per_step = (self._scaling / steps) ** 2
-        return per_step * rows[indices[:, 0]] * columns[indices[:, 1]]
+        return per_step * self.row_power[indices[:, 0]] * self.column_power[indices[:, 1]]
 
 
 def _inverse_root(power: torch.Tensor) -> torch.Tensor:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from peft.config import PeftConfig
 from peft.utils import PeftType
 
+from loca_theory._arguments import expression
 from loca_theory.adapters.checks import check_choice, check_scaling, check_whole
 from loca_theory.adapters.costs import IMPLEMENTATIONS, Implementation
 from loca_theory.adapters.search.schedule import AlternatingSchedule
@@ -52,7 +53,6 @@ class LoCAConfig(PeftConfig):
         coefficient_steps: B_a, the steps of a phase that learns coefficients.
         location_steps: B_l, the steps of a phase that learns locations.
         joint: Learn coefficients and locations in every step (V3).
-        as_printed: Count steps from 1 as Algorithm 1 does: its first phase is one step shorter.
         location_lr: Learning rate of the locations on their scale of [0, 1], for the optimiser of
             the coefficients. A scheduler scales it as well. The paper uses 1e-4.
         location_search: How locations are searched for: ``central``, ``forward`` (V4), ``backward``
@@ -89,7 +89,6 @@ class LoCAConfig(PeftConfig):
     coefficient_steps: int = 10
     location_steps: int = 20
     joint: bool = False
-    as_printed: bool = False
     location_lr: float = 1e-4
     location_search: LocationSearch = "central"
     init_locations: InitialLocations = "random"
@@ -104,19 +103,27 @@ class LoCAConfig(PeftConfig):
                 setattr(self, name, set(getattr(self, name)))
         self._check_numbers()
         check_search(self.schedule(), self.location_search, self.init_locations, self.location_lr)
-        self._check_target_parameters()
         check_choice("implementation", self.implementation, IMPLEMENTATIONS)
         check_choice("bias", self.bias, ("none", "all", "loca_only"))
-        if isinstance(self.target_modules, str) and self.target_modules != "all-linear":
-            for name in ("layers_to_transform", "layers_pattern"):
-                if getattr(self, name) is not None:
-                    msg = f"{name} cannot be used when target_modules is a regular expression"
-                    raise InvalidArgumentError(msg)
-        if self.layers_pattern and self.layers_to_transform is None:
-            msg = "layers_pattern needs layers_to_transform"
-            raise InvalidArgumentError(msg)
+        self._check_targets()
 
-    def _check_target_parameters(self) -> None:
+    def _check_numbers(self) -> None:
+        check_whole("n_frequency", self.n_frequency, 1)
+        patterns = self.n_frequency_pattern or {}
+        if not isinstance(patterns, dict):
+            msg = f"n_frequency_pattern must be a dictionary of names and numbers, not {patterns!r}"
+            raise InvalidArgumentError(msg)
+        for pattern, count in patterns.items():
+            expression("n_frequency_pattern", pattern)
+            check_whole(f"n_frequency_pattern[{pattern!r}]", count, 1)
+        check_scaling("scaling", self.scaling)
+        check_whole("random_loc_seed", self.random_loc_seed, 0)
+        for name in ("init_weights", "joint", "fan_in_fan_out"):
+            if not isinstance(getattr(self, name), bool):
+                msg = f"{name} must be True or False, not {getattr(self, name)!r}"
+                raise InvalidArgumentError(msg)
+
+    def _check_targets(self) -> None:
         names = self.target_parameters or []
         if isinstance(names, str) or not all(isinstance(name, str) for name in names):
             msg = f"target_parameters must be a list of names, not {names!r}"
@@ -127,21 +134,14 @@ class LoCAConfig(PeftConfig):
             msg += "matrix, which LoCA does not see; use location_search='central' with "
             msg += "init_locations='random', or 'swap-raw'"
             raise InvalidArgumentError(msg)
-
-    def _check_numbers(self) -> None:
-        patterns = self.n_frequency_pattern or {}
-        if not isinstance(patterns, dict):
-            msg = f"n_frequency_pattern must be a dictionary of names and numbers, not {patterns!r}"
+        if isinstance(self.target_modules, str) and self.target_modules != "all-linear":
+            for name in ("layers_to_transform", "layers_pattern"):
+                if getattr(self, name) is not None:
+                    msg = f"{name} cannot be used when target_modules is a regular expression"
+                    raise InvalidArgumentError(msg)
+        if self.layers_pattern and self.layers_to_transform is None:
+            msg = "layers_pattern needs layers_to_transform"
             raise InvalidArgumentError(msg)
-        check_whole("n_frequency", self.n_frequency, 1)
-        for pattern, count in patterns.items():
-            check_whole(f"n_frequency_pattern[{pattern!r}]", count, 1)
-        check_scaling("scaling", self.scaling)
-        check_whole("random_loc_seed", self.random_loc_seed, 0)
-        for name in ("init_weights", "joint", "as_printed", "fan_in_fan_out"):
-            if not isinstance(getattr(self, name), bool):
-                msg = f"{name} must be True or False, not {getattr(self, name)!r}"
-                raise InvalidArgumentError(msg)
 
     def search_schedule(self) -> AlternatingSchedule | None:
         """The schedule of a layer that is trained and whose locations are not fixed, else None."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +10,9 @@ from typing import Any
 from peft.tuners.tuners_utils import BaseTuner, BaseTunerLayer
 from peft.utils import get_quantization_kwargs
 from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
+from peft.utils.other import get_pattern_key
 from torch import nn
 
-from loca_theory.adapters.tuner.config import LoCAConfig
 from loca_theory.adapters.tuner.layer import LoCALayer
 from loca_theory.adapters.tuner.other_layers import layer_class
 from loca_theory.adapters.tuner.parallel import refuse_plan
@@ -45,7 +44,7 @@ class LoCAModel(BaseTuner):
         config: Any = self.peft_config[adapter_name]
         layers = [m.name for m in model.modules() if isinstance(m, LoCALayer)]
         for pattern in config.n_frequency_pattern or {}:
-            if not any(_matches(pattern, name) for name in layers):
+            if not any(get_pattern_key([pattern], name) == pattern for name in layers):
                 warnings.warn(f"n_frequency_pattern {pattern!r} matches no layer", stacklevel=2)
 
     @classmethod
@@ -78,11 +77,10 @@ class LoCAModel(BaseTuner):
         """Refuse a further adapter of other parameters, whose wrappers would nest differently."""
         super()._check_new_adapter_config(config)
         for name, other in self.peft_config.items():
-            pair: tuple[Any, Any] = (config, other)
-            both: list[set[str]] = [set(c.target_parameters or ()) for c in pair]
-            if all(both) and both[0] != both[1]:
+            ours, theirs = (set(c.target_parameters or ()) for c in (config, other))
+            if ours and theirs and ours != theirs:
                 msg = "all adapters must target the same set of parameters, but this one has "
-                msg += f"target_parameters={sorted(both[0])} and {name!r} {sorted(both[1])}"
+                msg += f"target_parameters={sorted(ours)} and {name!r} {sorted(theirs)}"
                 raise InvalidArgumentError(msg)
 
     @contextmanager
@@ -110,7 +108,8 @@ class LoCAModel(BaseTuner):
         current_key: str,
         parameter_name: str | None = None,
     ) -> None:
-        n_frequency = _n_frequency(peft_config, current_key)
+        patterns = peft_config.n_frequency_pattern or {}
+        n_frequency = patterns.get(get_pattern_key(patterns, current_key), peft_config.n_frequency)
         # A wrapper that has this adapter already is of another parameter of the same module.
         is_of_other = isinstance(target, ParamWrapper) and adapter_name in target.loca_spectrum
         if isinstance(target, LoCALayer) and not is_of_other:
@@ -138,18 +137,3 @@ def _refuse_attention_output(parent: nn.Module, key: str) -> None:
         msg += "module, so an adapter would do nothing; leave it out, as by "
         msg += 'exclude_modules=["out_proj"]'
         raise InvalidArgumentError(msg)
-
-
-def _n_frequency(config: LoCAConfig, key: str) -> int:
-    for pattern, count in (config.n_frequency_pattern or {}).items():
-        if _matches(pattern, key):
-            return count
-    return config.n_frequency
-
-
-def _matches(pattern: str, key: str) -> bool:
-    try:
-        return re.fullmatch(rf"(?:.*\.)?(?:{pattern})", key) is not None
-    except re.error as error:
-        msg = f"n_frequency_pattern {pattern!r} is not a regular expression: {error}"
-        raise InvalidArgumentError(msg) from None

@@ -43,7 +43,7 @@ class LoCAEmbedding(LoCALayer):
 
     def _added(self, spectrum: CosineSpectrum, x: torch.Tensor) -> torch.Tensor:
         base: Any = self.get_base_layer()
-        delta = self._in_layout(spectrum.increment_in_use())
+        delta = self._in_layout(spectrum.increment(in_use=True))
         y = functional.embedding(
             x, delta, base.padding_idx, scale_grad_by_freq=base.scale_grad_by_freq
         )
@@ -83,7 +83,7 @@ class LoCAConv2d(LoCALayer):
 
     def _added(self, spectrum: CosineSpectrum, x: torch.Tensor) -> torch.Tensor:
         base: Any = self.get_base_layer()
-        delta = self._in_layout(spectrum.increment_in_use())
+        delta = self._in_layout(spectrum.increment(in_use=True))
         dtype = torch.promote_types(x.dtype, delta.dtype)
         y = base._conv_forward(x.to(dtype), delta.to(dtype), None)
         if spectrum.records(y) and spectrum.search.is_recording:

@@ -10,7 +10,6 @@ from torch.func import functional_call
 from torch.nn.utils.parametrize import is_parametrized
 
 from loca_theory.adapters.linear import is_torchao, summed
-from loca_theory.adapters.spectrum import CosineSpectrum
 from loca_theory.adapters.tuner.layer import LoCALayer
 from loca_theory.errors import InvalidArgumentError
 
@@ -91,7 +90,10 @@ class ParamWrapper(LoCALayer):
             return self.base_layer(*args, **kwargs)
         weight = self.get_param()
         for spectrum in active:
-            weight = summed(weight, self._in_layout(_recorded(spectrum)))
+            delta = spectrum.increment(in_use=True)
+            if spectrum.records(delta):
+                delta = spectrum.search.record(None, delta)
+            weight = summed(weight, self._in_layout(delta))
         path, module = self.parameter_name, self.base_layer
         while isinstance(module, ParamWrapper):
             path, module = f"base_layer.{path}", module.base_layer
@@ -119,9 +121,3 @@ class ParamWrapper(LoCALayer):
     def extra_repr(self) -> str:
         """The name of the parameter."""
         return f"parameter_name={self.parameter_name!r}"
-
-
-def _recorded(spectrum: CosineSpectrum) -> torch.Tensor:
-    """ΔW, whose gradient is recorded for a search if this step is one that records."""
-    delta = spectrum.increment_in_use()
-    return spectrum.search.record(None, delta) if spectrum.records(delta) else delta

@@ -8,9 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from loca_theory.adapters.search import AlternatingSchedule
-from loca_theory.adapters.search.following import follow
-from loca_theory.adapters.spectrum import CosineSpectrum
+from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, follow
 from loca_theory.claims.checks._extremes import largest_entry
 from loca_theory.claims.estimates import Returned, Rng
 from loca_theory.transforms import idct2
