@@ -33,7 +33,7 @@ GIVEN_UP = {
 # Names that mean something else: training curves, torch's and matplotlib's words, English.
 MEANT = {
     "curve", "curves", "curve_rows", "in_place", "standard_deviation", "standard_deviations",
-    "data_standard_deviation", "weight_standard_deviation", "_STANDARD_DEVIATIONS", "error_curves",
+    "data_standard_deviation", "weight_standard_deviation", "_STANDARD_DEVIATIONS",
     "_observation", "observation", "kept", "_reading",
 }  # fmt: skip
 

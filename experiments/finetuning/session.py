@@ -26,7 +26,7 @@ from experiments.finetuning.tasks import Prepared, prepare
 from experiments.finetuning.training import METRIC, compute, layer_shape
 from loca_theory.cli.progress import progress_bar
 from loca_theory.plotting.canvas import save_figure
-from loca_theory.plotting.paper import find_figure
+from loca_theory.plotting.catalogue import find_figure
 from loca_theory.sweeps import ResultStore, Runner
 from loca_theory.sweeps.files import writable_folder
 from loca_theory.sweeps.manifest import manifest

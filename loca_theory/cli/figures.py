@@ -38,14 +38,15 @@ def command(*, common: Common, labels: tuple[str, ...], results: Path | None) ->
     belongs to other settings, it is computed with --seed and stored first, which takes some
     minutes for all figures. Tables of analyze, verify and the fine-tuning experiments are not
     computed here; if one is missing, a note gives the command that computes it. Without ID, the
-    command draws all figures that can be drawn.
+    command draws all figures that can be drawn. The figures of the experiments are drawn in a
+    checkout of the project only.
 
     \b
     Examples:
       loca-theory figures sim_1 sim_2 sim_3
       loca-theory figures --results figures --out drawn
     """
-    from loca_theory.plotting import FIGURES
+    from loca_theory.plotting.catalogue import EXPERIMENTS, FIGURES, WITHOUT_EXPERIMENTS
     from loca_theory.plotting.drawing import NotStoredError, UndrawableError, find_drawing
 
     find = partial(
@@ -68,6 +69,8 @@ def command(*, common: Common, labels: tuple[str, ...], results: Path | None) ->
             reason = in_flags(str(error), click.get_current_context().command)
             note(f"not drawn: {reason}", quiet=common.quiet)
             missing.append({"figure": label, "reason": reason})
+    if not (labels or EXPERIMENTS):
+        note(WITHOUT_EXPERIMENTS, quiet=common.quiet)
 
     def show() -> None:
         for entry in written:

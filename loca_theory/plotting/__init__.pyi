@@ -1,5 +1,5 @@
+from .catalogue import FIGURES as FIGURES
 from .drawing import figure as figure
-from .page import Page as Page
-from .page import report as report
-from .paper import FIGURES as FIGURES
+from .page.report import Page as Page
+from .page.report import report as report
 from .pictures import plot as plot

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from importlib.resources import as_file, files
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
-from matplotlib import rc_context, rcParams
+from matplotlib import rc_context, rc_params_from_file, rcParams
 from matplotlib import style as styles
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -31,18 +31,17 @@ _METADATA = {
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
 
+with as_file(files("loca_theory.plotting") / "loca.mplstyle") as _path:
+    _STYLE = rc_params_from_file(_path, use_default_template=False)
+BLUE, RED, GREEN, PINK, SKY, ORANGE, GREY, BLACK = _STYLE["axes.prop_cycle"].by_key()["color"]
+
 _Given = ParamSpec("_Given")
 
 
-@contextmanager
-def in_style() -> Iterator[None]:
+def in_style() -> AbstractContextManager[None]:
     """Draw in the package's style, independently of the user's own settings."""
     # after_reset drops the user's settings, so the same data gives the same picture everywhere.
-    with (
-        as_file(files("loca_theory.plotting") / "loca.mplstyle") as style,
-        styles.context(style, after_reset=True),
-    ):
-        yield
+    return styles.context(_STYLE, after_reset=True)
 
 
 def styled(draw: Callable[_Given, Figure]) -> Callable[_Given, Figure]:
@@ -134,17 +133,48 @@ class Canvas:
         # ax.figure may be a subfigure; its figure is the whole one.
         return cls(ax.figure.figure, np.array([[ax]]), False)
 
+    @classmethod
+    def grid(
+        cls,
+        ax: Axes | None,
+        count: int,
+        columns: int,
+        panel: tuple[float, float],
+        margin: tuple[float, float] = (0.0, 0.0),
+        **sharing: Any,
+    ) -> Canvas:
+        """Create so many panels of one size in rows, or use the user's axes as the only panel.
+
+        Args:
+            ax: The user's axes; None for a new figure.
+            count: Number of panels.
+            columns: The most panels in a row.
+            panel: Width and height of a panel, in inches.
+            margin: What the figure has beside and below the panels.
+            sharing: Further arguments of :meth:`~matplotlib.figure.Figure.subplots`.
+        """
+        columns = min(columns, count)
+        rows = -(-count // columns)
+        size = (panel[0] * columns + margin[0], panel[1] * rows + margin[1])
+        canvas = cls.of(ax, size, rows, columns, **sharing)
+        for axis in canvas.axes.flat[count:]:
+            axis.set_visible(False)
+        return canvas
+
     def caption(self, text: str, **look: Any) -> None:
         """Write a caption below the panels, but not in the user's own figure."""
         if self.is_own:
             self.figure.supxlabel(text, fontsize=7, color="#444444", **look)
 
-    def legend(self, handles: Sequence[Any], labels: Sequence[Any], **look: Any) -> None:
-        """Add a legend below the panels, or inside the user's axes."""
+    def legend(self, ncols: int, fontsize: float | None = None) -> None:
+        """Add the legend of the first panel below the panels, or inside the user's axes."""
+        handles, labels = self.axes[0, 0].get_legend_handles_labels()
         if self.is_own:
-            self.figure.legend(handles, labels, loc="outside lower center", **look)
+            self.figure.legend(
+                handles, labels, loc="outside lower center", ncols=ncols, fontsize=fontsize
+            )
         else:
-            self.axes[0, 0].legend(handles, labels, fontsize=look.get("fontsize"))
+            self.axes[0, 0].legend(handles, labels, fontsize=fontsize)
 
 
 def png(figure: Figure) -> bytes:

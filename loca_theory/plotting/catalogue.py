@@ -1,301 +1,228 @@
-"""Figure of every method's error against what it costs."""
+"""The figures that the package draws: what each shows, and the data that it is drawn from."""
 
 from __future__ import annotations
 
-import textwrap
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
-import numpy as np
-import pandas as pd
-from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
-
-from loca_theory.expressivity.budgets import Budget
-from loca_theory.expressivity.method_table import costs
+from loca_theory._lookup import find
+from loca_theory.convergence.study import ConvergenceStudy
+from loca_theory.dependence.protocols import Protocol
+from loca_theory.dependence.structures import find_structures
+from loca_theory.dependence.study import Study
+from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.methods.method import Engine
-from loca_theory.expressivity.methods.names import display_name
-from loca_theory.expressivity.methods.registry import METHODS
-from loca_theory.expressivity.simulation import Simulation, SimulationResult
-from loca_theory.plotting.canvas import Canvas, styled
-from loca_theory.plotting.lines import in_order, spread
-from loca_theory.sweeps import Runner
-from loca_theory.sweeps.manifest import manifest
-from loca_theory.sweeps.runner import DEFAULT_RUNNER
+from loca_theory.expressivity.methods.registry import find_methods
+from loca_theory.expressivity.ordering import ORDERING_ACCOUNTINGS, Ordering
+from loca_theory.expressivity.simulation import Simulation, squares
+from loca_theory.plotting.analysis import draw_histograms, draw_p_values, draw_spectra
+from loca_theory.plotting.convergence import draw_loss, draw_recovery, draw_spectrum
+from loca_theory.plotting.dependence import draw_crossings, draw_losses, draw_phase
+from loca_theory.plotting.method_costs import draw_catalogue
+from loca_theory.plotting.method_errors import MethodErrors
+from loca_theory.plotting.ordering import draw_margins
+from loca_theory.plotting.paper_figure import Computed, PaperFigure, Stored
+from loca_theory.plotting.separable import draw_separable_map
+from loca_theory.plotting.simulation import draw_errors
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from matplotlib.axes import Axes
-    from numpy.typing import NDArray
-
-    from loca_theory.checkpoints import Analysis
-
-# Okabe and Ito's palette is readable for colour-blind people; line styles say the same in grey.
-_LINEAR, _ATTAINABLE, _SIMULATED = "#000000", "#d55e00", "#cc79a7"
-_ORACLE, _BOUND = "#0072b2", "#7f7f7f"
-_LINEAR_NAME = "linear families"
-# Ranks of the lines behind measured errors.
-_RANKS = (1, 2, 4, 8, 16, 32)
-# Methods whose retained energies differ by less share a line.
-_SAME = 0.03
-_ERRORS = (0.999, 0.997, 0.99, 0.97, 0.9, 0.7, 0.4, 0.0)
-_SIZE, _LABEL_GAP, _KEY_CHARACTERS = (11.0, 5.2), 0.036, 190
+_METHODS = find_methods(("R", "U", "M1", "M2", "D"))
+_SIZE = 300
+# The structures whose crossings are drawn; the other separable ones have a map.
+_CROSSING = (
+    "shared-mean", "equicorrelated", "row-equicorrelated", "ar1", "spiked", "power-law",
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class MethodCurves:
-    """Specification: the errors of all methods at the ranks at which each exists.
+# Low rank, DCT and entries at ranks from 1 to 3K/8, without the tests' power.
+_SEPARABLE = Study(
+    256,
+    256,
+    (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96),
+    structures=find_structures(("ar1", "blocks", "scaled")),
+    protocols=(Protocol.SAME_DRAW,),
+    methods=find_methods(("S",)),
+    rho=tuple(round(0.05 * i, 10) for i in range(20)),
+    exponent=tuple(round(0.1 * i, 10) for i in range(13)),
+    draws=50,
+    null_draws=400,
+)
 
-    Attributes:
-        p: Rows.
-        q: Columns.
-        ranks: LoRA ranks r.
-        simulated_ranks: Those of the methods without exact errors; empty for none of these.
-        draws: Number of Monte Carlo draws.
-        seed: Root seed.
+
+def _errors(sizes: Iterable[int], ranks: Iterable[int]) -> Computed:
+    """Exact errors of square matrices."""
+    return Computed(Simulation(squares(sizes), tuple(ranks), _METHODS, (Engine.EXACT,)))
+
+
+def _study(*structures: str, table: str = "rows") -> Computed:
+    """The appendix's sweep under the given structures."""
+    found = find_structures(structures)
+    return Computed(Study(_SIZE, _SIZE, (8, 16, 24, 32), structures=found), table)
+
+
+def _analysis(table: str) -> Stored:
+    return Stored({f"analyze-{table}": "loca-theory analyze BASE FINETUNED --out DIR"})
+
+
+def _figures_of_experiments() -> tuple[PaperFigure, ...]:
+    """The figures of ``experiments/figures``, which only a checkout of the project has."""
+    if not (Path(__file__).parents[2] / "experiments" / "figures").is_dir():
+        return ()
+    try:
+        found: Any = import_module("experiments.figures.catalogue")
+    except ModuleNotFoundError as error:
+        if error.name and error.name.startswith("experiments"):  # another package hides ours
+            return ()
+        raise
+    return found.FIGURES
+
+
+EXPERIMENTS = _figures_of_experiments()
+"""The figures of the experiments; empty outside a checkout of the project."""
+WITHOUT_EXPERIMENTS = "the figures of the experiments are in a checkout of the project only"
+
+FIGURES: dict[str, PaperFigure] = {
+    figure.label: figure
+    for figure in (
+        PaperFigure(
+            "sim_1",
+            "Error against the size of the matrix",
+            "Reconstruction error for r = 8, 16, 24, 32 and K from 100 to 300; exact",
+            _errors(range(100, 301, 5), (8, 16, 24, 32)),
+            draw_errors,
+        ),
+        PaperFigure(
+            "sim_2",
+            "Error against the rank",
+            "Reconstruction error for K = 768 and 4096 and r from 8 to 32; exact",
+            _errors((768, 4096), range(8, 33)),
+            draw_errors,
+        ),
+        PaperFigure(
+            "theorem1_margin",
+            "Margin of Theorem 1",
+            "Margin by which the ordering of Theorem 1 holds, at every K from 4 to 300 and "
+            "r < K/3, under four accountings; exact",
+            Computed(Ordering(tuple(range(4, 301)), ORDERING_ACCOUNTINGS)),
+            draw_margins,
+        ),
+        PaperFigure(
+            "sim_3",
+            "Error under equal correlation",
+            "Reconstruction error if every two entries have the correlation ρ, K = 300, in both "
+            "protocols; the printed line (at independence also LoCA and the bounds) exact, "
+            "the rest simulated",
+            _study("equicorrelated"),
+            lambda table: draw_losses(table, "equicorrelated"),
+        ),
+        PaperFigure(
+            "sim_3_as_printed",
+            "Error under equal correlation, as printed",
+            "The same with the covariance as printed, which adds ρ to every entry of the identity "
+            "matrix; the printed line (at independence also LoCA and the bounds) exact, "
+            "the rest simulated",
+            _study("shared-mean"),
+            lambda table: draw_losses(table, "shared-mean"),
+        ),
+        PaperFigure(
+            "crossings",
+            "Where LoRA and LoCA cross",
+            "Where the errors of LoRA and LoCA cross under six kinds of dependence, "
+            "K = 300, in both protocols; simulated",
+            _study(*_CROSSING, table="crossings"),
+            draw_crossings,
+        ),
+        PaperFigure(
+            "phase",
+            "Phase diagram",
+            "Which method retains more, by the budget and by the energy of the r largest singular "
+            "values: boundaries in closed form, crossings with one spike simulated at K = 300",
+            _study("spiked", table="crossings"),
+            lambda table: draw_phase(table, (_SIZE, _SIZE)),
+        ),
+        PaperFigure(
+            "separable_map",
+            "Map of separable dependence",
+            "Which of LoRA, LoCA and entries retains most under separable dependence, by "
+            "its strength and r/K, K = 256, blocks of 16; simulated",
+            Computed(_SEPARABLE),
+            draw_separable_map,
+        ),
+        PaperFigure(
+            "toy_experiment",
+            "Toy experiment: learned spectra",
+            "The learned spectrum of single 6×6 problems over the steps: one that central "
+            "differences recover, one that they do not, and the latter with reselection",
+            Computed(ConvergenceStudy(), "traces"),
+            draw_spectrum,
+        ),
+        PaperFigure(
+            "toy_experiment_loss",
+            "Toy experiment: loss",
+            "Loss of the same problems with learned and with fixed locations",
+            Computed(ConvergenceStudy(), "traces", shared_with="toy_experiment"),
+            draw_loss,
+        ),
+        PaperFigure(
+            "toy_recovery",
+            "Toy experiment: searches that find the locations",
+            "How often each search finds all true locations of random 6×6 problems",
+            Computed(ConvergenceStudy()),
+            draw_recovery,
+        ),
+        PaperFigure(
+            "methods",
+            "All methods by their costs",
+            "Error of every method against its trained parameters and its stored bits, K = 768, "
+            "r = 1 to 64; exact, the limit, or simulated, as its key says",
+            Computed(MethodErrors()),
+            draw_catalogue,
+        ),
+        PaperFigure(
+            "analysis_1",
+            "Entries of increments",
+            "Fig. 1a: entries of the increments of a query and a value matrix, and the normal "
+            "density",
+            _analysis("figure_data"),
+            draw_histograms,
+        ),
+        PaperFigure(
+            "analysis_2",
+            "Normality by layer",
+            "Fig. 1b: p-values of normality by layer, calibrated and as printed",
+            _analysis("matrices"),
+            draw_p_values,
+        ),
+        PaperFigure(
+            "analysis_3",
+            "Eigenvalues of increments",
+            "Fig. 1c: eigenvalues of the increments and the Marchenko–Pastur law",
+            _analysis("figure_data"),
+            draw_spectra,
+        ),
+        PaperFigure(
+            "spectral_analysis_appendix",
+            "Eigenvalues of fine-tuned weights",
+            "Eigenvalues of the fine-tuned weights W′ and the Marchenko–Pastur law",
+            _analysis("figure_data"),
+            lambda table: draw_spectra(table, "weights"),
+        ),
+        *EXPERIMENTS,
+    )
+}
+
+
+def find_figure(label: str) -> PaperFigure:
+    """The figure with a label.
+
+    Raises:
+        InvalidArgumentError: there is no such figure; the message lists all labels.
     """
-
-    p: int = 768
-    q: int = 768
-    ranks: tuple[int, ...] = tuple(range(1, 65))
-    simulated_ranks: tuple[int, ...] = (2, 4, 8, 16)
-    draws: int = 2
-    seed: int = 0
-
-    def describe(self) -> dict[str, Any]:
-        """The specification as plain data, for a manifest."""
-        return {
-            "shape": [self.p, self.q],
-            "ranks": list(self.ranks),
-            "simulated_ranks": list(self.simulated_ranks),
-            "draws": self.draws,
-            "methods": list(METHODS),
-        }
-
-    def run(self, runner: Runner = DEFAULT_RUNNER) -> SimulationResult:
-        """Compute the table."""
-        found = [row for one in self._simulations() for row in one.run(runner).rows]
-        return SimulationResult(manifest(grid=self.describe(), seed=self.seed), tuple(found))
-
-    def _simulations(self) -> Iterator[Simulation]:
-        shape = (self.p, self.q)
-        wanted = {Engine.EXACT: self.ranks, Engine.MONTE_CARLO: self.simulated_ranks}
-        for method in METHODS.values():
-            for engine, ranks in wanted.items():
-                existing = [r for r in ranks if engine in method.engines(Budget(*shape, r))]
-                if existing:
-                    yield Simulation(
-                        (shape,), tuple(existing), (method,), draws=self.draws, seed=self.seed
-                    )
-                    break
-
-
-def draw_measured(result: Analysis, *, ax: Axes | None = None) -> Figure:
-    """Draw the catalogue for independent entries, with errors of analysed matrices marked on it.
-
-    The marks are means over the matrices of the most frequent shape.
-    """
-    shapes = Counter(matrix.shape for matrix in result.matrices)
-    (p, q), count = shapes.most_common(1)[0]
-    mine = {matrix.name for matrix in result.matrices if matrix.shape == (p, q)}
-    errors = result.to_frame("errors")
-    marks = errors[errors["name"].isin(mine)].groupby(["method", "r"])["error"].mean().reset_index()
-    ranks = sorted({*_RANKS, *marks["r"]})
-    existing = tuple(r for r in ranks if (p + q) * r <= p * q)
-    table = MethodCurves(p, q, existing, simulated_ranks=()).run().to_frame()
-    marks = marks.merge(table[["method", "r", "p", "q"]], on=["method", "r"])
-    what = "one matrix" if count == 1 else f"mean of {count} matrices"
-    return draw_catalogue(table, marks, what, ax=ax)
-
-
-@styled
-def draw_catalogue(
-    table: pd.DataFrame,
-    marks: pd.DataFrame | None = None,
-    marked: str = "measured",
-    *,
-    ax: Axes | None = None,
-) -> Figure:
-    """Draw the error against the trained parameters and against the stored bits.
-
-    The axis of the error is logarithmic in the retained energy, 1 − error. Methods that coincide to
-    a line's width share a line and a label. Dashed lines are oracles, which look at the matrix to
-    choose; the points of simulated methods are marked.
-
-    Args:
-        table: Rows of :class:`MethodCurves`.
-        marks: Errors of real matrices: columns ``method``, ``p``, ``q``, ``r``, ``error``.
-        marked: What the marks are, for the key.
-        ax: Not supported, because the figure has two panels.
-
-    Returns:
-        The figure, not yet saved.
-    """
-    table = _with_costs(table.sort_values("r"))
-    priced = table[table["parameters"].notna()]
-    groups = _groups(priced)
-    canvas = Canvas.of(ax, _SIZE, 1, 2, sharey=True)
-    (left, right) = canvas.axes.flat
-    ends = [_draw(left, priced, groups, "parameters"), _draw(right, priced, groups, "stored_bits")]
-    bits = table[table["method"] == "R"].set_index("r")["stored_bits"]
-    bound = table[table["method"] == "RD"].set_index("r")["error"]
-    ranks = bits.index.intersection(bound.index)
-    right.plot(bits[ranks], _height(bound[ranks]), color=_BOUND, linestyle=(0, (1, 1)))
-    if len(ranks):
-        lowest = float(_height(bound[ranks]).max())
-        ends[1].append((bits[ranks].max(), lowest, "rate–distortion bound", _BOUND))
-    p, q = table["p"].iloc[0], table["q"].iloc[0]
-    left.set_title(f"{p} × {q}: trained parameters")
-    right.set_title("stored bits, with the indices that are chosen")
-    left.set_xlabel("trained parameters")
-    right.set_xlabel("bits of the stored adapter")
-    left.set_ylabel("relative error ‖W − Ŵ‖² / ‖W‖²")
-    ticks = [error for error in _ERRORS if error <= priced["error"].max()]
-    left.set_yticks(_height(pd.Series(ticks)), [f"{error:g}" for error in ticks])
-    left.set_ylim(left.get_ylim()[::-1])
-    for axis, labelled in zip((left, right), ends, strict=True):
-        axis.set_xscale("log")
-        axis.xaxis.set_minor_formatter(NullFormatter())
-        _label(axis, labelled)
-    key = _key(priced, groups)
-    if marks is not None:
-        for axis, cost in ((left, "parameters"), (right, "stored_bits")):
-            _mark(axis, _with_costs(marks), cost)
-        key += f"\ndiamonds: measured errors ({marked}); lines: expected for independent entries"
-    canvas.caption(key, x=0.01, ha="left", linespacing=1.4)
-    return canvas.figure
-
-
-def _with_costs(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with what each method costs and whether it is an oracle."""
-    found = table.assign(is_oracle=[METHODS[name].is_oracle for name in table["method"]])
-    budgets = zip(table["method"], table["p"], table["q"], table["r"], strict=True)
-    found[["parameters", "stored_bits"]] = [
-        costs(METHODS[name], Budget(p, q, r)) for name, p, q, r in budgets
-    ]
-    return found
-
-
-def _height(error: pd.Series) -> NDArray[np.float64]:
-    return np.log10(1 - error.to_numpy(float))
-
-
-def _groups(table: pd.DataFrame) -> dict[str, list[str]]:
-    """The methods of each line, by its label."""
-    groups: list[list[str]] = []
-    linear = []
-    for name in in_order(table["method"]):
-        rows = table[table["method"] == name]
-        dimension = (1 - rows["error"]) * rows["p"] * rows["q"]
-        if not rows["is_oracle"].any() and np.allclose(dimension, rows["parameters"], rtol=_SAME):
-            linear.append(name)
-            continue
-        alike = (one for one in groups if _coincide(table[table["method"] == one[0]], rows))
-        group = next(alike, None)
-        if group is None:
-            groups.append([name])
-        else:
-            group.append(name)
-    found = {_names(group): group for group in groups}
-    return {_LINEAR_NAME: linear, **found} if linear else found
-
-
-def _names(methods: Iterable[str]) -> str:
-    return ", ".join(map(display_name, methods))
-
-
-def _coincide(one: pd.DataFrame, other: pd.DataFrame) -> bool:
-    """Whether two lines coincide where both are drawn."""
-    first, second = np.log(one["parameters"]), np.log(other["parameters"])
-    inside = (second >= first.min() - 1e-9) & (second <= first.max() + 1e-9)
-    differ = any(one[key].iloc[0] != other[key].iloc[0] for key in ("is_oracle", "engine"))
-    if differ or not inside.any():
-        return False
-    expected = np.interp(second[inside], first, np.log(1 - one["error"]))
-    return bool(np.allclose(np.log(1 - other["error"][inside]), expected, atol=_SAME))
-
-
-def _draw(
-    axis: Axes, table: pd.DataFrame, groups: dict[str, list[str]], cost: str
-) -> list[tuple[float, float, str, str]]:
-    """Draw a line per group; return the end of each, its label and its colour."""
-    ends = []
-    for label, methods in groups.items():
-        rows = table[table["method"] == methods[0]]
-        is_oracle = bool(rows["is_oracle"].iloc[0])
-        is_simulated = rows["engine"].iloc[0] == Engine.MONTE_CARLO
-        color = _ORACLE if is_oracle else _SIMULATED if is_simulated else _ATTAINABLE
-        color = _LINEAR if label == _LINEAR_NAME else color
-        x, height = rows[cost].to_numpy(float), _height(rows["error"])
-        axis.plot(
-            x,
-            height,
-            color=color,
-            linestyle=(0, (4, 1.5)) if is_oracle else "-",
-            marker="o" if is_simulated else None,
-            ms=3.5,
-            lw=1.3,
-        )
-        ends.append((x[-1], height[-1], label, color))
-    return ends
-
-
-def _mark(axis: Axes, marks: pd.DataFrame, cost: str) -> None:
-    """Mark measured errors, with the name of the method beside its smallest budget."""
-    firsts = []
-    for name in in_order(marks["method"]):
-        rows = marks[marks["method"] == name].sort_values(cost)
-        x, height = rows[cost].to_numpy(float), _height(rows["error"])
-        axis.plot(x, height, "D", ms=4, mfc="#ffffff", mec="#000000", mew=0.9, zorder=5)
-        firsts.append((x[0], height[0], display_name(name)))
-    low, high = axis.get_ylim()
-    firsts.sort(key=lambda first: (first[1] - low) / (high - low))
-    wanted = np.array([(height - low) / (high - low) for _, height, _ in firsts])
-    for (x, _, name), position in zip(firsts, spread(wanted, _LABEL_GAP), strict=True):
-        axis.annotate(
-            name, (x, low + position * (high - low)), xytext=(-7, 0), textcoords="offset points",
-            ha="right", va="center", fontsize=8, zorder=4,
-            bbox={"facecolor": "#ffffff", "alpha": 0.8, "lw": 0, "pad": 0.5},
-        )  # fmt: skip
-
-
-def _label(axis: Axes, ends: list[tuple[float, float, str, str]]) -> None:
-    """Write the labels at the right edge, apart from each other, and lead a thin line to each."""
-    low, high = axis.get_ylim()
-    ends = sorted(ends, key=lambda end: (end[1] - low) / (high - low))
-    wanted = np.array([(height - low) / (high - low) for _, height, _, _ in ends])
-    for (x, height, label, color), position in zip(ends, spread(wanted, _LABEL_GAP), strict=True):
-        axis.annotate(
-            label,
-            (x, height),
-            xytext=(1.03, position),
-            textcoords="axes fraction",
-            va="center",
-            fontsize=8,
-            color=color,
-            annotation_clip=False,
-            arrowprops={
-                "arrowstyle": "-",
-                "lw": 0.4,
-                "color": color,
-                "relpos": (0, 0.5),
-                "shrinkA": 1,
-                "shrinkB": 0,
-            },
-        )
-
-
-def _key(table: pd.DataFrame, groups: dict[str, list[str]]) -> str:
-    engines = table.drop_duplicates("method").set_index("method")["engine"]
-    limits = _names(name for name in in_order(engines.index) if engines[name] == "asymptotic")
-    styles = "dashed: oracles, which choose by looking at the matrix; solid: attainable by training"
-    lines = [f"{styles}; points: simulated. Lines within 3% of each other are drawn as one"]
-    if _LINEAR_NAME in groups:
-        names = _names(groups[_LINEAR_NAME])
-        lines.insert(0, f"{_LINEAR_NAME} (error 1 − trained parameters / pq): {names}")
-    if limits:
-        lines.append(f"limits of large matrices: {limits}")
-    return "\n".join(part for line in lines for part in textwrap.wrap(line, _KEY_CHARACTERS))
+    try:
+        return find("figure", label, FIGURES)
+    except InvalidArgumentError as error:
+        if EXPERIMENTS:
+            raise
+        msg = f"{error}; {WITHOUT_EXPERIMENTS}"
+        raise InvalidArgumentError(msg) from None

@@ -10,24 +10,33 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from loca_theory.plotting.canvas import Canvas, View, styled
+from loca_theory.plotting.canvas import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    RED,
+    SKY,
+    Canvas,
+    View,
+    styled,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from matplotlib.axes import Axes
+    from numpy.typing import NDArray
 
     from loca_theory.convergence import ToyResult
 
 _SNAPSHOTS = 5
 # Searches to show next to one that fails, the first available one.
 _PREFERRED = ("reselect", "annealed-pursuit", "cyclic-pursuit", "swap", "pursuit", "swap-raw")
-_COLORS = {
-    "coefficients-only": "#7f7f7f",
-    "central": "#d55e00",
-    "reselect": "#0072b2",
-}
-_OTHERS = ("#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#b8860b", "#8c564b", "#1b9e9e")
+_COLORS = {"coefficients-only": GREY, "central": RED, "reselect": BLUE}
+_OTHERS = (GREEN, PINK, ORANGE, SKY, BLACK, "#b8860b", "#8c564b", "#1b9e9e")
 _MARKERS = "osD^vP*Xh<>p"
 # Losses are clipped to this range; the upper end counts as diverged.
 _LEAST_LOSS, _MOST_LOSS = 1e-16, 1e6
@@ -40,6 +49,8 @@ _APART = 1.12
 # The axis of steps is linear up to this step, then logarithmic.
 _EARLY = 100
 _CASES = ("recovered", "not recovered")
+# What tells one panel from the others.
+_KIND = ["interpretation", "components", "condition"]
 
 
 def views(result: ToyResult) -> list[View]:
@@ -69,16 +80,14 @@ def draw_spectrum(traces: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     if others and lines[-1][0] == "not recovered":
         lines.append(("not recovered", others[0]))
     steps = _snapshots(traces)
-    size = (1.28 * (len(steps) + 1) + 1.2, 1.5 * len(lines) + 0.35)
-    canvas = Canvas.of(ax, size, len(lines), len(steps) + 1)
+    titles = [*(f"step {step}" for step in steps), "truth"]
+    size = (1.28 * len(titles) + 1.2, 1.5 * len(lines) + 0.35)
+    canvas = Canvas.of(ax, size, len(lines), len(titles))
     for row, (case, search) in zip(canvas.axes, lines, strict=True):
         mine = traces[(traces["case"] == case) & (traces["search"] == search)]
         _draw_line(row, mine, steps)
-        number = int(mine["problem"].iloc[0])
-        row[0].set_ylabel(f"{search}\nproblem {number}", fontsize=8)
-    for axis, title in zip(
-        canvas.axes[0], [f"step {step}" for step in steps] + ["truth"], strict=True
-    ):
+        row[0].set_ylabel(f"{search}\nproblem {int(mine['problem'].iloc[0])}", fontsize=8)
+    for axis, title in zip(canvas.axes[0], titles, strict=True):
         axis.set_title(title, fontsize=8)
     text = "Dots: components; frames: true locations; colour: coefficients (red positive, blue "
     text += "negative), saturated at the largest true coefficient"
@@ -102,16 +111,12 @@ def _draw_line(axes: list[Axes], trace: pd.DataFrame, steps: list[int]) -> None:
     frames = [learned[learned["step"] == step] for step in steps] + [truth]
     for axis, frame in zip(axes, frames, strict=True):
         spectrum = np.zeros((size, size))
-        np.add.at(
-            spectrum,
-            (frame["row"].to_numpy(), frame["column"].to_numpy()),
-            frame["coefficient"].to_numpy(),
-        )
+        np.add.at(spectrum, (frame["row"], frame["column"]), frame["coefficient"])
         axis.imshow(spectrum, cmap="RdBu_r", vmin=-limit, vmax=limit)
         # Dots also mark components whose coefficients are still zero.
         axis.plot(frame["column"], frame["row"], ".", color="#222222", markersize=2.5)
-        for _, entry in truth.iterrows():
-            corner = (entry["column"] - 0.5, entry["row"] - 0.5)
+        for row, column in truth[["row", "column"]].to_numpy():
+            corner = (column - 0.5, row - 0.5)
             axis.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor="#222222", linewidth=1.1))
         axis.set_xticks([])
         axis.set_yticks([])
@@ -133,8 +138,7 @@ def draw_loss(traces: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     chosen = str(traces["chosen_by"].iloc[0])
     for axis, case in zip(axes, cases, strict=True):
         mine = traces[(traces["case"] == case) & (traces["kind"] == "learned")]
-        searches = dict.fromkeys(mine["search"])
-        colors = _colors(searches)
+        colors = _colors(mine["search"].unique())
         for search, line in mine.groupby("search", sort=False):
             by_step = line.groupby("step")["loss"].first()
             loss = by_step.to_numpy(float).clip(_LEAST_LOSS, _MOST_LOSS)
@@ -143,12 +147,10 @@ def draw_loss(traces: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
         # Most changes happen in the first steps.
         axis.set_xscale("symlog", linthresh=_EARLY)
         axis.set_xlim(left=0)
-        number = int(mine["problem"].iloc[0])
-        axis.set_title(f"problem {number}: {case} by {chosen}")
+        axis.set_title(f"problem {int(mine['problem'].iloc[0])}: {case} by {chosen}")
         axis.set_xlabel("step")
     axes[0].set_ylabel("loss / loss at ΔW = 0 (clipped at 1e-16)")
-    handles, labels = axes[0].get_legend_handles_labels()
-    canvas.legend(handles, labels, ncols=len(labels))
+    canvas.legend(traces["search"].nunique())
     return canvas.figure
 
 
@@ -162,88 +164,70 @@ def draw_recovery(rows: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     """
     if len(set(rows["size"])) > 1:
         return _draw_over_sizes(rows, ax)
-    kinds = rows.groupby(["interpretation", "components", "condition"], sort=False, dropna=False)
+    kinds = rows.groupby(_KIND, sort=False, dropna=False)
     searches = list(dict.fromkeys(rows["search"]))
-    width = 3.2 if len(kinds) > 1 else 5.0
-    columns = min(len(kinds), 4)
-    lines = -(-len(kinds) // columns)
-    height = lines * (0.24 * len(searches) + 0.75)
-    size = (width * columns + 1.2, height)
-    canvas = Canvas.of(ax, size, lines, columns, sharey=True, sharex=True)
-    axes: list[Axes] = list(canvas.axes.flat)
-    for axis, (kind, mine) in zip(axes, kinds, strict=False):
-        position = [searches.index(name) for name in mine["search"]]
-        fractions = 100 * mine["recovered"].to_numpy()
-        errors = 100 * np.abs(mine[["low", "high"]].to_numpy().T - mine["recovered"].to_numpy())
-        axis.errorbar(fractions, position, xerr=errors, fmt="o", color="#0072b2", capsize=2, ms=4)
+    panel = (3.2 if len(kinds) > 1 else 5.0, 0.24 * len(searches) + 0.75)
+    canvas = Canvas.grid(ax, len(kinds), 4, panel, (1.2, 0), sharey=True, sharex=True)
+    for axis, (kind, mine) in zip(canvas.axes.flat, kinds, strict=False):
+        heights = [searches.index(name) for name in mine["search"]]
+        percent, errors = _percent(mine)
+        axis.errorbar(percent[:, 0], heights, xerr=errors, fmt="o", color=BLUE, capsize=2, ms=4)
         axis.set_title(_title(kind, rows))
-        columns_used = (
-            fractions,
-            100 * mine["low"],
-            100 * mine["high"],
-            mine["diverged"],
-            position,
-        )
-        count = int(mine["problems"].max())
-        for fraction, low, high, gone, y in zip(*columns_used, strict=True):
+        many = _MANY * int(mine["problems"].max())
+        for (found, low, high), diverged, y in zip(percent, mine["diverged"], heights, strict=True):
             # Print the number on that side of the interval where there is room.
             side, align = (high + 1.5, "left") if high < _RIGHTMOST else (low - 1.5, "right")
-            words = f"{fraction:.1f}" + (f", {gone} diverged" if gone > _MANY * count else "")
+            words = f"{found:.1f}" + (f", {diverged} diverged" if diverged > many else "")
             axis.text(side, y, words, va="center", ha=align, fontsize=7)
         axis.set_ylim(len(searches) - 0.5, -0.5)
         axis.set_xlim(-3, 103)
-    _clear_rest(axes, len(kinds), columns)
-    for first in axes[::columns]:
-        first.set_yticks(range(len(searches)), searches)
+    _label_lowest(canvas, len(kinds))
+    for axis in canvas.axes[:, 0]:
+        axis.set_yticks(range(len(searches)), searches)
     edge, count = int(rows["size"].iloc[0]), int(rows["problems"].max())
     text = f"problems solved, % (exact 95% intervals; {count} problems of {edge}×{edge})"
     if canvas.is_own:
         canvas.figure.supxlabel(text, fontsize=9)
     else:
-        axes[0].set_xlabel(text)
+        canvas.axes[0, 0].set_xlabel(text)
     return canvas.figure
 
 
 def _draw_over_sizes(rows: pd.DataFrame, ax: Axes | None) -> Figure:
-    kinds = rows.groupby(["interpretation", "components", "condition"], sort=False, dropna=False)
-    columns = min(len(kinds), 3)
-    lines = -(-len(kinds) // columns)
-    size = (3.4 * columns + 0.6, 2.6 * lines + 0.8)
-    canvas = Canvas.of(ax, size, lines, columns, sharey=True, sharex=True)
-    axes: list[Axes] = list(canvas.axes.flat)
+    kinds = rows.groupby(_KIND, sort=False, dropna=False)
+    canvas = Canvas.grid(ax, len(kinds), 3, (3.4, 2.6), (0.6, 0.8), sharey=True, sharex=True)
     searches = list(dict.fromkeys(rows["search"]))
     colors = _colors(searches)
     sizes = sorted(rows["size"].unique())
-    for axis, (kind, mine) in zip(axes, kinds, strict=False):
+    for axis, (kind, mine) in zip(canvas.axes.flat, kinds, strict=False):
         for k, name in enumerate(searches):
             line = mine[mine["search"] == name].sort_values("size")
-            fractions = line["recovered"].to_numpy()
-            errors = 100 * np.abs(line[["low", "high"]].to_numpy().T - fractions)
+            percent, errors = _percent(line)
             # Shift the searches so that no mark hides another.
-            fraction_of_gap = (k - (len(searches) - 1) / 2) / max(len(searches) - 1, 1)
-            x = line["size"].to_numpy() * _APART**fraction_of_gap
-            marker = _MARKERS[k % len(_MARKERS)]
-            axis.errorbar(
-                x, 100 * fractions, errors, fmt=f"{marker}-", ms=3.5, color=colors[name], label=name
-            )
+            shift = _APART ** ((k - (len(searches) - 1) / 2) / max(len(searches) - 1, 1))
+            axis.errorbar(line["size"] * shift, percent[:, 0], errors, ms=3.5, color=colors[name],
+                          fmt=f"{_MARKERS[k % len(_MARKERS)]}-", label=name)  # fmt: skip
         axis.set_xscale("log")
         axis.set_xticks(sizes, [str(size) for size in sizes])
         axis.set_xticks([], minor=True)
         axis.set_title(_title(kind, rows))
         axis.set_xlabel("size K")
-    _clear_rest(axes, len(kinds), columns)
-    for first in axes[::columns]:
-        first.set_ylabel("problems solved, %")
-    handles, labels = axes[0].get_legend_handles_labels()
-    canvas.legend(handles, labels, ncols=min(len(labels), 5))
+    _label_lowest(canvas, len(kinds))
+    for axis in canvas.axes[:, 0]:
+        axis.set_ylabel("problems solved, %")
+    canvas.legend(5)
     return canvas.figure
 
 
-def _clear_rest(axes: Sequence[Axes], used: int, columns: int) -> None:
-    """Hide unused panels and label the x axis of the panels above them."""
-    for axis in axes[used:]:
-        axis.set_axis_off()
-    for axis in axes[max(used - columns, 0) : used]:
+def _percent(rows: pd.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Percentage of problems solved with the ends of its interval, and the distances to these."""
+    percent = 100 * rows[["recovered", "low", "high"]].to_numpy()
+    return percent, np.abs(percent[:, 1:] - percent[:, :1]).T
+
+
+def _label_lowest(canvas: Canvas, count: int) -> None:
+    """Label the x axis of the panels that have no other below them."""
+    for axis in canvas.axes.flat[max(count - canvas.axes.shape[1], 0) : count]:
         axis.tick_params(labelbottom=True)
 
 

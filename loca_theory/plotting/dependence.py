@@ -5,26 +5,33 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from loca_theory.dependence.closed_forms import energy_retained_with_spike, limit_boundary
 from loca_theory.dependence.protocols import Protocol
 from loca_theory.dependence.structures import STRUCTURES
-from loca_theory.expressivity.limits import coefficient_fraction, low_rank_fraction
 from loca_theory.expressivity.methods.names import display_name
-from loca_theory.plotting.canvas import Canvas, View, styled
+from loca_theory.plotting.canvas import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    PINK,
+    RED,
+    SKY,
+    Canvas,
+    View,
+    styled,
+)
 from loca_theory.plotting.lines import (
-    BAND,
-    LOOKS,
     TITLES,
     Look,
+    draw_line,
     key_lines,
     label_ends,
     looks_of,
     titles_of,
 )
+from loca_theory.plotting.phase import draw_phase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +45,7 @@ _PROTOCOL_TITLES = {
     Protocol.SAME_DRAW: "same draw for every method",
     Protocol.IID_REFERENCE: "LoCA at independence",
 }
-_RANK_COLORS = ("#0072b2", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#e69f00")
+_COLORS = (BLUE, GREEN, RED, PINK, SKY, ORANGE)
 
 
 def views(result: CorrelationResult) -> list[View]:
@@ -116,17 +123,10 @@ def _key(table: pd.DataFrame, titles: Mapping[str, str]) -> list[str]:
 
 
 def _draw_lines(axis: Axes, panel: pd.DataFrame, looks: Mapping[str, Look]) -> None:
-    ends = []
-    for method, line in panel.groupby("method", sort=False):
-        ordered = line.sort_values("value")
-        look = looks[str(method)]
-        x, y = ordered["value"].to_numpy(float), ordered["error"].to_numpy(float)
-        marker = "o" if len(x) == 1 else None
-        axis.plot(x, y, color=look.color, linestyle=look.dashes, marker=marker)
-        band = BAND * ordered["standard_error"].to_numpy(float)
-        if band.any():
-            axis.fill_between(x, y - band, y + band, color=look.color, alpha=0.2, lw=0)
-        ends.append((y[-1], str(method)))
+    ends = [
+        (draw_line(axis, rows, "value", looks[str(method)], alpha=0.2, ms=6), str(method))
+        for method, rows in panel.groupby("method", sort=False)
+    ]
     values = panel["value"].unique()
     if len(values) == 1:
         axis.set_xlim(values[0] - 0.5, values[0] + 0.5)
@@ -144,35 +144,30 @@ def draw_crossings(crossings: pd.DataFrame, *, ax: Axes | None = None) -> Figure
         crossings: ``crossings`` of a :class:`~loca_theory.dependence.study.Study`.
         ax: Axes for a single panel; None for a new figure.
     """
-    groups = {
-        parameter: list(dict.fromkeys(rows["structure"]))
-        for parameter, rows in crossings.groupby("parameter", sort=False)
-    }
+    groups = list(crossings.groupby("parameter", sort=False))
     protocols = [p for p in Protocol if p in set(crossings["protocol"])]
     ranks = list(dict.fromkeys(crossings["r"]))
-    counts = [len(names) for names in groups.values()]
+    counts = [rows["structure"].nunique() for _, rows in groups]
     size = (4.2 * len(protocols) + 1.0, 0.45 * sum(counts) + 0.75 * len(counts))
     canvas = Canvas.of(ax, size, len(groups), len(protocols), sharey="row", height_ratios=counts)
-    axes = canvas.axes
-    for row, (parameter, structures) in zip(axes, groups.items(), strict=True):
+    for row, (parameter, rows) in zip(canvas.axes, groups, strict=True):
+        structures = list(dict.fromkeys(rows["structure"]))
+        start, end = rows["searched_from"].min(), rows["searched_to"].max()
+        pad = 0.02 * (end - start) or 0.5
         for axis, protocol in zip(row, protocols, strict=True):
-            mine = crossings[crossings["structure"].isin(structures)]
-            start, end = mine["searched_from"].min(), mine["searched_to"].max()
-            mine = mine[mine["protocol"] == protocol]
+            mine = rows[rows["protocol"] == protocol]
             for i, name in enumerate(structures):
                 _draw_crossing_line(axis, mine[mine["structure"] == name], i, ranks)
             axis.set_xlabel("ρ" if parameter == "rho" else str(parameter))
-            pad = 0.02 * (end - start) or 0.5
             axis.set_xlim(start - pad, end + pad)
             axis.set_ylim(len(structures) - 0.4, -0.6)
         row[0].set_yticks(range(len(structures)), structures)
-    for axis, protocol in zip(axes[0], protocols, strict=True):
+    for axis, protocol in zip(canvas.axes[0], protocols, strict=True):
         axis.set_title(_PROTOCOL_TITLES[protocol])
-    handles = [
-        axes[0][0].plot([], [], "o", color=_RANK_COLORS[k % len(_RANK_COLORS)], label=f"r = {r}")[0]
-        for k, r in enumerate(ranks)
-    ]
-    canvas.legend(handles, [one.get_label() for one in handles], ncols=len(ranks))
+    for k, r in enumerate(ranks):
+        color = _COLORS[k % len(_COLORS)]
+        canvas.axes[0, 0].plot([], [], "o", color=color, label=f"r = {r}")
+    canvas.legend(len(ranks))
     return canvas.figure
 
 
@@ -192,119 +187,13 @@ def _draw_crossing_line(
         if pd.isna(row["crossing"]):
             without.append((r, str(row["finding"])))
             continue
-        color = _RANK_COLORS[k % len(_RANK_COLORS)]
+        color = _COLORS[k % len(_COLORS)]
         position = height + 0.1 * (k - (len(ranks) - 1) / 2)
         axis.plot([row["low"], row["high"]], [position, position], color=color, lw=2)
         axis.plot(row["crossing"], position, "o", color=color, ms=4)
     for finding in dict.fromkeys(finding for _, finding in without):
         some = [r for r, own in without if own == finding]
         which = "" if len(some) == len(ranks) else f"r = {', '.join(map(str, some))}: "
-        axis.annotate(
-            which + _FINDINGS[finding],
-            (0.5, height),
-            xycoords=("axes fraction", "data"),
-            ha="center",
-            va="center",
-            fontsize=7,
-            color="#666666",
-            backgroundcolor="white",
-        )
-
-
-@styled
-def draw_phase(
-    crossings: pd.DataFrame | None = None,
-    shape: tuple[int, int] = (1, 1),
-    marks: pd.DataFrame | None = None,
-    *,
-    ax: Axes | None = None,
-) -> Figure:
-    """Phase diagram: the better of LoRA and LoCA, from the singular values alone.
-
-    Low rank retains the energy fraction of the r largest singular values, the height on the
-    diagram. The line is what selection retains of a large matrix whose stable rank is large,
-    whatever its singular values (:func:`~loca_theory.expressivity.limits.coefficient_fraction`).
-    With crossings, three more things are drawn: the line of noise with one random spike, for which
-    selection retains a little more; the crossings simulated at a finite size; independent entries.
-
-    Args:
-        crossings: ``crossings`` of a study with the structure ``spiked``; None for matrices only.
-        shape: (p, q) of that study.
-        marks: Matrices to mark on the diagram: columns ``coefficients`` (fraction of the
-            coefficients that the budget pays for), ``fraction`` (of the energy that low rank
-            retains) and ``label``.
-        ax: Axes to draw into; None for a new figure.
-    """
-    canvas = Canvas.of(ax, (5.2, 4.2))
-    axis = canvas.axes[0, 0]
-    right = 0.4 if marks is None else min(1.15 * float(marks["coefficients"].max()), 1.0)
-    x = right * np.linspace(0, 1, 200) ** 2
-    boundary = np.array([coefficient_fraction(value) for value in x])
-    axis.plot(x, boundary, color="#000000", label="boundary if no direction dominates")
-    axis.fill_between(x, boundary, 0, color=LOOKS["D"].color, alpha=0.12, lw=0)
-    axis.fill_between(x, boundary, 1, color=LOOKS["R"].color, alpha=0.12, lw=0)
-    if crossings is not None:
-        _draw_spike(axis, crossings, shape)
-    if marks is not None:
-        _draw_marks(axis, marks)
-    axis.set(xlim=(0, right), ylim=(0, 1))
-    axis.set_xlabel("fraction of the coefficients in the budget (r/K for K × K)")
-    axis.set_ylabel("energy fraction of the r largest singular values")
-    text = {"transform": axis.transAxes, "fontsize": 9, "ha": "right"}
-    above = min(boundary[-1] + 0.05, 0.94)
-    axis.text(0.97, above, "LoRA retains more", color=LOOKS["R"].color, **text)
-    axis.text(0.97, 0.05, "LoCA retains more", color=LOOKS["D"].color, **text)
-    canvas.legend(*axis.get_legend_handles_labels(), ncols=4 if crossings is None else 2,
-                  fontsize=7)  # fmt: skip
-    return canvas.figure
-
-
-def _draw_spike(axis: Axes, crossings: pd.DataFrame, shape: tuple[int, int]) -> None:
-    """The boundary for noise with one spike, its simulated crossings, and noise alone."""
-    smaller, aspect = min(shape), min(shape) / max(shape)
-    found = crossings[
-        (crossings["structure"] == "spiked")
-        & (crossings["protocol"] == Protocol.SAME_DRAW)
-        & crossings["crossing"].notna()
-    ]
-    ratio = 0.499 * np.linspace(0.03, 1, 80) ** 2
-    x = ratio * (1 + aspect) / 2
-    y = [
-        energy_retained_with_spike(limit_boundary(value, aspect), f)
-        for value, f in zip(ratio, x, strict=True)
-    ]
-    axis.plot(x, y, "--", color="#000000", lw=1, label="boundary, noise with one spike")
-    if len(found):
-        x = found["r"].to_numpy(float) / smaller * (1 + aspect) / 2
-        low, y, high = (
-            np.array(
-                [energy_retained_with_spike(*pair) for pair in zip(found[name], x, strict=True)]
-            )
-            for name in ("low", "crossing", "high")
-        )
-        size = f"K = {shape[0]}" if aspect == 1 else f"{shape[0]} × {shape[1]}"
-        axis.errorbar(x, y, [y - low, high - y], fmt="o", color="#000000", ms=4, capsize=2,
-                      label=f"crossing with one spike, simulated, {size}")  # fmt: skip
-    low_rank = [low_rank_fraction(value, aspect) for value in ratio]
-    axis.plot(
-        ratio * (1 + aspect) / 2,
-        low_rank,
-        ":",
-        color="#666666",
-        lw=1,
-        label="LoRA at independent entries",
-    )
-
-
-def _draw_marks(axis: Axes, marks: pd.DataFrame) -> None:
-    for k, (label, some) in enumerate(marks.groupby("label", sort=False)):
-        color, mark = _RANK_COLORS[k % len(_RANK_COLORS)], "xov^s"[k // len(_RANK_COLORS) % 5]
-        axis.plot(
-            some["coefficients"],
-            some["fraction"],
-            mark,
-            color=color,
-            ms=4,
-            label=str(label),
-            clip_on=False,
-        )
+        axis.annotate(which + _FINDINGS[finding], (0.5, height), fontsize=7, color="#666666",
+                      xycoords=("axes fraction", "data"), ha="center", va="center",
+                      backgroundcolor="white")  # fmt: skip

@@ -14,7 +14,7 @@ from loca_theory.errors import InvalidArgumentError, LocaTheoryError, ResourceEr
 from loca_theory.expressivity.ordering import Ordering
 from loca_theory.expressivity.simulation import Simulation
 from loca_theory.plotting.canvas import save_figure
-from loca_theory.plotting.paper import find_figure
+from loca_theory.plotting.catalogue import find_figure
 from loca_theory.plotting.paper_figure import PaperFigure, Stored
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.results import find_tables, is_stored, load_rows, store_rows
@@ -106,7 +106,7 @@ def find_drawing(
     if isinstance(paper.data, Stored):
         tables = tuple(_find(label, *one, where) for one in paper.data.tables.items())
         return Drawing(paper, folder, where, tables)
-    source = paper.data.source()
+    source = paper.data.source
     if not isinstance(source, Ordering):  # which draws nothing
         source = replace(source, seed=seed)
     if isinstance(source, Simulation):
@@ -160,12 +160,11 @@ class Drawing:
             UndrawableError: the tables lack data that the figure shows.
             ResourceError: a table cannot be read, or the folder cannot be written to.
         """
-        tables = self.tables
         if self.source is None:
+            tables = self.tables
             frames = [load_rows(path.parent, path.stem)[0] for path in tables]
         else:
-            frame, tables = self._compute(self.source, runner)
-            frames = [frame]
+            frames, tables = self._compute(self.source, runner)
         try:
             drawn = self.paper.draw(*frames)
         except (InvalidArgumentError, LookupError, TypeError) as error:
@@ -186,15 +185,17 @@ class Drawing:
             beside = (tables[0], tables[0].with_suffix(".manifest.json"))
         return (*save_figure(drawn, folder, label), *beside)
 
-    def _compute(self, source: Source, runner: Runner) -> tuple[pd.DataFrame, tuple[Path, ...]]:
+    def _compute(
+        self, source: Source, runner: Runner
+    ) -> tuple[list[pd.DataFrame], tuple[Path, ...]]:
         data: Any = self.paper.data
         found = source.run(runner)
         frame = found.to_frame(data.table)
         if self.out is None:
-            return frame, ()
+            return [frame], ()
         name = data.shared_with or self.paper.label
         stored, _ = store_rows(frame, found.manifest, self.out, name)
-        return load_rows(self.out, name)[0], (stored,)
+        return [load_rows(self.out, name)[0]], (stored,)
 
 
 def _find(label: str, name: str, maker: str, results: Path) -> Path:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 
 from loca_theory.expressivity import METHODS
 from loca_theory.expressivity.methods.names import display_name
+from loca_theory.plotting.canvas import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -26,38 +29,38 @@ class Look:
 
 
 TITLES = {name: method.title for name, method in METHODS.items()}
-# Okabe and Ito's palette is readable for colour-blind people; dashes help in grey print.
+# Dashes help in grey print.
 LOOKS = {
-    "R": Look("#d55e00"),
-    "U": Look("#7f7f7f", (0, (1, 1))),
-    "F1": Look("#7f7f7f", (0, (4, 1))),
-    "V1": Look("#7f7f7f", (0, (4, 1, 1, 1))),
-    "FourierFT": Look("#000000", (0, (1, 2))),
-    "M1": Look("#56b4e9", (0, (3, 1))),
-    "F2": Look("#0072b2", (0, (5, 1))),
-    "M2": Look("#56b4e9", (0, (1, 1))),
-    "F3": Look("#009e73", (0, (4, 2))),
-    "D": Look("#009e73"),
-    "S": Look("#cc79a7", (0, (2, 2))),
+    "R": Look(RED),
+    "U": Look(GREY, (0, (1, 1))),
+    "F1": Look(GREY, (0, (4, 1))),
+    "V1": Look(GREY, (0, (4, 1, 1, 1))),
+    "FourierFT": Look(BLACK, (0, (1, 2))),
+    "M1": Look(SKY, (0, (3, 1))),
+    "F2": Look(BLUE, (0, (5, 1))),
+    "M2": Look(SKY, (0, (1, 1))),
+    "F3": Look(GREEN, (0, (4, 2))),
+    "D": Look(GREEN),
+    "S": Look(PINK, (0, (2, 2))),
     "RD": Look("#b8860b", (0, (6, 2))),
-    "DoRA": Look("#e69f00", (0, (3, 1, 1, 1))),
-    "VeRA": Look("#e69f00", (0, (1, 1))),
+    "DoRA": Look(ORANGE, (0, (3, 1, 1, 1))),
+    "VeRA": Look(ORANGE, (0, (1, 1))),
     # Linear families are grey and black, oracles green, and what has factors is orange or red.
-    "WaveFT": Look("#7f7f7f"),
-    "WaveFT-PEFT": Look("#000000", (0, (3, 1))),
-    "SHiRA": Look("#7f7f7f", (0, (2, 2))),
-    "SSH": Look("#7f7f7f", (0, (8, 2))),
-    "sDCTFT": Look("#7f7f7f", (0, (6, 1, 1, 1))),
-    "C3A": Look("#000000"),
-    "MiSS": Look("#000000", (0, (6, 2))),
-    "LoRA-XS": Look("#000000", (0, (4, 1, 1, 1))),
-    "QWHA": Look("#009e73", (0, (1, 1))),
-    "MaCP": Look("#009e73", (0, (6, 1, 1, 1))),
-    "GraLoRA": Look("#d55e00", (0, (4, 1))),
-    "LoKr": Look("#d55e00", (0, (1, 1))),
-    "LoHa": Look("#cc79a7"),
-    "HiRA": Look("#cc79a7", (0, (4, 1))),
-    "RandLoRA": Look("#e69f00"),
+    "WaveFT": Look(GREY),
+    "WaveFT-PEFT": Look(BLACK, (0, (3, 1))),
+    "SHiRA": Look(GREY, (0, (2, 2))),
+    "SSH": Look(GREY, (0, (8, 2))),
+    "sDCTFT": Look(GREY, (0, (6, 1, 1, 1))),
+    "C3A": Look(BLACK),
+    "MiSS": Look(BLACK, (0, (6, 2))),
+    "LoRA-XS": Look(BLACK, (0, (4, 1, 1, 1))),
+    "QWHA": Look(GREEN, (0, (1, 1))),
+    "MaCP": Look(GREEN, (0, (6, 1, 1, 1))),
+    "GraLoRA": Look(RED, (0, (4, 1))),
+    "LoKr": Look(RED, (0, (1, 1))),
+    "LoHa": Look(PINK),
+    "HiRA": Look(PINK, (0, (4, 1))),
+    "RandLoRA": Look(ORANGE),
 }
 # Users' own methods get these colours in turn; each further round uses other dashes.
 _COLORS = ("#332288", "#aa4499", "#117733", "#882255", "#44aa99", "#999933")
@@ -113,6 +116,24 @@ def key_lines(names: Iterable[str], titles: Mapping[str, str], width: int) -> li
     return lines
 
 
+def draw_line(
+    axis: Axes, rows: pd.DataFrame, x: str, look: Look, *, alpha: float = 0.25, ms: float = 4
+) -> float:
+    """Draw one method's errors with a band of two standard errors, a single one as a mark.
+
+    Returns:
+        The height of the line's right end.
+    """
+    rows = rows.sort_values(x)
+    position, error = rows[x].to_numpy(float), rows["error"].to_numpy(float)
+    marker = "o" if len(rows) == 1 else None
+    axis.plot(position, error, color=look.color, linestyle=look.dashes, marker=marker, ms=ms)
+    band = BAND * rows["standard_error"].fillna(0.0).to_numpy(float)
+    if band.any():
+        axis.fill_between(position, error - band, error + band, color=look.color, alpha=alpha, lw=0)
+    return error[-1]
+
+
 def label_ends(
     axis: Axes, ends: Sequence[tuple[float, str]], looks: Mapping[str, Look], gap: float
 ) -> None:
@@ -133,37 +154,21 @@ def label_ends(
             merged[-1][1].append(name)
         else:
             merged.append((height, [name]))
-    wanted = np.array([(height - low) / (high - low) for height, _ in merged])
-    for (_, names), position in zip(merged, spread(wanted, gap), strict=True):
-        axis.annotate(
-            textwrap.fill(", ".join(map(display_name, in_order(names))), _LABEL),
-            (1.0, position),
-            xycoords="axes fraction",
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=8,
-            color=looks[names[-1]].color,
-            annotation_clip=False,
-        )
+    positions = spread(axis, [height for height, _ in merged], gap)
+    for (_, names), position in zip(merged, positions, strict=True):
+        text = textwrap.fill(", ".join(map(display_name, in_order(names))), _LABEL)
+        axis.annotate(text, (1.0, position), xycoords="axes fraction", xytext=(4, 0),
+                      textcoords="offset points", va="center", fontsize=8,
+                      color=looks[names[-1]].color, annotation_clip=False)  # fmt: skip
 
 
-def spread(wanted: np.ndarray, gap: float) -> np.ndarray:
-    """Move increasing positions apart to distances of at least ``gap``, as little as possible."""
-    positions = wanted.copy()
-    # Neighbours that are too close form a block around the mean of their wanted positions. Blocks
-    # that are then too close are merged (pool adjacent violators).
-    blocks = [[i] for i in range(len(positions))]
-    merged = True
-    while merged:
-        merged = False
-        for block in blocks:
-            offsets = gap * (np.arange(len(block)) - (len(block) - 1) / 2)
-            positions[block] = wanted[block].mean() + offsets
-        for first, second in pairwise(blocks):
-            if positions[second[0]] - positions[first[-1]] < gap - 1e-12:
-                first.extend(second)
-                blocks.remove(second)
-                merged = True
-                break
-    return positions
+def spread(axis: Axes, heights: Sequence[float], gap: float) -> NDArray[np.float64]:
+    """Where to label increasing heights: at distances of at least ``gap``, as near as possible.
+
+    Heights are in the axis' data, labels and the gap in fractions of its height.
+    """
+    low, high = axis.get_ylim()
+    wanted = (np.array(heights) - low) / (high - low)
+    # Without the distances, the nearest increasing positions are an isotonic regression.
+    distances = gap * np.arange(len(wanted))
+    return isotonic_regression(wanted - distances).x + distances if len(wanted) else wanted

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.figure import Figure
 
@@ -15,13 +16,12 @@ from loca_theory.expressivity import Accounting
 from loca_theory.expressivity.limits import limit_crossings
 from loca_theory.expressivity.methods.names import display_name
 from loca_theory.expressivity.ordering import THEOREM_1_ORDER
-from loca_theory.plotting.canvas import Canvas, View, styled
+from loca_theory.plotting.canvas import BLACK, RED, Canvas, View, styled
 
 if TYPE_CHECKING:
     from loca_theory.expressivity.ordering import OrderingResult
 
-_PANEL, _COLUMNS = (3.7, 2.9), 2
-_FAILING = "#d55e00"
+_MAP = "cividis"
 # Smaller gaps have the same colour.
 _SMALLEST_SHOWN = 2e-3
 # Pixels of r/K; the largest size has a third of its ranks below 1/3.
@@ -54,34 +54,29 @@ def draw_margins(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     Returns:
         The figure, not yet saved.
     """
-    accountings = list(dict.fromkeys(table["accounting"]))
-    columns = min(_COLUMNS, len(accountings))
-    rows = -(-len(accountings) // columns)
-    size = (_PANEL[0] * columns + 0.8, _PANEL[1] * rows)
-    canvas = Canvas.of(ax, size, rows, columns, sharex=True)
+    panels = table.groupby("accounting", sort=False)
+    canvas = Canvas.grid(ax, len(panels), 2, (3.7, 2.9), (0.8, 0), sharex=True)
     margin = table["worse_error"] - table["better_error"]
     norm = LogNorm(_SMALLEST_SHOWN, margin.max(), clip=True)
-    for axis in canvas.axes.flat[len(accountings) :]:
-        axis.set_visible(False)
-    image = None
-    for axis, accounting in zip(canvas.axes.flat, accountings, strict=False):
-        mine = table[table["accounting"] == accounting]
-        image = _draw_panel(axis, mine, margin[mine.index], norm)
-        axis.set_title(_TITLES[Accounting(accounting)])
+    for axis, (name, mine) in zip(canvas.axes.flat, panels, strict=False):
+        accounting = Accounting(str(name))
+        _draw_panel(axis, mine, margin[mine.index], norm)
+        if accounting is not Accounting.BITS:
+            _draw_limit(axis, accounting)
+        axis.set_title(_TITLES[accounting])
     for axis in canvas.axes[-1]:
         axis.set_xlabel("K")
     for axis in canvas.axes[:, 0]:
         axis.set_ylabel("r/K")
-    if image is not None:
-        bar = canvas.figure.colorbar(
-            image, ax=list(canvas.axes.flat), shrink=0.9, pad=0.02, extend="min"
-        )
-        order = " > ".join(map(display_name, THEOREM_1_ORDER))
-        bar.set_label(f"smallest gap in relative error, {order}")
+    bar = canvas.figure.colorbar(
+        ScalarMappable(norm, _MAP), ax=list(canvas.axes.flat), shrink=0.9, pad=0.02, extend="min"
+    )
+    order = " > ".join(map(display_name, THEOREM_1_ORDER))
+    bar.set_label(f"smallest gap in relative error, {order}")
     return canvas.figure
 
 
-def _draw_panel(axis: Axes, table: pd.DataFrame, margin: pd.Series, norm: LogNorm):
+def _draw_panel(axis: Axes, table: pd.DataFrame, margin: pd.Series, norm: LogNorm) -> None:
     sizes = np.arange(table["K"].min(), table["K"].max() + 1)
     grid = np.full((len(sizes), (sizes[-1] - 1) // 3 + 1), np.nan)
     grid[table["K"] - sizes[0], table["r"]] = margin
@@ -89,35 +84,33 @@ def _draw_panel(axis: Axes, table: pd.DataFrame, margin: pd.Series, norm: LogNor
     heights = (np.arange(_PIXELS) + 0.5) / _PIXELS / 3
     rank = np.clip(np.rint(heights[:, None] * sizes), 1, (sizes - 1) // 3).astype(int)
     shown = grid[np.arange(len(sizes)), rank]
-    extent = (sizes[0] - 0.5, sizes[-1] + 0.5, 0, 1 / 3)
-    image = axis.imshow(
-        np.where(shown > 0, shown, np.nan), norm=norm, cmap="cividis", extent=extent,
-        origin="lower", aspect="auto", interpolation="nearest",
-    )  # fmt: skip
-    failing = np.where(shown <= 0, 1.0, np.nan)
-    axis.imshow(
-        failing, cmap=ListedColormap([_FAILING]), extent=extent, origin="lower", aspect="auto",
-        interpolation="nearest",
-    )  # fmt: skip
+    where: dict[str, Any] = {
+        "extent": (sizes[0] - 0.5, sizes[-1] + 0.5, 0, 1 / 3), "origin": "lower", "aspect": "auto",
+        "interpolation": "nearest",
+    }  # fmt: skip
+    axis.imshow(np.where(shown > 0, shown, np.nan), norm=norm, cmap=_MAP, **where)
+    axis.imshow(np.where(shown <= 0, 1.0, np.nan), cmap=ListedColormap([RED]), **where)
     axis.grid(visible=False)
     count = int((margin <= 0).sum())
     text = f"fails at {count:,} of {len(margin):,}" if count else f"holds at all {len(margin):,}"
     if count == 1:
         only = table[margin <= 0].iloc[0]
         text += f" (K = {only['K']}, r = {only['r']})"
-        axis.plot(
-            only["K"], only["r"] / only["K"], "<", color=_FAILING, ms=7, mec="#ffffff", mew=0.7
-        )
-    box = {"facecolor": "#000000", "alpha": 0.75, "lw": 0, "pad": 2.5}
-    corner = {"transform": axis.transAxes, "ha": "right", "color": "#ffffff"}
-    axis.text(
-        0.97, 0.05, text, bbox={**box, **({"facecolor": _FAILING} if count else {})}, **corner
-    )
-    accounting = Accounting(table["accounting"].iloc[0])
-    if accounting is not Accounting.BITS:
-        first = min((one.ratio for one in limit_crossings(accounting)), default=1.0)
-        if first < 1 / 3:
-            axis.axhline(first, color="#ffffff", lw=1)
-            text = f"fails above r/K = {first:.5f} in the limit"
-            axis.text(0.97, 3 * first - 0.035, text, va="top", bbox=box, **corner)
-    return image
+        axis.plot(only["K"], only["r"] / only["K"], "<", color=RED, ms=7, mec="#ffffff", mew=0.7)
+    _write(axis, 0.05, text, RED if count else BLACK)
+
+
+def _draw_limit(axis: Axes, accounting: Accounting) -> None:
+    """Draw where the ordering first fails in the limit of large K, if it does below r/K = 1/3."""
+    first = min((one.ratio for one in limit_crossings(accounting)), default=1.0)
+    if first < 1 / 3:
+        axis.axhline(first, color="#ffffff", lw=1)
+        text = f"fails above r/K = {first:.5f} in the limit"
+        _write(axis, 3 * first - 0.035, text, BLACK, va="top")
+
+
+def _write(axis: Axes, height: float, text: str, back: str, **look: Any) -> None:
+    """Write white text at the right edge, on a coloured ground."""
+    box = {"facecolor": back, "alpha": 0.75, "lw": 0, "pad": 2.5}
+    axis.text(0.97, height, text, transform=axis.transAxes, ha="right", color="#ffffff", bbox=box,
+              **look)  # fmt: skip

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from loca_theory.dependence.study import Study
     from loca_theory.expressivity.ordering import Ordering
     from loca_theory.expressivity.simulation import Simulation
-    from loca_theory.plotting.catalogue import MethodCurves
+    from loca_theory.plotting.method_errors import MethodErrors
 
-    Source = Simulation | Ordering | MethodCurves | Study | ConvergenceStudy
+    Source = Simulation | Ordering | MethodErrors | Study | ConvergenceStudy
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class Computed:
     """Data that are computed unless they are stored.
 
     Attributes:
-        source: Creates the simulation or study.
+        source: The simulation or study.
         table: Name of the table in its result.
         shared_with: Label of the figure under whose name the table is stored; None for this one's.
     """
 
-    source: Callable[[], Source]
+    source: Source
     table: str = "rows"
     shared_with: str | None = None
 

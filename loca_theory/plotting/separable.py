@@ -14,7 +14,7 @@ from scipy import interpolate, ndimage
 from loca_theory.dependence.protocols import Protocol
 from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.expressivity.methods.names import display_name
-from loca_theory.plotting.canvas import Canvas, styled
+from loca_theory.plotting.canvas import BLACK, Canvas, styled
 from loca_theory.plotting.lines import LOOKS
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _draw_panel(axis: Axes, rows: pd.DataFrame) -> None:
         lines = axis.contour(x, y, lead, levels, colors="#444444", linewidths=0.6)
         axis.clabel(lines, fmt=lambda level: f"×{np.exp(level):.4g}", fontsize=7, inline_spacing=2)
     if best.min() < best.max():
-        axis.contour(x, y, best, [0.5, 1.5], colors="#000000", linewidths=1.4)
+        axis.contour(x, y, best, [0.5, 1.5], colors=BLACK, linewidths=1.4)
     for k, method in enumerate(methods):
         region = best == k
         if region.any():
@@ -92,24 +92,18 @@ def _draw_panel(axis: Axes, rows: pd.DataFrame) -> None:
 
 def _interpolated(rows: pd.DataFrame) -> tuple[NDArray, NDArray, NDArray]:
     """Fine values of the parameter and of r/K, and each method's log error on their grid."""
-    errors = np.stack(
-        [
-            rows[rows["method"] == method].pivot_table("error", "r", "value").to_numpy()
-            for method in _METHODS
-        ]
-    )
+    tables = [
+        rows[rows["method"] == method].pivot_table("error", "r", "value") for method in _METHODS
+    ]
     values, ranks = np.sort(rows["value"].unique()), np.sort(rows["r"].unique())
     ratios = ranks / rows[["p", "q"]].to_numpy().min()
     x = np.linspace(values[0], values[-1], _PIXELS)
     y = np.geomspace(ratios[0], ratios[-1], _PIXELS)
-    grid = np.stack(np.meshgrid(np.log(y), x, indexing="ij"), axis=-1)
-    fine = [
-        interpolate.RegularGridInterpolator((np.log(ratios), values), np.log(one))(
-            np.clip(grid, [np.log(ratios[0]), values[0]], [np.log(ratios[-1]), values[-1]])
-        )
-        for one in errors
-    ]
-    return x, y, np.stack(fine)
+    known = (np.log(ratios), values)
+    errors = interpolate.RegularGridInterpolator(known, np.log(np.stack(tables, axis=-1)))
+    # The ends of geomspace may lie outside by rounding.
+    inside = np.clip(np.log(y), known[0][0], known[0][-1])
+    return x, y, np.moveaxis(errors(tuple(np.meshgrid(inside, x, indexing="ij"))), -1, 0)
 
 
 def _label(

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from loca_theory.plotting.canvas import Canvas, View, styled
+from loca_theory.plotting.canvas import GREEN, RED, SKY, Canvas, View, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 _ERRATUM = "not supported: an erratum"
 # The verdicts of the ledger, from supported to open.
 _COLORS = {
-    "supported": "#009e73",
+    "supported": GREEN,
     "supported under assumptions": "#8fd3bf",
-    "equivalent within a margin": "#56b4e9",
+    "equivalent within a margin": SKY,
     _ERRATUM: "#f3c19b",
-    "not supported": "#d55e00",
+    "not supported": RED,
     "inconclusive": "#bdbdbd",
     "not run": "#eeeeee",
 }
@@ -50,21 +50,16 @@ def draw_verdicts(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     canvas = Canvas.of(ax, (7.2, 0.26 * len(sections) + 1.3))
     axis = canvas.axes[0, 0]
     left = np.zeros(len(sections))
+    numbers = pd.crosstab(table["section"], table["verdict"]).loc[sections]
     for verdict, color in _COLORS.items():
-        counts = np.array(
-            [((table["section"] == one) & (table["verdict"] == verdict)).sum() for one in sections]
-        )
-        if not counts.any():
+        if verdict not in numbers:
             continue
-        axis.barh(range(len(sections)), counts, left=left, color=color, height=0.7, label=verdict)
-        for height, (count, start) in enumerate(zip(counts, left, strict=True)):
-            if count:
-                axis.text(start + count / 2, height, str(count), ha="center", va="center",
-                          fontsize=7)  # fmt: skip
-        left += counts
-    axis.set_yticks(range(len(sections)), sections)
+        counts = numbers[verdict]
+        bars = axis.barh(sections, counts, left=left, color=color, height=0.7, label=verdict)
+        axis.bar_label(bars, [str(one or "") for one in counts], label_type="center", fontsize=7)
+        left += counts.to_numpy()
     axis.set_xlabel("claims")
     axis.grid(visible=False, axis="y")
     axis.set_title(f"{len(table)} claims by section and verdict")
-    canvas.legend(*axis.get_legend_handles_labels(), ncols=3)
+    canvas.legend(3)
     return canvas.figure

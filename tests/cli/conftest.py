@@ -83,7 +83,7 @@ KILLED = """
 import json, os, signal, sys
 from loca_theory.cli import main, simulate, verify
 import matplotlib.backends.backend_agg, matplotlib.backends.backend_pdf, pandas
-import loca_theory.plotting.error_curves, loca_theory.plotting.pictures
+import loca_theory.plotting.simulation, loca_theory.plotting.pictures
 
 outcomes = []
 pairs, *arguments = sys.argv[1:]

@@ -14,7 +14,7 @@ from loca_theory.expressivity.methods.method import Engine
 from loca_theory.expressivity.ordering import Ordering
 from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.plotting import drawing
-from loca_theory.plotting.catalogue import MethodCurves
+from loca_theory.plotting.method_errors import MethodErrors
 from loca_theory.plotting.paper_figure import Computed
 from loca_theory.sweeps import results
 from loca_theory.sweeps.results import store_rows
@@ -30,17 +30,17 @@ def small(monkeypatch):
     for label in COMPUTED:
         figure = plotting.FIGURES[label]
         source = smaller(figure)
-        data = replace(figure.data, source=lambda one=source: one)
+        data = replace(figure.data, source=source)
         monkeypatch.setitem(plotting.FIGURES, label, replace(figure, data=data))
 
 
 def smaller(figure):
-    source = figure.data.source()
+    source = figure.data.source
     if isinstance(source, Simulation):
         return Simulation(squares((16, 64)), (2,), source.methods, tuple(Engine), draws=4)
     if isinstance(source, Ordering):
         return replace(source, sizes=(4, 5, 8))
-    if isinstance(source, MethodCurves):
+    if isinstance(source, MethodErrors):
         return replace(source, p=16, q=16, ranks=(1, 2, 4), simulated_ranks=(2,))
     if isinstance(source, ConvergenceStudy):
         return replace(source, searches=("swap",), problems=10, steps=60)
@@ -92,7 +92,7 @@ def test_a_figure_comes_with_its_data_and_its_origin(cli, here):
         picture.verify()
     assert (here / "kept" / "sim_1.pdf").read_bytes().startswith(b"%PDF-")
     manifest = json.loads((here / "kept" / "sim_1.manifest.json").read_text())
-    assert manifest["grid"] == plotting.FIGURES["sim_1"].data.source().describe()
+    assert manifest["grid"] == plotting.FIGURES["sim_1"].data.source.describe()
 
 
 def test_without_id_every_figure_is_drawn_for_which_there_is_data(cli, here, unseen):
@@ -174,7 +174,7 @@ def test_a_stale_table_is_computed_again(cli, here, spoil, unseen):
     assert (done.code, done.err) == (0, "")
     assert drawn(folder) == before
     manifest = json.loads((folder / "sim_1.manifest.json").read_text())
-    assert manifest["grid"] == plotting.FIGURES["sim_1"].data.source().describe()
+    assert manifest["grid"] == plotting.FIGURES["sim_1"].data.source.describe()
 
 
 def test_another_seed_is_another_table(cli, here, unseen):

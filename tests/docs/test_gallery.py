@@ -36,7 +36,7 @@ def test_every_figure_and_every_stored_picture_has_a_section(sections):
 
 def test_every_section_has_the_source_of_what_draws_it(sections):
     for name, text in sections.items():
-        function = re.search(r"dropdown\} `(\w+)`, in `loca_theory/plotting/", text)[1]
+        function = re.search(r"dropdown\} `(\w+)`, in `\w+/(?:plotting|figures)/", text)[1]
         assert re.search(rf"^def {function}\(", text, re.MULTILINE), name
 
 

@@ -129,15 +129,12 @@ def tips(page):
     )
 
 
-def test_the_page_draws_and_says_what_is_shown(page, analysis):
+def test_the_page_draws_and_a_heading_sorts_and_sorts_back(page, analysis):
     assert page.run("Bokeh.documents.length") == 3
     assert page.run("document.getElementById('count').value") == "19 of 19 matrices"
     assert chosen(page) == analysis.matrices[0].name
     assert names(page) == [row.name for row in analysis.matrices]
     assert page.run("document.images.length") == 0, "the hostile name is a text"
-
-
-def test_a_heading_sorts_and_sorts_back(page, analysis):
     order = sorted(analysis.matrices, key=lambda row: row.stable_rank)
     sort(page, "stable rank")
     assert names(page) == [row.name for row in reversed(order)]

@@ -1,93 +1,162 @@
-"""The figure of all methods: lines, labels and key, from a table of its specification."""
+"""The figures from Python: what they are, and that stored tables are drawn, others computed."""
 
-import numpy as np
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import METHODS, Budget, exact_error
-from loca_theory.expressivity.methods.names import display_name
-from loca_theory.expressivity.simulation import SimulationResult
-from loca_theory.plotting import FIGURES
-from loca_theory.plotting.catalogue import MethodCurves, draw_catalogue
+import loca_theory
+from loca_theory import InvalidArgumentError, ResourceError, __version__
+from loca_theory.dependence.structures import STRUCTURES
+from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.registry import find_methods
+from loca_theory.expressivity.simulation import Simulation, squares
+from loca_theory.plotting import FIGURES, figure
+from loca_theory.plotting.drawing import NotStoredError, UndrawableError, find_drawing
+from loca_theory.plotting.paper_figure import Computed
 from loca_theory.sweeps import Runner
+from loca_theory.sweeps.results import load_rows, store_rows
 
-LINEAR = "random Fourier, random DCT, WaveFT, WaveFT-PEFT, SHiRA, SSH, sDCTFT, C3A, MiSS, LoRA-XS"
-
-
-@pytest.fixture(scope="module")
-def result():
-    return MethodCurves(32, 32, (1, 2, 3, 4), (2, 4)).run(Runner(jobs=1))
-
-
-@pytest.fixture(scope="module")
-def figure(result):
-    return draw_catalogue(result.to_frame())
+STORED = Path(__file__).parents[2] / "figures"
+PACKAGE = Path(loca_theory.__file__).parent
+ALONE = Runner(jobs=1)
+SOURCES = {
+    label: one.data.source for label, one in FIGURES.items() if isinstance(one.data, Computed)
+}
 
 
-def test_a_row_for_every_rank_at_which_a_method_exists(result):
-    ranks = {}
-    for row in result.rows:
-        ranks.setdefault(row.method, []).append(row.r)
-    assert list(ranks) == list(METHODS)
-    assert ranks["D"] == [1, 2, 3, 4]
-    assert ranks["GraLoRA"] == ranks["LoHa"] == ranks["DoRA"] == [2, 4]
-    for row in result.rows:
-        if row.engine == "exact":
-            assert row.error == pytest.approx(
-                exact_error(row.method, Budget(32, 32, row.r)), rel=1e-12
-            )
-    engines = {row.method: row.engine for row in result.rows}
-    assert {name for name, engine in engines.items() if engine == "monte-carlo"} == {
-        "DoRA", "VeRA", "LoHa", "HiRA", "RandLoRA",
-    }  # fmt: skip
+def test_a_figure_stands_under_its_label():
+    assert [figure.label for figure in FIGURES.values()] == list(FIGURES)
 
 
-def test_it_comes_back_from_its_folder(tmp_path, result):
-    result.save(tmp_path)
-    assert SimulationResult.load(tmp_path).to_json() == result.to_json()
+@pytest.mark.parametrize("label", ["sim_1", "sim_2"])
+def test_what_it_calls_exact_is_exact_and_needs_no_torch(label):
+    assert FIGURES[label].shows.endswith("; exact")
+    source = SOURCES[label]
+    assert source.engines == (Engine.EXACT,)
+    assert not source.uses_dense_sampler
+    for budget in source.budgets:
+        assert all(Engine.EXACT in method.engines(budget) for method in source.methods)
 
 
-def test_every_method_is_named_once_in_every_panel(result, figure):
-    key = " ".join(figure.get_supxlabel().split())
-    assert f"linear families (error 1 − trained parameters / pq): {LINEAR}" in key
-    two = Budget(32, 32, 2)
-    priced = {
-        display_name(name) for name, method in METHODS.items() if method.parameters(two) is not None
-    }
-    for axis, extra in zip(figure.axes, ([], ["rate–distortion bound"]), strict=True):
-        labels = [text.get_text() for text in axis.texts]
-        names = [name for label in labels for name in label.split(", ")]
-        assert sorted(names) == sorted(
-            [*(priced - set(LINEAR.split(", "))), "linear families", *extra]
-        )
+def test_they_show_what_the_paper_shows():
+    one, two, toy = (SOURCES[label] for label in ("sim_1", "sim_2", "toy_recovery"))
+    assert (one.shapes[0], one.shapes[-1]) == ((100, 100), (300, 300))
+    assert one.ranks == (8, 16, 24, 32)
+    assert two.shapes == ((768, 768), (4096, 4096))
+    assert two.ranks == tuple(range(8, 33))
+    assert (toy.sizes, toy.components, toy.steps) == ((6,), (3,), 4000)
+    for label in ("sim_3", "sim_3_as_printed", "crossings", "phase"):
+        study = SOURCES[label]
+        assert (study.p, study.q, study.ranks) == (300, 300, (8, 16, 24, 32))
+        assert study.grid(STRUCTURES["equicorrelated"]) == tuple(i / 100 for i in range(41))
 
 
-def test_oracles_are_dashed_and_simulated_lines_have_points(figure):
-    left = figure.axes[0]
-    labels = [text.get_text() for text in left.texts]
-    found = {
-        label: (line.get_linestyle(), line.get_marker())
-        for label in labels
-        for line in left.lines
-        if np.isclose(line.get_ydata()[-1], left.texts[labels.index(label)].xy[1])
-        and np.isclose(line.get_xdata()[-1], left.texts[labels.index(label)].xy[0])
-    }
-    assert found["Fourier, LoCA, entries"][0] == "--"
-    assert found["linear families"] == ("-", "None")
-    assert found["VeRA"][1] == "o"
+@pytest.mark.parametrize("label", SOURCES)
+def test_what_this_repository_shows_is_drawn_without_computing(label):
+    """Its table is of the settings that the figure asks for."""
+    source, seed = SOURCES[label], getattr(SOURCES[label], "seed", None)
+    _, origin = load_rows(STORED, FIGURES[label].data.shared_with or label)
+    assert (origin["version"], origin["seed"]) == (__version__, seed)
+    assert origin["grid"] == source.describe()
+    assert find_drawing(label, STORED).source is None
 
 
-def test_labels_do_not_overlap(figure):
-    for axis in figure.axes:
-        positions = np.sort([text.get_position()[1] for text in axis.texts])
-        assert (np.diff(positions) > 0.03).all()
+ELSEWHERE = """
+from loca_theory import InvalidArgumentError, figure
+from loca_theory.plotting import FIGURES
+assert "sim_1" in FIGURES and "budget" not in FIGURES, list(FIGURES)
+try:
+    figure("budget")
+except InvalidArgumentError as error:
+    print(error)
+"""
 
 
-def test_the_figure_is_that_of_the_paper_sizes():
-    source = FIGURES["methods"].data.source()
-    assert (source.p, source.q, source.ranks[0], source.ranks[-1]) == (768, 768, 1, 64)
+def test_an_installed_package_says_where_the_figures_of_the_experiments_are(tmp_path):
+    """Also where a user has a package of the name ``experiments``."""
+    (tmp_path / "loca_theory").symlink_to(PACKAGE)
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "__init__.py").touch()
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert re.fullmatch(r"unknown figure 'budget'; .* in a checkout [^\n]*\n", done.stdout)
 
 
-def test_a_rank_that_does_not_fit_is_refused():
-    with pytest.raises(InvalidArgumentError, match="budget larger than the matrix: rank 9"):
-        MethodCurves(16, 16, (1, 9)).run()
+@pytest.fixture
+def small(monkeypatch):
+    """The figure sim_1 of small matrices, and the seeds with which its simulation is run."""
+    paper = FIGURES["sim_1"]
+    source = Simulation(squares((8, 12)), (2,), find_methods(["D", "DoRA"]), draws=4)
+    monkeypatch.setitem(FIGURES, "sim_1", replace(paper, data=replace(paper.data, source=source)))
+    runs, run = [], Simulation.run
+    monkeypatch.setattr(
+        Simulation, "run", lambda self, *rest: runs.append(self.seed) or run(self, *rest)
+    )
+    return runs
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_figure_of_stored_tables_is_drawn_from_them(here):
+    drawn = figure("sim_2", STORED)
+    assert drawn.axes[0].get_title("left") == "768 × 768"
+    assert names(here) == []
+
+
+def test_what_was_computed_is_stored_and_drawn_from(here, small):
+    figure("sim_1", runner=Runner(here / "points", jobs=1))
+    assert names(here) == ["points"], "written where the runner says, and nowhere else"
+    figure("sim_1", out="kept", seed=1, runner=ALONE)
+    files = ["sim_1.manifest.json", "sim_1.parquet", "sim_1.pdf", "sim_1.png"]
+    assert names(here / "kept") == files
+    figure("sim_1", results="kept", out="drawn", seed=1, runner=ALONE)
+    assert small == [0, 1]
+    assert names(here / "drawn") == ["sim_1.pdf", "sim_1.png"]
+    for name in names(here / "drawn"):
+        assert (here / "drawn" / name).read_bytes() == (here / "kept" / name).read_bytes()
+    figure("sim_1", results="kept", seed=2, runner=ALONE)
+    assert small == [0, 1, 2], "the table is of another seed"
+
+
+def test_one_knows_what_it_is_drawn_from_before_it_is_computed(here, small):
+    drawing = find_drawing("sim_1", seed=3)
+    assert (drawing.tables, drawing.source.seed) == ((), 3)
+    drawing = find_drawing("phase", STORED)
+    assert (drawing.tables, drawing.source) == ((STORED / "phase.parquet",), None)
+    assert small == []
+
+
+MISSING = (
+    r"budget needs budgets-summary.parquet, which is not under loca-results; make it with "
+    r"`python -m experiments.study budgets`, or name its folder with results="
+)
+REFUSED = [
+    (("budget",), NotStoredError, MISSING),
+    (("budget", "."), NotStoredError, r"there are a/.*, b/.*; name the folder"),
+    (("budget", "a", "drawn"), UndrawableError, r"budget cannot be drawn: .*KeyError: 'mean'"),
+    (("sim_1", "nowhere"), ResourceError, r'no folder nowhere; .* leave out results="\.\.\."'),
+    (("sim_9",), InvalidArgumentError, r"unknown figure 'sim_9'; did you mean sim_3\?"),
+    (("",), InvalidArgumentError, "unknown figure ''; choose from sim_1, sim_2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "kind", "message"), REFUSED)
+def test_what_cannot_be_drawn_is_refused(here, arguments, kind, message):
+    for folder in ("a", "b"):
+        store_rows([{"task": "text"}], {}, here / folder, "budgets-summary")
+    with pytest.raises(kind, match=message):
+        figure(*arguments)
+    assert names(here) == ["a", "b"]

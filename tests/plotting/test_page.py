@@ -1,25 +1,35 @@
 """The page of a result: complete in itself, escaped, and readable without scripts."""
 
-import base64
 import html
 import json
+import math
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
 
+import numpy as np
 import pytest
 import torch
 
 from loca_theory import InvalidArgumentError, ResourceError
 from loca_theory.checkpoints import analyze, demo_pair, extract
 from loca_theory.expressivity import simulate
+from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.expressivity.methods.names import display_name
+from loca_theory.increments import PrintedTest
 from loca_theory.plotting import Page, report
-from loca_theory.plotting.pictures import save_pictures, views
+from loca_theory.plotting.page.analysis import picture_data
+from loca_theory.plotting.page.tables import matrix_columns
+from loca_theory.plotting.page.templates import breakable
+from loca_theory.plotting.pictures import views
 
+from ..checkpoints.conftest import trained_pair
+
+HTML = files("loca_theory.plotting.page") / "html"
 # Tags inside a text, which do not begin another.
 INLINE = ("wbr",)
+HOSTILE = "</script><img src=x onerror=alert(1)>.q_proj.weight"
 
 
 class Texts(HTMLParser):
@@ -51,18 +61,23 @@ class Texts(HTMLParser):
             self.rows[-1][-1] += data
 
 
-HOSTILE = "</script><img src=x onerror=alert(1)>.q_proj.weight"
+def noise(shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.fixture(scope="module")
 def analysis():
-    source = torch.Generator().manual_seed(0)
     base = {name: torch.zeros(24, 20) for name in (HOSTILE, "b.v_proj.weight", "c.weight")}
-    tuned = {
-        name: torch.randn(24, 20, generator=source) if name != "c.weight" else base[name]
-        for name in base
-    }
-    return analyze(base, tuned, ranks=[2, 3])
+    tuned = {name: noise((24, 20), i) for i, name in enumerate(base)} | {"c.weight": base[HOSTILE]}
+    return analyze(base, tuned, ranks=[2, 3, 30])
+
+
+@pytest.fixture(scope="module")
+def full():
+    """Two fine-tunes, their subspaces, and a total to split: every statistic and table."""
+    base = {f"a.{i}.{kind}.weight": noise((24, 20), i) for i, kind in enumerate("qv")}
+    tuned = [{name: one + size * one.flip(0) for name, one in base.items()} for size in (1, 3)]
+    return analyze(base, *tuned, ranks=[1], subspaces=2, allocate=200)
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +92,14 @@ def simulation():
 
 def data_of(page):
     return json.loads(re.search(r'<script [^>]*id="data">(.*?)</script>', page.html)[1])
+
+
+def only(rows, **fields):
+    """The only row with these values."""
+    (found,) = [
+        row for row in rows if all(getattr(row, key) == value for key, value in fields.items())
+    ]
+    return found
 
 
 def test_an_analysis_has_verdict_tables_and_manifest(analysis, page):
@@ -98,9 +121,7 @@ def test_a_command_line_is_shown_if_there_is_one(simulation, recorded, first):
 
 
 def test_unrelated_checkpoints_are_said_to_be_before_the_verdict(page):
-    source = torch.Generator().manual_seed(0)
-    sides = [{"fc.weight": torch.randn(24, 20, generator=source)} for _ in range(2)]
-    found = analyze(*sides, ranks=[2])
+    found = analyze({"a.weight": noise((24, 20))}, {"a.weight": noise((24, 20), 1)}, ranks=[2])
     texts = Texts(report(found).html).texts
     assert texts.index(found.warnings[0]) < texts.index(found.verdict.split("\n\n")[0])
     assert "cos(W₀, W′)" in texts
@@ -110,37 +131,118 @@ def test_unrelated_checkpoints_are_said_to_be_before_the_verdict(page):
 def test_the_table_of_matrices_is_complete_without_scripts(analysis, page):
     rows = Texts(page.html).rows
     (heading,) = [row for row in rows if row[0] == "name" and "σ" in row]
+    assert not [title for title in heading if "r = 30" in title], "no budget of that rank fits"
     for matrix in analysis.matrices:
         (row,) = [row for row in rows if row[0] == matrix.name and len(row) == len(heading)]
         cells = dict(zip(heading, row, strict=True))
         assert cells["σ"] == f"{matrix.sigma:.3g}"
         assert cells["spikes"] == str(matrix.spikes)
-        for error in analysis.errors:
-            if error.name == matrix.name:
-                assert cells[f"{display_name(error.method)}, r = {error.r}"] == f"{error.error:.3f}"
+        mine = [error for error in analysis.errors if error.name == matrix.name]
+        for error in mine:
+            shown = display_name(error.method)
+            assert cells[f"{shown}, r = {error.r}"] == f"{error.error:.3f}"
+            if error.method != "R" and error.spectral_error is not None:
+                worth = error.spectral_error - error.error
+                assert cells[f"{shown} worth, r = {error.r}"] == f"{worth:+z.3f}"
+        low_rank = only(mine, method="R", r=2)
+        assert cells["LoRA shuffled, r = 2"] == f"{low_rank.shuffled_error:.3f}"
+        assert "LoRA worth, r = 2" not in cells
+        best = min((one for one in mine if one.r == 2), key=lambda one: one.error)
+        assert cells["best, r = 2"] == display_name(best.method)
 
 
 def test_every_column_is_explained(page):
     found = re.findall(r'<th scope="col"([^>]*)>', page.html)
     assert len(found) > 30
     assert all(re.fullmatch(r' title="[^"]{9,}\."', one) for one in found)
+    assert any("DCT, best coefficients" in one for one in found)
 
 
-def test_names_from_files_stay_names(analysis, page):
+def test_a_statistic_that_no_matrix_has_is_not_a_column(analysis, full):
+    optional = {"fine-tune", "‖ΔW‖/‖W₀‖", "left alignment", "intruders", "LoRA size", "LoCA size"}
+    assert not optional & {column.title for column in matrix_columns(analysis)}
+    assert optional <= {column.title for column in matrix_columns(full)}
+
+
+def test_every_field_of_a_matrix_that_a_reader_needs_has_a_column(full):
+    read = set()
+
+    class Row:
+        def __getattribute__(self, name):
+            read.add(name)
+            return getattr(full.matrices[0], name)
+
+    for column in matrix_columns(full):
+        column.read(Row())
+    unshown = {"mean", "tv_low", "tv_high", "mp_wasserstein", "T", "note", "module",
+               "is_convolution", "row_mean_energy", "column_mean_energy"}  # fmt: skip
+    assert set(vars(full.matrices[0])) - read <= unshown
+    assert "rank_90" in read
+
+
+def test_two_fine_tunes_of_one_name_are_told_apart(full):
+    columns = {column.heading: column for column in matrix_columns(full)}
+    found = picture_data(full, list(columns.values()))
+    assert [row["tuned"] for row in found["rows"]] == [row.tuned for row in full.matrices]
+    assert len(set(full.tuned)) == 2
+    for row in full.matrices:
+        same = {"tuned": row.tuned, "name": row.name}
+        assert columns["LoCA, r = 1"].read(row) == only(full.errors, **same, method="D").error
+        size = only(full.allocation, **same, method="R").size
+        assert columns["LoRA size"].text(row) == str(size)
+
+
+def test_the_other_tables_have_columns(full):
+    rows = Texts(report(full).html).rows
+    for heading, row, expected in (
+        ("cosine", full.comparisons[0], {"first": full.tuned[0], "cosine": "+1.000",
+                                         "sign conflicts": "0.0%"}),
+        ("retained", full.allocation[0], {"size": str(full.allocation[0].size),
+                                          "retained": f"{full.allocation[0].retained:.1%}"}),
+    ):  # fmt: skip
+        at = next(i for i, cells in enumerate(rows) if heading in cells)
+        cells = dict(zip(rows[at], rows[at + 1], strict=True))
+        assert cells["name"] == row.name
+        assert expected.items() <= cells.items()
+
+
+def test_the_map_has_every_matrix_at_its_budget_and_the_line_between_the_methods(analysis):
+    found = picture_data(analysis, matrix_columns(analysis))
+    # A rank-2 budget of the paper's accounting: (24 + 20)·2 numbers, two of them per coefficient.
+    assert found["coefficients"]["2"] == [pytest.approx(44 / 480, rel=1e-5)] * 2
+    line = dict(zip(found["line"]["x"], found["line"]["y"], strict=True))
+    assert min(line) < 44 / 480 < max(line)
+    assert all(y == pytest.approx(coefficient_fraction(x), rel=1e-3) for x, y in line.items())
+
+
+def test_the_data_are_json_that_any_browser_reads(analysis):
+    rows = tuple(replace(row, tail_exponent=math.inf, energy=math.nan) for row in analysis.matrices)
+    strange = replace(analysis, matrices=rows, spectra=analysis.spectra[:1])
+    found = picture_data(strange, matrix_columns(strange))
+    assert json.loads(json.dumps(found, allow_nan=False)) == json.loads(json.dumps(found))
+    by_title = {one["title"]: one["values"] for one in found["columns"]}
+    assert by_title["energy"] is None, "no number in it"
+    assert by_title["name"] is None
+    assert by_title["σ"] == [float(f"{row.sigma:.6g}") for row in rows]
+    assert found["spectra"][0]["counts"] == analysis.spectra[0].counts
+    assert found["spectra"][1] is None
+
+
+def test_names_from_files_stay_names(page):
     found = Texts(page.html)
     assert HOSTILE in found.texts, "escaped, not left out"
     assert "img" not in found.tags
     assert found.tags.count("script") == page.html.count("</script>") == 4
     assert data_of(page)["rows"][0]["name"] == HOSTILE
+    assert breakable("a.<b>.c") == "a.<wbr>&lt;b&gt;.<wbr>c"
 
 
-def test_a_page_refers_to_nothing_outside_itself(analysis, page, simulation):
+def test_a_page_refers_to_nothing_outside_itself(page, simulation):
     assert Texts(page.html).sources == []
     other = Texts(report(simulation).html)
     assert len(other.sources) == len(views(simulation))
     assert all(source.startswith("data:image/png;base64,") for source in other.sources)
-    for tag in ("script", "link", "iframe"):
-        assert tag not in other.tags
+    assert not {"script", "link", "iframe"} & set(other.tags)
     for source in (page.html, report(simulation).html):
         # The browser refuses what this policy does not name: any request, and any other code.
         policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', source)[1]
@@ -151,38 +253,25 @@ def test_a_page_refers_to_nothing_outside_itself(analysis, page, simulation):
 
 
 def test_scripts_name_elements_that_the_page_has(page):
-    folder = files("loca_theory.plotting") / "html"
-    scripts = [one.read_text("utf-8") for one in folder.iterdir() if one.name.endswith(".js")]
-    used = {
-        name
-        for script in scripts
-        for name in re.findall(r'(?:find|getElementById|figure)\("([a-z-]+)"', script)
-    }
+    scripts = [one.read_text("utf-8") for one in HTML.iterdir() if one.name.endswith(".js")]
+    pattern = r'(?:find|getElementById|figure)\("([a-z-]+)"'
+    used = {name for script in scripts for name in re.findall(pattern, script)}
     ids = Texts(page.html).ids
     assert len(ids) == len(set(ids))
-    assert used <= set(ids)
-    assert {"heat", "map", "spectrum", "data", "matrices"} <= used
+    assert {"heat", "map", "spectrum", "data", "matrices"} <= used <= set(ids)
     assert all(script.strip() in page.html for script in scripts), "no braces of the templates"
 
 
 def test_500_matrices_with_long_names_stay_under_5_megabytes(analysis):
-    copies = [
-        (row, f"base_model.model.model.decoder.layers.{i}.self_attention.{'a' * 40}.weight")
-        for i in range(250)
-        for row in analysis.matrices
-    ]
+    def copied(rows):
+        name = "base_model.model.model.decoder.layers.{}.self_attention." + "a" * 40 + ".weight{}"
+        return tuple(
+            replace(one, name=name.format(i, one.name[0])) for i in range(250) for one in rows
+        )
 
-    def renamed(rows):
-        by_name = {row.name: [one for one in rows if one.name == row.name] for row in rows}
-        return tuple(replace(one, name=name + row.name[:1]) for row, name in copies
-                     for one in by_name[row.name])  # fmt: skip
-
-    many = replace(
-        analysis,
-        matrices=renamed(analysis.matrices),
-        errors=renamed([replace(one, r=r) for one in analysis.errors for r in (one.r, one.r + 2)]),
-        spectra=renamed(analysis.spectra),
-    )
+    errors = [replace(one, r=r) for one in analysis.errors for r in (one.r, one.r + 2)]
+    many = replace(analysis, matrices=copied(analysis.matrices), errors=copied(errors),
+                   spectra=copied(analysis.spectra))  # fmt: skip
     found = report(many).html
     assert len(data_of(Page(found))["rows"]) == 500
     assert found.count('<th scope="row">') > 500
@@ -210,7 +299,7 @@ def contrast(one, other):
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_texts_and_marks_stand_out(theme):
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
-    style = (files("loca_theory.plotting") / "html" / "style.css").read_text("utf-8")
+    style = (HTML / "style.css").read_text("utf-8")
     colors = dict(re.findall(r"--(\w+): (#\w{6})", re.findall(r":root \{([^}]*)\}", style)[theme]))
     for back in ("back", "panel", "mark"):
         # What the accessibility guidelines of the web ask of texts and of pictures.
@@ -218,14 +307,6 @@ def test_texts_and_marks_stand_out(theme):
             assert contrast(colors[text], colors[back]) >= 4.5, (text, back)
     for mark in ("blue", "red", "green", "pink", "sky", "orange", "grey"):
         assert contrast(colors[mark], colors["back"]) >= 3, mark
-
-
-def test_pictures_drawn_before_are_not_drawn_again(tmp_path, monkeypatch):
-    result = simulate(8, ranks=[1], methods=["D"], engine="exact")
-    drawn = save_pictures(result, tmp_path)
-    monkeypatch.setattr("loca_theory.plotting.page.png", None)
-    image = base64.b64encode(drawn[0].read_bytes()).decode()
-    assert Texts(report(result, drawn).html).sources == [f"data:image/png;base64,{image}"]
 
 
 def test_a_notebook_shows_it_in_a_frame_of_its_own(page):
@@ -236,16 +317,12 @@ def test_a_notebook_shows_it_in_a_frame_of_its_own(page):
 def test_it_is_saved_as_it_is(page, tmp_path):
     path = page.save(tmp_path / "new" / "page.html")
     assert path.read_text(encoding="utf-8") == page.html
-
-
-def test_a_folder_that_takes_no_files_is_an_error(tmp_path):
-    (tmp_path / "file").write_text("kept")
     with pytest.raises(ResourceError, match="cannot write to"):
-        Page("text").save(tmp_path / "file" / "page.html")
+        page.save(path / "page.html")
 
 
 def test_any_result_that_is_drawn_has_a_page(simulation, monkeypatch):
-    monkeypatch.setattr("loca_theory.plotting.page._MOST_ROWS", 3)
+    monkeypatch.setattr("loca_theory.plotting.page.report._MOST_ROWS", 3)
     texts = Texts(report(simulation).html).texts
     assert "Reconstruction errors" in texts
     assert "The first 3 of 4 rows; to_frame() returns all." in texts
@@ -257,3 +334,46 @@ def test_what_cannot_be_drawn_has_no_page():
     adapter = extract(*demo_pair(), "lora", rank=1, include="0.down")
     with pytest.raises(InvalidArgumentError, match="Extraction cannot be drawn"):
         report(adapter)
+
+
+def changed(shapes, fine_tunes=1):
+    """A base with tensors of these shapes, and its fine-tunes."""
+    base = {name: noise(shape) for name, shape in shapes.items()}
+    others = range(1, fine_tunes + 1)
+    tuned = [{name: one + 0.1 * noise(one.shape, i) for name, one in base.items()} for i in others]
+    return base, *tuned
+
+
+def adapter(folder):
+    extract(*demo_pair(), "lora", rank=2, include="layers.0").save(folder)
+    return (folder,)
+
+
+# Checkpoints of all kinds, and small matrices beside larger ones.
+SOURCES = {
+    "the demonstration": lambda _: demo_pair(),
+    "a trained transformer": lambda _: trained_pair(),
+    "an adapter": adapter,
+    "one matrix": lambda _: (np.random.default_rng(0).normal(size=(20, 20)),),
+    "no rank that fits": lambda _: (torch.eye(12),),
+    "16 rows": lambda _: changed({"q.weight": (80, 80), "fc.weight": (16, 16), "c.weight": (16, 80),
+                                  "relative_attention_bias.weight": (32, 32)}),
+    "two fine-tunes": lambda _: changed({"a.0.q_proj.weight": (40, 30)}, fine_tunes=2),
+    "experts": lambda _: changed({"model.layers.0.mlp.experts.gate_up_proj": (3, 20, 24)}),
+    "others": lambda _: changed({"conv.weight": (20, 3, 3, 3), "lm_head.weight": (30, 20)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES.keys())
+def test_the_map_has_a_point_for_every_default_rank_that_fits(source, tmp_path):
+    printed = PrintedTest(copies=10, samples=5000)
+    found = analyze(*source(tmp_path / "adapter"), device="cpu", printed=printed)
+    assert found.ranks == (8, 16, 32)
+    data = data_of(report(found))
+    fitting = {(error.tuned, error.name, error.r) for error in found.errors}
+    for r in found.ranks:
+        fractions = data["coefficients"].get(str(r), [None] * len(found.matrices))
+        for row, one in zip(found.matrices, fractions, strict=True):
+            p, q = row.shape
+            fits = (row.tuned, row.name, r) in fitting
+            assert one == (pytest.approx((p + q) * r // 2 / (p * q), rel=1e-5) if fits else None)

@@ -16,11 +16,12 @@ from loca_theory.checkpoints import analyze, demo_pair, extract
 from loca_theory.claims import verify
 from loca_theory.convergence.study import ConvergenceStudy
 from loca_theory.dependence.study import Study
-from loca_theory.expressivity import Method, simulate
+from loca_theory.expressivity import Accounting, Method, simulate
 from loca_theory.expressivity.limits import coefficient_fraction
+from loca_theory.expressivity.ordering import Ordering
 from loca_theory.plotting import plot
-from loca_theory.plotting.dependence import draw_phase
 from loca_theory.plotting.lines import looks_of
+from loca_theory.plotting.phase import draw_phase
 from loca_theory.plotting.pictures import save_pictures, views
 from loca_theory.sweeps import Runner
 
@@ -48,6 +49,7 @@ def study(*structures):
 
 RESULTS = {
     "simulation": lambda: simulate(16, ranks=[1, 2], engine="exact"),
+    "ordering": lambda: Ordering((4, 5, 8), (Accounting.BITS,)).run(ALONE),
     "one structure": lambda: study("equicorrelated").run(ALONE),
     "two structures": lambda: replace(study("equicorrelated", "spiked"), fraction=(0.0, 0.4)).run(
         ALONE
@@ -60,6 +62,7 @@ RESULTS = {
 }
 PICTURES = {
     "simulation": ["errors"],
+    "ordering": ["margins"],
     "one structure": ["equicorrelated", "crossings"],
     "two structures": ["crossings", "equicorrelated", "spiked", "phase"],
     "toy": ["recovery", "spectrum", "loss"],
@@ -75,7 +78,6 @@ FIT_AXES = [
     ("toy", "recovery"),
     ("toy", "loss"),
     ("one matrix", "entries"),
-    ("one matrix", "spectra"),
     ("one matrix", "errors"),
     ("verdicts", "verdicts"),
 ]
@@ -154,38 +156,25 @@ def test_one_panel_fits_into_the_users_axes(results, kind, picture):
     assert (len(figure.axes), figure.legends, figure.get_supxlabel()) == (2, [], "")
 
 
-@pytest.mark.parametrize(("kind", "picture"), [("toy", "spectrum"), ("one matrix", "p-values")])
-def test_several_panels_do_not(results, kind, picture):
-    with pytest.raises(InvalidArgumentError, match=r"several panels.*; leave ax out"):
-        plot(results(kind), picture, ax=Figure().subplots())
+REFUSED = [
+    (lambda of: plot(of("simulation"), ax=Figure().subplots(2)), "ax must be axes of matplotlib"),
+    (lambda of: plot(of("toy"), "spectrum", ax=Figure().subplots()), "several panels.*; leave ax"),
+    (lambda of: plot(of("toy"), "all"), "unknown picture 'all'; choose from recovery, "),
+    (lambda of: plot(extract(*demo_pair(), "lora", rank=1, include="0.down")),
+     "Extraction cannot be drawn; result must be one of SimulationResult, "),
+    (lambda _: plot({}), "dict cannot be drawn"),
+    (lambda of: plot(without_rows(of("one matrix"))), "nothing to draw: Analysis"),
+]  # fmt: skip
 
 
-def test_axes_have_to_be_axes(results):
-    with pytest.raises(InvalidArgumentError, match="ax must be axes of matplotlib"):
-        plot(results("simulation"), ax=Figure().subplots(2))
+def without_rows(analysis):
+    return replace(analysis, matrices=(), errors=(), spectra=(), figure_data=())
 
 
-def test_an_unknown_picture_lists_those_there_are(results):
-    with pytest.raises(InvalidArgumentError, match="unknown picture 'all'; choose from recovery, "):
-        plot(results("toy"), "all")
-
-
-def test_what_cannot_be_drawn_is_refused_with_what_can():
-    adapter = extract(*demo_pair(), "lora", rank=1, include="0.down")
-    with pytest.raises(
-        InvalidArgumentError,
-        match="Extraction cannot be drawn; result must be one of SimulationResult, ",
-    ):
-        plot(adapter)
-    with pytest.raises(InvalidArgumentError, match="dict cannot be drawn"):
-        plot({})
-
-
-def test_a_result_without_rows_has_nothing_to_draw(results):
-    empty = replace(results("one matrix"), matrices=(), errors=(), spectra=(), figure_data=())
-    assert views(empty) == []
-    with pytest.raises(InvalidArgumentError, match="nothing to draw: Analysis"):
-        plot(empty)
+@pytest.mark.parametrize(("call", "message"), REFUSED)
+def test_what_cannot_be_drawn_is_refused(results, call, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        call(results)
 
 
 def test_pictures_are_saved_under_the_names_of_the_tables(results, tmp_path):
@@ -209,10 +198,7 @@ def test_methods_of_ones_own_have_lines_and_entries_in_the_key():
     assert any(f"columns = {Columns.title}" in line for line in lines)
     assert re.search(r"(^| {3})rows($| {3})", "\n".join(lines), re.MULTILINE)
 
-
-def test_methods_of_ones_own_look_different_from_each_other():
-    names = [f"own-{i}" for i in range(18)]
-    looks = looks_of(["R", *names])
+    looks = looks_of(["R", *(f"own-{i}" for i in range(18))])
     assert len({(look.color, str(look.dashes)) for look in looks.values()}) == 19
 
 

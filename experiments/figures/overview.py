@@ -8,17 +8,15 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from experiments.figures.comparisons import draw_group
 from loca_theory.expressivity.methods.names import display_name
-from loca_theory.plotting.canvas import Picture, styled
-from loca_theory.plotting.comparisons import draw_group
+from loca_theory.plotting.canvas import BLUE, GREY, Picture, styled
 from loca_theory.plotting.lines import LOOKS
-from loca_theory.plotting.runs import as_lines
 from loca_theory.plotting.verdicts import draw_verdicts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_BLUE, _GREY = "#0072b2", "#7f7f7f"
 _SIZE, _RANK = 768, 8
 _THEOREM = ("U", "R", "D")
 _REAL = ("R", "D", "FourierFT")
@@ -100,11 +98,11 @@ def _real(axis: Axes, table: pd.DataFrame) -> None:
 
 def _toy(axis: Axes, table: pd.DataFrame) -> None:
     plain = table[(table["interpretation"] == "default") & table["condition"].isna()]
-    rows = {row["search"]: row for row in as_lines(plain)}
-    names = [name for name in _SEARCHES if name in rows]
+    recovered = dict(zip(plain["search"], plain["recovered"], strict=True))
+    names = [name for name in _SEARCHES if name in recovered]
     for height, name in enumerate(reversed(names)):
-        color = _BLUE if name == "central" else _GREY
-        fraction = 100 * rows[name]["recovered"]
+        color = BLUE if name == "central" else GREY
+        fraction = 100 * recovered[name]
         axis.barh(height, fraction, color=color, height=0.6)
         axis.text(fraction + 1.5, height, f"{fraction:.1f}", va="center", fontsize=8)
     labels = [f"{name} (paper)" if name == "central" else name for name in reversed(names)]
@@ -117,13 +115,14 @@ def _toy(axis: Axes, table: pd.DataFrame) -> None:
 def _tuned(axis: Axes, table: pd.DataFrame) -> None:
     """The decided comparisons over the most tasks."""
     decided = table[table["verdict"].notna() & (table["measure"] == "accuracy")]
-    lines = as_lines(decided[decided["tasks"] == decided["tasks"].max()])
-    named = "V1, random locations", "random locations (V1)"
-    draw_group(axis, [{**line, "title": str(line["title"]).replace(*named)} for line in lines])
+    tasks = decided["tasks"].max()
+    rows = decided[decided["tasks"] == tasks]
+    titles = rows["title"].str.replace("V1, random locations", "random locations (V1)")
+    draw_group(axis, rows.assign(title=titles))
     axis.set_xlabel(
         "difference, points of accuracy\n(dots: tasks; grey: the margin fixed beforehand)"
     )
-    axis.set_title(f"Fine-tuning: {lines[0]['tasks']} small tasks")
+    axis.set_title(f"Fine-tuning: {tasks} small tasks")
 
 
 def _claims(axis: Axes, table: pd.DataFrame) -> None:

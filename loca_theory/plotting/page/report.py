@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from numbers import Real
@@ -12,10 +11,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from loca_theory import _arguments
 from loca_theory.errors import ResourceError
-from loca_theory.plotting.analysis_page import analysis_page
 from loca_theory.plotting.canvas import png
+from loca_theory.plotting.page.analysis import analysis_page
+from loca_theory.plotting.page.templates import PageTable, render
 from loca_theory.plotting.pictures import views
-from loca_theory.plotting.templates import PageTable, render
 from loca_theory.sweeps import Result
 from loca_theory.sweeps.files import writable_folder, write_atomically
 
@@ -64,7 +63,7 @@ class Page:
         return f'<iframe srcdoc="{escape(self.html)}" {frame}></iframe>'
 
 
-def report(result: Result, drawn: Sequence[Path] | None = None) -> Page:
+def report(result: Result) -> Page:
     """Make the HTML page of a result: findings, pictures, tables, and how to reproduce it.
 
     The page of an analysis draws its own pictures: they show what is pointed at, and its tables
@@ -73,8 +72,6 @@ def report(result: Result, drawn: Sequence[Path] | None = None) -> Page:
 
     Args:
         result: An analysis, or any other result that :func:`plot` draws.
-        drawn: The files that :func:`save_pictures` returned for the result; None to draw them. The
-            page of an analysis does not use them.
 
     Returns:
         The page; notebooks show it, and ``save`` writes it.
@@ -84,23 +81,11 @@ def report(result: Result, drawn: Sequence[Path] | None = None) -> Page:
     """
     if getattr(result, "command", None) == "analyze":
         return Page(analysis_page(cast("Analysis", result)))
-    known = views(result)
-    if drawn is None:
-        images = [png(view.draw()) for view in known]
-    else:
-        images = [path.read_bytes() for path in drawn if path.suffix == ".png"]
-    pictures = {
-        view.title: base64.b64encode(image).decode()
-        for view, image in zip(known, images, strict=True)
-    }
+    pictures = {view.title: base64.b64encode(png(view.draw())).decode() for view in views(result)}
+    table, manifest = _main_table(result), result.manifest
+    title = _NAMES[result.command]
     return Page(
-        render(
-            "report.html.j2",
-            title=_NAMES[result.command],
-            pictures=pictures,
-            table=_main_table(result),
-            manifest=result.manifest,
-        )
+        render("report.html.j2", title=title, pictures=pictures, table=table, manifest=manifest)
     )
 
 

@@ -1,9 +1,9 @@
-"""A column of a table: title, explanation, value and text of a cell."""
+"""A column of a page's table: title, explanation, value and text of a cell."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from numbers import Real
@@ -28,7 +28,7 @@ class Column:
     Attributes:
         title: Heading; columns that differ only by the rank have the same.
         explanation: One line that says what the values are.
-        value: Function that returns the value for a row: a number, a text, or None.
+        value: Name of the row's field, or function of the row: a number, a text, or None.
         form: Format of numbers, or a function that makes the text of a row's cell.
         group: Heading of the columns that belong together.
         scale: Colours on the heat map.
@@ -37,7 +37,7 @@ class Column:
 
     title: str
     explanation: str
-    value: Callable[[Any], Any]
+    value: str | Callable[[Any], Any]
     form: str | Callable[[Any], str] = ""
     group: str = ""
     scale: Scale = Scale.PLAIN
@@ -48,31 +48,26 @@ class Column:
         """The title with the rank, which no other column of the table has."""
         return self.title if self.r is None else f"{self.title}, r = {self.r}"
 
+    def read(self, row: Any) -> Any:
+        """The value of a row."""
+        return getattr(row, self.value) if isinstance(self.value, str) else self.value(row)
+
     def text(self, row: Any) -> str:
         """The text of a row's cell."""
         if callable(self.form):
             return self.form(row)
-        value = self.value(row)
+        value = self.read(row)
         if value is None or value != value:
             return MISSING
         return format(value, self.form) if self.form else str(value)
 
     def number(self, row: Any) -> float | None:
         """The value of a row to six digits; None if it is not a finite number."""
-        value = self.value(row)
+        value = self.read(row)
         is_number = isinstance(value, Real) and not isinstance(value, bool)
         return float(f"{value:.6g}") if is_number and math.isfinite(value) else None
 
 
-def field_column(
-    key: str,
-    title: str,
-    explanation: str,
-    form: str | Callable[[Any], str] = "",
-    group: str = "",
-    scale: Scale = Scale.PLAIN,
-) -> tuple[str, Column]:
-    """The column of one field of the rows."""
-    return key, Column(
-        title, explanation, lambda row: getattr(row, key), form, group, scale
-    )  # fmt: skip
+def with_values(columns: Iterable[Column], rows: Sequence[Any]) -> list[Column]:
+    """The columns that have a value in some row."""
+    return [one for one in columns if any(one.read(row) not in (None, "") for row in rows)]

@@ -46,7 +46,7 @@ def render(template: str, **content: Any) -> str:
 def _environment() -> Environment:
     # Names come from files of unknown origin, so everything is escaped.
     found = Environment(
-        loader=PackageLoader("loca_theory.plotting", "html"),
+        loader=PackageLoader("loca_theory.plotting.page", "html"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from loca_theory.plotting.canvas import Picture, styled
+from loca_theory.plotting.canvas import BLUE, GREEN, RED, Picture, styled
 
 STUDIES = {
     "sre": "MiniLM → sentences of another domain",
@@ -18,8 +18,8 @@ STUDIES = {
     "ani": "ANI, potential → coupled cluster",
 }
 _RANK, _ACCOUNTING = 4, "paper"
-_FORMS = {"R": ("LoRA", "#0072b2"), "D": ("LoCA, best locations", "#d55e00"),
-         "S": ("largest plain entries", "#009e73")}  # fmt: skip
+_FORMS = {"R": ("LoRA", BLUE), "D": ("LoCA, best locations", RED),
+         "S": ("largest plain entries", GREEN)}  # fmt: skip
 
 
 @styled

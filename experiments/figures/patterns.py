@@ -2,44 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 
-from loca_theory.errors import InvalidArgumentError
+from experiments.figures.runs import nothing_to_draw
 from loca_theory.plotting.canvas import Picture, styled
-from loca_theory.plotting.runs import NOTHING, Lines
 
 
 @styled
-def draw_patterns(lines: Lines) -> Figure:
+def draw_patterns(table: pd.DataFrame) -> Figure:
     """The increments of each method in a few layers; each panel has its own scale.
 
     Args:
-        lines: Rows of the images, which are block means of the increments: ``title`` of the
+        table: Rows of the images, which are block means of the increments: ``title`` of the
             method, ``layer``, ``values``, from top to bottom.
 
     Raises:
         InvalidArgumentError: every run diverged.
     """
-    if not lines:
-        raise InvalidArgumentError(NOTHING)
-    pictures: dict[tuple[str, str], list[Any]] = {}
-    for line in lines:
-        pictures.setdefault((line["title"], line["layer"]), []).append(list(line["values"]))
-    methods, layers = (list(dict.fromkeys(key[i] for key in pictures)) for i in range(2))
+    if table.empty:
+        raise nothing_to_draw()
+    pictures = dict(iter(table.groupby(["title", "layer"])["values"]))
+    methods, layers = (list(dict.fromkeys(table[name])) for name in ("title", "layer"))
     figure = Picture(figsize=(1.55 * len(methods) + 0.8, 1.65 * len(layers) + 0.5))
     axes = figure.subplots(len(layers), len(methods), squeeze=False)
     for row, layer in zip(axes, layers, strict=True):
         for axis, method in zip(row, methods, strict=True):
-            values = np.asarray(pictures[method, layer], dtype=float)
+            values = np.array(pictures[method, layer].tolist(), dtype=float)
             limit = float(np.quantile(np.abs(values), 0.995)) or 1.0
             axis.imshow(values, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
             axis.set_xticks([])
             axis.set_yticks([])
             axis.grid(visible=False)
-        row[0].set_ylabel(_layer(layer), fontsize=8)
+        row[0].set_ylabel(_short(layer), fontsize=8)
     for axis, method in zip(axes[0], methods, strict=True):
         axis.set_title(method, fontsize=8)
     caption = "Block means of the increments; red positive, blue negative; "
@@ -48,8 +44,8 @@ def draw_patterns(lines: Lines) -> Figure:
     return figure
 
 
-def _layer(name: str) -> str:
+def _short(layer: str) -> str:
     """The number and the kind of a layer, from its full name."""
-    parts = name.removesuffix(".weight").split(".")
+    parts = layer.removesuffix(".weight").split(".")
     numbers = [part for part in parts if part.isdigit()]
     return f"layer {numbers[-1]}\n{parts[-1]}" if numbers else parts[-1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,21 +15,31 @@ from numpy.typing import NDArray
 from loca_theory.checkpoints.recommendation import SHOWN
 from loca_theory.checkpoints.settings import ANALYSED
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import Budget
 from loca_theory.expressivity.methods.names import display_name
 from loca_theory.increments import fit_bulk
-from loca_theory.increments.spectrum import SPIKE_LEVEL, BulkFit
-from loca_theory.plotting.canvas import Canvas, View, styled
-from loca_theory.plotting.catalogue import draw_measured
-from loca_theory.plotting.dependence import draw_phase
+from loca_theory.increments.spectrum import SPIKE_LEVEL
+from loca_theory.plotting.canvas import (
+    BLACK,
+    BLUE,
+    GREEN,
+    ORANGE,
+    PINK,
+    RED,
+    SKY,
+    Canvas,
+    View,
+    styled,
+)
 from loca_theory.plotting.lines import looks_of
+from loca_theory.plotting.method_costs import draw_measured
+from loca_theory.plotting.phase import draw_phase, phase_marks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from loca_theory.checkpoints import Analysis
 
-_COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+_COLORS = (BLUE, RED, GREEN, PINK, SKY, ORANGE, BLACK)
 # Histograms of standardised entries reach from -_REACH to _REACH.
 _REACH = 8
 # Distance between the marks of two kinds of matrices of one layer, in layers.
@@ -53,16 +63,16 @@ def views(result: Analysis) -> list[View]:
     if not result.errors:
         return found
     ranks = sorted({error.r for error in result.errors})
-    title = f"Reconstruction error by layer, budget of r = {ranks[0]}"
-    titles = result.manifest["grid"].get("titles", {})
-    left = View("errors", title, partial(draw_errors_by_layer, errors, ranks[0], titles))
     draw = partial(draw_phase, marks=phase_marks(result))
-    title = f"Phase diagram with every matrix at r = {', '.join(map(str, ranks))}"
-    found.append(View("phase", title, draw))
-    title = "Errors against costs, on the lines of the catalogue"
-    found.append(View("methods", title, partial(draw_measured, result)))
+    where = f"Phase diagram with every matrix at r = {', '.join(map(str, ranks))}"
+    found.append(View("phase", where, draw))
+    costs = "Errors against costs, on the lines of the catalogue"
+    found.append(View("methods", costs, partial(draw_measured, result)))
+    titles = result.manifest["grid"].get("titles", {})
+    draw = partial(draw_errors_by_layer, errors, ranks[0], titles)
+    by_layer = View("errors", f"Reconstruction error by layer, budget of r = {ranks[0]}", draw)
     # For a single matrix the errors by layer tell least, so they come last.
-    return [left, *found] if len(result.matrices) > 1 else [*found, left]
+    return [by_layer, *found] if len(result.matrices) > 1 else [*found, by_layer]
 
 
 @styled
@@ -80,9 +90,9 @@ def draw_histograms(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     for axis, row in zip(axes, rows, strict=True):
         edges = np.linspace(-_REACH, _REACH, len(row["values"]) + 1)
         density = np.asarray(row["values"]) / np.diff(edges)
-        axis.stairs(density, edges, fill=True, color=_COLORS[0], alpha=0.35, label="entries")
+        axis.stairs(density, edges, fill=True, color=BLUE, alpha=0.35, label="entries")
         normal = np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
-        axis.plot(z, normal, color="#000000", lw=1, label="normal density")
+        axis.plot(z, normal, color=BLACK, lw=1, label="normal density")
         axis.set(xlim=(-5, 5), xlabel="entry / σ")
         axis.set_title(_short(row["name"]), fontsize=8)
         text = f"σ = {row['sigma']:.2e}\nTV = {row['tv']:.4f}"
@@ -103,19 +113,14 @@ def draw_p_values(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     """
     canvas = Canvas.of(ax, (7.2, 3.2), 1, 2, sharey=True)
     axes = canvas.axes[0]
-    columns = {
-        "tv_p_value": "calibrated",
-        "tv_p_value_as_printed": "as printed (upper tail)",
-    }
-    count = table["kind"].nunique()
+    columns = {"tv_p_value": "calibrated", "tv_p_value_as_printed": "as printed (upper tail)"}
+    kinds = list(table.groupby("kind", sort=False))
     for axis, (column, title) in zip(axes, columns.items(), strict=True):
-        for k, (kind, rows) in enumerate(table.groupby("kind", sort=False)):
-            layer = rows["layer"].fillna(-1)
+        for k, (kind, rows) in enumerate(kinds):
             # Many p-values are 0 or 1: draw the kinds side by side so that no mark hides another.
-            axis.plot(
-                layer + _SHIFT * (k - (count - 1) / 2), rows[column].astype(float), "o", ms=4,
-                color=_COLORS[k % len(_COLORS)], label=str(kind), alpha=0.8,
-            )  # fmt: skip
+            x = rows["layer"].fillna(-1) + _SHIFT * (k - (len(kinds) - 1) / 2)
+            axis.plot(x, rows[column].astype(float), "o", ms=4, color=_COLORS[k % len(_COLORS)],
+                      label=str(kind), alpha=0.8)  # fmt: skip
         axis.axhline(0.05, color="#888888", lw=0.8, ls="--")
         axis.set(xlabel="layer", ylim=(-0.05, 1.05))
         if table["layer"].isna().any():
@@ -124,12 +129,11 @@ def draw_p_values(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
         else:
             axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axis.set_title(title)
-        missing = int(table[column].isna().sum())
-        if missing:
+        if missing := int(table[column].isna().sum()):
             text = f"{missing} of {len(table)}: the printed loop does not terminate"
             axis.text(0.5, 0.6, text, transform=axis.transAxes, ha="center", fontsize=7)
     axes[0].set_ylabel("p-value (H₀: close to normal)")
-    canvas.legend(*axes[0].get_legend_handles_labels(), ncols=4, fontsize=7)
+    canvas.legend(4, fontsize=7)
     return canvas.figure
 
 
@@ -152,9 +156,7 @@ def draw_spectra(
     canvas = Canvas.of(ax, (3.6 * len(rows), 3.0), 1, len(rows))
     axes = canvas.axes[0]
     for axis, row in zip(axes, rows, strict=True):
-        values = np.asarray(row["values"], dtype=float)
-        shape = (int(row["p"]), int(row["q"]))
-        _draw_spectrum(axis, values, fit_bulk(values, *shape), shape)
+        _draw_spectrum(axis, np.asarray(row["values"], dtype=float), int(row["p"]), int(row["q"]))
         axis.set_xlabel(f"eigenvalue of {_OF[quantity]}ᵀ{_OF[quantity]} / (n σ²), y axis clipped")
         axis.set_title(_short(row["name"]), fontsize=8)
     axes[0].set_ylabel("density")
@@ -163,10 +165,8 @@ def draw_spectra(
     return canvas.figure
 
 
-def _draw_spectrum(
-    axis: Axes, eigenvalues: NDArray[np.float64], bulk: BulkFit, shape: Sequence[int]
-) -> None:
-    p, q = shape
+def _draw_spectrum(axis: Axes, eigenvalues: NDArray[np.float64], p: int, q: int) -> None:
+    bulk = fit_bulk(eigenvalues, p, q)
     if bulk.sigma is None:
         text = f"no bulk: {bulk.spikes} of {len(eigenvalues)}\neigenvalues hold all the energy"
         axis.text(0.5, 0.5, text, transform=axis.transAxes, ha="center", va="center", fontsize=7)
@@ -179,11 +179,9 @@ def _draw_spectrum(
     inside = values[values <= 1.5 * high]
     bins = np.linspace(0, 1.5 * high, 61)
     weights = np.full(len(inside), 1 / (len(values) * (bins[1] - bins[0])))
-    axis.hist(
-        inside, list(bins), weights=weights, color=_COLORS[0], alpha=0.35, label="eigenvalues"
-    )
+    axis.hist(inside, list(bins), weights=weights, color=BLUE, alpha=0.35, label="eigenvalues")
     x = np.linspace(low, high, 400)[1:-1]
-    axis.plot(x, law.pdf(x * unit) * unit, color="#000000", lw=1, label="Marchenko–Pastur")
+    axis.plot(x, law.pdf(x * unit) * unit, color=BLACK, lw=1, label="Marchenko–Pastur")
     top = np.quantile(law.pdf(np.linspace(low, high, 200)[5:-1] * unit) * unit, 0.97)
     axis.set(ylim=(0, 1.8 * top), xlim=(0, 1.5 * high))
     beyond = int((values > 1.5 * high).sum())
@@ -195,7 +193,7 @@ def _draw_spectrum(
 
 @styled
 def draw_errors_by_layer(
-    errors: pd.DataFrame, r: int, titles: Mapping[str, str] | None = None, *, ax: Axes | None = None
+    errors: pd.DataFrame, r: int, titles: Mapping[str, str], *, ax: Axes | None = None
 ) -> Figure:
     """Reconstruction error by layer and kind of matrix, also for the same entries shuffled.
 
@@ -205,56 +203,37 @@ def draw_errors_by_layer(
         titles: Titles of the methods that do not ship with the package, by name.
         ax: Axes for a single panel; None for a new figure.
     """
-    titles = titles or {}
     usual = {method.name for method in ANALYSED}
-    own = [name for name in dict.fromkeys(errors["method"]) if name not in usual]
-    shown = (*SHOWN, *own)
+    shown = (*SHOWN, *(name for name in dict.fromkeys(errors["method"]) if name not in usual))
     table = errors[(errors["r"] == r) & errors["method"].isin(shown)]
     if table["layer"].notna().any():
         table = table[table["layer"].notna()]
     else:
         table = table.assign(layer=table.groupby("method").cumcount())
     kinds = sorted(set(table["kind"]))
-    columns = 2 if len(kinds) == 4 else min(3, len(kinds))
-    rows = -(-len(kinds) // columns)
-    canvas = Canvas.of(ax, (3.0 * columns + 0.4, 2.3 * rows + 0.6), rows, columns, sharey=True)
-    axes, looks = canvas.axes, looks_of(shown)
-    for axis in axes.flat[len(kinds) :]:
-        axis.set_axis_off()
-    for axis, kind in zip(axes.flat, kinds, strict=False):
+    columns = 2 if len(kinds) == 4 else 3
+    canvas = Canvas.grid(ax, len(kinds), columns, (3.0, 2.3), (0.4, 0.6), sharey=True)
+    looks = looks_of(shown)
+    for axis, kind in zip(canvas.axes.flat, kinds, strict=False):
         mine = table[table["kind"] == kind]
         for method in shown:
             line = mine[mine["method"] == method].sort_values("layer")
-            look = looks[method]
             layer = line["layer"].fillna(-1).to_numpy(float)
-            shown_as = display_name(method)
-            label = f"{method} = {titles[method]}" if method in titles else shown_as
-            axis.plot(layer, line["error"], "o-", ms=3, color=look.color, label=label)
+            color, name = looks[method].color, display_name(method)
+            label = f"{method} = {titles[method]}" if method in titles else name
+            axis.plot(layer, line["error"], "o-", ms=3, color=color, label=label)
             if method in ("R", "D"):
-                shuffled = line["shuffled_error"]
                 mark = "x" if len(line) == 1 else ":"
-                axis.plot(layer, shuffled, mark, color=look.color, label=f"{shown_as}, shuffled")
+                axis.plot(layer, line["shuffled_error"], mark, color=color,
+                          label=f"{name}, shuffled")  # fmt: skip
         axis.set_title(kind, fontsize=8)
         axis.set_ylim(0, 1.02)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axis.set_xlabel("layer")
-    for row in axes:
-        row[0].set_ylabel("relative error")
-    canvas.legend(*axes.flat[0].get_legend_handles_labels(), ncols=6, fontsize=7)
+    for axis in canvas.axes[:, 0]:
+        axis.set_ylabel("relative error")
+    canvas.legend(6, fontsize=7)
     return canvas.figure
-
-
-def phase_marks(result: Analysis) -> pd.DataFrame:
-    """Coordinates of the matrices on the phase diagram, one row per matrix and rank."""
-    shapes = {one.name: one.shape for one in result.matrices}
-    accounting = result.manifest["grid"]["accounting"]
-    marks = []
-    for error in result.errors:
-        if error.method == "R":
-            p, q = shapes[error.name]
-            coefficients = Budget(p, q, error.r, accounting).chosen_coefficients / (p * q)
-            marks.append((coefficients, 1 - error.error, error.kind))
-    return pd.DataFrame(marks, columns=["coefficients", "fraction", "label"])
 
 
 def _of(table: pd.DataFrame, quantity: str) -> list[Any]:
@@ -267,5 +246,4 @@ def _of(table: pd.DataFrame, quantity: str) -> list[Any]:
 
 
 def _short(name: str) -> str:
-    parts = name.removesuffix(".weight").split(".")
-    return ".".join(parts[-5:])
+    return ".".join(name.removesuffix(".weight").split(".")[-5:])

@@ -17,6 +17,7 @@ from loca_theory.plotting.lines import (
     BAND,
     TITLES,
     Look,
+    draw_line,
     in_order,
     key_lines,
     label_ends,
@@ -64,18 +65,14 @@ def draw_errors(
     """
     by_size = bool(table["K"].notna().all()) and table["K"].nunique() > table["r"].nunique()
     panels = _panels(table, by_size=by_size)
-    columns = 2 if len(panels) > 1 else 1
-    rows = -(-len(panels) // columns)
-    panel_width, panel_height = _PANEL if columns > 1 else _SINGLE_PANEL
-    width = panel_width * columns
+    panel = _PANEL if len(panels) > 1 else _SINGLE_PANEL
+    width = panel[0] * min(len(panels), 2)
     key = _key(table, titles, int(_KEY_CHARACTERS_PER_INCH * width))
-    size = (width, panel_height * rows + _KEY_LINE * (len(key) + 1))
-    canvas = Canvas.of(ax, size, rows, columns, sharex=by_size)
+    below = _KEY_LINE * (len(key) + 1)
+    canvas = Canvas.grid(ax, len(panels), 2, panel, (0, below), sharex=by_size)
     looks = looks_of(table["method"])
-    for axis in canvas.axes.flat[len(panels) :]:
-        axis.set_visible(False)
-    for axis, (title, x, rows_here) in zip(canvas.axes.flat, panels, strict=False):
-        _draw_panel(axis, rows_here, x, looks, _LABEL_GAP / panel_height)
+    for axis, (title, x, rows) in zip(canvas.axes.flat, panels, strict=False):
+        _draw_panel(axis, rows, x, looks, _LABEL_GAP / panel[1])
         axis.set_title(title)
     for axis in canvas.axes[-1]:
         axis.set_xlabel("matrix size K" if by_size else "LoRA rank r")
@@ -109,19 +106,10 @@ def _panels(table: pd.DataFrame, *, by_size: bool) -> list[tuple[str, str, pd.Da
 def _draw_panel(
     axis: Axes, rows: pd.DataFrame, x: str, looks: Mapping[str, Look], gap: float
 ) -> None:
-    ends: list[tuple[float, str]] = []
-    for method in in_order(rows["method"]):
-        line = _best(rows[rows["method"] == method]).sort_values(x)
-        look = looks[method]
-        marker = "o" if len(line) == 1 else None
-        position, error = line[x].to_numpy(float), line["error"].to_numpy(float)
-        axis.plot(position, error, color=look.color, linestyle=look.dashes, marker=marker, ms=4)
-        band = BAND * line["standard_error"].fillna(0.0).to_numpy(float)
-        if band.any():
-            axis.fill_between(
-                position, error - band, error + band, color=look.color, alpha=0.25, lw=0
-            )
-        ends.append((error[-1], method))
+    ends = [
+        (draw_line(axis, _best(rows[rows["method"] == method]), x, looks[method]), method)
+        for method in in_order(rows["method"])
+    ]
     axis.margins(x=0.02)
     if x == "r":
         axis.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 4, 8, 10]))

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 
-from loca_theory.errors import InvalidArgumentError
-from loca_theory.plotting.canvas import Picture, styled
+from experiments.figures.runs import nothing_to_draw
+from loca_theory.plotting.canvas import BLACK, BLUE, Picture, styled
 from loca_theory.plotting.lines import LOOKS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Lines = Sequence[Mapping[str, Any]]
-
 # Okabe and Ito's and Tol's colours; marks and dashes say the same in grey.
 _OPTIMIZERS = {
-    "SGD": ("#0072b2", "o", "-"),
+    "SGD": (BLUE, "o", "-"),
     "Adam": ("#aa4499", "s", "-"),
     "AdamW": ("#332288", "^", (0, (3, 1.5))),
 }
@@ -43,7 +41,7 @@ _INDEPENDENT = "independent normal entries"
 
 
 @styled
-def draw_low_rank(lines: Lines) -> Figure:
+def draw_low_rank(table: pd.DataFrame) -> Figure:
     """Energy fraction of the r largest singular values, by training; a row of panels per task.
 
     The first panel shows it by r/K for the default training of every optimiser, the others at
@@ -53,37 +51,35 @@ def draw_low_rank(lines: Lines) -> Figure:
     vertical axis is linear in the logarithm of the odds.
 
     Args:
-        lines: Rows of :mod:`experiments.low_rank`: ``task``, ``factor``, ``label``, ``value``,
+        table: Rows of :mod:`experiments.low_rank`: ``task``, ``factor``, ``label``, ``value``,
             ``optimizer``, ``K``, ``r``, ``retained``, ``low``, ``high``, ``independent``,
             ``threshold``, ``accuracy``.
 
     Raises:
         InvalidArgumentError: every run diverged.
     """
-    lines = [line for line in lines if line["retained"] is not None]
-    if not lines:
-        msg = "every run diverged, so there is nothing to draw"
-        raise InvalidArgumentError(msg)
-    tasks = list(dict.fromkeys(line["task"] for line in lines))
-    factors = [name for name in _FACTORS if any(line["factor"] == name for line in lines)]
+    table = table[table["retained"].notna()]
+    if table.empty:
+        raise nothing_to_draw()
+    tasks = list(table.groupby("task", sort=False))
+    factors = [name for name in _FACTORS if name in set(table["factor"])]
     columns = ["optimizer", "accuracy", *factors]
     figure = Picture(figsize=(_PANEL[0] * len(columns) + 1, _PANEL[1] * len(tasks) + 0.8))
     axes = figure.subplots(len(tasks), len(columns), squeeze=False, sharey=True)
-    for row, task in zip(axes, tasks, strict=True):
-        mine = [line for line in lines if line["task"] == task]
+    for row, (task, mine) in zip(axes, tasks, strict=True):
         for axis, name in zip(row, columns, strict=True):
             _draw_panel(axis, name, mine)
         row[0].set_ylabel("energy of the r largest\nsingular values of ΔW")
         row[0].set_title(task)
     axes[0, 0].set_yscale("logit")
-    every = [line[name] for line in lines for name in ("retained", "independent")]
-    axes[0, 0].set_ylim(*_margins(min(every), max(every)))
+    every = table[["retained", "independent"]].to_numpy(float)
+    axes[0, 0].set_ylim(*_margins(every.min(), every.max()))
     low, high = axes[0, 0].get_ylim()
     ticks = [tick for tick in _TICKS if low < tick < high]
     axes[0, 0].set_yticks(ticks, [f"{100 * tick:g}%" for tick in ticks])
     for axis in axes.flat:
         axis.yaxis.minorticks_off()
-    _finish(figure, axes)
+    _add_key(figure, axes)
     return figure
 
 
@@ -93,90 +89,79 @@ def _margins(low: float, high: float) -> tuple[float, float]:
     return tuple((1 / (1 + np.exp(-ends))).tolist())
 
 
-def _draw_panel(axis: Axes, name: str, lines: Lines) -> None:
+def _draw_panel(axis: Axes, name: str, table: pd.DataFrame) -> None:
+    rows = table[table["factor"] == name]
     if name == "accuracy":
-        _draw_accuracy(axis, lines)
-        return
-    mine = [line for line in lines if line["factor"] == name]
-    if name != "optimizer":
-        mine = _at_ratio(mine)
-    if not mine:
+        _draw_accuracy(axis, _at_ratio(table[table["factor"] != "kind"]))
+    elif rows.empty:
         axis.set_visible(False)
     elif name == "optimizer":
-        _draw_ranks(axis, mine)
+        _draw_ranks(axis, rows)
     elif name == "kind":
-        _draw_kinds(axis, mine)
+        _draw_kinds(axis, _at_ratio(rows))
     else:
-        _draw_factor(axis, mine)
+        _draw_factor(axis, _at_ratio(rows))
         axis.set_xlabel(_FACTORS[name])
 
 
-def _draw_ranks(axis: Axes, lines: Lines) -> None:
+def _draw_ranks(axis: Axes, rows: pd.DataFrame) -> None:
     """By rank, in the default training of each optimiser."""
-    x: list[float] = []
-    own: Lines = ()
-    for optimizer, own in _by_optimizer(lines):
-        own = sorted(own, key=lambda line: line["r"])
-        x = [line["r"] / line["K"] for line in own]
-        _line(axis, optimizer, x, own)
-    _background(axis, x, own)
+    rows = rows.assign(ratio=rows["r"] / rows["K"]).sort_values("r", kind="stable")
+    for _, own in rows.groupby("optimizer", sort=False):
+        _draw_line(axis, own["ratio"], own)
+    references = rows.drop_duplicates("r")
+    _draw_background(axis, references["ratio"], references)
+    low, high = rows["ratio"].min(), rows["ratio"].max()
     axis.set_xscale("log", base=2)
-    exponents = range(int(-np.log2(x[0])), 0, -2)
-    exponents = [k for k in exponents if x[0] <= 2.0**-k <= x[-1]]
+    exponents = [k for k in range(int(-np.log2(low)), 0, -2) if low <= 2.0**-k <= high]
     axis.set_xticks([2.0**-k for k in exponents], [f"1/{2**k}" for k in exponents])
     axis.minorticks_off()
-    axis.set_xlim(x[0], x[-1])
+    axis.set_xlim(low, high)
     axis.set_xlabel("r/K")
 
 
-def _draw_factor(axis: Axes, lines: Lines) -> None:
+def _draw_factor(axis: Axes, rows: pd.DataFrame) -> None:
     """By the value of a factor, on a logarithmic axis."""
-    values = dict(sorted({line["value"]: line["label"] for line in lines}.items()))
-    for optimizer, own in _by_optimizer(lines):
-        own = sorted(own, key=lambda line: line["value"])
-        _line(axis, optimizer, [line["value"] for line in own], own)
+    rows = rows.sort_values("value", kind="stable")
+    for _, own in rows.groupby("optimizer", sort=False):
+        _draw_line(axis, own["value"], own)
     axis.set_xscale("log")
-    low, high = min(values), max(values)
+    low, high = rows["value"].min(), rows["value"].max()
     pad = (high / low) ** 0.08 if high > low else 2.0
-    _background(axis, [low / pad, high * pad], [lines[0], lines[0]])
-    axis.set_xticks(list(values), list(values.values()))
+    _draw_background(axis, [low / pad, high * pad], rows.iloc[[0, 0]])
+    ticks = rows.drop_duplicates("value")
+    axis.set_xticks(ticks["value"], ticks["label"])
     axis.minorticks_off()
     axis.set_xlim(low / pad, high * pad)
 
 
-def _draw_kinds(axis: Axes, lines: Lines) -> None:
+def _draw_kinds(axis: Axes, rows: pd.DataFrame) -> None:
     """By kind of layer; the references differ between shapes of matrices."""
-    kinds = list(dict.fromkeys(str(line["label"]) for line in lines))
-    groups = list(_by_optimizer(lines))
-    for number, (optimizer, own) in enumerate(groups):
+    references = rows.drop_duplicates("label")
+    kinds = list(references["label"])
+    groups = list(rows.groupby("optimizer", sort=False))
+    for number, (_, own) in enumerate(groups):
         shift = 0.22 * (number - (len(groups) - 1) / 2)
-        _line(
-            axis, optimizer, [kinds.index(line["label"]) + shift for line in own], own, joined=False
-        )
-    first = {line["label"]: line for line in reversed(lines)}
-    edges = [(i - 0.5, i + 0.5) for i in range(len(kinds))]
-    _background(
-        axis, [x for edge in edges for x in edge], [first[kind] for kind in kinds for _ in range(2)]
-    )
+        _draw_line(axis, own["label"].map(kinds.index) + shift, own, width=0)
+    edges = np.arange(len(kinds))[:, None] + [-0.5, 0.5]
+    _draw_background(axis, edges.ravel(), references.loc[references.index.repeat(2)])
     axis.set_xticks(range(len(kinds)), [_KINDS.get(kind) or kind for kind in kinds], rotation=90)
     axis.set_xlim(-0.5, len(kinds) - 0.5)
 
 
-def _draw_accuracy(axis: Axes, lines: Lines) -> None:
+def _draw_accuracy(axis: Axes, rows: pd.DataFrame) -> None:
     """Every training once, by the accuracy that it reaches."""
-    mine = _at_ratio([line for line in lines if line["factor"] != "kind"])
-    for optimizer, own in _by_optimizer(mine):
-        color, mark, _ = _OPTIMIZERS.get(optimizer, _OTHER)
-        x = [100 * line["accuracy"] for line in own]
-        axis.plot(x, [line["retained"] for line in own], mark, color=color, ms=3.5, alpha=0.75,
+    for optimizer, own in rows.groupby("optimizer", sort=False):
+        color, mark, _ = _OPTIMIZERS.get(str(optimizer), _OTHER)
+        axis.plot(100 * own["accuracy"], own["retained"], mark, color=color, ms=3.5, alpha=0.75,
                   mew=0)  # fmt: skip
     low, high = axis.get_xlim()
-    _background(axis, [low, high], [mine[0], mine[0]])
+    _draw_background(axis, [low, high], rows.iloc[[0, 0]])
     axis.set_xlim(low, high)
     axis.set_xlabel("test accuracy, %")
-    nearest = min(mine, key=lambda line: line["retained"])
+    nearest = rows.loc[rows["retained"].idxmin()]
     at = (100 * nearest["accuracy"], nearest["retained"])
-    axis.plot(*at, "o", ms=8, mfc="none", mec="#000000", mew=0.9)
+    axis.plot(*at, "o", ms=8, mfc="none", mec=BLACK, mew=0.9)
     axis.annotate(
         f"nearest: {_in_words(nearest)}", at, xytext=(0.5, 0.93), textcoords="axes fraction",
         ha="center", va="top", fontsize=7.5, zorder=4,
@@ -184,7 +169,7 @@ def _draw_accuracy(axis: Axes, lines: Lines) -> None:
     )  # fmt: skip
 
 
-def _in_words(line: Mapping[str, Any]) -> str:
+def _in_words(line: pd.Series) -> str:
     """The optimiser, and what differs from its default training."""
     label = line["label"]
     values = {
@@ -194,31 +179,30 @@ def _in_words(line: Mapping[str, Any]) -> str:
     return f"{line['optimizer']},\n{values[line['factor']]}"
 
 
-def _line(
-    axis: Axes, optimizer: str, x: Sequence[float], own: Lines, *, joined: bool = True
-) -> None:
+def _draw_line(axis: Axes, x: pd.Series, own: pd.DataFrame, *, width: float = 1.3) -> None:
+    """Draw the energies of one optimiser; an unbounded interval has no bars."""
+    optimizer = own["optimizer"].iloc[0]
     color, mark, dashes = _OPTIMIZERS.get(optimizer, _OTHER)
-    y = np.array([line["retained"] for line in own])
-    ends = np.clip([[line["low"], line["high"]] for line in own], 1e-4, 1 - 1e-4).T
-    known = np.isfinite([[line["low"], line["high"]] for line in own]).all(1)
-    errors = np.where(known, np.abs(ends - y), 0)
+    y, ends = own["retained"].to_numpy(), own[["low", "high"]].to_numpy(float)
+    lengths = np.abs(np.clip(ends, 1e-4, 1 - 1e-4).T - y)
+    errors = np.where(np.isfinite(ends).all(axis=1), lengths, 0)
     axis.errorbar(
-        x, y, yerr=errors, color=color, marker=mark, ms=3.5, linestyle=dashes,
-        lw=1.3 if joined else 0, elinewidth=0.9, label=optimizer, zorder=3,
+        x, y, yerr=errors, color=color, marker=mark, ms=3.5, linestyle=dashes, lw=width,
+        elinewidth=0.9, label=optimizer, zorder=3,
     )  # fmt: skip
 
 
-def _background(axis: Axes, x: Sequence[float], own: Lines) -> None:
+def _draw_background(axis: Axes, x: Any, rows: pd.DataFrame) -> None:
     """Regions where low rank or cosine coefficients retain more, and independent entries."""
-    threshold = [line["threshold"] for line in own]
+    threshold = rows["threshold"]
     axis.fill_between(x, threshold, 1 - 1e-9, color=_LOW_RANK, alpha=_TINT, lw=0, zorder=0)
     axis.fill_between(x, 1e-9, threshold, color=_COSINE, alpha=_TINT, lw=0, zorder=0)
     axis.plot(x, threshold, color=_COSINE, lw=0.9, zorder=1, label=_EQUAL)
-    axis.plot(x, [line["independent"] for line in own], color="#000000", lw=1.1,
-              linestyle=(0, (4, 2)), zorder=2, label=_INDEPENDENT)  # fmt: skip
+    axis.plot(x, rows["independent"], color=BLACK, lw=1.1, linestyle=(0, (4, 2)), zorder=2,
+              label=_INDEPENDENT)  # fmt: skip
 
 
-def _finish(figure: Figure, axes: Any) -> None:
+def _add_key(figure: Figure, axes: Any) -> None:
     """Add the key, and the words for the regions."""
     first = axes[0, 0]
     for position, text, color, look in (
@@ -241,15 +225,8 @@ def _finish(figure: Figure, axes: Any) -> None:
     figure.supxlabel(caption, fontsize=7, color="#444444")
 
 
-def _by_optimizer(lines: Lines) -> Iterator[tuple[str, Lines]]:
-    for optimizer in dict.fromkeys(line["optimizer"] for line in lines):
-        yield optimizer, [line for line in lines if line["optimizer"] == optimizer]
-
-
-def _at_ratio(lines: Lines) -> list[Mapping[str, Any]]:
-    """The lines whose r/K is nearest to the ratio that is shown."""
-    if not lines:
-        return []
-    ratios = {line["r"] / line["K"] for line in lines}
-    nearest = min(ratios, key=lambda ratio: abs(np.log(ratio / _RATIO)))
-    return [line for line in lines if line["r"] / line["K"] == nearest]
+def _at_ratio(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows whose r/K is nearest to the ratio that is shown."""
+    ratios = rows["r"] / rows["K"]
+    distances = np.log(ratios / _RATIO).abs()
+    return rows[ratios == ratios[distances.idxmin()]]

@@ -1,0 +1,109 @@
+"""The figures that are drawn from the tables of experiments: what each shows, and its data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from matplotlib.figure import Figure
+
+from experiments.figures.comparisons import draw_comparisons
+from experiments.figures.low_rank import draw_low_rank
+from experiments.figures.overview import draw_overview
+from experiments.figures.patterns import draw_patterns
+from experiments.figures.prediction import draw_prediction
+from experiments.figures.published import STUDIES, draw_published
+from experiments.figures.runs import draw_budgets, draw_sensitivity, draw_training
+from loca_theory.plotting.paper_figure import PaperFigure, Stored
+
+_VERDICTS = {"verdicts": "python -m experiments.everything --full"}
+
+
+def _figure(
+    label: str, title: str, shows: str, table: str, command: str, draw: Callable[..., Figure]
+) -> PaperFigure:
+    data = Stored({table: f"python -m experiments.{command}"})
+    return PaperFigure(label, title, shows, data, draw)
+
+
+FIGURES = (
+    _figure(
+        "training_process",
+        "Loss and metric during training",
+        "Validation loss and metric over the steps, with learned and fixed locations; measured",
+        "training_process",
+        "study training_process",
+        draw_training,
+    ),
+    _figure(
+        "budget",
+        "Metric against the budget",
+        "Metric against the parameter budget, with 95% intervals over seeds; measured",
+        "budgets-summary",
+        "study budgets",
+        draw_budgets,
+    ),
+    _figure(
+        "parameter_sen",
+        "Sensitivity to the settings",
+        "Metric against the scaling and the fraction of alternating steps; measured",
+        "sensitivity-summary",
+        "study sensitivity",
+        draw_sensitivity,
+    ),
+    _figure(
+        "visualization_W",
+        "Learned increments",
+        "The increments that each method learns in a few layers; measured",
+        "visualization_W",
+        "study patterns",
+        draw_patterns,
+    ),
+    PaperFigure(
+        "comparisons",
+        "Methods compared by fine-tuning",
+        "Differences between methods of fine-tuning over small tasks, with the bounds that "
+        "decide the claims; measured",
+        Stored(_VERDICTS),
+        draw_comparisons,
+    ),
+    _figure(
+        "prediction",
+        "What predicts the better adapter",
+        "Rank correlations of predictors with the accuracy; measured",
+        "prediction",
+        "prediction",
+        draw_prediction,
+    ),
+    _figure(
+        "low_rank",
+        "Low rank of full increments",
+        "Energy of the largest singular values of full increments, by optimiser, rate, steps, "
+        "batch, data and layer, beside that of independent entries; measured",
+        "low_rank",
+        "low_rank",
+        draw_low_rank,
+    ),
+    PaperFigure(
+        "published",
+        "Fine-tunes that others published",
+        "Energy of ΔW that LoRA, LoCA and plain entries retain, in 309 fine-tunes by others; "
+        "measured",
+        Stored({f"{name}-retained": "python -m experiments.published" for name in STUDIES}),
+        draw_published,
+    ),
+    PaperFigure(
+        "overview",
+        "Overview",
+        "Theorem 1, a real increment, the toy experiment, fine-tuning, the ledger",
+        Stored(
+            {
+                "sim_2": "loca-theory figures sim_2",
+                "analyze-errors": "loca-theory analyze BASE FINETUNED --out DIR",
+                "toy_recovery": "loca-theory figures toy_recovery",
+                **_VERDICTS,
+                "claims": "loca-theory verify",
+            }
+        ),
+        draw_overview,
+    ),
+)

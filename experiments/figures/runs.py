@@ -1,0 +1,216 @@
+"""Figures of fine-tuning runs: metric against budget and settings, and loss during training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from experiments.finetuning.statistics import interval
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.plotting.canvas import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    RED,
+    SKY,
+    Picture,
+    styled,
+)
+from loca_theory.plotting.lines import Look
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_LOOKS = {
+    "lora": Look(RED),
+    "dora": Look(ORANGE, (0, (4, 1))),
+    "fourierft": Look(BLACK, (0, (1, 2))),
+    "loca": Look(GREEN),
+    "loca-charged": Look(PINK, (0, (4, 1))),
+    "loca-v1": Look(GREY, (0, (4, 1, 1, 1))),
+    "loca-reselect": Look(BLUE),
+    "waveft": Look(SKY, (0, (4, 1))),
+    "shira": Look("#8c564b", (0, (1, 1))),
+    "c3a": Look("#f0e442"),
+    "full": Look("#444444", (0, (6, 2))),
+    "linear-probing": Look("#999999", (0, (1, 1))),
+}
+_PERCENT = 100.0
+# Marks of neighbouring methods are this many octaves of the budget apart.
+_APART = 0.07
+
+
+@styled
+def draw_budgets(table: pd.DataFrame) -> Figure:
+    """Metric against the budget, one panel per task; bars are 95% intervals over seeds.
+
+    Args:
+        table: Summary of ``experiments.study budgets``: ``task``, ``method``, ``title``, ``r``,
+            ``mean``, ``low``, ``high``; r is null for methods without a budget.
+
+    Raises:
+        InvalidArgumentError: every run diverged.
+    """
+    table = _with_mean(table)
+    figure, axes = _panels(table["task"].nunique(), 3.3)
+    for axis, (task, rows) in zip(axes, table.groupby("task", sort=False), strict=True):
+        for line in rows[rows["r"].isna()].itertuples():
+            axis.axhline(_PERCENT * line.mean, **_style(line.method), lw=1.2, label=line.title)
+        budgets = rows[rows["r"].notna()].sort_values("r", kind="stable")
+        methods = dict.fromkeys(rows["method"][rows["r"].notna()])
+        for number, method in enumerate(methods):
+            own = budgets[budgets["method"] == method]
+            # The shift keeps every mark visible.
+            shift = 2 ** (_APART * (number - (len(methods) - 1) / 2))
+            below, above = own["mean"] - own["low"], own["high"] - own["mean"]
+            _draw_bars(axis, own["r"] * shift, _PERCENT * own["mean"],
+                       _PERCENT * np.array([below, above]), own)  # fmt: skip
+        axis.set_xscale("log", base=2)
+        ranks = sorted({int(r) for r in budgets["r"]})
+        axis.set_xticks(ranks, [str(r) for r in ranks])
+        axis.minorticks_off()
+        axis.set_xlabel("budget (LoRA rank r)")
+        axis.set_ylabel("test accuracy, %")
+        axis.set_title(str(task))
+    _add_legend(figure, axes, "Bars: 95% confidence intervals over seeds")
+    return figure
+
+
+@styled
+def draw_sensitivity(table: pd.DataFrame) -> Figure:
+    """Metric against each setting, the others fixed, less the mean of the task.
+
+    Thin lines are tasks. Thick lines are their means, with 95% intervals over tasks, or over seeds
+    if there is one task.
+
+    Args:
+        table: Summary of ``experiments.study sensitivity``: ``task``, ``setting``, ``label``,
+            ``value``, ``method``, ``title``, ``mean``, ``high``.
+
+    Raises:
+        InvalidArgumentError: every run diverged.
+    """
+    table = _with_mean(table)
+    settings = list(table.groupby("setting", sort=False))
+    columns = 3 if len(settings) == 3 else 2
+    rows = -(-len(settings) // columns)
+    figure = Picture(figsize=(3.7 * columns, 2.7 * rows))
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
+    axes = list(grid.flat)
+    for axis, (setting, mine) in zip(axes, settings, strict=False):
+        for _, own in mine.groupby("method", sort=False):
+            _draw_setting(axis, own.sort_values("value", kind="stable"))
+        if setting != "alternating":
+            values = sorted(set(mine["value"]))
+            axis.set_xscale("log")
+            axis.set_xticks(values, [f"{value:g}" for value in values])
+            axis.minorticks_off()
+        axis.set_xlabel(mine["label"].iloc[0])
+    for axis in grid[:, 0]:
+        axis.set_ylabel("points of test accuracy\nabove the mean of the task")
+    for axis in axes[len(settings) :]:
+        axis.set_visible(False)
+    tasks = ", ".join(map(str, dict.fromkeys(table["task"])))
+    _add_legend(figure, axes, f"{tasks}. Thin lines: tasks; bars: 95% confidence intervals")
+    return figure
+
+
+def _draw_setting(axis: Axes, lines: pd.DataFrame) -> None:
+    """Draw the metric of one method against a setting, for each task and in the mean over tasks."""
+    task_means = lines.groupby("task")["mean"].transform("mean")
+    lines = lines.assign(relative=_PERCENT * (lines["mean"] - task_means))
+    tasks = list(lines.groupby("task", sort=False))
+    if len(tasks) > 1:
+        style = _style(lines["method"].iloc[0])
+        for _, own in tasks:
+            axis.plot(own["value"], own["relative"], **style, linewidth=0.6, alpha=0.4)
+        bars = [interval(list(found)) for _, found in lines.groupby("value")["relative"]]
+        halves = [high - mean for mean, _, high in bars]
+    else:
+        halves = list(_PERCENT * (lines["high"] - lines["mean"]))
+    means = lines.groupby("value")["relative"].mean()
+    _draw_bars(axis, means.index, means, halves, lines)
+
+
+@styled
+def draw_training(table: pd.DataFrame) -> Figure:
+    """Validation loss over the steps: means over seeds with standard errors; a panel per task.
+
+    Args:
+        table: Evaluations on the validation set: ``task``, ``method``, ``title``, ``step``,
+            ``validation_loss``.
+
+    Raises:
+        InvalidArgumentError: every run diverged.
+    """
+    if table.empty:
+        raise nothing_to_draw()
+    figure, axes = _panels(table["task"].nunique(), 2.6)
+    for axis, (task, rows) in zip(axes, table.groupby("task", sort=False), strict=True):
+        for method, own in rows.groupby("method", sort=False):
+            steps = own["validation_loss"].astype(float).groupby(own["step"])
+            mean, error = steps.mean(), steps.sem().fillna(0.0)
+            style = _style(str(method))
+            axis.plot(mean.index, mean, **style, label=own["title"].iloc[0])
+            axis.fill_between(
+                mean.index, mean - error, mean + error, color=style["color"], alpha=0.15, lw=0
+            )
+        axis.set_xlabel("step")
+        axis.set_ylabel("validation loss")
+        axis.set_title(str(task))
+    _add_legend(figure, axes, "Lines: means over seeds; bands: ±1 standard error")
+    return figure
+
+
+def nothing_to_draw() -> InvalidArgumentError:
+    """The error of a table without a single finished run."""
+    return InvalidArgumentError("every run diverged, so there is nothing to draw")
+
+
+def _with_mean(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows with a mean, that is with at least one run that did not diverge."""
+    found = table[np.isfinite(table["mean"].astype(float))]
+    if found.empty:
+        raise nothing_to_draw()
+    return found.astype({"mean": float, "low": float, "high": float})
+
+
+def _style(method: str) -> dict[str, Any]:
+    look = _LOOKS.get(method, Look("#bbbbbb"))
+    return {"color": look.color, "linestyle": look.dashes}
+
+
+def _panels(count: int, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure with panels for so many tasks, at most three in a row."""
+    columns = min(count, 3)
+    rows = -(-count // columns)
+    figure = Picture(figsize=(2.9 * columns + 1.9, height * rows))
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axis in axes[count:]:
+        axis.set_visible(False)
+    return figure, axes[:count]
+
+
+def _draw_bars(axis: Axes, x: Any, y: Any, errors: Any, lines: pd.DataFrame) -> None:
+    """Draw a line of one method with bars; an unbounded interval has none."""
+    bars = np.where(np.isfinite(errors), errors, 0.0)
+    style = _style(lines["method"].iloc[0])
+    axis.errorbar(x, y, yerr=bars, **style, elinewidth=0.8, marker="o", markersize=3,
+                  label=lines["title"].iloc[0])  # fmt: skip
+
+
+def _add_legend(figure: Figure, axes: Iterable[Axes], caption: str) -> None:
+    """Add the legend of all panels and a caption below them."""
+    figure.supxlabel(caption, fontsize=7, color="#444444")
+    found: dict[str, Any] = {}
+    for axis in axes:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    figure.legend(found.values(), found.keys(), loc="outside right upper", handlelength=3.2)

@@ -1,0 +1,164 @@
+"""The page of an analysis of checkpoints: its tables, and the data of its interactive pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from loca_theory.expressivity import Budget
+from loca_theory.expressivity.limits import coefficient_fraction
+from loca_theory.plotting.page import tables
+from loca_theory.plotting.page.columns import Column, with_values
+from loca_theory.plotting.page.templates import PageTable, render
+
+if TYPE_CHECKING:
+    from loca_theory.checkpoints import Analysis
+    from loca_theory.checkpoints.rows import Matrix
+
+_MEANS = (
+    "Relative error over all matrices, weighted by energy. LoCA stands for the best DCT "
+    "coefficients, and entries for the largest ones. If the error is below “same singular values”, "
+    "the method's basis suits these increments."
+)
+_MATRICES = (
+    "One row per matrix. Errors are fractions of the energy (the sum of the squared entries) that "
+    "a method cannot retain: 0 is perfect, 1 retains nothing."
+)
+_COMPARISONS = "How alike the changes of two fine-tunes of one base are, matrix by matrix."
+_ALLOCATION = (
+    "{}, split among the linear layers so that they retain the most energy, beside the same size "
+    "for all."
+)
+_LINE_POINTS = 120
+
+
+def analysis_page(result: Analysis) -> str:
+    """The source of the page of an analysis."""
+    count, means = len(result.matrices), result.summary.all.errors
+    columns, grid = tables.matrix_columns(result), result.manifest["grid"]
+    others = [
+        _table("Between the fine-tunes", result.comparisons, tables.COMPARISON, _COMPARISONS),
+        _table("Size of every matrix's adapter", result.allocation, tables.ALLOCATION,
+               _ALLOCATION.format(result.total)),
+        _table("Skipped", result.skipped, tables.SKIPPED,
+               "Tensors that were left out, and why."),
+    ]  # fmt: skip
+    return render(
+        "analysis.html.j2",
+        title=f"Increments of {count} " + ("matrix" if count == 1 else "matrices"),
+        lead=" → ".join(filter(None, (grid["base"], ", ".join(map(str, grid["finetuned"]))))),
+        warnings=result.warnings,
+        verdict=result.verdict.split("\n\n"),
+        config=result.config,
+        means=PageTable(
+            "Reconstruction error of each method",
+            {column.title: column.explanation for column in tables.MEAN},
+            [[column.text(one) for column in tables.MEAN] for one in means],
+            _MEANS,
+            tuple(one.r for one in means),
+        ),
+        matrices=PageTable(
+            "Every matrix",
+            {column.heading: column.explanation for column in columns},
+            [[column.text(row) for column in columns] for row in result.matrices],
+            _MATRICES,
+            about={column.title: column.explanation for column in columns},
+        ),
+        tables=[table for table in others if table.rows],
+        data=picture_data(result, columns) if count else None,
+        library=_library() if count else "",
+        manifest=result.manifest,
+    )
+
+
+def _table(title: str, rows: Sequence[Any], columns: Iterable[Column], lead: str) -> PageTable:
+    found = with_values(columns, rows)
+    return PageTable(
+        title,
+        {column.title: column.explanation for column in found},
+        [[column.text(row) for column in found] for row in rows],
+        lead,
+    )
+
+
+def _library() -> str:
+    """The source of the plotting library, BokehJS, which the page embeds."""
+    # Imported here, because only pages of analyses need it.
+    from bokeh.resources import Resources
+
+    return "\n".join(Resources(mode="inline", components=["bokeh", "bokeh-api"]).js_raw)
+
+
+def picture_data(result: Analysis, columns: Sequence[Column]) -> dict[str, Any]:
+    """What the page's script draws, as plain data.
+
+    Args:
+        result: The analysis.
+        columns: Columns of the table with one row per matrix, in its order.
+    """
+    rows = result.matrices
+    ranks = sorted({error.r for error in result.errors})
+    spectra = {tables.identity(one): one for one in result.spectra}
+    fractions = _coefficient_fractions(result, ranks)
+    return {
+        "columns": [
+            {
+                "title": column.title,
+                "about": column.explanation,
+                "group": column.group,
+                "scale": column.scale.value,
+                "r": column.r,
+                "values": _numbers(column, rows),
+            }
+            for column in columns
+        ],
+        "rows": [
+            {"name": row.name, "tuned": row.tuned, "kind": row.kind, "layer": row.layer,
+             "shape": row.shape}
+            for row in rows
+        ],
+        "ranks": ranks,
+        "coefficients": {str(r): found for r, found in fractions.items()},
+        "line": _line([one for found in fractions.values() for one in found if one is not None]),
+        "spectra": [_spectrum(spectra.get(tables.identity(row))) for row in rows],
+    }  # fmt: skip
+
+
+def _numbers(column: Column, rows: Sequence[Matrix]) -> list[float | None] | None:
+    """The values of a column of numbers; None for one of texts."""
+    found = [column.number(row) for row in rows]
+    return found if any(value is not None for value in found) else None
+
+
+def _coefficient_fractions(result: Analysis, ranks: Iterable[int]) -> dict[int, list[float | None]]:
+    """Fraction of all coefficients that each budget pays for; None if it exceeds the matrix."""
+    accounting = result.manifest["grid"]["accounting"]
+    # A matrix has errors at a rank if and only if the budget fits it.
+    fitting = {(*tables.identity(error), error.r) for error in result.errors}
+
+    def fraction(row: Matrix, r: int) -> float | None:
+        if (*tables.identity(row), r) not in fitting:
+            return None
+        p, q = row.shape
+        return float(f"{Budget(p, q, r, accounting).chosen_coefficients / (p * q):.6g}")
+
+    return {r: [fraction(row, r) for row in result.matrices] for r in ranks}
+
+
+def _line(fractions: Sequence[float]) -> dict[str, list[float]]:
+    """The height of the map at which low rank and the best coefficients retain the same."""
+    if not fractions:
+        return {"x": [], "y": []}
+    x = np.geomspace(min(fractions) / 4, min(4 * max(fractions), 1.0), _LINE_POINTS)
+    heights = [coefficient_fraction(float(one)) for one in x]
+    return {"x": [float(f"{one:.5g}") for one in x], "y": [float(f"{one:.5g}") for one in heights]}
+
+
+def _spectrum(found: Any) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    plain = {key: value for key, value in asdict(found).items() if key not in ("name", "tuned")}
+    return plain | {"leading": [float(f"{one:.4g}") for one in found.leading]}

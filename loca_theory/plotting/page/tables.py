@@ -1,0 +1,238 @@
+"""The columns of each table of an analysis's page."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from loca_theory.expressivity.methods.names import display_name
+from loca_theory.plotting.lines import titles_of
+from loca_theory.plotting.page.columns import MISSING, Column, Scale, with_values
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from loca_theory.checkpoints import Analysis
+    from loca_theory.checkpoints.rows import MatrixError
+
+_NAME, _SIZE, _ENTRIES, _SPECTRUM, _SUBSPACES = (
+    "Kind and shape", "Size of the change", "Entries", "Spectrum", "Directions",
+)  # fmt: skip
+_ERRORS, _WORTH, _SIZES = "Error of each method", "What the basis is worth", "Allocated sizes"
+_WIDE, _SIGNED = Scale.WIDE, Scale.SIGNED
+
+
+def matrix_columns(result: Analysis) -> list[Column]:
+    """The columns of the table with one row per matrix.
+
+    A statistic that is missing for every matrix has no column.
+    """
+    rows, errors = result.matrices, _error_columns(result)
+    is_one_fine_tune = len({row.tuned for row in rows}) == 1
+    first = [column for column in _MATRIX if column is not _TUNED or not is_one_fine_tune]
+    return [
+        *with_values(first, rows),
+        *(column for column in errors if column.group == _ERRORS),
+        *_size_columns(result),
+        *with_values(_STATISTICS, rows),
+        *(column for column in errors if column.group == _WORTH),
+        *with_values(_REMARKS, rows),
+    ]
+
+
+def identity(row: Any) -> tuple[str, str]:
+    """What tells a matrix from the others: its fine-tune and its name."""
+    return row.tuned, row.name
+
+
+_Errors = dict[tuple[str, str], dict[tuple[int, str], "MatrixError"]]
+
+
+def _error_columns(result: Analysis) -> list[Column]:
+    """For each rank: the error of every method, what its basis is worth, and the best method."""
+    found: _Errors = {}
+    for error in result.errors:
+        found.setdefault(identity(error), {})[error.r, error.method] = error
+    methods = list(dict.fromkeys(error.method for error in result.errors))
+    predicted = {error.method for error in result.errors if error.spectral_error is not None}
+    titles = titles_of(result.manifest)
+    columns = []
+    for r in sorted({error.r for error in result.errors}):
+        about = "Method with the smallest error at the budget of rank r."
+        columns.append(Column("best", about, partial(_best, found, r), group=_ERRORS, r=r))
+        for method in methods:
+            shown, title = display_name(method), titles.get(method, method)
+            about = "Relative squared error of "
+            about += shown if title == method else f"{shown} ({title})"
+            about += " at the budget of rank r: the fraction of the energy that it cannot retain."
+            value = partial(_error, found, r, method, "error")
+            columns.append(Column(shown, about, value, ".3f", _ERRORS, r=r))
+        if "R" in methods:
+            about = "Error of LoRA on the same entries in random order; much above LoRA's error if "
+            about += "the entries depend on each other."
+            value = partial(_error, found, r, "R", "shuffled_error")
+            columns.append(Column("LoRA shuffled", about, value, ".3f", _ERRORS, r=r))
+        for method in methods:
+            # The singular values alone give LoRA's error, so its basis is worth nothing.
+            if method != "R" and method in predicted:
+                shown = display_name(method)
+                about = f"What the basis of {shown} is worth: the error that the singular values "
+                about += "alone predict, less the error. Above 0 the basis suits the matrix."
+                value = partial(_worth, found, r, method)
+                columns.append(Column(f"{shown} worth", about, value, "+z.3f", _WORTH, _SIGNED, r))
+    return columns
+
+
+def _error(found: _Errors, r: int, method: str, field: str, row: Any) -> float | None:
+    one = found.get(identity(row), {}).get((r, method))
+    return None if one is None else getattr(one, field)
+
+
+def _worth(found: _Errors, r: int, method: str, row: Any) -> float | None:
+    one = found.get(identity(row), {}).get((r, method))
+    if one is None or one.spectral_error is None:
+        return None
+    return one.spectral_error - one.error
+
+
+def _best(found: _Errors, r: int, row: Any) -> str:
+    errors = {
+        method: one.error for (at, method), one in found.get(identity(row), {}).items() if at == r
+    }
+    least = min(errors.values(), default=None)
+    best = (display_name(method) for method, error in errors.items() if error == least)
+    return ", ".join(best) or MISSING
+
+
+def _size_columns(result: Analysis) -> list[Column]:
+    """For each method of the allocation: the size that each matrix gets."""
+    sizes: dict[str, dict[tuple[str, str], int]] = {}
+    for one in result.allocation:
+        sizes.setdefault(one.method, {})[identity(one)] = one.size
+    columns = []
+    for method, own in sizes.items():
+        about = "LoRA's rank" if method == "R" else "Number of LoCA's coefficients"
+        about += f" if {result.total} are split among the linear layers."
+        title = f"{display_name(method)} size"
+        columns.append(Column(title, about, partial(_size, own), "d", _SIZES, _WIDE))
+    return columns
+
+
+def _size(sizes: Mapping[tuple[str, str], int], row: Any) -> int | None:
+    return sizes.get(identity(row))
+
+
+def _interval(row: Any) -> str:
+    return f"{row.tv:.4f} ({row.tv_low:.4f}–{row.tv_high:.4f})"
+
+
+def _or_unknown(value: float | None) -> str:
+    return "not known" if value is None else f"{value:.3f}"
+
+
+_TUNED = Column("fine-tune", "The fine-tune that changed it.", "tuned", group=_NAME)
+_WEIGHT = (
+    Column("name", "Name of the weight in the base.", "name", group=_NAME),
+    Column("kind", "What the matrix does, from its name.", "kind", group=_NAME),
+    Column("layer", "Number of the layer, from the name.", "layer", group=_NAME),
+)
+_MATRIX = (
+    _WEIGHT[0],
+    _TUNED,
+    *_WEIGHT[1:],
+    Column("shape", "Rows × columns.", "shape", lambda row: "×".join(map(str, row.shape)), _NAME),
+    Column("dtype", "Element type in the file.", "dtype", group=_NAME),
+    Column("‖ΔW‖/‖W₀‖", "Frobenius norm of the change, relative to that of the base's weight.",
+           "relative_norm", ".3g", _SIZE, _WIDE),
+    Column("cos(W₀, W′)", "Cosine of the angle between the base's weight and the fine-tuned one: "
+           "almost 1 for a fine-tune, below 0.5 if the two are unrelated.", "weights_cosine",
+           ".3f", _SIZE),
+    Column("σ", "Standard deviation of the entries of the change.", "sigma", ".3g", _SIZE, _WIDE),
+    Column("energy", "Sum of the squared entries of the change.", "energy", ".3g", _SIZE, _WIDE),
+)  # fmt: skip
+_STATISTICS = (
+    Column("zeros", "Fraction of the entries that did not change at all; large if weights of 16 "
+           "bits were rounded.", "zero_fraction", ".1%", _ENTRIES),
+    Column("kurtosis", "Excess kurtosis of the entries: 0 for a normal law, above 0 for heavier "
+           "tails.", "excess_kurtosis", "+.3f", _ENTRIES, _SIGNED),
+    Column("TV (95%)", "Total variation of the entries from a normal law (0 to 1), with its 95% "
+           "interval.", "tv", _interval, _ENTRIES),
+    Column("p", "p-value of the hypothesis that the entries are normal, up to the total variation "
+           "epsilon; small if they are not.", "tv_p_value", ".3f", _ENTRIES),
+    Column("p (paper)", "p-value of the test that the paper prints; none if its loop does not end.",
+           "tv_p_value_as_printed", ".3f", _ENTRIES),
+    Column("stable rank", "Energy in units of the largest squared singular value: small if one "
+           "direction dominates.", "stable_rank", ".1f", _SPECTRUM, _WIDE),
+    Column("effective rank", "Exponential of the entropy of the singular values: how many "
+           "directions matter.", "effective_rank", ".1f", _SPECTRUM, _WIDE),
+    *(Column(f"rank {n}%", f"Smallest rank that retains {n}% of the energy.", f"rank_{n}", "d",
+             _SPECTRUM, _WIDE) for n in (50, 90, 99)),
+    Column("outside bulk", "Fraction of the energy outside the range of the Marchenko–Pastur law, "
+           "which independent entries follow.", "outlier_mass", ".0%", _SPECTRUM),
+    Column("spikes", "Number of eigenvalues above that range: directions that are not noise.",
+           "spikes", "d", _SPECTRUM),
+    Column("MP σ", "σ of the Marchenko–Pastur law that fits the bulk; none without a bulk.",
+           "mp_sigma", ".3g", _SPECTRUM, _WIDE),
+    Column("MP distance", "Kolmogorov distance of the spectrum from that law (0 to 1); above 0.1 "
+           "there is no such bulk.", "mp_distance", ".3f", _SPECTRUM),
+    Column("tail α", "Exponent of the power law that fits the largest eigenvalues; small for a "
+           "heavy tail.", "tail_exponent", ".2f", _SPECTRUM),
+    *(Column(f"{side} alignment", f"Overlap of the leading {side} singular vectors of the change "
+             "with the base's: 0 to 1.", f"{side}_alignment", ".3f", _SUBSPACES)
+      for side in ("left", "right")),
+    Column("intruders", "Leading left singular vectors of the fine-tuned weight that resemble none "
+           "of the base's.", "intruders", "d", _SUBSPACES),
+    Column("subspace error", "Bound of the energy that the computed singular vectors miss, as a "
+           "fraction.", "subspace_error", ".1e", _SUBSPACES, _WIDE),
+)  # fmt: skip
+_REMARKS = (Column("note", "Remarks, such as why a statistic is missing.", "note", group=_NAME),)
+MEAN = (
+    Column("method", "LoCA stands for the best DCT coefficients, and entries for the largest ones.",
+           lambda one: display_name(one.method)),
+    Column("r", "LoRA's rank, which sets the budget.", "r"),
+    Column("error", "Of these increments.", "error", ".3f"),
+    Column("independent", "Expected for independent normal entries.", "iid_error",
+           lambda one: _or_unknown(one.iid_error)),
+    Column("shuffled", "Of the same entries in random order.", "shuffled_error", ".3f"),
+    Column("same singular values", "Expected for the same singular values and random singular "
+           "vectors: less the error, it is what the method's basis is worth.", "spectral_error",
+           lambda one: _or_unknown(one.spectral_error)),
+    Column("best on", "Number of matrices on which no method has a smaller error.", "best_on",
+           lambda one: f"{one.best_on} of {one.matrices}"),
+)  # fmt: skip
+"""The columns of the table with one row per rank and method."""
+COMPARISON = (
+    *_WEIGHT,
+    Column("first", "One fine-tune.", "first"),
+    Column("second", "The other fine-tune.", "second"),
+    Column("cosine", "Cosine of the angle between the two changes: 1 if they point the same way, 0 "
+           "if they have nothing in common.", "cosine", "+.3f"),
+    Column("sign conflicts", "Fraction of the entries changed by both to which they give opposite "
+           "signs; one half for unrelated changes.", "sign_conflict", ".1%"),
+    *(Column(f"{side} overlap", f"Overlap of the leading {side} singular vectors of the two "
+             "changes: 0 to 1.", f"{side}_overlap", ".3f") for side in ("left", "right")),
+)  # fmt: skip
+"""The columns of the table that compares the fine-tunes of one base."""
+ALLOCATION = (
+    _WEIGHT[0],
+    Column("fine-tune", "The fine-tune.", "tuned"),
+    Column("method", "LoRA, or LoCA with the best locations.",
+           lambda one: display_name(one.method)),
+    Column("size", "Rank, or number of coefficients.", "size", "d"),
+    Column("uniform", "Largest size that the total pays for if all get the same.", "uniform", "d"),
+    Column("numbers", "Trainable numbers of the allocated size.", "numbers", ",d"),
+    Column("energy", "Energy of the change, as a fraction of the whole fine-tune's.", "energy",
+           ".1%"),
+    Column("retained", "Fraction of the change's energy that the allocated size retains.",
+           "retained", ".1%"),
+    Column("uniform retained", "The same for the uniform size.", "uniform_retained", ".1%"),
+    Column("retained at the uniform cost", "Fraction of all energy that a split of what the "
+           "uniform sizes cost retains.", "equal_retained", ".1%"),
+)  # fmt: skip
+"""The columns of the table with the budget of every matrix."""
+SKIPPED = (
+    Column("name", "Name of the tensor.", "name"),
+    Column("fine-tune", "The fine-tune.", "tuned"),
+    Column("note", "Why it was left out.", "reason"),
+)
+"""The columns of the table of tensors that were left out."""

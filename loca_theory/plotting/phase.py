@@ -1,0 +1,126 @@
+"""The phase diagram: who retains more, by the budget and by the leading singular values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from loca_theory.dependence.closed_forms import energy_retained_with_spike, limit_boundary
+from loca_theory.dependence.protocols import Protocol
+from loca_theory.expressivity import Budget
+from loca_theory.expressivity.limits import coefficient_fraction, low_rank_fraction
+from loca_theory.plotting.canvas import BLACK, BLUE, GREEN, ORANGE, PINK, RED, SKY, Canvas, styled
+from loca_theory.plotting.lines import LOOKS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+    from loca_theory.checkpoints import Analysis
+
+_COLORS = (BLUE, GREEN, RED, PINK, SKY, ORANGE)
+
+
+@styled
+def draw_phase(
+    crossings: pd.DataFrame | None = None,
+    shape: tuple[int, int] = (1, 1),
+    marks: pd.DataFrame | None = None,
+    *,
+    ax: Axes | None = None,
+) -> Figure:
+    """Phase diagram: the better of LoRA and LoCA, from the singular values alone.
+
+    Low rank retains the energy fraction of the r largest singular values, the height on the
+    diagram. The line is what selection retains of a large matrix whose stable rank is large,
+    whatever its singular values (:func:`~loca_theory.expressivity.limits.coefficient_fraction`).
+    With crossings, three more things are drawn: the line of noise with one random spike, for which
+    selection retains a little more; the crossings simulated at a finite size; independent entries.
+
+    Args:
+        crossings: ``crossings`` of a study with the structure ``spiked``; None for matrices only.
+        shape: (p, q) of that study.
+        marks: Matrices to mark on the diagram: columns ``coefficients`` (fraction of the
+            coefficients that the budget pays for), ``fraction`` (of the energy that low rank
+            retains) and ``label``.
+        ax: Axes to draw into; None for a new figure.
+    """
+    canvas = Canvas.of(ax, (5.2, 4.2))
+    axis = canvas.axes[0, 0]
+    right = 0.4 if marks is None else min(1.15 * float(marks["coefficients"].max()), 1.0)
+    x = right * np.linspace(0, 1, 200) ** 2
+    boundary = np.array([coefficient_fraction(value) for value in x])
+    axis.plot(x, boundary, color=BLACK, label="boundary if no direction dominates")
+    axis.fill_between(x, boundary, 0, color=LOOKS["D"].color, alpha=0.12, lw=0)
+    axis.fill_between(x, boundary, 1, color=LOOKS["R"].color, alpha=0.12, lw=0)
+    if crossings is not None:
+        _draw_spike(axis, crossings, shape)
+    if marks is not None:
+        _draw_marks(axis, marks)
+    axis.set(xlim=(0, right), ylim=(0, 1))
+    axis.set_xlabel("fraction of the coefficients in the budget (r/K for K × K)")
+    axis.set_ylabel("energy fraction of the r largest singular values")
+    text = {"transform": axis.transAxes, "fontsize": 9, "ha": "right"}
+    above = min(boundary[-1] + 0.05, 0.94)
+    axis.text(0.97, above, "LoRA retains more", color=LOOKS["R"].color, **text)
+    axis.text(0.97, 0.05, "LoCA retains more", color=LOOKS["D"].color, **text)
+    canvas.legend(4 if crossings is None else 2, fontsize=7)
+    return canvas.figure
+
+
+def _draw_spike(axis: Axes, crossings: pd.DataFrame, shape: tuple[int, int]) -> None:
+    """The boundary for noise with one spike, its simulated crossings, and noise alone."""
+    smaller, aspect = min(shape), min(shape) / max(shape)
+    found = crossings[
+        (crossings["structure"] == "spiked")
+        & (crossings["protocol"] == Protocol.SAME_DRAW)
+        & crossings["crossing"].notna()
+    ]
+    # Of a p × q matrix the budget of rank r pays for the fraction r (p + q) / 2pq.
+    ratios = 0.499 * np.linspace(0.03, 1, 80) ** 2
+    fractions = ratios * (1 + aspect) / 2
+    boundary = _with_spike([limit_boundary(one, aspect) for one in ratios], fractions)
+    axis.plot(fractions, boundary, "--", color=BLACK, lw=1, label="boundary, noise with one spike")
+    if len(found):
+        x = found["r"].to_numpy(float) / smaller * (1 + aspect) / 2
+        low, y, high = (_with_spike(found[name], x) for name in ("low", "crossing", "high"))
+        size = f"K = {shape[0]}" if aspect == 1 else f"{shape[0]} × {shape[1]}"
+        axis.errorbar(x, y, [y - low, high - y], fmt="o", color=BLACK, ms=4, capsize=2,
+                      label=f"crossing with one spike, simulated, {size}")  # fmt: skip
+    low_rank = [low_rank_fraction(one, aspect) for one in ratios]
+    axis.plot(fractions, low_rank, ":", color="#666666", lw=1, label="LoRA at independent entries")
+
+
+def _with_spike(strengths: Iterable[float], fractions: Iterable[float]) -> NDArray[np.float64]:
+    """The energy that low rank retains of noise with one spike of each strength."""
+    pairs = zip(strengths, fractions, strict=True)
+    return np.array([energy_retained_with_spike(*pair) for pair in pairs])
+
+
+def _draw_marks(axis: Axes, marks: pd.DataFrame) -> None:
+    for k, (label, some) in enumerate(marks.groupby("label", sort=False)):
+        color, mark = _COLORS[k % len(_COLORS)], "xov^s"[k // len(_COLORS) % 5]
+        axis.plot(some["coefficients"], some["fraction"], mark, color=color, ms=4,
+                  label=str(label), clip_on=False)  # fmt: skip
+
+
+def phase_marks(result: Analysis) -> pd.DataFrame:
+    """Coordinates of the matrices on the phase diagram, one row per matrix and rank."""
+    shapes = {one.name: one.shape for one in result.matrices}
+    accounting = result.manifest["grid"]["accounting"]
+
+    def coefficients(name: str, r: int) -> float:
+        p, q = shapes[name]
+        return Budget(p, q, r, accounting).chosen_coefficients / (p * q)
+
+    marks = [
+        (coefficients(error.name, error.r), 1 - error.error, error.kind)
+        for error in result.errors
+        if error.method == "R"
+    ]
+    return pd.DataFrame(marks, columns=["coefficients", "fraction", "label"])

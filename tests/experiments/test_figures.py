@@ -1,0 +1,333 @@
+"""The experiments' figures draw whatever there is, without a warning, at the values given."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments.figures.comparisons import draw_comparisons
+from experiments.figures.low_rank import draw_low_rank
+from experiments.figures.patterns import draw_patterns
+from experiments.figures.prediction import draw_prediction
+from experiments.figures.published import STUDIES, draw_published
+from experiments.figures.runs import draw_budgets, draw_sensitivity, draw_training
+from loca_theory.errors import InvalidArgumentError
+
+METHODS = ("lora", "loca", "some-other")
+
+
+def drawn(draw, lines):
+    """The figure, laid out; what cannot be drawn warns, and warnings are errors."""
+    figure = draw(pd.DataFrame(lines))
+    figure.draw_without_rendering()
+    return figure
+
+
+def shown(figure):
+    return [axis for axis in figure.axes if axis.get_visible()]
+
+
+def titles(figure):
+    return [axis.get_title("left") for axis in shown(figure)]
+
+
+def run(method, mean=0.7, r=2, spread=0.1, **more):
+    low, high = (None, None) if mean is None else (mean - spread, mean + spread)
+    return {"task": "digits", "method": method, "title": method.upper(), "r": r, "mean": mean,
+            "low": low, "high": high, **more}  # fmt: skip
+
+
+RUNS = [run(m, 0.6 + r / 20, r=r) for m in METHODS for r in (1, 2, 4)]
+FRAME = [run("full", 0.9, r=None), run("linear-probing", 0.4, r=math.nan)]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(RUNS + FRAME, id="all"),
+        pytest.param(RUNS[:1], id="one method at one budget"),
+        pytest.param([run("lora", spread=math.inf, r=r) for r in (1, 2)], id="one seed"),
+        pytest.param([*RUNS, run("vera", None)], id="a missing mean"),
+        pytest.param([*RUNS, run("lora", task="text")], id="two tasks"),
+        pytest.param([run("lora", None), run("lora", task="text")], id="a task that diverged"),
+    ],
+)
+def test_budgets(lines):
+    tasks = dict.fromkeys(line["task"] for line in lines if line["mean"] is not None)
+    assert titles(drawn(draw_budgets, lines)) == list(tasks)
+
+
+def test_budgets_are_shown_in_per_cent_at_their_values():
+    figure = drawn(draw_budgets, [run("lora", 0.6, r=1), run("lora", 0.8, r=4)])
+    (container,) = figure.axes[0].containers
+    assert list(container[0].get_ydata()) == pytest.approx([60, 80])
+    assert list(container[0].get_xdata()) == pytest.approx([1, 4])
+
+
+def setting(name, value, method="lora", **more):
+    more = {"mean": 0.5 + value / 40, "setting": name, "label": name, "value": value, **more}
+    return run(method, **more)
+
+
+SETTINGS = [
+    setting(name, value, method)
+    for name, values in {"scaling": (0.5, 2), "alternating": (0, 0.2), "rate": (0.01,)}.items()
+    for method in METHODS[:2]
+    for value in values
+]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(SETTINGS, id="three settings"),
+        pytest.param(SETTINGS[:1], id="a single value"),
+        pytest.param([*SETTINGS, setting("rate", 0.1, mean=None)], id="missing"),
+    ],
+)
+def test_sensitivity(lines):
+    settings = {line["setting"] for line in lines}
+    assert len(shown(drawn(draw_sensitivity, lines))) == len(settings)
+
+
+def test_sensitivity_is_relative_to_the_task_and_has_intervals_over_tasks():
+    gains = {"a": 0.02, "b": 0.06}
+    lines = [
+        setting("scaling", value, task=task, mean=0.5 + sign * gain, high=1.0)
+        for task, gain in gains.items()
+        for value, sign in ((1, -1), (2, 1))
+    ]
+    (axis,) = shown(drawn(draw_sensitivity, lines))
+    means, _, (bars,) = axis.containers[0]
+    assert list(means.get_ydata()) == pytest.approx([-4, 4])
+    # Student's interval of two values: t = 12.706, and their standard error is 2.
+    assert np.ptp(bars.get_segments()[1][:, 1]) == pytest.approx(2 * 12.706 * 2, rel=1e-4)
+
+
+def look(method, seed, step, value=0.5):
+    return {"task": "digits", "method": method, "title": method.upper(), "seed": seed,
+            "step": step, "validation_loss": value}  # fmt: skip
+
+
+LOOKS = [look(m, s, step, step / 40) for m in METHODS for s in (0, 1) for step in (10, 20)]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(LOOKS, id="all"),
+        pytest.param([line for line in LOOKS if line["seed"] == 0], id="one seed"),
+        pytest.param([*LOOKS, look("loca", 2, 10, None)], id="a look at a diverged run"),
+        pytest.param([look("loca", 0, 10, None), look("loca", 0, 20)], id="none at a step"),
+        pytest.param([look("loca", 0, 10, None)], id="none at all"),
+    ],
+)
+def test_training(lines):
+    assert titles(drawn(draw_training, lines)) == ["digits"]
+
+
+def test_training_has_means_and_standard_errors():
+    figure = drawn(draw_training, [look("loca", seed, 10, seed) for seed in (0, 2)])
+    assert list(figure.axes[0].lines[0].get_ydata()) == [1]
+    band = figure.axes[0].collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == pytest.approx((0, 2))
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-3])
+@pytest.mark.parametrize("methods", [("full",), ("full", "lora", "strange")])
+def test_patterns(value, methods):
+    rows = [[value, -value], [0.0, 2 * value]]
+    lines = [
+        {"title": method, "layer": layer, "values": values}
+        for method in methods
+        for layer in ("a.3.query.weight", "head.weight")
+        for values in rows
+    ]
+    figure = drawn(draw_patterns, lines)
+    assert len(figure.axes) == 2 * len(methods)
+    for axis in figure.axes:
+        np.testing.assert_array_equal(axis.images[0].get_array(), rows)
+
+
+def predicted(name, chosen, scope="methods at one budget", reach=0.5):
+    more = {"predictor": name, "title": name.title(), "scope": scope, "chosen": chosen}
+    return [
+        {**more, "tasks": part, "correlation": value, "low": value - reach, "high": value + reach}
+        for part, value in (("all", 0.25), ("choice", 0.0), ("judgement", 0.125))
+    ]
+
+
+def test_prediction():
+    without = "methods at one budget, without LoRA"
+    lines = [*predicted("energy", chosen=False), *predicted("loss", chosen=True, reach=math.inf)]
+    lines += [*predicted("energy", True, without), *predicted("loss", True, "other")]
+    figure = drawn(draw_prediction, lines)
+    first, second = figure.axes
+    assert titles(figure) == ["All adapters", "Without LoRA"]
+    assert [label.get_text() for label in first.get_yticklabels()] == ["Energy", "Loss"]
+    dots = {dot.get_label(): list(dot.get_xdata()) for dot in first.lines}
+    assert dots["all tasks, 95% interval"] == [0.25, 0.25]
+    assert dots["kinds not used to choose"] == [0.125, 0.125]
+    assert [len(axis.patches) for axis in (first, second)] == [1, 1]
+
+
+def compared(title, verdict="supported", measure="accuracy", family="First?", **more):
+    return {
+        "title": title, "family_title": family, "measure": measure, "margin": 0.5,
+        "verdict": verdict, "difference": 0.4, "low": 0.1, "high": 0.7,
+        "task_differences": [0.2, 0.6], **more,
+    }  # fmt: skip
+
+
+COMPARED = [
+    compared("A − B"),
+    compared("A − C", "equivalent within a margin", difference=-0.1, low=-0.3, high=0.1),
+    compared("loss of A − B", "inconclusive", measure="loss", low=-1.0, margin=5.0),
+    compared("A − D", "not supported", family="Second?", low=-2.0, high=-0.3),
+]
+UNDECIDED = compared("A − E", None, difference=None, low=None, high=None, task_differences=None)
+
+
+def test_comparisons_are_grouped_by_question_and_unit():
+    figure = drawn(draw_comparisons, [*COMPARED, UNDECIDED])
+    assert titles(figure) == ["First?", "First? By the loss", "Second?"]
+    labels = [[tick.get_text() for tick in axis.get_yticklabels()] for axis in figure.axes]
+    assert labels == [["A − B", "A − C"], ["loss of A − B"], ["A − D"]]
+    first, by_loss, second = (axis.get_xlim() for axis in figure.axes)
+    assert first == second != by_loss, "points of accuracy have one scale"
+
+
+def test_bounds_margin_and_tasks_of_a_comparison_are_at_their_values():
+    axis = drawn(draw_comparisons, COMPARED[:2]).axes[0]
+    tasks, bounds, mean = [one for one in axis.lines if 1 <= one.get_ydata()[0] < 1.5][:3]
+    assert [list(one.get_xdata()) for one in (tasks, bounds, mean)] == [
+        [0.2, 0.6], [0.1, 0.7], [0.4],
+    ]  # fmt: skip
+    bar = axis.patches[0]
+    assert (bar.get_x(), bar.get_width()) == (-0.5, 1.0)
+    assert set(tasks.get_ydata()).isdisjoint(bounds.get_ydata()), "a few tasks are not hidden"
+
+
+def test_published_has_the_means_and_who_retains_most_in_how_many():
+    def table(study, retained):
+        """Three matrices at the rank and accounting that are drawn, and others that are not."""
+        return pd.DataFrame(
+            {"study": study, "pair": "", "name": f"layer {i}", "r": r, "accounting": accounting,
+             "method": method, "retained": value if (r, accounting) == (4, "paper") else 0.9}
+            for i in range(3)
+            for r in (2, 4)
+            for accounting in ("paper", "bits")
+            for method, value in {**retained, "F2": 0.95}.items()
+        )  # fmt: skip
+
+    (axis,) = draw_published(
+        table("ani", {"R": 0.2, "D": 0.25, "S": 0.3}), table("sre", {"R": 0.5, "D": 0.1, "S": 0.2})
+    ).axes
+    dots = [(line.get_ydata()[0], line.get_xdata()[0]) for line in axis.lines
+            if line.get_marker() == "o" and len(line.get_xdata())]  # fmt: skip
+    values = [value for row, value in sorted(dots)]
+    assert values == pytest.approx([0.2, 0.25, 0.3, 0.5, 0.1, 0.2])
+    labels = [text.get_text() for text in axis.get_yticklabels()]
+    assert labels == [STUDIES["ani"], STUDIES["sre"]]
+    counts = [text.get_text() for text in axis.texts]
+    assert counts == ["0", "0", "3", "of 3", "3", "0", "0", "of 3", "retains most in"]
+
+
+RANKS = (1, 2, 4, 8, 16)
+ENERGIES = {"SGD": 0.8, "Adam": 0.5, "AdamW": 0.4}
+VALUES = {
+    "optimizer": [(None, None)],
+    "kind": [("query", None), ("MLP in", None)],
+    "rate": [("0.1", 0.1), ("1", 1.0)],
+    "steps": [("50", 50), ("200", 200)],
+    "batch": [("8", 8), ("32", 32)],
+    "examples": [("50", 50), ("all", 750)],
+}
+
+
+def retained(optimizer, factor, value, r):
+    return ENERGIES[optimizer] + 0.01 * r - (0.1 if (factor, value) == ("steps", 200) else 0)
+
+
+def spectra(task="digits", factors=tuple(VALUES), k=64):
+    """Rows of the figure of low rank."""
+    return [
+        {"task": task, "factor": factor, "label": label or optimizer, "value": value,
+         "optimizer": optimizer, "K": k, "r": r, "retained": energy, "low": energy - 0.02,
+         "high": energy + 0.02, "independent": 0.05 + 0.02 * r, "threshold": 0.1 + 0.03 * r,
+         "accuracy": 0.5 + energy / 10}
+        for factor in factors
+        for label, value in VALUES[factor]
+        for optimizer in ENERGIES
+        for r in RANKS
+        for energy in [retained(optimizer, factor, value, r)]
+    ]  # fmt: skip
+
+
+def points(axis, optimizer):
+    """Points of an optimiser's line."""
+    bars = next(one for one in axis.containers if one.get_label() == optimizer)
+    return np.transpose(bars[0].get_data()).astype(float)
+
+
+def test_low_rank_has_a_row_of_panels_per_task_without_those_of_absent_factors():
+    figure = drawn(draw_low_rank, spectra() + spectra("text", ("optimizer", "kind"), k=128))
+    assert len(shown(figure)) == 7 + 3
+    assert [title for title in titles(figure) if title] == ["digits", "text"]
+
+
+def test_low_rank_is_by_rank_first_and_then_at_an_eighth():
+    axes = shown(drawn(draw_low_rank, spectra()))
+    by_rank, _, _, by_rate, by_steps, *_ = axes
+    np.testing.assert_allclose(
+        points(by_rank, "SGD"), [(r / 64, retained("SGD", "optimizer", None, r)) for r in RANKS]
+    )
+    np.testing.assert_allclose(
+        points(by_rate, "Adam"), [(value, retained("Adam", "rate", value, 8)) for value in (0.1, 1)]
+    )
+    np.testing.assert_allclose(points(by_steps, "AdamW"), [(50, 0.48), (200, 0.38)])
+    for axis in axes[1:]:
+        references = {one.get_label(): one.get_ydata() for one in axis.lines}
+        assert set(references["independent normal entries"]) == {0.05 + 0.02 * 8}
+    first = {one.get_label(): one for one in by_rank.lines}
+    equal = next(first[name] for name in first if name.startswith("low rank ="))
+    np.testing.assert_allclose(equal.get_ydata(), [0.1 + 0.03 * r for r in RANKS])
+    texts = [text.get_text() for axis in axes for text in axis.texts]
+    assert "nearest: AdamW,\n200 steps" in texts
+
+
+def test_energies_near_one_have_room():
+    lines = [{**one, "retained": 1 - 1e-9 * one["r"], "low": 0.9, "high": 1.1} for one in spectra()]
+    assert drawn(draw_low_rank, lines).axes[0].get_ylim()[1] < 1
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param([{**one, "low": -np.inf, "high": np.inf} for one in spectra()], id="one seed"),
+        pytest.param([one for one in spectra() if one["optimizer"] == "SGD"], id="one optimiser"),
+        pytest.param([*spectra(), {**spectra()[-1], "value": None, "retained": None}], id="lost"),
+        pytest.param(spectra(factors=("optimizer",)), id="defaults alone"),
+    ],
+)
+def test_incomplete_tables_of_low_rank_are_drawn(lines):
+    assert shown(drawn(draw_low_rank, lines))
+
+
+DIVERGED = "every run diverged"
+NOTHING = [
+    (draw_budgets, [run("lora", None)], DIVERGED),
+    (draw_sensitivity, [setting("rate", 0.1, mean=None)], DIVERGED),
+    (draw_training, [], DIVERGED),
+    (draw_patterns, [], DIVERGED),
+    (draw_low_rank, [{**one, "retained": None} for one in spectra()], DIVERGED),
+    (draw_comparisons, [UNDECIDED], "no comparison has a verdict yet"),
+    (draw_prediction, predicted("energy", True, "other"), "no correlations of methods at one"),
+]
+
+
+@pytest.mark.parametrize(("draw", "lines", "message"), NOTHING)
+def test_nothing_to_draw(draw, lines, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        draw(pd.DataFrame(lines))

@@ -1,0 +1,157 @@
+"""What the figure of errors shows: panels, lines, bands and names."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+
+from loca_theory.expressivity import METHODS
+from loca_theory.expressivity.methods import low_rank
+from loca_theory.expressivity.methods.names import display_name, key_of
+from loca_theory.expressivity.methods.registry import find_methods
+from loca_theory.expressivity.simulation import Simulation, squares
+from loca_theory.plotting.lines import LOOKS, spread
+from loca_theory.plotting.simulation import draw_errors
+from loca_theory.sweeps import Runner
+
+reproducible = settings(deadline=None, derandomize=True, database=None)
+# What each table shows: titles of the panels, and the number of lines with bands in each.
+SHOWN = {
+    "sizes": (["r = 2", "r = 3"], 0),
+    "ranks": (["32 × 32", "64 × 64"], 0),
+    "one shape": (["48 × 48"], 1),
+    "one point": (["64 × 64"], 0),
+    "rectangles": (["16 × 48", "48 × 16", "20 × 20"], 0),
+    "limits alone": (["64 × 64"], 0),
+    "draws alone": (["16 × 16"], 3),
+    "one draw": (["16 × 16"], 0),
+    "every method": (["16 × 16"], 5),
+    "every engine": (["24 × 24", "48 × 48"], 0),
+}
+
+
+def panels(figure):
+    return [axis for axis in figure.axes if axis.get_visible()]
+
+
+def labels(axis):
+    """The methods named at the right end, lowest first, and the heights of the names."""
+    texts = sorted(axis.texts, key=lambda text: text.xy[1])
+    return [
+        ([key_of(name) for name in re.split(r",\s", one.get_text())], one.xy[1]) for one in texts
+    ]
+
+
+def lines(axis, table):
+    """The points of each method's line; lines are drawn in the order of the methods."""
+    names = [name for name in METHODS if name in set(table["method"])]
+    return {
+        name: np.column_stack(line.get_data()) for name, line in zip(names, axis.lines, strict=True)
+    }
+
+
+def bands(axis):
+    return [patch for patch in axis.collections if isinstance(patch, PolyCollection)]
+
+
+@pytest.mark.parametrize(("name", "titles", "count"), [(k, *v) for k, v in SHOWN.items()])
+def test_one_panel_a_rank_or_a_shape(tables, name, titles, count):
+    table = tables(name)
+    figure = draw_errors(table)
+    figure.draw_without_rendering()
+    assert [axis.get_title("left") for axis in panels(figure)] == titles
+    across = "matrix size K" if name == "sizes" else "LoRA rank r"
+    assert {axis.get_xlabel() for axis in figure.axes[-2:]} - {""} == {across}
+    assert "relative error" in figure.axes[0].get_ylabel()
+    for axis in panels(figure):
+        assert len(bands(axis)) == count
+        named = labels(axis)
+        assert sorted(method for methods, _ in named for method in methods) == sorted(
+            set(table["method"])
+        )
+        # Names stand in the order of the lines, and apart.
+        height = figure.get_size_inches()[1]
+        assert np.all(np.diff([position for _, position in named]) > 0.16 / height - 1e-9)
+        ends = {method: line[-1, 1] for method, line in lines(axis, table).items()}
+        lowest = [min(ends[method] for method in methods) for methods, _ in named]
+        highest = [max(ends[method] for method in methods) for methods, _ in named]
+        assert all(low > high for low, high in zip(lowest[1:], highest[:-1], strict=True))
+
+
+def test_a_line_shows_the_exact_values(tables):
+    table = tables("one rectangle")
+    (axis,) = panels(draw_errors(table))
+    for method, rows in table.groupby("method"):
+        line = lines(axis, table)[method]
+        assert line.tolist() == rows[["r", "error"]].to_numpy(float).tolist()
+
+
+def test_a_simulated_line_has_a_band_of_two_standard_errors(tables):
+    table = tables("one shape")
+    (axis,) = panels(draw_errors(table))
+    (band,) = bands(axis)
+    rows = table[(table["method"] == "DoRA") & (table["engine"] == "monte-carlo")]
+    corners = band.get_paths()[0].vertices
+    for _, row in rows.iterrows():
+        here = corners[corners[:, 0] == row["r"], 1]
+        wanted = row["error"] + np.array([-2, 2]) * row["standard_error"]
+        np.testing.assert_allclose([here.min(), here.max()], wanted, rtol=1e-12)
+
+
+def test_a_line_goes_on_where_exact_values_end(monkeypatch):
+    """R is exact up to some size, here 40: beyond, its line is simulated."""
+    monkeypatch.setattr(low_rank, "LARGEST_EXACT_SIZE", 40)
+    compared = find_methods(("R", "U", "D"))
+    simulation = Simulation(squares((16, 24, 32, 48)), (2, 3), compared, draws=6)
+    table = simulation.run(Runner(jobs=1)).to_frame()
+    for axis in panels(draw_errors(table)):
+        assert lines(axis, table)["R"][:, 0].tolist() == [16, 24, 32, 48]
+        corners = bands(axis)[0].get_paths()[0].vertices
+        heights = {x: np.ptp(corners[corners[:, 0] == x, 1]) for x in (16, 24, 32, 48)}
+        assert heights[48] > 0
+        assert heights[16] == heights[24] == heights[32] == 0
+
+
+def test_a_single_point_is_a_mark(tables):
+    (axis,) = panels(draw_errors(tables("one point")))
+    assert {line.get_marker() for line in axis.lines} == {"o"}
+
+
+def test_the_key_says_what_the_names_stand_for(tables):
+    key = " ".join(draw_errors(tables("every method")).get_supxlabel().split())
+    for name, method in METHODS.items():
+        assert f"{display_name(name)} = {' '.join(method.title.split())}" in key
+    simulated = "DoRA, VeRA, LoHa, HiRA, RandLoRA"
+    assert f"Simulated: {simulated} (3 draws; ±2 standard errors at most ±" in key
+    assert "(1 draws; no band)" in draw_errors(tables("one draw")).get_supxlabel()
+    assert "draws" not in draw_errors(tables("limits alone")).get_supxlabel()
+
+
+def test_every_method_has_a_look_of_its_own():
+    assert set(LOOKS) == set(METHODS)
+    assert len({(look.color, look.dashes) for look in LOOKS.values()}) == len(LOOKS)
+
+
+def test_lines_that_meet_share_a_name(tables):
+    """F3, D and S are one law."""
+    (axis,) = panels(draw_errors(tables("limits alone")))
+    assert ["F3", "D", "S"] in [methods for methods, _ in labels(axis)]
+
+
+@reproducible
+@given(
+    st.lists(st.floats(-0.05, 1.05), min_size=1, max_size=14).map(sorted).map(np.array),
+    st.floats(0.001, 0.1),
+)
+def test_labels_keep_their_order_and_distance_and_move_as_little_as_needed(wanted, gap):
+    axis = Figure().subplots()
+    axis.set_ylim(2, 0)
+    positions = spread(axis, 2 - 2 * wanted, gap)
+    assert np.all(np.diff(positions) >= gap - 1e-9)
+    assert positions.mean() == pytest.approx(wanted.mean(), abs=1e-9)
+    apart = wanted + gap * np.arange(len(wanted)) * 1.01
+    np.testing.assert_allclose(spread(axis, 2 - 2 * apart, gap), apart, atol=1e-12)
