@@ -116,32 +116,25 @@ def test_f2_is_the_best_fit_over_every_choice_of_locations(p, q, r):
 
 
 @shapes
-def test_f1_is_the_least_squares_fit_of_its_atoms(p, q, r):
-    """Real and imaginary atoms at N0/2 random independent locations, self-conjugate ones first."""
+@pytest.mark.parametrize("method", ["F1", "FourierFT", "V1"])
+def test_a_random_choice_is_the_least_squares_fit_of_its_atoms(p, q, r, method):
+    """FourierFT, as shipped: Re(ifft2) of real coefficients anywhere in the full spectrum."""
     matrix, budget = gaussian(p, q), Budget(p, q, r)
     half = HalfSpectrum(p, q)
-    indices = np.concatenate([half.self_conjugate, half.representatives])
-    chosen = random_indices(half.location_count, (p + q) * r // 2, np.random.default_rng(7))
-    flat = indices[chosen, 0] * q + indices[chosen, 1]
-    expected = projected(matrix, np.concatenate(fourier_atoms(p, q, flat)))
-    np.testing.assert_allclose(approximated(matrix, "F1", budget), expected, atol=ROUNDING)
-
-
-@shapes
-def test_fourierft_is_the_least_squares_fit_of_its_cosines(p, q, r):
-    """Re(ifft2) of real coefficients at N0 random locations of the full spectrum, as shipped."""
-    matrix, budget = gaussian(p, q), Budget(p, q, r)
-    chosen = random_indices(p * q, (p + q) * r, np.random.default_rng(7))
-    expected = projected(matrix, fourier_atoms(p, q, chosen)[0])
-    np.testing.assert_allclose(approximated(matrix, "FourierFT", budget), expected, atol=ROUNDING)
-
-
-@shapes
-def test_v1_is_the_least_squares_fit_of_its_cosines(p, q, r):
-    matrix, budget = gaussian(p, q), Budget(p, q, r)
-    chosen = random_indices(p * q, (p + q) * r, np.random.default_rng(7))
-    expected = projected(matrix, cosine_atoms(p, q)[chosen])
-    np.testing.assert_allclose(approximated(matrix, "V1", budget), expected, atol=ROUNDING)
+    count, items = (p + q) * r, p * q
+    if method == "F1":
+        count, items = count // 2, half.location_count
+    chosen = random_indices(items, count, np.random.default_rng(7))
+    match method:
+        case "F1":  # both atoms at independent locations, self-conjugate ones first
+            indices = np.concatenate([half.self_conjugate, half.representatives])[chosen]
+            atoms = np.concatenate(fourier_atoms(p, q, indices[:, 0] * q + indices[:, 1]))
+        case "FourierFT":
+            atoms = fourier_atoms(p, q, chosen)[0]
+        case _:
+            atoms = cosine_atoms(p, q)[chosen]
+    expected = projected(matrix, atoms)
+    np.testing.assert_allclose(approximated(matrix, method, budget), expected, atol=ROUNDING)
 
 
 @pytest.mark.parametrize("method", APPROXIMATING)
