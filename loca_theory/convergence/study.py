@@ -218,11 +218,7 @@ class ConvergenceStudy:
         ends = binomtest(sum(exact), len(exact)).proportion_ci(0.95, method="exact")
         median = float(np.median([np.inf if value is None else value for value in loss]))
         return RecoveryRow(
-            search=search,
-            interpretation=interpretation,
-            size=family.size,
-            components=family.components,
-            condition=family.condition,
+            *(search, interpretation, family.size, family.components, family.condition),
             problems=len(exact),
             recovered=sum(exact) / len(exact),
             low=float(ends.low),

@@ -33,6 +33,7 @@ def loss_rows(study: Design, blocks: Drawn, predictions: Sequence[Prediction]) -
         for method in study.methods_under(protocol)
         if not protocol.draws(method)
     }
+    size = study.p if study.p == study.q else None
     for structure in study.structures:
         for value in study.grid(structure):
             found = {one.name: blocks[structure, value].losses(one.name) for one in study.drawn}
@@ -46,15 +47,8 @@ def loss_rows(study: Design, blocks: Drawn, predictions: Sequence[Prediction]) -
                         error, standard_error = float(expected[method.name][i]), 0.0
                         closed_form = error
                     yield LossRow(
-                        structure=structure.name,
-                        protocol=protocol,
-                        parameter=structure.parameter,
-                        value=value,
-                        K=study.p if study.p == study.q else None,
-                        p=study.p,
-                        q=study.q,
-                        r=prediction.budget.r,
-                        method=method.name,
+                        *(structure.name, protocol, structure.parameter, value),
+                        *(size, study.p, study.q, prediction.budget.r, method.name),
                         error=error,
                         standard_error=standard_error,
                         draws=study.draws if drawn else None,
@@ -92,13 +86,8 @@ def crossing_rows(
     ]
     return [
         CrossingRow(
-            structure=structure.name,
-            protocol=protocol,
-            parameter=structure.parameter,
-            r=study.ranks[i],
-            crossing=crossing.crossing,
-            low=crossing.low,
-            high=crossing.high,
+            *(structure.name, protocol, structure.parameter, study.ranks[i]),
+            *(crossing.crossing, crossing.low, crossing.high),
             closed_form=predictions[i].crossing(structure, protocol, values[0], values[-1]),
             finding=_finding(crossing, found),
             searched_from=values[0],
@@ -133,11 +122,7 @@ def detection_rows(
                 samples.insert(0, ("independent", None, None, null[statistic]))
             for structure, parameter, value, observed in samples:
                 yield PowerRow(
-                    structure=structure,
-                    parameter=parameter,
-                    value=value,
-                    statistic=statistic,
-                    centred=is_centred,
+                    *(structure, parameter, value, statistic, is_centred),
                     mean=float(observed.mean()),
                     sd=float(observed.std(ddof=1)),
                     at_zero=float((observed == 0).mean()),

@@ -10,7 +10,6 @@ from loca_theory.convergence.interpretations import Interpretation, find_interpr
 from loca_theory.convergence.problems import Problems
 from loca_theory.convergence.searches import find_search
 from loca_theory.convergence.state import Rates, State
-from loca_theory.errors import InvalidArgumentError
 
 from .cells import trace_cell
 
@@ -51,25 +50,6 @@ def state(indices, coefficients, truth, interpretation, rates=None):
 def test_names_say_what_differs_from_the_default(name, changes):
     assert find_interpretation(name) == Interpretation(**changes)
     assert find_interpretation(name).describe() == {**Interpretation().describe(), **changes}
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("odd", "unknown interpretation 'odd'; choose from default, .*or join several by"),
-        ("", "unknown interpretation ''"),
-        ("sum+", "unknown interpretation ''"),
-        ("sum+odd", "unknown interpretation 'odd'"),
-        ("sum + locations", "unknown interpretation 'sum '"),
-        ("sum+mean-of-samples", r"interpretation 'sum\+mean-of-samples' sets loss twice"),
-        ("zero-border+one-sided-border", "sets border twice"),
-        ("indices+sum+indices", "sets units twice"),
-    ],
-    ids=["name", "empty", "empty part", "part", "blanks", "loss twice", "border twice", "repeated"],
-)
-def test_unknown_and_contradictory_names_are_refused(name, message):
-    with pytest.raises(InvalidArgumentError, match=message):
-        find_interpretation(name)
 
 
 def test_the_spread_is_a_variance_or_a_standard_deviation():

@@ -10,7 +10,6 @@ from torch.nn.functional import mse_loss
 from loca_theory.convergence.interpretations import Interpretation
 from loca_theory.convergence.problems import Family, draw, network
 from loca_theory.convergence.state import Rates, State
-from loca_theory.errors import InvalidArgumentError
 
 SAMPLES = 40
 SEED = 3
@@ -216,32 +215,3 @@ def test_printed_weights_and_data_have_the_printed_variances():
         # The mean square of n normal numbers has the relative variance 2/n.
         assert abs((values**2).mean() / variance - 1) < 4.5 * math.sqrt(2 / values.size)
         assert abs(values.mean()) < 4.5 * math.sqrt(variance / values.size)
-
-
-# --- refusals ---
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"size": 1}, "the size must be at least 2, not 1"),
-        ({"components": 0}, "components must lie between 1 and 36 for a 6×6 spectrum, not 0"),
-        ({"components": 37}, "components must lie between 1 and 36 for a 6×6 spectrum, not 37"),
-        ({"size": 2, "components": 5}, "between 1 and 4 for a 2×2 spectrum, not 5"),
-        ({"condition": 0.99}, "a condition number must be finite and at least 1, not 0.99"),
-        ({"condition": math.inf}, "a condition number must be finite and at least 1, not inf"),
-        ({"condition": math.nan}, "a condition number must be finite and at least 1, not nan"),
-    ],
-    ids=["size", "none", "too many", "too many of 4", "below 1", "inf", "nan"],
-)
-def test_families_are_refused(options, message):
-    with pytest.raises(InvalidArgumentError, match=message):
-        Family(**options)
-
-
-@pytest.mark.parametrize("name", ["lr", "location_lr"])
-@pytest.mark.parametrize("rate", [0.0, -0.1, math.inf, math.nan], ids=str)
-def test_rates_are_refused(name, rate):
-    message = f"{name} must be positive and finite, not {rate:g}"
-    with pytest.raises(InvalidArgumentError, match=message):
-        Rates(**{name: rate})

@@ -1,8 +1,6 @@
 """The experiment as a table: what it refuses, what its rows and traces say, what they depend on."""
 
 import json
-import math
-import re
 from itertools import pairwise
 
 import numpy as np
@@ -15,7 +13,6 @@ from loca_theory.convergence.problems import Family, draw
 from loca_theory.convergence.searches import SEARCHES
 from loca_theory.convergence.state import Rates, State
 from loca_theory.convergence.study import ConvergenceStudy, default_problems
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Runner
 
 from .cells import toy_cell
@@ -45,44 +42,6 @@ def outcomes(study, search, interpretation="default", family=None):
     return simulation.evaluate(cell)
 
 
-# --- refusals ---
-
-
-TWICE = {
-    "searches": ("swap", "swap"), "interpretations": ("sum", "sum"), "sizes": (6, 6),
-    "components": (3, 3), "conditions": (1, 1.0),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", TWICE)
-def test_nothing_and_duplicates_are_refused(name):
-    message = f"{name} must have at least one value and no duplicates, not "
-    for values, said in (((), "none"), (TWICE[name], ", ".join(map(str, TWICE[name])))):
-        with pytest.raises(InvalidArgumentError, match=f"^{message}{said}$"):
-            ConvergenceStudy(**{name: values})
-
-
-REFUSED = [
-    ({"problems": 0}, "the number of problems must be at least 1, not 0"),
-    ({"steps": -5}, "the number of steps must be at least 1, not -5"),
-    ({"searches": ("odd",)}, "unknown search 'odd'; choose from coefficients-only"),
-    ({"interpretations": ("odd",)}, "unknown interpretation 'odd'; choose from default"),
-    ({"interpretations": ("sum+sum",)}, r"interpretation 'sum\+sum' sets loss twice"),
-    ({"sizes": (2, 6), "components": (3, 5)}, "for a 2×2 spectrum, not 5"),
-    ({"searches": ("pursuit",), "steps": 2}, "pursuit needs a step for each of 3 components"),
-    (
-        {"searches": ("pursuit",), "components": (2, 9), "steps": 8},
-        "locations move in only 4 of 8 steps",
-    ),
-]
-
-
-@pytest.mark.parametrize(("change", "message"), REFUSED, ids=str)
-def test_refusals(change, message):
-    with pytest.raises(InvalidArgumentError, match=message):
-        ConvergenceStudy(**change)
-
-
 def test_the_fewest_steps_of_pursuit_are_admitted():
     assert ConvergenceStudy(("pursuit",), components=(2, 4), steps=8).steps == 8
 
@@ -100,23 +59,6 @@ def test_one_call_is_the_study_with_plain_arguments():
     assert result.manifest["grid"] == study.describe()
     assert (result.manifest["seed"], result.manifest["device"]) == (4, "cpu")
     assert finite(result)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"conditions": "odd"}, "conditions must be numbers, or None for Gaussian weights, not 'o"),
-        ({"sizes": 6.5}, "sizes must be whole numbers, not 6.5"),
-        ({"components": ("3",)}, "components must be whole numbers, not ('3',)"),
-        ({"lr": 0.0}, "lr must be positive and finite, not 0"),
-        ({"location_lr": math.inf}, "location_lr must be positive and finite"),
-        ({"interpretations": "odd"}, "unknown interpretation 'odd'"),
-    ],
-    ids=lambda value: str(value)[:30] if isinstance(value, dict) else "",
-)
-def test_bad_arguments_are_named(change, message):
-    with pytest.raises(InvalidArgumentError, match=re.escape(message)):
-        toy(**{"searches": "swap", **change})
 
 
 def test_a_result_comes_back_as_it_was_saved(tmp_path):
