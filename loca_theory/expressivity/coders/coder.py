@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -49,10 +50,11 @@ class Transform(StrEnum):
     OUTPUTS = "dct of outputs"
     RANDOM = "random"
 
-    def apply(self, matrices: Array, rng: np.random.Generator) -> Array:
-        """The coordinates of matrices, which the last two axes are."""
+    def apply(self, matrices: Array, rng: np.random.Generator | None = None) -> Array:
+        """The coordinates of matrices, which the last two axes are; ``rng`` draws the signs."""
         axes = {Transform.NONE: (), Transform.INPUTS: (-1,), Transform.OUTPUTS: (-2,)}
         if self is Transform.RANDOM:
+            rng = np.random.default_rng(0) if rng is None else rng
             rows, columns = (rng.choice([-1.0, 1.0], side) for side in matrices.shape[-2:])
             matrices = rows[:, None] * matrices * columns
         along = axes.get(self, (-2, -1))
@@ -76,11 +78,11 @@ class Coder:
     def measure(
         self,
         matrix: NDArray[np.floating],
-        bits: float,
+        bits: Sequence[float],
         transform: Transform = Transform.NONE,
         rng: np.random.Generator | None = None,
-    ) -> Coded | None:
-        """What the coder leaves of a matrix; None if it has no code of so few bits.
+    ) -> list[Coded | None]:
+        """What the coder leaves of a matrix; None where it has no code of so few bits.
 
         Args:
             matrix: The matrix, not all 0.
@@ -90,7 +92,7 @@ class Coder:
             rng: Source of the random signs of the control.
 
         Raises:
-            InvalidArgumentError: ``bits`` is not between 0 and 16, or the shape does not suit.
+            InvalidArgumentError: ``bits`` are not between 0 and 16, or the shape does not suit.
         """
         raise NotImplementedError
 
@@ -110,35 +112,34 @@ class ScalarCoder(Coder):
         """What is left of so many numbers of a law, with the absolute error."""
         raise NotImplementedError
 
+    def coded(self, law: Law, count: int, bits: Sequence[float]) -> list[Coded | None]:
+        """The same with the relative error, for several numbers of bits."""
+        found = [self.code(law, count, checked_bits(one)) for one in bits]
+        energy = moment(law, 2)
+        return [one and Coded(one.error / energy, one.bits) for one in found]
+
     def measure(
         self,
         matrix: NDArray[np.floating],
-        bits: float,
+        bits: Sequence[float],
         transform: Transform = Transform.NONE,
         rng: np.random.Generator | None = None,
-    ) -> Coded | None:
+    ) -> list[Coded | None]:
         """See :class:`Coder`."""
-        check_bits(bits)
-        rng = np.random.default_rng(0) if rng is None else rng
         coordinates = transform.apply(np.asarray(matrix, dtype=np.float64), rng)
-        law = Entries(coordinates)
-        return _relative(self.code(law, coordinates.size, bits), law)
+        return self.coded(Entries(coordinates), coordinates.size, bits)
 
     def expected(self, shape: tuple[int, int], bits: float) -> Coded | None:
         """See :class:`Coder`: exact for many entries."""
-        check_bits(bits)
-        return _relative(self.code(Normal(), math.prod(shape), bits), Normal())
+        return self.coded(Normal(), math.prod(shape), [bits])[0]
 
 
-def _relative(found: Coded | None, law: Law) -> Coded | None:
-    return None if found is None else Coded(found.error / moment(law, 2), found.bits)
-
-
-def check_bits(bits: float) -> None:
-    """Raise an error unless so many bits can be spent on an entry."""
+def checked_bits(bits: float) -> float:
+    """The bits of an entry, if so many can be spent on one."""
     if not 0 < real_number("bits", bits) <= WIDEST:
         msg = f"bits must be above 0 and at most {WIDEST}, not {bits}; choose a value such as 1.0"
         raise InvalidArgumentError(msg)
+    return bits
 
 
 def index_bits(count: int, chosen: int) -> float:

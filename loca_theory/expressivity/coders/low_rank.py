@@ -3,11 +3,12 @@ r"""Singular vectors at several widths, as Delta-CoMe stores them."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loca_theory.expressivity.coders.coder import NUMBER, Coded, Coder, Transform, check_bits
+from loca_theory.expressivity.coders.coder import NUMBER, Coded, Coder, Transform, checked_bits
 from loca_theory.expressivity.coders.laws import Array, Sphere
 from loca_theory.expressivity.coders.quantisers import error_of, nearest_codes, normal_codes
 from loca_theory.expressivity.coders.widths import best_widths
@@ -36,7 +37,7 @@ class SingularVectors(Coder):
 
     def expected(self, shape: tuple[int, int], bits: float) -> Coded | None:
         """See :class:`Coder`: the limit of large matrices."""
-        check_bits(bits)
+        checked_bits(bits)
         count, aspect = min(shape), min(shape) / max(shape)
         angles = angle_at_fraction((np.arange(count) + 0.5) / count, aspect)
         # The eigenvalues of the law are 1 + c + 2√c cos θ.
@@ -48,23 +49,28 @@ class SingularVectors(Coder):
     def measure(
         self,
         matrix: NDArray[np.floating],
-        bits: float,
+        bits: Sequence[float],
         transform: Transform = Transform.NONE,
         rng: np.random.Generator | None = None,
-    ) -> Coded | None:
+    ) -> list[Coded | None]:
         """See :class:`Coder`."""
         del transform, rng  # singular vectors depend on neither
-        check_bits(bits)
+        asked = [checked_bits(one) for one in bits]
         wide = np.asarray(matrix, dtype=np.float64)
         left, values, right = np.linalg.svd(wide, full_matrices=False)
-        widths, spent = _widths(values**2, wide.shape, bits)
-        stored = widths > 0
-        u, v = (_coded(one[stored], widths[stored]) for one in (left.T, right))
-        # The best coefficient of each component, apart from the others.
-        overlaps = (u * left.T[stored]).sum(1) * (v * right[stored]).sum(1)
-        scales = values[stored] * overlaps / ((u**2).sum(1) * (v**2).sum(1))
-        left_over = wide - (u.T * scales) @ v
-        return Coded(float((left_over**2).sum() / (wide**2).sum()), spent)
+        return [_measured(wide, left.T, values, right, one) for one in asked]
+
+
+def _measured(matrix: Array, left: Array, values: Array, right: Array, bits: float) -> Coded:
+    """What is left of a matrix with these singular vectors, one per row, and values."""
+    widths, spent = _widths(values**2, matrix.shape, bits)
+    stored = widths > 0
+    u, v = (_coded(one[stored], widths[stored]) for one in (left, right))
+    # The best coefficient of each component, apart from the others.
+    overlaps = (u * left[stored]).sum(1) * (v * right[stored]).sum(1)
+    scales = values[stored] * overlaps / ((u**2).sum(1) * (v**2).sum(1))
+    left_over = matrix - (u.T * scales) @ v
+    return Coded(float((left_over**2).sum() / (matrix**2).sum()), spent)
 
 
 def _coded(vectors: Array, widths: NDArray[np.int64]) -> Array:

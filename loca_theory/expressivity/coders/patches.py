@@ -3,6 +3,7 @@ r"""Patches of a matrix at several widths, as Delta-DCT stores them."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity.coders.coder import NUMBER, Coded, Coder, Transform, check_bits
+from loca_theory.expressivity.coders.coder import NUMBER, Coded, Coder, Transform, checked_bits
 from loca_theory.expressivity.coders.laws import Array, Sphere
 from loca_theory.expressivity.coders.quantisers import error_of, nearest_codes, normal_codes
 from loca_theory.expressivity.coders.widths import best_widths
@@ -65,7 +66,7 @@ class Patches(Coder):
 
     def expected(self, shape: tuple[int, int], bits: float) -> Coded | None:
         """See :class:`Coder`: exact for many components."""
-        check_bits(bits)
+        checked_bits(bits)
         patches, length = self._count(shape), self._length(shape)
         levels = min(_QUANTILES, self.side**2 * patches // length)
         energies = chi2.ppf((np.arange(levels) + 0.5) / levels, length)
@@ -77,29 +78,20 @@ class Patches(Coder):
     def measure(
         self,
         matrix: NDArray[np.floating],
-        bits: float,
+        bits: Sequence[float],
         transform: Transform = Transform.NONE,
         rng: np.random.Generator | None = None,
-    ) -> Coded | None:
+    ) -> list[Coded | None]:
         """See :class:`Coder`."""
-        check_bits(bits)
+        asked = [checked_bits(one) for one in bits]
         patches = self._count(matrix.shape)
-        rng = np.random.default_rng(0) if rng is None else rng
         rows, columns = (size // self.side for size in matrix.shape)
         wide = np.asarray(matrix, dtype=np.float64)
         blocks = wide.reshape(rows, self.side, columns, self.side).swapaxes(1, 2)
         components = transform.apply(blocks, rng).reshape(patches, -1)
         if self.by == "positions":
             components = components.T
-        energies = (components**2).sum(axis=1)
-        widths, spent = _widths(energies, components.shape[1], bits)
-        if spent > bits:
-            return None
-        errors = [
-            _errors(components[widths == width], normal_codes(int(width))).sum()
-            for width in np.unique(widths)
-        ]
-        return Coded(float(sum(errors) / energies.sum()), spent)
+        return [_measured(components, one) for one in asked]
 
     def _length(self, shape: tuple[int, ...]) -> int:
         """Entries of a component."""
@@ -111,6 +103,19 @@ class Patches(Coder):
             msg = f"patches of side {self.side} do not divide a {'x'.join(map(str, shape))} matrix;"
             raise InvalidArgumentError(msg + " choose a side that divides both")
         return math.prod(shape) // self.side**2
+
+
+def _measured(components: Array, bits: float) -> Coded | None:
+    """What is left of components, one per row."""
+    energies = (components**2).sum(axis=1)
+    widths, spent = _widths(energies, components.shape[1], bits)
+    if spent > bits:
+        return None
+    errors = [
+        _errors(components[widths == width], normal_codes(int(width))).sum()
+        for width in np.unique(widths)
+    ]
+    return Coded(float(sum(errors) / energies.sum()), spent)
 
 
 def _retained(length: int) -> Array:

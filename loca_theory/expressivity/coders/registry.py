@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from loca_theory.expressivity.coders.coder import Coder
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity.coders.coder import Coded, Coder, ScalarCoder, Transform
+from loca_theory.expressivity.coders.laws import Entries
 from loca_theory.expressivity.coders.low_rank import SingularVectors
 from loca_theory.expressivity.coders.patches import Patches
 from loca_theory.expressivity.coders.scalar import (
@@ -21,3 +28,28 @@ CODERS: dict[str, Coder] = {
         SingularVectors(), Patches("patches"), Patches("positions"),
     )
 }  # fmt: skip
+
+
+def measure_all(
+    matrix: NDArray[np.floating], bits: Sequence[float], rng: np.random.Generator
+) -> Iterator[tuple[str, Transform, float, Coded]]:
+    """What every coder leaves of a matrix, with each of its transforms and numbers of bits.
+
+    Left out are coders that have no code of so few bits, or none for this shape.
+    """
+    wide = np.asarray(matrix, dtype=np.float64)
+    for transform in Transform:
+        law = Entries(transform.apply(wide, rng))
+        for name, coder in CODERS.items():
+            if transform not in coder.transforms:
+                continue
+            if isinstance(coder, ScalarCoder):
+                found = coder.coded(law, wide.size, bits)
+            else:
+                try:
+                    found = coder.measure(wide, bits, transform, rng)
+                except InvalidArgumentError:  # patches that do not divide
+                    continue
+            for asked, one in zip(bits, found, strict=True):
+                if one is not None:
+                    yield name, transform, asked, one

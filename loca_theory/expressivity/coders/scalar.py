@@ -9,7 +9,7 @@ from loca_theory.expressivity.coders.coder import (
     Coded,
     Coder,
     ScalarCoder,
-    check_bits,
+    checked_bits,
     index_bits,
 )
 from loca_theory.expressivity.coders.laws import Law, Tail, moment, threshold
@@ -35,7 +35,7 @@ class RateDistortion(Coder):
     def expected(self, shape: tuple[int, int], bits: float) -> Coded:
         """See :class:`Coder`."""
         del shape
-        check_bits(bits)
+        checked_bits(bits)
         return Coded(2.0 ** (-2 * bits), bits)
 
 
@@ -145,5 +145,7 @@ class Largest(ScalarCoder):
         if low < 2**width:
             return None
         tail = Tail(law, beyond := threshold(law, low / count))
+        if not moment(tail, 0):  # so many numbers have one magnitude
+            return None
         error = error_of(tail, lloyd_max(tail, width, beyond))
         return Coded(moment(law, 2) - moment(tail, 2) + error, spent(low) / count)
