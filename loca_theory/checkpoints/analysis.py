@@ -47,6 +47,7 @@ def analyze(
     accounting: Accounting | str = Accounting.PAPER,
     subspaces: int | None = None,
     allocate: int | str | TotalSize | None = None,
+    bits: float | Iterable[float] = (),
     seed: int = 0,
     device: str = "auto",
     printed: PrintedTest | None = None,
@@ -79,6 +80,8 @@ def analyze(
             increments of every two fine-tunes; None compares none.
         allocate: Total size of an adapter, to split among the linear layers of each fine-tune so
             that it retains the most energy: trainable numbers, or bytes such as ``"4MB"``.
+        bits: Bits per entry, such as ``[0.5, 1, 2]``, at which coders of ΔW are compared, each with
+            and without a cosine transform.
         seed: Root seed of the bootstrap, the shuffle and the random choices.
         device: Where the linear algebra runs: ``auto``, ``cpu`` or ``cuda[:N]``.
         printed: Settings of the test of normality as the paper prints it.
@@ -116,6 +119,7 @@ def analyze(
         subspaces=subspaces,
         has_profiles=allocate is not None,
         group=group,
+        bits=_arguments.as_tuple(bits),
     )
     total = None if allocate is None else TotalSize.parse(allocate)
     pairs = open_fine_tunes(base, tuned, Selection(include, exclude, max_size, experts=experts))
@@ -164,6 +168,7 @@ def analyze(
         figure_data=figure_data(shown, weight_spectra(task, shown)),
         allocation=() if total is None else tuple(allocate_budgets(sharing, total)),
         comparisons=compare_all(task, found, subspaces),
+        bits=tuple(error for one in found for error in one.coded),
         skipped=tuple(skipped),
     )  # fmt: skip
 

@@ -19,6 +19,7 @@ from loca_theory.checkpoints.recommendation import (
 )
 from loca_theory.checkpoints.rows import (
     AllocatedMatrix,
+    CodedError,
     Comparison,
     Matrix,
     MatrixError,
@@ -56,6 +57,7 @@ class Analysis(Result):
         figure_data: Histograms and spectra of a few increments, for figures.
         allocation: Size of each linear layer's adapter if a total is split among them.
         comparisons: Every two fine-tunes, compared weight by weight.
+        bits: What coders leave of each of these increments at some bits per entry.
         skipped: Tensors that were left out.
     """
 
@@ -65,6 +67,7 @@ class Analysis(Result):
     figure_data: tuple[FigureData, ...] = rows(FigureData)
     allocation: tuple[AllocatedMatrix, ...] = rows(AllocatedMatrix)
     comparisons: tuple[Comparison, ...] = rows(Comparison)
+    bits: tuple[CodedError, ...] = rows(CodedError)
     skipped: tuple[Skipped, ...] = rows(Skipped)
     command: ClassVar[str] = "analyze"
     names: ClassVar[tuple[str, ...]] = ("name", "tuned")
@@ -152,6 +155,7 @@ class Analysis(Result):
             ],
             "allocation": [asdict(one) for one in self.allocation],
             "comparisons": [asdict(one) for one in self.comparisons],
+            "bits": [asdict(one) for one in self.bits],
             "skipped": [
                 {"name": one.name, "tuned": one.tuned, "reason": one.reason}
                 for one in self.skipped

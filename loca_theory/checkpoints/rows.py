@@ -147,6 +147,32 @@ class MatrixError:
 
 
 @dataclass(frozen=True)
+class CodedError:
+    """What one coder leaves of one increment at some bits per entry.
+
+    Attributes:
+        name: Name of the weight.
+        tuned: Label of the fine-tune.
+        method: Name of the coder, such as ``BitDelta``.
+        transform: What is coded: the entries (``none``), or their coordinates in another basis; see
+            :class:`~loca_theory.expressivity.coders.coder.Transform`.
+        bits: Bits per entry that may be spent.
+        stored_bits: Bits per entry that are spent, all overhead included.
+        error: Relative squared error.
+        iid_error: Its expectation for independent normal entries of that shape, in any basis.
+    """
+
+    name: str
+    tuned: str
+    method: str
+    transform: str
+    bits: float
+    stored_bits: float
+    error: float
+    iid_error: float | None
+
+
+@dataclass(frozen=True)
 class AllocatedMatrix:
     """Size of one matrix's adapter if a total is split so that it retains the most energy.
 

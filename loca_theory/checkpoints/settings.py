@@ -8,6 +8,7 @@ from typing import Any
 from loca_theory import _arguments
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Method
+from loca_theory.expressivity.coders.coder import checked_bits
 from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.increments import PrintedTest
 
@@ -22,6 +23,7 @@ class Settings:
     Attributes:
         subspaces: Number k of leading singular vectors to compare; None for no comparison.
         group: Regular expression for the kinds of matrices, as in ``analyze``; None for none.
+        bits: Bits per entry at which coders are compared.
         has_profiles: Whether to compute what LoCA retains at every size, for an allocation.
 
     Raises:
@@ -38,12 +40,14 @@ class Settings:
     subspaces: int | None = None
     has_profiles: bool = False
     group: str | None = None
+    bits: tuple[float, ...] = ()
 
     def describe(self) -> dict[str, Any]:
         """The settings as plain data."""
         return {
             **{field.name: getattr(self, field.name) for field in fields(self)},
             "ranks": list(self.ranks),
+            "bits": list(self.bits),
             "methods": [method.name for method in self.methods],
             "accounting": self.accounting.value,
             "printed": asdict(self.printed),
@@ -54,6 +58,7 @@ class Settings:
         object.__setattr__(self, "ranks", _arguments.ranks(self.ranks))
         _arguments.fields_to_int(self, "seed")
         _arguments.expression("group", self.group)
+        object.__setattr__(self, "bits", tuple(float(checked_bits(one)) for one in self.bits))
         if not 0 <= _arguments.real_number("epsilon", self.epsilon) < 1:
             msg = f"epsilon must be at least 0 and below 1, not {self.epsilon}; "
             raise InvalidArgumentError(msg + "choose a value such as epsilon=0.001")

@@ -1,6 +1,7 @@
 """The analysis of one matrix and of a pair, against dense definitions."""
 
 import json
+import math
 import re
 from dataclasses import asdict, fields, replace
 from functools import partial
@@ -28,6 +29,7 @@ from loca_theory.expressivity import (
     exact_error,
     spectral_error,
 )
+from loca_theory.expressivity.coders.coder import Transform
 from loca_theory.increments import PrintedTest
 from loca_theory.sweeps import ResultStore, Runner
 
@@ -786,6 +788,26 @@ def test_the_verdict_names_the_matrices_that_the_dct_suits_and_why():
     text = analyze(base, tuned, ranks=[2]).verdict
     assert "layer.0 (constant along its outputs)" in text
     assert "layer.1 (constant along its inputs)" in text
+
+
+def test_coders_are_compared_at_equal_bits():
+    w = torch.from_numpy(np.random.default_rng(0).standard_normal((64, 48)))
+    found = analyze({"fc.weight": torch.zeros(64, 48)}, {"fc.weight": w}, ranks=[2], bits=[0.5, 1])
+    assert {one.bits for one in found.bits} == {0.5, 1.0}
+    rows = {(one.method, one.transform): one for one in found.bits if one.bits == 1}
+    assert {transform for method, transform in rows if method == "BitDelta"} == {*Transform}
+    signs = rows["BitDelta", "none"]
+    assert signs.stored_bits == pytest.approx(1 + 16 / w.numel())
+    expected = 1 - float(w.abs().mean() ** 2 / w.square().mean())
+    assert signs.error == pytest.approx(expected, abs=1e-6)
+    assert signs.iid_error == pytest.approx((1 - 2 / math.pi) * (1 - 1 / w.numel()))
+    assert len(found.to_json()["bits"]) == len(found.bits) == len(found.to_frame("bits"))
+
+
+@pytest.mark.parametrize("bits", [0, "x", [1, -1], 17])
+def test_bits_that_cannot_be_spent_are_refused(bits):
+    with pytest.raises(InvalidArgumentError, match="bits must be"):
+        analyze({"w": torch.zeros(20, 20)}, {"w": torch.ones(20, 20)}, bits=bits)
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,8 @@ def test_json_has_the_rows_and_why_the_rest_is_missing(cli, pair):
     done = cli("analyze", *pair, "--r", "2,4", "--format", "json", "--quiet")
     assert (done.code, done.err) == (0, "")
     document = json.loads(done.out)
-    assert set(document) == {"rows", "allocation", "comparisons", "skipped", "summary",
-                             "manifest"}  # fmt: skip
+    assert set(document) == {"rows", "allocation", "comparisons", "bits", "skipped",
+                             "summary", "manifest"}  # fmt: skip
     row = document["rows"][0]
     assert {"name", "shape", "dtype", "sigma", "zero_fraction", "excess_kurtosis", "tv", "tv_low",
             "tv_high", "tv_p_value", "tv_p_value_as_printed", "mp_sigma", "mp_distance",

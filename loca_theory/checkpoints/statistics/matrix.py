@@ -13,9 +13,10 @@ import torch
 
 from loca_theory.checkpoints.figure_rows import EigenvalueHistogram
 from loca_theory.checkpoints.names import kind_of, layer_of
-from loca_theory.checkpoints.rows import Matrix, MatrixError
+from loca_theory.checkpoints.rows import CodedError, Matrix, MatrixError
 from loca_theory.checkpoints.settings import Settings
 from loca_theory.checkpoints.statistics import shared_draws
+from loca_theory.checkpoints.statistics.coded_errors import coded_errors
 from loca_theory.checkpoints.statistics.eigenvalue_histogram import eigenvalue_histogram
 from loca_theory.checkpoints.statistics.energy_profile import component_energies
 from loca_theory.checkpoints.statistics.matrix_errors import fitting_budget, matrix_errors
@@ -59,6 +60,7 @@ class MatrixAnalysis:
         components: Fractions of the energy in the largest DCT coefficients, at the counts of
             :func:`~loca_theory.checkpoints.statistics.energy_profile.component_counts`; empty
             unless asked for.
+        coded: What coders leave of the increment; empty unless asked for.
     """
 
     matrix: Matrix
@@ -67,6 +69,7 @@ class MatrixAnalysis:
     eigenvalues: tuple[float, ...]
     spectrum: EigenvalueHistogram
     components: tuple[float, ...] = ()
+    coded: tuple[CodedError, ...] = ()
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> MatrixAnalysis:
@@ -75,7 +78,8 @@ class MatrixAnalysis:
         rows = {key: kind(**_frozen(stored[key])) for key, kind in kinds.items()}
         lists = {key: _frozen(stored[key]) for key in ("entries", "eigenvalues", "components")}
         errors = tuple(MatrixError(**one) for one in stored["errors"])
-        return cls(**rows, **lists, errors=errors)
+        coded = tuple(CodedError(**one) for one in stored["coded"])
+        return cls(**rows, **lists, errors=errors, coded=coded)
 
 
 def _frozen(value: Any) -> Any:
@@ -234,6 +238,7 @@ def _analysed(
     if settings.has_profiles:
         _, energies = component_energies(change)
         components = energies / energies[-1]
+    coded = coded_errors(matrix, change, settings)
     cells = counts.counts[1:-1].reshape(-1, _CELLS).sum(axis=1) / counts.size
     return MatrixAnalysis(
         matrix,
@@ -242,4 +247,5 @@ def _analysed(
         tuple(eigenvalues.tolist()),
         eigenvalue_histogram(matrix, eigenvalues, bulk, has_law=has_law),
         tuple(components.tolist()),
+        coded,
     )

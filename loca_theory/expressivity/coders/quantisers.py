@@ -17,7 +17,7 @@ from scipy.special import ndtr, ndtri
 from loca_theory.expressivity.coders.laws import Array, Law, Normal, moment
 
 # Lloyd's iteration ends when it gains less than this fraction of the error, or after so many steps.
-_GAIN, _STEPS = 1e-12, 4000
+_GAIN, _STEPS = 1e-8, 1000
 # The step of a uniform quantiser is searched between these multiples of the standard deviation.
 _LEAST_STEP, _MOST_STEP = 1e-4, 8.0
 
