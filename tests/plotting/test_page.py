@@ -14,15 +14,17 @@ import torch
 
 from loca_theory import InvalidArgumentError, ResourceError
 from loca_theory.checkpoints import analyze, demo_pair, extract
-from loca_theory.expressivity import simulate
+from loca_theory.expressivity import Accounting, simulate
 from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.expressivity.methods.names import display_name
+from loca_theory.expressivity.ordering import Ordering
 from loca_theory.increments import PrintedTest
 from loca_theory.plotting import Page, report
 from loca_theory.plotting.page.analysis import picture_data
 from loca_theory.plotting.page.tables import matrix_columns
 from loca_theory.plotting.page.templates import breakable
 from loca_theory.plotting.pictures import views
+from loca_theory.sweeps import Runner
 
 from ..checkpoints.conftest import trained_pair
 
@@ -328,6 +330,8 @@ def test_any_result_that_is_drawn_has_a_page(simulation, monkeypatch):
     assert "The first 3 of 4 rows; to_frame() returns all." in texts
     rows = [f"{row.error:.4g}" for row in simulation.rows]
     assert [error for error in texts if error in rows] == rows[:3]
+    ordering = Ordering((4, 5), (Accounting.PAPER,)).run(Runner(jobs=1))
+    assert "The ordering of Theorem 1" in Texts(report(ordering).html).texts
 
 
 def test_what_cannot_be_drawn_has_no_page():

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _MOST_ROWS = 500
 _NAMES = {
     "simulate": "Reconstruction errors",
+    "theorem1": "The ordering of Theorem 1",
     "correlate": "Reconstruction under dependence",
     "toy": "The toy experiment",
     "verify": "Verdicts on the claims",
