@@ -13,7 +13,7 @@ from loca_theory.convergence.study import ConvergenceStudy
 from loca_theory.expressivity.methods.method import Engine
 from loca_theory.expressivity.ordering import Ordering
 from loca_theory.expressivity.simulation import Simulation, squares
-from loca_theory.plotting import drawing
+from loca_theory.plotting import catalogue, drawing
 from loca_theory.plotting.method_errors import MethodErrors
 from loca_theory.plotting.paper_figure import Computed
 from loca_theory.sweeps import results
@@ -110,6 +110,14 @@ def test_without_id_every_figure_is_drawn_for_which_there_is_data(cli, here, uns
     assert [one["figure"] for one in document["not_drawn"]] == STORED
     notes = [line for line in done.err.splitlines() if line.startswith("note: not drawn: ")]
     assert len(notes) == len(STORED)
+
+
+def test_outside_a_checkout_one_line_says_where_the_other_figures_are(cli, unseen, monkeypatch):
+    monkeypatch.setattr(catalogue, "EXPERIMENTS", ())
+    monkeypatch.setattr(catalogue, "FIGURES", {"sim_1": plotting.FIGURES["sim_1"]})
+    done = cli("figures")
+    line = "note: the figures of the experiments are in a checkout of the project only\n"
+    assert (done.code, done.err) == (0, line)
 
 
 def test_figures_of_one_table_share_it(cli, here, unseen, monkeypatch):
