@@ -39,13 +39,12 @@ def analysis_page(result: Analysis) -> str:
     """The source of the page of an analysis."""
     count, means = len(result.matrices), result.summary.all.errors
     columns, grid = tables.matrix_columns(result), result.manifest["grid"]
+    size = "Size of every matrix's adapter"
     others = [
-        _table("Between the fine-tunes", result.comparisons, tables.COMPARISON, _COMPARISONS),
-        _table("Size of every matrix's adapter", result.allocation, tables.ALLOCATION,
-               _ALLOCATION.format(result.total)),
-        _table("Skipped", result.skipped, tables.SKIPPED,
-               "Tensors that were left out, and why."),
-    ]  # fmt: skip
+        ("Between the fine-tunes", result.comparisons, tables.COMPARISON, _COMPARISONS),
+        (size, result.allocation, tables.ALLOCATION, _ALLOCATION.format(result.total)),
+        ("Skipped", result.skipped, tables.SKIPPED, "Tensors that were left out, and why."),
+    ]
     return render(
         "analysis.html.j2",
         title=f"Increments of {count} " + ("matrix" if count == 1 else "matrices"),
@@ -53,34 +52,30 @@ def analysis_page(result: Analysis) -> str:
         warnings=result.warnings,
         verdict=result.verdict.split("\n\n"),
         config=result.config,
-        means=PageTable(
-            "Reconstruction error of each method",
-            {column.title: column.explanation for column in tables.MEAN},
-            [[column.text(one) for column in tables.MEAN] for one in means],
-            _MEANS,
-            tuple(one.r for one in means),
-        ),
-        matrices=PageTable(
-            "Every matrix",
-            {column.heading: column.explanation for column in columns},
-            [[column.text(row) for column in columns] for row in result.matrices],
-            _MATRICES,
-            about={column.title: column.explanation for column in columns},
-        ),
-        tables=[table for table in others if table.rows],
+        means=_table("Reconstruction error of each method", means, tables.MEAN, _MEANS,
+                     [one.r for one in means]),
+        matrices=_table("Every matrix", result.matrices, columns, _MATRICES),
+        tables=[
+            _table(title, rows, with_values(known, rows), lead)
+            for title, rows, known, lead in others
+            if rows
+        ],
         data=picture_data(result, columns) if count else None,
         library=_library() if count else "",
         manifest=result.manifest,
-    )
+    )  # fmt: skip
 
 
-def _table(title: str, rows: Sequence[Any], columns: Iterable[Column], lead: str) -> PageTable:
-    found = with_values(columns, rows)
+def _table(
+    title: str, rows: Sequence[Any], columns: Sequence[Column], lead: str, ranks: Sequence[int] = ()
+) -> PageTable:
     return PageTable(
         title,
-        {column.title: column.explanation for column in found},
-        [[column.text(row) for column in found] for row in rows],
+        {column.heading: column.explanation for column in columns},
+        [[column.text(row) for column in columns] for row in rows],
         lead,
+        ranks,
+        {column.title: column.explanation for column in columns},
     )
 
 
