@@ -64,7 +64,7 @@ SELECTION: dict[str, dict[str, Any]] = {
     ),
     out="Folder for tables, analyze.html and the results of each finished matrix, from "
     "which an interrupted run continues.  [default: nothing is stored]",
-    rare=("group", "max_size", "experts", "epsilon", "accounting", "seed", "device"),
+    rare=("group", "bits", "max_size", "experts", "epsilon", "accounting", "seed", "device"),
     without=("base", "printed"),
     **SELECTION,
     group={"metavar": "REGEX"},
@@ -84,6 +84,10 @@ SELECTION: dict[str, dict[str, Any]] = {
         "the base's 4K leading ones). Takes longer.",
     },
     allocate={"type": str, "metavar": "TOTAL"},
+    bits={
+        "help": "Bits per entry, such as 0.5,1,2, at which coders of the changes are compared, each "
+        "with and without a cosine transform; the errors are in JSON and in the files of --out."
+    },
 )
 def command(
     *,
@@ -102,6 +106,7 @@ def command(
     accounting: str,
     subspaces: int | None,
     allocate: str | None,
+    bits: tuple[float, ...] | None,
     pictures: bool,
 ) -> int:
     """Show how fine-tunes changed every weight matrix, and compare adapters on the changes.
@@ -149,6 +154,7 @@ def command(
             accounting=accounting,
             subspaces=subspaces,
             allocate=allocate,
+            bits=bits or (),
             seed=common.seed,
             device=common.device,
             runner=runner,

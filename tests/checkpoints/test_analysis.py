@@ -551,6 +551,7 @@ def test_a_saved_analysis_is_loaded_as_it_was(analysis, tmp_path):
             "figure_data",
             "allocation",
             "comparisons",
+            "bits",
             "skipped",
         )
     ]

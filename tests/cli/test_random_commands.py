@@ -106,6 +106,7 @@ RIGHT = {
     "--energy": ["0.3", "0.5"],
     "--cap": ["5000", "6000"],
     "--include": ["q_proj", "attention"],
+    "--bits": ["1", "0.25,2"],
     "--group": ["q_proj|v_proj", "layers.([0-9]+)"],
     "--exclude": ["k_proj", "^$"],
     "--save-module": ["embed", "norm"],
