@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import field
 from datetime import date
 from importlib import import_module
+from importlib.util import find_spec
 from inspect import Parameter, isfunction, signature
 from itertools import pairwise
 from pathlib import Path
@@ -24,7 +25,7 @@ from pydantic import (
 )
 from pydantic.dataclasses import dataclass
 
-from loca_theory.claims.estimates import Estimates, Returned, Tier, observed
+from loca_theory.claims.estimates import Estimates, NotMeasuredError, Returned, Tier, observed
 from loca_theory.claims.rules import Rule, Verdict
 from loca_theory.errors import LocaTheoryError, ResourceError
 from loca_theory.sweeps.runner import SweepInterruptedError
@@ -204,13 +205,8 @@ class Claim:
         Raises:
             LedgerError: the check does not exist, or does not take these arguments.
         """
-        module, _, name = self.check.partition(".")
-        try:
-            found = getattr(import_module(f"{CHECKS}.{module}"), name, None)
-        except ModuleNotFoundError as error:
-            if error.name != f"{CHECKS}.{module}":
-                raise
-            found = None
+        module, _, name = f"{CHECKS}.{self.check}".rpartition(".")
+        found = getattr(import_module(module), name, None) if find_spec(module) else None
         taken = signature(found).parameters if isfunction(found) else {}
         if name.startswith("_") or {one.kind for one in taken.values()} != {Parameter.KEYWORD_ONLY}:
             why = f"there is no check {self.check!r} in {CHECKS}"
@@ -240,6 +236,8 @@ class Claim:
         function = self.function()
         try:
             found = observed(function(tier=tier, rng=rng, results=results))
+        except NotMeasuredError as why:
+            return (), str(why), ""
         except (ResourceError, SweepInterruptedError):
             raise
         except LocaTheoryError as error:

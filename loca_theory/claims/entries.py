@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from loca_theory.claims.claim import Claim
 from loca_theory.claims.estimates import Estimate, Estimates
-from loca_theory.claims.observation import ClaimCell, packages_of
+from loca_theory.claims.observation import ClaimCell, plain
 from loca_theory.claims.rules import Verdict, decide
-from loca_theory.sweeps.version import code_version
 
 # Default output folder of the experiments, and where verify looks for their tables.
 DEFAULT_RESULTS = "loca-results"
 
+# Fields of the claim in the row of a table and, besides, in claims.json.
+_IN_ROW = ("section", "kind", "subject", "erratum")
+_IN_JSON = ("passage", "statement", "assumptions", "added", "check", "command")
 _HOW_TO_MAKE = "Make it with: {} && loca-theory verify {} --results {}"
 
 
@@ -74,11 +77,6 @@ class Entry:
         return self._decision[0]
 
     @property
-    def expected_verdict(self) -> Verdict:
-        """The verdict that the ledger expects."""
-        return self.claim.expected_verdict
-
-    @property
     def estimate(self) -> Estimate | None:
         """The estimate that decided the verdict; None if the claim was not run."""
         index = self._decision[1]
@@ -107,24 +105,31 @@ class Entry:
         return " ".join(one.strip() for one in notes if one.strip())
 
     @property
+    def observation(self) -> dict[str, Any]:
+        """What the check returned, as plain data."""
+        return plain(self.estimates, self.remark, self.designed, self.seconds)
+
+    @property
     def stale(self) -> bool:
         """Whether another version of the code measured it."""
-        return self.cell.version != version(self.claim)
+        return self.cell.is_stale
 
     @property
     def changed(self) -> bool:
         """Whether the claim was decided, but not as the ledger expects."""
-        return self.verdict.is_decided and self.verdict is not self.expected_verdict
+        return self.verdict.is_decided and self.verdict is not self.claim.expected_verdict
 
     @property
     def lost(self) -> bool:
         """Whether it is inconclusive although the ledger expects a decision at this tier."""
-        may_be_open = not self.expected_verdict.is_decided or self.cell.tier in self.claim.undecided
-        return self.verdict is Verdict.INCONCLUSIVE and not may_be_open
+        is_due = self.claim.expected_verdict.is_decided and (
+            self.cell.tier not in self.claim.undecided
+        )
+        return self.verdict is Verdict.INCONCLUSIVE and is_due
 
     def row(self) -> dict[str, Any]:
         """Its row in the table of claims."""
-        one = self.estimate
+        one, claim = self.estimate, self.claim
         low, high = one.interval(self.error_rate) if one else (None, None)
         return {
             "id": self.id,
@@ -133,18 +138,15 @@ class Entry:
             "standard_error": one.standard_error if one else None,
             "low": low,
             "high": high,
-            "expected": self.claim.expected,
-            "rule": self.claim.rule.in_words(),
+            "expected": claim.expected,
+            "rule": claim.rule.in_words(),
             "n": one.n if one else 0,
             "seconds": self.seconds,
             "tier": self.cell.tier.value,
             "seed": self.cell.seed,
-            "expected_verdict": self.expected_verdict.value,
+            "expected_verdict": claim.expected_verdict.value,
             "note": self.note,
-            "section": self.section,
-            "kind": self.claim.kind,
-            "subject": self.claim.subject,
-            "erratum": self.claim.erratum,
+            **{name: getattr(claim, name) for name in _IN_ROW},
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -153,28 +155,28 @@ class Entry:
         return {
             **self.row(),
             "decided_by": {"name": estimate.name if estimate else "", "rule": self.bounds},
-            "estimates": [asdict(one) for one in self.estimates],
-            "remark": self.remark,
-            "designed": self.designed,
+            **self.observation,
             "data": list(self.cell.tables),
             "version": self.cell.version,
             "stale": self.stale,
             "changed": self.changed,
             "lost": self.lost,
-            "passage": claim.passage,
-            "statement": claim.statement,
-            "assumptions": list(claim.assumptions),
-            "added": list(claim.added),
-            "check": claim.check,
-            "command": claim.command,
+            **{name: getattr(claim, name) for name in _IN_JSON},
             "figure": claim.figure or None,
             "definition": claim.definition,
         }
 
 
-def version(claim: Claim) -> str:
-    """Version of the code and libraries that measure a claim; the code that judges is not in it."""
-    return code_version(*packages_of(claim.check))
+def read_entry(
+    cell: ClaimCell, found: Mapping[str, Any], error_rate: float, *, backed: bool = True
+) -> Entry:
+    """The entry of a claim from its observation as plain data."""
+    estimates = tuple(
+        Estimate(**{**one, "bounds": one["bounds"] and tuple(one["bounds"])})
+        for one in found["estimates"]
+    )
+    rest = found["remark"], found["designed"], error_rate, found["seconds"], backed
+    return Entry(cell, estimates, *rest)
 
 
 def _how_to_make(claim: Claim) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
-from loca_theory.errors import InvalidArgumentError
+from loca_theory.errors import InvalidArgumentError, LocaTheoryError
 
 
 class Tier(StrEnum):
@@ -29,6 +29,10 @@ class Tier(StrEnum):
     def scaled(self, quick: int, default: int, deep: int) -> int:
         """Choose the number for the tier."""
         return (quick, default, deep)[self.depth]
+
+
+class NotMeasuredError(LocaTheoryError):
+    """A check lacks what it needs, such as a stored table; its claim is not run."""
 
 
 Rng = np.random.Generator
@@ -138,3 +142,20 @@ def observed(returned: Returned) -> tuple[Estimates, str, str]:
         for name, one in named.items()
     ]
     return tuple(estimates), remark, verdict
+
+
+def largest_entry(arrays: Iterable[ArrayLike]) -> float:
+    """The largest absolute value among the entries of several arrays."""
+    return max(float(np.abs(one).max()) for one in arrays)
+
+
+def least(found: Mapping[str, float], note: str) -> tuple[float, str]:
+    """The smallest number, and a note: ``{at}`` is its name, ``{count}`` how many there are."""
+    at = min(found, key=lambda name: found[name])
+    return found[at], note.format(at=at, count=len(found))
+
+
+def greatest(found: Mapping[str, float], note: str) -> tuple[float, str]:
+    """As :func:`least`, for the largest number."""
+    at = max(found, key=lambda name: found[name])
+    return found[at], note.format(at=at, count=len(found))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
@@ -79,17 +79,9 @@ def _stands_for(name: str, claim: str) -> bool:
     return claim == name or (name.endswith(".") and claim.startswith(name))
 
 
-class _Listed(Protocol):
-    @property
-    def section(self) -> str: ...
-
-
-_One = TypeVar("_One", bound=_Listed)
-
-
-def by_section(listed: Iterable[_One]) -> dict[str, list[_One]]:
+def by_section(listed: Iterable[Any]) -> dict[str, list[Any]]:
     """Group claims, or their entries, by the heading of their section."""
-    found: dict[str, list[_One]] = {}
+    found: dict[str, list[Any]] = {}
     for one in listed:
         found.setdefault(one.section, []).append(one)
     return found

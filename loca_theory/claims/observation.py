@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from loca_theory.claims.claim import CHECKS, Claim
-from loca_theory.claims.estimates import Estimate, Estimates, Tier
+from loca_theory.claims.estimates import Estimates, Tier
 from loca_theory.sweeps import Cell, generator
 from loca_theory.sweeps.runner import SweepInterruptedError
 
@@ -20,13 +19,13 @@ EXPERIMENT = "verify"
 _EXPRESSIVITY = ("expressivity", "increments", "transforms")
 _RUNS = {
     ("transforms",): ("fourier", "half_matrix"),
-    ("increments", "transforms"): ("assumptions", "fine_tuned", "hypothesis_tests"),
+    ("increments", "transforms"): ("assumptions", "empirical"),
     ("convergence", "locations", "transforms"): ("convergence", "theory_search"),
     ("adapters", "locations", "transforms"): ("gradients",),
-    ("dependence", *_EXPRESSIVITY): ("dependence", "detection"),
+    ("dependence", *_EXPRESSIVITY): ("dependence", "hypothesis_tests"),
     _EXPRESSIVITY: (
-        *("complexity", "dense", "expectations", "theorems", "variants", "wishart"),
-        *("theory_bases", "theory_gradients", "theory_law", "theory_order", "theory_spikes"),
+        *("complexity", "expectations", "simulated", "theorems", "wishart"),
+        *("theory_bases", "theory_gradients", "theory_law", "theory_spikes"),
     ),
 }
 _ALL = (CHECKS, "loca_theory.claims.estimates", "loca_theory.sweeps.random")
@@ -75,6 +74,11 @@ class ClaimCell(Cell):
         return self.measured_by or super().version
 
     @property
+    def is_stale(self) -> bool:
+        """Whether other code than the present one measured it."""
+        return self.version != super().version
+
+    @property
     def packages(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The packages whose code the check runs."""
         return packages_of(self.claim.check)
@@ -85,23 +89,14 @@ def measure(cell: ClaimCell, *, results: Path | None) -> dict[str, Any]:
     rng = generator(cell.seed, EXPERIMENT, cell.claim.id)
     start = time.perf_counter()
     try:
-        estimates, note, verdict = cell.claim.measure(cell.tier, rng, results)
+        estimates, remark, designed = cell.claim.measure(cell.tier, rng, results)
     except SweepInterruptedError:
         # A sweep inside the check was interrupted. The user follows claims, not its cells.
         raise KeyboardInterrupt from None
-    return {
-        **stored(estimates, note, verdict),
-        "seconds": time.perf_counter() - start,
-    }
+    return plain(estimates, remark, designed, time.perf_counter() - start)
 
 
-def stored(estimates: Estimates, note: str, verdict: str) -> dict[str, Any]:
-    """Plain data of what a check returned."""
-    return {"estimates": [asdict(one) for one in estimates], "note": note, "verdict": verdict}
-
-
-def read_estimates(listed: Iterable[dict[str, Any]]) -> Estimates:
-    """Estimates from their plain data."""
-    return tuple(
-        Estimate(**{**one, "bounds": one["bounds"] and tuple(one["bounds"])}) for one in listed
-    )
+def plain(estimates: Estimates, remark: str, designed: str, seconds: float) -> dict[str, Any]:
+    """An observation as plain data for JSON."""
+    listed = [asdict(one) for one in estimates]
+    return {"estimates": listed, "remark": remark, "designed": designed, "seconds": seconds}

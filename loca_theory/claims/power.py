@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pandas as pd
+
 from loca_theory.claims.claim import Claim
 from loca_theory.claims.ledger import Ledger
 from loca_theory.claims.observation import EXPERIMENT
@@ -44,8 +46,6 @@ def refute(claim: Claim, ledger: Ledger, *, seed: int = 0) -> Verdict:
     rng = generator(seed, EXPERIMENT, claim.id)
     with TemporaryDirectory() as folder:
         if alternative.table:
-            import pandas as pd  # takes a while to import
-
             for argument, rows in TABLES[alternative.table](rng).items():
                 path = Path(folder) / f"{claim.arguments[argument]}.parquet"
                 pd.DataFrame(rows).to_parquet(path)

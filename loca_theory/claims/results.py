@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from loca_theory import _arguments
 from loca_theory._lookup import find
 from loca_theory.claims.claim import OTHER_MODEL, PACKAGE
-from loca_theory.claims.entries import Entry
-from loca_theory.claims.estimates import Estimates, Tier
+from loca_theory.claims.entries import Entry, read_entry
+from loca_theory.claims.estimates import Tier
 from loca_theory.claims.ledger import Ledger, load_ledger
-from loca_theory.claims.observation import ClaimCell, read_estimates, stored
+from loca_theory.claims.observation import ClaimCell
 from loca_theory.claims.page import WRITTEN_BY, page
 from loca_theory.claims.rules import FAMILY_WISE, Verdict
 from loca_theory.claims.summary import count_errata, counts
@@ -89,9 +89,8 @@ class VerificationResult(Result):
         """The claims as a data frame, one row per claim."""
         import pandas as pd
 
-        name = next(iter(self._tables())) if table is None else table
-        find("table", name, self._tables())
-        return pd.DataFrame(self._plain(name))
+        find("table", "claims" if table is None else table, self._tables())
+        return pd.DataFrame(self._plain("claims"))
 
     def overview(self) -> pd.DataFrame:
         """One row per claim: its id, its verdict, and what was observed."""
@@ -128,10 +127,8 @@ class VerificationResult(Result):
         folder = writable_folder(_arguments.path("folder", folder))
         store = ResultStore(folder / _POINTS)
         for one in self.claims:
-            observed = stored(one.estimates, one.remark, one.designed)
-            found = store.load(one.cell)
-            if found is None or _observed(found) != _observed(observed):
-                store.save(one.cell, {**observed, "seconds": one.seconds})
+            if store.load(one.cell) != one.observation:
+                store.save(one.cell, one.observation)
         together = self.joined(read_entries(folder, self.ledger))
         text = json.dumps(together.to_json(), indent=1, allow_nan=False) + "\n"
         markdown, written = page(together.claims, self.ledger), [folder / name for name in _NAMES]
@@ -167,7 +164,9 @@ def read_entries(folder: Path, ledger: Ledger) -> tuple[Entry, ...]:
 
     An entry is dropped if its claim is no longer in the ledger, or now has another check, other
     arguments or another number of estimates. The other measurements are judged by the current rule.
-    Their numbers are those of the stored observations; an entry without one is not backed.
+    Their numbers are those of the stored observations. An entry without one is not backed, and
+    gives way to the next measurement: nothing that was written into a claims.json by hand outlives
+    a run.
     """
     data, markdown = (folder / name for name in _NAMES)
     if markdown.is_file() and WRITTEN_BY not in markdown.read_text(
@@ -190,41 +189,16 @@ def _read(path: Path, ledger: Ledger) -> tuple[tuple[Entry, ...], dict[str, Any]
             if claim is None or claim.definition != one["definition"]:
                 continue
             run = (Tier(one["tier"]), one["seed"], tuple(one["data"]), str(one["version"]))
-            entry = Entry(
-                ClaimCell(claim, *run),
-                read_estimates(one["estimates"]),
-                one["remark"],
-                one["designed"],
-                ledger.error_rate(claim),
-                one["seconds"],
-            )
-            entry = _backed(entry, store)
+            cell = ClaimCell(claim, *run)
+            found = store.load(cell) if store else None
+            rate = ledger.error_rate(claim)
+            entry = read_entry(cell, found or one, rate, backed=found is not None)
             if not claim.objection(entry.estimates):
                 entries.append(entry)
         return tuple(entries), document.get("manifest", {})
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         msg = f"{path} cannot be read ({type(error).__name__}); move it away and run again"
         raise ResourceError(msg) from error
-
-
-def _backed(one: Entry, store: ResultStore | None) -> Entry:
-    """An entry with the numbers of its stored observation; not backed if there is none.
-
-    A store has one checksummed file per claim, check, tier, seed, tables and version of the code.
-    An entry without one gives way to the next measurement: nothing that was written into a
-    claims.json by hand outlives a run.
-    """
-    found = None if store is None else store.load(one.cell)
-    if found is None:
-        return replace(one, backed=False)
-    estimates, remark, designed = _observed(found)
-    return replace(
-        one, estimates=estimates, remark=remark, designed=designed, seconds=found["seconds"]
-    )
-
-
-def _observed(found: dict[str, Any]) -> tuple[Estimates, str, str]:
-    return read_estimates(found["estimates"]), found["note"], found["verdict"]
 
 
 def _replaces(new: Entry, old: Entry) -> bool:

@@ -6,6 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import torch
+
+from loca_theory.expressivity import Budget, retained_energies, spectral_error
+from loca_theory.increments import calibrated_test
+from loca_theory.increments.histogram import histogram
+from loca_theory.transforms import idct2
 
 Rows = list[dict[str, Any]]
 # Rows of each table, by the argument of the check that names the table.
@@ -14,12 +20,6 @@ Tables = dict[str, Rows]
 
 def _student_entries(rng: np.random.Generator) -> Tables:
     """An analysis of 5 matrices whose entries are Student's with 5 degrees of freedom."""
-    # Here, because torch takes a while to import.
-    import torch
-
-    from loca_theory.increments import calibrated_test
-    from loca_theory.increments.histogram import histogram
-
     rows = []
     for number in range(5):
         entries = histogram(torch.from_numpy(rng.standard_t(5, 2**16)))
@@ -47,32 +47,13 @@ def _independent_entries(rng: np.random.Generator) -> Tables:
     return {"matrices": [matrix], "errors": [error]}
 
 
-def _independent_increments(rng: np.random.Generator) -> Tables:
-    """What is retained of one matrix of independent normal entries."""
-    return {"table": _retained(rng.standard_normal((96, 96)))}
-
-
-def _smooth_increments(rng: np.random.Generator) -> Tables:
-    """What is retained of one matrix with few cosine coefficients, and of low rank."""
-    del rng
-    from loca_theory.transforms import idct2
-
-    return {"table": _retained(idct2(np.diag(1.0 / np.arange(1, 97))).numpy())}
-
-
-def _retained(matrix: Any) -> Rows:
-    from loca_theory.expressivity import Budget, retained_energies, spectral_error
-
+def _retained(matrix: Any) -> Tables:
+    """What is retained of one matrix."""
     (p, q), total = matrix.shape, float(np.square(matrix).sum())
     budgets = [Budget(p, q, r) for r in (2, 4)]
     singular = np.linalg.svd(matrix, compute_uv=False)
-    known: dict[str, Any] = {
-        "study": "synthetic",
-        "pair": "",
-        "name": "layer",
-        "accounting": "paper",
-    }
-    return [
+    known = {"study": "synthetic", "pair": "", "name": "layer", "accounting": "paper"}
+    rows = [
         {
             **known, "r": budget.r, "method": method, "retained": energy / total,
             "predicted": 1 - spectral_error(singular, method, budget),
@@ -80,13 +61,15 @@ def _retained(matrix: Any) -> Rows:
         for method in ("R", "D", "S")
         for budget, energy in zip(budgets, retained_energies(matrix, method, budgets), strict=True)
     ]  # fmt: skip
+    return {"table": rows}
 
 
 TABLES: Mapping[str, Callable[[np.random.Generator], Tables]] = {
     "student entries": _student_entries,
     "half speed": _half_speed,
     "independent entries": _independent_entries,
-    "independent increments": _independent_increments,
-    "smooth increments": _smooth_increments,
+    "independent increments": lambda rng: _retained(rng.standard_normal((96, 96))),
+    # Few cosine coefficients, and of low rank.
+    "smooth increments": lambda rng: _retained(idct2(np.diag(1.0 / np.arange(1, 97))).numpy()),
 }
 """The synthetic tables by name."""

@@ -212,7 +212,7 @@ def _note_unbacked(earlier: Sequence[Entry], latest: Mapping[str, Entry], common
 def _note_unexpected(result: VerificationResult, *, quiet: bool) -> None:
     for one in result.claims:
         if one.changed:
-            line = f"{one.id} is {one.verdict}, but the ledger expects {one.expected_verdict}"
+            line = f"{one.id} is {one.verdict}, but the ledger expects {one.claim.expected_verdict}"
             note(line, quiet=quiet)
     if lost := ", ".join(one.id for one in result.claims if one.lost):
         note(f"inconclusive, though the ledger expects a decision: {lost}", quiet=quiet)

@@ -1,21 +1,19 @@
 """Running claims: through the store, merged with earlier runs, and a few for real."""
 
-import json
-import pickle
 import re
-from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
 import pandas as pd
 import pytest
 
-from loca_theory.claims import Claim, Estimate, VerificationResult, load_ledger, verify
-from loca_theory.claims.entries import Entry, version
+from loca_theory.claims import Estimate, VerificationResult, load_ledger, verify
+from loca_theory.claims.entries import Entry
 from loca_theory.claims.estimates import Tier
 from loca_theory.claims.ledger import Ledger
 from loca_theory.claims.observation import ClaimCell
-from loca_theory.claims.page import page
+from loca_theory.claims.page import anchor, page
 from loca_theory.claims.results import VerdictsChangedError, read_entries
 from loca_theory.claims.rules import Rule, Verdict
 from loca_theory.errors import InvalidArgumentError, ResourceError
@@ -48,16 +46,6 @@ def test_all_claims_come_to_the_ledgers_verdict():
     assert [one.id for one in result.claims if one.changed] == []
 
 
-def test_entries_have_what_was_agreed(cheap):
-    agreed = {"id", "verdict", "observed", "standard_error", "expected", "rule", "n", "seconds",
-              "note"}  # fmt: skip
-    document = cheap.to_json()
-    assert all(agreed <= set(one) for one in document["claims"])
-    assert agreed <= set(cheap.to_frame().columns)
-    assert list(cheap.to_frame()["id"]) == [one.id for one in cheap.claims]
-    json.dumps(document, allow_nan=False)
-
-
 def test_one_claim_or_several_are_decided_in_one_line():
     assert [one.id for one in verify("condition-u", tier="quick").claims] == ["condition-u"]
     both = verify(["parseval.unitary", "condition-u"], tier=Tier.QUICK, ledger=LEDGER)
@@ -68,19 +56,6 @@ def test_one_claim_or_several_are_decided_in_one_line():
 
 def without_time(result):
     return [replace(one, seconds=0.0) for one in result.claims]
-
-
-def test_a_second_run_reads_the_store(tmp_path, monkeypatch):
-    chosen = partial(verify, ["condition-u", "parseval."], tier="quick")
-    runner = Runner(ResultStore(tmp_path / "points"), jobs=1)
-    first = chosen(runner=runner)
-    monkeypatch.setattr(Claim, "measure", lambda *given: pytest.fail("computed again"))
-    assert chosen(runner=runner).claims == first.claims
-
-
-def test_the_work_can_be_sent_to_workers():
-    cells = [ClaimCell(claim, Tier.QUICK, 0, ()) for claim in LEDGER.claims]
-    assert pickle.loads(pickle.dumps(cells)) == cells
 
 
 def test_a_claim_does_not_depend_on_the_others():
@@ -99,19 +74,13 @@ def entry(name="parseval.factor", tier=Tier.QUICK, verdict=Verdict.SUPPORTED, le
     (claim,) = ledger.find([name])
     value = 0.0 if verdict is Verdict.SUPPORTED else 1.0
     found = () if verdict is Verdict.NOT_RUN else (Estimate(value),)
-    cell = ClaimCell(claim, tier, seed, data, measured_by or version(claim))
+    cell = ClaimCell(claim, tier, seed, data)
+    cell = replace(cell, measured_by=measured_by or cell.version)
     return Entry(cell, found, "", "", ledger.error_rate(claim), 0.1)
 
 
-def merged(old, new, ledger=LEDGER):
-    result = VerificationResult(manifest={}, ledger=ledger, claims=tuple(new))
-    return list(result.joined(old).claims)
-
-
-def reread(folder, entries, ledger):
-    """What is left of stored entries under another ledger."""
-    VerificationResult(manifest={}, ledger=LEDGER, claims=tuple(entries)).save(folder)
-    return list(read_entries(folder, ledger))
+def result_of(*entries, ledger=LEDGER):
+    return VerificationResult(manifest={}, ledger=ledger, claims=entries)
 
 
 DEEP, DEFAULT = {"tier": Tier.DEEP}, {"tier": Tier.DEFAULT}
@@ -137,7 +106,7 @@ JOINED = {
 @pytest.mark.parametrize(("old", "new", "replaces"), JOINED.values(), ids=JOINED.keys())
 def test_a_later_run_replaces_what_it_outranks(old, new, replaces):
     before, after = entry(**old), entry(**new)
-    assert merged([before], [after]) == [after if replaces else before]
+    assert result_of(after).joined([before]).claims == (after if replaces else before,)
     assert (before.stale, after.stale) == ("measured_by" in old, False)
 
 
@@ -154,24 +123,21 @@ def test_an_inconclusive_verdict_is_lost_where_a_decision_was_due(expected, tier
     claim = replace(
         LEDGER.find(["f2.law"])[0], expected_verdict=expected, undecided=(Tier.QUICK,), added=()
     )
-    wide, ledger = (Estimate(0.0, 1.0, 9),), Ledger((claim,))
-    cell = ClaimCell(claim, tier, 0, (), "before")
-    one = Entry(cell, wide, "", "", ledger.error_rate(claim), 0.1)
+    cell, ledger = ClaimCell(claim, tier, 0, ()), Ledger((claim,))
+    one = Entry(cell, (Estimate(0.0, 1.0, 9),), "", "", ledger.error_rate(claim), 0.1)
     assert (one.verdict, one.lost, one.changed) == (Verdict.INCONCLUSIVE, lost, False)
-    result = VerificationResult(manifest={}, ledger=ledger, claims=(one,))
-    if lost:
-        with pytest.raises(VerdictsChangedError, match=r"^1 verdict is not .*: f2\.law; if this"):
-            result.require_expected()
-    else:
-        result.require_expected()
+    refused = pytest.raises(VerdictsChangedError, match=r"^1 verdict is not .*: f2\.law; if this")
+    with refused if lost else nullcontext():
+        result_of(one, ledger=ledger).require_expected()
 
 
 def test_stored_observations_are_judged_by_the_present_ledger(tmp_path):
     (claim,) = LEDGER.find(["parseval.factor"])
     old = entry(tier=Tier.DEEP, verdict=Verdict.NOT_SUPPORTED)
+    result_of(old).save(tmp_path)
 
     def again(**changed):
-        return reread(tmp_path, [old], Ledger((replace(claim, **changed),)))
+        return list(read_entries(tmp_path, Ledger((replace(claim, **changed),))))
 
     (one,) = again(rule=Rule(high=9), note="Now wider.")
     assert (one.verdict, one.observed, one.note) == (Verdict.SUPPORTED, 1.0, "Now wider.")
@@ -181,8 +147,7 @@ def test_stored_observations_are_judged_by_the_present_ledger(tmp_path):
 
 
 def test_others_stay_in_the_order_of_the_ledger():
-    old = [entry("toy.recovery"), entry("condition-u")]
-    found = merged(old, [entry("parseval.factor")])
+    found = result_of(entry()).joined([entry("toy.recovery"), entry("condition-u")]).claims
     assert [one.id for one in found] == ["parseval.factor", "condition-u", "toy.recovery"]
 
 
@@ -191,6 +156,9 @@ def test_the_report_is_read_back(tmp_path, cheap):
     assert [path.name for path in written] == [
         "claims.json", "CLAIMS.md", "claims.parquet", "claims.manifest.json",
     ]  # fmt: skip
+    agreed = {"id", "verdict", "observed", "standard_error", "expected", "rule", "n", "seconds",
+              "note"}  # fmt: skip
+    assert agreed <= set(cheap.to_frame().columns)
     again = VerificationResult.load(tmp_path)
     assert (again.claims, again.manifest) == (cheap.claims, cheap.manifest)
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "claims.parquet"), again.to_frame())
@@ -199,34 +167,20 @@ def test_the_report_is_read_back(tmp_path, cheap):
 
 
 def test_saving_keeps_what_was_decided_before(tmp_path):
-    deep = entry(tier=Tier.DEEP)
-    VerificationResult(manifest={}, ledger=LEDGER, claims=(deep,)).save(tmp_path)
-    new = VerificationResult(
-        manifest={}, ledger=LEDGER, claims=(entry(), entry("parseval.unitary"))
-    )
-    new.save(tmp_path)
-    assert read_entries(tmp_path, LEDGER) == (deep, new.claims[1])
-
-
-def heading_names(text):
-    """The names of headings, as GitHub makes them: counted up where two are alike."""
-    seen = Counter()
-    for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
-        name = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-        yield f"{name}-{seen[name]}" if seen[name] else name
-        seen[name] += 1
+    deep, other = entry(tier=Tier.DEEP), entry("parseval.unitary")
+    result_of(deep).save(tmp_path)
+    result_of(entry(), other).save(tmp_path)
+    assert read_entries(tmp_path, LEDGER) == (deep, other)
 
 
 def test_every_link_of_the_page_has_its_heading():
     whole = [entry(claim.id, verdict=Verdict.NOT_RUN) for claim in LEDGER.claims]
     text = page(whole, LEDGER)
-    names = list(heading_names(text))
+    names = [anchor(one) for one in re.findall(r"^#+ (.*)$", text, re.MULTILINE)]
     assert len(set(names)) == len(names)
     links = re.findall(r"^\| \[`(.*)`\]\(#(.*?)\)", text, re.MULTILINE)
     assert [name for name, _ in links] == [one.id for one in whole]
-    for name, target in links:
-        assert f"### {name}\n" in text
-        assert target in names
+    assert all(f"### {name}\n" in text and target in names for name, target in links)
 
 
 def test_the_page_leads_with_what_is_not_supported_and_sets_errata_apart():
@@ -239,16 +193,9 @@ def test_the_page_leads_with_what_is_not_supported_and_sets_errata_apart():
         replace(claim, id="old"),
     ]
     ledger = Ledger(tuple(claims))
-    verdicts = [Verdict.NOT_SUPPORTED] * 3 + [Verdict.SUPPORTED] * 2
-    entries = [
-        entry(
-            one.id,
-            verdict=verdict,
-            ledger=ledger,
-            measured_by="before" if one.id == "old" else None,
-        )
-        for one, verdict in zip(claims, verdicts, strict=True)
-    ]
+    given = {"ledger": ledger, "verdict": Verdict.NOT_SUPPORTED}
+    entries = [entry(name, **given) for name in ("plain", "erratum", "ours")]
+    entries += [entry("fine", ledger=ledger), entry("old", ledger=ledger, measured_by="before")]
     text = page(entries, ledger)
     top, _, rest = text.partition("\n## Claims\n")
     assert "- 4 claims of the paper: 2 supported, 2 not supported (of which 1 is an erratum)" in top
@@ -273,28 +220,14 @@ def test_a_foreign_report_is_refused(tmp_path, text):
 # --- stored tables ---------------------------------------------------------------------------
 
 
-def verdicts_table(folder, verdict="supported", comparison="many-fourierft"):
+def verdicts_table(folder):
     row = {
-        "comparison": comparison, "measure": "accuracy", "margin": 0.5, "tasks": 6, "seeds": 64,
-        "pairs": 384, "verdict": verdict, "difference": 0.9, "standard_error": 0.1, "low": 0.6,
-        "high": 1.2, "within": 1.2, "fixed_low": 0.7, "fixed_high": 1.1,
-        "kinds_low": None, "kinds_high": None,
+        "comparison": "many-fourierft", "measure": "accuracy", "margin": 0.5, "tasks": 6,
+        "seeds": 64, "pairs": 384, "verdict": "supported", "difference": 0.9,
+        "standard_error": 0.1, "low": 0.6, "high": 1.2, "within": 1.2, "fixed_low": 0.7,
+        "fixed_high": 1.1, "kinds_low": None, "kinds_high": None,
     }  # fmt: skip
     pd.DataFrame([row]).to_parquet(folder / "verdicts.parquet")
-
-
-@pytest.mark.parametrize("folder", ["none", "empty", "other"])
-def test_without_its_table_a_claim_is_not_run(tmp_path, monkeypatch, folder):
-    monkeypatch.chdir(tmp_path)
-    if folder == "other":
-        verdicts_table(tmp_path, comparison="another")
-    results = None if folder == "none" else tmp_path
-    for one in verify("results.", results=results, runner=ALONE).claims:
-        assert one.verdict is Verdict.NOT_RUN
-        assert one.observed is None
-        command = f"{one.claim.command} && loca-theory verify {one.id} --results"
-        assert f"Make it with: {command}" in one.note
-        assert not one.changed
 
 
 def test_new_tables_are_looked_at_again(tmp_path, monkeypatch):

@@ -7,25 +7,28 @@ construction. Here, one of the two is missing or has another law.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from loca_theory.claims.checks.normality import correlation_of_neighbours, huber, least_squares
+from loca_theory.claims.checks.normality import (
+    Draw,
+    correlation_of_neighbours,
+    fitted,
+    least_squares,
+)
 from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier
 from loca_theory.increments import calibrated_test
 from loca_theory.increments.histogram import histogram
 
 _Array = NDArray[np.float64]
-_INPUTS, _OUTPUTS = 8, 8
 _BATCHES = 20
 _GRID = 20_001  # points of an integral over a density
-_Draw = Callable[[np.random.Generator, tuple[int, ...]], _Array]
 # Laws of errors and priors, with variance 1 where there is one.
-_LAWS: dict[str, _Draw] = {
+_LAWS: dict[str, Draw] = {
     "normal": lambda rng, shape: rng.standard_normal(shape),
     "t3": lambda rng, shape: rng.standard_t(3, shape) / np.sqrt(3),
     "t5": lambda rng, shape: rng.standard_t(5, shape) / np.sqrt(5 / 3),
@@ -50,19 +53,9 @@ def errors_alone(*, tier: Tier, rng: Rng, estimator: str, law: str, samples: int
     """
     replicates, found = tier.scaled(125, 250, 1000), []
     for _ in range(_BATCHES):
-        errors = _fitted(rng, estimator, law, samples, replicates)
+        errors = fitted(rng, estimator, _LAWS[law], samples, replicates)
         found.append(_distance(rng, errors))
     return Estimate.mean(found)
-
-
-def _fitted(rng: Rng, estimator: str, law: str, n: int, replicates: int) -> _Array:
-    """W′ − W̄ of every replicate, shape (replicates, 8, 8), from inputs and errors themselves."""
-    found = np.empty((replicates, _INPUTS, _OUTPUTS))
-    for i in range(replicates):
-        x = rng.standard_normal((n, _INPUTS))
-        y = _LAWS[law](rng, (n, _OUTPUTS))
-        found[i] = huber(x, y) if estimator == "huber" else np.linalg.solve(x.T @ x, x.T @ y)
-    return found
 
 
 def _distance(rng: Rng, entries: _Array) -> float:
@@ -120,7 +113,7 @@ def pre_training(*, tier: Tier, rng: Rng, law: str, samples: Sequence[int]) -> R
     """
     replicates, parts = tier.scaled(1000, 4000, 16_000), {}
     for n in samples:
-        first = _fitted(rng, "least-squares", law, n, replicates)[:, 0, 0]
+        first = fitted(rng, "least-squares", _LAWS[law], n, replicates)[:, 0, 0]
         beyond = int((np.sqrt(n) * np.abs(first) > 3).sum())
         parts[f"N = {n}"] = Estimate.fraction(beyond, replicates)
     return parts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from math import hypot
 
@@ -14,35 +13,31 @@ from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier, draw_see
 from loca_theory.convergence import toy
 from loca_theory.convergence.interpretations import Interpretation, find_interpretation
 from loca_theory.convergence.problems import SAMPLES, Family, Problems, draw
-from loca_theory.convergence.results import RecoveryRow
 from loca_theory.convergence.searches import Search, find_search
 from loca_theory.convergence.simulation import ToyCell, advance, evaluate
 from loca_theory.convergence.state import Rates, State
-from loca_theory.convergence.study import DEFAULT_STEPS, ConvergenceStudy
+from loca_theory.convergence.study import DEFAULT_STEPS
 from loca_theory.sweeps import Runner
+
+_Start = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 
 def recovery(
     *, tier: Tier, rng: Rng, search: str, interpretations: Sequence[str] = ("default",)
 ) -> Returned:
-    """Fraction of random problems in which a search finds all true locations.
-
-    There is one estimate per interpretation.
+    """Fraction of random problems in which a search finds all true locations, by interpretation.
 
     Args:
-        setting: Tier (1000, 4000 or 20000 problems, divided among the interpretations) and random
-            generator.
         search: Name of the search; ``central`` is the paper's.
-        interpretations: Interpretations of the paper's description
-            (``loca_theory.convergence.interpretations``).
+        interpretations: Interpretations of the paper's description.
 
     Source: appendix "Toy Experiment of the Convergence".
     """
     problems = tier.scaled(1000, 4000, 20_000) // len(interpretations)
-    rows = {name: _rows(rng, (search,), name, problems)[search] for name in interpretations}
-    diverged = ", ".join(f"{name}: {row.diverged}" for name, row in rows.items())
-    found = {name: Estimate.fraction(_recovered(row), problems) for name, row in rows.items()}
-    return found, f"{problems} problems per interpretation; diverged: {diverged}."
+    rows = {name: _recovered(rng, (search,), name, problems)[search] for name in interpretations}
+    diverged = ", ".join(f"{name}: {count}" for name, (_, count) in rows.items())
+    note = f"{problems} problems per interpretation; diverged: {diverged}."
+    return {name: part for name, (part, _) in rows.items()}, note
 
 
 def final_loss(
@@ -62,22 +57,14 @@ def final_loss(
     """
     # Fractions near one half are not decided by 1000 problems either.
     problems, seed = tier.scaled(250, 4000, 20_000), draw_seed(rng)
-    study = ConvergenceStudy(problems=problems, seed=seed)
     losses = []
     for name in (search, over):
-        cell = ToyCell(
-            Family(),
-            find_interpretation(interpretation),
-            find_search(name),
-            study.rates,
-            study.steps,
-            seed,
-            (0, problems),
-        )
+        what = Family(), find_interpretation(interpretation), find_search(name)
+        cell = ToyCell(*what, Rates(), DEFAULT_STEPS, seed, (0, problems))
         found = evaluate(cell)["loss"]
         losses.append([np.inf if value is None else value for value in found])
     pairs = list(zip(*losses, strict=True))
-    lower, ties = (sum(sign(a, b) for a, b in pairs) for sign in (operator.lt, operator.eq))
+    lower, ties = sum(a < b for a, b in pairs), sum(a == b for a, b in pairs)
     note = f"Of {problems} problems, {ties} have the same loss in both."
     return Estimate.fraction(lower, problems - ties), note
 
@@ -113,8 +100,8 @@ def advantage(*, tier: Tier, rng: Rng, search: str, over: str, times: float) -> 
     Source: the remark that closes the appendix on the toy experiment.
     """
     problems = tier.scaled(200, 8000, 40_000)
-    rows = _rows(rng, tuple(dict.fromkeys((search, over))), "default", problems)
-    better, worse = (Estimate.fraction(_recovered(rows[name]), problems) for name in (search, over))
+    rows = _recovered(rng, tuple(dict.fromkeys((search, over))), "default", problems)
+    better, worse = rows[search][0], rows[over][0]
     # The error for independent problems is on the safe side: both searches solve the same ones.
     error = hypot(better.standard_error, times * worse.standard_error)
     note = f"{search}: {better.value:.4f}; {over}: {worse.value:.4f}."
@@ -138,32 +125,26 @@ def descent(
     Args:
         refitted: Refit all coefficients before and after the step; otherwise they stay as they are.
         over: The loss to compare with: the one at the ``start``, or after the ``opposite`` step.
-        states: Where the step is taken: ``fitted``, random locations with the coefficients of least
-            squares, or ``visited``, a random step of a phase of locations in a run of the paper's
-            search.
+        states: ``fitted``, random locations with the coefficients of least squares, or ``visited``,
+            at a random step in which locations may move in a run of the paper's search.
         direction: ``against`` the sign of the central difference, or ``random``.
 
-    Source: "the difference approximation generally works well"; the quadratic loss is that of the
-    toy experiment (:mod:`loca_theory.convergence.problems`).
+    Source: "the difference approximation generally works well".
     """
     # A run of the search takes longer than a fit.
     numbers = (1000, 4000, 20_000) if states == "fitted" else (400, 2000, 10_000)
     wanted = tier.scaled(*numbers)
     problems = draw(Family(), Interpretation(), draw_seed(rng), range(wanted))
     starts = _visited(rng, problems) if states == "visited" else [None] * wanted
-    signs = np.full(wanted, -1)
-    if direction == "random":
-        signs = rng.choice([-1, 1], wanted)
-    outcomes = [
-        _is_lowered(rng, problems, i, start, refitted=refitted, over=over, sign=int(sign))
-        for i, (start, sign) in enumerate(zip(starts, signs, strict=True))
-    ]
-    counted = [outcome for outcome in outcomes if outcome is not None]
+    signs = rng.choice([-1, 1], wanted) if direction == "random" else np.full(wanted, -1)
+    counted = []
+    for i, (start, sign) in enumerate(zip(starts, signs.tolist(), strict=True)):
+        losses = _losses(rng, problems, i, start, sign, refitted=refitted)
+        if losses:
+            here, along, opposite = losses
+            counted.append(along < (here if over == "start" else opposite))
     note = f"{wanted - len(counted)} problems without a component that can move are excluded."
     return Estimate.fraction(sum(counted), len(counted)), note
-
-
-_Start = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 
 def _visited(rng: Rng, problems: Problems) -> list[_Start]:
@@ -187,42 +168,36 @@ def _search(problems: Problems, interpretation: Interpretation) -> tuple[Search,
     return search, interpretation.moving_steps(DEFAULT_STEPS)
 
 
-def _is_lowered(
-    rng: Rng,
-    problems: Problems,
-    i: int,
-    given: _Start | None,
-    *,
-    refitted: bool,
-    over: str,
-    sign: int,
-) -> bool | None:
-    """Whether the loss of one problem is lowered; None if no component can move.
+def _losses(
+    rng: Rng, problems: Problems, i: int, given: _Start | None, sign: int, *, refitted: bool
+) -> list[float]:
+    """The losses of one problem at the start, after the step and after the opposite one.
 
-    The components start at given locations with given coefficients, or at the problem's initial
-    locations with the coefficients of least squares.
+    There are none if no component can move. Without given locations and coefficients, the initial
+    locations with the coefficients of least squares are the start.
     """
     size = problems.size
     # vec(Γ F Σ) = (Γ ⊗ Σ) vec F, where vec stacks the rows of F.
     curvature = torch.kron(problems.rows[i], problems.columns[i]).double().numpy()
     truth = np.zeros(size**2)
     np.add.at(truth, problems.indices[i].numpy(), problems.coefficients[i].numpy())
-    start = problems.start[i].numpy() if given is None else given[0]
-    spectrum = _fitted(curvature, truth, start)
-    if given is not None:
-        spectrum = np.zeros_like(spectrum)
+    if given is None:
+        start = problems.start[i].numpy()
+        spectrum = _fitted(curvature, truth, start)
+    else:
+        start, spectrum = given[0], np.zeros_like(truth)
         np.add.at(spectrum, start, given[1])
-    indices = np.stack(np.divmod(start, size), axis=1)
     axis = int(rng.integers(2))
-    inner = np.flatnonzero((indices[:, axis] > 0) & (indices[:, axis] < size - 1))
+    along = np.divmod(start, size)[axis]
+    inner = np.flatnonzero((along > 0) & (along < size - 1))
     if len(set(start.tolist())) < len(start) or not len(inner):
-        return None
+        return []
     n = int(rng.choice(inner))
     step = size if axis == 0 else 1
     z = curvature @ (spectrum - truth)
     gradient = spectrum[start[n]] * (z[start[n] + step] - z[start[n] - step]) / 2
     if gradient == 0:
-        return None
+        return []
     step *= sign * int(np.sign(gradient))
 
     def loss(by: int) -> float:
@@ -234,7 +209,7 @@ def _is_lowered(
         gap = (_fitted(curvature, truth, indices) if refitted else after) - truth
         return float(gap @ curvature @ gap)
 
-    return loss(step) < loss(0 if over == "start" else -step)
+    return [loss(by) for by in (0, step, -step)]
 
 
 def _fitted(
@@ -269,18 +244,13 @@ def first_move(*, tier: Tier, rng: Rng, interpretation: str, after: int) -> Retu
     return Estimate.fraction(int((first > after).sum()), wanted), note
 
 
-def _rows(
+def _recovered(
     rng: Rng, searches: tuple[str, ...], interpretation: str, problems: int
-) -> dict[str, RecoveryRow]:
-    found = toy(
-        searches,
-        interpretations=interpretation,
-        problems=problems,
-        seed=draw_seed(rng),
-        runner=Runner(jobs=1),
-    )
-    return {row.search: row for row in found.rows}
-
-
-def _recovered(row: RecoveryRow) -> int:
-    return round(row.recovered * row.problems)
+) -> dict[str, tuple[Estimate, int]]:
+    """The fraction of recovered problems and the number of diverged ones, by search."""
+    given = {"problems": problems, "seed": draw_seed(rng), "runner": Runner(jobs=1)}
+    found = {}
+    for row in toy(searches, interpretations=interpretation, **given).rows:
+        part = Estimate.fraction(round(row.recovered * row.problems), problems)
+        found[row.search] = part, row.diverged
+    return found

@@ -1,27 +1,34 @@
-"""Claims on fine-tuning with adapters, measured from the stored tables of experiments."""
+"""Claims that are measured from stored tables: of experiments, and of what analyses retain."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+import torch
+from scipy import stats
 
-from loca_theory.claims.estimates import Estimate, Returned
+from loca_theory.claims.estimates import Estimate, NotMeasuredError, Returned, Rng
 from loca_theory.errors import ResourceError
+from loca_theory.increments import calibrated_test, fit_bulk
+from loca_theory.increments.histogram import histogram
+from loca_theory.increments.spectrum import BulkFit
 from loca_theory.sweeps.results import find_tables
 
 _DECIDED = ("verdict", "difference", "standard_error", "low", "high", "within", "fixed_low",
             "fixed_high", "kinds_low", "kinds_high", "margin", "measure", "tasks", "seeds",
             "pairs")  # fmt: skip
+_KEY = ("study", "pair", "name", "r", "method", "accounting")
 
 
 def load(
     results: Path | None, pattern: str, columns: Sequence[str], key: Sequence[str]
-) -> pd.DataFrame | None:
+) -> pd.DataFrame:
     """Read all tables whose names match a pattern and which have some columns.
 
-    A run that is in two tables counts once. If no table is found, the result is None.
+    A run that is in two tables counts once.
 
     Args:
         results: Folder of the tables.
@@ -30,6 +37,7 @@ def load(
         key: Columns that identify a run.
 
     Raises:
+        NotMeasuredError: no table is found.
         ResourceError: a table cannot be read, or two tables disagree on a run.
     """
     found, names = [], []
@@ -43,7 +51,8 @@ def load(
             found.append(table[list(columns)])
             names.append(str(path))
     if not found:
-        return None
+        msg = f"There is no table {pattern}.parquet."
+        raise NotMeasuredError(msg)
     rows = pd.concat(found, ignore_index=True)
     # Lists cannot be hashed, so rows are compared as text.
     rows = rows.loc[~rows.astype(str).duplicated()]
@@ -68,8 +77,8 @@ def designed(*, results: Path | None, table: str, comparison: str) -> Returned:
     Source: ``experiments/design.toml``.
     """
     rows = load(results, table, ("comparison", *_DECIDED), ("comparison",))
-    mine = None if rows is None else rows[rows["comparison"] == comparison]
-    if mine is None or mine.empty:
+    mine = rows[rows["comparison"] == comparison]
+    if mine.empty:
         return {}, f"There is no table {table}.parquet with {comparison}."
     row = mine.iloc[0]
     size = f"{row['tasks']} tasks × {row['seeds']} seeds"
@@ -81,12 +90,8 @@ def designed(*, results: Path | None, table: str, comparison: str) -> Returned:
     if pd.notna(row["kinds_low"]):
         note += f", for other kinds of tasks {row['kinds_low']:+.2f} to {row['kinds_high']:+.2f}"
     note += "."
-    found = Estimate(
-        float(row["difference"]),
-        float(row["standard_error"]),
-        int(row["pairs"]),
-        bounds=(float(row["low"]), float(row["high"])),
-    )
+    value, error, low, high = map(float, row[["difference", "standard_error", "low", "high"]])
+    found = Estimate(value, error, int(row["pairs"]), bounds=(low, high))
     return {f"mean difference in {unit}": found}, note, row["verdict"]
 
 
@@ -102,9 +107,133 @@ def speed(*, results: Path | None, table: str, rival: str) -> Returned:
     Source: the table complexity, and the sentence that times are closer than the orders.
     """
     rows = load(results, table, ("model", "rival", "of_lora"), ("model", "rival"))
-    if rows is None:
-        return {}, f"There is no table {table}.parquet."
     mine = rows.loc[rows["rival"] == rival, "of_lora"].dropna()
     if mine.empty:
         return {}, f"{table}.parquet has no {rival}."
     return mine.min(), f"Models measured: {len(mine)}."
+
+
+def increments(*, results: Path | None, table: str, column: str) -> Returned:
+    """Median of a statistic over the matrices of a full fine-tune that are not embeddings.
+
+    The median counts as exact, because these are all matrices of the model.
+
+    Args:
+        table: Pattern of the names of the tables, which ``loca-theory analyze`` writes.
+        column: ``tv``, ``tv_p_value_as_printed``, ``mp_distance``, ….
+
+    Source: Fig. 1 of the paper.
+    """
+    rows = load(results, table, ("name", "kind", column), ("name",))
+    values = rows.loc[rows["kind"] != "embedding", column].dropna().to_numpy(dtype=np.float64)
+    if not len(values):
+        return {}, f"{table}.parquet has no {column}."
+    note = f"{len(values)} matrices, {values.min():.4g} to {values.max():.4g}."
+    return {f"median {column}": float(np.median(values))}, note
+
+
+def weights_spectrum(*, results: Path | None, table: str) -> Returned:
+    """Kolmogorov distance of W′'s spectrum from Marchenko and Pastur's law, for each matrix.
+
+    The law's σ is fitted to the bulk, as for ΔW. A spectrum without a bulk has distance 1, the
+    largest possible.
+
+    Args:
+        table: Pattern of the names of the tables, which ``loca-theory analyze`` writes.
+
+    Source: the figure spectral_analysis_appendix.
+    """
+    rows = load(results, table, ("name", "quantity", "p", "q", "values"), ("name", "quantity"))
+    if "weights" not in set(rows["quantity"]):
+        return {}, f"There is no table {table}.parquet with the weights' spectra."
+    return {
+        name: _distance(fit_bulk(values, p, q))
+        for name, quantity, p, q, values in rows.itertuples(index=False)
+        if quantity == "weights"
+    }
+
+
+def _distance(fit: BulkFit) -> float:
+    return 1.0 if fit.kolmogorov is None else fit.kolmogorov
+
+
+def picture_normality(*, rng: Rng, results: Path | None, table: str) -> Returned:
+    """Total variation of the block means of a full fine-tune's ΔW from normal, for each matrix.
+
+    The bias of the counting noise is removed.
+
+    Args:
+        table: Pattern of the tables' names.
+
+    Source: the figure visualization_W; full fine-tuning is said to look Gaussian.
+    """
+    key = ("task", "method", "layer", "row")
+    rows = load(results, table, (*key, "values"), key)
+    full = rows[rows["method"] == "full"].sort_values("row")
+    parts = {}
+    for (task, layer), picture in full.groupby(["task", "layer"]):
+        block = np.stack(list(picture["values"])).astype(np.float64)
+        test = calibrated_test(histogram(torch.from_numpy(block)), rng, epsilon=0.0)
+        error = (test.high - test.estimate) / float(stats.norm.ppf(0.975))
+        parts[f"{task}, {layer}"] = Estimate(test.estimate, error, block.size)
+    return parts or ({}, f"{table}.parquet has no full fine-tune.")
+
+
+def advantage(
+    *, results: Path | None, table: str, r: Sequence[int], first: str, second: str
+) -> Returned:
+    """Retained fraction of one form less that of another, mean over matrices, by study and rank.
+
+    The means count as exact, because these are all matrices of the studies.
+
+    Args:
+        table: Pattern of the names of the tables, which ``experiments.published`` writes.
+        r: LoRA's ranks, which set the budgets.
+        first: A method.
+        second: Another.
+    """
+    return _means(results, table, r, lambda of: of["retained", first] - of["retained", second])
+
+
+def predicted_winners(*, results: Path | None, table: str, r: Sequence[int]) -> Returned:
+    """Fraction of the matrices on which the singular values alone name the better of R and D.
+
+    Args:
+        table: Pattern of the names of the tables, which ``experiments.published`` writes.
+        r: LoRA's ranks, which set the budgets.
+    """
+
+    def is_right(of: pd.DataFrame) -> pd.Series:
+        wins, predicted = (of[one, "D"] > of[one, "R"] for one in ("retained", "predicted"))
+        return wins == predicted
+
+    return _means(results, table, r, is_right)
+
+
+def basis_gain(*, results: Path | None, table: str, r: Sequence[int]) -> Returned:
+    """What D retains beyond what the singular values predict, mean over matrices.
+
+    Args:
+        table: Pattern of the names of the tables, which ``experiments.published`` writes.
+        r: LoRA's ranks, which set the budgets.
+    """
+    return _means(results, table, r, lambda of: of["retained", "D"] - of["predicted", "D"])
+
+
+def _means(
+    results: Path | None,
+    table: str,
+    ranks: Sequence[int],
+    measured: Callable[[pd.DataFrame], pd.Series],
+) -> Returned:
+    """The mean over matrices of what a function measures, by study and rank.
+
+    The function is given a matrix per row, and (``retained`` or ``predicted``, method) per column.
+    """
+    rows, found = load(results, table, (*_KEY, "retained", "predicted"), _KEY), {}
+    rows = rows[(rows["accounting"] == "paper") & rows["r"].isin(ranks)]
+    for (study, r), mine in rows.groupby(["study", "r"]):
+        values = ["retained", "predicted"]
+        wide = mine.pivot_table(index=["pair", "name"], columns="method", values=values)
+        found[f"{study}, r = {r}"] = float(measured(wide.astype(float)).mean())
+    return found or ({}, f"{table}.parquet has no rank of {', '.join(map(str, ranks))}.")

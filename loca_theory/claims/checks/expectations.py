@@ -1,17 +1,22 @@
-"""Order statistics and the bounds M1 and M2 built from them, as printed in the appendix."""
+"""The appendix's expectations: of order statistics, of M1 and M2, and of random locations."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations, product
 
 import numpy as np
 from scipy import integrate, special, stats
 
-from loca_theory.claims.checks._extremes import largest_entry, least
 from loca_theory.claims.checks.theorems import covered
-from loca_theory.claims.estimates import Returned
-from loca_theory.expressivity import exact_error
+from loca_theory.claims.estimates import Returned, Rng, largest_entry, least
+from loca_theory.expressivity import Budget, exact_error, retained_energies
+from loca_theory.expressivity.methods.names import display_name
 from loca_theory.expressivity.order_statistics import expected_top_sum
+from loca_theory.transforms.half_spectrum import HalfSpectrum
+from loca_theory.transforms.matrices import dct_matrix
+
+_ENUMERATED = 5  # largest K at which all choices of locations are enumerated
 
 
 def density(*, rank: str) -> Returned:
@@ -129,3 +134,97 @@ def bracket(*, method: str = "F2") -> Returned:
         low, true, high = (exact_error(name, budget) for name in ("M2", method, "M1"))
         gaps += [high - true, true - low]
     return min(gaps)
+
+
+def random_locations_retained(*, odd_locations: str = "printed") -> Returned:
+    """Largest deviation of the printed K³r/(K²/2+2), K³r/((K²+1)/2) from the exact mean.
+
+    A self-conjugate location has mean energy 1, a pair has 2. At K = 3 to 5 and r = 1 every choice
+    of Kr locations of the half spectrum is enumerated. At K = 6 to 60 and all r < K/3, the number
+    of self-conjugate locations among the chosen ones has the hypergeometric law.
+
+    Args:
+        odd_locations: Number of locations for odd K: ``printed``, (K² + 1)/2, or ``as for even K``,
+            K²/2 + 2.
+
+    Source: the displayed expectation of K² − L_F^(1) in the proof of Theorem 1.
+    """
+    worst = 0.0
+    for size in range(3, 61):
+        half = HalfSpectrum(size, size)
+        own, pairs = half.self_conjugate_count, half.pair_count
+        as_odd = size % 2 == 1 and odd_locations == "printed"
+        locations = (size**2 + 1) / 2 if as_odd else size**2 / 2 + 2
+        for r in range(1, (size - 1) // 3 + 1) if size > _ENUMERATED else (1,):
+            if size > _ENUMERATED:
+                retained = 2.0 * size * r - stats.hypergeom(own + pairs, own, size * r).mean()
+            else:
+                energies = [1] * own + [2] * pairs
+                retained = np.mean([sum(chosen) for chosen in combinations(energies, size * r)])
+            printed = size**3 * r / locations
+            worst = max(worst, abs(float(retained) / printed - 1))
+    return worst
+
+
+def random_locations_loss(*, size: int, r: int) -> Returned:
+    """The exact loss K²·error of the method F1 over the printed "L_F^(1) = 2Kr".
+
+    Source: the last paragraph of the proof of Theorem 1.
+    """
+    loss, printed = size**2 * exact_error("F1", Budget(size, size, r)), 2 * size * r
+    note = f"At K = {size}, r = {r} the loss is {loss:.6g}; the retained energy is "
+    return loss / printed, f"{note}{size**2 - loss:.6g}, close to 2Kr = {printed}."
+
+
+def printed_line(*, slope: float = 2.0) -> Returned:
+    """Largest ``|1 − slope·r/K − error of F1|``, K = 100, 150, …, 300 and r = 8, 16, 24, 32.
+
+    Args:
+        slope: 2 as in the figures.
+
+    Source: the line U of the figures sim_1 and sim_2.
+    """
+    return max(
+        abs(1 - slope * r / size - exact_error("F1", Budget(size, size, r)))
+        for size, r in product(range(100, 301, 50), (8, 16, 24, 32))
+    )
+
+
+def cosine_covariance(*, first: float = 0.5) -> Returned:
+    """Largest deviation of (Q⊗Q)(Q⊗Q)ᵀ from the identity, K = 2, …, 9.
+
+    Args:
+        first: Squared weight of the first row of Q before scaling, ½ for the DCT.
+
+    Source: the proof of Theorem 2.
+    """
+    gaps = []
+    for size in range(2, 10):
+        q = dct_matrix(size).numpy().copy()
+        q[0] *= np.sqrt(2 * first)
+        both = np.kron(q, q)
+        gaps.append(both @ both.T - np.eye(size**2))
+    return largest_entry(gaps)
+
+
+def rescaled(*, rng: Rng, scale: float = 1.0, shift: float = 0.0) -> Returned:
+    """Largest relative change of a loss if W becomes scale·W + shift, in units of scale².
+
+    The methods are R, F2, F3 and D, with K = 24 and r = 1, 4 and 7.
+
+    Args:
+        scale: Factor of all entries.
+        shift: Mean of all entries.
+
+    Source: the paragraph below Theorem 1.
+    """
+    w = rng.standard_normal((24, 24))
+    budgets, changes = [Budget(24, 24, r) for r in (1, 4, 7)], {}
+    for method in ("R", "F2", "F3", "D"):
+        before, after = (
+            np.square(one).sum() - retained_energies(one, method, budgets)
+            for one in (w, scale * w + shift)
+        )
+        changes[method] = float(np.abs(after / (scale**2 * before) - 1).max())
+    shown = ", ".join(f"{display_name(name)}: {change:.2g}" for name, change in changes.items())
+    return max(changes.values()), f"{shown}."

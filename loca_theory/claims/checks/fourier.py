@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from loca_theory.claims.checks._extremes import largest_entry
-from loca_theory.claims.estimates import Returned, Rng
+from loca_theory.claims.estimates import Returned, Rng, largest_entry
 from loca_theory.transforms.half_spectrum import HalfSpectrum
 
 _Array = NDArray[np.float64]

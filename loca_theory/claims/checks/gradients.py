@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, follow
-from loca_theory.claims.checks._extremes import largest_entry
-from loca_theory.claims.estimates import Returned, Rng
+from loca_theory.claims.estimates import Returned, Rng, largest_entry
 from loca_theory.transforms import idct2
 from loca_theory.transforms.matrices import dct_matrix
 
@@ -23,13 +22,6 @@ def _printed_matrix(n: int, first: float = 0.5) -> _Array:
     i, j = np.arange(n)[:, None], np.arange(n)[None, :]
     k = np.where(i == 0, np.sqrt(first), 1.0)
     return np.sqrt(2 / n) * k * np.cos(np.pi * (2 * j + 1) * i / (2 * n))
-
-
-def _scattered(values: _Array, indices: NDArray[np.int64], shape: tuple[int, int]) -> _Array:
-    """S(a, l, 1)."""
-    s = np.zeros(shape)
-    np.add.at(s, (indices[:, 0], indices[:, 1]), values)
-    return s
 
 
 def cosine_matrix(*, source: str, first: float = 0.5) -> Returned:
@@ -56,10 +48,10 @@ def sparse_sum(*, rng: Rng, vectors: str = "rows") -> Returned:
 
     Source: the sparse form below equation (original_dct).
     """
-    shape = (_ROWS, _COLUMNS)
     a, indices = rng.standard_normal(_COMPONENTS), _indices(rng)
     c, d = _printed_matrix(_ROWS), _printed_matrix(_COLUMNS)
-    spectrum = _scattered(a, indices, shape)
+    spectrum = np.zeros((_ROWS, _COLUMNS))  # S(a, l, 1)
+    spectrum[*indices.T] = a
     dense = c.T @ spectrum @ d
     left, right = (c, d) if vectors == "rows" else (c.T, d.T)
     summed = sum(x * np.outer(left[i], right[j]) for x, (i, j) in zip(a, indices, strict=True))
@@ -74,27 +66,23 @@ def _indices(rng: Rng) -> NDArray[np.int64]:
     return np.array(inner)[chosen]
 
 
-def _layer(rng: Rng) -> tuple[CosineSpectrum, torch.Tensor]:
+def _layer(rng: Rng) -> tuple[CosineSpectrum, _Array]:
     """A spectrum after a backward pass with a random ∂L/∂ΔW, and that ∂L/∂ΔW."""
-    layer = _searching(scaling=_SCALING)
+    layer = _searching(_SCALING)
     with torch.no_grad():
         layer.set_indices(torch.from_numpy(_indices(rng)))
         layer.coefficients.copy_(torch.from_numpy(rng.standard_normal(_COMPONENTS)))
-    slope = torch.from_numpy(rng.standard_normal((_ROWS, _COLUMNS)))
-    _learn_both(layer)
-    (layer.increment() * slope).sum().backward()
+    slope = rng.standard_normal((_ROWS, _COLUMNS))
+    (layer.increment() * torch.from_numpy(slope)).sum().backward()
     return layer, slope
 
 
-def _searching(**options: Any) -> CosineSpectrum:
-    """A spectrum whose coefficients and locations are learned jointly once it is followed."""
-    schedule = AlternatingSchedule(joint=True)
-    return CosineSpectrum((_ROWS, _COLUMNS), _COMPONENTS, schedule=schedule, **options).double()
-
-
-def _learn_both(layer: CosineSpectrum) -> None:
-    """Give the locations a gradient as well; nothing steps."""
+def _searching(scaling: float = 1.0) -> CosineSpectrum:
+    """A spectrum whose coefficients and locations both have gradients; nothing steps."""
+    given = {"schedule": AlternatingSchedule(joint=True), "scaling": scaling}
+    layer = CosineSpectrum((_ROWS, _COLUMNS), _COMPONENTS, **given).double()
     follow(layer, torch.optim.SGD(layer.parameters(), 0.0))
+    return layer
 
 
 def location_identity(*, rng: Rng, form: str, difference: str = "central") -> Returned:
@@ -111,27 +99,28 @@ def location_identity(*, rng: Rng, form: str, difference: str = "central") -> Re
 
     Source: equations (position_gradient) and (position_gradient2).
     """
-    layer, slope = _layer(rng)
-    g, a, indices = slope.numpy(), layer.coefficients.detach().numpy(), layer.indices.numpy()
+    layer, g = _layer(rng)
+    located: Any = layer.offset
     c, d = _printed_matrix(_ROWS), _printed_matrix(_COLUMNS)
     z = d @ g.T @ c.T
-    worst = 0.0
-    for n, (i, j) in enumerate(indices.tolist()):
+    gaps = []
+    for n, (i, j) in enumerate(layer.indices.tolist()):
+        a = float(layer.coefficients.detach()[n])
         for axis, (di, dj) in enumerate(((1, 0), (0, 1))):
-            step = _scattered(a[n : n + 1], np.array([[i + di, j + dj]]), g.shape)
+            step = np.zeros_like(g)
+            step[i + di, j + dj] = a
             if difference == "central":
-                step -= _scattered(a[n : n + 1], np.array([[i - di, j - dj]]), g.shape)
+                step[i - di, j - dj] = -a
                 step /= 2
             else:
-                step -= _scattered(a[n : n + 1], np.array([[i, j]]), g.shape)
+                step[i, j] = -a
             trace = _SCALING * float(np.trace(g.T @ (c.T @ step @ d)))
             if form == "printed":
-                found = _SCALING * a[n] * (z[j + dj, i + di] - z[j - dj, i - di]) / 2
-            else:
-                located: Any = layer.offset  # on the scale of u = l/(dim − 1)
+                found = _SCALING * a * (z[j + dj, i + di] - z[j - dj, i - di]) / 2
+            else:  # the offset is on the scale of u = l/(dim − 1)
                 found = float(located.grad[n, axis]) / ((_ROWS, _COLUMNS)[axis] - 1)
-            worst = max(worst, abs(found - trace))
-    return worst
+            gaps.append(found - trace)
+    return largest_entry(gaps)
 
 
 def coefficient_identity(*, rng: Rng, scaling: float = _SCALING) -> Returned:
@@ -142,20 +131,19 @@ def coefficient_identity(*, rng: Rng, scaling: float = _SCALING) -> Returned:
 
     Source: appendix "Computational Efficiency of Gradient Estimation".
     """
-    layer, slope = _layer(rng)
-    g, indices = slope.numpy(), layer.indices.numpy()
+    layer, g = _layer(rng)
+    learned = cast("Any", layer.coefficients)
     c, d = _printed_matrix(_ROWS), _printed_matrix(_COLUMNS)
     z = d @ g.T @ c.T
-    learned: Any = layer.coefficients
-    worst = 0.0
-    for n, (i, j) in enumerate(indices.tolist()):
-        unit = _scattered(np.ones(1), np.array([[i, j]]), g.shape)
+    gaps = []
+    for n, (i, j) in enumerate(layer.indices.tolist()):
+        unit = np.zeros_like(g)
+        unit[i, j] = 1.0
         # L is linear in a, so its value at a unit coefficient is the derivative.
         derivative = float((g * (_SCALING * c.T @ unit @ d)).sum())
         found = scaling * float(z[j, i])
-        worst = max(worst, abs(found - derivative))
-        worst = max(worst, abs(found - float(learned.grad[n])))
-    return worst
+        gaps += [found - derivative, found - float(learned.grad[n])]
+    return largest_entry(gaps)
 
 
 def first_location_gradient(*, rng: Rng, steps: int | None = None) -> Returned:
@@ -171,16 +159,14 @@ def first_location_gradient(*, rng: Rng, steps: int | None = None) -> Returned:
     layer = _searching()
     layer.set_indices(torch.from_numpy(_indices(rng)))
     target = torch.from_numpy(rng.standard_normal((_ROWS, _COLUMNS)))
-    learned: Any = layer.coefficients
-    _learn_both(layer)
-    for _ in range(AlternatingSchedule().coefficient_steps if steps is None else steps):
+    learned, located = cast("Any", layer.coefficients), cast("Any", layer.offset)
+    count = AlternatingSchedule().coefficient_steps if steps is None else steps
+    for step in range(count + 1):
+        if step:
+            with torch.no_grad():
+                learned -= 0.1 * learned.grad
         layer.zero_grad()
         ((layer.increment() - target).square().sum() / 2).backward()
-        with torch.no_grad():
-            learned -= 0.1 * learned.grad
-    layer.zero_grad()
-    ((layer.increment() - target).square().sum() / 2).backward()
-    located: Any = layer.offset
     return located.grad.abs().min()
 
 

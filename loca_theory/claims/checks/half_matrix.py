@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from loca_theory.claims.checks._extremes import largest_entry
 from loca_theory.claims.checks.fourier import is_marked, maps
-from loca_theory.claims.estimates import Returned, Rng
+from loca_theory.claims.estimates import Returned, Rng, largest_entry
 from loca_theory.transforms.half_spectrum import HalfSpectrum
 
 

@@ -8,7 +8,7 @@ W̄ − W̄₀ and W̄₀ − W₀ enter through their exact variances.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -20,6 +20,7 @@ from scipy import special, stats
 from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier
 
 _Array = NDArray[np.float64]
+Draw = Callable[[Rng, tuple[int, ...]], _Array]
 _INPUTS, _OUTPUTS = 8, 8
 _SPREAD = 0.1  # σ̄
 _PRE_TRAINING = 100_000  # N
@@ -71,15 +72,29 @@ def huber(x: _Array, y: _Array) -> NDArray[np.floating]:
     return w
 
 
-def _errors(rng: Rng, estimator: str, n: int, replicates: int, ar: float = 0.0) -> _Array:
-    """W′ − W̄ of every replicate, shape (replicates, d, K)."""
-    if estimator == "least-squares":
-        return least_squares(rng, n, replicates, ar)
-    found, mix = [], _mix(ar)
-    for _ in range(replicates):
+def fitted(
+    rng: Rng, estimator: str, noise: Draw, n: int, replicates: int, ar: float = 0.0
+) -> _Array:
+    """W′ − W̄ of every replicate, shape (replicates, d, K), from inputs and errors themselves.
+
+    Args:
+        rng: Source of the draws.
+        estimator: ``least-squares`` or ``huber``.
+        noise: Draws errors of Y.
+        n: Number of samples.
+        replicates: Number of replicates.
+        ar: Correlation of neighbouring inputs.
+    """
+    found, mix = np.empty((replicates, _INPUTS, _OUTPUTS)), _mix(ar)
+    for i in range(replicates):
         x = rng.standard_normal((n, _INPUTS)) @ mix.T
-        found.append(huber(x, rng.standard_t(_FREEDOM, (n, _OUTPUTS))))
-    return np.array(found)
+        y = noise(rng, (n, _OUTPUTS))
+        found[i] = huber(x, y) if estimator == "huber" else np.linalg.solve(x.T @ x, x.T @ y)
+    return found
+
+
+def _students(rng: Rng, shape: tuple[int, ...]) -> _Array:
+    return rng.standard_t(_FREEDOM, shape)
 
 
 @cache
@@ -110,13 +125,13 @@ def variance(
 
     Source: Proposition 1.
     """
-    # Reweighted least squares takes about a hundred times as long.
-    numbers = (60_000, 200_000, 600_000) if estimator == "least-squares" else (800, 4000, 15_000)
-    replicates = tier.scaled(*numbers)
-    base = _asymptotic_variance(estimator)
-    parts = {}
+    base, parts = _asymptotic_variance(estimator), {}
     for n in samples:
-        squares = np.square(_errors(rng, estimator, n, replicates, ar)).mean(axis=(1, 2))
+        if estimator == "least-squares":
+            errors = least_squares(rng, n, tier.scaled(60_000, 200_000, 600_000), ar)
+        else:  # reweighted least squares takes about a hundred times as long
+            errors = fitted(rng, estimator, _students, n, tier.scaled(800, 4000, 15_000), ar)
+        squares = np.square(errors).mean(axis=(1, 2))
         parts[f"n' = {n}"] = Estimate.mean(n * squares / base - 1)
     return {**parts, **_steps(parts)}, f"σ0² = {base:.4f}."
 
@@ -148,8 +163,7 @@ def distance(
 
     Source: Proposition 1.
     """
-    replicates = tier.scaled(1000, 4000, 16_000)
-    parts = {}
+    replicates, parts = tier.scaled(1000, 4000, 16_000), {}
     for n in samples:
         found = [_total_variation(rng, n, replicates, levels) for _ in range(_BATCHES)]
         parts[f"n' = {n}"] = Estimate.mean(found)
@@ -181,9 +195,7 @@ def neighbour_correlation(*, tier: Tier, rng: Rng, ar: float = 0.0) -> Returned:
 
     Source: assumption (A2) of Proposition 1.
     """
-    replicates = tier.scaled(2000, 8000, 30_000)
-    errors = least_squares(rng, 200, replicates, ar)
-    return correlation_of_neighbours(errors)
+    return correlation_of_neighbours(least_squares(rng, 200, tier.scaled(2000, 8000, 30_000), ar))
 
 
 def correlation_of_neighbours(entries: _Array) -> Estimate:

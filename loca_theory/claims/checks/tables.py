@@ -7,8 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from loca_theory.claims import printed
-from loca_theory.claims.checks._extremes import greatest, least
-from loca_theory.claims.estimates import Returned
+from loca_theory.claims.estimates import Returned, greatest, least
 from loca_theory.claims.printed import Scores
 
 _AVERAGE = "average"
@@ -196,21 +195,20 @@ def marked(
     return len(wrong), "; ".join([f"{count} columns", *wrong]) + "."
 
 
-def spread(*, leave_out: Sequence[str] = (), trials: int = 5) -> Returned:
+def spread(*, leave_out: Sequence[str] = ()) -> Returned:
     """Largest ratio of a printed standard deviation to the largest possible one.
 
-    Of n accuracies in [0, 100] with mean m, the standard deviation is at most
-    √(m (100 − m) n/(n − 1)).
+    Of five accuracies in [0, 100] with mean m, the standard deviation is at most
+    √(m (100 − m) 5/4).
 
     Args:
         leave_out: Columns to exclude.
-        trials: n.
 
     Source: the table vit_results, LoCA with 144K on ViT-large.
     """
     means = printed.TABLES["vit"]["large"]["LoCA 144K"]
     ratios = {
-        name: found / math.sqrt(means[name] * (100 - means[name]) * trials / (trials - 1))
+        name: found / math.sqrt(means[name] * (100 - means[name]) * 5 / 4)
         for name, found in printed.SPREADS.items()
         if name not in leave_out
     }

@@ -1,27 +1,27 @@
-"""Theorems 1 and 2: the ordering of the errors, where it holds, and what is charged to a budget."""
+"""Theorems 1 and 2: the ordering of the errors, where it holds, and its proof."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations, pairwise
+from itertools import pairwise, product
 from types import MappingProxyType
 
-import numpy as np
-from scipy import stats
-
-from loca_theory.claims.checks._extremes import largest_entry, least
-from loca_theory.claims.estimates import Returned, Rng, Tier
-from loca_theory.expressivity import METHODS, Accounting, Budget, exact_error, retained_energies
+from loca_theory.claims.estimates import Returned, Tier, least
+from loca_theory.expressivity import METHODS, Accounting, Budget, exact_error
 from loca_theory.expressivity.limits import limit_crossings
+from loca_theory.expressivity.low_rank_exact import expected_leading_energy
 from loca_theory.expressivity.methods.names import display_name
 from loca_theory.expressivity.order_statistics import expected_location_sum
 from loca_theory.expressivity.ordering import THEOREM_1_ORDER
-from loca_theory.transforms.half_spectrum import HalfSpectrum
-from loca_theory.transforms.matrices import dct_matrix
+from loca_theory.expressivity.ordering_proof import (
+    LOWER_FROM,
+    UPPER_FROM,
+    failed_conditions,
+    proven_gaps,
+)
 
 # A budget of the limit K → ∞, and the r/K from which it is followed.
 _LARGE, _SMALL_RATIO = 10**6, 1e-3
-_ENUMERATED = 5  # largest K at which all choices of locations are enumerated
 _PAIRS = {
     "first": [("F1", "R")],
     "second": [("R", "F2")],
@@ -132,11 +132,9 @@ def third_inequality(*, accounting: str, sizes: Sequence[int], ranks: Sequence[i
     Source: "N_2 = 2/3 N_0" in the main text; 2Kr/3 in the proof.
     """
     gaps = {}
-    for size in sizes:
-        for r in ranks:
-            budget = Budget(size, size, r, Accounting(accounting))
-            gap = exact_error("F2", budget) - exact_error("D", budget)
-            gaps[f"K = {size}, r = {r}"] = gap
+    for size, r in product(sizes, ranks):
+        budget = Budget(size, size, r, Accounting(accounting))
+        gaps[f"K = {size}, r = {r}"] = exact_error("F2", budget) - exact_error("D", budget)
     return least(gaps, "smallest at {at}.")
 
 
@@ -158,86 +156,9 @@ def limit_threshold(*, accounting: str = "paper") -> Returned:
         shown = ", ".join(f"{display_name(one)} {start[one]:.6f}" for one in start)
         return 0.0, f"Errors at r/K = {_SMALL_RATIO:g}: {shown}."
     crossings = limit_crossings(counted)
-    shown = ", ".join(
-        f"{display_name(one.upper)} and {display_name(one.lower)} at {one.ratio:.6f}"
-        for one in crossings
-    )
-    return crossings[0].ratio, f"Errors meet: {shown}."
-
-
-def random_locations_retained(*, odd_locations: str = "printed") -> Returned:
-    """Largest deviation of the printed K³r/(K²/2+2), K³r/((K²+1)/2) from the exact mean.
-
-    A self-conjugate location has mean energy 1, a pair has 2. At K = 3 to 5 and r = 1 every choice
-    of Kr locations of the half spectrum is enumerated. At K = 6 to 60 and all r < K/3, the number
-    of self-conjugate locations among the chosen ones has the hypergeometric law.
-
-    Args:
-        odd_locations: Number of locations for odd K: ``printed``, (K² + 1)/2, or ``as for even K``,
-            K²/2 + 2.
-
-    Source: the displayed expectation of K² − L_F^(1) in the proof of Theorem 1.
-    """
-    worst, is_printed = 0.0, odd_locations == "printed"
-    for size in range(3, 61):
-        half = HalfSpectrum(size, size)
-        own, pairs = half.self_conjugate_count, half.pair_count
-        is_odd = bool(size % 2)
-        locations = (size**2 + 1) / 2 if is_odd and is_printed else size**2 / 2 + 2
-        for r in range(1, (size - 1) // 3 + 1) if size > _ENUMERATED else (1,):
-            if size > _ENUMERATED:
-                retained = 2.0 * size * r - stats.hypergeom(own + pairs, own, size * r).mean()
-            else:
-                energies = [1] * own + [2] * pairs
-                retained = np.mean([sum(chosen) for chosen in combinations(energies, size * r)])
-            printed = size**3 * r / locations
-            worst = max(worst, abs(float(retained) / printed - 1))
-    return worst
-
-
-def random_locations_loss(*, size: int, r: int) -> Returned:
-    """The exact loss K²·error of the method F1 over the printed "L_F^(1) = 2Kr".
-
-    Source: the last paragraph of the proof of Theorem 1.
-    """
-    loss = size**2 * exact_error("F1", Budget(size, size, r))
-    return loss / (2 * size * r), (
-        f"At K = {size}, r = {r} the loss is {loss:.6g}; the retained energy is "
-        f"{size**2 - loss:.6g}, close to 2Kr = {2 * size * r}."
-    )
-
-
-def printed_line(*, slope: float = 2.0) -> Returned:
-    """Largest ``|1 − slope·r/K − error of F1|``, K = 100, 150, …, 300 and r = 8, 16, 24, 32.
-
-    Args:
-        slope: 2 as in the figures.
-
-    Source: the line U of the figures sim_1 and sim_2.
-    """
-    gaps = []
-    for size in range(100, 301, 50):
-        for r in (8, 16, 24, 32):
-            budget = Budget(size, size, r)
-            gaps.append(abs(1 - slope * r / size - exact_error("F1", budget)))
-    return max(gaps)
-
-
-def cosine_covariance(*, first: float = 0.5) -> Returned:
-    """Largest deviation of (Q⊗Q)(Q⊗Q)ᵀ from the identity, K = 2, …, 9.
-
-    Args:
-        first: Squared weight of the first row of Q before scaling, ½ for the DCT.
-
-    Source: the proof of Theorem 2.
-    """
-    gaps = []
-    for size in range(2, 10):
-        q = dct_matrix(size).numpy().copy()
-        q[0] *= np.sqrt(2 * first)
-        both = np.kron(q, q)
-        gaps.append(both @ both.T - np.eye(size**2))
-    return largest_entry(gaps)
+    names = [(display_name(one.upper), display_name(one.lower)) for one in crossings]
+    met = [f"{a} and {b} at {one.ratio:.6f}" for (a, b), one in zip(names, crossings, strict=True)]
+    return crossings[0].ratio, f"Errors meet: {', '.join(met)}."
 
 
 def first_of_the_target(*, better: str = "D") -> Returned:
@@ -248,28 +169,49 @@ def first_of_the_target(*, better: str = "D") -> Returned:
 
     Source: the first inequality of equation (finaltarget), Σψ ≥ M2.
     """
-    gaps = (exact_error("M2", one) - exact_error(better, one) for one in covered(range(4, 61)))
-    return min(gaps)
+    return min(exact_error("M2", one) - exact_error(better, one) for one in covered(range(4, 61)))
 
 
-def rescaled(*, rng: Rng, scale: float = 1.0, shift: float = 0.0) -> Returned:
-    """Largest relative change of a loss if W becomes scale·W + shift, in units of scale².
-
-    The methods are R, F2, F3 and D, with K = 24 and r = 1, 4 and 7.
+def proof(*, sizes: Sequence[int]) -> Returned:
+    """The conditions of the proof that fail, and its smallest bound on a gap at some sizes.
 
     Args:
-        scale: Factor of all entries.
-        shift: Mean of all entries.
+        sizes: Values of K; all ranks r < K/3 up to K = 300, and at larger K some 300 of them.
 
-    Source: the paragraph below Theorem 1.
+    Returns:
+        The number of conditions that fail, and K times the smallest proven gap between neighbours
+        in F1 > R > F2 > D, relative to K².
     """
-    w = rng.standard_normal((24, 24))
-    budgets, changes = [Budget(24, 24, r) for r in (1, 4, 7)], {}
-    for method in ("R", "F2", "F3", "D"):
-        before, after = (
-            np.square(one).sum() - retained_energies(one, method, budgets)
-            for one in (w, scale * w + shift)
-        )
-        changes[method] = float(np.abs(after / (scale**2 * before) - 1).max())
-    shown = ", ".join(f"{display_name(name)}: {change:.2g}" for name, change in changes.items())
-    return max(changes.values()), f"{shown}."
+    failed = failed_conditions()
+    gaps = {}
+    for size in sizes:
+        top = (size - 1) // 3
+        for r in range(1, top + 1, max(1, top // 300)):
+            gaps[f"K = {size}, r = {r}"] = size * min(proven_gaps(size, r))
+    gap, note = least(gaps, "Smallest bound at {at}.")
+    found = {"conditions that fail": len(failed), "K times the smallest proven gap": gap}
+    return found, f"{'; '.join(failed) or 'All conditions hold'}. {note}"
+
+
+def small_cases(*, tier: Tier, smallest: int = 5) -> Returned:
+    """Smallest gap at the sizes that the proof leaves to computation, by exact expectations.
+
+    Up to K = 29 these are all inequalities at all ranks. From 30 to 99 only F1 > R is left, and
+    only at the largest rank, because S(r)/r falls with r.
+
+    Args:
+        tier: all K up to 12 at the quick tier, and up to 99 at the others.
+        smallest: The smallest K.
+    """
+    largest = tier.scaled(12, LOWER_FROM - 1, LOWER_FROM - 1)
+    gaps = {}
+    for size in range(smallest, largest + 1):
+        top = (size - 1) // 3
+        low_rank = 1 - expected_leading_energy(size, size, top) / size**2
+        for r in range(1, top + 1) if size < UPPER_FROM else (top,):
+            budget = Budget(size, size, r)
+            errors = [exact_error("F1", budget), float(low_rank[r])]
+            if size < UPPER_FROM:
+                errors += [exact_error("F2", budget), exact_error("D", budget)]
+            gaps[f"K = {size}, r = {r}"] = min(a - b for a, b in pairwise(errors))
+    return least(gaps, "{count} pairs; the smallest gap at {at}.")

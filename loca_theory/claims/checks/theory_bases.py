@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from loca_theory.claims.checks._extremes import least
 from loca_theory.claims.checks.empirical import load
-from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier
+from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier, least
 from loca_theory.expressivity import Budget, retained_energies
 from loca_theory.expressivity.energy_bounds import KAPPA, selection_bound
 from loca_theory.expressivity.methods.names import display_name
@@ -113,13 +112,8 @@ def selection(
         values = named_spectrum(name, size)
         matrices = random_matrices(rng, values, draws)
         for method in methods:
-            bound = selection_bound(
-                values**2,
-                budget,
-                _ATOMS[method],
-                fourth_powers=fourth_powers(method, size),
-                kappa=kappa,
-            )
+            given = {"fourth_powers": fourth_powers(method, size), "kappa": kappa}
+            bound = selection_bound(values**2, budget, _ATOMS[method], **given)
             gaps = bound - fractions(matrices, method, budget)
             found[f"{display_name(method)}, {name}"] = Estimate.mean(gaps)
     return found
@@ -137,16 +131,13 @@ def criterion(*, results: Path | None, matrices: str, errors: str, r: int) -> Re
     """
     rows = load(results, matrices, ("name", "kind", "shape", "stable_rank"), ("name",))
     found = load(results, errors, ("name", "r", "method", "error"), ("name", "r", "method"))
-    if rows is None or found is None:
-        return {}, f"There are no tables {matrices}.parquet, {errors}.parquet."
     mine = found[(found["r"] == r) & (found["method"] == "R")]
     low_rank = dict(zip(mine["name"], mine["error"], strict=True))
     rows = rows[rows["kind"] != "embedding"]
     if rows.empty:
         return {}, f"{matrices}.parquet has embeddings alone."
     if lacking := sorted(set(rows["name"]) - set(low_rank)):
-        why = f"{errors}.parquet has no error of LoRA at r = {r} for {lacking[0]}."
-        return {}, why
+        return {}, f"{errors}.parquet has no error of LoRA at r = {r} for {lacking[0]}."
     gaps = {}
     for name, shape, stable_rank in rows[["name", "shape", "stable_rank"]].itertuples(index=False):
         p, q = (int(one) for one in shape)

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from loca_theory.claims.checks._extremes import least
-from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier
+from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier, least
 from loca_theory.expressivity.energy_bounds import sign_energy_bound
 
 _Array = NDArray[np.float64]
@@ -87,6 +86,11 @@ def input_spectrum(
     return Estimate.mean(gaps), f"The inputs' fraction is {inputs:.4f}."
 
 
+def _energies(matrix: _Array) -> _Array:
+    """The squared singular values."""
+    return np.square(np.linalg.svd(matrix, compute_uv=False))
+
+
 def approximation(
     *, tier: Tier, rng: Rng, size: int, tokens: int, ranks: Sequence[int], more: int = 0
 ) -> Returned:
@@ -109,15 +113,13 @@ def approximation(
     for _ in range(tier.scaled(3, 20, 200)):
         x = rng.standard_normal((tokens, size)) / np.arange(1, size + 1)
         gamma = np.tanh(x @ rng.standard_normal((size, size)))
-        of_g, of_x, of_gamma = (
-            np.square(np.linalg.svd(one, compute_uv=False)) for one in (gamma.T @ x, x, gamma)
-        )
+        of_g, of_x, of_gamma = map(_energies, (gamma.T @ x, x, gamma))
         for r in ranks:
             beyond = of_g[r:].sum()
             bounds = of_gamma[0] * of_x[r + more :].sum(), of_x[0] * of_gamma[r + more :].sum()
             gaps.append([(one - beyond) / of_g.sum() for one in bounds])
-    least = np.min(gaps, axis=0)
-    return {"by the inputs": least[0], "by the gradients": least[1]}
+    by_inputs, by_gradients = np.min(gaps, axis=0)
+    return {"by the inputs": by_inputs, "by the gradients": by_gradients}
 
 
 def concentration(
@@ -144,7 +146,7 @@ def concentration(
     gaps = []
     for _ in range(tier.scaled(100, 400, 4000)):
         gradient = rng.standard_normal((tokens, size)).T @ x
-        beyond = np.square(np.linalg.svd(gradient, compute_uv=False))[r:].sum()
+        beyond = _energies(gradient)[r:].sum()
         gaps.append(inputs - beyond / energy)
     return Estimate.mean(gaps), f"The inputs' fraction is {inputs:.4f}."
 
@@ -166,11 +168,10 @@ def adam_first_step(*, rng: Rng, size: int, tokens: Sequence[int], more: int = 0
     gaps = {}
     for count in tokens:
         update, gradient = _train(rng, "adam", size, count, 1)
-        energies = np.square(np.linalg.svd(update, compute_uv=False))
+        energies = _energies(update)
         for k in range(1, count + 1):
             top = energies[:k].sum() / energies.sum()
-            gap = top - sign_energy_bound(gradient, k + more)
-            gaps[f"{count} tokens at k = {k}"] = gap
+            gaps[f"{count} tokens at k = {k}"] = top - sign_energy_bound(gradient, k + more)
     return least(gaps, "{count} cases; the smallest for {at}.")
 
 
@@ -197,7 +198,7 @@ def later_update(
             matrix = rng.standard_normal((size, r)) @ rng.standard_normal((r, size))
             u, v = np.exp(rng.standard_normal((2, size)))
             scales = np.outer(u, v) * (1 + delta * rng.choice([-1.0, 1.0], (size, size)))
-            energies = np.square(np.linalg.svd(matrix * scales, compute_uv=False))
+            energies = _energies(matrix * scales)
             gap = energies[:r].sum() / energies.sum() - (1 - allowed * delta**2)
             gaps[f"{delta:g}"] = min(gaps.get(f"{delta:g}", np.inf), gap)
     return least(gaps, "The smallest is at δ = {at}.")

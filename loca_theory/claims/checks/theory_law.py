@@ -128,9 +128,8 @@ def normal_law(*, sizes: Sequence[int], spectral: float = 1.0) -> Returned:
         bounds[at] = spectral * 5.4 / law.count + 2 * np.sqrt(3) / (law.size - 1) - d
         below[at] = float((z**2 * d - excess).min())
         above[at] = float((excess + d / f).min())
-    return _smallest(
-        {"bound less the distance": bounds, "z²d less the excess": below, "it less −d/f": above}
-    )
+    found = {"bound less the distance": bounds, "z²d less the excess": below, "it less −d/f": above}
+    return _smallest(found)
 
 
 def _smallest(found: dict[str, dict[str, Any]]) -> Returned:

@@ -47,13 +47,11 @@ def no_motion(*, rng: Rng, search: str, size: int, components: int) -> Returned:
     moved = (state.indices != start).any(1)
     recovered = (state.indices.sort(dim=1).values == true).all(1)
     apart = ~_neighbours(true, true, size).any(2).any(1)
+    names = {"recovered over chance": apart, "recovered over chance, neighbours": ~apart}
     sets = comb(size**2, components)
-    among = [sets * float(recovered[group].double().mean()) for group in (apart, ~apart)]
-    return {
-        "problems in which a component moved": float(moved[apart].sum()),
-        "recovered over chance": among[0],
-        "recovered over chance, neighbours": among[1],
-    }, f"{len(true)} problems, of which {int((~apart).sum())} have true neighbours."
+    parts = {name: sets * float(recovered[group].double().mean()) for name, group in names.items()}
+    note = f"{len(true)} problems, of which {int((~apart).sum())} have true neighbours."
+    return {"problems in which a component moved": float(moved[apart].sum()), **parts}, note
 
 
 def finished(*, rng: Rng, size: int, components: int, coherence: float = 0.0) -> Returned:
@@ -75,11 +73,10 @@ def finished(*, rng: Rng, size: int, components: int, coherence: float = 0.0) ->
     matrices = []
     for _ in range(2):
         scale = torch.from_numpy(rng.uniform(0.5, 2.0, (len(true), size)))
-        matrices.append(
-            scale[:, :, None] * _signs(rng, len(true), size, coherence) * scale[:, None]
-        )
+        signs = _signs(rng, len(true), size, coherence)
+        matrices.append(scale[:, :, None] * signs * scale[:, None])
     coefficients = torch.from_numpy(rng.standard_normal(true.shape))
-    problems = Problems(matrices[0], matrices[1], true, coefficients, start)
+    problems = Problems(*matrices, true, coefficients, start)
     state = State(problems, Interpretation(), Rates())
     state.solve(components)
     z, i, j = state.gradient(), start // size, start % size
@@ -88,18 +85,15 @@ def finished(*, rng: Rng, size: int, components: int, coherence: float = 0.0) ->
         to = (i + di).clamp(0, size - 1) * size + (j + dj).clamp(0, size - 1)
         return z.gather(1, to).flatten()
 
-    indices = torch.stack([i, j], dim=-1).flatten(0, 1)
-    found = location_gradient(
-        "central", entry, state.coefficients.flatten(), indices, (size, size)
-    ).view(*start.shape, 2)
+    where = state.coefficients.flatten(), torch.stack([i, j], dim=-1).flatten(0, 1)
+    found = location_gradient("central", entry, *where, (size, size)).view(*start.shape, 2)
     moves = found.abs().amax(2) > _ROUNDING
     same = start[:, :, None] == true[:, None]
     missing = ~same.any(1)
     may_move = same.any(2) & (_neighbours(start, true, size) & missing[:, None]).any(2)
-    return float((moves & ~may_move).sum()), (
-        f"{start.numel()} components; of {int(may_move.sum())} that may move, "
-        f"{int((moves & may_move).sum())} do."
-    )
+    note = f"{start.numel()} components; of {int(may_move.sum())} that may move, "
+    note += f"{int((moves & may_move).sum())} do."
+    return float((moves & ~may_move).sum()), note
 
 
 def coherent(
@@ -118,15 +112,13 @@ def coherent(
         size: K.
         components: B.
     """
-    count, rng = tier.scaled(500, 2000, 20_000), rng
+    count = tier.scaled(500, 2000, 20_000)
     matrices = [_signs(rng, count, size, coherence) for _ in range(2)]
     order = torch.from_numpy(rng.random((2, count, size**2))).argsort(dim=2)
     true, start = order[0, :, :components].sort(dim=1).values, order[1, :, :components]
     # Coefficients of very different sizes are the hard case.
-    coefficients = torch.from_numpy(
-        rng.choice([-1.0, 1.0], true.shape) * 10.0 ** rng.uniform(-3, 0, true.shape)
-    )
-    problems = Problems(matrices[0], matrices[1], true, coefficients, start)
+    values = rng.choice([-1.0, 1.0], true.shape) * 10.0 ** rng.uniform(-3, 0, true.shape)
+    problems = Problems(*matrices, true, torch.from_numpy(values), start)
     state = State(problems, Interpretation(), Rates())
     found = find_search(search).make(state, _no_noise)
     for turn in range(turns):

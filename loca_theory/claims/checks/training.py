@@ -47,8 +47,8 @@ def memory(*, more: Sequence[str], less: Sequence[str]) -> Returned:
     }
 
 
-def speed(*, forms: Sequence[str], other: str = "FourierFT") -> Returned:
-    """Log ratio of LoRA's speed and another method's, less that of LoCA's and the other's.
+def speed(*, forms: Sequence[str]) -> Returned:
+    """Log ratio of LoRA's speed and FourierFT's, less that of LoCA's and FourierFT's.
 
     Both ratios are taken as at least 1. The table has no errors of speeds, so LoRA's lead, which
     the paper calls slight, is the scale of what is close. There is one estimate per form, the
@@ -56,13 +56,12 @@ def speed(*, forms: Sequence[str], other: str = "FourierFT") -> Returned:
 
     Args:
         forms: Forms of LoCA, as for :func:`memory`.
-        other: The other method.
 
     Source: the table complexity, and the sentence on speeds below it.
     """
     parts = {}
     for form in forms:
-        speeds = _measured(printed.SPEEDS, form, "LoRA", other)
+        speeds = _measured(printed.SPEEDS, form, "LoRA", "FourierFT")
         gaps = [abs(math.log(lora / b)) - abs(math.log(loca / b)) for loca, lora, b in speeds]
         parts[form] = min(gaps)
     return parts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import combinations
 
 import numpy as np
 import torch
@@ -60,9 +61,8 @@ def constant(*, gamma_power: int = 2) -> Returned:
             u.append(u[-1] * step)
         # dλ = 2u du cancels λ^{-1/2} up to the factor 2.
         value = jacobian * 2.0**size * np.exp(-sum(one**2 for one in u) / 2)
-        for i in range(size):
-            for j in range(i + 1, size):
-                value = value * (u[i] ** 2 - u[j] ** 2)
+        for larger, smaller in combinations(u, 2):
+            value = value * (larger**2 - smaller**2)
         total = value
         for weights in [*[wt] * (size - 1), ws]:
             total = total @ weights
@@ -93,8 +93,8 @@ def density(*, pi_power: float = 0.25) -> Returned:
     return worst
 
 
-def _integral(function: Callable[[float], float]) -> float:
-    return float(integrate.quad(function, 0, np.inf)[0])
+def _integral(function: Callable[[float], float], low: float = 0, high: float = np.inf) -> float:
+    return float(integrate.quad(function, low, high)[0])
 
 
 def exchangeable(*, factor: int) -> Returned:
@@ -110,14 +110,14 @@ def exchangeable(*, factor: int) -> Returned:
     """
     rho, worst = 0.5, 0.0
     law = stats.multivariate_normal(cov=np.array([[1.0, rho], [rho, 1.0]]))
-    for t in (-1.0, 0.0, 1.0, 2.0):
+
+    def density(x: float) -> float:
         # Given x₁, the other variable is normal with mean ρ x₁.
-        ordered = integrate.quad(
-            lambda x: stats.norm.pdf(x) * special.ndtr((1 - rho) * x / np.sqrt(1 - rho**2)),
-            -np.inf,
-            t,
-        )[0]
-        worst = max(worst, abs(factor * float(ordered) - float(law.cdf(np.array([t, t])))))
+        return stats.norm.pdf(x) * special.ndtr((1 - rho) * x / np.sqrt(1 - rho**2))
+
+    for t in (-1.0, 0.0, 1.0, 2.0):
+        ordered = _integral(density, -np.inf, t)
+        worst = max(worst, abs(factor * ordered - float(law.cdf(np.array([t, t])))))
     return worst
 
 
@@ -135,8 +135,7 @@ def largest_eigenvalue(
 
     Source: equation (maxeigenvaluecalcu).
     """
-    draws = tier.scaled(4000, 15_000, 60_000)
-    parts = {}
+    draws, parts = tier.scaled(4000, 15_000, 60_000), {}
     for size in sizes:
         largest = _largest(rng, size, draws, aspect)
         parts[f"K = {size}"] = Estimate.mean((largest - 4 * size + 2) / size ** (1 / 3))
@@ -155,8 +154,7 @@ def limit(
 
     Source: the displayed limit after the expansion of λ₁ in the proof of Theorem 1.
     """
-    draws = tier.scaled(1000, 4000, 16_000)
-    parts = {}
+    draws, parts = tier.scaled(1000, 4000, 16_000), {}
     for size in sizes:
         retained = Estimate.mean(_largest(rng, size, draws, aspect) / size)
         shift = size - 1 / size if printed else 0.0
