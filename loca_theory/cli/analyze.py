@@ -85,8 +85,8 @@ SELECTION: dict[str, dict[str, Any]] = {
     },
     allocate={"type": str, "metavar": "TOTAL"},
     bits={
-        "help": "Bits per entry, such as 0.5,1,2, at which coders of the changes are compared, each "
-        "with and without a cosine transform; the errors are in JSON and in the files of --out."
+        "help": "Bits per entry, such as 0.5,1,2, at which coders of the changes are compared, "
+        "each with and without a cosine transform; JSON and the files of --out have the errors."
     },
 )
 def command(

@@ -16,7 +16,7 @@ from loca_theory.checkpoints.recommendation import SHOWN
 from loca_theory.checkpoints.settings import ANALYSED
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.methods.names import display_name
-from loca_theory.increments import fit_bulk
+from loca_theory.increments import MarchenkoPastur, fit_bulk
 from loca_theory.increments.spectrum import SPIKE_LEVEL
 from loca_theory.plotting.canvas import (
     BLACK,
@@ -174,7 +174,7 @@ def _draw_spectrum(axis: Axes, eigenvalues: NDArray[np.float64], p: int, q: int)
         return
     unit = bulk.sigma**2
     values = eigenvalues / max(p, q) / unit
-    law = bulk.law(p, q)
+    law = MarchenkoPastur(min(p, q) / max(p, q), bulk.sigma)
     low, high = (edge / unit for edge in law.support)
     inside = values[values <= 1.5 * high]
     bins = np.linspace(0, 1.5 * high, 61)
