@@ -52,17 +52,12 @@ class Rival:
 
 @dataclass(frozen=True)
 class Timing:
-    """Timing of one rival.
+    """Timing of one rival."""
 
-    Attributes:
-        seconds: Seconds per call, one entry per round.
-        other_load: Load by other processes in the worst of these rounds, in processors.
-        enqueueing: Part of these seconds until the call returned. The rest is waiting for the
-            device; if there is no rest, the host limits the speed.
-    """
-
-    seconds: tuple[float, ...]
-    other_load: float
+    seconds: tuple[float, ...]  # seconds per call, one entry per round
+    other_load: float  # load by other processes in the worst of these rounds, in processors
+    # Part of these seconds until the call returned. The rest is waiting for the device; if there is
+    # no rest, the host limits the speed.
     enqueueing: tuple[float, ...]
 
     @property

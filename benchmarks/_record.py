@@ -107,3 +107,27 @@ def described(error: BaseException) -> str:
     """An error in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
+
+
+def card() -> dict[str, Any]:
+    """The machine with its card; if nothing can be measured, the reason as ``refused``."""
+    try:
+        if torch.version.cuda is None:
+            msg = f"torch {torch.__version__} is built without CUDA; install a build with it"
+            return {"refused": msg}
+        torch.cuda.init()  # says what is wrong with the card or its driver
+        x = torch.ones(64, 64, device="cuda")
+        first = float(torch.fft.rfft2(x @ x)[0, 0].real)
+        if first != 64.0**3:
+            return {"refused": f"the card computes {first} instead of {64.0**3}"}
+    except Exception as error:  # an old driver, no kernel image, no memory
+        line = str(error).strip().partition("\n")[0]
+        return {"refused": f"the card cannot be used by torch {torch.__version__}: {line}"}
+    found = torch.cuda.get_device_properties(0)
+    return {
+        "card": found.name,
+        "compute capability": f"{found.major}.{found.minor}",
+        "memory, GiB": round(found.total_memory / 2**30, 1),
+        "CUDA": torch.version.cuda,
+        **environment(("torch", "triton", "numpy", "scipy", "peft", "transformers", "cupy")),
+    }

@@ -26,6 +26,10 @@ OTHERS = ("FourierFT", "WaveFT", "C3A", "SHiRA")
 """Methods of PEFT besides LoRA."""
 
 
+def _in_words(dtype: str) -> str:
+    return "" if dtype == "float32" else f", {dtype}"
+
+
 @dataclass(frozen=True)
 class Layer:
     """A linear layer, its number of tokens, and the budgets of the adapters."""
@@ -37,8 +41,8 @@ class Layer:
     dtype: str = "float32"
 
     def __str__(self) -> str:
-        kind = "" if self.dtype == "float32" else f", {self.dtype}"
-        return f"{self.size}x{self.size}, B = {self.components}, {self.tokens} tokens{kind}"
+        size = f"{self.size}x{self.size}, B = {self.components}"
+        return f"{size}, {self.tokens} tokens{_in_words(self.dtype)}"
 
 
 @dataclass(frozen=True)
@@ -52,9 +56,8 @@ class Model:
     dtype: str = "float32"
 
     def __str__(self) -> str:
-        kind = "" if self.dtype == "float32" else f", {self.dtype}"
-        load = " x ".join(map(str, self.load))
-        return f"{self.name}, {load}, B = {self.components}, r = {self.r}{kind}"
+        load = f"{self.name}, {' x '.join(map(str, self.load))}"
+        return f"{load}, B = {self.components}, r = {self.r}{_in_words(self.dtype)}"
 
 
 class Single(nn.Module):
@@ -185,17 +188,9 @@ def _network(model: Model) -> tuple[Any, dict[str, torch.Tensor], torch.Tensor |
         return hf.BertForSequenceClassification(shape), inputs, torch.randint(0, 2, (count,))
     if model.name.startswith("LLaMA"):
         # Two of the 32 decoder layers of the 7B model, with a small vocabulary.
-        tiny: dict[str, Any] = {
-            "hidden_size": 64,
-            "intermediate_size": 128,
-            "num_attention_heads": 2,
-        }
-        config = hf.LlamaConfig(
-            vocab_size=1000,
-            num_hidden_layers=2,
-            use_cache=False,
-            **({} if "7B" in model.name else tiny),
-        )
+        tiny = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 2}
+        size: dict[str, Any] = {} if "7B" in model.name else tiny
+        config = hf.LlamaConfig(vocab_size=1000, num_hidden_layers=2, use_cache=False, **size)
         return hf.LlamaModel(config), {"input_ids": torch.randint(0, 1000, model.load)}, None
     labels = dict(enumerate("abcdefghij"))
     side = 16 * math.isqrt(tokens - 1)

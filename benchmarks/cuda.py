@@ -24,7 +24,7 @@ import click
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = "cuda.md"
-_CARD = "import json; from benchmarks.cuda import describe_card; print(json.dumps(describe_card()))"
+_CARD = "import json; from benchmarks._record import card; print(json.dumps(card()))"
 _ANSWERS = 120.0  # seconds until the card must have answered
 _LEAST = 12.0  # with fewer seconds left a process would spend them on starting
 _OUTCOME = re.compile(r"^(tests/.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b", re.MULTILINE)
@@ -77,34 +77,6 @@ TARGETS = (
     # Sums of up to four million products in float32, in a different order.
     Target("analysis", ".*", "largest_relative_difference", high=1e-3),
 )
-
-
-def describe_card() -> dict[str, Any]:
-    """The machine with its card; if nothing can be measured, the reason as ``refused``."""
-    import torch
-
-    from benchmarks._record import environment
-
-    try:
-        if torch.version.cuda is None:
-            msg = f"torch {torch.__version__} is built without CUDA; install a build with it"
-            return {"refused": msg}
-        torch.cuda.init()  # says what is wrong with the card or its driver
-        x = torch.ones(64, 64, device="cuda")
-        found = float(torch.fft.rfft2(x @ x)[0, 0].real)
-        if found != 64.0**3:
-            return {"refused": f"the card computes {found} instead of {64.0**3}"}
-    except Exception as error:  # an old driver, no kernel image, no memory
-        line = str(error).strip().partition("\n")[0]
-        return {"refused": f"the card cannot be used by torch {torch.__version__}: {line}"}
-    card = torch.cuda.get_device_properties(0)
-    return {
-        "card": card.name,
-        "compute capability": f"{card.major}.{card.minor}",
-        "memory, GiB": round(card.total_memory / 2**30, 1),
-        "CUDA": torch.version.cuda,
-        **environment(("torch", "triton", "numpy", "scipy", "peft", "transformers", "cupy")),
-    }
 
 
 def run(command: Sequence[str], seconds: float, log: Path) -> str | None:
@@ -176,12 +148,12 @@ def allowance(left: float, part: Part, after: Sequence[Part]) -> float:
 
 
 def run_parts(
-    out: Path, end: float, command: Callable[[Part], list[str]], least: float = _LEAST
+    out: Path, end: float, command: Callable[[Part], list[str]]
 ) -> Iterator[tuple[str, str | None]]:
     """Run every part for which there is time until the end; its name, and how it failed."""
     for index, part in enumerate(PARTS):
         left = end - time.monotonic()
-        if left < least:
+        if left < _LEAST:
             yield part.name, f"not run: {max(left, 0.0):.0f} s were left"
             continue
         seconds = allowance(left, part, PARTS[index + 1 :])
@@ -241,11 +213,8 @@ def _ask_card(out: Path, *, rehearse: bool) -> dict[str, Any]:
         return {"card": "A rehearsal on the CPU", "rehearsal": True}
     log = out / "card.log"
     ending = run([sys.executable, "-c", _CARD], _ANSWERS, log)
-    machine = (
-        {"refused": f"the card's process {ending}"}
-        if ending
-        else json.loads(_text(log).splitlines()[-1])
-    )
+    refused = f"the card's process {ending}"
+    machine = {"refused": refused} if ending else json.loads(_text(log).splitlines()[-1])
     if "refused" in machine:
         msg = f"nothing was measured: {machine['refused']}"
         raise click.ClickException(msg)

@@ -8,9 +8,8 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from benchmarks import cuda, layer
+from benchmarks import _record, cuda, layer
 from benchmarks._measure import Rival, compare, interleaved
-from benchmarks._record import Record
 from benchmarks._rivals import Layer, Single, adapted
 from loca_theory.adapters import CosineSpectrum
 
@@ -157,16 +156,13 @@ def test_a_card_that_cannot_be_used_is_one_line(whole, monkeypatch, script, reas
     assert not (out / "cuda.md").exists()
 
 
-def test_a_torch_without_cuda_is_refused(monkeypatch):
+def test_a_card_that_torch_cannot_use_is_refused_in_its_own_words(monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", None)
-    assert cuda.describe_card()["refused"].endswith("built without CUDA; install a build with it")
-
-
-@pytest.mark.parametrize("said", ["The NVIDIA driver is too old", "no kernel image is available"])
-def test_a_card_that_does_not_start_is_refused_in_its_own_words(monkeypatch, said):
+    assert _record.card()["refused"].endswith("built without CUDA; install a build with it")
     monkeypatch.setattr(torch.version, "cuda", "13.0")
+    said = "The NVIDIA driver is too old"
     monkeypatch.setattr(torch.cuda, "init", raising(RuntimeError(f"{said}\nand more")))
-    refused = cuda.describe_card()["refused"]
+    refused = _record.card()["refused"]
     assert refused.startswith("the card cannot be used by torch")
     assert refused.endswith(said)
 
@@ -191,7 +187,7 @@ def test_a_rival_that_fails_costs_only_its_own_row():
 def test_results_are_stored_after_every_comparison(tmp_path):
     out = tmp_path / "out.json"
     out.write_text('{"other": {"rows": []}, "part": {"rows": [1]}}')
-    record = Record(out, ())
+    record = _record.Record(out, ())
     record.add("part", "a", lambda: [{"ms": 1.23456}], load="a")
     record.add("part", "b", raising(ValueError("wrong")), load="b")
     stored = json.loads(out.read_text())
