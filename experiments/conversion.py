@@ -7,13 +7,10 @@ of 4096 × 4096, which take a minute and 2 GB.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import click
 import numpy as np
-from rich.table import Column, Table
 
-from experiments.finetuning.printing import number, print_table
+from experiments.finetuning.printing import number, plain_table, print_table
 from loca_theory.cli.command import Command
 from loca_theory.increments.ranks import energy_ranks
 
@@ -21,33 +18,20 @@ SIZES = ((768, (1000, 5000, 10_000), 5), (4096, (1000, 10_000, 150_000), 1))
 """K of K × K matrices, numbers of components, and draws."""
 
 _RANKS = (8, 64)
+_HEADINGS = ("p × q", "B", "occupied rows", "rank for 90%", "for 99%", "error at rank 8, %",
+             "at rank 64, %")  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Spectrum:
-    """Singular values of an increment of which LoRA keeps the largest.
-
-    Attributes:
-        rows: Rows of S that have a component.
-        ranks: Smallest ranks that keep 90% and 99% of the energy.
-        errors: Energy that LoRA of rank 8 and 64 loses, as a fraction.
-    """
-
-    rows: float
-    ranks: tuple[float, ...]
-    errors: tuple[float, ...]
-
-
-def spectrum(k: int, components: int, seed: int) -> Spectrum:
-    """The spectrum of one draw."""
+def spectrum(k: int, components: int, seed: int) -> list[float]:
+    """The numbers of one draw, from occupied rows on."""
     rng = np.random.default_rng(seed)
     s = np.zeros(k * k, np.float32)
     s[rng.choice(k * k, components, replace=False)] = rng.standard_normal(components)
     s = s.reshape(k, k)
     occupied = (s != 0).any(1)
     energy = np.linalg.svd(s[occupied][:, (s != 0).any(0)], compute_uv=False).astype(float) ** 2
-    errors = (float(energy[r:].sum() / energy.sum()) for r in _RANKS)
-    return Spectrum(int(occupied.sum()), energy_ranks(energy, (0.9, 0.99)), tuple(errors))
+    errors = [float(100 * energy[r:].sum() / energy.sum()) for r in _RANKS]
+    return [int(occupied.sum()), *energy_ranks(energy, (0.9, 0.99)), *errors]
 
 
 @click.command(cls=Command)
@@ -57,16 +41,11 @@ def main(quick: bool) -> None:
 
     Example: python -m experiments.conversion --quick
     """
-    headings = ("p × q", "B", "occupied rows", "rank for 90%", "for 99%", "error at rank 8, %",
-                "at rank 64, %")  # fmt: skip
-    table = Table(*(Column(one, justify="right") for one in headings), box=None, pad_edge=False)
+    table = plain_table((), _HEADINGS)
     for k, counts, draws in SIZES[:1] if quick else SIZES:
         for components in counts:
             found = [spectrum(k, components, seed) for seed in range(draws)]
-            means = [np.mean([one.rows for one in found])]
-            means += list(np.mean([one.ranks for one in found], axis=0))
-            means += list(100 * np.mean([one.errors for one in found], axis=0))
-            cells = [number(float(mean), 0) for mean in means]
+            cells = [number(float(mean), 0) for mean in np.mean(found, axis=0)]
             table.add_row(f"{k} × {k}", f"{components:,}", *cells)
     print_table(table, "LoCA converted to LoRA", "means over draws; error: of the energy of ΔW")
 

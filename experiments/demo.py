@@ -22,32 +22,27 @@ STEPS, BATCH, RATE, TUNING_RATE = 600, 64, 1e-3, 3e-4
 _PACKAGED = Path(loca_theory.__file__).parent / "checkpoints" / "demo"
 
 
-class Attention(torch.nn.Module):
-    """Attention between the rows of an image; the rows themselves are the keys."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.q_proj = torch.nn.Linear(WIDTH, WIDTH, bias=False)
-        self.v_proj = torch.nn.Linear(WIDTH, WIDTH, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Map shape (images, rows, width) to the same shape."""
-        return torch.nn.functional.scaled_dot_product_attention(self.q_proj(x), x, self.v_proj(x))
-
-
 class Block(torch.nn.Module):
-    """Attention and two linear layers, both with layer norm before and a residual connection."""
+    """Attention and two linear layers, both with layer norm before and a residual connection.
+
+    The rows of an image themselves are the keys.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.attention = Attention()
+        names = ("q_proj", "v_proj")
+        self.attention = torch.nn.ModuleDict(
+            {name: torch.nn.Linear(WIDTH, WIDTH, bias=False) for name in names}
+        )
         self.up_proj = torch.nn.Linear(WIDTH, INNER, bias=False)
         self.down_proj = torch.nn.Linear(INNER, WIDTH, bias=False)
         self.norms = torch.nn.ModuleList([torch.nn.LayerNorm(WIDTH) for _ in range(2)])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map shape (images, rows, width) to the same shape."""
-        x = x + self.attention(self.norms[0](x))
+        rows = self.norms[0](x)
+        query, value = (layer(rows) for layer in self.attention.values())
+        x = x + torch.nn.functional.scaled_dot_product_attention(query, rows, value)
         return x + self.down_proj(torch.nn.functional.gelu(self.up_proj(self.norms[1](x))))
 
 

@@ -14,15 +14,13 @@ from pathlib import Path
 
 import click
 import pandas as pd
-from rich.table import Table
 
 from experiments.finetuning.methods import find_method
-from experiments.finetuning.printing import number, print_table
-from experiments.finetuning.protocol import Row
+from experiments.finetuning.printing import number, plain_table, print_table
 from experiments.finetuning.run_tables import read_runs
+from experiments.finetuning.statistics import Row
 from experiments.finetuning.verdicts.decisions import Progress, plan, progress
-from experiments.finetuning.verdicts.design import Arm, Comparison, Design
-from experiments.finetuning.verdicts.design_file import DESIGNS, read_design
+from experiments.finetuning.verdicts.design import DESIGNS, Arm, Comparison, Design, read_design
 from experiments.finetuning.verdicts.power import MOST_SEEDS, Plan
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
@@ -34,6 +32,12 @@ _UNITS = {"accuracy": "", "loss": " %"}
 _DECIDED = ("verdict", "difference", "standard_error", "degrees_of_freedom", "low", "high",
             "within", "fixed_low", "fixed_high", "kinds_low", "kinds_high", "between",
             "standard_deviation", "task_differences", "task_errors")  # fmt: skip
+# The settings in words, and the unit of their values.
+_SETTINGS = {
+    "scaling": ("α =", 1.0),
+    "alternating": ("% of steps alternating:", 0.01),
+    "location_rate": ("location rate", 1.0),
+}
 
 
 @click.command(cls=Command)
@@ -73,11 +77,15 @@ def main(folder: Path | None, family: str | None, words: bool, out: Path | None)
 def _print_design(design: Design, chosen: Sequence[str]) -> None:
     for name in chosen:
         _print_family(design, name)
-    shown = sorted({_between(one) for name in chosen for one in design.members(name)})
+    shown = {
+        ", ".join(f"{between:g}{_UNITS[one.measure]}" for between in one.between)
+        for name in chosen
+        for one in design.members(name)
+    }
     total = design.cost()
     lines = (
         "",
-        f"three numbers: for standard deviations between tasks of {' or '.join(shown)}",
+        f"three numbers: for standard deviations between tasks of {' or '.join(sorted(shown))}",
         "sees: power if the true difference is the margin",
         "excludes: power to be equivalent if there is no difference",
         f"seeds: the fewest for a power of {design.wanted_power:.0%}; – if {MOST_SEEDS} do not do",
@@ -89,11 +97,36 @@ def _print_design(design: Design, chosen: Sequence[str]) -> None:
     click.echo("\n".join(lines))
 
 
+def _print_family(design: Design, name: str) -> None:
+    family, members = design.families[name], design.members(name)
+    headings = ("margin", "tasks × seeds", "sees, %", "excludes, %", "seeds", "CPU hours")
+    table = plain_table(("comparison", "kind"), headings)
+    for one in members:
+        plans = [plan(one, len(members), between) for between in one.between]
+        is_equal = one.kind == "equivalent"
+        needed = (
+            each and each.seeds_needed(one.margin, design.wanted_power, equivalence=is_equal)
+            for each in plans
+        )
+        table.add_row(
+            one.name,
+            one.kind,
+            _margin(one),
+            f"{len(one.tasks)} × {one.seeds}",
+            *_powers(plans, one),
+            " ".join("–" if seeds is None else str(seeds) for seeds in needed),
+            f"{design.cost([one]).hours:.2f}",
+        )
+    note = f"{family.reason} One-sided level 5 % / {len(members)}; "
+    note += f"{design.cost(members).hours:.1f} CPU hours, with shared runs counted once."
+    print_table(table, family.title, note)
+
+
 def _print_results(design: Design, chosen: Sequence[str], done: Sequence[Progress]) -> None:
     for name in chosen:
         mine = [one for one in done if one.comparison.family == name]
-        _print_verdicts(design, name, [one for one in mine if one.decision])
-        _print_missing(design, name, [one for one in mine if not one.decision])
+        _print_verdicts(design, name, mine)
+        _print_missing(design, name, mine)
     lines = (
         "",
         "within: the sides are equivalent within this margin",
@@ -104,11 +137,68 @@ def _print_results(design: Design, chosen: Sequence[str], done: Sequence[Progres
     click.echo("\n".join(lines))
 
 
+def _print_verdicts(design: Design, name: str, done: Sequence[Progress]) -> None:
+    headings = ("margin", "difference", "bounds", "within", "these tasks", "other kinds", "between")
+    table = plain_table(("comparison", "verdict"), headings)
+    for one in done:
+        if found := one.decision:
+            table.add_row(
+                one.comparison.name,
+                str(found.verdict),
+                _margin(one.comparison),
+                number(found.estimate.difference, sign=True),
+                _interval(found.low, found.high),
+                number(found.within),
+                _interval(found.fixed_low, found.fixed_high),
+                _interval(found.kinds_low, found.kinds_high),
+                number(None if math.isnan(found.between) else found.between),
+            )
+    note = f"each bound has the one-sided level 5 % / {len(design.members(name))}"
+    if table.row_count:
+        print_table(table, design.families[name].title, note)
+
+
+def _print_missing(design: Design, name: str, done: Sequence[Progress]) -> None:
+    table = plain_table(("comparison",), ("margin", "pairs", "of", "sees, %", "excludes, %"))
+    size = len(design.members(name))
+    for one in done:
+        if one.decision is None:
+            wanted = one.comparison
+            plans = [plan(wanted, size, between, one.pairs) for between in wanted.between]
+            low, high = min(one.pairs), max(one.pairs)
+            table.add_row(
+                wanted.name,
+                _margin(wanted),
+                str(low) if low == high else f"{low} to {high}",
+                f"{len(wanted.tasks)} × {wanted.seeds}",
+                *_powers(plans, wanted),
+            )
+    title = f"{design.families[name].title} Runs are missing: the power so far"
+    note = "no verdict before all runs are there; pairs: of each task, both sides run"
+    if table.row_count:
+        print_table(table, title, note)
+
+
+def _margin(one: Comparison) -> str:
+    return f"{one.margin:g}{_UNITS[one.measure]}"
+
+
+def _interval(low: float, high: float) -> str:
+    return "–" if math.isnan(low) else f"{number(low, sign=True)}..{number(high, sign=True)}"
+
+
+def _powers(plans: Sequence[Plan | None], comparison: Comparison) -> tuple[str, str]:
+    """Power to see the margin, and to exclude it if the sides are equal, for each plan."""
+    seen = [f"{100 * one.superiority(comparison.margin):.0f}" if one else "–" for one in plans]
+    excluded = [f"{100 * one.equivalence(comparison.margin):.0f}" if one else "–" for one in plans]
+    return " ".join(seen), " ".join(excluded)
+
+
 def store_verdicts(runs: pd.DataFrame, out: Path) -> list[Path]:
     """Write the table ``verdicts`` of all designs, with its manifest, and return the paths."""
-    designs = [read_design(path) for path in DESIGNS]
-    rows = [row for design in designs for row in verdict_rows(design, progress(design, runs))]
-    dates = {path.stem: str(one.fixed) for path, one in zip(DESIGNS, designs, strict=True)}
+    designs = {path.stem: read_design(path) for path in DESIGNS}
+    rows = [row for one in designs.values() for row in verdict_rows(one, progress(one, runs))]
+    dates = {name: str(one.fixed) for name, one in designs.items()}
     about = manifest(grid={"dates": dates}, seed=0, device="cpu", dtype="float64")
     return store_rows(rows, about, out, "verdicts")
 
@@ -117,9 +207,8 @@ def verdict_rows(design: Design, done: Iterable[Progress]) -> list[Row]:
     """One row per comparison, for a table: its verdict and what it rests on."""
     rows = []
     for one in done:
-        comparison, decision = one.comparison, one.decision
-        found: Row = dict.fromkeys(_DECIDED)
-        if decision:
+        comparison, found = one.comparison, dict.fromkeys(_DECIDED)
+        if decision := one.decision:
             known = {**asdict(decision), **asdict(decision.estimate)}
             known["verdict"] = decision.verdict.value
             found = {name: known[name] for name in _DECIDED}
@@ -141,15 +230,6 @@ def verdict_rows(design: Design, done: Iterable[Progress]) -> list[Row]:
     return rows
 
 
-# The settings in words, and the unit of their values.
-_SETTINGS = {
-    "scaling": ("α =", 1.0),
-    "alternating": ("% of steps alternating:", 0.01),
-    "location_rate": ("location rate", 1.0),
-    "rate": ("grid steps from the chosen rate:", 1.0),
-}
-
-
 def _title(comparison: Comparison) -> str:
     """The two sides of a comparison, in words."""
     ends = (comparison.method, comparison.over)
@@ -168,128 +248,6 @@ def _side(arms: Sequence[Arm], *, with_name: bool) -> str:
         return f"{name}, {setting} {values}" if with_name else values
     ranks = ", ".join(str(arm.r) for arm in arms if arm.r)
     return f"{name}, r = {ranks}" if ranks else name
-
-
-def _powers(plans: Sequence[Plan | None], comparison: Comparison) -> tuple[str, str]:
-    """Power to see the margin, and to exclude it if the sides are equal, for each plan."""
-    margin = comparison.margin
-    seen = [one and one.superiority(margin) for one in plans]
-    excluded = [one and one.equivalence(margin) for one in plans]
-    return _percent(seen), _percent(excluded)
-
-
-def _percent(values: Iterable[float | None]) -> str:
-    return " ".join("–" if value is None else f"{100 * value:.0f}" for value in values)
-
-
-def _print_family(design: Design, name: str) -> None:
-    family, members = design.families[name], design.members(name)
-    table = Table(box=None, pad_edge=False)
-    headings = ("comparison", "kind", "margin", "tasks × seeds", "sees, %", "excludes, %",
-                "seeds", "CPU hours")  # fmt: skip
-    for heading in headings:
-        is_name = heading == headings[0]
-        justify = "left" if heading in headings[:2] else "right"
-        table.add_column(heading, justify=justify, no_wrap=is_name)
-    for one in members:
-        plans = [plan(one, len(members), between) for between in one.between]
-        table.add_row(
-            one.name,
-            one.kind,
-            _with_unit(one),
-            f"{len(one.tasks)} × {one.seeds}",
-            *_powers(plans, one),
-            " ".join(_seeds_needed(each, one, design.wanted_power) for each in plans),
-            f"{design.cost([one]).hours:.2f}",
-        )
-    hours = design.cost(members).hours
-    print_table(
-        table,
-        family.title,
-        f"{family.reason} One-sided level 5 % / {len(members)}; {hours:.1f} CPU hours, with shared "
-        "runs counted once.",
-    )
-
-
-def _seeds_needed(plan: Plan | None, comparison: Comparison, power: float) -> str:
-    """The fewest seeds to see the margin, or to exclude it where sides are said to be equal."""
-    is_equal = comparison.kind == "equivalent"
-    found = plan and plan.seeds_needed(comparison.margin, power, equivalence=is_equal)
-    return "–" if found is None else str(found)
-
-
-def _with_unit(one: Comparison) -> str:
-    return f"{one.margin:g}{_UNITS[one.measure]}"
-
-
-def _between(one: Comparison) -> str:
-    return ", ".join(f"{between:g}{_UNITS[one.measure]}" for between in one.between)
-
-
-def _print_verdicts(design: Design, name: str, done: Sequence[Progress]) -> None:
-    if not done:
-        return
-    table = Table(box=None, pad_edge=False)
-    table.add_column("comparison", no_wrap=True)
-    table.add_column("verdict", min_width=len("inconclusive"))
-    for heading in ("margin", "difference", "bounds", "within", "these tasks", "other kinds",
-                    "between"):  # fmt: skip
-        table.add_column(heading, justify="right", no_wrap=True)
-    for one in done:
-        decision = one.decision
-        if decision is None:
-            continue
-        between = None if math.isnan(decision.between) else decision.between
-        table.add_row(
-            one.comparison.name,
-            str(decision.verdict),
-            _with_unit(one.comparison),
-            number(decision.estimate.difference, sign=True),
-            _interval(decision.low, decision.high),
-            number(decision.within),
-            _interval(decision.fixed_low, decision.fixed_high),
-            _interval(decision.kinds_low, decision.kinds_high),
-            number(between),
-        )
-    size = len(design.members(name))
-    note = f"each bound has the one-sided level 5 % / {size}"
-    print_table(table, design.families[name].title, note)
-
-
-def _interval(low: float, high: float) -> str:
-    if math.isnan(low):
-        return "–"
-    return f"{number(low, sign=True)}..{number(high, sign=True)}"
-
-
-def _range(numbers: Sequence[int]) -> str:
-    low, high = min(numbers), max(numbers)
-    return str(low) if low == high else f"{low} to {high}"
-
-
-def _print_missing(design: Design, name: str, missing: Sequence[Progress]) -> None:
-    if not missing:
-        return
-    table = Table(box=None, pad_edge=False)
-    table.add_column("comparison")
-    for heading in ("margin", "pairs", "of", "sees, %", "excludes, %"):
-        table.add_column(heading, justify="right")
-    size = len(design.members(name))
-    for one in missing:
-        comparison = one.comparison
-        plans = [plan(comparison, size, between, one.pairs) for between in comparison.between]
-        table.add_row(
-            comparison.name,
-            _with_unit(comparison),
-            _range(one.pairs),
-            f"{len(comparison.tasks)} × {comparison.seeds}",
-            *_powers(plans, comparison),
-        )
-    print_table(
-        table,
-        f"{design.families[name].title} Runs are missing: the power so far",
-        "no verdict before all runs are there; pairs: of each task, both sides run",
-    )
 
 
 if __name__ == "__main__":

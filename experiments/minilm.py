@@ -11,11 +11,11 @@ Training and test docstrings come from different files. Needs
 
 from __future__ import annotations
 
-import importlib
 import json
 import random
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ import click
 import torch
 from safetensors.torch import save_file
 
-from experiments.docstrings import PACKAGES, model_folder, splits
+from experiments.docstrings import PACKAGES, Example, model_folder, splits
+from experiments.finetuning.tasks.text import MeanPooledClassifier
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
 
@@ -34,38 +35,39 @@ STEPS, BATCH, RATE, LENGTH = 500, 32, 5e-5, 64
 TESTED_FRACTION = 0.2
 
 
-class Classifier(torch.nn.Module):
-    """The transformer, the mean of its last layer over the tokens, and a linear head."""
+@contextmanager
+def pretrained(seed: int) -> Iterator[tuple[Any, MeanPooledClassifier]]:
+    """The tokenizer, and the pretrained model with a new head.
 
-    def __init__(self, encoder: torch.nn.Module, width: int) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.head = torch.nn.Linear(width, len(PACKAGES))
+    Dropout takes no generator, so torch's global one is seeded here and restored afterwards.
+    """
+    from transformers import AutoModel, AutoTokenizer
 
-    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Return the logits, shape (texts, packages)."""
-        hidden = self.encoder(**batch).last_hidden_state
-        mask = batch["attention_mask"].unsqueeze(-1).to(hidden.dtype)
-        return self.head((hidden * mask).sum(1) / mask.sum(1))
-
-
-def encoded(tokenizer: Any, texts: Sequence[str]) -> dict[str, torch.Tensor]:
-    """Tokens of some texts."""
-    options = {"padding": True, "truncation": True, "max_length": LENGTH}
-    return dict(tokenizer(list(texts), return_tensors="pt", **options))
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        encoder = AutoModel.from_pretrained(model_folder())
+        model = MeanPooledClassifier(encoder, encoder.config.hidden_size, len(PACKAGES))
+        yield AutoTokenizer.from_pretrained(model_folder()), model
 
 
-def measured_accuracy(
-    model: torch.nn.Module, tokenizer: Any, test: Sequence[tuple[str, int]]
-) -> float:
+def encoded(tokenizer: Any, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
+    """Tokens and labels of some texts, as arguments of the model."""
+    texts, labels = zip(*examples, strict=True)
+    tokens = tokenizer(
+        list(texts), return_tensors="pt", padding=True, truncation=True, max_length=LENGTH
+    )
+    given = {name: tokens[name] for name in ("input_ids", "attention_mask")}
+    return {**given, "labels": torch.tensor(labels)}
+
+
+def measured_accuracy(model: torch.nn.Module, tokenizer: Any, test: Sequence[Example]) -> float:
     """Fraction of the texts that the model classifies correctly."""
     model.eval()
     right = 0
     with torch.inference_mode():
         for start in range(0, len(test), BATCH):
-            texts, labels = zip(*test[start : start + BATCH], strict=True)
-            found = model(encoded(tokenizer, texts)).argmax(1)
-            right += int((found == torch.tensor(labels)).sum())
+            batch = encoded(tokenizer, test[start : start + BATCH])
+            right += int((model(**batch).logits.argmax(1) == batch["labels"]).sum())
     return right / len(test)
 
 
@@ -75,41 +77,25 @@ def measured_accuracy(
 @click.option("--seed", default=0, show_default=True)
 def main(out: Path, steps: int, seed: int) -> None:
     """Fine-tune the model and write the pair of checkpoints."""
-    try:
-        transformers = importlib.import_module("transformers")
-    except ImportError as error:
-        msg = "transformers is not installed: pip install 'loca-theory[experiments]'"
-        raise click.ClickException(msg) from error
-    # Dropout takes no generator, so torch's global one is seeded here and restored afterwards.
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        _fine_tune(transformers, out, steps, seed)
-
-
-def _fine_tune(transformers: Any, out: Path, steps: int, seed: int) -> None:
-    source = model_folder()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(source)
-    encoder = transformers.AutoModel.from_pretrained(source)
-    model = Classifier(encoder, encoder.config.hidden_size)
     train, test = splits(seed, (TESTED_FRACTION,))
     click.echo(f"{len(train)} docstrings to train on, {len(test)} to test")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
     choice = random.Random(seed)
-    model.train()
-    for step in range(1, steps + 1):
-        texts, labels = zip(*choice.sample(train, BATCH), strict=True)
-        logits = model(encoded(tokenizer, texts))
-        loss = torch.nn.functional.cross_entropy(logits, torch.tensor(labels))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if step % 50 == 0 or step == steps:
-            click.echo(f"step {step}: loss {loss.item():.3f}")
-    accuracy = measured_accuracy(model, tokenizer, test)
+    with pretrained(seed) as (tokenizer, model):
+        optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
+        model.train()
+        for step in range(1, steps + 1):
+            loss = model(**encoded(tokenizer, choice.sample(train, BATCH))).loss
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if step % 50 == 0 or step == steps:
+                click.echo(f"step {step}: loss {loss.item():.3f}")
+        accuracy = measured_accuracy(model, tokenizer, test)
     click.echo(f"accuracy on unseen files: {accuracy:.3f}")
     (out / "base").mkdir(parents=True, exist_ok=True)
     for name in _FILES:
-        shutil.copyfile(source / name, out / "base" / name)
+        shutil.copyfile(model_folder() / name, out / "base" / name)
+    encoder: Any = model.encoder
     encoder.save_pretrained(out / "tuned")
     save_file(model.head.state_dict(), out / HEAD)
     record = {"steps": steps, "seed": seed, "accuracy": accuracy, "packages": PACKAGES}

@@ -10,8 +10,8 @@ docs/theory/low-rank-increments.md. It takes a few minutes and needs
 
 from __future__ import annotations
 
-import importlib
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ import click
 import pandas as pd
 import torch
 
-from experiments.docstrings import model_folder, splits
-from experiments.minilm import BATCH, RATE, TESTED_FRACTION, Classifier, encoded
+from experiments.docstrings import splits
+from experiments.minilm import BATCH, RATE, TESTED_FRACTION, encoded, pretrained
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
 
@@ -59,7 +59,7 @@ def row(
     }
 
 
-def measure(model: torch.nn.Module, batch: Any, labels: torch.Tensor) -> list[dict[str, Any]]:
+def measure(model: torch.nn.Module, batch: Mapping[str, torch.Tensor]) -> list[dict[str, Any]]:
     """The rows of a transformer's linear layers, whose weights take one step of Adam."""
     layers = {
         name: layer
@@ -78,7 +78,7 @@ def measure(model: torch.nn.Module, batch: Any, labels: torch.Tensor) -> list[di
         )
     before = {name: layer.weight.detach().clone() for name, layer in layers.items()}
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0)
-    torch.nn.functional.cross_entropy(model(batch), labels).backward()
+    model(**batch).loss.backward()
     optimizer.step()
     return [
         {"name": name, "r": RANK, "tokens": len(seen[name]["inputs"])}
@@ -92,21 +92,11 @@ def measure(model: torch.nn.Module, batch: Any, labels: torch.Tensor) -> list[di
 @click.option("--seed", default=0, show_default=True)
 def main(out: Path, seed: int) -> None:
     """Measure one batch and write the table."""
-    try:
-        transformers = importlib.import_module("transformers")
-    except ImportError as error:
-        msg = "transformers is not installed: pip install 'loca-theory[experiments]'"
-        raise click.ClickException(msg) from error
-    source = model_folder()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(source)
     train, _ = splits(seed, (TESTED_FRACTION,))
-    texts, labels = zip(*random.Random(seed).sample(train, BATCH), strict=True)
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        encoder = transformers.AutoModel.from_pretrained(source)
+    examples = random.Random(seed).sample(train, BATCH)
+    with pretrained(seed) as (tokenizer, model):
         # Double precision: an update is far smaller than a weight.
-        model = Classifier(encoder, encoder.config.hidden_size).double().train()
-        rows = measure(model, encoded(tokenizer, texts), torch.tensor(labels))
+        rows = measure(model.double().train(), encoded(tokenizer, examples))
     out.mkdir(parents=True, exist_ok=True)
     pd.DataFrame(rows).to_parquet(out / "gradients.parquet", index=False)
     click.echo(f"{len(rows)} layers, {rows[0]['tokens']} tokens: {out / 'gradients.parquet'}")

@@ -6,10 +6,9 @@ loss after a few steps; see :mod:`~experiments.finetuning.prediction.predictors`
 with the accuracy that the tuned adapters reach, by rank correlation. The best is chosen on half of
 the kinds of tasks and judged on the others.
 
-The accuracies are read from the tables of runs in the folder ``--out``, as
-``experiments.study`` writes
-them: every adapter at every budget that they have. A task needs full fine-tunes, whose learning
-rate is used here, and three adapters at one budget; a random variant of a task, such as
+The accuracies are read from the tables of runs in the folder ``--out``, as ``experiments.study``
+writes them: every adapter at every budget that they have. A task needs full fine-tunes, whose
+learning rate is used here, and three adapters at one budget; a random variant of a task, such as
 ``digits-3``, may have the learning rate of the task. Only full fine-tunes, to compute the
 predictors from, are run here.
 """
@@ -22,11 +21,10 @@ from typing import cast
 
 import click
 import pandas as pd
-from rich.table import Table
 
-from experiments.finetuning.options import session_command
+from experiments.finetuning.commands import session_command
 from experiments.finetuning.prediction import forecast
-from experiments.finetuning.prediction.predictors import PREDICTORS
+from experiments.finetuning.prediction.predictors import SIGNS, TITLES
 from experiments.finetuning.prediction.rank_correlation import (
     FEWEST_METHODS,
     OTHER_SEEDS,
@@ -34,10 +32,11 @@ from experiments.finetuning.prediction.rank_correlation import (
     correlations,
     pairs,
 )
-from experiments.finetuning.printing import number, print_table
-from experiments.finetuning.protocol import Configuration, Row, point
+from experiments.finetuning.printing import number, plain_table, print_table
+from experiments.finetuning.protocol import Configuration, point
 from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.session import Session
+from experiments.finetuning.statistics import Row
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps.store import Point
 
@@ -52,9 +51,7 @@ _MAKE_THEM = (
     "make them with python -m experiments.study comparison --full, python -m experiments.study "
     "budgets and python -m experiments.study many_tasks, with the same --out"
 )
-_SIGNS = {one.name: one.sign for one in PREDICTORS.values()}
-_TITLES = {one.name: one.title for one in PREDICTORS.values()}
-_TITLES[OTHER_SEEDS] = "accuracy of other seeds"
+_TITLES = TITLES | {OTHER_SEEDS: "accuracy of other seeds"}
 
 
 @session_command
@@ -68,7 +65,8 @@ def main(session: Session, task: str | None) -> None:
         msg = f"--task cannot be {task}: the predictors need layers of at most some 100x100 numbers"
         raise click.UsageError(msg)
     stored = read_runs(session.folder, COLUMNS, tuned=True, otherwise=_MAKE_THEM)
-    tasks = [task] if task else _small(session, stored)
+    known = sorted(set(stored["task"]))
+    tasks = [task] if task else [x for x in known if session.settings(x)["grid"] == "small"]
     rates, runs = usable(stored, tasks)
     if not runs:
         msg = f"{session.folder} has no tables with full fine-tunes and {FEWEST_METHODS} adapters "
@@ -82,15 +80,13 @@ def main(session: Session, task: str | None) -> None:
     if not predictions:
         msg = "every full fine-tune diverged, so there is nothing to predict from"
         raise click.ClickException(msg)
-    found = [
-        {**one, "title": _TITLES[one["predictor"]]}
-        for one in correlations(runs, predictions, _SIGNS)
-    ]
-    compared = pairs(cells(runs, predictions, _SIGNS))
-    own = f"-{task}" if task else ""
+    found = correlations(runs, predictions, SIGNS)
+    found = [{**one, "title": _TITLES[one["predictor"]]} for one in found]
+    compared = pairs(cells(runs, predictions, SIGNS))
+    suffix = f"-{task}" if task else ""
     tables = {"": found, "predictors": predictions, "pairs": compared}
-    session.store("prediction" + own, tables)
-    session.draw("prediction", found, own)
+    session.store("prediction" + suffix, tables)
+    session.draw("prediction", found, suffix)
     _print(found, compared)
 
 
@@ -111,39 +107,30 @@ def usable(stored: pd.DataFrame, tasks: Sequence[str]) -> tuple[dict[str, float]
     return rates, rows
 
 
-def _small(session: Session, stored: pd.DataFrame) -> list[str]:
-    """The small tasks of the tables, in alphabetical order."""
-    return [one for one in sorted(set(stored["task"])) if session.settings(one)["grid"] == "small"]
-
-
 def _forecasts(session: Session, task: str, rate: float, runs: Sequence[Row]) -> list[Point]:
     """The points that compute the predictors of the runs of a task."""
     own = dict.fromkeys((one["method"], one["r"]) for one in runs if one["task"] == task)
     wanted = [Configuration(task, method, r) for method, r in own]
-    chosen, seeds = session.settings(task), range(_SEEDS)
+    chosen = session.settings(task)
     full = point(
-        Configuration(task, "full", chosen["r"]),
-        chosen,
-        session.prepared(task),
-        rate=rate,
-        seeds=seeds,
-        device=session.resolved_device,
-    )
-    return [forecast.forecast(full, seed, wanted) for seed in seeds]
+        Configuration(task, "full", chosen["r"]), chosen, session.prepared(task), rate=rate,
+        seeds=range(_SEEDS), device=session.resolved_device,
+    )  # fmt: skip
+    return [forecast.forecast(full, seed, wanted) for seed in range(_SEEDS)]
 
 
 def _print(found: Sequence[Row], compared: Sequence[Row]) -> None:
+    parts = {"all": "all tasks", "choice": "choice", "judgement": "judgement"}
     for scope in dict.fromkeys(one["scope"] for one in found):
         of = {(one["predictor"], one["tasks"]): one for one in found if one["scope"] == scope}
-        table = Table("predictor", "all tasks", "choice", "judgement", box=None, pad_edge=False)
+        table = plain_table(("predictor",), tuple(parts.values()))
         for name in dict.fromkeys(key[0] for key in of):
-            cells_ = [_correlation(of.get((name, part))) for part in ("all", "choice", "judgement")]
             mark = " *" if of[name, "all"]["chosen"] else ""
-            table.add_row(_TITLES[name] + mark, *cells_)
+            table.add_row(_TITLES[name] + mark, *(_correlation(of.get((name, p))) for p in parts))
         note = "rank correlations with the accuracy, with 95% intervals over tasks\n"
         note += "* largest on the kinds of the choice; its correlation on the others judges it"
         print_table(table, f"what predicts the better adapter: {scope}", note)
-    table = Table("predictor", "right", "right, if clear", box=None, pad_edge=False)
+    table = plain_table(("predictor",), ("right", "right, if clear"))
     for name in dict.fromkeys(one["predictor"] for one in compared):
         own = [one for one in compared if one["predictor"] == name]
         clear = [one for one in own if one["clear"]]
@@ -156,10 +143,10 @@ def _print(found: Sequence[Row], compared: Sequence[Row]) -> None:
 def _correlation(one: Row | None) -> str:
     if one is None:
         return "–"
+    middle = number(one["correlation"], sign=True)
     if math.isinf(one["low"]):
-        return number(one["correlation"], sign=True)
-    ends = f"{number(one['low'], sign=True)} to {number(one['high'], sign=True)}"
-    return f"{number(one['correlation'], sign=True)} ({ends})"
+        return middle
+    return f"{middle} ({number(one['low'], sign=True)} to {number(one['high'], sign=True)})"
 
 
 if __name__ == "__main__":

@@ -17,63 +17,41 @@ import click
 from joblib import Parallel, delayed
 from rich.table import Column, Table
 
-from experiments.finetuning.configurations import (
+from experiments.finetuning.commands import (
     TASKS,
     configurations,
-    described,
     ranks,
+    session_command,
     tasks_of,
 )
 from experiments.finetuning.methods import find_method
-from experiments.finetuning.options import session_command
-from experiments.finetuning.printing import number, print_summary, print_table, scale_of
-from experiments.finetuning.protocol import Configuration, Row
-from experiments.finetuning.session import Finished, Session
+from experiments.finetuning.printing import number, print_summary, print_table
+from experiments.finetuning.protocol import Configuration, Finished
+from experiments.finetuning.session import Session
 from experiments.finetuning.settings import kind_of
-from experiments.finetuning.statistics import summary
+from experiments.finetuning.statistics import Row, summary
 from experiments.finetuning.tasks import prepare
-from experiments.finetuning.verdicts.design_file import MANY_TASKS, read_design
-from experiments.paper import load
-
-LABELS = {
-    "scaling": r"scaling $\alpha$",
-    "alternating": r"$\mathcal{B}_s$, fraction of all steps",
-    "rate": "learning rate of coefficients",
-    "location_rate": "learning rate of locations",
-}
+from experiments.finetuning.verdicts.design import MANY_TASKS, read_design
 
 
 @dataclass(frozen=True)
 class Study:
-    """A study, as ``studies.toml`` has it.
-
-    Attributes:
-        name: Its name, with which the names of its tables begin.
-        about: What it does.
-        methods: The methods, at the budget of the task.
-        more: Methods that are added with ``--full``.
-        at_every_budget: Methods that are run at every budget.
-        reference: The method that the others are compared with; empty for none.
-        note: Note below the printed table.
-        figure: Label of the figure that it draws; empty for none.
-        task: The task that it is run on by default; empty for all small ones.
-        curves: Whether the evaluations during the runs are stored too.
-        each_task_alone: Whether each task has tables of its own.
-        varied: Settings that are varied one at a time, with their values.
-    """
+    """A study, as ``studies.toml`` has it."""
 
     name: str
     about: str
-    methods: tuple[str, ...]
-    more: tuple[str, ...] = ()
+    methods: tuple[str, ...]  # at the budget of the task
+    more: tuple[str, ...] = ()  # methods that are added with ``--full``
     at_every_budget: tuple[str, ...] = ()
-    reference: str = ""
-    note: str = ""
-    figure: str = ""
-    task: str = ""
-    curves: bool = False
-    each_task_alone: bool = False
+    reference: str = ""  # the method that the others are compared with
+    note: str = ""  # below the printed table
+    figure: str = ""  # label of the figure that it draws
+    task: str = ""  # that it is run on by default; empty for all small ones
+    curves: bool = False  # whether the evaluations during the runs are stored too
+    each_task_alone: bool = False  # whether each task has tables of its own
+    # Settings that are varied one at a time, with their values.
     varied: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)  # of these settings, in the figure
 
 
 @cache
@@ -87,24 +65,22 @@ def run(
     session: Session, study: Study, task: str, methods: Sequence[str] = (), r: int | None = None
 ) -> list[Finished]:
     """Tune the methods of a study, or others, on a task and run them on all seeds."""
-    names, title = tuple(methods or study.methods), f"{study.name.replace('_', ' ')}, {task}"
-    wanted = configurations(session, task, names, r)
+    title = f"{study.name.replace('_', ' ')}, {task}"
+    wanted = configurations(session, task, methods or study.methods, r)
     for rank in ranks(session) if study.at_every_budget else ():
         wanted += configurations(session, task, study.at_every_budget, rank)
     rates = session.tune(wanted, title)
-    return session.run_on_all_seeds(rates.items(), title, described(session))
+    return session.run_on_all_seeds(rates.items(), title)
 
 
 @session_command
 @click.argument("name", type=click.Choice(list(studies())), metavar="NAME")
 @click.option("--task", help=TASKS)
-@click.option(
-    "--methods", "listed", help="Names, separated by commas.  [default: those of the study]"
-)
+@click.option("--methods", help="Names, separated by commas.  [default: those of the study]")
 @click.option(
     "--r", type=click.IntRange(min=1), help="Budget as LoRA's rank.  [default: the task's]"
 )
-def main(session: Session, name: str, task: str | None, listed: str | None, r: int | None) -> None:
+def main(session: Session, name: str, task: str | None, methods: str | None, r: int | None) -> None:
     """Run a study of fine-tuning.
 
     NAME is comparison, ablation, budgets, sensitivity, training_process, patterns or many_tasks.
@@ -112,7 +88,7 @@ def main(session: Session, name: str, task: str | None, listed: str | None, r: i
     Example: python -m experiments.study comparison --task digits --methods lora,loca,fourierft
     """
     study = studies()[name]
-    given = tuple(one.strip() for one in (listed or "").split(",") if one.strip())
+    given = tuple(one.strip() for one in (methods or "").split(",") if one.strip())
     if study.more and session.full:
         study = replace(study, methods=(*study.methods, *study.more))
     for one in given:
@@ -123,90 +99,60 @@ def main(session: Session, name: str, task: str | None, listed: str | None, r: i
     if task and name == "many_tasks":
         msg = f"{name} has tasks of its own; leave out --task"
         raise click.UsageError(msg)
-    _REPORTS.get(name, _report)(session, study, task, given, r)
+    if study.each_task_alone:
+        for one in tasks_of(session, task):
+            suffix = "-".join((f"-{one}", *([f"r{r}"] if r else []), *given))
+            _compare(session, study, [one], suffix, given, r)
+    else:
+        chosen = tasks_of(session, task or study.task)
+        suffix = f"-{task}" if task and task != study.task else ""
+        _REPORTS.get(name, _compare)(session, study, chosen, suffix)
 
 
-def _report(
-    session: Session, study: Study, task: str | None, given: tuple[str, ...], r: int | None
+def _compare(
+    session: Session,
+    study: Study,
+    tasks: Sequence[str],
+    suffix: str,
+    given: tuple[str, ...] = (),
+    r: int | None = None,
 ) -> None:
     """Runs of several methods, compared with the reference on the same seeds."""
-    chosen = tasks_of(session, task or study.task)
-    for group in [[one] for one in chosen] if study.each_task_alone else [chosen]:
-        rows: list[Row] = []
-        lines: list[Row] = []
-        curves: list[Row] = []
-        for one in group:
-            done = run(session, study, one, given, r)
-            mine = [finished.row for finished in done]
-            reference = _reference(session, study, one, mine, r)
-            rows += mine
-            lines += summary(mine, ("task", "method", "r"), reference=reference)
-            curves += [line for finished in done for line in finished.curve]
-        suffix = f"-{task}" if task else ""
-        if study.each_task_alone:
-            suffix = "-".join((f"-{group[0]}", *([f"r{r}"] if r else []), *given))
-        tables = {"": rows, "summary": lines, **({"curves": curves} if study.curves else {})}
-        session.store(study.name + suffix, tables)
-        if study.figure:
-            session.draw(study.figure, lines, suffix)
-        for one in group:
-            _print(session, study, [line for line in lines if line["task"] == one], r)
-        if study.name == "ablation":
-            _print_with_paper(lines, group)
+    rows: list[Row] = []
+    lines: list[Row] = []
+    curves: list[Row] = []
+    for task in tasks:
+        done = run(session, study, task, given, r)
+        mine = [finished.row for finished in done]
+        own_r = r or session.settings(task)["r"]
+        # Methods without a budget are compared with the reference at that of the task.
+        reference = {"method": study.reference} | ({} if study.at_every_budget else {"r": own_r})
+        is_compared = any(row["method"] == study.reference for row in mine)
+        found = summary(mine, ("task", "method", "r"), reference=reference if is_compared else None)
+        rows += mine
+        lines += found
+        curves += [line for finished in done for line in finished.curve]
+        by, columns = f"r = {own_r}", ("method",)
+        if study.at_every_budget:
+            by, columns = "by budget", ("method", "r")
+        title, note = f"{session.settings(task)['title']}, {by}", study.note if is_compared else ""
+        print_summary(found, title=title, columns=columns, note=note)
+    tables = {"": rows, "summary": lines, **({"curves": curves} if study.curves else {})}
+    session.store(study.name + suffix, tables)
+    if study.figure:
+        session.draw(study.figure, lines, suffix)
 
 
-def _reference(
-    session: Session, study: Study, task: str, rows: Sequence[Row], r: int | None
-) -> dict[str, Any] | None:
-    """What identifies the runs of the reference; None if it was not run."""
-    if not any(row["method"] == study.reference for row in rows):
-        return None
-    own = {"r": r or session.settings(task)["r"]} if study.each_task_alone else {}
-    return {"method": study.reference, **own}
-
-
-def _print(session: Session, study: Study, lines: Sequence[Row], r: int | None) -> None:
-    title = session.settings(lines[0]["task"])["title"]
-    if study.each_task_alone:
-        title += f", r = {r or session.settings(lines[0]['task'])['r']}"
-    else:
-        title += ", by budget" if study.at_every_budget else ": accuracy"
-    columns = ("method", "r") if study.at_every_budget else ("method",)
-    is_compared = any(line["method"] == study.reference for line in lines)
-    print_summary(lines, title=title, columns=columns, note=study.note if is_compared else "")
-
-
-def _print_with_paper(lines: list[Row], chosen: list[str]) -> None:
-    """Print the paper's table next to these results."""
-    paper = load("ablation")
-    printed = Table(box=None, pad_edge=False)
-    printed.add_column("variant")
-    for name in (*paper.fields, *chosen):
-        printed.add_column(name + (" (here)" if name in chosen else ""), justify="right")
-    names = {"LoCA": "loca", **{f"V{n}": f"loca-v{n}" for n in range(1, 6)}}
-    of = {(line["task"], line["method"]): line for line in lines}
-    for row in paper.rows:
-        ours = [of[task, names[row.method]] for task in chosen]
-        means = [(scale_of(line["measure"])[0], line["mean"]) for line in ours]
-        shown = [number(mean and factor * mean) for factor, mean in means]
-        cells = [str(row.values[name]) for name in paper.fields]
-        printed.add_row(find_method(names[row.method]).title, *cells, *shown)
-    print_table(printed, "the paper's table and these results")
-
-
-def _vary(session: Session, study: Study, task: str | None, *_: Any) -> None:
+def _vary(session: Session, study: Study, tasks: Sequence[str], suffix: str) -> None:
     """One setting of LoCA after the other; each row has the name and the value of the setting."""
-    rows = [row for one in tasks_of(session, task) for row in sweep(session, study, one)]
+    rows = [row for one in tasks for row in sweep(session, study, one)]
     lines = summary(rows, ("task", "setting", "label", "value", "method"))
-    own = f"-{task}" if task else ""
-    session.store(f"{study.name}{own}", {"": rows, "summary": lines})
-    session.draw(study.figure, lines, own)
-    for one, setting in dict.fromkeys((line["task"], line["setting"]) for line in lines):
-        print_summary(
-            [line for line in lines if (line["task"], line["setting"]) == (one, setting)],
-            title=f"{session.settings(one)['title']}: {setting}",
-            columns=("value", "method"),
-        )
+    session.store(f"{study.name}{suffix}", {"": rows, "summary": lines})
+    session.draw(study.figure, lines, suffix)
+    for task, setting in dict.fromkeys((line["task"], line["setting"]) for line in lines):
+        mine = [line for line in lines if (line["task"], line["setting"]) == (task, setting)]
+        title = f"{session.settings(task)['title']}: {setting}"
+        print_summary(mine, title=title, columns=("value", "method"))
 
 
 def sweep(session: Session, study: Study, task: str) -> list[Row]:
@@ -214,7 +160,9 @@ def sweep(session: Session, study: Study, task: str) -> list[Row]:
     chosen = session.settings(task)
     plain = {name: Configuration(task, name, chosen["r"]) for name in study.methods}
     rates = session.tune(list(plain.values()), f"{study.name}, {task}")
-    loca, wanted = plain["loca"], []
+    # In as many steps components are pruned and regrown at least once.
+    period = chosen["coefficient_steps"] + chosen["location_steps"]
+    wanted = []
     for setting, listed in study.varied.items():
         values = listed or find_method("loca").rates(chosen["grid"], beyond=1)
         for name in study.methods if setting == "alternating" else ("loca",):
@@ -223,58 +171,42 @@ def sweep(session: Session, study: Study, task: str) -> list[Row]:
                 if setting == "rate":
                     rate = value
                 elif setting == "location_rate":
-                    one = replace(loca, location_rate=value)
+                    one = replace(one, location_rate=value)
                 elif setting == "alternating" or value != 1:  # 1 is the usual scaling
                     one = replace(one, loca={setting: value})
-                if name == "loca" or _lasts(chosen, value):
-                    wanted.append((setting, value, one, rate))
+                if name == "loca" or value == 0 or round(value * chosen["steps"]) >= period:
+                    labels = {"setting": setting, "label": study.labels[setting], "value": value}
+                    wanted.append((one, rate, labels))
     done = session.run_on_all_seeds(
-        [(one, rate) for *_, one, rate in wanted], f"{study.name}, {task}", described(session)
+        [(one, rate) for one, rate, _ in wanted], f"{study.name}, {task}"
     )
-    labels = [entry[:2] for entry in wanted for _ in session.seeds_of(task)]
-    return [
-        {**one.row, "setting": setting, "label": LABELS[setting], "value": value}
-        for (setting, value), one in zip(labels, done, strict=True)
-    ]
+    labels = [own for *_, own in wanted for _ in session.seeds_of(task)]
+    return [one.row | own for one, own in zip(done, labels, strict=True)]
 
 
-def _lasts(chosen: Mapping[str, Any], fraction: float) -> bool:
-    """Whether components are pruned and regrown at least once in this fraction of the steps."""
-    period = chosen["coefficient_steps"] + chosen["location_steps"]
-    return fraction == 0 or round(fraction * chosen["steps"]) >= period
-
-
-def _draw_training(session: Session, study: Study, task: str | None, *_: Any) -> None:
+def _draw_training(session: Session, study: Study, tasks: Sequence[str], suffix: str) -> None:
     """The evaluations on the validation set during the runs."""
-    chosen = tasks_of(session, task)
-    lines = [line for one in chosen for each in run(session, study, one) for line in each.curve]
-    own = f"-{task}" if task else ""
-    session.store(f"{study.name}{own}", {"": lines})
-    session.draw(study.figure, lines, own)
+    lines = [line for task in tasks for one in run(session, study, task) for line in one.curve]
+    session.store(f"{study.name}{suffix}", {"": lines})
+    session.draw(study.figure, lines, suffix)
 
 
-def _draw_pictures(session: Session, study: Study, task: str | None, *_: Any) -> None:
+def _draw_pictures(session: Session, study: Study, tasks: Sequence[str], suffix: str) -> None:
     """Images of the increments of the first seed's runs."""
-    task = task or study.task
-    first = session.seeds_of(task)[0]
-    found = {
-        one.configuration.method: one.result["increments"]["patterns"]
+    (task,) = tasks
+    rows = [
+        {"task": task, "method": (method := find_method(one.configuration.method)).name,
+         "title": method.title, "layer": layer, "row": line, "values": values}
         for one in run(session, study, task)
-        if one.seed == first and "increments" in one.result
-    }
-    if not found:
+        if one.seed == session.seeds_of(task)[0] and "patterns" in one.result
+        for layer, picture in one.result["patterns"].items()
+        for line, values in enumerate(picture)
+    ]  # fmt: skip
+    if not rows:
         msg = f"the first run of every method on {task} diverged, so there is nothing to draw"
         raise click.ClickException(msg)
-    rows = [
-        {"task": task, "method": method, "title": find_method(method).title, "layer": layer,
-         "row": number, "values": values}
-        for method, pictures in found.items()
-        for layer, picture in pictures.items()
-        for number, values in enumerate(picture)
-    ]  # fmt: skip
-    own = "" if task == study.task else f"-{task}"
-    session.store(f"{study.figure}{own}", {"": rows})
-    session.draw(study.figure, rows, own)
+    session.store(f"{study.figure}{suffix}", {"": rows})
+    session.draw(study.figure, rows, suffix)
 
 
 def _compare_many_tasks(session: Session, study: Study, *_: Any) -> None:

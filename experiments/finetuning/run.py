@@ -10,52 +10,44 @@ from typing import Any
 import torch
 from torch import nn
 
-from experiments.finetuning import methods, parameters
+from experiments.finetuning.adaptation import adapt, count, groups
+from experiments.finetuning.methods import Budget, find_method
 from loca_theory.adapters import CosineSpectrum, follow
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import generator
 
 
 class Run:
-    """One model in training, with its optimiser, schedule and order of the data.
-
-    Args:
-        p: Parameters of the point.
-        seed: Seed of the run.
-        model: The pretrained model with a new head; changed in place.
-    """
+    """One model in training, with its optimiser, schedule and order of the data."""
 
     def __init__(self, p: dict[str, Any], seed: int, model: nn.Module) -> None:
         self.p, self.seed, chosen = p, seed, p["settings"]
         self.head: str | None = chosen.get("head")
-        method = methods.find_method(p["method"])
+        method = find_method(p["method"])
         self.pretrained: dict[str, Any] = {
             name: parameter.detach().clone() if method.changes_body else parameter
             for name, parameter in model.named_parameters()
         }
-        self.model = methods.adapt(
+        is_loca = method.kind == "loca"
+        self.model = adapt(
             model,
             method,
-            methods.Budget(p["r"], chosen["steps"]),
+            Budget(p["r"], chosen["steps"]),
             targets=chosen["targets"],
             head=self.head,
             seed=int(generator(seed, "finetuning.places").integers(2**31)),
-            overrides={"location_lr": p["location_rate"], **(p["loca"] or {})}
-            if method.kind == "loca"
-            else None,
+            overrides={"location_lr": p["location_rate"], **p["loca"]} if is_loca else None,
         )
         self.is_adalora = method.kind == "adalora"
         head_rate = p["rate"] if method.kind == "head" else chosen["head_rate"]
         self.optimizer = torch.optim.AdamW(
-            parameters.groups(self.model, head=self.head, rate=p["rate"], head_rate=head_rate),
+            groups(self.model, head=self.head, rate=p["rate"], head_rate=head_rate),
             weight_decay=0.0,
             fused=True,
         )
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._warm_up)
         # Before a search ends, and with it the record that locations are learned.
-        self.counts = parameters.count(
-            self.model, self.head, pruned_to=p["r"] if self.is_adalora else None
-        )
+        self.counts = count(self.model, self.head, pruned_to=p["r"] if self.is_adalora else None)
         self.spectra = [m for m in self.model.modules() if isinstance(m, CosineSpectrum)]
         if any(spectrum.is_searching for spectrum in self.spectra):
             follow(self.model, self.optimizer)
@@ -89,11 +81,7 @@ class Run:
                 yield torch.from_numpy(order[start : start + size])
 
     def update(self, loss: float) -> None:
-        """Step after the backward pass, unless the loss is not finite.
-
-        Args:
-            loss: The training loss.
-        """
+        """Step after the backward pass, unless the loss is not finite."""
         self.losses.append(loss)
         self.diverged = self.diverged or not math.isfinite(loss)
         if not self.diverged:
@@ -129,3 +117,14 @@ class Run:
                 layer = layer.get_base_layer()
             found[name] = layer.weight - self.pretrained[f"{name}.weight"]
         return found
+
+    def patterns(self) -> dict[str, list[list[float]]]:
+        """Signed block means, as in the paper, of the first two and the last two target layers."""
+        increments, side = self.increments(), self.p["settings"]["block_side"]
+        names = list(increments)
+        pictures = {}
+        for name in dict.fromkeys([*names[:2], *names[-2:]]):
+            increment = increments[name].double().cpu()
+            blocks = nn.functional.avg_pool2d(increment[None, None], side)[0, 0]
+            pictures[name] = [[float(f"{value:.4g}") for value in row] for row in blocks.tolist()]
+        return pictures

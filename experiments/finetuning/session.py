@@ -11,17 +11,11 @@ from typing import Any
 import click
 import pandas as pd
 
-from experiments.finetuning.methods import Budget, check, find_method, peft, rates_beyond
-from experiments.finetuning.protocol import (
-    Configuration,
-    Row,
-    best_rate,
-    curve_rows,
-    loca_of,
-    point,
-    row,
-)
+from experiments.finetuning.adaptation import peft
+from experiments.finetuning.methods import Budget, check, find_method, rates_beyond
+from experiments.finetuning.protocol import Configuration, Finished, best_rate, loca_of, point
 from experiments.finetuning.settings import settings
+from experiments.finetuning.statistics import Row
 from experiments.finetuning.tasks import Prepared, prepare
 from experiments.finetuning.training import METRIC, compute, layer_shape
 from loca_theory.cli.progress import progress_bar
@@ -34,59 +28,20 @@ from loca_theory.sweeps.results import store_rows
 from loca_theory.sweeps.store import Point
 from loca_theory.transforms.devices import resolve_device
 
-Analysis = Callable[[Configuration, tuple[int, ...]], Mapping[str, Any] | None]
-
-
-@dataclass(frozen=True)
-class Finished:
-    """A finished run and its result.
-
-    Attributes:
-        configuration: The configuration.
-        run: The point that it was trained in, with other seeds.
-        seed: Its seed.
-        result: Its result.
-    """
-
-    configuration: Configuration
-    run: Point
-    seed: int
-    result: Mapping[str, Any]
-
-    @property
-    def row(self) -> Row:
-        """The table row of the run."""
-        return row(self.configuration, self.run, self.seed, self.result)
-
-    @property
-    def curve(self) -> list[Row]:
-        """The table rows of the evaluations on the validation set during the run."""
-        return curve_rows(self.configuration, self.seed, self.result)
-
 
 @dataclass(frozen=True)
 class Session:
-    """Options of the experiments: which runs to do, on which device, and where to write results.
+    """Options of the experiments: which runs to do, on which device, and where to write results."""
 
-    Attributes:
-        out: Folder of runs, tables and figures.
-        quick: Use tiny settings that only check that everything works; the numbers are meaningless.
-        full: Run everything, not only the default selection.
-        jobs: Worker processes; −1 for one per core.
-        device: ``auto``, ``cpu`` or ``cuda[:N]``.
-        seeds: Number of seeds; None for those of the protocol.
-        quiet: Print neither progress nor notes.
-        beyond_grid: Where the lowest or highest learning rate tried is best, also try those beyond
-            it. The designs fix the rates that are tried, so this is for checks.
-    """
-
-    out: Path
-    quick: bool = False
-    full: bool = False
-    jobs: int = -1
+    out: Path  # folder of runs, tables and figures
+    quick: bool = False  # tiny settings that only check that everything works
+    full: bool = False  # everything, not only the default selection
+    jobs: int = -1  # worker processes; −1 for one per core
     device: str = "auto"
-    seeds: int | None = None
+    seeds: int | None = None  # None for those of the protocol
     quiet: bool = False
+    # Where the lowest or highest learning rate tried is best, also try those beyond it. The designs
+    # fix the rates that are tried, so this is for checks.
     beyond_grid: bool = False
 
     @property
@@ -125,24 +80,17 @@ class Session:
         """The seeds with which every configuration of a task is run."""
         return list(range(self.seeds or self.settings(task)["seeds"]))
 
-    def tune(
-        self, configurations: Sequence[Configuration], title: str
-    ) -> dict[Configuration, float]:
+    def tune(self, wanted: Sequence[Configuration], title: str) -> dict[Configuration, float]:
         """Find the learning rate of each configuration with the best mean validation metric.
 
         The mean is over the tuning seeds; a rate with fewer diverged runs is preferred.
         """
         found: dict[Configuration, dict[float, list[float | None]]] = {}
         best: dict[Configuration, float] = {}
-        untried = {one: self._rates(one) for one in configurations}
+        untried = {one: self._rates(one) for one in wanted}
         while untried:
-            wanted = [
-                (one, rate, seeds)
-                for one, rates in untried.items()
-                for rate in rates
-                for seeds in self._blocks(one.task, self.settings(one.task)["tuning_seeds"])
-            ]
-            for one in self._run(wanted, f"{title}: learning rates", tunes=True):
+            runs = [(one, rate) for one, rates in untried.items() for rate in rates]
+            for one in self._run(runs, f"{title}: learning rates", tunes=True):
                 of_rate = found.setdefault(one.configuration, {})
                 of_rate.setdefault(one.run.parameters["rate"], []).append(one.result["validation"])
             best |= {one: best_rate(sorted(found[one]), found[one]) for one in untried}
@@ -159,11 +107,6 @@ class Session:
             self.say(f"note: the lowest or highest rate tried is best for {', '.join(at_end)}")
         return best
 
-    def _blocks(self, task: str, seeds: Sequence[int]) -> list[tuple[int, ...]]:
-        """The seeds in the blocks whose runs are trained together."""
-        size = self.settings(task)["block"]
-        return [tuple(seeds[start : start + size]) for start in range(0, len(seeds), size)]
-
     def _rates(self, configuration: Configuration) -> tuple[float, ...]:
         """The learning rates to try; one grid step lower from twice the task's default rank on.
 
@@ -176,49 +119,39 @@ class Session:
         return rates[1:2] if self.quick else rates
 
     def run_on_all_seeds(
-        self,
-        rates: Iterable[tuple[Configuration, float]],
-        title: str,
-        analyse: Analysis | None = None,
+        self, rates: Iterable[tuple[Configuration, float]], title: str
     ) -> list[Finished]:
         """Run every configuration at its learning rate on all seeds."""
-        wanted = [
-            (configuration, rate, seeds)
-            for configuration, rate in rates
-            for seeds in self._blocks(configuration.task, self.seeds_of(configuration.task))
-        ]
-        return self._run(wanted, title, analyse)
+        return self._run(list(rates), title)
 
     def _run(
         self,
-        wanted: Sequence[tuple[Configuration, float, tuple[int, ...]]],
+        wanted: Sequence[tuple[Configuration, float]],
         title: str,
-        analyse: Analysis | None = None,
         *,
         tunes: bool = False,
     ) -> list[Finished]:
-        prepared = self._checked([configuration for configuration, _, _ in wanted])
-        points = [
-            point(
-                configuration,
-                self.settings(configuration.task),
-                prepared[configuration.task],
-                rate=rate,
-                seeds=seeds,
-                device=self.resolved_device,
-                tunes=tunes,
-                analyse=analyse(configuration, seeds) if analyse else None,
-            )
-            for configuration, rate, seeds in wanted
-        ]
+        """Run configurations on blocks of seeds, whose runs are trained together."""
+        prepared = self._checked([one for one, _ in wanted])
+        runs: list[tuple[Configuration, Point]] = []
+        for one, rate in wanted:
+            chosen = self.settings(one.task)
+            seeds = chosen["tuning_seeds"] if tunes else self.seeds_of(one.task)
+            for start in range(0, len(seeds), chosen["block"]):
+                block = seeds[start : start + chosen["block"]]
+                run = point(
+                    one, chosen, prepared[one.task], rate=rate, seeds=block, tunes=tunes,
+                    device=self.resolved_device,
+                )  # fmt: skip
+                runs.append((one, run))
         # Points repeat: every sweep of a sensitivity study contains the run with default settings.
-        distinct = list({one.key(): one for one in points}.values())
+        distinct = list({run.key(): run for _, run in runs}.values())
         results = self.compute(distinct, compute, title, in_words=_in_words)
-        of_key = {one.key(): result for one, result in zip(distinct, results, strict=True)}
+        of_key = {run.key(): result for run, result in zip(distinct, results, strict=True)}
         return [
-            Finished(configuration, one, seed, result)
-            for (configuration, _, seeds), one in zip(wanted, points, strict=True)
-            for seed, result in zip(seeds, of_key[one.key()]["runs"], strict=True)
+            Finished(one, run, seed, result)
+            for one, run in runs
+            for seed, result in zip(run.parameters["seeds"], of_key[run.key()]["runs"], strict=True)
         ]
 
     def compute(
@@ -246,31 +179,22 @@ class Session:
             self.say(f"note: {line}")
         return results
 
-    def _checked(self, configurations: Sequence[Configuration]) -> dict[str, Prepared]:
+    def _checked(self, wanted: Sequence[Configuration]) -> dict[str, Prepared]:
         """Prepare the tasks, and check beforehand that every configuration can be run."""
         peft()
         resolve_device(self.device)
         writable_folder(self.out)
-        prepared: dict[str, Prepared] = {}
-        shapes: dict[str, tuple[int, int]] = {}
-        for configuration in dict.fromkeys(configurations):
-            method, chosen = find_method(configuration.method), self.settings(configuration.task)
-            if configuration.task not in prepared:
-                prepared[configuration.task] = self.prepared(configuration.task)
-                shapes[configuration.task] = layer_shape(prepared[configuration.task], chosen)
-            check(
-                method,
-                Budget(configuration.r, chosen["steps"]),
-                shapes[configuration.task],
-                loca_of(configuration, chosen),
-            )
+        prepared = {task: self.prepared(task) for task in dict.fromkeys(one.task for one in wanted)}
+        shapes = {task: layer_shape(one, self.settings(task)) for task, one in prepared.items()}
+        for one in dict.fromkeys(wanted):
+            chosen = self.settings(one.task)
+            budget = Budget(one.r, chosen["steps"])
+            check(find_method(one.method), budget, shapes[one.task], loca_of(one, chosen))
         return prepared
 
     def store(self, name: str, tables: Mapping[str, Sequence[Row]]) -> None:
         """Write tables as ``name`` or ``name-TABLE``, each with a manifest."""
-        tasks = sorted(
-            {entry["task"] for rows in tables.values() for entry in rows if "task" in entry}
-        )
+        tasks = sorted({row["task"] for rows in tables.values() for row in rows if "task" in row})
         about = manifest(
             grid={task: self.settings(task) for task in tasks},
             seed=0,
@@ -278,14 +202,13 @@ class Session:
             dtype="float32",
         )
         for table, rows in tables.items():
-            self.report_written(
-                store_rows(rows, about, self.folder, f"{name}-{table}" if table else name)
-            )
+            stored = f"{name}-{table}" if table else name
+            self.report_written(store_rows(rows, about, self.folder, stored))
 
     def draw(self, label: str, rows: Sequence[Row], suffix: str = "") -> None:
         """Draw a figure of the paper from the rows of its table, and save it."""
-        draw, table = find_figure(label).draw, pd.DataFrame(list(rows))
-        self.report_written(save_figure(draw(table), self.folder, label + suffix))
+        figure = find_figure(label).draw(pd.DataFrame(list(rows)))
+        self.report_written(save_figure(figure, self.folder, label + suffix))
 
     def report_written(self, paths: Sequence[Path]) -> None:
         """Print the paths of written files on stderr unless the session is quiet."""
@@ -297,6 +220,5 @@ def _in_words(run: Point, result: Mapping[str, Any]) -> str:
     p = run.parameters
     found = [one["validation" if p["tunes"] else "metric"] for one in result["runs"]]
     good = [value for value in found if value is not None]
-    if not good:
-        return f"{p['task']}, {p['method']}: diverged"
-    return f"{p['task']}, {p['method']}: {METRIC} {sum(good) / len(good):.3f}"
+    mean = f"{METRIC} {sum(good) / len(good):.3f}" if good else "diverged"
+    return f"{p['task']}, {p['method']}: {mean}"

@@ -36,13 +36,6 @@ def settings(task: str, *, quick: bool = False) -> dict[str, Any]:
 
     A small task has variants with random data, for example ``digits-3``, where five random digits
     are new. Their number is the setting ``draw``, which is 0 for the task itself.
-
-    Args:
-        task: Name of the task.
-        quick: Use the small settings that only check in seconds that everything works.
-
-    Raises:
-        InvalidArgumentError: there is no such task.
     """
     known = {name: entry for name, entry in _read().items() if name != PROTOCOL}
     name = kind_of(task)

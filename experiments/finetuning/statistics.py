@@ -13,14 +13,18 @@ Row = dict[str, Any]
 LEVEL = 0.95
 
 
+def grouped(rows: Iterable[Row], names: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
+    """The rows by their values in some columns."""
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[name] for name in names), []).append(row)
+    return found
+
+
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
     r"""Mean and Student's interval, :math:`\bar x \pm t_{n-1, 0.975}\, s / \sqrt n`.
 
-    Args:
-        values: One value per seed; the interval of a single value is unbounded.
-
-    Returns:
-        Mean, lower and upper end.
+    The interval of a single value is unbounded.
     """
     mean = float(np.mean(values))
     if len(values) < 2:
@@ -32,10 +36,7 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def paired_p_value(differences: Sequence[float]) -> float:
-    """Two-sided p-value of Student's test that the mean difference is 0.
-
-    The p-value is 1 if all differences are 0, or if there is only one pair.
-    """
+    """Two-sided p-value of Student's test that the mean difference is 0; 1 for a single pair."""
     if len(differences) < 2 or not np.any(differences):
         return 1.0
     if np.ptp(differences) == 0:
@@ -57,33 +58,19 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def summary(
-    rows: Iterable[Mapping[str, Any]],
-    by: Sequence[str],
-    *,
-    reference: Mapping[str, Any] | None = None,
+    rows: Iterable[Row], by: Sequence[str], *, reference: Mapping[str, Any] | None = None
 ) -> list[Row]:
     """Mean and interval of each group, and its difference from another group on the same seeds.
 
     Diverged runs are counted but excluded from the means, so the mean of a method does not show
-    that it diverges: look at ``diverged`` first.
-
-    Args:
-        rows: Rows of runs with ``seed``, ``metric`` and ``diverged``.
-        by: Columns that define a group.
-        reference: Values of some of these columns in the group to compare with; in the other
-            columns it has the values of the group itself.
-
-    Returns:
-        One row per group, with ``mean``, ``low``, ``high``, ``seeds``, ``diverged`` and, if there
-        is a reference, ``difference``, ``difference_low``, ``difference_high`` and ``p_value`` (of
-        Student's paired test, adjusted by Holm's method over all groups).
+    that it diverges: look at ``diverged`` first. The group to compare with has the values of
+    ``reference``, and in other columns those of the group itself; the p-values of Student's paired
+    test are adjusted by Holm's method over all groups.
     """
-    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for entry in rows:
-        groups.setdefault(tuple(entry[name] for name in by), []).append(entry)
+    groups = grouped(rows, by)
     found: list[Row] = []
     for key, members in groups.items():
-        good = {m["seed"]: m["metric"] for m in members if not m["diverged"]}
+        good = _metrics(members)
         mean, low, high = interval(list(good.values())) if good else (None, None, None)
         line: Row = dict(zip(by, key, strict=True))
         line |= {name: members[0][name] for name in ("title", "measure", "trained", "stored")}
@@ -91,25 +78,24 @@ def summary(
         line |= {"seeds": len(good), "diverged": len(members) - len(good)}
         if reference is not None:
             compared = tuple({**line, **reference}[name] for name in by)
-            other = groups.get(compared, []) if compared != key else []
-            line |= _difference(good, {m["seed"]: m["metric"] for m in other if not m["diverged"]})
+            other = _metrics(groups.get(compared, [])) if compared != key else {}
+            line |= _difference([good[seed] - other[seed] for seed in good if seed in other])
         found.append(line)
-    if reference is not None:
-        tested = [line for line in found if line["p_value"] is not None]
-        adjusted = holm([line["p_value"] for line in tested])
-        for line, p_value in zip(tested, adjusted, strict=True):
-            line["p_value"] = p_value
+    tested = [line for line in found if line.get("p_value") is not None]
+    adjusted = holm([line["p_value"] for line in tested])
+    for line, p_value in zip(tested, adjusted, strict=True):
+        line["p_value"] = p_value
     return found
 
 
-def _difference(mine: Mapping[int, float], other: Mapping[int, float]) -> Row:
-    differences = [mine[seed] - other[seed] for seed in mine if seed in other]
+def _metrics(members: Iterable[Row]) -> dict[int, float]:
+    """The metric by seed."""
+    return {one["seed"]: one["metric"] for one in members if not one["diverged"]}
+
+
+def _difference(differences: Sequence[float]) -> Row:
+    names = ("difference", "difference_low", "difference_high", "p_value")
     if len(differences) < 2:
-        return dict.fromkeys(("difference", "difference_low", "difference_high", "p_value"))
-    mean, low, high = interval(differences)
-    return {
-        "difference": mean,
-        "difference_low": low,
-        "difference_high": high,
-        "p_value": paired_p_value(differences),
-    }
+        return dict.fromkeys(names)
+    found = (*interval(differences), paired_p_value(differences))
+    return dict(zip(names, found, strict=True))

@@ -9,12 +9,9 @@ from typing import Any
 
 import torch
 
-from experiments.finetuning import methods
-from experiments.finetuning.increments import describe_increments
-from experiments.finetuning.messages import quiet
+from experiments.finetuning.methods import find_method, target_shape
 from experiments.finetuning.run import Run
-from experiments.finetuning.tasks import Prepared, Split, load
-from experiments.finetuning.tasks.registry import base_model
+from experiments.finetuning.tasks import Prepared, Split, base_model, opened, quiet
 from experiments.finetuning.tasks.transformer import (
     SmallTransformer,
     adopt_parameters,
@@ -24,22 +21,19 @@ from loca_theory.sweeps import generator
 from loca_theory.sweeps.store import Point
 
 EXPERIMENT = "finetuning"
+# The packages and modules whose code trains.
 PACKAGES = (
-    "experiments.finetuning.increments",
+    "experiments.finetuning.adaptation",
     "experiments.finetuning.methods",
-    "experiments.finetuning.parameters",
     "experiments.finetuning.run",
     "experiments.finetuning.settings",
     "experiments.finetuning.tasks",
     "experiments.finetuning.training",
     "loca_theory.adapters",
-    "loca_theory.expressivity",
-    "loca_theory.increments",
     "loca_theory.locations",
     "loca_theory.sweeps.random",
     "loca_theory.transforms",
 )
-"""The packages and modules whose code trains."""
 METRIC = "accuracy"
 _EVALUATED_AT_ONCE = 100
 # A run also counts as diverged if its final loss exceeds this multiple of the first step's loss. A
@@ -50,33 +44,14 @@ EARLY = {"loss_10": (1, 10), "loss_25": (16, 25)}
 
 
 def compute(point: Point, folder: Path) -> dict[str, Any]:
-    """Fine-tune a model once for each seed and measure it.
+    """Fine-tune a model once for each seed and measure it: ``runs`` has a result per seed.
 
-    Args:
-        point: Everything that determines the runs; made by :mod:`experiments.finetuning.protocol`.
-        folder: Folder of the prepared tasks.
-
-    Returns:
-        ``runs``, a result per seed. For runs that select the learning rate, ``validation``: the
-        metric on the whole validation set, None if the run diverged. For any other run, ``metric``
-        and ``loss`` on the test set, which tuning runs never use, and ``curve``: step, training
-        loss since the last evaluation, loss and metric on the first examples of the validation
-        set. For all runs, ``counts`` of trained and stored numbers; ``diverged``; ``moved``, the
-        fraction of components that changed their location; ``loss_10`` and ``loss_25``, mean
-        training losses of the steps 1 to 10 and 16 to 25; ``seconds`` of processor time, of the
-        group divided by its runs; ``increments``, their description, if the point asks for it.
+    Runs that select the learning rate are measured on the validation set, any other on the test
+    set, which tuning runs never use. The first seed's runs have ``patterns`` of their increments.
+    ``seconds`` are processor time of the group by its runs.
     """
     p = dict(point.parameters)
-    device = torch.device(p["device"])
-    prepared = Prepared(folder / p["folder"], p["task"], p["settings"], p["digest"])
-    splits, _ = load(prepared.folder, prepared.digest)
-    splits = {
-        name: {key: t.to(device) for key, t in split.items()} for name, split in splits.items()
-    }
-    cuda = [device] if device.type == "cuda" else []
-    # Heads, adapters and dropout draw from torch's global generators and cannot be given others, so
-    # these are seeded here and restored afterwards.
-    with torch.random.fork_rng(devices=cuda), quiet():
+    with opened(p, folder) as (prepared, splits, device):
         start = time.process_time()
         group = Group(p, prepared, splits, device)
         # Adapters draw different amounts of random numbers; reseed so that all get equal dropout.
@@ -85,10 +60,8 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
         seconds = (time.process_time() - start) / len(results)
         for run, result in zip(group.runs, results, strict=True):
             result["seconds"] = seconds
-            wanted = p["analyse"]
-            if not result["diverged"] and run.seed in wanted["seeds"]:
-                pool = wanted["pool"] if run.seed == wanted["seeds"][0] else 0
-                result["increments"] = describe_increments(run.increments(), wanted["ranks"], pool)
+            if run.seed == 0 and not (p["tunes"] or p["settings"]["draw"] or result["diverged"]):
+                result["patterns"] = run.patterns()
     return {"runs": results}
 
 
@@ -96,7 +69,7 @@ def layer_shape(prepared: Prepared, chosen: dict[str, Any]) -> tuple[int, int]:
     """Number of outputs and inputs of a task's target layers."""
     with torch.random.fork_rng(devices=[]), quiet():
         model = base_model(prepared, chosen)
-    return methods.target_shape(model, chosen["targets"])
+    return target_shape(model, chosen["targets"])
 
 
 def _seed_of(seed: int, purpose: str) -> int:
@@ -108,12 +81,6 @@ class Group:
 
     The forward pass of small transformers is that of all runs at once. Runs do not influence each
     other: a run has the same result in any group, up to the rounding of products of other sizes.
-
-    Args:
-        p: Parameters of the point.
-        prepared: The task.
-        splits: Its data on the device.
-        device: Device to train on.
     """
 
     def __init__(
@@ -124,7 +91,7 @@ class Group:
         for seed in p["seeds"]:
             torch.manual_seed(_seed_of(seed, "model"))
             model = base_model(prepared, p["settings"]).to(device)
-            if self.runs and not methods.find_method(p["method"]).changes_body:
+            if self.runs and not find_method(p["method"]).changes_body:
                 adopt_parameters(model, self.runs[0].pretrained, self._is_head)
             self.runs.append(Run(p, seed, model))
         self.is_small = isinstance(self.runs[0].core, SmallTransformer)

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from experiments.finetuning.methods import Budget, Method, adapt, check, peft
+from experiments.finetuning.adaptation import adapt, peft
+from experiments.finetuning.methods import Budget, Method, check
 from experiments.paper_scale.settings import Settings
-from loca_theory.adapters import CosineSpectrum
+from loca_theory.adapters import CosineSpectrum, LoCAConfig
 from loca_theory.errors import InvalidArgumentError
 
 
@@ -20,20 +21,65 @@ def adapt_as_stated(
 ) -> nn.Module:
     """Prepare a model for training, with the paper's settings or within the budget of a rank."""
     budget = settings.r or (settings.rank if method.kind == "adalora" else None)
-    plain = method.kind in ("lora", "dora")
-    if not method.has_budget or (budget is not None and not plain):
+    is_plain = method.kind in ("lora", "dora")
+    if not method.has_budget or (budget is not None and not is_plain):
+        own = _loca(settings) if method.kind == "loca" else None
+        if own is not None and settings.alternating_steps is not None:
+            own["alternating"] = settings.alternating_steps / steps
         return adapt(
             model, method, Budget(budget or 1, steps), targets=settings.targets, head=head,
-            seed=seed, overrides=_loca(settings, steps) if method.kind == "loca" else None,
+            seed=seed, overrides=own,
         )  # fmt: skip
     config = _config(method, settings, seed)
     config.modules_to_save = [head] if head else None
     # A regular expression, because a name may contain dots ("to_out.0").
     config.target_modules = rf"(.*\.)?({'|'.join(map(re.escape, settings.targets))})"
-    _check_fits(method, config, steps, _shapes(model, config.target_modules))
+    shapes = {
+        (int(layer.weight.shape[0]), int(layer.weight.shape[1]))
+        for name, layer in model.named_modules()
+        if isinstance(layer, nn.Linear) and re.fullmatch(config.target_modules, name)
+    }
+    if is_plain and len(shapes) == 1:
+        check(method, Budget(config.r, steps), shapes.pop(), {})
+    elif not is_plain and shapes:
+        p, q = min(shapes, key=lambda shape: shape[0] * shape[1])
+        if config.n_frequency > p * q:
+            msg = f"{method.title} cannot have {config.n_frequency} components in a {p}x{q} layer; "
+            msg += f"choose 1 to {p * q} (--components)"
+            raise InvalidArgumentError(msg)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PEFT warns about names that transformers has replaced
         return peft().get_peft_model(model, config)
+
+
+def _config(method: Method, settings: Settings, seed: int) -> Any:
+    if method.kind in ("lora", "dora"):
+        rank = settings.r or settings.rank
+        # A rank given by the user gets scaling 1 (alpha = rank), as in experiments.finetuning.
+        scaling = rank if settings.r else settings.scaling
+        return peft().LoraConfig(r=rank, lora_alpha=scaling, use_dora=method.kind == "dora")
+    components = max(round(method.fraction * (settings.components or 1)), 1)
+    if method.kind == "fourierft":
+        # PEFT initialises the coefficients at random, as in the paper of FourierFT.
+        scaling = {} if settings.scaling is None else {"scaling": settings.scaling}
+        return peft().FourierFTConfig(n_frequency=components, random_loc_seed=seed, **scaling)
+    options = {**_loca(settings), **method.options}
+    steps = None if options.pop("endless", False) else settings.alternating_steps
+    steps = 0 if options.pop("alternating", None) == 0.0 else steps  # V1 learns no locations
+    return LoCAConfig(
+        n_frequency=components, alternating_steps=steps, random_loc_seed=seed, **options
+    )
+
+
+def _loca(settings: Settings) -> dict[str, Any]:
+    """Fields of LoCA's configuration that the paper states."""
+    scaling = {} if settings.scaling is None else {"scaling": settings.scaling}
+    return {
+        "coefficient_steps": settings.coefficient_steps,
+        "location_steps": settings.location_steps,
+        "location_lr": settings.location_rate,
+        **scaling,
+    }
 
 
 def optimizer_groups(
@@ -68,8 +114,7 @@ class SplitProjection(nn.Module):
         biases = fused.get_parameter("bias").detach().chunk(3)
         for name, weight, bias in zip(("q_proj", "k_proj", "v_proj"), weights, biases, strict=True):
             layer = nn.Linear(weight.shape[1], weight.shape[0], dtype=weight.dtype)
-            layer.weight = nn.Parameter(weight.clone())
-            layer.bias = nn.Parameter(bias.clone())
+            layer.weight, layer.bias = nn.Parameter(weight.clone()), nn.Parameter(bias.clone())
             setattr(self, name, layer)
 
     def forward(self, states: Any) -> Any:
@@ -84,60 +129,3 @@ def split_projections(model: nn.Module) -> nn.Module:
         if isinstance(fused, nn.Module) and not isinstance(fused, SplitProjection):
             module.c_attn = SplitProjection(fused)
     return model
-
-
-def _shapes(model: nn.Module, pattern: str) -> set[tuple[int, int]]:
-    """Numbers of outputs and inputs of the layers whose names match a pattern."""
-    return {
-        (int(module.weight.shape[0]), int(module.weight.shape[1]))
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and re.fullmatch(pattern, name)
-    }
-
-
-def _check_fits(method: Method, config: Any, steps: int, shapes: set[tuple[int, int]]) -> None:
-    """Check that the layers can express the rank (if they have one shape) or the components."""
-    if method.kind in ("lora", "dora"):
-        if len(shapes) == 1:
-            check(method, Budget(config.r, steps), next(iter(shapes)), {})
-        return
-    p, q = min(shapes, key=lambda shape: shape[0] * shape[1], default=(0, 0))
-    if shapes and config.n_frequency > p * q:
-        msg = f"{method.title} cannot have {config.n_frequency} components in a {p}x{q} layer; "
-        msg += f"choose 1 to {p * q} (--components)"
-        raise InvalidArgumentError(msg)
-
-
-def _config(method: Method, settings: Settings, seed: int) -> Any:
-    if method.kind in ("lora", "dora"):
-        rank = settings.r or settings.rank
-        # A rank given by the user gets scaling 1 (alpha = rank), as in experiments.finetuning.
-        scaling = rank if settings.r else settings.scaling
-        return peft().LoraConfig(r=rank, lora_alpha=scaling, use_dora=method.kind == "dora")
-    components = max(round(method.fraction * (settings.components or 1)), 1)
-    if method.kind == "fourierft":
-        # PEFT initialises the coefficients at random, as in the paper of FourierFT.
-        scaling = {} if settings.scaling is None else {"scaling": settings.scaling}
-        return peft().FourierFTConfig(n_frequency=components, random_loc_seed=seed, **scaling)
-    from loca_theory.adapters import LoCAConfig
-
-    options = {**_loca(settings, 1), **method.options}
-    steps = None if options.pop("endless", False) else settings.alternating_steps
-    steps = 0 if options.pop("alternating", None) == 0.0 else steps  # V1 learns no locations
-    return LoCAConfig(
-        n_frequency=components, alternating_steps=steps, random_loc_seed=seed, **options
-    )
-
-
-def _loca(settings: Settings, steps: int) -> dict[str, Any]:
-    """Settings of LoCA as ``overrides`` of :func:`~experiments.finetuning.methods.adapt`."""
-    stated: dict[str, Any] = {
-        "coefficient_steps": settings.coefficient_steps,
-        "location_steps": settings.location_steps,
-        "location_lr": settings.location_rate,
-    }
-    if settings.scaling is not None:
-        stated["scaling"] = settings.scaling
-    if settings.alternating_steps is not None:
-        stated["alternating"] = settings.alternating_steps / steps
-    return stated

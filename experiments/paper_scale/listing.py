@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from experiments.finetuning.methods import Method, methods
-from experiments.paper_scale.settings import Choice, resolve, seeds
-from experiments.paper_scale.sources import Family, families
+from experiments.paper_scale.settings import Choice, Family, families, resolve, seeds
 from loca_theory.errors import InvalidArgumentError
 
 
@@ -17,16 +16,20 @@ def show() -> None:
         for size, model in family.sizes.items():
             click.echo(f"  --model-size {size}: {model.model}")
         for task, data in family.tasks.items():
-            config = f" ({data.config})" if data.config else ""
-            click.echo(f"  {task}: {data.data}{config}")
+            click.echo(f"  {task}: {data.data}{f' ({data.config})' if data.config else ''}")
         click.echo(f"  seeds: {', '.join(map(str, seeds(family)))}")
-        _show_settings(family)
-        ready = [m.name for m in methods().values() if not _needs(family, m)]
+        alike: dict[str, list[str]] = {}
+        for task in family.tasks:
+            for size in family.sizes:
+                alike.setdefault(_settings(family, task, size), []).append(f"{task} {size}")
+        for settings, of in alike.items():
+            click.echo(f"  LoCA, {', '.join(of) if len(alike) > 1 else 'all'}: {settings}")
+        needs = {name: _needs(family, method) for name, method in methods().items()}
+        ready = [name for name, lacking in needs.items() if not lacking]
         click.echo(f"  with the paper's settings: {', '.join(ready) or 'none'}")
-        for method in methods().values():
-            needs = _needs(family, method)
-            if needs and (method.kind != "loca" or method.name == "loca"):
-                click.echo(f"  {method.name}: {needs}")
+        for name, lacking in needs.items():
+            if lacking and (methods()[name].kind != "loca" or name == "loca"):
+                click.echo(f"  {name}: {lacking}")
         for reason in family.not_run:
             click.echo(f"  not run: {reason}")
         click.echo()
@@ -34,18 +37,6 @@ def show() -> None:
         "The paper states no gradient clipping. All runs clip the gradient of each group of "
         "parameters (of a method, the head; decayed or not) to a norm of 1."
     )
-
-
-def _show_settings(family: Family) -> None:
-    """Print the settings of LoCA, once for all tasks and sizes that share them."""
-    alike: dict[str, list[str]] = {}
-    for task in family.tasks:
-        for size in family.sizes:
-            alike.setdefault(_settings(family, task, size), []).append(f"{task} {size}")
-    everything = len(family.tasks) * len(family.sizes)
-    for settings, paths in alike.items():
-        where = "all" if len(paths) == everything else ", ".join(paths)
-        click.echo(f"  LoCA, {where}: {settings}")
 
 
 def _settings(family: Family, task: str, size: str) -> str:
@@ -61,20 +52,17 @@ def _settings(family: Family, task: str, size: str) -> str:
     if found.accumulation > 1:
         batch += f" x {found.accumulation}"
     head = f", head {found.head_rate:g}" if family.head else ""
-    return (
-        f"{components}, scaling {found.scaling:g}, B_s {found.alternating_steps}, rate "
-        f"{found.rate:g}{head}, locations {found.location_rate:g}, "
-        f"decay {found.weight_decay:g}, {batch}, {length}"
-    )
+    rates = f"rate {found.rate:g}{head}, locations {found.location_rate:g}"
+    search = f"scaling {found.scaling:g}, B_s {found.alternating_steps}"
+    return f"{components}, {search}, {rates}, decay {found.weight_decay:g}, {batch}, {length}"
 
 
 def _needs(family: Family, method: Method) -> str:
     """What the user must specify for a method, or why it is not run; empty if nothing."""
     if method.kind == "not-run":
         return f"not run: {method.reason}"
-    task, size = next(iter(family.tasks)), next(iter(family.sizes))
     try:
-        resolve(Choice(family, task, size, method.name))
+        resolve(Choice(family, next(iter(family.tasks)), next(iter(family.sizes)), method.name))
     except InvalidArgumentError as error:
         return str(error)
     return ""

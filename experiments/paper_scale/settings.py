@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from experiments.finetuning.methods import Method, find_method
 from experiments.paper import load
-from experiments.paper_scale.sources import Family
 from loca_theory._lookup import find
 from loca_theory.errors import InvalidArgumentError
 
 # Names of the methods in the tables.
 _PRINTED = {"full": "FF", "linear-probing": "LP"}
-# Fields that are specific to a method; all others hold for every method of the table.
+# Fields that are specific to a method; all others hold for all.
 _OWN = {
     "learning_rate", "learning_rate_coefficients", "learning_rate_locations",
     "frequency_components", "scaling", "rank", "alternating_steps",
@@ -23,88 +27,106 @@ _OWN = {
 
 
 @dataclass(frozen=True)
-class Choice:
-    """The user's choice of an experiment.
+class Size:
+    """A pretrained model: its name on the hub, and in the table, which may name none."""
 
-    Attributes:
-        family: The kind of experiment.
-        task: Name of the data set.
-        size: Name of the model size.
-        method: Name of the method.
-        seed: Seed of the new head, the order of the data and random locations.
-        r: The rank of LoRA, whose budget the other methods get; None for the paper's settings.
-        components: Components of FourierFT and LoCA per layer; None for the paper's number.
-        lr: Learning rate of the method's parameters; None for the paper's.
-        max_steps: Number of training steps; None for the paper's.
-        batch_size: Batch size; None for the paper's.
-    """
+    model: str
+    printed: str = ""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A data set on the hub, and its columns."""
+
+    data: str
+    columns: tuple[str, ...]  # of the input; for images, possible names of the one column
+    label: tuple[str, ...]  # possible names of the column of labels or answers
+    evaluation: tuple[str, ...]  # parts that form the evaluation set
+    config: str | None = None
+    revision: str | None = None
+    classes: int = 0  # 1 for a regression, 0 without labels
+
+
+@dataclass(frozen=True)
+class Family:
+    """One kind of experiment, as ``sources.toml`` has it."""
+
+    name: str
+    title: str
+    example: str  # options of an example
+    table: str  # the transcribed table of its hyper-parameters
+    sizes: dict[str, Size]
+    tasks: dict[str, Task]
+    layers: dict[str, tuple[str, ...]]  # names in the model, by those in the paper
+    head: str | None = None  # the new head, which is trained in full
+    results: str = ""  # the transcribed table of its results
+    dtype: str = "float32"  # of the frozen weights
+    divide_batch: bool = False  # whether the printed batch is that after accumulation
+    several_shapes: bool = False  # whether the adapted layers differ in shape
+    methods: tuple[str, ...] = ()  # kinds of methods that can be run; empty for all
+    not_run: tuple[str, ...] = ()  # parts of the paper's experiment, with the reasons
+    options: dict[str, Any] = field(default_factory=dict)  # what the paper does not state
+
+
+@cache
+def families() -> dict[str, Family]:
+    """All families by name."""
+    entries = tomllib.loads(Path(__file__).with_name("sources.toml").read_text(encoding="utf-8"))
+    named = {name: {"name": name, **entry} for name, entry in entries.items()}
+    return TypeAdapter(dict[str, Family]).validate_python(named)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The user's choice of an experiment; None for what the paper states."""
 
     family: Family
     task: str
-    size: str
+    model_size: str
     method: str
-    seed: int = 0
-    r: int | None = None
+    seed: int = 0  # of the new head, the order of the data and random locations
+    r: int | None = None  # the rank of LoRA, whose budget the other methods get
     components: int | None = None
     lr: float | None = None
-    max_steps: int | None = None
     batch_size: int | None = None
+    max_steps: int | None = None
+    model: str | None = None  # a folder, or another name on the hub
+    data: str | None = None  # a folder
+    save_every: int = 500
+    out: Path = Path("loca-results") / "paper-scale"
+    own: Mapping[str, Any] = field(default_factory=dict)  # the family's own options
+
+    @property
+    def source(self) -> str:
+        """Where the pretrained model is."""
+        return self.model or self.family.sizes[self.model_size].model
 
 
 @dataclass(frozen=True)
 class Settings:
-    """All settings of a training run.
+    """All settings of a training run."""
 
-    Attributes:
-        batch_size: Examples per forward pass.
-        accumulation: Forward passes per step.
-        epochs: Passes over the data; None if ``steps`` determines the length of training.
-        steps: Number of training steps; None if ``epochs`` determines the length.
-        rate: Learning rate of the method's parameters.
-        head_rate: Learning rate of the new head.
-        location_rate: Learning rate of LoCA's locations.
-        weight_decay: Weight decay of all parameters except locations and vectors other than
-            coefficients.
-        warmup: Number of warm-up steps, or their fraction of all steps if it is below 1.
-        label_smoothing: Label smoothing of the Trainer.
-        dropout: Dropout of the model; None for the model's default.
-        max_length: Largest number of tokens; None if it is not stated.
-        targets: Names of the layers that are adapted.
-        r: A rank given by the user, whose budget the method gets; None for the paper's settings.
-        rank: The paper's rank.
-        components: Components per layer.
-        scaling: The paper's α; None if it states none.
-        alternating_steps: B_s.
-        coefficient_steps: B_a.
-        location_steps: B_l.
-        notes: What the paper does not state, and what is used instead.
-    """
-
-    batch_size: int
-    accumulation: int
-    epochs: float | None
+    batch_size: int  # examples per forward pass
+    accumulation: int  # forward passes per step
+    epochs: float | None  # None if ``steps`` determines the length of training
     steps: int | None
-    rate: float
+    rate: float  # of the method's parameters
     head_rate: float
     location_rate: float
-    weight_decay: float
-    warmup: float
+    weight_decay: float  # of all but locations, and vectors other than coefficients
+    warmup: float  # number of steps, or their fraction of all if it is below 1
     label_smoothing: float
-    dropout: float | None
-    max_length: int | None
-    targets: tuple[str, ...]
-    r: int | None
-    rank: int | None
-    components: int | None
-    scaling: float | None
-    alternating_steps: int | None
-    coefficient_steps: int
-    location_steps: int
-    notes: tuple[str, ...] = ()
-
-    def describe(self) -> dict[str, Any]:
-        """The settings as plain data."""
-        return {**asdict(self), "targets": list(self.targets), "notes": list(self.notes)}
+    dropout: float | None  # None for the model's default
+    max_length: int | None  # largest number of tokens
+    targets: tuple[str, ...]  # names of the layers that are adapted
+    r: int | None  # a rank given by the user; None for the paper's settings
+    rank: int | None  # the paper's
+    components: int | None  # per layer
+    scaling: float | None  # the paper's α
+    alternating_steps: int | None  # B_s
+    coefficient_steps: int  # B_a
+    location_steps: int  # B_l
+    notes: tuple[str, ...]  # what the paper does not state, and what is used instead
 
 
 def seeds(family: Family) -> tuple[int, ...]:
@@ -122,20 +144,20 @@ def resolve(choice: Choice) -> Settings:
     if method.kind == "head" and family.head is None:
         msg = f"{method.title} trains a new head, and {family.title} has none"
         raise InvalidArgumentError(msg)
-    find("task", choice.task, family.tasks)
     frame, own, notes = _stated(choice, method)
     rate = _rate(choice, method, frame, own)
     _check_complete(choice, method, own, rate)
-    stated = load("stated")
-    loca: dict[str, Any] = dict(stated.settings(method="LoCA"))
     components, scaling = _components(choice, own)
     if "epochs" not in frame and "total_steps" not in frame:
-        frame |= stated.settings(task="image classification")
+        frame |= load("stated").settings(task="image classification")
     batch, accumulation = frame["batch_size"], frame.get("accumulation_steps", 1)
     if family.divide_batch and choice.batch_size is None:
         batch //= accumulation
         notes.append(f"the batch of {frame['batch_size']} is read as that after accumulation")
     steps = choice.max_steps or frame.get("total_steps")
+    # The learning rate of locations is the same in all tables that state one.
+    loca: Any = load("e2e_hyperparameters").settings(model="GPT-2", method="LoCA")
+    loca |= load("stated").settings(method="LoCA")
     return Settings(
         batch_size=choice.batch_size or batch,
         accumulation=accumulation,
@@ -143,7 +165,7 @@ def resolve(choice: Choice) -> Settings:
         steps=steps,
         rate=rate or 0.0,
         head_rate=frame.get("learning_rate_head", 0.0),
-        location_rate=own.get("learning_rate_locations", _usual_location_rate()),
+        location_rate=own.get("learning_rate_locations", loca["learning_rate_locations"]),
         weight_decay=frame["weight_decay"],
         warmup=frame.get("warmup_steps", frame.get("warmup_ratio", 0)),
         label_smoothing=frame.get("label_smoothing", 0.0),
@@ -164,14 +186,15 @@ def resolve(choice: Choice) -> Settings:
 def _stated(choice: Choice, method: Method) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
     """Settings for all methods, those specific to the method, and notes on missing ones."""
     family, table = choice.family, load(choice.family.table)
-    size = find("model size", choice.size, family.sizes)
+    find("task", choice.task, family.tasks)
+    size = find("model size", choice.model_size, family.sizes)
     roles = {"model": size.printed} if size.printed else {}
     if choice.task in table.names("task"):
         roles["task"] = choice.task
     printed = _PRINTED.get(choice.method, "LoCA" if method.kind == "loca" else method.title)
-    notes = []
+    notes: list[str] = []
     if printed in table.names("method"):
-        values: dict[str, Any] = table.settings(method=printed, **roles)
+        values: Any = table.settings(method=printed, **roles)
         own = {name: value for name, value in values.items() if name in _OWN}
     else:
         values, own = dict(table.settings(method="LoCA", **roles)), {}
@@ -185,16 +208,17 @@ def _check_complete(
     choice: Choice, method: Method, own: Mapping[str, Any], rate: float | None
 ) -> None:
     """Check that the paper and the user together specify everything that a method needs."""
-    lacking, counted = [], method.kind in ("fourierft", "loca")
+    counted = method.kind in ("fourierft", "loca")
+    msg = ""
     if choice.components is not None and not counted:
         msg = f"{method.title} has no components: give --r instead of --components"
-        raise InvalidArgumentError(msg)
-    if choice.components is not None and choice.r is not None:
+    elif choice.components is not None and choice.r is not None:
         msg = "--components and --r both set the number of trained parameters: give one"
-        raise InvalidArgumentError(msg)
-    if choice.r is not None and counted and choice.family.several_shapes:
+    elif choice.r is not None and counted and choice.family.several_shapes:
         msg = "the layers have several shapes, so --r does not define one budget: give --components"
+    if msg:
         raise InvalidArgumentError(msg)
+    lacking = []
     given = choice.r is not None or choice.components is not None
     if method.has_budget and not given and not {"rank", "frequency_components"} & set(own):
         lacking.append("components (--components)" if counted else "rank (--r)")
@@ -209,30 +233,19 @@ def _check_complete(
 def _components(choice: Choice, own: Mapping[str, Any]) -> tuple[int | None, float | None]:
     """Components per layer, and the scaling that belongs to them."""
     stated, scaling = own.get("frequency_components"), own.get("scaling")
-    wanted = choice.components
-    if isinstance(stated, tuple):
-        wanted = stated[0] if wanted is None else wanted
-        if isinstance(scaling, tuple):
-            scaling = scaling[stated.index(wanted) if wanted in stated else 0]
-    elif wanted is None:
-        wanted = stated
+    if not isinstance(stated, tuple):
+        return (stated if choice.components is None else choice.components), scaling
+    wanted = stated[0] if choice.components is None else choice.components
+    if isinstance(scaling, tuple):
+        scaling = scaling[stated.index(wanted) if wanted in stated else 0]
     return wanted, scaling
 
 
 def _rate(
     choice: Choice, method: Method, frame: Mapping[str, Any], own: Mapping[str, Any]
 ) -> float | None:
-    if choice.lr is not None:
-        if not (math.isfinite(choice.lr) and choice.lr > 0):
-            msg = f"--lr {choice.lr:g} is not a learning rate: give a finite number above 0"
-            raise InvalidArgumentError(msg)
-        return choice.lr
+    if choice.lr is not None and not (math.isfinite(choice.lr) and choice.lr > 0):
+        msg = f"--lr {choice.lr:g} is not a learning rate: give a finite number above 0"
+        raise InvalidArgumentError(msg)
     head = frame.get("learning_rate_head") if method.kind == "head" else None
-    return own.get("learning_rate_coefficients", own.get("learning_rate", head))
-
-
-def _usual_location_rate() -> Any:
-    """The learning rate of locations, which is the same in all tables that state one."""
-    return load("e2e_hyperparameters").settings(model="GPT-2", method="LoCA")[
-        "learning_rate_locations"
-    ]
+    return choice.lr or own.get("learning_rate_coefficients", own.get("learning_rate", head))

@@ -32,11 +32,7 @@ RANKS, BATCH, LENGTH = (2, 8, 32), 128, 64
 
 
 def pairs_of(path: Path, count: int) -> tuple[np.ndarray, list[str], list[str]]:
-    """Scores and sentences, evenly from the whole file, of the pairs that have a score.
-
-    Raises:
-        InvalidArgumentError: a line is not a number and two texts.
-    """
+    """Scores and sentences, evenly from the whole file, of the pairs that have a score."""
     with path.open(encoding="utf-8") as file:
         every = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
         lines = [line for line in every if line and line[0]]  # some pairs have no score

@@ -33,27 +33,15 @@ class Fitted(NamedTuple):
 
 
 class Study(NamedTuple):
-    """Pairs of one kind, and where they are.
+    """Pairs of one kind, and where they are."""
 
-    Attributes:
-        about: What was trained from what, and what shows it.
-        packages: Name and version of the wheel; two if base and fine-tune are apart.
-        pairs: Reads them from the folder of the unpacked wheels.
-        is_control: Whether the second was not trained from the first.
-    """
-
-    about: str
-    packages: tuple[str, ...]
-    pairs: Callable[[Wheels], Iterator[Fitted]]
-    is_control: bool = False
+    about: str  # what was trained from what, and what shows it
+    packages: tuple[str, ...]  # name and version of the wheel; two if base and fine-tune are apart
+    pairs: Callable[[Wheels], Iterator[Fitted]]  # reads them from the folder of the unpacked wheels
 
 
 class Wheels:
-    """Files of the wheels in a folder.
-
-    Raises:
-        InvalidArgumentError: a wheel is missing, or there is only another version of it.
-    """
+    """Files of the wheels in a folder."""
 
     def __init__(self, folder: Path, packages: tuple[str, ...]) -> None:
         self.files: dict[str, zipfile.Path] = {}
@@ -241,6 +229,5 @@ STUDIES = {
         "CHGNet 0.2.0 and 0.3.0: two trainings, neither from the other",
         ("chgnet==0.4.2",),
         _chgnet("0.2.0", "0.3.0"),
-        is_control=True,
     ),
 }

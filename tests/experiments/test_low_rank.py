@@ -72,14 +72,6 @@ def test_a_step_of_sgd_has_as_many_ranks_as_the_batch_has_tokens(batch):
     assert np.linalg.matrix_rank(increment, tol=1e-14) == batch * TOKENS
 
 
-def test_each_step_of_sgd_adds_at_most_the_tokens_of_its_batch():
-    model, pool = Classifier(), examples(12)
-    before = model.query.weight.detach().clone()
-    train(model, pool, Training("SGD", 1e-1, 3, 2), np.random.default_rng(0))
-    increment = (model.query.weight.detach() - before).numpy()
-    assert np.linalg.matrix_rank(increment, tol=1e-14) == 3 * 2 * TOKENS
-
-
 @pytest.mark.parametrize("batch", [1, 3, 5])
 def test_a_step_of_adam_is_a_matrix_of_signs_of_higher_rank(batch):
     increment, gradient = one_step("Adam", batch)
@@ -92,12 +84,6 @@ def test_a_step_of_adam_is_a_matrix_of_signs_of_higher_rank(batch):
     energies = np.linalg.svd(signs, compute_uv=False) ** 2
     bound = np.abs(gradient).mean() ** 2 / np.square(gradient).mean()
     assert bound <= energies[:tokens].sum() / energies.sum() < 1
-
-
-def test_the_signs_of_an_outer_product_are_one():
-    rng = np.random.default_rng(0)
-    signs = np.sign(np.outer(rng.standard_normal(P), rng.standard_normal(Q)))
-    assert np.linalg.matrix_rank(signs) == 1
 
 
 def test_decay_shrinks_the_weights():
@@ -164,11 +150,6 @@ def test_a_batch_larger_than_the_training_set_is_refused(examples_):
         )
 
 
-def test_an_unknown_optimiser_is_refused():
-    with pytest.raises(InvalidArgumentError, match="unknown optimizer 'sgd'; did you mean SGD"):
-        Training("sgd", 1e-2, 1, 8)
-
-
 def test_loss_and_accuracy_are_means_over_examples():
     model, test = Classifier(), examples(450)
     whole = model(**test)
@@ -176,22 +157,6 @@ def test_loss_and_accuracy_are_means_over_examples():
     assert loss == pytest.approx(float(whole.loss.detach()), rel=1e-12)
     assert accuracy == (whole.logits.argmax(1) == test["labels"]).sum() / 450
     assert 0 < accuracy < 1
-
-
-def test_a_language_model_is_refused():
-    with pytest.raises(InvalidArgumentError, match="choose a task such as digits"):
-        evaluate(Classifier(), {"labels": torch.zeros(3, 5)})
-
-
-def test_no_run_of_a_language_model_starts(session, monkeypatch):
-    command = importlib.import_module("experiments.low_rank")
-    splits = {"test": {"labels": torch.zeros(3, 5)}}
-    monkeypatch.setattr(command, "load", lambda *_: (splits, {}))
-    monkeypatch.setattr(command.Session, "compute", None)
-    given = ["--quick", "--out", str(session.out), "--task", "digits", "--device", "cpu", "-q"]
-    outcome = CliRunner().invoke(command.main, given)
-    assert outcome.exit_code == 2
-    assert outcome.output.startswith("main: only tasks with one label per example")
 
 
 @pytest.mark.parametrize(
@@ -345,13 +310,6 @@ def test_the_table_by_factor():
     assert line["predicted"] == pytest.approx(0.75)
     assert lines["kind", "MLP in"]["retained"] == pytest.approx(0.7)
     assert lines["examples", "all"]["value"] == 90
-
-
-def test_a_training_of_which_every_run_diverged_has_a_row():
-    training = Training("SGD", 0.03, 20, 8)
-    runs = {training: [(run(0), result((), diverged=True))]}
-    (line,) = factor_rows([Case("rate", "3", 3.0, training)], runs)
-    assert (line["diverged"], line["retained"]) == (1, None)
 
 
 def test_the_table_of_statistics():

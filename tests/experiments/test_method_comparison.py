@@ -1,4 +1,4 @@
-"""LoCA in PEFT's benchmark of methods: configurations, launcher, and results of its form."""
+"""LoCA in PEFT's benchmark of methods: configurations and launcher."""
 
 import json
 import subprocess
@@ -7,12 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner
 from peft import LoraConfig, PeftConfig, get_peft_model
 from transformers import LlamaConfig, LlamaForCausalLM
 
-import experiments.method_comparison.__main__ as benchmark
-from experiments.finetuning.settings import settings
 from loca_theory.adapters import LoCAConfig
 
 # PEFT calls it by the name that transformers 5 has replaced.
@@ -20,8 +17,8 @@ pytestmark = pytest.mark.filterwarnings(
     r"ignore:`\w*gradient_checkpointing\w*` is deprecated:FutureWarning"
 )
 
-FOLDER = Path(benchmark.__file__).parent
-ROOT = FOLDER.parents[1]
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "experiments" / "method_comparison"
 CONFIGURATIONS = sorted((FOLDER / "loca").iterdir())
 TARGETS = ["q_proj", "v_proj"]
 LAYERS = 28
@@ -32,30 +29,6 @@ TRAIN_CONFIG = {
     "eval_steps", "compile", "use_gc", "query_template", "seed", "grad_norm_clip",
     "optimizer_type", "optimizer_kwargs", "lr_scheduler", "use_amp", "autocast_adapter_dtype",
     "generation_kwargs", "attn_implementation", "init_kv_cache_prefix",
-}  # fmt: skip
-# The keys of huggingface/peft, method_comparison/MetaMathQA/results/*.json, as PEFT 0.21 writes
-# them. dataset_info has a key for each data set, and peft_config those of the method.
-ABOUT = {"sha", "created_at"}
-PACKAGES = ("transformers", "peft", "datasets", "bitsandbytes", "torch")
-SCHEMA = {
-    "run_info": {
-        "created_at", "total_time", "experiment_name", "peft_branch", "peft_worktree_is_dirty",
-        "train_config", "peft_config", "error_msg",
-    },
-    "train_info": {
-        "accelerator_memory_reserved_avg", "accelerator_memory_max",
-        "accelerator_memory_reserved_99th", "train_time", "file_size", "num_trainable_params",
-        "num_total_params", "status", "metrics",
-    },
-    "meta_info": {"model_info", "dataset_info", "package_info", "system_info", "pytorch_info"},
-}  # fmt: skip
-SYSTEM = {"system", "release", "version", "machine", "processor", "accelerator"}
-EVALUATION = {
-    "step", "valid accuracy", "train loss", "train samples", "train time", "eval time",
-    "tokens / sec", "mem allocated avg", "mem reserved avg", "elapsed time",
-}  # fmt: skip
-TEST = {
-    "step", "test accuracy", "train loss", "train samples", "train total tokens", "forgetting",
 }  # fmt: skip
 
 
@@ -70,32 +43,19 @@ def llama(layers):
         )  # fmt: skip
 
 
-def trained(config, layers):
-    return get_peft_model(llama(layers), config).get_nb_trainable_parameters()[0]
-
-
-def check_numbers(folder, layers):
-    config = PeftConfig.from_pretrained(folder)
-    assert isinstance(config, LoCAConfig)
-    assert config.target_modules == set(TARGETS)
-    assert trained(config, layers) * LAYERS == TRAINED[folder.name] * layers
-    if "parity" in folder.name:
-        with torch.device("meta"):
-            assert trained(LoraConfig(r=32, target_modules=TARGETS), layers) * LAYERS == (
-                TRAINED[folder.name] * layers
-            )
-
-
 @pytest.mark.parametrize("folder", CONFIGURATIONS, ids=lambda folder: folder.name)
 def test_configurations_train_the_stated_numbers(folder):
     """In each of the equal layers a 28th of them."""
-    check_numbers(folder, 1)
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("folder", CONFIGURATIONS, ids=lambda folder: folder.name)
-def test_configurations_train_the_stated_numbers_in_all_layers(folder):
-    check_numbers(folder, LAYERS)
+    config = PeftConfig.from_pretrained(folder)
+    assert isinstance(config, LoCAConfig)
+    assert config.target_modules == set(TARGETS)
+    configs = [config]
+    if "parity" in folder.name:
+        configs.append(LoraConfig(r=32, target_modules=TARGETS))
+    for one in configs:
+        with torch.device("meta"):
+            model = get_peft_model(llama(1), one)
+        assert model.get_nb_trainable_parameters()[0] * LAYERS == TRAINED[folder.name]
 
 
 @pytest.mark.parametrize("folder", CONFIGURATIONS, ids=lambda folder: folder.name)
@@ -171,43 +131,3 @@ def test_without_a_script_the_launcher_says_how_to_call_it(tmp_path):
         done = launch(tmp_path, *arguments)
         assert done.returncode == 1
         assert done.stderr.startswith(f"{says}; usage: python launch.py run.py")
-
-
-def test_results_have_the_keys_of_peft(tmp_path, monkeypatch):
-    methods = ("loca", "c3a")
-    monkeypatch.setattr(benchmark, "METHODS", methods)
-    arguments = ["--quick", "--quiet", "--out", str(tmp_path), "-j", "1", "--device", "cpu"]
-    done = CliRunner().invoke(benchmark.main, arguments)
-    assert done.exit_code == 0, done.output
-    folder, chosen = tmp_path / "quick" / "method_comparison", settings("generation", quick=True)
-    assert {path.name for path in folder.iterdir()} == {
-        f"{method}--generation-rank2.json" for method in methods
-    }
-    for method in methods:
-        result = json.loads((folder / f"{method}--generation-rank2.json").read_text())
-        check_keys(result)
-        run, train = result["run_info"], result["train_info"]
-        assert run["peft_config"]["peft_type"] == method.upper()
-        assert run["experiment_name"] == f"{method}/generation-rank2"
-        assert train["status"] == "success"
-        # Of 2 layers, the query and value matrices are 64 × 64; the head of 256 bytes is trained.
-        assert train["num_trainable_params"] >= 4 * (64 + 64) * 2 + 64 * 256
-        assert train["file_size"] > 4 * train["num_trainable_params"]
-        *evaluations, test = train["metrics"]
-        assert [entry["step"] for entry in evaluations] == [6, 12]
-        assert 0 <= test["test accuracy"] <= 1
-        assert test["train total tokens"] == 12 * chosen["batch"] * chosen["length"]
-
-
-def check_keys(result):
-    assert {name: set(part) for name, part in result.items()} == SCHEMA
-    assert set(result["run_info"]["train_config"]) == TRAIN_CONFIG
-    about = result["meta_info"]
-    assert set(about["model_info"]) == set(about["dataset_info"]["generation"]) == ABOUT
-    assert set(about["system_info"]) == SYSTEM
-    assert set(about["package_info"]) == {
-        f"{package}-{what}" for package in PACKAGES for what in ("version", "commit-hash")
-    }
-    *evaluations, test = result["train_info"]["metrics"]
-    assert all(set(entry) == EVALUATION for entry in evaluations)
-    assert set(test) == TEST

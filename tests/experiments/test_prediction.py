@@ -1,16 +1,18 @@
 """The predictors of a real quick fine-tune, and the tables of the command."""
 
+import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from scipy.fft import dctn
 
 from experiments.finetuning.prediction import forecast
-from experiments.finetuning.prediction.predictors import PREDICTORS
+from experiments.finetuning.prediction.predictors import TITLES
 from experiments.finetuning.protocol import Configuration, point
 from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.settings import settings
-from experiments.finetuning.tasks import prepare
-from experiments.finetuning.training import compute
+from experiments.finetuning.tasks import opened, prepare
+from experiments.finetuning.training import Group
 from experiments.prediction import COLUMNS, main, usable
 
 TASK = "small-digits"
@@ -18,39 +20,38 @@ TASK = "small-digits"
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory):
-    """Full fine-tunes of two seeds as a point, its results, and the folder of the tasks."""
+    """Full fine-tunes of two seeds as a point, and the folder of the tasks."""
     folder = tmp_path_factory.mktemp("prediction")
     chosen = settings(TASK, quick=True)
     prepared = prepare(TASK, folder, quick=True)
-    wanted = {"seeds": [0, 1], "ranks": [1, 2], "pool": 0}
 
     def point_at(rate):
         configuration = Configuration(TASK, "full", 1)
-        return point(
-            configuration, chosen, prepared, rate=rate, seeds=[0, 1], device="cpu", analyse=wanted
-        )
+        return point(configuration, chosen, prepared, rate=rate, seeds=[0, 1], device="cpu")
 
-    return point_at, compute(point_at(1e-3), folder)["runs"], folder
+    return point_at, folder
 
 
 def test_the_predictors_are_those_of_the_full_fine_tune_of_the_seed(full):
-    point_at, runs, folder = full
+    point_at, folder = full
     wanted = [Configuration(TASK, name, r) for name in ("lora", "loca", "loca-v2") for r in (1, 2)]
     rows = forecast.compute(forecast.forecast(point_at(1e-3), 1, wanted), folder)["rows"]
     of = {(row["method"], row["r"]): row for row in rows}
     assert set(of) == {(one.method, one.r) for one in wanted}
-    errors = {
-        (one["accounting"], one["method"], one["r"]): one["error"]
-        for one in runs[1]["increments"]["errors"]
-    }
-    early = {one.name for one in PREDICTORS.values() if one.is_early}
+    with opened(point_at(1e-3).parameters, folder) as (prepared, splits, device):
+        group = Group(dict(point_at(1e-3).parameters), prepared, splits, device)
+        group.train()
+        increments = [one.double().numpy() for one in group.runs[1].increments().values()]
+    total = sum((w**2).sum() for w in increments)
     for r in (1, 2):
         # Runs that are trained together differ from a run alone by rounding.
-        want = 1 - errors["paper", "R", r]
-        assert of["lora", r]["retained_energy"] == pytest.approx(want, rel=1e-3)
-        want = 1 - errors["trainable", "D", r]
-        assert of["loca", r]["retained_energy"] == pytest.approx(want, rel=1e-3)
-        numbers = {key: of["loca", r][key] for key in set(PREDICTORS) - early}
+        low_rank = sum((np.linalg.svd(w, compute_uv=False)[:r] ** 2).sum() for w in increments)
+        assert of["lora", r]["retained_energy"] == pytest.approx(low_rank / total, rel=1e-3)
+        cosines = [np.sort(dctn(w, norm="ortho") ** 2, axis=None)[-sum(w.shape) * r :].sum()
+                   for w in increments]  # fmt: skip
+        assert of["loca", r]["retained_energy"] == pytest.approx(sum(cosines) / total, rel=1e-3)
+        early = {"loss_10", "loss_25"}
+        numbers = {key: of["loca", r][key] for key in set(TITLES) - early}
         assert numbers == {key: of["loca-v2", r][key] for key in numbers}
         assert all(value > 0 for value in numbers.values())
         # Four layers of 128 r components.
@@ -61,7 +62,7 @@ def test_the_predictors_are_those_of_the_full_fine_tune_of_the_seed(full):
 
 
 def test_a_full_fine_tune_that_diverged_predicts_nothing(full):
-    point_at, _, folder = full
+    point_at, folder = full
     wanted = [Configuration(TASK, "lora", 1)]
     one = forecast.forecast(point_at(1e30), 0, wanted)
     assert forecast.compute(one, folder) == {"rows": []}
@@ -142,4 +143,4 @@ def test_the_command_runs_its_own_full_fine_tunes_only(session):
     tables = ("", "-predictors", "-pairs")
     assert {"prediction.pdf", *(f"prediction{one}.parquet" for one in tables)} <= names
     done = [path.name.partition("@")[0] for path in (session.out / "runs").iterdir()]
-    assert done == [forecast.EXPERIMENT] * 2
+    assert done == ["prediction"] * 2

@@ -8,16 +8,13 @@ from typing import Any
 from experiments.finetuning.low_rank.factors import ALL, Case
 from experiments.finetuning.low_rank.full import Training
 from experiments.finetuning.low_rank.spectra import KINDS
-from experiments.finetuning.statistics import interval
+from experiments.finetuning.statistics import Row, grouped, interval
 from loca_theory.sweeps.store import Point
 
-Row = dict[str, Any]
+# A run and its result.
 Done = tuple[Point, Mapping[str, Any]]
-"""A run and its result."""
-
+# Stands for an optimiser in rows of the controls, matrices of independent normal entries.
 INDEPENDENT = "independent"
-"""Stands for an optimiser in rows of the controls, matrices of independent normal entries."""
-
 # The statistics of a matrix that are averaged, and whether they are divided by min(p, q).
 STATISTICS = {"rank_50": True, "rank_90": True, "rank_99": True, "effective_rank": True,
               "relative_norm": False, "tv": False, "mp_distance": False,
@@ -27,10 +24,10 @@ _RETAINED = ("retained", "independent", "threshold", "cosine", "cosine_predicted
 _LABELS = ("task", "optimizer", "rate", "steps", "batch", "examples")
 
 
-def labels(run: Point, result: Mapping[str, Any]) -> Row:
-    """Columns that say which run a row belongs to."""
+def matrix_rows(run: Point, result: Mapping[str, Any]) -> tuple[list[Row], list[Row]]:
+    """Rows of the matrices of a run, and rows of its matrices and ranks."""
     training: Mapping[str, Any] = run.parameters["training"] or {}
-    return {
+    labels = {
         "task": run.parameters["task"],
         "optimizer": training.get("optimizer", INDEPENDENT),
         **{name: training.get(name) for name in ("rate", "steps", "batch")},
@@ -39,14 +36,10 @@ def labels(run: Point, result: Mapping[str, Any]) -> Row:
         "accuracy": result["accuracy"],
         "diverged": result["diverged"],
     }
-
-
-def matrix_rows(run: Point, result: Mapping[str, Any]) -> tuple[list[Row], list[Row]]:
-    """Rows of the matrices of a run, and rows of its matrices and ranks."""
     matrices: list[Row] = []
     ranks: list[Row] = []
     for entry in result["matrices"]:
-        own = labels(run, result) | {key: value for key, value in entry.items() if key != "ranks"}
+        own = labels | {key: value for key, value in entry.items() if key != "ranks"}
         matrices.append(own)
         names = (*_LABELS, "seed", "name", "kind", "p", "q")
         ranks += [{**{name: own[name] for name in names}, **row} for row in entry["ranks"]]
@@ -56,55 +49,38 @@ def matrix_rows(run: Point, result: Mapping[str, Any]) -> tuple[list[Row], list[
 def statistics_rows(matrices: Iterable[Row]) -> list[Row]:
     """Means of the statistics over the matrices of a run, and intervals over seeds.
 
-    Args:
-        matrices: Rows of matrices; see :func:`matrix_rows`.
-
-    Returns:
-        For each training, each kind of layer and ``all``, and each statistic, ``mean``, ``low``,
-        ``high``, ``seeds``, and ``missing``, the number of matrices that do not have the statistic,
-        such as a spectrum without a Marchenko–Pastur bulk. Ranks are in units of min(p, q).
+    There is a row for each training, each kind of layer and ``all``, and each statistic. Matrices
+    that do not have it, such as a spectrum without a Marchenko–Pastur bulk, are ``missing``. Ranks
+    are in units of min(p, q).
     """
-    by_training: dict[tuple[Any, ...], list[Row]] = {}
-    for row in matrices:
-        by_training.setdefault(tuple(row[name] for name in _LABELS), []).append(row)
     found = []
-    for key, rows in by_training.items():
+    for key, rows in grouped(matrices, _LABELS).items():
         for kind in (ALL, *KINDS):
             mine = [row for row in rows if kind in (ALL, row["kind"])]
             for name, is_rank in STATISTICS.items():
                 known = [row for row in mine if row[name] is not None]
-                if not known:
-                    continue
-                values = _by_seed(
-                    (row["seed"], row[name] / (min(row["p"], row["q"]) if is_rank else 1))
-                    for row in known
-                )
-                line = {"kind": kind, "statistic": name, "missing": len(mine) - len(known)}
-                found.append(dict(zip(_LABELS, key, strict=True)) | line | _with_interval(values))
+                if known:
+                    values = [
+                        (row["seed"], row[name] / (min(row["p"], row["q"]) if is_rank else 1))
+                        for row in known
+                    ]
+                    line = {"kind": kind, "statistic": name, "missing": len(mine) - len(known)}
+                    labels = dict(zip(_LABELS, key, strict=True))
+                    found.append(labels | line | _over_seeds(values))
     return found
 
 
 def factor_rows(cases: Sequence[Case], runs: Mapping[Training, Sequence[Done]]) -> list[Row]:
     """What low rank retains by factor, value, optimiser and rank: means over the matrices of a run.
 
-    The factor ``kind`` has the kinds of layers in the default trainings.
-
-    Args:
-        cases: The cases of one task.
-        runs: The runs of each training, one per seed, with their results.
-
-    Returns:
-        One row per case and rank, with the interval of ``retained`` over seeds (``low``, ``high``),
-        the means of the other columns of
-        :func:`~experiments.finetuning.low_rank.spectra.rank_rows`, K = min(p, q), ``accuracy``,
-        and the numbers of ``seeds`` and ``diverged`` runs.
+    The factor ``kind`` has the kinds of layers in the default trainings. The interval of
+    ``retained`` is over seeds.
     """
     found: list[Row] = []
     for case in cases:
         own = runs[case.training]
-        kinds = [ALL, *KINDS] if case.factor == "optimizer" else [ALL]
         good = [(run, result) for run, result in own if not result["diverged"]]
-        for kind in kinds:
+        for kind in (ALL, *KINDS) if case.factor == "optimizer" else (ALL,):
             rows = [
                 {"seed": run.parameters["seed"], "K": min(entry["p"], entry["q"]), **row}
                 for run, result in good
@@ -125,21 +101,22 @@ def factor_rows(cases: Sequence[Case], runs: Mapping[Training, Sequence[Done]]) 
                 "accuracy": _mean(result["accuracy"] for _, result in good),
                 "diverged": len(own) - len(good),
             }
-            missing = [{"retained": None}] if kind == ALL else []
-            found += [line | row for row in _by_rank(rows) or missing]
+            for (k, r), mine in grouped(rows, ("K", "r")).items():
+                means = {name: _mean(row[name] for row in mine) for name in _RETAINED}
+                over_seeds = _over_seeds([(row["seed"], row["retained"]) for row in mine])
+                del over_seeds["mean"]
+                found.append(line | {"K": k, "r": r} | means | over_seeds)
+            if not rows and kind == ALL:
+                found.append(line | {"retained": None})
     return found
 
 
 def prediction(ranks: Iterable[Row]) -> Row:
     """How well the singular values alone predict what the best cosine coefficients retain.
 
-    Args:
-        ranks: Rows of matrices and ranks; see :func:`matrix_rows`. Controls are left out.
-
-    Returns:
-        ``count`` of rows; ``right``, how many of them have the better of low rank and coefficients
-        predicted; ``excess``, the mean of the fraction that the coefficients retain less its
-        prediction: what the cosine basis is worth; ``error``, the mean of its modulus.
+    ``right`` of the ``count`` matrices and ranks, but those of controls, have the better of low
+    rank and coefficients predicted; ``excess`` is the mean fraction that the coefficients retain
+    less its prediction: what the cosine basis is worth; ``error``, the mean of its modulus.
     """
     rows = [row for row in ranks if row["optimizer"] != INDEPENDENT]
     excess = [row["cosine"] - row["cosine_predicted"] for row in rows]
@@ -151,35 +128,13 @@ def prediction(ranks: Iterable[Row]) -> Row:
     }
 
 
-def _by_rank(rows: Sequence[Row]) -> list[Row]:
-    by_rank: dict[tuple[int, int], list[Row]] = {}
-    for row in rows:
-        by_rank.setdefault((row["K"], row["r"]), []).append(row)
-    return [
-        {"K": k, "r": r}
-        | {name: _mean(row[name] for row in mine) for name in _RETAINED}
-        | {
-            key: value
-            for key, value in _with_interval(
-                _by_seed((row["seed"], row["retained"]) for row in mine)
-            ).items()
-            if key != "mean"
-        }
-        for (k, r), mine in by_rank.items()
-    ]
-
-
-def _by_seed(pairs: Iterable[tuple[int, float]]) -> list[float]:
-    """The mean of each seed."""
+def _over_seeds(pairs: Iterable[tuple[int, float]]) -> Row:
+    """Mean and interval of the means of the seeds."""
     by_seed: dict[int, list[float]] = {}
     for seed, value in pairs:
         by_seed.setdefault(seed, []).append(value)
-    return [sum(values) / len(values) for values in by_seed.values()]
-
-
-def _with_interval(values: Sequence[float]) -> Row:
-    mean, low, high = interval(values)
-    return {"mean": mean, "low": low, "high": high, "seeds": len(values)}
+    mean, low, high = interval([sum(values) / len(values) for values in by_seed.values()])
+    return {"mean": mean, "low": low, "high": high, "seeds": len(by_seed)}
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

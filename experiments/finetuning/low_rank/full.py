@@ -36,7 +36,6 @@ import torch
 from torch import nn
 
 from experiments.finetuning.tasks import Split
-from loca_theory._lookup import find
 from loca_theory.errors import InvalidArgumentError
 
 _MOMENTUM, _DECAY = 0.9, 0.1
@@ -48,56 +47,24 @@ OPTIMIZERS: Mapping[str, _Maker] = {
     "Adam": lambda parameters, rate: torch.optim.Adam(parameters, lr=rate),
     "AdamW": lambda parameters, rate: torch.optim.AdamW(parameters, lr=rate, weight_decay=_DECAY),
 }
-"""Makers of the optimisers: SGD with momentum 0.9, Adam, AdamW with a weight decay of 0.1."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """What can vary between full fine-tunes of one model.
-
-    Attributes:
-        optimizer: A key of :data:`OPTIMIZERS`.
-        rate: Highest learning rate of the schedule, of all parameters.
-        steps: Number of steps.
-        batch: Examples per step.
-        examples: Size of the training set, which each seed draws from the task's pool; None for the
-            whole pool.
-
-    Raises:
-        InvalidArgumentError: the optimiser is unknown, or the batch exceeds the training set.
-    """
+    """What can vary between full fine-tunes of one model."""
 
     optimizer: str
-    rate: float
+    rate: float  # highest of the schedule, of all parameters
     steps: int
     batch: int
-    examples: int | None = None
-
-    def __post_init__(self) -> None:
-        find("optimizer", self.optimizer, OPTIMIZERS)
-        if self.examples is not None:
-            self._check_batch(self.examples)
-
-    def _check_batch(self, examples: int) -> None:
-        if self.batch > examples:
-            msg = (
-                f"batch={self.batch} exceeds the {examples} training examples; use a smaller batch"
-            )
-            raise InvalidArgumentError(msg)
+    examples: int | None = None  # that each seed draws from the task's pool; None for all
 
     def batches(self, pool: Split, rng: np.random.Generator) -> Iterator[Split]:
-        """Random batches, one pass through the training set after the other.
-
-        Args:
-            pool: The examples that the training set is drawn from.
-            rng: Draws the training set and the order.
-
-        Raises:
-            InvalidArgumentError: the batch exceeds the pool.
-        """
-        total = len(pool["labels"])
-        mine = rng.permutation(total)[: self.examples]
-        self._check_batch(len(mine))
+        """Random batches, one pass through the training set after the other."""
+        mine = rng.permutation(len(pool["labels"]))[: self.examples]
+        if self.batch > len(mine):
+            msg = f"batch={self.batch} exceeds the {len(mine)} training examples; use a smaller one"
+            raise InvalidArgumentError(msg)
         while True:
             order = rng.permutation(mine)
             for start in range(0, len(order) - self.batch + 1, self.batch):
@@ -114,21 +81,10 @@ def train(
     warmup: float = 0.0,
     most_gradient: float = math.inf,
 ) -> bool:
-    """Train all parameters of a model in place; the rate rises linearly, then falls to 0.
+    """Train all parameters in place; return whether the losses stayed finite.
 
-    Args:
-        model: A model that returns its loss for the arguments in ``pool``.
-        pool: The examples that the training set is drawn from.
-        training: Optimiser, rate, steps, batch and size of the training set.
-        rng: Draws the training set and the batches.
-        warmup: Fraction of the steps during which the rate rises.
-        most_gradient: Norm to which larger gradients are scaled down.
-
-    Returns:
-        Whether the losses stayed finite; the training ends at one that is not.
-
-    Raises:
-        InvalidArgumentError: the batch exceeds the pool.
+    The rate rises linearly during the fraction ``warmup`` of the steps, then falls to 0. Gradients
+    with a larger norm than ``most_gradient`` are scaled down.
     """
     parameters = list(model.parameters())
     optimizer = OPTIMIZERS[training.optimizer](parameters, training.rate)
@@ -150,32 +106,11 @@ def train(
     return True
 
 
-def check_labels(labels: torch.Tensor) -> None:
-    """Check that each example has one class.
-
-    Raises:
-        InvalidArgumentError: it does not, as in language models.
-    """
-    if labels.ndim != 1:
-        msg = "only tasks with one label per example are fine-tuned here, not language models; "
-        raise InvalidArgumentError(msg + "choose a task such as digits")
-
-
 @torch.no_grad()
 def evaluate(model: nn.Module, examples: Split) -> tuple[float, float]:
-    """Mean loss and accuracy of a classifier.
-
-    Args:
-        model: A model that returns ``loss`` and ``logits`` (N, classes).
-        examples: The arguments of the model; ``labels`` of shape (N,).
-
-    Raises:
-        InvalidArgumentError: the labels are not one class per example.
-    """
-    labels = examples["labels"]
-    check_labels(labels)
+    """Mean loss and accuracy of a classifier."""
     model.eval()
-    loss, right = 0.0, 0
+    labels, loss, right = examples["labels"], 0.0, 0
     for start in range(0, len(labels), _EVALUATED_AT_ONCE):
         batch = {k: v[start : start + _EVALUATED_AT_ONCE] for k, v in examples.items()}
         found: Any = model(**batch)

@@ -7,7 +7,6 @@ the same shapes serve as controls.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -61,24 +60,14 @@ def ranks_of(shape: tuple[int, int]) -> tuple[int, ...]:
 def increments_of(
     before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """Increments of the measured layers, by name of the weight.
-
-    Args:
-        before: Pretrained weights by name.
-        after: Fine-tuned weights by name.
-    """
+    """Increments of the measured layers, by name of the weight."""
     return {name: after[name].detach() - before[name] for name in measured_layers(before)}
 
 
 def independent_increments(
     before: Mapping[str, torch.Tensor], rng: np.random.Generator
 ) -> dict[str, torch.Tensor]:
-    """Matrices of independent standard normal entries in place of the increments.
-
-    Args:
-        before: Pretrained weights by name.
-        rng: Draws the entries.
-    """
+    """Matrices of independent standard normal entries in place of the increments."""
     return {
         name: torch.from_numpy(rng.standard_normal(before[name].shape)).float()
         for name in measured_layers(before)
@@ -90,13 +79,7 @@ def measure(
 ) -> list[dict[str, Any]]:
     """Measure the increments of a run; constant ones, such as 0, are left out.
 
-    Args:
-        increments: ΔW by name of the weight.
-        before: Pretrained weights by name; None if the increments are not relative to any.
-
-    Returns:
-        For each matrix: ``name``, ``kind``, ``layer``, ``p``, ``q``; statistics of
-        :class:`~loca_theory.checkpoints.rows.Matrix`; and ``ranks``, see :func:`rank_rows`.
+    The statistics are those of :class:`~loca_theory.checkpoints.rows.Matrix`.
     """
     found = []
     for name, kind in measured_layers(increments).items():
@@ -107,27 +90,16 @@ def measure(
         settings = Settings(ranks_of((p, q)), _METHODS, printed=_UNUSED)
         weights = None if before is None else before[name].cpu()
         analysis = analyse_matrix(name, increment, settings, weights=weights)
-        statistics = asdict(analysis.matrix)
         found.append(
             {"name": name, "kind": kind, "layer": layer_of(name), "p": p, "q": q}
-            | {key: statistics[key] for key in _STATISTICS}
+            | {key: getattr(analysis.matrix, key) for key in _STATISTICS}
             | {"ranks": rank_rows(analysis)}
         )
     return found
 
 
 def rank_rows(analysis: MatrixAnalysis) -> list[dict[str, Any]]:
-    r"""What low rank and the best cosine coefficients retain of one increment, by rank.
-
-    Returns:
-        For each rank: ``retained``, the energy fraction of the r largest singular values;
-        ``independent``, its expectation for independent normal entries; ``cosine``, the fraction
-        that the best DCT coefficients of the same budget retain; ``cosine_predicted``, its
-        prediction from the singular values alone (singular vectors independent of the basis);
-        ``threshold``, the fraction f + 2zφ(z), which that prediction approaches for large stable
-        rank; ``predicted``, whether ``retained`` exceeds ``cosine_predicted``; ``low_rank``,
-        whether it exceeds ``cosine``.
-    """
+    """What low rank and the best cosine coefficients retain of one increment, by rank."""
     p, q = analysis.matrix.shape
     singular_values = np.sqrt(analysis.eigenvalues)
     errors = {(one.r, one.method): one for one in analysis.errors}
@@ -135,16 +107,19 @@ def rank_rows(analysis: MatrixAnalysis) -> list[dict[str, Any]]:
     for r in dict.fromkeys(r for r, _ in errors):
         low_rank, cosine = errors[r, _LOW_RANK], errors[r, _COSINE]
         found = compare_with_low_rank(singular_values, Budget(p, q, r), _COSINE)
-        rows.append(
-            {
-                "r": r,
-                "retained": found.low_rank,
-                "independent": None if low_rank.iid_error is None else 1 - low_rank.iid_error,
-                "cosine": 1 - cosine.error,
-                "cosine_predicted": found.other,
-                "threshold": found.normal_limit,
-                "predicted": found.better == _LOW_RANK,
-                "low_rank": found.low_rank > 1 - cosine.error,
-            }
-        )
+        rows.append({
+            "r": r,
+            # Energy fraction of the r largest singular values, and its expectation for independent
+            # normal entries.
+            "retained": found.low_rank,
+            "independent": None if low_rank.iid_error is None else 1 - low_rank.iid_error,
+            # What the best DCT coefficients of the same budget retain, and its prediction from the
+            # singular values alone, if singular vectors are independent of the basis. For large
+            # stable rank, that approaches the threshold f + 2zφ(z).
+            "cosine": 1 - cosine.error,
+            "cosine_predicted": found.other,
+            "threshold": found.normal_limit,
+            "predicted": found.better == _LOW_RANK,
+            "low_rank": found.low_rank > 1 - cosine.error,
+        })  # fmt: skip
     return rows

@@ -25,24 +25,17 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from loca_theory.errors import InvalidArgumentError
+_SUMMED = ("gradient", "outputs", "inputs")
 
 
 @dataclass(frozen=True)
 class LayerStatistics:
-    """What a layer of the pretrained model sees of a task, in float64.
+    """What a layer of the pretrained model sees of a task, in float64."""
 
-    Attributes:
-        weight: W, (p, q).
-        gradient: ∂L/∂W of the mean loss, (p, q).
-        outputs: G, (p, p).
-        inputs: A, (q, q).
-    """
-
-    weight: torch.Tensor
-    gradient: torch.Tensor
-    outputs: torch.Tensor
-    inputs: torch.Tensor
+    weight: torch.Tensor  # W, (p, q)
+    gradient: torch.Tensor  # ∂L/∂W of the mean loss, (p, q)
+    outputs: torch.Tensor  # G, (p, p)
+    inputs: torch.Tensor  # A, (q, q)
 
 
 def record_statistics(
@@ -50,28 +43,15 @@ def record_statistics(
 ) -> dict[str, LayerStatistics]:
     """Record gradients and factors of linear layers over batches, without a step in between.
 
-    Args:
-        model: A model that returns its loss, a mean over examples, for a batch as arguments.
-        targets: Last parts of the names of the layers, each of which is applied once per batch.
-        batches: Batches with ``labels``, all of one size.
-
-    Returns:
-        The statistics by the name of the layer's weight.
-
-    Raises:
-        InvalidArgumentError: there is no such layer or no batch, or a layer has no part
-            in the loss.
+    The model returns its loss, a mean over examples; batches have one size, and apply each layer
+    once. The statistics are by the name of the layer's weight.
     """
     weights = {
         f"{name}.weight": module.weight
         for name, module in model.named_modules()
         if name.rsplit(".", 1)[-1] in targets and isinstance(module, nn.Linear)
     }
-    if not weights:
-        msg = f"no linear layer named {' or '.join(targets)}, so there is nothing to record"
-        raise InvalidArgumentError(msg)
-    sums = {name: _Sums(weight) for name, weight in weights.items()}
-    recorder = _Recorder({id(weights[name]): sums[name] for name in weights})
+    recorder = _Recorder(weights.values())
     trained = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
     was_training, count = model.training, 0
     model.eval()
@@ -79,52 +59,43 @@ def record_statistics(
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in weights)
         for batch in batches:
+            count += 1
             recorder.examples = len(batch["labels"])
             with recorder:
                 loss = model(**batch).loss
-            found = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
-            for name, gradient in zip(weights, found, strict=True):
-                if gradient is None:
-                    msg = f"{name} has no part in the loss; choose other targets"
-                    raise InvalidArgumentError(msg)
-                sums[name].gradient += gradient.double()
-            count += 1
+            found = torch.autograd.grad(loss, list(weights.values()))
+            for weight, gradient in zip(weights.values(), found, strict=True):
+                recorder.sums[id(weight)].gradient.add_(gradient)
     finally:
         model.train(was_training)
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(trained[name])
-    if not count:
-        msg = "no batch, so there is nothing to record"
-        raise InvalidArgumentError(msg)
-    return {name: one.means(count) for name, one in sums.items()}
-
-
-class _Sums:
-    """Sums over batches, for one layer."""
-
-    def __init__(self, weight: torch.Tensor) -> None:
-        (p, q), self.weight = weight.shape, weight.detach().double()
-        self.gradient, self.outputs, self.inputs = (
-            torch.zeros(shape, dtype=torch.float64, device=weight.device)
-            for shape in ((p, q), (p, p), (q, q))
+    return {
+        name: LayerStatistics(
+            weight.detach().double().cpu(),
+            *(getattr(recorder.sums[id(weight)], one).cpu() / count for one in _SUMMED),
         )
-
-    def means(self, count: int) -> LayerStatistics:
-        return LayerStatistics(
-            self.weight.cpu(),
-            *(one.cpu() / count for one in (self.gradient, self.outputs, self.inputs)),
-        )
+        for name, weight in weights.items()
+    }
 
 
 class _Recorder(TorchFunctionMode):
-    """Records inputs and gradients of the outputs wherever one of the weights is applied.
+    """Sums inputs and gradients of the outputs wherever one of the weights is applied.
 
     Hooks of modules would miss layers whose weights a model applies by itself.
     """
 
-    def __init__(self, sums: Mapping[int, _Sums]) -> None:
+    def __init__(self, weights: Iterable[torch.Tensor]) -> None:
         super().__init__()
-        self.sums, self.examples = sums, 0
+        self.examples = 0
+        self.sums: dict[int, LayerStatistics] = {}
+        for weight in weights:
+            p, q = weight.shape
+            zeros = (
+                torch.zeros(shape, dtype=torch.float64, device=weight.device)
+                for shape in ((p, q), (p, p), (q, q))
+            )
+            self.sums[id(weight)] = LayerStatistics(weight, *zeros)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         del types
@@ -132,12 +103,12 @@ class _Recorder(TorchFunctionMode):
         if func is nn.functional.linear and id(args[1]) in self.sums:
             one, examples = self.sums[id(args[1])], self.examples
             x = args[0].detach().reshape(-1, args[0].shape[-1]).double()
-            one.inputs += x.T @ x / len(x)
+            one.inputs.add_(x.T @ x / len(x))
 
             def add(g: torch.Tensor) -> None:
                 # The loss is a mean: the gradient of an example's own loss is N times larger.
                 flat = g.reshape(-1, g.shape[-1]).double()
-                one.outputs += examples * flat.T @ flat
+                one.outputs.add_(examples * flat.T @ flat)
 
             y.register_hook(add)
         return y

@@ -23,17 +23,11 @@ _JITTER = 1e-12
 
 @dataclass(frozen=True)
 class Metric:
-    r"""The symmetric map :math:`M[W] = G W A + \lambda W` of the p×q matrices, in float64.
+    r"""The symmetric map :math:`M[W] = G W A + \lambda W` of the p×q matrices, in float64."""
 
-    Attributes:
-        outputs: G, (p, p), positive semidefinite.
-        inputs: A, (q, q), positive semidefinite.
-        damping: λ ≥ 0.
-    """
-
-    outputs: torch.Tensor
-    inputs: torch.Tensor
-    damping: float = 0.0
+    outputs: torch.Tensor  # G, (p, p), positive semidefinite
+    inputs: torch.Tensor  # A, (q, q), positive semidefinite
+    damping: float = 0.0  # λ ≥ 0
 
     def apply(self, matrices: torch.Tensor) -> torch.Tensor:
         """M of each matrix, (..., p, q)."""
@@ -58,13 +52,7 @@ class Metric:
 
 
 def captured(gradient: torch.Tensor, atoms: torch.Tensor, factor: torch.Tensor) -> float:
-    """The number c(g) of the module's formula.
-
-    Args:
-        gradient: g, (p, q).
-        atoms: Orthonormal atoms, (n, p, q).
-        factor: The Cholesky factor of T M Tᵀ.
-    """
+    """The number c(g) of the module's formula."""
     seen = atoms.flatten(1) @ gradient.flatten()
     return float(torch.linalg.solve_triangular(factor, seen[:, None], upper=False).square().sum())
 
@@ -79,9 +67,5 @@ def effective_dimension(factor: torch.Tensor, damping: float) -> float:
 
     F is the curvature on the family, in orthonormal atoms:
     :math:`n - \lambda\,\mathrm{tr}\,(F + \lambda)^{-1}`.
-
-    Args:
-        factor: The Cholesky factor of F + λ, (n, n).
-        damping: λ > 0.
     """
     return len(factor) - damping * float(torch.cholesky_inverse(factor).trace())

@@ -11,22 +11,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
 
 from experiments.finetuning.methods import Method
 from experiments.finetuning.prediction.metric import Metric, captured, projected
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Budget
 from loca_theory.expressivity.methods import LinearFamily
-from loca_theory.expressivity.methods.coordinates import CoordinateMethod
 from loca_theory.expressivity.methods.registry import find_method
 from loca_theory.transforms import dct2, idct2
 
 # The linear family that each adapter trains, for those whose family is fixed before training.
 _FAMILIES = {"fourierft": "FourierFT", "waveft": "WaveFT-PEFT", "shira": "SHiRA", "c3a": "C3A"}
-_KINDS = ("lora", "dora", "loca", *_FAMILIES)
 
 
 class Reach(ABC):
@@ -34,32 +32,18 @@ class Reach(ABC):
 
     @abstractmethod
     def retained(self, increment: torch.Tensor, metric: Metric | None) -> float:
-        """Energy that the best approximation of ΔW (p, q) retains.
-
-        Args:
-            increment: ΔW.
-            metric: An undamped metric; None for the Frobenius norm.
-        """
+        """Energy that the best approximation of ΔW (p, q) retains."""
 
     @abstractmethod
     def tangent(self, gradient: torch.Tensor, metric: Metric | None) -> torch.Tensor:
-        """Orthonormal atoms (n, p, q) of the increments that a small first step can make.
-
-        Args:
-            gradient: ∂L/∂W at the start, (p, q), which may guide the choice of locations.
-            metric: The metric that weighs the gradient; None for the Frobenius norm.
-        """
+        """Orthonormal atoms (n, p, q) of the increments that a small first step can make."""
 
 
 @dataclass(frozen=True)
 class Linear(Reach):
-    """A linear family that is fixed before training.
+    """A linear family that is fixed before training."""
 
-    Attributes:
-        atoms: Orthonormal atoms, (n, p, q).
-    """
-
-    atoms: torch.Tensor
+    atoms: torch.Tensor  # orthonormal atoms, (n, p, q)
 
     def retained(self, increment: torch.Tensor, metric: Metric | None) -> float:
         """By least squares."""
@@ -73,15 +57,10 @@ class Linear(Reach):
 
 @dataclass(frozen=True)
 class LowRank(Reach):
-    """LoRA: ΔW = B A with B = 0 at first, or DoRA, which is counted as LoRA of its rank.
-
-    Attributes:
-        r: The rank.
-        start: Orthonormal atoms (n, p, q) of the first steps.
-    """
+    """LoRA: ΔW = B A with B = 0 at first, or DoRA, which is counted as LoRA of its rank."""
 
     r: int
-    start: torch.Tensor
+    start: torch.Tensor  # orthonormal atoms (n, p, q) of the first steps
 
     def retained(self, increment: torch.Tensor, metric: Metric | None) -> float:
         """The r largest squared singular values of √G ΔW √A."""
@@ -97,11 +76,7 @@ class LowRank(Reach):
 
 @dataclass(frozen=True)
 class LearnedLocations(Reach):
-    """Components of the DCT at any locations: the most that a search for locations can reach.
-
-    Attributes:
-        count: Number of components.
-    """
+    """Components of the DCT at any locations: the most that a search for locations can reach."""
 
     count: int
 
@@ -124,25 +99,15 @@ def cosines(indices: torch.Tensor, p: int, q: int) -> torch.Tensor:
 
 
 def family(name: str, budget: Budget, rng: np.random.Generator) -> torch.Tensor:
-    """Orthonormal atoms (n, p, q) of a linear family of :func:`loca_theory.methods`.
-
-    Args:
-        name: Name of a method that chooses its family without the increment.
-        budget: Its budget.
-        rng: Source of random indices.
-
-    Raises:
-        InvalidArgumentError: the method does not choose a linear family in this way.
-    """
-    method, (p, q) = find_method(name), (budget.p, budget.q)
+    """Orthonormal atoms (n, p, q) of a method that chooses them without seeing the increment."""
+    method: Any = find_method(name)
     if isinstance(method, LinearFamily):
         return _range(method, budget)
-    if not isinstance(method, CoordinateMethod) or method.is_oracle:
-        msg = f"{name} is not a linear family that is chosen without the increment"
-        raise InvalidArgumentError(msg)
+    p, q = budget.p, budget.q
+    chosen = method.chosen(torch.zeros(p * q, dtype=torch.float64), budget, rng)
     # Several indices may select one coordinate.
-    chosen = method.chosen(torch.zeros(p * q, dtype=torch.float64), budget, rng).unique()
-    return torch.stack([method.basis.matrix(unit, p, q) for unit in _units(chosen, p * q)])
+    units = _units(chosen.unique(), p * q)
+    return torch.stack([method.basis.matrix(unit, p, q) for unit in units])
 
 
 @lru_cache(maxsize=4)
@@ -175,20 +140,8 @@ def first_steps(
     return found.flatten(0, 1)
 
 
-def predictable(method: Method) -> bool:
-    """Whether the reach of a method is known here."""
-    return method.kind in _KINDS
-
-
 def reach(method: Method, weight: torch.Tensor, r: int, rng: np.random.Generator) -> Reach:
-    """What a method can reach in a layer.
-
-    Args:
-        method: A method for which :func:`predictable` holds.
-        weight: The pretrained weight, (p, q).
-        r: The budget as a rank of LoRA.
-        rng: Source of random factors and locations.
-    """
+    """What a method can reach in a layer."""
     p, q = weight.shape
     budget = Budget(p, q, r, Accounting.TRAINABLE)
     if method.kind in ("lora", "dora"):

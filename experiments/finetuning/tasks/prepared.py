@@ -26,19 +26,12 @@ _DATA, _MODEL, _ABOUT = "data.safetensors", "model.safetensors", "about.json"
 
 @dataclass(frozen=True)
 class Prepared:
-    """A prepared task.
-
-    Attributes:
-        folder: Folder of the task.
-        task: Name of the task.
-        settings: Settings that it was prepared with.
-        digest: Hash of data and pretrained weights.
-    """
+    """A prepared task."""
 
     folder: Path
     task: str
-    settings: Mapping[str, Any]
-    digest: str
+    settings: Mapping[str, Any]  # settings that it was prepared with
+    digest: str  # hash of data and pretrained weights
 
 
 def stored(folder: Path, task: str, key: Mapping[str, Any]) -> Prepared | None:
@@ -55,18 +48,7 @@ def stored(folder: Path, task: str, key: Mapping[str, Any]) -> Prepared | None:
 def write(
     folder: Path, task: str, key: Mapping[str, Any], splits: Mapping[str, Split], model: Split
 ) -> Prepared:
-    """Store a prepared task.
-
-    Args:
-        folder: Folder to write to.
-        task: Name of the task.
-        key: Settings that it was prepared with.
-        splits: ``train``, ``validation`` and ``test``.
-        model: State of the pretrained model; a placeholder if an installed package contains it.
-
-    Raises:
-        ResourceError: the folder cannot be written to.
-    """
+    """Store a prepared task."""
     writable_folder(folder)
     data = {
         f"{split}.{name}": tensor.detach().clone().contiguous()
@@ -84,11 +66,7 @@ def write(
 
 @lru_cache(maxsize=2)
 def load(folder: Path, digest: str) -> tuple[dict[str, Split], Split]:
-    """Load the splits and the state of the pretrained model; the last two tasks stay in memory.
-
-    Raises:
-        ResourceError: the files are damaged, or their digest is another one.
-    """
+    """Load the splits and the state of the pretrained model; the last two tasks stay in memory."""
     try:
         if digest_of(folder) != digest:
             msg = f"{folder} changed since it was prepared; delete it and run the command again"

@@ -30,17 +30,6 @@ def pretrain(
     """Train a model from scratch on random batches with AdamW and a linear schedule.
 
     A model that is stored in the folder ``models`` is loaded instead.
-
-    Args:
-        build: Function that makes a model, which returns its loss for the arguments in
-            ``examples``.
-        examples: The training set.
-        steps: Number of steps.
-        batch: Examples per step.
-        rate: Initial learning rate.
-
-    Returns:
-        The state of the trained model.
     """
     kept = MODELS / f"{_name(build, examples, steps, batch, rate)}.safetensors"
     if kept.exists():

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
 from torch import nn
 
 from experiments.finetuning.settings import settings
-from experiments.finetuning.tasks.prepared import Prepared, load, stored, write
+from experiments.finetuning.tasks.prepared import Prepared, Split, load, stored, write
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps.version import code_version
 
@@ -26,26 +29,14 @@ _PREPARED_BY = (
 )  # fmt: skip
 
 
-def module_of(task: str) -> ModuleType:
-    """The module that makes a task."""
+def _module_of(task: str) -> ModuleType:
     return import_module(f"experiments.finetuning.tasks.{settings(task)['module']}")
 
 
 def prepare(
-    task: str, folder: Path, *, quick: bool = False, say: Callable[[str], None] | None = None
+    task: str, folder: Path, *, quick: bool = False, say: Callable[[str], None] = lambda _: None
 ) -> Prepared:
-    """Prepare the data and the pretrained model of a task, unless they are stored already.
-
-    Args:
-        task: Name of the task.
-        folder: Parent folder of the prepared tasks.
-        quick: Whether to use the small version.
-        say: Called with a message when the task is prepared.
-
-    Raises:
-        InvalidArgumentError: there is no such task.
-        ResourceError: a package is missing, or the folder cannot be written to.
-    """
+    """Prepare the data and the pretrained model of a task, unless they are stored already."""
     chosen = settings(task, quick=quick)
     key = {name: chosen[name] for name in _PREPARED_BY if name in chosen}
     key = {"task": task, "code": code_version(*_PACKAGES), **key}
@@ -54,12 +45,11 @@ def prepare(
     found = stored(target, task, key)
     if found is not None:
         return found
-    if say and target.exists():
+    if target.exists():
         say(f"note: {target} is damaged or incomplete and is prepared again")
-    if say:
-        say(f"preparing {chosen['title']}")
+    say(f"preparing {chosen['title']}")
     try:
-        splits, model = module_of(task).make(chosen)
+        splits, model = _module_of(task).make(chosen)
     except ImportError as error:
         msg = f"{error}; pip install 'loca-theory[experiments]'"
         raise ResourceError(msg) from error
@@ -69,4 +59,38 @@ def prepare(
 def base_model(prepared: Prepared, chosen: dict[str, Any]) -> nn.Module:
     """The pretrained model; a new head, if any, is initialised from torch's global generator."""
     _, weights = load(prepared.folder, prepared.digest)
-    return module_of(prepared.task).base(chosen, weights)
+    return _module_of(prepared.task).base(chosen, weights)
+
+
+@contextmanager
+def opened(
+    p: Mapping[str, Any], folder: Path
+) -> Iterator[tuple[Prepared, dict[str, Split], torch.device]]:
+    """The prepared task of a point, its data on the point's device, and the device.
+
+    Heads, adapters and dropout draw from torch's global generators and cannot be given others, so
+    the generators are restored afterwards.
+    """
+    device = torch.device(p["device"])
+    prepared = Prepared(folder / p["folder"], p["task"], p["settings"], p["digest"])
+    splits, _ = load(prepared.folder, prepared.digest)
+    moved = {name: {key: t.to(device) for key, t in one.items()} for name, one in splits.items()}
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), quiet():
+        yield prepared, moved, device
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence messages of transformers and PEFT that do not apply to small models."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(before)
+        logging.enable_progress_bar()

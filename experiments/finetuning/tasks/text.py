@@ -24,7 +24,10 @@ class MeanPooledClassifier(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        labels: torch.Tensor | None = None,
     ) -> Any:
         """Return the loss, and logits of shape (texts, classes)."""
         from transformers.modeling_outputs import SequenceClassifierOutput
@@ -33,7 +36,7 @@ class MeanPooledClassifier(nn.Module):
         hidden = found.last_hidden_state
         mask = attention_mask.unsqueeze(-1).to(hidden.dtype)
         logits = self.head((hidden * mask).sum(1) / mask.sum(1))
-        loss = nn.functional.cross_entropy(logits, labels)
+        loss = None if labels is None else nn.functional.cross_entropy(logits, labels)
         return SequenceClassifierOutput(loss=loss, logits=logits)
 
 

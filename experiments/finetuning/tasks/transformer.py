@@ -45,18 +45,9 @@ class Block(nn.Module):
 class SmallTransformer(nn.Module):
     """A pre-norm transformer without dropout: a classifier, or a causal language model.
 
-    Args:
-        width: Size of the hidden states.
-        layers: Number of blocks.
-        heads: Number of attention heads.
-        length: Number of positions T of an input.
-        classes: Number of logits.
-        patch: Numbers in a position of an input of shape (N, T, patch); None if inputs are tokens,
-            integers of shape (N, T).
-        vocabulary: Number of tokens; None if inputs are patches.
-        causal: Predict at each position the token after it, from this and earlier positions.
-            Otherwise, a learned vector is put before the first position, and what becomes of it is
-            classified.
+    A causal model predicts at each position the token after it, from this and earlier positions.
+    Otherwise, a learned vector is put before the first position, and what becomes of it is
+    classified.
     """
 
     def __init__(
@@ -65,10 +56,10 @@ class SmallTransformer(nn.Module):
         width: int,
         layers: int,
         heads: int,
-        length: int,
+        length: int,  # number T of positions of an input
         classes: int,
-        patch: int | None = None,
-        vocabulary: int | None = None,
+        patch: int | None = None,  # numbers in a position of an input of shape (N, T, patch)
+        vocabulary: int | None = None,  # of inputs that are tokens, integers of shape (N, T)
         causal: bool = False,
     ) -> None:
         super().__init__()
@@ -85,12 +76,7 @@ class SmallTransformer(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, inputs: torch.Tensor, labels: torch.Tensor) -> Output:
-        """Loss, the mean over examples (and positions), and logits (N, classes) or (N, T, classes).
-
-        Args:
-            inputs: Patches or tokens; see the class.
-            labels: Classes (N,), or for a causal model tokens (N, T).
-        """
+        """Mean loss over examples (and positions), and logits (N, classes) or (N, T, classes)."""
         losses, logits = group_losses([self], inputs[None], labels[None])
         return Output(losses[0], logits[0])
 
@@ -104,13 +90,7 @@ def small_transformer(chosen: Mapping[str, Any], classes: int, **kind: Any) -> S
 def group_losses(
     models: Sequence[nn.Module], inputs: torch.Tensor, labels: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Losses (R,) and logits of R models, each on examples of its own.
-
-    Args:
-        models: Copies of one :class:`SmallTransformer`, with adapters of PEFT or without.
-        inputs: (R, N, T, patch) or (R, N, T).
-        labels: (R, N) or (R, N, T).
-    """
+    """Losses (R,) and logits of R models, each on examples of its own."""
     logits = group_logits(models, inputs)
     cores: list[Any] = list(models)
     if cores[0].causal:
@@ -126,10 +106,6 @@ def group_logits(models: Sequence[nn.Module], inputs: torch.Tensor) -> torch.Ten
 
     Only the first position is classified, so the last block computes nothing but keys and values
     for the others.
-
-    Args:
-        models: Copies of one :class:`SmallTransformer`, with adapters of PEFT or without.
-        inputs: (R, N, T, patch) or (R, N, T).
     """
     cores: list[Any] = list(models)
     first = cores[0]
@@ -255,13 +231,7 @@ def _chosen(layer: Any) -> Any:
 def adopt_parameters(
     model: nn.Module, parameters: Mapping[str, nn.Parameter], own: Callable[[str], bool]
 ) -> None:
-    """Replace parameters of a model by others, so that models share them.
-
-    Args:
-        model: The model, which is changed.
-        parameters: The others, by name.
-        own: Function of a parameter's name: whether the model keeps its own.
-    """
+    """Replace parameters of a model by others, so that models share them."""
     for name, parameter in parameters.items():
         if not own(name):
             path, _, last = name.rpartition(".")

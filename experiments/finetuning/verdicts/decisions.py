@@ -20,8 +20,12 @@ import pandas as pd
 
 from experiments.finetuning.settings import kind_of
 from experiments.finetuning.verdicts.design import Comparison, Design
-from experiments.finetuning.verdicts.estimates import Estimate, over_tasks, these_tasks
-from experiments.finetuning.verdicts.paired import differences
+from experiments.finetuning.verdicts.estimates import (
+    Estimate,
+    differences,
+    over_tasks,
+    these_tasks,
+)
 from experiments.finetuning.verdicts.power import Plan
 from loca_theory.claims.rules import Verdict
 
@@ -30,54 +34,28 @@ FAMILY_WISE = 0.05
 
 @dataclass(frozen=True)
 class Decision:
-    """The verdict on a comparison, and what it rests on.
-
-    Differences are in points, or in per cent of the loss.
-
-    Attributes:
-        verdict: The verdict.
-        estimate: Mean difference over tasks like these.
-        low: Its lower bound at the level of the family.
-        high: Its upper bound.
-        within: The smallest margin within which the sides are equivalent: the larger of the
-            absolute values of the bounds.
-        fixed: Mean difference over these tasks alone, which decides nothing.
-        fixed_low: Its lower bound at the same level.
-        fixed_high: Its upper bound.
-        kinds_low: Lower bound, at the same level, if the kinds of tasks are random as well; it
-            decides nothing. NaN if no task is a variant of another or there is one kind.
-        kinds_high: Upper bound.
-        between: Estimated standard deviation of true differences between tasks; NaN for one task.
-        standard_deviation: Estimated standard deviation of paired differences within a task.
-        task_differences: Mean difference of each task.
-        task_errors: Its standard error over seeds.
-    """
+    """The verdict on a comparison, and what it rests on, in points or in per cent of the loss."""
 
     verdict: Verdict
-    estimate: Estimate
-    low: float
+    estimate: Estimate  # of the mean difference over tasks like these
+    low: float  # its bounds at the level of the family
     high: float
-    within: float
-    fixed: Estimate
-    fixed_low: float
+    within: float  # the smallest margin within which the sides are equivalent
+    fixed_low: float  # bounds for these tasks alone, which decide nothing
     fixed_high: float
+    # Bounds if the kinds of tasks are random as well, which decide nothing. NaN if no task is a
+    # variant of another or there is one kind.
     kinds_low: float
     kinds_high: float
-    between: float
-    standard_deviation: float
-    task_differences: tuple[float, ...]
-    task_errors: tuple[float, ...]
+    between: float  # estimated standard deviation of true differences; NaN for one task
+    standard_deviation: float  # estimated, of paired differences within a task
+    task_differences: tuple[float, ...]  # mean difference of each task
+    task_errors: tuple[float, ...]  # its standard error over seeds
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The pairs of runs that a comparison has so far.
-
-    Attributes:
-        comparison: The comparison.
-        pairs: Number of complete pairs of every task.
-        decision: The decision; None as long as runs are missing.
-    """
+    """The complete pairs of runs of every task, and the decision once none is missing."""
 
     comparison: Comparison
     pairs: tuple[int, ...]
@@ -103,9 +81,8 @@ def plan(
     counted = [n for n in pairs or [comparison.seeds] * len(comparison.tasks) if n >= 2]
     if not counted or len(counted) < min(2, len(comparison.tasks)):
         return None
-    return Plan(
-        len(counted), min(counted), comparison.standard_deviation, between, level_of(family_size)
-    )
+    spread, level = comparison.standard_deviation, level_of(family_size)
+    return Plan(len(counted), min(counted), spread, between, level)
 
 
 def level_of(family_size: int) -> float:
@@ -116,26 +93,30 @@ def level_of(family_size: int) -> float:
 def decide(comparison: Comparison, differences: np.ndarray, family_size: int) -> Decision:
     """Decide a comparison from all its paired differences."""
     level = level_of(family_size)
-    estimate, fixed = over_tasks(differences), these_tasks(differences)
+    estimate = over_tasks(differences)
     low, high = estimate.bounds(level)
+    fixed_low, fixed_high = these_tasks(differences).bounds(level)
+    kinds_low, kinds_high = _bounds_over_kinds(comparison.tasks, differences, level)
     variance = float(differences.var(1, ddof=1).mean())
+    tasks, seeds = differences.shape
     between = math.nan
-    if len(differences) > 1:
+    if tasks > 1:
         means = float(differences.mean(1).var(ddof=1))
-        between = math.sqrt(max(means - variance / differences.shape[1], 0.0))
+        between = math.sqrt(max(means - variance / seeds, 0.0))
     return Decision(
-        verdict_of(comparison.kind, comparison.margin, estimate, level),
-        estimate,
-        low,
-        high,
-        max(abs(low), abs(high)),
-        fixed,
-        *fixed.bounds(level),
-        *_bounds_over_kinds(comparison.tasks, differences, level),
-        between,
-        math.sqrt(variance),
-        tuple(differences.mean(1).tolist()),
-        tuple((differences.std(1, ddof=1) / math.sqrt(differences.shape[1])).tolist()),
+        verdict=verdict_of(comparison.kind, comparison.margin, estimate, level),
+        estimate=estimate,
+        low=low,
+        high=high,
+        within=max(abs(low), abs(high)),
+        fixed_low=fixed_low,
+        fixed_high=fixed_high,
+        kinds_low=kinds_low,
+        kinds_high=kinds_high,
+        between=between,
+        standard_deviation=math.sqrt(variance),
+        task_differences=tuple(differences.mean(1).tolist()),
+        task_errors=tuple((differences.std(1, ddof=1) / math.sqrt(seeds)).tolist()),
     )
 
 
@@ -147,9 +128,8 @@ def _bounds_over_kinds(
     kinds = sorted(set(of))
     if not 1 < len(kinds) < len(tasks):
         return math.nan, math.nan
-    return over_tasks(
-        np.array([differences[[one == kind for one in of]].mean(0) for kind in kinds])
-    ).bounds(level)
+    means = [differences[[one == kind for one in of]].mean(0) for kind in kinds]
+    return over_tasks(np.array(means)).bounds(level)
 
 
 def verdict_of(kind: str, margin: float, estimate: Estimate, level: float) -> Verdict:

@@ -1,31 +1,30 @@
-"""The design of the experiments: what is compared, by which runs, and what they cost."""
+"""The designs of the experiments: what is compared, by which runs, and what they cost.
+
+They are fixed before the runs, in ``experiments/design.toml`` and ``experiments/many-tasks.toml``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 from typing import Any
 
-KINDS = ("greater", "equivalent", "not-worse")
-MEASURES = ("accuracy", "loss")
+_FOLDER = Path(__file__).parents[2]
+DESIGN, MANY_TASKS = _FOLDER / "design.toml", _FOLDER / "many-tasks.toml"
+DESIGNS = (DESIGN, MANY_TASKS)
 
 
 @dataclass(frozen=True)
 class Arm:
-    """Runs that are alike except for task and seed.
-
-    Attributes:
-        method: Name of the method.
-        r: The budget as a rank of LoRA; None for the task's own.
-        setting: Which setting of LoCA differs from the default; empty if none does.
-        value: Value of this setting; for ``rate`` in steps of the grid from the rate chosen.
-    """
+    """Runs that are alike except for task and seed."""
 
     method: str
-    r: int | None = None
-    setting: str = ""
-    value: float = 0.0
+    r: int | None = None  # the budget as a rank of LoRA; None for the task's own
+    setting: str = ""  # which setting of LoCA differs from the default
+    value: float = 0.0  # for ``rate`` in steps of the grid from the rate chosen
 
     @property
     def is_tuned(self) -> bool:
@@ -35,42 +34,24 @@ class Arm:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison of two sides, each the mean of one or several arms.
-
-    Attributes:
-        name: Name of the comparison.
-        family: Name of the family whose error rate is controlled.
-        question: What it asks, in one sentence.
-        kind: What the paper says: ``greater``, ``equivalent`` or ``not-worse``.
-        method: Arms of the method that the paper speaks for.
-        over: Arms that it is compared with.
-        margin: Smallest difference worth knowing, in percentage points (``accuracy``) or per cent
-            of the loss (``loss``).
-        margin_from: Where the margin is from.
-        tasks: Names of the tasks.
-        seeds: Number of seeds of every task.
-        standard_deviation: Planned standard deviation of paired differences within a task.
-        spread_from: Where that is from.
-        between: Standard deviations of true differences between tasks for which power is shown.
-        measure: ``accuracy`` or ``loss``.
-        claims: Claims of the ledger that it decides.
-    """
+    """A comparison of two sides, each the mean of one or several arms."""
 
     name: str
-    family: str
+    family: str  # whose error rate is controlled
     question: str
-    kind: str
-    method: tuple[Arm, ...]
+    kind: str  # what the paper says: ``greater``, ``equivalent`` or ``not-worse``
+    method: tuple[Arm, ...]  # that the paper speaks for
     over: tuple[Arm, ...]
+    # Smallest difference worth knowing, in percentage points or, of the loss, in per cent.
     margin: float
     margin_from: str
     tasks: tuple[str, ...]
-    seeds: int
-    standard_deviation: float
-    spread_from: str
-    between: tuple[float, ...]
-    measure: str = "accuracy"
-    claims: tuple[str, ...] = ()
+    seeds: int  # of every task
+    standard_deviation: float  # planned, of paired differences within a task
+    spread_from: str  # where that is from
+    between: tuple[float, ...]  # of true differences between tasks, for which power is shown
+    measure: str = "accuracy"  # or ``loss``
+    claims: tuple[str, ...] = ()  # of the ledger, which it decides
 
 
 @dataclass(frozen=True)
@@ -79,20 +60,6 @@ class Family:
 
     title: str
     reason: str
-
-
-@dataclass(frozen=True)
-class VariedSetting:
-    """A setting that is varied alone, shown as a curve without a verdict."""
-
-    method: str
-    setting: str
-    values: tuple[float, ...]
-
-    @property
-    def arms(self) -> tuple[Arm, ...]:
-        """One arm per value."""
-        return tuple(Arm(self.method, None, self.setting, value) for value in self.values)
 
 
 @dataclass(frozen=True)
@@ -105,74 +72,45 @@ class Cost:
 
 @dataclass(frozen=True)
 class Design:
-    """Everything that is fixed before the runs.
-
-    Attributes:
-        fixed: Date of the design.
-        analysis: The analysis in words.
-        families: Families by name.
-        comparisons: The comparisons, in the order of their value per hour.
-        context: Methods that are run at the task's own budget for orientation.
-        curves: Settings that are varied.
-        undecided: Why some claims are not decided, by claim.
-        tasks: Tasks of all comparisons that do not name theirs.
-        seeds: Number of result seeds by task; ``""`` for every other task.
-        tuning_seeds: Number of seeds on which rates are chosen.
-        rates: Number of rates that are tried.
-        seconds: Planned CPU seconds of a run by task; ``""`` for every other task.
-        hours: CPU hours that all runs may take.
-        wanted_power: Power for which the number of seeds is computed.
-    """
+    """Everything that is fixed before the runs."""
 
     fixed: date
-    analysis: str
+    analysis: str  # in words
     families: Mapping[str, Family]
-    comparisons: tuple[Comparison, ...]
-    context: tuple[str, ...]
-    curves: tuple[VariedSetting, ...]
-    undecided: Mapping[str, str]
-    tasks: tuple[str, ...]
-    seeds: Mapping[str, int]
+    comparisons: tuple[Comparison, ...]  # in the order of their value per hour
+    orientation: tuple[Arm, ...]  # runs without a verdict
+    undecided: Mapping[str, str]  # why some claims are not decided
+    tasks: tuple[str, ...]  # of all comparisons that do not name theirs
+    seeds: Mapping[str, int]  # of results by task; ``""`` for every other task
     tuning_seeds: int
-    rates: int
-    seconds: Mapping[str, float]
-    hours: float
-    wanted_power: float
+    rates: int  # that are tried
+    seconds: Mapping[str, float]  # planned CPU time of a run by task; ``""`` for every other
+    hours: float  # CPU time that all runs may take
+    wanted_power: float  # for which the number of seeds is computed
 
     def members(self, family: str) -> tuple[Comparison, ...]:
         """The comparisons of a family."""
         return tuple(one for one in self.comparisons if one.family == family)
 
-    def arms(self) -> dict[tuple[str, Arm], int]:
-        """Number of seeds of every task and arm, in the order of the comparisons.
+    def arms(self, comparisons: Collection[Comparison] | None = None) -> dict[tuple[str, Arm], int]:
+        """Number of seeds of every task and arm, of some comparisons or of the whole design.
 
         Arms of different comparisons are often the same runs, and are listed once.
         """
         found: dict[tuple[str, Arm], int] = {}
-        for one in self.comparisons:
+        for one in self.comparisons if comparisons is None else comparisons:
             for task in one.tasks:
                 for arm in (*one.method, *one.over):
                     found[task, arm] = max(one.seeds, found.get((task, arm), 0))
-        others = [Arm(name) for name in self.context]
-        others += [arm for curve in self.curves for arm in curve.arms]
-        for task in self.tasks:
-            for arm in others:
+        for task in self.tasks if comparisons is None else ():
+            for arm in self.orientation:
                 found.setdefault((task, arm), for_task(self.seeds, task))
         return found
 
     def cost(self, comparisons: Collection[Comparison] | None = None) -> Cost:
         """Cost of all runs, or of those that some comparisons need, with the choice of rates."""
-        if comparisons is None:
-            wanted = self.arms()
-        else:
-            wanted = {
-                (task, arm): one.seeds
-                for one in comparisons
-                for task in one.tasks
-                for arm in (*one.method, *one.over)
-            }
         runs, seconds = 0, 0.0
-        for (task, arm), seeds in wanted.items():
+        for (task, arm), seeds in self.arms(comparisons).items():
             mine = seeds + (self.rates * self.tuning_seeds if arm.is_tuned else 0)
             runs += mine
             seconds += mine * for_task(self.seconds, task)
@@ -182,3 +120,58 @@ class Design:
 def for_task(values: Mapping[str, Any], task: str) -> Any:
     """The value of a task, or that of every other task."""
     return values.get(task, values[""])
+
+
+def read_design(path: Path = DESIGN) -> Design:
+    """Read a design."""
+    given = tomllib.loads(path.read_text(encoding="utf-8"))
+    seeds, seconds = dict(given["seeds"]), dict(given["cost"])
+    tuning, rates, hours = seeds.pop("tuning"), seeds.pop("rates"), seconds.pop("hours")
+    seeds[""], seconds[""] = seeds.pop("results"), seconds.pop("seconds")
+    tasks = tuple(given["tasks"]["all"])
+    if "draws" in given["tasks"]:
+        draws = range(1, given["tasks"]["draws"] + 1)
+        tasks = tuple(f"{name}-{draw}" for name in tasks for draw in draws)
+    orientation = [Arm(name) for name in given.get("context", {}).get("methods", ())]
+    for one in given.get("curves", ()):
+        orientation += _varied(one["method"], one["setting"], one["values"])
+    shared = {"between": given["power"]["between"], "tasks": tasks}
+    return Design(
+        fixed=given["date"],
+        analysis=given["analysis"].strip(),
+        families={name: Family(**entry) for name, entry in given["families"].items()},
+        comparisons=tuple(_comparison(shared | one, seeds) for one in given["comparisons"]),
+        orientation=tuple(orientation),
+        undecided={entry["claim"]: entry["reason"] for entry in given.get("undecided", ())},
+        tasks=tasks,
+        seeds=seeds,
+        tuning_seeds=tuning,
+        rates=rates,
+        seconds=seconds,
+        hours=hours,
+        wanted_power=given["power"]["wanted"],
+    )
+
+
+def _comparison(entry: dict[str, Any], seeds: Mapping[str, int]) -> Comparison:
+    name, setting = entry.pop("method"), entry.pop("setting", "")
+    if setting:
+        method = _varied(name, setting, entry.pop("inside"))
+        over = _varied(name, setting, entry.pop("outside"))
+    else:
+        r = entry.pop("r", None)
+        method = _at_budgets(name, r)
+        over = _at_budgets(entry.pop("over"), entry.pop("over_r", r))
+    for key in ("tasks", "between", "claims"):
+        entry[key] = tuple(entry.get(key, ()))
+    entry["spread_from"] = entry.pop("standard_deviation_from")
+    counts = [for_task(seeds, task) for task in entry["tasks"]]
+    return Comparison(method=method, over=over, seeds=min(counts), **entry)
+
+
+def _varied(method: str, setting: str, values: Sequence[float]) -> tuple[Arm, ...]:
+    return tuple(Arm(method, None, setting, value) for value in values)
+
+
+def _at_budgets(method: str, r: int | Sequence[int] | None) -> tuple[Arm, ...]:
+    return tuple(Arm(method, one) for one in (r if isinstance(r, Sequence) else [r]))

@@ -1,25 +1,86 @@
-"""The mean of paired differences over tasks and seeds, with its standard error."""
+"""Differences of runs, paired by seed, and their mean over tasks and seeds."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+import pandas as pd
 from scipy.stats import t
 
+from experiments.finetuning.methods import find_method
+from experiments.finetuning.run_tables import SETTINGS
+from experiments.finetuning.settings import settings
+from experiments.finetuning.verdicts.design import Arm, Comparison
 from loca_theory.errors import InvalidArgumentError
+
+
+def scores(runs: pd.DataFrame, measure: str) -> pd.Series:
+    """Scores of runs: 100 times the accuracy, or −100 times the logarithm of the loss.
+
+    A larger score is better. A run that diverged has the worst score of its task.
+    """
+    diverged = runs["diverged"].astype(bool)
+    column = "loss" if measure == "loss" else "metric"
+    lacking = runs[~diverged & runs[column].isna()]
+    if len(lacking):
+        one = ", ".join(f"{name} {lacking.iloc[0][name]}" for name in ("task", "method", "seed"))
+        msg = f"the run {one} has no {measure}, and is not marked as diverged; run it again"
+        raise InvalidArgumentError(msg)
+    values = runs[column].astype(float)
+    other = sorted(set(runs["measure"]) - {"accuracy"})
+    if measure == "accuracy" and other:
+        msg = f"the measure of some runs is {', '.join(other)}; compare accuracies or losses"
+        raise InvalidArgumentError(msg)
+    values = -100 * np.log(values) if measure == "loss" else 100 * values
+    values = values.mask(diverged)
+    return values.fillna(values.groupby(runs["task"]).transform("min"))
+
+
+def differences(runs: pd.DataFrame, comparison: Comparison) -> np.ndarray:
+    """Paired differences (T, n) of a comparison; NaN where a run is missing."""
+    found = np.empty((len(comparison.tasks), comparison.seeds))
+    for row, task in zip(found, comparison.tasks, strict=True):
+        mine = runs[runs["task"] == task]
+        valued = mine.assign(score=scores(mine, comparison.measure))
+        method = _mean(valued, task, comparison.method, comparison.seeds)
+        row[:] = method - _mean(valued, task, comparison.over, comparison.seeds)
+    return found
+
+
+def _mean(valued: pd.DataFrame, task: str, arms: Sequence[Arm], seeds: int) -> np.ndarray:
+    """Mean score of some arms for every seed."""
+    by_seed = [
+        valued[_selected(valued, task, arm)].set_index("seed")["score"].reindex(range(seeds))
+        for arm in arms
+    ]
+    return np.mean([found.to_numpy(dtype=np.float64) for found in by_seed], axis=0)
+
+
+def _selected(runs: pd.DataFrame, task: str, arm: Arm) -> pd.Series:
+    """Which runs of a task belong to an arm."""
+    method, chosen = find_method(arm.method), settings(task)
+    wanted = runs["method"] == arm.method
+    if method.has_budget:
+        wanted &= runs["r"] == (arm.r or chosen["r"])
+    if method.kind != "loca":
+        return wanted
+    default = {"scaling": 1.0, **{name: chosen[name] for name in SETTINGS if name in chosen}}
+    default |= {name: method.options[name] for name in SETTINGS if name in method.options}
+    if method.options.get("endless"):
+        default["alternating"] = 1.0
+    if arm.setting:
+        default[arm.setting] = arm.value
+    for name, value in default.items():
+        wanted &= pd.Series(np.isclose(runs[name].astype(float), value), runs.index)
+    return wanted
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean difference with Student's t of some degrees of freedom.
-
-    Attributes:
-        difference: The mean difference.
-        standard_error: Its standard error.
-        degrees_of_freedom: Degrees of freedom of the standard error.
-    """
+    """A mean difference with Student's t of some degrees of freedom."""
 
     difference: float
     standard_error: float
@@ -49,7 +110,6 @@ def over_tasks(differences: np.ndarray) -> Estimate:
     Source: Bakirov and Székely, Zapiski Nauchnyh Seminarov POMI 328, 2005; Ibragimov and Müller,
         Journal of Business & Economic Statistics 28, 2010.
     """
-    _check(differences)
     values = differences.mean(1) if len(differences) > 1 else differences[0]
     error = float(values.std(ddof=1)) / len(values) ** 0.5
     return Estimate(float(values.mean()), error, len(values) - 1)
@@ -64,20 +124,9 @@ def these_tasks(differences: np.ndarray) -> Estimate:
 
     Source: Satterthwaite, Biometrics Bulletin 2, 1946.
     """
-    _check(differences)
     tasks, seeds = differences.shape
     variances = differences.var(1, ddof=1)
     error = float(np.sqrt(variances.sum() / seeds)) / tasks
     squares = float((variances**2).sum())
     degrees = float(variances.sum() ** 2 * (seeds - 1) / squares) if squares else seeds - 1.0
     return Estimate(float(differences.mean()), error, degrees)
-
-
-def _check(differences: np.ndarray) -> None:
-    if differences.ndim != 2 or differences.shape[0] < 1 or differences.shape[1] < 2:
-        msg = f"differences of shape {differences.shape} have no variance; "
-        msg += "give 1 task or more with 2 seeds or more"
-        raise InvalidArgumentError(msg)
-    if not np.isfinite(differences).all():
-        msg = "some differences are missing or infinite; run what is missing first"
-        raise InvalidArgumentError(msg)

@@ -4,23 +4,23 @@ import pytest
 import torch
 
 from experiments.finetuning import training
-from experiments.finetuning.methods import Budget, adapt, find_method, methods
-from experiments.finetuning.parameters import count
+from experiments.finetuning.adaptation import adapt, count
+from experiments.finetuning.methods import Budget, find_method, methods
 from experiments.finetuning.tasks.pretraining import load_body
 from loca_theory.errors import InvalidArgumentError
 
-# PEFT builds the sparse increments of SHiRA from indices that it made itself.
 pytestmark = [
+    # PEFT builds the sparse increments of SHiRA from indices that it made itself.
     pytest.mark.filterwarnings("ignore:Sparse invariant checks"),
     # Runs of a few steps do not move locations far.
     pytest.mark.filterwarnings("ignore:the search for locations is over"),
 ]
 # C3A has blocks whose size divides both P and Q, and the budgets below.
 P, Q, LAYERS = 12, 24, 2
-RUN = [name for name, method in methods().items() if method.kind != "not-run"]
-SMALL = [name for name in RUN if "small" in methods()[name].lowest]
-BUDGETED = [name for name in RUN if methods()[name].has_budget]
-LOCA = [name for name in RUN if methods()[name].kind == "loca"]
+RUN = {name: method for name, method in methods().items() if method.kind != "not-run"}
+SMALL = [name for name, method in RUN.items() if "small" in method.lowest]
+BUDGETED = [name for name, method in RUN.items() if method.has_budget]
+LOCA = [name for name, method in RUN.items() if method.kind == "loca"]
 
 
 class Tiny(torch.nn.Module):
@@ -38,13 +38,11 @@ class Tiny(torch.nn.Module):
         return self.head(x)
 
 
-def tiny(name, r=2, **options):
+def tiny(name, r=2, *, targets=("query",), head="head", overrides=None):
     torch.manual_seed(0)
-    model = Tiny()
     budget = Budget(r, 200)  # long enough for pruning and regrowing of LoCA's within its fraction
-    return adapt(
-        model, find_method(name), budget, targets=["query"], head="head", seed=5, **options
-    )
+    return adapt(Tiny(), find_method(name), budget, targets=targets, head=head, seed=5,
+                 overrides=overrides)  # fmt: skip
 
 
 def trained(name, r):
@@ -53,27 +51,24 @@ def trained(name, r):
     if kind == "loca":
         return numbers // 2 if name == "loca-charged" else numbers
     start = max(r + 1, round(1.5 * r))
-    return {
-        "lora": numbers,
-        "dora": numbers + P,
-        "adalora": (P + Q + 1) * start,
-        "vera": min(numbers - P, 256) + P,
-        "fourierft": numbers,
-        "waveft": numbers,
-        "shira": numbers,
-        "c3a": numbers,
-    }[kind]
+    others = {"dora": numbers + P, "adalora": (P + Q + 1) * start,
+              "vera": min(numbers - P, 256) + P}  # fmt: skip
+    return others.get(kind, numbers)
 
 
 # With r = 8, VeRA has its largest rank and LoCA all components.
 @pytest.mark.parametrize("r", [2, 8])
 @pytest.mark.parametrize("name", BUDGETED)
-def test_trained_numbers(name, r):
-    found = count(tiny(name, r), "head")
+def test_trained_numbers_and_no_increment_at_first(name, r):
+    model = tiny(name, r)
+    found = count(model, "head")
     assert found["trained"] == LAYERS * trained(name, r)
     assert found["head"] == 3 * (Q + 1)
     learns = name in LOCA and name != "loca-v1"
     assert found["stored"] == (2 if learns else 1) * found["trained"]
+    x = torch.randn(4, Q, generator=torch.Generator().manual_seed(1))
+    torch.manual_seed(0)
+    assert torch.allclose(model(x), Tiny()(x), atol=1e-6)
 
 
 def test_trained_numbers_without_a_budget():
@@ -83,17 +78,8 @@ def test_trained_numbers_without_a_budget():
     assert count(tiny("linear-probing"), "head") == {"trained": 0, "head": 3 * (Q + 1), "stored": 0}
 
 
-@pytest.mark.parametrize("name", BUDGETED)
-def test_at_first_nothing_is_added(name):
-    x = torch.randn(4, Q, generator=torch.Generator().manual_seed(1))
-    torch.manual_seed(0)
-    plain = Tiny()(x)
-    assert torch.allclose(tiny(name)(x), plain, atol=1e-6)
-
-
 def test_a_coefficient_of_fourierft_weighs_as_much_as_one_of_loca():
-    model = tiny("fourierft")
-    layer = model.base_model.model.layers[0]["query"]
+    layer = tiny("fourierft").base_model.model.layers[0]["query"]
     with torch.no_grad():
         for i in range(20):
             layer.fourierft_spectrum["default"].zero_()
@@ -106,31 +92,49 @@ def test_a_coefficient_of_fourierft_weighs_as_much_as_one_of_loca():
 MARKS = {"lora": "lora_", "dora": "lora_", "adalora": "lora_", "vera": "vera_lambda",
          "fourierft": "fourierft_", "waveft": "waveft_", "shira": "shira_", "c3a": "c3a_",
          "loca": "loca_"}  # fmt: skip
+TARGETS = [f"blocks.{n}.{name}" for n in (0, 1) for name in ("query", "value")]
+
+
+def added(layer, plain):
+    """ΔW by what a layer of PEFT returns for the unit vectors, or of a layer trained itself."""
+    if not hasattr(layer, "get_base_layer"):
+        return layer.weight - plain.weight
+    unit = torch.eye(plain.in_features)
+    return (layer(unit) - plain(unit)).T
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_only_what_should_is_trained(begin, name):
-    group = begin(name, seeds=(0, 1), rate=1e-2, steps=6, every=6, tunes=True)
-    before = [{n: p.detach().clone() for n, p in run.model.named_parameters()}
-              for run in group.runs]  # fmt: skip
+def test_only_what_should_is_trained_and_increments_are_what_the_layers_add(begin, name):
+    """Of the second run of a group, which shares its pretrained weights with the first."""
+    group = begin(name, seeds=(0, 1), rate=3e-2, steps=6, every=6, tunes=True)
+    run, kind = group.runs[1], methods()[name].kind
+    old = {n: p.detach().clone() for n, p in run.model.named_parameters()}
     group.train()
-    kind = methods()[name].kind
-    for run, old in zip(group.runs, before, strict=True):
-        parts = {n: n.split(".") for n in old}
-        heads = {n for n, part in parts.items()
-                 if "head" in part and "original_module" not in part}  # fmt: skip
-        allowed = {
-            n
-            for n, part in parts.items()
-            if kind == "full"
-            or (kind == "biases" and part[-1] == "bias")
-            or any(piece.startswith(MARKS.get(kind, "?")) for piece in part)
-        }
-        found = dict(run.model.named_parameters())
-        changed = {n for n, p in found.items() if not torch.equal(old[n], p)}
-        assert heads <= changed <= heads | allowed
-        assert (changed - heads) or kind == "head"
-        assert {n for n, p in found.items() if p.requires_grad} <= heads | allowed
+    parts = {n: n.split(".") for n in old}
+    heads = {n for n, part in parts.items() if "head" in part and "original_module" not in part}
+    allowed = {
+        n
+        for n, part in parts.items()
+        if kind == "full"
+        or (kind == "biases" and part[-1] == "bias")
+        or any(piece.startswith(MARKS.get(kind, "?")) for piece in part)
+    }
+    found = dict(run.model.named_parameters())
+    changed = {n for n, p in found.items() if not torch.equal(old[n], p)}
+    assert heads <= changed <= heads | allowed
+    assert (changed - heads) or kind == "head"
+    assert {n for n, p in found.items() if p.requires_grad} <= heads | allowed
+    plain = begin("linear-probing").runs[0].core
+    state = {n: tensor.clone() for n, tensor in run.core.state_dict().items()}
+    with torch.no_grad():
+        run.model.eval()
+        expected = {n: added(run.core.get_submodule(n), plain.get_submodule(n)) for n in TARGETS}
+        increments = run.increments()
+    assert list(increments) == TARGETS
+    for n, increment in increments.items():
+        torch.testing.assert_close(increment, expected[n], rtol=1e-4, atol=1e-5)
+        assert (float(increment.norm()) > 1e-2) == (kind not in ("head", "biases"))
+    assert all(torch.equal(state[n], w) for n, w in run.core.state_dict().items())
 
 
 class Encoder(torch.nn.Module):
@@ -142,11 +146,7 @@ class Encoder(torch.nn.Module):
         self.head = torch.nn.Linear(8, 3)
 
     def forward(self, inputs, labels):
-        x = inputs + torch.tanh(self.value(torch.tanh(self.query(inputs))))
-        return self.answer(self.head(x), labels)
-
-    @staticmethod
-    def answer(logits, labels):
+        logits = self.head(inputs + torch.tanh(self.value(torch.tanh(self.query(inputs)))))
         from transformers.modeling_outputs import SequenceClassifierOutput
 
         loss = torch.nn.functional.cross_entropy(logits, labels)
@@ -156,7 +156,6 @@ class Encoder(torch.nn.Module):
 @pytest.fixture
 def plain(begin, monkeypatch):
     """A group of runs of a plain model on made-up examples."""
-
     body = Encoder().state_dict()
 
     def start(method, **options):
@@ -192,11 +191,13 @@ def test_adalora_ends_with_its_budget(plain):
     assert result["counts"]["stored"] == 2 * 2 * (8 + 8 + 1)
 
 
-def test_adalora_is_trained_with_its_regulariser(plain):
+def test_adalora_is_trained_with_its_regulariser_and_measured_without(plain):
     group = plain("adalora")
     (run,) = group.runs
     batch = {name: values[:8] for name, values in group.splits["train"].items()}
+    ((measured, _),) = group._evaluate("test")
     with torch.no_grad():
+        assert measured == pytest.approx(float(run.core(**group.splits["test"]).loss), rel=1e-5)
         loss = float(run.core(**batch).loss)
         factors = [p for n, p in run.model.named_parameters() if "lora_A" in n or "lora_B" in n]
         grams = [f @ f.T if f.shape[0] < f.shape[1] else f.T @ f for f in factors]
@@ -205,14 +206,6 @@ def test_adalora_is_trained_with_its_regulariser(plain):
     weight = run.model.peft_config["default"].orth_reg_weight
     assert weight * penalty > 0.1
     assert run.losses == [pytest.approx(loss + weight * penalty, rel=1e-5)]
-
-
-def test_nothing_is_regularised_where_it_is_measured(plain):
-    group = plain("adalora")
-    ((loss, _),) = group._evaluate("test")
-    with torch.no_grad():
-        expected = float(group.runs[0].core(**group.splits["test"]).loss)
-    assert loss == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("tasks", ["small", "text"])
@@ -226,32 +219,20 @@ def test_every_method_tries_equally_many_rates(tasks):
 
 
 @pytest.mark.parametrize(
-    ("name", "r", "words"),
+    ("name", "options", "words"),
     [
-        ("lora", 13, "choose 1 to 12"),
-        ("loca", 9, "choose 1 to 8"),
-        ("fourierft", 9, "choose 1 to 8"),
-        ("dora", 0, "choose 1 to 12"),
-        ("c3a", 1, "none is the budget of r = 1 in a 12x24 layer; choose another r"),
+        ("lora", {"r": 13}, "choose 1 to 12"),
+        ("loca", {"r": 9}, "choose 1 to 8"),
+        ("dora", {"r": 0}, "choose 1 to 12"),
+        ("c3a", {"r": 1}, "none is the budget of r = 1 in a 12x24 layer; choose another r"),
+        ("lorra", {}, "unknown method 'lorra'"),
+        ("adapters", {}, "not run"),
+        ("lora", {"targets": ["key"]}, "not found"),
+        ("lora", {"targets": ["query", "back"]}, "of shapes"),
+        ("lora", {"overrides": {"scaling": 2.0}}, "scaling are settings of LoCA"),
+        ("linear-probing", {"head": None}, "this task has none"),
     ],
 )
-def test_a_budget_that_cannot_be_expressed(name, r, words):
+def test_refusals(name, options, words):
     with pytest.raises(InvalidArgumentError, match=words):
-        tiny(name, r)
-
-
-def test_other_refusals():
-    with pytest.raises(InvalidArgumentError, match="unknown method 'lorra'"):
-        find_method("lorra")
-    with pytest.raises(InvalidArgumentError, match="bottleneck adapters are not run"):
-        find_method("adapters")
-    with pytest.raises(InvalidArgumentError, match="scaling are settings of LoCA"):
-        tiny("lora", overrides={"scaling": 2.0})
-    with pytest.raises(InvalidArgumentError, match="of shapes"):
-        adapt(
-            Tiny(), find_method("lora"), Budget(1, 9), targets=["query", "back"], head=None, seed=0
-        )
-    with pytest.raises(InvalidArgumentError, match="not found"):
-        adapt(Tiny(), find_method("lora"), Budget(1, 9), targets=["key"], head=None, seed=0)
-    with pytest.raises(InvalidArgumentError, match="AdaLoRA cannot be run on the tasks of the gro"):
-        find_method("adalora").rates("small")
+        tiny(name, **options)

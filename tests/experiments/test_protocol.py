@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from experiments.finetuning import session as session_module
-from experiments.finetuning.configurations import described
 from experiments.finetuning.methods import methods, rates_beyond
 from experiments.finetuning.protocol import Configuration, best_rate, loca_of, point
 from experiments.finetuning.settings import settings, task_names
@@ -16,42 +15,40 @@ from loca_theory.sweeps import runner
 
 # PEFT builds the sparse increments of SHiRA from indices that it made itself.
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")
-METHODS = ("linear-probing", "full", "bitfit", "lora", "dora", "vera", "fourierft", "waveft",
-           "shira", "c3a", "loca", "loca-reselect", "loca-gradient")  # fmt: skip
+METHODS = ("full", "bitfit", "lora", "dora", "vera", "fourierft", "waveft", "shira", "c3a", "loca",
+           "loca-reselect", "loca-gradient")  # fmt: skip
 LORA, FOURIERFT, RESELECT = (
     Configuration("digits", name, 1) for name in ("lora", "fourierft", "loca-reselect")
 )
 
 
-def start_of(run, total):
+def start_of(run):
     """Head, pretrained weights, adapter and the first batches of a run."""
     state = {
         name.replace("base_layer.", "").replace("modules_to_save.default.", ""): w
         for name, w in run.core.state_dict().items()
     }
-    batches = run.batches(total)
+    batches = run.batches(300)
     return state, torch.stack([next(batches) for _ in range(12)])
 
 
-@pytest.mark.parametrize("method", METHODS[1:])
+@pytest.mark.parametrize("method", METHODS)
 def test_under_one_seed_all_methods_start_alike(begin, method):
     """Also where the run is the second of its group."""
     (probing,) = begin("linear-probing", seeds=(4,)).runs
-    reference, batches = start_of(probing, 300)
-    state, mine = start_of(begin(method, seeds=(3, 4)).runs[1], 300)
+    reference, batches = start_of(probing)
+    (other, first), (state, mine) = map(start_of, begin(method, seeds=(3, 4)).runs)
     assert reference.keys() <= state.keys()
     assert all(torch.equal(state[name], tensor) for name, tensor in reference.items())
     assert torch.equal(batches, mine)
-
-
-@pytest.mark.parametrize("method", ["lora", "loca"])
-def test_seeds_differ_in_head_adapter_and_batches_and_not_in_pretrained_weights(begin, method):
-    (a, first), (b, second) = (start_of(run, 300) for run in begin(method, seeds=(0, 1)).runs)
-    assert a.keys() == b.keys()
-    for name in a:
-        drawn = "lora_A" in name or "indices" in name or name.startswith("head.")
-        assert torch.equal(a[name], b[name]) != drawn, name
-    assert not torch.equal(first, second)
+    # Seeds differ in head, adapter and batches, and not in pretrained weights.
+    assert not torch.equal(first, mine)
+    for name in reference:
+        assert torch.equal(state[name], other[name]) != name.startswith("head."), name
+    if method in ("lora", "loca"):
+        drawn = [name for name in state if "lora_A" in name or "indices" in name]
+        assert drawn
+        assert not any(torch.equal(state[name], other[name]) for name in drawn)
 
 
 def test_a_run_sees_its_own_small_training_set_only(begin):
@@ -61,9 +58,6 @@ def test_a_run_sees_its_own_small_training_set_only(begin):
         seen.append({int(i) for _ in range(40) for i in next(batches)})
     assert [len(one) for one in seen] == [64, 64]
     assert seen[0] != seen[1]
-
-
-def test_a_batch_larger_than_the_training_set_is_refused(begin):
     (run,) = begin("linear-probing", train=64, batch=65).runs
     with pytest.raises(InvalidArgumentError, match="use a smaller batch"):
         next(run.batches(300))
@@ -139,32 +133,12 @@ def test_beyond_the_grid_rates_go_on_until_the_best_lies_inside(made_up):
     # The first four of full fine-tuning end at 1e-2, which is the best.
     rates = dataclasses.replace(session, beyond_grid=True).tune([lora, full], "")
     assert rates == {lora: 1e-2, full: 1e-2}
-    tried = [p["rate"] for p in asked if p["method"] == "full"]
-    assert tried == [3e-4, 1e-3, 3e-3, 1e-2, 3e-2]
+    assert [p["rate"] for p in asked if p["method"] == "full"] == [3e-4, 1e-3, 3e-3, 1e-2, 3e-2]
+    assert rates_beyond((1e-3, 3e-3, 1e-2), 1e-3) == (3e-4,)
+    assert rates_beyond((1e-5, 3e-5), 1e-5) == rates_beyond((3.0, 10.0), 10.0) == ()
 
 
-@pytest.mark.parametrize(
-    ("tried", "best", "beyond"),
-    [
-        ((1e-3, 3e-3, 1e-2), 3e-3, ()),
-        ((1e-3, 3e-3, 1e-2), 1e-2, (3e-2,)),
-        ((1e-3, 3e-3, 1e-2), 1e-3, (3e-4,)),
-        ((1e-5, 3e-5), 1e-5, ()),
-        ((3.0, 10.0), 10.0, ()),
-    ],
-)
-def test_the_rate_beyond_those_tried(tried, best, beyond):
-    assert rates_beyond(tried, best) == beyond
-
-
-@pytest.mark.parametrize(
-    ("seeds", "blocks"),
-    [
-        (5, [[0, 1], [2, 3], [4]]),
-        (4, [[0, 1], [2, 3]]),
-        (None, [[0, 1], [2]]),
-    ],
-)
+@pytest.mark.parametrize(("seeds", "blocks"), [(5, [[0, 1], [2, 3], [4]]), (None, [[0, 1], [2]])])
 def test_seeds_are_trained_in_blocks_and_told_one_by_one(made_up, seeds, blocks, monkeypatch):
     session, asked = made_up
     small = {**settings("digits"), "block": 2, "seeds": 3}
@@ -177,15 +151,6 @@ def test_seeds_are_trained_in_blocks_and_told_one_by_one(made_up, seeds, blocks,
     assert [one.configuration.method for one in done] == ["lora"] * count + ["loca"] * count
     assert [one.seed for one in done] == list(range(count)) * 2
     assert all(one.result["metric"] == one.seed / 100 for one in done)
-
-
-def test_what_is_described_of_increments(session):
-    """Errors of full fine-tunes and one image of every method, all in the first block."""
-    ask = described(session)
-    full, lora = (Configuration("digits", name, 4) for name in ("full", "lora"))
-    assert ask(full, (0, 1, 2)) == {"ranks": [1, 2, 4], "pool": 1, "seeds": [0, 1, 2]}
-    assert ask(lora, (0, 1, 2)) == {"ranks": [], "pool": 1, "seeds": [0]}
-    assert ask(full, (8, 9)) is None
 
 
 def without_time(done):
@@ -206,7 +171,7 @@ def test_workers_and_company_change_nothing(session, monkeypatch):
     ]
 
 
-def test_what_is_finished_is_not_made_again(session, monkeypatch):
+def test_what_is_finished_is_not_made_again_and_damage_is(session, monkeypatch):
     made = []
 
     def counted(one, folder):
@@ -216,46 +181,36 @@ def test_what_is_finished_is_not_made_again(session, monkeypatch):
     monkeypatch.setattr(session_module, "compute", counted)
     rated = [(configuration, 1e-2) for configuration in (LORA, FOURIERFT)]
     first = without_time(session.run_on_all_seeds(rated[:1], ""))
+    (path,) = (session.out / "runs").glob("*.json")
     assert without_time(session.run_on_all_seeds(rated, ""))[:2] == first
     assert made == ["lora", "fourierft"]
-    session.run_on_all_seeds(rated, "")
-    assert len(made) == 2
-    session.run_on_all_seeds([(LORA, 3e-2)], "")  # another rate is another run
-    assert len(made) == 3
-
-
-def test_a_damaged_result_is_made_again(session):
-    first = session.run_on_all_seeds([(LORA, 1e-2)], "")
-    path = next((session.out / "runs").glob("*.json"))
+    session.run_on_all_seeds([*rated, (LORA, 3e-2)], "")  # another rate is another run
+    assert made == ["lora", "fourierft", "lora"]
     path.write_text(path.read_text().replace('"diverged": false', '"diverged": true'))
-    assert without_time(session.run_on_all_seeds([(LORA, 1e-2)], "")) == without_time(first)
+    assert without_time(session.run_on_all_seeds(rated[:1], "")) == first
+    assert len(made) == 4
 
 
 def test_points_differ_with_whatever_decides_a_run(digits):
-    def key(configuration=LORA, seeds=(0, 1), rate=1e-2, tunes=False, analyse=None, **changed):
+    def key(configuration=LORA, seeds=(0, 1), rate=1e-2, tunes=False, **changed):
         chosen = {**settings("digits", quick=True), **changed}
         return point(
-            configuration, chosen, digits, rate=rate, seeds=seeds, device="cpu", tunes=tunes,
-            analyse=analyse,
-        ).key()  # fmt: skip
+            configuration, chosen, digits, rate=rate, seeds=seeds, device="cpu", tunes=tunes
+        ).key()
 
+    loca = Configuration("digits", "loca", 1)
     keys = [
         key(),
         key(seeds=(0, 2)),
-        key(seeds=(0,)),
         key(rate=3e-2),
         key(tunes=True),
-        key(analyse={"ranks": [], "pool": 1, "seeds": [0]}),
         key(steps=13),
-        key(batch=16),
         key(train=64),
-        key(head_rate=1e-3),
-        key(warmup=0.5),
         key(Configuration("digits", "lora", 2)),
-        key(Configuration("digits", "loca", 1)),
-        key(Configuration("digits", "loca", 1, {"scaling": 2.0})),
-        key(Configuration("digits", "loca", 1), alternating=0.7),
-        key(Configuration("digits", "loca", 1, location_rate=1.0)),
+        key(loca),
+        key(dataclasses.replace(loca, loca={"scaling": 2.0})),
+        key(loca, alternating=0.7),
+        key(dataclasses.replace(loca, location_rate=1.0)),
     ]
     assert len(set(keys)) == len(keys)
     # A title, more seeds and larger blocks are nothing to a run; settings of LoCA and another
@@ -265,36 +220,27 @@ def test_points_differ_with_whatever_decides_a_run(digits):
     assert loca_of(LORA, settings("digits")) == {}
 
 
-@pytest.mark.parametrize("name", ["loca-reselect", "loca-swap"])
-def test_regrowth_after_the_end_is_refused_before_anything_runs(name, session, monkeypatch):
+def test_regrowth_after_the_end_is_refused_before_anything_runs(session, monkeypatch):
     monkeypatch.setattr(session_module.Runner, "run", lambda *_, **__: pytest.fail("something ran"))
-    configuration = Configuration("digits", name, 1, {"alternating": 0.1})
+    late = dataclasses.replace(RESELECT, loca={"alternating": 0.1})
     with pytest.raises(InvalidArgumentError, match="prunes and regrows components every 3 steps"):
-        session.run_on_all_seeds(
-            [(Configuration("digits", "lora", 1), 1e-3), (configuration, 1e-2)], ""
-        )
+        session.run_on_all_seeds([(LORA, 1e-3), (late, 1e-2)], "")
 
 
-def test_a_row_tells_its_run(session):
+@pytest.mark.parametrize(
+    ("method", "alternating", "learned"), [("loca-v1", 0.0, 0), ("loca", 0.5, 1)]
+)
+def test_a_row_tells_its_run(session, method, alternating, learned):
     """Its seed and result, and the setting that the variant has."""
-    done = session.run_on_all_seeds([(Configuration("digits", "loca-v1", 1), 1e-2)], "")
+    done = session.run_on_all_seeds([(Configuration("digits", method, 1), 1e-2)], "")
     assert [one.row["seed"] for one in done] == [0, 1]
     for one in done:
-        assert one.row["alternating"] == 0.0
+        assert one.row["alternating"] == alternating
         for name in ("metric", "loss", "diverged", "moved", "loss_10", "loss_25", "seconds"):
             assert one.row[name] == one.result[name]
-        assert (one.row["loss_10"] is None, one.row["loss_25"] is None) == (False, True)
+        # Learned locations are stored, random ones are not.
+        assert one.row["trained"] == 4 * 128
+        assert one.row["stored"] == (1 + learned) * one.row["trained"]
         assert [line["seed"] for line in one.curve] == [one.seed] * 2
         assert [line["validation"] for line in one.curve] == [e[3] for e in one.result["curve"]]
     assert done[0].row["loss"] != done[1].row["loss"]
-
-
-@pytest.mark.parametrize("method", ["loca", "loca-gradient", "loca-reselect"])
-def test_a_row_counts_learned_locations_as_stored(session, method):
-    (one, _) = session.run_on_all_seeds([(Configuration("digits", method, 1), 1e-2)], "")
-    assert one.row["stored"] == 2 * one.row["trained"]
-
-
-def test_a_row_counts_no_random_locations(session):
-    (one, _) = session.run_on_all_seeds([(Configuration("digits", "loca-v1", 1), 1e-2)], "")
-    assert one.row["stored"] == one.row["trained"] == 4 * 128

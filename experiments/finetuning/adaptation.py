@@ -1,0 +1,149 @@
+"""Adapt a model with a method, and its trained parameters: groups for the optimiser, and counts."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from experiments.finetuning.methods import Budget, Method, alternating_steps, check, target_shape
+from loca_theory.adapters import CosineSpectrum, LoCAConfig
+from loca_theory.errors import InvalidArgumentError, ResourceError
+
+# Largest rank of the two random factors that VeRA shares between all layers: PEFT's default.
+_VERA_RANK = 256
+# AdaLoRA starts with this multiple of its final rank, and prunes between these two fractions of the
+# steps.
+_ADALORA_START, _ADALORA_PRUNES, _ADALORA_PRUNED = 1.5, 0.1, 0.5
+
+
+def peft() -> Any:
+    """Import PEFT."""
+    try:
+        return importlib.import_module("peft")
+    except ImportError as error:
+        msg = "PEFT is not installed: pip install 'loca-theory[adapters]'"
+        raise ResourceError(msg) from error
+
+
+def adapt(
+    model: nn.Module,
+    method: Method,
+    budget: Budget,
+    *,
+    targets: Sequence[str],
+    head: str | None,
+    seed: int,
+    overrides: Mapping[str, Any] | None = None,
+) -> nn.Module:
+    """Prepare a pretrained model with its new head for training, in place.
+
+    The seed is that of random locations and of random factors that are never trained. The overrides
+    are settings of LoCA besides those that define the variant: ``alternating`` (B_s as a fraction
+    of all steps) and fields of its configuration, such as ``scaling``.
+    """
+    shape = target_shape(model, targets)
+    check(method, budget, shape, overrides or {})
+    if overrides and method.kind != "loca":
+        msg = f"overrides must be empty for {method.title}: {', '.join(overrides)} are settings "
+        msg += "of LoCA"
+        raise InvalidArgumentError(msg)
+    if not method.has_budget:
+        return _without_adapter(model, method, head)
+    config = _config(method, budget, shape, seed, overrides or {})
+    config.target_modules = set(targets)
+    config.modules_to_save = [head] if head else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PEFT warns about layers that store weights transposed
+        return peft().get_peft_model(model, config)
+
+
+def _without_adapter(model: nn.Module, method: Method, head: str | None) -> nn.Module:
+    if method.kind == "head" and head is None:
+        msg = f"{method.title} trains a new head, and this task has none"
+        raise InvalidArgumentError(msg)
+    for name, parameter in model.named_parameters():
+        is_bias = method.kind == "biases" and name.rsplit(".", 1)[-1] == "bias"
+        parameter.requires_grad_(_is_head(name, head) or is_bias or method.kind == "full")
+    return model
+
+
+def _config(
+    method: Method, budget: Budget, shape: tuple[int, int], seed: int, overrides: Mapping[str, Any]
+) -> Any:
+    (p, q), r, package = shape, budget.r, peft()
+    numbers = (p + q) * r
+    # init_weights makes ΔW = 0 at first, as for all methods; PEFT's defaults do not.
+    match method.kind:
+        case "lora" | "dora":
+            return package.LoraConfig(r=r, lora_alpha=r, use_dora=method.kind == "dora")
+        case "adalora":
+            start, end = (round(s * budget.steps) for s in (_ADALORA_PRUNES, _ADALORA_PRUNED))
+            init = max(r + 1, round(_ADALORA_START * r))
+            return package.AdaLoraConfig(
+                init_r=min(init, p, q), target_r=r, lora_alpha=init, deltaT=1,
+                tinit=start, tfinal=budget.steps - end, total_step=budget.steps + 1,
+            )  # fmt: skip
+        case "vera":
+            rank = min(max(numbers - p, 1), _VERA_RANK)
+            return package.VeraConfig(r=rank, projection_prng_key=seed)
+        case "shira":
+            return package.ShiraConfig(r=r, random_seed=seed)
+        case "c3a":
+            return package.C3AConfig(block_size=p * q // numbers, init_weights=True)
+        case "waveft" | "fourierft":
+            # With these scalings a coefficient of 1 makes an increment of norm 1, as in LoCA.
+            is_waves = method.kind == "waveft"
+            kind = package.WaveFTConfig if is_waves else package.FourierFTConfig
+            scaling = 1.0 if is_waves else (2 * p * q) ** 0.5
+            return kind(
+                n_frequency=numbers, scaling=scaling, init_weights=True, random_loc_seed=seed
+            )
+    settings: dict[str, Any] = {**overrides, **method.options}
+    steps = alternating_steps(settings, budget)
+    for name in ("alternating", "endless"):
+        settings.pop(name, None)
+    components = max(int(method.fraction * numbers), 1)
+    return LoCAConfig(
+        n_frequency=components, alternating_steps=steps, random_loc_seed=seed, **settings
+    )
+
+
+def groups(
+    model: nn.Module, *, head: str | None, rate: float, head_rate: float
+) -> list[dict[str, Any]]:
+    """Parameter groups for the optimiser: those of the method, and the head."""
+    parts: dict[bool, list[nn.Parameter]] = {False: [], True: []}
+    for name, p in model.named_parameters():
+        if p.requires_grad:
+            parts[_is_head(name, head)].append(p)
+    rates = {False: rate, True: head_rate}
+    return [{"params": part, "lr": rates[is_head]} for is_head, part in parts.items() if part]
+
+
+def count(model: nn.Module, head: str | None, *, pruned_to: int | None = None) -> dict[str, int]:
+    """Count the trained parameters without the head, those of the head, and the stored numbers.
+
+    An adapter stores its trained parameters and, if its locations are learned, one integer per
+    component; locations that follow from a seed need no storage. If AdaLoRA prunes its factors to a
+    mean rank of ``pruned_to``, only the remaining numbers are stored.
+    """
+    spectra = [m for m in model.modules() if isinstance(m, CosineSpectrum)]
+    learned = sum(s.coefficients.numel() for s in spectra if s.is_searching)
+    counts = {"trained": 0, "head": 0}
+    for name, p in model.named_parameters():
+        if p.requires_grad:
+            counts["head" if _is_head(name, head) else "trained"] += p.numel()
+    stored = counts["trained"] + learned
+    if pruned_to is not None:
+        # AdaLoRA's factors p×r and r×q, and r singular values.
+        layers: list[Any] = [m for m in model.modules() if hasattr(m, "lora_E")]
+        stored = sum(int(m.in_features) + int(m.out_features) + 1 for m in layers) * pruned_to
+    return {**counts, "stored": stored}
+
+
+def _is_head(name: str, head: str | None) -> bool:
+    return head is not None and head in name.split(".")

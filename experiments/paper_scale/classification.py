@@ -1,0 +1,102 @@
+"""GLUE with RoBERTa, and images with ViT: a new head on a pretrained model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.stats import pearsonr
+
+from experiments.paper import load
+from experiments.paper_scale.loading import Prepared, column, load_pretrained, package, read_data
+from experiments.paper_scale.settings import Choice, Settings
+from loca_theory.errors import InvalidArgumentError
+
+
+def prepare(choice: Choice, settings: Settings) -> Prepared:
+    """Prepare the model with a new head, the data, and the metric of the paper."""
+    transformers, datasets = package("transformers"), package("datasets")
+    task, is_text = choice.family.tasks[choice.task], choice.family.name == "glue"
+    parts = read_data(task, choice.data)
+    for part in parts.values():
+        # The test sets of GLUE have labels of −1.
+        if task.classes > 1 and not set(part[column(part, task.label)]) <= {*range(task.classes)}:
+            msg = f"{choice.task} has labels from 0 to {task.classes - 1}, but the data have "
+            raise InvalidArgumentError(msg + "others; use labelled data")
+    if is_text:
+        tokenizer = load_pretrained(transformers.AutoTokenizer, choice.source)
+        most = tokenizer.model_max_length
+        longest = min(settings.max_length or most, most)
+        data = {k: _tokenised(choice, part, tokenizer, longest) for k, part in parts.items()}
+        kind = transformers.AutoModelForSequenceClassification
+        options = {"problem_type": "regression" if task.classes == 1 else None}
+        collate = transformers.DataCollatorWithPadding(tokenizer)
+    else:
+        package("PIL")
+        process = load_pretrained(transformers.AutoImageProcessor, choice.source)
+        data = {k: _pixels(choice, part, process) for k, part in parts.items()}
+        kind = transformers.AutoModelForImageClassification
+        options, collate = {"ignore_mismatched_sizes": True}, transformers.default_data_collator
+    model = load_pretrained(
+        kind, choice.source, num_labels=task.classes, use_safetensors=True, **options
+    )
+    metric = load(choice.family.results).fields[choice.task].metric
+    evaluated = [data[name] for name in task.evaluation]
+    return Prepared(
+        model=model,
+        train=data["train"],
+        evaluation=datasets.concatenate_datasets(evaluated) if evaluated[1:] else evaluated[0],
+        collate=collate,
+        metric=metric,
+        head=choice.family.head,
+        measure=measure(metric),
+        best_of_epochs=is_text,  # for images, the paper reports the final accuracy
+    )
+
+
+def _tokenised(choice: Choice, part: Any, tokenizer: Any, longest: int) -> Any:
+    task = choice.family.tasks[choice.task]
+    label, columns = column(part, task.label), [column(part, (name,)) for name in task.columns]
+
+    def encode(rows: Any) -> Any:
+        texts = (rows[name] for name in columns)
+        labels = [float(one) for one in rows[label]] if task.classes == 1 else rows[label]
+        return {**tokenizer(*texts, truncation=True, max_length=longest), "labels": labels}
+
+    return part.map(encode, batched=True, remove_columns=part.column_names)
+
+
+def _pixels(choice: Choice, part: Any, process: Any) -> Any:
+    task = choice.family.tasks[choice.task]
+    label, image = column(part, task.label), column(part, task.columns)
+
+    def transform(rows: Any) -> Any:
+        pictures = [picture.convert("RGB") for picture in rows[image]]
+        return {**process(pictures, return_tensors="pt"), "labels": rows[label]}
+
+    return part.cast_column(image, package("datasets").Image()).with_transform(transform)
+
+
+def measure(metric: str) -> Callable[[Any], dict[str, float]]:
+    """Make a function that computes the metric in percent from the Trainer's predictions."""
+
+    def score(found: Any) -> dict[str, float]:
+        predictions = np.asarray(found.predictions, dtype=np.float64)
+        labels = np.asarray(found.label_ids)
+        if metric.startswith("Pearson"):
+            value = correlation(predictions.reshape(-1), labels.reshape(-1))
+        elif metric.startswith("Matthews"):
+            value = correlation(predictions.argmax(-1), labels)
+        else:
+            value = float((predictions.argmax(-1) == labels).mean())
+        return {metric: 100 * value}
+
+    return score
+
+
+def correlation(predicted: np.ndarray, labels: np.ndarray) -> float:
+    """Pearson correlation, for two classes that of Matthews; 0 if either side is constant."""
+    if np.ptp(predicted) == 0 or np.ptp(labels) == 0:
+        return 0.0
+    return float(pearsonr(predicted, labels)[0])

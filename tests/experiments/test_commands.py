@@ -1,0 +1,195 @@
+"""The commands: tables and figures, and errors of one line."""
+
+import dataclasses
+import importlib
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from scipy import fft
+
+from experiments import conversion, everything, study, theorem1
+from experiments.finetuning.commands import configurations, tasks_of
+from experiments.finetuning.run_tables import read_runs
+from experiments.finetuning.settings import task_names
+from experiments.finetuning.verdicts.design import MANY_TASKS, read_design
+from experiments.minilm_gradients import row
+
+COMMANDS = ("study", "prediction", "low_rank", "complexity", "everything")
+
+
+def invoke(name, *arguments):
+    """Run a command; ``study NAME`` is two words."""
+    name, *more = name.split()
+    command = importlib.import_module(f"experiments.{name}").main
+    return CliRunner().invoke(command, [*more, *(str(one) for one in arguments)])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name):
+    result = invoke(name, "--help")
+    assert result.exit_code == 0
+    assert "--quick" in result.output
+    assert "Example:" in result.output
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "code", "error"),
+    [
+        ("comparison", ["--task", "nope"], 2, "unknown task 'nope'; choose from text, digits"),
+        ("patterns", ["--task", "nope"], 2, "unknown task 'nope'; choose from text, digits"),
+        ("comparison", ["--methods", "lorra"], 2, "unknown method 'lorra'; did you mean lora"),
+        ("comparison", ["--methods", "adapters"], 2, "bottleneck adapters are not run: PEFT has"),
+        ("comparison", ["--task", "digits", "--methods", "adalora"], 2,
+         "adalora cannot be run on digits; choose another method or task"),
+        ("comparison", ["--full"], 2, "--quick and --full exclude each other"),
+        ("comparison", ["--jobs", 0], 2, "--jobs must be a positive number, or -1 for one per"),
+        ("comparison", ["--out", ""], 2, "Invalid value for '--out': the name of the folder is"),
+        ("comparison", ["--seeds", 1], 2, "Invalid value for '--seeds': 1 is not in the range"),
+        ("comparison", ["--device", "cuda"], 1, "no CUDA device is available to torch"),
+        ("comparison", ["--r", 0], 2, "Invalid value for '--r': 0 is not in the range"),
+        ("budgets", ["--methods", "lora"], 2, "budgets has methods and budgets of its own; "),
+        ("many_tasks", ["--task", "digits"], 2, "many_tasks has tasks of its own; leave out"),
+    ],
+)  # fmt: skip
+def test_errors_are_one_line(name, arguments, code, error, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    result = invoke(f"study {name}", "--quick", "--out", tmp_path, *arguments)
+    assert result.exit_code == code
+    assert re.fullmatch(rf"main: {re.escape(error)}[^\n]*\n", result.output)
+
+
+def test_methods_for_other_tasks_are_left_out_with_a_note(session):
+    loud = dataclasses.replace(session, quiet=False)
+    names = ("lora", "adalora", "full")
+    found = {task: [one.method for one in configurations(loud, task, names)]
+             for task in ("digits", "text")}  # fmt: skip
+    assert found == {"digits": ["lora", "full"], "text": list(names)}
+
+
+def test_without_a_task_there_are_all_small_ones(session):
+    assert tasks_of(session, "text") == ["text"]
+    assert tasks_of(session, None) == ["digits", "docstrings", "generation"]  # it is a quick one
+    whole = dataclasses.replace(session, quick=False)
+    assert tasks_of(whole, None) == [name for name in task_names() if name != "text"]
+
+
+def test_everything_runs_commands_with_options_that_they_have(session):
+    for line in (*everything.MAIN, *everything.FURTHER):
+        name, *words = line.split()
+        command = importlib.import_module(f"experiments.{name}").main
+        assert command.make_context(name, [*words, *session.options()]).params["jobs"] == 1
+
+
+def test_a_missing_package_is_one_line(session, monkeypatch):
+    # None in its place makes an import fail.
+    monkeypatch.setitem(sys.modules, "peft", None)
+    result = invoke("study comparison", "--quick", "--out", session.out, "--task", "digits")
+    assert result.exit_code == 1
+    assert "pip install 'loca-theory[adapters]'" in result.output
+
+
+def test_a_quick_comparison_leaves_tables_of_real_ones_alone(session):
+    real = session.out / "comparison-digits-lora-full.parquet"
+    real.write_text("real")
+    given = ("--quick", "--out", session.out, "--task", "digits", "-j", 1, "--device", "cpu")
+    result = invoke("study comparison", *given, "--methods", "lora,full")
+    assert result.exit_code == 0, result.output
+    assert "differences are from LoRA" in result.output
+    assert real.read_text() == "real"
+    names = {path.name for path in (session.out / "quick").iterdir()}
+    for table in ("", "-summary", "-curves"):
+        assert f"comparison-digits-lora-full{table}.parquet" in names
+    real.unlink()
+    result = invoke("study comparison", *given, "--methods", "lora", "--r", 100)
+    assert result.exit_code == 2
+    assert "choose 1 to 64" in result.output
+
+
+@pytest.mark.deep
+def test_the_other_commands_run(session):
+    """Each makes its tables and figures, of runs that the ones before have made."""
+    given = ("--quick", "--out", session.out, "-j", 1, "--device", "cpu", "-q")
+    figures = {
+        "study ablation": None,
+        "study budgets": "budget-digits",
+        "study sensitivity": "parameter_sen-digits",
+        "study patterns": "visualization_W-digits",
+        "prediction": "prediction-digits",
+    }
+    for name, figure in figures.items():
+        result = invoke(name, *given, "--task", "digits")
+        assert result.exit_code == 0, (name, result.output)
+        if figure:
+            assert (session.out / "quick" / f"{figure}.pdf").stat().st_size > 1000
+
+
+@pytest.mark.deep
+def test_many_tasks_are_compared(session, monkeypatch):
+    few = dataclasses.replace(read_design(MANY_TASKS), tasks=("small-digits-1", "small-digits-2"))
+    monkeypatch.setattr(study, "read_design", lambda _: few)
+    given = ("--quick", "--out", session.out, "-j", 1, "--device", "cpu", "-q")
+    result = invoke("study many_tasks", *given)
+    assert result.exit_code == 0, result.output
+    runs = read_runs(session.out / "quick")
+    assert set(runs["task"]) >= set(few.tasks)
+    assert set(runs["method"]) >= {"loca", "loca-v1", "loca-reselect", "lora", "fourierft"}
+
+
+def test_complexity_stores_its_table(tmp_path, monkeypatch):
+    row = {"rival": "LoRA", "steps_per_s": 1.0, "of_lora": 1.0, "peak_mib": 1.0}
+    monkeypatch.setattr("benchmarks.layer.measure", lambda *_: [row])
+    result = invoke("complexity", "--quick", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+
+
+def test_the_error_of_a_conversion_is_that_of_the_increment(monkeypatch):
+    found = conversion.spectrum(80, 150, 3)
+    rng = np.random.default_rng(3)
+    s = np.zeros(80 * 80)
+    s[rng.choice(80 * 80, 150, replace=False)] = rng.standard_normal(150)
+    increment = fft.idctn(s.reshape(80, 80), norm="ortho")
+    energy = np.linalg.svd(increment, compute_uv=False) ** 2
+    fractions = np.cumsum(energy) / energy.sum()
+    ranks = [int((fractions < part).sum()) + 1 for part in (0.9, 0.99)]
+    rows = (s.reshape(80, 80) != 0).any(1).sum()
+    # S is in single precision.
+    errors = [100 * (1 - fractions[7]), 100 * (1 - fractions[63])]
+    assert found == pytest.approx([rows, *ranks, *errors], abs=1e-4)
+    monkeypatch.setattr(conversion, "SIZES", ((70, (100, 200), 2), (90, (100,), 1)))
+    done = CliRunner().invoke(conversion.main, ["--quick"])
+    assert done.output.count("70 × 70") == 2
+    assert "90 × 90" not in done.output
+
+
+def test_theorem_1_says_where_the_order_fails_and_draws_the_margins(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = ["--largest", "12", "--jobs", "1"]
+    done = CliRunner().invoke(theorem1.main, [*given, "--out", "found"])
+    assert done.exit_code == 0, done.output
+    assert "K = 4, r = 1 (R > F2)" in done.stdout
+    assert "dof: F2 and R at r/K = 0.326747" in done.stdout
+    written = {path.name for path in (tmp_path / "found").iterdir()}
+    assert {"theorem1.parquet", "theorem1.png", "theorem1.manifest.json"} <= written
+    done = CliRunner().invoke(theorem1.main, ["--largest", "7", *given[2:], "--format", "json"])
+    rows = json.loads(done.stdout)["rows"]
+    assert {(row["K"], row["r"]) for row in rows} == {(4, 1), (5, 1), (6, 1), (7, 1), (7, 2)}
+
+
+def test_fractions_of_gradients_are_those_of_an_svd_and_bounds_hold():
+    generator = torch.Generator().manual_seed(0)
+    x, g = (
+        torch.randn(40, n, generator=generator, dtype=torch.float64)
+        * 0.5 ** torch.arange(n, dtype=torch.float64)
+        for n in (12, 9)
+    )
+    found = row(x, g, torch.sign(g.T @ x), 3)
+    for name, matrix in (("inputs", x), ("outputs", g), ("gradient", g.T @ x)):
+        energies = np.square(np.linalg.svd(matrix.numpy(), compute_uv=False))
+        assert found[name] == pytest.approx(energies[3:].sum() / energies.sum(), rel=1e-6)
+    assert found["gradient"] <= found["bound"]
+    assert found["adam"] <= found["adam_bound"] + 1e-12

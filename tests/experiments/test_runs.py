@@ -1,0 +1,255 @@
+"""Runs trained together: against each run alone, torch's own layers, and what they tell."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from experiments.finetuning.adaptation import adapt
+from experiments.finetuning.methods import Budget, find_method
+from experiments.finetuning.settings import settings
+from experiments.finetuning.tasks.transformer import (
+    SmallTransformer,
+    adopt_parameters,
+    group_losses,
+)
+
+METHODS = ("lora", "dora", "vera", "fourierft", "waveft", "shira", "c3a", "loca", "loca-v1",
+           "loca-v3", "loca-swap", "loca-reselect", "full", "bitfit", "linear-probing")  # fmt: skip
+# PEFT builds the sparse increments of SHiRA from indices that it made itself.
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+FORMS = {
+    "patches": {"patch": 6},
+    "tokens": {"vocabulary": 11},
+    "causal": {"vocabulary": 11, "causal": True},
+}
+RUNS, EXAMPLES, LENGTH, CLASSES = 3, 4, 5, 11
+
+
+def examples(form):
+    source = torch.Generator().manual_seed(0)
+    size = (RUNS, EXAMPLES, LENGTH)
+    if form == "patches":
+        inputs = torch.randn(*size, 6, generator=source)
+    else:
+        inputs = torch.randint(11, size, generator=source)
+    labels = torch.randint(CLASSES, size if form == "causal" else size[:2], generator=source)
+    return inputs, labels
+
+
+def applied(layer, x):
+    """The output of a layer; for C3A by its increment, because PEFT's gradient of x is wrong."""
+    if not hasattr(layer, "c3a_kernel"):
+        return layer(x)
+    base = layer.get_base_layer()
+    return torch.nn.functional.linear(x, base.weight + layer.get_delta_weight("default"), base.bias)
+
+
+def naive_loss(core, inputs, labels):
+    """The loss by the layers themselves, all positions, without fused attention."""
+    h = core.embed(inputs)
+    if not core.causal:
+        h = torch.cat([core.start.expand(len(h), 1, -1), h], dim=1)
+    h = h + core.positions
+    for block in core.blocks:
+        x = block.norm1(h)
+        parts = [
+            applied(layer, x).unflatten(-1, (core.heads, -1)).transpose(1, 2)
+            for layer in (block.query, block.key, block.value)
+        ]
+        scores = parts[0] @ parts[1].mT / math.sqrt(parts[0].shape[-1])
+        if core.causal:
+            future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+            scores = scores.masked_fill(future, -math.inf)
+        h = h + block.output((scores.softmax(-1) @ parts[2]).transpose(1, 2).flatten(2))
+        x = torch.nn.functional.gelu(block.expand(block.norm2(h)))
+        h = h + block.contract(x)
+    logits = core.head(core.norm(h))
+    if core.causal:
+        logits, labels = logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
+        return torch.nn.functional.cross_entropy(logits, labels)
+    return torch.nn.functional.cross_entropy(logits[:, 0], labels)
+
+
+def adapted(form, method):
+    """Runs with other heads and adapters, whose trained numbers are not those of the start."""
+    found, cores, models, first = find_method(method), [], [], {}
+    for seed in range(RUNS):
+        torch.manual_seed(seed)
+        model = SmallTransformer(
+            width=16, layers=2, heads=2, length=LENGTH, classes=CLASSES, **FORMS[form]
+        )
+        if not found.changes_body:
+            adopt_parameters(model, first, lambda name: name.startswith("head"))
+        first = first or dict(model.named_parameters())
+        overrides = {"coefficient_steps": 1, "location_steps": 1, "alternating": 1.0}
+        model = adapt(
+            model, found, Budget(1, 20), targets=["query", "value"], head="head", seed=seed,
+            overrides=overrides if found.kind == "loca" else None,
+        )  # fmt: skip
+        source = torch.Generator().manual_seed(seed)
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.data += 0.1 * torch.randn(parameter.shape, generator=source)
+        models.append(model)
+        cores.append(model.get_base_model() if hasattr(model, "get_base_model") else model)
+    return models, cores
+
+
+def gradients(models, losses):
+    for model in models:
+        model.zero_grad()
+    losses.sum().backward()
+    return [
+        {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+        for model in models
+    ]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("method", METHODS)
+def test_losses_and_gradients_are_those_of_each_run_alone(form, method):
+    models, cores = adapted(form, method)
+    inputs, labels = examples(form)
+    losses, _ = group_losses(cores, inputs, labels)
+    alone = torch.stack([naive_loss(*one) for one in zip(cores, inputs, labels, strict=True)])
+    torch.testing.assert_close(losses, alone, rtol=1e-5, atol=1e-6)
+    found, expected = gradients(models, losses), gradients(models, alone)
+    for mine, other in zip(found, expected, strict=True):
+        assert mine.keys() == other.keys()
+        for name, gradient in mine.items():
+            torch.testing.assert_close(gradient, other[name], rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_shared_weights_are_stored_once():
+    _, cores = adapted("tokens", "lora")
+    assert cores[0].blocks[0].key.weight is cores[2].blocks[0].key.weight
+    assert cores[0].embed.weight is cores[1].embed.weight
+    heads = [core.head.modules_to_save["default"].weight for core in cores]
+    assert not torch.equal(heads[0], heads[1])
+
+
+@pytest.mark.parametrize("method", ["lora", "loca", "full", "linear-probing"])
+def test_a_run_has_the_same_result_in_any_group(computed, method):
+    together = computed(method, seeds=(1, 0, 2))
+    alone = computed(method, seeds=(0,))[0]
+    mine = together[0]
+    assert not alone["diverged"]
+    test_examples = 1300 - 5 * 130 - 300 - 100  # of the made-up digits; see the quick settings
+    assert mine["metric"] == pytest.approx(alone["metric"], abs=1.01 / test_examples)
+    for name in ("loss", "loss_10"):
+        assert mine[name] == pytest.approx(alone[name], rel=1e-4)
+    for entry, other in zip(mine["curve"], alone["curve"], strict=True):
+        assert entry[:3] == pytest.approx(other[:3], rel=1e-4)
+    assert (mine["counts"], mine["moved"]) == (alone["counts"], alone["moved"])
+    assert ["patterns" in together[seed] for seed in (1, 0, 2)] == [False, True, False]
+    # The seeds are not all alike, or this test says nothing.
+    assert abs(together[1]["loss"] - mine["loss"]) > 1e-3 * mine["loss"]
+
+
+def test_patterns_are_means_of_blocks_of_the_increments(begin):
+    group = begin("full", rate=1e-2, block_side=4)
+    group.train()
+    (run,) = group.runs
+    increments, found = run.increments(), run.patterns()
+    assert list(found) == list(increments)  # two of two blocks
+    for name, increment in increments.items():
+        blocks = increment.numpy().reshape(16, 4, 16, 4).mean((1, 3))
+        assert np.array(found[name]) == pytest.approx(blocks, rel=1e-3)
+
+
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_a_run_that_diverges_leaves_the_others_alone(begin, method):
+    expected = begin(method, seeds=(0, 1, 2), rate=1e-3).train()
+    group = begin(method, seeds=(0, 1, 2), rate=1e-3)
+    group.runs[1].schedule.base_lrs = [1e30 for _ in group.runs[1].schedule.base_lrs]
+    found = group.train()
+    assert [one["diverged"] for one in found] == [False, True, False]
+    assert found[1]["metric"] is None
+    for number in (0, 2):
+        assert found[number]["loss"] == pytest.approx(expected[number]["loss"], rel=1e-4)
+        last, wanted = (one[number]["curve"][-1][1:3] for one in (found, expected))
+        assert last == pytest.approx(wanted, rel=1e-4)
+
+
+@pytest.mark.parametrize("method", ["lora", "full", "loca"])
+def test_a_diverged_run_is_recorded(computed, method):
+    result = computed(method, rate=1e30)[0]
+    assert result["diverged"]
+    assert (result["metric"], result["loss"]) == (None, None)
+    assert "patterns" not in result
+
+
+def test_the_updates_of_a_run_end_with_a_loss_that_is_not_finite(begin):
+    (run,) = begin("linear-probing").runs
+    before = run.core.head.weight.detach().clone()
+    for gradient, loss in ((math.nan, math.inf), (1.0, 1.0)):
+        run.core.head.weight.grad = torch.full_like(before, gradient)
+        run.update(loss)
+    assert run.diverged
+    assert torch.equal(run.core.head.weight, before)
+
+
+def test_a_run_tells_the_metric_of_its_last_step(begin):
+    group = begin("full", seeds=(0, 1), rate=1e-3, steps=7, every=3)
+    results = group.train()
+    looked = group._evaluate("validation", settings("digits", quick=True)["looks"])
+    tested = group._evaluate("test")
+    for number, (run, result) in enumerate(zip(group.runs, results, strict=True)):
+        assert [entry[0] for entry in result["curve"]] == [3, 6, 7]
+        means = [sum(run.losses[a:b]) / (b - a) for a, b in ((0, 3), (3, 6), (6, 7))]
+        assert [entry[1] for entry in result["curve"]] == pytest.approx(means)
+        assert result["curve"][-1][2:] == list(looked[number])
+        assert (result["loss"], result["metric"]) == tested[number]
+
+
+def test_loss_and_accuracy_are_means_over_all_examples(begin):
+    """Also where the last batch of the evaluation is smaller than the others."""
+    group = begin("lora", seeds=(0, 1))
+    group.splits = {"test": {name: t[:130] for name, t in group.splits["test"].items()}}
+    with torch.no_grad():
+        for run, (loss, metric) in zip(group.runs, group._evaluate("test"), strict=True):
+            output, labels = run.model(**group.splits["test"]), group.splits["test"]["labels"]
+            assert loss == pytest.approx(float(output.loss), rel=1e-5)
+            right = int((output.logits.argmax(-1) == labels).sum())
+            assert metric == pytest.approx(right / 130)
+
+
+@pytest.mark.parametrize("steps", [9, 25])
+def test_early_losses_are_means_over_their_steps_if_there_are_as_many(begin, steps):
+    group = begin("linear-probing", rate=1e-3, steps=steps, every=steps, tunes=True)
+    (result,) = group.train()
+    losses = group.runs[0].losses
+    assert len(losses) == steps
+    for name, part in {"loss_10": range(10), "loss_25": range(15, 25)}.items():
+        mean = sum(losses[i] for i in part) / 10 if steps > part[-1] else None
+        assert result[name] == (mean and pytest.approx(mean))
+
+
+def test_runs_that_tune_never_see_the_test_set(begin):
+    group = begin("full", seeds=(0, 1), rate=1e-3, tunes=True)
+    group.splits = {name: split for name, split in group.splits.items() if name != "test"}
+    for result, (_, metric) in zip(group.train(), group._evaluate("validation"), strict=True):
+        assert result["validation"] == metric
+        assert "metric" not in result
+        assert result["curve"] == []
+
+
+def test_clipping_takes_in_the_gradients_of_locations(begin, monkeypatch):
+    clipped, cut = set(), torch.nn.utils.clip_grad_norm_
+
+    def seen(group, most):
+        clipped.update(map(id, group))
+        return cut(group, most)
+
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", seen)
+    group = begin("loca-v3")
+    (run,) = group.runs
+    which = next(run.batches(300))[None]
+    for _ in range(2):  # the coefficients of the first step are zero
+        group._step({name: values[which] for name, values in group.splits["train"].items()})
+    assert run.spectra
+    for spectrum in run.spectra:
+        assert {id(spectrum.coefficients), id(spectrum.offset)} <= clipped
+        assert spectrum.offset.any()

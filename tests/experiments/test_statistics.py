@@ -1,0 +1,143 @@
+"""Intervals, tests and estimates over tasks against SciPy, naive versions and simulation."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import optimize, stats
+
+from experiments.finetuning.statistics import holm, interval, paired_p_value, summary
+from experiments.finetuning.verdicts.estimates import over_tasks, these_tasks
+
+P_VALUES = st.lists(st.floats(0, 1), max_size=8)
+
+
+def rows(metrics, method="a"):
+    base = {"measure": "accuracy", "trained": 3, "stored": 5, "task": "t"}
+    base |= {"method": method, "title": method.upper()}
+    return [
+        {**base, "seed": seed, "metric": value, "diverged": value is None}
+        for seed, value in enumerate(metrics)
+    ]
+
+
+@pytest.mark.parametrize("n", [2, 5])
+def test_interval_and_paired_test_are_those_of_scipy(n):
+    values = np.random.default_rng(n).normal(3.0, 2.0, n)
+    test = stats.ttest_1samp(values, 0)
+    ends = test.confidence_interval(0.95)
+    assert interval(list(values)) == pytest.approx((values.mean(), ends.low, ends.high))
+    assert paired_p_value(list(values)) == pytest.approx(test.pvalue)
+
+
+def test_values_without_spread():
+    assert interval([2.5]) == (2.5, -math.inf, math.inf)
+    assert interval([2.5, 2.5]) == (2.5, 2.5, 2.5)
+    found = [paired_p_value(one) for one in ([0.0, 0.0], [0.3], [0.5, 0.5])]
+    assert found == [1, 1, 0]
+
+
+def naive_holm(p_values):
+    """The smallest level at which the step-down procedure rejects each."""
+    adjusted = []
+    for mine in p_values:
+        before = sorted(p for p in p_values if p <= mine)
+        steps = [(len(p_values) - k) * p for k, p in enumerate(before)]
+        adjusted.append(min(1.0, max(steps)))
+    return adjusted
+
+
+@settings(deadline=None, derandomize=True, database=None)
+@given(P_VALUES)
+def test_holm_is_the_step_down_procedure(p_values):
+    assert holm(p_values) == pytest.approx(naive_holm(p_values))
+
+
+def test_a_summary_pairs_by_seed_and_adjusts_over_all_groups():
+    sets = {"a": [0.5, 0.7, 0.9, 0.4], "b": [0.4, 0.65, 0.7, 0.35], "c": [0.45, 0.7, 0.85, 0.4]}
+    entries = [row for name, found in sets.items() for row in rows(found, name)[::-1]]
+    lines = summary(entries, ("task", "method"), reference={"method": "b"})
+    test = stats.ttest_rel(sets["a"], sets["b"])
+    ends = test.confidence_interval(0.95)
+    found = [lines[0][f"difference{end}"] for end in ("", "_low", "_high")]
+    assert found == pytest.approx([np.mean(sets["a"]) - np.mean(sets["b"]), ends.low, ends.high])
+    raw = [stats.ttest_rel(sets[name], sets["b"]).pvalue for name in "ac"]
+    assert [lines[0]["p_value"], lines[2]["p_value"]] == pytest.approx(naive_holm(raw))
+    assert lines[1]["p_value"] is None
+
+
+def test_diverged_runs_are_counted_and_left_out_on_both_sides():
+    a, b = [0.5, None, 0.9, 0.4], [0.4, 0.65, None, 0.35]
+    line = summary(rows(a) + rows(b, "b"), ("method",), reference={"method": "b"})[0]
+    assert (line["seeds"], line["diverged"]) == (3, 1)
+    assert line["mean"] == pytest.approx(0.6)
+    assert line["difference"] == pytest.approx((0.1 + 0.05) / 2)
+    line = summary(rows([None, None]), ("method",), reference={"method": "a"})[0]
+    assert (line["mean"], line["low"], line["seeds"], line["diverged"]) == (None, None, 0, 2)
+
+
+# --- means over tasks and seeds -------------------------------------------------------------
+
+
+def made_up(tasks, seeds, between=0.8, within=1.5, seed=0):
+    rng = np.random.default_rng(seed)
+    effects = rng.normal(0.4, between, (tasks, 1))
+    return effects + rng.normal(size=(tasks, seeds)) * np.broadcast_to(within, (tasks, 1))
+
+
+def negative_restricted_likelihood(parameters, differences):
+    """Minus the logarithm of the restricted likelihood, from the full covariance matrix."""
+    between, within = np.exp(parameters)
+    tasks, seeds = differences.shape
+    blocks = np.kron(np.eye(tasks), np.ones((seeds, seeds)))
+    covariance = between * blocks + within * np.eye(tasks * seeds)
+    inverse = np.linalg.inv(covariance)
+    ones, d = np.ones(tasks * seeds), differences.ravel()
+    information = ones @ inverse @ ones
+    rest = d - ones @ inverse @ d / information
+    return 0.5 * (np.linalg.slogdet(covariance)[1] + np.log(information) + rest @ inverse @ rest)
+
+
+def test_over_tasks_is_the_mixed_model_fitted_by_restricted_likelihood():
+    d = made_up(5, 4, between=1.5, seed=2)
+    fit = optimize.minimize(
+        negative_restricted_likelihood, [0.0, 0.0], (d,), "Nelder-Mead",
+        options={"xatol": 1e-8, "fatol": 1e-12},
+    )  # fmt: skip
+    between, within = np.exp(fit.x)
+    found = over_tasks(d)
+    # The generalised least squares estimate of balanced data and its standard error.
+    assert found.difference == pytest.approx(d.mean())
+    assert found.standard_error == pytest.approx(((between + within / 4) / 5) ** 0.5, rel=1e-5)
+    assert found.degrees_of_freedom == 4
+
+
+# Unequal variances make the bounds miss less often.
+@pytest.mark.parametrize(("between", "within"), [(0.8, 1.5), (0, np.c_[[9, 1, 1, 1]])])
+def test_bounds_over_tasks_miss_as_often_as_they_say(between, within):
+    draws, level = 3000, 0.025
+    found = [over_tasks(made_up(4, 5, between, within, s)).bounds(level) for s in range(draws)]
+    for missed in ([low > 0.4 for low, _ in found], [high < 0.4 for _, high in found]):
+        spread = 5 * (level * (1 - level) / draws) ** 0.5
+        assert np.mean(missed) < level + spread
+        assert np.mean(missed) > level - spread or between == 0
+
+
+def test_these_tasks_are_welchs_test_for_two_tasks():
+    first, second = made_up(2, 7, within=np.array([[0.3], [2.0]]))
+    # (mean of first + mean of second) / 2 is half the difference of first and -second.
+    test = stats.ttest_ind(first, -second, equal_var=False)
+    ends = test.confidence_interval(0.9)
+    found = these_tasks(np.array([first, second]))
+    assert found.degrees_of_freedom == pytest.approx(test.df)
+    assert found.bounds(0.05) == pytest.approx((ends.low / 2, ends.high / 2))
+
+
+@pytest.mark.parametrize("estimate", [over_tasks, these_tasks])
+def test_one_task_and_differences_that_never_vary(estimate):
+    d = made_up(1, 9)
+    ends = stats.ttest_1samp(d[0], 0).confidence_interval(0.9)
+    assert estimate(d).bounds(0.05) == pytest.approx((ends.low, ends.high))
+    assert estimate(np.full((3, 4), 0.5)).bounds(0.01) == (0.5, 0.5)
