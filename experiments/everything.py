@@ -46,7 +46,9 @@ def main(session: Session) -> None:
         session.say(f"\n== {line} ({(time.monotonic() - start) / 60:.0f} min)")
         name, *words = line.split()
         command = import_module(f"experiments.{name}").main
-        command.main([*words, *session.options()], f"experiments.{name}", standalone_mode=False)
+        # Not its main, which ends the process.
+        with command.make_context(f"experiments.{name}", [*words, *session.options()]) as context:
+            command.invoke(context)
     if not session.quick:
         session.report_written(store_verdicts(read_runs(session.folder), session.folder))
 

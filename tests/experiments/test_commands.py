@@ -18,6 +18,7 @@ from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.settings import task_names
 from experiments.finetuning.verdicts.design import MANY_TASKS, read_design
 from experiments.minilm_gradients import row
+from loca_theory.cli.command import Command
 
 COMMANDS = ("study", "prediction", "low_rank", "complexity", "everything")
 
@@ -78,11 +79,15 @@ def test_without_a_task_there_are_all_small_ones(session):
     assert tasks_of(whole, None) == [name for name in task_names() if name != "text"]
 
 
-def test_everything_runs_commands_with_options_that_they_have(session):
-    for line in (*everything.MAIN, *everything.FURTHER):
-        name, *words = line.split()
-        command = importlib.import_module(f"experiments.{name}").main
-        assert command.make_context(name, [*words, *session.options()]).params["jobs"] == 1
+def test_everything_runs_one_command_after_the_other(session, monkeypatch):
+    """Each with options that it has."""
+    seen = []
+    monkeypatch.setattr(Command, "invoke", lambda _, context: seen.append(context))
+    with everything.main.make_context("everything", session.options()) as context:
+        context.invoke(everything.main.callback, **context.params)
+    lines = [*everything.MAIN, *everything.FURTHER]
+    assert [one.info_name for one in seen] == [f"experiments.{line.split()[0]}" for line in lines]
+    assert all(one.params["jobs"] == 1 for one in seen)
 
 
 def test_a_missing_package_is_one_line(session, monkeypatch):
