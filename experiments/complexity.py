@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-import pandas as pd
+from pyarrow import parquet
 
 from experiments.finetuning.adaptation import peft
 from experiments.finetuning.commands import session_command
@@ -58,9 +58,8 @@ def main(session: Session) -> None:
             rows += own
     stored = session.folder / "complexity.parquet"
     if stored.exists():
-        table = pd.read_parquet(stored)
-        former: Any = table[table["rival"].isin(_FORMER)].to_dict("records")
-        rows += former
+        former = parquet.read_table(stored).to_pylist()
+        rows += [row for row in former if row["rival"] in _FORMER]
     session.store("complexity", {"": rows})
 
 

@@ -7,6 +7,7 @@ import re
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from click.testing import CliRunner
@@ -145,11 +146,16 @@ def test_many_tasks_are_compared(session, monkeypatch):
     assert set(runs["method"]) >= {"loca", "loca-v1", "loca-reselect", "lora", "fourierft"}
 
 
-def test_complexity_stores_its_table(tmp_path, monkeypatch):
-    row = {"rival": "LoRA", "steps_per_s": 1.0, "of_lora": 1.0, "peak_mib": 1.0}
-    monkeypatch.setattr("benchmarks.layer.measure", lambda *_: [row])
-    result = invoke("complexity", "--quick", "--out", tmp_path)
-    assert result.exit_code == 0, result.output
+def test_complexity_keeps_the_rows_of_forms_that_are_gone(tmp_path, monkeypatch):
+    rows = [{"rival": one, "steps_per_s": 1.0, "of_lora": 1.0, "peak_mib": 1.0}
+            for one in ("LoRA", "LoCA", "LoCA sparse")]  # fmt: skip
+    found = []
+    monkeypatch.setattr("benchmarks.layer.measure", lambda *_: rows[: 2 if found else 3])
+    for _ in range(2):
+        result = invoke("complexity", "--quick", "--out", tmp_path)
+        assert result.exit_code == 0, result.output
+        found.append(pd.read_parquet(tmp_path / "quick" / "complexity.parquet")["rival"].tolist())
+    assert found == [["LoRA", "LoCA", "LoCA sparse"]] * 2
 
 
 def test_the_error_of_a_conversion_is_that_of_the_increment(monkeypatch):
