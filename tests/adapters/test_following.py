@@ -115,17 +115,6 @@ def test_at_the_end_the_offset_is_gone_and_coefficients_go_on(schedule):
     assert not any(map(torch.equal, coefficients(model), a))
 
 
-def test_the_end_separates_components_that_share_a_location_and_leaves_the_increment():
-    model, optimizer = followed(location_lr=1.0)
-    train(model, optimizer, 5)
-    for layer in spectra(model):
-        assert len(torch.unique(layer.indices, dim=0)) < len(layer.indices)
-        before = layer.increment().detach()
-        layer.finish_search()
-        assert_distinct(layer)
-        close(layer.increment().detach(), before)
-
-
 # --- counting ---
 
 

@@ -78,8 +78,3 @@ def tokens(step=0, count=8):
     ids = torch.randint(4, 40, (count, 6), generator=torch.Generator().manual_seed(step))
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids),
             "labels": (ids > 21).float().mean(1).gt(0.5).long()}  # fmt: skip
-
-
-def logits(model):
-    with torch.no_grad():
-        return model.eval()(**tokens()).logits
