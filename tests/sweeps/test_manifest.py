@@ -16,7 +16,7 @@ from loca_theory.sweeps.manifest import manifest
 
 # The package exports the function under the module's name.
 module = sys.modules[manifest.__module__]
-GIT = shutil.which("git")
+needs_git = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
 GIVEN = {
     "grid": {"shapes": [[16, 16]], "ranks": [1, 2]},
     "seed": 3,
@@ -71,13 +71,10 @@ def root(tmp_path, monkeypatch):
 def repository(root):
     """The same as a repository of one commit."""
     (root / "file.txt").write_text("first\n")
-    if GIT:
-        git(root, "init", "--quiet")
-        git(root, "add", "file.txt")
-        author = ("-c", "user.name=A. Tester", "-c", "user.email=tester@example.org")
-        git(root, *author, "commit", "--quiet", "--message", "first")
-    else:
-        (root / ".git").mkdir()
+    git(root, "init", "--quiet")
+    git(root, "add", "file.txt")
+    author = ("-c", "user.name=A. Tester", "-c", "user.email=tester@example.org")
+    git(root, *author, "commit", "--quiet", "--message", "first")
     return root
 
 
@@ -86,54 +83,45 @@ def state():
     return made["git_commit"], made["git_dirty"]
 
 
-def expected(repository, *, dirty):
-    """What is known of the repository: nothing where git is not installed."""
-    return (git(repository, "rev-parse", "HEAD"), dirty) if GIT else (None, None)
-
-
-def test_a_clean_checkout_is_not_dirty(repository):
+@needs_git
+def test_a_changed_file_makes_a_checkout_dirty_and_a_new_one_does_not(repository):
     (repository / "untracked.txt").write_text("")
-    assert state() == expected(repository, dirty=False)
-
-
-def test_a_changed_file_makes_it_dirty(repository):
+    commit = git(repository, "rev-parse", "HEAD")
+    assert state() == (commit, False)
     (repository / "file.txt").write_text("second\n")
-    assert state() == expected(repository, dirty=True)
+    assert state() == (commit, True)
 
 
+@needs_git
 def test_the_index_is_left_alone(repository):
     """To refresh it `git status` takes a lock, and a commit made meanwhile fails."""
-    if not GIT:
-        return  # and no index
     os.utime(repository / "file.txt", (0, 0))
     before = (repository / ".git" / "index").read_bytes()
     assert manifest(**GIVEN)["git_dirty"] is False
     assert (repository / ".git" / "index").read_bytes() == before
 
 
+@needs_git
 def test_the_repository_where_the_user_stands_does_not_matter(repository, tmp_path, monkeypatch):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    if GIT:
-        git(elsewhere, "init", "--quiet")
+    git(elsewhere, "init", "--quiet")
     monkeypatch.chdir(elsewhere)
     monkeypatch.setenv("GIT_DIR", str(elsewhere / ".git"))
     found = state()
     monkeypatch.delenv("GIT_DIR")
-    assert found == expected(repository, dirty=False)
+    assert found == (git(repository, "rev-parse", "HEAD"), False)
 
 
-def test_outside_a_checkout_the_commit_is_unknown(root):
+@needs_git
+def test_outside_a_checkout_and_without_commits_the_commit_is_unknown(root):
+    assert state() == (None, None)
+    git(root, "init", "--quiet")
     assert state() == (None, None)
 
 
-def test_without_commits_the_commit_is_unknown(root):
-    if GIT:
-        git(root, "init", "--quiet")
-    assert state() == (None, None)
-
-
-def test_without_git_the_commit_is_unknown(repository, tmp_path, monkeypatch):
+def test_without_git_the_commit_is_unknown(root, tmp_path, monkeypatch):
+    (root / ".git").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path))
     assert state() == (None, None)
 

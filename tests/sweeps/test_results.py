@@ -119,20 +119,15 @@ def test_a_table_of_another_version_is_refused(tmp_path):
     ("column", "values"),
     [
         ("kind", ["square", "round"]),
-        ("kind", [1, 2]),
         ("counts", [[1, 2], None]),
         ("counts", [[1.5], []]),
-        ("counts", ["1", "2"]),
         ("kinds", [["square"], []]),
         ("size", ["1", "2"]),
         ("size", [1.0, 0.5]),
-        ("size", [1.0, None]),
         ("size", [True, False]),
         ("weight", [1.0, None]),
-        ("weight", ["1", "2"]),
         ("weight", [True, False]),
         ("name", ["a", None]),
-        ("name", [1, 2]),
         ("flag", [1, 0]),
     ],
     ids=str,
@@ -194,23 +189,13 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def plain(table):
-    return [
-        {
-            name: None if isinstance(value, float) and math.isnan(value) else value
-            for name, value in row.items()
-        }
-        for row in table.astype(object).to_dict("records")
-    ]
-
-
 def test_rows_and_origin_come_back_exactly(tmp_path):
     written = store_rows(ROWS, ORIGIN, tmp_path / "new" / "folder", "name")
     folder = tmp_path / "new" / "folder"
     assert written == [folder / "name.parquet", folder / "name.manifest.json"]
     assert names(folder) == ["name.manifest.json", "name.parquet"]
     table, origin = load_rows(folder, "name")
-    assert plain(table) == ROWS
+    pd.testing.assert_frame_equal(table, pd.DataFrame(ROWS), check_exact=True)
     assert [value.hex() for value in table["error"]] == [row["error"].hex() for row in ROWS]
     assert origin == ORIGIN
 
@@ -248,13 +233,10 @@ def test_a_manifest_that_json_does_not_know_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        pytest.param("name.parquet", b"", id="empty table"),
         pytest.param("name.parquet", b"PAR1 and no more", id="no table"),
-        pytest.param("name.manifest.json", b"", id="empty manifest"),
         pytest.param("name.manifest.json", b'{"seed": 0', id="truncated manifest"),
         pytest.param("name.manifest.json", b'"\xff"', id="not utf-8"),
         pytest.param("name.manifest.json", b"[]", id="a list"),
-        pytest.param("name.manifest.json", b"null", id="null"),
         pytest.param("name.manifest.json", b"[" * 100_000, id="nested too deeply"),
     ],
 )
@@ -274,13 +256,6 @@ def test_what_is_missing_is_not_called_damaged(tmp_path, name):
     (tmp_path / name).unlink()
     with pytest.raises(ResourceError, match=f"^there is no {name} in {tmp_path}; name the folder"):
         load_rows(tmp_path, "name")
-
-
-def test_a_folder_that_takes_no_files_is_an_error(tmp_path):
-    (tmp_path / "file").write_text("kept")
-    with pytest.raises(ResourceError, match=r"cannot write to .*; choose another folder"):
-        store_rows(ROWS, ORIGIN, tmp_path / "file", "name")
-    assert names(tmp_path) == ["file"]
 
 
 def test_a_manifest_that_cannot_be_replaced_is_an_error(tmp_path):
