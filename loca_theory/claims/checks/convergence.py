@@ -19,7 +19,8 @@ from loca_theory.convergence.state import Rates, State
 from loca_theory.convergence.study import DEFAULT_STEPS
 from loca_theory.sweeps import Runner
 
-_Start = tuple[NDArray[np.int64], NDArray[np.float64]]
+_Array = NDArray[np.float64]
+_Start = tuple[NDArray[np.int64], _Array]
 
 
 def recovery(
@@ -45,8 +46,8 @@ def final_loss(
 ) -> Returned:
     """Fraction of the problems with different losses in which one search ends at the lower one.
 
-    Ties are excluded: if no component moves, both searches can end at the same loss. A problem in
-    which the first search diverges counts as a failure.
+    Ties, such as where no component moves, are excluded. A problem in which the first search
+    diverges counts as a failure.
 
     Args:
         search: The search that should end at the lower loss.
@@ -82,11 +83,9 @@ def uniqueness(*, tier: Tier, rng: Rng, samples: int = SAMPLES) -> Returned:
     """
     numbers = range(tier.scaled(1000, 4000, 20_000))
     problems = draw(Family(), Interpretation(), draw_seed(rng), numbers, samples=samples)
-    ranks = [
-        np.linalg.matrix_rank(factor.double().numpy(), hermitian=True)
-        for factor in (problems.rows, problems.columns)
-    ]
-    return (ranks[0] * ranks[1]).min(), f"{len(ranks[0])} problems."
+    factors = (one.double().numpy() for one in (problems.rows, problems.columns))
+    gamma, sigma = (np.linalg.matrix_rank(one, hermitian=True) for one in factors)
+    return (gamma * sigma).min(), f"{len(numbers)} problems."
 
 
 def advantage(*, tier: Tier, rng: Rng, search: str, over: str, times: float) -> Returned:
@@ -171,10 +170,9 @@ def _search(problems: Problems, interpretation: Interpretation) -> tuple[Search,
 def _losses(
     rng: Rng, problems: Problems, i: int, given: _Start | None, sign: int, *, refitted: bool
 ) -> list[float]:
-    """The losses of one problem at the start, after the step and after the opposite one.
+    """The losses of one problem at the start, after the step and after the opposite one, if any.
 
-    There are none if no component can move. Without given locations and coefficients, the initial
-    locations with the coefficients of least squares are the start.
+    Without a given start, it is the initial locations with the coefficients of least squares.
     """
     size = problems.size
     # vec(Γ F Σ) = (Γ ⊗ Σ) vec F, where vec stacks the rows of F.
@@ -212,9 +210,7 @@ def _losses(
     return [loss(by) for by in (0, step, -step)]
 
 
-def _fitted(
-    curvature: NDArray[np.float64], truth: NDArray[np.float64], indices: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def _fitted(curvature: _Array, truth: _Array, indices: NDArray[np.int64]) -> _Array:
     """The spectrum with the smallest loss whose coefficients all lie at these locations."""
     support = np.unique(indices)
     spectrum = np.zeros_like(truth)
