@@ -1,13 +1,14 @@
 """What each form of adapter retains of fine-tunes that others published.
 
 ``python -m experiments.published --data FOLDER`` reads the wheels there; ``docs/published.md``
-has the lines that download them, and what was found.
+has the lines that download them, and what was found. With ``--bits`` it compares what coders leave
+at equal bits instead.
 """
 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -18,9 +19,13 @@ from experiments.published.measures import SMALLEST, Row, rows, statistics
 from experiments.published.wheels import STUDIES, Fitted, Wheels
 from loca_theory.cli.command import Command
 from loca_theory.errors import LocaTheoryError
+from loca_theory.expressivity.coders.registry import measure_all
 from loca_theory.sweeps import generator
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.results import store_rows
+
+BITS = (0.25, 0.5, 1.0, 2.0)
+"""Bits per entry at which coders are compared."""
 
 
 def increments(pair: Fitted) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
@@ -33,17 +38,42 @@ def increments(pair: Fitted) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]
             yield name, base, tuned
 
 
-def measure(study: str, data: Path) -> tuple[list[Row], list[Row]]:
-    """The rows of both tables for one study."""
+def retained(
+    base: torch.Tensor, tuned: torch.Tensor, rng: np.random.Generator
+) -> dict[str, list[Row]]:
+    """What forms of adapters retain of one matrix, and its statistics."""
+    found = list(rows(tuned.double() - base.double(), rng))
+    return {"retained": found, "matrices": [statistics(base, tuned)]}
+
+
+def at_equal_bits(
+    base: torch.Tensor, tuned: torch.Tensor, rng: np.random.Generator
+) -> dict[str, list[Row]]:
+    """What coders leave of one matrix."""
+    delta = (tuned.double() - base.double()).numpy()
+    found = [
+        {
+            "method": method, "transform": transform.value, "bits": bits,
+            "stored_bits": coded.bits, "error": coded.error,
+        }
+        for method, transform, bits, coded in measure_all(delta, BITS, rng)
+    ]  # fmt: skip
+    return {"bits": found}
+
+
+def measure(
+    study: str, data: Path, measured: Callable[..., dict[str, list[Row]]]
+) -> dict[str, list[Row]]:
+    """The rows of each table for one study."""
     torch.set_num_threads(1)  # small matrices, and sums in one order
-    retained, matrices = [], []
+    tables: dict[str, list[Row]] = {}
     for pair in STUDIES[study].pairs(Wheels(data, STUDIES[study].packages)):
         for name, base, tuned in increments(pair):
             known = {"study": study, "pair": pair.name, "name": name}
-            rng: np.random.Generator = generator(0, "published", study, pair.name, name)
-            matrices.append({**known, **statistics(base, tuned)})
-            retained += [{**known, **row} for row in rows(tuned.double() - base.double(), rng)]
-    return retained, matrices
+            rng = generator(0, "published", study, pair.name, name)
+            for table, found in measured(base, tuned, rng).items():
+                tables.setdefault(table, []).extend({**known, **row} for row in found)
+    return tables
 
 
 @click.command(cls=Command)
@@ -52,7 +82,8 @@ def measure(study: str, data: Path) -> tuple[list[Row], list[Row]]:
 @click.option("--only", multiple=True, type=click.Choice(list(STUDIES)), help="These pairs alone.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path),
               default=Path("figures/published"), show_default=True)  # fmt: skip
-def main(data: Path, only: tuple[str, ...], out: Path) -> None:
+@click.option("--bits", is_flag=True, help="Compare coders at equal bits instead of adapters.")
+def main(data: Path, only: tuple[str, ...], out: Path, *, bits: bool) -> None:
     """Measure every published pair whose wheel is in the folder, and store a table for each.
 
     Example: python -m experiments.published --data wheels
@@ -60,11 +91,11 @@ def main(data: Path, only: tuple[str, ...], out: Path) -> None:
     done = 0
     for study in only or STUDIES:
         try:
-            retained, matrices = measure(study, data)
+            tables = measure(study, data, at_equal_bits if bits else retained)
         except (LocaTheoryError, OSError, ValueError, zipfile.BadZipFile) as error:
             click.echo(f"{study}: left out: {error}", err=True)
             continue
-        if not matrices:
+        if not tables:
             click.echo(f"{study}: left out: it has no matrix that was changed", err=True)
             continue
         about = STUDIES[study]
@@ -72,9 +103,9 @@ def main(data: Path, only: tuple[str, ...], out: Path) -> None:
             grid={"study": study, "about": about.about, "wheels": list(about.packages)},
             seed=0, dtype="float64",
         )  # fmt: skip
-        store_rows(retained, made, out, f"{study}-retained")
-        store_rows(matrices, made, out, f"{study}-matrices")
-        click.echo(f"{study}: {len(matrices)} matrices")
+        for name, found in tables.items():
+            store_rows(found, made, out, f"{study}-{name}")
+        click.echo(f"{study}: " + ", ".join(f"{len(one)} {key}" for key, one in tables.items()))
         done += 1
     if not done:
         msg = "nothing was measured"

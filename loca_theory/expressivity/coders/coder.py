@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.fft import dctn
+from scipy.fft import dctn, idctn
 from scipy.special import gammaln
 
 from loca_theory._arguments import real_number
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.coders.laws import Array, Entries, Law, Normal, moment
+from loca_theory.expressivity.coders.quantisers import error_of
 
 NUMBER = 16
 """Bits of a scale, a code or another number that is stored as it is."""
@@ -34,6 +35,38 @@ class Coded(NamedTuple):
     bits: float
 
 
+class Approximation(NamedTuple):
+    """A matrix as it is decoded, and the stored bits per entry."""
+
+    matrix: Array
+    bits: float
+
+
+@dataclass(frozen=True)
+class Basis:
+    """An orthonormal basis of matrices: cosines along axes, after signs of rows and columns."""
+
+    axes: tuple[int, ...] = ()
+    rows: Array | None = None
+    columns: Array | None = None
+
+    def coordinates(self, matrices: Array) -> Array:
+        """The coordinates of matrices, which the last two axes are."""
+        signed = self._signed(matrices)
+        return dctn(signed, norm="ortho", axes=self.axes) if self.axes else signed
+
+    def matrices(self, coordinates: Array) -> Array:
+        """The matrices with these coordinates."""
+        if self.axes:
+            coordinates = idctn(coordinates, norm="ortho", axes=self.axes)
+        return self._signed(coordinates)
+
+    def _signed(self, matrices: Array) -> Array:
+        if self.rows is None or self.columns is None:
+            return matrices
+        return self.rows[:, None] * matrices * self.columns
+
+
 class Transform(StrEnum):
     """An orthonormal transform of a matrix, or of its patches, before it is coded.
 
@@ -50,15 +83,17 @@ class Transform(StrEnum):
     OUTPUTS = "dct of outputs"
     RANDOM = "random"
 
-    def apply(self, matrices: Array, rng: np.random.Generator | None = None) -> Array:
-        """The coordinates of matrices, which the last two axes are; ``rng`` draws the signs."""
-        axes = {Transform.NONE: (), Transform.INPUTS: (-1,), Transform.OUTPUTS: (-2,)}
+    def basis(self, shape: tuple[int, ...], rng: np.random.Generator | None = None) -> Basis:
+        """The basis of the transform of matrices of a shape; ``rng`` draws the signs."""
         if self is Transform.RANDOM:
             rng = np.random.default_rng(0) if rng is None else rng
-            rows, columns = (rng.choice([-1.0, 1.0], side) for side in matrices.shape[-2:])
-            matrices = rows[:, None] * matrices * columns
-        along = axes.get(self, (-2, -1))
-        return dctn(matrices, norm="ortho", axes=along) if along else matrices
+            return Basis((-2, -1), *(rng.choice([-1.0, 1.0], side) for side in shape))
+        return Basis(_AXES[self])
+
+
+_AXES: dict[Transform, tuple[int, ...]] = {
+    Transform.NONE: (), Transform.DCT: (-2, -1), Transform.INPUTS: (-1,), Transform.OUTPUTS: (-2,),
+}  # fmt: skip
 
 
 class Coder:
@@ -68,6 +103,7 @@ class Coder:
         name: Name in tables.
         title: Title in a few words.
         reference: Publication.
+        transforms: The transforms that can come before it.
     """
 
     name: str
@@ -75,59 +111,90 @@ class Coder:
     reference: str = ""
     transforms: tuple[Transform, ...] = tuple(Transform)
 
-    def measure(
-        self,
-        matrix: NDArray[np.floating],
-        bits: Sequence[float],
-        transform: Transform = Transform.NONE,
-        rng: np.random.Generator | None = None,
-    ) -> list[Coded | None]:
-        """What the coder leaves of a matrix; None where it has no code of so few bits.
+    def approximate(
+        self, matrix: Array, bits: Sequence[float], basis: Basis
+    ) -> list[Approximation | None]:
+        """The matrix as it is decoded, for several sizes; None where there is no code so small.
 
         Args:
             matrix: The matrix, not all 0.
             bits: Bits per entry to spend at most. A scheme of whole bits per entry stores its one
-                scale or its codes in addition; ``Coded.bits`` counts them.
-            transform: What is coded: the entries, or their coordinates in another basis.
-            rng: Source of the random signs of the control.
+                scale or its codes in addition; ``Approximation.bits`` counts them.
+            basis: The basis whose coordinates are coded: of the matrix, or of its patches.
 
         Raises:
             InvalidArgumentError: ``bits`` are not between 0 and 16, or the shape does not suit.
         """
         raise NotImplementedError
 
+    def measure(self, matrix: Array, bits: Sequence[float], basis: Basis) -> list[Coded | None]:
+        """What the coder leaves of a matrix; arguments and errors as for :meth:`approximate`."""
+        energy = float((matrix**2).sum())
+        return [
+            one and Coded(float(((matrix - one.matrix) ** 2).sum()) / energy, one.bits)
+            for one in self.approximate(matrix, bits, basis)
+        ]
+
+    def block(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Shape of what is transformed: of the matrix, or of a patch."""
+        return shape
+
     def expected(self, shape: tuple[int, int], bits: float) -> Coded | None:
         """The expectation of :meth:`measure` for independent N(0, 1) entries, in any basis.
 
         Raises:
-            InvalidArgumentError: as for :meth:`measure`.
+            InvalidArgumentError: as for :meth:`approximate`.
         """
         raise NotImplementedError
+
+
+class Quantiser(NamedTuple):
+    """Cells of numbers, and the code that each is decoded as.
+
+    Attributes:
+        edges: Where cells meet, ascending.
+        codes: The codes, one more than there are edges.
+        bits: Stored bits per number, all overhead included.
+    """
+
+    edges: Array
+    codes: Array
+    bits: float
 
 
 class ScalarCoder(Coder):
     """A coder of single numbers, of which only the law matters."""
 
-    def code(self, law: Law, count: int, bits: float) -> Coded | None:
-        """What is left of so many numbers of a law, with the absolute error."""
+    def quantiser(self, law: Law, count: int, bits: float) -> Quantiser | None:
+        """The quantiser of so many numbers of a law."""
         raise NotImplementedError
 
     def coded(self, law: Law, count: int, bits: Sequence[float]) -> list[Coded | None]:
-        """The same with the relative error, for several numbers of bits."""
-        found = [self.code(law, count, checked_bits(one)) for one in bits]
+        """What is left of so many numbers of a law."""
+        found = [self.quantiser(law, count, checked_bits(one)) for one in bits]
         energy = moment(law, 2)
-        return [one and Coded(one.error / energy, one.bits) for one in found]
+        return [
+            one and Coded(error_of(law, one.edges, one.codes) / energy, one.bits) for one in found
+        ]
 
-    def measure(
-        self,
-        matrix: NDArray[np.floating],
-        bits: Sequence[float],
-        transform: Transform = Transform.NONE,
-        rng: np.random.Generator | None = None,
-    ) -> list[Coded | None]:
+    def approximate(
+        self, matrix: Array, bits: Sequence[float], basis: Basis
+    ) -> list[Approximation | None]:
         """See :class:`Coder`."""
-        coordinates = transform.apply(np.asarray(matrix, dtype=np.float64), rng)
-        return self.coded(Entries(coordinates), coordinates.size, bits)
+        coordinates = basis.coordinates(matrix)
+        law = Entries(coordinates)
+        found = (self.quantiser(law, matrix.size, checked_bits(one)) for one in bits)
+        return [
+            one
+            and Approximation(
+                basis.matrices(one.codes[np.searchsorted(one.edges, coordinates)]), one.bits
+            )
+            for one in found
+        ]
+
+    def measure(self, matrix: Array, bits: Sequence[float], basis: Basis) -> list[Coded | None]:
+        """See :class:`Coder`: without a decoded matrix."""
+        return self.coded(Entries(basis.coordinates(matrix)), matrix.size, bits)
 
     def expected(self, shape: tuple[int, int], bits: float) -> Coded | None:
         """See :class:`Coder`: exact for many entries."""

@@ -8,9 +8,21 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from loca_theory.expressivity.coders.coder import NUMBER, Coded, Coder, Transform, checked_bits
+from loca_theory.expressivity.coders.coder import (
+    NUMBER,
+    Approximation,
+    Basis,
+    Coded,
+    Coder,
+    Transform,
+    checked_bits,
+)
 from loca_theory.expressivity.coders.laws import Array, Sphere
-from loca_theory.expressivity.coders.quantisers import error_of, nearest_codes, normal_codes
+from loca_theory.expressivity.coders.quantisers import (
+    error_of_normal_codes,
+    nearest_codes,
+    normal_codes,
+)
 from loca_theory.expressivity.coders.widths import best_widths
 from loca_theory.increments.marchenko_pastur import angle_at_fraction
 
@@ -46,31 +58,25 @@ class SingularVectors(Coder):
         widths, spent = _widths(energies, shape, bits)
         return Coded(1 - float(energies @ retained[widths] / energies.sum()), spent)
 
-    def measure(
-        self,
-        matrix: NDArray[np.floating],
-        bits: Sequence[float],
-        transform: Transform = Transform.NONE,
-        rng: np.random.Generator | None = None,
-    ) -> list[Coded | None]:
+    def approximate(
+        self, matrix: Array, bits: Sequence[float], basis: Basis
+    ) -> list[Approximation | None]:
         """See :class:`Coder`."""
-        del transform, rng  # singular vectors depend on neither
+        del basis  # singular vectors do not depend on it
         asked = [checked_bits(one) for one in bits]
-        wide = np.asarray(matrix, dtype=np.float64)
-        left, values, right = np.linalg.svd(wide, full_matrices=False)
-        return [_measured(wide, left.T, values, right, one) for one in asked]
+        left, values, right = np.linalg.svd(matrix, full_matrices=False)
+        return [_decoded(left.T, values, right, one) for one in asked]
 
 
-def _measured(matrix: Array, left: Array, values: Array, right: Array, bits: float) -> Coded:
-    """What is left of a matrix with these singular vectors, one per row, and values."""
-    widths, spent = _widths(values**2, matrix.shape, bits)
+def _decoded(left: Array, values: Array, right: Array, bits: float) -> Approximation:
+    """The matrix with these singular vectors, one per row, and values, as it is decoded."""
+    widths, spent = _widths(values**2, (left.shape[1], right.shape[1]), bits)
     stored = widths > 0
     u, v = (_coded(one[stored], widths[stored]) for one in (left, right))
     # The best coefficient of each component, apart from the others.
     overlaps = (u * left[stored]).sum(1) * (v * right[stored]).sum(1)
     scales = values[stored] * overlaps / ((u**2).sum(1) * (v**2).sum(1))
-    left_over = matrix - (u.T * scales) @ v
-    return Coded(float((left_over**2).sum() / (matrix**2).sum()), spent)
+    return Approximation((u.T * scales) @ v, spent)
 
 
 def _coded(vectors: Array, widths: NDArray[np.int64]) -> Array:
@@ -84,11 +90,11 @@ def _coded(vectors: Array, widths: NDArray[np.int64]) -> Array:
 
 def _retained(shape: tuple[int, ...]) -> Array:
     """Fraction of a component's energy that is retained, by width."""
-    sides = (
-        np.array([1 - error_of(Sphere(side), normal_codes(int(width))) for width in _WIDTHS])
+    left, right = (
+        np.array([1 - error_of_normal_codes(Sphere(side), int(width)) for width in _WIDTHS])
         for side in shape
     )
-    return math.prod(sides)
+    return left * right
 
 
 def _widths(

@@ -12,17 +12,28 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity.coders.coder import NUMBER, Coded, Coder, Transform, checked_bits
+from loca_theory.expressivity.coders.coder import (
+    NUMBER,
+    Approximation,
+    Basis,
+    Coded,
+    Coder,
+    checked_bits,
+)
 from loca_theory.expressivity.coders.laws import Array, Sphere
-from loca_theory.expressivity.coders.quantisers import error_of, nearest_codes, normal_codes
+from loca_theory.expressivity.coders.quantisers import (
+    error_of_normal_codes,
+    nearest_codes,
+    normal_codes,
+)
 from loca_theory.expressivity.coders.widths import best_widths
 
 # Widths of the entries of a component, and bits that say which one it has.
 _WIDTHS, _LABEL = np.arange(8.0), 3
 # Energies of normal components are taken at so many quantiles.
 _QUANTILES = 4000
-# Scales that are tried, in units of the root mean square.
-_SCALES = (0.0, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+# Scales that are tried beside 0, in units of the root mean square.
+_SCALES = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 
 
 @dataclass(frozen=True)
@@ -75,23 +86,28 @@ class Patches(Coder):
             return None
         return Coded(1 - float(energies @ _retained(length)[widths] / energies.sum()), spent)
 
-    def measure(
-        self,
-        matrix: NDArray[np.floating],
-        bits: Sequence[float],
-        transform: Transform = Transform.NONE,
-        rng: np.random.Generator | None = None,
-    ) -> list[Coded | None]:
+    def approximate(
+        self, matrix: Array, bits: Sequence[float], basis: Basis
+    ) -> list[Approximation | None]:
         """See :class:`Coder`."""
         asked = [checked_bits(one) for one in bits]
         patches = self._count(matrix.shape)
         rows, columns = (size // self.side for size in matrix.shape)
-        wide = np.asarray(matrix, dtype=np.float64)
-        blocks = wide.reshape(rows, self.side, columns, self.side).swapaxes(1, 2)
-        components = transform.apply(blocks, rng).reshape(patches, -1)
-        if self.by == "positions":
-            components = components.T
-        return [_measured(components, one) for one in asked]
+        blocks = matrix.reshape(rows, self.side, columns, self.side).swapaxes(1, 2)
+        components = basis.coordinates(blocks).reshape(patches, -1)
+        is_by_position = self.by == "positions"
+        found = (_decoded(components.T if is_by_position else components, one) for one in asked)
+
+        def whole(decoded: Array) -> Array:
+            patches = (decoded.T if is_by_position else decoded).reshape(blocks.shape)
+            return basis.matrices(patches).swapaxes(1, 2).reshape(matrix.shape)
+
+        return [one and Approximation(whole(one.matrix), one.bits) for one in found]
+
+    def block(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """See :class:`Coder`."""
+        del shape
+        return self.side, self.side
 
     def _length(self, shape: tuple[int, ...]) -> int:
         """Entries of a component."""
@@ -105,22 +121,22 @@ class Patches(Coder):
         return math.prod(shape) // self.side**2
 
 
-def _measured(components: Array, bits: float) -> Coded | None:
-    """What is left of components, one per row."""
+def _decoded(components: Array, bits: float) -> Approximation | None:
+    """Components, one per row, as they are decoded."""
     energies = (components**2).sum(axis=1)
     widths, spent = _widths(energies, components.shape[1], bits)
     if spent > bits:
         return None
-    errors = [
-        _errors(components[widths == width], normal_codes(int(width))).sum()
-        for width in np.unique(widths)
-    ]
-    return Coded(float(sum(errors) / energies.sum()), spent)
+    found = np.zeros_like(components)
+    for width in np.unique(widths):
+        mine = widths == width
+        found[mine] = _nearest(components[mine], normal_codes(int(width)))
+    return Approximation(found, spent)
 
 
 def _retained(length: int) -> Array:
     """Fraction of a component's energy that is retained, by width."""
-    return np.array([1 - error_of(Sphere(length), normal_codes(int(width))) for width in _WIDTHS])
+    return np.array([1 - error_of_normal_codes(Sphere(length), int(width)) for width in _WIDTHS])
 
 
 def _widths(energies: Array, length: int, bits: float) -> tuple[NDArray[np.int64], float]:
@@ -130,12 +146,14 @@ def _widths(energies: Array, length: int, bits: float) -> tuple[NDArray[np.int64
     return widths, float(costs[widths].mean() / length)
 
 
-def _errors(components: Array, codes: Array) -> Array:
-    """Squared error of each component, one per row, with the best of the scales."""
+def _nearest(components: Array, codes: Array) -> Array:
+    """Components, one per row, by these codes at the best of the scales."""
     sizes = np.sqrt((components**2).mean(axis=1, keepdims=True))
-    units = components / np.where(sizes > 0, sizes, 1.0)
-    errors = [
-        ((units - scale * nearest_codes(units / scale, codes) if scale else units) ** 2).sum(axis=1)
-        for scale in _SCALES
-    ]
-    return np.min(errors, axis=0) * sizes[:, 0] ** 2
+    found, least = np.zeros_like(components), (components**2).sum(axis=1)
+    for scale in _SCALES:
+        units = components / np.where(sizes > 0, sizes * scale, 1.0)
+        coded = nearest_codes(units, codes) * sizes * scale
+        errors = ((components - coded) ** 2).sum(axis=1)
+        found[errors < least] = coded[errors < least]
+        least = np.minimum(errors, least)
+    return found

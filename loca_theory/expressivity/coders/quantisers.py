@@ -27,10 +27,15 @@ def cells(law: Law, edges: Array) -> Array:
     return np.diff(law.below(np.concatenate([[-np.inf], edges, [np.inf]])), axis=1)
 
 
-def error_of(law: Law, codes: Array) -> float:
-    """Mean squared error of sorted codes, each of which stands for the numbers nearest to it."""
-    mass, first, second = cells(law, (codes[1:] + codes[:-1]) / 2)
+def error_of(law: Law, edges: Array, codes: Array) -> float:
+    """Mean squared error of the codes of cells."""
+    mass, first, second = cells(law, edges)
     return float((second - 2 * codes * first + codes**2 * mass).sum())
+
+
+def between(codes: Array) -> Array:
+    """The edges between sorted codes, of which each stands for the numbers nearest to it."""
+    return (codes[1:] + codes[:-1]) / 2
 
 
 def lloyd_max(law: Law, width: int, beyond: float = 0.0) -> Array:
@@ -50,7 +55,7 @@ def lloyd_max(law: Law, width: int, beyond: float = 0.0) -> Array:
     sizes = scale * np.sqrt(3) * ndtri(levels)
     codes, before = np.concatenate([-sizes[::-1], sizes]), np.inf
     for _ in range(_STEPS):
-        mass, first, second = cells(law, (codes[1:] + codes[:-1]) / 2)
+        mass, first, second = cells(law, between(codes))
         codes = np.where(mass > 0, first / np.where(mass > 0, mass, 1.0), codes)
         error = float((second - codes**2 * mass).sum())
         if before - error <= _GAIN * error:
@@ -70,7 +75,7 @@ def normal_codes(width: int) -> Array:
     start = lloyd_max(Normal(), width)[2 ** (width - 1) :]
 
     def gaps(sizes: Array) -> Array:
-        mass, first, _ = cells(Normal(), np.concatenate([[0.0], (sizes[1:] + sizes[:-1]) / 2]))
+        mass, first, _ = cells(Normal(), np.concatenate([[0.0], between(sizes)]))
         return (first / mass)[1:] - sizes
 
     sizes = root(gaps, start, tol=1e-13).x
@@ -81,7 +86,13 @@ def normal_codes(width: int) -> Array:
 
 def nearest_codes(values: Array, codes: Array) -> Array:
     """The code that is nearest to each of some values."""
-    return codes[np.searchsorted((codes[1:] + codes[:-1]) / 2, values)]
+    return codes[np.searchsorted(between(codes), values)]
+
+
+def error_of_normal_codes(law: Law, width: int) -> float:
+    """Mean squared error of :func:`normal_codes` on the numbers of a law."""
+    codes = normal_codes(width)
+    return error_of(law, between(codes), codes)
 
 
 def uniform(law: Law, width: int) -> Array:
@@ -89,23 +100,21 @@ def uniform(law: Law, width: int) -> Array:
     scale = np.sqrt(moment(law, 2))
     around = np.arange(2**width) - (2**width - 1) / 2
     found = minimize_scalar(
-        lambda step: error_of(law, around * step * scale),
+        lambda step: error_of(law, between(around * step * scale), around * step * scale),
         bounds=(_LEAST_STEP, _MOST_STEP), method="bounded", options={"xatol": 1e-9},
     )  # fmt: skip
     return around * found.x * scale
 
 
-def entropy_coded(law: Law, count: int, step: float, reach: float) -> tuple[float, float, int]:
-    """Error, entropy and number of symbols of a quantiser with equal cells, the middle one at 0.
+def equal_cells(law: Law, step: float, reach: float) -> tuple[Array, Array, Array]:
+    """Edges, codes and probabilities of equal cells, the middle one at 0.
 
     Args:
         law: The law.
-        count: How many numbers there are; a symbol counts if at least half a number has it.
         step: Width of the cells.
         reach: The last cells lie at this distance; each stands for all beyond it.
     """
     half = (np.arange(np.ceil(reach / step)) + 0.5) * step
-    mass, first, second = cells(law, np.concatenate([-half[::-1], half]))
-    mass, first = mass[mass > 0], first[mass > 0]
-    error = float(second.sum() - (first**2 / mass).sum())
-    return error, float(-(mass * np.log2(mass)).sum()), int((mass * count >= 0.5).sum())
+    edges = np.concatenate([-half[::-1], half])
+    mass, first, _ = cells(law, edges)
+    return edges, np.divide(first, mass, out=np.zeros_like(mass), where=mass > 0), mass

@@ -39,15 +39,16 @@ def measure_all(
     """
     wide = np.asarray(matrix, dtype=np.float64)
     for transform in Transform:
-        law = Entries(transform.apply(wide, rng))
+        law = Entries(transform.basis(wide.shape, rng).coordinates(wide))
         for name, coder in CODERS.items():
             if transform not in coder.transforms:
                 continue
             if isinstance(coder, ScalarCoder):
                 found = coder.coded(law, wide.size, bits)
             else:
+                basis = transform.basis(coder.block(wide.shape), rng)
                 try:
-                    found = coder.measure(wide, bits, transform, rng)
+                    found = coder.measure(wide, bits, basis)
                 except InvalidArgumentError:  # patches that do not divide
                     continue
             for asked, one in zip(bits, found, strict=True):

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+from scipy.special import entr
+
 from loca_theory.expressivity.coders.coder import (
     NUMBER,
     Coded,
     Coder,
+    Quantiser,
     ScalarCoder,
     checked_bits,
     index_bits,
 )
 from loca_theory.expressivity.coders.laws import Law, Tail, moment, threshold
 from loca_theory.expressivity.coders.quantisers import (
-    entropy_coded,
+    between,
+    equal_cells,
     error_of,
     lloyd_max,
     uniform,
@@ -51,12 +56,12 @@ class Signs(ScalarCoder):
     title = "signs and one scale"
     reference = "arXiv:2402.10193"
 
-    def code(self, law: Law, count: int, bits: float) -> Coded | None:
+    def quantiser(self, law: Law, count: int, bits: float) -> Quantiser | None:
         """See :class:`ScalarCoder`."""
         if bits < 1:
             return None
-        magnitude = moment(law, 1) - 2 * float(law.below([0.0])[1, 0])
-        return Coded(moment(law, 2) - magnitude**2, 1 + NUMBER / count)
+        scale = moment(law, 1) - 2 * float(law.below([0.0])[1, 0])
+        return Quantiser(np.zeros(1), np.array([-scale, scale]), 1 + NUMBER / count)
 
     def expected(self, shape: tuple[int, int], bits: float) -> Coded | None:
         """See :class:`Coder`: exact for every size."""
@@ -71,12 +76,12 @@ class LloydMax(ScalarCoder):
     title = "best codes of whole bits"
     reference = "doi:10.1109/TIT.1982.1056489"
 
-    def code(self, law: Law, count: int, bits: float) -> Coded | None:
+    def quantiser(self, law: Law, count: int, bits: float) -> Quantiser | None:
         """See :class:`ScalarCoder`."""
         if bits < 1:
             return None
         codes = lloyd_max(law, width := int(bits))
-        return Coded(error_of(law, codes), width + NUMBER * len(codes) / count)
+        return Quantiser(between(codes), codes, width + NUMBER * len(codes) / count)
 
 
 class Uniform(ScalarCoder):
@@ -85,11 +90,12 @@ class Uniform(ScalarCoder):
     name = "uniform"
     title = "equidistant codes of whole bits"
 
-    def code(self, law: Law, count: int, bits: float) -> Coded | None:
+    def quantiser(self, law: Law, count: int, bits: float) -> Quantiser | None:
         """See :class:`ScalarCoder`."""
         if bits < 1:
             return None
-        return Coded(error_of(law, uniform(law, int(bits))), int(bits) + NUMBER / count)
+        codes = uniform(law, int(bits))
+        return Quantiser(between(codes), codes, int(bits) + NUMBER / count)
 
 
 class EntropyCoded(ScalarCoder):
@@ -102,22 +108,24 @@ class EntropyCoded(ScalarCoder):
     name = "entropy-coded"
     title = "equal cells, ideal entropy coding"
 
-    def code(self, law: Law, count: int, bits: float) -> Coded | None:
+    def quantiser(self, law: Law, count: int, bits: float) -> Quantiser | None:
         """See :class:`ScalarCoder`."""
         scale = math.sqrt(moment(law, 2))
 
-        def spent(step: float) -> float:
-            _, entropy, symbols = entropy_coded(law, count, step * scale, _REACH * scale)
-            return entropy + 2 * NUMBER * symbols / count
+        def at(step: float) -> Quantiser:
+            edges, codes, mass = equal_cells(law, step * scale, _REACH * scale)
+            # A symbol is stored if at least half a number has it.
+            symbols = int((mass * count >= 0.5).sum())
+            entropy = float(entr(mass).sum() / math.log(2))
+            return Quantiser(edges, codes, entropy + 2 * NUMBER * symbols / count)
 
         low, high = math.log(_FINEST), math.log(_COARSEST)
-        if spent(_COARSEST) > bits:
+        if at(_COARSEST).bits > bits:
             return None
         for _ in range(40):
             middle = (low + high) / 2
-            low, high = (low, middle) if spent(math.exp(middle)) <= bits else (middle, high)
-        step = math.exp(high)
-        return Coded(entropy_coded(law, count, step * scale, _REACH * scale)[0], spent(step))
+            low, high = (low, middle) if at(math.exp(middle)).bits <= bits else (middle, high)
+        return at(math.exp(high))
 
 
 class Largest(ScalarCoder):
@@ -129,14 +137,15 @@ class Largest(ScalarCoder):
     name = "largest"
     title = "largest entries, quantised"
 
-    def code(self, law: Law, count: int, bits: float) -> Coded | None:
+    def quantiser(self, law: Law, count: int, bits: float) -> Quantiser | None:
         """See :class:`ScalarCoder`."""
-        found = (self._at_width(law, count, bits, width) for width in _WIDTHS)
-        return min((one for one in found if one), key=lambda one: one.error, default=None)
+        found = [self._at_width(law, count, bits, width) for width in _WIDTHS]
+        possible = [one for one in found if one is not None]
+        return min(possible, key=lambda one: error_of(law, one.edges, one.codes), default=None)
 
-    def _at_width(self, law: Law, count: int, bits: float, width: int) -> Coded | None:
-        def spent(chosen: float) -> float:
-            return index_bits(count, int(chosen)) + width * int(chosen) + NUMBER * 2**width
+    def _at_width(self, law: Law, count: int, bits: float, width: int) -> Quantiser | None:
+        def spent(chosen: int) -> float:
+            return index_bits(count, chosen) + width * chosen + NUMBER * 2**width
 
         low, high = 0, count // 2
         while low < high:
@@ -147,5 +156,10 @@ class Largest(ScalarCoder):
         tail = Tail(law, beyond := threshold(law, low / count))
         if not moment(tail, 0):  # so many numbers have one magnitude
             return None
-        error = error_of(tail, lloyd_max(tail, width, beyond))
-        return Coded(moment(law, 2) - moment(tail, 2) + error, spent(low) / count)
+        codes = lloyd_max(tail, width, beyond)
+        negative, positive = codes[codes < 0], codes[codes > 0]
+        return Quantiser(
+            np.concatenate([between(negative), [-beyond, beyond], between(positive)]),
+            np.concatenate([negative, [0.0], positive]),
+            spent(low) / count,
+        )
