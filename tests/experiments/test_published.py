@@ -119,10 +119,17 @@ def test_a_study_without_its_wheel_is_left_out_and_the_others_run(tmp_path):
         asked += ["--only", study]
     done = CliRunner().invoke(main, [*asked, "--out", str(tmp_path / "out")])
     assert done.exit_code == 0
-    assert "rxnfp: 2 matrices" in done.stdout
+    assert re.search(r"rxnfp: \d+ retained, 2 matrices", done.stdout)
     assert all(f"{study}: left out: " in done.stderr for study in ("ani", "chgnet", "mhc-1"))
     found = pd.read_parquet(tmp_path / "out" / "rxnfp-retained.parquet")
     assert set(found["accounting"]) == {"paper", "trainable", "bits"}
+    done = CliRunner().invoke(
+        main, [*asked[:2], "--only", "rxnfp", "--bits", "--out", str(tmp_path)]
+    )
+    assert done.exit_code == 0
+    found = pd.read_parquet(tmp_path / "rxnfp-bits.parquet")
+    assert found.groupby("bits").name.nunique().tolist() == [2] * 4
+    assert {"none", "dct", "random"} < set(found["transform"])
     done = CliRunner().invoke(
         main, ["--data", str(tmp_path), "--only", "ani", "--out", str(tmp_path)]
     )
