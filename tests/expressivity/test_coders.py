@@ -6,6 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 from scipy.integrate import quad
+from scipy.optimize import brentq
 from scipy.stats import norm, ortho_group
 
 from loca_theory import InvalidArgumentError
@@ -22,7 +23,7 @@ from loca_theory.expressivity.coders.quantisers import (
     uniform,
 )
 from loca_theory.expressivity.coders.registry import CODERS, measure_all
-from loca_theory.expressivity.coders.widths import best_widths
+from loca_theory.expressivity.coders.widths import best_widths, water_filling
 
 SHAPE = (192, 144)
 NUMBERS = np.random.default_rng(0).standard_normal(400) ** 3
@@ -127,6 +128,22 @@ def test_no_other_widths_retain_more_for_what_is_spent():
             if costs[list(other)].sum() <= spent
         )
         assert energies @ retained[found] == pytest.approx(best)
+
+
+@pytest.mark.parametrize("bits", [0.1, 1.0, 3.0])
+def test_the_bound_of_unequal_variances_is_reverse_water_filling(bits):
+    variances = np.random.default_rng(4).exponential(size=30)
+    found = water_filling(variances, bits) * variances.sum()
+    theta = brentq(lambda t: np.minimum(t, variances).sum() - found, 1e-12, variances.max())
+    spent = np.maximum(0, np.log2(variances / theta) / 2).sum()
+    assert spent == pytest.approx(bits * len(variances), rel=1e-6)
+    assert water_filling(np.ones(30), bits) == pytest.approx(2 ** (-2 * bits))
+
+
+def test_at_high_rate_the_gain_is_the_ratio_of_the_means():
+    variances = np.random.default_rng(5).exponential(size=30)
+    gain = np.exp(np.log(variances).mean()) / variances.mean()
+    assert water_filling(variances, 9.0) == pytest.approx(2 ** (-2 * 9.0) * gain)
 
 
 def expected_of(coder, shape, bits) -> Coded:

@@ -1,4 +1,4 @@
-r"""Widths of several components that share a total of bits: reverse water-filling in whole bits."""
+r"""Reverse water-filling: bits of several components that share a total, whole or not."""
 
 from __future__ import annotations
 
@@ -41,3 +41,23 @@ def _concave(costs: Array, values: Array) -> list[int]:
         slopes = (values[at + 1 :] - values[at]) / (costs[at + 1 :] - costs[at])
         hull.append(at + 1 + int(np.argmax(slopes)))
     return hull
+
+
+def water_filling(variances: Array, bits: float) -> float:
+    r"""The least relative error of independent normal numbers with these variances.
+
+    .. math:: \frac{\sum_i \min(θ, σ_i^2)}{\sum_i σ_i^2}
+        \quad\text{with}\quad \frac1n \sum_i \max(0, \tfrac12 \log_2 σ_i^2/θ) = b
+
+    Args:
+        variances: The variances σᵢ², not all 0.
+        bits: Bits b per number.
+
+    Source: T. M. Cover, J. A. Thomas, Elements of Information Theory, 2006, theorem 10.3.3.
+    """
+    ordered = np.sort(variances[variances > 0])[::-1]
+    # If the k largest get bits, their logarithms less 2bn/k in the mean are that of θ.
+    count = np.arange(1, len(ordered) + 1)
+    levels = (np.cumsum(np.log2(ordered)) - 2 * bits * len(variances)) / count
+    theta = 2.0 ** levels.max()
+    return float(np.minimum(theta, ordered).sum() / ordered.sum())
