@@ -8,5 +8,6 @@ if it asks for them,
 - ``results``, the folder with the stored tables of experiments, None if there is none.
 
 It returns a number, an :class:`~loca_theory.claims.Estimate` or a dictionary of them, alone or with
-a remark for the reader. It decides nothing.
+a remark for the reader; without the stored table that it needs, it raises NotMeasuredError. It
+decides nothing.
 """
