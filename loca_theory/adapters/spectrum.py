@@ -177,8 +177,8 @@ class CosineSpectrum(SearchState):
         else:
             a, locations = self.search.inputs(a, self.offset)
         if self.is_shared:  # DistributedDataParallel asks every parameter for a gradient
-            rests = self.offset is not None and locations is None
-            for resting in (self.offset,) if rests else self._released:
+            offsets = self._released if self.offset is None else (self.offset,)
+            for resting in offsets if locations is None else ():
                 a = a + 0.0 * resting.sum()
         return a, locations
 

@@ -76,7 +76,8 @@ class LoCAModel(BaseTuner):
     def _check_new_adapter_config(self, config: Any) -> None:
         """Refuse a further adapter of other parameters, whose wrappers would nest differently."""
         super()._check_new_adapter_config(config)
-        for name, other in self.peft_config.items():
+        others: Any = self.peft_config
+        for name, other in others.items():
             ours, theirs = (set(c.target_parameters or ()) for c in (config, other))
             if ours and theirs and ours != theirs:
                 msg = "all adapters must target the same set of parameters, but this one has "
@@ -109,7 +110,8 @@ class LoCAModel(BaseTuner):
         parameter_name: str | None = None,
     ) -> None:
         patterns = peft_config.n_frequency_pattern or {}
-        n_frequency = patterns.get(get_pattern_key(patterns, current_key), peft_config.n_frequency)
+        pattern = get_pattern_key(list(patterns), current_key)
+        n_frequency = patterns.get(pattern, peft_config.n_frequency)
         # A wrapper that has this adapter already is of another parameter of the same module.
         is_of_other = isinstance(target, ParamWrapper) and adapter_name in target.loca_spectrum
         if isinstance(target, LoCALayer) and not is_of_other:
