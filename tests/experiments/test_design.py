@@ -17,12 +17,10 @@ from experiments.finetuning.verdicts.decisions import level_of, plan, progress, 
 from experiments.finetuning.verdicts.design import (
     DESIGN,
     DESIGNS,
-    MANY_TASKS,
     Arm,
     read_design,
 )
 from experiments.finetuning.verdicts.estimates import differences, over_tasks, scores
-from experiments.paper import load
 from experiments.study import studies
 from loca_theory import InvalidArgumentError, ResourceError
 
@@ -151,39 +149,6 @@ def test_what_is_decided_are_empirical_claims_of_the_ledger(fixed):
     assert len(decided) == len(set(decided)) == 12
     for claim in (*decided, *fixed.undecided):
         assert claims[claim]["kind"] == "empirical"
-
-
-@pytest.mark.parametrize(
-    ("name", "variant"),
-    [
-        ("loca-over-random", "V1"),
-        ("loca-over-endless", "V2"),
-        ("loca-over-joint", "V3"),
-        ("loca-as-forward", "V4"),
-        ("loca-as-backward", "V5"),
-    ],
-)
-def test_margins_of_the_ablation_are_the_papers_smallest_differences(fixed, name, variant):
-    table = load("ablation")
-    loca, other = (next(row for row in table.rows if row.method == m) for m in ("LoCA", variant))
-    smallest = min(loca.values[c] - other.values[c] for c in table.fields)  # noqa: PD011
-    margin = next(one.margin for one in fixed.comparisons if one.name == name)
-    assert margin == pytest.approx(max(smallest, 0.5))
-
-
-def test_the_second_design_asks_the_first_question_of_many_tasks(fixed):
-    many = read_design(MANY_TASKS)
-    assert len(many.tasks) == 8 * len(fixed.tasks) == 48
-    assert {settings(task)["draw"] for task in many.tasks} == set(range(1, 9))
-    margins = {(one.method, one.over, one.measure): one.margin for one in fixed.comparisons}
-    claims = [claim for one in fixed.comparisons for claim in one.claims]
-    for one in many.comparisons:
-        found = margins.get((one.method, one.over, one.measure), 0.5)
-        assert one.margin == found
-        # Against LoRA the first design asks for four budgets, with a claim of its own.
-        assert {*one.claims} <= {*claims, "results.loca-over-lora"}
-    for one in many.members("many-locations"):
-        assert plan(one, 3, max(one.between)).equivalence(one.margin) > 0.9
 
 
 # --- reading and cost -----------------------------------------------------------------------

@@ -22,7 +22,6 @@ from experiments.finetuning.low_rank.spectra import (
     independent_increments,
     layer_kind,
     measure,
-    ranks_of,
 )
 from experiments.finetuning.settings import settings
 from loca_theory.errors import InvalidArgumentError
@@ -212,18 +211,6 @@ def test_what_is_measured_of_a_matrix():
         assert row["independent"] == pytest.approx(1 - exact_error("R", Budget(p, q, r)), rel=1e-9)
         assert row["predicted"] == (row["retained"] > row["cosine_predicted"])
         assert row["low_rank"] == (row["retained"] > row["cosine"])
-
-
-@pytest.mark.parametrize(
-    ("shape", "ranks"),
-    [
-        ((64, 128), (1, 2, 4, 8, 16)),
-        ((384, 1536), (1, 2, 6, 8, 12, 24, 48, 96)),
-        ((16, 16), (1, 2, 4)),
-    ],
-)
-def test_the_ranks_are_fractions_of_the_smaller_side(shape, ranks):
-    assert ranks_of(shape) == ranks
 
 
 def test_controls_are_what_the_references_say():
