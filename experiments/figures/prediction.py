@@ -44,7 +44,7 @@ def draw_prediction(table: pd.DataFrame) -> Figure:
         rows = table[table["scope"] == scope]
         for part, (label, color, shift) in _PARTS.items():
             own = rows[rows["tasks"] == part]
-            y = own["predictor"].map(heights) + shift
+            y = heights.loc[own["predictor"]].to_numpy() + shift
             low, high = own["low"].clip(-1, 1), own["high"].clip(-1, 1)
             axis.hlines(y, low, high, color=color, linewidth=1.5)
             axis.plot(own["correlation"], y, "o", color=color, label=label)

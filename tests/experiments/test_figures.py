@@ -172,6 +172,12 @@ def test_prediction():
     assert [len(axis.patches) for axis in (first, second)] == [1, 1]
 
 
+def test_predictions_of_one_task_have_no_other_kinds():
+    first, second = drawn(draw_prediction, predicted("energy", chosen=False)[:1]).axes
+    assert [len(dot.get_xdata()) for dot in first.lines[:2]] == [1, 0]
+    assert not second.patches
+
+
 def compared(title, verdict="supported", measure="accuracy", family="First?", **more):
     return {
         "title": title, "family_title": family, "measure": measure, "margin": 0.5,
