@@ -20,7 +20,7 @@ from loca_theory.checkpoints.pairs.task import Task
 from loca_theory.checkpoints.results import Analysis
 from loca_theory.checkpoints.settings import ANALYSED, Settings
 from loca_theory.checkpoints.sizing.adapter_size import TotalSize
-from loca_theory.checkpoints.sizing.layer_budgets import allocate_budgets, linear_layers
+from loca_theory.checkpoints.sizing.layer_budgets import allocate_budgets, check_total
 from loca_theory.checkpoints.statistics.figure_data import figure_data, representative
 from loca_theory.checkpoints.weights.sources import Source, describe, is_array
 from loca_theory.checkpoints.weights.stored_matrices import Experts
@@ -78,8 +78,8 @@ def analyze(
         accounting: What is charged to a budget.
         subspaces: Number of leading singular vectors of ΔW, W₀ and W′ to compare, and of the
             increments of every two fine-tunes; None compares none.
-        allocate: Total size of an adapter, to split among the linear layers of each fine-tune so
-            that it retains the most energy: trainable numbers, or bytes such as ``"4MB"``.
+        allocate: Total size of an adapter, to split among the layers of each fine-tune so that it
+            retains the most energy: trainable numbers, or bytes such as ``"4MB"``.
         bits: Bits per entry, such as ``[0.5, 1, 2]``, at which coders of ΔW are compared, each with
             and without a cosine transform.
         seed: Root seed of the bootstrap, the shuffle and the random choices.
@@ -128,7 +128,8 @@ def analyze(
         label: ModelLayers.of(pair, base, source)
         for (label, pair), source in zip(pairs.items(), sources, strict=True)
     }
-    layers = set() if total is None else linear_layers(models, total)
+    if total is not None:
+        check_total(models, total)
     if not all(map(is_recognisable, settings.methods)):
         # A method that has no definition as text cannot be sent to a worker.
         runner = replace(runner, jobs=1)
@@ -144,7 +145,6 @@ def analyze(
         msg = f"{skipped[0].reason}; pass a matrix with finite entries that differ"
         raise InvalidArgumentError(msg)
     shown = representative(found)
-    sharing = [one for one in found if (one.matrix.name, one.matrix.tuned) in layers]
     return Analysis(
         manifest=manifest(
             grid={
@@ -166,7 +166,7 @@ def analyze(
         errors=tuple(error for one in found for error in one.errors),
         spectra=tuple(one.spectrum for one in found),
         figure_data=figure_data(shown, weight_spectra(task, shown)),
-        allocation=() if total is None else tuple(allocate_budgets(sharing, total)),
+        allocation=() if total is None else tuple(allocate_budgets(found, total)),
         comparisons=compare_all(task, found, subspaces),
         bits=tuple(error for one in found for error in one.coded),
         skipped=tuple(skipped),

@@ -51,7 +51,7 @@ class IncrementCell(MatrixCell):
 
     settings: Settings = field(metadata={"describe": _described})
     module: str
-    is_convolution: bool
+    adapters: tuple[str, ...]
 
     @property
     def is_storable(self) -> bool:
@@ -111,7 +111,7 @@ def compute_analysis(cell: IncrementCell, pairs: Pairs) -> dict[str, Any]:
     increment, weights = pairs[tuned].increment(name), pairs[tuned].weights(name)
     _check(increment)
     stored = pairs[tuned].matrices[name]
-    known = {"tuned": tuned, "module": cell.module, "is_convolution": cell.is_convolution}
+    known = {"tuned": tuned, "module": cell.module, "adapters": cell.adapters}
     known |= {"dtype": stored.dtype, "note": stored.note}
     found = analyse_matrix(
         name, increment, cell.settings, weights=weights, known=known, consume=True

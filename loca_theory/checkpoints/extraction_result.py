@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Self
 import torch
 
 from loca_theory import _arguments
-from loca_theory.checkpoints.extracted_matrix import ExtractedMatrix
 from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.sizing.adapter_folder import (
     Adapter,
@@ -32,6 +31,48 @@ from loca_theory.sweeps.results import rows
 # The weights of the model and the sum W + ΔW are rounded to float32.
 _AGREES = 1e-4
 _CARD = Path(__file__).with_name("card.md.j2")
+
+
+@dataclass(frozen=True)
+class ExtractedMatrix:
+    """Size and error of the best adapter of one increment.
+
+    Attributes:
+        name: Name of the weight.
+        shape: (p, q), after a ``Conv1D`` weight is transposed and a kernel is flattened.
+        method: ``lora``, ``loca`` or ``entries``.
+        r: The r of LoRA or SHiRA; None for LoCA; 0 if the split of a total left nothing for this
+            matrix.
+        components: Number of LoCA's coefficients; None for other methods.
+        numbers: Number of learned parameters.
+        error: Relative squared error of the reconstruction, with the parameters as they are stored.
+        gap: Estimate of how much smaller the error of the best adapter of this size and method is.
+        energy: Squared norm of the increment.
+        uniform_error: Relative squared error with the uniform size; None if no total was split, or
+            if methods are mixed, as for the next three.
+        uniform_size: Rank or number of coefficients if all matrices get the same: the largest that
+            the total pays for, or all that this matrix can have.
+        equal_error: Error over all increments together if the split has only what the uniform sizes
+            cost; the same in every row.
+        least_error: Lower bound of this error with any split of the total; the same in every row.
+        loaded_error: Relative squared error of this weight in the model, after PEFT has loaded and
+            merged the adapter; None before :meth:`Extraction.verify`.
+    """
+
+    name: str
+    shape: tuple[int, int]
+    method: str
+    r: int | None
+    components: int | None
+    numbers: int
+    error: float
+    gap: float
+    energy: float
+    uniform_error: float | None = None
+    uniform_size: int | None = None
+    equal_error: float | None = None
+    least_error: float | None = None
+    loaded_error: float | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,7 +112,7 @@ class Extraction(Result):
     def uniform_error(self) -> float | None:
         """The same for the uniform split of the total; None if there is none."""
         errors = [one.uniform_error for one in self.matrices if one.uniform_error is not None]
-        return self._mean(errors) if len(errors) == len(self.matrices) else None
+        return self._mean(errors) if errors else None
 
     @property
     def equal_error(self) -> float | None:
@@ -146,8 +187,8 @@ class Extraction(Result):
         The adapter's folder holds nothing else than the adapter and its card.
 
         Raises:
-            ResourceError: the folder cannot be written to, or holds part of a model, or an adapter
-                or README that no extraction wrote.
+            ResourceError: the folder cannot be written to, or the folder of an adapter holds a file
+                that no extraction wrote, or that was changed since.
         """
         folder = _arguments.path("folder", folder)
         writable_folder(check_folder(folder, self.method))

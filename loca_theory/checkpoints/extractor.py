@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from loca_theory.checkpoints.extracted_matrix import ExtractedMatrix, extracted, retained
-from loca_theory.checkpoints.extraction_result import reasons
+from loca_theory.checkpoints.extraction_result import ExtractedMatrix, reasons
 from loca_theory.checkpoints.pairs.linear_layers import Layer, layers_of, module_names
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
 from loca_theory.checkpoints.pairs.pair import CheckpointPair
@@ -26,15 +25,17 @@ from loca_theory.checkpoints.sizing.adapter_cells import (
 )
 from loca_theory.checkpoints.sizing.adapter_folder import Adapter
 from loca_theory.checkpoints.sizing.adapter_size import AdapterSize, TotalSize
-from loca_theory.checkpoints.sizing.offers import EnergyProfile
 from loca_theory.checkpoints.sizing.peft_config import adapter_config, parameter_prefix
 from loca_theory.checkpoints.sizing.saved_modules import SavedModules
-from loca_theory.checkpoints.sizing.sizes import AllocatedSize, Allocation, allocate
+from loca_theory.checkpoints.sizing.sizes import Allocation, EnergyProfile, allocate
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Runner
 
 # How much of the energy may be missing after the numbers are rounded, and how often to try again.
 _ENOUGH, _TRIES = 1e-6, 4
+
+# What was computed for each layer, by its name.
+_Found = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass
@@ -70,22 +71,24 @@ class Extractor:
         for layer in layers_of(self.pair, self.model):
             if self.saved.contains(layer.own):
                 continue
-            obstacle = self._obstacle(layer)
-            if obstacle is None:
+            if (obstacle := self._obstacle(layer)) is None:
                 self.layers.append(layer)
             else:
                 skipped.append(Skipped(layer.name, obstacle))
         self._check_any(self.layers)
         if self.model is not None:
-            stored = {one.own: self.pair.matrices[one.name].stored_shape for one in self.layers}
-            wrong = [
-                f"{name} ({'x'.join(map(str, shape))})"
-                for name, shape in stored.items()
-                if self.model.shapes.get(name) != shape
-            ]
-            if wrong:
-                msg = f"{self.model.title} has these weights in other shapes: {', '.join(wrong)}; "
-                raise InvalidArgumentError(msg + 'pass the right model=..., or exclude="..."')
+            self._check_shapes(self.model)
+
+    def _check_shapes(self, model: LoadedModel) -> None:
+        stored = {one.own: self.pair.matrices[one.name].stored_shape for one in self.layers}
+        wrong = [
+            f"{name} ({'x'.join(map(str, shape))})"
+            for name, shape in stored.items()
+            if model.shapes.get(name) != shape
+        ]
+        if wrong:
+            msg = f"{model.title} has these weights in other shapes: {', '.join(wrong)}; "
+            raise InvalidArgumentError(msg + 'pass the right model=..., or exclude="..."')
 
     def run(self, base: str | None) -> tuple[list[ExtractedMatrix], dict[str, Adapter]]:
         """Compute the rows of all matrices, and the adapters by method."""
@@ -97,13 +100,12 @@ class Extractor:
                 for one in self.layers
             }
             found = self._computed(asked)
-            rows = [extracted(one, found[one.name]) for one in self.layers if one.name in found]
+            rows = [_row(one, found[one.name]) for one in self.layers if one.name in found]
         self._check_any(rows)
         if not found:
             msg = "no layer gets an adapter of this size that the type can store; pass a larger "
             raise InvalidArgumentError(msg + 'allocate="..." or dtype="float32"')
-        tensors = {one.own: found[one.name]["tensors"] for one in self.layers if one.name in found}
-        return rows, self._adapters(base, rows, tensors)
+        return rows, self._adapters(base, found)
 
     def _obstacle(self, layer: Layer) -> str | None:
         """Why a layer can have no adapter; None if it can."""
@@ -116,30 +118,26 @@ class Extractor:
 
     def _methods(self, layer: Layer) -> tuple[str, ...]:
         """Methods that a layer can have."""
-        return tuple(one for one in self.size.methods if one not in layer.obstacles)
+        return tuple(one for one in self.size.methods if one in layer.adapters)
 
-    def _split(self) -> tuple[list[ExtractedMatrix], dict[str, dict[str, Any]]]:
+    def _split(self) -> tuple[list[ExtractedMatrix], _Found]:
         """The rows and the adapters of layers that share a total or retain a fraction."""
-        profiles, wanted, tries = self._profiles(), self.size.energy, 0
+        profiles, wanted = self._profiles(), self.size.energy
         total = self.size.allocate.amount if isinstance(self.size.allocate, TotalSize) else None
-        while True:
-            limits = {"floor": self.size.floor, "cap": self.size.cap}
-            split = allocate(profiles, total, energy=wanted, **limits)
-            sizes = {one.profile.name: one for one in split.matrices}
-            asked = {
-                name: {one.profile.method: one.size} for name, one in sizes.items() if one.size
-            }
-            found = self._computed(asked)
-            rows = [
-                self._split_row(layer, sizes[layer.name], split, found.get(layer.name))
-                for layer in self.layers
-                if layer.name in found or not sizes[layer.name].size
-            ]
+        for _ in range(_TRIES):
+            split = allocate(profiles, total, energy=wanted)
+            sized = (one for one in split.matrices if one.size)
+            found = self._computed(
+                {one.profile.name: {one.profile.method: one.size} for one in sized}
+            )
+            rows = self._split_rows(split, found)
             # Rounded numbers retain less than the profiles say.
-            missing, tries = (self.size.energy or 0.0) - retained(rows), tries + 1
-            if wanted is None or tries == _TRIES or missing <= _ENOUGH or wanted + missing >= 1:
-                return rows, found
+            energy = sum(one.energy for one in rows)
+            missing = (self.size.energy or 0.0) - (_retained(rows) / energy if energy else 0.0)
+            if wanted is None or missing <= _ENOUGH or wanted + missing >= 1:
+                break
             wanted += missing
+        return rows, found
 
     def _profiles(self) -> list[list[EnergyProfile]]:
         """Energy profiles by each method of each layer; layers without one are skipped."""
@@ -157,13 +155,15 @@ class Extractor:
                 EnergyProfile(
                     *(layer.name, method, np.array(one["units"]), np.array(one["retained"])),
                     *unit.costs(method, layer.shape, DTYPES[self.dtype]),
+                    floor=self.size.floor,
+                    cap=self.size.cap,
                 )
                 for method, one in found[layer.name].items()
             ]
             for layer in self.layers
         ]
 
-    def _computed(self, asked: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, Any]]:
+    def _computed(self, asked: Mapping[str, Mapping[str, int]]) -> _Found:
         """The adapters of layers that have sizes by method, by the names of the layers."""
         cells = [
             AdapterCell(one.name, one.is_transposed, tuple(asked[one.name].items()), one.kernel)
@@ -175,26 +175,33 @@ class Extractor:
         found = self.task.run(cells, compute, is_stored=False)
         return {cell.name: result for cell, result in found}
 
-    def _split_row(
-        self, layer: Layer, one: AllocatedSize, split: Allocation, found: Mapping[str, Any] | None
-    ) -> ExtractedMatrix:
-        """The row of a layer that shares a total; without an adapter if nothing is left for it."""
-        profile = one.profile
-        nothing = {"method": profile.method, "count": 0, "error": 1.0, "gap": 0.0}
-        result = found or {**nothing, "energy": profile.energy}
+    def _split_rows(self, split: Allocation, found: _Found) -> list[ExtractedMatrix]:
+        """The rows of layers that share a total, also of those that get nothing of it."""
+        layers = {one.name: one for one in self.layers}
+        rows, planned = [], []
+        for one in split.matrices:
+            name, profile = one.profile.name, one.profile
+            if one.size and name not in found:
+                continue  # the type cannot store it
+            nothing = {"method": profile.method, "count": 0, "error": 1.0, "gap": 0.0}
+            result = found.get(name, {**nothing, "energy": profile.energy})
+            rows.append(_row(layers[name], result))
+            planned.append(one)
         if len(self.size.methods) > 1:
-            return extracted(layer, result)
-        # The uniform size is rounded as well, and loses the same fraction of what it retains.
-        before = profile.fraction(one.size)
-        kept = (1 - result["error"]) / before if before else 1.0
-        return extracted(
-            layer,
-            result,
-            uniform_error=max(0.0, 1 - profile.fraction(one.uniform_size) * min(kept, 1.0)),
-            uniform_size=one.uniform_size,
-            equal_error=1 - split.equal_retained,
-            least_error=1 - split.bound,
-        )
+            return rows
+        # The other splits are rounded as well, and lose the same fraction of what they retain.
+        before = sum(float(one.profile.at(one.size)) for one in planned)
+        kept = min(_retained(rows) / before, 1.0) if before else 1.0
+        return [
+            replace(
+                row,
+                uniform_error=1 - kept * one.profile.fraction(one.uniform_size),
+                uniform_size=one.uniform_size,
+                equal_error=1 - kept * split.equal_retained,
+                least_error=1 - split.bound,
+            )
+            for row, one in zip(rows, planned, strict=True)
+        ]
 
     def _check_any(self, left: Sequence[Any]) -> None:
         if not left:
@@ -205,34 +212,50 @@ class Extractor:
             msg += 'change include="...", exclude="..." or max_size="..."'
             raise InvalidArgumentError(msg)
 
-    def _adapters(
-        self,
-        base: str | None,
-        rows: Sequence[ExtractedMatrix],
-        tensors: Mapping[str, Mapping[str, torch.Tensor]],
-    ) -> dict[str, Adapter]:
+    def _adapters(self, base: str | None, found: _Found) -> dict[str, Adapter]:
         """The adapters by method; modules that are stored whole go to the first one."""
         others, saved = module_names(self.pair, self.model), self.saved
-        transposed = {layer.own for layer in self.layers if layer.is_transposed}
-        found: dict[str, Adapter] = {}
+        computed = [(one, found[one.name]) for one in self.layers if one.name in found]
+        adapters: dict[str, Adapter] = {}
         for method in self.size.methods:
-            mine = [one for one in rows if one.method == method and one.name in tensors]
+            mine = [(layer, one) for layer, one in computed if one["method"] == method]
             if not mine:
                 continue
             parameters = {
-                f"{parameter_prefix(one.name, method)}.{key}": tensor
-                for one in mine
-                for key, tensor in tensors[one.name].items()
+                f"{parameter_prefix(layer.own, method)}.{key}": tensor
+                for layer, one in mine
+                for key, tensor in one["tensors"].items()
             }
-            if not found:
+            if not adapters:
                 parameters |= saved.load(self.pair, getattr(torch, self.dtype))
             config = adapter_config(
                 method,
                 base,
-                {one.name.removesuffix(".weight"): one.components or one.r or 0 for one in mine},
+                {layer.module: one["count"] for layer, one in mine},
                 others,
-                is_transposed=any(one.name in transposed for one in mine),
-                saved_modules=() if found else saved.entries,
+                is_transposed=any(layer.is_transposed for layer, _ in mine),
+                saved_modules=() if adapters else saved.entries,
             )
-            found[method] = Adapter(parameters, config)
-        return found
+            adapters[method] = Adapter(parameters, config)
+        return adapters
+
+
+def _row(layer: Layer, result: Mapping[str, Any]) -> ExtractedMatrix:
+    """The row of a layer, from what was computed for it."""
+    count, is_loca = result["count"], result["method"] == "loca"
+    return ExtractedMatrix(
+        name=layer.own,
+        shape=layer.shape,
+        method=result["method"],
+        r=None if is_loca else count,
+        components=count if is_loca else None,
+        numbers=count if is_loca else sum(layer.shape) * count,
+        error=result["error"],
+        gap=result["gap"],
+        energy=result["energy"],
+    )
+
+
+def _retained(rows: Sequence[ExtractedMatrix]) -> float:
+    """Energy that the adapters of some rows retain."""
+    return sum(one.energy * (1 - one.error) for one in rows)

@@ -11,20 +11,17 @@ from loca_theory.checkpoints.rows import AllocatedMatrix, Comparison, Matrix, Ma
 from loca_theory.checkpoints.statistics.matrix import UNRELATED
 from loca_theory.checkpoints.summary import MeanError, Totals
 
-ADAPTERS = {"R": "LoRA", "D": "LoCA (best DCT coefficients)", "FourierFT": "FourierFT"}
-"""Methods that a configuration makes an adapter of, with its name.
+ADAPTERS = {
+    "R": "LoRA",
+    "D": "LoCA (best DCT coefficients)",
+    "FourierFT": "FourierFT",
+    "S": "the largest plain entries",
+}
+"""Methods that a configuration makes an adapter of, in words; F2 and F3 have none."""
 
-The largest entries (S) become one (SHiRA) once :func:`~loca_theory.checkpoints.extract` has chosen
-them. F2 and F3 have none.
-"""
+SHOWN = tuple(ADAPTERS)
+"""Methods in short tables and figures. A user's own methods are added after them."""
 
-SHOWN = (*ADAPTERS, "S")
-"""Methods in short tables and figures: the adapters, and selection of entries for comparison.
-
-A user's own methods are added after them.
-"""
-
-_FORMS = {**ADAPTERS, "S": "the largest plain entries"}
 _ACCOUNTINGS = {
     "free_error": "if indices were free", "bits_error": "if an index cost its bits",
 }  # fmt: skip
@@ -98,8 +95,8 @@ def errors_by_rank(total: Totals) -> dict[int, dict[str, MeanError]]:
 def _winner(errors: Mapping[str, MeanError], r: int) -> str:
     retained = {method: 1 - errors[method].error for method in SHOWN}
     best, *others = sorted(retained, key=lambda method: -retained[method])
-    *rest, last = (f"{_FORMS[method]} {retained[method]:.0%}" for method in others)
-    found = f"{_FORMS[best]} {_verb(best)} {retained[best]:.0%} of the energy"
+    *rest, last = (f"{ADAPTERS[method]} {retained[method]:.0%}" for method in others)
+    found = f"{ADAPTERS[best]} {_verb(best)} {retained[best]:.0%} of the energy"
     return f"At the budget of r = {r}, {found}, {', '.join(rest)} and {last}."
 
 
@@ -121,13 +118,13 @@ def _disagreements(errors: Sequence[MatrixError]) -> Iterator[str]:
     found = {field: _most_often_best(errors, field) for field in ("error", *_ACCOUNTINGS)}
     method, count = found.pop("error")
     others = [
-        f"{_ACCOUNTINGS[field]}, {_FORMS[other]} would in {most}"
+        f"{_ACCOUNTINGS[field]}, {ADAPTERS[other]} would in {most}"
         for field, (other, most) in found.items()
         if other != method
     ]
     if others:
         total = len({one.name for one in errors})
-        text = f"In {count} of {total} matrices {_FORMS[method]} {_verb(method)} the most; "
+        text = f"In {count} of {total} matrices {ADAPTERS[method]} {_verb(method)} the most; "
         yield f"{text}{'; '.join(others)}."
 
 
@@ -255,13 +252,24 @@ def allocations(sizes: Sequence[AllocatedMatrix], total: str | None) -> list[str
     """One sentence per method: how much more do sizes by matrix retain at the same total?"""
     sentences = []
     if total is not None and not any(one.method == "R" for one in sizes):
-        sentences.append(f"{total} do not pay for one rank of LoRA in any linear layer.")
+        sentences.append(f"{total} do not pay for one rank of LoRA in any layer.")
+    layers = len({one.name for one in sizes})
     for method in dict.fromkeys(one.method for one in sizes):
         mine = [one for one in sizes if one.method == method]
-        best = sum(one.energy * one.retained for one in mine)
-        same = sum(one.energy * one.uniform_retained for one in mine)
-        text = f"With {total} for {len(mine)} linear layers, {ADAPTERS[method]} retains "
-        text += f"{best:.0%} of their energy if each gets its own size"
+        energy = sum(one.energy for one in mine) or 1.0
+        best = sum(one.energy * one.retained for one in mine) / energy
+        same = sum(one.energy * one.uniform_retained for one in mine) / energy
+        count = f"{len(mine)} layers"
+        if len(mine) < layers:
+            count = f"{len(mine)} of {layers} layers, which are those that can have it"
+        text = f"With {total} for {count}, {ADAPTERS[method]} {_verb(method)} {best:.0%} of their "
+        if method == "S":
+            small = sum(not one.size for one in mine)
+            text += f"energy as SHiRA, with r = {max(one.size for one in mine)} for all"
+            text += f" but {small} that are too small" if small else ""
+            sentences.append(f"{text}.")
+            continue
+        text += "energy if each gets its own size"
         if same:
             text += f". The largest size that all can have retains {same:.0%}, and a split of what "
             text += f"that costs {mine[0].equal_retained:.0%}"

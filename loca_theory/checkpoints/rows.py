@@ -18,7 +18,7 @@ class Matrix:
         layer: Number of the layer, from the name.
         module: Name of the module that holds the weight, in the model with a head; "" if PEFT has
             no layer for it.
-        is_convolution: Whether it is a flattened kernel of a convolution.
+        adapters: What PEFT can adapt the module with: ``lora``, ``loca``, ``entries``.
         sigma: Standard deviation of the entries.
         mean: Mean of the entries.
         energy: Sum of the squared entries; None if it does not fit float64.
@@ -65,7 +65,7 @@ class Matrix:
     kind: str
     layer: int | None
     module: str
-    is_convolution: bool
+    adapters: tuple[str, ...]
     sigma: float
     mean: float
     energy: float | None
@@ -179,16 +179,16 @@ class AllocatedMatrix:
     Attributes:
         name: Name of the weight.
         tuned: Label of the fine-tune.
-        method: ``R`` (LoRA) or ``D`` (LoCA with the best locations).
-        size: Rank, or number of coefficients.
+        method: ``R`` (LoRA), ``D`` (LoCA with the best locations) or ``S`` (the largest entries).
+        size: Rank, number of coefficients, or the r of SHiRA: one for all that are not too small.
         uniform: The largest size that the total pays for if all matrices get the same, or all that
             this matrix can have.
         numbers: Trainable numbers of the allocated size.
-        energy: Energy of the increment as a fraction of that of all linear layers.
+        energy: Energy of the increment as a fraction of that of all layers that PEFT can adapt.
         retained: Fraction of the increment's energy that the allocated size retains.
         uniform_retained: The same for the uniform size.
-        equal_retained: Fraction of the energy of all linear layers that the best split of what the
-            uniform sizes cost retains; the same in every row of a method.
+        equal_retained: Fraction of the energy of all layers of the method that the best split of
+            what the uniform sizes cost retains; the same in every row of a method.
         bound: Upper bound of this fraction for any split of the total; the same in every row of a
             method.
     """

@@ -53,8 +53,7 @@ def loaded_errors(
             adapted = _with_adapter(adapted, path)
             if inputs is not None:
                 outputs[2:] = [_output(adapted, inputs)]
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with warnings.catch_warnings(action="ignore"):
                 adapted = adapted.merge_and_unload()
     after = adapted.state_dict()
     errors = {
@@ -82,21 +81,19 @@ def _built(
     """
     if given is not None:
         return copy.deepcopy(given).float().eval()
-    kind = type(loaded.module)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if isinstance(source, torch.nn.Module) and type(source) is kind:
-            return copy.deepcopy(source).float().eval()
-        settings = getattr(loaded.module, "config", None)
-        if settings is None:
-            msg = f"{kind.__name__} cannot be built from its class alone; pass it as model=..., "
-            raise InvalidArgumentError(msg + "with the weights of the base")
+    kind: Any = type(loaded.module)
+    if isinstance(source, torch.nn.Module) and type(source) is kind:
+        return copy.deepcopy(source).float().eval()
+    settings = getattr(loaded.module, "config", None)
+    if settings is None:
+        msg = f"{kind.__name__} cannot be built from its class alone; pass it as model=..., with "
+        raise InvalidArgumentError(msg + "the weights of the base")
+    with warnings.catch_warnings(action="ignore"):
         if is_path(source) and (folder := resolve(source)).is_dir():
-            made = kind.from_pretrained(folder, config=settings, dtype=torch.float32)  # type: ignore[attr-defined]
-        else:
-            made = kind(settings)
-            weights = {name: tensors.load(name).float() for name in tensors.entries}
-            made.load_state_dict(weights, strict=False)
+            return kind.from_pretrained(folder, config=settings, dtype=torch.float32).eval()
+        made = kind(settings)
+        weights = {name: tensors.load(name).float() for name in tensors.entries}
+        made.load_state_dict(weights, strict=False)
     return made.eval()
 
 
@@ -109,15 +106,14 @@ def _with_adapter(model: torch.nn.Module, folder: Path) -> Any:
     except ImportError as error:
         msg = "checking an adapter needs PEFT: pip install 'loca-theory[adapters]'"
         raise ResourceError(msg) from error
-    with warnings.catch_warnings():
+    try:
         # What does not fit shows in the errors.
-        warnings.simplefilter("ignore")
-        try:
+        with warnings.catch_warnings(action="ignore"):
             return peft.PeftModel.from_pretrained(model, folder).eval()  # pyright: ignore[reportArgumentType]
-        except Exception as error:
-            # PEFT reports what does not fit the model by exceptions of any type.
-            msg = f"PEFT cannot load the adapter into {type(model).__name__}: {one_line(error)}"
-            raise ResourceError(msg) from error
+    except Exception as error:
+        # PEFT reports what does not fit the model by exceptions of any type.
+        msg = f"PEFT cannot load the adapter into {type(model).__name__}: {one_line(error)}"
+        raise ResourceError(msg) from error
 
 
 def _output(model: torch.nn.Module, inputs: Any) -> torch.Tensor:

@@ -31,7 +31,7 @@ _WIDE = 120
 
 def in_csv(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """The matrices of a result as rows of CSV."""
-    return [{**vars(row), "shape": _shape(row)} for row in rows]
+    return [{**vars(row), "shape": _shape(row), **_adapters(row)} for row in rows]
 
 
 def note_damaged(skipped: Sequence[Skipped]) -> int:
@@ -160,6 +160,11 @@ _ALLOCATED = {"R": "alloc. r", "D": "alloc. n"}
 def _size(sizes: Mapping[tuple[str, str], int], matrix: Matrix, _: object) -> str:
     size = sizes.get((matrix.name, matrix.tuned))
     return "" if size is None else f"{size:,}"
+
+
+def _adapters(row: Any) -> dict[str, str]:
+    found = getattr(row, "adapters", None)
+    return {} if found is None else {"adapters": " ".join(found)}
 
 
 def _shape(matrix: Matrix) -> str:

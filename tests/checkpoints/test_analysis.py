@@ -233,7 +233,7 @@ def test_ranks_whose_budget_does_not_fit_are_left_out_of_that_matrix(accounting)
 WITH_UNITS = ("sigma", "mean", "mp_sigma")
 # The noise of the printed test has a size of its own.
 WITHOUT = {field.name for field in fields(Matrix)} - {
-    "name", "tuned", "shape", "dtype", "kind", "layer", "module", "is_convolution", *WITH_UNITS,
+    "name", "tuned", "shape", "dtype", "kind", "layer", "module", "adapters", *WITH_UNITS,
     "energy", "relative_norm", "weights_cosine", "tv_p_value_as_printed", "left_alignment",
     "right_alignment", "intruders", "subspace_error", "note",
 }  # fmt: skip

@@ -54,7 +54,7 @@ def gains(method):
 
 @pytest.mark.parametrize(
     ("method", "total", "numbers"),
-    [("loca", 300, 300), ("loca", "6064B", 300), ("loca", "0.3k", 300)],
+    [("loca", 300, 300), ("loca", "6064B", 300)],
 )
 def test_the_largest_coefficients_of_all_matrices_are_stored(method, total, numbers):
     """Every coefficient costs the same: the best split takes the largest of all, then no more."""
@@ -68,7 +68,7 @@ def test_the_largest_coefficients_of_all_matrices_are_stored(method, total, numb
     assert found.error < found.uniform_error
 
 
-@pytest.mark.parametrize(("total", "numbers"), [(500, 500), ("2kB", 500), ("1kB", 250)])
+@pytest.mark.parametrize(("total", "numbers"), [(500, 500), ("1kB", 250)])
 def test_ranks_go_where_a_number_retains_most(total, numbers):
     found = extract(*weights(), "lora", allocate=total)
     spent = sum(one.numbers for one in found.matrices)
@@ -108,6 +108,22 @@ def test_a_fraction_of_the_energy_is_retained_by_the_smallest_adapter(method, fr
     least = sum(cost for _, cost in energies[: int(np.searchsorted(retained, fraction))])
     # Up to one rank, or 3% of the coefficients between counts of the summary.
     assert numbers <= least + 66 + 0.03 * least
+
+
+def test_rounding_counts_for_every_split():
+    """Coefficients of about 1e-7 lose a few percent of their energy in float16."""
+    base, tuned = weights()
+    tuned = {name: 4e-8 * (one - base[name]) for name, one in tuned.items()}
+    base = {name: torch.zeros_like(one) for name, one in base.items()}
+    exact = extract(base, tuned, allocate=300)
+    found = extract(base, tuned, allocate=300, dtype="float16")
+    assert found.error > exact.error + 1e-3
+    for name in ("equal_error", "uniform_error"):
+        lost = (1 - getattr(found, name)) / (1 - getattr(exact, name))
+        assert lost == pytest.approx((1 - found.error) / (1 - exact.error), rel=1e-3)
+    assert found.error <= found.equal_error + 1e-6 <= found.uniform_error + 2e-6
+    enough = extract(base, tuned, energy=0.5, dtype="float16")
+    assert 0.5 - 1e-5 <= 1 - enough.error < 0.51
 
 
 def test_floors_and_caps_limit_every_matrix():

@@ -1,5 +1,6 @@
 """The configuration that an analysis proposes, as PEFT applies it to the model."""
 
+import re
 import warnings
 
 import peft
@@ -12,6 +13,8 @@ from loca_theory.increments import PrintedTest
 from loca_theory.transforms import idct2
 from tests.checkpoints import zoo
 
+# Of torch, once per process, when SHiRA makes a sparse tensor.
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks:UserWarning")
 ASKED = {"ranks": (2,), "device": "cpu", "printed": PrintedTest(copies=10, samples=5000)}
 
 
@@ -25,7 +28,20 @@ def few_cosines(p, q):
     return idct2(spectrum)
 
 
-CHANGES = {"R": low_rank, "D": few_cosines}
+def few_entries(p, q):
+    change = torch.zeros(p, q)
+    change[torch.randperm(p)[:14], torch.randperm(q)[:14]] = torch.randn(14)
+    return change
+
+
+CHANGES = {"R": low_rank, "D": few_cosines, "S": few_entries}
+CONFIGS = {"R": "LoraConfig", "D": "LoCAConfig", "S": "ShiraConfig"}
+# The size of a layer in PEFT.
+SIZES = {
+    "R": lambda layer: layer.r["default"],
+    "D": lambda layer: layer.loca_spectrum["default"].coefficients.numel(),
+    "S": lambda layer: layer.r["default"],
+}
 
 
 def changed(model, change, *, but=()):
@@ -111,7 +127,7 @@ MODELS = {
 def test_exactly_the_analysed_modules_are_adapted(make, but, asked, expected, method):
     model = make()
     found = analyze(*changed(model, CHANGES[method], but=but), **(ASKED | asked))
-    assert ("LoraConfig" if method == "R" else "LoCAConfig") in found.config
+    assert CONFIGS[method] in found.config
     assert adapted(model, found.config)[0] == expected
 
 
@@ -125,28 +141,25 @@ def test_each_module_gets_its_size_whatever_names_it_ends(method):
     sizes = {
         one.name.removesuffix(".weight"): one.size
         for one in found.allocation
-        if one.method == ("R" if "LoraConfig" in found.config else "D") and one.size
+        if one.method == method and one.size
     }
+    assert CONFIGS[method] in found.config
     names, peft_model = adapted(model, found.config)
-    assert (method == "R") == ("LoraConfig" in found.config)
     assert names == sorted(sizes)
-    for name, size in sizes.items():
-        layer = peft_model.get_submodule(name)
-        assert size == (
-            layer.r["default"]
-            if "LoraConfig" in found.config
-            else layer.loca_spectrum["default"].coefficients.numel()
-        )
-        assert method == "D" or layer.scaling["default"] == 2
+    layers = {name: peft_model.get_submodule(name) for name in sizes}
+    assert {name: SIZES[method](layer) for name, layer in layers.items()} == sizes
+    if method == "R":
+        assert {layer.scaling["default"] for layer in layers.values()} == {2}
 
 
 @pytest.mark.parametrize(
-    ("change", "expected"), [(low_rank, ["conv", "fc"]), (few_cosines, ["fc"])]
+    ("change", "expected"),
+    [(low_rank, ["conv", "fc"]), (few_cosines, ["fc"]), (few_entries, ["fc"])],
 )
 def test_only_low_rank_adapts_convolutions(change, expected):
     model = nn.ModuleDict({"conv": nn.Conv2d(3, 20, 3), "fc": linear()})
     found = analyze(*changed(model, change), **ASKED)
-    assert [row.is_convolution for row in found.matrices] == [True, False]
+    assert [row.adapters for row in found.matrices] == [("lora",), ("lora", "loca", "entries")]
     assert adapted(model, found.config)[0] == expected
 
 
@@ -206,12 +219,12 @@ def test_a_proposed_configuration_has_the_names_of_the_loaded_model(tmp_path, na
     """Whatever the file calls them, and only layers that PEFT can adapt."""
     base, tuned = zoo.pair(name, tmp_path, biases=False)
     found = analyze(base, tuned, ranks=[1])
-    modules = {
-        one.module
-        for one in found.matrices
-        if one.module
-        if not (one.is_convolution and "LoraConfig" not in found.config)
-    }
+    (method,) = (
+        method
+        for method, config in {"lora": "Lora", "loca": "LoCA|FourierFT", "entries": "Shira"}.items()
+        if re.search(f"({config})Config", found.config)
+    )
+    modules = {one.module for one in found.matrices if method in one.adapters}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PEFT sets fan_in_fan_out for Conv1D
         names = adapted(zoo.make(name), found.config)[0]

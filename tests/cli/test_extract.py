@@ -87,7 +87,7 @@ def test_the_folder_of_a_model_is_refused_before_anything_is_opened(cli, here, p
     done = cli("extract", "none", "none", "--method", "lora", "--r", "2", "--out", "model")
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith(
-        "loca-theory: model/lora holds model.safetensors, which no extraction wrote"
+        "loca-theory: model/lora holds README.md, model.safetensors, which no extraction wrote"
     )
     assert len(done.err.splitlines()) == 1
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

@@ -177,7 +177,7 @@ def test_every_field_of_a_matrix_that_a_reader_needs_has_a_column(full):
     for column in matrix_columns(full):
         column.read(Row())
     unshown = {"mean", "tv_low", "tv_high", "mp_wasserstein", "T", "note", "module",
-               "is_convolution", "row_mean_energy", "column_mean_energy"}  # fmt: skip
+               "adapters", "row_mean_energy", "column_mean_energy"}  # fmt: skip
     assert set(vars(full.matrices[0])) - read <= unshown
     assert "rank_90" in read
 

@@ -15,6 +15,7 @@ from loca_theory.checkpoints.weights.matching import all_names
 from loca_theory.checkpoints.weights.stored_matrices import holds_experts
 
 _OUTPUT = "out_proj.weight"
+_METHODS = ("lora", "loca", "entries")
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,14 @@ class Layer:
         return self.own.removesuffix(".weight")
 
     @property
+    def adapters(self) -> tuple[str, ...]:
+        """Methods of which it can have an adapter."""
+        return tuple(one for one in _METHODS if one not in self.obstacles)
+
+    @property
     def labels(self) -> dict[str, Any]:
         """What a row of an analysis says of the layer."""
-        module = "" if "lora" in self.obstacles else self.module
-        return {"module": module, "is_convolution": bool(self.kernel)}
+        return {"module": self.module if self.adapters else "", "adapters": self.adapters}
 
 
 def layers_of(
@@ -79,7 +84,7 @@ def layers_of(
             obstacle = obstacle or f"not the same layer: {weight.note}"
         obstacles: dict[str, str] = {}
         if obstacle is not None:
-            obstacles |= dict.fromkeys(("lora", "loca", "entries"), obstacle)
+            obstacles |= dict.fromkeys(_METHODS, obstacle)
         if shape[2:]:
             obstacles.setdefault("loca", "convolution: LoCA adapts linear layers only")
         if shape[2:] or is_transposed:

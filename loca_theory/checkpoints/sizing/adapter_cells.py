@@ -19,9 +19,10 @@ from loca_theory.checkpoints.sizing.best_adapters import (
     best_factors,
     energy_of,
 )
-from loca_theory.checkpoints.statistics.energy_profile import component_energies
+from loca_theory.checkpoints.statistics.energy_profile import largest_energies
 from loca_theory.checkpoints.weights.checkpoint import DamagedError, LeftOutError
 from loca_theory.increments.eigenvalues import squared_singular_values
+from loca_theory.transforms import dct2
 from loca_theory.transforms.devices import device_memory
 from loca_theory.transforms.inputs import balanced, fits_squared
 
@@ -72,7 +73,7 @@ def compute_profiles(cell: ProfileCell, pairs: Pairs, device: str) -> dict[str, 
                 retained = np.cumsum(squared_singular_values(increment)[::-1])
                 units = np.arange(1, len(retained) + 1)
             else:
-                units, retained = component_energies(increment)
+                units, retained = largest_energies(dct2(increment).square_())
             energies = np.ldexp(retained, 2 * exponent)
             found[method] = {"units": units.tolist(), "retained": energies.tolist()}
     return found

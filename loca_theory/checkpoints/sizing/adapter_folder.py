@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,18 +11,16 @@ from typing import Any
 
 import torch
 
-from loca_theory.checkpoints.sizing.adapter_size import BETTER, TITLES
+from loca_theory._lookup import find
+from loca_theory.checkpoints.sizing.adapter_size import METHODS
 from loca_theory.checkpoints.weights.checkpoint import read_json
 from loca_theory.checkpoints.weights.files import SafetensorsCheckpoint
 from loca_theory.checkpoints.weights.sources import ADAPTER_CONFIG
 from loca_theory.errors import ResourceError
-from loca_theory.sweeps.files import write_atomically
+from loca_theory.sweeps.files import TEMPORARY_SUFFIX, write_atomically
 
 WEIGHTS, README = "adapter_model.safetensors", "README.md"
 _WITH_WEIGHTS = (README, ADAPTER_CONFIG)
-# Files that hold a model or a part of one, and those that an adapter would replace.
-_OF_MODELS = r"config\.json|.*\.(safetensors|bin|pt|pth|ckpt|h5|msgpack|gguf|onnx|index\.json)"
-_REPLACED = r"(?i:readme\.md|adapter_config\.json)"
 
 
 @dataclass(frozen=True)
@@ -42,30 +39,23 @@ class Adapter:
 def check_folder(folder: Path, method: str) -> Path:
     """Check that writing adapters below this folder would not replace or disturb other files.
 
-    An adapter is written to a folder in it that is named after the method. If that holds the
-    weights of a model, an adapter beside them would be loaded on top of them. An adapter or a
-    README is replaced only if an extraction wrote it and it has not been changed since.
+    An adapter is written to a folder in it that is named after the method. This is new or empty, or
+    holds an adapter that an extraction wrote and nobody has changed since: PEFT could load another
+    file together with the adapter. Hidden files and those of a killed process do not matter.
     """
-    for one in TITLES:
-        if method == one or (method == "best" and one in BETTER):
-            _check_one(folder / one)
+    for name in find("method", method, METHODS):
+        own = folder / name
+        files = {path.name for path in own.iterdir()} if own.is_dir() else set()
+        foreign = [
+            file
+            for file in sorted(files - _written(own / WEIGHTS))
+            if not file.startswith(".") and not file.endswith(TEMPORARY_SUFFIX)
+        ]
+        if foreign:
+            msg = f"{own} holds {', '.join(foreign[:3])}, which no extraction wrote or which was "
+            msg += "changed since: an adapter there would replace it or be loaded with it; choose "
+            raise ResourceError(msg + "a new folder")
     return folder
-
-
-def _check_one(folder: Path) -> None:
-    ours = _written(folder / WEIGHTS)
-    foreign = [one for one in folder.iterdir() if one.name not in ours] if folder.is_dir() else []
-    # Report weights first: if there are any, moving only a README away would not help.
-    found = [
-        name
-        for pattern in (_OF_MODELS, _REPLACED)
-        for name in sorted(path.name for path in foreign)
-        if re.fullmatch(pattern, name)
-    ]
-    if found:
-        msg = f"{folder} holds {found[0]}, which no extraction wrote or which was changed since: "
-        msg += "an adapter there would replace it or be loaded on top of it; choose a new folder"
-        raise ResourceError(msg)
 
 
 def write_adapter(folder: Path, adapter: Adapter, card: str) -> list[Path]:
@@ -76,7 +66,7 @@ def write_adapter(folder: Path, adapter: Adapter, card: str) -> list[Path]:
     """
     texts = {README: card, ADAPTER_CONFIG: json.dumps(adapter.config, indent=2) + "\n"}
     contents = {name: text.encode() for name, text in texts.items()}
-    header = {"format": "pt", **{name: digest(content) for name, content in contents.items()}}
+    header = {"format": "pt", **{name: _digest(content) for name, content in contents.items()}}
     # The weights first: if the process is killed while it writes, no file is left whose digest is
     # not in the header of the weights.
     weights = folder / WEIGHTS
@@ -125,10 +115,9 @@ def _written(weights: Path) -> set[str]:
     if not header.keys() >= set(_WITH_WEIGHTS):
         return set()
     files = [path for name in _WITH_WEIGHTS if (path := weights.with_name(name)).is_file()]
-    same = {path.name for path in files if digest(path.read_bytes()) == header[path.name]}
+    same = {path.name for path in files if _digest(path.read_bytes()) == header[path.name]}
     return {weights.name, *same}
 
 
-def digest(content: bytes) -> str:
-    """SHA-256 digest of a file's content."""
+def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()

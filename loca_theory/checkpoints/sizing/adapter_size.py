@@ -10,13 +10,12 @@ from loca_theory._lookup import find
 from loca_theory.errors import InvalidArgumentError
 
 TITLES = {"loca": "LoCA", "lora": "LoRA", "entries": "SHiRA"}
-BETTER = ("lora", "loca")
-"""The methods of which ``best`` takes the better one for each matrix."""
-_CHOICES = {**TITLES, "best": "the better of LoRA and LoCA"}
-# More than any matrix has; larger numbers do not fit the integers of NumPy.
-_MOST = 2**53
-# A location of LoCA, or the shape of its matrix, is two 64-bit integers.
-_PAIR_BYTES = 16
+METHODS = {one: (one,) for one in TITLES} | {"best": ("lora", "loca")}
+"""The methods that a matrix can have, by what is asked for; it gets the best of them."""
+
+# Bytes of a location, two integers: of 64 bits for LoCA, whose matrices also store their shape, and
+# of 32 bits for SHiRA.
+_LOCATION_BYTES = {"lora": 0, "loca": 16, "entries": 8}
 
 _TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)(i?)(b?)", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3}
@@ -65,12 +64,13 @@ class TotalSize:
         return cls(int(amount), in_bytes=bool(found[4]))
 
     def costs(self, method: str, shape: tuple[int, int], number_bytes: int = 4) -> tuple[int, int]:
-        """Cost of a rank of LoRA or of a coefficient of LoCA, and of any size above 0 besides."""
-        number = number_bytes if self.in_bytes else 1
-        if method == "lora":
-            return number * sum(shape), 0
-        # LoCA also stores locations and the shape of the matrix.
-        return (number + _PAIR_BYTES, _PAIR_BYTES) if self.in_bytes else (number, 0)
+        """Cost of a unit, and of any size above 0 besides.
+
+        A unit is a rank of LoRA, as many entries of SHiRA, or a coefficient of LoCA.
+        """
+        location = _LOCATION_BYTES[method] if self.in_bytes else 0
+        number = location + (number_bytes if self.in_bytes else 1)
+        return (number, location) if method == "loca" else (number * sum(shape), 0)
 
     def __str__(self) -> str:
         """``200,000 trainable numbers`` or ``4,000,000 bytes``."""
@@ -95,17 +95,25 @@ class AdapterSize:
     cap: int | None = None
 
     def __post_init__(self) -> None:
-        find("method", self.method, _CHOICES)
+        find("method", self.method, METHODS)
+        _arguments.fields_to_int(self, "floor")
         for name in ("rank", "components", "cap"):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _arguments.positive_number(name, value))
+        self._check_one_size()
+        self._check_limits()
+        if self.allocate is not None:
+            object.__setattr__(self, "allocate", TotalSize.parse(self.allocate))
+        fraction = 1.0 if self.energy is None else _arguments.real_number("energy", self.energy)
+        if not 0 < fraction <= 1:
+            msg = f"the fraction of the energy must be above 0 and at most 1, not {fraction}"
+            raise InvalidArgumentError(msg)
+
+    def _check_one_size(self) -> None:
         if self.components is not None and self.method != "loca":
-            msg = (
-                "components is for LoCA only; give the size of another adapter as a rank, such as "
-            )
-            raise InvalidArgumentError(msg + "rank=8")
-        rest = (self.components, self.allocate, self.energy)
-        if self.method == "entries" and (self.rank is None or any(one is not None for one in rest)):
+            msg = "components is for LoCA only; give the size of another adapter as a rank, such "
+            raise InvalidArgumentError(msg + "as rank=8")
+        if self.method == "entries" and self.rank is None:
             msg = "plain entries are stored as SHiRA, with r (p + q) in each matrix and one r for "
             raise InvalidArgumentError(msg + "all; pass a rank, such as rank=8, and no other size")
         sizes = (self.rank, self.components, self.allocate, self.energy)
@@ -114,27 +122,17 @@ class AdapterSize:
             msg = "the adapter needs exactly one size; pass one of "
             msg += f'{either}, allocate="4MB" or energy=0.9'
             raise InvalidArgumentError(msg)
-        if self.allocate is not None:
-            object.__setattr__(self, "allocate", TotalSize.parse(self.allocate))
-        fraction = 1.0 if self.energy is None else _arguments.real_number("energy", self.energy)
-        if not 0 < fraction <= 1:
-            msg = f"the fraction of the energy must be above 0 and at most 1, not {fraction}"
-            raise InvalidArgumentError(msg)
-        self._check_limits()
 
     def _check_limits(self) -> None:
-        _arguments.fields_to_int(self, "floor")
-        if self.cap is not None:
-            object.__setattr__(self, "cap", min(self.cap, _MOST))
-        most = _MOST if self.cap is None else self.cap
-        has_limits = self.floor > 0 or self.cap is not None
-        if not 0 <= self.floor <= most:
-            msg = f"floor must be from 0 to {most if self.cap is None else 'cap'}, not {self.floor}"
+        if self.floor < 0 or (self.cap is not None and self.floor > self.cap):
+            msg = f"floor must be at least 0 and at most cap, not {self.floor}"
             raise InvalidArgumentError(msg)
-        if has_limits and not self.is_split:
+        if not self.floor and self.cap is None:
+            return
+        if not self.is_split:
             msg = "floor and cap limit the sizes of a split; pass "
             raise InvalidArgumentError(msg + 'allocate="4MB" or energy=0.9 as well')
-        if has_limits and self.method == "best":
+        if self.method == "best":
             msg = "floor and cap count ranks or coefficients, which method best mixes; choose one "
             raise InvalidArgumentError(msg + "method")
 
@@ -146,7 +144,7 @@ class AdapterSize:
     @property
     def methods(self) -> tuple[str, ...]:
         """The methods that a matrix can have."""
-        return BETTER if self.method == "best" else (self.method,)
+        return METHODS[self.method]
 
     def count(self, method: str, p: int, q: int) -> int:
         """The r of LoRA or SHiRA, or the number of LoCA's coefficients, for a p×q matrix."""

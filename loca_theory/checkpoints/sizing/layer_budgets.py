@@ -1,4 +1,4 @@
-"""Split of a total among the matrices of an analysis, for LoRA and for LoCA."""
+"""Split of a total among the layers of an analysis: LoRA, LoCA, and the largest entries."""
 
 from __future__ import annotations
 
@@ -8,71 +8,104 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from loca_theory.checkpoints.pairs.model_pair import ModelLayers
-from loca_theory.checkpoints.rows import AllocatedMatrix
+from loca_theory.checkpoints.rows import AllocatedMatrix, Matrix
 from loca_theory.checkpoints.sizing.adapter_size import TotalSize
-from loca_theory.checkpoints.sizing.offers import EnergyProfile
-from loca_theory.checkpoints.sizing.sizes import allocate
-from loca_theory.checkpoints.statistics.energy_profile import component_counts
+from loca_theory.checkpoints.sizing.sizes import EnergyProfile, allocate
+from loca_theory.checkpoints.statistics.energy_profile import unit_counts
 from loca_theory.checkpoints.statistics.matrix import MatrixAnalysis
 from loca_theory.checkpoints.summary import energy_weights
 from loca_theory.errors import InvalidArgumentError
 
 
-def linear_layers(models: Mapping[str, ModelLayers], total: TotalSize) -> set[tuple[str, str]]:
-    """Names and fine-tunes of the matrices that share the total: weights of linear layers.
-
-    Checked before anything is computed.
-    """
-    found = {
-        (name, tuned)
-        for tuned, model in models.items()
-        for name, layer in model.layers.items()
-        if not layer.obstacles
-    }
-    if not found:
-        msg = "allocate splits a total among linear layers, and there is none to analyse; leave "
-        raise InvalidArgumentError(msg + 'allocate="..." out')
+def check_total(models: Mapping[str, ModelLayers], total: TotalSize) -> None:
+    """Refuse a total that pays for nothing, or that no layer can share, before the analysis."""
+    layers = [layer for model in models.values() for layer in model.layers.values()]
+    if not any(layer.adapters for layer in layers):
+        msg = "allocate splits a total among layers that can have an adapter, and there is none to "
+        raise InvalidArgumentError(msg + 'analyse; leave allocate="..." out')
     if total.amount < (least := sum(total.costs("loca", (1, 1)))):
         msg = f"allocate={total} is too small: one coefficient costs {least}; pass more"
         raise InvalidArgumentError(msg)
-    return found
+
+
+_Layers = Sequence[tuple[Matrix, EnergyProfile]]
 
 
 def allocate_budgets(
     analyses: Sequence[MatrixAnalysis], total: TotalSize
 ) -> Iterator[AllocatedMatrix]:
-    """Split a total among the matrices of each fine-tune, by each method that it pays for."""
+    """Split a total among the layers of each fine-tune, by each method that it pays for."""
     for tuned in dict.fromkeys(one.matrix.tuned for one in analyses):
-        mine = [one for one in analyses if one.matrix.tuned == tuned]
+        mine = [one for one in analyses if one.matrix.tuned == tuned and one.matrix.adapters]
         # Relative energies, because the energies themselves may not fit float64.
         weights = energy_weights([one.matrix for one in mine])
-        weights = [weight / sum(weights) for weight in weights]
-        for method, adapter in (("R", "lora"), ("D", "loca")):
-            profiles = []
-            for one, weight in zip(mine, weights, strict=True):
-                retained = np.array(one.components) * weight
-                units = component_counts(math.prod(one.matrix.shape))
-                if method == "R":
-                    retained = np.cumsum(np.sort(one.eigenvalues)[::-1])
-                    retained *= weight / retained[-1]
-                    units = np.arange(1, len(retained) + 1)
-                costs = total.costs(adapter, one.matrix.shape)
-                profiles.append(EnergyProfile(one.matrix.name, adapter, units, retained, *costs))
-            if total.amount < min(one.cost_of(1) for one in profiles):
-                continue  # not even one rank of the smallest matrix
-            found = allocate([[one] for one in profiles], total.amount)
-            for one, size in zip(mine, found.matrices, strict=True):
-                profile = size.profile
-                yield AllocatedMatrix(
-                    name=profile.name,
-                    tuned=tuned,
-                    method=method,
-                    size=size.size,
-                    uniform=size.uniform_size,
-                    numbers=size.size * (sum(one.matrix.shape) if method == "R" else 1),
-                    energy=profile.energy,
-                    retained=profile.fraction(size.size),
-                    uniform_retained=profile.fraction(size.uniform_size),
-                    equal_retained=found.equal_retained,
-                    bound=found.bound,
-                )
+        for letter, method in (("R", "lora"), ("D", "loca"), ("S", "entries")):
+            layers = [
+                (one.matrix, _profile(one, method, weight / sum(weights), total))
+                for one, weight in zip(mine, weights, strict=True)
+                if method in one.matrix.adapters
+            ]
+            # The total may not pay for one rank of the smallest matrix, or for as many entries.
+            if layers and total.amount >= min(one.cost_of(1) for _, one in layers):
+                yield from (_same_r if letter == "S" else _split)(letter, layers, total.amount)
+
+
+def _profile(one: MatrixAnalysis, method: str, energy: float, total: TotalSize) -> EnergyProfile:
+    """What a matrix of this energy retains by the size of its adapter."""
+    units = unit_counts(math.prod(one.matrix.shape))
+    retained = np.array(one.components if method == "loca" else one.largest_entries)
+    if method == "lora":
+        retained = np.cumsum(np.sort(one.eigenvalues)[::-1])
+        units = np.arange(1, len(retained) + 1)
+    costs = total.costs(method, one.matrix.shape)
+    return EnergyProfile(one.matrix.name, method, units, retained * energy / retained[-1], *costs)
+
+
+def _split(letter: str, layers: _Layers, total: int) -> Iterator[AllocatedMatrix]:
+    """The sizes that retain most."""
+    found = allocate([[profile] for _, profile in layers], total)
+    for (matrix, _), one in zip(layers, found.matrices, strict=True):
+        yield AllocatedMatrix(
+            name=matrix.name,
+            tuned=matrix.tuned,
+            method=letter,
+            size=one.size,
+            uniform=one.uniform_size,
+            numbers=one.size * (sum(matrix.shape) if letter == "R" else 1),
+            energy=one.profile.energy,
+            retained=one.profile.fraction(one.size),
+            uniform_retained=one.profile.fraction(one.uniform_size),
+            equal_retained=found.equal_retained,
+            bound=found.bound,
+        )
+
+
+def _same_r(letter: str, layers: _Layers, total: int) -> Iterator[AllocatedMatrix]:
+    """The r of SHiRA that retains most: one for all layers, without those that are too small."""
+    largest = [math.prod(matrix.shape) // sum(matrix.shape) for matrix, _ in layers]
+    ranks = np.arange(1, max(largest) + 1)
+    cost, retained = np.zeros(len(ranks)), np.zeros(len(ranks))
+    for (matrix, profile), most in zip(layers, largest, strict=True):
+        cost += (ranks <= most) * ranks * profile.cost
+        retained += (ranks <= most) * profile.at(ranks * sum(matrix.shape))
+    retained[cost > total] = -1.0
+    best = int(retained.argmax())
+    if retained[best] < 0:
+        return
+    whole = sum(profile.energy for _, profile in layers) or 1.0
+    for (matrix, profile), most in zip(layers, largest, strict=True):
+        size = best + 1 if best < most else 0
+        fraction = profile.fraction(size * sum(matrix.shape))
+        yield AllocatedMatrix(
+            name=matrix.name,
+            tuned=matrix.tuned,
+            method=letter,
+            size=size,
+            uniform=size,
+            numbers=size * sum(matrix.shape),
+            energy=profile.energy,
+            retained=fraction,
+            uniform_retained=fraction,
+            equal_retained=float(retained[best]) / whole,
+            bound=float(retained[best]) / whole,
+        )

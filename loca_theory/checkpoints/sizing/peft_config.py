@@ -34,8 +34,7 @@ def adapter_config(
 ) -> dict[str, Any]:
     """Configuration of an adapter of the modules with a size above 0, and of none of the others."""
     adapted = {module: size for module, size in sizes.items() if size}
-    usual = Counter(adapted.values()).most_common(1)[0][0] if adapted else 1
-    patterns = {anchored(name): size for name, size in adapted.items() if size != usual}
+    usual, patterns = usual_size(adapted)
     common = {
         "base_model_name_or_path": base,
         "bias": "none",
@@ -58,6 +57,12 @@ def adapter_config(
         "rank_pattern": patterns,
         "alpha_pattern": patterns,
     }
+
+
+def usual_size(sizes: Mapping[str, int]) -> tuple[int, dict[str, int]]:
+    """The most frequent size, and the others by the key that PEFT finds their module by."""
+    usual = Counter(sizes.values()).most_common(1)[0][0] if sizes else 1
+    return usual, {anchored(name): size for name, size in sizes.items() if size != usual}
 
 
 def anchored(module: str) -> str:

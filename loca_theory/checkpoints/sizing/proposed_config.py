@@ -10,9 +10,17 @@ from typing import Any
 
 from loca_theory.checkpoints.recommendation import ADAPTERS, errors_by_rank
 from loca_theory.checkpoints.rows import AllocatedMatrix, Matrix
-from loca_theory.checkpoints.sizing import peft_config
+from loca_theory.checkpoints.sizing.peft_config import expression, usual_size
 from loca_theory.checkpoints.summary import Totals
 
+# For each method, what a layer must be able to have, and PEFT's configuration of it.
+_CLASSES = {
+    "R": ("lora", "peft", "LoraConfig"),
+    "D": ("loca", "loca_theory.adapters", "LoCAConfig"),
+    "FourierFT": ("loca", "peft", "FourierFTConfig"),
+    "S": ("entries", "peft", "ShiraConfig"),
+}
+_REMARK = '# The entries are random; extract(..., "entries") stores the largest of a fine-tune.'
 # LoRA's α in units of its rank.
 _ALPHA = 2
 _WIDTH = 88
@@ -23,22 +31,20 @@ def adapter_config(
 ) -> str:
     """Python source of a PEFT configuration for the best adapter; "" if no module can have it."""
     r, errors = next(iter(errors_by_rank(total).items()))
-    best = min(ADAPTERS, key=lambda method: errors[method].error)
-    modules = [one for one in matrices if one.module and (best == "R" or not one.is_convolution)]
-    if not modules:
+    fitting = {
+        method: [one for one in matrices if _CLASSES[method][0] in one.adapters]
+        for method in ADAPTERS
+    }
+    possible = [method for method in ADAPTERS if fitting[method]]
+    if not possible:
         return ""
-    # LoCA and FourierFT take one number for all modules: the budget of the smallest module.
-    p, q = min((one.shape for one in modules), key=sum)
-    match best:
-        case "R":
-            module, name, sizes = "peft", "LoraConfig", {"r": r, "lora_alpha": _ALPHA * r}
-        case "D":
-            module, name = "loca_theory.adapters", "LoCAConfig"
-            sizes = {"n_frequency": (p + q) * r // 2}
-        case _:
-            module, name, sizes = "peft", "FourierFTConfig", {"n_frequency": (p + q) * r}
-    targets = _targets([one.module for one in modules], has_ambiguous_names=has_ambiguous_names)
-    return _source(module, name, {**sizes, "target_modules": targets})
+    best = min(possible, key=lambda method: errors[method].error)
+    # LoCA and FourierFT take one number for all modules: the budget of the smallest module. A
+    # budget that pays for the index of each entry as well buys half as many entries.
+    numbers = min(sum(one.shape) for one in fitting[best]) * r
+    sizes = {"R": r, "D": numbers // 2, "FourierFT": numbers, "S": max(r // 2, 1)}
+    same = {one.module: sizes[best] for one in fitting[best]}
+    return _source(best, same, has_ambiguous_names=has_ambiguous_names)
 
 
 def allocated_config(
@@ -49,35 +55,33 @@ def allocated_config(
 ) -> str:
     """Python source of a PEFT configuration with a size for each matrix, ready to paste.
 
-    The adapter is that of LoRA and LoCA that retains more.
+    The adapter is that which retains most.
     """
     retained = dict.fromkeys((one.method for one in sizes), 0.0)
     for one in sizes:
         retained[one.method] += one.energy * one.retained
-    best = max(retained, key=lambda method: retained[method], default="R")
+    best = max(retained, key=lambda method: retained[method])
     given = {modules[one.name]: one.size for one in sizes if one.method == best and one.size}
-    if not given:
-        return ""
-    found = peft_config.adapter_config("lora" if best == "R" else "loca", None, given, ())
-    arguments = {"target_modules": _targets(list(given), has_ambiguous_names=has_ambiguous_names)}
-    if best == "D":
-        size = {"n_frequency": found["n_frequency"]}
-        patterns = {"n_frequency_pattern": found["n_frequency_pattern"]}
-        return _source("loca_theory.adapters", "LoCAConfig", {**size, **arguments, **patterns})
-    ranks = found["rank_pattern"]
-    alphas = {name: _ALPHA * rank for name, rank in ranks.items()}
-    size = {"r": found["r"], "lora_alpha": _ALPHA * found["r"]}
-    patterns = {"rank_pattern": ranks, "alpha_pattern": alphas}
-    return _source("peft", "LoraConfig", {**size, **arguments, **patterns})
+    return _source(best, given, has_ambiguous_names=has_ambiguous_names) if given else ""
 
 
-def _targets(modules: Sequence[str], *, has_ambiguous_names: bool) -> list[str] | str:
-    return peft_config.expression(modules) if has_ambiguous_names else list(modules)
-
-
-def _source(module: str, name: str, arguments: Mapping[str, Any]) -> str:
-    lines = indent("\n".join(f"{key}={_value(value)}," for key, value in arguments.items()), "    ")
-    return f"from {module} import {name}\n\nconfig = {name}(\n{lines}\n)"
+def _source(method: str, sizes: Mapping[str, int], *, has_ambiguous_names: bool) -> str:
+    """Source of a configuration with a size for each module."""
+    _, package, name = _CLASSES[method]
+    usual, others = usual_size(sizes)
+    targets = expression(list(sizes)) if has_ambiguous_names else list(sizes)
+    if method == "R":
+        alphas = {module: _ALPHA * rank for module, rank in others.items()}
+        size = {"r": usual, "lora_alpha": _ALPHA * usual}
+        patterns = {"rank_pattern": others, "alpha_pattern": alphas}
+    elif method == "S":
+        size, patterns = {"r": usual}, {}
+    else:
+        size, patterns = {"n_frequency": usual}, {"n_frequency_pattern": others}
+    found = {**size, "target_modules": targets, **(patterns if others else {})}
+    lines = "\n".join(f"{key}={_value(value)}," for key, value in found.items())
+    remark = f"{_REMARK}\n" if method == "S" else ""
+    return f"from {package} import {name}\n\n{remark}config = {name}(\n{indent(lines, '    ')}\n)"
 
 
 def _value(value: Any) -> str:

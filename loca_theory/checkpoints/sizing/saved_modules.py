@@ -92,13 +92,10 @@ def find_saved_modules(
         for name, tuned in own.items()
         if any(name.startswith(f"{module}.") for module in modules)
     }
-    if (
-        model is None
-        and (embedding := _token_embedding(own, tensors))
-        and (head := _tied_head(own, tensors[embedding], pair.tuned))
-    ):
-        modules.append(head.rpartition(".")[0])
-        tensors[head] = tensors[embedding]
+    if model is None:
+        heads = _tied_head(own, tensors, pair.tuned)
+        modules += [name.rpartition(".")[0] for name in heads]
+        tensors |= heads
     others = module_names(pair, model)
     entries = tuple(entry_of(module, others) for module in modules)
     return SavedModules(tensors, tuple(modules), entries)
@@ -132,26 +129,24 @@ def entry_of(module: str, others: Collection[str]) -> str:
     return f"{PREFIX}{module}" if any(is_other) else module
 
 
-def _token_embedding(own: Mapping[str, str], saved: Mapping[str, str]) -> str | None:
-    """The saved embedding of the tokens, to which an output head may be tied.
+def _tied_head(
+    own: Mapping[str, str], saved: Mapping[str, str], tuned: Checkpoint
+) -> dict[str, str]:
+    """The output head that is tied to a saved embedding of the tokens, if there is one.
 
-    It has a usual name, or is the model's only embedding: others hold positions or types.
+    A file holds their common weight once, under the embedding's name. The embedding has a usual
+    name, or is the model's only one: others hold positions or types.
     """
     named = [name for name in saved if _TOKENS.search(name)]
-    embeddings = [name for name in own if kind_of(name) == "embedding" and _HEAD not in name]
-    if named:
-        return named[0]
-    return embeddings[0] if len(embeddings) == 1 and embeddings[0] in saved else None
-
-
-def _tied_head(own: Mapping[str, str], embedding: str, tuned: Checkpoint) -> str | None:
-    """The weight of an output head that is tied to a saved embedding.
-
-    A file holds their common weight once, under the embedding's name.
-    """
+    every = [name for name in own if kind_of(name) == "embedding" and _HEAD not in name]
+    embedding = next(iter(named or every), "")
+    if embedding not in saved or not (named or len(every) == 1):
+        return {}
     for name, stored in own.items():
         if _HEAD in name:
-            return name if tuned.entries[stored].tied_to == embedding else None
+            is_tied = tuned.entries[stored].tied_to == saved[embedding]
+            return {name: saved[embedding]} if is_tied else {}
     architectures = str(tuned.config.get("architectures"))
     ties = tuned.config.get("tie_word_embeddings", True) is not False
-    return f"{_HEAD}.weight" if ties and _WITH_HEAD.search(architectures) else None
+    has_head = ties and _WITH_HEAD.search(architectures)
+    return {f"{_HEAD}.weight": saved[embedding]} if has_head else {}

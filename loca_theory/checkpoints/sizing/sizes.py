@@ -16,16 +16,91 @@ Source: H. Everett, Oper. Res. 11 (1963); G. B. Dantzig, Oper. Res. 5 (1957), fo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from loca_theory.checkpoints.sizing.offers import EnergyProfile, Offer, fraction
 from loca_theory.errors import InvalidArgumentError
 
 # Sums of many terms differ from the energy by rounding, in units of the energy.
 _ROUNDING = 1e-10
+
+
+class EnergyProfile:
+    """Retained energy of one matrix as a function of the size of its adapter.
+
+    Between the given sizes it is interpolated linearly. That is a lower bound, because the exact
+    function is concave.
+
+    Args:
+        name: Name of the matrix.
+        method: Method of the adapter.
+        units: Increasing numbers of units; the last is the largest possible size.
+        retained: Retained energy at these sizes, of which the last is the energy of the matrix.
+        cost: Cost of one unit, in trainable numbers or in bytes.
+        entry_cost: Cost of any size above 0, besides that of the units.
+        floor: The matrix gets at least this many units, or all it can have.
+        cap: It gets no more units.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        method: str,
+        units: NDArray[np.int64],
+        retained: NDArray[np.float64],
+        cost: int,
+        entry_cost: int = 0,
+        *,
+        floor: int = 0,
+        cap: int | None = None,
+    ) -> None:
+        self.name, self.method = name, method
+        self.cost, self.entry_cost = cost, entry_cost
+        self.energy = float(retained[-1])
+        self._units, self._retained = np.append(0.0, units), np.append(0.0, retained)
+        self.most = int(units[-1]) if cap is None else min(int(units[-1]), cap)
+        self.least = min(floor, self.most)
+        inside = self._units[(self._units > self.least) & (self._units < self.most)]
+        sizes = np.unique([self.least, *inside, self.most])
+        gains = np.diff(self.at(sizes)) / np.diff(sizes)
+        # Rounding must not change the order of the segments, and no unit without energy is bought.
+        gains = np.minimum.accumulate(gains)
+        gains = gains[gains > 0]
+        self._sizes, self.density = sizes[: len(gains) + 1], gains / cost
+        self._falling, self._energies = -self.density, self.at(self._sizes)
+
+    def at(self, size: Any) -> Any:
+        """Retained energy at a size."""
+        return np.interp(size, self._units, self._retained)
+
+    def fraction(self, size: int) -> float:
+        """Fraction of the energy that a size retains."""
+        return _fraction(self.at(size), self.energy)
+
+    def cost_of(self, size: int) -> int:
+        """Cost of a size."""
+        return self.cost * size + (self.entry_cost if size else 0)
+
+    def best(self, price: float) -> tuple[float, int]:
+        """The largest energy less its price, and the size that has it."""
+        bought = np.searchsorted(self._falling, -price)
+        size = int(self._sizes[bought])
+        value = float(self._energies[bought]) - price * self.cost_of(size)
+        return (0.0, 0) if value <= 0 and not self.least else (value, size)
+
+    def above(self, size: int) -> tuple[float, int]:
+        """Gain per cost of the units above a size, and how many have it."""
+        at = int(np.searchsorted(self._sizes, size, side="right"))
+        is_last = at == len(self._sizes)
+        return (0.0, 0) if is_last else (float(self.density[at - 1]), int(self._sizes[at]) - size)
+
+    def affordable(self, size: int, left: float) -> float:
+        """Number of units above a size that the rest of a total pays for."""
+        return (left - (0 if size else self.entry_cost)) / self.cost
 
 
 @dataclass(frozen=True)
@@ -62,38 +137,50 @@ class Allocation:
     bound: float
 
 
-_Choice = list[tuple[Offer, int]]
+_Choice = list[tuple[EnergyProfile, int]]
 
 
 @dataclass(frozen=True)
 class _Problem:
-    """Offers for each matrix, and how much to spend, or how much energy to retain."""
+    """Methods that each matrix can have, and how much to spend, or how much energy to retain."""
 
-    offers: list[list[Offer]]
+    profiles: Sequence[Sequence[EnergyProfile]]
     total: float = math.inf
     energy: float = math.inf
 
     def solve(self) -> _Choice:
-        """The best choice that is found, or the cheapest if there is no total.
-
-        A cheap unit with a high gain per cost can leave too little for a dear one that gains more.
-        So the matrices with the cheaper units are also left for last.
-        """
-        costs = {one.profile.cost for several in self.offers for one in several}
-        found = [self._filled(cost) for cost in sorted(costs)]
+        """The best choice that is found, or the cheapest if there is no total."""
+        found = [choice for one in (self, *self._alone()) for choice in one._choices()]
         if self.total < math.inf:
-            found += [_uniform([one for one, _ in choice], self.total) for choice in found]
             return max(found, key=_retained)
         return min(found, key=lambda one: (_retained(one) < self.energy, _cost(one)))
 
-    def bound(self, price: float) -> float:
+    def _alone(self) -> Iterator[_Problem]:
+        """One method for all, which may fill the total better than a mixture does."""
+        most = max(map(len, self.profiles))
+        for i in range(most if most > 1 else 0):
+            yield replace(self, profiles=[[own[min(i, len(own) - 1)]] for own in self.profiles])
+
+    def _choices(self) -> Iterator[_Choice]:
+        """A cheap unit with a high gain can leave too little for a dear one that gains more.
+
+        So the matrices with the cheaper units are also left for last.
+        """
+        for least_cost in sorted({one.cost for several in self.profiles for one in several}):
+            found = self._bought(self.price(least_cost), least_cost)
+            yield self._filled(found, least_cost)
+            if self.total < math.inf:
+                yield _uniform([one for one, _ in found], self.total)
+
+    def bound(self) -> float:
         """Upper bound of the energy that any choice within the total retains."""
-        values = (max(one.best(price)[0] for one in several) for several in self.offers)
+        price = self.price()
+        values = (max(one.best(price)[0] for one in several) for several in self.profiles)
         return price * self.total + sum(values)
 
     def price(self, least_cost: int = 0) -> float:
         """The lowest price at which no more is bought than wanted."""
-        densities = [one.density for several in self.offers for one in several]
+        densities = [one.density for several in self.profiles for one in several]
         prices = np.unique(np.concatenate([[0.0], *densities]))
         low, high = 0, len(prices) - 1
         while low < high:
@@ -106,34 +193,33 @@ class _Problem:
     def _bought(self, price: float, least_cost: int) -> _Choice:
         """The best method of each matrix at a price, and what is bought of it."""
         chosen = []
-        for several in self.offers:
-            offers = [(one, one.best(price)) for one in several]
-            one, (_, size) = max(offers, key=lambda offer: offer[1][0])
-            chosen.append((one, one.least if one.profile.cost < least_cost else size))
+        for several in self.profiles:
+            offers = [(*one.best(price), one) for one in several]
+            _, size, one = max(offers, key=lambda offer: offer[0])
+            chosen.append((one, size if one.cost >= least_cost else one.least))
         return chosen
 
-    def _filled(self, least_cost: int) -> _Choice:
-        """Buy at the best price, then spend what is left: the dearer units first."""
-        found = self._bought(self.price(least_cost), least_cost)
+    def _filled(self, found: _Choice, least_cost: int) -> _Choice:
+        """Spend what is left: on the dearer units first, and there on those that gain most."""
+        profiles, sizes = [one for one, _ in found], [size for _, size in found]
+        segments = [one.above(size) for one, size in found]
         left, missing = self.total - _cost(found), self.energy - _retained(found)
-        offers, sizes = [one for one, _ in found], [size for _, size in found]
-        segments = [one.above(size) for one, size in zip(offers, sizes, strict=True)]
         while missing > 0:
             possible = [
-                (one.profile.cost >= least_cost, density, -i)
-                for i, (one, (density, units)) in enumerate(zip(offers, segments, strict=True))
+                (one.cost >= least_cost, density, -i)
+                for i, (one, (density, units)) in enumerate(zip(profiles, segments, strict=True))
                 if units and one.affordable(sizes[i], left) >= 1
             ]
             if not possible:
                 break
             i = -max(possible)[2]
-            one, (density, units) = offers[i], segments[i]
-            wanted = max(1, np.ceil(missing / (density * one.profile.cost)))
+            one, (density, units) = profiles[i], segments[i]
+            wanted = max(1, np.ceil(missing / (density * one.cost)))
             size = sizes[i] + int(min(units, one.affordable(sizes[i], left), wanted))
-            left -= one.profile.cost_of(size) - one.profile.cost_of(sizes[i])
+            left -= one.cost_of(size) - one.cost_of(sizes[i])
             missing -= one.at(size) - one.at(sizes[i])
             sizes[i], segments[i] = size, one.above(size)
-        return list(zip(offers, sizes, strict=True))
+        return list(zip(profiles, sizes, strict=True))
 
 
 def allocate(
@@ -141,8 +227,6 @@ def allocate(
     total: int | None = None,
     *,
     energy: float | None = None,
-    floor: int = 0,
-    cap: int | None = None,
 ) -> Allocation:
     """Split a total among matrices so that they retain the most energy.
 
@@ -155,8 +239,6 @@ def allocate(
         energy: Instead of a total, a fraction of the energy of all matrices: the smallest sizes
             that together retain it. They cost less than a unit more than the smallest total, which
             they are if all units cost the same.
-        floor: Every matrix gets at least this many units, or all it can have.
-        cap: No matrix gets more units.
 
     Raises:
         InvalidArgumentError: the total does not pay for the floors, or for a single unit; or no
@@ -168,54 +250,46 @@ def allocate(
         >>> [(each.profile.name, each.size) for each in allocate([[one], [two]], 3).matrices]
         [('a', 2), ('b', 1)]
     """
-    offers = [[Offer(one, floor, cap) for one in own] for own in profiles]
-    # One method for all may fill the total better than the mixture does.
-    most = max(map(len, offers))
-    groups = [[[own[min(i, len(own) - 1)]] for own in offers] for i in range(most)]
-    groups = groups if most == 1 else [offers, *groups]
     whole = sum(own[0].energy for own in profiles)
     if total is None:
         wanted = (energy or 0.0) * whole - _ROUNDING * whole
-        choices = [_Problem(one, energy=wanted).solve() for one in groups]
-        found = min(choices, key=lambda one: (_retained(one) < wanted, _cost(one)))
+        found = _Problem(profiles, energy=wanted).solve()
         if _retained(found) < wanted:
             msg = f"no sizes retain {energy} of the energy: the largest retain "
             msg += f"{_retained(found) / whole:.6g}; ask for less, or leave out the cap"
             raise InvalidArgumentError(msg)
         total = _cost(found)
     else:
-        _check_total(offers, total, floor)
-        found = max((_Problem(one, total).solve() for one in groups), key=_retained)
-    problem = _Problem(offers, total)
+        _check_total(profiles, total)
+        found = _Problem(profiles, total).solve()
     uniform = _uniform([one for one, _ in found], total)
-    equal = 0.0
-    if spent := _cost(uniform):
-        equal = max(_retained(_Problem(one, spent).solve()) for one in groups)
+    equal = _Problem(profiles, _cost(uniform)).solve() if _cost(uniform) else uniform
     rows = (
-        AllocatedSize(one.profile, size, same)
+        AllocatedSize(one, size, same)
         for (one, size), (_, same) in zip(found, uniform, strict=True)
     )
-    bound = max(_retained(found), problem.bound(problem.price()))
-    return Allocation(tuple(rows), fraction(equal, whole), fraction(bound, whole))
+    bound = max(_retained(found), _Problem(profiles, total).bound())
+    return Allocation(tuple(rows), _fraction(_retained(equal), whole), _fraction(bound, whole))
 
 
-def _check_total(offers: list[list[Offer]], total: int, floor: int) -> None:
-    least = _cost([(own[0], own[0].least) for own in offers])
-    units = [one.profile.cost_of(1) for own in offers for one in own if len(one.units) > 1]
-    what = f"{floor} of every matrix" if floor else "a single unit"
-    least = least or min(units or [one.profile.cost_of(1) for own in offers for one in own])
+def _check_total(profiles: Sequence[Sequence[EnergyProfile]], total: int) -> None:
+    """Refuse a total that does not pay for the floors, or for a single unit."""
+    floor = max(own[0].least for own in profiles)
+    least = _cost([(own[0], own[0].least) for own in profiles])
+    least = least or min(one.cost_of(1) for own in profiles for one in own)
     if total < least:
-        msg = f"a total of {total} is too small: {what} costs {least}; pass a total of at "
-        raise InvalidArgumentError(msg + f"least {least}")
+        what = f"{floor} of every matrix costs" if floor else "a single unit costs"
+        msg = f"a total of {total} is too small: {what} {least}; pass a total of at least {least}"
+        raise InvalidArgumentError(msg)
 
 
-def _uniform(offers: list[Offer], total: float) -> _Choice:
+def _uniform(profiles: Sequence[EnergyProfile], total: float) -> _Choice:
     """The largest common size that the total pays for."""
 
     def common(size: int) -> _Choice:
-        return [(one, min(max(size, one.least), one.most)) for one in offers]
+        return [(one, min(max(size, one.least), one.most)) for one in profiles]
 
-    low, high = 0, max(one.most for one in offers)
+    low, high = 0, max(one.most for one in profiles)
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if _cost(common(middle)) <= total else (low, middle - 1)
@@ -223,8 +297,13 @@ def _uniform(offers: list[Offer], total: float) -> _Choice:
 
 
 def _cost(chosen: _Choice) -> int:
-    return sum(one.profile.cost_of(size) for one, size in chosen)
+    return sum(one.cost_of(size) for one, size in chosen)
 
 
 def _retained(chosen: _Choice) -> float:
     return sum(float(one.at(size)) for one, size in chosen)
+
+
+def _fraction(part: float, whole: float) -> float:
+    """The fraction that a part is of a whole, up to rounding; 0 of nothing."""
+    return min(float(part) / whole, 1.0) if whole else 0.0

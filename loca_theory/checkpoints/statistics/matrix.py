@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import torch
 
 from loca_theory.checkpoints.figure_rows import EigenvalueHistogram
@@ -18,7 +17,7 @@ from loca_theory.checkpoints.settings import Settings
 from loca_theory.checkpoints.statistics import shared_draws
 from loca_theory.checkpoints.statistics.coded_errors import coded_errors
 from loca_theory.checkpoints.statistics.eigenvalue_histogram import eigenvalue_histogram
-from loca_theory.checkpoints.statistics.energy_profile import component_energies
+from loca_theory.checkpoints.statistics.energy_profile import largest_energies
 from loca_theory.checkpoints.statistics.matrix_errors import fitting_budget, matrix_errors
 from loca_theory.checkpoints.statistics.norms import norm_and_cosine, relative_norm
 from loca_theory.checkpoints.statistics.subspaces import NOT_COMPARED, compare_subspaces
@@ -29,6 +28,7 @@ from loca_theory.increments.printed_test import AcceptanceError
 from loca_theory.increments.ranks import effective_rank, energy_ranks, stable_rank
 from loca_theory.increments.spectrum import spectral_statistics, tail_exponent
 from loca_theory.sweeps import generator
+from loca_theory.transforms import dct2
 from loca_theory.transforms.devices import device_memory
 from loca_theory.transforms.inputs import TensorLike, balanced, fits_squared, usable
 
@@ -42,7 +42,7 @@ UNRELATED = 0.5
 """Cosine between W₀ and W′ below which one is not a fine-tune of the other."""
 
 _FRACTIONS, _RANKS = (0.5, 0.9, 0.99), ("rank_50", "rank_90", "rank_99")
-_UNKNOWN = {"tuned": "", "module": "", "is_convolution": False, "note": ""}
+_UNKNOWN = {"tuned": "", "module": "", "adapters": (), "note": ""}
 _CELLS = 8  # cells of the fine grid per cell of the figure
 
 
@@ -58,8 +58,9 @@ class MatrixAnalysis:
             2ᵉ, lies beyond 2^±32, they are those of ΔW/2ᵉ, so that squares stay in range.
         spectrum: Histogram of these eigenvalues.
         components: Fractions of the energy in the largest DCT coefficients, at the counts of
-            :func:`~loca_theory.checkpoints.statistics.energy_profile.component_counts`; empty
-            unless asked for.
+            :func:`~loca_theory.checkpoints.statistics.energy_profile.unit_counts`; empty unless
+            asked for.
+        largest_entries: The same for the largest entries.
         coded: What coders leave of the increment; empty unless asked for.
     """
 
@@ -69,6 +70,7 @@ class MatrixAnalysis:
     eigenvalues: tuple[float, ...]
     spectrum: EigenvalueHistogram
     components: tuple[float, ...] = ()
+    largest_entries: tuple[float, ...] = ()
     coded: tuple[CodedError, ...] = ()
 
     @classmethod
@@ -76,7 +78,8 @@ class MatrixAnalysis:
         """Restore the results from JSON of what :func:`dataclasses.asdict` returns."""
         kinds = {"matrix": Matrix, "spectrum": EigenvalueHistogram}
         rows = {key: kind(**_frozen(stored[key])) for key, kind in kinds.items()}
-        lists = {key: _frozen(stored[key]) for key in ("entries", "eigenvalues", "components")}
+        keys = ("entries", "eigenvalues", "components", "largest_entries")
+        lists = {key: _frozen(stored[key]) for key in keys}
         errors = tuple(MatrixError(**one) for one in stored["errors"])
         coded = tuple(CodedError(**one) for one in stored["coded"])
         return cls(**rows, **lists, errors=errors, coded=coded)
@@ -109,7 +112,7 @@ def analyse_matrix(
         increment: ΔW, shape (p, q), a real tensor or NumPy array, finite, not constant.
         settings: Settings for the analysis.
         weights: W₀, of the same shape; None if it is not known.
-        known: Fields of the row that are known: ``tuned``, ``module``, ``is_convolution``,
+        known: Fields of the row that are known: ``tuned``, ``module``, ``adapters``,
             ``dtype``, ``note``.
         consume: Whether the increment may be overwritten, which saves a copy.
 
@@ -234,10 +237,11 @@ def _analysed(
         subspace_error=found.error,
     )
     # Computed before the errors, which overwrite the increment.
-    components = np.array([])
+    profiles: list[list[float]] = []
     if settings.has_profiles:
-        _, energies = component_energies(change)
-        components = energies / energies[-1]
+        for squares in (dct2(change).square_(), change.square()):
+            _, energies = largest_energies(squares)
+            profiles.append((energies / energies[-1]).tolist())
     coded = coded_errors(matrix, change, settings)
     cells = counts.counts[1:-1].reshape(-1, _CELLS).sum(axis=1) / counts.size
     return MatrixAnalysis(
@@ -246,6 +250,6 @@ def _analysed(
         tuple(cells.tolist()),
         tuple(eigenvalues.tolist()),
         eigenvalue_histogram(matrix, eigenvalues, bulk, has_law=has_law),
-        tuple(components.tolist()),
+        *map(tuple, profiles or ([], [])),
         coded,
     )

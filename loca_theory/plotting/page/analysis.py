@@ -29,8 +29,7 @@ _MATRICES = (
 )
 _COMPARISONS = "How alike the changes of two fine-tunes of one base are, matrix by matrix."
 _ALLOCATION = (
-    "{}, split among the linear layers so that they retain the most energy, beside the same size "
-    "for all."
+    "{}, split among the layers so that they retain the most energy, beside the same size for all."
 )
 _LINE_POINTS = 120
 

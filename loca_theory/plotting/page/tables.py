@@ -105,14 +105,15 @@ def _best(found: _Errors, r: int, row: Any) -> str:
 
 
 def _size_columns(result: Analysis) -> list[Column]:
-    """For each method of the allocation: the size that each matrix gets."""
+    """For each method that gives a matrix its own size: this size."""
     sizes: dict[str, dict[tuple[str, str], int]] = {}
     for one in result.allocation:
-        sizes.setdefault(one.method, {})[identity(one)] = one.size
+        if one.method != "S":
+            sizes.setdefault(one.method, {})[identity(one)] = one.size
     columns = []
     for method, own in sizes.items():
         about = "LoRA's rank" if method == "R" else "Number of LoCA's coefficients"
-        about += f" if {result.total} are split among the linear layers."
+        about += f" if {result.total} are split among the layers."
         title = f"{display_name(method)} size"
         columns.append(Column(title, about, partial(_size, own), "d", _SIZES, _WIDE))
     return columns
@@ -216,12 +217,12 @@ COMPARISON = (
 ALLOCATION = (
     _WEIGHT[0],
     Column("fine-tune", "The fine-tune.", "tuned"),
-    Column("method", "LoRA, or LoCA with the best locations.",
+    Column("method", "LoRA, LoCA with the best locations, or entries.",
            lambda one: display_name(one.method)),
-    Column("size", "Rank, or number of coefficients.", "size", "d"),
+    Column("size", "Rank, number of coefficients, or r of SHiRA.", "size", "d"),
     Column("uniform", "Largest size that the total pays for if all get the same.", "uniform", "d"),
     Column("numbers", "Trainable numbers of the allocated size.", "numbers", ",d"),
-    Column("energy", "Energy of the change, as a fraction of the whole fine-tune's.", "energy",
+    Column("energy", "Energy of the change, as a fraction of that of all these layers.", "energy",
            ".1%"),
     Column("retained", "Fraction of the change's energy that the allocated size retains.",
            "retained", ".1%"),
