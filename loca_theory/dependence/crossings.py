@@ -12,7 +12,7 @@ from scipy.optimize import elementwise
 
 # A mean difference R − D and its standard error, on common random numbers.
 Gap = tuple[float, float]
-# A function from (index of the search, value) pairs to their gaps.
+# A function from (index of the search, value) pairs to their gaps; it computes each only once.
 Gaps = Callable[[Sequence[tuple[int, float]]], list[Gap]]
 
 # The root is found to this fraction of its standard error.
@@ -61,27 +61,17 @@ def find_crossings(
     brackets = {
         i: bracket for i, grid in enumerate(grids) if (bracket := _bracket(*grid)) is not None
     }
-    known = {
-        (i, value): gap
-        for i, (values, found) in enumerate(grids)
-        for value, gap in zip(values, found, strict=True)
-    }
 
     def value_at(i: int, step: float) -> float:
         bracket = brackets[i]
-        # The ends must be exact, because their gaps are looked up in ``known``.
+        # The ends must be exact, because their gaps are known.
         if step >= (bracket.high - bracket.low) / bracket.precision:
             return bracket.high
         return bracket.low + step * bracket.precision
 
     def means(steps: NDArray, which: NDArray) -> NDArray:
-        wanted = [
-            (int(i), value_at(int(i), float(step))) for i, step in zip(which, steps, strict=True)
-        ]
-        new = list(dict.fromkeys(pair for pair in wanted if pair not in known))
-        if new:
-            known.update(zip(new, gaps(new), strict=True))
-        return np.array([known[pair][0] for pair in wanted])
+        pairs = zip(which.tolist(), steps.tolist(), strict=True)
+        return np.array([mean for mean, _ in gaps([(i, value_at(i, step)) for i, step in pairs])])
 
     crossings = [Crossing(None)] * len(grids)
     if not brackets:
@@ -97,7 +87,8 @@ def find_crossings(
     quantile = stats.norm.ppf(0.5 + _CONFIDENCE / 2)
     for i, step in zip(which.tolist(), found.x.tolist(), strict=True):
         root = value_at(i, step)
-        half = float(quantile * known[i, root][1] / brackets[i].slope)
+        ((_, error),) = gaps([(i, root)])
+        half = float(quantile * error / brackets[i].slope)
         crossings[i] = Crossing(root, root - half, root + half)
     return crossings
 

@@ -1,5 +1,7 @@
 """Structures against their covariances, obtained exactly through the linear map Z → W."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -141,6 +143,11 @@ def test_spike_is_orthonormal_directions_of_the_stated_energy(spikes):
     energy = float((values**2).sum())
     assert energy / (energy + p * q) == pytest.approx(fraction, rel=1e-12)
     assert spiked(spikes).energy(p, q, fraction) == pytest.approx(energy + p * q, rel=1e-12)
+
+
+@pytest.mark.parametrize("made", [*STRUCTURES.values(), ar1(-1e-7), blocks(2), spiked(3)])
+def test_a_structure_travels_to_workers(made):
+    assert pickle.loads(pickle.dumps(made)) == made
 
 
 @pytest.mark.parametrize("name", list(STRUCTURES))
