@@ -88,8 +88,11 @@ def correlate(
         p = q = _arguments.whole_number("size", size)
     else:
         p, q = _arguments.shape(shape)
-    options: Any = (structures, protocols, methods, rho, fraction, exponent)
-    study = Study(p, q, _arguments.ranks(ranks), *options, draws, seed, level, null_draws)
+    # The study converts names and single numbers.
+    chosen: Any = {"structures": structures, "protocols": protocols, "methods": methods}
+    grids: Any = {"rho": rho, "fraction": fraction, "exponent": exponent}
+    rest: Any = {"draws": draws, "seed": seed, "level": level, "null_draws": null_draws}
+    study = Study(p, q, _arguments.ranks(ranks), **chosen, **grids, **rest)
     return study.run(_arguments.instance("runner", runner, Runner))
 
 
