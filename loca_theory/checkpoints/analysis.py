@@ -22,8 +22,8 @@ from loca_theory.checkpoints.settings import ANALYSED, Settings
 from loca_theory.checkpoints.sizing.adapter_size import TotalSize
 from loca_theory.checkpoints.sizing.layer_budgets import allocate_budgets, check_total
 from loca_theory.checkpoints.statistics.figure_data import figure_data, representative
+from loca_theory.checkpoints.weights.layouts import Experts
 from loca_theory.checkpoints.weights.sources import Source, describe, is_array
-from loca_theory.checkpoints.weights.stored_matrices import Experts
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Method
 from loca_theory.expressivity.methods.registry import find_methods, is_recognisable, own_titles

@@ -17,6 +17,7 @@ import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
 from loca_theory.checkpoints import Extraction, extract
 from loca_theory.checkpoints.pairs.as_loaded import AsLoaded, as_loaded
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
+from loca_theory.checkpoints.weights.checkpoint import LeftOutError
 from loca_theory.checkpoints.weights.sources import open_checkpoint
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.transforms import idct2
@@ -277,13 +278,14 @@ def test_kernels_and_weights_that_a_configuration_asks_for_are_not_fetched(pairs
 
 
 def test_names_are_checked_where_transformers_has_no_conversions(pairs, monkeypatch):
+    folders, (_, vit) = pairs("Llama"), pairs("ViT")
     monkeypatch.setitem(sys.modules, "transformers.conversion_mapping", None)
-    found = extract(*pairs("Llama"), "lora", rank=2)
+    found = extract(*folders, "lora", rank=2)
     assert found.manifest["grid"]["model"] == "LlamaForCausalLM"
     assert found.verify().disagreements == []
-    tuned = open_checkpoint(pairs("ViT")[1])
+    tuned = open_checkpoint(vit)
     view = AsLoaded(tuned, LoadedModel.of_config(tuned.config, tensors=99))
-    assert "not a parameter of ViTForImageClassification" in view.ignored.values()
+    assert "not a parameter of ViTForImageClassification" in map(str, view.left_out.values())
 
 
 def test_without_peft_it_is_said_what_is_not_checked(pairs, monkeypatch):
@@ -303,10 +305,11 @@ def test_a_part_that_is_damaged_or_missing_spoils_what_is_made_of_it(pairs, tmp_
     view = AsLoaded(checkpoint, model)
     shapes = {own: one.shape for own, one in view.entries.items() if ".0.mlp.gate" in own}
     assert all(model.shapes[own] != shape for own, shape in shapes.items() if "weight" in own)
-    checkpoint.damaged[name] = "cut short"
+    checkpoint.left_out[name] = LeftOutError("cut short", damaged=True)
     del checkpoint.entries[name]
     first = name.replace("weights_in", "gate_proj")
-    assert AsLoaded(checkpoint, model).damaged == {first: "cut short"}
+    reasons = {own: str(one) for own, one in AsLoaded(checkpoint, model).left_out.items()}
+    assert reasons == {first: "cut short"}
 
 
 class Own(nn.Module):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from loca_theory.checkpoints import Analysis, analyze
 from loca_theory.checkpoints.pairs.fine_tunes import labels
@@ -120,35 +120,7 @@ def test_workers_give_the_same_as_this_process(family, both, monkeypatch):
     assert found.comparisons == both.comparisons
 
 
-def test_a_killed_run_resumes_with_the_missing_matrices(family, both, tmp_path, monkeypatch):
-    from loca_theory.checkpoints import computation
-
-    sources = [family / f"{name}.safetensors" for name in ("base", "one", "two")]
-    done = []
-
-    def stop_at_third(name, *rest, **options):
-        if len(done) == 2:
-            raise KeyboardInterrupt
-        done.append(name)
-        return original(name, *rest, **options)
-
-    original = computation.analyse_matrix
-    with monkeypatch.context() as patched:
-        patched.setattr(computation, "analyse_matrix", stop_at_third)
-        with pytest.raises(Exception, match="2 of 6 points are stored"):
-            analyze(*sources, **ASKED, runner=Runner(tmp_path, jobs=1))
-    counted = []
-    monkeypatch.setattr(
-        computation, "analyse_matrix", lambda *a, **k: counted.append(a[0]) or original(*a, **k)
-    )
-    found = analyze(*sources, **ASKED, runner=Runner(tmp_path, jobs=1))
-    assert found.matrices == both.matrices
-    assert len(counted) == len(both.matrices) - 2
-
-
 def test_a_changed_file_is_analysed_again(family, tmp_path):
-    from safetensors.torch import load_file
-
     paths = [tmp_path / "base.safetensors", tmp_path / "one.safetensors"]
     for path in paths:
         path.write_bytes((family / path.name).read_bytes())

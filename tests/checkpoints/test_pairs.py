@@ -1,137 +1,40 @@
-"""Matching two checkpoints: prefixes, ties, shapes, types; and LoRA adapters as increments."""
+"""Two checkpoints side by side: what is compared with what, and why the rest is not."""
 
 import json
 import pickle
 
 import pytest
+import safetensors
 import torch
 from safetensors.torch import save_file
 
+from loca_theory.checkpoints import analyze, extract
 from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.pairs.selection import Selection
 from loca_theory.checkpoints.weights.checkpoint import DamagedError
+from loca_theory.checkpoints.weights.layouts import holds_experts
 from loca_theory.errors import InvalidArgumentError
+from tests.checkpoints.files import folder_of, normal
+
+NAME = "a.0.q.weight"
+EXPERTS = "model.layers.0.mlp.experts.gate_up_proj"
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
 def tensors(seed=0, shape=(20, 24), **more):
     source = torch.Generator().manual_seed(seed)
-    names = ("a.0.q.weight", "a.0.v.weight")
+    names = (NAME, "a.0.v.weight")
     return {name: torch.randn(*shape, generator=source) for name in names} | more
 
 
-def write(folder, name, content):
-    path = folder / f"{name}.safetensors"
-    save_file(content, path)
-    return path
-
-
-def pair(folder, base, tuned, selection=None):
-    return open_pair(write(folder, "base", base), write(folder, "tuned", tuned), selection)
-
-
-def reasons(opened):
-    return {one.name: one.reason for one in opened.skipped}
-
-
-def test_the_increment_is_the_difference(tmp_path):
-    opened = pair(tmp_path, tensors(0), tensors(1))
-    assert list(opened.names) == ["a.0.q.weight", "a.0.v.weight"]
-    for name in opened.names:
-        assert torch.equal(opened.increment(name), tensors(1)[name] - tensors(0)[name])
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float8_e4m3fn])
-def test_narrow_types_are_widened_before_they_are_subtracted(tmp_path, dtype):
-    base, tuned = ({k: v.to(dtype) for k, v in tensors(seed).items()} for seed in (0, 1))
-    opened = pair(tmp_path, base, tuned)
-    name = "a.0.q.weight"
-    found = opened.increment(name)
-    assert found.dtype == torch.float32
-    assert torch.equal(found, tuned[name].float() - base[name].float())
-
-
-def test_double_precision_is_kept(tmp_path):
-    base = {k: v.double() for k, v in tensors(0).items()}
-    opened = pair(tmp_path, base, tensors(1))
-    assert opened.increment("a.0.q.weight").dtype == torch.float64
-
-
-@pytest.mark.parametrize("longer", ["base", "tuned"])
-@pytest.mark.parametrize("prefix", ["model.", "base_model.model.", "module."])
-def test_a_prefix_of_either_side_is_found(tmp_path, longer, prefix):
-    base, tuned = tensors(0), tensors(1)
-    renamed = {
-        prefix + name: value for name, value in (base if longer == "base" else tuned).items()
-    }
-    sides = (renamed, tuned) if longer == "base" else (base, renamed)
-    opened = pair(tmp_path, *sides)
-    assert opened.prefix == prefix
-    assert list(opened.names) == list(sides[0])
-    assert list(opened.names.values()) == list(sides[1])
-    for name in opened.names:
-        short = name.removeprefix(prefix)
-        assert torch.equal(opened.increment(name), tuned[short] - base[short])
-
-
-def test_a_prefix_does_not_cost_the_names_that_match_as_they_are(tmp_path):
-    head = {"lm_head.weight": torch.ones(20, 24)}
-    renamed = {f"model.{name}": value for name, value in tensors(1).items()}
-    opened = pair(tmp_path, {**tensors(0), **head}, {**renamed, **head})
-    assert opened.names["lm_head.weight"] == "lm_head.weight"
-    assert len(opened.names) == 3
-    assert opened.skipped == []
-
-
-def test_what_is_no_plain_tensor_is_listed(tmp_path):
-    content = {**tensors(1), "sparse.weight": torch.eye(20).to_sparse()}
-    torch.save(content, tmp_path / "tuned.pt")
-    opened = open_pair(write(tmp_path, "base", tensors(0)), tmp_path / "tuned.pt")
-    assert "not a plain tensor" in reasons(opened)["sparse.weight"]
-
-
-def test_a_tensor_that_declares_more_than_it_holds_is_damaged(tmp_path):
-    content = {**tensors(1), "wide.weight": torch.ones(1).expand(10_000_000, 10_000_000)}
-    torch.save(content, tmp_path / "tuned.pt")
-    base = {**tensors(0), "wide.weight": torch.ones(20, 20)}
-    opened = open_pair(write(tmp_path, "base", base), tmp_path / "tuned.pt")
-    (found,) = [one for one in opened.skipped if one.name == "wide.weight"]
-    assert found.damaged
-    assert "declares more entries than the file holds" in found.reason
-
-
-def test_what_cannot_be_compared_is_listed_with_its_reason(tmp_path):
-    odd = {
-        "bias": torch.ones(20),
-        "stack": torch.ones(2, 2, 2, 2, 2, 2),
-        "tiny": torch.ones(3, 400),
-        "quantised": torch.ones(20, 20, dtype=torch.int8),
-        "linear": torch.ones(30, 20),
-    }
-    base = tensors(0, gone=torch.ones(20, 20), **odd)
-    tuned = tensors(1, new=torch.ones(20, 20), **{**odd, "linear": torch.ones(32, 20)})
-    found = reasons(pair(tmp_path, base, tuned))
-    assert found == {
-        "bias": "not a matrix: 1 dimensions",
-        "stack": "not a matrix: 6 dimensions",
-        "tiny": "too small: 3x400",
-        "quantised": "I8 is not a floating type: quantised, or not a weight",
-        "linear": "resized from 30x20 to 32x20",
-        "new": "only in the fine-tuned checkpoint",
-        "gone": "only in the base checkpoint",
-    }
-
-
-def test_tied_weights_are_analysed_once(tmp_path):
-    base, tuned = tensors(0), tensors(1)
-    for content, name in ((base, "base"), (tuned, "tuned")):
-        content["head.weight"] = content["a.0.q.weight"]
-        torch.save(content, tmp_path / f"{name}.pt")
-    opened = open_pair(tmp_path / "base.pt", tmp_path / "tuned.pt")
-    assert reasons(opened) == {"head.weight": "tied to a.0.q.weight"}
+def as_memory(folder, base, tuned):
+    return base, tuned
 
 
 def as_files(folder, base, tuned):
-    return write(folder, "base", base), write(folder, "tuned", tuned)
+    for name, content in (("base", base), ("tuned", tuned)):
+        save_file(content, folder / f"{name}.safetensors")
+    return folder / "base.safetensors", folder / "tuned.safetensors"
 
 
 def as_pickles(folder, base, tuned):
@@ -150,23 +53,152 @@ def as_shards(folder, base, tuned):
     return folder / "base", folder / "tuned"
 
 
+def reasons(pair):
+    return {one.name: one.reason for one in pair.skipped}
+
+
+def notes(pair):
+    return {name: one.note for name, one in pair.matrices.items() if one.note}
+
+
+# --- increments and weights ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float64]
+)
+def test_the_increment_is_the_difference_of_the_widened_weights(dtype):
+    base, tuned = ({k: v.to(dtype) for k, v in tensors(seed).items()} for seed in (0, 1))
+    pair = open_pair(base, tuned)
+    assert list(pair.names) == list(base)
+    assert not pair.is_from_files
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    change, found = pair.increment(NAME), pair.weights(NAME)
+    assert change.dtype == found.dtype == wide
+    assert torch.equal(change, tuned[NAME].to(wide) - base[NAME].to(wide))
+    assert torch.equal(found, base[NAME].to(wide))
+    # The caller may overwrite both.
+    change.zero_(), found.zero_()
+    assert torch.equal(pair.weights(NAME), base[NAME].to(wide))
+    assert torch.equal(pair.increment(NAME), tuned[NAME].to(wide) - base[NAME].to(wide))
+    assert pair.matrices[NAME].dtype == str(dtype).removeprefix("torch.")
+
+
+def test_one_double_side_is_enough():
+    base = {name: one.double() for name, one in tensors(0).items()}
+    assert open_pair(base, tensors(1)).increment(NAME).dtype == torch.float64
+
+
+def test_increments_alone_have_no_weights():
+    assert open_pair(torch.ones(3, 4)).weights("increment") is None
+
+
+# --- names -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("longer", [0, 1], ids=["base", "tuned"])
+@pytest.mark.parametrize("prefix", ["model.", "base_model.model.", "module."])
+def test_a_prefix_of_either_side_is_found(longer, prefix):
+    """It does not cost the names that match as they are."""
+    sides, head = [tensors(0), tensors(1)], {HEAD: torch.ones(20, 24)}
+    expected = sides[1][NAME] - sides[0][NAME]
+    sides[longer] = {prefix + name: value for name, value in sides[longer].items()}
+    base, tuned = ({**one, **head} for one in sides)
+    pair = open_pair(base, tuned)
+    assert pair.prefix == prefix
+    assert list(pair.names) == list(base)
+    assert list(pair.names.values()) == list(tuned)
+    assert torch.equal(pair.increment(NAME if longer else prefix + NAME), expected)
+
+
+REFUSED = {
+    "nothing in common": (({"x": torch.ones(20, 20)}, {"y": torch.ones(20, 20)}), "in common"),
+    "one alone": ((tensors(0),), "pass the fine-tuned checkpoint as well"),
+    "too large": ((tensors(0), tensors(1), Selection(max_size=100)), "is left .*: 2 larger than"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_pairs_that_are_refused(case):
+    sources, message = REFUSED[case]
+    with pytest.raises(InvalidArgumentError, match=message):
+        open_pair(*sources)
+
+
+def test_selection():
+    assert list(open_pair(tensors(0), tensors(1), Selection("q")).names) == [NAME]
+    excluded = Selection(exclude=r"\.q\.")
+    assert list(open_pair(tensors(0), tensors(1), excluded).names) == ["a.0.v.weight"]
+    with pytest.raises(InvalidArgumentError, match="include must be a regular expression"):
+        Selection("(")
+    with pytest.raises(InvalidArgumentError, match="interpretation of experts 'all'"):
+        Selection(experts="all")
+
+
+# --- what is left out ------------------------------------------------------------------------
+
+
+def test_what_cannot_be_compared_is_listed_with_its_reason():
+    odd = {
+        "bias": torch.ones(20),
+        "stack": torch.ones(2, 2, 2, 2, 2, 2),
+        "tiny": torch.ones(3, 400),
+        "depthwise.weight": torch.ones(20, 1, 3, 3),
+        "quantised": torch.ones(20, 20, dtype=torch.int8),
+        "linear": torch.ones(30, 20),
+        "wte.weight": torch.ones(30, 20),
+        EXPERTS: torch.ones(3, 20, 24),
+    }
+    base = tensors(0, gone=torch.ones(20, 20), wide=torch.ones(20, 20), **odd)
+    odd |= {
+        "linear": torch.ones(32, 20),
+        "wte.weight": torch.ones(33, 24),
+        EXPERTS: torch.ones(4, 20, 24),
+    }
+    tuned = tensors(1, new=torch.ones(20, 20), sparse=torch.eye(20).to_sparse(), **odd)
+    tuned["wide"] = torch.ones(1).expand(10_000_000, 10_000_000)
+    pair = open_pair(base, tuned)
+    assert reasons(pair) == {
+        "bias": "not a matrix: 1 dimensions",
+        "stack": "not a matrix: 6 dimensions",
+        "tiny": "too small: 3x400",
+        "depthwise.weight": "too small: 20x9",
+        "quantised": "int8 is not a floating type: quantised, or not a weight",
+        "linear": "resized from 30x20 to 32x20",
+        "wte.weight": "resized from 30x20 to 33x24",
+        EXPERTS: "numbers of experts differ: 3 in the base, 4 in the fine-tuned checkpoint",
+        "new": "only in the fine-tuned checkpoint",
+        "gone": "only in the base checkpoint",
+        "sparse": "not a plain tensor: torch.sparse_coo on cpu",
+        "wide": "declares more entries than the file holds",
+    }
+    assert [one.name for one in pair.skipped if one.damaged] == ["wide"]
+
+
+def test_experts_without_entries_are_not_listed_one_by_one(tmp_path):
+    """A header may declare any number of empty experts."""
+    content = {"a.weight": normal(20, 24), EXPERTS: torch.empty(2**40, 20, 0)}
+    content["mlp.experts.down_proj"] = torch.empty(0, 20, 20)
+    assert reasons(open_pair(*as_files(tmp_path, content, content))) == {
+        EXPERTS: "too small: 20x0", "mlp.experts.down_proj": "too small: 0x20x20",
+    }  # fmt: skip
+
+
+# --- files -----------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("store", [as_files, as_pickles, as_shards])
 def test_a_pair_of_files_is_light_and_can_be_pickled(tmp_path, store):
     wide = {"wide.weight": torch.ones(300, 300)}
     opened = open_pair(*store(tmp_path, tensors(0) | wide, tensors(1) | wide))
-    name = "a.0.q.weight"
-    before = opened.increment(name)
+    before = opened.increment(NAME)
     content = pickle.dumps(opened)
     assert len(content) < 10_000
     copy = pickle.loads(content)
     assert copy.is_from_files
-    assert torch.equal(copy.increment(name), before)
-    assert copy.fingerprint(name) == opened.fingerprint(name)
+    assert torch.equal(copy.increment(NAME), before)
+    assert copy.fingerprint(NAME) == opened.fingerprint(NAME)
     assert pickle.dumps(opened) == content
-
-
-def test_a_pair_in_memory_says_so():
-    assert not open_pair(tensors(0), tensors(1)).is_from_files
 
 
 @pytest.mark.parametrize("store", [as_files, as_pickles])
@@ -174,88 +206,231 @@ def test_a_file_that_changes_is_noticed(tmp_path, store):
     opened = pickle.dumps(open_pair(*store(tmp_path, tensors(0), tensors(1))))
     store(tmp_path, tensors(0), tensors(1, shape=(20, 25)))
     with pytest.raises(DamagedError, match="changed"):
-        pickle.loads(opened).increment("a.0.q.weight")
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-def test_the_weights_are_copies_of_those_of_the_base(dtype):
-    base, tuned = ({k: v.to(dtype) for k, v in tensors(seed).items()} for seed in (0, 1))
-    opened, name = open_pair(base, tuned), "a.0.q.weight"
-    wide = torch.float64 if dtype == torch.float64 else torch.float32
-    found = opened.weights(name)
-    assert found.dtype == wide
-    assert torch.equal(found, base[name].to(wide))
-    assert torch.equal(opened.weights(name).zero_(), torch.zeros_like(found))
-    assert torch.equal(opened.weights(name), found)
-    assert opened.matrices[name].dtype == str(dtype).removeprefix("torch.")
-    assert opened.matrices[name].shape == opened.matrices[name].stored_shape == (20, 24)
-
-
-def test_increments_alone_have_no_weights():
-    opened = open_pair(torch.ones(3, 4))
-    assert opened.weights("increment") is None
+        pickle.loads(opened).increment(NAME)
 
 
 CHANGES = {
-    "an entry of the base": lambda base, tuned: base["a.0.q.weight"][19, 23].add_(1),
-    "an entry of the fine-tune": lambda base, tuned: tuned["a.0.q.weight"][0, 0].add_(1),
-    "the type": lambda base, tuned: tuned.update({"a.0.q.weight": tuned["a.0.q.weight"].double()}),
+    "an entry of the base": lambda base, tuned: base[NAME][19, 23].add_(1),
+    "an entry of the fine-tune": lambda base, tuned: tuned[NAME][0, 0].add_(1),
+    "the type": lambda base, tuned: tuned.update({NAME: tuned[NAME].double()}),
     "the sides": lambda base, tuned: (
-        base.update({"a.0.q.weight": tuned["a.0.q.weight"]}),
-        tuned.update({"a.0.q.weight": tensors(0)["a.0.q.weight"]}),
+        base.update({NAME: tuned[NAME]}), tuned.update({NAME: tensors(0)[NAME]}),
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
 def test_the_fingerprint_covers_both_sides(change):
-    name, base, tuned = "a.0.q.weight", tensors(0), tensors(1)
+    base, tuned = tensors(0), tensors(1)
     opened = open_pair(base, tuned)
-    first, other = opened.fingerprint(name), opened.fingerprint("a.0.v.weight")
+    first, other = opened.fingerprint(NAME), opened.fingerprint("a.0.v.weight")
     assert len(bytes.fromhex(first)) == 16
     assert first != other
     change(base, tuned)
     changed = open_pair(base, tuned)
-    assert changed.fingerprint(name) != first
+    assert changed.fingerprint(NAME) != first
     assert changed.fingerprint("a.0.v.weight") == other
 
 
 def test_the_fingerprint_covers_the_rows_that_are_compared():
     """Zeros in place of rows that one side lacks would change nothing else."""
-    name = "wte.weight"
-    tuned = torch.zeros(20, 16)
-    found = {
-        open_pair({name: base}, {name: tuned}).fingerprint(name)
-        for base in (torch.zeros(20, 16), torch.zeros(21, 16))
-    }
-    assert len(found) == 2
+    bases = (torch.zeros(20, 16), torch.zeros(21, 16))
+    pairs = [open_pair({"wte.weight": one}, {"wte.weight": torch.zeros(20, 16)}) for one in bases]
+    assert len({pair.fingerprint("wte.weight") for pair in pairs}) == 2
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn])
 def test_the_fingerprint_is_that_of_the_stored_bytes(tmp_path, dtype):
-    base, tuned = ({k: v.to(dtype) for k, v in tensors(seed).items()} for seed in (0, 1))
-    files = open_pair(*as_files(tmp_path, base, tuned))
-    pickles = open_pair(*as_pickles(tmp_path, base, tuned))
-    name = "a.0.q.weight"
-    assert files.fingerprint(name) == pickles.fingerprint(name)
-    assert files.fingerprint(name) == open_pair(base, tuned).fingerprint(name)
+    sides = [{k: v.to(dtype) for k, v in tensors(seed).items()} for seed in (0, 1)]
+    stores = (as_memory, as_files, as_pickles)
+    assert len({open_pair(*store(tmp_path, *sides)).fingerprint(NAME) for store in stores}) == 1
 
 
-def test_selection(tmp_path):
-    assert list(pair(tmp_path, tensors(0), tensors(1), Selection("q")).names) == ["a.0.q.weight"]
-    excluded = Selection(exclude=r"\.q\.")
-    assert list(pair(tmp_path, tensors(0), tensors(1), excluded).names) == ["a.0.v.weight"]
-    with pytest.raises(InvalidArgumentError, match=r"is left .*: 2 larger than max_size=100"):
-        pair(tmp_path, tensors(0), tensors(1), Selection(max_size=100))
-    with pytest.raises(InvalidArgumentError, match="include must be a regular expression"):
-        Selection("(")
+# --- experts, kernels and vocabularies -------------------------------------------------------
 
 
-def test_nothing_in_common(tmp_path):
-    with pytest.raises(InvalidArgumentError, match="no tensor name in common"):
-        pair(tmp_path, {"x": torch.ones(20, 20)}, {"y": torch.ones(20, 20)})
+@pytest.mark.parametrize("store", [as_files, as_pickles, as_memory])
+def test_each_expert_is_a_matrix_or_all_are_stacked(tmp_path, store):
+    base, tuned = normal(3, 20, 24), normal(3, 20, 24, seed=1)
+    sources = store(tmp_path, {EXPERTS: base}, {EXPERTS: tuned})
+    pair = open_pair(*sources)
+    assert list(pair.names) == [f"{EXPERTS}[{i}]" for i in range(3)]
+    for i, name in enumerate(pair.names):
+        assert pair.matrices[name].shape == (20, 24)
+        assert pair.matrices[name].stored_shape == (3, 20, 24)
+        assert torch.equal(pair.increment(name), tuned[i] - base[i])
+        assert torch.equal(pair.weights(name), base[i])
+    assert list(open_pair(*sources, Selection(include=r"\[1\]$")).names) == [f"{EXPERTS}[1]"]
+    stacked = open_pair(*sources, Selection(experts="stacked"))
+    rows = [tuned[i, j] - base[i, j] for i in range(3) for j in range(20)]
+    assert torch.equal(stacked.increment(EXPERTS), torch.stack(rows))
 
 
-def test_one_checkpoint_alone_is_not_enough(tmp_path):
-    with pytest.raises(InvalidArgumentError, match="pass the fine-tuned checkpoint as well"):
-        open_pair(write(tmp_path, "base", tensors(0)))
+def test_only_the_expert_is_read(tmp_path, monkeypatch):
+    paths = as_files(tmp_path, {EXPERTS: normal(3, 20, 24)}, {EXPERTS: normal(3, 20, 24, seed=1)})
+    pair = open_pair(*paths)
+    loaded = []
+
+    class Spy:
+        def __init__(self, *args, **settings):
+            self.file = real(*args, **settings)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def get_tensor(self, name):
+            loaded.append(name)
+            return self.file.get_tensor(name)
+
+        def get_slice(self, name):
+            return self.file.get_slice(name)
+
+    real = safetensors.safe_open
+    monkeypatch.setattr(safetensors, "safe_open", Spy)
+    increment = pair.increment(f"{EXPERTS}[1]")
+    pair.fingerprint(f"{EXPERTS}[1]")
+    assert loaded == []
+    assert increment.untyped_storage().nbytes() == 20 * 24 * 4
+
+
+def test_an_expert_of_a_damaged_file_is_one_line(tmp_path):
+    paths = as_files(tmp_path, {EXPERTS: normal(3, 20, 24)}, {EXPERTS: normal(3, 20, 24, seed=1)})
+    pair = open_pair(*paths)
+    paths[1].write_bytes(paths[1].read_bytes()[:-100])
+    for read in (pair.increment, pair.fingerprint):
+        with pytest.raises(DamagedError, match=r"tuned\.safetensors is not an intact safetensors"):
+            read(f"{EXPERTS}[1]")
+
+
+@pytest.mark.parametrize("shape", [(20, 8, 3), (20, 2, 3, 3), (20, 2, 2, 2, 2)], ids=str)
+def test_a_kernel_has_a_row_for_each_output(shape):
+    base, tuned = normal(*shape), normal(*shape, seed=1)
+    pair = open_pair({"conv.weight": base}, {"conv.weight": tuned})
+    expected = torch.stack([output.flatten() for output in tuned - base])
+    assert torch.equal(pair.increment("conv.weight"), expected)
+    assert pair.matrices["conv.weight"].shape == tuple(expected.shape)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_experts"),
+    [
+        ("feed_forward.experts.down_proj", True),
+        ("block_sparse_moe.input_linear.weight", True),
+        ("smoe_norm.weight", False),
+        ("encoder.conv1.weight", False),
+    ],
+)
+def test_the_name_tells_experts_from_kernels(name, is_experts):
+    assert holds_experts(name, (4, 20, 24)) == is_experts
+
+
+def test_experts_and_kernels_are_analysed():
+    base = {EXPERTS: normal(2, 20, 24), "conv.weight": normal(20, 3, 3, 3)}
+    tuned = {name: value + normal(*value.shape, seed=1) for name, value in base.items()}
+    found = analyze(base, tuned, ranks=[2])
+    assert [(one.name, one.shape, one.kind) for one in found.matrices] == [
+        (f"{EXPERTS}[0]", (20, 24), "MLP in"), (f"{EXPERTS}[1]", (20, 24), "MLP in"),
+        ("conv.weight", (20, 27), "convolution"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [EMBEDDING, HEAD])
+@pytest.mark.parametrize(("was", "now"), [(30, 33), (33, 30)])
+def test_the_common_rows_of_a_resized_vocabulary_are_compared(name, was, now):
+    base, tuned = normal(was, 20), normal(now, 20, seed=1)
+    pair = open_pair({name: base}, {name: tuned})
+    assert pair.matrices[name].shape == (30, 20)
+    assert torch.equal(pair.increment(name), tuned[:30] - base[:30])
+    assert torch.equal(pair.weights(name), base[:30])
+    assert notes(pair) == {name: f"resized from {was} to {now} rows: the first 30 are compared"}
+
+
+# --- ties: compared once, also where only one of the files holds both ------------------------
+
+
+def weights(seed, *names):
+    content = {"model.layers.0.q.weight": normal(20, 20, seed=seed)}
+    return content | {name: normal(30, 20, seed=seed + 10 * i) for i, name in enumerate(names, 1)}
+
+
+def tied(seed):
+    content = weights(seed, EMBEDDING)
+    return {**content, HEAD: content[EMBEDDING]}
+
+
+@pytest.mark.parametrize("base_lacks_it", [True, False])
+@pytest.mark.parametrize(
+    ("held", "lacking"),
+    [
+        (EMBEDDING, HEAD), ("transformer.wte.weight", HEAD), ("shared.weight", HEAD),
+        (HEAD, EMBEDDING),
+    ],
+)  # fmt: skip
+def test_a_weight_that_one_side_lacks_is_compared_by_the_one_it_is_tied_to(
+    base_lacks_it, held, lacking
+):
+    side, other = weights(0, held), weights(1, held, lacking)
+    base, tuned = (side, other) if base_lacks_it else (other, side)
+    pair = open_pair(base, tuned)
+    after, before = tuned[held if lacking not in tuned else lacking], base.get(lacking, base[held])
+    assert torch.equal(pair.increment(lacking), after - before)
+    assert torch.equal(pair.weights(lacking), before)
+    assert pair.names[lacking] == (lacking if base_lacks_it else held)
+    title = "base" if base_lacks_it else "fine-tuned"
+    said = f"the {title} checkpoint has no {lacking}, but {held}, to which it ties it"
+    assert notes(pair) == {lacking: said}
+    assert pair.skipped == []
+
+
+CONFIGS = {
+    "not tied": ({"tie_word_embeddings": False}, False),
+    "text model not tied": ({"text_config": {"tie_word_embeddings": False}}, False),
+    "a classifier": ({"architectures": ["LlamaForSequenceClassification"]}, False),
+    "tied": ({"tie_word_embeddings": True, "architectures": ["GemmaForCausalLM"]}, True),
+    "by default": ({"architectures": ["GPT2LMHeadModel"]}, True),
+    "not a list": ({"architectures": 3, "text_config": 3}, True),
+}
+
+
+@pytest.mark.parametrize(("config", "is_tied"), CONFIGS.values(), ids=CONFIGS)
+def test_the_configuration_may_say_that_a_head_is_not_tied(tmp_path, config, is_tied):
+    base = folder_of(tmp_path / "base", weights(0, EMBEDDING, HEAD))
+    pair = open_pair(base, folder_of(tmp_path / "tuned", weights(1, EMBEDDING), config))
+    assert reasons(pair) == ({} if is_tied else {HEAD: "only in the base checkpoint"})
+
+
+def test_a_classifier_or_a_bare_model_has_no_tied_head():
+    base, own = weights(0, EMBEDDING, HEAD), weights(1, EMBEDDING, "score.weight")
+    assert reasons(open_pair(base, own))[HEAD] == "only in the base checkpoint"
+    bare = {name.removeprefix("model."): value for name, value in weights(1, EMBEDDING).items()}
+    pair = open_pair(base, bare)
+    assert pair.prefix == "model."
+    assert reasons(pair) == {HEAD: "only in the base checkpoint"}
+
+
+def test_ties_that_memory_shows():
+    base, tuned = tied(0), weights(1, EMBEDDING, HEAD)
+    pair = open_pair(base, tuned)
+    assert torch.equal(pair.increment(HEAD), tuned[HEAD] - base[EMBEDDING])
+    assert notes(pair) == {HEAD: f"the base checkpoint ties it to {EMBEDDING}"}
+    swapped = {HEAD: f"the fine-tuned checkpoint ties it to {EMBEDDING}"}
+    assert notes(open_pair(tuned, base)) == swapped
+    # Tied on both sides, or left out by the other file: compared once.
+    for sides in (
+        (tied(0), tied(1)),
+        (tied(0), weights(1, EMBEDDING)),
+        (weights(1, EMBEDDING), base),
+    ):
+        pair = open_pair(*sides)
+        assert reasons(pair) == {HEAD: f"tied to {EMBEDDING}"}
+        assert HEAD not in pair.names
+
+
+def test_an_adapter_does_not_hold_a_head_that_was_compared_by_the_embedding():
+    found = extract(weights(0, EMBEDDING), weights(1, EMBEDDING, HEAD), rank=2)
+    assert [one.name for one in found.matrices] == ["model.layers.0.q.weight"]
+    (head,) = (one for one in found.skipped if one.name == HEAD)
+    assert head.reason.startswith("not the same layer: the base checkpoint has no lm_head.weight")

@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
-from loca_theory.checkpoints.adapters.file import UNTOLD, AdapterFile, resized
 from loca_theory.checkpoints.adapters.kinds import AdapterKind
 from loca_theory.checkpoints.adapters.layers import (
     AdaptedLayer,
-    BaseNames,
+    flattened,
+    resized,
     split_by_layer,
+    wanted_names,
     without_wrappers,
 )
 from loca_theory.checkpoints.adapters.lora import lora_increment, lora_scale
-from loca_theory.checkpoints.adapters.parameters import flattened
 from loca_theory.checkpoints.adapters.peft import peft_increment, prefix_of, with_largest
-from loca_theory.checkpoints.adapters.shapes import adapted_layers
-from loca_theory.checkpoints.adapters.weight_names import wanted_names
-from loca_theory.checkpoints.weights.checkpoint import Checkpoint, DamagedError, Entry, read_json
-from loca_theory.checkpoints.weights.files import SafetensorsCheckpoint, TorchCheckpoint
+from loca_theory.checkpoints.adapters.weights import UNTOLD, AdaptedWeights
+from loca_theory.checkpoints.weights.checkpoint import (
+    Checkpoint,
+    DamagedError,
+    Entry,
+    LeftOutError,
+    read_json,
+)
+from loca_theory.checkpoints.weights.files import open_file
+from loca_theory.checkpoints.weights.matching import match_names
 from loca_theory.checkpoints.weights.sources import ADAPTER_CONFIG
 from loca_theory.errors import InvalidArgumentError
 
-_SAFETENSORS, _TORCH = "adapter_model.safetensors", "adapter_model.bin"
+_FILES = ("adapter_model.safetensors", "adapter_model.bin")
 
 
 @dataclass
@@ -44,7 +50,6 @@ class AdapterIncrements(Checkpoint):
 
     Attributes:
         entries: The increments that can be loaded, with the base's names and shapes of the weights.
-        needs_base: Whether the increments can be found only with the base.
 
     Raises:
         InvalidArgumentError: the folder does not hold an adapter that has increments, they need the
@@ -55,65 +60,59 @@ class AdapterIncrements(Checkpoint):
 
     folder: Path
     base: Checkpoint | None = None
-    needs_base: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self._config = read_json(self.folder / ADAPTER_CONFIG)
         self._kind = AdapterKind.of(self._config, self.folder)
-        self.needs_base = self._kind.needs_base
-        if self.needs_base and self.base is None:
+        if self._kind.needs_base and self.base is None:
             raise self._kind.without_base()
         prefix = prefix_of(self._kind.name) if self._kind.by_peft else "lora_"
-        file, pickled = self.folder / _SAFETENSORS, self.folder / _TORCH
-        if not file.is_file() and not pickled.is_file():
-            msg = f"{self.folder} holds an {ADAPTER_CONFIG} and no {_SAFETENSORS}; fetch it as well"
+        path = next((one for one in map(self.folder.joinpath, _FILES) if one.is_file()), None)
+        if path is None:
+            msg = f"{self.folder} holds an {ADAPTER_CONFIG} and no {_FILES[0]}; fetch it as well"
             raise InvalidArgumentError(msg)
-        kind = SafetensorsCheckpoint if file.is_file() else TorchCheckpoint
-        source = self._source = kind({file if file.is_file() else pickled: None})
+        self._source = open_file(path)
         self._layers: dict[str, AdaptedLayer] = {}
         self._copies: dict[str, str] = {}
-        layers, others, self._shared = split_by_layer([*source.entries, *source.damaged], prefix)
+        layers, others, self._shared = split_by_layer(self._source.names, prefix)
         if not layers:
             msg = f"{self.folder} holds no tensor of a {self._kind.name} adapter, and that is what "
             msg += f"{ADAPTER_CONFIG} says it is; fetch both again"
             raise DamagedError(msg)
-        wanted = wanted_names(layers, self._config)
-        names = BaseNames(self.base, [*wanted, *map(_plain, others)])
+        wanted = [*wanted_names(layers, self._config), *map(_plain, others)]
+        partners, _ = match_names(wanted, [] if self.base is None else self.base.names)
+        found = AdaptedWeights(self._kind, self._config, self._source, self.base, layers, partners)
         try:
-            self._add_layers(
-                AdapterFile(self._kind, self._config, source, self.base, layers, names)
-            )
+            self._add_layers(found)
         except DamagedError as error:
             msg = f"{self.folder}: {error}"
             raise DamagedError(msg) from error
         for name, key in others.items():
-            self._add_copy(name, key, names)
+            self._add_copy(name, key, partners.get(_plain(name)))
 
-    def _add_layers(self, file: AdapterFile) -> None:
-        for found in adapted_layers(file):
-            if isinstance(found, AdaptedLayer):
-                self._layers[found.name] = found
-                dtypes = [self._source.entries[key].dtype for key in found.keys.values()]
-                stored = next((one for one in dtypes if "F" in one.upper()), "F32")
-                self.entries[found.name] = Entry(found.shape, stored)
-                for what in found.keys:
-                    if what.endswith(".bias"):
-                        self.ignored[f"{found.module}.{what}"] = "a trained bias"
-            else:
-                target = self.damaged if found.damaged else self.ignored
-                target[found.name] = found.reason
-        if UNTOLD in self.ignored.values() and not self.entries:
+    def _add_layers(self, weights: AdaptedWeights) -> None:
+        for name, found in weights.find():
+            if isinstance(found, LeftOutError):
+                self.left_out[name] = found
+                continue
+            self._layers[found.name] = found
+            dtypes = [self._source.entries[key].dtype for key in found.keys.values()]
+            stored = next((one for one in dtypes if "F" in one.upper()), "F32")
+            self.entries[found.name] = Entry(found.shape, stored)
+            for what in found.keys:
+                if what.endswith(".bias"):
+                    self.left_out[f"{found.module}.{what}"] = LeftOutError("a trained bias")
+        if not self.entries and any(str(one) == UNTOLD for one in self.left_out.values()):
             raise self._kind.without_base()
 
-    def _add_copy(self, name: str, key: str, names: BaseNames) -> None:
+    def _add_copy(self, name: str, key: str, own: str | None) -> None:
         """Add a tensor that is not of a layer, such as a weight of ``modules_to_save``."""
         plain = _plain(name)
-        if key in self._source.damaged:
-            self.damaged[plain] = self._source.damaged[key]
+        if key in self._source.left_out:
+            self.left_out[plain] = self._source.left_out[key]
             return
         entry = self._source.entries[key]
-        own = names.find(plain, lambda weight: weight.shape == entry.shape)
-        like = names.any(plain)
+        weight = None if self.base is None else self.base.entries.get(own or "")
         if plain.endswith(".bias"):
             reason = "a trained bias"
         elif ".base_layer." in name:
@@ -122,26 +121,30 @@ class AdapterIncrements(Checkpoint):
             reason = "replaced rows of an embedding (trainable tokens)"
         elif self.base is None:
             reason = "stored whole (modules_to_save): pass the base as well to compare it"
-        elif own is not None and own not in self.entries:
+        elif own is None or weight is None:
+            reason = "only in the adapter"
+        elif own in self.entries:
+            reason = "stored whole as well (modules_to_save)"
+        elif weight.shape != entry.shape:
+            reason = resized(weight.shape, entry.shape)
+        else:
             self.entries[own], self._copies[own] = entry, key
             return
-        elif like is not None and like in self.base.entries:
-            reason = resized(self.base.entries[like].shape, entry.shape)
-        else:
-            reason = "only in the adapter"
         # The increment of the same weight goes by its plain name.
-        self.ignored[name if plain in self.entries else plain] = reason
+        self.left_out[name if plain in self.entries else plain] = LeftOutError(reason)
 
     def load(self, name: str, expert: int | None = None) -> torch.Tensor:
         """ΔW in the base's orientation; float32, or float64 if float32 cannot hold it well."""
         layer = self._layers.get(name)
-        if layer is not None and not self._kind.by_peft and layer.experts is not None:
-            # Without the other experts.
-            return self._product(layer, expert)
         if layer is None:
             found = self._difference(name)
+        elif self._kind.by_peft:
+            found = self._by_peft(layer)
         else:
-            found = self._by_peft(layer) if self._kind.by_peft else self._product(layer, None)
+            scale = lora_scale(self._config, layer.parameter or layer.module)
+            found = lora_increment(layer, layer.load(self._source), scale, expert)
+            # Of experts in one tensor, only the one asked for was computed.
+            expert = expert if layer.experts is None else None
         return found if expert is None else found[expert]
 
     def stored(self, name: str, expert: int | None = None) -> Iterator[torch.Tensor]:
@@ -162,15 +165,6 @@ class AdapterIncrements(Checkpoint):
 
     def _with_largest(self, layer: AdaptedLayer) -> list[AdaptedLayer]:
         return with_largest(self._kind.name, layer, self._layers.values())
-
-    def _product(self, layer: AdaptedLayer, expert: int | None) -> torch.Tensor:
-        return lora_increment(
-            layer.load(self._source),
-            lora_scale(self._config, layer.target),
-            is_transposed=layer.is_transposed,
-            experts=layer.experts,
-            expert=expert,
-        )
 
     def _by_peft(self, layer: AdaptedLayer) -> torch.Tensor:
         layers = self._with_largest(layer)
@@ -193,7 +187,6 @@ class AdapterIncrements(Checkpoint):
         ).reshape(layer.shape)
 
     def _difference(self, name: str) -> torch.Tensor:
-
         saved, weight = self._source.load(self._copies[name]), self._weight(name)
         wide = torch.float64 if torch.float64 in (saved.dtype, weight.dtype) else torch.float32
         return saved.to(wide, copy=True).sub_(weight.to(wide))

@@ -47,6 +47,7 @@ _REFUSED_OPTIONS = {
     "layer_replication": f"which repeats layers of its base; {_MERGE}",
     "use_qalora": "which belongs to a quantised base; analyse the dequantised, merged checkpoint",
 }
+_BASE = "base_model_name_or_path"
 # With these options, LoRA's increment is not s·BA.
 _NOT_PLAIN = ("kasa_config", "use_bdlora", "use_dora")
 _FROM_WEIGHT = ("olora", "pissa")
@@ -77,12 +78,14 @@ class AdapterKind:
         by_peft: Whether by PEFT's own layers, not from the factors alone.
         needs_weights: Whether ΔW depends on the weights of the base.
         title: What the adapter is, for messages.
+        base: Name of the base that it was trained on; "" if that is not known.
     """
 
     name: str
     by_peft: bool
     needs_weights: bool
     title: str
+    base: str
 
     @classmethod
     def of(cls, config: Mapping[str, Any], folder: Path) -> AdapterKind:
@@ -91,7 +94,8 @@ class AdapterKind:
         if not isinstance(name, str):
             msg = f"the adapter_config.json in {folder} has no peft_type"
             raise DamagedError(msg)
-        title = f"{folder} is an adapter of type {name}"
+        title, base = f"{folder} is an adapter of type {name}", config.get(_BASE)
+        base = base if isinstance(base, str) else ""
         if name in _REFUSED:
             msg = f"{title}, {_REFUSED[name]}"
             raise InvalidArgumentError(msg)
@@ -99,11 +103,11 @@ class AdapterKind:
             if name not in KNOWN:
                 msg = f"{title}, which is not a known type; known are {', '.join(KNOWN)}; {_MERGE}"
                 raise InvalidArgumentError(msg)
-            return cls(name, by_peft=True, needs_weights=name in MULTIPLICATIVE, title=title)
-        return cls._of_lora(config, title)
+            return cls(name, True, name in MULTIPLICATIVE, title, base)
+        return cls._of_lora(config, title, base)
 
     @classmethod
-    def _of_lora(cls, config: Mapping[str, Any], title: str) -> AdapterKind:
+    def _of_lora(cls, config: Mapping[str, Any], title: str, base: str) -> AdapterKind:
         for option, reason in _REFUSED_OPTIONS.items():
             if config.get(option):
                 msg = f"{title} with {option}, {reason}"
@@ -118,7 +122,7 @@ class AdapterKind:
             options.append(f"init_lora_weights={start!r}")
         if options:
             title += f" with {options[0]}"
-        return cls(LORA, by_peft=bool(options), needs_weights=bool(options), title=title)
+        return cls(LORA, bool(options), bool(options), title, base)
 
     @property
     def needs_base(self) -> bool:
@@ -130,7 +134,9 @@ class AdapterKind:
         how = "its increment depends on the weights of the base"
         if not self.needs_weights:
             how = "the shapes of the weights that it changes are read from the base"
-        return InvalidArgumentError(f"{self.title}: {how}; pass the base as well: BASE ADAPTER")
+        base = f" {self.base}" if self.base else ""
+        msg = f"{self.title}: {how}; pass the base{base} as well: BASE ADAPTER"
+        return InvalidArgumentError(msg)
 
 
 def initialisation(config: Mapping[str, Any]) -> str:

@@ -1,15 +1,21 @@
-"""The tensors of an adapter by layer, and the weights of a base by the names an adapter gives."""
+"""The tensors of an adapter by the layer of the model that they change."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from loca_theory.checkpoints.weights.checkpoint import Checkpoint, Entry
+from loca_theory.checkpoints.weights.checkpoint import Checkpoint
+from loca_theory.checkpoints.weights.layouts import holds_experts
+from loca_theory.errors import InvalidArgumentError
+
+FUSED_ATTENTION = "in_proj_weight"
+"""Name of the weight of the queries, keys and values of ``MultiheadAttention``."""
 
 _WHOLE = "base_model."
 _MODEL = f"{_WHOLE}model."
@@ -37,11 +43,6 @@ class AdaptedLayer:
     is_transposed: bool = False
     experts: int | None = None
     parameter: str = ""
-
-    @property
-    def target(self) -> str:
-        """What PEFT's patterns match."""
-        return self.parameter or self.module
 
     def load(self, source: Checkpoint) -> dict[str, torch.Tensor]:
         """Load the tensors of the layer, by what they are."""
@@ -81,49 +82,52 @@ def depth(module: str) -> int:
     return module.split(".").count(_WRAPPED)
 
 
-class BaseNames:
-    """Find the weights of a base by the names that an adapter gives them.
-
-    The names of one side may have a prefix that those of the other lack, such as ``bert.``. The
-    prefix that fits most names is tried first.
-
-    Args:
-        base: The base, or None.
-        wanted: All names that the adapter gives.
-    """
-
-    def __init__(self, base: Checkpoint | None, wanted: Iterable[str]) -> None:
-        self._entries = {} if base is None else base.entries
-        self._known = set() if base is None else {*base.entries, *base.damaged}
-        asked = set(wanted)
-        counts: Counter[tuple[str, str]] = Counter()
-        for name in self._known:
-            counts.update(("", start) for start, end in _splits(name) if end in asked)
-        for name in asked:
-            counts.update((start, "") for start, end in _splits(name) if end in self._known)
-        self._changes = [("", ""), *(change for change, _ in counts.most_common())]
-
-    def find(self, name: str, fits: Callable[[Entry], bool]) -> str | None:
-        """The base's name of the weight that fits, or None."""
-        entries = self._entries
-        return next(
-            (own for own in self._alike(name) if own in entries and fits(entries[own])), None
+def wanted_names(layers: Iterable[str], config: Mapping[str, Any]) -> Iterator[str]:
+    """All names that weights of an adapter's layers may have in the base."""
+    for module in map(without_wrappers, layers):
+        yield from (
+            f"{module}.weight",
+            f"{module}.{FUSED_ATTENTION}",
+            *targeted_parameters(module, config),
         )
 
-    def any(self, name: str) -> str | None:
-        """The base's name of the weight even if it does not fit or is damaged, or None."""
-        return next(self._alike(name), None)
 
-    def _alike(self, name: str) -> Iterator[str]:
-        for removed, added in self._changes:
-            own = added + name.removeprefix(removed)
-            if name.startswith(removed) and own in self._known:
-                yield own
+def targeted_parameters(module: str, config: Mapping[str, Any]) -> list[str]:
+    """Parameters of a module that PEFT's ``target_parameters`` name."""
+    patterns = config.get("target_parameters")
+    names = [one for one in patterns if isinstance(one, str)] if isinstance(patterns, list) else []
+    parts = [name.rpartition(".") for name in names]
+    return [
+        f"{module}.{leaf}"
+        for owner, _, leaf in parts
+        if not owner or module == owner or module.endswith(f".{owner}")
+    ]
 
 
-def _splits(name: str) -> Iterator[tuple[str, str]]:
-    """Each beginning of a name up to a dot, and the rest."""
-    at = name.find(".")
-    while at >= 0:
-        yield name[: at + 1], name[at + 1 :]
-        at = name.find(".", at + 1)
+def fits(weight: tuple[int, ...], shape: tuple[int, ...] | None, *, can_turn: bool) -> bool:
+    """Whether a weight may have an increment that is of this shape in the adapter."""
+    if len(weight) > 2:
+        # A kernel may be flattened.
+        return shape in (None, weight, (weight[0], math.prod(weight[1:])))
+    return shape in (None, weight) or (can_turn and shape == weight[::-1])
+
+
+def flattened(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Shape of the matrices of a stack, one below the other, as LoCA adapts a parameter."""
+    return (math.prod(shape[:-1]), *shape[-1:])
+
+
+def resized(was: tuple[int, ...], now: tuple[int, ...]) -> str:
+    """The reason for a weight that has another shape than that of the base."""
+    before, after = ("x".join(map(str, shape)) for shape in (was, now))
+    return f"resized from {before} to {after}"
+
+
+def of_another_model(name: str, shape: tuple[int, ...] | None) -> InvalidArgumentError:
+    """The error for a base that lacks a weight which the adapter changes."""
+    size = "" if shape is None else f" of shape {'x'.join(map(str, shape))}"
+    msg = f"the base has no weight {name}{size}, which the adapter changes; "
+    if holds_experts(name, shape or ()):
+        msg += "if it stores each expert by itself, save the loaded model again with "
+        msg += "save_original_format=False; otherwise "
+    return InvalidArgumentError(msg + "pass the base that the adapter was trained on")

@@ -14,70 +14,53 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from loca_theory.checkpoints.adapters.layers import AdaptedLayer
 from loca_theory.checkpoints.weights.checkpoint import DamagedError, Entry, LeftOutError
 
 # Between these bounds, products of single-precision entries and their sums stay normal numbers.
 _LEAST, _MOST = 2.0**-64, 2.0**64
-_MATRIX_DIMENSIONS, _STACK_DIMENSIONS = 2, 3
-_PAIRS = (("lora_A.weight", "lora_B.weight"), ("lora_embedding_A", "lora_embedding_B"))
+_MATRIX_DIMENSIONS = 2
+_LAYER, _EMBEDDING = ("lora_A.weight", "lora_B.weight"), ("lora_embedding_A", "lora_embedding_B")
 
 
-@dataclass(frozen=True)
-class Factors:
-    """Shapes of the two factors of one layer, as the file holds them.
+class Product(NamedTuple):
+    """What the factors of one layer tell of its increment.
 
     Attributes:
-        a: (r, q), (r, n) of an embedding, or (r, channels, …) of a convolution.
-        b: (p, r), (d, r) of an embedding, or (p, r, 1, …) of a convolution.
-        is_embedding: Whether the layer is an embedding.
+        shape: Shape of BA, or of (BA)ᵀ of an embedding.
+        rank: r, or rE for E experts.
+        names: What A and B are called in the file.
     """
 
-    a: tuple[int, ...]
-    b: tuple[int, ...]
-    is_embedding: bool
+    shape: tuple[int, ...]
+    rank: int
+    names: tuple[str, str]
 
     @property
-    def names(self) -> tuple[str, str]:
-        """What A and B are called in the file."""
-        return _PAIRS[self.is_embedding]
+    def is_embedding(self) -> bool:
+        """Whether the layer is an embedding."""
+        return self.names == _EMBEDDING
 
-    @classmethod
-    def of(cls, tensors: Mapping[str, Entry]) -> Factors:
-        """Shapes of the factors among a layer's tensors."""
-        pair = next((one for one in _PAIRS if tensors.keys() >= set(one)), None)
-        if pair is None:
-            raise LeftOutError("only one of the two factors is in the file", damaged=True)  # noqa: EM101
-        a, b = (tensors[name].shape for name in pair)
-        if min(len(a), len(b)) < _MATRIX_DIMENSIONS or a[0] != b[1] or not math.prod(a + b):
-            msg = f"the factors {b} and {a} do not fit together"
-            raise LeftOutError(msg, damaged=True)
-        if len(a) != len(b) or math.prod(b[2:]) != 1:
-            msg = f"the factors {b} and {a} are not those of a linear layer or a convolution"
-            raise LeftOutError(msg, damaged=True)
-        return cls(a, b, is_embedding=pair == _PAIRS[1])
 
-    @property
-    def rank(self) -> int:
-        """r, or rE for E experts."""
-        return self.a[0]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of BA, or of (BA)ᵀ of an embedding."""
-        p = self.b[0]
-        return (self.a[1], p) if self.is_embedding else (p, *self.a[1:])
-
-    def fits_parameter(self, weight: Entry) -> bool:
-        """Whether the increment can belong to a parameter that PEFT targets by its own name."""
-        shape = weight.shape
-        if len(shape) != _STACK_DIMENSIONS:
-            return shape == self.shape
-        return shape[1:] in (self.shape, self.shape[::-1]) and self.rank % shape[0] == 0
+def product_of(tensors: Mapping[str, Entry]) -> Product:
+    """The product of the factors among a layer's tensors."""
+    names = next((one for one in (_LAYER, _EMBEDDING) if tensors.keys() >= set(one)), None)
+    if names is None:
+        raise LeftOutError("only one of the two factors is in the file", damaged=True)  # noqa: EM101
+    # (r, q), (r, n) of an embedding, or (r, channels, …); (p, r), (d, r), or (p, r, 1, …).
+    a, b = (tensors[name].shape for name in names)
+    if min(len(a), len(b)) < _MATRIX_DIMENSIONS or a[0] != b[1] or not math.prod(a + b):
+        msg = f"the factors {b} and {a} do not fit together"
+        raise LeftOutError(msg, damaged=True)
+    if len(a) != len(b) or math.prod(b[2:]) != 1:
+        msg = f"the factors {b} and {a} are not those of a linear layer or a convolution"
+        raise LeftOutError(msg, damaged=True)
+    shape = (a[1], b[0]) if names == _EMBEDDING else (b[0], *a[1:])
+    return Product(shape, a[0], names)
 
 
 def lora_rank(config: Mapping[str, Any], module: str) -> int:
@@ -113,29 +96,22 @@ def _of_layer(config: Mapping[str, Any], key: str, module: str, default: Any) ->
 
 
 def lora_increment(
-    tensors: Mapping[str, torch.Tensor],
-    scale: float,
-    *,
-    is_transposed: bool = False,
-    experts: int | None = None,
-    expert: int | None = None,
+    layer: AdaptedLayer, tensors: Mapping[str, torch.Tensor], scale: float, expert: int | None
 ) -> torch.Tensor:
-    """s·BA in float32, or in float64 if a product of two entries could leave float32's range."""
-    names = next(pair for pair in _PAIRS if pair[0] in tensors)
+    """s·BA of a layer or one expert; in float64 if a product could leave float32's range."""
+    names = _LAYER if _LAYER[0] in tensors else _EMBEDDING
     stored = (tensors[name] for name in names)
     a, b = (one if one.dtype == torch.float64 else one.float() for one in stored)
     largest = abs(scale) * float(a.double().abs().max()) * float(b.double().abs().max())
     if largest and not _LEAST < largest < _MOST:
         a, b = a.double(), b.double()
-    if experts is not None:
-        a = a.reshape(experts, -1, a.shape[1])
-        b = b.reshape(b.shape[0], -1, experts).permute(2, 0, 1)
-        if expert is not None:
-            a, b = a[expert], b[expert]
+    shape = (b.shape[0], *a.shape[1:])
+    if layer.experts is not None:
+        a = a.reshape(layer.experts, -1, a.shape[1])
+        b = b.reshape(b.shape[0], -1, layer.experts).permute(2, 0, 1)
+        a, b = (a, b) if expert is None else (a[expert], b[expert])
         increment = scale * (b @ a)
-    elif a.ndim > _MATRIX_DIMENSIONS:
-        increment = scale * (b.flatten(1) @ a.flatten(1)).reshape(b.shape[0], *a.shape[1:])
     else:
-        increment = scale * (b @ a)
-    turned = is_transposed or names == _PAIRS[1]
+        increment = scale * (b.flatten(1) @ a.flatten(1)).reshape(shape)
+    turned = layer.is_transposed or names == _EMBEDDING
     return increment.mT.contiguous() if turned else increment

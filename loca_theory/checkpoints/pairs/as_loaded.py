@@ -19,10 +19,10 @@ from loca_theory.checkpoints.weights.checkpoint import (
     Checkpoint,
     DamagedError,
     Entry,
+    LeftOutError,
     one_line,
 )
-from loca_theory.checkpoints.weights.matching import all_names, match_names
-from loca_theory.errors import InvalidArgumentError
+from loca_theory.checkpoints.weights.matching import match_names
 
 # A model that has fewer of the tensors of a checkpoint is another one.
 _LEAST = 0.5
@@ -78,9 +78,19 @@ class AsLoaded(Checkpoint):
 
     def __post_init__(self) -> None:
         self.config = self.source.config
-        names, conversions = _renamed(all_names(self.source), self.model)
+        names, conversions = _renamed(self.source.names, self.model)
         for name, loaded in names.items():
-            self._add(name, loaded)
+            if loaded not in self.model.shapes:
+                self._leave_out(name)
+            elif name in self.source.left_out:
+                self.left_out[loaded] = self.source.left_out[name]
+            else:
+                # A tensor that others are tied to comes before them.
+                entry = self.source.entries[name]
+                owner = names.get(entry.tied_to or "", "")
+                tied_to = owner if owner in self.entries else None
+                self.entries[loaded] = replace(entry, tied_to=tied_to)
+                self._sources[loaded] = (name,)
         for one in conversions:
             self._add_converted(one)
         self._add_ties()
@@ -92,24 +102,8 @@ class AsLoaded(Checkpoint):
         state = dict(self.__dict__)
         return state if self._conversions else {**state, "model": None}
 
-    def _add(self, name: str, loaded: str) -> None:
-        source = self.source
-        if loaded not in self.model.shapes:
-            self.ignored[name] = f"not a parameter of {self.model.title}"
-        elif name in source.entries:
-            entry = source.entries[name]
-            # A tensor that others are tied to comes before them.
-            tied_to = next(
-                (n for n, made in self._sources.items() if made == (entry.tied_to,)), None
-            )
-            self.entries[loaded] = replace(entry, tied_to=tied_to)
-            self._sources[loaded] = (name,)
-        else:
-            side = "damaged" if name in source.damaged else "ignored"
-            getattr(self, side)[loaded] = getattr(source, side)[name]
-
     @property
-    def names(self) -> dict[str, str]:
+    def renamed(self) -> dict[str, str]:
         """The model's name of each stored tensor that it has in this form."""
         return {
             made[0]: own
@@ -117,36 +111,35 @@ class AsLoaded(Checkpoint):
             if own not in self._conversions and self.entries[own].tied_to is None
         }
 
-    def _add_converted(self, one: Conversion) -> None:
+    def _leave_out(self, name: str) -> None:
+        self.left_out[name] = LeftOutError(f"not a parameter of {self.model.title}")
 
+    def _add_converted(self, one: Conversion) -> None:
         names = [name for group in one.sources.values() for name in group]
-        spoilt = [name for name in names if name not in self.source.entries]
-        if spoilt:
-            self.damaged[one.first] = (self.source.damaged | self.source.ignored)[spoilt[0]]
-            return
-        entries = [self.source.entries[name] for name in names]
-        empty = {
-            name: torch.empty(entry.shape, device="meta")
-            for name, entry in zip(names, entries, strict=True)
-        }
+        for name in names:
+            if name in self.source.left_out:
+                self.left_out[one.first] = self.source.left_out[name]
+                return
+        entries = {name: self.source.entries[name] for name in names}
+        empty = {name: torch.empty(one.shape, device="meta") for name, one in entries.items()}
         try:
             made = one.run(empty, self.model.module)
         except DamagedError as error:
-            self.damaged[one.first] = str(error)
+            self.left_out[one.first] = LeftOutError(str(error), damaged=True)
             return
+        dtype, is_scaled = entries[names[0]].dtype, any(one.is_scaled for one in entries.values())
         for name, tensor in made.items():
             if name not in self.model.shapes:
-                self.ignored[name] = f"not a parameter of {self.model.title}"
+                self._leave_out(name)
                 continue
-            is_scaled = any(entry.is_scaled for entry in entries)
-            self.entries[name] = Entry(tuple(tensor.shape), entries[0].dtype, None, is_scaled)
+            self.entries[name] = Entry(tuple(tensor.shape), dtype, None, is_scaled)
             self._sources[name], self._conversions[name] = tuple(names), one
 
     def _add_ties(self) -> None:
         """Add the other names of each tied parameter that is stored once."""
         for name in list(self.entries):
             for other in self.model.ties.get(name, ()):
-                if other not in self.entries and other not in self.damaged:
+                if other not in self.entries and other not in self.left_out:
                     self.entries[other] = replace(self.entries[name], tied_to=name)
                     self._sources[other] = self._sources[name]
 
@@ -226,8 +219,5 @@ def _renamed(names: list[str], model: LoadedModel) -> tuple[dict[str, str], list
 
 def _without_conversion(names: list[str], model: LoadedModel) -> dict[str, str]:
     """The parameter of each tensor by its own name, which may differ by a prefix."""
-    try:
-        partners, _ = match_names(names, list(model.shapes))
-    except InvalidArgumentError:
-        return {name: name for name in names}
+    partners, _ = match_names(names, model.shapes)
     return {name: partners.get(name, name) for name in names}

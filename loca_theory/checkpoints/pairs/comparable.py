@@ -14,8 +14,8 @@ from loca_theory.checkpoints.names import kind_of
 from loca_theory.checkpoints.pairs.selection import Selection
 from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, DamagedError, Entry, LeftOutError
+from loca_theory.checkpoints.weights.layouts import holds_experts, is_matrix, matrix_shape
 from loca_theory.checkpoints.weights.matching import tied_weight
-from loca_theory.checkpoints.weights.stored_matrices import holds_experts, matrix_shape
 
 _MATRIX_DIMENSIONS = 2
 
@@ -92,27 +92,38 @@ class MatrixFinder:
         yield from (one for one in found if self.selection.selects(one.name))
 
     def _matrices(self, name: str, tuned: str | None, base: str | None) -> list[Weight]:
-        notes = []
-        if self.base is not None and (tuned is None or base is None):
-            tuned, base, note = self._with_tied(tuned, base, self.base)
-            notes.append(note)
-        entries = [_entry(self.tuned, tuned or "")]
+        sides, own = {"fine-tuned": self.tuned}, {"fine-tuned": tuned}
         if self.base is not None:
-            entries.append(_entry(self.base, base or ""))
-        notes += self._ties(entries)
+            sides["base"], own["base"] = self.base, base
+        notes = []
+        for side, other in (("fine-tuned", "base"), ("base", "fine-tuned")):
+            if side in own and own[side] is None:
+                own[side] = self._tied(name, other, sides[other], sides[side])
+                notes = [
+                    f"the {side} checkpoint has no {name}, but {own[side]}, to which it ties it"
+                ]
+        names = [one or "" for one in own.values()]
+        entries = [_entry(one, other) for one, other in zip(sides.values(), names, strict=True)]
+        ties = [one.tied_to for one in entries]
+        if ties[0] is not None and (len(ties) == 1 or self.partners.get(ties[0]) == ties[1]):
+            msg = f"tied to {ties[-1]}"
+            raise LeftOutError(msg)
+        for side, tie in zip(sides, ties, strict=True):
+            notes += [] if tie is None else [f"the {side} checkpoint ties it to {tie}"]
         shape, note = _common_shape(name, entries)
         notes += [note] if note else []
         if unfit := [one for one in entries if not (_FLOATS.match(one.dtype) or one.is_scaled)]:
             msg = f"{unfit[0].dtype} is not a floating type: quantised, or not a weight"
             raise LeftOutError(msg)
-        flat = self._matrix_shape(name, shape)
+        if reason := self._obstacle(name, shape):
+            raise LeftOutError(reason)
         is_split = holds_experts(name, shape) and self.selection.experts == "each"
         return [
             Weight(
                 _matrix_name(name, expert),
-                flat,
-                tuned or "",
-                None if self.base is None else base,
+                matrix_shape(name, shape, self.selection.experts),
+                names[0],
+                own.get("base"),
                 entries[0].shape,
                 entries[0].dtype,
                 expert,
@@ -121,62 +132,36 @@ class MatrixFinder:
             for expert in (range(shape[0]) if is_split else [None])
         ]
 
-    def _with_tied(
-        self, tuned: str | None, base: str | None, side_of_base: Checkpoint
-    ) -> tuple[str, str, str]:
-        """Complete a head or embedding by the weight that it is tied to on the other side."""
-        name = base or tuned or ""
-        here, there, side, other = self.tuned, side_of_base, "fine-tuned", "base"
-        if tuned is None:
-            here, there, side, other = side_of_base, self.tuned, "base", "fine-tuned"
-        entry = _entry(here, name)
+    def _tied(self, name: str, title: str, side: Checkpoint, other: Checkpoint) -> str:
+        """The other side's weight to which it ties a head or embedding of one side."""
+        entry = _entry(side, name)
         if entry.tied_to is not None:
-            owner = self.partners.get(entry.tied_to) if here is self.tuned else entry.tied_to
+            owner = entry.tied_to if title == "base" else self.partners.get(entry.tied_to)
             if owner in self.partners.values():
                 msg = f"tied to {owner}"
                 raise LeftOutError(msg)
-        found = None
-        if not self.prefix:
-            # A bare model, whose names lack a prefix, does not have a head at all.
-            found = tied_weight(name, entry.shape, there)
+        # A bare model, whose names lack a prefix, does not have a head at all.
+        found = None if self.prefix else tied_weight(name, entry.shape, other)
         if found is None:
-            msg = f"only in the {side} checkpoint"
+            msg = f"only in the {title} checkpoint"
             raise LeftOutError(msg)
-        note = f"the {other} checkpoint has no {name}, but {found}, to which it ties it"
-        return (found, name, note) if tuned is None else (name, found, note)
+        return found
 
-    def _ties(self, entries: list[Entry]) -> list[str]:
-        """Remarks if a weight is tied on one side only."""
-        ties = [one.tied_to for one in entries]
-        if ties[0] is not None and (len(ties) == 1 or self.partners.get(ties[0]) == ties[1]):
-            msg = f"tied to {ties[-1]}"
-            raise LeftOutError(msg)
-        sides = ("fine-tuned", "base")
-        return [
-            f"the {side} checkpoint ties it to {tie}"
-            for tie, side in zip(ties, sides, strict=False)
-            if tie is not None
-        ]
-
-    def _matrix_shape(self, name: str, shape: tuple[int, ...]) -> tuple[int, int]:
-        """Shape of the matrices of a tensor, which must have a size that can be compared."""
-        flat = matrix_shape(name, shape, self.selection.experts)
-        if flat is None:
-            msg = f"not a matrix: {len(shape)} dimensions"
-            raise LeftOutError(msg)
-        size, largest = _by(flat), self.selection.max_size
-        reason = None
+    def _obstacle(self, name: str, shape: tuple[int, ...]) -> str | None:
+        """Why a tensor has no matrices of a size that can be compared; None if it has."""
+        if not is_matrix(shape):
+            return f"not a matrix: {len(shape)} dimensions"
+        flat, largest = matrix_shape(name, shape, self.selection.experts), self.selection.max_size
         if not shape[0]:
-            reason = f"too small: {_by(shape)}"
-        elif min(flat) < self.selection.smallest_side:
-            reason = f"too small: {size}"
-        elif math.prod(flat) > _most_entries():
-            reason = f"larger than this machine's memory: {size}"
-        elif largest is not None and math.prod(flat) > largest:
-            reason = f"larger than max_size={largest}: {size}"
-        if reason is not None:
-            raise LeftOutError(reason)
-        return flat
+            return f"too small: {_by(shape)}"
+        if min(flat) < self.selection.smallest_side:
+            return f"too small: {_by(flat)}"
+        # The machine must hold two copies in float32.
+        if math.prod(flat) > psutil.virtual_memory().total // 8:
+            return f"larger than this machine's memory: {_by(flat)}"
+        if largest is not None and math.prod(flat) > largest:
+            return f"larger than max_size={largest}: {_by(flat)}"
+        return None
 
 
 def _matrix_name(tensor: str, expert: int | None) -> str:
@@ -184,10 +169,8 @@ def _matrix_name(tensor: str, expert: int | None) -> str:
 
 
 def _entry(side: Checkpoint, own: str) -> Entry:
-    if own in side.damaged:
-        raise LeftOutError(side.damaged[own], damaged=True)
-    if own in side.ignored:
-        raise LeftOutError(side.ignored[own])
+    if own in side.left_out:
+        raise side.left_out[own]
     return side.entries[own]
 
 
@@ -209,8 +192,3 @@ def _common_shape(name: str, entries: list[Entry]) -> tuple[tuple[int, ...], str
 
 def _by(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape))
-
-
-def _most_entries() -> int:
-    """Largest number of entries of a matrix of which this machine can hold two float32 copies."""
-    return psutil.virtual_memory().total // 8

@@ -6,13 +6,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from loca_theory.checkpoints.adapters.weight_names import FUSED_ATTENTION
+from loca_theory.checkpoints.adapters.layers import FUSED_ATTENTION
 from loca_theory.checkpoints.names import kind_of
 from loca_theory.checkpoints.pairs.loaded_model import EXPERTS, READ_BY_ATTENTION, LoadedModel
 from loca_theory.checkpoints.pairs.pair import CheckpointPair
-from loca_theory.checkpoints.weights.conv1d import has_conv1d_name, stores_transposed
-from loca_theory.checkpoints.weights.matching import all_names
-from loca_theory.checkpoints.weights.stored_matrices import holds_experts
+from loca_theory.checkpoints.weights.layouts import (
+    has_conv1d_name,
+    holds_experts,
+    stores_transposed,
+)
 
 _OUTPUT = "out_proj.weight"
 _METHODS = ("lora", "loca", "entries")
@@ -62,8 +64,8 @@ def layers_of(
     Without a model, names tell what a weight is. ``names`` are the model's names of the tensors
     that it has as they are stored; by default the pair has the names of the model.
     """
-    conv1d = model is None and pair.base is not None and stores_transposed(pair.base)
-    tensors = set(all_names(pair.tuned))
+    conv1d = model is None and pair.base is not None and bool(stores_transposed(pair.base))
+    tensors = set(pair.tuned.names)
     layers = []
     for name, weight in pair.matrices.items():
         # A bare model's names lack the prefix that the names in a model with a head have.
@@ -112,7 +114,7 @@ def _guessed_obstacle(own: str, shape: tuple[int, ...]) -> str | None:
 
 def names_in_full(pair: CheckpointPair) -> dict[str, str]:
     """Name in the model with a head of each tensor of the fine-tuned checkpoint."""
-    names = all_names(pair.tuned)
+    names = pair.tuned.names
     return {name: max(name, pair.partners.get(name, ""), key=len) for name in names}
 
 
@@ -124,7 +126,7 @@ def module_names(pair: CheckpointPair, model: LoadedModel | None) -> set[str]:
     if model is not None:
         return set(model.modules)
     sides = [one for one in (pair.base, pair.tuned) if one is not None]
-    tensors = {name for side in sides for name in all_names(side)}
+    tensors = {name for side in sides for name in side.names}
     tensors |= {pair.prefix + name for name in tensors}
     parts = [name.split(".")[:-1] for name in tensors]
     return {".".join(one[:i]) for one in parts for i in range(1, len(one) + 1)}

@@ -65,7 +65,7 @@ class ModelLayers:
             # An adapter has the names of its model.
             if pair.base is not None:
                 view, _, model = _as_loaded((pair.tuned, pair.base), (tuned, base), None)
-                names = view.names
+                names = view.renamed
         except UnknownModelError as error:
             unchecked = str(error)
         found = {one.name: one for one in layers_of(pair, model, names)}

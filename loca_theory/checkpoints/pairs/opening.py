@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from loca_theory.checkpoints.adapters.increments import AdapterIncrements, is_adapter
 from loca_theory.checkpoints.pairs.pair import CheckpointPair
 from loca_theory.checkpoints.pairs.selection import Selection
+from loca_theory.checkpoints.weights.memory import is_array
 from loca_theory.checkpoints.weights.sources import Source, is_path, open_checkpoint, resolve
-from loca_theory.checkpoints.weights.state_dicts import is_array
 from loca_theory.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -26,22 +26,19 @@ def open_pair(
     if is_array(first):
         # The caller has chosen this matrix, however small it is.
         chosen = replace(chosen, smallest_side=1)
-    folder = adapter_folder(first if second is None else second)
-    files = is_path(first) and (second is None or is_path(second))
+    source = first if second is None else second
+    folder, is_from_files = adapter_folder(source), is_path(first) and is_path(source)
+    base = None if second is None else open_checkpoint(first)
     if folder is not None:
         # The adapter holds the whole increment, or computes it from the base.
-        base = None if second is None else open_checkpoint(first)
         increments = AdapterIncrements(folder, base)
-        pair = CheckpointPair(increments, None, chosen, files, adapted=base)
-    elif second is None:
-        pair = CheckpointPair(open_checkpoint(first), None, chosen, files)
-        if not is_array(first):
-            what = f"{os.fspath(first)} is" if is_path(first) else "these weights are"
-            msg = f"{what} not an adapter; pass the fine-tuned checkpoint as well"
-            raise InvalidArgumentError(msg)
-    else:
-        pair = CheckpointPair(open_checkpoint(second), open_checkpoint(first), chosen, files)
-    return check_any(pair)
+        return check_any(CheckpointPair(increments, None, chosen, is_from_files, adapted=base))
+    tuned = open_checkpoint(source)
+    if second is None and not is_array(first):
+        what = f"{os.fspath(first)} is" if is_path(first) else "these weights are"
+        msg = f"{what} not an adapter; pass the fine-tuned checkpoint as well"
+        raise InvalidArgumentError(msg)
+    return check_any(CheckpointPair(tuned, base, chosen, is_from_files))
 
 
 def check_any(pair: CheckpointPair) -> CheckpointPair:

@@ -14,8 +14,8 @@ from loca_theory.checkpoints.pairs.comparable import MatrixFinder, Weight
 from loca_theory.checkpoints.pairs.selection import Selection
 from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, DamagedError
-from loca_theory.checkpoints.weights.matching import all_names, match_names
-from loca_theory.errors import ResourceError
+from loca_theory.checkpoints.weights.matching import match_names
+from loca_theory.errors import InvalidArgumentError, ResourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,11 +58,14 @@ class CheckpointPair:
     prefix: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
-        tuned = all_names(self.tuned)
+        tuned = self.tuned.names
         matches: list[tuple[str | None, str | None]] = [(name, name) for name in tuned]
         if self.base is not None:
-            base = all_names(self.base)
+            base = self.base.names
             self.partners, self.prefix = match_names(tuned, base)
+            if not self.partners:
+                msg = "the two checkpoints have no tensor name in common; pass two of the same "
+                raise InvalidArgumentError(msg + "model")
             both = set(self.partners.values())
             matches = [(name, self.partners.get(name)) for name in tuned]
             matches += [(None, name) for name in base if name not in both]
@@ -96,8 +99,13 @@ class CheckpointPair:
 
         It is in float32, or in float64 if it is stored in float64. The caller may overwrite it.
         """
-        found = self._sides(name)
-        return self._widened(name, *found[1]) if len(found) > 1 else None
+        _, *others = self._sides(name)
+        if not others:
+            return None
+        found = self.matrices[name].load(*others[0])
+        wide = torch.float64 if found.dtype == torch.float64 else torch.float32
+        with self._memory(name, found.dtype):
+            return found.to(wide, copy=True)
 
     def fingerprint(self, name: str) -> str:
         """BLAKE2b digest, 16 bytes in hexadecimal, of all from which ΔW and W₀ are computed.
@@ -124,15 +132,7 @@ class CheckpointPair:
             sides.append((self.adapted, found.tuned))
         return sides
 
-    def _widened(self, name: str, side: Checkpoint, own: str) -> torch.Tensor:
-
-        found = self.matrices[name].load(side, own)
-        wide = torch.float64 if found.dtype == torch.float64 else torch.float32
-        with self._memory(name, found.dtype):
-            return found.to(wide, copy=True)
-
     def _difference(self, name: str, wide: torch.dtype) -> torch.Tensor:
-
         (side, mine), *others = self._sides(name)
         tuned = self.matrices[name].load(side, mine)
         bases = others if self.base is not None else []

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from loca_theory._arguments import expression, positive_number
 from loca_theory._lookup import find
-from loca_theory.checkpoints.weights.stored_matrices import EXPERTS, Experts
+from loca_theory.checkpoints.weights.layouts import EXPERTS, Experts
 
 SMALLEST_SIDE = 16
 """Fewest rows and fewest columns for which the statistics are computed; smaller matrices are

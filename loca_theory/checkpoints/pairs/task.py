@@ -121,6 +121,5 @@ def _evaluated(
     try:
         return compute(cell, pairs)
     except (LeftOutError, DamagedError) as error:
-        damaged = error.damaged if isinstance(error, LeftOutError) else True
-        reason = {"reason": str(error), "damaged": damaged, "tuned": cell.tuned[0]}
+        reason = {"reason": str(error), "damaged": error.damaged, "tuned": cell.tuned[0]}
         return {"skipped": reason}

@@ -14,7 +14,7 @@ import torch
 from loca_theory._lookup import find
 from loca_theory.checkpoints.sizing.adapter_size import METHODS
 from loca_theory.checkpoints.weights.checkpoint import read_json
-from loca_theory.checkpoints.weights.files import SafetensorsCheckpoint
+from loca_theory.checkpoints.weights.files import SafetensorsFile
 from loca_theory.checkpoints.weights.sources import ADAPTER_CONFIG
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps.files import TEMPORARY_SUFFIX, write_atomically
@@ -78,7 +78,7 @@ def write_adapter(folder: Path, adapter: Adapter, card: str) -> list[Path]:
 
 def read_adapter(folder: Path) -> Adapter:
     """Load an adapter."""
-    stored = SafetensorsCheckpoint({folder / WEIGHTS: None})
+    stored = SafetensorsFile(folder / WEIGHTS)
     tensors = {name: stored.load(name) for name in stored.entries}
     return Adapter(tensors, read_json(folder / ADAPTER_CONFIG))
 

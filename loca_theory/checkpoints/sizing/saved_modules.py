@@ -74,7 +74,8 @@ def find_saved_modules(
         except (re.error, TypeError) as error:
             msg = f'save_modules="{pattern}" is not a regular expression: {error}'
             raise InvalidArgumentError(msg) from error
-        damaged = [name for name in pair.tuned.damaged if re.search(pattern, name)]
+        left_out = pair.tuned.left_out
+        damaged = [n for n, one in left_out.items() if one.damaged and re.search(pattern, n)]
         if damaged or not matching:
             why = f"{damaged[0]} is damaged" if damaged else "no tensor's name contains a match"
             msg = f'save_modules="{pattern}" cannot be stored: {why}'

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,8 @@ from loca_theory.errors import ResourceError
 
 class DamagedError(ResourceError):
     """A file, or a tensor in it, is damaged or not in the expected format."""
+
+    damaged = True
 
 
 class LeftOutError(Exception):
@@ -49,15 +50,18 @@ class Checkpoint:
 
     Attributes:
         entries: Tensors that can be loaded, by name.
-        damaged: Names of tensors that are listed but cannot be read, with the reason.
-        ignored: Names of intact objects that are not plain tensors, with the reason.
+        left_out: Why other tensors cannot be: they are damaged, or no plain tensors.
         config: Configuration of the model (``config.json``); empty if there is none.
     """
 
     entries: dict[str, Entry] = field(init=False, default_factory=dict)
-    damaged: dict[str, str] = field(init=False, default_factory=dict)
-    ignored: dict[str, str] = field(init=False, default_factory=dict)
+    left_out: dict[str, LeftOutError] = field(init=False, default_factory=dict)
     config: Mapping[str, Any] = field(kw_only=True, default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all tensors, also of those that cannot be loaded."""
+        return list(dict.fromkeys([*self.entries, *self.left_out]))
 
     def load(self, name: str, expert: int | None = None) -> torch.Tensor:
         """Load a tensor, on the CPU and in its own dtype, or in float32 if it has scales.
@@ -86,12 +90,6 @@ def read_json(path: Path) -> dict[str, Any]:
         msg = f"{path} holds no JSON object"
         raise DamagedError(msg)
     return content
-
-
-def natural_order(name: str) -> list[tuple[bool, int, str]]:
-    """Sorting key that puts layer 2 before layer 10."""
-    parts = re.split(r"(\d+)", name)
-    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
 
 
 def one_line(error: Exception) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,111 +16,136 @@ from loca_theory.checkpoints.weights.checkpoint import (
     Checkpoint,
     DamagedError,
     Entry,
-    natural_order,
+    LeftOutError,
     one_line,
 )
-from loca_theory.checkpoints.weights.state_dicts import TensorsCheckpoint
+from loca_theory.checkpoints.weights.memory import TensorsCheckpoint
 from loca_theory.errors import ResourceError
 
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".tar")
+"""Suffixes of files of PyTorch."""
+
+# How they begin: an archive, and a pickle before version 1.6.
+_PICKLED = (b"PK\x03\x04", b"\x80")
 # Under these keys, trainers store the model's tensors.
 _MODELS = ("state_dict", "model", "model_state_dict", "module")
 
 
 @dataclass
-class FilesCheckpoint(Checkpoint):
-    """Tensors in one file, or in several.
-
-    Args:
-        files: The files, each with the names that the index lists there; None without an index.
-
-    Raises:
-        DamagedError: the only file is damaged, or would execute code.
-        ResourceError: the only file cannot be read.
-    """
-
-    files: Mapping[Path, list[str] | None]
-    _file_of: dict[str, Path] = field(init=False, default_factory=dict, repr=False)
-
-    def __post_init__(self) -> None:
-        for path, names in self.files.items():
-            try:
-                found = self._listed(path, names)
-            except ResourceError as error:
-                if names is None:
-                    raise
-                self.damaged.update(dict.fromkeys(names, str(error)))
-            else:
-                self.entries |= found
-                # A worker process may have another current folder.
-                self._file_of |= dict.fromkeys(found, path.absolute())
-
-    def _listed(self, path: Path, names: list[str] | None) -> dict[str, Entry]:
-        """The tensors of a file; those that it should have and has not are noted as damaged."""
-        raise NotImplementedError
-
-
-@dataclass
-class SafetensorsCheckpoint(FilesCheckpoint):
-    """Tensors in safetensors files.
+class SafetensorsFile(Checkpoint):
+    """Tensors in a safetensors file.
 
     Each tensor is read through a memory mapping of its own, so that pages of the file that were
     read do not stay in the process's memory.
+
+    Args:
+        path: The file.
     """
 
-    def _listed(self, path: Path, names: list[str] | None) -> dict[str, Entry]:
-        with _opened(path) as tensors:
-            present = set(tensors.keys())
-            wanted = sorted(present, key=natural_order) if names is None else names
-            missing = f"{path.name} does not hold it, although the index lists it there"
-            self.damaged |= {name: missing for name in wanted if name not in present}
-            views = {name: tensors.get_slice(name) for name in wanted if name in present}
-            return {
-                name: Entry(tuple(view.get_shape()), str(view.get_dtype()))
-                for name, view in views.items()
-            }
+    path: Path
+
+    def __post_init__(self) -> None:
+        with _opened(self.path) as tensors:
+            for name in sorted(tensors.keys(), key=_natural_order):
+                view = tensors.get_slice(name)
+                self.entries[name] = Entry(tuple(view.get_shape()), str(view.get_dtype()))
+        # A worker process may have another current folder.
+        self.path = self.path.absolute()
 
     def load(self, name: str, expert: int | None = None) -> torch.Tensor:
         """Load one tensor; see :class:`Checkpoint`."""
-        with _opened(self._file_of[name]) as tensors:
+        with _opened(self.path) as tensors:
             # Copy, because the view would keep the mapping alive.
             found = tensors.get_tensor(name) if expert is None else tensors.get_slice(name)[expert]
             return found.clone()
 
 
 @dataclass
-class TorchCheckpoint(FilesCheckpoint):
-    """Tensors in PyTorch files.
+class TorchFile(Checkpoint):
+    """Tensors in a PyTorch file, which is mapped into memory.
 
-    The files are mapped into memory. The mapping is not pickled: a copy in another process maps
-    the files anew.
+    The mapping is not pickled: a copy in another process maps the file anew.
+
+    Args:
+        path: The file.
     """
 
-    _mapped: dict[Path, TensorsCheckpoint] = field(init=False, default_factory=dict, repr=False)
+    path: Path
+    _mapped: TensorsCheckpoint | None = field(init=False, default=None, repr=False)
 
-    def _listed(self, path: Path, names: list[str] | None) -> dict[str, Entry]:
-        del names  # the file may hold others
-        tensors = self._tensors(path)
-        self.damaged |= tensors.damaged
-        self.ignored |= tensors.ignored
-        return tensors.entries
+    def __post_init__(self) -> None:
+        self.entries, self.left_out = self._tensors.entries, self._tensors.left_out
+        self.path = self.path.absolute()
 
-    def _tensors(self, path: Path) -> TensorsCheckpoint:
-        if path not in self._mapped:
-            self._mapped[path] = TensorsCheckpoint(load_pickled(path))
-        return self._mapped[path]
+    @property
+    def _tensors(self) -> TensorsCheckpoint:
+        if self._mapped is None:
+            self._mapped = TensorsCheckpoint(_load_pickled(self.path))
+        return self._mapped
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_mapped": {}}
+        return {**self.__dict__, "_mapped": None}
 
     def load(self, name: str, expert: int | None = None) -> torch.Tensor:
         """Load one tensor; see :class:`Checkpoint`."""
-        path = self._file_of[name]
-        tensors = self._tensors(path)
-        found = tensors.entries.get(name)
+        found = self._tensors.entries.get(name)
         if found is None or found.shape != self.entries[name].shape:
-            msg = f"{name} has changed in {path} since it was opened; start again"
+            msg = f"{name} has changed in {self.path} since it was opened; start again"
             raise DamagedError(msg)
-        return tensors.load(name, expert)
+        return self._tensors.load(name, expert)
+
+
+@dataclass
+class Shards(Checkpoint):
+    """Tensors in several files.
+
+    Args:
+        names_in: The names that an index lists for each file.
+    """
+
+    names_in: Mapping[Path, list[str]]
+    _file_of: dict[str, Checkpoint] = field(init=False, default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        for path, listed in self.names_in.items():
+            missing = f"{path.name} does not hold it, although the index lists it there"
+            try:
+                file = open_file(path)
+            except ResourceError as error:
+                file, missing = Checkpoint(), str(error)
+            for name in listed:
+                if name in file.entries:
+                    self.entries[name], self._file_of[name] = file.entries[name], file
+                else:
+                    reason = file.left_out.get(name, LeftOutError(missing, damaged=True))
+                    self.left_out[name] = reason
+
+    def load(self, name: str, expert: int | None = None) -> torch.Tensor:
+        """Load one tensor; see :class:`Checkpoint`."""
+        return self._file_of[name].load(name, expert)
+
+
+def open_file(path: Path) -> TorchFile | SafetensorsFile:
+    """The tensors of a file of PyTorch, or of safetensors."""
+    return TorchFile(path) if is_pickled(path) else SafetensorsFile(path)
+
+
+def is_pickled(path: Path) -> bool | None:
+    """Whether a file is of PyTorch, and not of safetensors; None if it looks like neither.
+
+    How it begins decides, then its suffix: a damaged file is named as what it should be.
+    """
+    try:
+        with path.open("rb") as file:
+            begin = file.read(9)
+    except OSError:
+        begin = b""
+    # The length of a header may begin like a pickle.
+    if begin[8:] == b"{":
+        return False
+    if begin.startswith(_PICKLED) or path.suffix in PICKLES:
+        return True
+    return False if path.suffix == ".safetensors" else None
 
 
 @contextmanager
@@ -138,7 +164,7 @@ def _opened(path: Path) -> Iterator[Any]:
         raise ResourceError(msg) from error
 
 
-def load_pickled(path: Path) -> dict[str, torch.Tensor]:
+def _load_pickled(path: Path) -> dict[str, torch.Tensor]:
     """Load the tensors of a PyTorch file without executing code in it."""
     try:
         try:
@@ -200,3 +226,9 @@ def _state_dicts(content: Any, path: str = "") -> dict[str, dict[Any, Any]]:
 
 def _has_matrix(tensors: dict[Any, Any]) -> bool:
     return any(isinstance(one, torch.Tensor) and one.ndim > 1 for one in tensors.values())
+
+
+def _natural_order(name: str) -> list[tuple[bool, int, str]]:
+    """Sorting key that puts layer 2 before layer 10."""
+    parts = re.split(r"(\d+)", name)
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]

@@ -8,6 +8,9 @@ A weight is loaded as scale · (weight − zero point), in float32. Its scales a
   ComfyUI);
 - ``SCB`` in the same module (bitsandbytes, LLM.int8), 127 times the factor of each row.
 
+Weights that are packed, several into one stored number, are left out: only their libraries can
+read them.
+
 Source: T. Dettmers et al., arXiv 2208.07339, for the last; DeepSeek-AI, arXiv 2412.19437, for
 scales of blocks.
 """
@@ -16,19 +19,46 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 
-from loca_theory.checkpoints.weights.checkpoint import Checkpoint, DamagedError, Entry
-from loca_theory.checkpoints.weights.packed import packed_weights
+from loca_theory.checkpoints.weights.checkpoint import (
+    Checkpoint,
+    DamagedError,
+    Entry,
+    LeftOutError,
+)
+from loca_theory.checkpoints.weights.layouts import holds_experts
 from loca_theory.checkpoints.weights.scales import grid_of, scaled
-from loca_theory.checkpoints.weights.stored_matrices import holds_experts
 
 _FP8 = re.compile(r"^(F8_E[45]M|float8_e[45]m)", re.IGNORECASE)
-_INT8 = ("I8", "int8")
 _REAL = re.compile(r"^(f|bf|float|bfloat)(8|16|32|64)", re.IGNORECASE)
+_BYTES, _INT8, _INT32 = ("U8", "uint8"), ("I8", "int8"), ("I32", "int32")
+_EIGHT_BIT_EXPONENTS = ("F8_E8M0", "float8_e8m0fnu")
+_ANY: tuple[str, ...] = ()
+# Packed formats: how the name of the stored tensor ends, and then that of the weight; the types of
+# the tensor; how the names of tensors end that must be there.
+_PACKED = (
+    ("GPTQ", ".qweight", ".weight", _ANY, (".g_idx",)),
+    ("AWQ", ".qweight", ".weight", _ANY, ()),
+    ("compressed-tensors", ".weight_packed", ".weight", _ANY, ()),
+    ("MXFP4", "_blocks", "", _ANY, ("_scales",)),
+    ("FP4 of bitsandbytes", "", "", _BYTES, (".absmax", ".quant_state.bitsandbytes__fp4")),
+    ("NF4 of bitsandbytes", "", "", _BYTES, (".absmax",)),
+    ("NVFP4", "", "", _BYTES, ("_scale", "_scale_2")),
+    ("bytes", "", "", _BYTES, ("_scale",)),
+    ("FP4", "", "", _INT8, ("_scale",)),
+    ("FP4", "", "", _INT8, ("_scale_inv",)),
+    ("FP4", ".weight", ".weight", _INT8, (".scale",)),
+)
+# How the names of other tensors of a packed weight may end.
+_PARTS = (
+    ".qzeros", ".scales", ".weight_scale", ".weight_zero_point", ".weight_shape", ".weight_g_idx",
+    ".weight_global_scale", ".quant_map", ".nested_absmax", ".nested_quant_map",
+    ".quant_state.bitsandbytes__nf4",
+)  # fmt: skip
 _BESIDE = ("_scale", "_scale_inv")
 _IN_MODULE = ("scale", "qscale_weight", "scale_weight", "SCB")
 _ROW_MAXIMUM = 127
@@ -50,56 +80,54 @@ class QuantisedCheckpoint(Checkpoint):
     _scales: dict[str, list[str]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.entries, self.damaged = dict(self.source.entries), dict(self.source.damaged)
-        self.ignored, self.config = dict(self.source.ignored), self.source.config
-        for weight, kind, parts in packed_weights(self.source.entries):
-            self._leave_out(weight, f"packed as {kind}: {_WAY_OUT}", parts)
+        source = self.source
+        self.entries, self.left_out = dict(source.entries), dict(source.left_out)
+        self.config = source.config
+        for weight, kind, parts in _packed_weights(source.entries):
+            self._leave_out([weight, *parts], f"packed as {kind}: {_WAY_OUT}")
+        damaged = {name for name, reason in source.left_out.items() if reason.damaged}
+        for name in damaged:
+            # The scales of a weight that cannot be read are not weights.
+            self._drop(_parts(name))
         unscaled = []
-        for name, entry in list(self.entries.items()):
+        for name, entry in source.entries.items():
             is_fp8 = bool(_FP8.match(entry.dtype))
             if name not in self.entries or not entry.shape or not (is_fp8 or entry.dtype in _INT8):
                 continue
-            present = [one for one in _scale_names(name) if self._is_listed(one)]
-            if not present:
+            listed = [one for one in _parts(name) if one in source.entries or one in damaged]
+            scales = [one for one in listed if one in _scale_names(name)]
+            if not scales:
                 unscaled += [name] if is_fp8 and len(entry.shape) > 1 else []
                 continue
-            zero_point = f"{name}_zero_point"
-            names = [present[0], *([zero_point] if self._is_listed(zero_point) else [])]
             self._drop(_parts(name))
+            names = [scales[0], *(one for one in listed if one == f"{name}_zero_point")]
             if obstacle := self._obstacle(name, entry, names):
-                self.damaged[name] = obstacle
-                self._drop([name])
+                self._leave_out([name], obstacle, damaged=True)
             else:
                 self._scales[name] = names
                 self.entries[name] = replace(entry, is_scaled=True)
-        for name in self.source.damaged:
-            # The scales of a weight that cannot be read are not weights.
-            self._drop(_parts(name))
         if self._scales or self.config.get("quantization_config"):
             for name in unscaled:
-                self._leave_out(name, f"FP8 without scales: {_WAY_OUT}")
+                self._leave_out([name], f"FP8 without scales: {_WAY_OUT}")
 
-    def _leave_out(self, name: str, reason: str, parts: Sequence[str] = ()) -> None:
-        self.ignored[name] = reason
-        self._drop([name, *parts])
+    def _leave_out(self, names: Sequence[str], reason: str, *, damaged: bool = False) -> None:
+        """Leave a weight out with its parts, for a reason."""
+        self.left_out[names[0]] = LeftOutError(reason, damaged=damaged)
+        self._drop(names)
 
     def _drop(self, names: Sequence[str]) -> None:
         for name in names:
             self.entries.pop(name, None)
 
-    def _is_listed(self, name: str) -> bool:
-        return name in self.source.entries or name in self.source.damaged
-
     def _obstacle(self, name: str, entry: Entry, names: Sequence[str]) -> str | None:
         """Why the scales and zero points of a weight cannot be used; None if they can."""
         for one in names:
-            if one in self.source.damaged:
-                return f"its {one} cannot be read: {self.source.damaged[one]}"
+            if one in self.source.left_out:
+                return f"its {one} cannot be read: {self.source.left_out[one]}"
         scale, *zero_points = (self.source.entries[one] for one in names)
         if not _REAL.match(scale.dtype):
             return f"its scales {names[0]} are of type {scale.dtype}: {_WAY_OUT}"
-        weight, grid = entry.shape, scale.shape
-        is_complete = True
+        weight, grid, is_complete = entry.shape, scale.shape, True
         if self._is_per_expert(name, names[0]):
             is_complete, weight, grid = weight[0] == grid[0], weight[1:], grid[1:]
         fits = is_complete and grid_of(weight, grid, self._block) is not None
@@ -125,9 +153,14 @@ class QuantisedCheckpoint(Checkpoint):
 
     def load(self, name: str, expert: int | None = None) -> torch.Tensor:
         """Load one tensor, times its scales if it has any; see :class:`Checkpoint`."""
-        weight = self.source.load(name, expert)
         if name not in self._scales:
-            return weight
+            return self.source.load(name, expert)
+        shape = self.entries[name].shape
+        if expert is None and holds_experts(name, shape):
+            found = torch.empty(shape)
+            for i in range(shape[0]):
+                found[i] = self.load(name, i)
+            return found
         layout = f"{name.removesuffix('weight')}weight_format"
         if layout in self.source.entries and int(self.source.load(layout).flatten()[0]):
             msg = f"{name} is in the layout of a GPU ({layout}): {_WAY_OUT}"
@@ -138,14 +171,7 @@ class QuantisedCheckpoint(Checkpoint):
             raise DamagedError(msg)
         if self._scales[name][0].rpartition(".")[2] == "SCB":
             scale = scale.float() * (1 / _ROW_MAXIMUM)
-        factors = [scale, *zero_points]
-        if expert is not None or not holds_experts(name, tuple(weight.shape)):
-            return scaled(weight, *factors, block=self._block)
-        found = torch.empty(weight.shape)
-        for i, matrix in enumerate(weight):
-            own = (one if one.numel() == 1 else one[i] for one in factors)
-            found[i] = scaled(matrix, *own, block=self._block)
-        return found
+        return scaled(self.source.load(name, expert), scale, *zero_points, block=self._block)
 
     def stored(self, name: str, expert: int | None = None) -> Iterator[torch.Tensor]:
         """Yield a tensor or one expert of it, and its scales; see :class:`Checkpoint`."""
@@ -162,10 +188,29 @@ class QuantisedCheckpoint(Checkpoint):
 def with_scales(source: Checkpoint) -> Checkpoint:
     """Wrap a checkpoint if it may hold quantised weights."""
     is_quantised = any(
-        _FP8.match(entry.dtype) or entry.dtype in (*_INT8, "U8", "uint8", "I32", "int32")
+        _FP8.match(entry.dtype) or entry.dtype in (*_INT8, *_BYTES, *_INT32)
         for entry in source.entries.values()
     )
     return QuantisedCheckpoint(source) if is_quantised else source
+
+
+def _packed_weights(entries: Mapping[str, Entry]) -> Iterator[tuple[str, str, list[str]]]:
+    """Find packed weights by the names and types of the tensors that belong to one.
+
+    Yields the name that a weight has in an ordinary checkpoint, its format, and the names of the
+    stored tensors that make it up.
+    """
+    # Tensors of the model itself have no dot in their names.
+    dotted = {f".{name}": entry.dtype for name, entry in entries.items()}
+    for name, dtype in dotted.items():
+        for kind, end, weight_end, types, needed in _PACKED:
+            stem = name.removesuffix(end)
+            scales = [dotted.get(stem + one, "") for one in needed]
+            is_odd = types == _INT8 and scales[0] not in _EIGHT_BIT_EXPONENTS
+            if name.endswith(end) and (not types or dtype in types) and all(scales) and not is_odd:
+                parts = [name, *(stem + one for one in (*needed, *_PARTS))]
+                yield (stem + weight_end)[1:], kind, [one[1:] for one in parts]
+                break
 
 
 def _scale_names(name: str) -> list[str]:

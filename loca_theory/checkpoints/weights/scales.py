@@ -68,14 +68,18 @@ def scaled(
     grid = grid_of(tuple(weight.shape), tuple(scale.shape), block)
     if grid is None or not wide.numel():
         return wide
-    (counts, (rows, columns)), matrix = grid, wide.view(len(wide), -1)
-    i, j = torch.arange(matrix.shape[0]) // rows, slice(None)
-    if counts[1] not in (1, matrix.shape[1]):
-        j = torch.arange(matrix.shape[1]) // columns
-    scales = scale.float().reshape(counts)
-    zeros = None if zero_point is None else zero_point.float().reshape(counts)
-    for part, at in zip(matrix.split(_ROWS_AT_ONCE), i.split(_ROWS_AT_ONCE), strict=True):
-        if zeros is not None:
-            part.sub_(zeros[at][:, j])
-        part.mul_(scales[at][:, j])
+    counts, (rows, columns) = grid
+    matrix = wide.view(len(wide), -1)
+    row_of = torch.arange(len(matrix)) // rows
+
+    def spread(factors: torch.Tensor, start: int) -> torch.Tensor:
+        """The factors of some rows, one for each entry or for each row."""
+        part = factors.float().reshape(counts)[row_of[start : start + _ROWS_AT_ONCE]]
+        return part.repeat_interleave(columns, 1)[:, : matrix.shape[1]] if counts[1] > 1 else part
+
+    for start in range(0, len(matrix), _ROWS_AT_ONCE):
+        part = matrix[start : start + _ROWS_AT_ONCE]
+        if zero_point is not None:
+            part.sub_(spread(zero_point, start))
+        part.mul_(spread(scale, start))
     return wide

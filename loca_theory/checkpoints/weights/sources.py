@@ -8,16 +8,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeAlias, TypeGuard, Union
+from typing import TypeAlias, TypeGuard, Union
 
 import torch
 
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, DamagedError, read_json
-from loca_theory.checkpoints.weights.files import SafetensorsCheckpoint, TorchCheckpoint
+from loca_theory.checkpoints.weights.files import PICKLES, Shards, is_pickled, open_file
 from loca_theory.checkpoints.weights.hub import download
+from loca_theory.checkpoints.weights.memory import is_array, tensors_in_memory
 from loca_theory.checkpoints.weights.quantised import with_scales
-from loca_theory.checkpoints.weights.state_dicts import is_array, tensors_in_memory
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.transforms.inputs import TensorLike
 
@@ -31,9 +32,6 @@ TORCH = "pytorch_model.bin"
 ADAPTER_CONFIG = "adapter_config.json"
 _CONFIG = "config.json"
 _INDEX = ".index.json"
-_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".tar")
-# How files of PyTorch begin: an archive, and a pickle before version 1.6.
-_PICKLED = (b"PK\x03\x04", b"\x80")
 _HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w.-]+)?")
 
 
@@ -86,7 +84,7 @@ def resolve(source: str | os.PathLike[str]) -> Path:
     path = Path(text).expanduser()
     if not text or not path.exists():
         msg = f"there is no file or folder {text or 'without a name'}"
-        if _HUB_NAME.fullmatch(text) and path.suffix not in (".safetensors", *_PICKLES):
+        if _HUB_NAME.fullmatch(text) and path.suffix not in (".safetensors", *PICKLES):
             msg += f"; write hub:{text} if it is on the hub"
         raise InvalidArgumentError(msg)
     if path.is_dir() and (path / "snapshots").is_dir():
@@ -109,27 +107,10 @@ def _snapshot(cache: Path) -> Path:
 
 
 def _open_file(path: Path) -> Checkpoint:
-    if _is_pickled(path) is None:
-        msg = f"{path} is neither a .safetensors nor a PyTorch file ({', '.join(_PICKLES)})"
+    if is_pickled(path) is None:
+        msg = f"{path} is neither a .safetensors nor a PyTorch file ({', '.join(PICKLES)})"
         raise InvalidArgumentError(msg)
-    return _opened({path: None}, path.parent)
-
-
-def _is_pickled(path: Path) -> bool | None:
-    """Whether a file is of PyTorch, and not of safetensors; None if it looks like neither.
-
-    How it begins decides, then its suffix: a damaged file is named as what it should be.
-    """
-    try:
-        with path.open("rb") as file:
-            begin = file.read(9)
-    except OSError:
-        begin = b""
-    if begin.startswith(_PICKLED):
-        return True
-    if path.suffix == ".safetensors" or begin[8:] == b"{":
-        return False
-    return True if path.suffix in _PICKLES else None
+    return _with_config(open_file(path), path.parent)
 
 
 def _open_sharded(index: Path) -> Checkpoint:
@@ -137,23 +118,17 @@ def _open_sharded(index: Path) -> Checkpoint:
     if not isinstance(shards, dict) or not all(isinstance(one, str) for one in shards.values()):
         msg = f'{index} has no "weight_map" from names to files'
         raise DamagedError(msg)
-    files: dict[Path, list[str] | None] = {}
-    for file in dict.fromkeys(shards.values()):
+    names_in: dict[Path, list[str]] = {}
+    for name, file in shards.items():
         if Path(file).name != file:
             msg = f"{index} names the file {file!r} outside its own folder"
             raise DamagedError(msg)
-        files[index.parent / file] = [name for name, own in shards.items() if own == file]
-    return _opened(files, index.parent)
+        names_in.setdefault(index.parent / file, []).append(name)
+    return _with_config(Shards(names_in), index.parent)
 
 
-def _opened(files: Mapping[Path, list[str] | None], folder: Path) -> Checkpoint:
-    kind = TorchCheckpoint if any(map(_is_pickled, files)) else SafetensorsCheckpoint
-    return with_scales(kind(files, config=_config(folder)))
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    """Configuration of the model in a folder; empty if there is none, or none that is valid."""
-    try:
-        return read_json(folder / _CONFIG)
-    except ResourceError:
-        return {}
+def _with_config(tensors: Checkpoint, folder: Path) -> Checkpoint:
+    """Tensors with their scales and the configuration of the model in a folder, if it is valid."""
+    with suppress(ResourceError):
+        tensors.config = read_json(folder / _CONFIG)
+    return with_scales(tensors)

@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 
 import torch
 
-from loca_theory.checkpoints.weights.checkpoint import Checkpoint, Entry
+from loca_theory.checkpoints.weights.checkpoint import Checkpoint, Entry, LeftOutError
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms.inputs import TensorLike, as_tensor, usable
 
@@ -31,10 +31,12 @@ class TensorsCheckpoint(Checkpoint):
         first: dict[tuple[int, tuple[int, ...], tuple[int, ...]], str] = {}
         for name, tensor in self.tensors.items():
             if tensor.layout is not torch.strided or tensor.is_meta:
-                self.ignored[name] = f"not a plain tensor: {tensor.layout} on {tensor.device}"
+                reason = f"not a plain tensor: {tensor.layout} on {tensor.device}"
+                self.left_out[name] = LeftOutError(reason)
                 continue
             if tensor.numel() > tensor.untyped_storage().nbytes() // tensor.element_size():
-                self.damaged[name] = "declares more entries than the file holds"
+                reason = "declares more entries than the file holds"
+                self.left_out[name] = LeftOutError(reason, damaged=True)
                 continue
             storage = (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()))
             owner = first.setdefault(storage, name) if tensor.numel() else name
@@ -65,13 +67,13 @@ def tensors_in_memory(source: Any) -> TensorsCheckpoint:
         msg += f"{type(source).__name__}; convert a matrix with numpy.asarray"
         raise InvalidArgumentError(msg)
     tensors: dict[str, torch.Tensor] = {}
-    ignored: dict[str, str] = {}
+    left_out: dict[str, LeftOutError] = {}
     for name, value in source.items():
         try:
             is_tensor = isinstance(value, torch.Tensor)
             tensors[str(name)] = value if is_tensor else as_tensor(value, str(name))
         except InvalidArgumentError:
-            ignored[str(name)] = f"not a tensor: {type(value).__name__}"
+            left_out[str(name)] = LeftOutError(f"not a tensor: {type(value).__name__}")
     if not tensors:
         msg = "the state dict holds no tensor; pass what model.state_dict() returns"
         raise InvalidArgumentError(msg)
@@ -79,12 +81,11 @@ def tensors_in_memory(source: Any) -> TensorsCheckpoint:
         msg = "the weights are on the meta device and have no values; load them first"
         raise InvalidArgumentError(msg)
     found = TensorsCheckpoint(tensors)
-    found.ignored |= ignored
+    found.left_out |= left_out
     return found
 
 
 def _matrix(array: TensorLike) -> torch.Tensor:
-
     if array.ndim != _MATRIX_DIMENSIONS or min(array.shape) < _SMALLEST_SIDE:
         msg = f"the array has shape {tuple(array.shape)}; pass a matrix of at least two rows and "
         msg += "columns, such as the weight of one layer"

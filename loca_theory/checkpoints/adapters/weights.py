@@ -1,0 +1,243 @@
+"""Name, shape and orientation of each weight that an adapter changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from loca_theory.checkpoints.adapters.kinds import LOCA, LORA, AdapterKind
+from loca_theory.checkpoints.adapters.layers import (
+    FUSED_ATTENTION,
+    AdaptedLayer,
+    depth,
+    fits,
+    flattened,
+    of_another_model,
+    resized,
+    targeted_parameters,
+    without_wrappers,
+)
+from loca_theory.checkpoints.adapters.lora import Product, lora_rank, product_of
+from loca_theory.checkpoints.names import kind_of, layer_of
+from loca_theory.checkpoints.weights.checkpoint import Checkpoint, Entry, LeftOutError
+from loca_theory.checkpoints.weights.layouts import has_conv1d_name, stores_transposed
+
+UNTOLD = "its shape is only in the base"
+"""Why a weight is left out whose shape the adapter does not tell."""
+
+_MATRIX_DIMENSIONS, _STACK_DIMENSIONS = 2, 3
+_LOCA_SHAPE = "loca_spectrum.shape"
+# Names of embeddings. LoCA's file has p×q of their weights q×p, and not what their layers are.
+_EMBEDDING = re.compile(r"embed(?!_out)(?!.*proj)|^w[pt]e$|^shared$")
+# Tensors of plain LoRA that matter only in training.
+_TRAINING_ONLY = ("lora_velora", "lora_monteclora")
+_GATE_UP = "gate_up_proj"
+
+
+@dataclass(frozen=True)
+class AdaptedWeights:
+    """The weights that an adapter changes.
+
+    Attributes:
+        kind: Type of the adapter.
+        config: Its configuration.
+        source: The file with its tensors.
+        base: The base, or None.
+        layers: For each layer, as wrapped by PEFT, the names of its tensors.
+        partners: The base's name of each weight by the adapter's name.
+    """
+
+    kind: AdapterKind
+    config: Mapping[str, Any]
+    source: Checkpoint
+    base: Checkpoint | None
+    layers: Mapping[str, Mapping[str, str]]
+    partners: Mapping[str, str]
+
+    def find(self) -> Iterator[tuple[str, AdaptedLayer | LeftOutError]]:
+        """The weights that an adapter changes, by their names, or why they are left out."""
+        parameters, left_out = self._parameters(), self.source.left_out
+        for raw, keys in self.layers.items():
+            module = without_wrappers(raw)
+            name = parameters.get(raw, f"{module}.weight")
+            try:
+                if spoilt := [left_out[key] for key in keys.values() if key in left_out]:
+                    raise spoilt[0]
+                adapted = self._of_parameter if raw in parameters else self._of_layer
+                yield name, adapted(module, name, keys)
+            except LeftOutError as error:
+                yield name, error.with_traceback(None)
+
+    def _entry(self, name: str) -> Entry | None:
+        """The base's weight by the adapter's name; None if it is not there or is damaged."""
+        return None if self.base is None else self.base.entries.get(self.partners.get(name, ""))
+
+    def _of_layer(self, module: str, name: str, keys: Mapping[str, str]) -> AdaptedLayer:
+        shape, can_turn = self._shape(module, keys)
+        if self.base is None:
+            if shape is None:
+                raise LeftOutError(UNTOLD)
+            turned = can_turn and self._is_guessed_transposed(name)
+            shape = shape[::-1] if turned else shape
+            return AdaptedLayer(name, module, keys, shape, is_transposed=turned)
+        for asked in (name, f"{module}.{FUSED_ATTENTION}"):
+            entry = self._entry(asked)
+            if entry is None or not fits(entry.shape, shape, can_turn=can_turn):
+                continue
+            own, weight = self.partners[asked], entry.shape
+            if shape is None or shape == shape[::-1] or len(weight) > _MATRIX_DIMENSIONS:
+                is_matrix = len(weight) == _MATRIX_DIMENSIONS
+                turned = is_matrix and can_turn and self._is_guessed_transposed(own)
+            else:
+                turned = weight != shape
+            return AdaptedLayer(own, module, keys, weight, is_transposed=turned)
+        return self._without_weight(module, name, keys, shape)
+
+    def _shape(self, module: str, keys: Mapping[str, str]) -> tuple[tuple[int, ...] | None, bool]:
+        """Shape of ΔW as p×q if the adapter tells it, and whether the base may store it as q×p."""
+        # The factors of ``use_bdlora`` have diagonal blocks, and only the blocks are stored.
+        if self.kind.name != LORA or self.config.get("use_bdlora"):
+            return self._shape_of_loca(keys), True
+        product, rank = self._product(keys), lora_rank(self.config, module)
+        if rank != product.rank:
+            msg = f"the factors have rank {product.rank}, and the configuration says {rank}"
+            raise LeftOutError(msg, damaged=True)
+        is_matrix = len(product.shape) == _MATRIX_DIMENSIONS
+        return product.shape, is_matrix and not product.is_embedding
+
+    def _product(self, keys: Mapping[str, str]) -> Product:
+        """The product of LoRA's factors of a layer."""
+        found = product_of({what: self.source.entries[key] for what, key in keys.items()})
+        for what in () if self.kind.by_peft else keys.keys() - set(found.names):
+            if not what.endswith(".bias") and not what.startswith(_TRAINING_ONLY):
+                msg = f"the file holds {what}, and the configuration has no option for it"
+                raise LeftOutError(msg, damaged=True)
+        return found
+
+    def _shape_of_loca(self, keys: Mapping[str, str]) -> tuple[int, ...] | None:
+        """Shape of ΔW, p×q, as LoCA's file tells it; None for other types."""
+        key = keys.get(_LOCA_SHAPE)
+        if key is None or self.source.entries[key].shape != (2,):
+            return None
+        shape = tuple(int(side) for side in self.source.load(key))
+        return shape if min(shape) > 0 else None
+
+    def _without_weight(
+        self, module: str, name: str, keys: Mapping[str, str], shape: tuple[int, ...] | None
+    ) -> AdaptedLayer:
+        """A layer whose weight is not in the base, or not in a shape that fits."""
+        turned = self._is_embedding_of_loca(module)
+        shape = shape[::-1] if turned and shape is not None else shape
+        entry, own = self._entry(name), self.partners.get(name)
+        if self.base is not None and own in self.base.left_out:
+            raise self.base.left_out[own]
+        if kind_of(name) != "embedding":
+            raise of_another_model(name, shape)
+        if entry is None:
+            # A head that is tied to the embedding is not in the base a second time.
+            if self.kind.needs_weights or shape is None:
+                msg = "not in the base checkpoint by this name: tied to another weight"
+                raise LeftOutError(msg)
+            return AdaptedLayer(name, module, keys, shape, is_transposed=turned)
+        if shape is None or entry.shape[1:] != shape[1:]:
+            raise of_another_model(name, shape)
+        raise LeftOutError(resized(entry.shape, shape))
+
+    def _is_guessed_transposed(self, name: str) -> bool:
+        """Whether a weight is stored as q×p, where shapes do not tell.
+
+        PEFT notes in ``fan_in_fan_out`` only whether the layer that it adapted last is a
+        ``Conv1D``. A head comes last and is none.
+        """
+        if self._is_embedding_of_loca(name.removesuffix(".weight")):
+            return True
+        flag = bool(self.config.get("fan_in_fan_out"))
+        modules = [without_wrappers(raw) for raw in self.layers]
+        if not any(has_conv1d_name(f"{module}.weight") for module in modules):
+            return flag
+        if not has_conv1d_name(name):
+            return False
+        known = None if self.base is None else stores_transposed(self.base)
+        has_head = any(layer_of(module) is None for module in modules)
+        return (flag or has_head) if known is None else known
+
+    def _is_embedding_of_loca(self, module: str) -> bool:
+        last = module.rpartition(".")[2]
+        return self.kind.name == LOCA and _EMBEDDING.search(last) is not None
+
+    # --- parameters that are targeted by their names, such as those of all experts ---
+
+    def _parameters(self) -> dict[str, str]:
+        """Name of the parameter of each layer that PEFT targets by the parameter's name.
+
+        PEFT wraps a module once for each of its parameters and does not store their names. The
+        parameter that the module has first is innermost. A wrapper gets the first that fits.
+        """
+        found: dict[str, str] = {}
+        for raw in sorted(self.layers, key=depth, reverse=True):
+            module = without_wrappers(raw)
+            free = [
+                one for one in targeted_parameters(module, self.config) if one not in found.values()
+            ]
+            fitting = [name for name in free if self._fits_parameter(name, self.layers[raw])]
+            if not fitting and f"{module}.weight" not in self.partners:
+                fitting = free
+            if fitting:
+                found[raw] = fitting[0]
+        return found
+
+    def _fits_parameter(self, name: str, keys: Mapping[str, str]) -> bool:
+        """Whether the tensors of a layer fit a parameter of this name."""
+        entry = self._entry(name)
+        if entry is None or any(key in self.source.left_out for key in keys.values()):
+            return False
+        if self.kind.name == LOCA:
+            return flattened(entry.shape) == self._shape_of_loca(keys)
+        try:
+            product = self._product(keys)
+        except LeftOutError:
+            return False
+        if len(entry.shape) != _STACK_DIMENSIONS:
+            return entry.shape == product.shape
+        is_matrix = entry.shape[1:] in (product.shape, product.shape[::-1])
+        return is_matrix and product.rank % entry.shape[0] == 0
+
+    def _of_parameter(self, module: str, name: str, keys: Mapping[str, str]) -> AdaptedLayer:
+        """The parameter that some tensors of LoRA or LoCA change."""
+        if self.kind.by_peft and self.kind.name != LOCA:
+            raise LeftOutError("only plain LoRA and LoCA have target_parameters")  # noqa: EM101
+        if self.base is None:
+            raise LeftOutError(UNTOLD)
+        entry = self._entry(name)
+        if self.kind.name == LOCA:
+            if entry is None or not self._fits_parameter(name, keys):
+                raise of_another_model(name, self._shape_of_loca(keys))
+            targeted = targeted_parameters(module, self.config)
+            if sum(self._fits_parameter(one, keys) for one in targeted) > 1:
+                msg = "one of several parameters of this shape in a module, and the file does not "
+                msg += "tell which; merge the adapter and analyse the merged checkpoint"
+                raise LeftOutError(msg)
+            return AdaptedLayer(self.partners[name], module, keys, entry.shape, parameter=name)
+        product, rank = self._product(keys), lora_rank(self.config, name)
+        experts, odd = divmod(product.rank, rank)
+        if entry is None or not self._fits_parameter(name, keys):
+            shape = product.shape if experts == 1 else (experts, *product.shape)
+            raise of_another_model(name, shape)
+        stack = entry.shape[0] if len(entry.shape) == _STACK_DIMENSIONS else None
+        if odd or experts != (stack or 1):
+            msg = f"the factors have rank {product.rank}, and the configuration says {rank} for "
+            raise LeftOutError(msg + "each expert", damaged=True)
+        own = self.partners[name]
+        turned = stack is not None and self._are_transposed(own, entry.shape[1:], product.shape)
+        return AdaptedLayer(own, module, keys, entry.shape, turned, stack, name)
+
+    def _are_transposed(self, own: str, shape: tuple[int, ...], product: tuple[int, ...]) -> bool:
+        """Whether the base stores each expert's weight as q×p."""
+        if shape != shape[::-1]:
+            return shape != product
+        # A square weight is stored like the one beside it, which has 2m rows (or columns) for m.
+        entries = {} if self.base is None else self.base.entries
+        beside = entries.get(f"{own.rpartition('.')[0]}.{_GATE_UP}")
+        return beside is not None and beside.shape[2:] == (2 * beside.shape[1],)
