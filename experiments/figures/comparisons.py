@@ -55,7 +55,7 @@ def draw_comparisons(table: pd.DataFrame) -> Figure:
     for axis, ((title, measure), rows) in zip(axes, groups, strict=True):
         draw_group(axis, rows)
         axis.set_title(f"{title} By the loss" if measure == "loss" else title)
-        axis.set_xlabel(_UNITS[measure], fontsize=8)
+        axis.set_xlabel(_UNITS[str(measure)], fontsize=8)
     points = [axis for axis, ((_, unit), _) in zip(axes, groups, strict=True) if unit != "loss"]
     reach = max((abs(end) for axis in points for end in axis.get_xlim()), default=1.0)
     for axis in points:

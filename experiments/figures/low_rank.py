@@ -159,7 +159,7 @@ def _draw_accuracy(axis: Axes, rows: pd.DataFrame) -> None:
     _draw_background(axis, [low, high], rows.iloc[[0, 0]])
     axis.set_xlim(low, high)
     axis.set_xlabel("test accuracy, %")
-    nearest = rows.loc[rows["retained"].idxmin()]
+    nearest = rows.iloc[rows["retained"].to_numpy().argmin()]
     at = (100 * nearest["accuracy"], nearest["retained"])
     axis.plot(*at, "o", ms=8, mfc="none", mec=BLACK, mew=0.9)
     axis.annotate(
@@ -228,5 +228,5 @@ def _add_key(figure: Figure, axes: Any) -> None:
 def _at_ratio(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows whose r/K is nearest to the ratio that is shown."""
     ratios = rows["r"] / rows["K"]
-    distances = np.log(ratios / _RATIO).abs()
-    return rows[ratios == ratios[distances.idxmin()]]
+    distances = np.abs(np.log(ratios.to_numpy() / _RATIO))
+    return rows[ratios == ratios.iloc[distances.argmin()]]

@@ -61,8 +61,9 @@ def draw_budgets(table: pd.DataFrame) -> Figure:
     table = _with_mean(table)
     figure, axes = _panels(table["task"].nunique(), 3.3)
     for axis, (task, rows) in zip(axes, table.groupby("task", sort=False), strict=True):
-        for line in rows[rows["r"].isna()].itertuples():
-            axis.axhline(_PERCENT * line.mean, **_style(line.method), lw=1.2, label=line.title)
+        for line in rows[rows["r"].isna()].to_dict("records"):
+            style = _style(line["method"])
+            axis.axhline(_PERCENT * line["mean"], **style, lw=1.2, label=line["title"])
         budgets = rows[rows["r"].notna()].sort_values("r", kind="stable")
         methods = dict.fromkeys(rows["method"][rows["r"].notna()])
         for number, method in enumerate(methods):

@@ -32,7 +32,7 @@ _METADATA = {
 }
 
 with as_file(files("loca_theory.plotting") / "loca.mplstyle") as _path:
-    _STYLE = rc_params_from_file(_path, use_default_template=False)
+    _STYLE: dict[str, Any] = {**rc_params_from_file(_path, use_default_template=False)}
 BLUE, RED, GREEN, PINK, SKY, ORANGE, GREY, BLACK = _STYLE["axes.prop_cycle"].by_key()["color"]
 
 _Given = ParamSpec("_Given")
