@@ -37,7 +37,7 @@ from loca_theory.transforms.inputs import TensorLike, balanced, times_power_of_t
 _SPARE, _MOST_BLOCKS, _FEWEST_BLOCKS = 8, 12, 6
 # Up to this smaller side, decomposing the Gram matrix is faster as well as exact.
 _GRAM_UP_TO = 512
-# Blocks are added until the estimate is below this fraction of the energy.
+# Blocks are added until the estimate is below this fraction of the energy, unless it is given.
 _TOLERANCE = 1e-5
 _ROWS = 1024
 # Values of t for which the estimate is computed, in units of the largest eigenvalue.
@@ -65,8 +65,13 @@ class TruncatedSVD:
     missing: float
 
 
-def truncated_svd(matrix: TensorLike, k: int) -> TruncatedSVD:
+def truncated_svd(matrix: TensorLike, k: int, *, tolerance: float = _TOLERANCE) -> TruncatedSVD:
     """Leading singular values and vectors, on the matrix's own device.
+
+    Args:
+        matrix: W, shape (p, q).
+        k: How many singular values.
+        tolerance: Blocks are added until the estimate of ``missing`` is below it.
 
     Example:
         >>> import numpy as np
@@ -85,7 +90,7 @@ def truncated_svd(matrix: TensorLike, k: int) -> TruncatedSVD:
     blocks = min(_MOST_BLOCKS, most // (2 * (k + _SPARE)))
     with float32_products(w.device):
         if most > _GRAM_UP_TO and blocks >= _FEWEST_BLOCKS:
-            right, missing = _krylov(tall, k, blocks)
+            right, missing = _krylov(tall, k, blocks, tolerance)
         else:
             right, missing = _from_gram(tall, k)
         u, s, vh = _triplets(tall, right)
@@ -93,7 +98,7 @@ def truncated_svd(matrix: TensorLike, k: int) -> TruncatedSVD:
     return TruncatedSVD(u, s, vh, missing) if is_tall else TruncatedSVD(vh.mT, s, u.mT, missing)
 
 
-def _krylov(tall: torch.Tensor, k: int, most: int) -> tuple[torch.Tensor, float]:
+def _krylov(tall: torch.Tensor, k: int, most: int, tolerance: float) -> tuple[torch.Tensor, float]:
     """The k Ritz vectors from a block Krylov space, and the estimate."""
     side, width = tall.shape[1], k + _SPARE
     generator = torch.Generator().manual_seed(0)
@@ -111,7 +116,7 @@ def _krylov(tall: torch.Tensor, k: int, most: int) -> tuple[torch.Tensor, float]
         right = basis @ vectors
         residual = powers @ vectors - right * values[:k].to(basis.dtype)
         missing = _estimate(values, residual, k) / energy
-        is_settled = missing <= _TOLERANCE and basis.shape[1] > width  # at least two blocks
+        is_settled = missing <= tolerance and basis.shape[1] > width  # at least two blocks
         if is_settled or basis.shape[1] == most * width:
             return right, missing
         for _ in range(2):  # orthogonal to all blocks up to rounding
