@@ -76,7 +76,7 @@ def finished(*, rng: Rng, size: int, components: int, coherence: float = 0.0) ->
         signs = _signs(rng, len(true), size, coherence)
         matrices.append(scale[:, :, None] * signs * scale[:, None])
     coefficients = torch.from_numpy(rng.standard_normal(true.shape))
-    problems = Problems(*matrices, true, coefficients, start)
+    problems = Problems(matrices[0], matrices[1], true, coefficients, start)
     state = State(problems, Interpretation(), Rates())
     state.solve(components)
     z, i, j = state.gradient(), start // size, start % size
@@ -118,7 +118,7 @@ def coherent(
     true, start = order[0, :, :components].sort(dim=1).values, order[1, :, :components]
     # Coefficients of very different sizes are the hard case.
     values = rng.choice([-1.0, 1.0], true.shape) * 10.0 ** rng.uniform(-3, 0, true.shape)
-    problems = Problems(*matrices, true, torch.from_numpy(values), start)
+    problems = Problems(matrices[0], matrices[1], true, torch.from_numpy(values), start)
     state = State(problems, Interpretation(), Rates())
     found = find_search(search).make(state, _no_noise)
     for turn in range(turns):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
@@ -100,7 +102,7 @@ def law_distance(singular_values: _Array) -> float:
     Args:
         singular_values: Of a K×K matrix of entries with variance 1/K.
     """
-    law = MarchenkoPastur(1.0).cdf
+    law: Any = MarchenkoPastur(1.0).cdf  # of arrays, which the types of scipy do not know
     return float(stats.ks_1samp(singular_values**2, law, method="asymp").statistic)
 
 
