@@ -124,6 +124,8 @@ class Extractor:
         """The rows and the adapters of layers that share a total or retain a fraction."""
         profiles, wanted = self._profiles(), self.size.energy
         total = self.size.allocate.amount if isinstance(self.size.allocate, TotalSize) else None
+        rows: list[ExtractedMatrix] = []
+        found: _Found = {}
         for _ in range(_TRIES):
             split = allocate(profiles, total, energy=wanted)
             sized = (one for one in split.matrices if one.size)

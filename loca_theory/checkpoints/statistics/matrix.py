@@ -237,11 +237,11 @@ def _analysed(
         subspace_error=found.error,
     )
     # Computed before the errors, which overwrite the increment.
-    profiles: list[list[float]] = []
-    if settings.has_profiles:
-        for squares in (dct2(change).square_(), change.square()):
-            _, energies = largest_energies(squares)
-            profiles.append((energies / energies[-1]).tolist())
+    components, entries = (
+        (_profile(dct2(change).square_()), _profile(change.square()))
+        if settings.has_profiles
+        else ((), ())
+    )
     coded = coded_errors(matrix, change, settings)
     cells = counts.counts[1:-1].reshape(-1, _CELLS).sum(axis=1) / counts.size
     return MatrixAnalysis(
@@ -250,6 +250,13 @@ def _analysed(
         tuple(cells.tolist()),
         tuple(eigenvalues.tolist()),
         eigenvalue_histogram(matrix, eigenvalues, bulk, has_law=has_law),
-        *map(tuple, profiles or ([], [])),
+        components,
+        entries,
         coded,
     )
+
+
+def _profile(squares: torch.Tensor) -> tuple[float, ...]:
+    """Fractions of the energy in the largest of some coordinates."""
+    _, energies = largest_energies(squares)
+    return tuple((energies / energies[-1]).tolist())
