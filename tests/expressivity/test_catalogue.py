@@ -185,7 +185,7 @@ def test_exact_values_are_the_means_of_dense_draws(gate_of, method):
 # --- quotas ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("groups", [rows, bands, partial(bands, count=5)], ids=str)
+@pytest.mark.parametrize("groups", [rows, bands, partial(bands, count=5)])
 def test_quotas_are_equal_as_far_as_the_groups_are_large_enough(groups):
     sizes = np.bincount(groups(9, 14))
     assert sizes.sum() == 9 * 14
@@ -211,7 +211,7 @@ def test_random_bands_fill_the_quotas_of_every_count():
         np.testing.assert_array_equal(in_each, quotas(sizes, count))
 
 
-@pytest.mark.parametrize("groups", [rows, partial(bands, count=4)], ids=str)
+@pytest.mark.parametrize("groups", [rows, partial(bands, count=4)])
 @pytest.mark.parametrize("accounting", ["paper", "trainable"])
 def test_a_grouped_selection_is_the_best_of_each_group(groups, accounting):
     method = GroupedSelection("own", basis=Cosine(), groups=groups)
