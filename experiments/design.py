@@ -61,13 +61,11 @@ def main(folder: Path | None, family: str | None, words: bool, out: Path | None)
     runs = None if folder is None else read_runs(folder)
     for design in designs:
         chosen = [name for name in design.families if family in (None, name)]
-        if not chosen:
-            continue
-        if words:
+        if words and chosen:
             click.echo(design.analysis)
-        if runs is None:
+        if chosen and runs is None:
             _print_design(design, chosen)
-        else:
+        elif chosen and runs is not None:
             _print_results(design, chosen, progress(design, runs))
     if out and runs is not None:
         for path in store_verdicts(runs, out):
@@ -103,11 +101,9 @@ def _print_family(design: Design, name: str) -> None:
     table = plain_table(("comparison", "kind"), headings)
     for one in members:
         plans = [plan(one, len(members), between) for between in one.between]
+        wanted = (one.margin, design.wanted_power)
         is_equal = one.kind == "equivalent"
-        needed = (
-            each and each.seeds_needed(one.margin, design.wanted_power, equivalence=is_equal)
-            for each in plans
-        )
+        needed = [each and each.seeds_needed(*wanted, equivalence=is_equal) for each in plans]
         table.add_row(
             one.name,
             one.kind,
@@ -128,8 +124,7 @@ def _print_results(design: Design, chosen: Sequence[str], done: Sequence[Progres
         _print_verdicts(design, name, mine)
         _print_missing(design, name, mine)
     lines = (
-        "",
-        "within: the sides are equivalent within this margin",
+        "\nwithin: the sides are equivalent within this margin",
         "these tasks: bounds for these tasks alone, which decide nothing",
         "other kinds: bounds if the kinds of tasks are random as well, which decide nothing",
         "between: estimated standard deviation of true differences between tasks",
@@ -204,10 +199,11 @@ def store_verdicts(runs: pd.DataFrame, out: Path) -> list[Path]:
 
 
 def verdict_rows(design: Design, done: Iterable[Progress]) -> list[Row]:
-    """One row per comparison, for a table: its verdict and what it rests on."""
+    """One row per comparison: its verdict and what it rests on."""
     rows = []
     for one in done:
-        comparison, found = one.comparison, dict.fromkeys(_DECIDED)
+        comparison = one.comparison
+        found: Row = dict.fromkeys(_DECIDED)
         if decision := one.decision:
             known = {**asdict(decision), **asdict(decision.estimate)}
             known["verdict"] = decision.verdict.value

@@ -15,7 +15,6 @@ from typing import Any
 
 import click
 from joblib import Parallel, delayed
-from rich.table import Column, Table
 
 from experiments.finetuning.commands import (
     TASKS,
@@ -25,7 +24,7 @@ from experiments.finetuning.commands import (
     tasks_of,
 )
 from experiments.finetuning.methods import find_method
-from experiments.finetuning.printing import number, print_summary, print_table
+from experiments.finetuning.printing import number, plain_table, print_summary, print_table
 from experiments.finetuning.protocol import Configuration, Finished
 from experiments.finetuning.session import Session
 from experiments.finetuning.settings import kind_of
@@ -69,8 +68,7 @@ def run(
     wanted = configurations(session, task, methods or study.methods, r)
     for rank in ranks(session) if study.at_every_budget else ():
         wanted += configurations(session, task, study.at_every_budget, rank)
-    rates = session.tune(wanted, title)
-    return session.run_on_all_seeds(rates.items(), title)
+    return session.run_on_all_seeds(session.tune(wanted, title).items(), title)
 
 
 @session_command
@@ -225,8 +223,7 @@ def _compare_many_tasks(session: Session, study: Study, *_: Any) -> None:
     lines = summary(rows, ("task", "method", "r"), reference={"method": study.reference})
     session.store(study.name.replace("_", "-"), {"": rows, "summary": lines})
     kinds = dict.fromkeys(kind_of(task) for task in tasks)
-    columns = [Column(kind, justify="right") for kind in (*kinds, "all")]
-    table = Table("method", *columns, box=None, pad_edge=False)
+    table = plain_table(("method",), (*kinds, "all"))
     for name in names:
         mine = [line for line in lines if line["method"] == name]
         of_kind = ([line for line in mine if kind_of(line["task"]) == kind] for kind in kinds)
