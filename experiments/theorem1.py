@@ -14,9 +14,9 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from loca_theory.cli.options import Common, command_of, default_option
+from loca_theory.cli.options import Common, command_of
 from loca_theory.cli.output import console, emit
-from loca_theory.cli.stores import open_store, running, write_result
+from loca_theory.cli.running import running, write_result
 from loca_theory.expressivity import Accounting
 from loca_theory.expressivity.limits import limit_crossings
 from loca_theory.expressivity.ordering import THEOREM_1_ORDER, Ordering, OrderingRow
@@ -34,7 +34,7 @@ _VARIANTS = (
 
 @command_of(
     None,
-    default_option(
+    click.option(
         "--largest", type=click.IntRange(4, 2000), default=300, metavar="INTEGER", help="Largest K."
     ),
     out="Folder for the table, the figure and partial results.",
@@ -45,8 +45,7 @@ def main(common: Common, largest: int) -> None:
     Example: python -m experiments.theorem1 --largest 60
     """
     study = Ordering(tuple(range(4, largest + 1)))
-    store = open_store(common)
-    with running(common, store, "deciding", "sizes") as runner:
+    with running(common, "deciding", "sizes") as runner:
         result = study.run(runner)
     if common.out:
         write_result(result, common)
@@ -56,7 +55,7 @@ def main(common: Common, largest: int) -> None:
 def _print(rows: Sequence[OrderingRow], largest: int) -> None:
     out = console()
     order = " > ".join(THEOREM_1_ORDER)
-    out.print(f"{order} for K = 4..{largest}, 1 <= r < K/3", style="bold", highlight=False)
+    out.print(f"{order} for K = 4..{largest}, 1 <= r < K/3", style="bold")
     out.print(_table(rows))
     small = min(largest, _LARGEST_SMALL)
     for methods, accounting in _VARIANTS:
@@ -66,7 +65,6 @@ def _print(rows: Sequence[OrderingRow], largest: int) -> None:
         out.print(
             f"{' > '.join(methods)}, accounting {accounting}, K <= {small}: fails at "
             f"{len(failures)} of {len(variant.rows)} pairs{first}",
-            highlight=False,
         )
     out.print("\nCrossings as K grows with r/K fixed", style="bold")
     for accounting in (Accounting.PAPER, Accounting.DOF):
@@ -74,7 +72,6 @@ def _print(rows: Sequence[OrderingRow], largest: int) -> None:
             out.print(
                 f"  {accounting}: {one.lower} and {one.upper} at r/K = {one.ratio:.6f}, "
                 f"error {one.error:.6f}",
-                highlight=False,
             )
 
 

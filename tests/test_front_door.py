@@ -98,15 +98,19 @@ def test_a_result_comes_back_from_its_folder(tmp_path, results, name):
 
 
 # Arguments that have another form on the command line, and options that say how to print.
-SAID_OTHERWISE = {"base", "tuned", "names", "runner", "printed", "ledger", "demo"}
+SAID_OTHERWISE = {"base", "tuned", "names", "runner", "printed", "demo"}
 # These options say what is checked, printed or written, and how a run ends.
 ONLY_TYPED = {
-    "analyze": {"pictures"},
     "figures": {"labels"},
     "verify": {"quick", "deep", "only_list", "strict", "as_expected"},
 }
-# A module cannot be typed.
-ONLY_TAKEN = {"extract": {"model"}, "figures": {"label"}, "verify": {"tier"}}
+# A module cannot be typed, and few would set the rest.
+ONLY_TAKEN = {
+    "correlate": {"protocols", "level", "null_draws"},
+    "extract": {"model"},
+    "figures": {"label"},
+    "verify": {"tier", "ledger"},
+}
 HOW = {"jobs", "backend", "scheduler", "out", "output_format", "quiet", "debug", "help", "help_all"}
 
 

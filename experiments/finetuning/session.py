@@ -18,7 +18,7 @@ from experiments.finetuning.settings import settings
 from experiments.finetuning.statistics import Row
 from experiments.finetuning.tasks import Prepared, prepare
 from experiments.finetuning.training import METRIC, compute, layer_shape
-from loca_theory.cli.progress import progress_bar
+from loca_theory.cli.running import progress_bar
 from loca_theory.plotting.canvas import save_figure
 from loca_theory.plotting.catalogue import find_figure
 from loca_theory.sweeps import ResultStore, Runner

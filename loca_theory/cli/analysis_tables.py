@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
+from rich.text import Text
 
 from loca_theory.cli.command import in_flags
-from loca_theory.cli.output import console, plain_table, print_table
-from loca_theory.cli.printable import printable
-from loca_theory.cli.progress import note
+from loca_theory.cli.output import Rows, console
+from loca_theory.cli.printable import note, printable
 from loca_theory.expressivity.methods.names import display_name
 
 if TYPE_CHECKING:
@@ -25,13 +23,13 @@ if TYPE_CHECKING:
 
 _INCOMPLETE = 4
 _MOST_ROWS, _MOST_REASONS = 60, 8
-# A console at least this wide shows all columns.
+# A console at least this wide shows all columns, a narrower one all but these.
 _WIDE = 120
+_ONLY_WIDE = {"p (paper)", "zeros", "spikes", "rel. norm", "cosine", "FourierFT", "spec."}
+_ALLOCATED = {"R": "alloc. r", "D": "alloc. n"}
 
-
-def in_csv(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """The matrices of a result as rows of CSV."""
-    return [{**vars(row), "shape": _shape(row), **_adapters(row)} for row in rows]
+# Errors of one matrix by method.
+_Errors: TypeAlias = Mapping[str, "MatrixError"]
 
 
 def note_damaged(skipped: Sequence[Skipped]) -> int:
@@ -41,23 +39,20 @@ def note_damaged(skipped: Sequence[Skipped]) -> int:
         The exit code: 4 if there are any, else 0.
     """
     damaged = [one for one in skipped if one.damaged]
-    if damaged:
-        count = len(damaged)
-        are = (
-            "1 matrix is damaged and was"
-            if count == 1
-            else f"{count} matrices are damaged and were"
-        )
-        note(f"{are} left out, the first: {damaged[0].name}: {damaged[0].reason}", quiet=False)
-    return _INCOMPLETE if damaged else 0
+    if not damaged:
+        return 0
+    count = len(damaged)
+    are = f"{count} matrices are damaged and were"
+    are = "1 matrix is damaged and was" if count == 1 else are
+    note(f"{are} left out, the first: {damaged[0].name}: {damaged[0].reason}")
+    return _INCOMPLETE
 
 
 def print_analysis(result: Analysis) -> None:
     """Print warnings, a line per matrix, totals, the verdict and the skipped matrices."""
-    out = console()
+    out, summary = console(), result.summary
     for text in result.warnings:
-        out.print(f"{text}\n", highlight=False, style="bold red", markup=False)
-    summary = result.summary
+        out.print(f"{text}\n", style="bold red")
     if result.matrices:
         _print_matrices(out, result)
         if len(summary.by_kind) < len(result.matrices):
@@ -68,65 +63,89 @@ def print_analysis(result: Analysis) -> None:
             _print_totals(out, "Totals by fine-tune", summary.by_tuned)
     if result.comparisons:
         _print_comparisons(out, result.comparisons)
-    out.print(result.verdict, highlight=False, markup=False)
+    out.print(result.verdict)
     if result.config:
         out.print()
-        out.print(result.config, highlight=False, style="cyan", markup=False, soft_wrap=True)
-    _print_notes(out, result.matrices)
+        out.print(result.config, style="cyan", soft_wrap=True)
+    _print_remarks(out, result.matrices)
     print_skipped(out, result.skipped)
 
 
 def _print_matrices(out: Console, result: Analysis) -> None:
-    # Imported here, because it loads scipy, which --help does not need.
-    from loca_theory.checkpoints.settings import ANALYSED
-
+    is_wide = out.width >= _WIDE
     r = next((one.r for one in result.summary.all.errors), None)
     out.print("Every increment", style="bold")
     if r is not None:
         line = f"errors at the budget of r = {r}: LoRA (shuf.: of the shuffled entries),"
         line += " LoCA with the best DCT coefficients, the best entries"
-        if out.width >= _WIDE:
+        if is_wide:
             line += " (spec.: both as expected from the singular values alone)"
         if result.allocation:
             line += f"; LoRA's rank and LoCA's coefficients with {result.total} for all"
-        out.print(line, style="dim", highlight=False)
+        out.print(line, style="dim")
     out.print()
-    is_wide = out.width >= _WIDE
-    columns = [column for column in _COLUMNS if is_wide or not column.only_wide]
-    used = dict.fromkeys(error.method for error in result.errors)
-    usual = {method.name for method in ANALYSED}
-    columns += [_Column(display_name(key), _error(key)) for key in used if key not in usual]
-    for method, heading in _ALLOCATED.items():
-        mine = {
-            (one.name, one.tuned): one.size for one in result.allocation if one.method == method
-        }
-        if mine:
-            columns.append(_Column(heading, partial(_size, mine)))
-    table = plain_table("matrix", *(column.heading for column in columns))
     errors: dict[tuple[str, str], dict[str, MatrixError]] = {}
     for error in result.errors:
         if error.r == r:
             errors.setdefault((error.name, error.tuned), {})[error.method] = error
-    has_several = len(result.tuned) > 1
+    methods = list(dict.fromkeys(error.method for error in result.errors))
+    sizes = {(one.method, one.name, one.tuned): one.size for one in result.allocation}
+    allocated = dict.fromkeys(one.method for one in result.allocation)
+    rows = []
     for one in result.matrices[:_MOST_ROWS]:
-        cells = (column.cell(one, errors.get((one.name, one.tuned), {})) for column in columns)
-        label = _label(one, is_wide=is_wide)
-        label = f"{label}, {one.tuned}" if has_several else label
-        table.add_row(label, *cells)
-    print_table(table, out)
+        is_numbered = one.layer is not None and one.kind != "other"
+        label = f"{one.layer} {one.kind}" if is_numbered and not is_wide else _short(one.name)
+        label = f"{label}, {one.tuned}" if len(result.tuned) > 1 else label
+        cells = _cells(one, errors.get((one.name, one.tuned), {}), methods)
+        for method in allocated:
+            size = sizes.get((method, one.name, one.tuned))
+            cells[_ALLOCATED[method]] = "" if size is None else f"{size:,}"
+        shown = {name: one for name, one in cells.items() if is_wide or name not in _ONLY_WIDE}
+        rows.append({"matrix": printable(label), **shown})
+    Rows(rows).print(out)
     if len(result.matrices) > _MOST_ROWS:
         more = len(result.matrices) - _MOST_ROWS
         out.print(f"… and {more} more; all of them in --format json or csv")
     out.print()
 
 
-@dataclass(frozen=True)
-class _Column:
-    """A column: its heading, and the function that makes its cells from a row and its errors."""
+def _cells(one: Matrix, errors: _Errors, methods: Iterable[str]) -> dict[str, str | Text]:
+    """The cells of a matrix by heading; those of errors are empty if there are none."""
+    # Imported here, because it loads torch, which --help does not need.
+    from loca_theory.checkpoints.settings import ANALYSED
 
-    heading: str
-    cell: Callable[[Matrix, Mapping[str, MatrixError]], str]
-    only_wide: bool = False
+    usual = {method.name for method in ANALYSED}
+    norm, lora, loca = one.relative_norm, errors.get("R"), errors.get("D")
+    return {
+        "shape": "x".join(map(str, one.shape)),
+        "TV": f"{one.tv:.4f}",
+        "p": f"{one.tv_p_value:.3f}",
+        "p (paper)": _number(one.tv_p_value_as_printed),
+        "zeros": f"{one.zero_fraction:.0%}",
+        "outside": f"{one.outlier_mass:.0%}",
+        "spikes": str(one.spikes),
+        "rel. norm": "none" if norm is None else f"{norm:.2g}",
+        "cosine": _number(one.weights_cosine),
+        "90% in": str(one.rank_90),
+        "LoRA": _error(errors, "R"),
+        "shuf.": f"{lora.shuffled_error:.3f}" if lora else "",
+        "LoCA": _error(errors, "D"),
+        "FourierFT": _error(errors, "FourierFT"),
+        "entries": _error(errors, "S"),
+        "spec.": _number(loca.spectral_error) if loca else "",  # the same for the entries
+        **{display_name(key): _error(errors, key) for key in methods if key not in usual},
+    }
+
+
+def _error(errors: _Errors, method: str) -> str | Text:
+    """The error of a method, bold if none of the methods in short tables has a smaller one."""
+    from loca_theory.checkpoints.recommendation import SHOWN
+
+    if method not in errors:
+        return ""
+    error = errors[method].error
+    is_best = error == min(errors[other].error for other in SHOWN)
+    return Text(f"{error:.3f}", style="bold" if is_best else "")
 
 
 def _number(value: float | None) -> str:
@@ -134,124 +153,57 @@ def _number(value: float | None) -> str:
     return "none" if value is None else f"{value:.3f}"
 
 
-def _scientific(value: float | None) -> str:
-    return "none" if value is None else f"{value:.2g}"
-
-
-def _error(method: str) -> Callable[[Matrix, Mapping[str, MatrixError]], str]:
-    def cell(matrix: Matrix, found: Mapping[str, MatrixError]) -> str:
-        from loca_theory.checkpoints.recommendation import SHOWN
-
-        del matrix
-        # Imported here, because it loads torch, which --help does not need.
-
-        if method not in found:
-            return ""
-        error = found[method].error
-        is_best = error == min(found[other].error for other in SHOWN)
-        return f"[bold]{error:.3f}[/]" if is_best else f"{error:.3f}"
-
-    return cell
-
-
-_ALLOCATED = {"R": "alloc. r", "D": "alloc. n"}
-
-
-def _size(sizes: Mapping[tuple[str, str], int], matrix: Matrix, _: object) -> str:
-    size = sizes.get((matrix.name, matrix.tuned))
-    return "" if size is None else f"{size:,}"
-
-
-def _adapters(row: Any) -> dict[str, str]:
-    found = getattr(row, "adapters", None)
-    return {} if found is None else {"adapters": " ".join(found)}
-
-
-def _shape(matrix: Matrix) -> str:
-    return "x".join(map(str, matrix.shape))
-
-
-_COLUMNS = (
-    _Column("shape", lambda one, _: _shape(one)),
-    _Column("TV", lambda one, _: f"{one.tv:.4f}"),
-    _Column("p", lambda one, _: f"{one.tv_p_value:.3f}"),
-    _Column("p (paper)", lambda one, _: _number(one.tv_p_value_as_printed), only_wide=True),
-    _Column("zeros", lambda one, _: f"{one.zero_fraction:.0%}", only_wide=True),
-    _Column("outside", lambda one, _: f"{one.outlier_mass:.0%}"),
-    _Column("spikes", lambda one, _: str(one.spikes), only_wide=True),
-    _Column("rel. norm", lambda one, _: _scientific(one.relative_norm), only_wide=True),
-    _Column("cosine", lambda one, _: _number(one.weights_cosine), only_wide=True),
-    _Column("90% in", lambda one, _: str(one.rank_90)),
-    _Column("LoRA", _error("R")),
-    _Column("shuf.", lambda _, found: f"{found['R'].shuffled_error:.3f}" if found else ""),
-    _Column("LoCA", _error("D")),
-    _Column("FourierFT", _error("FourierFT"), only_wide=True),
-    _Column("entries", _error("S")),
-    # The same for S.
-    _Column(
-        "spec.",
-        lambda _, found: _number(found["D"].spectral_error) if found else "",
-        only_wide=True,
-    ),
-)
-
-
-def _label(matrix: Matrix, *, is_wide: bool) -> str:
-    """Name of the matrix, or its layer and kind if the console is narrow."""
-    if is_wide or matrix.layer is None or matrix.kind == "other":
-        return _short(matrix.name)
-    return f"{matrix.layer} {matrix.kind}"
-
-
 def _print_totals(out: Console, title: str, groups: Sequence[Totals]) -> None:
     out.print(title, style="bold")
-    out.print("errors weighted by energy; in brackets: expected for independent normal entries",
-              style="dim")  # fmt: skip
-    out.print()
+    line = "errors weighted by energy; in brackets: expected for independent normal entries"
+    out.print(f"{line}\n", style="dim")
     ranks = list(dict.fromkeys(error.r for group in groups for error in group.errors))
-    shown = ranks if out.width >= _WIDE else ranks[:1]
-    columns = [(r, method) for r in shown[:3] for method in ("R", "D")]
-    errors_at = (f"{display_name(method)}, r={r}" for r, method in columns)
-    table = plain_table("", "number", "not normal", "TV", "outside", *errors_at)
+    shown = ranks[:3] if out.width >= _WIDE else ranks[:1]
+    columns = {
+        f"{display_name(method)}, r={r}": (r, method) for r in shown for method in ("R", "D")
+    }
+    rows = []
     for group in groups:
         found = {(error.r, error.method): error for error in group.errors}
-        cells = [
-            f"{found[key].error:.2f} ({_number(found[key].iid_error)})" if key in found else ""
-            for key in columns
-        ]
-        table.add_row(
-            group.name,
-            str(group.matrices),
-            str(group.not_normal),
-            f"{group.median_tv:.4f}",
-            f"{group.median_outlier_mass:.0%}",
-            *cells,
-        )
-    print_table(table, out)
+        errors = {heading: found.get(key) for heading, key in columns.items()}
+        rows.append({
+            "": printable(group.name),
+            "number": str(group.matrices),
+            "not normal": str(group.not_normal),
+            "TV": f"{group.median_tv:.4f}",
+            "outside": f"{group.median_outlier_mass:.0%}",
+            **{
+                heading: f"{one.error:.2f} ({_number(one.iid_error)})" if one else ""
+                for heading, one in errors.items()
+            },
+        })  # fmt: skip
+    Rows(rows).print(out)
     out.print()
 
 
 def _print_comparisons(out: Console, comparisons: Sequence[Comparison]) -> None:
     out.print("Between fine-tunes", style="bold")
     line = "medians over the matrices that both change; signs: entries with opposite signs"
-    has_subspaces = any(one.left_overlap is not None for one in comparisons)
-    line += "; overlap of the leading left and right singular vectors" * has_subspaces
-    out.print(line, style="dim", highlight=False)
-    out.print()
-    more = ("left overlap", "right overlap") if has_subspaces else ()
-    table = plain_table("", "number", "cosine", "signs", *more)
+    columns = {"cosine": "cosine", "signs": "sign_conflict"}
+    if any(one.left_overlap is not None for one in comparisons):
+        line += "; overlap of the leading left and right singular vectors"
+        columns |= {"left overlap": "left_overlap", "right overlap": "right_overlap"}
+    out.print(f"{line}\n", style="dim")
     pairs: dict[tuple[str, str], list[Comparison]] = {}
     for one in comparisons:
         pairs.setdefault((one.first, one.second), []).append(one)
+    rows = []
     for (first, second), mine in pairs.items():
-        columns = ("cosine", "sign_conflict", "left_overlap", "right_overlap")[: 2 + len(more)]
-        cells = (_middle(getattr(one, column) for one in mine) for column in columns)
-        table.add_row(f"{first}, {second}", str(len(mine)), *cells)
-    print_table(table, out)
+        cells = {
+            heading: _median(getattr(one, field) for one in mine)
+            for heading, field in columns.items()
+        }
+        rows.append({"": printable(f"{first}, {second}"), "number": str(len(mine)), **cells})
+    Rows(rows).print(out)
     out.print()
 
 
-def _middle(values: Iterable[float | None]) -> str:
+def _median(values: Iterable[float | None]) -> str:
     """Format the median of the values that are not None."""
     known = [value for value in values if value is not None]
     return _number(median(known) if known else None)
@@ -259,41 +211,37 @@ def _middle(values: Iterable[float | None]) -> str:
 
 def print_skipped(out: Console, skipped: Sequence[Skipped]) -> None:
     """Print the skipped matrices by reason."""
-    several = len({one.tuned for one in skipped}) > 1
-    names: dict[tuple[str, str], list[str]] = {}
+    has_several = len({one.tuned for one in skipped}) > 1
+    fine_tunes: dict[tuple[str, str], list[str]] = {}
     for one in skipped:
-        names.setdefault((one.reason.partition(":")[0], one.name), []).append(one.tuned)
+        fine_tunes.setdefault((one.reason.partition(":")[0], one.name), []).append(one.tuned)
     reasons: dict[str, list[str]] = {}
-    for (reason, name), fine_tunes in names.items():
-        where = f" ({', '.join(fine_tunes)})" if several else ""
+    for (reason, name), tuned in fine_tunes.items():
+        where = f" ({', '.join(tuned)})" if has_several else ""
         reasons.setdefault(reason, []).append(f"{_short(name)}{where}")
     _print_grouped(out, "Left out", reasons)
 
 
-def _print_notes(out: Console, matrices: Sequence[Matrix]) -> None:
+def _print_remarks(out: Console, matrices: Sequence[Matrix]) -> None:
     """Print the remarks on matrices by text."""
-    notes: dict[str, list[str]] = {}
+    remarks: dict[str, dict[str, None]] = {}
     for one in matrices:
         for remark in filter(None, one.note.split("; ")):
-            names = notes.setdefault(remark, [])
-            if _short(one.name) not in names:
-                names.append(_short(one.name))
-    _print_grouped(out, "Remarks", notes)
+            remarks.setdefault(remark, {})[_short(one.name)] = None
+    _print_grouped(out, "Remarks", {remark: list(names) for remark, names in remarks.items()})
 
 
 def _print_grouped(out: Console, title: str, groups: Mapping[str, Sequence[str]]) -> None:
     """Print names by reason or remark, each with its first names."""
     if not groups:
         return
-    out.print()
-    out.print(f"{title}: {sum(map(len, groups.values()))}", style="bold")
+    out.print(f"\n{title}: {sum(map(len, groups.values()))}", style="bold")
     for text, names in list(groups.items())[:_MOST_REASONS]:
         more = f" and {len(names) - 2} more" if len(names) > 2 else ""
         in_words = in_flags(text, click.get_current_context().command)
-        line = printable(f"{in_words}: {', '.join(names[:2])}{more}")
-        out.print(f"  {line}", highlight=False, markup=False)
+        out.print(printable(f"  {in_words}: {', '.join(names[:2])}{more}"))
     if len(groups) > _MOST_REASONS:
-        out.print(f"  … and {len(groups) - _MOST_REASONS} more, in --format json", highlight=False)
+        out.print(f"  … and {len(groups) - _MOST_REASONS} more, in --format json")
 
 
 def _short(name: str) -> str:

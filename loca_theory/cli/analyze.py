@@ -2,50 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from loca_theory.cli.analysis_tables import in_csv, note_damaged, print_analysis
+from loca_theory.cli.analysis_tables import note_damaged, print_analysis
 from loca_theory.cli.methods import chosen_methods
-from loca_theory.cli.options import Common, command_of, rare_option
+from loca_theory.cli.options import Common, command_of
 from loca_theory.cli.output import emit
-from loca_theory.cli.progress import note
-from loca_theory.cli.stores import note_written, open_store, running
-
-if TYPE_CHECKING:
-    from loca_theory.checkpoints import Analysis
-
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
-
-
-class Entries(click.ParamType):
-    """A number of entries such as ``50M``."""
-
-    name = "entries"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> int:
-        """Parse the text, or fail with a one-line message."""
-        found = re.fullmatch(r"(\d+)([kmg]?)", str(value).lower())
-        if not found or not int(found[1]):
-            self.fail(
-                f"{value!r} is not a number of entries; write 1000000, 500k or 50M", param, ctx
-            )
-        return int(found[1]) * _UNITS[found[2]]
-
-
-# Options that select matrices, in each command that reads checkpoints.
-SELECTION: dict[str, dict[str, Any]] = {
-    "include": {"metavar": "REGEX"},
-    "exclude": {"metavar": "REGEX"},
-    "max_size": {
-        "type": Entries(),
-        "metavar": "N",
-        "help": "Matrices with more entries are left out; write 1000000, 500k or 50M.",
-    },
-}
+from loca_theory.cli.printable import note
+from loca_theory.cli.running import running
 
 
 @command_of(
@@ -57,16 +24,10 @@ SELECTION: dict[str, dict[str, Any]] = {
         is_flag=True,
         help="Analyse a small pair of checkpoints that comes with the package.",
     ),
-    rare_option(
-        "--pictures",
-        is_flag=True,
-        help="With --out: draw every picture as PNG and PDF as well, which takes a few seconds.",
-    ),
     out="Folder for tables, analyze.html and the results of each finished matrix, from "
     "which an interrupted run continues.  [default: nothing is stored]",
     rare=("group", "bits", "max_size", "experts", "epsilon", "accounting", "seed", "device"),
     without=("base", "printed"),
-    **SELECTION,
     group={"metavar": "REGEX"},
     ranks={"flag": "--r"},
     methods={
@@ -95,19 +56,8 @@ def command(
     base: str | None,
     tuned: tuple[str, ...],
     demo: bool,
-    ranks: tuple[int, ...],
-    methods: tuple[str, ...] | None,
-    include: str | None,
-    exclude: str | None,
-    group: str | None,
-    max_size: int | None,
-    experts: Any,
-    epsilon: float,
-    accounting: str,
-    subspaces: int | None,
-    allocate: str | None,
-    bits: tuple[float, ...] | None,
-    pictures: bool,
+    methods: tuple[str, ...],
+    **asked: Any,
 ) -> int:
     """Show how fine-tunes changed every weight matrix, and compare adapters on the changes.
 
@@ -131,63 +81,29 @@ def command(
     if demo == (base is not None):
         msg = "give BASE and FINETUNED, or only --demo"
         raise click.UsageError(msg)
-    if pictures and not common.out:
-        msg = "--pictures needs a folder to write to; add --out DIR"
-        raise click.UsageError(msg)
     # Imported here, because it loads torch, which --help does not need.
     from loca_theory.checkpoints import analyze, demo_pair
     from loca_theory.checkpoints.rows import Matrix
 
     sources = demo_pair() if base is None else (base, *tuned)
-    store = open_store(common) if common.out else None
-    with running(common, store, "analysing", "matrices") as runner:
-        result = analyze(
-            *sources,
-            ranks=ranks,
-            methods=chosen_methods(methods or (), of_matrices=True),
-            include=include,
-            exclude=exclude,
-            group=group,
-            max_size=max_size,
-            experts=experts,
-            epsilon=epsilon,
-            accounting=accounting,
-            subspaces=subspaces,
-            allocate=allocate,
-            bits=bits or (),
-            seed=common.seed,
-            device=common.device,
-            runner=runner,
-        )
-    for tuned, prefix in result.manifest["grid"]["prefixes"].items():
+    chosen = chosen_methods(methods, common, of_matrices=True)
+    with running(common, "analysing", "matrices", is_stored=common.out is not None) as runner:
+        result = analyze(*sources, methods=chosen, runner=runner, **asked)
+    for label, prefix in result.manifest["grid"]["prefixes"].items():
         if prefix:
-            where = f" of {tuned}" if len(result.tuned) > 1 else ""
-            note(f"names{where} were matched by the prefix {prefix!r}", quiet=common.quiet)
+            where = f" of {label}" if len(result.tuned) > 1 else ""
+            common.note(f"names{where} were matched by the prefix {prefix!r}")
     if common.out:
-        _write(result, common, has_pictures=pictures)
+        from loca_theory.plotting import report
+
+        page = report(result).save(common.folder / "analyze.html")
+        common.note_written([*result.save(common.folder), page])
     if common.output_format == "csv":
         for text in result.warnings:
-            note(text, quiet=False)
+            note(text)
         if result.allocation or result.comparisons:
             line = "CSV holds the matrices only; --format json has the sizes and comparisons too"
-            note(line, quiet=common.quiet)
-    emit(
-        result.to_json(),
-        lambda: print_analysis(result),
-        common,
-        rows=in_csv(result.matrices),
-        columns=[one.name for one in fields(Matrix)],
-    )
+            common.note(line)
+    columns = [one.name for one in fields(Matrix)]
+    emit(result.to_json(), lambda: print_analysis(result), common, columns=columns)
     return note_damaged(result.skipped)
-
-
-def _write(result: Analysis, common: Common, *, has_pictures: bool) -> None:
-    from loca_theory.plotting import report
-    from loca_theory.plotting.pictures import save_pictures
-
-    folder = common.folder
-    written = result.save(folder)
-    written.append(report(result).save(folder / "analyze.html"))
-    if has_pictures:
-        written += save_pictures(result, folder)
-    note_written(written, common)

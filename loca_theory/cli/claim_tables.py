@@ -49,21 +49,22 @@ def print_claims(result: VerificationResult) -> None:
     between = _GAP
     if any(len(_joined(a, b, _GAP)) > out.width for a, b in rows):
         between = f"\n{_INDENT}"
-    out.print(_joined(*rows[0], between), style="dim", highlight=False)
+    out.print(_joined(*rows[0], between), style="dim")
     for title, listed in by_section(entries).items():
-        _print_title(title, out)
+        if title:
+            out.print(title, style="bold")
         for one in listed:
             line = Text(_joined(*cells[one.id], between))
             line.highlight_words([one.verdict], _STYLES[one.verdict])
-            out.print(line, highlight=False)
+            out.print(line)
     if len(entries) == 1:
         out.print()
         _print_details(entries[0], out)
     out.print()
     for line in tally(entries):
-        out.print(line, style="bold", highlight=False)
+        out.print(line, style="bold")
     for line in (*_NOTES, family_in_words(result.ledger)):
-        out.print(line, style="dim", highlight=False)
+        out.print(line, style="dim")
 
 
 def _verdict(one: Entry) -> str:
@@ -93,11 +94,6 @@ def _joined(first: str, second: str, between: str) -> str:
     return f"{_GAP}{start}{between}{second.rstrip()}"
 
 
-def _print_title(title: str, out: Console) -> None:
-    if title:
-        out.print(title, style="bold", highlight=False)
-
-
 def _print_details(one: Entry, out: Console) -> None:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
@@ -117,23 +113,24 @@ def _print_details(one: Entry, out: Console) -> None:
     if one.note and is_run:
         lines.append(("note", one.note))
     for name, text in lines:
-        table.add_row(name, Text(text))
+        table.add_row(name, text)
     out.print(table, width=min(out.width, _TEXT_WIDTH))
     if not is_run:
         # Not wrapped, so that a command in the note can be copied.
-        out.print(Text(one.note), soft_wrap=True)
+        out.print(one.note, soft_wrap=True)
 
 
 def print_ledger(claims: Sequence[Claim]) -> None:
     """Print the claims by section, without checking them."""
     out = console()
     for title, listed in by_section(claims).items():
-        _print_title(title, out)
+        if title:
+            out.print(title, style="bold")
         for claim in listed:
             expected = claim.expected_verdict
             verdict = Text(expected, style=_STYLES[expected])
             line = Text.assemble(_GAP, (claim.id, "bold"), _GAP, verdict, f" · {claim.kind}")
-            out.print(line, highlight=False)
+            out.print(line)
             text = fill(
                 f"{claim.passage}: {claim.statement}",
                 min(out.width, _TEXT_WIDTH),
@@ -141,5 +138,5 @@ def print_ledger(claims: Sequence[Claim]) -> None:
                 subsequent_indent=_INDENT,
                 break_on_hyphens=False,
             )
-            out.print(Text(text), highlight=False)
-    out.print("The verdicts shown are those that the ledger expects.", style="dim", highlight=False)
+            out.print(text)
+    out.print("The verdicts shown are those that the ledger expects.", style="dim")

@@ -15,20 +15,27 @@ _TIMEOUT_S = 10
 
 
 @contextmanager
-def cluster(backend: str, scheduler: str | None, jobs: int) -> Iterator[None]:
-    """Open a context of joblib on the workers that the user named; none for ``loky``."""
+def cluster(backend: str, scheduler: str | None, jobs: int) -> Iterator[int]:
+    """Open a context of joblib on the workers that the user named; none for ``loky``.
+
+    Yields:
+        The number of jobs for a runner.
+    """
     if backend == BACKENDS[0]:
         if scheduler is not None:
             msg = 'scheduler="..." needs backend="dask" or backend="ray"'
             raise InvalidArgumentError(msg)
-        yield
+        yield jobs
         return
     import joblib
 
+    from loca_theory.sweeps import Runner
+
+    workers = joblib.effective_n_jobs(Runner(jobs=jobs).jobs)  # refuses 0
     start = _start_dask if backend == "dask" else _start_ray
     with ExitStack() as stack:
         try:
-            start(stack, scheduler, joblib.effective_n_jobs(jobs))
+            start(stack, scheduler, workers)
         except ImportError as error:
             msg = f"the {backend} backend is not installed; install it with: "
             msg += f"pip install 'loca-theory[{backend}]'"
@@ -42,7 +49,7 @@ def cluster(backend: str, scheduler: str | None, jobs: int) -> Iterator[None]:
             msg += f"start one with: {_STARTS[backend]}"
             raise ResourceError(msg) from error
         stack.enter_context(joblib.parallel_config(backend=backend, n_jobs=-1))
-        yield
+        yield -1  # all workers of the cluster
 
 
 def _start_dask(stack: ExitStack, scheduler: str | None, jobs: int) -> None:

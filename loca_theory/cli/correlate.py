@@ -2,38 +2,56 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
+from rich.text import Text
 
-from loca_theory.cli.choices import PROTOCOLS, STRUCTURES
 from loca_theory.cli.methods import chosen_methods
 from loca_theory.cli.options import PARTIAL_RESULTS, Common, command_of
-from loca_theory.cli.output import emit
-from loca_theory.cli.progress import note
-from loca_theory.cli.stores import open_store, running, write_result
+from loca_theory.cli.output import Rows, console, emit
+from loca_theory.cli.running import running, write_result
 
 if TYPE_CHECKING:
-    from loca_theory.dependence import CorrelationResult
+    from loca_theory.dependence.results import CrossingRow, PowerRow
+
+_DEFAULT_SIZE = 300
+_STRUCTURES = (
+    "shared-mean",
+    "equicorrelated",
+    "row-equicorrelated",
+    "ar1",
+    "blocks",
+    "scaled",
+    "spiked",
+    "power-law",
+)
+_SHORT = {"rho": "ρ", "low-frequency": "low freq."}
+_PROTOCOLS = {
+    "same-draw": "same-draw: all methods approximate the same matrix",
+    "iid-reference": "iid-reference: LoCA approximates independent entries",
+}
+_FINDINGS = {"D throughout": "LoCA wins", "R throughout": "LoRA wins", "R first": "LoRA first"}
 
 
 @command_of(
     "dependence.study:correlate",
     out="Folder for the tables, their manifests (settings and versions, as JSON), the figures and "
     f"{PARTIAL_RESULTS}",
-    rare=("shape", "protocols", "exponent", "null_draws", "level", "seed"),
+    rare=("shape", "exponent", "seed"),
+    without=("protocols", "level", "null_draws"),
     size={"flag": "--K", "type": click.IntRange(2, 20_000), "metavar": "INTEGER",
-          "help": "Size of square matrices.  [default: 300]"},
+          "help": f"Size of square matrices.  [default: {_DEFAULT_SIZE}]"},
     ranks={"flag": "--r", "default": "8,16,24,32"},
     structures={
-        "default": ",".join(STRUCTURES),
+        "default": ",".join(_STRUCTURES),
         "show_default": False,
-        "help": f"Kinds of dependence. Default: all, which are {', '.join(STRUCTURES)}. A number "
+        "help": f"Kinds of dependence. Default: all, which are {', '.join(_STRUCTURES)}. A number "
         "may follow three of them: ar1:0.1, this correlation of neighbouring columns, instead of "
         "--rho; blocks:8, blocks of 8 rows and columns, instead of the largest common divisor of "
         "the sides up to 16; spiked:3, three random directions of equal energy, instead of one.",
     },
-    protocols={"default": ",".join(PROTOCOLS)},
     methods={
         "help": "Methods to compare with LoRA and LoCA, which are always included; 'all' stands "
         "for those of the package. Name your own method as module:attribute. Default: Fourier "
@@ -41,25 +59,8 @@ if TYPE_CHECKING:
         "under iid-reference."
     },
     draws={"type": click.IntRange(max=1_000_000), "default": 100, "metavar": "INTEGER"},
-    null_draws={"type": click.IntRange(1, 10_000_000), "default": 4000, "metavar": "INTEGER"},
-    level={"default": 0.05},
 )  # fmt: skip
-def command(
-    *,
-    common: Common,
-    size: int | None,
-    shape: tuple[int, int] | None,
-    ranks: tuple[int, ...],
-    structures: tuple[str, ...],
-    protocols: tuple[str, ...],
-    methods: tuple[str, ...] | None,
-    rho: tuple[float, ...] | None,
-    fraction: tuple[float, ...] | None,
-    exponent: tuple[float, ...] | None,
-    draws: int,
-    null_draws: int,
-    level: float,
-) -> None:
+def command(*, common: Common, methods: tuple[str, ...] | None, **asked: Any) -> None:
     """Compare methods on dependent entries, and measure the power of tests for dependence.
 
     \b
@@ -69,45 +70,101 @@ def command(
       loca-theory correlate --K 64 --r 4 --methods DoRA,my_module:my_method --out results
     """
     # Imported here, because --help does not need them.
-    from loca_theory.dependence.protocols import find_protocols
-    from loca_theory.dependence.structures import find_structures
-    from loca_theory.dependence.study import Study
+    from loca_theory.dependence import correlate
     from loca_theory.expressivity import Budget
 
-    if size is not None and shape is not None:
-        msg = "give either --K (square matrices) or --shape PxQ"
-        raise click.UsageError(msg)
-    p, q = shape or ((size or 300), (size or 300))
-    budgets = (Budget(p, q, r) for r in ranks)
-    study = Study(
-        p,
-        q,
-        ranks,
-        structures=find_structures(structures),
-        protocols=find_protocols(protocols),
-        methods=chosen_methods(methods, budgets, quiet=common.quiet) if methods else None,
-        rho=rho,
-        fraction=fraction,
-        exponent=exponent,
-        draws=draws,
-        seed=common.seed,
-        level=level,
-        null_draws=null_draws,
-    )
-    with running(common, open_store(common), "sweeping") as runner:
-        result = study.run(runner)
+    if not (asked["size"] or asked["shape"]):
+        asked["size"] = _DEFAULT_SIZE
+    p, q = asked["shape"] or 2 * [asked["size"]]
+    budgets = (Budget(p, q, r) for r in asked["ranks"])
+    chosen = None if methods is None else chosen_methods(methods, common, budgets)
+    with running(common, "sweeping") as runner:
+        result = correlate(**asked, methods=chosen, runner=runner)
     if common.out:
         write_result(result, common)
-    emit(result.to_json(), lambda: _print(result, common, has_methods=methods is not None), common)
+
+    def show() -> None:
+        _print_crossings(result.crossings)
+        if methods and not common.out:
+            common.note("the methods' errors are in JSON, CSV and the tables and figures of --out")
+        _print_detection(result.detection)
+
+    emit(result.to_json(), show, common)
     if common.output_format == "csv":
-        note("CSV has only the rows; JSON also has crossings and detection", quiet=common.quiet)
+        common.note("CSV has only the rows; JSON also has crossings and detection")
 
 
-def _print(result: CorrelationResult, common: Common, *, has_methods: bool) -> None:
-    from loca_theory.cli.dependence_tables import print_crossings, print_detection
+def _print_crossings(rows: Sequence[CrossingRow]) -> None:
+    """Print where LoRA's error falls below LoCA's: a table per protocol, a line per structure."""
+    out = console()
+    out.print("Where LoRA overtakes LoCA, 95% interval", style="bold")
+    for protocol in dict.fromkeys(row.protocol for row in rows):
+        out.print(f"\n{_PROTOCOLS[protocol]}")
+        _crossings([row for row in rows if row.protocol == protocol]).print(out)
+    out.print()
 
-    print_crossings(result.crossings)
-    if has_methods and not common.out:
-        line = "the methods' errors are in JSON, CSV and the tables and figures of --out"
-        note(line, quiet=common.quiet)
-    print_detection(result.detection)
+
+def _crossings(rows: Sequence[CrossingRow]) -> Rows:
+    found: dict[str, list[CrossingRow]] = {}
+    for row in rows:
+        found.setdefault(row.structure, []).append(row)
+    cells: list[dict[str, str | Text]] = []
+    for structure, mine in found.items():
+        first = mine[0]
+        parameter = _SHORT.get(first.parameter, first.parameter)
+        searched = f"{parameter} {first.searched_from:g}..{first.searched_to:g}"
+        crossings = {f"r = {row.r}": _interval(row) for row in mine}
+        cells.append({"structure": structure, **crossings, "searched": searched})
+        forms = {f"r = {row.r}": row.closed_form for row in mine}
+        if any(value is not None for value in forms.values()):
+            shown = {
+                heading: Text("" if value is None else f"{value:.3f}      ", style="dim")
+                for heading, value in forms.items()
+            }
+            name = Text("  closed form", style="dim")
+            cells.append({"structure": name, **shown, "searched": ""})
+    return Rows(cells, {"searched": "left"})
+
+
+def _interval(row: CrossingRow) -> str:
+    if row.crossing is None or row.low is None or row.high is None:
+        return _FINDINGS[row.finding]
+    return f"{row.crossing:.3f}±{(row.high - row.low) / 2:.3f}"
+
+
+def _print_detection(rows: Sequence[PowerRow]) -> None:
+    """Print the power of each statistic, before and after centring the columns."""
+    if not rows:
+        return
+    out = console()
+    title = f"Power at level {rows[0].level:g}, in %: before / after centring the columns"
+    out.print(title, style="bold")
+    draws = {row.structure == "independent": row.draws for row in rows}
+    counts = f"{draws[False]} draws each; independent: {draws[True]} draws, measured test size"
+    out.print(f"{counts}\n", style="dim")
+    statistics = list(dict.fromkeys(row.statistic for row in rows))
+    groups: dict[tuple[str, float | None], dict[tuple[str, bool], PowerRow]] = {}
+    for row in rows:
+        found = groups.setdefault((row.structure, row.value), {})
+        found[row.statistic, row.centred] = row
+    cells = []
+    for (structure, value), mine in groups.items():
+        first = mine["T", False]
+        if first.parameter and value is not None:
+            structure += f", {_SHORT.get(first.parameter, first.parameter)} {value:g}"
+        powers = {
+            _SHORT.get(name, name): _power(mine.get((name, False)), mine.get((name, True)))
+            for name in statistics
+        }
+        cells.append({"structure": structure, "mean T": f"{first.mean:.3f}", **powers})
+    Rows(cells).print(out)
+    bounds = {(row.statistic, row.centred): row.critical_value for row in rows}
+    for centred, label in ((False, "before centring"), (True, "after centring")):
+        shown = ", ".join(f"{name} {bounds[name, centred]:.3g}" for name in statistics)
+        out.print(f"critical values {label}: {shown}", style="dim")
+
+
+def _power(uncentred: PowerRow | None, centred: PowerRow | None) -> str:
+    if uncentred is None or centred is None:
+        return ""
+    return f"{100 * uncentred.power:.0f} / {100 * centred.power:.0f}"

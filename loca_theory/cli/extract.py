@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loca_theory.cli.analysis_tables import in_csv, note_damaged, print_skipped
-from loca_theory.cli.analyze import SELECTION
+from loca_theory.cli.analysis_tables import note_damaged, print_skipped
 from loca_theory.cli.options import DEFAULT_OUT, Common, command_of
-from loca_theory.cli.output import console, emit, plain_table, print_table
-from loca_theory.cli.stores import note_written, open_store, running
+from loca_theory.cli.output import Rows, console, emit
+from loca_theory.cli.printable import printable
+from loca_theory.cli.running import running
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Extraction
@@ -30,7 +30,6 @@ _COUNT = {"type": click.IntRange(min=1), "metavar": "N"}
     f"[default: {DEFAULT_OUT}]",
     rare=("floor", "cap", "dtype", "exclude", "max_size", "device", "jobs"),
     without=("base", "tuned", "model"),
-    **SELECTION,
     rank=_COUNT | {"flag": "--r", "metavar": "R"},
     components=_COUNT,
     allocate={"type": str, "metavar": "TOTAL"},
@@ -74,19 +73,13 @@ def command(*, common: Common, base: str, tuned: str, method: Any, **asked: Any)
     from loca_theory.checkpoints.sizing.adapter_folder import check_folder
 
     check_folder(common.folder, method)
-    is_split = asked["allocate"] is not None or asked["energy"] is not None
-    store = open_store(common) if is_split else None
-    with running(common, store, "extracting", "matrices") as runner:
-        result = extract(base, tuned, method, **asked, device=common.device, runner=runner)
+    with running(common, "extracting", "matrices") as runner:
+        result = extract(base, tuned, method, runner=runner, **asked)
     written = result.save(common.folder)
-    emit(
-        {**result.to_json(), "files": [str(path) for path in written]},
-        lambda: _print(result, common.folder),
-        common,
-        rows=in_csv(result.matrices),
-        columns=[one.name for one in fields(ExtractedMatrix)],
-    )
-    note_written(written, common)
+    document = {**result.to_json(), "files": [str(path) for path in written]}
+    columns = [one.name for one in fields(ExtractedMatrix)]
+    emit(document, lambda: _print(result, common.folder), common, columns=columns)
+    common.note_written(written)
     return note_damaged(result.skipped)
 
 
@@ -94,32 +87,29 @@ def _print(result: Extraction, folder: Path) -> None:
     from loca_theory.checkpoints.sizing.adapter_size import TITLES
 
     out = console()
-    is_mixed = result.method == "best"
-    sizes = ("r", "components") if is_mixed else ("components",)
-    sizes = ("r",) if result.method in ("lora", "entries") else sizes
-    checked = ("loaded",) * any(one.loaded_error is not None for one in result.matrices)
-    table = plain_table("matrix", "shape", *sizes, "numbers", "error", *checked)
+    sizes = {"loca": ("components",), "best": ("r", "components")}.get(result.method, ("r",))
+    is_checked = any(one.loaded_error is not None for one in result.matrices)
+    cells = []
     for one in result.matrices[:_MOST_ROWS]:
-        counts = [getattr(one, size) for size in sizes]
-        table.add_row(
-            one.name.removesuffix(".weight"),
-            "×".join(map(str, one.shape)),
-            *("" if count is None else str(count) for count in counts),
-            f"{one.numbers:,}",
-            f"{one.error:.3f}",
-            *(f"{one.loaded_error:.3f}" for _ in checked),
-        )
-    print_table(table, out)
+        counts = {size: getattr(one, size) for size in sizes}
+        cells.append({
+            "matrix": printable(one.name.removesuffix(".weight")),
+            "shape": "×".join(map(str, one.shape)),
+            **{size: "" if count is None else str(count) for size, count in counts.items()},
+            "numbers": f"{one.numbers:,}",
+            "error": f"{one.error:.3f}",
+            **({"loaded": f"{one.loaded_error:.3f}"} if is_checked else {}),
+        })  # fmt: skip
+    if cells:
+        Rows(cells).print(out)
     if len(result.matrices) > _MOST_ROWS:
         more = len(result.matrices) - _MOST_ROWS
         out.print(f"… and {more} more; all of them in extract-matrices.parquet")
     numbers = sum(one.numbers for one in result.matrices)
     name = {**TITLES, "best": "LoRA and LoCA"}[result.method]
-    out.print()
     out.print(
-        f"{name} with {numbers:,} learned numbers: relative squared error {result.error:.1%} over "
-        f"{len(result.matrices)} increments.",
-        highlight=False,
+        f"\n{name} with {numbers:,} learned numbers: relative squared error {result.error:.1%} "
+        f"over {len(result.matrices)} increments."
     )
     if result.uniform_error is not None:
         retained = [result.uniform_error, result.equal_error, result.error, result.least_error]
@@ -127,13 +117,10 @@ def _print(result: Extraction, folder: Path) -> None:
         same = f"Uniform sizes retain {uniform} of the energy, a split of what they cost {equal}, "
         if result.uniform_error == 1:
             same = "The same size for all matrices would cost more; "
-        out.print(
-            f"{same}allocated sizes retain {own}; no split retains more than {bound}.",
-            highlight=False,
-        )
+        out.print(f"{same}allocated sizes retain {own}; no split retains more than {bound}.")
     if result.note:
-        out.print(result.note, highlight=False, markup=False)
+        out.print(result.note)
     where = " and ".join(str(folder / one) for one in result.adapters)
     are = "adapters are" if len(result.adapters) > 1 else "adapter is"
-    out.print(f"The {are} in {where}.", highlight=False, markup=False, soft_wrap=True)
+    out.print(f"The {are} in {where}.", soft_wrap=True)
     print_skipped(out, result.skipped)

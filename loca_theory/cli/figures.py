@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +10,7 @@ import click
 from loca_theory.cli.command import in_flags
 from loca_theory.cli.options import DEFAULT_OUT, Common, Folder, command_of
 from loca_theory.cli.output import emit
-from loca_theory.cli.progress import note
-from loca_theory.cli.stores import running
+from loca_theory.cli.running import running
 
 if TYPE_CHECKING:
     from loca_theory.plotting.drawing import Drawing
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
         "--out]",
     },
 )
-def command(*, common: Common, labels: tuple[str, ...], results: Path | None) -> None:
+def command(*, common: Common, labels: tuple[str, ...], **asked: Any) -> None:
     """Draw the paper's figures, or only the named ones, such as sim_1.
 
     Each figure is drawn from stored tables. If the table of a simulation, ID.parquet, is missing or
@@ -49,53 +47,38 @@ def command(*, common: Common, labels: tuple[str, ...], results: Path | None) ->
     from loca_theory.plotting.catalogue import EXPERIMENTS, FIGURES, WITHOUT_EXPERIMENTS
     from loca_theory.plotting.drawing import NotStoredError, UndrawableError, find_drawing
 
-    find = partial(
-        find_drawing,
-        results=results,
-        out=common.folder,
-        seed=common.seed,
-        device=common.device,
-    )
     for label in labels:
-        find(label)  # reports missing tables before anything is computed
+        # Reports missing tables before anything is computed.
+        find_drawing(label, out=common.folder, **asked)
     written, missing = [], []
     for label in labels or FIGURES:
         try:
-            written.append(_draw(find(label), common))
+            written.append(_draw(find_drawing(label, out=common.folder, **asked), common))
         except (NotStoredError, UndrawableError) as error:
             # Fail if the user named this figure; otherwise draw the others.
             if labels:
                 raise
             reason = in_flags(str(error), click.get_current_context().command)
-            note(f"not drawn: {reason}", quiet=common.quiet)
+            common.note(f"not drawn: {reason}")
             missing.append({"figure": label, "reason": reason})
     if not (labels or EXPERIMENTS):
-        note(WITHOUT_EXPERIMENTS, quiet=common.quiet)
+        common.note(WITHOUT_EXPERIMENTS)
 
     def show() -> None:
         for entry in written:
             click.echo("\n  ".join((f"{entry['figure']}: {entry['shows']}", *entry["files"])))
 
-    emit(
-        {"figures": written, "not_drawn": missing},
-        show,
-        common,
-        rows=[{**entry, "files": " ".join(entry["files"])} for entry in written],
-        columns=("figure", "shows", "files"),
-    )
+    document = {"figures": written, "not_drawn": missing}
+    emit(document, show, common, "figures", ("figure", "shows", "files"))
 
 
 def _draw(drawing: Drawing, common: Common) -> dict[str, Any]:
+    from loca_theory.sweeps.files import writable_folder
+
     paper = drawing.paper
     if drawing.source is None:
-        tables = ", ".join(map(str, drawing.tables))
-        note(f"{paper.label}: drawn from {tables}", quiet=common.quiet)
-        drawn = drawing.draw()
-    else:
-        from loca_theory.sweeps import ResultStore
-
-        store = ResultStore(common.folder / "points")
-        with running(common, store, paper.label) as runner:
-            drawn = drawing.draw(runner)
-    files = [str(path) for path in drawn.files]
-    return {"figure": paper.label, "shows": paper.shows, "files": files}
+        common.note(f"{paper.label}: drawn from {', '.join(map(str, drawing.tables))}")
+    writable_folder(common.folder)  # or fail before anything is computed
+    with running(common, paper.label) as runner:
+        files: list[Path] = list(drawing.draw(runner).files)
+    return {"figure": paper.label, "shows": paper.shows, "files": list(map(str, files))}

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from loca_theory.cli.options import Common, command_of
-from loca_theory.cli.output import console, emit, plain_table, print_table
-from loca_theory.cli.progress import note
-from loca_theory.cli.stores import note_written
+from loca_theory.cli.output import Rows, console, emit
 from loca_theory.expressivity.methods.names import display_name
 
 if TYPE_CHECKING:
     from loca_theory.expressivity import Budget, Method
+    from loca_theory.expressivity.method_table import MethodRow
 
 _ALL = "all"
 
@@ -46,45 +44,42 @@ def command(*, common: Common, names: tuple[str, ...], K: int, r: int) -> None:
     """
     from loca_theory.expressivity.method_table import methods
 
-    result = methods(chosen_methods(names) if names else None, K=K, r=r)
+    result = methods(chosen_methods(names, common) if names else None, K=K, r=r)
     if common.out:
-        note_written(result.save(common.out), common)
-    found = [{**asdict(row), "engines": " ".join(row.engines)} for row in result.methods]
-    emit(result.to_json(), lambda: _print(found), common, rows=found)
+        common.note_written(result.save(common.out))
+    emit(result.to_json(), lambda: _print(result.methods), common, rows="methods")
 
 
-def _print(rows: Sequence[Mapping[str, Any]]) -> None:
-    costs = ("parameters", "stored bits")
-    table = plain_table("method", "key", "oracle", *costs, "engines", "reference", "what it is")
-    for column in table.columns:
-        column.justify = "right" if column.header in costs else "left"
-    for row in rows:
-        parameters, bits = row["parameters"], row["stored_bits"]
-        table.add_row(
-            display_name(row["name"]),
-            row["name"],
-            "yes" if row["is_oracle"] else "",
-            "" if parameters is None else f"{parameters}",
-            "" if bits is None else f"{bits:.0f}",
-            row["engines"],
-            row["reference"],
-            row["title"],
-        )
-    print_table(table, console())
+def _print(rows: Sequence[MethodRow]) -> None:
+    cells = [
+        {
+            "method": display_name(row.name),
+            "key": row.name,
+            "oracle": "yes" if row.is_oracle else "",
+            "parameters": "" if row.parameters is None else f"{row.parameters}",
+            "stored bits": "" if row.stored_bits is None else f"{row.stored_bits:.0f}",
+            "engines": " ".join(row.engines),
+            "reference": row.reference,
+            "what it is": row.title,
+        }
+        for row in rows
+    ]
+    texts = ("key", "oracle", "engines", "reference", "what it is")
+    Rows(cells, dict.fromkeys(texts, "left")).print(console())
 
 
 def chosen_methods(
     names: tuple[str, ...],
+    common: Common,
     budgets: Iterable[Budget] = (),
     *,
-    quiet: bool = True,
     of_matrices: bool = False,
 ) -> tuple[Method, ...]:
     """Find the methods that the user named.
 
     ``all`` stands for the package's methods that exist at every budget and, if ``of_matrices``,
-    that approximate a given matrix. Modules in the current
-    folder are found too, as with ``python -m``.
+    that approximate a given matrix. Modules in the current folder are found too, as with
+    ``python -m``.
     """
     from loca_theory.expressivity.methods.registry import METHODS, existing_methods, find_methods
 
@@ -98,6 +93,6 @@ def chosen_methods(
             if not reason:
                 ours.append(name)
             elif name not in names:
-                note(f"left out of all: {reason}", quiet=quiet)
+                common.note(f"left out of all: {reason}")
     others = [name for name in names if name != _ALL and name not in ours]
     return find_methods([*ours, *others])

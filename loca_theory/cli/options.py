@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from loca_theory.cli.choices import ACCOUNTINGS
 from loca_theory.cli.cluster import BACKENDS, cluster
 from loca_theory.cli.command import Command
-from loca_theory.cli.signature import Parameter, parameters
+from loca_theory.cli.printable import note
+from loca_theory.cli.signature import option_settings
 
 DEFAULT_OUT = Path("loca-results")
 # End of the help of --out, for commands that store only partial results without it.
@@ -21,6 +20,7 @@ PARTIAL_RESULTS = (
     "partial results, from which an interrupted run continues.  "
     f"[default: {DEFAULT_OUT}, for the partial results only]"
 )
+_ACCOUNTINGS = ("paper", "main-text", "trainable", "dof", "bits")
 _EVERYTHING = f"{__name__}.everything"
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -28,28 +28,34 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 @dataclass(frozen=True)
 class Common:
-    """Values of the shared options; the default if a command does not have an option.
+    """Values of the options that are not arguments of the Python functions.
 
     Attributes:
         output_format: ``table``, ``json`` or ``csv``.
         quiet: Whether to print no progress and no notes.
         out: Folder for results; None if the user gave none.
-        seed: Root seed.
-        device: ``auto``, ``cpu`` or ``cuda[:N]``, as typed.
         jobs: Number of worker processes; −1 for one per core.
     """
 
     output_format: str
     quiet: bool
     out: Path | None
-    seed: int = 0
-    device: str = "cpu"
     jobs: int = 1
 
     @property
     def folder(self) -> Path:
         """Folder for results."""
         return self.out or DEFAULT_OUT
+
+    def note(self, text: str) -> None:
+        """Print a note on stderr, unless the user asked for none."""
+        if not self.quiet:
+            note(text)
+
+    def note_written(self, paths: Iterable[Path]) -> None:
+        """Print a note for each file that was written."""
+        for path in paths:
+            self.note(f"wrote {path}")
 
 
 class Folder(click.Path):
@@ -79,6 +85,11 @@ class Rare(click.Option):
         return super().get_help_record(ctx) if ctx.meta.get(_EVERYTHING) else None
 
 
+def rare_option(*names: str, **settings: Any) -> Decorator:
+    """An option that only ``--help-all`` shows."""
+    return click.option(*names, cls=Rare, **settings)
+
+
 def _show_everything(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value:
         ctx.meta[_EVERYTHING] = True
@@ -86,25 +97,18 @@ def _show_everything(ctx: click.Context, _: click.Parameter, value: bool) -> Non
         ctx.exit()
 
 
-def _nonzero(ctx: click.Context, param: click.Parameter, value: int) -> int:
-    if value == 0 or value < -1:
-        msg = f"jobs must be a positive number, or -1 for one per core, not {value}"
-        raise click.BadParameter(msg, ctx, param)
-    return value
-
-
-default_option = partial(click.option, show_default=True)
-rare_option = partial(click.option, cls=Rare)
-_SHARED = set(Common.__dataclass_fields__)
 # How an option of this name differs from what the signature says, in every command.
 _EVERYWHERE: dict[str, dict[str, Any]] = {
     "shape": {"metavar": "PxQ", "help": "One rectangular shape, instead of --K."},
+    "include": {"metavar": "REGEX"},
+    "exclude": {"metavar": "REGEX"},
+    "max_size": {"type": click.IntRange(min=1), "metavar": "N"},
     # Tables store seeds as 64-bit integers.
     "seed": {"type": click.IntRange(max=2**63 - 1), "metavar": "INTEGER"},
     "device": {"metavar": "auto|cpu|cuda[:N]"},
     "accounting": {
-        "type": click.Choice(ACCOUNTINGS),
-        "default": ACCOUNTINGS[0],
+        "type": click.Choice(_ACCOUNTINGS),
+        "default": _ACCOUNTINGS[0],
         "help": "What a method may store at the budget of LoRA, (p+q)r numbers. paper: a value "
         "costs one number, and so does its location if the method selects it by looking at the "
         "matrix (random locations are free); main-text: as paper, with twice as many Fourier "
@@ -112,19 +116,11 @@ _EVERYWHERE: dict[str, dict[str, Any]] = {
         "numbers; bits: as many bits as LoRA.",
     },
 }
-_JOBS = {
-    "type": int,
-    "default": -1,
-    "show_default": True,
-    "callback": _nonzero,
-    "help": "Number of worker processes, -1 for one per core. Results do not depend on it.",
-}
-_CLUSTER = (
+_WORKERS = (
     rare_option(
         "--backend",
         type=click.Choice(BACKENDS),
         default=BACKENDS[0],
-        show_default=True,
         help="Where workers run: on this machine (loky), or on a dask or Ray cluster.",
     ),
     rare_option(
@@ -132,7 +128,7 @@ _CLUSTER = (
     ),
 )
 _PRINTING = (
-    default_option(
+    click.option(
         "--format",
         "output_format",
         type=click.Choice(["table", "json", "csv"]),
@@ -162,7 +158,8 @@ def command_of(
 ) -> Callable[[Callable[..., Any]], Command]:
     """Make a command with the options of a Python function and the shared ones.
 
-    The command receives the values of the shared options as one argument, ``common``.
+    The command receives the arguments of the function by their names, and the other options as
+    ``common``.
 
     Args:
         function: The Python function, such as ``checkpoints.analysis:analyze``; None for none.
@@ -173,54 +170,45 @@ def command_of(
         own: How the option of a parameter differs: its ``flag``, and arguments of
             :func:`click.option`.
     """
-    known = {"runner": None} if function is None else parameters(function)
-    options = [
-        _option(name, one, _class(name, rare), **{**_EVERYWHERE.get(name, {}), **own.get(name, {})})
-        for name, one in known.items()
-        if one is not None and name not in {"runner", *without}
-    ]
+    known = {"runner": {}} if function is None else option_settings(function)
+    options = []
+    for name, settings in known.items():
+        if name in {"runner", *without}:
+            continue
+        settings |= {**_EVERYWHERE.get(name, {}), **own.get(name, {})}
+        flag = settings.pop("flag", f"--{name.replace('_', '-')}")
+        options.append(click.option(flag, name, cls=_class(name, rare), **settings))
     if "runner" in known:
-        jobs = click.option("-j", "--jobs", cls=_class("jobs", rare), **_JOBS)
-        options += [jobs, *_CLUSTER]
+        text = "Number of worker processes, -1 for one per core. Results do not depend on it."
+        jobs = {"type": int, "default": -1, "help": text, "cls": _class("jobs", rare)}
+        options += [click.option("-j", "--jobs", **jobs), *_WORKERS]
     with_out = click.option("--out", type=Folder(), metavar="DIR", help=out)
 
     def decorate(run: Callable[..., Any]) -> Command:
-        def with_common(*, debug: bool, **given: Any) -> Any:
+        def with_common(
+            *,
+            output_format: str,
+            quiet: bool,
+            debug: bool,
+            out: Path | None,
+            jobs: int = 1,
+            backend: str = BACKENDS[0],
+            scheduler: str | None = None,
+            **given: Any,
+        ) -> Any:
             del debug  # read by Command.main
-            where = given.pop("backend", BACKENDS[0]), given.pop("scheduler", None)
-            with cluster(*where, given.get("jobs", 1)):
-                if where[0] != BACKENDS[0]:
-                    given["jobs"] = -1  # all workers of the cluster
-                shared = {name: given.pop(name) for name in _SHARED & set(given)}
-                return run(common=Common(**shared), **given)
+            with cluster(backend, scheduler, jobs) as workers:
+                return run(common=Common(output_format, quiet, out, workers), **given)
 
         with_common.__doc__ = run.__doc__
         for option in reversed((*further, *options, with_out, *_PRINTING)):
             with_common = option(with_common)
         name = run.__module__.rpartition(".")[2]
-        return click.command(name, cls=Command)(with_common)
+        shown = {"show_default": True}
+        return click.command(name, cls=Command, context_settings=shown)(with_common)
 
     return decorate
 
 
 def _class(name: str, rare: Iterable[str]) -> type[click.Option]:
     return Rare if name in rare else click.Option
-
-
-def _option(
-    name: str,
-    parameter: Parameter,
-    cls: type[click.Option],
-    *,
-    flag: str | None = None,
-    **changed: Any,
-) -> Decorator:
-    """An option for a parameter of a function."""
-    settings: dict[str, Any] = {"help": parameter.text, "show_default": True, "cls": cls}
-    if parameter.annotation == "bool":
-        settings["is_flag"] = True
-    else:
-        settings["type"] = parameter.type
-        if parameter.default_text is not None:
-            settings["default"] = parameter.default_text
-    return click.option(flag or f"--{name.replace('_', '-')}", name, **settings | changed)

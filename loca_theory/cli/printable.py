@@ -1,8 +1,10 @@
-"""Text of unknown origin, such as names in checkpoints, made safe to print."""
+"""Text of unknown origin, such as names in checkpoints, made safe to print; notes on stderr."""
 
 from __future__ import annotations
 
 from unicodedata import category
+
+import click
 
 # Control characters, invisible ones that change the direction, halves of pairs, line separators.
 _CONTROLS = {"Cc", "Cf", "Cs", "Zl", "Zp"}
@@ -21,7 +23,15 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def csv_cell(value: object) -> object:
-    """A cell of a CSV file: text is printable and not a formula, everything else is as it was."""
+    """A cell of a CSV file: text is printable and not a formula, a shape is ``PxQ``."""
+    if isinstance(value, list | tuple):
+        is_shape = all(isinstance(one, int) for one in value)
+        value = ("x" if is_shape else " ").join(map(str, value))
     if not isinstance(value, str):
         return value
     return f"'{printable(value)}" if value.startswith(_FORMULAS) else printable(value)
+
+
+def note(text: str) -> None:
+    """Print a note on stderr, on one line even if it names a file with a line break in its name."""
+    click.echo(f"note: {printable(' '.join(text.splitlines()))}", err=True)

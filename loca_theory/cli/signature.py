@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,45 +21,16 @@ _TYPES: tuple[tuple[str, Any], ...] = (
     ("float | Iterable", NumberList()),
     ("Iterable", NameList()),
     ("tuple[int, int]", Shape()),
-    ("bool", click.BOOL),
     ("int", click.INT),
     ("float", click.FLOAT),
 )
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """A parameter of a Python function.
+def option_settings(function: str) -> dict[str, dict[str, Any]]:
+    """Arguments of :func:`click.option` for each parameter of a function of this package.
 
-    Attributes:
-        annotation: Its type, as it is written.
-        default: Its default if it is written as a literal, else None.
-        text: What the function's documentation says of it.
+    The function is named with its module, such as ``checkpoints.analysis:analyze``.
     """
-
-    annotation: str
-    default: Any
-    text: str
-
-    @property
-    def type(self) -> click.ParamType:
-        """The type of an option for it."""
-        if self.annotation.startswith("Literal["):
-            return click.Choice(ast.literal_eval(self.annotation.removeprefix("Literal")))
-        found = (kind for part, kind in _TYPES if part in self.annotation)
-        return next(found, click.STRING)
-
-    @property
-    def default_text(self) -> str | None:
-        """Its default as it is written on the command line; None if there is none to show."""
-        if self.default is None or self.default == ():
-            return None
-        values = self.default if isinstance(self.default, tuple) else (self.default,)
-        return ",".join(map(str, values))
-
-
-def parameters(function: str) -> dict[str, Parameter]:
-    """The parameters of a function of this package, such as ``checkpoints.analysis:analyze``."""
     module, _, name = function.partition(":")
     path = _PACKAGE.joinpath(*module.split(".")).with_suffix(".py")
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -78,13 +48,31 @@ def parameters(function: str) -> dict[str, Parameter]:
         strict=True,
     )
     return {
-        one.arg: Parameter(
+        one.arg: _settings(
             ast.unparse(one.annotation) if one.annotation else "",
             _literal(constants.get(getattr(default, "id", ""), default)),
             texts.get(one.arg, ""),
         )
         for one, default in pairs
     }
+
+
+def _settings(annotation: str, default: Any, text: str) -> dict[str, Any]:
+    """Settings of an option, from a type as it is written, a default and a text."""
+    if annotation == "bool":
+        return {"help": text, "is_flag": True}
+    settings = {"help": text, "type": _type(annotation)}
+    if default is not None:
+        values = default if isinstance(default, tuple) else (default,)
+        settings["default"] = ",".join(map(str, values)) or ()
+    return settings
+
+
+def _type(annotation: str) -> click.ParamType:
+    names = annotation.removesuffix(" | None")
+    if names.startswith("Literal["):
+        return click.Choice(ast.literal_eval(names.removeprefix("Literal")))
+    return next((kind for part, kind in _TYPES if part in annotation), click.STRING)
 
 
 def _literal(node: ast.expr | None) -> Any:

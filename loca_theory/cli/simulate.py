@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from loca_theory.cli.choices import ENGINES, SAMPLERS
 from loca_theory.cli.methods import chosen_methods
 from loca_theory.cli.options import PARTIAL_RESULTS, Common, command_of
-from loca_theory.cli.output import emit, print_errors
-from loca_theory.cli.progress import note
-from loca_theory.cli.stores import open_store, running, write_result
+from loca_theory.cli.output import Rows, console, emit
+from loca_theory.cli.running import running, write_result
 from loca_theory.expressivity.methods.names import DEFAULT_KEYS, DISPLAY_NAMES, display_name
 
 if TYPE_CHECKING:
-    from loca_theory.expressivity.simulation import Simulation
+    from loca_theory.expressivity import Budget, Method, SimulationResult
+    from loca_theory.expressivity.simulation import ErrorRow
 
 # More draws are a typing error: their standard errors are needlessly small, and their list would
 # fill the memory.
 _MOST_DRAWS = 10_000_000
+_DECIMALS, _ROUNDING = 4, 1e-14
+_PREFERRED = ("exact", "monte-carlo", "asymptotic")
 
 
 @command_of(
@@ -36,24 +40,10 @@ _MOST_DRAWS = 10_000_000
         "letter of the paper and any case of letters will do. Name your own method as "
         f"module:attribute. Default: {', '.join(map(display_name, DEFAULT_KEYS))}.",
     },
-    engine={"type": click.Choice([*ENGINES, "all"])},
     value_bits={"type": click.IntRange(max=1024), "metavar": "INTEGER"},
     draws={"type": click.IntRange(max=_MOST_DRAWS), "metavar": "INTEGER"},
-    sampler={"type": click.Choice(SAMPLERS)},
 )
-def command(
-    *,
-    common: Common,
-    sizes: tuple[int, ...] | None,
-    shape: tuple[int, int] | None,
-    ranks: tuple[int, ...],
-    methods: tuple[str, ...],
-    engine: str | None,
-    accounting: str,
-    value_bits: int,
-    draws: int,
-    sampler: str | None,
-) -> None:
+def command(*, common: Common, methods: tuple[str, ...], **asked: Any) -> None:
     """Compute the expected reconstruction error of a Gaussian matrix for each method.
 
     Write lists as 8,16,32 or 8..32 or 8..32..4; ranges include both ends.
@@ -66,60 +56,128 @@ def command(
       loca-theory simulate --K 300 --r 8 --methods LoRA,LoCA,DoRA --sampler dense --out results
       loca-theory simulate --K 64 --r 4 --methods LoRA,LoCA,my_module:my_method
     """
-    if (sizes is None) == (shape is None):
-        msg = "give either --K (square matrices) or --shape PxQ"
-        raise click.UsageError(msg)
-    from loca_theory.expressivity import Accounting, Budget
-    from loca_theory.expressivity.monte_carlo import Sampler
-    from loca_theory.expressivity.simulation import Simulation, engines_of, squares
+    from loca_theory.expressivity import Accounting, Budget, simulate
+    from loca_theory.expressivity.simulation import squares
 
-    shapes = squares(sizes) if sizes else (shape,) if shape else ()
-    budgets = (
-        Budget(p, q, r, Accounting(accounting), value_bits) for p, q in shapes for r in ranks
-    )
-    simulation = Simulation(
-        shapes=shapes,
-        ranks=ranks,
-        methods=chosen_methods(methods, budgets, quiet=common.quiet),
-        engines=engines_of(engine, sampler),
-        accounting=Accounting(accounting),
-        value_bits=value_bits,
-        draws=draws,
-        seed=common.seed,
-        sampler=Sampler(sampler) if sampler else None,
-    ).on_device(common.device)
-    simulation.check_memory(common.jobs)
-    # Exact values alone are not worth a store.
-    stored = common.out is not None or simulation.draws_errors
-    store = open_store(common) if stored else None
-    with running(common, store, "simulating") as runner:
-        result = simulation.run(runner)
-    _note_gaps(simulation, common)
+    shapes = (*squares(asked["sizes"] or ()), *([asked["shape"]] if asked["shape"] else []))
+    accounting, bits = Accounting(asked["accounting"]), asked["value_bits"]
+    budgets = [Budget(p, q, r, accounting, bits) for p, q in shapes for r in asked["ranks"]]
+    chosen = chosen_methods(methods, common, budgets)
+    with running(common, "simulating") as runner:
+        result = simulate(**asked, methods=chosen, runner=runner)
+    _note_gaps(result, chosen, budgets, common)
     if common.out:
         write_result(result, common)
-    emit(result.to_json(), lambda: print_errors(result.rows, simulation.methods), common)
+    emit(result.to_json(), lambda: print_errors(result.rows, chosen), common)
 
 
-def _note_gaps(simulation: Simulation, common: Common) -> None:
+def _note_gaps(
+    result: SimulationResult, methods: Sequence[Method], budgets: Sequence[Budget], common: Common
+) -> None:
+    """Print notes on methods that have no value or no exact one at some budgets."""
     from loca_theory.expressivity.low_rank_exact import LARGEST_EXACT_RANK, LARGEST_EXACT_SIZE
-    from loca_theory.expressivity.methods.method import Engine
 
-    for method in simulation.unevaluated_methods:
-        chosen = simulation.engines or (Engine.EXACT, Engine.MONTE_CARLO)
-        known = {one for budget in simulation.budgets for one in method.engines(budget)}
-        others = sorted(known.difference(chosen), reverse=True)
-        note(
-            f"{method.display_name} has no value from the engine {' or '.join(chosen)} at "
-            "some of these "
-            f"ranks; use --engine {' or '.join(others)}",
-            quiet=common.quiet,
-        )
-    for method, ranks in simulation.fallbacks.items():
-        note(
-            f"{display_name(method)} is simulated at r = {', '.join(map(str, ranks))}: it "
-            "is exact up to "
-            f"r = {LARGEST_EXACT_RANK} and min(p, q) = {LARGEST_EXACT_SIZE}",
-            quiet=common.quiet,
-        )
-    if simulation.draws == 1 and simulation.draws_errors:
-        note("one draw has no standard error, so it is left empty", quiet=common.quiet)
+    asked = result.manifest["grid"]["engines"]
+    engines = asked or ["exact", "monte-carlo"]
+    known = {(row.method, row.p, row.q, row.r) for row in result.rows}
+    for one in methods:
+        if any((one.name, budget.p, budget.q, budget.r) not in known for budget in budgets):
+            others = {engine for budget in budgets for engine in one.engines(budget)}
+            others_in_words = " or ".join(sorted(others.difference(engines), reverse=True))
+            common.note(
+                f"{one.display_name} has no value from the engine {' or '.join(engines)} at some "
+                f"of these ranks; use --engine {others_in_words}"
+            )
+    for one in methods:
+        simulated = {
+            row.r for row in result.rows if (row.method, row.engine) == (one.name, "monte-carlo")
+        }
+        if simulated and not asked and one.defines("expected_errors"):
+            common.note(
+                f"{one.display_name} is simulated at r = {', '.join(map(str, sorted(simulated)))}: "
+                f"it is exact up to r = {LARGEST_EXACT_RANK} and min(p, q) = {LARGEST_EXACT_SIZE}"
+            )
+    if any(row.draws == 1 for row in result.rows):
+        common.note("one draw has no standard error, so it is left empty")
+
+
+def print_errors(rows: Sequence[ErrorRow], methods: Sequence[Method]) -> None:
+    """Print a table for each shape: a row per rank, a column per method, worst method first.
+
+    A cell is the exact value if there is one, else the simulated value with its standard error,
+    else the limit (≈). Methods whose printed values are equal share a column. If there are both
+    exact and simulated values, the last line gives their largest difference, in standard errors.
+    """
+    out = console()
+    for p, q in dict.fromkeys((row.p, row.q) for row in rows):
+        mine = [row for row in rows if (row.p, row.q) == (p, q)]
+        table = _table(mine, between=" ± ")
+        if not table.fits(out):
+            table = _table(mine, between="\n± ")
+        out.print(f"{p} × {q}: expected relative error ‖W − Ŵ‖² / ‖W‖²\n", style="bold")
+        table.print(out)
+        if table.footer:
+            draws = max(row.draws or 0 for row in mine)
+            text = f"max z: largest |Monte Carlo − exact| in standard errors, {draws} draws"
+            out.print(text, style="dim")
+        out.print()
+    printed = {row.method for row in rows}
+    named = [method for method in methods if method.name in printed]
+    width = max(len(method.display_name) for method in named)
+    for method in named:
+        out.print(f"  {method.display_name:<{width}}  {method.title}", style="dim")
+
+
+_Found = Mapping[str, Mapping[int, "ErrorRow"]]
+
+
+def _table(rows: Sequence[ErrorRow], *, between: str) -> Rows:
+    """Make the table of one shape; ``between`` separates a value from its standard error."""
+    by_engine: dict[str, dict[str, dict[int, ErrorRow]]] = {}
+    for row in rows:
+        by_engine.setdefault(row.engine, {}).setdefault(row.method, {})[row.r] = row
+    best: dict[str, dict[int, ErrorRow]] = {row.method: {} for row in rows}
+    for engine in reversed(_PREFERRED):
+        for method, found in by_engine.get(engine, {}).items():
+            best[method] |= found
+
+    ranks = list(dict.fromkeys(row.r for row in rows))
+    columns: dict[tuple[str, ...], list[str]] = {}
+    for method in sorted(best, key=lambda one: -fmean(row.error for row in best[one].values())):
+        cells = (_cell(best[method].get(r), between) for r in ranks)
+        columns.setdefault(tuple(cells), []).append(method)
+    headings = ["\n".join(map(display_name, methods)) for methods in columns.values()]
+    exact, simulated = by_engine.get("exact", {}), by_engine.get("monte-carlo", {})
+    largest = [_largest_disagreement(exact, simulated, methods) for methods in columns.values()]
+    footer = {"r": "max z", **dict(zip(headings, largest, strict=True))} if any(largest) else {}
+    values = zip(*columns, strict=True)
+    cells = [
+        {"r": str(r), **dict(zip(headings, row, strict=True))}
+        for r, row in zip(ranks, values, strict=True)
+    ]
+    return Rows(cells, {"r": "right"}, footer)
+
+
+def _cell(row: ErrorRow | None, between: str) -> str:
+    if row is None:
+        return ""
+    decimals, error = _DECIMALS, row.standard_error
+    if row.engine != "monte-carlo":
+        limit = "≈ " if row.engine == "asymptotic" else ""
+        return f"{limit}{row.error:.{decimals}f}"
+    if error is None:
+        return f"{row.error:.{decimals}f}{between}?"
+    # A standard error this small is rounding only.
+    if error > _ROUNDING * row.error:
+        decimals = max(decimals, math.ceil(-math.log10(error)))
+    return f"{row.error:.{decimals}f}{between}{error:.{decimals}f}"
+
+
+def _largest_disagreement(exact: _Found, simulated: _Found, methods: Sequence[str]) -> str:
+    scores = [
+        abs(row.error - exact[method][r].error) / row.standard_error
+        for method in methods
+        for r, row in simulated.get(method, {}).items()
+        if row.standard_error and r in exact.get(method, {})
+    ]
+    return f"{max(scores):.1f}" if scores else ""

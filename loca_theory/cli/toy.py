@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
+from rich.text import Text
 
 from loca_theory.cli.options import PARTIAL_RESULTS, Common, command_of
-from loca_theory.cli.output import emit
-from loca_theory.cli.ranges import NameList
-from loca_theory.cli.stores import open_store, running, write_result
+from loca_theory.cli.output import Rows, console, emit
+from loca_theory.cli.running import running, write_result
 from loca_theory.convergence.interpretations import DEFAULT_INTERPRETATION, INTERPRETATIONS
 
 if TYPE_CHECKING:
-    from loca_theory.convergence import ToyResult
+    from loca_theory.convergence.results import RecoveryRow
 
-_PRINTED = "gaussian"
-# What each interpretation changes.
-_CHANGES = {
-    "default": "none of the following",
-    "standard-deviation": "20 and 0.2 are standard deviations, not variances",
-    "mean-of-samples": "squared errors are averaged over samples only",
-    "sum": "squared errors are summed",
-    "indices": "locations are not scaled to [0, 1]",
-    "zero-border": "Z is 0 beyond the spectrum",
-    "one-sided-border": "differences are one-sided at the border",
-    "overwrite": "of components at one location, only the last counts",
-    "half-period": "phases of 5 steps, not 10",
-    "never-frozen": "locations move in all steps, not half",
-}
+_NOTES = (
+    "solved: all locations that generated the data are found; diverged: not solved",
+    "low..high: exact (Clopper–Pearson) 95% interval of the percentage solved",
+    "found: mean number of these locations that are occupied at the end",
+    "median loss: final loss, in units of the loss at ΔW = 0",
+)
 
 
 @command_of(
@@ -44,32 +37,22 @@ _CHANGES = {
         "flag": "--interpretation",
         "default": DEFAULT_INTERPRETATION,
         "help": "Interpretations of what the paper's description leaves open: 'all', or some of "
-        f"{'; '.join(f'{name} ({_CHANGES[name]})' for name in INTERPRETATIONS)}. A+B combines two.",
+        "default (none of the following); standard-deviation (20 and 0.2 are standard deviations, "
+        "not variances); mean-of-samples (squared errors are averaged over samples only); sum "
+        "(squared errors are summed); indices (locations are not scaled to [0, 1]); zero-border (Z "
+        "is 0 beyond the spectrum); one-sided-border (differences are one-sided at the border); "
+        "overwrite (of components at one location, only the last counts); half-period (phases of 5 "
+        "steps, not 10); never-frozen (locations move in all steps, not half). A+B combines two.",
     },
     sizes={"flag": "--size"},
-    conditions={
-        "flag": "--condition",
-        "type": NameList(),
-        "default": _PRINTED,
-        "metavar": "LIST",
-        "help": "Condition numbers of the fixed weight matrices; 1: orthogonal matrices; gaussian: "
-        "Gaussian matrices, as in the paper.",
-    },
-    lr={"default": 0.02},
-    location_lr={"default": 0.05},
+    conditions={"flag": "--condition"},
 )
 def command(
     *,
     common: Common,
     searches: tuple[str, ...] | None,
     interpretations: tuple[str, ...],
-    sizes: tuple[int, ...],
-    components: tuple[int, ...],
-    conditions: tuple[str, ...],
-    problems: int | None,
-    steps: int,
-    lr: float,
-    location_lr: float,
+    **asked: Any,
 ) -> None:
     """Measure how often training finds the locations that generated the paper's toy data.
 
@@ -82,46 +65,97 @@ def command(
       loca-theory toy --search central,reselect --interpretation all
       loca-theory toy --size 6,16,32,64,128 --condition 1,10,gaussian
     """
-    chosen_conditions = tuple(dict.fromkeys(_condition(text) for text in conditions))
     # Imported here, because it loads torch, which --help does not need.
+    from loca_theory.convergence import toy
     from loca_theory.convergence.searches import SEARCHES
-    from loca_theory.convergence.state import Rates
-    from loca_theory.convergence.study import ConvergenceStudy
 
     if searches == ("help",):
         for name, kind in SEARCHES.items():
             click.echo(f"{name:<18} {kind.title}")
         return
-    study = ConvergenceStudy(
-        searches=tuple(SEARCHES) if searches is None or "all" in searches else searches,
-        interpretations=INTERPRETATIONS if "all" in interpretations else interpretations,
-        sizes=sizes,
-        components=components,
-        conditions=chosen_conditions,
-        problems=problems,
-        steps=steps,
-        rates=Rates(lr, location_lr),
-        seed=common.seed,
-    )
-    with running(common, open_store(common), "searching") as runner:
-        result = study.run(runner)
+    with running(common, "searching") as runner:
+        result = toy(
+            tuple(SEARCHES) if searches is None or "all" in searches else searches,
+            interpretations=INTERPRETATIONS if "all" in interpretations else interpretations,
+            runner=runner,
+            **asked,
+        )
     if common.out:
         write_result(result, common)
     document = {"rows": result.to_json()["rows"], "manifest": result.manifest}
-    emit(document, lambda: _print(result), common)
+    emit(document, lambda: _print(result.rows), common)
 
 
-def _print(result: ToyResult) -> None:
-    from loca_theory.cli.toy_tables import print_recovery
+def _print(rows: Sequence[RecoveryRow]) -> None:
+    """Print the success rate of each search: all details if there is only one kind of problem."""
+    out, first = console(), rows[0]
+    out.print(f"Problems solved by each search, after {first.steps} steps", style="bold")
+    kinds = list(dict.fromkeys(map(_kind, rows)))
+    if len(kinds) > 1:
+        cells, notes = _compared(rows, kinds), _NOTES[:2]
+    else:
+        cells, notes = [_details(row) for row in rows], _NOTES
+        line = f"{first.problems} problems: {first.size}×{first.size}, {first.components} "
+        line += f"components, {_weights(first)} weights"
+        if first.interpretation != DEFAULT_INTERPRETATION:
+            line += f", interpretation {first.interpretation}"
+        out.print(line)
+    out.print()
+    Rows(cells).print(out)
+    for line in notes:
+        out.print(line, style="dim")
 
-    print_recovery(result.rows)
+
+def _details(row: RecoveryRow) -> dict[str, str | Text]:
+    loss = row.median_final_loss
+    return {
+        "search": row.search,
+        "solved": f"{100 * row.recovered:.2f} %",
+        "low..high": _interval(row),
+        "found": f"{row.mean_found:.2f} of {row.components}",
+        "median loss": "diverged" if loss is None else f"{loss:.1e}",
+        "diverged": str(row.diverged),
+    }
 
 
-def _condition(text: str) -> float | None:
-    if text == _PRINTED:
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        msg = f"--condition takes numbers of at least 1, or {_PRINTED}, not {text!r}"
-        raise click.UsageError(msg) from None
+_Kind = tuple[str, int, int, float | None]
+
+
+def _kind(row: RecoveryRow) -> _Kind:
+    return row.interpretation, row.size, row.components, row.condition
+
+
+def _compared(rows: Sequence[RecoveryRow], kinds: Sequence[_Kind]) -> list[dict[str, str | Text]]:
+    """The cells of a table with a column for each kind of problem."""
+    # A heading shows the settings in which the kinds differ.
+    differs = [len(set(values)) > 1 for values in zip(*kinds, strict=True)]
+    found: dict[str, dict[str, RecoveryRow]] = {}
+    for row in sorted(rows, key=lambda row: kinds.index(_kind(row))):
+        found.setdefault(row.search, {})[_heading(row, differs)] = row
+    cells: list[dict[str, str | Text]] = []
+    for search in dict.fromkeys(row.search for row in rows):
+        mine = found[search]
+        solved = {kind: f"{100 * row.recovered:.1f} %" for kind, row in mine.items()}
+        cells.append({"search": search, **solved})
+        intervals = {kind: Text(_interval(row), style="dim") for kind, row in mine.items()}
+        cells.append({"search": "", **intervals})
+        counts = {kind: f"{row.diverged} diverged" for kind, row in mine.items() if row.diverged}
+        if counts:
+            shown = {kind: Text(counts.get(kind, ""), style="dim") for kind in mine}
+            cells.append({"search": "", **shown})
+    return cells
+
+
+def _heading(row: RecoveryRow, differs: Sequence[bool]) -> str:
+    components = f"{row.components} components"
+    parts = (row.interpretation, f"{row.size}×{row.size}", components, _weights(row))
+    shown = [part for part, is_shown in zip(parts, differs, strict=True) if is_shown]
+    return "\n".join((*shown, f"n = {row.problems}"))
+
+
+def _weights(row: RecoveryRow) -> str:
+    return "Gaussian" if row.condition is None else f"condition {row.condition:g}"
+
+
+def _interval(row: RecoveryRow) -> str:
+    return f"{100 * row.low:.2f}..{100 * row.high:.2f}"

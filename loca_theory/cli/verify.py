@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from loca_theory.cli.options import DEFAULT_OUT, Common, Folder, command_of
 from loca_theory.cli.output import emit
-from loca_theory.cli.progress import note
-from loca_theory.cli.stores import note_written, open_store, running
+from loca_theory.cli.running import running
 from loca_theory.errors import LocaTheoryError, ResourceError
 
 if TYPE_CHECKING:
@@ -58,19 +56,14 @@ class BrokenCheckError(LocaTheoryError):
     ),
     out="Folder for CLAIMS.md, claims.json and claims.parquet. If it holds the results of earlier "
     f"runs, the new results are merged into them.  [default: {DEFAULT_OUT}]",
-    rare=("seed", "ledger"),
-    without=("names", "tier"),
+    rare=("seed",),
+    without=("names", "tier", "ledger"),
     results={
         "type": Folder(),
         "metavar": "DIR",
         "help": "Folder with the tables of experiments, on which claims about trained models are "
         "checked; its subfolders are searched too.  [default: the folder of --out if it exists, "
         f"else {DEFAULT_OUT}]",
-    },
-    ledger={
-        "type": click.Path(path_type=Path),
-        "metavar": "FILE",
-        "help": "Use this ledger instead of the package's own.",
     },
 )
 def command(
@@ -83,7 +76,7 @@ def command(
     as_expected: bool,
     only_list: bool,
     results: Path | None,
-    ledger: Path | None,
+    seed: int,
 ) -> int:
     """Check the paper's claims, or only the named ones, and give each a verdict.
 
@@ -103,48 +96,46 @@ def command(
     if quick and deep:
         msg = "--quick and --deep exclude each other"
         raise click.UsageError(msg)
-    from loca_theory.claims import Tier, load_ledger, verify
+    from loca_theory.claims import load_ledger
     from loca_theory.claims.results import read_entries
     from loca_theory.claims.rules import Verdict
-    from loca_theory.claims.verification import folder_of_tables
 
-    known = load_ledger(ledger)
-    if ledger:
-        _check_figures(known)
+    ledger = load_ledger()
     if only_list:
-        _list(known, names, common)
+        _list(ledger, names, common)
         return 0
-    tier = Tier.QUICK if quick else Tier.DEEP if deep else Tier.DEFAULT
     if results is None and common.folder.is_dir():
         results = common.folder
-    # What the user mistyped is refused before a store is opened.
-    known.find(names)
-    results = folder_of_tables(results)
     # Read before measuring, so that a CLAIMS.md of another origin is refused at once.
-    earlier = read_entries(common.folder, known)
-    given = {"tier": tier, "seed": common.seed, "results": results, "ledger": known}
-    result = _run(partial(verify, names or None, **given), common)
+    earlier = read_entries(common.folder, ledger)
+    tier = "quick" if quick else "deep" if deep else "default"
+    result = _measure(names or None, common, tier=tier, seed=seed, results=results, ledger=ledger)
     written = _write(result, common)
     _print(result, written, common)
     _note_earlier(result, earlier, common)
-    note_written(written, common)
-    _note_unexpected(result, quiet=common.quiet and not as_expected)
-    absent = sum(one.verdict is Verdict.NOT_RUN for one in result.claims)
-    if absent and len(result.claims) > 1:
+    common.note_written(written)
+    for one in result.claims:
+        if one.changed:
+            line = f"{one.id} is {one.verdict}, but the ledger expects {one.claim.expected_verdict}"
+            common.note(line)
+    if lost := ", ".join(one.id for one in result.claims if one.lost):
+        common.note(f"inconclusive, though the ledger expects a decision: {lost}")
+    verdicts = [one.verdict for one in result.claims]
+    absent = verdicts.count(Verdict.NOT_RUN)
+    if absent and len(verdicts) > 1:
         line = f"{absent} not run, because tables of experiments are missing; "
-        line += "CLAIMS.md says how to make them"
-        note(line, quiet=common.quiet)
+        common.note(line + "CLAIMS.md says how to make them")
     if as_expected:
         result.require_expected()
-    fails = any(one.verdict is Verdict.NOT_SUPPORTED for one in result.claims)
-    return _NOT_SUPPORTED if strict and fails else 0
+    return _NOT_SUPPORTED if strict and Verdict.NOT_SUPPORTED in verdicts else 0
 
 
-def _run(verify: Callable[..., VerificationResult], common: Common) -> VerificationResult:
-    store = open_store(common)
+def _measure(names: tuple[str, ...] | None, common: Common, **given: Any) -> VerificationResult:
+    from loca_theory.claims import verify
+
     try:
-        with running(common, store, "checking", "claims") as runner:
-            return verify(runner=runner)
+        with running(common, "checking", "claims") as runner:
+            return verify(names, runner=runner, **given)
     except Exception as error:
         notes = getattr(error, "__notes__", None)
         if isinstance(error, LocaTheoryError) or not notes:
@@ -160,21 +151,8 @@ def _write(result: VerificationResult, common: Common) -> list[Path]:
     except ResourceError:
         if common.out:
             raise
-        note("CLAIMS.md and claims.json were not written", quiet=common.quiet)
+        common.note("CLAIMS.md and claims.json were not written")
         return []
-
-
-def _check_figures(ledger: Ledger) -> None:
-    """Check that the figures of a user's ledger exist; tests check the package's own."""
-    from loca_theory.claims import load_ledger
-    from loca_theory.plotting import FIGURES
-
-    # An installed package lacks the figures of the experiments, which its own ledger names.
-    known = {*FIGURES, *(claim.figure for claim in load_ledger().claims)}
-    for claim in ledger.claims:
-        if claim.figure and claim.figure not in known:
-            why = f"unknown figure {claim.figure!r}; choose from {', '.join(FIGURES)}"
-            raise claim.error(why)
 
 
 def _note_earlier(result: VerificationResult, earlier: Sequence[Entry], common: Common) -> None:
@@ -194,7 +172,7 @@ def _note_earlier(result: VerificationResult, earlier: Sequence[Entry], common: 
     text = f"CLAIMS.md keeps the observations of earlier runs for {len(pairs)} of these claims"
     text += f", {older} of them with older code" if older else ""
     text += f"; differing verdicts: {', '.join(differing)}" if differing else "; no verdict differs"
-    note(text, quiet=common.quiet)
+    common.note(text)
 
 
 def _note_unbacked(earlier: Sequence[Entry], latest: Mapping[str, Entry], common: Common) -> None:
@@ -206,16 +184,7 @@ def _note_unbacked(earlier: Sequence[Entry], latest: Mapping[str, Entry], common
     text = f"no observation is stored in {common.folder}/points for {len(unbacked)} earlier "
     text += f"results: {len(unbacked) - kept} measured again and replaced"
     text += f", {kept} kept until you verify them again" if kept else ""
-    note(text, quiet=common.quiet)
-
-
-def _note_unexpected(result: VerificationResult, *, quiet: bool) -> None:
-    for one in result.claims:
-        if one.changed:
-            line = f"{one.id} is {one.verdict}, but the ledger expects {one.claim.expected_verdict}"
-            note(line, quiet=quiet)
-    if lost := ", ".join(one.id for one in result.claims if one.lost):
-        note(f"inconclusive, though the ledger expects a decision: {lost}", quiet=quiet)
+    common.note(text)
 
 
 def _print(result: VerificationResult, written: list[Path], common: Common) -> None:
@@ -228,27 +197,17 @@ def _print(result: VerificationResult, written: list[Path], common: Common) -> N
         if written:
             click.echo(f"CLAIMS.md and claims.json are in {common.folder}.")
 
-    emit(document, show, common, rows=[one.row() for one in result.claims])
+    emit(document, show, common, "claims", list(result.claims[0].row()))
 
 
 def _list(ledger: Ledger, names: tuple[str, ...], common: Common) -> None:
     claims = ledger.find(names)
-    rows = [
-        {
-            "id": one.id,
-            "kind": one.kind,
-            "subject": one.subject,
-            "expected_verdict": one.expected_verdict.value,
-            "section": one.section,
-            "passage": one.passage,
-            "statement": one.statement,
-        }
-        for one in claims
-    ]
+    columns = ("id", "kind", "subject", "expected_verdict", "section", "passage", "statement")
+    rows = [{name: getattr(one, name) for name in columns} for one in claims]
 
     def show() -> None:
         from loca_theory.cli.claim_tables import print_ledger
 
         print_ledger(claims)
 
-    emit({"claims": rows}, show, common, rows=rows)
+    emit({"claims": rows}, show, common, "claims")

@@ -23,6 +23,8 @@ from loca_theory.sweeps.runner import DEFAULT_RUNNER
 
 DEFAULT_STEPS = 4000
 _DEFAULT_RATES = Rates()
+# The condition of Gaussian weights, whose condition number is random.
+GAUSSIAN = "gaussian"
 # A family of problems, and the names of an interpretation and a search.
 _Kind: TypeAlias = tuple[Family, str, str]
 # Default numbers of problems: (largest size, number).
@@ -44,11 +46,11 @@ def toy(
     interpretations: str | Iterable[str] = DEFAULT_INTERPRETATION,
     sizes: int | Iterable[int] = 6,
     components: int | Iterable[int] = 3,
-    conditions: float | Iterable[float | None] | None = None,
+    conditions: float | str | Iterable[float | str] = GAUSSIAN,
     problems: int | None = None,
     steps: int = DEFAULT_STEPS,
-    lr: float = _DEFAULT_RATES.lr,
-    location_lr: float = _DEFAULT_RATES.location_lr,
+    lr: float = 0.02,
+    location_lr: float = 0.05,
     seed: int = 0,
     runner: Runner = DEFAULT_RUNNER,
 ) -> ToyResult:
@@ -61,8 +63,8 @@ def toy(
             in ``loca_theory.convergence.interpretations``; ``A+B`` combines two.
         sizes: Sizes K of the weights.
         components: Numbers of components of the spectrum.
-        conditions: Condition numbers of the fixed weights, 1 for orthogonal ones; None for Gaussian
-            weights, as in the paper.
+        conditions: Condition numbers of the fixed weight matrices; 1: orthogonal matrices;
+            ``gaussian``: Gaussian matrices, as in the paper.
         problems: Number of random problems of each kind; None for 2000 up to size 8 and fewer
             above.
         steps: Gradient evaluations per problem.
@@ -96,9 +98,9 @@ def toy(
 
 def _condition(value: Any) -> float | None:
     try:
-        return None if value is None else float(value)
+        return None if value == GAUSSIAN else float(value)
     except (TypeError, ValueError):
-        msg = f"conditions must be numbers, or None for Gaussian weights, not {value!r}"
+        msg = f"conditions must be numbers of at least 1, or {GAUSSIAN}, not {value!r}"
         raise InvalidArgumentError(msg) from None
 
 

@@ -82,7 +82,7 @@ def correlate(
     [(2, 'crossing')]
     """
     if (size is None) == (shape is None):
-        msg = "give either size (a square matrix) or shape=(p, q)"
+        msg = "give either size=... (a square matrix) or shape=..."
         raise InvalidArgumentError(msg)
     if shape is None:
         p = q = _arguments.whole_number("size", size)

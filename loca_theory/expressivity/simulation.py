@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import joblib
 
@@ -75,12 +75,12 @@ def simulate(
     ranks: int | Iterable[int],
     shape: tuple[int, int] | None = None,
     methods: str | Method | Iterable[str | Method] = DEFAULT_METHODS,
-    engine: str | None = None,
+    engine: Literal["exact", "asymptotic", "monte-carlo", "all"] | None = None,
     accounting: str = Accounting.PAPER,
     value_bits: int = 16,
     draws: int = DEFAULT_DRAWS,
     seed: int = 0,
-    sampler: str | None = None,
+    sampler: Literal["reduced", "dense"] | None = None,
     device: str = "auto",
     runner: Runner = DEFAULT_RUNNER,
 ) -> SimulationResult:
@@ -115,7 +115,7 @@ def simulate(
     [(8, 0.9128), (16, 0.849)]
     """
     if (sizes is None) == (shape is None):
-        msg = "give either sizes (square matrices) or shape=(p, q)"
+        msg = "give either sizes=... (square matrices) or shape=..."
         raise InvalidArgumentError(msg)
     simulation = Simulation(
         shapes=squares(_arguments.integers("sizes", sizes)) if shape is None else (shape,),
@@ -193,22 +193,6 @@ class Simulation:
     def uses_dense_sampler(self) -> bool:
         """Whether any method draws dense matrices (and so imports torch)."""
         return any(one.sampler is Sampler.DENSE for one in self._cells())
-
-    @property
-    def unevaluated_methods(self) -> tuple[Method, ...]:
-        """Methods that no chosen engine can evaluate at one or more of the budgets."""
-        without = {method.name for _, method, engines in self._plan if not engines}
-        return tuple(method for method in self.methods if method.name in without)
-
-    @property
-    def fallbacks(self) -> dict[str, list[int]]:
-        """Ranks at which a method with exact errors is simulated because it has none there."""
-        found: dict[str, set[int]] = {}
-        for budget, method, engines in self._plan:
-            is_simulated = self.engines is None and engines == (Engine.MONTE_CARLO,)
-            if is_simulated and method.defines("expected_errors"):
-                found.setdefault(method.name, set()).add(budget.r)
-        return {name: sorted(ranks) for name, ranks in found.items()}
 
     def on_device(self, name: str) -> Simulation:
         """Copy of this simulation on the device that a name such as ``auto`` resolves to."""

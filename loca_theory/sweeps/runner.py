@@ -53,8 +53,9 @@ class Runner:
     few there are.
 
     Attributes:
-        store: Where to store each result as soon as it is computed: a store, or the path of a
-            folder, in which one is opened; None stores nothing.
+        store: Where to store each result as soon as it is computed: a store, the path of a
+            folder, in which one is opened, or a function that opens one when the first cells are
+            run; None stores nothing.
         jobs: Number of worker processes; −1 for one per core. 1 computes in this process. In a
             context of joblib any other number means the workers of that context.
         progress: Called with (finished, total) whenever a cell is finished.
@@ -64,13 +65,13 @@ class Runner:
         ResourceError: the folder cannot be written to.
     """
 
-    store: ResultStore | str | Path | None = None
+    store: ResultStore | str | Path | Callable[[], ResultStore | None] | None = None
     jobs: int = -1
     progress: Callable[[int, int], None] | None = None
 
     def __post_init__(self) -> None:
         fields_to_int(self, "jobs")
-        if not (self.store is None or isinstance(self.store, ResultStore)):
+        if not (self.store is None or isinstance(self.store, ResultStore) or callable(self.store)):
             folder = writable_folder(path("store", self.store), "store")
             object.__setattr__(self, "store", ResultStore(folder))
         if not (self.progress is None or callable(self.progress)):
@@ -110,7 +111,8 @@ class Runner:
 
         If the runner has a store, an error does not lose the results of finished cells.
         """
-        store, results = cast("ResultStore | None", self.store), dict[int, dict[str, Any]]()
+        opened = self.store() if callable(self.store) and cells else self.store
+        store, results = cast("ResultStore | None", opened), dict[int, dict[str, Any]]()
         for index, cell in enumerate(cells):
             stored = store.load(cell) if store and cell.is_storable else None
             if stored is not None:

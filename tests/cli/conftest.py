@@ -76,6 +76,25 @@ def process(here, command):
     return run
 
 
+OWN = """
+from loca_theory.expressivity import Method
+
+class Own(Method):
+    name, title = "own", "a tenth of the matrix"
+    def approximate(self, matrix, budget, rng=None):
+        return 0.1 * matrix
+"""
+
+
+@pytest.fixture
+def own_module(here, monkeypatch):
+    """A module in the current folder, where nothing but the command looks for it."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (here / "own_of_this_folder.py").write_text(OWN)
+    yield "own_of_this_folder:Own"
+    sys.modules.pop("own_of_this_folder", None)
+
+
 # Runs ``loca-theory ARGUMENTS --out FOLDER`` for each pair [N, FOLDER], in a process forked from
 # one that has imported what takes long. The N-th time that the command is about to make, rename or
 # open for writing a file in a folder of that name, its process group is killed; N = 0 spares it.

@@ -114,7 +114,7 @@ main()
 SIMULATE = ("simulate", "--K", "64", "--r", "4,8", "--draws", "1500", "--methods", "R,F1",
             "--engine", "monte-carlo")  # fmt: skip
 CORRELATE = ("correlate", "--K", "24", "--r", "2,4", "--draws", "200", "--structures", "spiked",
-             "--fraction", "0..0.4..0.1", "--null-draws", "400")  # fmt: skip
+             "--fraction", "0..0.4..0.1")  # fmt: skip
 TABLES = {
     SIMULATE: ["simulate.parquet"],
     CORRELATE: [f"correlate-{name}.parquet" for name in ("rows", "crossings", "detection")],

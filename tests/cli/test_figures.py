@@ -83,7 +83,9 @@ def drawn(folder, label="sim_1"):
     return {name: data for name, data in contents(folder, label).items() if "manifest" not in name}
 
 
-def test_a_figure_comes_with_its_data_and_its_origin(cli, here):
+def test_a_figure_comes_with_its_data_and_its_origin_and_is_drawn_from_them(
+    cli, here, no_computation
+):
     done = cli("figures", "sim_1", "--out", "kept")
     assert done.code == 0
     names = sorted(path.name for path in (here / "kept").iterdir() if path.is_file())
@@ -93,6 +95,12 @@ def test_a_figure_comes_with_its_data_and_its_origin(cli, here):
     assert (here / "kept" / "sim_1.pdf").read_bytes().startswith(b"%PDF-")
     manifest = json.loads((here / "kept" / "sim_1.manifest.json").read_text())
     assert manifest["grid"] == plotting.FIGURES["sim_1"].data.source.describe()
+    no_computation()
+    done = cli("figures", "sim_1", "--results", "kept", "--out", "drawn")
+    assert (done.code, done.err) == (0, "note: sim_1: drawn from kept/sim_1.parquet\n")
+    assert sorted(path.name for path in (here / "drawn").iterdir()) == ["sim_1.pdf", "sim_1.png"]
+    for name in ("sim_1.png", "sim_1.pdf"):
+        assert (here / "drawn" / name).read_bytes() == (here / "kept" / name).read_bytes()
 
 
 def test_without_id_every_figure_is_drawn_for_which_there_is_data(cli, here, unseen):
@@ -107,6 +115,9 @@ def test_without_id_every_figure_is_drawn_for_which_there_is_data(cli, here, uns
     }
     document = json.loads(done.out)
     assert [one["figure"] for one in document["figures"]] == COMPUTED
+    for entry in document["figures"]:
+        assert entry["shows"] == plotting.FIGURES[entry["figure"]].shows
+        assert all((here / path).is_file() for path in entry["files"])
     assert [one["figure"] for one in document["not_drawn"]] == STORED
     notes = [line for line in done.err.splitlines() if line.startswith("note: not drawn: ")]
     assert len(notes) == len(STORED)
@@ -118,36 +129,6 @@ def test_outside_a_checkout_one_line_says_where_the_other_figures_are(cli, unsee
     done = cli("figures")
     line = "note: the figures of the experiments are in a checkout of the project only\n"
     assert (done.code, done.err) == (0, line)
-
-
-def test_figures_of_one_table_share_it(cli, here, unseen, monkeypatch):
-    made = cli("figures", "toy_experiment")
-    monkeypatch.setattr(ConvergenceStudy, "run", None)
-    done = cli("figures", "toy_experiment_loss", "--format", "json")
-    assert (made.code, done.code) == (0, 0)
-    (entry,) = json.loads(done.out)["figures"]
-    assert [Path(path).name for path in entry["files"]] == [
-        "toy_experiment_loss.png",
-        "toy_experiment_loss.pdf",
-        "toy_experiment.parquet",
-        "toy_experiment.manifest.json",
-    ]
-
-
-def test_no_table_is_stored_twice_here():
-    tables = [path.read_bytes() for path in FIGURES.rglob("*.parquet")]
-    assert len(set(tables)) == len(tables)
-
-
-def test_a_current_table_is_drawn_without_computing(cli, here, no_computation):
-    cli("figures", "sim_1")
-    before = contents(here / "loca-results")
-    for name in ("sim_1.png", "sim_1.pdf"):
-        (here / "loca-results" / name).unlink()
-    no_computation()
-    done = cli("figures", "sim_1")
-    assert (done.code, done.err) == (0, "note: sim_1: drawn from loca-results/sim_1.parquet\n")
-    assert contents(here / "loca-results") == before
 
 
 def change(name, value):
@@ -185,42 +166,30 @@ def test_a_stale_table_is_computed_again(cli, here, spoil, unseen):
     assert manifest["grid"] == plotting.FIGURES["sim_1"].data.source.describe()
 
 
-def test_another_seed_is_another_table(cli, here, unseen):
-    cli("figures", "sim_1")
-    before = drawn(here / "loca-results")
-    done = cli("figures", "sim_1", "--seed", 1)
-    assert (done.code, done.err) == (0, "")
-    assert drawn(here / "loca-results") != before
-    cli("figures", "sim_1", "--seed", 0)
-    assert drawn(here / "loca-results") == before
-
-
 def test_a_run_killed_between_table_and_manifest_is_not_taken_for_current(
     cli, here, monkeypatch, unseen
 ):
-    """Else the table of one seed would be drawn under the manifest of another."""
     folder = here / "loca-results"
     cli("figures", "sim_1", "--seed", 0)
     before = drawn(folder)
     write = results.write_atomically
 
     def killed(path, content):
-        if path.suffix == ".json":
+        if path.name == "sim_1.manifest.json":
             raise KeyboardInterrupt
         write(path, content)
 
     with monkeypatch.context() as patch:
         patch.setattr(results, "write_atomically", killed)
         assert cli("figures", "sim_1", "--seed", 1).code == 130
+    assert (folder / "sim_1.parquet").read_bytes() != before["{}.parquet"]
     assert cli("figures", "sim_1", "--seed", 0).code == 0
     assert drawn(folder) == before
 
 
 DAMAGE = {
     "a truncated table": ("sim_1.parquet", lambda data: data[: len(data) // 2]),
-    "an empty table": ("sim_1.parquet", lambda data: data[:0]),
-    "a table that is none": ("sim_1.parquet", lambda data: b"K,p,q\n16,16,16\n" + data[:0]),
-    "a truncated manifest": ("sim_1.manifest.json", lambda data: data[:-20]),
+    "a table that is none": ("sim_1.parquet", lambda data: b"K,p,q\n16,16,16\n"),
     "a binary manifest": ("sim_1.manifest.json", lambda data: b"\xff\xfe" + data),
     "a list as manifest": ("sim_1.manifest.json", lambda data: b"[" + data + b"]"),
 }
@@ -240,24 +209,19 @@ def test_a_damaged_file_is_one_line_that_says_what_to_do(cli, here, name, damage
     )
 
 
-def test_a_folder_that_takes_no_files_is_an_error(cli, here, no_computation):
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["sim_1", "--out", "file"], r"cannot write to file: [^\n]+"),
+        (["sim_1", "budget"], "budget needs budgets-summary.parquet, which is not under [^\n]+"),
+    ],
+)
+def test_an_error_comes_before_anything_is_computed(cli, here, no_computation, labels, message):
     no_computation()
     (here / "file").write_text("kept")
-    done = cli("figures", "sim_1", "--out", "file")
+    done = cli("figures", *labels)
     assert (done.code, done.out) == (1, "")
-    assert re.fullmatch(r"loca-theory: cannot write to file/points: [^\n]+\n", done.err)
-
-
-def test_json_lists_what_was_written(cli, unseen):
-    done = cli("figures", "sim_1", "sim_2", "--format", "json", "--quiet")
-    assert done.err == ""
-    document = json.loads(done.out)
-    assert [entry["figure"] for entry in document["figures"]] == ["sim_1", "sim_2"]
-    for entry in document["figures"]:
-        assert sorted(entry["files"]) == [
-            f"loca-results/{name.format(entry['figure'])}" for name in FILES
-        ]
-        assert entry["shows"] == plotting.FIGURES[entry["figure"]].shows
+    assert re.fullmatch(f"loca-theory: {message}\n", done.err)
 
 
 FIGURES = Path(__file__).parents[2] / "figures"
@@ -278,8 +242,10 @@ STORED_HERE = {
 }
 
 
-def test_every_figure_that_is_not_computed_is_tried_here():
+def test_every_figure_that_is_not_computed_is_tried_here_and_no_table_is_stored_twice():
     assert set(STORED_HERE) == set(STORED)
+    tables = [path.read_bytes() for path in FIGURES.rglob("*.parquet")]
+    assert len(set(tables)) == len(tables)
 
 
 @pytest.mark.parametrize(("label", "place"), STORED_HERE.items(), ids=STORED_HERE.keys())
@@ -302,60 +268,12 @@ def test_the_same_data_give_the_same_bytes(cli, here, label, place):
         assert first.read_bytes() == second.read_bytes()
 
 
-def test_tables_elsewhere_are_drawn_without_computing(cli, here, no_computation):
-    cli("figures", "sim_1", "--out", "kept")
-    no_computation()
-    done = cli("figures", "sim_1", "--results", "kept", "--out", "drawn")
-    assert (done.code, done.err) == (0, "note: sim_1: drawn from kept/sim_1.parquet\n")
-    assert sorted(path.name for path in (here / "drawn").iterdir()) == ["sim_1.pdf", "sim_1.png"]
-
-
-def test_a_table_that_is_missing_is_said_with_what_makes_it(cli):
+def test_a_table_that_lacks_what_is_shown_is_one_line(cli, here):
+    store_rows([{"task": "text"}], {}, here / "loca-results", "budgets-summary")
     done = cli("figures", "budget")
-    assert (done.code, done.out) == (1, "")
-    assert done.err == (
-        "loca-theory: budget needs budgets-summary.parquet, which is not under loca-results; make "
-        "it with `python -m experiments.study budgets`, or name its folder with --results DIR\n"
-    )
-
-
-def test_of_two_tables_none_is_chosen(cli, here):
-    for folder in ("a", "b"):
-        store_rows([{"r": 1}], {}, here / "loca-results" / folder, "budgets-summary")
-    done = cli("figures", "budget")
-    assert (done.code, done.out) == (1, "")
-    assert re.search(r"there are \S+a/budgets-summary\.parquet, \S+; name the folder", done.err)
-
-
-def test_what_is_missing_is_said_before_anything_is_computed(cli, no_computation):
-    no_computation()
-    done = cli("figures", "sim_1", "budget")
-    assert (done.code, done.out) == (1, "")
-    assert "budget needs budgets-summary.parquet" in done.err
-
-
-ODD = {
-    "spectral_analysis_appendix": (
-        "analyze-figure_data",
-        [{"quantity": "increment", "name": "a", "p": 4, "q": 4, "values": [1.0, 2.0, 3.0, 4.0]}],
-        "the table has no weights",
-    ),
-    "budget": (
-        "budgets-summary",
-        [{"task": "text"}],
-        r"lacks data .* \(KeyError: 'mean'\)",
-    ),
-}
-
-
-@pytest.mark.parametrize(("label", "odd"), ODD.items(), ids=ODD.keys())
-def test_a_table_that_lacks_what_is_shown_is_one_line(cli, here, label, odd):
-    name, rows, words = odd
-    store_rows(rows, {}, here / "loca-results", name)
-    done = cli("figures", label)
     assert (done.code, done.out) == (1, "")
     # A note on where the table is, and the error.
     note, error = done.err.splitlines()
-    assert note.startswith(f"note: {label}: drawn from ")
-    assert re.search(rf"^loca-theory: {label} cannot be drawn: .*{words}", error)
+    assert note.startswith("note: budget: drawn from ")
+    assert re.search(r"^loca-theory: budget cannot be drawn: .*lacks data .*KeyError", error)
     assert not list((here / "loca-results").glob("*.png"))

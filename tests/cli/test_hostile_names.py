@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from loca_theory.cli.output import console, plain_table, print_csv, print_table
+from loca_theory.cli.output import Rows, console, print_csv
 from loca_theory.cli.printable import printable
 
 NAMES = [
@@ -85,9 +85,7 @@ def test_numbers_stay_numbers_and_formulas_become_text(capsys, start):
 
 
 def test_no_cell_of_a_table_steers(capsys):
-    table = plain_table("name\x1b[1m", "value")
-    table.add_row("a\nb", "\x1b[31m1")
-    print_table(table, console())
+    Rows([{"name\x1b[1m": printable("a\nb"), "value": "\x1b[31m1"}]).print(console())
     out = capsys.readouterr().out
     assert not steering(out)
     assert r"a\nb" in out

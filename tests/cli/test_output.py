@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loca_theory.cli.output import print_csv, print_errors, print_json
+from loca_theory.cli.output import print_csv, print_json
+from loca_theory.cli.simulate import print_errors
 from loca_theory.expressivity import METHODS
 from loca_theory.expressivity.methods.names import display_name
 from loca_theory.expressivity.simulation import ErrorRow

@@ -22,7 +22,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from loca_theory import demo_pair
-from loca_theory.cli.analyze import Entries
 from loca_theory.cli.main import group
 from loca_theory.cli.options import Folder
 from loca_theory.cli.ranges import IntegerList, NumberList, Shape
@@ -38,7 +37,7 @@ FIGURES = str(Path(__file__).parents[2] / "figures")
 SIMULATED = ["--r", "1", "--draws", "2", "-j", "1"]
 FAMILIES = ["ar1:0.3,blocks:2,spiked,scaled", "spiked:2,ar1,blocks,power-law"]
 CORRELATED = [
-    *SIMULATED, "--null-draws", "400", "--structures", FAMILIES[0], "--rho", "0.2",
+    *SIMULATED, "--structures", FAMILIES[0], "--rho", "0.2",
     "--fraction", "0.1", "--exponent", "1",
 ]  # fmt: skip
 ANALYSED = ["--r", "1", "-j", "1"]
@@ -56,9 +55,9 @@ BASES = {
     ],
     "toy": [(["--problems", "1", "--steps", "20", "-j", "1"], [], set())],
     "analyze": [
-        (ANALYSED, PAIR, {"--demo", "--pictures"}),
+        (ANALYSED, PAIR, {"--demo"}),
         ([*ANALYSED, "--out", "out"], PAIR, {"--demo"}),
-        ([*ANALYSED, "--demo"], [], {"--pictures"}),
+        ([*ANALYSED, "--demo"], [], set()),
     ],
     "extract": [  # of which no config.json says the model, so nothing can be checked
         (
@@ -91,10 +90,7 @@ RIGHT = {
     "--shape": ["4x6", "6x4"],
     "--methods": ["R", "D,S", "R,DoRA", "all"],
     "--structures": FAMILIES,
-    "--protocols": ["same-draw", "iid-reference", "same-draw,iid-reference"],
     "--draws": ["2", "3"],
-    "--null-draws": ["400", "401"],
-    "--level": ["0.05", "0.1"],
     "--search": ["central", "swap,pursuit", "all"],
     "--interpretation": ["default", "sum", "sum+indices"],
     "--size": ["4", "4,6"],
@@ -117,12 +113,12 @@ RIGHT = {
     "--value-bits": ["8", "32"],
     "--method": ["loca", "lora", "best"],
     "--epsilon": ["0", "0.01"],
+    "--max-size": ["20000", "1_000_000"],
 }
 BY_TYPE = {
     IntegerList: ["1", "1,2", "1..3", "1..3..2"],
     NumberList: ["0.1", "0,0.2", "0..0.4..0.2"],
     Shape: ["4x6", "6x4"],
-    Entries: ["10k", "20000", "1M"],
     Folder: ["out", "out put"],
 }
 WRONG = [
@@ -132,7 +128,7 @@ WRONG = [
 ]  # fmt: skip
 # Not every value of the first goes with every value of the others.
 APART = {
-    "--methods": {"--sampler", "--engine", "--protocols"},
+    "--methods": {"--sampler", "--engine"},
     "--method": {"--floor", "--cap"},
 }
 # These start processes, wait for a network or print help, and have tests of their own.
@@ -144,7 +140,6 @@ NEVER = {
     "--deep",
     "--help",
     "--help-all",
-    "--ledger",
 }
 # How many lines the deep tier tries, 2,000 together: the fewer, the longer one takes.
 LINES = {

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import shlex
 import subprocess
 import sys
 from importlib import import_module
@@ -9,9 +10,10 @@ from importlib import import_module
 import click
 import pytest
 
-from loca_theory.cli import choices
+from loca_theory.cli import correlate
 from loca_theory.cli.main import group
-from loca_theory.cli.signature import parameters
+from loca_theory.cli.signature import option_settings
+from loca_theory.convergence.interpretations import INTERPRETATIONS
 from loca_theory.dependence.protocols import Protocol
 from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.expressivity import METHODS, Accounting
@@ -34,7 +36,6 @@ FUNCTIONS = {
 # What the command line calls, or sets, otherwise.
 OTHERWISE = {
     "correlate": {"ranks": (8, 16, 24, 32)},
-    "toy": {"conditions": ("gaussian",)},
     "verify": {"tier": "default"},
 }
 HELP = """
@@ -49,34 +50,52 @@ print(*{"numpy", "scipy", "torch", "joblib", "pandas", "matplotlib"} & set(sys.m
 """
 
 
+def command_of(name):
+    return group.get_command(click.Context(group), name)
+
+
+def choices(command, name):
+    return next(one.type.choices for one in command_of(command).params if one.name == name)
+
+
+def help_of(command, name):
+    return next(one.help for one in command_of(command).params if one.name == name)
+
+
 @pytest.mark.parametrize(
     ("offered", "known"),
     [
-        (choices.ENGINES, Engine),
-        (choices.SAMPLERS, Sampler),
-        (choices.ACCOUNTINGS, Accounting),
-        (choices.PROTOCOLS, Protocol),
-        (choices.STRUCTURES, STRUCTURES),
+        (choices("simulate", "engine"), [*Engine, "all"]),
+        (choices("simulate", "sampler"), Sampler),
+        (choices("simulate", "accounting"), Accounting),
+        (correlate._PROTOCOLS, Protocol),
+        (correlate._STRUCTURES, STRUCTURES),
+        (re.findall(r"([\w-]+) \(", help_of("toy", "interpretations")), INTERPRETATIONS),
         (DISPLAY_NAMES, METHODS),
         (DEFAULT_KEYS, [method.name for method in DEFAULT_METHODS]),
     ],
-    ids=["engines", "samplers", "accountings", "protocols", "structures", "methods", "default"],
+    ids=[
+        "engines",
+        "samplers",
+        "accountings",
+        "protocols",
+        "structures",
+        "interpretations",
+        "methods",
+        "default",
+    ],
 )
 def test_every_choice_is_offered(offered, known):
     assert tuple(offered) == tuple(known)
-
-
-def command_of(name):
-    return group.get_command(click.Context(group), name)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_default_of_the_command_line_is_that_of_the_function(name):
     module, _, function = FUNCTIONS[name].partition(":")
     real = inspect.signature(getattr(import_module(f"loca_theory.{module}"), function)).parameters
-    read = parameters(FUNCTIONS[name])
+    read = option_settings(FUNCTIONS[name])
     assert list(read) == [one.name for one in real.values() if one.kind is not one.VAR_POSITIONAL]
-    assert all(one.text for one in read.values())
+    assert all(one["help"] for one in read.values())
     command = command_of(name)
     given = command.make_context(name, [], resilient_parsing=True).params
     for option in command.params:
@@ -108,3 +127,53 @@ def test_help_imports_nothing_that_computes():
         [sys.executable, "-c", HELP, *COMMANDS], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_examples_that_parse(cli, name):
+    done = cli(name, "--help")
+    assert (done.code, done.err) == (0, "")
+    examples = re.findall(rf"^    (loca-theory {name} .*)$", done.out, flags=re.MULTILINE)
+    assert len(examples) >= 2
+    command = command_of(name)
+    for example in examples:
+        command.make_context(name, shlex.split(example)[2:])
+
+
+WORKERS = {"--jobs", "--backend", "--scheduler"}
+SHARED = {
+    "simulate": {"--seed", "--device", *WORKERS},
+    "correlate": {"--seed", *WORKERS},
+    "toy": {"--seed", *WORKERS},
+    "analyze": {"--seed", "--device", *WORKERS},
+    "extract": {"--device", *WORKERS},
+    "verify": {"--seed", *WORKERS},
+    "methods": set(),
+    "figures": {"--seed", "--device", *WORKERS},
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_offers_the_shared_options_that_do_something_for_it(cli, name):
+    command = command_of(name)
+    offered = {option for parameter in command.params for option in parameter.opts}
+    assert offered & {"--seed", "--device", *WORKERS} == SHARED[name]
+    assert offered >= {"--out", "--format", "--quiet", "--debug"}
+
+
+WITHOUT_OUT = {
+    "extract": "[default: loca-results]",
+    "verify": "[default: loca-results]",
+    "figures": "[default: loca-results]",
+    **dict.fromkeys(("analyze", "methods"), "[default: nothing is stored]"),
+    **dict.fromkeys(
+        ("simulate", "correlate", "toy"), "[default: loca-results, for the partial results only]"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_says_where_results_go_without_out(cli, name):
+    shown = " ".join(cli(name, "--help").out.split())
+    (said,) = re.findall(r"--out DIR (.*?) --format", shown)
+    assert WITHOUT_OUT[name] in said.replace("- ", "-")

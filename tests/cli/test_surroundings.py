@@ -1,6 +1,6 @@
 """Odd paths, no home, another locale, two runs at once, and every command killed or without room.
 
-``test_storage.py`` and ``test_interruption.py`` have more on full disks and kills of ``simulate``.
+``test_interruption.py`` has more on kills of ``simulate``.
 """
 
 import errno
@@ -10,11 +10,13 @@ import resource
 import shutil
 import signal
 import subprocess
+import tempfile
 
 import pytest
 from safetensors.numpy import load_file
 
 from loca_theory import demo_pair
+from loca_theory.expressivity.monte_carlo import ErrorCell
 
 SAMPLED = ("simulate", "--K", 16, "--r", "1,2", "--methods", "D", "--engine", "monte-carlo")
 SAMPLED = (*SAMPLED, "--draws", 100, "--jobs", 1)
@@ -22,9 +24,9 @@ SAMPLED = (*SAMPLED, "--draws", 100, "--jobs", 1)
 COMMANDS = {
     "simulate": SAMPLED,
     "correlate": ("correlate", "--K", 16, "--r", 1, "--structures", "spiked", "--draws", 2,
-                  "--null-draws", 100, "--level", 0.2, "--jobs", 1),
+                  "--jobs", 1),
     "toy": ("toy", "--problems", 2, "--steps", 20, "--jobs", 1),
-    "analyze": ("analyze", "{base}", "{tuned}", "--include", "0.attention", "--r", 1, "--pictures"),
+    "analyze": ("analyze", "{base}", "{tuned}", "--include", "0.attention", "--r", 1),
     "extract": ("extract", "{base}", "{tuned}", "--components", 50),
     "verify": ("verify", "--quick", "parseval.unitary"),
     "figures": ("figures", "sim_2"),
@@ -54,6 +56,11 @@ def content(path):
     if path.suffix == ".safetensors":  # its header has any order
         return {name: array.tobytes() for name, array in load_file(path).items()}
     return path.read_bytes()
+
+
+def contents(folder):
+    """Every file below a folder and its bytes."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def others_deep(*fast):
@@ -86,14 +93,6 @@ def test_neither_a_home_nor_a_locale_is_needed(cli, here, process, name):
     assert results(here / "a b") == results(here / "at-home")
 
 
-@pytest.mark.deep
-def test_home_may_be_unset(cli, here, command):
-    assert cli(*line("simulate"), "--out", "at-home").code == 0
-    without = {name: value for name, value in os.environ.items() if name != "HOME"}
-    subprocess.run([*command, *line("simulate"), "--out", "away"], env=without, check=True)
-    assert results(here / "away") == results(here / "at-home")
-
-
 @others_deep("simulate")
 def test_two_runs_may_share_a_folder(cli, here, command, name):
     """Both finish, with the results of one, however their writes fall together."""
@@ -122,7 +121,7 @@ def test_every_command_killed_again_and_again_ends_with_the_same_files(cli, here
 
 
 @posix
-@others_deep("extract")
+@others_deep("simulate", "extract")
 def test_files_that_find_no_room_are_one_line_and_can_follow(cli, here, name):
     """The system refuses every file above a size, as a full disk refuses all that do not fit."""
     # Imports leave files of their own, so they come first.
@@ -144,3 +143,50 @@ def test_files_that_find_no_room_are_one_line_and_can_follow(cli, here, name):
         assert re.fullmatch(rf"loca-theory: cannot write kept/[^\n]*{reason}[^\n]*\n", done.err)
     assert cli(*line(name), "--out", "kept").code == 0
     assert results(here / "kept") == results(here / "elsewhere")
+
+
+def test_a_read_only_disk_is_one_line(cli, here, monkeypatch):
+    assert cli(*SAMPLED, "--out", "kept").code == 0
+    before = contents(here / "kept")
+
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    done = cli(*SAMPLED, "--seed", 1, "--out", "kept")
+    assert (done.code, done.out) == (1, "")
+    reason = re.escape(os.strerror(errno.EROFS))
+    assert re.fullmatch(rf"loca-theory: cannot write to kept/points: {reason}; [^\n]+\n", done.err)
+    assert contents(here / "kept") == before
+
+
+def test_results_of_another_version_stay_and_are_not_used(cli, here, monkeypatch):
+    sweep = ("simulate", "--K", "16,20", "--r", 2, "--methods", "D", "--engine", "monte-carlo")
+    sweep = (*sweep, "--draws", 2, "--jobs", 1, "--format", "csv")
+    first = cli(*sweep)
+    points = here / "loca-results" / "points"
+    files = contents(points)
+
+    monkeypatch.setattr(ErrorCell, "packages", ("loca_theory.sweeps",))
+    second = cli(*sweep)
+    assert (second.code, second.out) == (0, first.out)
+    found = re.search(
+        r"note: (\d+) results in \S+points were computed by another version", second.err
+    )
+    assert int(found[1]) == len(files)
+    assert "neither used nor deleted" in second.err
+    assert files.items() <= contents(points).items()
+    assert len(contents(points)) == 2 * len(files)
+
+
+def test_commands_that_share_an_experiment_are_of_one_version(cli, here):
+    """correlate draws its methods at independence as simulate does, in the same folder."""
+    sizes = ("--K", 16, "--r", 2, "--jobs", 1)
+    simulate = ("simulate", *sizes, "--methods", "D", "--engine", "monte-carlo", "--draws", 2)
+    correlate = ("correlate", *sizes, "--structures", "ar1", "--rho", "0,0.2", "--draws", 2)
+    for command in (simulate, (*correlate, "--quiet"), (*simulate, "--seed", 1)):
+        done = cli(*command)
+        assert done.code == 0
+        assert "another version" not in done.err
+    stored = {path.name.rpartition("-")[0] for path in (here / "loca-results/points").iterdir()}
+    assert sum(name.startswith("expressivity.monte-carlo@") for name in stored) == 1

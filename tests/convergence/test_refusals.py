@@ -57,7 +57,7 @@ CALLS = [
     # arguments of the one call
     (
         lambda: toy(conditions="odd"),
-        "conditions must be numbers, or None for Gaussian weights, not",
+        "conditions must be numbers of at least 1, or gaussian, not",
     ),
     (lambda: toy(sizes=6.5), "sizes must be whole numbers, not 6.5"),
     (lambda: toy(components=("3",)), "components must be whole numbers, not ('3',)"),

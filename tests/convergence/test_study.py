@@ -51,7 +51,7 @@ def test_the_fewest_steps_of_pursuit_are_admitted():
 
 def test_one_call_is_the_study_with_plain_arguments():
     asked = {"searches": "swap", "sizes": np.int64(5), "components": np.arange(1, 3)}
-    result = toy(**asked, conditions=[None, 2], lr=0.01, **SMALL, runner=ALONE)
+    result = toy(**asked, conditions=["gaussian", 2], lr=0.01, **SMALL, runner=ALONE)
     study = ConvergenceStudy(
         ("swap",), sizes=(5,), components=(1, 2), conditions=(None, 2.0), rates=Rates(0.01), **SMALL
     )
@@ -63,7 +63,7 @@ def test_one_call_is_the_study_with_plain_arguments():
 
 def test_a_result_comes_back_as_it_was_saved(tmp_path):
     # Diverged: losses and coefficients that are None.
-    result = toy("swap", conditions=(None, 2), lr=1e9, **SMALL, runner=ALONE)
+    result = toy("swap", conditions=("gaussian", 2), lr=1e9, **SMALL, runner=ALONE)
     names = [path.name for path in result.save(tmp_path)]
     assert names == [
         *("toy-rows.parquet", "toy-rows.manifest.json"),

@@ -80,8 +80,8 @@ CALLS = [
     (lambda: under(Protocol.IID_REFERENCE, METHODS["DoRA"]), 'or use protocols="same-draw"'),
     (lambda: study(methods=(Empty(),)), "empty does not approximate matrices and has no exact"),
     # arguments of the one call
-    (lambda: found(shape=(3, 4)), "give either size (a square matrix) or shape=(p, q)"),
-    (lambda: found(None), "give either size (a square matrix) or shape=(p, q)"),
+    (lambda: found(shape=(3, 4)), "give either size=... (a square matrix) or shape=..."),
+    (lambda: found(None), "give either size=... (a square matrix) or shape=..."),
     (lambda: found(16.5), "size must be a whole number, not 16.5"),
     (lambda: found(ranks=2.5), "ranks must be positive whole numbers, not 2.5"),
     (lambda: found(rho="high"), "rho must be numbers, not 'high'"),

@@ -119,11 +119,10 @@ def test_a_row_does_not_depend_on_the_rest_of_the_table():
     assert list(part) == [row for row in whole if row.p == 12 and row.method == "D"]
 
 
-def test_unevaluated_methods_are_those_that_lack_an_engine_at_some_budget():
+def test_a_method_has_no_row_where_no_chosen_engine_evaluates_it():
     ours = simulation(
         shapes=squares([600]), methods=("R", "D", "DoRA"), engines=(Engine.EXACT,), ranks=(1, 257)
     )
-    assert [method.name for method in ours.unevaluated_methods] == ["R", "DoRA"]
     assert [(row.r, row.method) for row in ours.run(ALONE).rows] == [(1, "R"), (1, "D"), (257, "D")]
 
 

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from loca_theory import InvalidArgumentError, ResourceError
 from loca_theory.sweeps import Runner, generator, runner
 from loca_theory.sweeps.runner import SweepInterruptedError
-from loca_theory.sweeps.store import Point
+from loca_theory.sweeps.store import Point, ResultStore
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
@@ -140,6 +140,14 @@ def test_a_failure_keeps_what_was_finished(at_once, store, undisturbed, jobs):
     assert jobs > 1 or kept[:5] == undisturbed[:5]
     assert store.rejected == []
     assert Runner(store, jobs=jobs).run(make_points(), make_compute()) == undisturbed
+
+
+def test_a_store_can_be_opened_when_the_first_points_are_run(tmp_path, undisturbed):
+    one = Runner(lambda: ResultStore(tmp_path / "late"), 1)
+    assert one.run([], make_compute()) == []
+    assert list(tmp_path.iterdir()) == []
+    assert one.run(make_points(), make_compute()) == undisturbed
+    assert len(list((tmp_path / "late").iterdir())) == len(undisturbed)
 
 
 def test_an_interruption_without_a_store_says_that_nothing_is_kept():

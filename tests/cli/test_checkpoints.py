@@ -1,0 +1,287 @@
+"""``loca-theory analyze`` and ``extract``: what they print, write and leave out."""
+
+import json
+import shutil
+
+import pandas as pd
+import peft
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+
+@pytest.fixture
+def pair(here):
+    """Four matrices that change by a spike and noise, and a vector."""
+    source = torch.Generator().manual_seed(0)
+    names = [f"layers.{i}.{kind}.weight" for i in range(2) for kind in ("q_proj", "v_proj")]
+    base = {name: torch.randn(48, 40, generator=source) for name in names}
+    u, v = torch.randn(48, 1, generator=source), torch.randn(1, 40, generator=source)
+    tuned = {
+        name: one + 0.01 * u @ v + 0.002 * torch.randn(one.shape, generator=source)
+        for name, one in base.items()
+    }
+    for name, content in (("base", base), ("tuned", tuned)):
+        save_file(content | {"norm.weight": torch.ones(48)}, here / f"{name}.safetensors")
+    return "base.safetensors", "tuned.safetensors"
+
+
+def change(file, edit):
+    content = load_file(file)
+    edit(content)
+    save_file(content, file)
+
+
+# --- analyze ---
+
+
+def test_json_has_the_rows_and_why_the_rest_is_missing(cli, pair):
+    done = cli("analyze", *pair, "--r", "2,4", "--format", "json", "--quiet")
+    assert (done.code, done.err) == (0, "")
+    document = json.loads(done.out)
+    keys = {"rows", "allocation", "comparisons", "bits", "skipped", "summary", "manifest"}
+    assert set(document) == keys
+    row = document["rows"][0]
+    assert {"name", "shape", "dtype", "sigma", "zero_fraction", "excess_kurtosis", "tv", "tv_low",
+            "tv_high", "tv_p_value", "tv_p_value_as_printed", "mp_sigma", "mp_distance",
+            "outlier_mass", "spikes", "stable_rank", "effective_rank", "rank_50", "rank_90",
+            "rank_99", "relative_norm", "errors"} <= set(row)  # fmt: skip
+    assert set(row["errors"][0]) == {
+        "r", "method", "error", "iid_error", "shuffled_error", "spectral_error",
+        "inputs_shuffled_error", "outputs_shuffled_error", "axes_shuffled_error", "free_error",
+        "bits_error",
+    }  # fmt: skip
+    assert row["spikes"] == 1
+    reason = "not a matrix: 1 dimensions"
+    assert document["skipped"] == [{"name": "norm.weight", "tuned": "tuned", "reason": reason}]
+    assert "At the budget of r = 4, LoRA retains" in document["summary"]["verdict"]
+
+
+@pytest.mark.parametrize(
+    ("words", "texts"),
+    [
+        (
+            ("base.safetensors", "tuned.safetensors"),
+            ["Every increment", "Totals by kind", "Totals by layer", "LoraConfig(\n    r=2,",
+             "Left out: 1"],
+        ),
+        (
+            ("--demo", "--include", "0.*q_proj"),
+            ["The increment is", "target_modules=['layers.0.attention.q_proj']"],
+        ),
+        (("base.safetensors", "base.safetensors"), ["No matrix could be analysed.", "unchanged"]),
+        (
+            ("base.safetensors", "tuned.safetensors", "--max-size", 2500, "--include", "wide|0.q"),
+            ["larger than --max-size 2500: wide"],
+        ),
+    ],
+    ids=["pair", "demonstration", "identical", "large"],
+)  # fmt: skip
+def test_people_get_a_table_a_verdict_and_a_configuration(cli, here, pair, words, texts):
+    if "--max-size" in words:
+        for name in pair:
+            change(here / name, lambda content: content.update({"wide.weight": torch.ones(60, 60)}))
+    done = cli("analyze", *words, "--r", 2, "--quiet")
+    assert (done.code, done.err) == (0, "")
+    assert all(text in done.out for text in texts)
+
+
+def test_unrelated_checkpoints_are_said_to_be_first(cli, here, pair):
+    other = {name: torch.randn(one.shape) for name, one in load_file(here / pair[0]).items()}
+    save_file(other, here / "other.safetensors")
+    arguments = ("analyze", pair[0], "other.safetensors", "--r", "2", "--quiet")
+    text = "The weights of the base and of the fine-tune are unrelated: the median cosine"
+    assert cli(*arguments).out.startswith(text)
+    document = json.loads(cli(*arguments, "--format", "json").out)
+    assert document["summary"]["warnings"][0].startswith(text)
+    done = cli(*arguments, "--format", "csv")
+    assert done.err.startswith(f"note: {text}")
+    assert "weights_cosine" in done.out.splitlines()[0].split(",")
+
+
+def test_out_stores_tables_and_a_page_that_needs_nothing_else(cli, here, pair):
+    hostile = "layers.0.<script>alert(1)</script>.q_proj.weight"
+    for name in pair:
+        change(here / name, lambda one: one.update({hostile: one.pop("layers.0.q_proj.weight")}))
+    done = cli("analyze", *pair, "--r", "2,4", "--out", "report", "--format", "csv")
+    assert done.code == 0, done.err
+    assert len(done.out.splitlines()) == 5
+    folder = here / "report"
+    assert len(pd.read_parquet(folder / "analyze-matrices.parquet")) == 4
+    assert len(pd.read_parquet(folder / "analyze-errors.parquet")) == 4 * 2 * 7
+    assert list(pd.read_parquet(folder / "analyze-skipped.parquet")["name"]) == ["norm.weight"]
+    page = (folder / "analyze.html").read_text()
+    assert "default-src 'none'" in page, "the browser refuses every request"
+    assert "<script>alert" not in page, "names from a file are escaped"
+    assert "&lt;script&gt;alert" in page
+
+
+def test_strange_but_finite_increments_have_rows_tables_and_a_page(cli, here):
+    """Squares beyond float64, no bulk, a fine-tune to zero: JSON has no word for infinity."""
+    normal = torch.randn(24, 20, generator=torch.Generator().manual_seed(0))
+    tuned = {
+        "h.0.q_proj.weight": torch.outer(normal[:, 0], normal[0]),
+        "h.0.v_proj.weight": torch.zeros(24, 20, dtype=torch.float64),
+        "h.0.k_proj.weight": 1e30 * normal,
+        "h.0.o_proj.weight": 1e-40 * normal,
+    }
+    base = {name: torch.zeros_like(value) for name, value in tuned.items()}
+    base["h.0.v_proj.weight"] = 1e300 * normal.double()
+    save_file(base, here / "a.safetensors")
+    save_file(tuned, here / "b.safetensors")
+    arguments = ("analyze", "a.safetensors", "b.safetensors", "--r", "2", "--quiet")
+    done = cli(*arguments, "--format", "json", "--out", "o")
+    assert (done.code, done.err) == (0, "")
+    rows = {row["name"]: row for row in json.loads(done.out)["rows"]}
+    assert rows["h.0.q_proj.weight"]["mp_sigma"] is None
+    assert rows["h.0.v_proj.weight"]["energy"] is None
+    assert rows["h.0.v_proj.weight"]["sigma"] > 1e299
+    assert "the spectrum has no bulk" in (here / "o" / "analyze.html").read_text()
+    assert "not finite" not in cli(*arguments).out
+
+
+def test_all_methods_are_those_that_approximate_a_matrix(cli, pair):
+    done = cli("analyze", *pair, "--r", "2", "--methods", "all", "--format", "json", "--quiet")
+    assert (done.code, done.err) == (0, "")
+    methods = set(json.loads(done.out)["manifest"]["grid"]["methods"])
+    assert {"R", "D", "S", "DoRA", "LoKr", "C3A"} <= methods
+    assert not {"U", "M1", "M2", "RD"} & methods, "only formulas"
+
+
+@pytest.mark.parametrize("command", [("analyze", "--r", 2), ("extract", "--components", 100)])
+def test_damage_is_exit_code_4_with_the_rest_done(cli, here, pair, command):
+    damaged = "layers.1.q_proj.weight"
+    change(here / pair[1], lambda content: content[damaged][0].fill_(float("inf")))
+    done = cli(command[0], *pair, *command[1:], "--format", "json", "--quiet")
+    assert done.code == 4
+    assert done.err == (
+        f"note: 1 matrix is damaged and was left out, the first: {damaged}: not finite: 40 of 1920 "
+        "entries are NaN or infinite\n"
+    )
+    document = json.loads(done.out)
+    assert len(document["rows"]) == 3
+    assert [one["name"] for one in document["skipped"]] == ["norm.weight", damaged]
+
+
+# --- extract ---
+
+COUNTED = ("--components", 100)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "numbers"),
+    [
+        (COUNTED, "LOCA", 100),
+        (("--method", "loca", "--r", 4), "LOCA", 176),
+        (("--method", "lora", "--r", 4), "LORA", 352),
+    ],
+    ids=["loca by coefficients", "loca by rank", "lora by rank"],
+)
+def test_an_adapter_is_written_with_its_errors(cli, here, pair, options, kind, numbers):
+    done = cli("extract", *pair, *options, "--out", "adapter", "--format", "json", "--quiet")
+    assert (done.code, done.err) == (0, "")
+    document = json.loads(done.out)
+    assert [row["numbers"] for row in document["rows"]] == [numbers] * 4
+    assert all(0 < row["error"] < 1 for row in document["rows"])
+    assert document["skipped"] == [{"name": "norm.weight", "reason": "not a matrix: 1 dimensions"}]
+    config = json.loads((here / "adapter" / kind.lower() / "adapter_config.json").read_text())
+    assert config["peft_type"] == kind
+    assert load_file(here / "adapter" / kind.lower() / "adapter_model.safetensors")
+    stored = pd.read_parquet(here / "adapter" / "extract-matrices.parquet")
+    assert stored["error"].tolist() == [row["error"] for row in document["rows"]]
+
+
+@pytest.mark.parametrize("out", [(), ("--out", "adapter")], ids=["default", "named"])
+def test_the_result_says_where_the_adapter_is(cli, pair, out):
+    folder = out[-1] if out else "loca-results"
+    done = cli("extract", *pair, *COUNTED, *out, "--quiet")
+    assert "layers.0.q_proj" in done.out
+    assert "LoCA with 400 learned numbers: relative squared error " in done.out
+    assert f"The adapter is in {folder}/loca.\n" in done.out
+    said = "Names are those of the file; not checked against a model: no config.json names the"
+    assert said in " ".join(done.out.split())
+    done = cli("extract", *pair, *COUNTED, *out, "--quiet", "--format", "json")
+    files = ("loca/adapter_model.safetensors", "loca/README.md", "loca/adapter_config.json",
+             "extract-matrices.parquet", "extract-matrices.manifest.json",
+             "extract-skipped.parquet", "extract-skipped.manifest.json")  # fmt: skip
+    assert json.loads(done.out)["files"] == [f"{folder}/{name}" for name in files]
+
+
+def test_csv_has_a_line_a_matrix(cli, pair):
+    lines = cli("extract", *pair, *COUNTED, "--format", "csv", "--quiet").out.splitlines()
+    assert lines[0] == (
+        "name,shape,method,r,components,numbers,error,gap,energy,uniform_error,uniform_size,"
+        "equal_error,least_error,loaded_error"
+    )
+    assert lines[1].startswith("layers.0.q_proj.weight,48x40,loca,,100,100,")
+
+
+def test_the_folder_of_a_model_is_refused_before_anything_is_opened(cli, here, pair):
+    folder = here / "model" / "lora"
+    folder.mkdir(parents=True)
+    shutil.copy(here / pair[1], folder / "model.safetensors")
+    done = cli("extract", "none", "none", "--method", "lora", "--r", "2", "--out", "model")
+    assert (done.code, done.out) == (1, "")
+    said = "loca-theory: model/lora holds model.safetensors, which no extraction wrote"
+    assert done.err.startswith(said)
+    assert [path.name for path in folder.iterdir()] == ["model.safetensors"]
+
+
+@pytest.mark.parametrize("method", ["lora", "loca"])
+def test_a_total_is_split_and_compared_with_uniform_sizes(cli, here, pair, method):
+    arguments = ("extract", *pair, "--method", method, "--allocate", "4kB", "--out", "adapter")
+    done = cli(*arguments, "--quiet")
+    assert done.code == 0
+    assert "Uniform sizes retain " in done.out
+    assert " of the energy, a split of what they cost " in done.out
+    document = json.loads(cli(*arguments, "--format", "json").out)
+    assert document["error"] <= document["uniform_error"]
+    stored = load_file(here / "adapter" / method / "adapter_model.safetensors")
+    assert sum(one.numel() * one.element_size() for one in stored.values()) <= 4000
+    # The second run has found the spectra of the first.
+    assert len(list((here / "adapter" / "points").glob("energy-profile@*.json"))) == 4
+
+
+def test_a_mixed_result_has_two_folders(cli, here, pair):
+    done = cli("extract", *pair, "--method", "best", "--r", "2", "--out", "adapter", "--quiet")
+    assert "LoRA and LoCA with " in done.out
+    written = [one for one in ("lora", "loca") if (here / "adapter" / one).is_dir()]
+    for one in written:
+        assert f"adapter/{one}" in done.out
+        assert (here / "adapter" / one / "adapter_config.json").is_file()
+
+
+def test_an_adapter_is_checked_in_the_loaded_model(cli, here, monkeypatch):
+    config = transformers.LlamaConfig(
+        hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
+        vocab_size=23,
+    )  # fmt: skip
+    for seed, name in enumerate(("base", "tuned")):
+        torch.manual_seed(seed)
+        transformers.LlamaForCausalLM(config).save_pretrained(here / name)
+    arguments = ("extract", "base", "tuned", "--r", "2", "--check", "--out", "adapter", "--quiet")
+    done = cli(*arguments)
+    assert done.code == 0
+    assert "error  loaded" in done.out
+    assert "not checked" not in done.out
+    for row in json.loads(cli(*arguments, "--format", "json").out)["rows"]:
+        assert row["loaded_error"] == pytest.approx(row["error"], abs=1e-5)
+    # PEFT that puts the adapter elsewhere is found out.
+    monkeypatch.setattr(peft.PeftModel, "from_pretrained", lambda model, folder: Unchanged(model))
+    done = cli(*arguments)
+    assert done.code == 1
+    assert "8 matrices have another error once PEFT has loaded the adapter: " in done.err
+
+
+class Unchanged:
+    """An adapter that changes nothing."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def eval(self):
+        return self
+
+    def merge_and_unload(self):
+        return self.model

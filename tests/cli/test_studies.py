@@ -1,0 +1,211 @@
+"""``loca-theory correlate``, ``toy`` and ``methods``; what commands say of devices."""
+
+import json
+
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import save_file
+from scipy.stats import binomtest
+
+from loca_theory.convergence.interpretations import INTERPRETATIONS
+from loca_theory.convergence.searches import SEARCHES
+from loca_theory.expressivity import METHODS, Budget
+
+SMALL = {
+    "correlate": ("correlate", "--K", 24, "--r", "2,4", "--draws", 25, "--jobs", 1),
+    "toy": ("toy", "--problems", 30, "--steps", 400, "--jobs", 1),
+}
+SPIKED = (*SMALL["correlate"], "--structures", "spiked", "--fraction", "0..0.4..0.1")
+
+
+def test_correlate_has_three_tables(cli):
+    done = cli(*SPIKED, "--structures", "equicorrelated,spiked", "--rho", "0..0.4..0.1",
+               "--format", "json", "--quiet")  # fmt: skip
+    assert (done.code, done.err) == (0, "")
+    document = json.loads(done.out)
+    assert set(document) == {"rows", "crossings", "detection", "manifest"}
+    assert {"structure", "parameter", "value", "protocol", "K", "r", "method", "error",
+            "standard_error", "draws"} <= set(document["rows"][0])  # fmt: skip
+    assert {"structure", "protocol", "parameter", "r", "crossing", "low", "high"} <= set(
+        document["crossings"][0]
+    )
+    assert {"structure", "parameter", "value", "statistic", "centred", "mean", "sd",
+            "critical_value", "level", "power"} <= set(document["detection"][0])  # fmt: skip
+    same = [row for row in document["crossings"] if row["protocol"] == "same-draw"]
+    # 11ᵀ is one atom of the DCT: under the same draw LoRA never overtakes.
+    assert all(row["crossing"] is None for row in same if row["structure"] == "equicorrelated")
+    assert all(0 < row["crossing"] < 0.4 for row in same if row["structure"] == "spiked")
+
+
+@pytest.mark.parametrize(
+    ("command", "tables", "pictures"),
+    [
+        (SPIKED, ("rows", "crossings", "detection"), ("spiked", "crossings", "phase")),
+        (
+            (*SMALL["toy"], "--search", "swap,reselect"),
+            ("rows", "traces"),
+            ("recovery", "spectrum", "loss"),
+        ),
+    ],
+    ids=SMALL,
+)
+def test_out_stores_tables_and_figures(cli, here, command, tables, pictures):
+    name = command[0]
+    done = cli(*command, "--out", "out")
+    assert done.code == 0, done.err
+    names = {path.name for path in (here / "out").iterdir() if path.is_file()}
+    assert names == {
+        *(f"{name}-{table}.{end}" for table in tables for end in ("parquet", "manifest.json")),
+        *(f"{name}-{picture}.{end}" for picture in pictures for end in ("png", "pdf")),
+    }
+    assert len(pd.read_parquet(here / "out" / f"{name}-rows.parquet")) > 0
+
+
+def test_correlate_takes_a_method_of_the_users_own(cli, own_module):
+    done = cli(*SMALL["correlate"], "--structures", "ar1", "--rho", "0,0.2", "--methods",
+               own_module, "--format", "json")  # fmt: skip
+    assert (done.code, done.err) == (0, "")
+    document = json.loads(done.out)
+    mine = [row for row in document["rows"] if row["method"] == "own"]
+    assert [row["protocol"] for row in mine] == ["same-draw"] * 4
+    assert all(abs(row["error"] - 0.81) < 5 * row["standard_error"] for row in mine)
+    assert document["manifest"]["grid"]["titles"] == {"own": "a tenth of the matrix"}
+
+
+def test_correlate_says_where_the_errors_of_named_methods_are(cli):
+    command = (*SMALL["correlate"], "--structures", "ar1", "--rho", "0", "--methods", "all")
+    done = cli(*command)
+    assert done.code == 0
+    assert "errors are in JSON, CSV and the tables and figures of --out" in done.err
+    done = cli(*command, "--format", "csv")
+    assert "CSV has only the rows; JSON also has crossings and detection" in done.err
+
+
+def test_toy_has_a_row_for_every_search(cli):
+    done = cli(*SMALL["toy"], "--search", "central,swap", "--format", "json")
+    assert (done.code, done.err) == (0, "")
+    document = json.loads(done.out)
+    assert set(document) == {"rows", "manifest"}
+    assert [row["search"] for row in document["rows"]] == ["central", "swap"]
+    for row in document["rows"]:
+        successes = round(row["recovered"] * row["problems"])
+        ends = binomtest(successes, row["problems"]).proportion_ci(0.95)
+        assert (row["low"], row["high"]) == (ends.low, ends.high)
+    assert document["manifest"]["grid"]["rates"] == {"lr": 0.02, "location_lr": 0.05}
+    assert document["manifest"]["grid"]["problems"] == {"6": 30}
+
+
+def test_toy_runs_every_search_under_every_interpretation(cli):
+    small = ("toy", "--problems", 4, "--steps", 40, "--jobs", 1)
+    done = cli(*small, "--interpretation", "all", "--format", "csv")
+    assert done.code == 0, done.err
+    table = [line.split(",")[:2] for line in done.out.splitlines()[1:]]
+    assert {tuple(row) for row in table} == {(s, r) for s in SEARCHES for r in INTERPRETATIONS}
+    listed = cli("toy", "--search", "help").out.splitlines()
+    assert [line.split()[0] for line in listed] == list(SEARCHES)
+
+
+@pytest.mark.parametrize(
+    ("options", "texts"),
+    [
+        (
+            ("--search", "central,annealed-pursuit"),
+            ["30 problems: 6×6, 3 components, Gaussian weights", "found", "median loss"],
+        ),
+        (
+            ("--search", "swap", "--size", "6,9", "--condition", "1,gaussian"),
+            ["6×6", "9×9", "condition 1", "Gaussian", "n = 30"],
+        ),
+    ],
+)
+def test_the_table_of_toy_fits_a_terminal(cli, options, texts):
+    done = cli(*SMALL["toy"], *options)
+    assert all(text in done.out for text in texts)
+    assert max(map(len, done.out.splitlines())) <= 80
+
+
+def test_a_rate_that_diverges_is_reported_without_a_number_that_is_none(cli):
+    command = (*SMALL["toy"], "--search", "swap", "--lr", 50)
+    (row,) = json.loads(cli(*command, "--format", "json").out, parse_constant=pytest.fail)["rows"]
+    assert (row["diverged"], row["recovered"], row["median_final_loss"]) == (30, 0.0, None)
+    assert "diverged" in cli(*command).out
+
+
+@pytest.mark.parametrize(
+    ("options", "budget"),
+    [((), Budget(768, 768, 8)), (("--K", 12, "--r", 3), Budget(12, 12, 3))],
+    ids=["default", "chosen"],
+)
+def test_methods_have_their_costs_and_references(cli, options, budget):
+    done = cli("methods", "--format", "json", *options)
+    assert (done.code, done.err) == (0, "")
+    rows = {row["name"]: row for row in json.loads(done.out)["methods"]}
+    assert list(rows) == list(METHODS)
+    for name, method in METHODS.items():
+        is_priced = method.exists(budget) and method.parameters(budget) is not None
+        assert rows[name]["parameters"] == (method.parameters(budget) if is_priced else None)
+        assert rows[name]["stored_bits"] == (method.stored_bits(budget) if is_priced else None)
+        assert rows[name]["is_oracle"] == method.is_oracle
+        assert rows[name]["reference"] == method.reference
+    published = [row["reference"] for row in list(rows.values())[12:]]
+    assert all(one.startswith(("arXiv:", "openreview:")) for one in published)
+
+
+def test_the_table_of_methods_shows_costs_if_the_method_exists(cli):
+    done = cli("methods", "D", "GraLoRA", "U", "--K", 9, "--r", 2)
+    lines = {line.split()[0]: line for line in done.out.splitlines() if line.strip()}
+    assert all(text in lines["method"] for text in ("parameters", "stored bits"))
+    assert all(text in lines["LoCA"] for text in (" yes ", " 18 "))
+    assert " 36 " not in lines["GraLoRA"]
+
+
+DENSE = ("simulate", "--K", 16, "--r", 1, "--sampler", "dense", "--draws", 2, "--jobs", 1)
+ANALYSED = ("analyze", "base.safetensors", "tuned.safetensors", "--r", 2)
+FULL = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 4 GiB of which 1.20 GiB is free."
+NO_ROOM = "does not fit into the memory of cpu: it needs 2.00 GiB more, and 1.20 GiB are free; "
+
+
+@pytest.mark.parametrize(
+    ("command", "subject", "way_out"),
+    [
+        (
+            (*DENSE, "--methods", "D"),
+            "LoCA of a dense 16x16 matrix",
+            "use --sampler reduced, a smaller matrix or",
+        ),
+        (
+            ANALYSED,
+            "the analysis of layers.0.q_proj.weight (20x20)",
+            "leave it out with --max-size 399, or use",
+        ),
+    ],
+    ids=["simulate", "analyze"],
+)
+def test_a_lack_of_memory_names_the_flags(cli, here, monkeypatch, command, subject, way_out):
+    def fail(*_, **__):
+        raise torch.cuda.OutOfMemoryError(FULL)
+
+    for name in (
+        "expressivity.matrices.retained_energies",
+        "checkpoints.statistics.matrix.squared_singular_values",
+    ):
+        monkeypatch.setattr(f"loca_theory.{name}", fail)
+    for name in ANALYSED[1:3]:
+        save_file({"layers.0.q_proj.weight": torch.randn(20, 20)}, here / name)
+    done = cli(*command, "--device", "cpu", "--quiet")
+    said = f"loca-theory: {subject} {NO_ROOM}{way_out} --device cpu\n"
+    assert (done.code, done.out, done.err) == (1, "", said)
+
+
+def test_a_card_that_torch_cannot_use_names_the_flag(cli, monkeypatch):
+    def zeros(*_, **__):
+        raise RuntimeError("CUDA error: no kernel image is available\nand more")  # noqa: EM101
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch, "zeros", zeros)
+    done = cli(*DENSE, "--device", "cuda:0")
+    said = "torch cannot compute on cuda:0 (CUDA error: no kernel image is available); install a "
+    said += "build of torch that supports it, or choose --device cpu"
+    assert (done.code, done.out, done.err) == (1, "", f"loca-theory: {said}\n")
