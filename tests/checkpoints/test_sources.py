@@ -95,12 +95,18 @@ def as_of_any_name(folder, tensors):
     return folder / "epoch=4"
 
 
+def as_beside_a_number(folder, tensors):
+    torch.save({"step": torch.tensor(4), "net": tensors}, folder / "net.ckpt")
+    return folder / "net.ckpt"
+
+
 def as_safetensors_of_any_name(folder, tensors):
     return as_file(folder, tensors).rename(folder / "weights.ckpt")
 
 
 KINDS = [as_file, as_folder, as_folder_of_one, as_shards, as_torch, as_old_torch, as_torch_shards,
-         as_cache, as_of_a_trainer, as_of_any_name, as_safetensors_of_any_name]  # fmt: skip
+         as_cache, as_of_a_trainer, as_of_any_name, as_beside_a_number,
+         as_safetensors_of_any_name]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__.removeprefix("as_"))
@@ -136,6 +142,11 @@ def test_a_file_without_tensors_is_named(tmp_path):
     torch.save([1, {"a": 2}], tmp_path / "list.ckpt")
     with pytest.raises(ResourceError, match=r"list.ckpt holds no dictionary of tensors"):
         open_checkpoint(tmp_path / "list.ckpt")
+    content = {}
+    content["itself"] = content
+    torch.save(content, tmp_path / "round.ckpt")
+    with pytest.raises(ResourceError, match=r"round.ckpt "):
+        open_checkpoint(tmp_path / "round.ckpt")
 
 
 @pytest.mark.parametrize("kind", [as_shards, as_cache], ids=["index", "reference"])

@@ -183,7 +183,10 @@ def _load_pickled(path: Path) -> dict[str, torch.Tensor]:
         # A damaged archive can raise any exception; no code in it was executed.
         msg = f"{path} is not an intact PyTorch file ({one_line(error)}); fetch it again"
         raise DamagedError(msg) from error
-    found = _state_dicts(content)
+    try:
+        found = _state_dicts(content)
+    except RecursionError:  # of a dictionary that holds itself
+        found = {}
     if not found:
         msg = f"{path} holds no dictionary of tensors"
         raise DamagedError(msg)
@@ -214,14 +217,16 @@ def _state_dicts(content: Any, path: str = "") -> dict[str, dict[Any, Any]]:
     for key in _MODELS:
         if found := _state_dicts(nested.get(key), f"{path}.{key}"):
             return found
-    if not content or any(isinstance(value, torch.Tensor) for value in content.values()):
-        return {path: content}
     found = {
         name: tensors
         for key, value in nested.items()
         for name, tensors in _state_dicts(value, f"{path}.{key}").items()
     }
-    return {name: one for name, one in found.items() if _has_matrix(one)} or found
+    with_matrix = {name: one for name, one in found.items() if _has_matrix(one)}
+    holds_tensors = any(isinstance(value, torch.Tensor) for value in content.values())
+    if not content or (holds_tensors and (_has_matrix(content) or not with_matrix)):
+        return {path: content}
+    return with_matrix or found
 
 
 def _has_matrix(tensors: dict[Any, Any]) -> bool:
