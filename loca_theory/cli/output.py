@@ -128,11 +128,12 @@ class Rows:
             box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), collapse_padding=True
         )
         names, *others = headings
-        table.add_column(names, self.footer.get(names), overflow="fold")
+        table.add_column(names, self.footer.get(names, ""), overflow="fold")
         for heading in others:
-            table.add_column(heading, self.footer.get(heading), justify="right", no_wrap=True)
+            table.add_column(heading, self.footer.get(heading, ""), justify="right", no_wrap=True)
         for column, heading in zip(table.columns, headings, strict=True):
-            column.justify = self.justify.get(heading, column.justify)
+            if heading in self.justify:
+                column.justify = self.justify[heading]
         table.show_footer = any(self.footer.get(heading) for heading in others)
         for row in self.cells:
             cells = [row[heading] for heading in headings]

@@ -34,7 +34,7 @@ def scores(runs: pd.DataFrame, measure: str) -> pd.Series:
     if measure == "accuracy" and other:
         msg = f"the measure of some runs is {', '.join(other)}; compare accuracies or losses"
         raise InvalidArgumentError(msg)
-    values = -100 * np.log(values) if measure == "loss" else 100 * values
+    values = -100 * values.apply(np.log) if measure == "loss" else 100 * values
     values = values.mask(diverged)
     return values.fillna(values.groupby(runs["task"]).transform("min"))
 
