@@ -90,16 +90,17 @@ def _print_matrices(out: Console, result: Analysis) -> None:
             errors.setdefault((error.name, error.tuned), {})[error.method] = error
     methods = list(dict.fromkeys(error.method for error in result.errors))
     sizes = {(one.method, one.name, one.tuned): one.size for one in result.allocation}
-    allocated = dict.fromkeys(one.method for one in result.allocation)
+    split = {one.method for one in result.allocation}
+    allocated = {method: heading for method, heading in _ALLOCATED.items() if method in split}
     rows = []
     for one in result.matrices[:_MOST_ROWS]:
         is_numbered = one.layer is not None and one.kind != "other"
         label = f"{one.layer} {one.kind}" if is_numbered and not is_wide else _short(one.name)
         label = f"{label}, {one.tuned}" if len(result.tuned) > 1 else label
         cells = _cells(one, errors.get((one.name, one.tuned), {}), methods)
-        for method in allocated:
+        for method, heading in allocated.items():
             size = sizes.get((method, one.name, one.tuned))
-            cells[_ALLOCATED[method]] = "" if size is None else f"{size:,}"
+            cells[heading] = "" if size is None else f"{size:,}"
         shown = {name: one for name, one in cells.items() if is_wide or name not in _ONLY_WIDE}
         rows.append({"matrix": printable(label), **shown})
     Rows(rows).print(out)

@@ -70,13 +70,17 @@ def test_json_has_the_rows_and_why_the_rest_is_missing(cli, pair):
             ("--demo", "--include", "0.*q_proj"),
             ["The increment is", "target_modules=['layers.0.attention.q_proj']"],
         ),
+        (
+            ("base.safetensors", "tuned.safetensors", "--allocate", "20kB"),
+            ["alloc. r", "alloc. n", "with 20,000 bytes for all"],
+        ),
         (("base.safetensors", "base.safetensors"), ["No matrix could be analysed.", "unchanged"]),
         (
             ("base.safetensors", "tuned.safetensors", "--max-size", 2500, "--include", "wide|0.q"),
             ["larger than --max-size 2500: wide"],
         ),
     ],
-    ids=["pair", "demonstration", "identical", "large"],
+    ids=["pair", "demonstration", "split", "identical", "large"],
 )  # fmt: skip
 def test_people_get_a_table_a_verdict_and_a_configuration(cli, here, pair, words, texts):
     if "--max-size" in words:
