@@ -26,8 +26,9 @@ from loca_theory.checkpoints.sizing.adapter_cells import (
 from loca_theory.checkpoints.sizing.adapter_folder import Adapter
 from loca_theory.checkpoints.sizing.adapter_size import AdapterSize, TotalSize
 from loca_theory.checkpoints.sizing.peft_config import adapter_config, parameter_prefix
+from loca_theory.checkpoints.sizing.profiles import EnergyProfile
 from loca_theory.checkpoints.sizing.saved_modules import SavedModules
-from loca_theory.checkpoints.sizing.sizes import Allocation, EnergyProfile, allocate
+from loca_theory.checkpoints.sizing.sizes import Allocation, allocate
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Runner
 

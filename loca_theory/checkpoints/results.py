@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from loca_theory.checkpoints.figure_rows import EigenvalueHistogram, FigureData
 from loca_theory.checkpoints.recommendation import (
     SHOWN,
-    agreements,
-    allocations,
     verdict,
-    warning,
 )
+from loca_theory.checkpoints.remarks import agreements, allocations, warning
 from loca_theory.checkpoints.rows import (
     AllocatedMatrix,
     CodedError,

@@ -18,7 +18,8 @@ from loca_theory.checkpoints.recommendation import verdict
 from loca_theory.checkpoints.rows import Matrix
 from loca_theory.checkpoints.settings import ANALYSED, Settings
 from loca_theory.checkpoints.sizing.proposed_config import adapter_config
-from loca_theory.checkpoints.statistics.matrix import MatrixAnalysis, analyse_matrix
+from loca_theory.checkpoints.statistics.matrix import analyse_matrix
+from loca_theory.checkpoints.statistics.matrix_analysis import MatrixAnalysis
 from loca_theory.checkpoints.statistics.matrix_errors import shuffled
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.expressivity import (

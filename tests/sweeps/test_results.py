@@ -152,7 +152,7 @@ NAMED = Named({}, (Pair(1, "fc.weight", 0.0, None), Pair(2, "fc.weight", 1.0, No
 
 def test_it_is_a_sequence_of_the_rows_of_its_main_table():
     assert (len(FOUND), list(FOUND), FOUND[0], FOUND[-1:]) == (2, [*PAIRS], PAIRS[0], PAIRS[1:])
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="out of range"):
         FOUND[2]
 
 

@@ -10,9 +10,10 @@ import numpy as np
 from loca_theory.checkpoints.pairs.model_pair import ModelLayers
 from loca_theory.checkpoints.rows import AllocatedMatrix, Matrix
 from loca_theory.checkpoints.sizing.adapter_size import TotalSize
-from loca_theory.checkpoints.sizing.sizes import EnergyProfile, allocate
+from loca_theory.checkpoints.sizing.profiles import EnergyProfile
+from loca_theory.checkpoints.sizing.sizes import allocate
 from loca_theory.checkpoints.statistics.energy_profile import unit_counts
-from loca_theory.checkpoints.statistics.matrix import MatrixAnalysis
+from loca_theory.checkpoints.statistics.matrix_analysis import MatrixAnalysis
 from loca_theory.checkpoints.summary import energy_weights
 from loca_theory.errors import InvalidArgumentError
 

@@ -18,89 +18,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loca_theory.checkpoints.sizing.profiles import EnergyProfile, fraction
 from loca_theory.errors import InvalidArgumentError
 
 # Sums of many terms differ from the energy by rounding, in units of the energy.
 _ROUNDING = 1e-10
-
-
-class EnergyProfile:
-    """Retained energy of one matrix as a function of the size of its adapter.
-
-    Between the given sizes it is interpolated linearly. That is a lower bound, because the exact
-    function is concave.
-
-    Args:
-        name: Name of the matrix.
-        method: Method of the adapter.
-        units: Increasing numbers of units; the last is the largest possible size.
-        retained: Retained energy at these sizes, of which the last is the energy of the matrix.
-        cost: Cost of one unit, in trainable numbers or in bytes.
-        entry_cost: Cost of any size above 0, besides that of the units.
-        floor: The matrix gets at least this many units, or all it can have.
-        cap: It gets no more units.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        method: str,
-        units: NDArray[np.int64],
-        retained: NDArray[np.float64],
-        cost: int,
-        entry_cost: int = 0,
-        *,
-        floor: int = 0,
-        cap: int | None = None,
-    ) -> None:
-        self.name, self.method = name, method
-        self.cost, self.entry_cost = cost, entry_cost
-        self.energy = float(retained[-1])
-        self._units, self._retained = np.append(0.0, units), np.append(0.0, retained)
-        self.most = int(units[-1]) if cap is None else min(int(units[-1]), cap)
-        self.least = min(floor, self.most)
-        inside = self._units[(self._units > self.least) & (self._units < self.most)]
-        sizes = np.unique([self.least, *inside, self.most])
-        gains = np.diff(self.at(sizes)) / np.diff(sizes)
-        # Rounding must not change the order of the segments, and no unit without energy is bought.
-        gains = np.minimum.accumulate(gains)
-        gains = gains[gains > 0]
-        self._sizes, self.density = sizes[: len(gains) + 1], gains / cost
-        self._falling, self._energies = -self.density, self.at(self._sizes)
-
-    def at(self, size: Any) -> Any:
-        """Retained energy at a size."""
-        return np.interp(size, self._units, self._retained)
-
-    def fraction(self, size: int) -> float:
-        """Fraction of the energy that a size retains."""
-        return _fraction(self.at(size), self.energy)
-
-    def cost_of(self, size: int) -> int:
-        """Cost of a size."""
-        return self.cost * size + (self.entry_cost if size else 0)
-
-    def best(self, price: float) -> tuple[float, int]:
-        """The largest energy less its price, and the size that has it."""
-        bought = np.searchsorted(self._falling, -price)
-        size = int(self._sizes[bought])
-        value = float(self._energies[bought]) - price * self.cost_of(size)
-        return (0.0, 0) if value <= 0 and not self.least else (value, size)
-
-    def above(self, size: int) -> tuple[float, int]:
-        """Gain per cost of the units above a size, and how many have it."""
-        at = int(np.searchsorted(self._sizes, size, side="right"))
-        is_last = at == len(self._sizes)
-        return (0.0, 0) if is_last else (float(self.density[at - 1]), int(self._sizes[at]) - size)
-
-    def affordable(self, size: int, left: float) -> float:
-        """Number of units above a size that the rest of a total pays for."""
-        return (left - (0 if size else self.entry_cost)) / self.cost
 
 
 @dataclass(frozen=True)
@@ -269,7 +194,7 @@ def allocate(
         for (one, size), (_, same) in zip(found, uniform, strict=True)
     )
     bound = max(_retained(found), _Problem(profiles, total).bound())
-    return Allocation(tuple(rows), _fraction(_retained(equal), whole), _fraction(bound, whole))
+    return Allocation(tuple(rows), fraction(_retained(equal), whole), fraction(bound, whole))
 
 
 def _check_total(profiles: Sequence[Sequence[EnergyProfile]], total: int) -> None:
@@ -302,8 +227,3 @@ def _cost(chosen: _Choice) -> int:
 
 def _retained(chosen: _Choice) -> float:
     return sum(float(one.at(size)) for one, size in chosen)
-
-
-def _fraction(part: float, whole: float) -> float:
-    """The fraction that a part is of a whole, up to rounding; 0 of nothing."""
-    return min(float(part) / whole, 1.0) if whole else 0.0

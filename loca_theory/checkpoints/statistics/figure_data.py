@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from loca_theory.checkpoints.figure_rows import FigureData
-from loca_theory.checkpoints.statistics.matrix import MatrixAnalysis
+from loca_theory.checkpoints.statistics.matrix_analysis import MatrixAnalysis
 
 _KINDS = ("query", "value")
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 import torch
 
-from loca_theory.checkpoints.figure_rows import EigenvalueHistogram
 from loca_theory.checkpoints.names import kind_of, layer_of
-from loca_theory.checkpoints.rows import CodedError, Matrix, MatrixError
+from loca_theory.checkpoints.rows import Matrix
 from loca_theory.checkpoints.settings import Settings
 from loca_theory.checkpoints.statistics import shared_draws
 from loca_theory.checkpoints.statistics.coded_errors import coded_errors
 from loca_theory.checkpoints.statistics.eigenvalue_histogram import eigenvalue_histogram
 from loca_theory.checkpoints.statistics.energy_profile import largest_energies
+from loca_theory.checkpoints.statistics.matrix_analysis import MatrixAnalysis
 from loca_theory.checkpoints.statistics.matrix_errors import fitting_budget, matrix_errors
 from loca_theory.checkpoints.statistics.norms import norm_and_cosine, relative_norm
 from loca_theory.checkpoints.statistics.subspaces import NOT_COMPARED, compare_subspaces
@@ -44,52 +43,6 @@ UNRELATED = 0.5
 _FRACTIONS, _RANKS = (0.5, 0.9, 0.99), ("rank_50", "rank_90", "rank_99")
 _UNKNOWN = {"tuned": "", "module": "", "adapters": (), "note": ""}
 _CELLS = 8  # cells of the fine grid per cell of the figure
-
-
-@dataclass(frozen=True)
-class MatrixAnalysis:
-    """Results of the analysis of one increment.
-
-    Attributes:
-        matrix: Statistics of the increment.
-        errors: Relative error of each method, rank by rank.
-        entries: Fractions of the standardised entries in 128 equal cells from −8 to 8.
-        eigenvalues: Squared singular values of ΔW, smallest first. If the largest entry, of about
-            2ᵉ, lies beyond 2^±32, they are those of ΔW/2ᵉ, so that squares stay in range.
-        spectrum: Histogram of these eigenvalues.
-        components: Fractions of the energy in the largest DCT coefficients, at the counts of
-            :func:`~loca_theory.checkpoints.statistics.energy_profile.unit_counts`; empty unless
-            asked for.
-        largest_entries: The same for the largest entries.
-        coded: What coders leave of the increment; empty unless asked for.
-    """
-
-    matrix: Matrix
-    errors: tuple[MatrixError, ...]
-    entries: tuple[float, ...]
-    eigenvalues: tuple[float, ...]
-    spectrum: EigenvalueHistogram
-    components: tuple[float, ...] = ()
-    largest_entries: tuple[float, ...] = ()
-    coded: tuple[CodedError, ...] = ()
-
-    @classmethod
-    def from_json(cls, stored: dict[str, Any]) -> MatrixAnalysis:
-        """Restore the results from JSON of what :func:`dataclasses.asdict` returns."""
-        kinds = {"matrix": Matrix, "spectrum": EigenvalueHistogram}
-        rows = {key: kind(**_frozen(stored[key])) for key, kind in kinds.items()}
-        keys = ("entries", "eigenvalues", "components", "largest_entries")
-        lists = {key: _frozen(stored[key]) for key in keys}
-        errors = tuple(MatrixError(**one) for one in stored["errors"])
-        coded = tuple(CodedError(**one) for one in stored["coded"])
-        return cls(**rows, **lists, errors=errors, coded=coded)
-
-
-def _frozen(value: Any) -> Any:
-    """Plain data with tuples for lists."""
-    if isinstance(value, dict):
-        return {key: _frozen(one) for key, one in value.items()}
-    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
 
 
 def analyse_matrix(

@@ -12,8 +12,8 @@ def best_widths(energies: Array, retained: Array, costs: Array, total: float) ->
     """The widths that retain the most energy within a total.
 
     A component of energy e retains ``e · retained[v]`` at width v and costs ``costs[v]``. Bits are
-    bought in the order of energy per bit, along the concave envelope of the curve, until the next
-    do not fit: no split of what is spent retains more.
+    bought in the order of energy per bit, along the concave envelope of what the widths retain,
+    until the next do not fit: no split of what is spent retains more.
 
     Args:
         energies: Energies of the components.
@@ -34,7 +34,7 @@ def best_widths(energies: Array, retained: Array, costs: Array, total: float) ->
 
 
 def _concave(costs: Array, values: Array) -> list[int]:
-    """The points of a curve, from its first, on its upper concave envelope."""
+    """The widths, from the first, on the upper concave envelope of their values."""
     hull = [0]
     while hull[-1] < len(costs) - 1:
         at = hull[-1]

@@ -1,0 +1,76 @@
+"""Sentences beside the verdict: on unrelated weights, several fine-tunes, and splits of a total."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from loca_theory.checkpoints.recommendation import ADAPTERS, verb
+from loca_theory.checkpoints.rows import AllocatedMatrix, Comparison
+from loca_theory.checkpoints.statistics.matrix import UNRELATED
+from loca_theory.checkpoints.summary import Totals
+
+# A split may retain less than the best by this fraction of the energy without a remark.
+_NOTICEABLE_GAP = 0.01
+
+
+def warning(total: Totals) -> str:
+    """The remark that W₀ and W′ are unrelated; "" if they are not, or W₀ is not known."""
+    cosine = total.median_weights_cosine
+    if cosine is None or cosine >= UNRELATED:
+        return ""
+    middle = "median " if total.matrices > 1 else ""
+    return (
+        f"The weights of the base and of the fine-tune are unrelated: the {middle}cosine between "
+        f"them is {cosine:z.2f}, and that of a fine-tune is almost 1. The increments are "
+        "differences between two trainings, not changes by fine-tuning."
+    )
+
+
+def agreements(comparisons: Sequence[Comparison]) -> list[str]:
+    """One sentence for every two fine-tunes: do their increments point the same way?"""
+    pairs: dict[tuple[str, str], list[Comparison]] = {}
+    for one in comparisons:
+        pairs.setdefault((one.first, one.second), []).append(one)
+    sentences = []
+    for (first, second), mine in pairs.items():
+        cosine = median(one.cosine for one in mine)
+        conflicts = [one.sign_conflict for one in mine if one.sign_conflict is not None]
+        text = f"{first} and {second} change {len(mine)} of the same matrices: median cosine "
+        text += f"{cosine:.2f}"
+        text += f", opposite signs at {median(conflicts):.0%} of the entries" if conflicts else ""
+        sentences.append(f"{text}.")
+    return sentences
+
+
+def allocations(sizes: Sequence[AllocatedMatrix], total: str | None) -> list[str]:
+    """One sentence per method: how much more do sizes by matrix retain at the same total?"""
+    sentences = []
+    if total is not None and not any(one.method == "R" for one in sizes):
+        sentences.append(f"{total} do not pay for one rank of LoRA in any layer.")
+    layers = len({one.name for one in sizes})
+    for method in dict.fromkeys(one.method for one in sizes):
+        mine = [one for one in sizes if one.method == method]
+        energy = sum(one.energy for one in mine) or 1.0
+        best = sum(one.energy * one.retained for one in mine) / energy
+        same = sum(one.energy * one.uniform_retained for one in mine) / energy
+        count = f"{len(mine)} layers"
+        if len(mine) < layers:
+            count = f"{len(mine)} of {layers} layers, which are those that can have it"
+        text = f"With {total} for {count}, {ADAPTERS[method]} {verb(method)} {best:.0%} of their "
+        if method == "S":
+            small = sum(not one.size for one in mine)
+            text += f"energy as SHiRA, with r = {max(one.size for one in mine)} for all"
+            text += f" but {small} that are too small" if small else ""
+            sentences.append(f"{text}.")
+            continue
+        text += "energy if each gets its own size"
+        if same:
+            text += f". The largest size that all can have retains {same:.0%}, and a split of what "
+            text += f"that costs {mine[0].equal_retained:.0%}"
+        else:
+            text += ", and the same size for all costs more"
+        if mine[0].bound - best >= _NOTICEABLE_GAP:
+            text += f"; no split retains more than {mine[0].bound:.0%}"
+        sentences.append(f"{text}.")
+    return sentences
