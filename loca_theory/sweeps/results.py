@@ -109,11 +109,11 @@ class Result:
         return [{str(getattr(row, field)) for field in self.names} for row in self._rows()]
 
     def plot(self, picture: str | None = None, *, ax: Axes | None = None) -> Figure:
-        """Draw the result; see :func:`loca_theory.plot`."""
+        """Draw the result; see :func:`~loca_theory.plotting.plot`."""
         return _front_door().plot(self, picture, ax=ax)
 
     def report(self) -> Any:
-        """Make the HTML page of the result; see :func:`loca_theory.report`."""
+        """Make the HTML page of the result; see :func:`~loca_theory.plotting.report`."""
         return _front_door().report(self)
 
     def overview(self) -> pd.DataFrame:
