@@ -15,6 +15,7 @@ from loca_theory.checkpoints.pairs.model_pair import open_model_pair
 from loca_theory.checkpoints.pairs.selection import Selection
 from loca_theory.checkpoints.sizing.adapter_cells import DTYPES
 from loca_theory.checkpoints.sizing.adapter_size import AdapterSize, TotalSize
+from loca_theory.checkpoints.sizing.engines import for_engine
 from loca_theory.checkpoints.sizing.saved_modules import find_saved_modules
 from loca_theory.checkpoints.weights.sources import Source, describe, is_path
 from loca_theory.errors import InvalidArgumentError, ResourceError
@@ -37,6 +38,8 @@ def extract(
     floor: int = 0,
     cap: int | None = None,
     save_modules: str | Iterable[str] = (),
+    pad: bool = False,
+    serve: str | None = None,
     dtype: str = "float32",
     check: bool = False,
     include: str | None = None,
@@ -76,6 +79,10 @@ def extract(
         cap: Largest rank or number of coefficients that a matrix may be allocated.
         save_modules: Regular expressions. The modules of the fine-tune with a tensor whose name
             contains a match are stored whole, as PEFT's ``modules_to_save``.
+        pad: Whether to store every factor of LoRA with zeros up to the largest rank, for engines
+            that know one rank for all layers.
+        serve: The software that will serve the adapter: ``peft``, ``llama.cpp`` or ``vllm``. What
+            it cannot read is refused, and ranks are padded if it needs that.
         dtype: Type of the stored numbers: ``float32``, ``float16`` or ``bfloat16``. Errors include
             the rounding to it.
         check: Whether to load the adapter with PEFT into the model of the base, merge it, and
@@ -103,9 +110,10 @@ def extract(
         >>> len(found.matrices), found.error < found.uniform_error < 0.5
         (9, True)
     """
-    size = AdapterSize(method, rank, components, allocate, energy, floor, cap)
-    find("dtype", dtype, DTYPES)
     patterns = _arguments.as_tuple(save_modules)
+    pad = for_engine(serve, method, patterns, pad=pad)
+    size = AdapterSize(method, rank, components, allocate, energy, floor, cap, pad)
+    find("dtype", dtype, DTYPES)
     runner = _arguments.instance("runner", runner, Runner)
     selection = Selection(include, exclude, max_size, smallest_side=1, experts="stacked")
     pair, loaded, unchecked = open_model_pair(base, tuned, selection, model)
@@ -120,7 +128,7 @@ def extract(
         "base": describe(base), "finetuned": describe(tuned), "method": method, "r": rank,
         "components": components,
         "allocate": None if size.allocate is None else str(size.allocate), "energy": energy,
-        "floor": floor, "cap": cap, "save_modules": list(patterns), "include": include,
+        "floor": floor, "cap": cap, "pad": pad, "save_modules": list(patterns), "include": include,
         "exclude": exclude, "max_size": max_size,
         "model": None if loaded is None else loaded.title, "unchecked": unchecked,
     }  # fmt: skip

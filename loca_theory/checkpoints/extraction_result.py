@@ -21,6 +21,7 @@ from loca_theory.checkpoints.sizing.adapter_folder import (
     write_adapter,
 )
 from loca_theory.checkpoints.sizing.adapter_size import TITLES
+from loca_theory.checkpoints.sizing.engines import engines_of
 from loca_theory.checkpoints.sizing.peft_config import PREFIX
 from loca_theory.checkpoints.verification import loaded_errors
 from loca_theory.checkpoints.weights.sources import Source
@@ -226,6 +227,7 @@ class Extraction(Result):
             base=json.dumps(config["base_model_name_or_path"]),
             saved=[one.removeprefix(PREFIX) for one in config["modules_to_save"] or ()],
             left_out=reasons(self.skipped),
+            engines=engines_of(method, config),
         )
 
     @property

@@ -25,7 +25,12 @@ from loca_theory.checkpoints.sizing.adapter_cells import (
 )
 from loca_theory.checkpoints.sizing.adapter_folder import Adapter
 from loca_theory.checkpoints.sizing.adapter_size import AdapterSize, TotalSize
-from loca_theory.checkpoints.sizing.peft_config import adapter_config, parameter_prefix
+from loca_theory.checkpoints.sizing.peft_config import (
+    adapter_config,
+    padded,
+    parameter_prefix,
+    usual_size,
+)
 from loca_theory.checkpoints.sizing.profiles import EnergyProfile
 from loca_theory.checkpoints.sizing.saved_modules import SavedModules
 from loca_theory.checkpoints.sizing.sizes import Allocation, allocate
@@ -77,6 +82,10 @@ class Extractor:
             else:
                 skipped.append(Skipped(layer.name, obstacle))
         self._check_any(self.layers)
+        rank, most = self.size.rank or 0, max(min(one.shape) for one in self.layers)
+        if self.size.method == "lora" and rank > most:
+            msg = f"rank={rank} is above the smaller side of every matrix; pass at most {most}"
+            raise InvalidArgumentError(msg)
         if self.model is not None:
             self._check_shapes(self.model)
 
@@ -168,8 +177,15 @@ class Extractor:
 
     def _computed(self, asked: Mapping[str, Mapping[str, int]]) -> _Found:
         """The adapters of layers that have sizes by method, by the names of the layers."""
+        ranks = {name: sizes["lora"] for name, sizes in asked.items() if "lora" in sizes}
+        # One α for all layers, because not every engine reads alpha_pattern. Padded to the largest,
+        # all ranks are the same, and no product is scaled.
+        self.alpha = 0 if self.size.pad else usual_size(ranks)[0]
         cells = [
-            AdapterCell(one.name, one.is_transposed, tuple(asked[one.name].items()), one.kernel)
+            AdapterCell(
+                *(one.name, one.is_transposed, tuple(asked[one.name].items()), one.kernel),
+                alpha=self.alpha,
+            )
             for one in self.layers
             if one.name in asked
         ]
@@ -224,18 +240,22 @@ class Extractor:
             mine = [(layer, one) for layer, one in computed if one["method"] == method]
             if not mine:
                 continue
+            sizes = {layer.module: one["count"] for layer, one in mine}
+            if self.size.pad:
+                sizes = dict.fromkeys(sizes, max(sizes.values()))
             parameters = {
                 f"{parameter_prefix(layer.own, method)}.{key}": tensor
                 for layer, one in mine
-                for key, tensor in one["tensors"].items()
+                for key, tensor in padded(one["tensors"], sizes[layer.module]).items()
             }
             if not adapters:
                 parameters |= saved.load(self.pair, getattr(torch, self.dtype))
             config = adapter_config(
                 method,
                 base,
-                {layer.module: one["count"] for layer, one in mine},
+                sizes,
                 others,
+                usual=self.alpha if method == "lora" else None,
                 is_transposed=any(layer.is_transposed for layer, _ in mine),
                 saved_modules=() if adapters else saved.entries,
             )

@@ -28,7 +28,7 @@ _COUNT = {"type": click.IntRange(min=1), "metavar": "N"}
     click.argument("tuned", metavar="FINETUNED"),
     out="Folder for the tables; the adapter is written to lora, loca or entries below it.  "
     f"[default: {DEFAULT_OUT}]",
-    rare=("floor", "cap", "dtype", "exclude", "max_size", "device", "jobs"),
+    rare=("floor", "cap", "pad", "serve", "dtype", "exclude", "max_size", "device", "jobs"),
     without=("base", "tuned", "model"),
     rank=_COUNT | {"flag": "--r", "metavar": "R"},
     components=_COUNT,
@@ -44,6 +44,7 @@ _COUNT = {"type": click.IntRange(min=1), "metavar": "N"}
         "help": "Store the modules with a tensor whose name contains a match whole, such as "
         "embeddings and norms. Can be given several times.",
     },
+    serve={"type": click.Choice(["peft", "llama.cpp", "vllm"])},
     check={
         "help": "Load the adapter with PEFT into the model of BASE, and compare its errors there."
     },

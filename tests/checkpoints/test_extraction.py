@@ -42,7 +42,7 @@ def test_a_rank_buys_loca_the_budget_of_the_paper():
     assert sizes("loca", rank=4) == [(None, 88, 88), (None, 136, 136)]
     assert sizes("loca", components=500) == [(None, 480, 480), (None, 500, 500)]
     assert sizes("lora", rank=4) == [(4, None, 176), (4, None, 272)]
-    assert sizes("lora", rank=30) == [(20, None, 880), (20, None, 1360)]
+    assert sizes("lora", rank=20) == [(20, None, 880), (20, None, 1360)]
 
 
 def written(folder, size=10):

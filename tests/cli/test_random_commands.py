@@ -44,6 +44,7 @@ ANALYSED = ["--r", "1", "-j", "1"]
 EXTRACTED = ["--include", "1.attention", "-j", "1"]
 SIZES = {"--r", "--components", "--energy", "--allocate"}
 LIMITS = {"--floor", "--cap"}
+SERVED = {"--pad", "--serve"}
 BASES = {
     "simulate": [
         (["--K", "4", *SIMULATED], [], {"--shape"}),
@@ -63,15 +64,15 @@ BASES = {
         (
             [*EXTRACTED, "--components", "2"],
             PAIR,
-            {*SIZES - {"--components"}, *LIMITS, "--method", "--check"},
+            {*SIZES - {"--components"}, *LIMITS, *SERVED, "--method", "--check"},
         ),
         (
             [*EXTRACTED, "--r", "1", "--method", "lora"],
             PAIR,
             {*SIZES - {"--r"}, *LIMITS, "--check"},
         ),
-        ([*EXTRACTED, "--allocate", "2k"], PAIR, {*SIZES - {"--allocate"}, "--check"}),
-        ([*EXTRACTED, "--energy", "0.5"], PAIR, {*SIZES - {"--energy"}, "--check"}),
+        ([*EXTRACTED, "--allocate", "2k"], PAIR, {*SIZES - {"--allocate"}, *SERVED, "--check"}),
+        ([*EXTRACTED, "--energy", "0.5"], PAIR, {*SIZES - {"--energy"}, *SERVED, "--check"}),
     ],
     "verify": [
         (["--quick", "-j", "1"], ["condition-u"], set()),
@@ -130,6 +131,7 @@ WRONG = [
 APART = {
     "--methods": {"--sampler", "--engine"},
     "--method": {"--floor", "--cap"},
+    "--serve": {"--save-module"},
 }
 # These start processes, wait for a network or print help, and have tests of their own.
 NEVER = {

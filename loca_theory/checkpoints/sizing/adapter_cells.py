@@ -53,15 +53,14 @@ class AdapterCell(LayerCell):
     Attributes:
         sizes: The r of LoRA or SHiRA, or the number of LoCA's coefficients, by method.
         kernel: Shape of the kernel of a convolution.
+        alpha: LoRA's α, or 0 for r; the product of the factors is multiplied by α/r when loaded.
     """
 
     experiment: ClassVar[str] = "adapter"
 
     sizes: tuple[tuple[str, int], ...]
     kernel: tuple[int, ...]
-
-
-_COMPUTE = {"loca": best_components, "lora": best_factors, "entries": best_entries}
+    alpha: int
 
 
 def compute_profiles(cell: ProfileCell, pairs: Pairs, device: str) -> dict[str, Any]:
@@ -84,7 +83,15 @@ def compute_adapter(cell: AdapterCell, pairs: Pairs, dtype: str, device: str) ->
     with _increment(cell, pairs, device) as (increment, exponent):
         candidates = []
         for method, count in cell.sizes:
-            found = _COMPUTE[method](increment, count, exponent, getattr(torch, dtype))
+            stored = getattr(torch, dtype)
+            match method:
+                case "lora":
+                    scale = (cell.alpha or count) / count
+                    found = best_factors(increment, count, exponent, stored, scale)
+                case "entries":
+                    found = best_entries(increment, count, exponent, stored)
+                case _:
+                    found = best_components(increment, count, exponent, stored)
             candidates.append((method, count, found))
         energy = math.ldexp(energy_of(increment), 2 * exponent)
     method, count, best = min(candidates, key=lambda one: one[2].error)

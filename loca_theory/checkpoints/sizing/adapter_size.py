@@ -93,6 +93,7 @@ class AdapterSize:
     energy: float | None = None
     floor: int = 0
     cap: int | None = None
+    pad: bool = False
 
     def __post_init__(self) -> None:
         find("method", self.method, METHODS)
@@ -102,6 +103,9 @@ class AdapterSize:
                 object.__setattr__(self, name, _arguments.positive_number(name, value))
         self._check_one_size()
         self._check_limits()
+        if self.pad and self.method != "lora":
+            msg = f"pad is for LoRA only, and method is {self.method}; leave one of them out"
+            raise InvalidArgumentError(msg)
         if self.allocate is not None:
             object.__setattr__(self, "allocate", TotalSize.parse(self.allocate))
         fraction = 1.0 if self.energy is None else _arguments.real_number("energy", self.energy)

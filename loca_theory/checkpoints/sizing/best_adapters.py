@@ -84,7 +84,9 @@ def _largest(
     return flat.cpu(), stored.cpu(), float(best.square().sum() - lost.square().sum())
 
 
-def best_factors(increment: torch.Tensor, r: int, exponent: int, dtype: torch.dtype) -> BestAdapter:
+def best_factors(
+    increment: torch.Tensor, r: int, exponent: int, dtype: torch.dtype, scale: float = 1.0
+) -> BestAdapter:
     """Truncated singular value decomposition of 2ᵉ times a matrix, split evenly between B and A.
 
     Args:
@@ -92,13 +94,14 @@ def best_factors(increment: torch.Tensor, r: int, exponent: int, dtype: torch.dt
         r: Number of singular values.
         exponent: e.
         dtype: Type of the stored factors.
+        scale: The number s by which their product is multiplied when they are loaded.
     """
     found, half = truncated_svd(increment, r), exponent // 2
-    root = found.s.clamp(min=0).sqrt()
+    root = (found.s.clamp(min=0) / scale).sqrt()
     a = times_power_of_two(root[:, None] * found.vh, half).to(dtype)
     b = times_power_of_two(found.u * root, exponent - half).to(dtype)
-    # ‖W − BA‖² = ‖W‖² − 2⟨WAᵀ, B⟩ + ⟨BᵀB, AAᵀ⟩ with the factors as they are stored.
-    wide_a = times_power_of_two(a.double(), -half)
+    # ‖W − sBA‖² = ‖W‖² − 2s⟨WAᵀ, B⟩ + s²⟨BᵀB, AAᵀ⟩ with the factors as they are stored.
+    wide_a = scale * times_power_of_two(a.double(), -half)
     wide_b = times_power_of_two(b.double(), half - exponent)
     energy = energy_of(increment)
     common = sum(

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from loca_theory.checkpoints.pairs.linear_layers import end_others
 
 PREFIX = "base_model.model."
@@ -29,12 +31,16 @@ def adapter_config(
     sizes: Mapping[str, int],
     others: Collection[str],
     *,
+    usual: int | None = None,
     is_transposed: bool = False,
     saved_modules: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Configuration of an adapter of the modules with a size above 0, and of none of the others."""
+    """Configuration of an adapter of the modules with a size above 0, and of none of the others.
+
+    ``usual`` is the size that needs no pattern, by default the most frequent one; for LoRA it is α.
+    """
     adapted = {module: size for module, size in sizes.items() if size}
-    usual, patterns = usual_size(adapted)
+    usual, patterns = usual_size(adapted, usual)
     common = {
         "base_model_name_or_path": base,
         "bias": "none",
@@ -49,19 +55,24 @@ def adapter_config(
     if method == "entries":
         del common["bias"]
         return {"peft_type": "SHIRA", **common, "r": usual}
-    own = {"r": usual, "lora_alpha": usual, "lora_dropout": 0.0}
-    return {
-        "peft_type": "LORA",
-        **common,
-        **own,
-        "rank_pattern": patterns,
-        "alpha_pattern": patterns,
-    }
+    own = {"r": usual, "lora_alpha": usual, "lora_dropout": 0.0, "use_rslora": False}
+    return {"peft_type": "LORA", **common, **own, "rank_pattern": patterns}
 
 
-def usual_size(sizes: Mapping[str, int]) -> tuple[int, dict[str, int]]:
+def padded(tensors: Mapping[str, torch.Tensor], rank: int) -> dict[str, torch.Tensor]:
+    """LoRA's factors with zeros up to a rank; other tensors as they are."""
+    found = dict(tensors)
+    for name, axis in (("lora_A.weight", 0), ("lora_B.weight", 1)):
+        if name in found and (missing := rank - found[name].shape[axis]):
+            shape = list(found[name].shape)
+            shape[axis] = missing
+            found[name] = torch.cat([found[name], found[name].new_zeros(shape)], axis)
+    return found
+
+
+def usual_size(sizes: Mapping[str, int], usual: int | None = None) -> tuple[int, dict[str, int]]:
     """The most frequent size, and the others by the key that PEFT finds their module by."""
-    usual = Counter(sizes.values()).most_common(1)[0][0] if sizes else 1
+    usual = usual or next((size for size, _ in Counter(sizes.values()).most_common(1)), 1)
     return usual, {anchored(name): size for name, size in sizes.items() if size != usual}
 
 

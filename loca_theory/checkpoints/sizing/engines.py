@@ -1,0 +1,49 @@
+"""Which software can serve an adapter, and by which scale each multiplies the factors of LoRA.
+
+PEFT multiplies BA of a layer by α over the layer's rank; ``alpha_pattern`` and ``rank_pattern`` may
+set both. llama.cpp multiplies by ``lora_alpha`` over the rank that the factors have, and does not
+know the patterns. vLLM multiplies all layers by ``lora_alpha / r``. All three agree if every layer
+has the rank r, and the first two if there is no ``alpha_pattern``.
+
+Source: PEFT 0.21, ``tuners/lora/model.py``; llama.cpp, ``llama_adapter_lora_weight::get_scale`` and
+``convert_lora_to_gguf.py``; vLLM, ``vllm/lora/peft_helper.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from loca_theory._lookup import find
+from loca_theory.errors import InvalidArgumentError
+
+ENGINES = {"peft": "PEFT", "llama.cpp": "llama.cpp", "vllm": "vLLM"}
+"""Titles of the engines."""
+
+
+def for_engine(engine: str | None, method: str, saved: Collection[str], *, pad: bool) -> bool:
+    """Check that an engine can read what is asked for; whether ranks are padded."""
+    title = None if engine is None else find("engine", engine, ENGINES)
+    if engine in (None, "peft"):
+        return pad
+    if method != "lora":
+        msg = f"{title} serves LoRA only, and method is {method}; pass method lora"
+        raise InvalidArgumentError(msg)
+    if saved:
+        msg = f"{title} reads no modules that are stored whole; leave save_modules out, or serve "
+        raise InvalidArgumentError(msg + "the fine-tune itself")
+    return pad or engine == "vllm"
+
+
+def engines_of(method: str, config: Mapping[str, Any]) -> str:
+    """Which engines read an adapter of this configuration, in a sentence for its card."""
+    if method != "lora":
+        return "PEFT reads it; llama.cpp and vLLM serve LoRA only."
+    if config["modules_to_save"]:
+        return "PEFT reads it; llama.cpp and vLLM read no modules that are stored whole."
+    if config["rank_pattern"]:
+        return (
+            "PEFT and llama.cpp read it. vLLM would scale every layer as if all had the same rank; "
+            "for vLLM, extract an adapter with padded ranks."
+        )
+    return "PEFT, llama.cpp and vLLM read it, and scale it alike."

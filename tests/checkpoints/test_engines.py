@@ -1,0 +1,94 @@
+"""Extracted LoRA in other software: each engine's own scale gives the same increment."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from loca_theory.checkpoints import demo_pair, extract
+from loca_theory.checkpoints.weights.files import SafetensorsFile
+from loca_theory.errors import InvalidArgumentError
+
+
+def peft_scale(config, module, rank):
+    """PEFT: the pattern of a module if one fits it, and α over the rank that it says."""
+    assert not config.get("alpha_pattern")
+    own = [
+        r for key, r in config["rank_pattern"].items() if key == "^" + module.replace(".", r"\.")
+    ]
+    assert (own or [config["r"]]) == [rank]
+    return config["lora_alpha"] / (own or [config["r"]])[0]
+
+
+def llama_cpp_scale(config, module, rank):
+    """llama.cpp: α over the rank of the tensors."""
+    return config["lora_alpha"] / rank
+
+
+def vllm_scale(config, module, rank):
+    """vLLM: α over r, which no factor may exceed; it refuses modules that are stored whole."""
+    assert rank <= config["r"]
+    assert config["modules_to_save"] is None
+    return config["lora_alpha"] / config["r"]
+
+
+SIZES = {
+    "uniform": {"rank": 5},
+    "some clipped": {"rank": 8},  # the head has 5 rows
+    "split": {"allocate": 9000},
+    "half": {"allocate": "40kB", "dtype": "float16"},
+}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("pad", [False, True])
+def test_every_engine_that_the_card_names_gets_the_same_increment(tmp_path, size, pad):
+    base, tuned = demo_pair()
+    found = extract(base, tuned, "lora", pad=pad, **SIZES[size])
+    found.save(tmp_path)
+    folder = tmp_path / "lora"
+    config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+    factors = load_file(folder / "adapter_model.safetensors")
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    is_uniform = pad or size == "uniform"
+    assert ("PEFT, llama.cpp and vLLM read it" in card) == is_uniform
+    scales = [peft_scale, llama_cpp_scale] + [vllm_scale] * is_uniform
+    before, after = SafetensorsFile(base), SafetensorsFile(tuned)
+    ranks = set()
+    for row in found.matrices:
+        if not row.numbers:
+            continue
+        module = row.name.removesuffix(".weight")
+        a, b = (factors[f"base_model.model.{module}.lora_{one}.weight"].double() for one in "AB")
+        change = after.load(row.name).double() - before.load(row.name).double()
+        for scale in scales:
+            left = change - scale(config, module, len(a)) * (b @ a)
+            error = float(left.square().sum() / change.square().sum())
+            assert error == pytest.approx(row.error, rel=1e-5, abs=1e-6)
+        ranks.add(len(a))
+    assert (len(ranks) == 1) == is_uniform
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"serve": "vlmm"}, "unknown engine 'vlmm'; did you mean vllm"),
+        ({"serve": "llama.cpp", "method": "loca"}, "llama.cpp serves LoRA only"),
+        ({"serve": "vllm", "save_modules": "head"}, "vLLM reads no modules that are stored whole"),
+        ({"pad": True, "method": "loca"}, "pad is for LoRA only"),
+        ({"rank": 97}, "rank=97 is above the smaller side of every matrix; pass at most 96"),
+    ],
+)
+def test_what_an_engine_cannot_read_is_refused(asked, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        extract(*demo_pair(), **{"method": "lora", "rank": 2} | asked)
+
+
+def test_vllm_gets_one_rank_for_all_layers():
+    found = extract(*demo_pair(), "lora", allocate=9000, serve="vllm")
+    ranks = {len(one) for name, one in found.adapters["lora"].tensors.items() if "lora_A" in name}
+    assert ranks == {max(one.r for one in found.matrices)}
+    assert torch.equal(
+        *(torch.tensor(found.adapters["lora"].config[key]) for key in ("r", "lora_alpha"))
+    )
