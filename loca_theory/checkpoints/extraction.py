@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 
@@ -11,11 +12,12 @@ from loca_theory import _arguments
 from loca_theory._lookup import find
 from loca_theory.checkpoints.extraction_result import Extraction
 from loca_theory.checkpoints.extractor import Extractor
+from loca_theory.checkpoints.outputs import read_inputs
 from loca_theory.checkpoints.pairs.model_pair import open_model_pair
 from loca_theory.checkpoints.pairs.selection import Selection
 from loca_theory.checkpoints.sizing.adapter_cells import DTYPES
 from loca_theory.checkpoints.sizing.adapter_size import AdapterSize, TotalSize
-from loca_theory.checkpoints.sizing.engines import for_engine
+from loca_theory.checkpoints.sizing.engines import check_saved_modules, for_engine
 from loca_theory.checkpoints.sizing.saved_modules import find_saved_modules
 from loca_theory.checkpoints.weights.sources import Source, describe, is_path
 from loca_theory.errors import InvalidArgumentError, ResourceError
@@ -42,24 +44,27 @@ def extract(
     serve: str | None = None,
     dtype: str = "float32",
     check: bool = False,
+    inputs: Any = None,
     include: str | None = None,
     exclude: str | None = None,
     max_size: int | None = None,
     device: str = "auto",
     runner: Runner = DEFAULT_RUNNER,
 ) -> Extraction:
-    """Approximate each increment of a full fine-tune by the best adapter of a method and size.
+    """Approximate each increment of a fine-tune by the best adapter of a method and size.
 
     The best adapter has the smallest squared error. It is made for the model that the fine-tune is
     loaded into: a module that was passed, or the class of transformers that ``config.json`` names.
     This model decides the names of the weights, and which of them are of linear layers. Without
     one, the names of the checkpoint do, and ``manifest["grid"]["unchecked"]`` says why.
     Embeddings are left out because an adapter of linear layers cannot represent them;
-    ``save_modules`` stores them whole. Convolutions can have LoRA only, and ``Conv1D`` no SHiRA.
+    ``save_modules`` stores them whole. If the fine-tune is an adapter already, it is resized: the
+    result has its names, and the modules that it stores whole. LoRA is resized to LoRA from its
+    factors alone, without any ΔW. Convolutions can have LoRA only, and ``Conv1D`` no SHiRA.
 
     Args:
         base: The base: a path or ``hub:org/name[@revision]``, a state dict or a module.
-        tuned: The fine-tuned checkpoint, in any of these forms.
+        tuned: The fine-tuned checkpoint, in any of these forms, or the folder of an adapter.
         method: ``loca``: the largest DCT coefficients and their locations; ``lora``: the truncated
             singular value decomposition, split evenly between A and B; ``entries``: the largest
             entries, as SHiRA of PEFT; ``best``: for each matrix LoRA or LoCA, whichever has the
@@ -87,6 +92,8 @@ def extract(
             the rounding to it.
         check: Whether to load the adapter with PEFT into the model of the base, merge it, and
             measure its errors there; see :meth:`Extraction.verify`.
+        inputs: With ``check``, inputs on which to compare outputs, such as the path of a file with
+            one text per line; see :meth:`Extraction.verify`.
         include: Regular expression; only matrices whose name contains a match are extracted.
         exclude: Regular expression; matrices whose name contains a match are left out.
         max_size: Matrices with more entries are left out.
@@ -98,9 +105,9 @@ def extract(
 
     Raises:
         InvalidArgumentError: not exactly one of rank, components, allocate and energy is given, the
-            total is too small, no matrix is left, the fine-tuned checkpoint is an adapter already,
-            or ``model`` is another model or has a weight in another shape; the model is not known,
-            and ``check`` needs it.
+            total is too small, no matrix is left, or ``model`` is another model or has a weight in
+            another shape; the model is not known, and ``check`` needs it; ``inputs`` cannot be
+            read, or are given without ``check``.
         ResourceError: a file is damaged or cannot be read, there is not enough memory, or the
             errors in the loaded model are not those that were computed.
 
@@ -111,17 +118,23 @@ def extract(
         (9, True)
     """
     patterns = _arguments.as_tuple(save_modules)
-    pad = for_engine(serve, method, patterns, pad=pad)
+    pad = for_engine(serve, method, pad=pad)
     size = AdapterSize(method, rank, components, allocate, energy, floor, cap, pad)
     find("dtype", dtype, DTYPES)
     runner = _arguments.instance("runner", runner, Runner)
     selection = Selection(include, exclude, max_size, smallest_side=1, experts="stacked")
     pair, loaded, unchecked = open_model_pair(base, tuned, selection, model)
-    if check and loaded is None:
+    if inputs is not None and not check:
+        msg = "inputs are for the check of the adapter; pass check=True as well"
+        raise InvalidArgumentError(msg)
+    if isinstance(inputs, str | Path):
+        inputs = read_inputs(Path(inputs), base, tuned)
+    if check and loaded is None and unchecked is not None:
         msg = f"the adapter cannot be checked, because the model is not known ({unchecked}); leave "
         raise InvalidArgumentError(msg + "the check out, or pass the model in Python")
     device = resolve_device(device)
     saved = find_saved_modules(pair, patterns, loaded)
+    check_saved_modules(serve, saved.entries)
     extractor = Extractor(pair, size, dtype, device, runner, saved, loaded)
     rows, adapters = extractor.run(_name(base))
     grid = {
@@ -136,12 +149,13 @@ def extract(
         manifest=manifest(grid=grid, seed=None, device=extractor.device, dtype=dtype),
         matrices=tuple(rows),
         skipped=tuple(extractor.task.skipped),
+        outputs=(),
         adapters=adapters,
         given={"base": base, "finetuned": tuned},
     )
     if not check:
         return found
-    found = found.verify(model)
+    found = found.verify(model, inputs)
     if wrong := found.disagreements:
         msg = f"{len(wrong)} matrices have another error once PEFT has loaded the adapter: "
         msg += ", ".join(wrong[:3])

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 import torch
 
 from loca_theory import _arguments
+from loca_theory.checkpoints.outputs import OutputRow, read_inputs
 from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.sizing.adapter_folder import (
     Adapter,
@@ -86,16 +87,15 @@ class Extraction(Result):
         adapters: The adapter by its method: one; with ``best``, ``lora`` and ``loca`` of disjoint
             layers.
         given: ``base`` and ``finetuned`` as they were passed; empty if the result was loaded.
-        output_error: Squared distance between the outputs of the model with the adapter and those
-            of the fine-tune, divided by that between the base's and the fine-tune's; None before
-            :meth:`verify` with inputs.
+        outputs: How the outputs of the base, and of the base with the adapter, differ from those of
+            the fine-tune; empty before :meth:`verify` with inputs.
     """
 
     matrices: tuple[ExtractedMatrix, ...] = rows(ExtractedMatrix)
     skipped: tuple[Skipped, ...] = rows(Skipped)
+    outputs: tuple[OutputRow, ...] = rows(OutputRow)
     adapters: Mapping[str, Adapter] = field(default_factory=dict, compare=False)
     given: Mapping[str, Source] = field(default_factory=dict, compare=False)
-    output_error: float | None = field(default=None, compare=False)
     command: ClassVar[str] = "extract"
     names: ClassVar[tuple[str, ...]] = ("name",)
 
@@ -125,18 +125,25 @@ class Extraction(Result):
         """Lower bound of the same for any split of the total; None if there is none."""
         return self.matrices[0].least_error if self.matrices else None
 
+    @property
+    def output_error(self) -> float | None:
+        """The ``error`` of the adapter among the outputs; None if there are none."""
+        return self.outputs[-1].error if self.outputs else None
+
     def verify(self, model: torch.nn.Module | None = None, inputs: Any = None) -> Extraction:
         """Load the adapter with PEFT into the model of the base, merge it, and measure its errors.
 
         Args:
             model: The model with the weights of the base; by default it is loaded from the base.
                 It is not changed.
-            inputs: Inputs of the model, as a tensor, a tuple or a dictionary of arguments, on which
-                to compare its outputs with those of the fine-tune.
+            inputs: Inputs on which to compare the outputs of the adapter, of the base and of the
+                fine-tune: a tensor, a tuple or a dictionary of arguments, a list of several of
+                these, or the path of a file. A safetensors or PyTorch file holds tensors by the
+                names of the arguments; another file holds one text per line, for the tokenizer in
+                the folder of the base or of the fine-tune.
 
         Returns:
-            The same result with ``loaded_error`` in its matrices and, given inputs,
-            ``output_error``.
+            The same result with ``loaded_error`` in its matrices and, given inputs, ``outputs``.
 
         Raises:
             InvalidArgumentError: the model is not known, is another one, does not run on the
@@ -144,16 +151,19 @@ class Extraction(Result):
             ResourceError: PEFT is not installed, or cannot load the adapter.
         """
         given = self.given or self.manifest["grid"]
-        errors, output_error = loaded_errors(
-            given["base"],
-            given["finetuned"],
+        base, tuned = given["base"], given["finetuned"]
+        if isinstance(inputs, str | Path):
+            inputs = read_inputs(Path(inputs), base, tuned)
+        errors, outputs = loaded_errors(
+            base,
+            tuned,
             self.adapters,
             [one.name for one in self.matrices],
             model,
             inputs,
         )
         rows = (replace(one, loaded_error=errors[one.name]) for one in self.matrices)
-        return replace(self, matrices=tuple(rows), output_error=output_error)
+        return replace(self, matrices=tuple(rows), outputs=outputs)
 
     @property
     def disagreements(self) -> list[str]:
@@ -178,6 +188,7 @@ class Extraction(Result):
             "equal_error": self.equal_error,
             "least_error": self.least_error,
             "output_error": self.output_error,
+            "outputs": [asdict(one) for one in self.outputs],
             "skipped": [{"name": one.name, "reason": one.reason} for one in self.skipped],
             "manifest": self.manifest,
         }

@@ -71,7 +71,7 @@ class Extractor:
     def __post_init__(self) -> None:
         self.layers: list[Layer] = []
         # A tensor that is stored whole is part of the adapter, so it is not skipped.
-        whole = set(self.saved.tensors.values())
+        whole = {*self.saved.tensors, *self.saved.tensors.values()}
         skipped = [one for one in self.pair.skipped if one.name not in whole]
         self.task = Task({"": self.pair}, self.device, self.runner, skipped)
         for layer in layers_of(self.pair, self.model):
@@ -240,9 +240,10 @@ class Extractor:
             mine = [(layer, one) for layer, one in computed if one["method"] == method]
             if not mine:
                 continue
-            sizes = {layer.module: one["count"] for layer, one in mine}
+            sizes: dict[str, int] = {layer.module: one["count"] for layer, one in mine}
             if self.size.pad:
-                sizes = dict.fromkeys(sizes, max(sizes.values()))
+                largest = max(sizes.values())
+                sizes = dict.fromkeys(sizes, largest)
             parameters = {
                 f"{parameter_prefix(layer.own, method)}.{key}": tensor
                 for layer, one in mine

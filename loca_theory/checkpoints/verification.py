@@ -5,20 +5,39 @@ from __future__ import annotations
 import copy
 import tempfile
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
+from loca_theory.checkpoints.outputs import OutputRow, compared, outputs_of
+from loca_theory.checkpoints.pairs.as_loaded import AsLoaded
+from loca_theory.checkpoints.pairs.loaded_model import LoadedModel, UnknownModelError
 from loca_theory.checkpoints.pairs.model_pair import open_model_pair
+from loca_theory.checkpoints.pairs.opening import adapter_folder
 from loca_theory.checkpoints.pairs.selection import Selection
 from loca_theory.checkpoints.sizing.adapter_folder import Adapter, write_adapter
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, one_line
-from loca_theory.checkpoints.weights.sources import Source, is_path, resolve
+from loca_theory.checkpoints.weights.sources import Source, is_path, open_checkpoint, resolve
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps.files import writable_folder
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """The base and the fine-tune as models.
+
+    Attributes:
+        base: The model with the weights of the base.
+        tuned: Makes the model with the weights of the fine-tune.
+        weights: The weights of the fine-tune and of the base, by name.
+    """
+
+    base: torch.nn.Module
+    tuned: Callable[[], torch.nn.Module]
+    weights: Callable[[str], tuple[torch.Tensor, torch.Tensor]]
 
 
 def loaded_errors(
@@ -28,38 +47,77 @@ def loaded_errors(
     names: Iterable[str],
     model: torch.nn.Module | None,
     inputs: Any,
-) -> tuple[dict[str, float], float | None]:
-    """Relative squared errors of weights and outputs in a model that PEFT has loaded.
+) -> tuple[dict[str, float], tuple[OutputRow, ...]]:
+    """Relative squared errors of weights, and what outputs differ by, in a model in PEFT.
 
     The model is that of the base, which is loaded if it is not given, with all the adapters.
     """
+    folder = adapter_folder(tuned)
+    sides = (
+        _with_full_weights(base, tuned, model, with_outputs=inputs is not None)
+        if folder is None
+        else _with_first_adapter(base, folder, model)
+    )
+    adapted, before, goal, after = sides.base, None, None, None
+    if inputs is not None:
+        before, goal = outputs_of(adapted, inputs), outputs_of(sides.tuned(), inputs)
+    with tempfile.TemporaryDirectory() as temporary:
+        for method, adapter in adapters.items():
+            path = writable_folder(Path(temporary) / method)
+            write_adapter(path, adapter, card="")
+            adapted = _with_adapter(adapted, path)
+            after = None if goal is None else outputs_of(adapted, inputs)
+            adapted = _merged(adapted)
+    merged = adapted.state_dict()
+    errors = {name: _error(*sides.weights(name), merged[name]) for name in names}
+    if goal is None or before is None or after is None:
+        return errors, ()
+    return errors, (
+        compared("base", goal, before, before),
+        compared("adapter", goal, before, after),
+    )
+
+
+def _with_full_weights(
+    base: Source, tuned: Source, model: torch.nn.Module | None, *, with_outputs: bool
+) -> _Sides:
+    """The base and a fine-tune with full weights."""
     everything = Selection(smallest_side=1, experts="stacked")
     pair, loaded, unchecked = open_model_pair(base, tuned, everything, model)
     if loaded is None or pair.base is None:
         msg = f"the model is not known ({unchecked}); pass it as model=..."
         raise InvalidArgumentError(msg)
-    adapted = _built(loaded, base, pair.base, model)
-    outputs = []
-    if inputs is not None:
-        for side in (pair.base, pair.tuned):
-            if missing := sorted(loaded.shapes.keys() - side.entries.keys()):
-                msg = f"a checkpoint has no {missing[0]}, so that outputs would be random; pass "
-                raise InvalidArgumentError(msg + "no inputs")
-        outputs = [_output(_built(loaded, tuned, pair.tuned), inputs), _output(adapted, inputs)]
-    with tempfile.TemporaryDirectory() as folder:
-        for method, adapter in adapters.items():
-            path = writable_folder(Path(folder) / method)
-            write_adapter(path, adapter, card="")
-            adapted = _with_adapter(adapted, path)
-            if inputs is not None:
-                outputs[2:] = [_output(adapted, inputs)]
-            with warnings.catch_warnings(action="ignore"):
-                adapted = adapted.merge_and_unload()
-    after = adapted.state_dict()
-    errors = {
-        name: _error(pair.tuned.load(name), pair.base.load(name), after[name]) for name in names
-    }
-    return errors, _error(*outputs) if outputs else None
+    first, second = pair.base, pair.tuned
+    for side in (first, second) if with_outputs else ():
+        if missing := sorted(loaded.shapes.keys() - side.entries.keys()):
+            msg = f"a checkpoint has no {missing[0]}, so that outputs would be random; pass "
+            raise InvalidArgumentError(msg + "no inputs")
+    return _Sides(
+        _built(loaded, base, first, model),
+        lambda: _built(loaded, tuned, second),
+        lambda name: (second.load(name), first.load(name)),
+    )
+
+
+def _with_first_adapter(base: Source, folder: Path, model: torch.nn.Module | None) -> _Sides:
+    """The base, and with another adapter, which PEFT loads as well."""
+    if model is None and isinstance(base, torch.nn.Module):
+        model = base
+    if model is None:
+        side = open_checkpoint(base)
+        try:
+            loaded = LoadedModel.of_config(side.config, tensors=len(side.entries))
+        except UnknownModelError as error:
+            msg = f"the model is not known ({error}); pass it as model=..."
+            raise InvalidArgumentError(msg) from error
+        built = _built(loaded, base, AsLoaded(side, loaded))
+    else:
+        built = copy.deepcopy(model).float().eval()
+    goal = _merged(_with_adapter(copy.deepcopy(built), folder))
+    second = goal.state_dict()
+    # A copy, because PEFT merges in place.
+    first = {name: value.clone() for name, value in built.state_dict().items()}
+    return _Sides(built, lambda: goal, lambda name: (second[name], first[name]))
 
 
 def _error(goal: torch.Tensor, before: torch.Tensor, after: torch.Tensor) -> float:
@@ -97,6 +155,12 @@ def _built(
     return made.eval()
 
 
+def _merged(model: Any) -> torch.nn.Module:
+    """The model with its adapter added to the weights."""
+    with warnings.catch_warnings(action="ignore"):
+        return model.merge_and_unload()
+
+
 def _with_adapter(model: torch.nn.Module, folder: Path) -> Any:
     """The model with an adapter in it, as PEFT loads it."""
     try:
@@ -114,19 +178,3 @@ def _with_adapter(model: torch.nn.Module, folder: Path) -> Any:
         # PEFT reports what does not fit the model by exceptions of any type.
         msg = f"PEFT cannot load the adapter into {type(model).__name__}: {one_line(error)}"
         raise ResourceError(msg) from error
-
-
-def _output(model: torch.nn.Module, inputs: Any) -> torch.Tensor:
-    """The logits of a model, or its first output."""
-    try:
-        with torch.no_grad():
-            if isinstance(inputs, Mapping):
-                found = model(**inputs)
-            else:
-                found = model(*inputs) if isinstance(inputs, tuple | list) else model(inputs)
-    except Exception as error:
-        # A model reports inputs that do not suit it by exceptions of any type.
-        msg = f"{type(model).__name__} does not run on these inputs: {one_line(error)}"
-        raise InvalidArgumentError(msg) from error
-    found = getattr(found, "logits", found)
-    return (found if isinstance(found, torch.Tensor) else found[0]).clone()

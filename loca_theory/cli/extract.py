@@ -16,6 +16,7 @@ from loca_theory.cli.running import running
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Extraction
+    from loca_theory.checkpoints.outputs import OutputRow
 
 _MOST_ROWS = 60
 
@@ -25,10 +26,22 @@ _COUNT = {"type": click.IntRange(min=1), "metavar": "N"}
 @command_of(
     "checkpoints.extraction:extract",
     click.argument("base", metavar="BASE"),
-    click.argument("tuned", metavar="FINETUNED"),
-    out="Folder for the tables; the adapter is written to lora, loca or entries below it.  "
+    click.argument("tuned", metavar="FINETUNED...", nargs=-1, required=True),
+    out="Folder for the tables; the adapter is written to lora, loca or entries below it, or "
+    "below a folder of its own for each of several fine-tunes.  "
     f"[default: {DEFAULT_OUT}]",
-    rare=("floor", "cap", "pad", "serve", "dtype", "exclude", "max_size", "device", "jobs"),
+    rare=(
+        "floor",
+        "cap",
+        "pad",
+        "serve",
+        "inputs",
+        "dtype",
+        "exclude",
+        "max_size",
+        "device",
+        "jobs",
+    ),
     without=("base", "tuned", "model"),
     rank=_COUNT | {"flag": "--r", "metavar": "R"},
     components=_COUNT,
@@ -45,43 +58,72 @@ _COUNT = {"type": click.IntRange(min=1), "metavar": "N"}
         "embeddings and norms. Can be given several times.",
     },
     serve={"type": click.Choice(["peft", "llama.cpp", "vllm"])},
+    inputs={
+        "type": click.Path(path_type=Path),
+        "metavar": "FILE",
+        "help": "With --check, inputs on which to compare the outputs of the adapter, of BASE and "
+        "of FINETUNED: one text per line, or a safetensors or PyTorch file with tensors by the "
+        "names of the model's arguments.",
+    },
     check={
         "help": "Load the adapter with PEFT into the model of BASE, and compare its errors there."
     },
     dtype={"type": click.Choice(["float32", "float16", "bfloat16"])},
 )
-def command(*, common: Common, base: str, tuned: str, method: Any, **asked: Any) -> int:
-    """Convert a full fine-tune to the best LoCA, LoRA or SHiRA adapter, and print its error.
+def command(*, common: Common, base: str, tuned: tuple[str, ...], method: Any, **asked: Any) -> int:
+    """Convert a fine-tune to the best LoCA, LoRA or SHiRA adapter, and print its error.
 
-    PEFT can load the adapter; for LoCA, import loca_theory.adapters first. If config.json names a
-    class of transformers, it decides which weights are of linear layers, and their names. For each
-    linear layer, LoCA stores the largest DCT coefficients of the weight change, LoRA the truncated
-    singular value decomposition, and SHiRA the largest entries (--method entries). With --r, LoCA
-    stores (p + q) R / 2 coefficients of a p×q matrix, because the paper counts a coefficient and
-    its location as one number each. With --allocate or --energy, sizes differ from matrix to
-    matrix; the spectra on which they depend are stored in the folder, and a killed run continues
-    from them.
+    FINETUNED is a checkpoint with full weights, or an adapter, which is resized; of several, each
+    gets an adapter. PEFT can load the adapter; for LoCA, import loca_theory.adapters first. If
+    config.json names a class of transformers, it decides which weights are of linear layers, and
+    their names. For each linear layer, LoCA stores the largest DCT coefficients of the weight
+    change, LoRA the truncated singular value decomposition, and SHiRA the largest entries (--method
+    entries). With --r, LoCA stores (p + q) R / 2 coefficients of a p×q matrix, because the paper
+    counts a coefficient and its location as one number each. With --allocate or --energy, sizes
+    differ from matrix to matrix; the spectra on which they depend are stored in the folder, and a
+    killed run continues from them.
 
     \b
     Examples:
       loca-theory extract base/ finetuned/ --components 10000 --out adapter
       loca-theory extract base/ finetuned/ --method lora --allocate 4MB --dtype bfloat16
       loca-theory extract base/ finetuned/ --method lora --r 16 --include 'query|value'
+      loca-theory extract base/ adapter/ --method lora --r 8 --check --inputs texts.txt
     """
     # Imported here, because it loads torch, which --help does not need.
     from loca_theory.checkpoints import extract
     from loca_theory.checkpoints.extraction_result import ExtractedMatrix
+    from loca_theory.checkpoints.pairs.fine_tunes import labels
     from loca_theory.checkpoints.sizing.adapter_folder import check_folder
 
-    check_folder(common.folder, method)
-    with running(common, "extracting", "matrices") as runner:
-        result = extract(base, tuned, method, runner=runner, **asked)
-    written = result.save(common.folder)
-    document = {**result.to_json(), "files": [str(path) for path in written]}
-    columns = [one.name for one in fields(ExtractedMatrix)]
-    emit(document, lambda: _print(result, common.folder), common, columns=columns)
-    common.note_written(written)
-    return note_damaged(result.skipped)
+    names = labels(tuned) if len(tuned) > 1 else [""]
+    folders = {name: check_folder(common.folder / name, method) for name in names}
+    results, documents = [], []
+    for (name, folder), one in zip(folders.items(), tuned, strict=True):
+        with running(common, f"extracting {name}".rstrip(), "matrices") as runner:
+            result = extract(base, one, method, runner=runner, **asked)
+        files = result.save(folder)
+        results.append((name, folder, result))
+        documents.append({**result.to_json(), "files": [str(path) for path in files]})
+        common.note_written(files)
+    document, columns = documents[0], [one.name for one in fields(ExtractedMatrix)]
+    if len(documents) > 1:
+        found = [
+            {"tuned": name, **row}
+            for name, one in zip(names, documents, strict=True)
+            for row in one["rows"]
+        ]
+        document = {"rows": found, "extractions": dict(zip(names, documents, strict=True))}
+        columns = ["tuned", *columns]
+    emit(document, lambda: _print_all(results), common, columns=columns)
+    return note_damaged([one for *_, result in results for one in result.skipped])
+
+
+def _print_all(results: list[tuple[str, Path, Extraction]]) -> None:
+    for name, folder, result in results:
+        if name:
+            console().print(f"\n[bold]{printable(name)}[/bold]")
+        _print(result, folder)
 
 
 def _print(result: Extraction, folder: Path) -> None:
@@ -119,9 +161,22 @@ def _print(result: Extraction, folder: Path) -> None:
         if result.uniform_error == 1:
             same = "The same size for all matrices would cost more; "
         out.print(f"{same}allocated sizes retain {own}; no split retains more than {bound}.")
+    if result.outputs:
+        Rows([_of_outputs(one) for one in result.outputs]).print(out)
+        out.print(
+            f"Outputs on {result.outputs[0].positions:,} positions, compared with those of the "
+            "fine-tune: squared error in units of the base's, how often the largest logit is the "
+            "same, and the mean Kullback–Leibler divergence in nats."
+        )
     if result.note:
         out.print(result.note)
     where = " and ".join(str(folder / one) for one in result.adapters)
     are = "adapters are" if len(result.adapters) > 1 else "adapter is"
     out.print(f"The {are} in {where}.", soft_wrap=True)
     print_skipped(out, result.skipped)
+
+
+def _of_outputs(one: OutputRow) -> dict[str, str]:
+    agreement = "" if one.agreement is None else f"{one.agreement:.1%}"
+    kl = "" if one.kl is None else f"{one.kl:.3g}"
+    return {"outputs of": one.model, "error": f"{one.error:.3f}", "same": agreement, "KL": kl}

@@ -98,6 +98,19 @@ def truncated_svd(matrix: TensorLike, k: int, *, tolerance: float = _TOLERANCE) 
     return TruncatedSVD(u, s, vh, missing) if is_tall else TruncatedSVD(vh.mT, s, u.mT, missing)
 
 
+def svd_of_product(b: torch.Tensor, a: torch.Tensor) -> TruncatedSVD:
+    """Singular values and vectors of BA with B p×r and A r×q, in float64, without forming it.
+
+    With B = QR and Aᵀ = Q'R', they follow from those of R R'ᵀ. Those of singular values within
+    rounding of 0 are left out.
+    """
+    left, first = torch.linalg.qr(b.double())
+    right, second = torch.linalg.qr(a.double().mT)
+    u, s, vh = torch.linalg.svd(first @ second.mT)
+    k = int((s > s.max() * len(s) * torch.finfo(s.dtype).eps).sum())
+    return TruncatedSVD(left @ u[:, :k], s[:k], vh[:k] @ right.mT, 0.0)
+
+
 def _krylov(tall: torch.Tensor, k: int, most: int, tolerance: float) -> tuple[torch.Tensor, float]:
     """The k Ritz vectors from a block Krylov space, and the estimate."""
     side, width = tall.shape[1], k + _SPARE

@@ -208,7 +208,8 @@ def test_the_result_says_where_the_adapter_is(cli, pair, out):
     done = cli("extract", *pair, *COUNTED, *out, "--quiet", "--format", "json")
     files = ("loca/adapter_model.safetensors", "loca/README.md", "loca/adapter_config.json",
              "extract-matrices.parquet", "extract-matrices.manifest.json",
-             "extract-skipped.parquet", "extract-skipped.manifest.json")  # fmt: skip
+             "extract-skipped.parquet", "extract-skipped.manifest.json",
+             "extract-outputs.parquet", "extract-outputs.manifest.json")  # fmt: skip
     assert json.loads(done.out)["files"] == [f"{folder}/{name}" for name in files]
 
 
@@ -289,3 +290,26 @@ class Unchanged:
 
     def merge_and_unload(self):
         return self.model
+
+
+def test_each_of_several_fine_tunes_gets_an_adapter(cli, pair, here):
+    base, tuned = pair
+    for name in ("one", "two"):
+        (here / name).mkdir()
+        (here / name / "model.safetensors").write_bytes((here / tuned).read_bytes())
+    asked = ("--method", "lora", "--r", "2", "--quiet")
+    done = cli("extract", base, here / "one", here / "two", *asked, "--format", "json")
+    document = json.loads(done.out)
+    assert [*document["extractions"]] == ["one", "two"]
+    single = json.loads(cli("extract", base, tuned, *asked, "--out", "x", "--format", "json").out)
+    assert document["rows"] == [
+        {"tuned": name, **row} for name in ("one", "two") for row in single["rows"]
+    ]
+    for name in ("one", "two"):
+        stored = load_file(here / "loca-results" / name / "lora" / "adapter_model.safetensors")
+        other = load_file(here / "x" / "lora" / "adapter_model.safetensors")
+        assert stored.keys() == other.keys()
+    # The first is resized to one of rank 1.
+    resized = cli("extract", base, here / "loca-results" / "one" / "lora", "--method", "lora",
+                  "--r", "1", "--quiet", "--out", "y", "--format", "json")  # fmt: skip
+    assert {row["r"] for row in json.loads(resized.out)["rows"]} == {1}

@@ -45,6 +45,7 @@ EXTRACTED = ["--include", "1.attention", "-j", "1"]
 SIZES = {"--r", "--components", "--energy", "--allocate"}
 LIMITS = {"--floor", "--cap"}
 SERVED = {"--pad", "--serve"}
+CHECKED = {"--check", "--inputs"}
 BASES = {
     "simulate": [
         (["--K", "4", *SIMULATED], [], {"--shape"}),
@@ -64,15 +65,15 @@ BASES = {
         (
             [*EXTRACTED, "--components", "2"],
             PAIR,
-            {*SIZES - {"--components"}, *LIMITS, *SERVED, "--method", "--check"},
+            {*SIZES - {"--components"}, *LIMITS, *SERVED, "--method", *CHECKED},
         ),
         (
             [*EXTRACTED, "--r", "1", "--method", "lora"],
             PAIR,
-            {*SIZES - {"--r"}, *LIMITS, "--check"},
+            {*SIZES - {"--r"}, *LIMITS, *CHECKED},
         ),
-        ([*EXTRACTED, "--allocate", "2k"], PAIR, {*SIZES - {"--allocate"}, *SERVED, "--check"}),
-        ([*EXTRACTED, "--energy", "0.5"], PAIR, {*SIZES - {"--energy"}, *SERVED, "--check"}),
+        ([*EXTRACTED, "--allocate", "2k"], PAIR, {*SIZES - {"--allocate"}, *SERVED, *CHECKED}),
+        ([*EXTRACTED, "--energy", "0.5"], PAIR, {*SIZES - {"--energy"}, *SERVED, *CHECKED}),
     ],
     "verify": [
         (["--quick", "-j", "1"], ["condition-u"], set()),

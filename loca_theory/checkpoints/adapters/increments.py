@@ -18,7 +18,7 @@ from loca_theory.checkpoints.adapters.layers import (
     wanted_names,
     without_wrappers,
 )
-from loca_theory.checkpoints.adapters.lora import lora_increment, lora_scale
+from loca_theory.checkpoints.adapters.lora import lora_factors, lora_increment, lora_scale
 from loca_theory.checkpoints.adapters.peft import peft_increment, prefix_of, with_largest
 from loca_theory.checkpoints.adapters.weights import UNTOLD, AdaptedWeights
 from loca_theory.checkpoints.weights.checkpoint import (
@@ -50,6 +50,8 @@ class AdapterIncrements(Checkpoint):
 
     Attributes:
         entries: The increments that can be loaded, with the base's names and shapes of the weights.
+        layers: The weights that the adapter changes, by the base's names.
+        whole: Name in the file of each tensor that is stored whole, by its name in the model.
 
     Raises:
         InvalidArgumentError: the folder does not hold an adapter that has increments, they need the
@@ -72,7 +74,7 @@ class AdapterIncrements(Checkpoint):
             msg = f"{self.folder} holds an {ADAPTER_CONFIG} and no {_FILES[0]}; fetch it as well"
             raise InvalidArgumentError(msg)
         self._source = open_file(path)
-        self._layers: dict[str, AdaptedLayer] = {}
+        self.layers: dict[str, AdaptedLayer] = {}
         self._copies: dict[str, str] = {}
         layers, others, self._shared = split_by_layer(self._source.names, prefix)
         if not layers:
@@ -87,6 +89,7 @@ class AdapterIncrements(Checkpoint):
         except DamagedError as error:
             msg = f"{self.folder}: {error}"
             raise DamagedError(msg) from error
+        self.whole = {_plain(name): key for name, key in others.items() if _is_whole(name)}
         for name, key in others.items():
             self._add_copy(name, key, partners.get(_plain(name)))
 
@@ -95,7 +98,7 @@ class AdapterIncrements(Checkpoint):
             if isinstance(found, LeftOutError):
                 self.left_out[name] = found
                 continue
-            self._layers[found.name] = found
+            self.layers[found.name] = found
             dtypes = [self._source.entries[key].dtype for key in found.keys.values()]
             stored = next((one for one in dtypes if "F" in one.upper()), "F32")
             self.entries[found.name] = Entry(found.shape, stored)
@@ -135,7 +138,7 @@ class AdapterIncrements(Checkpoint):
 
     def load(self, name: str, expert: int | None = None) -> torch.Tensor:
         """ΔW in the base's orientation; float32, or float64 if float32 cannot hold it well."""
-        layer = self._layers.get(name)
+        layer = self.layers.get(name)
         if layer is None:
             found = self._difference(name)
         elif self._kind.by_peft:
@@ -147,6 +150,30 @@ class AdapterIncrements(Checkpoint):
             expert = expert if layer.experts is None else None
         return found if expert is None else found[expert]
 
+    def factors(self, name: str) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """The factors of LoRA; None for other increments."""
+        layer = self.layers.get(name)
+        if layer is None or self._kind.by_peft or layer.experts is not None:
+            return None
+        scale = lora_scale(self._config, layer.parameter or layer.module)
+        return lora_factors(layer, layer.load(self._source), scale)
+
+    def own_name(self, name: str) -> str:
+        """Name of a weight in the model that was adapted."""
+        layer = self.layers.get(name)
+        if layer is None:
+            return next(own for own, key in self.whole.items() if key == self._copies[name])
+        return layer.parameter or f"{layer.module}.weight"
+
+    def load_whole(self, name: str) -> torch.Tensor:
+        """A tensor that the adapter stores whole, by its name in the model."""
+        return self._source.load(self.whole[name])
+
+    @property
+    def saved_modules(self) -> list[str]:
+        """The entries of ``modules_to_save``."""
+        return list(self._config.get("modules_to_save") or ())
+
     def stored(self, name: str, expert: int | None = None) -> Iterator[torch.Tensor]:
         """Yield the adapter's tensors and settings from which an increment is made.
 
@@ -156,7 +183,7 @@ class AdapterIncrements(Checkpoint):
         if name in self._copies:
             yield self._source.load(self._copies[name])
             return
-        layer = self._layers[name]
+        layer = self.layers[name]
         for key in (*layer.keys.values(), *self._shared):
             yield self._source.load(key)
         sizes = [(one.module, one.shape) for one in self._with_largest(layer)]
@@ -164,7 +191,7 @@ class AdapterIncrements(Checkpoint):
         yield torch.frombuffer(bytearray(settings.encode()), dtype=torch.uint8)
 
     def _with_largest(self, layer: AdaptedLayer) -> list[AdaptedLayer]:
-        return with_largest(self._kind.name, layer, self._layers.values())
+        return with_largest(self._kind.name, layer, self.layers.values())
 
     def _by_peft(self, layer: AdaptedLayer) -> torch.Tensor:
         layers = self._with_largest(layer)
@@ -204,6 +231,11 @@ class AdapterIncrements(Checkpoint):
 def is_adapter(path: Path) -> bool:
     """Whether a folder holds a PEFT adapter."""
     return path.is_dir() and (path / ADAPTER_CONFIG).is_file()
+
+
+def _is_whole(name: str) -> bool:
+    """Whether a tensor that is not of a layer replaces one of the model."""
+    return ".base_layer." not in name and not name.endswith("trainable_tokens_delta")
 
 
 def _plain(name: str) -> str:

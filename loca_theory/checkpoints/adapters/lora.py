@@ -95,6 +95,19 @@ def _of_layer(config: Mapping[str, Any], key: str, module: str, default: Any) ->
     return default
 
 
+def lora_factors(
+    layer: AdaptedLayer, tensors: Mapping[str, torch.Tensor], scale: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two factors in float64 of which s·BA, as a matrix in the base's orientation, is the product.
+
+    The layer is not of several experts.
+    """
+    names = _LAYER if _LAYER[0] in tensors else _EMBEDDING
+    a, b = (tensors[name].double().flatten(1) for name in names)
+    b = scale * b
+    return (a.mT, b.mT) if layer.is_transposed or names == _EMBEDDING else (b, a)
+
+
 def lora_increment(
     layer: AdaptedLayer, tensors: Mapping[str, torch.Tensor], scale: float, expert: int | None
 ) -> torch.Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from loca_theory.checkpoints.adapters.increments import AdapterIncrements
 from loca_theory.checkpoints.adapters.layers import FUSED_ATTENTION
 from loca_theory.checkpoints.names import kind_of
 from loca_theory.checkpoints.pairs.loaded_model import EXPERTS, READ_BY_ATTENTION, LoadedModel
@@ -65,6 +66,7 @@ def layers_of(
     that it has as they are stored; by default the pair has the names of the model.
     """
     conv1d = model is None and pair.base is not None and bool(stores_transposed(pair.base))
+    adapter = pair.tuned if isinstance(pair.tuned, AdapterIncrements) else None
     tensors = set(pair.tuned.names)
     layers = []
     for name, weight in pair.matrices.items():
@@ -73,7 +75,11 @@ def layers_of(
         own = max(name, other, key=len)
         if names is not None:
             own = names.get(other, "")
-        if not own:
+        if adapter is not None:
+            own, adapted = adapter.own_name(other), adapter.layers.get(other)
+            obstacle = EXPERTS if adapted and adapted.parameter else _guessed_obstacle(own, shape)
+            is_transposed = adapted is not None and adapted.is_transposed
+        elif not own:
             obstacle, is_transposed = "stored in another form than the model has it", False
         elif model is None:
             obstacle = _guessed_obstacle(own, shape)
@@ -125,7 +131,7 @@ def module_names(pair: CheckpointPair, model: LoadedModel | None) -> set[str]:
     """
     if model is not None:
         return set(model.modules)
-    sides = [one for one in (pair.base, pair.tuned) if one is not None]
+    sides = [one for one in (pair.base, pair.adapted, pair.tuned) if one is not None]
     tensors = {name for side in sides for name in side.names}
     tensors |= {pair.prefix + name for name in tensors}
     parts = [name.split(".")[:-1] for name in tensors]

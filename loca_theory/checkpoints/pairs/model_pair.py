@@ -9,7 +9,7 @@ import torch
 from loca_theory.checkpoints.pairs.as_loaded import AsLoaded, as_loaded
 from loca_theory.checkpoints.pairs.linear_layers import Layer, end_others, layers_of, module_names
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel, UnknownModelError
-from loca_theory.checkpoints.pairs.opening import adapter_folder, check_any
+from loca_theory.checkpoints.pairs.opening import adapter_folder, check_any, open_pair
 from loca_theory.checkpoints.pairs.pair import CheckpointPair
 from loca_theory.checkpoints.pairs.selection import Selection
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint
@@ -20,14 +20,13 @@ from loca_theory.errors import InvalidArgumentError
 def open_model_pair(
     base: Source, tuned: Source, selection: Selection, module: torch.nn.Module | None
 ) -> tuple[CheckpointPair, LoadedModel | None, str | None]:
-    """Open two checkpoints of full weights under the names of their model.
+    """Open a base and a fine-tune under the names of their model.
 
-    Without a model the names are those of the checkpoints. The last value says why names are not
-    checked; it is usually None.
+    Without a model the names are those of the checkpoints. An adapter has the names of the model
+    that it was trained in. The last value says why names are not checked; it is usually None.
     """
     if adapter_folder(tuned) is not None:
-        msg = "the fine-tuned checkpoint (tuned) is an adapter already; pass one with full weights"
-        raise InvalidArgumentError(msg)
+        return open_pair(base, tuned, selection), None, None
     sides = open_checkpoint(tuned), open_checkpoint(base)
     is_from_files = is_path(tuned) and is_path(base)
     model = unchecked = None

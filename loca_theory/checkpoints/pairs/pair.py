@@ -94,6 +94,10 @@ class CheckpointPair:
             change = self._difference(name, torch.float64)
         return change
 
+    def factors(self, name: str) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Two matrices in float64 whose product is ΔW, if an adapter stores it so; else None."""
+        return self.tuned.factors(self.matrices[name].tuned) if self.base is None else None
+
     def weights(self, name: str) -> torch.Tensor | None:
         """W₀, the matrix to which ΔW is added; None if it is not known.
 

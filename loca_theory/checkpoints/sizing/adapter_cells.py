@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,14 +14,17 @@ import torch
 from loca_theory.checkpoints.pairs.pair import not_finite
 from loca_theory.checkpoints.pairs.task import MatrixCell, Pairs
 from loca_theory.checkpoints.sizing.best_adapters import (
+    BestAdapter,
     best_components,
     best_entries,
     best_factors,
     energy_of,
+    resized_factors,
 )
 from loca_theory.checkpoints.statistics.energy_profile import largest_energies
 from loca_theory.checkpoints.weights.checkpoint import DamagedError, LeftOutError
 from loca_theory.increments.eigenvalues import squared_singular_values
+from loca_theory.increments.truncated_svd import TruncatedSVD, svd_of_product
 from loca_theory.transforms import dct2
 from loca_theory.transforms.devices import device_memory
 from loca_theory.transforms.inputs import balanced, fits_squared
@@ -65,6 +68,9 @@ class AdapterCell(LayerCell):
 
 def compute_profiles(cell: ProfileCell, pairs: Pairs, device: str) -> dict[str, Any]:
     """The retained energy by size, for each method of the cell."""
+    if (product := _product(cell, pairs, cell.methods)) is not None:
+        retained = product.s.square().cumsum(0).tolist()
+        return {"lora": {"units": [*range(1, len(retained) + 1)], "retained": retained}}
     found = {}
     with _increment(cell, pairs, device) as (increment, exponent):
         for method in cell.methods:
@@ -80,21 +86,17 @@ def compute_profiles(cell: ProfileCell, pairs: Pairs, device: str) -> dict[str, 
 
 def compute_adapter(cell: AdapterCell, pairs: Pairs, dtype: str, device: str) -> dict[str, Any]:
     """The best adapter of one increment; of several methods, the one of least error."""
-    with _increment(cell, pairs, device) as (increment, exponent):
-        candidates = []
-        for method, count in cell.sizes:
-            stored = getattr(torch, dtype)
-            match method:
-                case "lora":
-                    scale = (cell.alpha or count) / count
-                    found = best_factors(increment, count, exponent, stored, scale)
-                case "entries":
-                    found = best_entries(increment, count, exponent, stored)
-                case _:
-                    found = best_components(increment, count, exponent, stored)
-            candidates.append((method, count, found))
-        energy = math.ldexp(energy_of(increment), 2 * exponent)
-    method, count, best = min(candidates, key=lambda one: one[2].error)
+    product = _product(cell, pairs, [method for method, _ in cell.sizes])
+    stored = getattr(torch, dtype)
+    if product is not None:
+        method, count, exponent = "lora", min(cell.sizes[0][1], len(product.s)), 0
+        best = resized_factors(product, count, stored, _scale(cell, count))
+        energy = float(product.s.square().sum())
+    else:
+        with _increment(cell, pairs, device) as (increment, exponent):
+            candidates = list(_candidates(cell, increment, exponent, stored))
+            method, count, best = min(candidates, key=lambda one: one[2].error)
+            energy = math.ldexp(energy_of(increment), 2 * exponent)
     learned = [one for one in best.tensors.values() if one.is_floating_point()]
     if not all(bool(one.isfinite().all()) and bool(one.any()) for one in learned):
         raise _out_of_range(dtype, exponent)
@@ -108,6 +110,40 @@ def compute_adapter(cell: AdapterCell, pairs: Pairs, dtype: str, device: str) ->
         }
     known = {"method": method, "count": count, "error": best.error, "gap": best.gap}
     return {**known, "energy": energy, "tensors": tensors}
+
+
+def _candidates(
+    cell: AdapterCell, increment: torch.Tensor, exponent: int, dtype: torch.dtype
+) -> Iterator[tuple[str, int, BestAdapter]]:
+    """The best adapter of each method, its size and its parameters."""
+    for method, count in cell.sizes:
+        if method == "lora":
+            found = best_factors(increment, count, exponent, dtype, _scale(cell, count))
+        else:
+            compute = best_entries if method == "entries" else best_components
+            found = compute(increment, count, exponent, dtype)
+        yield method, count, found
+
+
+def _scale(cell: AdapterCell, rank: int) -> float:
+    return (cell.alpha or rank) / rank
+
+
+def _product(cell: LayerCell, pairs: Pairs, methods: Sequence[str]) -> TruncatedSVD | None:
+    """ΔW from the factors that an adapter stores, if LoRA alone is asked for; otherwise None.
+
+    ΔW itself is not formed.
+    """
+    factors = pairs[cell.tuned[0]].factors(cell.name) if set(methods) == {"lora"} else None
+    if factors is None:
+        return None
+    b, a = factors
+    if reason := not_finite(b) or not_finite(a):
+        raise DamagedError(reason)
+    found = svd_of_product(a.mT, b.mT) if cell.is_transposed else svd_of_product(b, a)
+    if not len(found.s):
+        raise LeftOutError("unchanged by the fine-tune")  # noqa: EM101
+    return found
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from loca_theory.increments.truncated_svd import truncated_svd
+from loca_theory.increments.truncated_svd import TruncatedSVD, truncated_svd
 from loca_theory.transforms import dct2
 from loca_theory.transforms.inputs import times_power_of_two
 
@@ -100,17 +100,37 @@ def best_factors(
     root = (found.s.clamp(min=0) / scale).sqrt()
     a = times_power_of_two(root[:, None] * found.vh, half).to(dtype)
     b = times_power_of_two(found.u * root, exponent - half).to(dtype)
-    # ‖W − sBA‖² = ‖W‖² − 2s⟨WAᵀ, B⟩ + s²⟨BᵀB, AAᵀ⟩ with the factors as they are stored.
     wide_a = scale * times_power_of_two(a.double(), -half)
     wide_b = times_power_of_two(b.double(), half - exponent)
-    energy = energy_of(increment)
     common = sum(
         float(((rows.double() @ wide_a.mT) * factor).sum())
         for rows, factor in zip(increment.split(_ROWS), wide_b.split(_ROWS), strict=True)
     )
-    product = float(((wide_b.mT @ wide_b) * (wide_a @ wide_a.mT)).sum())
-    tensors = {"lora_A.weight": a.cpu().contiguous(), "lora_B.weight": b.cpu().contiguous()}
-    return BestAdapter(tensors, _fraction(1 - (2 * common - product) / energy), found.missing)
+    error = _error_of_factors(wide_b, wide_a, common, energy_of(increment))
+    return BestAdapter(_factors(a, b), error, found.missing)
+
+
+def resized_factors(
+    product: TruncatedSVD, r: int, dtype: torch.dtype, scale: float = 1.0
+) -> BestAdapter:
+    """The same for a matrix of small rank, of which all singular values and vectors are known."""
+    root = (product.s[:r] / scale).sqrt()
+    a, b = (root[:, None] * product.vh[:r]).to(dtype), (product.u[:, :r] * root).to(dtype)
+    wide_a, wide_b = scale * a.double(), b.double()
+    # ⟨WAᵀ, B⟩ for W = U diag(s) Vᵀ is ⟨BᵀU diag(s), AV⟩.
+    common = float(((wide_b.mT @ product.u * product.s) * (wide_a @ product.vh.mT)).sum())
+    error = _error_of_factors(wide_b, wide_a, common, float(product.s.square().sum()))
+    return BestAdapter(_factors(a, b), error, 0.0)
+
+
+def _error_of_factors(b: torch.Tensor, a: torch.Tensor, common: float, energy: float) -> float:
+    """‖W − BA‖² / ‖W‖² = 1 − (2⟨WAᵀ, B⟩ − ⟨BᵀB, AAᵀ⟩) / ‖W‖²."""
+    product = float(((b.mT @ b) * (a @ a.mT)).sum())
+    return _fraction(1 - (2 * common - product) / energy)
+
+
+def _factors(a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:
+    return {"lora_A.weight": a.cpu().contiguous(), "lora_B.weight": b.cpu().contiguous()}
 
 
 def _fraction(value: float) -> float:

@@ -21,18 +21,22 @@ ENGINES = {"peft": "PEFT", "llama.cpp": "llama.cpp", "vllm": "vLLM"}
 """Titles of the engines."""
 
 
-def for_engine(engine: str | None, method: str, saved: Collection[str], *, pad: bool) -> bool:
-    """Check that an engine can read what is asked for; whether ranks are padded."""
+def for_engine(engine: str | None, method: str, *, pad: bool) -> bool:
+    """Check that an engine can read adapters of a method; whether ranks are padded."""
     title = None if engine is None else find("engine", engine, ENGINES)
     if engine in (None, "peft"):
         return pad
     if method != "lora":
         msg = f"{title} serves LoRA only, and method is {method}; pass method lora"
         raise InvalidArgumentError(msg)
-    if saved:
-        msg = f"{title} reads no modules that are stored whole; leave save_modules out, or serve "
-        raise InvalidArgumentError(msg + "the fine-tune itself")
     return pad or engine == "vllm"
+
+
+def check_saved_modules(engine: str | None, saved: Collection[str]) -> None:
+    """Check that an engine can read an adapter that stores these modules whole."""
+    if saved and engine not in (None, "peft"):
+        msg = f"{ENGINES[engine]} reads no modules that are stored whole ({', '.join(saved)}); "
+        raise InvalidArgumentError(msg + "leave them out, or serve the merged fine-tune")
 
 
 def engines_of(method: str, config: Mapping[str, Any]) -> str:

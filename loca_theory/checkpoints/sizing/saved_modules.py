@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from loca_theory.checkpoints.adapters.increments import AdapterIncrements
 from loca_theory.checkpoints.names import kind_of
 from loca_theory.checkpoints.pairs.linear_layers import module_names, names_in_full
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
@@ -44,12 +45,28 @@ class SavedModules:
     def load(self, pair: CheckpointPair, dtype: torch.dtype) -> dict[str, torch.Tensor]:
         """The tensors, under the names that PEFT gives them."""
         found = {}
+        side = pair.tuned
+        load = side.load_whole if isinstance(side, AdapterIncrements) else side.load
         for own, name in self.tensors.items():
-            tensor = pair.tuned.load(name)
+            tensor = load(name)
             kind = dtype if tensor.is_floating_point() else tensor.dtype
             # A copy, because the tensor may be the checkpoint's own memory.
             found[PREFIX + own] = tensor.to(kind, copy=True).contiguous()
         return found
+
+
+def carried_modules(adapter: AdapterIncrements) -> SavedModules:
+    """The modules that an adapter stores whole already."""
+    ends = tuple(one.removeprefix(PREFIX) for one in adapter.saved_modules)
+    tensors: dict[str, str] = {}
+    modules: dict[str, None] = {}
+    for name in adapter.whole if ends else ():
+        parts = name.split(".")[:-1]
+        owners = (".".join(parts[:i]) for i in range(1, len(parts) + 1))
+        if owner := next((one for one in owners if one.endswith(ends)), None):
+            tensors[name] = name
+            modules[owner] = None
+    return SavedModules(tensors, tuple(modules), tuple(adapter.saved_modules) if tensors else ())
 
 
 def find_saved_modules(
@@ -60,6 +77,11 @@ def find_saved_modules(
     A module is stored with all its tensors, and so is each module that shares a matrix with it:
     PEFT gives each a copy.
     """
+    if isinstance(pair.tuned, AdapterIncrements):
+        if patterns:
+            msg = "an adapter keeps the modules that it stores whole; leave save_modules out"
+            raise InvalidArgumentError(msg)
+        return carried_modules(pair.tuned)
     if not patterns:
         return SavedModules()
     in_full = names_in_full(pair)

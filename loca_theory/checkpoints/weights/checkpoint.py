@@ -71,6 +71,11 @@ class Checkpoint:
         """
         raise NotImplementedError
 
+    def factors(self, name: str) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Two matrices in float64 whose product is the tensor, if it is stored so; else None."""
+        del name
+        return None
+
     def stored(self, name: str, expert: int | None = None) -> Iterator[torch.Tensor]:
         """Yield the tensors, as they are stored, from which a tensor or one expert is made."""
         yield self.load(name, expert)

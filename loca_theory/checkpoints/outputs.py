@@ -1,0 +1,121 @@
+"""Inputs of a model from a file, and how outputs of two models on them differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from loca_theory.checkpoints.weights.checkpoint import one_line
+from loca_theory.checkpoints.weights.files import is_pickled, open_file
+from loca_theory.checkpoints.weights.sources import Source, is_path, resolve
+from loca_theory.errors import InvalidArgumentError, ResourceError
+
+_TEXT = (".txt", "")
+
+
+@dataclass(frozen=True)
+class OutputRow:
+    """How the outputs of a model differ from those of the fine-tune on the same inputs.
+
+    Attributes:
+        model: ``base``, or ``adapter`` for the base with the adapter.
+        error: Squared distance of the outputs, in units of that of the base's; 1 for the base.
+        agreement: Fraction of positions at which the largest logit is the same; None if an output
+            has less than two numbers.
+        kl: Mean Kullback–Leibler divergence, in nats, from the fine-tune's softmax distribution to
+            this model's; None as well.
+        positions: Number of positions: tokens, or examples of a classifier.
+    """
+
+    model: str
+    error: float
+    agreement: float | None
+    kl: float | None
+    positions: int
+
+
+def outputs_of(model: torch.nn.Module, inputs: Any) -> torch.Tensor:
+    """Logits of a model, or its first output, one row per position.
+
+    A list holds several batches of inputs.
+    """
+    batches = inputs if isinstance(inputs, list) else [inputs]
+    found = [_output(model, one) for one in batches]
+    return torch.cat([one.flatten(0, -2) if one.ndim > 1 else one[:, None] for one in found])
+
+
+def _output(model: torch.nn.Module, inputs: Any) -> torch.Tensor:
+    try:
+        with torch.no_grad():
+            if isinstance(inputs, Mapping):
+                found = model(**inputs)
+            else:
+                found = model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+    except Exception as error:
+        # A model reports inputs that do not suit it by exceptions of any type.
+        msg = f"{type(model).__name__} does not run on these inputs: {one_line(error)}"
+        raise InvalidArgumentError(msg) from error
+    found = getattr(found, "logits", found)
+    return (found if isinstance(found, torch.Tensor) else found[0]).double()
+
+
+def compared(
+    model: str, goal: torch.Tensor, before: torch.Tensor, after: torch.Tensor
+) -> OutputRow:
+    """Compare outputs with those of the fine-tune, and with the distance of the base's."""
+    change = float((goal - before).square().sum())
+    error = float((goal - after).square().sum()) / change if change else 0.0
+    if goal.shape[-1] < 2:
+        return OutputRow(model, error, None, None, len(goal))
+    agreement = float((goal.argmax(-1) == after.argmax(-1)).double().mean())
+    wanted, got = goal.log_softmax(-1), after.log_softmax(-1)
+    kl = float((wanted.exp() * (wanted - got)).sum(-1).mean())
+    return OutputRow(model, error, agreement, max(kl, 0.0), len(goal))
+
+
+def read_inputs(path: Path, *sources: Source) -> list[Any]:
+    """Inputs of a model from a file.
+
+    A safetensors or PyTorch file holds tensors by the names of the model's arguments. Any other
+    file holds one text per line, for the tokenizer in the folder of one of the sources.
+    """
+    if not path.is_file():
+        msg = f"there is no file {path} with inputs"
+        raise InvalidArgumentError(msg)
+    if is_pickled(path) is not None:
+        stored = open_file(path)
+        if stored.left_out or not stored.entries:
+            msg = f"{path} must hold tensors only, by the names of the model's arguments"
+            raise InvalidArgumentError(msg)
+        return [{name: stored.load(name) for name in stored.entries}]
+    try:
+        texts = [one for one in path.read_text(encoding="utf-8").splitlines() if one.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"{path} is neither a file of tensors nor a text ({one_line(error)})"
+        raise InvalidArgumentError(msg) from error
+    if not texts:
+        msg = f"{path} holds no text; write one per line"
+        raise InvalidArgumentError(msg)
+    tokenizer = _tokenizer(sources)
+    # One at a time, so that no position is padding.
+    return [dict(tokenizer(one, truncation=True, return_tensors="pt")) for one in texts]
+
+
+def _tokenizer(sources: tuple[Source, ...]) -> Any:
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        msg = "texts as inputs need transformers: pip install 'loca-theory[adapters]'"
+        raise ResourceError(msg) from error
+    reasons = []
+    for folder in (resolve(one) for one in sources if is_path(one)):
+        try:
+            return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        except Exception as error:
+            reasons.append(one_line(error))
+    msg = "no tokenizer is in the folders of the checkpoints; pass tensors instead of texts"
+    raise InvalidArgumentError(f"{msg} ({reasons[0]})" if reasons else msg)

@@ -1,0 +1,144 @@
+"""Adapters as input of ``extract``: resized, under their own names, with what they store whole."""
+
+import pytest
+import torch
+from peft import LoHaConfig, LoraConfig, PeftModel, get_peft_model
+from transformers import BertConfig, BertForSequenceClassification, LlamaConfig, LlamaForCausalLM
+
+from loca_theory.checkpoints import extract
+from loca_theory.checkpoints.pairs.pair import CheckpointPair
+from loca_theory.errors import InvalidArgumentError
+
+# Of transformers, when PEFT asks it something.
+pytestmark = pytest.mark.filterwarnings(
+    r"ignore:`\w*gradient_checkpointing\w*` is deprecated:FutureWarning"
+)
+
+SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 60}
+
+
+def llama():
+    torch.manual_seed(0)
+    return LlamaForCausalLM(LlamaConfig(**SMALL, num_attention_heads=2, num_key_value_heads=2))
+
+
+def bert():
+    torch.manual_seed(0)
+    config = BertConfig(**SMALL, num_attention_heads=2, max_position_embeddings=20, num_labels=3)
+    return BertForSequenceClassification(config)
+
+
+def written(tmp_path, make, config):
+    """Folders with a base, and with an adapter of it whose every parameter has been changed."""
+    make().save_pretrained(tmp_path / "base")
+    model = get_peft_model(make(), config)
+    generator = torch.Generator().manual_seed(1)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.data = (
+                0.1
+                * noise
+                * torch.arange(1, len(noise) + 1).pow(-1.0).reshape(-1, *[1] * (noise.ndim - 1))
+            )
+    model.save_pretrained(tmp_path / "adapter")
+    return tmp_path / "base", tmp_path / "adapter"
+
+
+def changes(make, folder):
+    """The change of every weight by an adapter that PEFT has loaded."""
+    before = make().state_dict()
+    after = PeftModel.from_pretrained(make(), folder).merge_and_unload().state_dict()
+    return {name: after[name] - before[name] for name in before}
+
+
+CONFIGS = {
+    "lora": LoraConfig(r=8, lora_alpha=5, target_modules=["q_proj", "down_proj"]),
+    "ranks": LoraConfig(
+        r=8, lora_alpha=16, use_rslora=True, target_modules=["q_proj", "down_proj"],
+        rank_pattern={"q_proj": 3}, alpha_pattern={"down_proj": 2},
+    ),
+    "loha": LoHaConfig(r=2, alpha=4, target_modules=["q_proj", "down_proj"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize(
+    ("method", "size"),
+    [("lora", {"rank": 2}), ("lora", {"allocate": 900}), ("loca", {"components": 200}),
+     ("entries", {"rank": 3}), ("best", {"rank": 4})],
+)  # fmt: skip
+def test_a_resized_adapter_has_the_stated_error_in_the_model(tmp_path, kind, method, size):
+    base, adapter = written(tmp_path, llama, CONFIGS[kind])
+    found = extract(base, adapter, method, check=True, **size)
+    assert len(found.matrices) == 4
+    assert not found.disagreements
+    if method == "best":
+        return
+    found.save(tmp_path / "out")
+    goal, got = changes(llama, adapter), changes(llama, tmp_path / "out" / method)
+    for row in found.matrices:
+        left = (goal[row.name] - got[row.name]).square().sum() / goal[row.name].square().sum()
+        assert float(left) == pytest.approx(row.error, rel=1e-3, abs=1e-6)
+        assert row.loaded_error == pytest.approx(row.error, abs=1e-4)
+    others = goal.keys() - {row.name for row in found.matrices}
+    assert all(not goal[name].any() and not got[name].any() for name in others)
+
+
+def test_lora_of_its_own_rank_or_more_is_the_same_adapter(tmp_path):
+    base, adapter = written(tmp_path, llama, CONFIGS["lora"])
+    for rank in (8, 20):
+        found = extract(base, adapter, "lora", rank=rank)
+        assert {one.r for one in found.matrices} == {8}
+        assert found.error < 1e-12
+    assert {one.r for one in extract(base, adapter, "lora", energy=0.5).matrices} < set(range(9))
+
+
+def test_lora_is_resized_without_its_increment(tmp_path, monkeypatch):
+    base, adapter = written(tmp_path, llama, CONFIGS["ranks"])
+    dense = [extract(base, adapter, method, rank=2).matrices for method in ("lora", "best")]
+    monkeypatch.delattr(CheckpointPair, "increment")
+    found = extract(base, adapter, "lora", rank=2)
+    assert found.matrices == dense[0]
+    for one, other in zip(*dense, strict=True):  # of which the second is found from ΔW
+        if other.method == "lora":
+            assert one.error == pytest.approx(other.error, rel=1e-4)
+        assert one.energy == pytest.approx(other.energy, rel=1e-5)
+    assert extract(base, adapter, "lora", allocate=600).error < found.error
+    with pytest.raises(AttributeError, match="increment"):
+        extract(base, adapter, "loca", rank=2)
+
+
+def test_modules_that_are_stored_whole_stay(tmp_path):
+    config = LoraConfig(r=4, target_modules=["query"], task_type="SEQ_CLS", bias="none")
+    base, adapter = written(tmp_path, bert, config)
+    found = extract(base, adapter, "lora", rank=2, check=True)
+    found.save(tmp_path / "out")
+    goal, got = changes(bert, adapter), changes(bert, tmp_path / "out" / "lora")
+    assert goal["classifier.weight"].any()
+    for name in ("classifier.weight", "classifier.bias"):
+        torch.testing.assert_close(got[name], goal[name], rtol=0, atol=0)
+    assert not [one for one in found.skipped if "classifier" in one.name]
+    with pytest.raises(InvalidArgumentError, match="leave save_modules out"):
+        extract(base, adapter, "lora", rank=2, save_modules="classifier")
+    with pytest.raises(InvalidArgumentError, match="vLLM reads no modules"):
+        extract(base, adapter, "lora", rank=2, serve="vllm")
+
+
+@pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`:UserWarning")
+def test_embeddings_and_convolutions_of_an_adapter(tmp_path):
+    config = LoraConfig(r=4, target_modules=["embed_tokens", "q_proj"])
+    base, adapter = written(tmp_path, llama, config)
+    found = extract(base, adapter, "lora", rank=2)
+    assert {one.name.split(".")[-2] for one in found.matrices} == {"q_proj"}
+    assert any("embedding" in one.reason for one in found.skipped)
+
+
+def test_the_model_of_an_adapter_must_be_known_for_a_check(tmp_path):
+    base, adapter = written(tmp_path, llama, CONFIGS["lora"])
+    (base / "config.json").unlink()
+    extract(base, adapter, "lora", rank=2)
+    with pytest.raises(InvalidArgumentError, match="pass it as model"):
+        extract(base, adapter, "lora", rank=2, check=True)
+    found = extract(base, adapter, "lora", rank=2, check=True, model=llama())
+    assert not found.disagreements
