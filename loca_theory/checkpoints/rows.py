@@ -160,6 +160,9 @@ class CodedError:
         stored_bits: Bits per entry that are spent, all overhead included.
         error: Relative squared error.
         iid_error: Its expectation for independent normal entries of that shape, in any basis.
+        gain: Error of this coder on the entries less this error: what the transform is worth.
+        excess_gain: Error of this coder after the random transform less this error: what cosines
+            are worth beyond the mixing of entries. Both are None for a coder without transforms.
     """
 
     name: str
@@ -170,6 +173,8 @@ class CodedError:
     stored_bits: float
     error: float
     iid_error: float | None
+    gain: float | None
+    excess_gain: float | None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from loca_theory.expressivity.methods.names import display_name
 
 if TYPE_CHECKING:
     from loca_theory.expressivity import Budget, Method
-    from loca_theory.expressivity.method_table import MethodRow
+    from loca_theory.expressivity.method_table import MethodRow, MethodTable
 
 _ALL = "all"
 
@@ -29,6 +29,8 @@ _ALL = "all"
 )
 def command(*, common: Common, names: tuple[str, ...], K: int, r: int) -> None:
     """List the methods that the other commands compare, or only the named ones, and their costs.
+
+    Without names it also lists the coders that analyze --bits compares.
 
     Name your own method as module:attribute. A method marked as oracle chooses what it stores by
     looking at the matrix. Training does not know this matrix, so it can at best reach the oracle's
@@ -47,10 +49,21 @@ def command(*, common: Common, names: tuple[str, ...], K: int, r: int) -> None:
     result = methods(chosen_methods(names, common) if names else None, K=K, r=r)
     if common.out:
         common.note_written(result.save(common.out))
-    emit(result.to_json(), lambda: _print(result.methods), common, rows="methods")
+    emit(result.to_json(), lambda: _print(result), common, rows="methods")
 
 
-def _print(rows: Sequence[MethodRow]) -> None:
+def _print(table: MethodTable) -> None:
+    _print_methods(table.methods)
+    if table.coders:
+        console().print("\nCoders, which analyze --bits compares")
+        cells = [
+            {"coder": one.name, "reference": one.reference, "what it is": one.title}
+            for one in table.coders
+        ]
+        Rows(cells, dict.fromkeys(("reference", "what it is"), "left")).print(console())
+
+
+def _print_methods(rows: Sequence[MethodRow]) -> None:
     cells = [
         {
             "method": display_name(row.name),

@@ -14,6 +14,7 @@ from enum import StrEnum
 from loca_theory._arguments import fields_to_int
 from loca_theory._lookup import member
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity.bits import NUMBER_BITS, location_bits
 from loca_theory.transforms.half_spectrum import HalfSpectrum
 
 # Above this, float64 cannot represent every whole number.
@@ -31,7 +32,7 @@ class Accounting(StrEnum):
     - ``trainable``: a trainable number costs 1, as is usual for adapters; all indices are free.
     - ``dof``: as ``paper``, but N0 = r(p+q−r), the degrees of freedom of a rank-r matrix.
     - ``bits``: a number costs ``value_bits`` bits, and the index of a chosen location costs log2 of
-      the number of locations.
+      the number of locations; see :mod:`loca_theory.expressivity.bits`.
     """
 
     PAPER = "paper"
@@ -64,7 +65,7 @@ class Budget:
     q: int
     r: int
     accounting: Accounting = Accounting.PAPER
-    value_bits: int = 16
+    value_bits: int = NUMBER_BITS
 
     def __post_init__(self) -> None:
         fields_to_int(self, "p", "q", "r", "value_bits")
@@ -134,7 +135,7 @@ class Budget:
             case Accounting.TRAINABLE:
                 count = self.numbers // 2
             case Accounting.BITS:
-                index = math.log2(self.half_spectrum.location_count)
+                index = location_bits(self.half_spectrum.location_count)
                 count = math.floor(self.bits / (2 * self.value_bits + index))
             case _:
                 count = self.numbers // 3
@@ -154,7 +155,7 @@ class Budget:
             case Accounting.TRAINABLE:
                 return self.numbers
             case Accounting.BITS:
-                index = math.log2(self.p * self.q)
+                index = location_bits(self.p * self.q)
                 return math.floor(self.bits / (self.value_bits + index))
             case _:
                 return self.numbers // 2

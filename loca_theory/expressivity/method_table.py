@@ -1,4 +1,4 @@
-"""Table of the methods of the package, and what each costs."""
+"""Tables of the methods of the package, what each costs, and of the coders."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from loca_theory import _arguments
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.coders.coder import Coder
+from loca_theory.expressivity.coders.registry import CODERS
 from loca_theory.expressivity.methods import Method
 from loca_theory.expressivity.methods.method import Engine
 from loca_theory.expressivity.methods.registry import METHODS, find_methods
@@ -40,15 +42,35 @@ class MethodRow:
     stored_bits: float | None
 
 
+@dataclass(frozen=True)
+class CoderRow:
+    """Description of one coder, which stores a matrix in few bits.
+
+    Attributes:
+        name: Name of the coder.
+        title: Title in a few words.
+        reference: Publication; "" if this package defines the coder.
+        transforms: What can be coded: the entries (``none``), or coordinates in other bases; empty
+            for a bound.
+    """
+
+    name: str
+    title: str
+    reference: str
+    transforms: tuple[str, ...]
+
+
 @dataclass(frozen=True, repr=False)
 class MethodTable(Result):
-    """Methods, in the order of tables and legends.
+    """Methods and coders, in the order of tables and legends.
 
     Attributes:
         methods: One row per method.
+        coders: One row per coder that ``analyze(bits=…)`` compares.
     """
 
     methods: tuple[MethodRow, ...] = rows(MethodRow)
+    coders: tuple[CoderRow, ...] = rows(CoderRow)
     command = "methods"
     names = ("name",)
 
@@ -59,7 +81,8 @@ def methods(
     """Describe the methods: what each costs, and the engines that can evaluate its error.
 
     Args:
-        names: Methods, their names, or ``module:attribute``; None for all methods of the package.
+        names: Methods, their names, or ``module:attribute``; None for all methods of the package,
+            and its coders.
         K: Size of the square matrix that the costs refer to.
         r: LoRA rank whose budget each method spends there.
 
@@ -81,13 +104,19 @@ def methods(
         raise InvalidArgumentError(msg)
     grid = {"methods": [method.name for method in found], "K": budget.p, "r": budget.r}
     rows = tuple(_row(method, budget) for method in found)
-    return MethodTable(manifest(grid=grid, seed=None), rows)
+    coders = () if names is not None else tuple(_described(one) for one in CODERS.values())
+    return MethodTable(manifest(grid=grid, seed=None), rows, coders)
 
 
 def _row(method: Method, budget: Budget) -> MethodRow:
     described = method.name, method.title, method.reference, method.is_oracle
     engines = tuple(engine for engine in Engine if engine in method.engines(budget))
     return MethodRow(*described, engines, *costs(method, budget))
+
+
+def _described(coder: Coder) -> CoderRow:
+    transforms = tuple(one.value for one in coder.transforms)
+    return CoderRow(coder.name, coder.title, coder.reference, transforms)
 
 
 def costs(method: Method, budget: Budget) -> tuple[int | None, float | None]:

@@ -803,10 +803,27 @@ def test_coders_are_compared_at_equal_bits():
     expected = 1 - float(w.abs().mean() ** 2 / w.square().mean())
     assert signs.error == pytest.approx(expected, abs=1e-6)
     assert signs.iid_error == pytest.approx((1 - 2 / math.pi) * (1 - 1 / w.numel()))
+    for (method, _), one in rows.items():
+        if method == "Delta-CoMe":
+            assert one.gain is one.excess_gain is None
+            continue
+        assert one.gain == rows[method, "none"].error - one.error
+        assert one.excess_gain == rows[method, "random"].error - one.error
     assert len(found.to_json()["bits"]) == len(found.bits) == len(found.to_frame("bits"))
 
 
-@pytest.mark.parametrize("bits", [0, "x", [1, -1], 17])
+def test_the_gain_of_an_axis_is_that_of_what_is_smooth_along_it():
+    w = np.cumsum(np.random.default_rng(1).standard_normal((64, 48)), axis=1)
+    w = torch.from_numpy(w - w.mean(axis=1, keepdims=True))
+    found = analyze({"w": torch.zeros(64, 48)}, {"w": w}, ranks=[2], bits=1)
+    gains = {one.transform: one for one in found.bits if one.method == "entropy-coded"}
+    assert gains["dct of inputs"].gain > 0.1
+    assert gains["dct of inputs"].excess_gain > 0.1
+    assert gains["dct of outputs"].gain < gains["dct of inputs"].gain / 2
+    assert gains["none"].gain == gains["random"].excess_gain == 0
+
+
+@pytest.mark.parametrize("bits", [0, "x", [1, -1], 17, float("nan")])
 def test_bits_that_cannot_be_spent_are_refused(bits):
     with pytest.raises(InvalidArgumentError, match="bits must be"):
         analyze({"w": torch.zeros(20, 20)}, {"w": torch.ones(20, 20)}, bits=bits)

@@ -11,6 +11,7 @@ from scipy.stats import binomtest
 from loca_theory.convergence.interpretations import INTERPRETATIONS
 from loca_theory.convergence.searches import SEARCHES
 from loca_theory.expressivity import METHODS, Budget
+from loca_theory.expressivity.coders.registry import CODERS
 
 SMALL = {
     "correlate": ("correlate", "--K", 24, "--r", "2,4", "--draws", 25, "--jobs", 1),
@@ -148,6 +149,10 @@ def test_methods_have_their_costs_and_references(cli, options, budget):
         assert rows[name]["stored_bits"] == (method.stored_bits(budget) if is_priced else None)
         assert rows[name]["is_oracle"] == method.is_oracle
         assert rows[name]["reference"] == method.reference
+    coders = {row["name"]: row for row in json.loads(done.out)["coders"]}
+    assert list(coders) == list(CODERS)
+    assert coders["BitDelta"]["reference"] == "arXiv:2402.10193"
+    assert coders["Delta-DCT"]["transforms"][:2] == ["none", "dct"]
     published = [row["reference"] for row in list(rows.values())[12:]]
     assert all(one.startswith(("arXiv:", "openreview:")) for one in published)
 
@@ -158,6 +163,10 @@ def test_the_table_of_methods_shows_costs_if_the_method_exists(cli):
     assert all(text in lines["method"] for text in ("parameters", "stored bits"))
     assert all(text in lines["LoCA"] for text in (" yes ", " 18 "))
     assert " 36 " not in lines["GraLoRA"]
+    assert "Coders" not in lines
+    lines = cli("methods").out.partition("Coders, which analyze --bits compares")[2].splitlines()
+    (line,) = [one for one in lines if one.startswith("Delta-CoMe")]
+    assert "arXiv:2406.08903" in line
 
 
 DENSE = ("simulate", "--K", 16, "--r", 1, "--sampler", "dense", "--draws", 2, "--jobs", 1)

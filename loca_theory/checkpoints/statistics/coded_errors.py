@@ -8,6 +8,7 @@ import torch
 
 from loca_theory.checkpoints.rows import CodedError, Matrix
 from loca_theory.checkpoints.settings import Settings
+from loca_theory.expressivity.coders.coder import Transform
 from loca_theory.expressivity.coders.registry import CODERS, measure_all
 from loca_theory.sweeps import generator
 
@@ -20,6 +21,13 @@ def coded_errors(
         return ()
     rng = generator(settings.seed, "increments.coders", matrix.name)
     entries = increment.double().cpu().numpy()
+    found = list(measure_all(entries, settings.bits, rng))
+    errors = {(method, at, bits): coded.error for method, at, bits, coded in found}
+
+    def gain(method: str, reference: Transform, bits: float, error: float) -> float | None:
+        before = errors.get((method, reference, bits))
+        return None if before is None or len(CODERS[method].transforms) == 1 else before - error
+
     return tuple(
         CodedError(
             name=matrix.name,
@@ -30,8 +38,10 @@ def coded_errors(
             stored_bits=coded.bits,
             error=coded.error,
             iid_error=_expected(method, matrix.shape, bits),
+            gain=gain(method, Transform.NONE, bits, coded.error),
+            excess_gain=gain(method, Transform.RANDOM, bits, coded.error),
         )
-        for method, transform, bits, coded in measure_all(entries, settings.bits, rng)
+        for method, transform, bits, coded in found
     )
 
 

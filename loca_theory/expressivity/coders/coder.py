@@ -10,17 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.fft import dctn, idctn
-from scipy.special import gammaln
 
 from loca_theory._arguments import real_number
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.coders.laws import Array, Entries, Law, Normal, moment
 from loca_theory.expressivity.coders.quantisers import error_of
 
-NUMBER = 16
-"""Bits of a scale, a code or another number that is stored as it is."""
-
 WIDEST = 16
+"""Bits per entry that can be spent at most."""
 
 
 class Coded(NamedTuple):
@@ -123,8 +120,16 @@ class Coder:
             basis: The basis whose coordinates are coded: of the matrix, or of its patches.
 
         Raises:
-            InvalidArgumentError: ``bits`` are not between 0 and 16, or the shape does not suit.
+            InvalidArgumentError: ``bits`` are not between 0 and 16, the matrix is 0 or has entries
+                that are not finite, or its shape does not suit.
         """
+        checked_matrix(matrix)
+        return self.decoded(matrix, [checked_bits(one) for one in bits], basis)
+
+    def decoded(
+        self, matrix: Array, bits: Sequence[float], basis: Basis
+    ) -> list[Approximation | None]:
+        """As :meth:`approximate`, of arguments that were checked."""
         raise NotImplementedError
 
     def measure(self, matrix: Array, bits: Sequence[float], basis: Basis) -> list[Coded | None]:
@@ -145,6 +150,10 @@ class Coder:
         Raises:
             InvalidArgumentError: as for :meth:`approximate`.
         """
+        return self.expectation(shape, checked_bits(bits))
+
+    def expectation(self, shape: tuple[int, int], bits: float) -> Coded | None:
+        """As :meth:`expected`, at bits that were checked."""
         raise NotImplementedError
 
 
@@ -177,13 +186,13 @@ class ScalarCoder(Coder):
             one and Coded(error_of(law, one.edges, one.codes) / energy, one.bits) for one in found
         ]
 
-    def approximate(
+    def decoded(
         self, matrix: Array, bits: Sequence[float], basis: Basis
     ) -> list[Approximation | None]:
         """See :class:`Coder`."""
         coordinates = basis.coordinates(matrix)
         law = Entries(coordinates)
-        found = (self.quantiser(law, matrix.size, checked_bits(one)) for one in bits)
+        found = (self.quantiser(law, matrix.size, one) for one in bits)
         return [
             one
             and Approximation(
@@ -194,9 +203,10 @@ class ScalarCoder(Coder):
 
     def measure(self, matrix: Array, bits: Sequence[float], basis: Basis) -> list[Coded | None]:
         """See :class:`Coder`: without a decoded matrix."""
+        checked_matrix(matrix)
         return self.coded(Entries(basis.coordinates(matrix)), matrix.size, bits)
 
-    def expected(self, shape: tuple[int, int], bits: float) -> Coded | None:
+    def expectation(self, shape: tuple[int, int], bits: float) -> Coded | None:
         """See :class:`Coder`: exact for many entries."""
         return self.coded(Normal(), math.prod(shape), [bits])[0]
 
@@ -209,7 +219,8 @@ def checked_bits(bits: float) -> float:
     return bits
 
 
-def index_bits(count: int, chosen: int) -> float:
-    """log₂ of the number of ways to choose some of ``count`` locations."""
-    logarithm = gammaln(count + 1) - gammaln(chosen + 1) - gammaln(count - chosen + 1)
-    return float(logarithm / math.log(2))
+def checked_matrix(matrix: Array) -> None:
+    """Refuse a matrix that has no relative error."""
+    if not (np.isfinite(matrix).all() and matrix.any()):
+        msg = "the matrix is 0, or has entries that are not finite, so it has no relative error; "
+        raise InvalidArgumentError(msg + "code another one")

@@ -50,6 +50,8 @@ class Sphere:
 
     def below(self, x: ArrayLike) -> Array:
         """See :class:`Law`."""
+        if self.m == 1:
+            return Entries([-1.0, 1.0]).below(x)
         x = np.clip(x, -np.sqrt(self.m), np.sqrt(self.m))
         square, half = np.minimum(x**2 / self.m, 1.0), (self.m - 1) / 2
         log_c = gammaln(self.m / 2) - gammaln(half) - np.log(np.pi * self.m) / 2

@@ -8,7 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity.coders.coder import Coded, Coder, ScalarCoder, Transform
+from loca_theory.expressivity.coders.coder import (
+    Coded,
+    Coder,
+    ScalarCoder,
+    Transform,
+    checked_matrix,
+)
 from loca_theory.expressivity.coders.laws import Entries
 from loca_theory.expressivity.coders.low_rank import SingularVectors
 from loca_theory.expressivity.coders.patches import Patches
@@ -20,12 +26,15 @@ from loca_theory.expressivity.coders.scalar import (
     Signs,
     Uniform,
 )
+from loca_theory.expressivity.coders.widths import ByRank
 
 CODERS: dict[str, Coder] = {
     coder.name: coder
     for coder in (
         RateDistortion(), EntropyCoded(), LloydMax(), Uniform(), Signs(), Largest(),
-        SingularVectors(), Patches("patches"), Patches("positions"),
+        SingularVectors(), Patches(),
+        Patches(rule=ByRank(), name="Delta-DCT by rank", title="patches, the larger half 2 bits"),
+        Patches("positions", name="positions", title="positions in patches, mixed widths"),
     )
 }  # fmt: skip
 
@@ -36,8 +45,13 @@ def measure_all(
     """What every coder leaves of a matrix, with each of its transforms and numbers of bits.
 
     Left out are coders that have no code of so few bits, or none for this shape.
+
+    Raises:
+        InvalidArgumentError: the matrix is 0, or has entries that are not finite, or ``bits`` are
+            not between 0 and 16.
     """
     wide = np.asarray(matrix, dtype=np.float64)
+    checked_matrix(wide)
     for transform in Transform:
         law = Entries(transform.basis(wide.shape, rng).coordinates(wide))
         for name, coder in CODERS.items():

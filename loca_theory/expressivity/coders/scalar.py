@@ -7,14 +7,12 @@ import math
 import numpy as np
 from scipy.special import entr
 
+from loca_theory.expressivity.bits import NUMBER_BITS, least_error, location_bits
 from loca_theory.expressivity.coders.coder import (
-    NUMBER,
     Coded,
     Coder,
     Quantiser,
     ScalarCoder,
-    checked_bits,
-    index_bits,
 )
 from loca_theory.expressivity.coders.laws import Law, Tail, moment, threshold
 from loca_theory.expressivity.coders.quantisers import (
@@ -37,11 +35,10 @@ class RateDistortion(Coder):
     title = "the bound of independent normal entries"
     transforms = ()
 
-    def expected(self, shape: tuple[int, int], bits: float) -> Coded:
+    def expectation(self, shape: tuple[int, int], bits: float) -> Coded:
         """See :class:`Coder`."""
         del shape
-        checked_bits(bits)
-        return Coded(2.0 ** (-2 * bits), bits)
+        return Coded(least_error(bits), bits)
 
 
 class Signs(ScalarCoder):
@@ -61,11 +58,11 @@ class Signs(ScalarCoder):
         if bits < 1:
             return None
         scale = moment(law, 1) - 2 * float(law.below([0.0])[1, 0])
-        return Quantiser(np.zeros(1), np.array([-scale, scale]), 1 + NUMBER / count)
+        return Quantiser(np.zeros(1), np.array([-scale, scale]), 1 + NUMBER_BITS / count)
 
-    def expected(self, shape: tuple[int, int], bits: float) -> Coded | None:
+    def expectation(self, shape: tuple[int, int], bits: float) -> Coded | None:
         """See :class:`Coder`: exact for every size."""
-        found = super().expected(shape, bits)
+        found = super().expectation(shape, bits)
         return found and Coded(found.error * (1 - 1 / math.prod(shape)), found.bits)
 
 
@@ -81,7 +78,7 @@ class LloydMax(ScalarCoder):
         if bits < 1:
             return None
         codes = lloyd_max(law, width := int(bits))
-        return Quantiser(between(codes), codes, width + NUMBER * len(codes) / count)
+        return Quantiser(between(codes), codes, width + NUMBER_BITS * len(codes) / count)
 
 
 class Uniform(ScalarCoder):
@@ -95,7 +92,7 @@ class Uniform(ScalarCoder):
         if bits < 1:
             return None
         codes = uniform(law, int(bits))
-        return Quantiser(between(codes), codes, int(bits) + NUMBER / count)
+        return Quantiser(between(codes), codes, int(bits) + NUMBER_BITS / count)
 
 
 class EntropyCoded(ScalarCoder):
@@ -117,7 +114,7 @@ class EntropyCoded(ScalarCoder):
             # A symbol is stored if at least half a number has it.
             symbols = int((mass * count >= 0.5).sum())
             entropy = float(entr(mass).sum() / math.log(2))
-            return Quantiser(edges, codes, entropy + 2 * NUMBER * symbols / count)
+            return Quantiser(edges, codes, entropy + 2 * NUMBER_BITS * symbols / count)
 
         low, high = math.log(_FINEST), math.log(_COARSEST)
         if at(_COARSEST).bits > bits:
@@ -145,7 +142,7 @@ class Largest(ScalarCoder):
 
     def _at_width(self, law: Law, count: int, bits: float, width: int) -> Quantiser | None:
         def spent(chosen: int) -> float:
-            return index_bits(count, chosen) + width * chosen + NUMBER * 2**width
+            return location_bits(count, chosen) + width * chosen + NUMBER_BITS * 2**width
 
         low, high = 0, count // 2
         while low < high:

@@ -1,15 +1,96 @@
-r"""Reverse water-filling: bits of several components that share a total, whole or not."""
+r"""Whole bits of components that share a total.
+
+A component is a vector, or the product of several. Each vector is divided by its root mean square
+and every entry stored at one width, as the best code of a normal number. The component stores its
+width and, unless this is 0, a scale.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loca_theory.expressivity.coders.laws import Array
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity.bits import NUMBER_BITS
+from loca_theory.expressivity.coders.laws import Array, Sphere
+from loca_theory.expressivity.coders.quantisers import error_of_normal_codes
+
+# Widths that a component can have, and bits that say which one it has.
+_WIDTHS, _LABEL = np.arange(9), 4
+
+Rule = Callable[[Array, tuple[int, ...], float], NDArray[np.int64] | None]
+"""A function of the energies of components, the lengths of their vectors and the bits for all, that
+returns the width of each; None if there is no code of so few bits."""
+
+
+def retained(lengths: tuple[int, ...]) -> Array:
+    """Fraction of a component's energy that is retained, by width.
+
+    Of vectors with relative errors d and d′ the product retains (1 − d)(1 − d′).
+    """
+    found = [
+        [1 - error_of_normal_codes(Sphere(one), int(width)) for width in _WIDTHS] for one in lengths
+    ]
+    return np.prod(found, axis=0)
+
+
+def costs(lengths: tuple[int, ...]) -> Array:
+    """Bits of a component, by width."""
+    return sum(lengths) * _WIDTHS + NUMBER_BITS * (_WIDTHS > 0) + float(_LABEL)
+
+
+def water_filled(
+    energies: Array, lengths: tuple[int, ...], total: float
+) -> NDArray[np.int64] | None:
+    """Reverse water-filling: the widths that retain the most energy; a :data:`Rule`."""
+    prices = costs(lengths)
+    if len(energies) * prices[0] > total:
+        return None
+    return best_widths(energies, retained(lengths), prices, total)
+
+
+@dataclass(frozen=True)
+class ByRank:
+    """Widths by the rank of the energy; a :data:`Rule`.
+
+    Scales and widths are stored in addition to the total.
+
+    Attributes:
+        widths: Widths and the fractions of the components that have them, the largest first.
+
+    Raises:
+        InvalidArgumentError: a width is not a whole number from 0 to 8, or the fractions do not
+            have the sum 1.
+    """
+
+    widths: tuple[tuple[int, float], ...] = ((2, 0.5), (0, 0.5))
+
+    def __post_init__(self) -> None:
+        if any(width not in _WIDTHS for width, _ in self.widths):
+            msg = f"a width must be a whole number from 0 to {_WIDTHS[-1]}, not "
+            raise InvalidArgumentError(msg + ", ".join(str(width) for width, _ in self.widths))
+        fractions = [fraction for _, fraction in self.widths]
+        if min(fractions, default=-1) < 0 or not np.isclose(sum(fractions), 1):
+            msg = f"the fractions of the widths must have the sum 1, not {fractions}"
+            raise InvalidArgumentError(msg)
+
+    def __call__(
+        self, energies: Array, lengths: tuple[int, ...], total: float
+    ) -> NDArray[np.int64] | None:
+        """The width of each component."""
+        widths, fractions = zip(*self.widths, strict=True)
+        ends = np.round(np.cumsum(fractions) * len(energies)).astype(int)
+        found = np.empty(len(energies), dtype=np.int64)
+        for width, mine in zip(widths, np.split(np.argsort(-energies), ends[:-1]), strict=True):
+            found[mine] = width
+        return found if found.sum() * sum(lengths) <= total else None
 
 
 def best_widths(energies: Array, retained: Array, costs: Array, total: float) -> NDArray[np.int64]:
-    """The widths that retain the most energy within a total.
+    """The widths that retain the most energy within a total, which pays for width 0.
 
     A component of energy e retains ``e · retained[v]`` at width v and costs ``costs[v]``. Bits are
     bought in the order of energy per bit, along the concave envelope of what the widths retain,
@@ -20,9 +101,6 @@ def best_widths(energies: Array, retained: Array, costs: Array, total: float) ->
         retained: Fraction of a component's energy that is retained, by width from 0.
         costs: Bits of a component, by width.
         total: Bits for all.
-
-    Returns:
-        The width of each component; none retains anything if the total does not pay for width 0.
     """
     hull = _concave(costs, retained)
     prices = np.diff(costs[hull])
@@ -41,23 +119,3 @@ def _concave(costs: Array, values: Array) -> list[int]:
         slopes = (values[at + 1 :] - values[at]) / (costs[at + 1 :] - costs[at])
         hull.append(at + 1 + int(np.argmax(slopes)))
     return hull
-
-
-def water_filling(variances: Array, bits: float) -> float:
-    r"""The least relative error of independent normal numbers with these variances.
-
-    .. math:: \frac{\sum_i \min(θ, σ_i^2)}{\sum_i σ_i^2}
-        \quad\text{with}\quad \frac1n \sum_i \max(0, \tfrac12 \log_2 σ_i^2/θ) = b
-
-    Args:
-        variances: The variances σᵢ², not all 0.
-        bits: Bits b per number.
-
-    Source: T. M. Cover, J. A. Thomas, Elements of Information Theory, 2006, theorem 10.3.3.
-    """
-    ordered = np.sort(variances[variances > 0])[::-1]
-    # If the k largest get bits, their logarithms less 2bn/k in the mean are that of θ.
-    count = np.arange(1, len(ordered) + 1)
-    levels = (np.cumsum(np.log2(ordered)) - 2 * bits * len(variances)) / count
-    theta = 2.0 ** levels.max()
-    return float(np.minimum(theta, ordered).sum() / ordered.sum())

@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
+from loca_theory.expressivity.bits import least_error
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.limits import location_fraction
 from loca_theory.expressivity.methods.method import Array, NamedMethod
@@ -45,11 +46,8 @@ def printed_line(budget: Budget) -> float:
 
 
 def rate_distortion(budget: Budget) -> float:
-    """2^(−2b/pq): the least error of any code with the b bits that LoRA's factors occupy.
-
-    Source: the rate-distortion function of a Gaussian source (Shannon, 1959).
-    """
-    return 2.0 ** (-2 * budget.bits / (budget.p * budget.q))
+    """The least error of any code with the bits that LoRA's factors occupy."""
+    return least_error(budget.bits / (budget.p * budget.q))
 
 
 def upper_bound(budget: Budget) -> float:

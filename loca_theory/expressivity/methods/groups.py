@@ -7,7 +7,6 @@ order statistics of each. A random choice retains N/pq of the energy, whatever t
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from loca_theory.expressivity.bits import location_bits
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.expressivity.methods.coordinates import total
@@ -69,7 +69,7 @@ class GroupedSelection(Selection):
     def stored_bits(self, budget: Budget) -> float:
         """A number per coefficient, and its index within its group."""
         sizes, (chosen,) = self._quotas([budget])
-        indices = sum(c * math.log2(n) for n, c in zip(sizes, chosen, strict=True) if c)
+        indices = sum(c * location_bits(n) for n, c in zip(sizes, chosen, strict=True) if c)
         return float(self.count(budget) * budget.value_bits + indices)
 
     def chosen(self, coordinates: Tensor, budget: Budget, rng: Rng) -> Tensor:

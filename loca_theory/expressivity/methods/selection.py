@@ -12,12 +12,12 @@ equation (reformulate).
 
 from __future__ import annotations
 
-import math
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loca_theory.expressivity.bits import location_bits
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.limits import coefficient_fraction, location_fraction
 from loca_theory.expressivity.methods.bases import FOURIER, Basis
@@ -56,7 +56,7 @@ class Selection(CoordinateMethod):
 
     def stored_bits(self, budget: Budget) -> float:
         """A number and an index per coefficient."""
-        index = math.log2(budget.p * budget.q)
+        index = location_bits(budget.p * budget.q)
         return self.count(budget) * (budget.value_bits + index)
 
     def chosen(self, coordinates: Tensor, budget: Budget, rng: Rng) -> Tensor:
@@ -106,7 +106,7 @@ class LocationSelection(Selection):
 
     def stored_bits(self, budget: Budget) -> float:
         """Two numbers and an index per location."""
-        index = math.log2(budget.half_spectrum.location_count)
+        index = location_bits(budget.half_spectrum.location_count)
         return self.count(budget) * (2 * budget.value_bits + index)
 
     def chosen(self, coordinates: Tensor, budget: Budget, rng: Rng) -> Tensor:

@@ -1,0 +1,144 @@
+"""What fine-tunes still know when the changes of their linear layers are coded at equal bits.
+
+``python -m experiments.coded pair`` takes fine-tunes that ``experiments.minilm`` made, one or more
+of different seeds. It codes the increments of their linear layers in several bases, adds what is
+decoded to the base, and measures the accuracy on the docstrings of unseen files, with the
+fine-tune's head.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import torch
+from safetensors.torch import load_file
+
+from experiments.docstrings import splits
+from experiments.finetuning.tasks.text import MeanPooledClassifier
+from experiments.minilm import HEAD, TESTED_FRACTION, answers
+from loca_theory.cli.command import Command
+from loca_theory.expressivity.coders.coder import Transform
+from loca_theory.expressivity.coders.registry import CODERS
+from loca_theory.sweeps.manifest import manifest
+from loca_theory.sweeps.results import store_rows
+
+Row = dict[str, Any]
+
+BITS = (0.25, 1.0)
+CODED = ("entropy-coded", "BitDelta", "Delta-CoMe", "Delta-DCT", "Delta-DCT by rank",
+         "positions")  # fmt: skip
+BASES = (Transform.NONE, Transform.DCT, Transform.RANDOM)
+
+
+def coded_models(
+    loaded: Callable[[str], Any], bits: Sequence[float], methods: Sequence[str] = CODED
+) -> Iterator[tuple[Row, Any]]:
+    """The base with all linear layers of the fine-tune, coded: a model per coder, basis and size.
+
+    Args:
+        loaded: Loads the ``base`` or the ``tuned`` model.
+        bits: Bits per entry.
+        methods: Names of coders.
+    """
+    base, tuned = loaded("base"), loaded("tuned")
+    linear = [name for name, one in base.named_modules() if isinstance(one, torch.nn.Linear)]
+
+    def weight(model: Any, name: str) -> torch.Tensor:
+        return model.get_submodule(name).weight.detach().double()
+
+    deltas = {name: weight(tuned, name) - weight(base, name) for name in linear}
+    changed = {name: one.numpy() for name, one in deltas.items() if one.any()}
+    energy = sum(float((one**2).sum()) for one in changed.values())
+    for coder in (CODERS[name] for name in methods):
+        for transform in (one for one in BASES if one in coder.transforms):
+            rng = np.random.default_rng(0)
+            found = {
+                name: coder.approximate(one, bits, transform.basis(coder.block(one.shape), rng))
+                for name, one in changed.items()
+            }
+            for i, asked in enumerate(bits):
+                decoded = {name: made.matrix for name, one in found.items() if (made := one[i])}
+                if len(decoded) < len(found):
+                    continue
+                model, lost = loaded("base"), 0.0
+                for name, one in decoded.items():
+                    lost += float(((changed[name] - one) ** 2).sum())
+                    model.get_submodule(name).weight.data += torch.from_numpy(one).float()
+                known = {"method": coder.name, "transform": transform.value, "bits": asked}
+                yield {**known, "retained": 1 - lost / energy}, model
+
+
+def linear_layers(loaded: Callable[[str], Any]) -> Any:
+    """The base with the linear layers of the fine-tune: what a coder without any error leaves."""
+    model, tuned = loaded("base"), loaded("tuned")
+    for name, one in model.named_modules():
+        if isinstance(one, torch.nn.Linear):
+            one.weight.data = tuned.get_submodule(name).weight.data
+    return model
+
+
+def measured(pair: Path, count: int | None) -> Iterator[Row]:
+    """A row per model: its accuracy, and how often it answers as the fine-tune does."""
+    transformers = importlib.import_module("transformers")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(pair / "base")
+    seed = json.loads((pair / "training.json").read_text(encoding="utf-8"))["seed"]
+    _, test = splits(seed, (TESTED_FRACTION,))
+    test = test[:count]  # in random order
+    labels, head = torch.tensor([label for _, label in test]), load_file(pair / HEAD)
+
+    def loaded(side: str) -> Any:
+        return transformers.AutoModel.from_pretrained(pair / side, dtype=torch.float32)
+
+    def answered(encoder: Any) -> torch.Tensor:
+        classes, width = head["weight"].shape
+        model = MeanPooledClassifier(encoder, width, classes)
+        model.head.load_state_dict(head)
+        return answers(model, tokenizer, test)
+
+    goal = answered(loaded("tuned"))
+
+    def row(known: Row, found: torch.Tensor) -> Row:
+        right, same = (float((found == one).double().mean()) for one in (labels, goal))
+        return {"seed": seed, "texts": len(test), **known, "accuracy": right, "agreement": same}
+
+    whole = {"transform": None, "bits": None}
+    yield row({"method": "fine-tune", **whole, "retained": 1.0}, goal)
+    yield row({"method": "base", **whole, "retained": 0.0}, answered(loaded("base")))
+    known = {"method": "linear layers", **whole, "retained": 1.0}
+    yield row(known, answered(linear_layers(loaded)))
+    for known, model in coded_models(loaded, BITS):
+        yield row(known, answered(model))
+
+
+@click.command(cls=Command)
+@click.argument("pairs", nargs=-1, required=True, metavar="PAIR...",
+                type=click.Path(exists=True, file_okay=False, path_type=Path))  # fmt: skip
+@click.option("--count", type=click.IntRange(min=1), help="Texts at most.  [default: all]")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+              help="Folder for the table.  [default: nothing is stored]")  # fmt: skip
+def main(pairs: tuple[Path, ...], count: int | None, out: Path | None) -> None:
+    """Code the fine-tunes in the folders that experiments.minilm wrote, and measure them.
+
+    Example: python -m experiments.coded pair --out pair
+    """
+    rows = []
+    for row in (row for pair in pairs for row in measured(pair, count)):
+        rows.append(row)
+        at = "" if row["bits"] is None else f", {row['transform']}, {row['bits']} bits"
+        click.echo(f"seed {row['seed']}, {row['method']}{at}: energy retained "
+                   f"{row['retained']:.1%}, accuracy {row['accuracy']:.1%}, answers of the "
+                   f"fine-tune {row['agreement']:.1%}")  # fmt: skip
+    if out:
+        made = manifest(grid={"pairs": len(pairs), "count": count, "bits": list(BITS)}, seed=0)
+        for path in store_rows(rows, made, out, "coded"):
+            click.echo(f"wrote {path}", err=True)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m experiments.coded")
