@@ -94,19 +94,18 @@ def test_codes_of_normal_numbers_are_those_of_the_literature(width, best, equidi
         assert error_of(Normal(), between(codes), codes) == pytest.approx(error, rel=4e-4)
 
 
-# Signal-to-noise ratios in dB of N. S. Jayant and P. Noll, Digital Coding of Waveforms, 1984.
-@pytest.mark.parametrize(
-    ("width", "ratio"),
-    [(1, 4.40), (2, 9.30), (3, 14.62), (4, 20.22), (5, 26.02), (6, 31.89), (7, 37.81), (8, 43.76)],
-)
-def test_codes_of_up_to_eight_bits_have_the_ratios_of_the_literature(width, ratio):
-    codes = normal_codes(width)
-    error = error_of(Normal(), between(codes), codes)
-    assert -10 * math.log10(error) == pytest.approx(ratio, abs=0.011)
-    fitted = lloyd_max(Normal(), width)
-    assert error_of(Normal(), between(fitted), fitted) == pytest.approx(error, rel=2e-2)
-    even = uniform(Normal(), width)
-    assert error <= error_of(Normal(), between(even), even) * (1 + 1e-9)
+def test_codes_of_many_bits_approach_the_limit_of_high_resolution():
+    # P. F. Panter, W. Dite, Proc. IRE 39 (1951): the error is √3 π/2 · 4^(−width) in the limit.
+    ratios = []
+    for width in range(1, 9):
+        codes, even = normal_codes(width), uniform(Normal(), width)
+        error = error_of(Normal(), between(codes), codes)
+        ratios.append(error * 4**width / (math.sqrt(3) * math.pi / 2))
+        fitted = lloyd_max(Normal(), width)
+        assert error_of(Normal(), between(fitted), fitted) == pytest.approx(error, rel=2e-4)
+        assert error_of(Normal(), between(even), even) >= error * (1 - 1e-9)
+    assert ratios == sorted(ratios)
+    assert ratios[-1] == pytest.approx(1, abs=0.01)
 
 
 def test_the_best_codes_are_the_means_of_their_cells():
