@@ -1,0 +1,103 @@
+"""The table of differences by kind on the page on fine-tuning is that of the stored verdicts."""
+
+import random
+import re
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import t
+
+from experiments.docstrings import OTHER_PACKAGES, PACKAGES
+
+ROOT = Path(__file__).parents[2]
+ALL_PACKAGES = [*PACKAGES, *OTHER_PACKAGES]
+ROWS = {
+    "LoCA − V1": "many-loca",
+    "LoCA, reselect − V1": "many-reselect",
+    "V1 − LoCA, loss": "many-loss",
+    "LoCA − LoRA": "many-lora",
+    "LoCA − FourierFT": "many-fourierft",
+}
+ABOUT_IMAGES = ("digits", "turned", "small-digits")
+
+
+@pytest.fixture(scope="module")
+def verdicts():
+    table = pd.read_parquet(ROOT / "figures" / "finetuning" / "verdicts.parquet")
+    return table.set_index("comparison")
+
+
+@pytest.fixture(scope="module")
+def page():
+    return (ROOT / "docs" / "fine-tuning.md").read_text(encoding="utf-8")
+
+
+def kind_of(task):
+    return task.rpartition("-")[0]
+
+
+def drawn(task):
+    """What is random in a variant: kinds that share a draw have equal ones."""
+    kind, _, number = task.rpartition("-")
+    source = random.Random(int(number))
+    if kind in ("digits", "small-digits"):
+        return "digits", *sorted(source.sample(range(10), 5))
+    if kind == "turned":
+        return "turned", source.randint(1, 7)
+    if kind == "generation":
+        return "generation", source.choice(ALL_PACKAGES)
+    shuffled = list(ALL_PACKAGES)
+    source.shuffle(shuffled)
+    return "packages", *sorted(shuffled[:6])
+
+
+def bounds_by_draws(differences, tasks, level):
+    """Student's bounds of the mean with the cluster-robust standard error over draws."""
+    mean = np.mean(differences)
+    sums = pd.Series(differences - mean).groupby([str(drawn(one)) for one in tasks]).sum()
+    count = len(sums)
+    error = np.sqrt(count / (count - 1) * np.square(sums).sum()) / len(tasks)
+    width = t.isf(level, count - 1) * error
+    return mean - width, mean + width
+
+
+def numbers(text):
+    return [float(one.replace("−", "-")) for one in re.findall(r"−?\d+\.\d+", text)]
+
+
+@pytest.mark.parametrize(("title", "name"), ROWS.items())
+def test_a_row_has_the_stored_differences_and_bounds(page, verdicts, title, name):
+    (line,) = re.findall(rf"^\| {re.escape(title)} \|(.*)\|$", page, re.MULTILINE)
+    row = verdicts.loc[name]
+    tasks, differences = list(row["task_names"]), np.array(row["task_differences"])
+    kinds = [
+        np.mean([differences[tasks.index(task)] for task in group])
+        for _, group in groupby(tasks, kind_of)
+    ]
+    level = 0.05 / sum(verdicts["family"] == row["family"])
+    expected = [
+        *kinds, row["difference"], row["low"], row["high"],
+        *bounds_by_draws(differences, tasks, level), row["kinds_low"], row["kinds_high"],
+    ]  # fmt: skip
+    assert numbers(line) == pytest.approx(expected, abs=0.00501)
+
+
+def test_the_variants_hold_as_many_draws_as_the_page_says(verdicts):
+    tasks = list(verdicts.loc["many-loca", "task_names"])
+    assert len({(kind_of(task), drawn(task)) for task in tasks}) == 41
+    assert len({drawn(task) for task in tasks}) == 25
+
+
+def test_the_loss_by_images_and_texts_is_the_stored_one(page, verdicts):
+    row = verdicts.loc["many-loss"]
+    tasks, differences = list(row["task_names"]), np.array(row["task_differences"])
+    expected = []
+    for images in (True, False):
+        mine = [i for i, task in enumerate(tasks) if (kind_of(task) in ABOUT_IMAGES) == images]
+        bounds = bounds_by_draws(differences[mine], [tasks[i] for i in mine], 0.05 / 3)
+        expected += [differences[mine].mean(), *bounds]
+    (line,) = re.findall(r"shown on images only\*\*: (.*?) on texts", page, re.DOTALL)
+    assert numbers(line) == pytest.approx(expected, abs=0.0501)
