@@ -47,6 +47,7 @@ class Patches(Coder):
             :mod:`loca_theory.expressivity.coders.widths`, or your own.
         name: Name in tables.
         title: Title in a few words.
+        reference: Publication.
 
     Raises:
         InvalidArgumentError: ``by`` or ``side`` is another value.
@@ -57,7 +58,7 @@ class Patches(Coder):
     rule: Rule = water_filled
     name: str = "Delta-DCT"
     title: str = "patches of mixed widths"
-    reference = "arXiv:2503.06676"
+    reference: str = "arXiv:2503.06676"
 
     def __post_init__(self) -> None:
         positive_number("side", self.side)

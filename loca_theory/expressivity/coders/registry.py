@@ -33,8 +33,9 @@ CODERS: dict[str, Coder] = {
     for coder in (
         RateDistortion(), EntropyCoded(), LloydMax(), Uniform(), Signs(), Largest(),
         SingularVectors(), Patches(),
-        Patches(rule=ByRank(), name="Delta-DCT by rank", title="patches, the larger half 2 bits"),
-        Patches("positions", name="positions", title="positions in patches, mixed widths"),
+        Patches(rule=ByRank(), name="Delta-DCT by rank", title="patches, 2 bits for the larger half"),
+        Patches("positions", name="positions", title="positions in patches, as in JPEG",
+                reference="doi:10.1109/30.125072"),
     )
 }  # fmt: skip
 

@@ -86,6 +86,7 @@ class Uniform(ScalarCoder):
 
     name = "uniform"
     title = "equidistant codes of whole bits"
+    reference = "doi:10.1109/TIT.1960.1057548"
 
     def quantiser(self, law: Law, count: int, bits: float) -> Quantiser | None:
         """See :class:`ScalarCoder`."""
@@ -104,6 +105,7 @@ class EntropyCoded(ScalarCoder):
 
     name = "entropy-coded"
     title = "equal cells, ideal entropy coding"
+    reference = "doi:10.1109/TIT.1968.1054193"
 
     def quantiser(self, law: Law, count: int, bits: float) -> Quantiser | None:
         """See :class:`ScalarCoder`."""
