@@ -33,7 +33,7 @@ CODERS: dict[str, Coder] = {
     for coder in (
         RateDistortion(), EntropyCoded(), LloydMax(), Uniform(), Signs(), Largest(),
         SingularVectors(), Patches(),
-        Patches(rule=ByRank(), name="Delta-DCT by rank", title="patches, 2 bits for the larger half"),
+        Patches(rule=ByRank(), name="Delta-DCT by rank", title="patches, 2 bits for half of them"),
         Patches("positions", name="positions", title="positions in patches, as in JPEG",
                 reference="doi:10.1109/30.125072"),
     )
