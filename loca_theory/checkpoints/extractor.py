@@ -30,6 +30,7 @@ from loca_theory.checkpoints.sizing.peft_config import (
     padded,
     parameter_prefix,
     usual_size,
+    wrapper_names,
 )
 from loca_theory.checkpoints.sizing.profiles import EnergyProfile
 from loca_theory.checkpoints.sizing.saved_modules import SavedModules
@@ -74,7 +75,7 @@ class Extractor:
         whole = {*self.saved.tensors, *self.saved.tensors.values()}
         skipped = [one for one in self.pair.skipped if one.name not in whole]
         self.task = Task({"": self.pair}, self.device, self.runner, skipped)
-        for layer in layers_of(self.pair, self.model):
+        for layer in layers_of(self.pair, self.model, with_experts=True):
             if self.saved.contains(layer.own):
                 continue
             if (obstacle := self._obstacle(layer)) is None:
@@ -106,7 +107,10 @@ class Extractor:
             rows, found = self._split()
         else:
             asked = {
-                one.name: {each: self.size.count(each, *one.shape) for each in self._methods(one)}
+                one.name: {
+                    each: self.size.count(each, *one.shape, one.experts)
+                    for each in self._methods(one)
+                }
                 for one in self.layers
             }
             found = self._computed(asked)
@@ -154,7 +158,7 @@ class Extractor:
     def _profiles(self) -> list[list[EnergyProfile]]:
         """Energy profiles by each method of each layer; layers without one are skipped."""
         cells = [
-            ProfileCell(layer.name, layer.is_transposed, self._methods(layer))
+            ProfileCell(layer.name, layer.is_transposed, layer.experts, self._methods(layer))
             for layer in self.layers
         ]
         results = self.task.run(cells, partial(compute_profiles, device=self.task.device))
@@ -166,7 +170,7 @@ class Extractor:
             [
                 EnergyProfile(
                     *(layer.name, method, np.array(one["units"]), np.array(one["retained"])),
-                    *unit.costs(method, layer.shape, DTYPES[self.dtype]),
+                    *unit.costs(method, layer.sides, DTYPES[self.dtype]),
                     floor=self.size.floor,
                     cap=self.size.cap,
                 )
@@ -183,8 +187,8 @@ class Extractor:
         self.alpha = 0 if self.size.pad else usual_size(ranks)[0]
         cells = [
             AdapterCell(
-                *(one.name, one.is_transposed, tuple(asked[one.name].items()), one.kernel),
-                alpha=self.alpha,
+                *(one.name, one.is_transposed, one.experts),
+                *(tuple(asked[one.name].items()), one.kernel, self.alpha),
             )
             for one in self.layers
             if one.name in asked
@@ -222,6 +226,11 @@ class Extractor:
             for row, one in zip(rows, planned, strict=True)
         ]
 
+    def _padded(
+        self, layer: Layer, tensors: Mapping[str, torch.Tensor], sizes: Mapping[str, int]
+    ) -> Mapping[str, torch.Tensor]:
+        return padded(tensors, sizes[layer.module], layer.experts) if self.size.pad else tensors
+
     def _check_any(self, left: Sequence[Any]) -> None:
         if not left:
             if self.saved.modules and not self.task.skipped:
@@ -244,10 +253,14 @@ class Extractor:
             if self.size.pad:
                 largest = max(sizes.values())
                 sizes = dict.fromkeys(sizes, largest)
+            fused = {layer.own for layer, _ in mine if layer.experts > 1}
+            wrappers = wrapper_names(
+                one for one in (self.model.shapes if self.model else ()) if one in fused
+            )
             parameters = {
-                f"{parameter_prefix(layer.own, method)}.{key}": tensor
+                f"{parameter_prefix(wrappers.get(layer.own, layer.own), method)}.{key}": tensor
                 for layer, one in mine
-                for key, tensor in padded(one["tensors"], sizes[layer.module]).items()
+                for key, tensor in self._padded(layer, one["tensors"], sizes).items()
             }
             if not adapters:
                 parameters |= saved.load(self.pair, getattr(torch, self.dtype))
@@ -256,8 +269,9 @@ class Extractor:
                 base,
                 sizes,
                 others,
+                parameters=fused,
                 usual=self.alpha if method == "lora" else None,
-                is_transposed=any(layer.is_transposed for layer, _ in mine),
+                is_transposed=any(one.is_transposed for one, _ in mine if one.experts == 1),
                 saved_modules=() if adapters else saved.entries,
             )
             adapters[method] = Adapter(parameters, config)
@@ -269,11 +283,11 @@ def _row(layer: Layer, result: Mapping[str, Any]) -> ExtractedMatrix:
     count, is_loca = result["count"], result["method"] == "loca"
     return ExtractedMatrix(
         name=layer.own,
-        shape=layer.shape,
+        shape=layer.stack,
         method=result["method"],
         r=None if is_loca else count,
         components=count if is_loca else None,
-        numbers=count if is_loca else sum(layer.shape) * count,
+        numbers=count if is_loca else sum(layer.sides) * count,
         error=result["error"],
         gap=result["gap"],
         energy=result["energy"],

@@ -28,10 +28,11 @@ class Layer:
     Attributes:
         name: Its key in the pair's names.
         own: Name of the weight in the model with a head, which both checkpoints need not have.
-        shape: (p, q) as PEFT's layer has it.
+        shape: (p, q) as PEFT's layer has it; of one of several experts.
         obstacles: Why it can have no adapter of a method, by ``lora``, ``loca`` and ``entries``.
         is_transposed: Whether it is stored as (inputs, outputs).
         kernel: Sides of a convolution kernel; empty for a linear layer.
+        experts: Number of experts whose weights are one parameter; 1 for a layer's weight.
     """
 
     name: str
@@ -40,6 +41,19 @@ class Layer:
     obstacles: Mapping[str, str]
     is_transposed: bool = False
     kernel: tuple[int, ...] = ()
+    experts: int = 1
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """Rows of LoRA's B and columns of A, of all experts."""
+        p, q = self.shape
+        return self.experts * p, self.experts * q
+
+    @property
+    def stack(self) -> tuple[int, int]:
+        """Shape of the weights of all experts, one below the other, as they are stored."""
+        p, q = self.shape[::-1] if self.experts > 1 and self.is_transposed else self.shape
+        return self.experts * p, q
 
     @property
     def module(self) -> str:
@@ -58,12 +72,17 @@ class Layer:
 
 
 def layers_of(
-    pair: CheckpointPair, model: LoadedModel | None, names: Mapping[str, str] | None = None
+    pair: CheckpointPair,
+    model: LoadedModel | None,
+    names: Mapping[str, str] | None = None,
+    *,
+    with_experts: bool = False,
 ) -> list[Layer]:
     """Every matrix of a pair, also those with an obstacle.
 
     Without a model, names tell what a weight is. ``names`` are the model's names of the tensors
-    that it has as they are stored; by default the pair has the names of the model.
+    that it has as they are stored; by default the pair has the names of the model. ``with_experts``
+    admits parameters with the weights of several experts, if there is a model.
     """
     conv1d = model is None and pair.base is not None and bool(stores_transposed(pair.base))
     adapter = pair.tuned if isinstance(pair.tuned, AdapterIncrements) else None
@@ -91,17 +110,24 @@ def layers_of(
         if weight.note:
             obstacle = obstacle or f"not the same layer: {weight.note}"
         obstacles: dict[str, str] = {}
+        experts = 1
+        if with_experts and model is not None and obstacle == EXPERTS:
+            experts, *shape = shape
+            obstacle, is_transposed = None, model.has_transposed_experts(own)
+            obstacles["entries"] = EXPERTS
         if obstacle is not None:
             obstacles |= dict.fromkeys(_METHODS, obstacle)
         if shape[2:]:
             obstacles.setdefault("loca", "convolution: LoCA adapts linear layers only")
-        if shape[2:] or is_transposed:
+        if shape[2:] or (is_transposed and experts == 1):
             kind = "convolution" if shape[2:] else "Conv1D"
             obstacles.setdefault("entries", f"{kind}: SHiRA adapts nn.Linear only")
         if model is not None and own.removesuffix(".weight") in model.taken_for_experts:
             obstacles.setdefault("lora", "PEFT takes a LoRA of this name for one of experts")
-        p, q = weight.shape[::-1] if is_transposed else weight.shape
-        layers.append(Layer(name, own, (p, q), obstacles, is_transposed, kernel=shape[2:]))
+        rows, columns = weight.shape
+        p, q = (columns, rows // experts) if is_transposed else (rows // experts, columns)
+        kernel = tuple(shape[2:])
+        layers.append(Layer(name, own, (p, q), obstacles, is_transposed, kernel, experts))
     return layers
 
 

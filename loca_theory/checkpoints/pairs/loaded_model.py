@@ -25,7 +25,7 @@ from loca_theory.checkpoints.pairs.model_classes import (
 from loca_theory.checkpoints.weights.checkpoint import one_line
 
 READ_BY_ATTENTION = "read directly: MultiheadAttention uses this layer without calling it"
-EXPERTS = "experts in one tensor: PEFT has no module for each of them"
+EXPERTS = "experts in one tensor: PEFT adapts it as a parameter of a model that is known"
 # Layers whose attributes the model reads, by its type: a layer of PEFT in their place is passed
 # over, or lacks the attribute.
 _MAMBA = ("out_proj", "conv1d")
@@ -117,6 +117,11 @@ class LoadedModel:
     def is_transposed(self, name: str) -> bool:
         """Whether a parameter is the weight of a ``Conv1D``, stored as (inputs, outputs)."""
         return _is_conv1d(self.modules.get(name.rpartition(".")[0]))
+
+    def has_transposed_experts(self, name: str) -> bool:
+        """Whether a parameter has the weights of its experts as (inputs, outputs)."""
+        module = self.modules.get(name.rpartition(".")[0])
+        return bool(getattr(module, "is_transposed", False))
 
     def obstacle(self, name: str) -> str | None:
         """Why PEFT cannot adapt a parameter as the weight of a layer; None if it can."""

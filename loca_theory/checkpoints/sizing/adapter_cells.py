@@ -19,6 +19,7 @@ from loca_theory.checkpoints.sizing.best_adapters import (
     best_entries,
     best_factors,
     energy_of,
+    joined,
     resized_factors,
 )
 from loca_theory.checkpoints.statistics.energy_profile import largest_energies
@@ -35,9 +36,14 @@ DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 @dataclass(frozen=True)
 class LayerCell(MatrixCell):
-    """What is computed of one layer; PEFT's layer may have the transposed matrix."""
+    """What is computed of one layer, or of the experts in one parameter.
+
+    PEFT's layer may have the transposed matrix. LoRA has factors of each expert, and LoCA has
+    components of the matrix with the rows of all.
+    """
 
     is_transposed: bool
+    experts: int
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,8 @@ def compute_profiles(cell: ProfileCell, pairs: Pairs, device: str) -> dict[str, 
     with _increment(cell, pairs, device) as (increment, exponent):
         for method in cell.methods:
             if method == "lora":
-                retained = np.cumsum(squared_singular_values(increment)[::-1])
+                squares = map(squared_singular_values, _matrices(cell, increment))
+                retained = np.cumsum(np.sum(list(squares), axis=0)[::-1])
                 units = np.arange(1, len(retained) + 1)
             else:
                 units, retained = largest_energies(dct2(increment).square_())
@@ -118,11 +125,21 @@ def _candidates(
     """The best adapter of each method, its size and its parameters."""
     for method, count in cell.sizes:
         if method == "lora":
-            found = best_factors(increment, count, exponent, dtype, _scale(cell, count))
+            parts = _matrices(cell, increment)
+            scale = _scale(cell, count)
+            found = joined([best_factors(one, count, exponent, dtype, scale) for one in parts])
         else:
             compute = best_entries if method == "entries" else best_components
             found = compute(increment, count, exponent, dtype)
         yield method, count, found
+
+
+def _matrices(cell: LayerCell, increment: torch.Tensor) -> list[torch.Tensor]:
+    """The matrices of which LoRA has factors."""
+    if cell.experts == 1:
+        return [increment]
+    found = increment.reshape(cell.experts, -1, increment.shape[1])
+    return list(found.mT if cell.is_transposed else found)
 
 
 def _scale(cell: AdapterCell, rank: int) -> float:
@@ -161,7 +178,7 @@ def _increment(cell: LayerCell, pairs: Pairs, device: str) -> Iterator[tuple[tor
             raise LeftOutError("unchanged by the fine-tune")  # noqa: EM101
         if not fits_squared(exponent):
             raise _out_of_range("float32", exponent)  # noqa: EM101
-        yield (found.T if cell.is_transposed else found), exponent
+        yield (found.T if cell.is_transposed and cell.experts == 1 else found), exponent
 
 
 def _out_of_range(dtype: str, exponent: int) -> LeftOutError:

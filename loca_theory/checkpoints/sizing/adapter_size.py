@@ -150,10 +150,11 @@ class AdapterSize:
         """The methods that a matrix can have."""
         return METHODS[self.method]
 
-    def count(self, method: str, p: int, q: int) -> int:
-        """The r of LoRA or SHiRA, or the number of LoCA's coefficients, for a p×q matrix."""
+    def count(self, method: str, p: int, q: int, experts: int = 1) -> int:
+        """The r of LoRA or SHiRA, or the number of LoCA's coefficients, for p×q matrices."""
         if method == "entries":
             return self.rank or 0
         if method == "lora":
             return min(self.rank or 0, p, q)
-        return min(self.components or (p + q) * (self.rank or 0) // 2, p * q)
+        budget = experts * (p + q) * (self.rank or 0) // 2
+        return min(self.components or budget, experts * p * q)

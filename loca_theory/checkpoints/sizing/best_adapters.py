@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,11 +23,13 @@ class BestAdapter:
         error: Relative squared error with the parameters as they are stored.
         gap: Bound of how much smaller the error of any adapter of this size is, apart from the
             rounding of the stored numbers.
+        energy: Energy of the increment, in the units in which it was given; needed of LoRA only.
     """
 
     tensors: dict[str, torch.Tensor]
     error: float
     gap: float
+    energy: float = 0.0
 
 
 def energy_of(matrix: torch.Tensor) -> float:
@@ -106,8 +109,27 @@ def best_factors(
         float(((rows.double() @ wide_a.mT) * factor).sum())
         for rows, factor in zip(increment.split(_ROWS), wide_b.split(_ROWS), strict=True)
     )
-    error = _error_of_factors(wide_b, wide_a, common, energy_of(increment))
-    return BestAdapter(_factors(a, b), error, found.missing)
+    energy = energy_of(increment)
+    error = _error_of_factors(wide_b, wide_a, common, energy)
+    return BestAdapter(_factors(a, b), error, found.missing, energy)
+
+
+def joined(experts: Sequence[BestAdapter]) -> BestAdapter:
+    """LoRA of several experts in one parameter, as PEFT stores it.
+
+    A has the rows of all experts, one expert after the other; B has the first columns of all, then
+    the second ones, and so on.
+    """
+    if len(experts) == 1:
+        return experts[0]
+    a = torch.cat([one.tensors["lora_A.weight"] for one in experts])
+    b = torch.stack([one.tensors["lora_B.weight"] for one in experts], dim=2).flatten(1)
+    energy = sum(one.energy for one in experts)
+    error, gap = (
+        sum(value * one.energy for value, one in zip(values, experts, strict=True)) / energy
+        for values in ([one.error for one in experts], [one.gap for one in experts])
+    )
+    return BestAdapter(_factors(a, b), error, gap, energy)
 
 
 def resized_factors(
@@ -126,7 +148,7 @@ def resized_factors(
 def _error_of_factors(b: torch.Tensor, a: torch.Tensor, common: float, energy: float) -> float:
     """‖W − BA‖² / ‖W‖² = 1 − (2⟨WAᵀ, B⟩ − ⟨BᵀB, AAᵀ⟩) / ‖W‖²."""
     product = float(((b.mT @ b) * (a @ a.mT)).sum())
-    return _fraction(1 - (2 * common - product) / energy)
+    return _fraction(1 - (2 * common - product) / energy) if energy else 0.0
 
 
 def _factors(a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:

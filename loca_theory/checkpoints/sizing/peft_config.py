@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -25,30 +25,52 @@ def parameter_prefix(weight: str, method: str) -> str:
     return f"{module}.loca_spectrum" if method == "loca" else module
 
 
+def wrapper_names(parameters: Iterable[str]) -> dict[str, str]:
+    """The weight that PEFT's wrapper of each parameter is named after, in the order of the model.
+
+    It wraps a module once for each of its parameters; the first is innermost.
+
+    >>> wrapper_names(["mlp.experts.up", "mlp.experts.down"])["mlp.experts.up"]
+    'mlp.experts.base_layer.weight'
+    """
+    found: dict[str, str] = {}
+    inside: Counter[str] = Counter()
+    for name in reversed(list(parameters)):
+        owner = name.rpartition(".")[0]
+        found[name] = f"{owner}{'.base_layer' * inside[owner]}.weight"
+        inside[owner] += 1
+    return found
+
+
 def adapter_config(
     method: str,
     base: str | None,
     sizes: Mapping[str, int],
     others: Collection[str],
     *,
+    parameters: Collection[str] = (),
     usual: int | None = None,
     is_transposed: bool = False,
     saved_modules: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Configuration of an adapter of the modules with a size above 0, and of none of the others.
 
+    ``parameters`` are those of the names that are parameters with the weights of several experts.
     ``usual`` is the size that needs no pattern, by default the most frequent one; for LoRA it is α.
     """
     adapted = {module: size for module, size in sizes.items() if size}
     usual, patterns = usual_size(adapted, usual)
+    modules = [one for one in adapted if one not in parameters]
     common = {
         "base_model_name_or_path": base,
         "bias": "none",
         "fan_in_fan_out": is_transposed,
         "inference_mode": True,
-        "target_modules": target_modules(list(adapted), others),
+        "target_modules": target_modules(modules, others),
         "modules_to_save": list(saved_modules) or None,
     }
+    if parameters:
+        common["target_parameters"] = [one for one in adapted if one in parameters]
     if method == "loca":
         own = {"n_frequency": usual, "n_frequency_pattern": patterns, "scaling": 1.0}
         return {"peft_type": "LOCA", **common, **own, "alternating_steps": 0}
@@ -59,15 +81,22 @@ def adapter_config(
     return {"peft_type": "LORA", **common, **own, "rank_pattern": patterns}
 
 
-def padded(tensors: Mapping[str, torch.Tensor], rank: int) -> dict[str, torch.Tensor]:
-    """LoRA's factors with zeros up to a rank; other tensors as they are."""
-    found = dict(tensors)
-    for name, axis in (("lora_A.weight", 0), ("lora_B.weight", 1)):
-        if name in found and (missing := rank - found[name].shape[axis]):
-            shape = list(found[name].shape)
-            shape[axis] = missing
-            found[name] = torch.cat([found[name], found[name].new_zeros(shape)], axis)
-    return found
+def padded(tensors: Mapping[str, torch.Tensor], rank: int, experts: int) -> dict[str, torch.Tensor]:
+    """LoRA's factors, of one or several experts, with zeros up to a rank.
+
+    A has the rows of all experts, one expert after the other; B has the first columns of all, then
+    the second ones, and so on.
+    """
+    a, b = tensors["lora_A.weight"], tensors["lora_B.weight"]
+    stacked, columns = a.unflatten(0, (experts, -1)), b.unflatten(1, (-1, experts))
+    more = rank - stacked.shape[1]
+    zeros = stacked.new_zeros(experts, more, *a.shape[1:]), b.new_zeros(len(b), more, *b.shape[2:])
+    return {
+        "lora_A.weight": torch.cat([stacked, zeros[0]], 1).flatten(0, 1),
+        "lora_B.weight": torch.cat(
+            [columns, zeros[1].unsqueeze(2).expand(-1, -1, experts, *b.shape[2:])], 1
+        ).flatten(1, 2),
+    }
 
 
 def usual_size(sizes: Mapping[str, int], usual: int | None = None) -> tuple[int, dict[str, int]]:
