@@ -60,7 +60,9 @@ def extract(
     Embeddings are left out because an adapter of linear layers cannot represent them;
     ``save_modules`` stores them whole. If the fine-tune is an adapter already, it is resized: the
     result has its names, and the modules that it stores whole. LoRA is resized to LoRA from its
-    factors alone, without any ΔW. Convolutions can have LoRA only, and ``Conv1D`` no SHiRA.
+    factors alone, without any ΔW. Of experts in one parameter of a known model, LoRA has factors of
+    each, of one rank, and LoCA components of the matrix with the rows of all. Convolutions can have
+    LoRA only, and ``Conv1D`` no SHiRA.
 
     Args:
         base: The base: a path or ``hub:org/name[@revision]``, a state dict or a module.

@@ -41,7 +41,8 @@ class ExtractedMatrix:
 
     Attributes:
         name: Name of the weight.
-        shape: (p, q), after a ``Conv1D`` weight is transposed and a kernel is flattened.
+        shape: (p, q), after a ``Conv1D`` weight is transposed and a kernel is flattened; of experts
+            in one parameter, with the rows of all.
         method: ``lora``, ``loca`` or ``entries``.
         r: The r of LoRA or SHiRA; None for LoCA; 0 if the split of a total left nothing for this
             matrix.

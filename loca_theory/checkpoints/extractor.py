@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
 from loca_theory.checkpoints.extraction_result import ExtractedMatrix, reasons
 from loca_theory.checkpoints.pairs.linear_layers import Layer, layers_of, module_names
@@ -25,13 +24,8 @@ from loca_theory.checkpoints.sizing.adapter_cells import (
 )
 from loca_theory.checkpoints.sizing.adapter_folder import Adapter
 from loca_theory.checkpoints.sizing.adapter_size import AdapterSize, TotalSize
-from loca_theory.checkpoints.sizing.peft_config import (
-    adapter_config,
-    padded,
-    parameter_prefix,
-    usual_size,
-    wrapper_names,
-)
+from loca_theory.checkpoints.sizing.assembly import Assembly
+from loca_theory.checkpoints.sizing.peft_config import usual_size
 from loca_theory.checkpoints.sizing.profiles import EnergyProfile
 from loca_theory.checkpoints.sizing.saved_modules import SavedModules
 from loca_theory.checkpoints.sizing.sizes import Allocation, allocate
@@ -119,7 +113,9 @@ class Extractor:
         if not found:
             msg = "no layer gets an adapter of this size that the type can store; pass a larger "
             raise InvalidArgumentError(msg + 'allocate="..." or dtype="float32"')
-        return rows, self._adapters(base, found)
+        names = module_names(self.pair, self.model)
+        assembly = Assembly(self.pair, self.size, self.dtype, self.saved, self.model, names)
+        return rows, assembly.adapters(self.layers, found, self.alpha, base)
 
     def _obstacle(self, layer: Layer) -> str | None:
         """Why a layer can have no adapter; None if it can."""
@@ -226,11 +222,6 @@ class Extractor:
             for row, one in zip(rows, planned, strict=True)
         ]
 
-    def _padded(
-        self, layer: Layer, tensors: Mapping[str, torch.Tensor], sizes: Mapping[str, int]
-    ) -> Mapping[str, torch.Tensor]:
-        return padded(tensors, sizes[layer.module], layer.experts) if self.size.pad else tensors
-
     def _check_any(self, left: Sequence[Any]) -> None:
         if not left:
             if self.saved.modules and not self.task.skipped:
@@ -239,43 +230,6 @@ class Extractor:
             msg = f"no layer is left to extract (left out: {reasons(self.task.skipped)}); "
             msg += 'change include="...", exclude="..." or max_size="..."'
             raise InvalidArgumentError(msg)
-
-    def _adapters(self, base: str | None, found: _Found) -> dict[str, Adapter]:
-        """The adapters by method; modules that are stored whole go to the first one."""
-        others, saved = module_names(self.pair, self.model), self.saved
-        computed = [(one, found[one.name]) for one in self.layers if one.name in found]
-        adapters: dict[str, Adapter] = {}
-        for method in self.size.methods:
-            mine = [(layer, one) for layer, one in computed if one["method"] == method]
-            if not mine:
-                continue
-            sizes: dict[str, int] = {layer.module: one["count"] for layer, one in mine}
-            if self.size.pad:
-                largest = max(sizes.values())
-                sizes = dict.fromkeys(sizes, largest)
-            fused = {layer.own for layer, _ in mine if layer.experts > 1}
-            wrappers = wrapper_names(
-                one for one in (self.model.shapes if self.model else ()) if one in fused
-            )
-            parameters = {
-                f"{parameter_prefix(wrappers.get(layer.own, layer.own), method)}.{key}": tensor
-                for layer, one in mine
-                for key, tensor in self._padded(layer, one["tensors"], sizes).items()
-            }
-            if not adapters:
-                parameters |= saved.load(self.pair, getattr(torch, self.dtype))
-            config = adapter_config(
-                method,
-                base,
-                sizes,
-                others,
-                parameters=fused,
-                usual=self.alpha if method == "lora" else None,
-                is_transposed=any(one.is_transposed for one, _ in mine if one.experts == 1),
-                saved_modules=() if adapters else saved.entries,
-            )
-            adapters[method] = Adapter(parameters, config)
-        return adapters
 
 
 def _row(layer: Layer, result: Mapping[str, Any]) -> ExtractedMatrix:
