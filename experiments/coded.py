@@ -31,8 +31,8 @@ from loca_theory.sweeps.results import store_rows
 Row = dict[str, Any]
 
 BITS = (1.0,)
-CODED = ("entropy-coded", "BitDelta", "Delta-CoMe", "Delta-DCT", "Delta-DCT by rank",
-         "positions")  # fmt: skip
+CODED = ("entropy-coded", "Delta-CoMe", "BitDelta", "Delta-DCT", "positions",
+         "Delta-DCT by rank")  # fmt: skip
 BASES = (Transform.NONE, Transform.DCT, Transform.RANDOM)
 
 
@@ -128,17 +128,15 @@ def main(pairs: tuple[Path, ...], count: int | None, out: Path | None) -> None:
     Example: python -m experiments.coded pair --out pair
     """
     rows = []
-    for done, pair in enumerate(pairs, start=1):
-        for row in measured(pair, count):
-            rows.append(row)
-            at = "" if row["bits"] is None else f", {row['transform']}, {row['bits']} bits"
-            click.echo(f"seed {row['seed']}, {row['method']}{at}: energy retained "
-                       f"{row['retained']:.1%}, accuracy {row['accuracy']:.1%}, answers of the "
-                       f"fine-tune {row['agreement']:.1%}")  # fmt: skip
-        if out:
-            made = manifest(grid={"pairs": done, "count": count, "bits": list(BITS)}, seed=0)
-            for path in store_rows(rows, made, out, "coded"):
-                click.echo(f"wrote {path}", err=True)
+    made = manifest(grid={"count": count, "bits": list(BITS)}, seed=0, dtype="float32")
+    for row in (row for pair in pairs for row in measured(pair, count)):
+        rows.append(row)
+        at = "" if row["bits"] is None else f", {row['transform']}, {row['bits']} bits"
+        click.echo(f"seed {row['seed']}, {row['method']}{at}: energy retained "
+                   f"{row['retained']:.1%}, accuracy {row['accuracy']:.1%}, answers of the "
+                   f"fine-tune {row['agreement']:.1%}")  # fmt: skip
+        if out:  # as they come, because a model takes its time
+            store_rows(rows, made, out, "coded")
 
 
 if __name__ == "__main__":
