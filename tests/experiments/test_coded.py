@@ -1,11 +1,13 @@
 """A fine-tune whose linear layers are coded: what is added to the base."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from experiments.coded import coded_models, linear_layers
+from experiments.minilm import answers, measured_accuracy
 
 
 @pytest.fixture
@@ -42,3 +44,26 @@ def test_many_bits_leave_the_linear_layers_of_the_fine_tune(loaded):
     for known, model in coded_models(loaded, (12.0,), ("entropy-coded",)):
         assert known["retained"] > 0.99
         torch.testing.assert_close(model[0].weight, goal[0].weight, atol=0.02, rtol=0)
+
+
+class Echo(torch.nn.Module):
+    """A model that answers with the first token."""
+
+    def forward(self, input_ids, **_):
+        logits = torch.nn.functional.one_hot(input_ids[:, 0], 10).float()
+        return SimpleNamespace(logits=logits)
+
+
+def tokens(texts, **_):
+    """Each digit is a token."""
+    longest = max(map(len, texts))
+    ids = torch.tensor([[int(one) for one in text.ljust(longest, "0")] for text in texts])
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def test_answers_are_in_the_order_of_the_texts():
+    firsts = [int(one) for one in torch.randint(10, (70,), generator=torch.manual_seed(1))]
+    texts = [(str(first) + "1" * (7 * i % 50), first) for i, first in enumerate(firsts)]
+    assert answers(Echo(), tokens, texts).tolist() == firsts
+    wrong = [(text, label if i % 7 else label + 1) for i, (text, label) in enumerate(texts)]
+    assert measured_accuracy(Echo(), tokens, wrong) == pytest.approx(6 / 7)
