@@ -45,6 +45,7 @@ def extract(
     dtype: str = "float32",
     check: bool = False,
     inputs: Any = None,
+    requantise: int | None = None,
     include: str | None = None,
     exclude: str | None = None,
     max_size: int | None = None,
@@ -96,6 +97,8 @@ def extract(
             measure its errors there; see :meth:`Extraction.verify`.
         inputs: With ``check``, inputs on which to compare outputs, such as the path of a file with
             one text per line; see :meth:`Extraction.verify`.
+        requantise: With ``check``, 8 or 4: how much of the adapter's energy is left in a base of so
+            many bits, if the sum is rounded to them again.
         include: Regular expression; only matrices whose name contains a match are extracted.
         exclude: Regular expression; matrices whose name contains a match are left out.
         max_size: Matrices with more entries are left out.
@@ -126,8 +129,8 @@ def extract(
     runner = _arguments.instance("runner", runner, Runner)
     selection = Selection(include, exclude, max_size, smallest_side=1, experts="stacked")
     pair, loaded, unchecked = open_model_pair(base, tuned, selection, model)
-    if inputs is not None and not check:
-        msg = "inputs are for the check of the adapter; pass check=True as well"
+    if not check and (inputs is not None or requantise is not None):
+        msg = "inputs and requantise are for the check of the adapter; pass check=True as well"
         raise InvalidArgumentError(msg)
     if isinstance(inputs, str | Path):
         inputs = read_inputs(Path(inputs), base, tuned)
@@ -157,7 +160,7 @@ def extract(
     )
     if not check:
         return found
-    found = found.verify(model, inputs)
+    found = found.verify(model, inputs, requantise)
     if wrong := found.disagreements:
         msg = f"{len(wrong)} matrices have another error once PEFT has loaded the adapter: "
         msg += ", ".join(wrong[:3])

@@ -26,6 +26,7 @@ from loca_theory.checkpoints.sizing.engines import engines_of
 from loca_theory.checkpoints.sizing.peft_config import PREFIX
 from loca_theory.checkpoints.verification import loaded_errors
 from loca_theory.checkpoints.weights.sources import Source
+from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Result
 from loca_theory.sweeps.files import writable_folder
 from loca_theory.sweeps.results import rows
@@ -60,6 +61,8 @@ class ExtractedMatrix:
         least_error: Lower bound of this error with any split of the total; the same in every row.
         loaded_error: Relative squared error of this weight in the model, after PEFT has loaded and
             merged the adapter; None before :meth:`Extraction.verify`.
+        surviving_energy: Fraction of the adapter's energy that is left in a base of few bits, if
+            the sum is rounded to as many; None if it was not asked for.
     """
 
     name: str
@@ -76,6 +79,7 @@ class ExtractedMatrix:
     equal_error: float | None = None
     least_error: float | None = None
     loaded_error: float | None = None
+    surviving_energy: float | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -131,7 +135,12 @@ class Extraction(Result):
         """The ``error`` of the adapter among the outputs; None if there are none."""
         return self.outputs[-1].error if self.outputs else None
 
-    def verify(self, model: torch.nn.Module | None = None, inputs: Any = None) -> Extraction:
+    def verify(
+        self,
+        model: torch.nn.Module | None = None,
+        inputs: Any = None,
+        requantise: int | None = None,
+    ) -> Extraction:
         """Load the adapter with PEFT into the model of the base, merge it, and measure its errors.
 
         Args:
@@ -142,15 +151,21 @@ class Extraction(Result):
                 these, or the path of a file. A safetensors or PyTorch file holds tensors by the
                 names of the arguments; another file holds one text per line, for the tokenizer in
                 the folder of the base or of the fine-tune.
+            requantise: 8 or 4: what of the adapter is left if the base, and then the sum, are
+                rounded to LLM.int8 (8 bits, a scale per row) or NF4 (4 bits, a scale per 64
+                entries).
 
         Returns:
             The same result with ``loaded_error`` in its matrices and, given inputs, ``outputs``.
 
         Raises:
             InvalidArgumentError: the model is not known, is another one, does not run on the
-                inputs, or a checkpoint lacks some of its weights.
+                inputs, a checkpoint lacks some of its weights, or ``requantise`` is not 8 or 4.
             ResourceError: PEFT is not installed, or cannot load the adapter.
         """
+        if requantise not in (None, 8, 4):
+            msg = f"requantise must be 8 or 4 bits, not {requantise}"
+            raise InvalidArgumentError(msg)
         given = self.given or self.manifest["grid"]
         base, tuned = given["base"], given["finetuned"]
         if isinstance(inputs, str | Path):
@@ -162,8 +177,12 @@ class Extraction(Result):
             [one.name for one in self.matrices],
             model,
             inputs,
+            requantise,
         )
-        rows = (replace(one, loaded_error=errors[one.name]) for one in self.matrices)
+        rows = (
+            replace(one, loaded_error=errors[one.name][0], surviving_energy=errors[one.name][1])
+            for one in self.matrices
+        )
         return replace(self, matrices=tuple(rows), outputs=outputs)
 
     @property

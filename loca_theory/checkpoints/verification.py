@@ -18,6 +18,7 @@ from loca_theory.checkpoints.pairs.loaded_model import LoadedModel, UnknownModel
 from loca_theory.checkpoints.pairs.model_pair import open_model_pair
 from loca_theory.checkpoints.pairs.opening import adapter_folder
 from loca_theory.checkpoints.pairs.selection import Selection
+from loca_theory.checkpoints.requantised import surviving_energy
 from loca_theory.checkpoints.sizing.adapter_folder import Adapter, write_adapter
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, one_line
 from loca_theory.checkpoints.weights.sources import Source, is_path, open_checkpoint, resolve
@@ -47,8 +48,9 @@ def loaded_errors(
     names: Iterable[str],
     model: torch.nn.Module | None,
     inputs: Any,
-) -> tuple[dict[str, float], tuple[OutputRow, ...]]:
-    """Relative squared errors of weights, and what outputs differ by, in a model in PEFT.
+    bits: int | None,
+) -> tuple[dict[str, tuple[float, float | None]], tuple[OutputRow, ...]]:
+    """Relative squared errors of weights, what of them survives, and what outputs differ by.
 
     The model is that of the base, which is loaded if it is not given, with all the adapters.
     """
@@ -69,7 +71,11 @@ def loaded_errors(
             after = None if goal is None else outputs_of(adapted, inputs)
             adapted = _merged(adapted)
     merged = adapted.state_dict()
-    errors = {name: _error(*sides.weights(name), merged[name]) for name in names}
+    errors: dict[str, tuple[float, float | None]] = {}
+    for name in names:
+        goal_of, start = sides.weights(name)
+        left = None if bits is None else surviving_energy(start, merged[name], bits)
+        errors[name] = _error(goal_of, start, merged[name]), left
     if goal is None or before is None or after is None:
         return errors, ()
     return errors, (

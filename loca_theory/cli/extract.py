@@ -16,6 +16,7 @@ from loca_theory.cli.running import running
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Extraction
+    from loca_theory.checkpoints.extraction_result import ExtractedMatrix
     from loca_theory.checkpoints.outputs import OutputRow
 
 _MOST_ROWS = 60
@@ -36,6 +37,7 @@ _COUNT = {"type": click.IntRange(min=1), "metavar": "N"}
         "pad",
         "serve",
         "inputs",
+        "requantise",
         "dtype",
         "exclude",
         "max_size",
@@ -142,6 +144,7 @@ def _print(result: Extraction, folder: Path) -> None:
             "numbers": f"{one.numbers:,}",
             "error": f"{one.error:.3f}",
             **({"loaded": f"{one.loaded_error:.3f}"} if is_checked else {}),
+            **_survives(one),
         })  # fmt: skip
     if cells:
         Rows(cells).print(out)
@@ -174,6 +177,11 @@ def _print(result: Extraction, folder: Path) -> None:
     are = "adapters are" if len(result.adapters) > 1 else "adapter is"
     out.print(f"The {are} in {where}.", soft_wrap=True)
     print_skipped(out, result.skipped)
+
+
+def _survives(one: ExtractedMatrix) -> dict[str, str]:
+    found = one.surviving_energy
+    return {} if found is None else {"survives": f"{found:.0%}"}
 
 
 def _of_outputs(one: OutputRow) -> dict[str, str]:

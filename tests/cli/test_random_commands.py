@@ -45,7 +45,7 @@ EXTRACTED = ["--include", "1.attention", "-j", "1"]
 SIZES = {"--r", "--components", "--energy", "--allocate"}
 LIMITS = {"--floor", "--cap"}
 SERVED = {"--pad", "--serve"}
-CHECKED = {"--check", "--inputs"}
+CHECKED = {"--check", "--inputs", "--requantise"}
 BASES = {
     "simulate": [
         (["--K", "4", *SIMULATED], [], {"--shape"}),

@@ -1,0 +1,34 @@
+"""Adapters in bases of few bits: the rounding is that of bitsandbytes."""
+
+import bitsandbytes.functional as bnb
+import pytest
+import torch
+
+from loca_theory.checkpoints.requantised import quantised, surviving_energy
+
+
+@pytest.fixture
+def weight():
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(24, 40, generator=generator)
+
+
+def test_four_bits_are_those_of_bitsandbytes(weight):
+    packed, state = bnb.quantize_4bit(weight, blocksize=64, quant_type="nf4")
+    theirs = bnb.dequantize_4bit(packed, state)
+    torch.testing.assert_close(quantised(weight, 4), theirs, rtol=1e-6, atol=1e-6)
+
+
+def test_eight_bits_have_a_scale_per_row(weight):
+    rows = torch.stack([row / row.abs().max() * 127 for row in weight])
+    codes = quantised(weight, 8) / weight.abs().amax(1, keepdim=True) * 127
+    torch.testing.assert_close(codes, rows.round(), rtol=0, atol=1e-4)
+
+
+def test_what_survives_is_less_the_smaller_the_change_is(weight):
+    change = torch.outer(torch.linspace(-1, 1, 24), torch.linspace(1, 2, 40))
+    found = [surviving_energy(weight, weight + size * change, 8) for size in (1.0, 0.1, 0.01)]
+    assert found[0] > 0.99
+    assert found == sorted(found, reverse=True)
+    assert surviving_energy(weight, weight + 0.01 * change, 4) < found[2]
+    assert surviving_energy(weight, weight, 4) == 1.0
