@@ -1,10 +1,12 @@
 """Accuracy of adapters extracted from the fine-tune that ``experiments.minilm`` makes.
 
 ``python -m experiments.extracted pair`` extracts LoRA and LoCA adapters at three totals, with the
-same size for every matrix and with the total split among the matrices, loads each into the base by
-PEFT and measures its accuracy on the docstrings of unseen files, with the fine-tune's head. For
-comparison: the base, the fine-tune, and the fine-tune's linear layers alone in the base, which is
-what an adapter without any error would give. Takes about ten minutes on two cores.
+same size for every matrix and with the total split among the matrices, and entries (SHiRA) of the
+same size. It also resizes extracted LoRA of a large rank to each of the totals. It loads each
+adapter into the base by PEFT and measures its accuracy on the docstrings of unseen files, with the
+fine-tune's head. For comparison: the base, the fine-tune, and the fine-tune's linear layers alone
+in the base, which is what an adapter without any error would give. Takes about fifteen minutes on
+two cores.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.results import store_rows
 
 RANKS = (1, 4, 16)
+_LARGE = 64
 _TITLES = {"lora": "LoRA", "loca": "LoCA"}
 # LayerNorm and embeddings, which are no linear layers.
 _REST = ("LayerNorm", "embeddings")
@@ -84,14 +87,14 @@ def _measure(pair: Path) -> Iterator[dict[str, Any]]:
 
     yield row("base", "", 0, 0.0, loaded("base"))
     layers: set[str] = set()
-    for extraction, adapter, split in _extractions(pair):
+    for extraction, adapter, split, retained in _extractions(pair):
         with tempfile.TemporaryDirectory() as folder:
             extraction.save(folder)
             encoder = peft.PeftModel.from_pretrained(
                 loaded("base"), Path(folder, extraction.method)
             )
-            numbers = sum(one.numbers for one in extraction.matrices)
-            yield row(adapter, split, numbers, 1 - extraction.error, encoder)
+        numbers = sum(one.numbers for one in extraction.matrices)
+        yield row(adapter, split, numbers, retained, encoder)
         layers |= {one.name for one in extraction.matrices}
     encoder, tuned = loaded("base"), open_checkpoint(pair / "tuned")
     own = {name: tuned.load(name) for name in sorted(layers)}
@@ -102,21 +105,32 @@ def _measure(pair: Path) -> Iterator[dict[str, Any]]:
     yield row("fine-tune", "", sum(one.numel() for one in whole.parameters()), 1.0, whole)
 
 
-def _extractions(pair: Path) -> Iterator[tuple[Extraction, str, str]]:
-    """Adapters at the totals of the ranks, and the names of their rows."""
-    sources = pair / "base", pair / "tuned"
+def _extractions(pair: Path) -> Iterator[tuple[Extraction, str, str, float]]:
+    """Adapters at the totals of the ranks, the names of their rows, and the energy retained."""
+    base, tuned = pair / "base", pair / "tuned"
     methods: tuple[Literal["lora", "loca"], ...] = ("lora", "loca")
-    for rank in RANKS:
-        same = extract(*sources, "lora", rank=rank)
-        total = sum(one.numbers for one in same.matrices)
-        for method in methods:
-            if method == "loca":
-                same = extract(*sources, method, components=total // len(same.matrices))
-            yield same, _TITLES[method], "same size"
-            yield extract(*sources, method, allocate=total), _TITLES[method], "allocated"
-        if rank == RANKS[0]:
-            with_rest = extract(*sources, "lora", allocate=total, save_modules=_REST)
-            yield with_rest, "LoRA, LayerNorm and embeddings", "allocated"
+    with tempfile.TemporaryDirectory() as folder:
+        large = extract(base, tuned, "lora", rank=_LARGE)
+        large.save(folder)
+        for rank in RANKS:
+            same = extract(base, tuned, "lora", rank=rank)
+            total = sum(one.numbers for one in same.matrices)
+            for method in methods:
+                if method == "loca":
+                    components = total // len(same.matrices)
+                    same = extract(base, tuned, method, components=components)
+                yield same, _TITLES[method], "same size", 1 - same.error
+                split = extract(base, tuned, method, allocate=total)
+                yield split, _TITLES[method], "allocated", 1 - split.error
+            entries = extract(base, tuned, "entries", rank=rank)
+            yield entries, "entries (SHiRA)", "same size", 1 - entries.error
+            resized = extract(base, Path(folder, "lora"), "lora", allocate=total)
+            # Both are projections on singular vectors of the fine-tune, one inside the other.
+            retained = (1 - large.error) * (1 - resized.error)
+            yield resized, f"LoRA of rank {_LARGE}, resized", "allocated", retained
+            if rank == RANKS[0]:
+                rest = extract(base, tuned, "lora", allocate=total, save_modules=_REST)
+                yield rest, "LoRA, LayerNorm and embeddings", "allocated", 1 - rest.error
 
 
 if __name__ == "__main__":
