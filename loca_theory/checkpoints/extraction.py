@@ -149,6 +149,7 @@ def extract(
         "floor": floor, "cap": cap, "pad": pad, "save_modules": list(patterns), "include": include,
         "exclude": exclude, "max_size": max_size,
         "model": None if loaded is None else loaded.title, "unchecked": unchecked,
+        "vocabulary": saved.new_rows(pair),
     }  # fmt: skip
     found = Extraction(
         manifest=manifest(grid=grid, seed=None, device=extractor.device, dtype=dtype),

@@ -152,13 +152,35 @@ def _built(
     if settings is None:
         msg = f"{kind.__name__} cannot be built from its class alone; pass it as model=..., with "
         raise InvalidArgumentError(msg + "the weights of the base")
+    rows = _other_vocabulary(loaded, tensors)
+    settings = copy.deepcopy(settings)
+    if rows is not None:
+        settings.get_text_config().vocab_size = rows[0]
     with warnings.catch_warnings(action="ignore"):
         if is_path(source) and (folder := resolve(source)).is_dir():
-            return kind.from_pretrained(folder, config=settings, dtype=torch.float32).eval()
-        made = kind(settings)
-        weights = {name: tensors.load(name).float() for name in tensors.entries}
-        made.load_state_dict(weights, strict=False)
+            made = kind.from_pretrained(folder, config=settings, dtype=torch.float32)
+        else:
+            made = kind(settings)
+            weights = {name: tensors.load(name).float() for name in tensors.entries}
+            made.load_state_dict(weights, strict=False)
+        if rows is not None:
+            made.resize_token_embeddings(rows[1], mean_resizing=False)
     return made.eval()
+
+
+def _other_vocabulary(loaded: LoadedModel, tensors: Checkpoint) -> tuple[int, int] | None:
+    """Rows of the embedding of a checkpoint and of the model, if the model has more or fewer."""
+    name = next((name for name in tensors.entries if _is_embedding(loaded, name)), None)
+    if name is None:
+        return None
+    own, wanted = tensors.entries[name].shape[0], loaded.shapes[name][0]
+    return None if own == wanted else (own, wanted)
+
+
+def _is_embedding(loaded: LoadedModel, name: str) -> bool:
+    find: Any = getattr(loaded.module, "get_input_embeddings", None)
+    module = loaded.modules.get(name.removesuffix(".weight"))
+    return find is not None and module is not None and module is find()
 
 
 def _merged(model: Any) -> torch.nn.Module:

@@ -38,6 +38,19 @@ class SavedModules:
     modules: tuple[str, ...] = ()
     entries: tuple[str, ...] = ()
 
+    def new_rows(self, pair: CheckpointPair) -> int | None:
+        """Rows of a stored embedding if they are more or fewer than those of the base."""
+        if pair.base is None:
+            return None
+        for name in self.tensors.values():
+            own, was = (
+                pair.tuned.entries.get(name),
+                pair.base.entries.get(pair.partners.get(name, "")),
+            )
+            if own and was and kind_of(name) == "embedding" and own.shape[0] != was.shape[0]:
+                return own.shape[0]
+        return None
+
     def contains(self, name: str) -> bool:
         """Whether a tensor belongs to one of the modules."""
         return any(name.startswith(f"{module}.") for module in self.modules)
