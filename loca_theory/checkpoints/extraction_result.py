@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -33,6 +34,8 @@ from loca_theory.sweeps.results import rows
 
 # The weights of the model and the sum W + ΔW are rounded to float32.
 _AGREES = 1e-4
+# Names of an adapter's own tensors.
+_LEARNED = re.compile(r"\.(lora_[AB]\.weight|loca_spectrum\.|shira_)")
 _CARD = Path(__file__).with_name("card.md.j2")
 
 
@@ -131,6 +134,16 @@ class Extraction(Result):
         return self.matrices[0].least_error if self.matrices else None
 
     @property
+    def saved_numbers(self) -> int:
+        """Numbers in the modules that are stored whole."""
+        return sum(
+            tensor.numel()
+            for one in self.adapters.values()
+            for name, tensor in one.tensors.items()
+            if not _LEARNED.search(name)
+        )
+
+    @property
     def output_error(self) -> float | None:
         """The ``error`` of the adapter among the outputs; None if there are none."""
         return self.outputs[-1].error if self.outputs else None
@@ -207,6 +220,7 @@ class Extraction(Result):
             "uniform_error": self.uniform_error,
             "equal_error": self.equal_error,
             "least_error": self.least_error,
+            "saved_numbers": self.saved_numbers,
             "output_error": self.output_error,
             "outputs": [asdict(one) for one in self.outputs],
             "skipped": [{"name": one.name, "reason": one.reason} for one in self.skipped],

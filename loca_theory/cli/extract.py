@@ -157,6 +157,8 @@ def _print(result: Extraction, folder: Path) -> None:
         f"\n{name} with {numbers:,} learned numbers: relative squared error {result.error:.1%} "
         f"over {len(result.matrices)} increments."
     )
+    if result.saved_numbers:
+        out.print(f"{result.saved_numbers:,} more numbers are in modules that are stored whole.")
     if result.uniform_error is not None:
         retained = [result.uniform_error, result.equal_error, result.error, result.least_error]
         uniform, equal, own, bound = (f"{1 - one:.1%}" for one in retained if one is not None)

@@ -406,6 +406,7 @@ def test_a_fine_tune_with_more_tokens_is_checked_in_a_resized_base(tmp_path):
     stored = extract(*sides, "lora", rank=32, check=True, save_modules="embed|lm_head|norm",
                      inputs={"input_ids": torch.arange(64)[None]})  # fmt: skip
     assert stored.output_error < 1e-6
+    assert stored.saved_numbers == 2 * 64 * 32 + 3 * 32
     stored.save(tmp_path)
     card = (tmp_path / "lora" / "README.md").read_text(encoding="utf-8")
     assert "base_model.resize_token_embeddings(64)" in card
