@@ -1,7 +1,6 @@
 """What a bit is: the cost of numbers and locations, and the least error at some bits per entry.
 
-The accounting ``bits`` of budgets and the coders of :mod:`loca_theory.expressivity.coders` count
-by these.
+The accounting ``bits`` of budgets and the coders count by these.
 """
 
 from __future__ import annotations
