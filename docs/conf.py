@@ -22,6 +22,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "gallery",
+    "generated",
     "ledger",
     "public_names",
     "rendering",

@@ -34,7 +34,6 @@ REASONS = {
     "needs a checkout": "the experiments and benchmarks run from the repository's root",
     "needs a hub": "downloads, which tests do not",
     "needs a cluster": "workers on other machines",
-    "run on another page": "README.md has the same command",
     "needs a file": "the page's own Python, saved as a module; tests/cli/test_simulate.py has one",
     "takes minutes": "the same command with smaller numbers is run elsewhere",
 }

@@ -2,12 +2,10 @@
 
 import click
 import pytest
-import torch
-from safetensors.torch import save_file
 
 from loca_theory.cli.main import group
 
-from .pages import PAGES, REASONS, ROOT, RUN, SHOWN, blocks, commands, name, tokens
+from .pages import PAGES, REASONS, RUN, SHOWN, blocks, commands, name, tokens
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=name)
 
@@ -26,19 +24,9 @@ each_with_blocks = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch, page):
-    """An empty folder for the files of a page; for the README one with a fine-tune."""
+def here(tmp_path, monkeypatch):
+    """An empty folder for the files of a page."""
     monkeypatch.chdir(tmp_path)
-    if page == ROOT / "README.md":
-        make_checkpoints(tmp_path)
-
-
-def make_checkpoints(folder):
-    generator = torch.Generator().manual_seed(0)
-    for which in ("base", "finetuned"):
-        (folder / which).mkdir()
-        weights = {"layer.0.query.weight": torch.randn(128, 128, generator=generator)}
-        save_file(weights, folder / which / "model.safetensors")
 
 
 trains = pytest.mark.filterwarnings(

@@ -31,7 +31,7 @@ def outputs(cells):
 
 
 def test_the_notebooks_are_these():
-    assert [path.stem for path in NOTEBOOKS] == ["my-checkpoint", "theory"]
+    assert [path.stem for path in NOTEBOOKS] == ["theory"]
 
 
 @each_notebook

@@ -20,7 +20,7 @@ _NO_MATRIX = "which changes biases or norms and no matrix"
 _MIXES = "whose increment depends on the input, so that there is no single ΔW"
 _WHOLE = "whose increment depends on all layers of the model together"
 
-_REFUSED = {
+REFUSED = {
     "ADAMSS": f"which clusters the rows of W anew when it is loaded; {_MERGE}",
     "ADAPTION_PROMPT": _NO_WEIGHT,
     "BEFT": _NO_MATRIX,
@@ -96,8 +96,8 @@ class AdapterKind:
             raise DamagedError(msg)
         title, base = f"{folder} is an adapter of type {name}", config.get(_BASE)
         base = base if isinstance(base, str) else ""
-        if name in _REFUSED:
-            msg = f"{title}, {_REFUSED[name]}"
+        if name in REFUSED:
+            msg = f"{title}, {REFUSED[name]}"
             raise InvalidArgumentError(msg)
         if name != LORA:
             if name not in KNOWN:

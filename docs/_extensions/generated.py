@@ -1,0 +1,166 @@
+"""Write tables that are made from the code into pages, in place of a line.
+
+The columns of every result come from the docstrings of its row types, the methods from
+:data:`loca_theory.expressivity.METHODS`, and the types of adapter from what decides how one is
+read.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pkgutil import iter_modules
+from typing import Any
+
+from sphinx.application import Sphinx
+
+import loca_theory as loca
+from loca_theory.checkpoints.adapters import kinds
+from loca_theory.claims import checks as all_checks
+from loca_theory.expressivity import METHODS
+from loca_theory.expressivity.methods.names import display_name
+
+PLACEHOLDER = "*The site shows a table here, which is made from the code.*"
+_ATTRIBUTE = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
+_K, _R = 768, 8
+
+
+def columns() -> Iterator[str]:
+    """The columns of each table of each result, but for claims, whose row is made of several."""
+    for result in _results():
+        if result is loca.VerificationResult:
+            continue
+        for name, row in result._tables().items():
+            yield from (f"## `{result.command}`: `{name}`", "", _text(_summary(row)), "")
+            found = described(row)
+            yield from _table(("column", "meaning"), ((f"`{key}`", found[key]) for key in found))
+
+
+def described(row: type) -> dict[str, str]:
+    """What the docstring of a row type says of each of its fields."""
+    return {name: _text(text) for name, text in _ATTRIBUTE.findall(inspect.getdoc(row) or "")}
+
+
+def methods() -> Iterator[str]:
+    """Each method: its names, what it is, its cost and its expected error; then the families."""
+    table = loca.methods(K=_K, r=_R)
+    exact = [row.name for row in table if "exact" in row.engines]
+    simulation = loca.simulate(_K, ranks=_R, methods=exact, engine="exact")
+    errors = {row.method: f"{row.error:.4f}" for row in simulation}
+    heads = ("name", "key", "what it is", "source", "oracle", "trained numbers", "error")
+    rows = [
+        (
+            display_name(row.name),
+            f"`{row.name}`",
+            row.title,
+            _link(row.reference),
+            "yes" if row.is_oracle else "",
+            "" if row.parameters is None else f"{row.parameters:,}",
+            errors.get(row.name, "simulated"),
+        )
+        for row in table
+    ]
+    yield from _table(heads, rows)
+    yield from ("## Families", "")
+    families: dict[type, list[str]] = {}
+    for name, method in METHODS.items():
+        families.setdefault(type(method), []).append(display_name(name))
+    yield from _table(
+        ("methods", "family"),
+        ((", ".join(names), _text(_before_attributes(one))) for one, names in families.items()),
+    )
+
+
+def adapters() -> Iterator[str]:
+    """Each type of adapter of PEFT that is read or refused."""
+    yield from _table(
+        ("`peft_type`", "ΔW"),
+        (
+            ("`LORA`", "from its factors; with some options, as below, from W as well"),
+            (_codes(kinds.ADDITIVE), "does not depend on W"),
+            (_codes(kinds.MULTIPLICATIVE), "transforms W, or uses its singular vectors"),
+        ),
+    )
+    reasons: dict[str, list[str]] = {}
+    for name, reason in kinds.REFUSED.items():
+        reasons.setdefault(reason, []).append(name)
+    yield from _table(
+        ("not read", "a method"), ((_codes(names), why) for why, names in reasons.items())
+    )
+
+
+def checks() -> Iterator[str]:
+    """Each module of checks, with the checks in it."""
+    for module in iter_modules(all_checks.__path__):
+        name = f"{all_checks.__name__}.{module.name}"
+        yield from (f"## {module.name.replace('_', ' ').capitalize()}", "", "```{eval-rst}")
+        yield from (f".. automodule:: {name}", "   :members:", "   :undoc-members:", "```", "")
+
+
+PAGES: dict[str, Callable[[], Iterable[str]]] = {
+    "reference/columns": columns,
+    "reference/methods": methods,
+    "reference/checkpoints": adapters,
+    "reference/checks": checks,
+}
+"""What replaces the line on each page."""
+
+
+def _results() -> list[type[loca.Result]]:
+    kinds_of_results = (getattr(loca, name) for name in loca.__all__)
+    return [
+        kind
+        for kind in kinds_of_results
+        if inspect.isclass(kind) and issubclass(kind, loca.Result) and kind is not loca.Result
+    ]
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(heads)} |"
+    yield "|" + "---|" * len(heads)
+    for row in rows:
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+    yield ""
+
+
+def _summary(of: type) -> str:
+    return (inspect.getdoc(of) or "").partition("\n\n")[0]
+
+
+def _before_attributes(of: type) -> str:
+    return (inspect.getdoc(of) or "").partition("\nAttributes:")[0]
+
+
+def _text(docstring: str) -> str:
+    """A text in the markup of docstrings as one line of Markdown."""
+    line = " ".join(docstring.split())
+    line = re.sub(r":math:`([^`]+)`", r"$\1$", line)
+    line = re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"`\1`", line).replace("``", "`")
+    pieces = re.split(r"(`[^`]*`|\$[^$]*\$)", line)
+    pieces[::2] = [re.sub(r"([_*])", r"\\\1", piece) for piece in pieces[::2]]
+    return "".join(pieces)
+
+
+def _codes(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _link(reference: str) -> str:
+    kind, _, name = reference.partition(":")
+    addresses = {
+        "arXiv": "https://arxiv.org/abs/",
+        "openreview": "https://openreview.net/forum?id=",
+    }
+    return f"[{reference}]({addresses[kind]}{name})" if kind in addresses else reference
+
+
+def _fill(_app: Sphinx, docname: str, source: list[str]) -> None:
+    if docname in PAGES:
+        source[0] = source[0].replace(PLACEHOLDER, "\n".join(PAGES[docname]()))
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the extension."""
+    app.connect("source-read", _fill)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
