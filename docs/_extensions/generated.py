@@ -43,7 +43,7 @@ def described(row: type) -> dict[str, str]:
 
 
 def methods() -> Iterator[str]:
-    """Each method: its names, what it is, its cost and its expected error; then the families."""
+    """Each method: its names, what it is, its cost and its error; then families and coders."""
     table = loca.methods(K=_K, r=_R)
     exact = [row.name for row in table if "exact" in row.engines]
     simulation = loca.simulate(_K, ranks=_R, methods=exact, engine="exact")
@@ -69,6 +69,11 @@ def methods() -> Iterator[str]:
     yield from _table(
         ("methods", "family"),
         ((", ".join(names), _text(_before_attributes(one))) for one, names in families.items()),
+    )
+    yield from ("## Coders", "", "`analyze --bits` compares these at equal bits.", "")
+    yield from _table(
+        ("name", "what it is", "source"),
+        ((one.name, one.title, _link(one.reference)) for one in table.coders),
     )
 
 

@@ -38,8 +38,8 @@ class Matrix:
         mp_sigma: σ of the Marchenko–Pastur law that fits the bulk; None without a bulk.
         mp_distance: Kolmogorov distance of the spectrum from that law.
         mp_wasserstein: Wasserstein distance of the spectrum from that law.
-        outlier_mass: Fraction of the energy outside the law's support.
-        spikes: Number of eigenvalues above the law's edge.
+        outlier_mass: Fraction of the energy outside the law's support; 1 without a bulk.
+        spikes: Number of eigenvalues above the law's edge; without a bulk, of all above rounding.
         T: The paper's spectral statistic.
         stable_rank: Energy in units of the largest eigenvalue.
         effective_rank: Exponential of the entropy of the singular values.

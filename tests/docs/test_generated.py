@@ -8,6 +8,7 @@ import pytest
 import loca_theory as loca
 from loca_theory.checkpoints.adapters.kinds import KNOWN, REFUSED
 from loca_theory.expressivity import METHODS
+from loca_theory.expressivity.coders.registry import CODERS
 
 from .pages import DOCS, ROOT, extension
 
@@ -42,11 +43,14 @@ def test_every_column_of_every_result_is_described(generated):
         assert described == [field.name for field in dataclasses.fields(row)]
 
 
-def test_every_method_and_every_family_is_listed(generated):
-    listed, families = "\n".join(generated.methods()).split("## Families")
+def test_every_method_every_family_and_every_coder_is_listed(generated):
+    listed, others = "\n".join(generated.methods()).split("## Families")
+    families, coders = others.split("## Coders")
     assert re.findall(r"^\| [^|]+ \| `(.+?)` \|", listed, re.MULTILINE) == list(METHODS)
     for method in METHODS.values():
         assert re.search(rf"^\| (.+, )?{method.display_name}(,.+)? \| \S", families, re.MULTILINE)
+    for name in CODERS:
+        assert re.search(rf"^\| {re.escape(name)} \| \S", coders, re.MULTILINE)
 
 
 def test_every_type_of_adapter_is_listed_once(generated):
