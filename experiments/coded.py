@@ -26,7 +26,7 @@ from loca_theory.cli.command import Command
 from loca_theory.expressivity.coders.coder import Transform
 from loca_theory.expressivity.coders.registry import CODERS
 from loca_theory.sweeps.manifest import manifest
-from loca_theory.sweeps.results import store_rows
+from loca_theory.sweeps.tables import store_rows
 
 Row = dict[str, Any]
 

@@ -25,7 +25,7 @@ from experiments.finetuning.verdicts.power import MOST_SEEDS, Plan
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
 from loca_theory.sweeps.manifest import manifest
-from loca_theory.sweeps.results import store_rows
+from loca_theory.sweeps.tables import store_rows
 
 _UNITS = {"accuracy": "", "loss": " %"}
 # Columns of the table of verdicts that a decision fills.

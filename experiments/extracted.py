@@ -29,7 +29,7 @@ from loca_theory.checkpoints import Extraction, extract
 from loca_theory.checkpoints.weights.sources import open_checkpoint
 from loca_theory.cli.command import Command
 from loca_theory.sweeps.manifest import manifest
-from loca_theory.sweeps.results import store_rows
+from loca_theory.sweeps.tables import store_rows
 
 RANKS = (1, 4, 16)
 _LARGE = 64

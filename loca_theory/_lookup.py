@@ -8,6 +8,9 @@ from typing import TypeVar, cast
 
 from loca_theory.errors import InvalidArgumentError
 
+# A message lists so many names, and suggests so many of more.
+_LISTED, _NEAREST = 40, 3
+
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=StrEnum)
 
@@ -31,14 +34,17 @@ def find(what: str, name: object, known: Mapping[str, _T]) -> _T:
 
 
 def unknown_name(what: str, name: object, known: Iterable[str]) -> InvalidArgumentError:
-    """The error of an unknown name, which suggests the nearest."""
+    """The error of an unknown name, which suggests the nearest; of many names, up to three."""
     from difflib import get_close_matches
 
-    of = {one.casefold(): one for one in known}
-    nearest = get_close_matches(name.casefold(), of, 1) if isinstance(name, str) else []
-    hint = f"did you mean {of[nearest[0]]}? Otherwise " if nearest else ""
-    msg = f"unknown {what} {name!r}; {hint}choose from {', '.join(of.values())}"
-    return InvalidArgumentError(msg)
+    of, typed = {one.casefold(): one for one in known}, str(name).casefold()
+    are_many = len(of) > _LISTED
+    near = get_close_matches(typed, of, _NEAREST if are_many else 1)
+    near = near or [one for one in of if typed and typed in one][:_NEAREST]
+    names = [of[one] for one in near] if isinstance(name, str) else []
+    hint = f"did you mean {' or '.join(names)}? Otherwise " if names else ""
+    choice = f"one of {len(of)} names" if are_many else f"from {', '.join(of.values())}"
+    return InvalidArgumentError(f"unknown {what} {name!r}; {hint}choose {choice}")
 
 
 def member(kind: type[_E], what: str, value: object) -> _E:

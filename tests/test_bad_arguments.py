@@ -42,7 +42,7 @@ BAD = [
       for call in (simulate, correlate, analyze) for given in ([], [0], 0, True, "8", 2.5, None)),
     *((lambda call=call: call(runner="x"), f"{RUNNER}'x'")
       for call in (simulate, correlate, analyze, loca.toy, loca.verify)),
-    (lambda: extract(rank=1, runner=None), f"{RUNNER}None"),
+    (lambda: extract(rank=1, runner=0), f"{RUNNER}0"),
     (lambda: loca.figure("sim_1", runner=3), f"{RUNNER}3"),
     # simulate
     (lambda: simulate(engine=["exact"]), "unknown engine ['exact']; choose from exact, asymptot"),
@@ -92,7 +92,10 @@ BAD = [
     # objects
     (lambda: loca.Runner(jobs="x"), "jobs must be a whole number, not 'x'"),
     (lambda: loca.Runner(store=5), "store must be a path, not 5"),
-    (lambda: loca.Runner(progress=5), "progress must be a function of (finished, total), not 5"),
+    (
+        lambda: loca.Runner(progress=5),
+        "progress must be True, False or a function of (finished, total), not 5",
+    ),
     (lambda: loca.Budget("a", 2, 1), "p must be a whole number, not 'a'"),
     (lambda: loca.Budget(8, 8, 2, "foo"), "unknown accounting 'foo'; choose from paper"),
     (lambda: approximate(MATRIX, "D", 5), "budget must be a Budget, not 5"),

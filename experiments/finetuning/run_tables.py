@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from loca_theory.errors import ResourceError
-from loca_theory.sweeps.results import find_tables
+from loca_theory.sweeps.tables import find_tables
 
 # Settings of LoCA that runs may differ in, and which are columns of their tables.
 SETTINGS = ("scaling", "alternating", "location_rate")
@@ -34,9 +34,10 @@ def read_runs(
     """
     columns = [*COLUMNS, *more]
     found = []
-    for path in find_tables(folder, ["*"]):
+    for stored in find_tables(folder, ["*"]):
+        path = stored.path
         try:
-            table = pd.read_parquet(path)
+            table = stored.read()
         except (OSError, ValueError) as error:
             msg = f"{path} cannot be read ({type(error).__name__}); delete it and make it again"
             raise ResourceError(msg) from error

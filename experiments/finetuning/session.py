@@ -18,14 +18,14 @@ from experiments.finetuning.settings import settings
 from experiments.finetuning.statistics import Row
 from experiments.finetuning.tasks import Prepared, prepare
 from experiments.finetuning.training import METRIC, compute, layer_shape
-from loca_theory.cli.running import progress_bar
 from loca_theory.plotting.canvas import save_figure
 from loca_theory.plotting.catalogue import find_figure
 from loca_theory.sweeps import ResultStore, Runner
 from loca_theory.sweeps.files import writable_folder
 from loca_theory.sweeps.manifest import manifest
-from loca_theory.sweeps.results import store_rows
+from loca_theory.sweeps.progress import progress_bar
 from loca_theory.sweeps.store import Point
+from loca_theory.sweeps.tables import store_rows
 from loca_theory.transforms.devices import resolve_device
 
 
@@ -167,7 +167,7 @@ class Session:
         """Compute every point whose result is not stored in the session's folder."""
         store = ResultStore(self.out / "runs")
         self.say(title)
-        with progress_bar(title, unit, quiet=self.quiet) as bar:
+        with progress_bar(title, unit, is_shown=not self.quiet) as bar:
             jobs = 1 if self.resolved_device.startswith("cuda") else self.jobs
             results = Runner(store, jobs, bar).run(
                 points,

@@ -25,7 +25,7 @@ from experiments.paper_scale.settings import Choice, Settings, resolve
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps.files import writable_folder
 from loca_theory.sweeps.manifest import manifest
-from loca_theory.sweeps.results import is_stored, load_rows, store_rows
+from loca_theory.sweeps.tables import is_stored, load_rows, store_rows
 from loca_theory.sweeps.version import library_version
 
 # Increase this number when the meaning of a row changes.

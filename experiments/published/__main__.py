@@ -22,7 +22,7 @@ from loca_theory.errors import LocaTheoryError
 from loca_theory.expressivity.coders.registry import measure_all
 from loca_theory.sweeps import generator
 from loca_theory.sweeps.manifest import manifest
-from loca_theory.sweeps.results import store_rows
+from loca_theory.sweeps.tables import store_rows
 
 BITS = (0.25, 0.5, 1.0, 2.0)
 """Bits per entry at which coders are compared."""

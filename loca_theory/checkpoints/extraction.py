@@ -23,7 +23,7 @@ from loca_theory.checkpoints.weights.sources import Source, describe, is_path
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
-from loca_theory.sweeps.runner import DEFAULT_RUNNER
+from loca_theory.sweeps.runner import chosen_runner
 from loca_theory.transforms.devices import resolve_device
 
 
@@ -50,7 +50,7 @@ def extract(
     exclude: str | None = None,
     max_size: int | None = None,
     device: str = "auto",
-    runner: Runner = DEFAULT_RUNNER,
+    runner: Runner | None = None,
 ) -> Extraction:
     """Approximate each increment of a fine-tune by the best adapter of a method and size.
 
@@ -126,7 +126,7 @@ def extract(
     pad = for_engine(serve, method, pad=pad)
     size = AdapterSize(method, rank, components, allocate, energy, floor, cap, pad)
     find("dtype", dtype, DTYPES)
-    runner = _arguments.instance("runner", runner, Runner)
+    runner = chosen_runner(runner)
     selection = Selection(include, exclude, max_size, smallest_side=1, experts="stacked")
     pair, loaded, unchecked = open_model_pair(base, tuned, selection, model)
     if not check and (inputs is not None or requantise is not None):

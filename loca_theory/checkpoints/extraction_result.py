@@ -8,11 +8,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 
 from loca_theory import _arguments
+from loca_theory.checkpoints.extraction_rows import ExtractedMatrix
 from loca_theory.checkpoints.outputs import OutputRow, read_inputs
 from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.sizing.adapter_folder import (
@@ -32,57 +33,14 @@ from loca_theory.sweeps import Result
 from loca_theory.sweeps.files import writable_folder
 from loca_theory.sweeps.results import rows
 
+if TYPE_CHECKING:
+    from peft import PeftConfig, PeftModel
+
 # The weights of the model and the sum W + ΔW are rounded to float32.
 _AGREES = 1e-4
 # Names of an adapter's own tensors.
 _LEARNED = re.compile(r"\.(lora_[AB]\.weight|loca_spectrum\.|shira_)")
 _CARD = Path(__file__).with_name("card.md.j2")
-
-
-@dataclass(frozen=True)
-class ExtractedMatrix:
-    """Size and error of the best adapter of one increment.
-
-    Attributes:
-        name: Name of the weight.
-        shape: (p, q), after a ``Conv1D`` weight is transposed and a kernel is flattened; of experts
-            in one parameter, with the rows of all.
-        method: ``lora``, ``loca`` or ``entries``.
-        r: The r of LoRA or SHiRA; None for LoCA; 0 if the split of a total left nothing for this
-            matrix.
-        components: Number of LoCA's coefficients; None for other methods.
-        numbers: Number of learned parameters.
-        error: Relative squared error of the reconstruction, with the parameters as they are stored.
-        gap: Estimate of how much smaller the error of the best adapter of this size and method is.
-        energy: Squared norm of the increment.
-        uniform_error: Relative squared error with the uniform size; None if no total was split, or
-            if methods are mixed, as for the next three.
-        uniform_size: Rank or number of coefficients if all matrices get the same: the largest that
-            the total pays for, or all that this matrix can have.
-        equal_error: Error over all increments together if the split has only what the uniform sizes
-            cost; the same in every row.
-        least_error: Lower bound of this error with any split of the total; the same in every row.
-        loaded_error: Relative squared error of this weight in the model, after PEFT has loaded and
-            merged the adapter; None before :meth:`Extraction.verify`.
-        surviving_energy: Fraction of the adapter's energy that is left in a base of few bits, if
-            the sum is rounded to as many; None if it was not asked for.
-    """
-
-    name: str
-    shape: tuple[int, int]
-    method: str
-    r: int | None
-    components: int | None
-    numbers: int
-    error: float
-    gap: float
-    energy: float
-    uniform_error: float | None = None
-    uniform_size: int | None = None
-    equal_error: float | None = None
-    least_error: float | None = None
-    loaded_error: float | None = None
-    surviving_energy: float | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -147,6 +105,40 @@ class Extraction(Result):
     def output_error(self) -> float | None:
         """The ``error`` of the adapter among the outputs; None if there are none."""
         return self.outputs[-1].error if self.outputs else None
+
+    @property
+    def config(self) -> PeftConfig:
+        """The adapter's configuration, an object of PEFT.
+
+        Raises:
+            InvalidArgumentError: there are two adapters; take one of ``adapters``.
+            ResourceError: PEFT is not installed.
+        """
+        return self._only().peft_config()
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """The adapter's parameters, under the names that PEFT gives them.
+
+        Raises:
+            InvalidArgumentError: there are two adapters; take one of ``adapters``.
+        """
+        return dict(self._only().tensors)
+
+    def apply(self, model: torch.nn.Module) -> PeftModel:
+        """Put the adapter into a model of the base, in place, and return it as a model of PEFT.
+
+        Raises:
+            InvalidArgumentError: there are two adapters; take one of ``adapters``.
+            ResourceError: PEFT is not installed, or the adapter does not fit the model.
+        """
+        return self._only().apply(model)
+
+    def _only(self) -> Adapter:
+        if len(self.adapters) > 1:
+            names = " and ".join(self.adapters)
+            msg = f"there are two adapters, {names}; take one, such as adapters[...]"
+            raise InvalidArgumentError(msg)
+        return next(iter(self.adapters.values()))
 
     def verify(
         self,

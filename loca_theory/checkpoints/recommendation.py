@@ -1,13 +1,12 @@
-"""The verdict on an analysis in one paragraph."""
+"""The verdict on an analysis, in at most five sentences."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
 
 from loca_theory.checkpoints.rows import Matrix, MatrixError
-from loca_theory.checkpoints.summary import MeanError, Totals
+from loca_theory.checkpoints.summary import MeanError, Summary, Totals, follows_law
 
 ADAPTERS = {
     "R": "LoRA",
@@ -25,46 +24,43 @@ _ACCOUNTINGS = {
 }  # fmt: skip
 """Errors by other accountings than the chosen one."""
 
-# Matrices that the verdict names.
+# Names in one sentence.
 _NAMED = 3
 
 # Shuffling restores the independent error if at most this fraction of the difference remains.
 _BACK = 0.1
+# Forms whose retained fractions differ by less are not told apart.
+_TIED = 0.01
 # A smaller fraction of the energy makes no practical difference and may be the spread of small
 # matrices.
 _NOTICEABLE = 0.03
 
 
 def verdict(
-    total: Totals,
-    epsilon: float,
-    each: Sequence[MatrixError] = (),
-    matrices: Mapping[str, Matrix] = MappingProxyType({}),
+    summary: Summary, matrices: Sequence[Matrix], errors: Sequence[MatrixError], epsilon: float
 ) -> str:
-    """One paragraph: are the increments normal and independent, and which adapter is best?
+    """Which form retains how much of the increments, why, and are they normal?
 
     Args:
-        total: Totals over the increments.
+        summary: Totals over the increments.
+        matrices: Their statistics.
+        errors: Their errors.
         epsilon: Total variation that still counts as normal.
-        each: Errors of the increments, one by one.
-        matrices: Their statistics, by name.
     """
-    if total.median_tv is None:
+    if not matrices:
         return "No matrix could be analysed."
-    normal = total.matrices - total.not_normal
-    parts = [_normality(normal, total.matrices, epsilon, total.median_tv), _spectrum(total)]
-    errors = errors_by_rank(total)
-    if errors:
-        parts.append(_dependence(next(iter(errors.values()))["R"]))
-        first, *others = (_winner(mine, r) for r, mine in errors.items())
-        r = next(iter(errors))
-        here = [one for one in each if one.r == r]
-        at = [one for one in here if one.method == "D"]
-        parts += [first, *_disagreements(here), _basis(errors[r]), *_suited(at, matrices), *others]
-        if min(SHOWN, key=lambda method: errors[r][method].error) == "S":
-            parts.append("An extraction by entries stores them in PEFT's format SHiRA.")
-        parts.append("(These are the best that each could do; LoCA's assumes perfect locations.)")
-    return " ".join(parts)
+    parts, means = [], errors_by_rank(summary.all)
+    if means:
+        r, total = next(iter(means.items()))
+        here = [one for one in errors if one.r == r]
+        winner = _winner(total, here)
+        if len(summary.by_tuned) > 1:
+            winner = _winners([errors_by_rank(one).get(r, {}) for one in summary.by_tuned])
+        parts += [f"At the budget of LoRA with r = {r}, {winner}", _dependence(total["R"])]
+    parts.append(_spectrum(matrices))
+    if means:
+        parts.append(_order(total["D"], here, matrices))
+    return " ".join([*parts, _normality(summary.all, matrices, epsilon)])
 
 
 def errors_by_rank(total: Totals) -> dict[int, dict[str, MeanError]]:
@@ -75,82 +71,121 @@ def errors_by_rank(total: Totals) -> dict[int, dict[str, MeanError]]:
     return found
 
 
-def _winner(errors: Mapping[str, MeanError], r: int) -> str:
-    retained = {method: 1 - errors[method].error for method in SHOWN}
-    best, *others = sorted(retained, key=lambda method: -retained[method])
-    *rest, last = (f"{ADAPTERS[method]} {retained[method]:.0%}" for method in others)
-    found = f"{ADAPTERS[best]} {verb(best)} {retained[best]:.0%} of the energy"
-    return f"At the budget of r = {r}, {found}, {', '.join(rest)} and {last}."
-
-
-def _basis(errors: Mapping[str, MeanError]) -> str:
-    """A sentence on whether the DCT suits the matrices better than a basis unrelated to them."""
-    error, expected = errors["D"].error, errors["D"].spectral_error
-    if expected is None:  # never for D
-        return ""
-    text = (
-        f"A basis unrelated to the matrices would retain {1 - expected:.0%} where the DCT retains "
-    )
-    text += f"{1 - error:.0%}"
-    is_noticeable = abs(expected - error) >= _NOTICEABLE
-    return f"{text}." if is_noticeable else f"{text}: the DCT itself makes little difference."
-
-
-def _disagreements(errors: Sequence[MatrixError]) -> Iterator[str]:
-    """A sentence on which form retains most in most matrices, if an accounting changes that."""
-    found = {field: _most_often_best(errors, field) for field in ("error", *_ACCOUNTINGS)}
-    method, count = found.pop("error")
-    others = [
-        f"{_ACCOUNTINGS[field]}, {ADAPTERS[other]} would in {most}"
-        for field, (other, most) in found.items()
-        if other != method
-    ]
-    if others:
-        total = len({one.name for one in errors})
-        text = f"In {count} of {total} matrices {ADAPTERS[method]} {verb(method)} the most; "
-        yield f"{text}{'; '.join(others)}."
-
-
-def _most_often_best(errors: Sequence[MatrixError], field: str) -> tuple[str, int]:
-    """The form with the smallest error in most matrices, and in how many; "" if there is none."""
-    best: dict[str, MatrixError] = {}
-    for one in errors:
-        error = getattr(one, field)
-        if one.bits_error is not None and (
-            one.name not in best or error < getattr(best[one.name], field)
-        ):
-            best[one.name] = one
-    return next(iter(Counter(one.method for one in best.values()).most_common(1)), ("", 0))
-
-
 def verb(form: str) -> str:
     """The verb that follows the words for a form."""
     return "retain" if form == "S" else "retains"
 
 
-def _suited(errors: Sequence[MatrixError], matrices: Mapping[str, Matrix]) -> Iterator[str]:
-    """A sentence on the matrices that the DCT suits, and why."""
-    gains = {}
+def _winner(errors: Mapping[str, MeanError], each: Sequence[MatrixError]) -> str:
+    """What each form retains of all matrices, and in which of them others retain more."""
+    best, *others = sorted(SHOWN, key=lambda method: errors[method].error)
+    rest = [f"{ADAPTERS[method]} {1 - errors[method].error:.0%}" for method in others]
+    text = f"{ADAPTERS[best]} {verb(best)} {1 - errors[best].error:.0%} of the energy ‖ΔW‖², "
+    text += _listed(rest)
+    exceptions: dict[tuple[str, ...], list[str]] = {}
+    count = 0
+    for name, of_matrix in _by_matrix(each).items():
+        count += 1
+        least = min(one.error for one in of_matrix.values())
+        if of_matrix[best].error > least + _TIED:
+            forms = [form for form, one in of_matrix.items() if one.error <= least + _TIED]
+            exceptions.setdefault(tuple(forms), []).append(name)
+    for forms, names in exceptions.items():
+        text += f"; {_listed([ADAPTERS[form] for form in forms])} "
+        text += f"{verb(forms[0]) if len(forms) == 1 else 'retain'} more in {len(names)} of "
+        text += f"{count} matrices ({_named(names)})"
+    usual, _ = _most_often_best(each, "error")
+    for field, condition in _ACCOUNTINGS.items():
+        form, most = _most_often_best(each, field)
+        if form != usual:
+            text += f"; {condition}, {ADAPTERS[form]} would retain most in {most} of {count}"
+    return f"{text}."
+
+
+def _winners(groups: Sequence[Mapping[str, MeanError]]) -> str:
+    """In how many fine-tunes each form retains most, and how much the forms retain."""
+    known = [errors for errors in groups if errors]
+    counts = Counter(min(SHOWN, key=lambda form: errors[form].error) for errors in known)
+    most = [f"{ADAPTERS[form]} in {count}" for form, count in counts.most_common()]
+    ranges = [f"{ADAPTERS[form]} {_ends([1 - errors[form].error for errors in known], '.0%')}"
+              for form in SHOWN]  # fmt: skip
+    text = f"the form that retains most of the energy ‖ΔW‖² is {_listed(most)} of {len(known)} "
+    return f"{text}fine-tunes: {_listed(ranges)}."
+
+
+def _by_matrix(errors: Sequence[MatrixError]) -> dict[str, dict[str, MatrixError]]:
+    """The errors of the forms on each matrix."""
+    found: dict[str, dict[str, MatrixError]] = {}
     for one in errors:
-        if one.axes_shuffled_error is None or one.spectral_error is None:
-            continue
-        if one.spectral_error - one.error >= _NOTICEABLE:
-            gains[one] = one.spectral_error - one.error
-    if not gains:
-        return
-    best = sorted(gains, key=lambda one: -gains[one])
-    names = [
-        f"{one.name.removesuffix('.weight')} ({_reason(one, matrices[one.name])})"
-        for one in best[:_NAMED]
+        if one.method in SHOWN:
+            found.setdefault(one.name, {})[one.method] = one
+    return found
+
+
+def _most_often_best(errors: Sequence[MatrixError], field: str) -> tuple[str, int]:
+    """The form with the smallest error in most matrices, and in how many; "" if there is none."""
+    best = [
+        min(known, key=lambda form: getattr(mine[form], field))
+        for mine in _by_matrix(errors).values()
+        if (known := [form for form, one in mine.items() if one.bits_error is not None])
     ]
-    if len(best) > _NAMED:
-        names.append(f"{len(best) - _NAMED} more")
-    *first, last = names
-    listed = f"{', '.join(first)} and {last}" if first else last
-    most = f"{100 * gains[best[0]]:.0f}"
-    yield (
-        f"In {len(best)} of {len(errors)} matrices the DCT retains at least "
-        f"{100 * _NOTICEABLE:.0f} points more than an unrelated basis, up to {most}: {listed}."
+    return next(iter(Counter(best).most_common(1)), ("", 0))
+
+
+def _dependence(error: MeanError) -> str:
+    """Does LoRA retain more than of independent entries, and is dependence the cause?"""
+    own, shuffled = 1 - error.error, 1 - error.shuffled_error
+    if error.iid_error is None:  # never for R
+        return ""
+    expected = 1 - error.iid_error
+    if abs(own - expected) < 0.01:
+        return "LoRA retains as much as it would of independent entries."
+    cause = "dependence and distribution both contribute"
+    if abs(shuffled - expected) <= _BACK * abs(own - expected):
+        cause = "the cause is dependence, not the distribution"
+    return (
+        f"Of independent normal entries LoRA would retain {expected:.0%}, and of these entries in "
+        f"random order it retains {shuffled:.0%}: {cause}."
+    )
+
+
+def _spectrum(matrices: Sequence[Matrix]) -> str:
+    """In how few dimensions the energy lies, and how many spectra follow the law."""
+    close = [one for one in matrices if follows_law(one)]
+    beside = [one for one in close if one.spikes]
+    dimensions, count = _ends([one.rank_90 for one in matrices], "d"), len(matrices)
+    text = f"90% of the energy lies in {dimensions} singular value{'s' * (dimensions != '1')}; the "
+    text += "spectrum follows the Marchenko–Pastur law of independent entries in "
+    text += f"{len(close) - len(beside)} of {count} matri{'x' if count == 1 else 'ces'}"
+    if beside:
+        outside = _ends([one.outlier_mass for one in beside], ".0%")
+        text += f", and in {len(beside)} but for a few larger values that hold {outside}"
+    return f"{text}."
+
+
+def _order(total: MeanError, errors: Sequence[MatrixError], matrices: Sequence[Matrix]) -> str:
+    """Does the DCT suit the matrices better than a basis unrelated to them, and why?"""
+    own, expected = 1 - total.error, 1 - (total.spectral_error or total.error)
+    text = f"The DCT retains {own:.0%}, a basis unrelated to the matrices would retain "
+    text += f"{expected:.0%}"
+    gains = {
+        (one.name, one.tuned): (one.spectral_error - one.error, one)
+        for one in errors
+        if one.axes_shuffled_error is not None and one.spectral_error is not None
+    }
+    suited = [key for key, (gain, _) in gains.items() if gain >= _NOTICEABLE]
+    if not suited:
+        is_alike = abs(own - expected) < _NOTICEABLE
+        return f"{text}{': the order of rows and columns hardly matters' * is_alike}."
+    suited.sort(key=lambda key: -gains[key][0])
+    rows = {(one.name, one.tuned): one for one in matrices}
+    reasons = [
+        f"{key[0].removesuffix('.weight')}: {_reason(gains[key][1], rows[key])}" for key in suited
+    ]
+    return (
+        f"{text}; in {len(suited)} of {len(gains)} matrices the DCT retains at least "
+        f"{100 * _NOTICEABLE:.0f} points more, up to {100 * gains[suited[0]][0]:.0f} "
+        f"({_named(reasons, '; ')})."
     )
 
 
@@ -166,51 +201,32 @@ def _reason(one: MatrixError, matrix: Matrix) -> str:
     return max(worth, key=lambda reason: worth[reason])
 
 
-def _spectrum(total: Totals) -> str:
-    """A sentence on whether the spectra follow the Marchenko–Pastur law."""
-    count, follow = total.matrices, total.follow_mp
-    fraction = f"{total.median_outlier_mass:.0%}"
-    # A few large eigenvalues hardly change the distance: the bulk may follow the law while most of
-    # the energy lies outside it.
-    text = f"In {follow} of {count} the bulk of the spectrum is close to"
-    if count == 1:
-        text = f"The bulk of the spectrum is {'close to' if follow else 'not close to'}"
-    text += " the Marchenko–Pastur law of independent entries"
-    distance = total.median_mp_distance
-    middle = "median " * (count > 1)
-    details = [] if distance is None else [f"{middle}distance {distance:.2f}"]
-    if follow < count:
-        where = "outside the law's support" + " in the median" * (count > 1)
-        details.append(f"{fraction} of the energy lies {where}")
-    text += f" ({'; '.join(details)})" if details else ""
-    if follow and total.with_spikes:
-        text += f"; {total.with_spikes} of {count} have" if count > 1 else "; it has"
-        text += (
-            f" eigenvalues above it, with {fraction} of the energy{' in the median' * (count > 1)}"
-        )
-    return f"{text}."
-
-
-def _normality(normal: int, count: int, epsilon: float, distance: float) -> str:
-    found = f"{normal} of {count} increments are"
-    if count == 1:
-        found = f"The increment is{'' if normal else ' not'}"
-    law = f"within a total variation of {epsilon:g} of a normal law as far as the test can tell"
-    return f"{found} {law} ({'median ' * (count > 1)}distance {distance:.3f})."
-
-
-def _dependence(error: MeanError) -> str:
-    if error.iid_error is None:  # never for R
-        return ""
-    gap = error.iid_error - error.error
-    left = error.iid_error - error.shuffled_error
-    if abs(gap) < 0.01:
-        return "Low rank retains as much as it would of independent entries."
-    cause = ": dependence and distribution both contribute."
-    if abs(left) <= _BACK * abs(gap):
-        cause = ", so the cause is dependence, not the distribution."
-    return (
-        f"At r = {error.r}, the error of low rank is {error.error:.0%} of the energy; for "
-        f"independent entries it would be {error.iid_error:.0%}. After shuffling the entries it is "
-        f"{error.shuffled_error:.0%}{cause}"
+def _normality(total: Totals, matrices: Sequence[Matrix], epsilon: float) -> str:
+    """How many increments may be normal as far as the test can tell."""
+    passed, distances = (
+        total.matrices - total.not_normal,
+        _ends([one.tv for one in matrices], ".3f"),
     )
+    found = f"not rejected for {passed} of {total.matrices}"
+    if total.matrices == 1:
+        found = "not rejected" if passed else "rejected"
+    tolerated = f"total variation {distances}, of which {epsilon:g} is tolerated"
+    return f"Normality of the entries is {found} ({tolerated})."
+
+
+def _ends(values: Sequence[float], form: str) -> str:
+    """The smallest and the largest of some values."""
+    low, high = (format(end(values), form) for end in (min, max))
+    return low if low == high else f"{low} to {high}"
+
+
+def _named(names: Sequence[str], between: str = ", ") -> str:
+    """The first of some names, and how many more there are."""
+    shown = [name.removesuffix(".weight") for name in names[:_NAMED]]
+    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    return between.join([*shown, *more])
+
+
+def _listed(texts: Sequence[str]) -> str:
+    *first, last = texts
+    return f"{', '.join(first)} and {last}" if first else last

@@ -1,12 +1,11 @@
-"""Sentences beside the verdict: on unrelated weights, several fine-tunes, and splits of a total."""
+"""Sentences beside the verdict: on unrelated weights, and on splits of a total."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 
 from loca_theory.checkpoints.recommendation import ADAPTERS, verb
-from loca_theory.checkpoints.rows import AllocatedMatrix, Comparison
+from loca_theory.checkpoints.rows import AllocatedMatrix
 from loca_theory.checkpoints.statistics.matrix import UNRELATED
 from loca_theory.checkpoints.summary import Totals
 
@@ -25,22 +24,6 @@ def warning(total: Totals) -> str:
         f"them is {cosine:z.2f}, and that of a fine-tune is almost 1. The increments are "
         "differences between two trainings, not changes by fine-tuning."
     )
-
-
-def agreements(comparisons: Sequence[Comparison]) -> list[str]:
-    """One sentence for every two fine-tunes: do their increments point the same way?"""
-    pairs: dict[tuple[str, str], list[Comparison]] = {}
-    for one in comparisons:
-        pairs.setdefault((one.first, one.second), []).append(one)
-    sentences = []
-    for (first, second), mine in pairs.items():
-        cosine = median(one.cosine for one in mine)
-        conflicts = [one.sign_conflict for one in mine if one.sign_conflict is not None]
-        text = f"{first} and {second} change {len(mine)} of the same matrices: median cosine "
-        text += f"{cosine:.2f}"
-        text += f", opposite signs at {median(conflicts):.0%} of the entries" if conflicts else ""
-        sentences.append(f"{text}.")
-    return sentences
 
 
 def allocations(sizes: Sequence[AllocatedMatrix], total: str | None) -> list[str]:

@@ -10,11 +10,8 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from loca_theory.checkpoints.figure_rows import EigenvalueHistogram, FigureData
-from loca_theory.checkpoints.recommendation import (
-    SHOWN,
-    verdict,
-)
-from loca_theory.checkpoints.remarks import agreements, allocations, warning
+from loca_theory.checkpoints.recommendation import SHOWN, verdict
+from loca_theory.checkpoints.remarks import allocations, warning
 from loca_theory.checkpoints.rows import (
     AllocatedMatrix,
     CodedError,
@@ -24,13 +21,16 @@ from loca_theory.checkpoints.rows import (
     Skipped,
 )
 from loca_theory.checkpoints.settings import ANALYSED
-from loca_theory.checkpoints.sizing.proposed_config import adapter_config, allocated_config
+from loca_theory.checkpoints.sizing.proposed_config import ProposedConfig, proposed_config
 from loca_theory.checkpoints.summary import Summary, summarise
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity.methods.names import display_name
 from loca_theory.sweeps import Result
-from loca_theory.sweeps.results import rows
+from loca_theory.sweeps.results import SHOWN_ROWS, rows
 
 if TYPE_CHECKING:
     import pandas as pd
+    from peft import PeftConfig
 
 _KEY = ["name", "tuned"]
 _OVERVIEW = (
@@ -99,46 +99,69 @@ class Analysis(Result):
 
     @property
     def verdict(self) -> str:
-        """Are the increments normal and independent, and which adapter is best?
+        """Which adapter retains how much, why, and are the increments normal?
 
-        One paragraph per fine-tune, then one on each split of a total, and one sentence on every
-        two fine-tunes.
+        At most five sentences, then a paragraph on each split of a total.
         """
         epsilon = self.manifest["grid"]["epsilon"]
-        groups = self.summary.by_tuned or (self.summary.all,)
-        paragraphs = []
-        for one in groups:
-            mine = [row for row in self.allocation if row.tuned == one.name]
-            errors = [row for row in self.errors if row.tuned == one.name]
-            matrices = {row.name: row for row in self.matrices if row.tuned == one.name}
-            texts = [verdict(one, epsilon, errors, matrices), *allocations(mine, self.total)]
-            small = [row for row in self.skipped if row.reason.startswith("too small")]
+        paragraphs = [verdict(self.summary, self.matrices, self.errors, epsilon)]
+        for name in self.tuned:
+            mine = [row for row in self.allocation if row.tuned == name]
+            small = [row for row in self.skipped
+                     if row.tuned == name and row.reason.startswith("too small")]  # fmt: skip
+            texts = allocations(mine, self.total)
             if mine and small:
                 texts.append(
                     f"Matrices that are too small to analyse ({len(small)}) have no share."
                 )
-            paragraphs += [f"{one.name}: {text}" if len(groups) > 1 else text for text in texts]
-        return "\n\n".join([*paragraphs, *agreements(self.comparisons)])
+            paragraphs += [f"{name}: {text}" if len(self.tuned) > 1 else text for text in texts]
+        return "\n\n".join(paragraphs)
+
+    def config(self, method: str | None = None, rank: int | None = None) -> PeftConfig:
+        """The configuration, for PEFT, of the adapter that this fine-tune would fit.
+
+        It has a size for each matrix if a total was split among them. Do not choose by
+        reconstruction what you will train: training with an adapter finds another change.
+
+        Args:
+            method: ``LoRA``, ``LoCA``, ``FourierFT`` or ``entries``; None for the method that
+                retains most.
+            rank: LoRA's rank that sets the budget, one of ``ranks``; None for the sizes of the
+                split, or for the first rank.
+
+        Returns:
+            A configuration such as ``LoraConfig``; ``config_source`` is the source of this one.
+
+        Raises:
+            InvalidArgumentError: there are several fine-tunes, which need not have the same best
+                adapter, the method or the rank is unknown, or no layer can have the adapter.
+            ResourceError: PEFT is not installed.
+        """
+        return self._proposed(method, rank).make()
 
     @property
-    def config(self) -> str:
-        """Source of a PEFT configuration of the best adapter of a fine-tune.
+    def config_source(self) -> str:
+        """Source of ``config()``, ready to paste; "" if there is none."""
+        try:
+            return self._proposed().source
+        except InvalidArgumentError:
+            return ""
 
-        With a size for each matrix if a total was split among them; "" if there are no errors, or
-        several fine-tunes, which need not have the same best adapter.
-        """
+    def _proposed(self, method: str | None = None, rank: int | None = None) -> ProposedConfig:
         if len(self.tuned) > 1:
-            return ""
-        is_ambiguous = self.manifest["grid"]["ambiguous_names"]
-        if self.allocation:
-            modules = {one.name: one.module for one in self.matrices}
-            return allocated_config(self.allocation, modules, has_ambiguous_names=is_ambiguous)
-        if not self.errors:
-            return ""
-        total = self.summary.all
-        fitting = {error.name for error in self.errors if error.r == total.errors[0].r}
-        matrices = [one for one in self.matrices if one.name in fitting]
-        return adapter_config(matrices, total, has_ambiguous_names=is_ambiguous)
+            msg = "several fine-tunes need not have the same best adapter; analyse one of them"
+            raise InvalidArgumentError(msg)
+        first = next((one.r for one in self.summary.all.errors), None)
+        fitting = {one.name for one in self.errors if one.r == (rank or first)}
+        is_split = bool(self.allocation) and rank is None
+        return proposed_config(
+            [one for one in self.matrices if is_split or one.name in fitting],
+            self.summary.all,
+            self.allocation,
+            method,
+            rank,
+            has_ambiguous_names=self.manifest["grid"]["ambiguous_names"],
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain data: one row per matrix with its errors, skipped tensors, totals, manifest."""
@@ -160,7 +183,7 @@ class Analysis(Result):
             ],
             "summary": {
                 "warnings": list(self.warnings), **self.summary.to_json(), "verdict": self.verdict,
-                "config": self.config,
+                "config": self.config_source,
             },
             "manifest": self.manifest,
         }  # fmt: skip
@@ -184,7 +207,23 @@ class Analysis(Result):
     def _text(self) -> str:
         width = get_terminal_size().columns
         texts = [fill(one, width) for one in (*self.warnings, *self.verdict.split("\n\n"))]
+        if len(self.tuned) > 1:
+            texts.append(self._by_tuned().to_string(max_rows=SHOWN_ROWS, index=False))
         return "\n\n".join(texts)
+
+    def _by_tuned(self) -> pd.DataFrame:
+        """Energy that each form retains of each fine-tune, at the first rank."""
+        import pandas as pd
+
+        first = self.summary.all.errors[0].r if self.errors else None
+        return pd.DataFrame([
+            {"fine-tune": one.name, "matrices": one.matrices, **{
+                f"{display_name(error.method)} retains": f"{1 - error.error:.1%}"
+                for error in one.errors
+                if error.r == first and error.method in SHOWN
+            }}
+            for one in self.summary.by_tuned
+        ])  # fmt: skip
 
     def _repr_html_(self) -> str:
         """Warnings, verdict and overview; for a single matrix, all its statistics in one column."""
@@ -198,4 +237,6 @@ class Analysis(Result):
             )
         texts = [*self.warnings, *self.verdict.split("\n\n")]
         paragraphs = (f"<p>{escape(one)}</p>" for one in texts)
+        if len(self.tuned) > 1:
+            table = self._by_tuned().to_html(max_rows=20, border=0, index=False) + table
         return f"{''.join(paragraphs)}{table}"

@@ -138,7 +138,6 @@ def summarise(
 
 def _totals(name: str, matrices: Sequence[Matrix], errors: Sequence[MeanError]) -> Totals:
     printed = [one.tv_p_value_as_printed for one in matrices]
-    distances = [one.mp_distance for one in matrices]
     energies = [one.energy for one in matrices if one.energy is not None]
     return Totals(
         name=name,
@@ -146,7 +145,7 @@ def _totals(name: str, matrices: Sequence[Matrix], errors: Sequence[MeanError]) 
         energy=float(sum(energies)) if len(energies) == len(matrices) else None,
         not_normal=sum(one.tv_p_value <= _LEVEL for one in matrices),
         not_normal_as_printed=sum(value is not None and value <= _LEVEL for value in printed),
-        follow_mp=sum(value is not None and value <= FAR_FROM_LAW for value in distances),
+        follow_mp=sum(map(follows_law, matrices)),
         with_spikes=sum(one.spikes > 0 for one in matrices),
         **{
             f"median_{statistic}": _median(getattr(one, statistic) for one in matrices)
@@ -154,6 +153,11 @@ def _totals(name: str, matrices: Sequence[Matrix], errors: Sequence[MeanError]) 
         },
         errors=tuple(errors),
     )
+
+
+def follows_law(matrix: Matrix) -> bool:
+    """Whether the bulk of a spectrum is close to the Marchenko–Pastur law."""
+    return matrix.mp_distance is not None and matrix.mp_distance <= FAR_FROM_LAW
 
 
 def _median(values: Iterable[float | None]) -> float | None:

@@ -19,7 +19,7 @@ from loca_theory.checkpoints.pairs.model_pair import open_model_pair
 from loca_theory.checkpoints.pairs.opening import adapter_folder
 from loca_theory.checkpoints.pairs.selection import Selection
 from loca_theory.checkpoints.requantised import surviving_energy
-from loca_theory.checkpoints.sizing.adapter_folder import Adapter, write_adapter
+from loca_theory.checkpoints.sizing.adapter_folder import Adapter, peft_package, write_adapter
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, one_line
 from loca_theory.checkpoints.weights.sources import Source, is_path, open_checkpoint, resolve
 from loca_theory.errors import InvalidArgumentError, ResourceError
@@ -191,17 +191,11 @@ def _merged(model: Any) -> torch.nn.Module:
 
 def _with_adapter(model: torch.nn.Module, folder: Path) -> Any:
     """The model with an adapter in it, as PEFT loads it."""
-    try:
-        import peft
-
-        import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
-    except ImportError as error:
-        msg = "checking an adapter needs PEFT: pip install 'loca-theory[adapters]'"
-        raise ResourceError(msg) from error
+    peft = peft_package()
     try:
         # What does not fit shows in the errors.
         with warnings.catch_warnings(action="ignore"):
-            return peft.PeftModel.from_pretrained(model, folder).eval()  # pyright: ignore[reportArgumentType]
+            return peft.PeftModel.from_pretrained(model, folder).eval()
     except Exception as error:
         # PEFT reports what does not fit the model by exceptions of any type.
         msg = f"PEFT cannot load the adapter into {type(model).__name__}: {one_line(error)}"

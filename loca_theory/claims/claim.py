@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import field
 from datetime import date
+from functools import wraps
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import Parameter, isfunction, signature
@@ -195,6 +197,12 @@ class Claim:
         content = [self.id, self.check, self.arguments]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
+    @property
+    def quantity(self) -> str:
+        """What its check measures, in words: the first line of the check's docstring."""
+        first = (self.function().__doc__ or "").strip().partition("\n")[0]
+        return re.sub(r":math:|`", "", first).removesuffix(".")
+
     def function(self) -> Callable[..., Returned]:
         """Import the check, and make sure that it takes the claim's arguments.
 
@@ -218,7 +226,9 @@ class Claim:
         except TypeError as error:
             why = f"the check {self.check} does not take these arguments: {error}"
             raise self.error(why) from error
-        return lambda **inputs: check(**self.arguments, **{one: inputs[one] for one in given})
+        return wraps(check)(
+            lambda **inputs: check(**self.arguments, **{one: inputs[one] for one in given})
+        )
 
     def measure(
         self, tier: Tier, rng: np.random.Generator, results: Path | None = None

@@ -18,18 +18,18 @@ from loca_theory.claims.results import VerificationResult
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
-from loca_theory.sweeps.results import find_tables
-from loca_theory.sweeps.runner import DEFAULT_RUNNER
+from loca_theory.sweeps.runner import chosen_runner
+from loca_theory.sweeps.tables import find_tables
 
 
 def verify(
     names: str | Iterable[str] | None = None,
     *,
-    tier: Tier | str = Tier.DEFAULT,
+    tier: Tier | str = "default",
     seed: int = 0,
     results: str | Path | None = None,
     ledger: Ledger | str | Path | None = None,
-    runner: Runner = DEFAULT_RUNNER,
+    runner: Runner | None = None,
 ) -> VerificationResult:
     """Check claims of the paper, and give each a verdict.
 
@@ -58,12 +58,12 @@ def verify(
         raise InvalidArgumentError(msg)
     ledger = ledger if isinstance(ledger, Ledger) else load_ledger(ledger)
     tier, seed = member(Tier, "tier", tier), _arguments.whole_number("seed", seed)
-    runner = _arguments.instance("runner", runner, Runner)
+    runner = chosen_runner(runner)
     claims, folder = ledger.find(chosen), folder_of_tables(results)
     for claim in claims:
         claim.function()
     cells = [
-        ClaimCell(claim, tier, seed, tuple(map(_digest, find_tables(folder, claim.tables))))
+        ClaimCell(claim, tier, seed, _digests(folder, claim.tables))
         # The longest start first, so that none runs alone at the end.
         for claim in sorted(claims, key=lambda claim: -claim.cost)
     ]
@@ -95,6 +95,11 @@ def folder_of_tables(results: str | Path | None) -> Path | None:
         msg += 'or leave out results="..."'
         raise ResourceError(msg)
     return folder
+
+
+def _digests(folder: Path | None, tables: Iterable[str]) -> tuple[str, ...]:
+    """The digests of the files of tables."""
+    return tuple(map(_digest, dict.fromkeys(one.path for one in find_tables(folder, tables))))
 
 
 def _digest(path: Path) -> str:

@@ -3,181 +3,210 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from os.path import commonprefix
 from statistics import median
 from typing import TYPE_CHECKING, TypeAlias
 
-import click
 from rich.text import Text
 
-from loca_theory.cli.command import in_flags
-from loca_theory.cli.output import Rows, console
-from loca_theory.cli.printable import note, printable
+from loca_theory.cli.left_out import print_remarks, print_skipped, short_name
+from loca_theory.cli.output import Rows, console, text_width
+from loca_theory.cli.printable import printable
 from loca_theory.expressivity.methods.names import display_name
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from loca_theory.checkpoints import Analysis
-    from loca_theory.checkpoints.rows import Comparison, Matrix, MatrixError, Skipped
-    from loca_theory.checkpoints.summary import Totals
+    from loca_theory.checkpoints.rows import Comparison, Matrix, MatrixError
+    from loca_theory.checkpoints.summary import MeanError, Totals
 
-_INCOMPLETE = 4
-_MOST_ROWS, _MOST_REASONS = 60, 8
-# A console at least this wide shows all columns, a narrower one all but these.
-_WIDE = 120
-_ONLY_WIDE = {"p (paper)", "zeros", "spikes", "rel. norm", "cosine", "FourierFT", "spec."}
-_ALLOCATED = {"R": "alloc. r", "D": "alloc. n"}
+_FORMS = ("R", "D", "S", "FourierFT")
+_SIZES = {"R": "rank", "D": "coefficients"}
+_RETAINED = (
+    "Energy retained: the fraction of ‖ΔW‖² that the best adapter of each form reproduces "
+    "(1 − error), at the budget of LoRA with r = {}. rank 90%: how many singular values have 90% "
+    "of the energy."
+)
+_COUNTS = (
+    "may be normal: matrices whose entries pass the test; follow the law: those with the spectrum "
+    "of independent entries, but for single values"
+)
+_CONFIG = (
+    "The adapter that this fine-tune would fit; do not choose by reconstruction what you will train"
+)
 
-# Errors of one matrix by method.
-_Errors: TypeAlias = Mapping[str, "MatrixError"]
+# Errors of one matrix, or of several, by method.
+_Errors: TypeAlias = "Mapping[str, MatrixError] | Mapping[str, MeanError]"
+_Cells: TypeAlias = "dict[str, str | Text]"
 
 
-def note_damaged(skipped: Sequence[Skipped]) -> int:
-    """Print a note if matrices are damaged.
+def print_analysis(result: Analysis, *, is_full: bool) -> None:
+    """Print warnings, what the forms retain, the verdict, a configuration and what was left out.
 
-    Returns:
-        The exit code: 4 if there are any, else 0.
+    In full: all statistics of each matrix, totals and remarks, too.
     """
-    damaged = [one for one in skipped if one.damaged]
-    if not damaged:
-        return 0
-    count = len(damaged)
-    are = f"{count} matrices are damaged and were"
-    are = "1 matrix is damaged and was" if count == 1 else are
-    note(f"{are} left out, the first: {damaged[0].name}: {damaged[0].reason}")
-    return _INCOMPLETE
-
-
-def print_analysis(result: Analysis) -> None:
-    """Print warnings, a line per matrix, totals, the verdict and the skipped matrices."""
     out, summary = console(), result.summary
     for text in result.warnings:
         out.print(f"{text}\n", style="bold red")
-    if result.matrices:
-        _print_matrices(out, result)
+    if result.errors:
+        text = _RETAINED.format(_ranks(result)[0])
+        out.print(f"{text}\n", style="dim", width=text_width(out))
+    if len(result.tuned) > 1:
+        _print_totals(out, "fine-tune", summary.by_tuned, result)
+    if result.matrices and (is_full or len(result.tuned) == 1):
+        _print_matrices(out, result, is_full=is_full)
+    if is_full:
+        out.print(f"{_COUNTS}\n", style="dim", width=text_width(out))
         if len(summary.by_kind) < len(result.matrices):
-            _print_totals(out, "Totals by kind of matrix", summary.by_kind)
+            _print_totals(out, "kind", summary.by_kind, result)
         if 1 < len(summary.by_layer) < len(result.matrices):
-            _print_totals(out, "Totals by layer", summary.by_layer)
-        if len(summary.by_tuned) > 1:
-            _print_totals(out, "Totals by fine-tune", summary.by_tuned)
+            _print_totals(out, "layer", summary.by_layer, result)
+    if result.bits:
+        _print_bits(out, result)
     if result.comparisons:
         _print_comparisons(out, result.comparisons)
-    out.print(result.verdict)
-    if result.config:
-        out.print()
-        out.print(result.config, style="cyan", soft_wrap=True)
-    _print_remarks(out, result.matrices)
+    out.print(result.verdict, width=text_width(out))
+    if result.config_source:
+        out.print(f"\n{_CONFIG}:\n", style="dim")
+        out.print(result.config_source, style="cyan", soft_wrap=True)
+    if is_full:
+        print_remarks(out, result.matrices)
     print_skipped(out, result.skipped)
 
 
-def _print_matrices(out: Console, result: Analysis) -> None:
-    is_wide = out.width >= _WIDE
-    r = next((one.r for one in result.summary.all.errors), None)
-    out.print("Every increment", style="bold")
-    if r is not None:
-        line = f"errors at the budget of r = {r}: LoRA (shuf.: of the shuffled entries),"
-        line += " LoCA with the best DCT coefficients, the best entries"
-        if is_wide:
-            line += " (spec.: both as expected from the singular values alone)"
-        if result.allocation:
-            line += f"; LoRA's rank and LoCA's coefficients with {result.total} for all"
-        out.print(line, style="dim")
-    out.print()
+def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
+    """Print a row per matrix, and one per budget for all of them together."""
+    ranks, methods = _ranks(result), _methods(result, is_full=is_full)
     errors: dict[tuple[str, str], dict[str, MatrixError]] = {}
     for error in result.errors:
-        if error.r == r:
+        if error.r == ranks[0]:
             errors.setdefault((error.name, error.tuned), {})[error.method] = error
-    methods = list(dict.fromkeys(error.method for error in result.errors))
-    sizes = {(one.method, one.name, one.tuned): one.size for one in result.allocation}
-    split = {one.method for one in result.allocation}
-    allocated = {method: heading for method, heading in _ALLOCATED.items() if method in split}
-    rows = []
-    for one in result.matrices[:_MOST_ROWS]:
-        is_numbered = one.layer is not None and one.kind != "other"
-        label = f"{one.layer} {one.kind}" if is_numbered and not is_wide else _short(one.name)
-        label = f"{label}, {one.tuned}" if len(result.tuned) > 1 else label
-        cells = _cells(one, errors.get((one.name, one.tuned), {}), methods)
-        for method, heading in allocated.items():
-            size = sizes.get((method, one.name, one.tuned))
-            cells[heading] = "" if size is None else f"{size:,}"
-        shown = {name: one for name, one in cells.items() if is_wide or name not in _ONLY_WIDE}
-        rows.append({"matrix": printable(label), **shown})
-    Rows(rows).print(out)
-    if len(result.matrices) > _MOST_ROWS:
-        more = len(result.matrices) - _MOST_ROWS
-        out.print(f"… and {more} more; all of them in --format json or csv")
+    sizes = {(one.method, one.name, one.tuned): f"{one.size:,}" for one in result.allocation}
+    methods_split = {method for method, *_ in sizes}
+    split = {heading: key for key, heading in _SIZES.items() if key in methods_split}
+    if split:
+        text = f"{' and '.join(split)}: of LoRA and LoCA, if {result.total} are split for all"
+        out.print(f"{text}\n", style="dim")
+    names = [short_name(one.name) for one in result.matrices]
+    cells = []
+    for one, name in zip(result.matrices, names, strict=True):
+        mine = errors.get((one.name, one.tuned), {})
+        own = {heading: sizes.get((key, one.name, one.tuned), "") for heading, key in split.items()}
+        label = f"{name}, {one.tuned}" if len(result.tuned) > 1 else name
+        cells.append({
+            "matrix": printable(label),
+            "shape": "x".join(map(str, one.shape)),
+            "rank 90%": f"{one.rank_90:,}",
+            **own,
+            **_retained(mine, methods),
+            **(_statistics(one, mine) if is_full else {}),
+        })  # fmt: skip
+    if not Rows(cells).fits(out):
+        start = "".join(commonprefix(names).rpartition(".")[:2])  # noqa: RUF071  names, not paths
+        if start:
+            out.print(f"names without {printable(start)}\n", style="dim", width=text_width(out))
+        for row in cells:
+            row["matrix"] = row["matrix"].removeprefix(printable(start))
+    for r in ranks if len(cells) > 1 else ():
+        total = {error.method: error for error in result.summary.all.errors if error.r == r}
+        together = {"matrix": f"together, r = {r}", **_retained(total, methods)}
+        cells.append(dict.fromkeys(cells[0], "") | together)
+    Rows(cells).print(out)
     out.print()
 
 
-def _cells(one: Matrix, errors: _Errors, methods: Iterable[str]) -> dict[str, str | Text]:
-    """The cells of a matrix by heading; those of errors are empty if there are none."""
+def _ranks(result: Analysis) -> list[int]:
+    return list(dict.fromkeys(error.r for error in result.summary.all.errors)) or [0]
+
+
+def _methods(result: Analysis, *, is_full: bool = False) -> list[str]:
+    """Methods in tables: the usual forms and the user's own methods, or all."""
     # Imported here, because it loads torch, which --help does not need.
     from loca_theory.checkpoints.settings import ANALYSED
 
-    usual = {method.name for method in ANALYSED}
+    found = dict.fromkeys(error.method for error in result.errors)
+    left_out = {*_FORMS, *(() if is_full else (method.name for method in ANALYSED))}
+    return [
+        *(key for key in _FORMS if key in found),
+        *(key for key in found if key not in left_out),
+    ]
+
+
+def _retained(errors: _Errors, methods: Iterable[str]) -> _Cells:
+    """What each method retains; bold if none retains more."""
+    cells: _Cells = dict.fromkeys(map(display_name, methods), "")
+    least = min((one.error for one in errors.values()), default=0.0)
+    for key in filter(errors.get, methods):
+        error = errors[key].error
+        style = "bold" if error == least else ""
+        cells[display_name(key)] = Text(f"{1 - error:.1%}", style=style)
+    return cells
+
+
+def _statistics(one: Matrix, errors: Mapping[str, MatrixError]) -> _Cells:
+    """Further cells of a matrix by heading."""
+    from loca_theory.checkpoints.summary import follows_law
+
     norm, lora, loca = one.relative_norm, errors.get("R"), errors.get("D")
     return {
-        "shape": "x".join(map(str, one.shape)),
+        "LoRA, shuffled": f"{1 - lora.shuffled_error:.1%}" if lora else "",
+        "other basis": f"{1 - loca.spectral_error:.1%}" if loca and loca.spectral_error else "",
         "TV": f"{one.tv:.4f}",
         "p": f"{one.tv_p_value:.3f}",
         "p (paper)": _number(one.tv_p_value_as_printed),
         "zeros": f"{one.zero_fraction:.0%}",
         "outside": f"{one.outlier_mass:.0%}",
-        "spikes": str(one.spikes),
-        "rel. norm": "none" if norm is None else f"{norm:.2g}",
+        # Without a bulk that follows the law, nothing stands out of it.
+        "spikes": f"{one.spikes}" if follows_law(one) else "",
+        "rel. norm": "" if norm is None else f"{norm:.2g}",
         "cosine": _number(one.weights_cosine),
-        "90% in": str(one.rank_90),
-        "LoRA": _error(errors, "R"),
-        "shuf.": f"{lora.shuffled_error:.3f}" if lora else "",
-        "LoCA": _error(errors, "D"),
-        "FourierFT": _error(errors, "FourierFT"),
-        "entries": _error(errors, "S"),
-        "spec.": _number(loca.spectral_error) if loca else "",  # the same for the entries
-        **{display_name(key): _error(errors, key) for key in methods if key not in usual},
     }
-
-
-def _error(errors: _Errors, method: str) -> str | Text:
-    """The error of a method, bold if none of the methods in short tables has a smaller one."""
-    from loca_theory.checkpoints.recommendation import SHOWN
-
-    if method not in errors:
-        return ""
-    error = errors[method].error
-    is_best = error == min(errors[other].error for other in SHOWN)
-    return Text(f"{error:.3f}", style="bold" if is_best else "")
 
 
 def _number(value: float | None) -> str:
     """Format a statistic that not every matrix has."""
-    return "none" if value is None else f"{value:.3f}"
+    return "" if value is None else f"{value:.3f}"
 
 
-def _print_totals(out: Console, title: str, groups: Sequence[Totals]) -> None:
-    out.print(title, style="bold")
-    line = "errors weighted by energy; in brackets: expected for independent normal entries"
-    out.print(f"{line}\n", style="dim")
-    ranks = list(dict.fromkeys(error.r for group in groups for error in group.errors))
-    shown = ranks[:3] if out.width >= _WIDE else ranks[:1]
-    columns = {
-        f"{display_name(method)}, r={r}": (r, method) for r in shown for method in ("R", "D")
-    }
-    rows = []
+def _print_totals(out: Console, title: str, groups: Sequence[Totals], result: Analysis) -> None:
+    """Print a row per group of matrices: what is retained of them together."""
+    r, rows = _ranks(result)[0], []
     for group in groups:
-        found = {(error.r, error.method): error for error in group.errors}
-        errors = {heading: found.get(key) for heading, key in columns.items()}
+        errors = {error.method: error for error in group.errors if error.r == r}
         rows.append({
-            "": printable(group.name),
-            "number": str(group.matrices),
-            "not normal": str(group.not_normal),
-            "TV": f"{group.median_tv:.4f}",
-            "outside": f"{group.median_outlier_mass:.0%}",
-            **{
-                heading: f"{one.error:.2f} ({_number(one.iid_error)})" if one else ""
-                for heading, one in errors.items()
-            },
+            title: printable(group.name),
+            "matrices": str(group.matrices),
+            **_retained(errors, _methods(result)),
+            "may be normal": str(group.matrices - group.not_normal),
+            "follow the law": str(group.follow_mp),
         })  # fmt: skip
+    Rows(rows).print(out)
+    out.print()
+
+
+def _print_bits(out: Console, result: Analysis) -> None:
+    """Print what coders retain of all matrices together at equal bits per entry."""
+    from loca_theory.checkpoints.summary import energy_weights
+
+    text = "Energy retained of all matrices together by coders of so many bits per entry, of the "
+    out.print(f"{text}entries and of their DCT\n", style="dim")
+    keys = ((one.name, one.tuned) for one in result.matrices)
+    weights = dict(zip(keys, energy_weights(result.matrices), strict=True))
+    found: dict[str, dict[str, float]] = {}
+    for one in result.bits:
+        if one.transform in ("none", "dct"):
+            heading = f"{one.bits:g} bits{', DCT' * (one.transform == 'dct')}"
+            mine, weight = found.setdefault(one.method, {}), weights[one.name, one.tuned]
+            mine[heading] = mine.get(heading, 0.0) + weight * (1 - one.error)
+    headings = sorted({heading for mine in found.values() for heading in mine}, key=len)
+    rows = [
+        {"coder": name, **{
+            heading: f"{mine[heading] / sum(weights.values()):.1%}" if heading in mine else ""
+            for heading in headings
+        }}
+        for name, mine in found.items()
+    ]  # fmt: skip
     Rows(rows).print(out)
     out.print()
 
@@ -208,42 +237,3 @@ def _median(values: Iterable[float | None]) -> str:
     """Format the median of the values that are not None."""
     known = [value for value in values if value is not None]
     return _number(median(known) if known else None)
-
-
-def print_skipped(out: Console, skipped: Sequence[Skipped]) -> None:
-    """Print the skipped matrices by reason."""
-    has_several = len({one.tuned for one in skipped}) > 1
-    fine_tunes: dict[tuple[str, str], list[str]] = {}
-    for one in skipped:
-        fine_tunes.setdefault((one.reason.partition(":")[0], one.name), []).append(one.tuned)
-    reasons: dict[str, list[str]] = {}
-    for (reason, name), tuned in fine_tunes.items():
-        where = f" ({', '.join(tuned)})" if has_several else ""
-        reasons.setdefault(reason, []).append(f"{_short(name)}{where}")
-    _print_grouped(out, "Left out", reasons)
-
-
-def _print_remarks(out: Console, matrices: Sequence[Matrix]) -> None:
-    """Print the remarks on matrices by text."""
-    remarks: dict[str, dict[str, None]] = {}
-    for one in matrices:
-        for remark in filter(None, one.note.split("; ")):
-            remarks.setdefault(remark, {})[_short(one.name)] = None
-    _print_grouped(out, "Remarks", {remark: list(names) for remark, names in remarks.items()})
-
-
-def _print_grouped(out: Console, title: str, groups: Mapping[str, Sequence[str]]) -> None:
-    """Print names by reason or remark, each with its first names."""
-    if not groups:
-        return
-    out.print(f"\n{title}: {sum(map(len, groups.values()))}", style="bold")
-    for text, names in list(groups.items())[:_MOST_REASONS]:
-        more = f" and {len(names) - 2} more" if len(names) > 2 else ""
-        in_words = in_flags(text, click.get_current_context().command)
-        out.print(printable(f"  {in_words}: {', '.join(names[:2])}{more}"))
-    if len(groups) > _MOST_REASONS:
-        out.print(f"  … and {len(groups) - _MOST_REASONS} more, in --format json")
-
-
-def _short(name: str) -> str:
-    return name.removesuffix(".weight")

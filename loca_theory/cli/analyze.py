@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from loca_theory.cli.analysis_tables import note_damaged, print_analysis
+from loca_theory.cli.analysis_tables import print_analysis
+from loca_theory.cli.left_out import note_damaged
 from loca_theory.cli.methods import chosen_methods
 from loca_theory.cli.options import Common, command_of
 from loca_theory.cli.output import emit
@@ -24,9 +25,15 @@ from loca_theory.cli.running import running
         is_flag=True,
         help="Analyse a small pair of checkpoints that comes with the package.",
     ),
+    click.option(
+        "--full", is_flag=True, help="Print all statistics, totals by kind and layer, and remarks."
+    ),
     out="Folder for tables, analyze.html and the results of each finished matrix, from "
     "which an interrupted run continues.  [default: nothing is stored]",
-    rare=("group", "bits", "max_size", "experts", "epsilon", "accounting", "seed", "device"),
+    rare=(
+        *("group", "bits", "subspaces", "max_size", "experts", "epsilon", "accounting"),
+        *("seed", "device"),
+    ),
     without=("base", "printed"),
     group={"metavar": "REGEX"},
     ranks={"flag": "--r"},
@@ -56,6 +63,7 @@ def command(
     base: str | None,
     tuned: tuple[str, ...],
     demo: bool,
+    full: bool,
     methods: tuple[str, ...],
     **asked: Any,
 ) -> int:
@@ -105,5 +113,5 @@ def command(
             line = "CSV holds the matrices only; --format json has the sizes and comparisons too"
             common.note(line)
     columns = [one.name for one in fields(Matrix)]
-    emit(result.to_json(), lambda: print_analysis(result), common, columns=columns)
+    emit(result.to_json(), lambda: print_analysis(result, is_full=full), common, columns=columns)
     return note_damaged(result.skipped)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from loca_theory.cli.methods import chosen_methods
 from loca_theory.cli.options import PARTIAL_RESULTS, Common, command_of
-from loca_theory.cli.output import Rows, console, emit
+from loca_theory.cli.output import Rows, console, emit, text_width
 from loca_theory.cli.running import running, write_result
 
 if TYPE_CHECKING:
@@ -32,6 +32,11 @@ _PROTOCOLS = {
     "same-draw": "same-draw: all methods approximate the same matrix",
     "iid-reference": "iid-reference: LoCA approximates independent entries",
 }
+_STATISTICS = (
+    "T: the paper's statistic; largest: the largest eigenvalue; spikes: the number of eigenvalues "
+    "above the bulk; low freq.: the energy in the lowest frequencies of the DCT. The same after "
+    "centring the columns, and critical values: in --format json and the tables of --out."
+)
 _FINDINGS = {"D throughout": "LoCA wins", "R throughout": "LoRA wins", "R first": "LoRA first"}
 
 
@@ -97,7 +102,7 @@ def command(*, common: Common, methods: tuple[str, ...] | None, **asked: Any) ->
 def _print_crossings(rows: Sequence[CrossingRow]) -> None:
     """Print where LoRA's error falls below LoCA's: a table per protocol, a line per structure."""
     out = console()
-    out.print("Where LoRA overtakes LoCA, 95% interval", style="bold")
+    out.print("Where LoRA overtakes LoCA: strength of the dependence, 95% interval", style="bold")
     for protocol in dict.fromkeys(row.protocol for row in rows):
         out.print(f"\n{_PROTOCOLS[protocol]}")
         _crossings([row for row in rows if row.protocol == protocol]).print(out)
@@ -133,38 +138,23 @@ def _interval(row: CrossingRow) -> str:
 
 
 def _print_detection(rows: Sequence[PowerRow]) -> None:
-    """Print the power of each statistic, before and after centring the columns."""
+    """Print how often each statistic detects the dependence."""
     if not rows:
         return
     out = console()
-    title = f"Power at level {rows[0].level:g}, in %: before / after centring the columns"
-    out.print(title, style="bold")
+    out.print(f"How often tests at level {rows[0].level:.0%} detect the dependence", style="bold")
     draws = {row.structure == "independent": row.draws for row in rows}
-    counts = f"{draws[False]} draws each; independent: {draws[True]} draws, measured test size"
-    out.print(f"{counts}\n", style="dim")
-    statistics = list(dict.fromkeys(row.statistic for row in rows))
-    groups: dict[tuple[str, float | None], dict[tuple[str, bool], PowerRow]] = {}
+    text = f"{draws[False]} draws each, {draws[True]} of independent entries. {_STATISTICS}"
+    out.print(f"{text}\n", style="dim", width=text_width(out))
+    cells: dict[tuple[str, float | None], dict[str, str | Text]] = {}
     for row in rows:
-        found = groups.setdefault((row.structure, row.value), {})
-        found[row.statistic, row.centred] = row
-    cells = []
-    for (structure, value), mine in groups.items():
-        first = mine["T", False]
-        if first.parameter and value is not None:
-            structure += f", {_SHORT.get(first.parameter, first.parameter)} {value:g}"
-        powers = {
-            _SHORT.get(name, name): _power(mine.get((name, False)), mine.get((name, True)))
-            for name in statistics
-        }
-        cells.append({"structure": structure, "mean T": f"{first.mean:.3f}", **powers})
-    Rows(cells).print(out)
-    bounds = {(row.statistic, row.centred): row.critical_value for row in rows}
-    for centred, label in ((False, "before centring"), (True, "after centring")):
-        shown = ", ".join(f"{name} {bounds[name, centred]:.3g}" for name in statistics)
-        out.print(f"critical values {label}: {shown}", style="dim")
-
-
-def _power(uncentred: PowerRow | None, centred: PowerRow | None) -> str:
-    if uncentred is None or centred is None:
-        return ""
-    return f"{100 * uncentred.power:.0f} / {100 * centred.power:.0f}"
+        if row.centred:
+            continue
+        name = row.structure
+        if row.parameter and row.value is not None:
+            name += f", {_SHORT.get(row.parameter, row.parameter)} {row.value:g}"
+        found = cells.setdefault((row.structure, row.value), {"structure": name})
+        found[_SHORT.get(row.statistic, row.statistic)] = f"{row.power:.0%}"
+    headings = dict.fromkeys(heading for found in cells.values() for heading in found)
+    Rows([{heading: found.get(heading, "") for heading in headings} for found in cells.values()]
+         ).print(out)  # fmt: skip

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loca_theory.cli.analysis_tables import note_damaged, print_skipped
+from loca_theory.cli.left_out import note_damaged, print_skipped
 from loca_theory.cli.options import DEFAULT_OUT, Common, command_of
 from loca_theory.cli.output import Rows, console, emit
 from loca_theory.cli.printable import printable
@@ -16,10 +16,8 @@ from loca_theory.cli.running import running
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Extraction
-    from loca_theory.checkpoints.extraction_result import ExtractedMatrix
+    from loca_theory.checkpoints.extraction_rows import ExtractedMatrix
     from loca_theory.checkpoints.outputs import OutputRow
-
-_MOST_ROWS = 60
 
 _COUNT = {"type": click.IntRange(min=1), "metavar": "N"}
 
@@ -94,7 +92,7 @@ def command(*, common: Common, base: str, tuned: tuple[str, ...], method: Any, *
     """
     # Imported here, because it loads torch, which --help does not need.
     from loca_theory.checkpoints import extract
-    from loca_theory.checkpoints.extraction_result import ExtractedMatrix
+    from loca_theory.checkpoints.extraction_rows import ExtractedMatrix
     from loca_theory.checkpoints.pairs.fine_tunes import labels
     from loca_theory.checkpoints.sizing.adapter_folder import check_folder
 
@@ -132,10 +130,11 @@ def _print(result: Extraction, folder: Path) -> None:
     from loca_theory.checkpoints.sizing.adapter_size import TITLES
 
     out = console()
-    sizes = {"loca": ("components",), "best": ("r", "components")}.get(result.method, ("r",))
+    sizes = [size for size in ("r", "components")
+             if any(getattr(one, size) is not None for one in result.matrices)]  # fmt: skip
     is_checked = any(one.loaded_error is not None for one in result.matrices)
     cells = []
-    for one in result.matrices[:_MOST_ROWS]:
+    for one in result.matrices:
         counts = {size: getattr(one, size) for size in sizes}
         cells.append({
             "matrix": printable(one.name.removesuffix(".weight")),
@@ -148,15 +147,14 @@ def _print(result: Extraction, folder: Path) -> None:
         })  # fmt: skip
     if cells:
         Rows(cells).print(out)
-    if len(result.matrices) > _MOST_ROWS:
-        more = len(result.matrices) - _MOST_ROWS
-        out.print(f"… and {more} more; all of them in extract-matrices.parquet")
     numbers = sum(one.numbers for one in result.matrices)
-    name = {**TITLES, "best": "LoRA and LoCA"}[result.method]
+    name = " and ".join(TITLES[method] for method in result.adapters)
     out.print(
-        f"\n{name} with {numbers:,} learned numbers: relative squared error {result.error:.1%} "
-        f"over {len(result.matrices)} increments."
+        f"\n{name} with {numbers:,} learned numbers: {1 - result.error:.1%} of the energy of "
+        f"{len(result.matrices)} increments is retained, an error of {result.error:.3f}."
     )
+    if result.method == "best" and len(result.adapters) == 1:
+        out.print(f"{name} was the better choice for every matrix, so that there is one adapter.")
     if result.saved_numbers:
         out.print(f"{result.saved_numbers:,} more numbers are in modules that are stored whole.")
     if result.uniform_error is not None:

@@ -77,7 +77,9 @@ def _draw(drawing: Drawing, common: Common) -> dict[str, Any]:
 
     paper = drawing.paper
     if drawing.source is None:
-        common.note(f"{paper.label}: drawn from {', '.join(map(str, drawing.tables))}")
+        common.note(
+            f"{paper.label}: drawn from {', '.join(str(one.path) for one in drawing.tables)}"
+        )
     writable_folder(common.folder)  # or fail before anything is computed
     with running(common, paper.label) as runner:
         files: list[Path] = list(drawing.draw(runner).files)

@@ -20,6 +20,7 @@ PARTIAL_RESULTS = (
     "partial results, from which an interrupted run continues.  "
     f"[default: {DEFAULT_OUT}, for the partial results only]"
 )
+_PICTURES = (".png", ".pdf")
 _ACCOUNTINGS = ("paper", "main-text", "trainable", "dof", "bits")
 _EVERYTHING = f"{__name__}.everything"
 
@@ -53,9 +54,15 @@ class Common:
             note(text)
 
     def note_written(self, paths: Iterable[Path]) -> None:
-        """Print a note for each file that was written."""
+        """Print a note on the files that were written to the folder."""
+        pictures, files = dict[str, None](), []
         for path in paths:
-            self.note(f"wrote {path}")
+            if path.suffix in _PICTURES:
+                pictures[path.stem] = None
+            else:
+                files.append(str(path.relative_to(self.folder)))
+        drawn = f"; pictures (PNG, PDF): {', '.join(pictures)}" if pictures else ""
+        self.note(f"results are in {self.folder}: {', '.join(files)}{drawn}")
 
 
 class Folder(click.Path):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich.box import SIMPLE_HEAD
@@ -20,8 +21,10 @@ from loca_theory.cli.printable import csv_cell, printable
 if TYPE_CHECKING:
     from loca_theory.cli.options import Common
 
-# Width for pipes and files, so that nothing is cut off.
+# Width for pipes and files, so that nothing is cut off; COLUMNS in the environment counts first.
 _WIDTH_OF_FILES = 200
+# Rows of a table, and width of a text, for people.
+_MOST_ROWS, _TEXT_WIDTH = 60, 100
 
 
 def emit(
@@ -73,10 +76,15 @@ class SafeConsole(Console):
             yield one if one.control else Segment(printable(one.text, keep="\n"), one.style)
 
 
+def text_width(out: Console) -> int:
+    """Width of running text: that of the console, but no more than is easy to read."""
+    return min(out.width, _TEXT_WIDTH)
+
+
 def console() -> Console:
-    """Make a console for stdout, as wide as the terminal; in a pipe, nothing is cut off."""
+    """Make a console for stdout, as wide as the terminal or COLUMNS; a pipe is wide."""
     out = SafeConsole(markup=False, highlight=False, emoji=False)
-    if not out.is_terminal:
+    if not (out.is_terminal or os.environ.get("COLUMNS", "").isdigit()):
         out.width = _WIDTH_OF_FILES
     return out
 
@@ -99,8 +107,13 @@ class Rows:
         """Print the table without cutting anything off.
 
         If it is wider than the console, its names are folded, down to half the width. If it is
-        still too wide, its columns are spread over several tables, each with the names.
+        still too wide, its columns are spread over several tables, each with the names. Of many
+        rows, the first are printed.
         """
+        if (more := len(self.cells) - _MOST_ROWS) > 0:
+            replace(self, cells=self.cells[:_MOST_ROWS]).print(out)
+            out.print(f"… and {more} more; all of them in --format json and the files of --out")
+            return
         names, *headings = self.cells[0]
         foldable = max(self._width([names], out) - out.width // 2, 0)
         parts: list[list[str]] = []

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Column
-
 from loca_theory.cli.options import Common
 from loca_theory.errors import ResourceError
+from loca_theory.sweeps.progress import progress_bar
 
 if TYPE_CHECKING:
     from loca_theory.sweeps import Result, ResultStore, Runner
@@ -36,7 +27,7 @@ def running(
     from loca_theory.sweeps import Runner
 
     opened = cache(lambda: _open_store(common))
-    with progress_bar(doing, unit, quiet=common.quiet) as progress:
+    with progress_bar(doing, unit, is_shown=not common.quiet) as progress:
         yield Runner(opened if is_stored else None, common.jobs, progress)
     if opened.cache_info().currsize and (store := opened()):
         for line in store.rejected:
@@ -59,37 +50,8 @@ def _open_store(common: Common) -> ResultStore | None:
         return None
 
 
-class Bar(Progress):
-    """A visible progress bar with the remaining time."""
-
-    def __init__(self, title: str, unit: str, console: Console) -> None:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(None),
-            MofNCompleteColumn(separator=" of ", table_column=Column(no_wrap=True)),
-            TextColumn(unit),
-            TimeRemainingColumn(compact=True),
-        )
-        super().__init__(*columns, console=console, transient=True, expand=True)
-        self._task = self.add_task(title, total=None)
-
-    def __call__(self, done: int, total: int) -> None:
-        """Show how much is done."""
-        self.update(self._task, completed=done, total=total)
-
-    def title(self, text: str) -> None:
-        """Change the text before the bar."""
-        self.update(self._task, description=text)
-
-
-def progress_bar(title: str, unit: str, *, quiet: bool) -> AbstractContextManager[Bar | None]:
-    """Show a bar if stderr is a terminal; the context is None if no bar is shown."""
-    console = Console(stderr=True)
-    return Bar(title, unit, console) if console.is_terminal and not quiet else nullcontext()
-
-
 def write_result(result: Result, common: Common) -> None:
-    """Write the tables and pictures of a result, and print a note for each file."""
+    """Write the table and pictures of a result, and print a note on the files."""
     # Imported here, because it loads pandas and matplotlib.
     from loca_theory.plotting.pictures import save_pictures
 

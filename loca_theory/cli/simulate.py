@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # fill the memory.
 _MOST_DRAWS = 10_000_000
 _DECIMALS, _ROUNDING = 4, 1e-14
+# Rows and tables for people; JSON, CSV and files have all.
+_MOST = 10
 _PREFERRED = ("exact", "monte-carlo", "asymptotic")
 
 
@@ -104,23 +106,30 @@ def _note_gaps(
 def print_errors(rows: Sequence[ErrorRow], methods: Sequence[Method]) -> None:
     """Print a table for each shape: a row per rank, a column per method, worst method first.
 
-    A cell is the exact value if there is one, else the simulated value with its standard error,
-    else the limit (≈). Methods whose printed values are equal share a column. If there are both
-    exact and simulated values, the last line gives their largest difference, in standard errors.
+    Of many ranks and shapes, a selection is printed. A cell is the exact value if there is one,
+    else the simulated value with its standard error, else the limit (≈). Methods whose printed
+    values are equal share a column. If there are both exact and simulated values, the last line
+    gives their largest difference, in standard errors.
     """
     out = console()
-    for p, q in dict.fromkeys((row.p, row.q) for row in rows):
+    shapes = list(dict.fromkeys((row.p, row.q) for row in rows))
+    counts = {"shapes": len(shapes), "ranks": len({row.r for row in rows})}
+    for p, q in _selection(shapes):
         mine = [row for row in rows if (row.p, row.q) == (p, q)]
         table = _table(mine, between=" ± ")
         if not table.fits(out):
             table = _table(mine, between="\n± ")
-        out.print(f"{p} × {q}: expected relative error ‖W − Ŵ‖² / ‖W‖²\n", style="bold")
+        title = f"{p} × {q}: expected relative error ‖W − Ŵ‖² / ‖W‖², 1 − energy retained"
+        out.print(f"{title}\n", style="bold")
         table.print(out)
         if table.footer:
             draws = max(row.draws or 0 for row in mine)
             text = f"max z: largest |Monte Carlo − exact| in standard errors, {draws} draws"
             out.print(text, style="dim")
         out.print()
+    for what, count in counts.items():
+        if count > _MOST:
+            out.print(f"{_MOST} of {count} {what}; all are in --format json or csv and in --out\n")
     printed = {row.method for row in rows}
     named = [method for method in methods if method.name in printed]
     width = max(len(method.display_name) for method in named)
@@ -128,6 +137,7 @@ def print_errors(rows: Sequence[ErrorRow], methods: Sequence[Method]) -> None:
         out.print(f"  {method.display_name:<{width}}  {method.title}", style="dim")
 
 
+_T = TypeVar("_T")
 _Found = Mapping[str, Mapping[int, "ErrorRow"]]
 
 
@@ -153,9 +163,16 @@ def _table(rows: Sequence[ErrorRow], *, between: str) -> Rows:
     values = zip(*columns, strict=True)
     cells = [
         {"r": str(r), **dict(zip(headings, row, strict=True))}
-        for r, row in zip(ranks, values, strict=True)
+        for r, row in _selection(list(zip(ranks, values, strict=True)))
     ]
     return Rows(cells, {"r": "right"}, footer)
+
+
+def _selection(items: Sequence[_T]) -> Sequence[_T]:
+    """The items, or so many that people can read, evenly from the first to the last."""
+    if len(items) <= _MOST:
+        return items
+    return [items[round(i * (len(items) - 1) / (_MOST - 1))] for i in range(_MOST)]
 
 
 def _cell(row: ErrorRow | None, between: str) -> str:

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.text import Text
 
 from loca_theory.cli.options import PARTIAL_RESULTS, Common, command_of
-from loca_theory.cli.output import Rows, console, emit
+from loca_theory.cli.output import Rows, console, emit, text_width
 from loca_theory.cli.running import running, write_result
 from loca_theory.convergence.interpretations import DEFAULT_INTERPRETATION, INTERPRETATIONS
 
@@ -88,73 +87,38 @@ def command(
 
 def _print(rows: Sequence[RecoveryRow]) -> None:
     """Print the success rate of each search: all details if there is only one kind of problem."""
-    out, first = console(), rows[0]
-    out.print(f"Problems solved by each search, after {first.steps} steps", style="bold")
-    kinds = list(dict.fromkeys(map(_kind, rows)))
-    if len(kinds) > 1:
-        cells, notes = _compared(rows, kinds), _NOTES[:2]
-    else:
-        cells, notes = [_details(row) for row in rows], _NOTES
-        line = f"{first.problems} problems: {first.size}×{first.size}, {first.components} "
-        line += f"components, {_weights(first)} weights"
-        if first.interpretation != DEFAULT_INTERPRETATION:
-            line += f", interpretation {first.interpretation}"
-        out.print(line)
-    out.print()
+    out, settings = console(), [_settings(row) for row in rows]
+    differing = [name for name in settings[0] if len({each[name] for each in settings}) > 1]
+    common = [
+        f"{name}: {text}"
+        for name, text in settings[0].items()
+        if name not in differing and text != DEFAULT_INTERPRETATION
+    ]
+    out.print(f"Problems solved by each search, after {rows[0].steps} steps", style="bold")
+    out.print(f"{', '.join(common)}\n", width=text_width(out))
+    cells = []
+    for row, mine in zip(rows, settings, strict=True):
+        cell = {"search": row.search, **{name: mine[name] for name in differing}}
+        cell |= {"solved": f"{row.recovered:.2%}", "low..high": _interval(row)}
+        if not differing:
+            loss = row.median_final_loss
+            cell["found"] = f"{row.mean_found:.2f} of {row.components}"
+            cell["median loss"] = "diverged" if loss is None else f"{loss:.1e}"
+        cells.append({**cell, "diverged": str(row.diverged)})
     Rows(cells).print(out)
-    for line in notes:
+    for line in _NOTES[: None if not differing else 2]:
         out.print(line, style="dim")
 
 
-def _details(row: RecoveryRow) -> dict[str, str | Text]:
-    loss = row.median_final_loss
+def _settings(row: RecoveryRow) -> dict[str, str]:
+    """What kind of problem it is, in words."""
     return {
-        "search": row.search,
-        "solved": f"{100 * row.recovered:.2f} %",
-        "low..high": _interval(row),
-        "found": f"{row.mean_found:.2f} of {row.components}",
-        "median loss": "diverged" if loss is None else f"{loss:.1e}",
-        "diverged": str(row.diverged),
+        "problems": f"{row.problems}",
+        "size": f"{row.size}×{row.size}",
+        "components": f"{row.components}",
+        "weights": "Gaussian" if row.condition is None else f"condition {row.condition:g}",
+        "interpretation": row.interpretation,
     }
-
-
-_Kind = tuple[str, int, int, float | None]
-
-
-def _kind(row: RecoveryRow) -> _Kind:
-    return row.interpretation, row.size, row.components, row.condition
-
-
-def _compared(rows: Sequence[RecoveryRow], kinds: Sequence[_Kind]) -> list[dict[str, str | Text]]:
-    """The cells of a table with a column for each kind of problem."""
-    # A heading shows the settings in which the kinds differ.
-    differs = [len(set(values)) > 1 for values in zip(*kinds, strict=True)]
-    found: dict[str, dict[str, RecoveryRow]] = {}
-    for row in sorted(rows, key=lambda row: kinds.index(_kind(row))):
-        found.setdefault(row.search, {})[_heading(row, differs)] = row
-    cells: list[dict[str, str | Text]] = []
-    for search in dict.fromkeys(row.search for row in rows):
-        mine = found[search]
-        solved = {kind: f"{100 * row.recovered:.1f} %" for kind, row in mine.items()}
-        cells.append({"search": search, **solved})
-        intervals = {kind: Text(_interval(row), style="dim") for kind, row in mine.items()}
-        cells.append({"search": "", **intervals})
-        counts = {kind: f"{row.diverged} diverged" for kind, row in mine.items() if row.diverged}
-        if counts:
-            shown = {kind: Text(counts.get(kind, ""), style="dim") for kind in mine}
-            cells.append({"search": "", **shown})
-    return cells
-
-
-def _heading(row: RecoveryRow, differs: Sequence[bool]) -> str:
-    components = f"{row.components} components"
-    parts = (row.interpretation, f"{row.size}×{row.size}", components, _weights(row))
-    shown = [part for part, is_shown in zip(parts, differs, strict=True) if is_shown]
-    return "\n".join((*shown, f"n = {row.problems}"))
-
-
-def _weights(row: RecoveryRow) -> str:
-    return "Gaussian" if row.condition is None else f"condition {row.condition:g}"
 
 
 def _interval(row: RecoveryRow) -> str:

@@ -113,7 +113,8 @@ def command(
     written = _write(result, common)
     _print(result, written, common)
     _note_earlier(result, earlier, common)
-    common.note_written(written)
+    if written:
+        common.note_written(written)
     for one in result.claims:
         if one.changed:
             line = f"{one.id} is {one.verdict}, but the ledger expects {one.claim.expected_verdict}"
@@ -194,8 +195,6 @@ def _print(result: VerificationResult, written: list[Path], common: Common) -> N
         from loca_theory.cli.claim_tables import print_claims
 
         print_claims(result)
-        if written:
-            click.echo(f"CLAIMS.md and claims.json are in {common.folder}.")
 
     emit(document, show, common, "claims", list(result.claims[0].row()))
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from loca_theory._arguments import as_tuple, fields_to_int, instance, integers
+from loca_theory._arguments import as_tuple, fields_to_int, integers
 from loca_theory.convergence import simulation as one
 from loca_theory.convergence.interpretations import DEFAULT_INTERPRETATION, find_interpretation
 from loca_theory.convergence.problems import Family
@@ -19,7 +19,7 @@ from loca_theory.convergence.state import Rates
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
-from loca_theory.sweeps.runner import DEFAULT_RUNNER
+from loca_theory.sweeps.runner import DEFAULT_RUNNER, chosen_runner
 
 DEFAULT_STEPS = 4000
 _DEFAULT_RATES = Rates()
@@ -52,7 +52,7 @@ def toy(
     lr: float = 0.02,
     location_lr: float = 0.05,
     seed: int = 0,
-    runner: Runner = DEFAULT_RUNNER,
+    runner: Runner | None = None,
 ) -> ToyResult:
     """Measure how often training finds the locations that generated the toy problem's data.
 
@@ -93,7 +93,7 @@ def toy(
         rates=Rates(lr, location_lr),
         seed=seed,
     )
-    return study.run(instance("runner", runner, Runner))
+    return study.run(chosen_runner(runner))
 
 
 def _condition(value: Any) -> float | None:

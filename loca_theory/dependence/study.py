@@ -13,7 +13,7 @@ from loca_theory.dependence.design import DEFAULT_DRAWS, DEFAULT_LEVEL, DEFAULT_
 from loca_theory.dependence.draws import BLOCK, Blocks, DrawCell, evaluate
 from loca_theory.dependence.null_law import evaluate_null, null_cells
 from loca_theory.dependence.predictions import predictions
-from loca_theory.dependence.protocols import COMPARED, Protocol
+from loca_theory.dependence.protocols import COMPARED
 from loca_theory.dependence.results import CorrelationResult
 from loca_theory.dependence.structures import STRUCTURES, Structure
 from loca_theory.dependence.tables import Configuration, crossing_rows, detection_rows, loss_rows
@@ -21,7 +21,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Method
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
-from loca_theory.sweeps.runner import DEFAULT_RUNNER
+from loca_theory.sweeps.runner import DEFAULT_RUNNER, chosen_runner
 
 
 def correlate(
@@ -30,7 +30,7 @@ def correlate(
     ranks: int | Iterable[int],
     shape: tuple[int, int] | None = None,
     structures: str | Structure | Iterable[str | Structure] = tuple(STRUCTURES),
-    protocols: str | Iterable[str] = tuple(Protocol),
+    protocols: str | Iterable[str] = ("same-draw", "iid-reference"),
     methods: str | Method | Iterable[str | Method] | None = None,
     rho: float | Iterable[float] | None = None,
     fraction: float | Iterable[float] | None = None,
@@ -39,7 +39,7 @@ def correlate(
     seed: int = 0,
     level: float = DEFAULT_LEVEL,
     null_draws: int = DEFAULT_NULL_DRAWS,
-    runner: Runner = DEFAULT_RUNNER,
+    runner: Runner | None = None,
 ) -> CorrelationResult:
     """Find where dependence makes LoRA overtake DCT selection, and how often a test detects it.
 
@@ -93,7 +93,7 @@ def correlate(
     grids: Any = {"rho": rho, "fraction": fraction, "exponent": exponent}
     rest: Any = {"draws": draws, "seed": seed, "level": level, "null_draws": null_draws}
     study = Study(p, q, _arguments.ranks(ranks), **chosen, **grids, **rest)
-    return study.run(_arguments.instance("runner", runner, Runner))
+    return study.run(chosen_runner(runner))
 
 
 class Study(Design):

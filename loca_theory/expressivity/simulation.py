@@ -16,12 +16,13 @@ from loca_theory.expressivity.budgets import Accounting, Budget
 from loca_theory.expressivity.memory import check_memory
 from loca_theory.expressivity.methods import Method
 from loca_theory.expressivity.methods.method import Engine, checked_numbers
+from loca_theory.expressivity.methods.names import DEFAULT_KEYS
 from loca_theory.expressivity.methods.registry import DEFAULT_METHODS, find_methods, own_titles
 from loca_theory.expressivity.monte_carlo import ErrorCell, Sampler, estimate
 from loca_theory.sweeps import Result, Runner
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.results import rows
-from loca_theory.sweeps.runner import DEFAULT_RUNNER, has_context
+from loca_theory.sweeps.runner import DEFAULT_RUNNER, chosen_runner, has_context
 
 DEFAULT_DRAWS = 100
 
@@ -74,15 +75,15 @@ def simulate(
     *,
     ranks: int | Iterable[int],
     shape: tuple[int, int] | None = None,
-    methods: str | Method | Iterable[str | Method] = DEFAULT_METHODS,
+    methods: str | Method | Iterable[str | Method] = DEFAULT_KEYS,
     engine: Literal["exact", "asymptotic", "monte-carlo", "all"] | None = None,
-    accounting: str = Accounting.PAPER,
+    accounting: str = "paper",
     value_bits: int = 16,
     draws: int = DEFAULT_DRAWS,
     seed: int = 0,
     sampler: Literal["reduced", "dense"] | None = None,
     device: str = "auto",
-    runner: Runner = DEFAULT_RUNNER,
+    runner: Runner | None = None,
 ) -> SimulationResult:
     """Expected error of each method in reconstructing a Gaussian matrix.
 
@@ -128,7 +129,7 @@ def simulate(
         seed=seed,
         sampler=None if sampler is None else member(Sampler, "sampler", sampler),
     )
-    runner = _arguments.instance("runner", runner, Runner)
+    runner = chosen_runner(runner)
     return simulation.on_device(device).run(runner)
 
 

@@ -17,8 +17,8 @@ from loca_theory.plotting.canvas import save_figure
 from loca_theory.plotting.catalogue import find_figure
 from loca_theory.plotting.paper_figure import PaperFigure, Stored
 from loca_theory.sweeps import Runner
-from loca_theory.sweeps.results import find_tables, is_stored, load_rows, store_rows
-from loca_theory.sweeps.runner import DEFAULT_RUNNER
+from loca_theory.sweeps.runner import DEFAULT_RUNNER, chosen_runner
+from loca_theory.sweeps.tables import StoredTable, find_tables, is_stored, load_rows, store_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,7 +44,7 @@ def figure(
     *,
     seed: int = 0,
     device: str = "auto",
-    runner: Runner = DEFAULT_RUNNER,
+    runner: Runner | None = None,
 ) -> Figure:
     """Draw a figure of the paper from stored tables.
 
@@ -68,7 +68,7 @@ def figure(
         UndrawableError: the tables lack data that the figure shows.
         ResourceError: a folder does not exist or cannot be written to, or a table is damaged.
     """
-    runner = _arguments.instance("runner", runner, Runner)
+    runner = chosen_runner(runner)
     return find_drawing(label, results, out, seed=seed, device=device).draw(runner).figure
 
 
@@ -114,7 +114,7 @@ def find_drawing(
     name = paper.data.shared_with or label
     for position in filter(None, (where, folder)):
         if _is_current(position, name, source):
-            return Drawing(paper, folder, where, (position / f"{name}.parquet",))
+            return Drawing(paper, folder, where, (StoredTable(position / f"{name}.parquet"),))
     return Drawing(paper, folder, where, (), source)
 
 
@@ -147,7 +147,7 @@ class Drawing:
     paper: PaperFigure
     out: Path | None
     results: Path
-    tables: tuple[Path, ...]
+    tables: tuple[StoredTable, ...]
     source: Source | None = None
 
     def draw(self, runner: Runner = DEFAULT_RUNNER) -> Drawn:
@@ -162,7 +162,7 @@ class Drawing:
         """
         if self.source is None:
             tables = self.tables
-            frames = [load_rows(path.parent, path.stem)[0] for path in tables]
+            frames = [load_rows(one.path.parent, one.path.stem, one.table)[0] for one in tables]
         else:
             frames, tables = self._compute(self.source, runner)
         try:
@@ -175,19 +175,19 @@ class Drawing:
             raise UndrawableError(msg) from error
         return Drawn(drawn, () if self.out is None else self._write(drawn, tables, self.out))
 
-    def _write(self, drawn: Figure, tables: tuple[Path, ...], out: Path) -> tuple[Path, ...]:
+    def _write(self, drawn: Figure, tables: tuple[StoredTable, ...], out: Path) -> tuple[Path, ...]:
         """Write the pictures to the same subfolder of ``out`` as the tables have in ``results``."""
         label, beside, folder = self.paper.label, (), out
         if isinstance(self.paper.data, Stored):
-            positions = {path.parent.relative_to(self.results) for path in tables}
+            positions = {one.path.parent.relative_to(self.results) for one in tables}
             folder = out / positions.pop() if len(positions) == 1 else out
-        elif tables[0].parent == out:
-            beside = (tables[0], tables[0].with_suffix(".manifest.json"))
+        elif (path := tables[0].path).parent == out:
+            beside = (path, path.with_suffix(".manifest.json"))
         return (*save_figure(drawn, folder, label), *beside)
 
     def _compute(
         self, source: Source, runner: Runner
-    ) -> tuple[list[pd.DataFrame], tuple[Path, ...]]:
+    ) -> tuple[list[pd.DataFrame], tuple[StoredTable, ...]]:
         data: Any = self.paper.data
         found = source.run(runner)
         frame = found.to_frame(data.table)
@@ -195,18 +195,19 @@ class Drawing:
             return [frame], ()
         name = data.shared_with or self.paper.label
         stored, _ = store_rows(frame, found.manifest, self.out, name)
-        return [load_rows(self.out, name)[0]], (stored,)
+        return [load_rows(self.out, name)[0]], (StoredTable(stored),)
 
 
-def _find(label: str, name: str, maker: str, results: Path) -> Path:
+def _find(label: str, name: str, maker: str, results: Path) -> StoredTable:
     found = find_tables(results, [name])
     if not found:
         msg = f"{label} needs {name}.parquet, which is not under {results}; make it with "
         msg += f'`{maker}`, or name its folder with results="..."'
         raise NotStoredError(msg)
     if len(found) > 1:
-        msg = f"{label} needs one {name}.parquet, but there are {', '.join(map(str, found))}; name "
-        msg += 'the folder of one of them with results="..."'
+        paths = ", ".join(str(one.path) for one in found)
+        msg = f"{label} needs one {name}.parquet, but there are {paths}; "
+        msg += 'name the folder of one of them with results="..."'
         raise NotStoredError(msg)
     return found[0]
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from loca_theory._arguments import as_tuple
 from loca_theory._lookup import find
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity.methods.names import display_name, key_of
 from loca_theory.plotting.canvas import View, save_figure
 from loca_theory.sweeps import Result
 
@@ -27,7 +31,16 @@ _DRAWN_BY = {
 }
 
 
-def plot(result: Result, picture: str | None = None, *, ax: Axes | None = None) -> Figure:
+def plot(
+    result: Result,
+    picture: str | None = None,
+    *,
+    methods: str | Iterable[str] | None = None,
+    ranks: int | Iterable[int] | None = None,
+    title: str | None = None,
+    figsize: tuple[float, float] | None = None,
+    ax: Axes | None = None,
+) -> Figure:
     """Draw a result.
 
     ==================  ==========================================================================
@@ -46,26 +59,82 @@ def plot(result: Result, picture: str | None = None, *, ax: Axes | None = None) 
 
     Args:
         result: A result that a function such as ``simulate``, or ``load``, returned.
-        picture: Name of the picture; None for the first.
+        picture: Name of the picture, one of ``result.pictures``; None for the first.
+        methods: Names of the methods to draw; None for all of the result.
+        ranks: LoRA ranks to draw; None for all of the result.
+        title: Title of the figure; None for those that its panels have.
+        figsize: Width and height of a new figure, in inches.
         ax: Axes to draw into if the picture is a single panel; None for a new figure.
 
     Returns:
         The figure; notebooks show it, and ``savefig`` or :func:`save_figure` writes it.
 
     Raises:
-        InvalidArgumentError: the result cannot be drawn, it has no such picture, or ``ax`` is given
-            and the picture has several panels.
+        InvalidArgumentError: the result cannot be drawn, it has no such picture, method or rank, or
+            ``ax`` is given and the picture has several panels.
 
     >>> from loca_theory.expressivity import simulate
     >>> plot(simulate(64, ranks=[2, 4], engine="exact")).axes[0].get_xlabel()
     'LoRA rank r'
     """
-    known = {view.name: view for view in views(result)}
+    chosen = _chosen(result, methods, ranks)
+    known = {view.name: view for view in views(chosen)}
     if not known:
         msg = f"result has no rows, so there is nothing to draw: {result!r}"
         raise InvalidArgumentError(msg)
     name = next(iter(known)) if picture is None else picture
-    return find("picture", name, known).draw(ax=ax)
+    figure = find("picture", name, known).draw(ax=ax)
+    if figsize is not None and ax is None:
+        figure.set_size_inches(*figsize)
+    if title is not None:
+        panels = [ax] if ax is not None else figure.axes
+        if len(panels) == 1:
+            panels[0].set_title(title)
+        else:
+            figure.suptitle(title)
+    return figure
+
+
+def names_of(result: Result) -> tuple[str, ...]:
+    """Names of the pictures of a result; none if results of this type cannot be drawn."""
+    return tuple(view.name for view in views(result)) if result.command in _DRAWN_BY else ()
+
+
+def _chosen(
+    result: Result, methods: str | Iterable[str] | None, ranks: int | Iterable[int] | None
+) -> Result:
+    """The result with the rows of some methods and ranks only.
+
+    Raises:
+        InvalidArgumentError: the result has no such method or rank.
+    """
+    # The column "method" of a table without ranks names something else, such as coders.
+    tables = {
+        name: rows
+        for name, rows in vars(result).items()
+        if isinstance(rows, tuple) and rows and hasattr(rows[0], "r")
+    }
+    wanted: dict[str, tuple[Any, ...]] = {}
+    if methods is not None:
+        wanted["method"] = tuple(map(key_of, as_tuple(methods)))
+    if ranks is not None:
+        wanted["r"] = as_tuple(ranks)
+    for column, values in wanted.items():
+        mine = {name: rows for name, rows in tables.items() if hasattr(rows[0], column)}
+        known = dict.fromkeys(getattr(row, column) for rows in mine.values() for row in rows)
+        titles = {_title(one): one for one in known}
+        for value in values:
+            find("rank" if column == "r" else column, _title(value), titles)
+        kept = {
+            name: tuple(row for row in rows if getattr(row, column) in values)
+            for name, rows in mine.items()
+        }
+        result = replace(result, **kept)
+    return result
+
+
+def _title(value: Any) -> str:
+    return display_name(value) if isinstance(value, str) else str(value)
 
 
 def views(result: Result) -> list[View]:

@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -21,7 +21,7 @@ from joblib.externals.loky import get_reusable_executor
 from joblib.parallel import LokyBackend, get_active_backend
 from threadpoolctl import threadpool_limits
 
-from loca_theory._arguments import fields_to_int, path
+from loca_theory._arguments import fields_to_int, instance, path
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError, ResourceError
 from loca_theory.sweeps.files import writable_folder
 from loca_theory.sweeps.store import Cell, ResultStore
@@ -58,7 +58,8 @@ class Runner:
             run; None stores nothing.
         jobs: Number of worker processes; −1 for one per core. 1 computes in this process. In a
             context of joblib any other number means the workers of that context.
-        progress: Called with (finished, total) whenever a cell is finished.
+        progress: True shows how many cells are finished, in a terminal or a notebook; a function
+            is called with (finished, total) instead; False or None shows nothing.
 
     Raises:
         InvalidArgumentError: ``jobs`` is neither positive nor −1, or a value has the wrong type.
@@ -67,15 +68,18 @@ class Runner:
 
     store: ResultStore | str | Path | Callable[[], ResultStore | None] | None = None
     jobs: int = -1
-    progress: Callable[[int, int], None] | None = None
+    progress: Callable[[int, int], None] | bool | None = True
 
     def __post_init__(self) -> None:
         fields_to_int(self, "jobs")
         if not (self.store is None or isinstance(self.store, ResultStore) or callable(self.store)):
             folder = writable_folder(path("store", self.store), "store")
             object.__setattr__(self, "store", ResultStore(folder))
-        if not (self.progress is None or callable(self.progress)):
-            msg = f"progress must be a function of (finished, total), not {self.progress!r}"
+        if not (
+            self.progress is None or isinstance(self.progress, bool) or callable(self.progress)
+        ):
+            msg = "progress must be True, False or a function of (finished, total), not "
+            msg += repr(self.progress)
             raise InvalidArgumentError(msg)
         if self.jobs == 0 or self.jobs < -1:
             msg = f"jobs must be a positive number, or -1 for one per core, not {self.jobs}"
@@ -120,17 +124,21 @@ class Runner:
 
         missing = {index: cell for index, cell in enumerate(cells) if index not in results}
         try:
-            if self.progress and cells:
-                self.progress(len(results), len(cells))
-            with one_thread(), closing(self._computed(missing, evaluate, is_long=is_long)) as found:
+            with (
+                self._shown(missing, cells) as progress,
+                one_thread(),
+                closing(self._computed(missing, evaluate, is_long=is_long)) as found,
+            ):
+                if progress and cells:
+                    progress(len(results), len(cells))
                 for index, result in found:
                     if store and cells[index].is_storable:
                         store.save(cells[index], result)
                     results[index] = result
                     if watch:
                         watch(cells[index], result)
-                    if self.progress:
-                        self.progress(len(results), len(cells))
+                    if progress:
+                        progress(len(results), len(cells))
         except KeyboardInterrupt:
             count = f"{len(results)} of {len(cells)} points"
             msg = f"interrupted after {count}; without a store, no result is saved"
@@ -138,6 +146,18 @@ class Runner:
                 msg = f"interrupted: {count} are stored; run again to compute the rest"
             raise SweepInterruptedError(msg) from None
         return [results[index] for index in range(len(cells))]
+
+    def _shown(
+        self, missing: Mapping[int, Cell], cells: Sequence[Cell]
+    ) -> AbstractContextManager[Callable[[int, int], None] | None]:
+        """What to tell of finished cells; nothing is shown if all of them are stored."""
+        if not isinstance(self.progress, bool):
+            return nullcontext(self.progress)
+        if not (self.progress and missing):
+            return nullcontext()
+        from loca_theory.sweeps.progress import progress_of
+
+        return progress_of(cells[0].experiment)
 
     def _computed(
         self,
@@ -160,8 +180,13 @@ class Runner:
             yield index, evaluate(left.pop(index))
 
 
-# Default value of the argument ``runner`` of every function.
+# Default value of the argument ``runner`` of every method.
 DEFAULT_RUNNER = Runner()
+
+
+def chosen_runner(runner: Runner | None) -> Runner:
+    """The argument ``runner`` of a function; None for a runner with the default settings."""
+    return DEFAULT_RUNNER if runner is None else instance("runner", runner, Runner)
 
 
 def has_context() -> bool:

@@ -17,7 +17,7 @@ from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.recommendation import verdict
 from loca_theory.checkpoints.rows import Matrix
 from loca_theory.checkpoints.settings import ANALYSED, Settings
-from loca_theory.checkpoints.sizing.proposed_config import adapter_config
+from loca_theory.checkpoints.sizing.proposed_config import proposed_config
 from loca_theory.checkpoints.statistics.matrix import analyse_matrix
 from loca_theory.checkpoints.statistics.matrix_analysis import MatrixAnalysis
 from loca_theory.checkpoints.statistics.matrix_errors import shuffled
@@ -390,7 +390,7 @@ def test_a_spectrum_without_a_bulk_has_no_fit_and_says_so(make):
     assert "the spectrum has no bulk: all but 1 eigenvalues are rounding errors" in row.note
     assert found.summary.all.median_mp_distance is None
     assert found.summary.all.follow_mp == 0
-    assert "The bulk of the spectrum is not close" in found.verdict
+    assert "of independent entries in 0 of 1 matrix." in found.verdict
     json.dumps(found.to_json(), allow_nan=False)
 
 
@@ -417,13 +417,15 @@ def test_the_verdict_names_the_winner_and_the_configuration_is_its(
     won = [replace(e, error=0.001) if (e.method, e.r) == (best, 2) else e
            for e in analysis.summary.all.errors]  # fmt: skip
     total = replace(analysis.summary.all, errors=tuple(won))
-    text = verdict(total, 0.001)
-    assert f"of {len(analysis.matrices)} increments are within" in text
-    assert f"At the budget of r = 2, {name} retains 100% of the energy" in text
-    space = {}
-    exec(adapter_config(analysis.matrices, total), space)
+    summary = replace(analysis.summary, all=total)
+    text = verdict(summary, analysis.matrices, analysis.errors, 0.001)
+    assert text.startswith(f"At the budget of LoRA with r = 2, {name} retains 100% of the energy")
+    assert f"Normality of the entries is not rejected for 0 of {len(analysis.matrices)} " in text
+    proposed, space = proposed_config(analysis.matrices, total), {}
+    exec(proposed.source, space)
     assert type(space["config"]).__name__ == config
     assert {field: getattr(space["config"], field) for field in size} == size
+    assert proposed.make() == space["config"]
     # Attention uses ``in_proj_weight``, a parameter, and the weight of ``out_proj``.
     layers = [f"encoder.layers.{i}" for i in (0, 1)]
     expected = {f"{layer}.linear{i}" for layer in layers for i in (1, 2)}
@@ -433,7 +435,7 @@ def test_the_verdict_names_the_winner_and_the_configuration_is_its(
 def test_a_verdict_on_nothing(weights):
     nothing = analyze(weights[0], weights[0])
     assert nothing.verdict == "No matrix could be analysed."
-    assert nothing.config == ""
+    assert nothing.config_source == ""
     json.dumps(nothing.to_json(), allow_nan=False)
 
 
@@ -473,7 +475,7 @@ def test_one_matrix_is_its_own_increment(weights):
     assert alone.matrices == (without,)
     assert [row.name for row in alone.matrices] == ["increment"]
     assert [one.quantity for one in alone.figure_data] == ["entries", "increment"]
-    assert alone.config == "", "no module has that name"
+    assert alone.config_source == "", "no module has that name"
 
 
 def test_small_and_integer_matrices_are_taken():
@@ -543,19 +545,7 @@ def test_arguments_out_of_range_are_one_line(asked, message):
 
 def test_a_saved_analysis_is_loaded_as_it_was(analysis, tmp_path):
     names = [path.name for path in analysis.save(tmp_path)]
-    assert [name for name in names if name.endswith(".parquet")] == [
-        f"analyze-{table}.parquet"
-        for table in (
-            "matrices",
-            "errors",
-            "spectra",
-            "figure_data",
-            "allocation",
-            "comparisons",
-            "bits",
-            "skipped",
-        )
-    ]
+    assert names == ["analyze.parquet", "analyze.manifest.json"]
     back = Analysis.load(tmp_path)
     assert back == analysis
     assert back.verdict == analysis.verdict
@@ -581,16 +571,17 @@ def test_the_overview_shows_the_users_own_methods():
     assert found["zero, r = 2"].item() == 1
 
 
-@pytest.mark.parametrize(("scale", "text"), [(1.0, "is within"), (5.0, "is not within")])
-def test_one_increment_is_in_the_singular(scale, text):
+@pytest.mark.parametrize(("scale", "text"), [(1.0, "not rejected"), (5.0, "rejected")])
+def test_the_verdict_ends_with_normality(scale, text):
     entries = np.random.default_rng(0).standard_normal((64, 64))
     entries[:32] *= scale
-    assert analyze(entries, ranks=2).verdict.startswith(f"The increment {text} a total variation")
+    *_, last = analyze(entries, ranks=2).verdict.split(". ")
+    assert last.startswith(f"Normality of the entries is {text} (total variation 0.")
 
 
 def test_a_notebook_shows_the_verdict_and_a_line_a_matrix(analysis):
     shown = analysis._repr_html_()
-    assert "increments are within" in shown
+    assert "Normality of the entries" in shown
     assert "encoder.layers.0.linear1.weight" in shown
     assert "R, r = 2" in shown
 
@@ -692,16 +683,18 @@ def test_the_basis_is_worth_what_the_singular_values_do_not_explain():
 @pytest.mark.parametrize(
     ("expected", "text"),
     [
-        (0.41, "would retain 59% where the DCT retains 60%: the DCT itself makes little diff"),
-        (0.5, "would retain 50% where the DCT retains 60%. "),
+        (0.41, "would retain 59%: the order of rows and columns hardly matters. "),
+        (0.5, "would retain 50%. "),
     ],
     ids=["alike", "better"],
 )
 def test_the_verdict_says_what_the_dct_is_worth(analysis, expected, text):
     changed = [replace(e, error=0.4, spectral_error=expected) if e.method == "D" else e
                for e in analysis.summary.all.errors]  # fmt: skip
-    found = verdict(replace(analysis.summary.all, errors=tuple(changed)), 0.001)
-    assert f"A basis unrelated to the matrices {text}" in found
+    total = replace(analysis.summary.all, errors=tuple(changed))
+    summary = replace(analysis.summary, all=total)
+    found = verdict(summary, analysis.matrices, (), 0.001)
+    assert f"The DCT retains 60%, a basis unrelated to the matrices {text}" in found
 
 
 def smooth(axis):
@@ -764,32 +757,79 @@ def test_errors_by_other_accountings_are_those_of_an_analysis_with_them(field, a
 def test_the_verdict_names_plain_entries_and_where_the_accounting_decides():
     w = torch.from_numpy(np.random.default_rng(7).standard_t(2.5, (64, 64)))
     found = analyze({"up": torch.zeros(64, 64)}, {"up": w}, ranks=[2])
-    assert "the largest plain entries retain " in found.verdict
-    assert "An extraction by entries stores them in PEFT's format SHiRA." in found.verdict
+    assert "with r = 2, the largest plain entries retain " in found.verdict
     left, right = np.random.default_rng(8).standard_normal((2, 64, 2))
     mixed = torch.from_numpy(left @ right.T) + w
     text = analyze({"up": torch.zeros(64, 64)}, {"up": mixed}, ranks=[2]).verdict
-    assert "At the budget of r = 2, LoRA retains" in text
-    sentence = "In 1 of 1 matrices LoRA retains the most; if indices were free, the largest plain"
-    assert f"{sentence} entries would in 1." in text
+    assert "At the budget of LoRA with r = 2, LoRA retains" in text
+    assert (
+        "; if indices were free, the largest plain entries would retain most in 1 of 1. "
+    ) in text
 
 
 def test_the_verdict_names_the_matrices_that_the_dct_suits_and_why():
     base = {f"layer.{i}.weight": torch.zeros(96, 80) for i in range(6)}
     tuned = {name: torch.from_numpy(np.random.default_rng(i).standard_normal((96, 80)))
              for i, name in enumerate(base)}  # fmt: skip
-    assert "than an unrelated basis" not in analyze(base, tuned, ranks=[2]).verdict
+    assert "3 points more" not in analyze(base, tuned, ranks=[2]).verdict
     tuned |= {"layer.0.weight": smooth(1), "layer.1.weight": smooth(0)}
     text = analyze(base, tuned, ranks=[2]).verdict
-    said = r"In 2 of 6 matrices the DCT retains at least 3 points more than an unrelated basis, up "
-    assert re.search(said + r"to \d\d: ", text)
-    assert "layer.0 (smooth along its inputs)" in text
-    assert "layer.1 (smooth along its outputs)" in text
+    assert re.search(
+        r"; in 2 of 6 matrices the DCT retains at least 3 points more, up to \d\d ", text
+    )
+    assert "layer.0: smooth along its inputs" in text
+    assert "layer.1: smooth along its outputs" in text
     noise = torch.from_numpy(np.random.default_rng(9).standard_normal((96, 80)))
     tuned |= {"layer.0.weight": noise + noise[:1], "layer.1.weight": noise + noise[:, :1]}
     text = analyze(base, tuned, ranks=[2]).verdict
-    assert "layer.0 (constant along its outputs)" in text
-    assert "layer.1 (constant along its inputs)" in text
+    assert "layer.0: constant along its outputs" in text
+    assert "layer.1: constant along its inputs" in text
+
+
+def test_the_verdict_names_the_matrices_of_which_another_form_retains_more():
+    """Of two matrices, the larger one of low rank, the other one sparse."""
+    left, right = np.random.default_rng(8).standard_normal((2, 64, 2))
+    low, sparse = torch.from_numpy(10 * left @ right.T), torch.zeros(64, 64, dtype=torch.float64)
+    sparse.view(-1)[::97] = 1.0
+    base = {"low": torch.zeros(64, 64), "sparse": torch.zeros(64, 64)}
+    text = analyze(base, {"low": low, "sparse": sparse}, ranks=[2]).verdict
+    assert "LoRA retains 100%" in text
+    assert "; the largest plain entries retain more in 1 of 2 matrices (sparse)" in text
+
+
+def test_forms_that_retain_the_same_are_named_together():
+    """Of independent entries every orthonormal basis retains the same, and more than low rank."""
+    rng = np.random.default_rng(0)
+    left, right = rng.standard_normal((2, 96, 1))
+    noise = rng.standard_normal((96, 96))
+    tuned = {"low": torch.from_numpy(10 * left @ right.T), "noise": torch.from_numpy(noise)}
+    text = analyze({name: torch.zeros(96, 96) for name in tuned}, tuned, ranks=[4]).verdict
+    both = "; LoCA (best DCT coefficients) and the largest plain entries retain more in 1 of 2"
+    assert f"{both} matrices (noise)" in text
+
+
+@pytest.mark.parametrize(
+    ("scale", "said"),
+    [
+        (
+            (0, 0),
+            "follows the Marchenko–Pastur law of independent entries in 2 of 2 matrices.",
+        ),
+        ((0, 2), "in 1 of 2 matrices, and in 1 but for a few larger values that hold 51%."),
+    ],
+)
+def test_the_verdict_counts_spectra_instead_of_averaging_them(scale, said):
+    rng = np.random.default_rng(0)
+    noise = rng.standard_normal((2, 96, 80))
+    spike = np.einsum("i,j->ij", rng.standard_normal(96), rng.standard_normal(80)) / 2
+    tuned = {f"{i}.weight": torch.from_numpy(noise[i] + scale[i] * spike) for i in range(2)}
+    base = {name: torch.zeros(96, 80) for name in tuned}
+    assert said in analyze(base, tuned, ranks=[2]).verdict
+
+
+def test_a_verdict_has_at_most_five_sentences(analysis):
+    assert analysis.verdict.endswith(".")
+    assert len(re.findall(r"\.(?= [A-Z9]|$)", analysis.verdict)) == 5
 
 
 def test_coders_are_compared_at_equal_bits():

@@ -65,7 +65,7 @@ def test_an_extracted_adapter_can_be_replaced_by_another(tmp_path):
         "README.md", "adapter_config.json", "adapter_model.safetensors", ".gitattributes",
         "README.0.md.partial",
     }  # fmt: skip
-    assert (folder / "extract-matrices.parquet").is_file()
+    assert (folder / "extract.parquet").is_file()
     assert "import loca_theory.adapters" in (folder / "loca" / "README.md").read_text()
 
 

@@ -64,8 +64,21 @@ def test_fine_tunes_are_compared_on_what_both_change(family, both):
         # P(sign differs) = arccos(cosine)/π = 1/4.
         assert one.sign_conflict == pytest.approx(0.25, abs=4.5 * (3 / 16 / 1200) ** 0.5)
         assert (one.first, one.second) == ("one", "two")
-    assert "one and two change 2 of the same matrices: median cosine 0.7" in both.verdict
-    assert both.verdict.startswith("one: ")
+
+
+def test_a_verdict_on_several_counts_them_and_gives_ranges(both):
+    ends = sorted(f"{1 - error.error:.0%}" for one in both.summary.by_tuned
+                  for error in one.errors if error.method == "D")  # fmt: skip
+    assert "retains most of the energy" in both.verdict
+    assert " of 2 fine-tunes: " in both.verdict
+    assert f"LoCA (best DCT coefficients) {' to '.join(dict.fromkeys(ends))}" in both.verdict
+    assert "\n\n" not in both.verdict
+    lines = repr(both).splitlines()
+    (of_two,) = (line.split() for line in lines if line.split()[:2] == ["two", "2"])
+    (errors,) = (one.errors for one in both.summary.by_tuned if one.name == "two")
+    (own,) = (error.error for error in errors if error.method == "R")
+    assert of_two[2] == f"{1 - own:.1%}"
+    assert "<th>fine-tune</th>" in both._repr_html_()
 
 
 def test_totals_and_tables_tell_fine_tunes_apart(both, tmp_path):

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from loca_theory.checkpoints import analyze, extract
+from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import PrintedTest
 from loca_theory.transforms import idct2
 from tests.checkpoints import zoo
@@ -127,8 +128,8 @@ MODELS = {
 def test_exactly_the_analysed_modules_are_adapted(make, but, asked, expected, method):
     model = make()
     found = analyze(*changed(model, CHANGES[method], but=but), **(ASKED | asked))
-    assert CONFIGS[method] in found.config
-    assert adapted(model, found.config)[0] == expected
+    assert CONFIGS[method] in found.config_source
+    assert adapted(model, found.config_source)[0] == expected
 
 
 @pytest.mark.parametrize("method", CHANGES)
@@ -143,13 +144,39 @@ def test_each_module_gets_its_size_whatever_names_it_ends(method):
         for one in found.allocation
         if one.method == method and one.size
     }
-    assert CONFIGS[method] in found.config
-    names, peft_model = adapted(model, found.config)
+    assert CONFIGS[method] in found.config_source
+    names, peft_model = adapted(model, found.config_source)
     assert names == sorted(sizes)
     layers = {name: peft_model.get_submodule(name) for name in sizes}
     assert {name: SIZES[method](layer) for name, layer in layers.items()} == sizes
     if method == "R":
         assert {layer.scaling["default"] for layer in layers.values()} == {2}
+
+
+def test_a_configuration_is_an_object_of_peft_of_the_form_and_budget_that_is_asked():
+    model = nn.ModuleDict({"fc": linear(), "last": linear()})
+    found = analyze(*changed(model, low_rank), **(ASKED | {"ranks": (2, 4)}))
+    assert isinstance(found.config(), peft.LoraConfig)
+    assert (found.config().r, found.config(rank=4).r) == (2, 4)
+    assert found.config("entries", 4).r == 2
+    assert found.config("LoCA").n_frequency == 40 * 2 // 2
+    assert found.config("fourierft").target_modules == {"fc", "last"}
+    peft_model = peft.get_peft_model(model, found.config())
+    assert sorted(peft_model.targeted_module_names) == ["fc", "last"]
+    for wrong, said in (
+        (("Loka",), "unknown method 'Loka'; did you mean LoRA?"),
+        ((None, 3), "unknown rank '3'"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=re.escape(said)):
+            found.config(*wrong)
+
+
+def test_several_fine_tunes_have_no_common_configuration():
+    base, tuned = changed(nn.ModuleDict({"fc": linear()}), low_rank)
+    found = analyze(base, tuned, tuned, **ASKED)
+    assert found.config_source == ""
+    with pytest.raises(InvalidArgumentError, match="analyse one of them"):
+        found.config()
 
 
 @pytest.mark.parametrize(
@@ -160,7 +187,7 @@ def test_only_low_rank_adapts_convolutions(change, expected):
     model = nn.ModuleDict({"conv": nn.Conv2d(3, 20, 3), "fc": linear()})
     found = analyze(*changed(model, change), **ASKED)
     assert [row.adapters for row in found.matrices] == [("lora",), ("lora", "loca", "entries")]
-    assert adapted(model, found.config)[0] == expected
+    assert adapted(model, found.config_source)[0] == expected
 
 
 def test_a_bare_base_is_adapted_in_the_model_with_a_head():
@@ -173,7 +200,7 @@ def test_a_bare_base_is_adapted_in_the_model_with_a_head():
     }
     found = analyze(before, after, **ASKED)
     assert [row.name for row in found.matrices] == ["a.fc.weight", "a.down.weight"]
-    assert adapted(model, found.config)[0] == ["bert.a.down", "bert.a.fc"]
+    assert adapted(model, found.config_source)[0] == ["bert.a.down", "bert.a.fc"]
 
 
 @pytest.mark.parametrize("with_base", [False, True])
@@ -184,7 +211,7 @@ def test_the_modules_of_an_adapter_are_those_of_its_model(tmp_path, with_base):
     base = tmp_path / "base.pt"
     torch.save(before, base)
     sources = [base, tmp_path / "adapter"][0 if with_base else 1 :]
-    config = analyze(*sources, **ASKED).config
+    config = analyze(*sources, **ASKED).config_source
     assert adapted(model, config)[0] == ["block.down", "fc"]
 
 
@@ -196,11 +223,11 @@ def test_many_names_are_printed_in_short_lines(is_ambiguous):
     if is_ambiguous:
         tuned |= {"fc.weight": low_rank(20, 20), "block.fc.weight": low_rank(20, 20)}
     found = analyze({name: torch.zeros(20, 20) for name in tuned}, tuned, **ASKED)
-    lines = found.config.splitlines()
+    lines = found.config_source.splitlines()
     assert max(map(len, lines)) <= 100
-    assert ("target_modules=(" in found.config) == is_ambiguous
+    assert ("target_modules=(" in found.config_source) == is_ambiguous
     scope = {}
-    exec(found.config, scope)
+    exec(found.config_source, scope)
     targets = scope["config"].target_modules
     assert isinstance(targets, str) == is_ambiguous
 
@@ -208,10 +235,10 @@ def test_many_names_are_printed_in_short_lines(is_ambiguous):
 def test_without_a_module_or_an_error_nothing_is_proposed():
     torch.manual_seed(0)
     pair = {"in_proj_weight": torch.zeros(20, 20)}, {"in_proj_weight": low_rank(20, 20)}
-    assert analyze(*pair, **ASKED).config == ""
+    assert analyze(*pair, **ASKED).config_source == ""
     pair = {"fc.weight": torch.zeros(20, 20)}, {"fc.weight": low_rank(20, 20)}
     none = analyze(*pair, **(ASKED | {"ranks": (11,)}))
-    assert (none.errors, none.config) == ((), "")
+    assert (none.errors, none.config_source) == ((), "")
 
 
 @pytest.mark.parametrize("name", ["ViT", "BERT", "T5", "Mixtral", "DeepSeek-V3", "GPT-2"])
@@ -222,11 +249,11 @@ def test_a_proposed_configuration_has_the_names_of_the_loaded_model(tmp_path, na
     (method,) = (
         method
         for method, config in {"lora": "Lora", "loca": "LoCA|FourierFT", "entries": "Shira"}.items()
-        if re.search(f"({config})Config", found.config)
+        if re.search(f"({config})Config", found.config_source)
     )
     modules = {one.module for one in found.matrices if method in one.adapters}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PEFT sets fan_in_fan_out for Conv1D
-        names = adapted(zoo.make(name), found.config)[0]
+        names = adapted(zoo.make(name), found.config_source)[0]
     assert set(names) == modules
     assert not any("relative_attention_bias" in one or "experts" in one for one in names)

@@ -1,6 +1,7 @@
 """``loca-theory analyze`` and ``extract``: what they print, write and leave out."""
 
 import json
+import re
 import shutil
 
 import pandas as pd
@@ -9,6 +10,9 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+
+from loca_theory.sweeps.tables import load_rows
+from loca_theory.transforms import idct2
 
 
 @pytest.fixture
@@ -55,7 +59,9 @@ def test_json_has_the_rows_and_why_the_rest_is_missing(cli, pair):
     assert row["spikes"] == 1
     reason = "not a matrix: 1 dimensions"
     assert document["skipped"] == [{"name": "norm.weight", "tuned": "tuned", "reason": reason}]
-    assert "At the budget of r = 4, LoRA retains" in document["summary"]["verdict"]
+    assert document["summary"]["verdict"].startswith(
+        "At the budget of LoRA with r = 2, LoRA retains"
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,16 +69,17 @@ def test_json_has_the_rows_and_why_the_rest_is_missing(cli, pair):
     [
         (
             ("base.safetensors", "tuned.safetensors"),
-            ["Every increment", "Totals by kind", "Totals by layer", "LoraConfig(\n    r=2,",
-             "Left out: 1"],
+            ["Energy retained: ", "rank 90%", "together, r = 2", "LoraConfig(\n    r=2,",
+             "do not choose by reconstruction what you will train", "Left out: 1"],
         ),
         (
             ("--demo", "--include", "0.*q_proj"),
-            ["The increment is", "target_modules=['layers.0.attention.q_proj']"],
+            ["Normality of the entries is not rejected (",
+             "target_modules=['layers.0.attention.q_proj']"],
         ),
         (
             ("base.safetensors", "tuned.safetensors", "--allocate", "20kB"),
-            ["alloc. r", "alloc. n", "with 20,000 bytes for all"],
+            ["rank  coefficients", "if 20,000 bytes are split for all"],
         ),
         (("base.safetensors", "base.safetensors"), ["No matrix could be analysed.", "unchanged"]),
         (
@@ -88,7 +95,56 @@ def test_people_get_a_table_a_verdict_and_a_configuration(cli, here, pair, words
             change(here / name, lambda content: content.update({"wide.weight": torch.ones(60, 60)}))
     done = cli("analyze", *words, "--r", 2, "--quiet")
     assert (done.code, done.err) == (0, "")
-    assert all(text in done.out for text in texts)
+    shown = " ".join(done.out.split())
+    assert all(" ".join(text.split()) in shown for text in texts)
+
+
+def test_the_short_table_has_four_forms_and_the_full_one_every_statistic(cli, here, pair):
+    arguments = ("analyze", *pair, "--r", 2, "--quiet")
+    short, full = cli(*arguments).out, cli(*arguments, "--full").out
+    heading = ["matrix", "shape", "rank", "90%", "LoRA", "LoCA", "entries", "FourierFT"]
+    assert [line.split() for line in short.splitlines() if line.startswith("matrix")] == [heading]
+    for text in ("spikes", "p (paper)", "rel. norm", "LoRA, shuffled", "Fourier pairs", "kind "):
+        assert text in full
+        assert text not in short
+    document = json.loads(cli(*arguments, "--format", "json").out)
+    row = document["rows"][0]
+    errors = {one["method"]: f"{1 - one['error']:.1%}" for one in row["errors"]}
+    (cells,) = (line.split() for line in short.splitlines() if line.startswith("layers.0.q_proj"))
+    forms = [errors[key] for key in ("R", "D", "S", "FourierFT")]
+    assert cells == ["layers.0.q_proj", "48x40", str(row["rank_90"]), *forms]
+
+
+def test_spikes_are_shown_only_beside_a_bulk(cli, here, pair):
+    """A matrix of rank one has no bulk that anything could stand out of."""
+    name = "layers.0.q_proj.weight"
+    before = load_file(here / pair[0])[name]
+    change(here / pair[1], lambda one: one.update({name: before + torch.ones(48, 1) @ before[:1]}))
+    shown = cli("analyze", *pair, "--r", 2, "--full", "--quiet").out
+    (heading,) = (line for line in shown.splitlines() if "spikes" in line)
+    end = heading.index("spikes") + len("spikes")
+    part = shown[shown.index(heading) :].partition("\n\n")[0].splitlines()
+    cells = {line.split()[0][-8:]: line[end - 6 : end].strip() for line in part if "_proj" in line}
+    assert cells["0.q_proj"] == ""
+    assert cells["1.q_proj"] == "1"
+
+
+def test_coders_are_compared_in_a_small_table(cli, here, pair):
+    shown = cli("analyze", *pair, "--r", 2, "--bits", "0.5,1", "--quiet").out
+    (heading,) = (line for line in shown.splitlines() if line.startswith("coder"))
+    assert re.split("  +", heading.strip()) == [
+        "coder", "1 bits", "0.5 bits", "1 bits, DCT", "0.5 bits, DCT"
+    ]  # fmt: skip
+
+
+def test_several_fine_tunes_have_a_line_each(cli, here, pair):
+    shutil.copy(here / pair[1], here / "other.safetensors")
+    shown = cli("analyze", *pair, "other.safetensors", "--r", 2, "--quiet").out
+    (heading,) = (line for line in shown.splitlines() if line.startswith("fine-tune "))
+    assert {"matrices", "LoRA", "LoCA", "entries", "FourierFT"} <= set(heading.split())
+    assert [line.split()[0] for line in shown.splitlines() if line.startswith(("tuned ", "other "))]
+    assert "of 2 fine-tunes" in " ".join(shown.split())
+    assert "config = " not in shown
 
 
 def test_unrelated_checkpoints_are_said_to_be_first(cli, here, pair):
@@ -96,7 +152,7 @@ def test_unrelated_checkpoints_are_said_to_be_first(cli, here, pair):
     save_file(other, here / "other.safetensors")
     arguments = ("analyze", pair[0], "other.safetensors", "--r", "2", "--quiet")
     text = "The weights of the base and of the fine-tune are unrelated: the median cosine"
-    assert cli(*arguments).out.startswith(text)
+    assert " ".join(cli(*arguments).out.split()).startswith(text)
     document = json.loads(cli(*arguments, "--format", "json").out)
     assert document["summary"]["warnings"][0].startswith(text)
     done = cli(*arguments, "--format", "csv")
@@ -112,9 +168,14 @@ def test_out_stores_tables_and_a_page_that_needs_nothing_else(cli, here, pair):
     assert done.code == 0, done.err
     assert len(done.out.splitlines()) == 5
     folder = here / "report"
-    assert len(pd.read_parquet(folder / "analyze-matrices.parquet")) == 4
-    assert len(pd.read_parquet(folder / "analyze-errors.parquet")) == 4 * 2 * 7
-    assert list(pd.read_parquet(folder / "analyze-skipped.parquet")["name"]) == ["norm.weight"]
+    files = sorted(path.name for path in folder.iterdir() if path.is_file())
+    assert files == ["analyze.html", "analyze.manifest.json", "analyze.parquet"]
+    said = "results are in report: analyze.parquet, analyze.manifest.json, analyze.html"
+    assert said in done.err.splitlines()[0]
+    table = pd.read_parquet(folder / "analyze.parquet")
+    counts = table["table"].value_counts()
+    assert (counts["matrices"], counts["errors"], counts["skipped"]) == (4, 4 * 2 * 7, 1)
+    assert list(table.loc[table["table"] == "skipped", "name"]) == ["norm.weight"]
     page = (folder / "analyze.html").read_text()
     assert "default-src 'none'" in page, "the browser refuses every request"
     assert "<script>alert" not in page, "names from a file are escaped"
@@ -192,7 +253,7 @@ def test_an_adapter_is_written_with_its_errors(cli, here, pair, options, kind, n
     config = json.loads((here / "adapter" / kind.lower() / "adapter_config.json").read_text())
     assert config["peft_type"] == kind
     assert load_file(here / "adapter" / kind.lower() / "adapter_model.safetensors")
-    stored = pd.read_parquet(here / "adapter" / "extract-matrices.parquet")
+    stored = load_rows(here / "adapter", "extract", "matrices")[0]
     assert stored["error"].tolist() == [row["error"] for row in document["rows"]]
 
 
@@ -201,15 +262,15 @@ def test_the_result_says_where_the_adapter_is(cli, pair, out):
     folder = out[-1] if out else "loca-results"
     done = cli("extract", *pair, *COUNTED, *out, "--quiet")
     assert "layers.0.q_proj" in done.out
-    assert "LoCA with 400 learned numbers: relative squared error " in done.out
+    found = re.search(r"LoCA with 400 learned numbers: (.*)% of the energy of 4 increments is "
+                      r"retained, an error of (.*)\.\n", done.out)  # fmt: skip
+    assert float(found[1]) / 100 == pytest.approx(1 - float(found[2]), abs=1e-3)
     assert f"The adapter is in {folder}/loca.\n" in done.out
     said = "Names are those of the file; not checked against a model: no config.json names the"
     assert said in " ".join(done.out.split())
     done = cli("extract", *pair, *COUNTED, *out, "--quiet", "--format", "json")
     files = ("loca/adapter_model.safetensors", "loca/README.md", "loca/adapter_config.json",
-             "extract-matrices.parquet", "extract-matrices.manifest.json",
-             "extract-skipped.parquet", "extract-skipped.manifest.json",
-             "extract-outputs.parquet", "extract-outputs.manifest.json")  # fmt: skip
+             "extract.parquet", "extract.manifest.json")  # fmt: skip
     assert json.loads(done.out)["files"] == [f"{folder}/{name}" for name in files]
 
 
@@ -249,12 +310,26 @@ def test_a_total_is_split_and_compared_with_uniform_sizes(cli, here, pair, metho
 
 
 def test_a_mixed_result_has_two_folders(cli, here, pair):
+    sparse = torch.zeros(48, 40)
+    sparse.view(-1)[::6] = torch.randn(320, generator=torch.Generator().manual_seed(1))
+    name = "layers.0.q_proj.weight"
+    before = load_file(here / pair[0])[name]
+    change(here / pair[1], lambda one: one.update({name: before + idct2(sparse)}))
     done = cli("extract", *pair, "--method", "best", "--r", "2", "--out", "adapter", "--quiet")
     assert "LoRA and LoCA with " in done.out
-    written = [one for one in ("lora", "loca") if (here / "adapter" / one).is_dir()]
-    for one in written:
-        assert f"adapter/{one}" in done.out
+    assert "better choice" not in done.out
+    assert "The adapters are in adapter/lora and adapter/loca." in done.out
+    for one in ("lora", "loca"):
         assert (here / "adapter" / one / "adapter_config.json").is_file()
+
+
+def test_one_form_that_wins_everywhere_is_said_and_has_one_folder(cli, here, pair):
+    done = cli("extract", *pair, "--method", "best", "--r", "2", "--out", "adapter", "--quiet")
+    said = "LoRA was the better choice for every matrix, so that there is one adapter."
+    assert said in " ".join(done.out.split())
+    assert "LoRA with " in done.out
+    assert "components" not in done.out
+    assert not (here / "adapter" / "loca").exists()
 
 
 def test_an_adapter_is_checked_in_the_loaded_model(cli, here, monkeypatch):

@@ -17,7 +17,7 @@ from loca_theory.plotting import catalogue, drawing
 from loca_theory.plotting.method_errors import MethodErrors
 from loca_theory.plotting.paper_figure import Computed
 from loca_theory.sweeps import results
-from loca_theory.sweeps.results import store_rows
+from loca_theory.sweeps.tables import store_rows
 
 COMPUTED = [label for label, one in plotting.FIGURES.items() if isinstance(one.data, Computed)]
 STORED = [label for label in plotting.FIGURES if label not in COMPUTED]

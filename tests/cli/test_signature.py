@@ -106,7 +106,7 @@ def test_a_default_of_the_command_line_is_that_of_the_function(name):
         if default in (None, (), False) or known in (None, ()):
             assert known in (None, (), False, inspect.Parameter.empty) or option.name == "searches"
         elif option.name == "methods":
-            assert default == tuple(method.name for method in known)
+            assert default == tuple(known)
         else:
             assert default == (known if isinstance(known, type(default)) else (known,))
 

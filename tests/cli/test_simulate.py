@@ -88,7 +88,7 @@ def test_quiet_says_nothing_on_stderr(cli):
     loud = cli(*SMALL, "--draws", 1, "--engine", "monte-carlo", "--out", "a")
     quiet = cli(*SMALL, "--draws", 1, "--engine", "monte-carlo", "--out", "b", "--quiet")
     assert "note: one draw" in loud.err
-    assert "note: wrote" in loud.err
+    assert "note: results are in a: simulate.parquet, " in loud.err
     assert quiet.err == ""
     assert quiet.out == loud.out
 
@@ -156,6 +156,20 @@ def test_all_stands_for_the_methods_that_exist_at_every_rank(cli):
     assert "left out of all: LoHa needs two products of rank 1" in done.err
 
 
+def test_of_many_ranks_and_shapes_people_get_a_selection_and_files_all(cli):
+    arguments = ("simulate", "--K", "40..51", "--r", "1..12", "--methods", "D", "--engine", "exact")
+    shown = cli(*arguments).out
+    titles = [line.split(" × ")[0] for line in shown.splitlines() if "expected relative" in line]
+    assert titles == ["40", "41", "42", "44", "45", "46", "47", "49", "50", "51"]
+    first = shown[: shown.index("41 × 41")]
+    ranks = re.findall(r"^ ?(\d+) +0\.", first, re.MULTILINE)
+    assert ranks == ["1", "2", "3", "5", "6", "7", "8", "10", "11", "12"]
+    assert "10 of 12 shapes; all are in --format json or csv and in --out" in shown
+    assert "10 of 12 ranks; all are in --format json or csv and in --out" in shown
+    assert len(cli(*arguments, "--format", "csv").out.splitlines()) == 1 + 12 * 12
+    assert " of 10 " not in cli("simulate", "--K", 40, "--r", "1..10", "--methods", "D").out
+
+
 # --- what it writes -------------------------------------------------------------------------
 
 
@@ -188,7 +202,8 @@ def test_out_receives_the_table_its_origin_and_its_picture(cli, here):
     assert done.code == 0
     folder = here / "results"
     assert sorted(p.name for p in folder.iterdir() if p.is_file()) == WRITTEN
-    assert sorted(re.findall(r"note: wrote results/(.*)\n", done.err)) == WRITTEN
+    said = "simulate.parquet, simulate.manifest.json; pictures (PNG, PDF): simulate"
+    assert done.err == f"note: results are in results: {said}\n"
     document = parse(done.out)
 
     manifest = parse((folder / "simulate.manifest.json").read_text(encoding="utf-8"))

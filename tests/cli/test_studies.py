@@ -1,6 +1,7 @@
 """``loca-theory correlate``, ``toy`` and ``methods``; what commands say of devices."""
 
 import json
+import re
 
 import pandas as pd
 import pytest
@@ -57,10 +58,27 @@ def test_out_stores_tables_and_figures(cli, here, command, tables, pictures):
     assert done.code == 0, done.err
     names = {path.name for path in (here / "out").iterdir() if path.is_file()}
     assert names == {
-        *(f"{name}-{table}.{end}" for table in tables for end in ("parquet", "manifest.json")),
+        *(f"{name}.{end}" for end in ("parquet", "manifest.json")),
         *(f"{name}-{picture}.{end}" for picture in pictures for end in ("png", "pdf")),
     }
-    assert len(pd.read_parquet(here / "out" / f"{name}-rows.parquet")) > 0
+    stored = pd.read_parquet(here / "out" / f"{name}.parquet")
+    assert set(stored["table"]) == set(tables)
+
+
+def test_the_power_of_tests_is_a_short_table(cli):
+    """Shares of draws before centring; the rest is in files."""
+    command = (*SPIKED, "--quiet")
+    shown = cli(*command).out
+    table = shown[shown.index("How often tests at level 5% detect the dependence") :]
+    heading = next(line for line in table.splitlines() if line.startswith("structure"))
+    assert re.split("  +", heading.strip()) == [
+        "structure", "T", "largest", "spikes", "low freq."
+    ]  # fmt: skip
+    rows = json.loads(cli(*command, "--format", "json").out)["detection"]
+    powers = [f"{row['power']:.0%}" for row in rows
+              if (row["structure"], row["centred"]) == ("independent", False)]  # fmt: skip
+    line = next(line for line in table.splitlines() if line.startswith("independent"))
+    assert line.split()[1:] == powers[: len(line.split()) - 1]
 
 
 def test_correlate_takes_a_method_of_the_users_own(cli, own_module):
@@ -112,11 +130,11 @@ def test_toy_runs_every_search_under_every_interpretation(cli):
     [
         (
             ("--search", "central,annealed-pursuit"),
-            ["30 problems: 6×6, 3 components, Gaussian weights", "found", "median loss"],
+            ["problems: 30, size: 6×6, components: 3, weights: Gaussian", "found", "median loss"],
         ),
         (
             ("--search", "swap", "--size", "6,9", "--condition", "1,gaussian"),
-            ["6×6", "9×9", "condition 1", "Gaussian", "n = 30"],
+            ["size", "6×6", "9×9", "condition 1", "Gaussian", "problems: 30, components: 3"],
         ),
     ],
 )

@@ -8,7 +8,7 @@ from rich.console import Console
 from safetensors.torch import save_file
 
 from loca_theory.cli.output import Rows
-from loca_theory.cli.running import progress_bar
+from loca_theory.sweeps.progress import progress_bar
 
 WIDTHS = [40, 60, 80, 120, 200]
 
@@ -49,7 +49,7 @@ COMMANDS = {
     "correlate": (("--K", 16, "--r", "2..6..2", "--draws", 4, "--structures", "spiked",
                    "--fraction",
                    "0..0.4..0.2", *STUDY),
-                  r"\d+ / \d+"),
+                  r"\d+%"),
     "toy": (("--problems", 4, "--steps", 40, "--search", "central,annealed-pursuit",
              "--interpretation",
              "default,standard-deviation,indices", *STUDY), r"\d+\.\d\d\.\.\d+\.\d\d"),
@@ -77,15 +77,23 @@ def test_every_number_of_a_table_is_there_at_every_width(cli, terminal, name):
 def test_an_analysis_is_readable_at_every_width(cli, pair, terminal, width):
     terminal(width)
     shown = plain(cli("analyze", *pair, "--r", "2", "--quiet").out)
-    tables = shown[: shown.index("Totals by layer")]
+    tables = shown[: shown.index("At the budget")]
+    assert ("names without backbone.stages." in tables) == (width <= 80)
     assert "…" not in tables
     code = re.search(r"^from .*?^\)$", shown, flags=re.MULTILINE | re.DOTALL)[0]
     assert max(map(len, shown.replace(code, "").splitlines())) <= width
     compile(code, "what is copied", "exec")  # no line of it is broken
     assert "config = " in code
-    # Three matrices, each with its errors of R (and shuffled), D and S.
-    assert len(re.findall(r"0\.\d{3}(?!\d)", tables)) >= 3 * 4
-    assert {"LoRA", "shuf.", "LoCA", "entries", "TV", "p", "outside"} <= set(tables.split())
+    # What four forms retain of three matrices, and of them together.
+    assert len(re.findall(r" \d+\.\d%", tables)) == 4 * 4
+    assert {"LoRA", "LoCA", "entries", "FourierFT", "shape", "rank", "90%"} <= set(tables.split())
+
+
+def test_columns_counts_in_a_pipe(cli, pair, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "72")
+    shown = cli("analyze", *pair, "--r", "2", "--quiet").out
+    lines = shown[: shown.index("from ")].splitlines()
+    assert 60 < max(map(len, lines)) <= 72
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -130,7 +138,7 @@ def test_long_names_are_folded_first():
 
 def test_progress_counts_in_the_unit_of_the_command(terminal, capfd):
     terminal(80)
-    with progress_bar("searching", "matrices", quiet=False) as progress:
+    with progress_bar("searching", "matrices") as progress:
         progress(0, 3)
         progress.title("found")
         progress(3, 3)
@@ -140,7 +148,7 @@ def test_progress_counts_in_the_unit_of_the_command(terminal, capfd):
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_progress_is_one_line(terminal, capfd, width):
     terminal(width)
-    with progress_bar("simulating", "blocks", quiet=False) as progress:
+    with progress_bar("simulating", "blocks") as progress:
         progress(0, 128)
         progress(3, 128)
     lines = plain(capfd.readouterr().err).splitlines()

@@ -65,10 +65,7 @@ def test_a_result_comes_back_as_it_was_saved(tmp_path):
     # Diverged: losses and coefficients that are None.
     result = toy("swap", conditions=("gaussian", 2), lr=1e9, **SMALL, runner=ALONE)
     names = [path.name for path in result.save(tmp_path)]
-    assert names == [
-        *("toy-rows.parquet", "toy-rows.manifest.json"),
-        *("toy-traces.parquet", "toy-traces.manifest.json"),
-    ]
+    assert names == ["toy.parquet", "toy.manifest.json"]
     assert ToyResult.load(tmp_path) == result
 
 

@@ -181,7 +181,7 @@ def test_a_pair_of_the_hub_is_analysed_from_its_cache(tmp_path, monkeypatch):
         "matrices 1, entries changed in them 0.25, norm of ΔW 27.71, mean effective rank 1, "
         in done.stdout
     )
-    assert (tmp_path / "out" / "analyze-matrices.parquet").exists()
+    assert (tmp_path / "out" / "analyze.parquet").exists()
     assert "mine (1 GB): hub:org/tuned" in CliRunner().invoke(hub, asked).stdout
     done = CliRunner().invoke(hub, ["mime", *asked])
     assert "unknown pair 'mime'; did you mean mine?" in done.stderr

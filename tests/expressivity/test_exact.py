@@ -109,10 +109,11 @@ def test_brackets_choices_and_order(p, q, r):
 WITHOUT_TORCH = """
 import json, sys
 from loca_theory.expressivity.methods.method import Engine
-from loca_theory.expressivity.methods.registry import DEFAULT_METHODS, find_methods
+from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.expressivity.simulation import Simulation
 from loca_theory.sweeps import Runner
-exact = Simulation(((12, 12),), (1, 2), DEFAULT_METHODS, (Engine.EXACT, Engine.ASYMPTOTIC)).run()
+theorem = find_methods(["R", "U", "F1", "V1", "FourierFT", "M1", "F2", "M2", "F3", "D", "S", "RD"])
+exact = Simulation(((12, 12),), (1, 2), theorem, (Engine.EXACT, Engine.ASYMPTOTIC)).run()
 methods = find_methods(["R", "D"])
 simulation = Simulation(((12, 12),), (1, 2), methods, (Engine.MONTE_CARLO,), draws=3)
 drawn = simulation.run(Runner(jobs=1))

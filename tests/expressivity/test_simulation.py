@@ -69,8 +69,8 @@ def test_formulas_and_draws_fill_their_own_columns():
             assert (row.draws, row.seed, row.sampler) == (None, None, None)
 
 
-def test_the_default_is_theorem_1_fourierft_s_and_the_bound_on_codes():
-    names = ["R", "U", "F1", "V1", "FourierFT", "M1", "F2", "M2", "F3", "D", "S", "RD"]
+def test_the_default_is_lora_loca_their_rivals_and_the_papers_bounds():
+    names = ["R", "V1", "FourierFT", "M1", "M2", "D"]
     assert [method.name for method in DEFAULT_METHODS] == names
     rows = simulation(engines=None).run(ALONE).rows
     assert {row.method for row in rows} == {method.name for method in DEFAULT_METHODS}

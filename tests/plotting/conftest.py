@@ -7,7 +7,7 @@ from loca_theory.expressivity.methods.method import Engine
 from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.sweeps import Runner
-from loca_theory.sweeps.results import load_rows, store_rows
+from loca_theory.sweeps.tables import load_rows, store_rows
 
 EXACT, LIMIT, DRAWN = Engine.EXACT, Engine.ASYMPTOTIC, Engine.MONTE_CARLO
 

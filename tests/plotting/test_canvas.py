@@ -13,7 +13,7 @@ from PIL import Image
 from loca_theory import ResourceError
 from loca_theory.plotting.canvas import Picture, save_figure, styled
 from loca_theory.plotting.simulation import draw_errors
-from loca_theory.sweeps.results import load_rows, store_rows
+from loca_theory.sweeps.tables import load_rows, store_rows
 
 
 def names(folder):
@@ -45,7 +45,7 @@ REDRAW = """
 import pathlib, sys
 from loca_theory.plotting.canvas import save_figure
 from loca_theory.plotting.simulation import draw_errors
-from loca_theory.sweeps.results import load_rows
+from loca_theory.sweeps.tables import load_rows
 folder = pathlib.Path(sys.argv[1])
 table, _ = load_rows(folder, "table")
 save_figure(draw_errors(table), folder, "there")

@@ -18,7 +18,7 @@ from loca_theory.plotting import FIGURES, figure
 from loca_theory.plotting.drawing import NotStoredError, UndrawableError, find_drawing
 from loca_theory.plotting.paper_figure import Computed
 from loca_theory.sweeps import Runner
-from loca_theory.sweeps.results import load_rows, store_rows
+from loca_theory.sweeps.tables import StoredTable, load_rows, store_rows
 
 STORED = Path(__file__).parents[2] / "figures"
 PACKAGE = Path(loca_theory.__file__).parent
@@ -135,7 +135,7 @@ def test_one_knows_what_it_is_drawn_from_before_it_is_computed(here, small):
     drawing = find_drawing("sim_1", seed=3)
     assert (drawing.tables, drawing.source.seed) == ((), 3)
     drawing = find_drawing("phase", STORED)
-    assert (drawing.tables, drawing.source) == ((STORED / "phase.parquet",), None)
+    assert (drawing.tables, drawing.source) == ((StoredTable(STORED / "phase.parquet"),), None)
     assert small == []
 
 

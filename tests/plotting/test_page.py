@@ -107,7 +107,7 @@ def only(rows, **fields):
 def test_an_analysis_has_verdict_tables_and_manifest(analysis, page):
     texts = Texts(page.html).texts
     assert set(analysis.verdict.split("\n\n")) <= set(texts)
-    assert analysis.config in texts
+    assert analysis.config_source in texts
     for heading in ("Increments of 2 matrices", "Every matrix", "Skipped", "Manifest"):
         assert heading in texts
     assert "unchanged: every entry of the increment is 0" in texts

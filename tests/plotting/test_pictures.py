@@ -18,6 +18,7 @@ from loca_theory.convergence.study import ConvergenceStudy
 from loca_theory.dependence.study import Study
 from loca_theory.expressivity import Accounting, Method, simulate
 from loca_theory.expressivity.limits import coefficient_fraction
+from loca_theory.expressivity.method_table import methods
 from loca_theory.expressivity.ordering import Ordering
 from loca_theory.plotting import plot
 from loca_theory.plotting.lines import looks_of
@@ -103,6 +104,63 @@ def test_every_result_has_its_pictures(results, kind, pictures):
         figure = plot(result, name)
         figure.draw_without_rendering()
         assert any(axis.has_data() for axis in figure.axes)
+
+
+@pytest.mark.parametrize(("kind", "pictures"), PICTURES.items(), ids=PICTURES.keys())
+def test_a_result_lists_its_pictures(results, kind, pictures):
+    assert results(kind).pictures == tuple(pictures)
+
+
+def test_a_result_without_pictures_lists_none():
+    assert methods("D").pictures == ()
+
+
+def names_in(figure):
+    """What labels and legends say."""
+    texts = [one.get_text() for axis in figure.axes for one in axis.texts]
+    legends = (*figure.legends, *filter(None, (axis.get_legend() for axis in figure.axes)))
+    return {*texts, *(one.get_text() for legend in legends for one in legend.get_texts())}
+
+
+@pytest.mark.parametrize(
+    ("kind", "picture"),
+    [("simulation", "errors"), ("one structure", "equicorrelated"), ("analysis", "errors")],
+)
+def test_some_methods_can_be_drawn(results, kind, picture):
+    everything = names_in(plot(results(kind), picture))
+    some = names_in(plot(results(kind), picture, methods=["lora", "D"]))
+    assert {"LoRA", "LoCA"} <= some < everything
+
+
+def test_some_ranks_can_be_drawn(results):
+    (axis,) = plot(results("simulation"), methods="R", ranks=2).axes
+    assert list(axis.lines[0].get_xdata()) == [2]
+
+
+def test_a_title_and_a_size_are_those_that_are_asked(results):
+    figure = plot(results("simulation"), title="Mine", figsize=(4, 3))
+    assert (figure.axes[0].get_title(), tuple(figure.get_size_inches())) == ("Mine", (4, 3))
+    several = plot(results("toy"), "spectrum", title="Mine")
+    assert several.get_suptitle() == "Mine"
+    ax = Figure().subplots()
+    results("simulation").plot(title="Mine", ax=ax)
+    assert ax.get_title() == "Mine"
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (
+            {"methods": "loka"},
+            "unknown method 'loka'; did you mean LoRA? Otherwise choose from LoRA,",
+        ),
+        ({"ranks": 3}, "unknown rank '3'; choose from 1, 2"),
+        ({"picture": "errrs"}, "unknown picture 'errrs'; did you mean errors?"),
+    ],
+)
+def test_what_a_result_does_not_have_is_refused_with_the_nearest(results, asked, said):
+    with pytest.raises(InvalidArgumentError, match=re.escape(said)):
+        plot(results("simulation"), **asked)
 
 
 def points(axis, marker):

@@ -8,8 +8,16 @@ import pandas as pd
 import pytest
 
 from loca_theory import InvalidArgumentError, ResourceError
-from loca_theory.sweeps import Result, results
-from loca_theory.sweeps.results import is_stored, load_rows, rows, store_rows
+from loca_theory.sweeps import Result, tables
+from loca_theory.sweeps.results import rows
+from loca_theory.sweeps.tables import (
+    StoredTable,
+    find_tables,
+    is_stored,
+    load_rows,
+    store_rows,
+    store_tables,
+)
 
 
 @dataclass(frozen=True)
@@ -83,13 +91,38 @@ def test_plain_data_names_tables_and_manifest():
 
 def test_it_comes_back_as_it_was_saved(tmp_path):
     names = [path.name for path in FOUND.save(tmp_path / "new")]
-    assert names == [
-        "found-pairs.parquet",
-        "found-pairs.manifest.json",
-        "found-totals.parquet",
-        "found-totals.manifest.json",
-    ]
+    assert names == ["found.parquet", "found.manifest.json"]
     assert Found.load(tmp_path / "new") == FOUND
+
+
+@pytest.mark.parametrize("empty", ["pairs", "totals", "both"])
+def test_tables_without_rows_come_back_from_a_file_of_several(tmp_path, empty):
+    given = replace(FOUND, **{one: () for one in ("pairs", "totals") if empty in (one, "both")})
+    given.save(tmp_path)
+    assert Found.load(tmp_path) == given
+    assert list(load_rows(tmp_path, "found", "totals")[0].columns) == ["sum"]
+
+
+def test_tables_of_one_file_are_told_apart_by_a_column(tmp_path):
+    FOUND.save(tmp_path)
+    table = pd.read_parquet(tmp_path / "found.parquet")
+    assert list(table.columns) == ["table", "K", "name", "error", "spread", "sum"]
+    assert list(table["table"]) == ["pairs", "pairs", "totals"]
+
+
+def test_a_table_is_found_by_its_name_alone_or_in_a_file_of_several(tmp_path):
+    FOUND.save(tmp_path / "a")
+    store_rows([{"K": 1}], {}, tmp_path / "b", "found-pairs")
+    store_rows([{"K": 1}], {}, tmp_path / "c", "found")
+    store_rows([{"K": 1}], {}, tmp_path / "quick", "found-pairs")
+    found = find_tables(tmp_path, ["found-pairs", "found-none"])
+    assert found == [
+        StoredTable(tmp_path / "a" / "found.parquet", "pairs"),
+        StoredTable(tmp_path / "b" / "found-pairs.parquet"),
+    ]
+    assert [list(one.read().columns) for one in found] == [["K", "name", "error", "spread"], ["K"]]
+    (tmp_path / "c" / "found.parquet").write_bytes(b"PAR1 and no more")
+    assert find_tables(tmp_path, ["found-pairs"]) == found
 
 
 @pytest.mark.parametrize(
@@ -104,14 +137,16 @@ def test_values_of_every_type_and_empty_tables_come_back(tmp_path, given):
 
 
 def test_a_table_of_another_version_is_refused(tmp_path):
-    FOUND.save(tmp_path)
-    table = tmp_path / "found-pairs.parquet"
-    pd.read_parquet(table).rename(columns={"name": "old"}).to_parquet(table)
+    store_tables({"pairs": [{"K": 1, "old": "a"}], "totals": [{"sum": 1.0}]}, {}, tmp_path, "found")
     with pytest.raises(
         ResourceError,
-        match=r"found-pairs\.parquet was saved by another version of loca-theory \(no column "
+        match=r"found\.parquet was saved by another version of loca-theory \(no column "
         r"name\); compute the result again",
     ):
+        Found.load(tmp_path)
+    pairs = [vars(one) for one in PAIRS]
+    store_tables({"pairs": pairs, "others": [{"sum": 1.0}]}, {}, tmp_path, "found")
+    with pytest.raises(ResourceError, match=r"another version of loca-theory \(no table totals\)"):
         Found.load(tmp_path)
 
 
@@ -163,6 +198,15 @@ def test_a_row_is_found_by_its_names():
         NAMED["fc"]
     with pytest.raises(InvalidArgumentError, match=r"unknown row 'fc.wei'; did you mean fc.weig"):
         NAMED["fc.wei"]
+    rows = tuple(Pair(i, f"layers.{i}.attention.q_proj.weight", 0.0, None) for i in range(50))
+    many = Named({}, rows, ())
+    said = r"unknown row 'layers.7.attention.q_pro'; did you mean layers.7\S+ or \S+ or \S+\? "
+    with pytest.raises(InvalidArgumentError, match=said + "Otherwise choose one of 100 names$"):
+        many["layers.7.attention.q_pro"]
+    with pytest.raises(
+        InvalidArgumentError, match=r"did you mean layers.0.attention.q_proj.weight"
+    ):
+        many["q_proj"]
     with pytest.raises(InvalidArgumentError, match=r"the rows of Found have no names; choose fro"):
         FOUND["a"]
 
@@ -210,14 +254,14 @@ def test_the_same_rows_are_the_same_bytes(tmp_path):
 @pytest.mark.parametrize("suffix", [".parquet", ".json"], ids=["table", "manifest"])
 def test_a_table_never_stands_beside_the_manifest_of_another(tmp_path, monkeypatch, suffix):
     store_rows(ROWS, {"seed": 0}, tmp_path, "name")
-    write = results.write_atomically
+    write = tables.write_atomically
 
     def killed(path, content):
         if path.suffix == suffix:
             raise KeyboardInterrupt
         write(path, content)
 
-    monkeypatch.setattr(results, "write_atomically", killed)
+    monkeypatch.setattr(tables, "write_atomically", killed)
     with pytest.raises(KeyboardInterrupt, match=r"^$"):
         store_rows(ROWS[:1], {"seed": 1}, tmp_path, "name")
     assert names(tmp_path) == ["name.parquet"]

@@ -120,6 +120,45 @@ def test_workers_take_over_where_they_save_more_than_their_start(
     assert list(on_workers) == list(range(8 - left, 8))
 
 
+@pytest.fixture
+def terminal(monkeypatch):
+    monkeypatch.setattr("rich.console.Console.is_terminal", True)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+
+
+@pytest.mark.parametrize(("progress", "is_shown"), [(True, True), (False, False), (None, False)])
+def test_a_terminal_shows_progress_unless_it_is_off(terminal, capfd, progress, is_shown):
+    Runner(jobs=1, progress=progress).run(make_points(), make_compute())
+    shown = capfd.readouterr().err
+    count = len(make_points())
+    assert (f"{count} of {count}" in shown) == is_shown
+    assert Runner().progress is True
+
+
+def test_a_notebook_shows_a_line_that_is_empty_at_the_end(monkeypatch):
+    lines = []
+
+    class ZMQInteractiveShell:
+        pass
+
+    def shown(data, **_):
+        lines.append(data["text/plain"])
+        return types.SimpleNamespace(update=shown)
+
+    monkeypatch.setattr("IPython.get_ipython", ZMQInteractiveShell)
+    monkeypatch.setattr("IPython.display.display", shown)
+    Runner(jobs=1).run(make_points(), make_compute())
+    count = len(make_points())
+    assert lines[-2].endswith(f": {count} of {count}")
+    assert lines[-1] == ""
+
+
+def test_what_is_not_a_terminal_shows_no_progress(capfd):
+    Runner(jobs=1).run(make_points(), make_compute())
+    assert capfd.readouterr().err == ""
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_progress_counts_from_what_is_stored_to_the_total(at_once, store, jobs):
     Runner(store, jobs=1).run(make_points()[:3], make_compute())

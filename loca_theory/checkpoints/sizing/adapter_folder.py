@@ -7,17 +7,20 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from loca_theory._lookup import find
 from loca_theory.checkpoints.sizing.adapter_size import METHODS
-from loca_theory.checkpoints.weights.checkpoint import read_json
+from loca_theory.checkpoints.weights.checkpoint import one_line, read_json
 from loca_theory.checkpoints.weights.files import SafetensorsFile
 from loca_theory.checkpoints.weights.sources import ADAPTER_CONFIG
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps.files import TEMPORARY_SUFFIX, write_atomically
+
+if TYPE_CHECKING:
+    from peft import PeftConfig, PeftModel
 
 WEIGHTS, README = "adapter_model.safetensors", "README.md"
 _WITH_WEIGHTS = (README, ADAPTER_CONFIG)
@@ -34,6 +37,46 @@ class Adapter:
 
     tensors: Mapping[str, torch.Tensor]
     config: Mapping[str, Any]
+
+    def peft_config(self) -> PeftConfig:
+        """The configuration as an object of PEFT.
+
+        Raises:
+            ResourceError: PEFT is not installed.
+        """
+        return peft_package().PeftConfig.from_peft_type(**self.config)
+
+    def apply(self, model: torch.nn.Module) -> PeftModel:
+        """Put the adapter into a model, in place.
+
+        Raises:
+            ResourceError: PEFT is not installed, or the adapter does not fit the model.
+        """
+        peft = peft_package()
+        try:
+            adapted = peft.get_peft_model(model, self.peft_config())
+            peft.set_peft_model_state_dict(adapted, dict(self.tensors))
+        except Exception as error:
+            # PEFT reports what does not fit the model by exceptions of any type.
+            msg = f"the adapter does not fit {type(model).__name__}: {one_line(error)}"
+            raise ResourceError(msg) from error
+        return adapted.eval()
+
+
+def peft_package() -> Any:
+    """The package PEFT, to which LoCA is known.
+
+    Raises:
+        ResourceError: it is not installed.
+    """
+    try:
+        import peft
+
+        import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
+    except ImportError as error:
+        msg = "this needs PEFT: pip install 'loca-theory[adapters]'"
+        raise ResourceError(msg) from error
+    return peft
 
 
 def check_folder(folder: Path, method: str) -> Path:

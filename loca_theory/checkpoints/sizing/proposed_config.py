@@ -1,17 +1,26 @@
-"""Python source of the configuration of an adapter that suits an analysis, ready to paste."""
+"""Configuration of an adapter that suits an analysis: an object of PEFT, and its source."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from pprint import pformat
 from textwrap import indent
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from loca_theory.checkpoints.recommendation import ADAPTERS, errors_by_rank
+from loca_theory._lookup import find, unknown_name
+from loca_theory.checkpoints.recommendation import errors_by_rank
 from loca_theory.checkpoints.rows import AllocatedMatrix, Matrix
+from loca_theory.checkpoints.sizing.adapter_folder import peft_package
 from loca_theory.checkpoints.sizing.peft_config import expression, usual_size
 from loca_theory.checkpoints.summary import Totals
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity.methods.names import display_name, key_of
+
+if TYPE_CHECKING:
+    from peft import PeftConfig
 
 # For each method, what a layer must be able to have, and PEFT's configuration of it.
 _CLASSES = {
@@ -26,50 +35,120 @@ _ALPHA = 2
 _WIDTH = 88
 
 
-def adapter_config(
-    matrices: Sequence[Matrix], total: Totals, *, has_ambiguous_names: bool = False
-) -> str:
-    """Python source of a PEFT configuration for the best adapter; "" if no module can have it."""
-    r, errors = next(iter(errors_by_rank(total).items()))
+@dataclass(frozen=True)
+class ProposedConfig:
+    """A configuration of PEFT.
+
+    Attributes:
+        method: Key of the method.
+        settings: Arguments of the class.
+    """
+
+    method: str
+    settings: Mapping[str, Any]
+
+    def make(self) -> PeftConfig:
+        """The configuration.
+
+        Raises:
+            ResourceError: PEFT is not installed.
+        """
+        _, package, name = _CLASSES[self.method]
+        peft_package()
+        return getattr(import_module(package), name)(**self.settings)
+
+    @property
+    def source(self) -> str:
+        """Its Python source, ready to paste."""
+        _, package, name = _CLASSES[self.method]
+        lines = "\n".join(f"{key}={_value(value)}," for key, value in self.settings.items())
+        remark = f"{_REMARK}\n" if self.method == "S" else ""
+        lines = indent(lines, "    ")
+        return f"from {package} import {name}\n\n{remark}config = {name}(\n{lines}\n)"
+
+
+def proposed_config(
+    matrices: Sequence[Matrix],
+    total: Totals,
+    allocation: Sequence[AllocatedMatrix] = (),
+    method: str | None = None,
+    rank: int | None = None,
+    *,
+    has_ambiguous_names: bool = False,
+) -> ProposedConfig:
+    """The configuration of an adapter of all layers that can have it.
+
+    Args:
+        matrices: The increments.
+        total: Totals over them.
+        allocation: A size for each of them, which is used unless there is a rank.
+        method: Name of the method; None for the one that retains most.
+        rank: LoRA's rank, which sets the budget; None for the first one.
+        has_ambiguous_names: Whether the names of some modules end others.
+
+    Raises:
+        InvalidArgumentError: the method or the rank is unknown, or no layer can have the adapter.
+    """
+    key = None if method is None else key_of(method)
+    if key is not None and key not in _CLASSES:
+        kind = "method"
+        raise unknown_name(kind, method, map(display_name, _CLASSES))
+    if allocation and rank is None:
+        key, sizes = _allocated(matrices, allocation, key)
+    else:
+        key, sizes = _uniform(matrices, total, key, rank)
+    targets = expression(list(sizes)) if has_ambiguous_names else list(sizes)
+    return ProposedConfig(key, _settings(key, sizes, targets))
+
+
+def _uniform(
+    matrices: Sequence[Matrix], total: Totals, method: str | None, rank: int | None
+) -> tuple[str, dict[str, int]]:
+    """The method, and one size for all modules."""
+    errors = errors_by_rank(total)
+    r = next(iter(errors), 0) if rank is None else rank
+    if errors:
+        find("rank", str(r), {str(one): one for one in errors})
     fitting = {
-        method: [one for one in matrices if _CLASSES[method][0] in one.adapters]
-        for method in ADAPTERS
+        key: [one for one in matrices if adapter in one.adapters]
+        for key, (adapter, *_) in _CLASSES.items()
     }
-    possible = [method for method in ADAPTERS if fitting[method]]
-    if not possible:
-        return ""
-    best = min(possible, key=lambda method: errors[method].error)
+    possible = [key for key in _CLASSES if fitting[key] and method in {None, key}]
+    if not (errors and possible):
+        msg = (
+            "no analysed layer can have this adapter at this budget; choose another method or rank"
+        )
+        raise InvalidArgumentError(msg)
+    best = min(possible, key=lambda key: errors[r][key].error)
     # LoCA and FourierFT take one number for all modules: the budget of the smallest module. A
     # budget that pays for the index of each entry as well buys half as many entries.
     numbers = min(sum(one.shape) for one in fitting[best]) * r
     sizes = {"R": r, "D": numbers // 2, "FourierFT": numbers, "S": max(r // 2, 1)}
-    same = {one.module: sizes[best] for one in fitting[best]}
-    return _source(best, same, has_ambiguous_names=has_ambiguous_names)
+    return best, {one.module: sizes[best] for one in fitting[best]}
 
 
-def allocated_config(
-    sizes: Sequence[AllocatedMatrix],
-    modules: Mapping[str, str],
-    *,
-    has_ambiguous_names: bool = False,
-) -> str:
-    """Python source of a PEFT configuration with a size for each matrix, ready to paste.
+def _allocated(
+    matrices: Sequence[Matrix], allocation: Sequence[AllocatedMatrix], method: str | None
+) -> tuple[str, dict[str, int]]:
+    """The method, and the size of each module that gets something of the total."""
+    retained = {one.method: 0.0 for one in allocation if method in {None, one.method}}
+    if not retained:
+        msg = "the total is not split by this method; choose another method, or a rank"
+        raise InvalidArgumentError(msg)
+    for one in allocation:
+        if one.method in retained:
+            retained[one.method] += one.energy * one.retained
+    best, modules = (
+        max(retained, key=lambda key: retained[key]),
+        {m.name: m.module for m in matrices},
+    )
+    return best, {modules[one.name]: one.size for one in allocation
+                  if one.method == best and one.size}  # fmt: skip
 
-    The adapter is that which retains most.
-    """
-    retained = dict.fromkeys((one.method for one in sizes), 0.0)
-    for one in sizes:
-        retained[one.method] += one.energy * one.retained
-    best = max(retained, key=lambda method: retained[method])
-    given = {modules[one.name]: one.size for one in sizes if one.method == best and one.size}
-    return _source(best, given, has_ambiguous_names=has_ambiguous_names) if given else ""
 
-
-def _source(method: str, sizes: Mapping[str, int], *, has_ambiguous_names: bool) -> str:
-    """Source of a configuration with a size for each module."""
-    _, package, name = _CLASSES[method]
+def _settings(method: str, sizes: Mapping[str, int], targets: list[str] | str) -> dict[str, Any]:
+    """Arguments of a configuration with a size for each module."""
     usual, others = usual_size(sizes)
-    targets = expression(list(sizes)) if has_ambiguous_names else list(sizes)
     if method == "R":
         alphas = {module: _ALPHA * rank for module, rank in others.items()}
         size = {"r": usual, "lora_alpha": _ALPHA * usual}
@@ -78,10 +157,7 @@ def _source(method: str, sizes: Mapping[str, int], *, has_ambiguous_names: bool)
         size, patterns = {"r": usual}, {}
     else:
         size, patterns = {"n_frequency": usual}, {"n_frequency_pattern": others}
-    found = {**size, "target_modules": targets, **(patterns if others else {})}
-    lines = "\n".join(f"{key}={_value(value)}," for key, value in found.items())
-    remark = f"{_REMARK}\n" if method == "S" else ""
-    return f"from {package} import {name}\n\n{remark}config = {name}(\n{indent(lines, '    ')}\n)"
+    return {**size, "target_modules": targets, **(patterns if others else {})}
 
 
 def _value(value: Any) -> str:

@@ -15,7 +15,7 @@ from loca_theory.errors import ResourceError
 from loca_theory.increments import calibrated_test, fit_bulk
 from loca_theory.increments.histogram import histogram
 from loca_theory.increments.spectrum import BulkFit
-from loca_theory.sweeps.results import find_tables
+from loca_theory.sweeps.tables import find_tables
 
 _DECIDED = ("verdict", "difference", "standard_error", "low", "high", "within", "fixed_low",
             "fixed_high", "kinds_low", "kinds_high", "margin", "measure", "tasks", "seeds",
@@ -41,15 +41,16 @@ def load(
         ResourceError: a table cannot be read, or two tables disagree on a run.
     """
     found, names = [], []
-    for path in find_tables(results, [pattern]):
+    for stored in find_tables(results, [pattern]):
         try:
-            table = pd.read_parquet(path)
+            table = stored.read()
         except (OSError, ValueError) as error:
-            msg = f"{path} cannot be read ({type(error).__name__}); delete it and make it again"
+            why = type(error).__name__
+            msg = f"{stored.path} cannot be read ({why}); delete it and make it again"
             raise ResourceError(msg) from error
         if set(columns) <= set(table.columns):
             found.append(table[list(columns)])
-            names.append(str(path))
+            names.append(str(stored.path))
     if not found:
         msg = f"There is no table {pattern}.parquet."
         raise NotMeasuredError(msg)

@@ -50,7 +50,7 @@ def analysis_page(result: Analysis) -> str:
         lead=" → ".join(filter(None, (grid["base"], ", ".join(map(str, grid["finetuned"]))))),
         warnings=result.warnings,
         verdict=result.verdict.split("\n\n"),
-        config=result.config,
+        config=result.config_source,
         means=_table("Reconstruction error of each method", means, tables.MEAN, _MEANS,
                      [one.r for one in means]),
         matrices=_table("Every matrix", result.matrices, columns, _MATRICES),

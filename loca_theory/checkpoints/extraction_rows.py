@@ -1,0 +1,51 @@
+"""Rows of the table of an extraction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ExtractedMatrix:
+    """Size and error of the best adapter of one increment.
+
+    Attributes:
+        name: Name of the weight.
+        shape: (p, q), after a ``Conv1D`` weight is transposed and a kernel is flattened; of experts
+            in one parameter, with the rows of all.
+        method: ``lora``, ``loca`` or ``entries``.
+        r: The r of LoRA or SHiRA; None for LoCA; 0 if the split of a total left nothing for this
+            matrix.
+        components: Number of LoCA's coefficients; None for other methods.
+        numbers: Number of learned parameters.
+        error: Relative squared error of the reconstruction, with the parameters as they are stored.
+        gap: Estimate of how much smaller the error of the best adapter of this size and method is.
+        energy: Squared norm of the increment.
+        uniform_error: Relative squared error with the uniform size; None if no total was split, or
+            if methods are mixed, as for the next three.
+        uniform_size: Rank or number of coefficients if all matrices get the same: the largest that
+            the total pays for, or all that this matrix can have.
+        equal_error: Error over all increments together if the split has only what the uniform sizes
+            cost; the same in every row.
+        least_error: Lower bound of this error with any split of the total; the same in every row.
+        loaded_error: Relative squared error of this weight in the model, after PEFT has loaded and
+            merged the adapter; None before :meth:`Extraction.verify`.
+        surviving_energy: Fraction of the adapter's energy that is left in a base of few bits, if
+            the sum is rounded to as many; None if it was not asked for.
+    """
+
+    name: str
+    shape: tuple[int, int]
+    method: str
+    r: int | None
+    components: int | None
+    numbers: int
+    error: float
+    gap: float
+    energy: float
+    uniform_error: float | None = None
+    uniform_size: int | None = None
+    equal_error: float | None = None
+    least_error: float | None = None
+    loaded_error: float | None = None
+    surviving_energy: float | None = None

@@ -1,0 +1,75 @@
+"""Print what was left out of a result and why, and remarks on matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from loca_theory.cli.command import in_flags
+from loca_theory.cli.printable import note, printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from loca_theory.checkpoints.rows import Matrix, Skipped
+
+_INCOMPLETE = 4
+_MOST_REASONS = 8
+
+
+def note_damaged(skipped: Sequence[Skipped]) -> int:
+    """Print a note if matrices are damaged.
+
+    Returns:
+        The exit code: 4 if there are any, else 0.
+    """
+    damaged = [one for one in skipped if one.damaged]
+    if not damaged:
+        return 0
+    count = len(damaged)
+    are = f"{count} matrices are damaged and were"
+    are = "1 matrix is damaged and was" if count == 1 else are
+    note(f"{are} left out, the first: {damaged[0].name}: {damaged[0].reason}")
+    return _INCOMPLETE
+
+
+def print_skipped(out: Console, skipped: Sequence[Skipped]) -> None:
+    """Print the skipped matrices by reason."""
+    has_several = len({one.tuned for one in skipped}) > 1
+    fine_tunes: dict[tuple[str, str], list[str]] = {}
+    for one in skipped:
+        fine_tunes.setdefault((one.reason.partition(":")[0], one.name), []).append(one.tuned)
+    reasons: dict[str, list[str]] = {}
+    for (reason, name), tuned in fine_tunes.items():
+        where = f" ({', '.join(tuned)})" if has_several else ""
+        reasons.setdefault(reason, []).append(f"{short_name(name)}{where}")
+    _print_grouped(out, "Left out", reasons)
+
+
+def print_remarks(out: Console, matrices: Sequence[Matrix]) -> None:
+    """Print the remarks on matrices by text."""
+    remarks: dict[str, dict[str, None]] = {}
+    for one in matrices:
+        for remark in filter(None, one.note.split("; ")):
+            remarks.setdefault(remark, {})[short_name(one.name)] = None
+    _print_grouped(out, "Remarks", {remark: list(names) for remark, names in remarks.items()})
+
+
+def _print_grouped(out: Console, title: str, groups: Mapping[str, Sequence[str]]) -> None:
+    """Print names by reason or remark, each with its first names."""
+    if not groups:
+        return
+    out.print(f"\n{title}: {sum(map(len, groups.values()))}", style="bold")
+    for text, names in list(groups.items())[:_MOST_REASONS]:
+        more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+        in_words = in_flags(text, click.get_current_context().command)
+        out.print(printable(f"  {in_words}: {', '.join(names[:2])}{more}"))
+    if len(groups) > _MOST_REASONS:
+        out.print(f"  … and {len(groups) - _MOST_REASONS} more, in --format json")
+
+
+def short_name(name: str) -> str:
+    """The name of a weight as tables show it."""
+    return name.removesuffix(".weight")

@@ -1,0 +1,213 @@
+"""Tables in parquet files, each with a manifest beside it that says how it was computed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+
+from loca_theory.errors import ResourceError
+from loca_theory.sweeps.files import naming_file, writable_folder, write_atomically
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    Rows = pd.DataFrame | Sequence[Mapping[str, Any]]
+
+# The column that names the table of a row, in a file of several tables, and the key of the file's
+# metadata with the columns of each table.
+_TABLE, _COLUMNS = "table", b"loca_theory.columns"
+
+
+@dataclass(frozen=True)
+class StoredTable:
+    """A table that was found.
+
+    Attributes:
+        path: Its file.
+        table: Its name, if the file holds several tables.
+    """
+
+    path: Path
+    table: str | None = None
+
+    def read(self) -> pd.DataFrame:
+        """Its rows, without a look at the manifest."""
+        return _read_table(self.path, self.table).to_pandas()
+
+
+def find_tables(folder: Path | None, patterns: Iterable[str]) -> list[StoredTable]:
+    """Find stored tables by name in a folder and its subfolders, sorted.
+
+    A table that shares a file with others, such as ``errors`` in ``analyze.parquet``, has the name
+    ``analyze-errors``. Tables in folders named ``quick`` are skipped, because they come from trial
+    runs.
+    """
+    if folder is None:
+        return []
+    found = set()
+    for pattern in patterns:
+        found |= {(path, None) for path in folder.rglob(f"{pattern}.parquet")}
+        file, _, table = pattern.rpartition("-")
+        together = folder.rglob(f"{file}.parquet") if file else ()
+        found |= {(path, table) for path in together if table in _columns(path)}
+    kept = [one for one in found if "quick" not in one[0].relative_to(folder).parts]
+    return [StoredTable(*one) for one in sorted(kept, key=lambda one: (one[0], one[1] or ""))]
+
+
+def store_rows(rows: Rows, manifest: Mapping[str, Any], folder: Path, name: str) -> list[Path]:
+    """Write ``name.parquet`` and ``name.manifest.json``, each atomically.
+
+    A run killed between the two leaves no manifest, so a manifest always belongs to its table. It
+    has one line per key.
+
+    Returns:
+        The two files.
+    """
+    from pyarrow import parquet
+
+    table = _table(rows)
+    return _store(lambda path: parquet.write_table(table, path), manifest, folder, name)
+
+
+def store_tables(
+    tables: Mapping[str, Rows], manifest: Mapping[str, Any], folder: Path, name: str
+) -> list[Path]:
+    """Write several tables to one ``name.parquet``, and ``name.manifest.json``.
+
+    Each table is a group of rows. The file has the columns of all tables, and ``table``.
+
+    Returns:
+        The two files.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    given = {key: _table(rows) for key, rows in tables.items()}
+    columns = json.dumps({key: one.column_names for key, one in given.items()})
+    # The columns of a table without rows have no types.
+    schemas = [one.schema.remove_metadata() for one in given.values() if one.num_rows]
+    merged = pa.unify_schemas([pa.schema([]), *schemas], promote_options="permissive")
+    names = dict.fromkeys(column for one in given.values() for column in one.column_names)
+    untyped = [pa.field(one, pa.null()) for one in names if one not in merged.names]
+    schema = pa.schema([pa.field(_TABLE, pa.string()), *merged, *untyped], {_COLUMNS: columns})
+
+    def write(path: Path) -> None:
+        with parquet.ParquetWriter(path, schema) as writer:
+            for key, one in given.items():
+                rows = [{_TABLE: key, **row} for row in one.to_pylist()]
+                if rows:
+                    writer.write_table(pa.Table.from_pylist(rows, schema))
+
+    return _store(write, manifest, folder, name)
+
+
+def _store(write: Any, manifest: Mapping[str, Any], folder: Path, name: str) -> list[Path]:
+    writable_folder(folder)
+    path, manifest_path = folder / f"{name}.parquet", folder / f"{name}.manifest.json"
+    with naming_file(manifest_path):
+        manifest_path.unlink(missing_ok=True)
+    write_atomically(path, write)
+    dumps = partial(json.dumps, allow_nan=False)
+    entries = ",\n ".join(f"{dumps(name)}: {dumps(one)}" for name, one in manifest.items())
+    text = f"{{\n {entries}\n}}\n"
+    write_atomically(manifest_path, lambda path: path.write_text(text, encoding="utf-8"))
+    return [path, manifest_path]
+
+
+def _table(rows: Rows) -> pa.Table:
+    import pyarrow as pa
+
+    is_list = isinstance(rows, Sequence)
+    return pa.Table.from_pylist(list(rows)) if is_list else pa.Table.from_pandas(rows)
+
+
+def load_rows(
+    folder: Path, name: str, table: str | None = None
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Read a table and its manifest, which :func:`store_rows` or :func:`store_tables` wrote."""
+    found, manifest = read(folder, name, table)
+    return found.to_pandas(), manifest
+
+
+def read(folder: Path, name: str, table: str | None = None) -> tuple[pa.Table, dict[str, Any]]:
+    """Read a stored table, of several in one file the one of a name, and its manifest.
+
+    Raises:
+        ResourceError: a file is missing or damaged.
+    """
+    path, manifest_path = folder / f"{name}.parquet", folder / f"{name}.manifest.json"
+    for file in (path, manifest_path):
+        if not file.exists():
+            msg = f"there is no {file.name} in {folder}; name the folder that it was saved in, "
+            raise ResourceError(msg + "or compute it again")
+    try:
+        manifest = json.loads(manifest_path.read_text(encoding="utf-8"))
+        return _read_table(path, table), {**manifest}  # a TypeError if it is not an object
+    except (OSError, TypeError, ValueError, RecursionError) as error:
+        msg = f"{path} and its manifest cannot be read ({type(error).__name__}); "
+        msg += "delete them and compute them again"
+        raise ResourceError(msg) from error
+
+
+def _read_table(path: Path, table: str | None) -> pa.Table:
+    from pyarrow import parquet
+
+    if table is None:
+        return parquet.read_table(path)
+    columns = _columns(path)
+    if table not in columns:
+        msg = f"{path} was saved by another version of loca-theory (no table {table}); "
+        raise ResourceError(msg + "compute the result again")
+    return parquet.read_table(path, columns=columns[table], filters=[(_TABLE, "==", table)])
+
+
+def _columns(path: Path) -> dict[str, list[str]]:
+    """The columns of each table in a file of several; none in other files."""
+    from pyarrow import ArrowInvalid, parquet
+
+    try:
+        stored = (parquet.read_schema(path).metadata or {}).get(_COLUMNS, b"{}")
+    except ArrowInvalid:  # damaged, which whoever reads it says
+        return {}
+    return json.loads(stored)
+
+
+def is_stored(folder: Path, name: str) -> bool:
+    """Whether :func:`store_rows` has written both files of this name."""
+    return (folder / f"{name}.parquet").exists() and (folder / f"{name}.manifest.json").exists()
+
+
+def typed(table: pa.Table, row_type: type, source: str) -> tuple[Any, ...]:
+    """Convert a stored table to rows."""
+    columns, hints = [], get_type_hints(row_type)
+    for name in (field.name for field in fields(row_type)):
+        try:
+            columns.append([_as(hints[name], one) for one in table[name].to_pylist()])
+        except (KeyError, TypeError, ValueError) as error:
+            why = "no" if isinstance(error, KeyError) else "unexpected values in"
+            msg = f"{source} was saved by another version of loca-theory ({why} column {name}); "
+            raise ResourceError(msg + "compute the result again") from error
+    return tuple(row_type(*values) for values in zip(*columns, strict=True))
+
+
+def _as(hint: Any, value: Any) -> Any:
+    """Convert a stored value to its type: a tuple, an enumeration member, or as it is."""
+    kinds = get_args(hint) or (hint,)
+    if get_origin(hint) is tuple and isinstance(value, list):
+        return tuple(_as(kinds[0], one) for one in value)
+    if value is None and type(None) in kinds:
+        return None
+    if issubclass(kinds[0], Enum):
+        return kinds[0](value)
+    if kinds[0] is int and isinstance(value, float) and value.is_integer():
+        return int(value)  # of a table that pandas wrote, which widens integers beside nulls
+    # A column of floats may hold integers.
+    if type(value) is not kinds[0] and not (kinds[0] is float and type(value) is int):
+        raise TypeError
+    return value
