@@ -2,7 +2,7 @@
 
 ``python -m experiments.everything`` compares the main methods on the small tasks, in some 45
 minutes on two cores. With ``--full`` it also runs the ablation, the other methods, many random
-tasks, the pretrained sentence transformer, all budgets and all settings, in some hours. At the end
+tasks, all budgets and all settings, in some hours. At the end
 it writes the verdicts on the comparisons of the designs whose runs are all there. The command can
 be stopped at any time and resumes when it is started again. ``--quick`` checks in minutes that
 everything works.
@@ -24,7 +24,6 @@ MAIN = ("study comparison",)
 FURTHER = (
     "study ablation",
     "study training_process",
-    "study comparison --task text --methods loca-v1,loca,loca-reselect",
     "study many_tasks",
     "study budgets",
     "study sensitivity",

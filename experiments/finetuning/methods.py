@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -63,11 +63,10 @@ class Method:
         return _LADDER[max(start - beyond, 0) : start + _RATES + beyond]
 
 
-def rates_beyond(tried: Iterable[float], best: float) -> tuple[float, ...]:
+def rates_beyond(tried: Collection[float], best: float) -> tuple[float, ...]:
     """The rate of the grid beyond those tried, if the lowest or highest of them is the best."""
-    at = sorted(_LADDER.index(rate) for rate in tried)
-    ends = {at[0]: at[0] - 1, at[-1]: at[-1] + 1}
-    beyond = ends.get(_LADDER.index(best), -1)
+    steps = {min(tried): -1, max(tried): 1}
+    beyond = _LADDER.index(best) + steps[best] if best in steps else -1
     return _LADDER[beyond : beyond + 1] if beyond >= 0 else ()
 
 

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from experiments.finetuning.methods import find_method
+from experiments.finetuning.metrics import METRIC
 from experiments.finetuning.statistics import Row
 from experiments.finetuning.tasks import Prepared
-from experiments.finetuning.training import EXPERIMENT, METRIC, PACKAGES
+from experiments.finetuning.training import EXPERIMENT, PACKAGES
 from loca_theory.sweeps.store import Point
 
 # Settings that a run does not depend on, or that its parameters list separately.
@@ -124,7 +125,7 @@ class Finished:
             **self._labels(),
             "rate": p["rate"],
             "seed": self.seed,
-            "measure": METRIC,
+            "measure": p["settings"].get("measure", METRIC),
             "metric": result["metric"],
             "loss": result["loss"],
             "diverged": result["diverged"],

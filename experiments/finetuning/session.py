@@ -13,11 +13,12 @@ import pandas as pd
 
 from experiments.finetuning.adaptation import peft
 from experiments.finetuning.methods import Budget, check, find_method, rates_beyond
+from experiments.finetuning.metrics import METRIC
 from experiments.finetuning.protocol import Configuration, Finished, best_rate, loca_of, point
 from experiments.finetuning.settings import settings
 from experiments.finetuning.statistics import Row
 from experiments.finetuning.tasks import Prepared, prepare
-from experiments.finetuning.training import METRIC, compute, layer_shape
+from experiments.finetuning.training import compute, layer_shape
 from loca_theory.plotting.canvas import save_figure
 from loca_theory.plotting.catalogue import find_figure
 from loca_theory.sweeps import ResultStore, Runner

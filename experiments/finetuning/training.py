@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from experiments.finetuning.methods import find_method, target_shape
+from experiments.finetuning.metrics import METRIC, METRICS, predictions, targets
 from experiments.finetuning.run import Run
 from experiments.finetuning.tasks import Prepared, Split, base_model, opened, quiet
 from experiments.finetuning.tasks.transformer import (
@@ -25,6 +26,7 @@ EXPERIMENT = "finetuning"
 PACKAGES = (
     "experiments.finetuning.adaptation",
     "experiments.finetuning.methods",
+    "experiments.finetuning.metrics",
     "experiments.finetuning.run",
     "experiments.finetuning.settings",
     "experiments.finetuning.tasks",
@@ -34,7 +36,6 @@ PACKAGES = (
     "loca_theory.sweeps.random",
     "loca_theory.transforms",
 )
-METRIC = "accuracy"
 _EVALUATED_AT_ONCE = 100
 # A run also counts as diverged if its final loss exceeds this multiple of the first step's loss. A
 # run that ends at chance level is not counted as diverged; its metric shows it.
@@ -105,27 +106,43 @@ class Group:
         train = self.splits["train"]
         batches = [run.batches(len(train["labels"])) for run in self.runs]
         curves: list[list[list[float | int | None]]] = [[] for _ in self.runs]
+        is_watched = chosen["looks"] and not p["tunes"]
         for step in range(1, chosen["steps"] + 1):
             which = torch.stack([next(batch) for batch in batches])
             self._step({name: values[which] for name, values in train.items()})
-            if not p["tunes"] and (step % chosen["every"] == 0 or step == chosen["steps"]):
+            if is_watched and (step % chosen["every"] == 0 or step == chosen["steps"]):
                 looked = self._evaluate("validation", chosen["looks"])
                 for run, curve, found in zip(self.runs, curves, looked, strict=True):
                     since = run.losses[curve[-1][0] if curve else 0 :]  # type: ignore[misc]
                     if not run.diverged:
                         curve.append([step, sum(since) / len(since), *found])
-        final = self._evaluate("validation" if p["tunes"] else "test")
+        losses, predicted, labels = self._predict("validation" if p["tunes"] else "test")
         return [
-            self._result(run, *found, curve)
-            for run, found, curve in zip(self.runs, final, curves, strict=True)
+            self._result(run, loss, own, labels, curve)
+            for run, loss, own, curve in zip(self.runs, losses, predicted, curves, strict=True)
         ]
 
     def _result(
-        self, run: Run, loss: float | None, metric: float | None, curve: list[Any]
+        self,
+        run: Run,
+        loss: float | None,
+        predicted: torch.Tensor,
+        labels: torch.Tensor,
+        curve: list[Any],
     ) -> dict[str, Any]:
-        diverged = run.diverged or loss is None or loss > _DIVERGED * max(run.losses[0], 1.0)
+        """The result of a run: ``parts`` are the metrics of every n-th example from each start."""
+        diverged = (
+            run.diverged
+            or loss is None
+            or not math.isfinite(loss)
+            or loss > _DIVERGED * max(run.losses[0], 1.0)
+        )
+        metric, parts, count = None, None, self.p["settings"].get("parts", 0)
         if diverged:
-            loss, metric = None, None
+            loss = None
+        else:
+            metric = self._metric(predicted, labels)
+            parts = [self._metric(predicted[i::count], labels[i::count]) for i in range(count)]
         early = {
             name: sum(part) / len(part)
             if len(part := run.losses[first - 1 : last]) == last - first + 1 and not run.diverged
@@ -138,6 +155,7 @@ class Group:
             "curve": curve,
             "counts": run.counts,
             "diverged": diverged,
+            "parts": parts,
             "moved": run.moved(),
             **early,
         }
@@ -163,38 +181,36 @@ class Group:
             found.append(forward(**{name: values[n] for name, values in batch.items()}))
         return torch.stack([one.loss for one in found]), torch.stack([one.logits for one in found])
 
-    @torch.no_grad()
     def _evaluate(
         self, split: str, most: int | None = None
     ) -> list[tuple[float | None, float | None]]:
-        """Mean loss and accuracy of each run on the first ``most`` examples.
+        """Mean loss and metric of each run; both are None if the loss is not finite."""
+        losses, predicted, labels = self._predict(split, most)
+        return [
+            (loss, self._metric(own, labels)) if math.isfinite(loss) else (None, None)
+            for loss, own in zip(losses, predicted, strict=True)
+        ]
 
-        Both are None if the loss is not finite.
-        """
+    def _metric(self, predicted: torch.Tensor, labels: torch.Tensor) -> float:
+        return METRICS[self.p["settings"].get("measure", METRIC)](predicted, labels)
+
+    @torch.no_grad()
+    def _predict(
+        self, split: str, most: int | None = None
+    ) -> tuple[list[float], torch.Tensor, torch.Tensor]:
+        """Mean losses and predictions of all runs on ``most`` examples, and the labels."""
         for run in self.runs:
             run.model.eval()
         examples = {name: values[:most] for name, values in self.splits[split].items()}
         total, count = len(examples["labels"]), len(self.runs)
         losses = torch.zeros(count, dtype=torch.float64)
-        right = torch.zeros(count, dtype=torch.float64)
+        found = []
         for start in range(0, total, _EVALUATED_AT_ONCE):
             part = {k: v[start : start + _EVALUATED_AT_ONCE] for k, v in examples.items()}
-            size = len(part["labels"])
             loss, logits = self._outputs(
                 {name: values.expand(count, *values.shape) for name, values in part.items()}
             )
-            losses += loss.double().cpu() * size
-            right += _accuracy(logits, part["labels"]).cpu() * size
-        return [
-            (loss, metric) if math.isfinite(loss) else (None, None)
-            for loss, metric in zip(
-                (losses / total).tolist(), (right / total).tolist(), strict=True
-            )
-        ]
-
-
-def _accuracy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Fraction of right predictions of each run; a causal model predicts the next token."""
-    if labels.ndim == 2:
-        logits, labels = logits[:, :, :-1], labels[:, 1:]
-    return (logits.argmax(-1) == labels).double().flatten(1).mean(1)
+            losses += loss.double().cpu() * len(part["labels"])
+            found.append(predictions(logits, part["labels"]).cpu())
+        labels = targets(examples["labels"]).cpu()
+        return (losses / total).tolist(), torch.cat(found, dim=1), labels

@@ -5,6 +5,6 @@ are written to a folder as safetensors. All workers then read these files only.
 """
 
 from experiments.finetuning.tasks.prepared import Prepared, Split, load
-from experiments.finetuning.tasks.registry import base_model, opened, prepare, quiet
+from experiments.finetuning.tasks.registry import base_model, opened, prepare, prepare_by, quiet
 
-__all__ = ["Prepared", "Split", "base_model", "load", "opened", "prepare", "quiet"]
+__all__ = ["Prepared", "Split", "base_model", "load", "opened", "prepare", "prepare_by", "quiet"]

@@ -29,8 +29,8 @@ _PREPARED_BY = (
 )  # fmt: skip
 
 
-def _module_of(task: str) -> ModuleType:
-    return import_module(f"experiments.finetuning.tasks.{settings(task)['module']}")
+def _module_of(chosen: Mapping[str, Any]) -> ModuleType:
+    return import_module(f"experiments.finetuning.tasks.{chosen['module']}")
 
 
 def prepare(
@@ -39,6 +39,17 @@ def prepare(
     """Prepare the data and the pretrained model of a task, unless they are stored already."""
     chosen = settings(task, quick=quick)
     key = {name: chosen[name] for name in _PREPARED_BY if name in chosen}
+    return prepare_by(task, chosen, key, folder, say)
+
+
+def prepare_by(
+    task: str,
+    chosen: dict[str, Any],
+    key: Mapping[str, Any],
+    folder: Path,
+    say: Callable[[str], None] = lambda _: None,
+) -> Prepared:
+    """Prepare a task by its settings, of which ``key`` has all that its data depend on."""
     key = {"task": task, "code": code_version(*_PACKAGES), **key}
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:8]
     target = folder / f"{task}-{name}"
@@ -49,7 +60,7 @@ def prepare(
         say(f"note: {target} is damaged or incomplete and is prepared again")
     say(f"preparing {chosen['title']}")
     try:
-        splits, model = _module_of(task).make(chosen)
+        splits, model = _module_of(chosen).make(chosen)
     except ImportError as error:
         msg = f"{error}; pip install 'loca-theory[experiments]'"
         raise ResourceError(msg) from error
@@ -59,7 +70,7 @@ def prepare(
 def base_model(prepared: Prepared, chosen: dict[str, Any]) -> nn.Module:
     """The pretrained model; a new head, if any, is initialised from torch's global generator."""
     _, weights = load(prepared.folder, prepared.digest)
-    return _module_of(prepared.task).base(chosen, weights)
+    return _module_of(chosen).base(chosen, weights)
 
 
 @contextmanager

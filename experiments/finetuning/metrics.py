@@ -1,0 +1,40 @@
+"""Metrics of predictions: the accuracy, and the correlation with the labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+
+METRIC = "accuracy"
+
+
+def predictions(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Predicted numbers, classes or, of a causal model, next tokens, of each run (R, n)."""
+    if labels.is_floating_point():
+        return logits[..., 0]
+    return (logits[:, :, :-1] if labels.ndim == 2 else logits).argmax(-1)
+
+
+def targets(labels: torch.Tensor) -> torch.Tensor:
+    """What :func:`predictions` should be equal to."""
+    return labels[:, 1:] if labels.ndim == 2 else labels
+
+
+def accuracy(predicted: torch.Tensor, labels: torch.Tensor) -> float:
+    """Fraction of right predictions."""
+    return float((predicted == labels).double().mean())
+
+
+def correlation(predicted: torch.Tensor, labels: torch.Tensor) -> float:
+    """Pearson's correlation; 0 if either is constant. Of two classes it is that of Matthews."""
+    both = torch.stack([predicted.double(), labels.double()])
+    both = both - both.mean(1, keepdim=True)
+    product = both.square().sum(1).prod()
+    return float((both[0] * both[1]).sum() / product.sqrt()) if product > 0 else 0.0
+
+
+METRICS: Mapping[str, Callable[[torch.Tensor, torch.Tensor], float]] = {
+    METRIC: accuracy,
+    "correlation": correlation,
+}

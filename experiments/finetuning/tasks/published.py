@@ -1,0 +1,126 @@
+"""Published texts with labels, for the pretrained sentence transformer.
+
+The files are read as they were published; ``files`` of the settings are names in the folder
+``data``. Texts that occur twice are taken once, and none is in two splits.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator, Mapping
+from io import StringIO
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from experiments.docstrings import docstrings_in, functions_in, model_folder, splits
+from experiments.finetuning.tasks import text
+from experiments.finetuning.tasks.prepared import SPLITS, Split
+from loca_theory.errors import ResourceError
+from loca_theory.sweeps import generator
+
+Example = tuple[tuple[str, ...], str]
+"""One or two texts, and the label."""
+
+_READERS = {"docstrings": docstrings_in, "functions": functions_in}
+# Of the files of each package, these fractions are for two splits to test on.
+_TESTED = (0.3, 0.3)
+_MOST_SCORE = 5.0
+
+
+def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
+    """Make the splits of tokenised texts; the pretrained model stays in its package.
+
+    The training split is a pool from which every run draws its training set. What is left of the
+    texts to train on is to validate with, and what the texts to test on lack of ``test``.
+    """
+    seen: set[tuple[str, ...]] = set()
+    test, held, train = (_distinct(part, seen) for part in _parts(chosen))
+    pool, rest = train[: chosen["pool"]], held + train[chosen["pool"] :]
+    validation, rest = rest[: chosen["validation"]], rest[chosen["validation"] :]
+    parts = zip(SPLITS, (pool, validation, (test + rest)[: chosen["test"]]), strict=True)
+    names = sorted({label for _, label in train})
+    made = {split: _encoded(part, chosen, names) for split, part in parts if part}
+    return made, {"none": torch.zeros(0)}
+
+
+base = text.base
+
+
+def _parts(chosen: Mapping[str, Any]) -> tuple[list[Example], ...]:
+    """Examples to test on, to validate with if some are published for it, and to train on."""
+    if "texts" in chosen:
+        train, held, test = splits(0, _TESTED, chosen.get("files"), read=_READERS[chosen["texts"]])
+        if not chosen["validation"]:
+            held, test = [], held + test
+        parts = (test, held, train)
+        return tuple([((words,), str(label)) for words, label in part] for part in parts)
+    test, train = (
+        [example for name in chosen[files] for example in _read(chosen, name)]
+        for files in ("test_files", "train_files")
+    )
+    return test, [], train
+
+
+def _read(chosen: Mapping[str, Any], name: str) -> Iterator[Example]:
+    """Examples of a JSON file, as ``file:part``; of lines that match a pattern; or of a CSV table.
+
+    A pattern has a group for the label, unless the file is of one class, and one for each text.
+    """
+    file, _, part = name.partition(":")
+    content = (Path(chosen["data"]) / file).read_bytes().decode(chosen.get("encoding", "utf-8"))
+    if part:
+        rows = [(label, words) for words, label in json.loads(content)[part]]
+    elif "pattern" in chosen:
+        rows = [one.groups() for one in re.finditer(chosen["pattern"], content, re.MULTILINE)]
+        rows = [one if len(one) > 1 else (name, *one) for one in rows]
+    else:
+        table = csv.reader(StringIO(content, newline=""))
+        rows = [(label, words) for words, label in islice(table, 1, None)]
+    for label, *texts in rows:
+        yield tuple(one.strip() for one in texts), label
+
+
+def _distinct(examples: list[Example], seen: set[tuple[str, ...]]) -> list[Example]:
+    """The examples in random order, without those whose texts are ``seen``, and others once."""
+    found = []
+    for number in generator(0, "published.texts").permutation(len(examples)):
+        texts, label = examples[number]
+        if texts not in seen:
+            seen.add(texts)
+            found.append((texts, label))
+    return found
+
+
+def _encoded(part: list[Example], chosen: Mapping[str, Any], names: list[str]) -> Split:
+    """Tokens and labels, by length, because batches to evaluate then need less padding."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model_folder(), local_files_only=True)
+    options = {"padding": "max_length", "truncation": True, "max_length": chosen["length"]}
+    found = tokenizer([one for texts, _ in part for one in texts], return_tensors="pt", **options)
+    shape = (len(part), *([2] if chosen["pairs"] else []), chosen["length"])
+    if chosen["classes"] == 1:
+        labels = torch.tensor([float(label) / _MOST_SCORE for _, label in part])
+    else:
+        labels = torch.tensor([names.index(label) for _, label in part])
+    made = {"input_ids": found["input_ids"].view(shape),
+            "attention_mask": found["attention_mask"].view(shape), "labels": labels}  # fmt: skip
+    lengths = made["attention_mask"].sum(-1).view(len(part), -1).amax(1)
+    order = lengths.argsort(stable=True)
+    return {name: values[order] for name, values in made.items()}
+
+
+def check_files(tasks: Mapping[str, Mapping[str, Any]], folder: Path) -> None:
+    """Refuse a folder without some file of some task, and name all that are missing."""
+    names = [name for one in tasks.values() for key in ("train_files", "test_files")
+             for name in one.get(key, ())]  # fmt: skip
+    files = dict.fromkeys(name.partition(":")[0] for name in names)
+    missing = [name for name in files if not (folder / name).is_file()]
+    if missing:
+        msg = f"{folder} has no {', '.join(missing)}; experiments/pretrained/design.toml names the "
+        raise ResourceError(msg + "public source of each")

@@ -1,0 +1,90 @@
+"""Continue the ablation on a pretrained sentence transformer, or print its result.
+
+``python -m experiments.pretrained`` prints the design and the result of the runs that are stored.
+With the folder of the published texts, whose sources are in ``design.toml``, it continues them; it
+can be stopped at any time.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+
+import click
+import pandas as pd
+
+from experiments.pretrained.analysis import LOSS, compare, gains, primary
+from experiments.pretrained.runs import (
+    MEASURED,
+    continue_runs,
+    prepare_all,
+    stored,
+    train,
+    trial_of,
+)
+from experiments.pretrained.trials import read_design
+from loca_theory.cli.command import Command
+from loca_theory.cli.options import Folder
+
+_TASKS = Path("loca-results") / "experiments" / "tasks"
+
+
+@click.command(cls=Command)
+@click.option("--data", type=click.Path(exists=True, file_okay=False, path_type=Path),
+              help="Folder of the published texts; without it nothing is run.")  # fmt: skip
+@click.option("--out", type=Folder(), default=Path("figures/pretrained"), show_default=True,
+              help="Folder of the table of runs.")  # fmt: skip
+@click.option("--minutes", default=math.inf, help="Start no run after so many minutes.")
+@click.option("-j", "--jobs", default=1, show_default=True, help="Worker processes.")
+@click.option("--again", multiple=True, metavar="TASK",
+              help="Repeat a task's stored runs with seed 0, and compare them to the bit.",
+)  # fmt: skip
+def main(data: Path | None, out: Path, minutes: float, jobs: int, again: tuple[str, ...]) -> None:
+    """Continue the runs of the ablation, or print its result.
+
+    Example: python -m experiments.pretrained --data texts --minutes 60
+    """
+    if data is None:
+        _print(out)
+        return
+    start, prepared = time.monotonic(), prepare_all(data, _TASKS)
+    if again:
+        rows = [row for one, row in stored(out).items() if one.task in again and one.seed == 0]
+        other = 0
+        for row in rows:
+            new = train(trial_of(row), prepared[row["task"]])
+            is_other = any(row[name] != new[name] for name in MEASURED)
+            other += is_other
+            click.echo(f"{row['task']}, {row['method']}: {'differs' if is_other else 'the same'}")
+        raise SystemExit(bool(other))
+    for methods in (_primary(), [*_primary(), *read_design()["described"]]):
+        continue_runs(
+            methods, prepared, out, jobs=jobs, say=click.echo,
+            stops=lambda: time.monotonic() - start > 60 * minutes,
+        )  # fmt: skip
+
+
+def _primary() -> list[str]:
+    return [read_design()["reference"], *read_design()["primary"]]
+
+
+def _print(out: Path) -> None:
+    """Print the design, the comparisons, and the scores."""
+    design, rows = read_design(), list(stored(out).values())
+    click.echo(design["analysis"])
+    others, described = _primary()[1:], design["described"]
+    _show("primary comparisons with V1, points", primary(rows).T)
+    _show("others with V1, points", compare(rows, described).T)
+    _show("losses, % less than that of V1", compare(rows, [*others, *described], LOSS).T)
+    _show("mean scores", gains(rows, [*_primary(), *described]))
+    click.echo(f"{len(rows)} rows, {sum(row['seconds'] for row in rows) / 3600:.2f} CPU hours")
+
+
+def _show(title: str, table: pd.DataFrame) -> None:
+    if len(table):
+        click.echo(f"\n{title}\n{table.to_string(float_format='{:.3f}'.format)}")
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m experiments.pretrained")

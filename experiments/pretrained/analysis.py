@@ -1,0 +1,131 @@
+r"""Differences between methods over kinds of tasks.
+
+The difference of a kind is the mean over its tasks and seeds of paired differences. With K kinds of
+mean :math:`\bar d` and standard deviation s, Student's interval is
+:math:`\bar d \pm t_{K-1, 0.975}\, s / \sqrt K`. The exact test of no difference changes the signs
+of the kinds in all :math:`2^K` ways, which are equally likely if differences are symmetric.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+import pandas as pd
+
+from experiments.finetuning.statistics import Row, holm, interval, paired_p_value
+from experiments.pretrained.trials import read_design
+
+LEVEL = 0.05
+LOSS = "loss"
+
+
+def sign_flip(differences: Sequence[float]) -> float:
+    """Exact two-sided p-value of a mean of 0: the fraction of signs with a mean as far from 0."""
+    values = np.asarray(differences, dtype=np.float64)
+    sums = np.array(list(product((1.0, -1.0), repeat=len(values)))) @ values
+    # Sums of the same numbers in another order may differ in the last bits.
+    return float((np.abs(sums) >= abs(values.sum()) * (1 - 1e-12)).mean())
+
+
+def complete(rows: Sequence[Row], methods: Sequence[str]) -> list[Row]:
+    """The rows of methods, with the seeds that every task has of all of them."""
+    mine = [row for row in rows if not row["tunes"] and row["method"] in methods]
+    every = set(product(read_design()["tasks"], methods))
+    have = {seed: {(row["task"], row["method"]) for row in mine if row["seed"] == seed}
+            for seed in range(read_design()["seeds"])}  # fmt: skip
+    return [row for row in mine if have.get(row["seed"]) == every]
+
+
+def scores(rows: Sequence[Row], measure: str = "metric") -> pd.DataFrame:
+    """Scores by task and seed (rows) and method (columns); of a run that diverged, the worst."""
+    table = pd.DataFrame(rows)
+    values = table[measure].astype(float)
+    values = -100 * np.log(values) if measure == LOSS else 100 * values
+    table["score"] = values.fillna(values.groupby(table["task"]).transform("min"))
+    return table.pivot_table(index=["task", "seed"], columns="method", values="score")
+
+
+def by_kind(of_task: pd.DataFrame) -> pd.DataFrame:
+    """Means over the tasks of each kind, from a row for each task."""
+    kinds = read_design()["kinds"]
+    return pd.DataFrame({kind: of_task.loc[tasks].mean() for kind, tasks in kinds.items()}).T
+
+
+def compare(rows: Sequence[Row], methods: Sequence[str], measure: str = "metric") -> pd.DataFrame:
+    """Compare methods with the reference on the seeds that are complete.
+
+    Of each: the mean difference with its interval, p-values, standard errors from the noise of
+    seeds and of test sets alone, and the difference of each kind and task.
+    """
+    reference, lines = read_design()["reference"], {}
+    for method in methods:
+        mine = complete(rows, (method, reference))
+        if not mine:
+            continue
+        found = scores(mine, measure)
+        paired = (found[method] - found[reference]).reset_index(name="difference")
+        paired = paired.pivot_table(index="task", columns="seed", values="difference")
+        of_kind, of_seed = by_kind(paired).mean(axis=1), by_kind(paired).mean()
+        mean, low, high = interval(of_kind.tolist())
+        lines[method] = {
+            "seeds": len(of_seed), "difference": mean, "low": low, "high": high,
+            "half": (high - low) / 2,
+            "student": paired_p_value(of_kind.tolist()), "signs": sign_flip(of_kind.tolist()),
+            "seed_error": of_seed.std(ddof=1) / math.sqrt(len(of_seed)),
+            "text_error": math.nan if measure == LOSS else _text_error(mine, method),
+            **of_kind, **{f"task {task}": value for task, value in paired.mean(axis=1).items()},
+        }  # fmt: skip
+    return pd.DataFrame(lines).T
+
+
+def primary(rows: Sequence[Row]) -> pd.DataFrame:
+    """The primary comparisons, with p-values adjusted over them, and what they conclude."""
+    table = compare(rows, read_design()["primary"])
+    for test in ("signs", "student") if len(table) else ():
+        table.insert(0, f"{test}_holm", holm(table[test].tolist()))
+    if len(table):
+        table.insert(0, "conclusion", [conclusion(line) for _, line in table.iterrows()])
+    return table
+
+
+def conclusion(line: pd.Series) -> str:
+    """What the design concludes from the adjusted p-value and from the interval, in points."""
+    if line["seeds"] < read_design()["seeds"]:
+        return "not complete"
+    found = []
+    if line["student_holm"] <= LEVEL:
+        found.append("better" if line["difference"] > 0 else "worse")
+    margin = read_design()["margin"]
+    if -margin < line["low"] and line["high"] < margin:
+        found.append(f"equivalent within {margin:g}")
+    return ", ".join(found) or "inconclusive"
+
+
+def _text_error(rows: Sequence[Row], method: str) -> float:
+    """Standard error from the choice of test examples, from the differences on parts of them."""
+    variances = {}
+    for task in read_design()["tasks"]:
+        of_method = {True: [], False: []}
+        for row in rows:
+            if row["task"] == task and row["parts"] is not None:
+                of_method[row["method"] == method].append(row["parts"])
+        means = 100 * (np.mean(of_method[True], axis=0) - np.mean(of_method[False], axis=0))
+        variances[task] = means.var(ddof=1) / len(means)
+    kinds = read_design()["kinds"].values()
+    of_kinds = [sum(variances[task] for task in tasks) / len(tasks) ** 2 for tasks in kinds]
+    return math.sqrt(sum(of_kinds)) / len(of_kinds)
+
+
+def gains(rows: Sequence[Row], methods: Sequence[str]) -> pd.DataFrame:
+    """Mean scores by kind and method, and in the last row fractions of (full − probe)."""
+    found = {one: scores(mine)[one].groupby("task").mean()
+             for one in methods if (mine := complete(rows, [one]))}  # fmt: skip
+    table = by_kind(pd.DataFrame(found)) if found else pd.DataFrame()
+    probe = read_design()["tuning"]["probe"]
+    if {probe, "full"} <= set(table):
+        overall = table.mean()
+        table.loc["gain"] = (overall - overall[probe]) / (overall["full"] - overall[probe])
+    return table

@@ -1,0 +1,104 @@
+"""Runs of the ablation, whose rows are stored as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from joblib import Parallel, delayed
+from pyarrow import parquet
+
+from experiments.finetuning.protocol import Configuration, Finished, point
+from experiments.finetuning.statistics import Row
+from experiments.finetuning.tasks import Prepared, prepare_by
+from experiments.finetuning.tasks.published import check_files
+from experiments.finetuning.training import PACKAGES, compute
+from experiments.pretrained.trials import Trial, missing, read_design
+from loca_theory.errors import ResourceError
+from loca_theory.sweeps.manifest import manifest
+from loca_theory.sweeps.results import store_rows
+from loca_theory.sweeps.runner import one_thread
+from loca_theory.sweeps.version import code_version, library_version
+
+TABLE = "runs"
+MEASURED = ("metric", "loss", "parts", "diverged")
+"""What a run of the same settings repeats to the bit."""
+
+
+def settings(task: str) -> dict[str, Any]:
+    """All settings of a task."""
+    return {**read_design()["protocol"], **read_design()["tasks"][task]}
+
+
+def prepare_all(data: Path, folder: Path) -> dict[str, Prepared]:
+    """Prepare all tasks from the files in ``data``.
+
+    Raises:
+        ResourceError: a file is missing, or a package or a text is of another version.
+    """
+    design = read_design()
+    for name, wanted in design["versions"].items():
+        found = library_version(name)
+        if (found or "").partition("+")[0] != wanted:
+            msg = f"the design has {name} {wanted}, and {found or 'none'} is installed; "
+            raise ResourceError(msg + f"pip install {name}=={wanted}")
+    check_files(design["tasks"], data)
+    prepared = {}
+    for task in design["tasks"]:
+        chosen = settings(task)
+        prepared[task] = prepare_by(task, {**chosen, "data": str(data)}, chosen, folder)
+        if prepared[task].digest != design["digests"].get(task, prepared[task].digest):
+            msg = f"the texts of {task} differ from those of the design, whose source is "
+            raise ResourceError(msg + chosen["source"])
+    return prepared
+
+
+def train(trial: Trial, prepared: Prepared) -> Row:
+    """Run a trial, and return its row."""
+    chosen = settings(trial.task) | {"head_rate": trial.head_rate}
+    one = Configuration(trial.task, trial.method, chosen["r"], location_rate=trial.location_rate)
+    run = point(one, chosen, prepared, rate=trial.rate, seeds=[trial.seed], device="cpu",
+                tunes=trial.tunes)  # fmt: skip
+    with one_thread():
+        (result,) = compute(run, prepared.folder.parent)["runs"]
+    # A run that tunes is measured on the validation set.
+    measured = {"metric": result["validation"]} if trial.tunes else {}
+    row = Finished(one, run, trial.seed, {**result, **measured}).row
+    return {**row, **asdict(trial), "parts": result["parts"], "code": code_version(*PACKAGES)}
+
+
+def stored(folder: Path) -> dict[Trial, Row]:
+    """The rows that are stored, by what was run."""
+    path = folder / f"{TABLE}.parquet"
+    rows = parquet.read_table(path).to_pylist() if path.exists() else []
+    return {trial_of(row): row for row in rows}
+
+
+def trial_of(row: Mapping[str, Any]) -> Trial:
+    """What was run for a row."""
+    return Trial(**{field.name: row[field.name] for field in fields(Trial)})
+
+
+def continue_runs(
+    methods: Sequence[str],
+    prepared: Mapping[str, Prepared],
+    folder: Path,
+    *,
+    jobs: int = 1,
+    stops: Callable[[], bool] = lambda: False,
+    say: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Tune methods and run them on all seeds, as far as it is not stored, until ``stops``."""
+    done = stored(folder)
+    about = manifest(grid={"versions": read_design()["versions"]}, seed=0, dtype="float32")
+    while not stops() and (wanted := missing(methods, done)):
+        runs = Parallel(jobs, return_as="generator")(
+            delayed(train)(trial, prepared[trial.task]) for trial in wanted if not stops()
+        )
+        for row in runs:
+            done[trial_of(row)] = row
+            store_rows(list(done.values()), about, folder, TABLE)
+            names = ("task", "method", "rate", "location_rate", "seed", "metric", "loss", "seconds")
+            say(f"{len(done)}: " + ", ".join(f"{row[name]}" for name in names))

@@ -1,0 +1,106 @@
+"""The runs that ``design.toml`` asks for: those that choose learning rates, then those that count.
+
+The probe is tuned first, whose rate is that of the new head in all other runs; then the rate of
+each method; then, at this rate, the location rate of LoCA.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from experiments.finetuning.methods import find_method, rates_beyond
+from experiments.finetuning.protocol import best_rate
+
+_GRID = "text"  # group of tasks of the grids in methods.toml
+
+
+def read_design() -> dict[str, Any]:
+    """Everything that is fixed before the runs."""
+    return _read()
+
+
+@cache
+def _read() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("design.toml").read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A run: a method with its rates on a task, with one seed."""
+
+    task: str
+    method: str
+    rate: float
+    location_rate: float
+    head_rate: float
+    seed: int
+    tunes: bool
+
+
+Done = Mapping[Trial, Mapping[str, Any]]
+"""Rows of the runs that are stored."""
+
+
+def missing(methods: Sequence[str], done: Done) -> list[Trial]:
+    """The runs of some methods that are next: those of the first choice that lacks some, or all."""
+    design = read_design()
+    chosen = {}
+    for method in (design["tuning"]["probe"], *methods):
+        chosen[method], needed = chosen_rates(method, done)
+        if needed:
+            return needed
+    return [
+        trial
+        for seed, task, method in product(range(design["seeds"]), design["tasks"], methods)
+        if (trial := Trial(task, method, *chosen[method], seed, tunes=False)) not in done
+    ]
+
+
+def chosen_rates(method: str, done: Done) -> tuple[tuple[float, float, float], list[Trial]]:
+    """Rates of a method, its locations and the head, and the runs that this choice still needs."""
+    tuning, usual = read_design()["tuning"], read_design()["protocol"]["location_rate"]
+    grid, probe = find_method(method).rates(_GRID), tuning["probe"]
+    if method == probe:  # it trains nothing but its head
+        rate, needed = _best(grid, lambda one: _tuned(method, one, usual, one), done)
+        return (rate, usual, rate), needed
+    (head, *_), needed = chosen_rates(probe, done)
+    rate, further = _best(grid, lambda one: _tuned(method, one, usual, head), done)
+    if method != tuning["moves"] or needed or further:
+        return (rate, usual, head), [*needed, *further]
+    moves = tuning["location_rates"]
+    moved, needed = _best(moves, lambda one: _tuned(method, rate, one, head), done)
+    return (rate, moved, head), needed
+
+
+def _tuned(method: str, *rates: float) -> list[Trial]:
+    tuning = read_design()["tuning"]
+    runs = product(tuning["seeds"], tuning["tasks"])
+    return [Trial(task, method, *rates, seed, tunes=True) for seed, task in runs]
+
+
+def _best(
+    grid: Sequence[float], trials: Callable[[float], list[Trial]], done: Done
+) -> tuple[float, list[Trial]]:
+    """The best of a grid so far, and the runs that are missing: seed by seed, of all values.
+
+    Where an end of the grid wins, the next rate is tried as well. Of equals the highest wins: far
+    below, no location moves at any rate.
+    """
+    tried = sorted(grid, reverse=True)
+    while True:
+        by_seed = zip(*map(trials, tried), strict=True)
+        needed = [one for same in by_seed for one in same if one not in done]
+        found = {
+            one: [done[trial]["metric"] for trial in trials(one) if trial in done] for one in tried
+        }
+        best = best_rate(tried, found)
+        further = () if needed else rates_beyond(tried, best)
+        if not further:
+            return best, needed
+        tried = sorted([*tried, *further], reverse=True)
