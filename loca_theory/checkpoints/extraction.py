@@ -150,6 +150,7 @@ def extract(
         "exclude": exclude, "max_size": max_size,
         "model": None if loaded is None else loaded.title, "unchecked": unchecked,
         "vocabulary": saved.new_rows(pair),
+        "resized": pair.base is None,
     }  # fmt: skip
     found = Extraction(
         manifest=manifest(grid=grid, seed=None, device=extractor.device, dtype=dtype),

@@ -111,11 +111,10 @@ def _tokenizer(sources: tuple[Source, ...]) -> Any:
     except ImportError as error:
         msg = "texts as inputs need transformers: pip install 'loca-theory[adapters]'"
         raise ResourceError(msg) from error
-    reasons = []
     for folder in (resolve(one) for one in sources if is_path(one)):
         try:
             return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        except Exception as error:
-            reasons.append(one_line(error))
+        except Exception:
+            continue
     msg = "no tokenizer is in the folders of the checkpoints; pass tensors instead of texts"
-    raise InvalidArgumentError(f"{msg} ({reasons[0]})" if reasons else msg)
+    raise InvalidArgumentError(msg)
