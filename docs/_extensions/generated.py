@@ -48,11 +48,10 @@ def methods() -> Iterator[str]:
     exact = [row.name for row in table if "exact" in row.engines]
     simulation = loca.simulate(_K, ranks=_R, methods=exact, engine="exact")
     errors = {row.method: f"{row.error:.4f}" for row in simulation}
-    heads = ("name", "key", "what it is", "source", "oracle", "trained numbers", "error")
+    heads = ("name (key)", "what it is", "source", "oracle", "trained numbers", "error")
     rows = [
         (
-            display_name(row.name),
-            f"`{row.name}`",
+            _named(row.name),
             row.title,
             _link(row.reference),
             "yes" if row.is_oracle else "",
@@ -119,6 +118,12 @@ def _results() -> list[type[loca.Result]]:
         for kind in kinds_of_results
         if inspect.isclass(kind) and issubclass(kind, loca.Result) and kind is not loca.Result
     ]
+
+
+def _named(key: str) -> str:
+    """The name of a method in tables, and its key if that is another."""
+    name = display_name(key)
+    return name if name == key else f"{name} (`{key}`)"
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
