@@ -49,18 +49,18 @@ def verdict(
     """
     if not matrices:
         return "No matrix could be analysed."
-    parts, means = [], errors_by_rank(summary.all)
-    if means:
-        r, total = next(iter(means.items()))
-        here = [one for one in errors if one.r == r]
-        winner = _winner(total, here)
-        if len(summary.by_tuned) > 1:
-            winner = _winners([errors_by_rank(one).get(r, {}) for one in summary.by_tuned])
-        parts += [f"At the budget of LoRA with r = {r}, {winner}", _dependence(total["R"])]
-    parts.append(_spectrum(matrices))
-    if means:
-        parts.append(_order(total["D"], here, matrices))
-    return " ".join([*parts, _normality(summary.all, matrices, epsilon)])
+    means = errors_by_rank(summary.all)
+    last = _normality(summary.all, matrices, epsilon)
+    if not means:
+        return f"{_spectrum(matrices)} {last}"
+    r, total = next(iter(means.items()))
+    here = [one for one in errors if one.r == r]
+    winner = _winner(total, here)
+    if len(summary.by_tuned) > 1:
+        winner = _winners([errors_by_rank(one).get(r, {}) for one in summary.by_tuned])
+    first = f"At the budget of LoRA with r = {r}, {winner}"
+    why = (_dependence(total["R"]), _spectrum(matrices), _order(total["D"], here, matrices))
+    return " ".join([first, *why, last])
 
 
 def errors_by_rank(total: Totals) -> dict[int, dict[str, MeanError]]:
