@@ -26,12 +26,12 @@ def _figure(
 
 
 FIGURES = (
-    _figure(
+    PaperFigure(
         "training_process",
-        "Loss and metric during training",
-        "Validation loss and metric over the steps, with learned and fixed locations; measured",
-        "training_process",
-        "study training_process",
+        "Loss during training",
+        "Validation loss over the steps of single tasks, with learned and fixed locations, and the "
+        "difference over many tasks; measured",
+        Stored({"training_process": "python -m experiments.study training_process", **_VERDICTS}),
         draw_training,
     ),
     _figure(
@@ -53,7 +53,7 @@ FIGURES = (
     _figure(
         "visualization_W",
         "Learned increments",
-        "The increments that each method learns in a few layers; measured",
+        "The increments that each method learns in two layers; measured",
         "visualization_W",
         "study patterns",
         draw_patterns,
@@ -61,10 +61,18 @@ FIGURES = (
     PaperFigure(
         "comparisons",
         "Methods compared by fine-tuning",
-        "Differences between methods of fine-tuning over small tasks, with the bounds that "
+        "Differences between methods of fine-tuning over 48 small tasks, with the bounds that "
         "decide the claims; measured",
         Stored(_VERDICTS),
         draw_comparisons,
+    ),
+    PaperFigure(
+        "comparisons_six",
+        "Methods and settings compared on six tasks",
+        "Differences between methods, searches, budgets and settings over six small tasks, with "
+        "the bounds that decide the claims; measured",
+        Stored(_VERDICTS),
+        lambda table: draw_comparisons(table, largest=False),
     ),
     _figure(
         "prediction",
@@ -77,8 +85,8 @@ FIGURES = (
     _figure(
         "low_rank",
         "Low rank of full increments",
-        "Energy of the largest singular values of full increments, by optimiser, rate, steps, "
-        "batch, data and layer, beside that of independent entries; measured",
+        "Energy of the largest eighth of the singular values of full increments, by optimiser, "
+        "rate, steps, batch, data and layer, beside that of independent entries; measured",
         "low_rank",
         "low_rank",
         draw_low_rank,

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.plotting.canvas import BLUE, GREEN, GREY, RED, Picture, styled
+from loca_theory.plotting.canvas import BLUE, GREEN, GREY, RED, Picture, headline, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,54 +21,61 @@ _COLORS = {
     "not supported": RED,
     "inconclusive": GREY,
 }
+_ROW = 0.36
 _MARGIN, _TASKS = "#e8e8e8", "#777777"
-_ROW, _WIDTH = 0.27, 7.6
 # More tasks than these are spread over the height of the row.
 _MANY, _GOLDEN = 12, 0.618
 _UNITS = {"accuracy": "difference, points of accuracy", "loss": "difference, per cent of the loss"}
 
 
 @styled
-def draw_comparisons(table: pd.DataFrame) -> Figure:
-    """Mean differences with the bounds that decide, one row per comparison.
+def draw_comparisons(table: pd.DataFrame, *, largest: bool = True) -> Figure:
+    """Mean differences of one design, with the bounds that decide and the verdicts.
 
     The bar of a row goes from −margin to the margin. Small dots are the differences of the tasks.
-    The comparisons over the most tasks come first.
 
     Args:
-        table: Rows of ``python -m experiments.design --out``: ``title``, ``family_title``,
-            ``measure``, ``margin``, ``verdict``, ``difference``, ``low``, ``high``,
-            ``task_differences``.
+        table: Rows of ``python -m experiments.design --out``: ``title``, ``measure``, ``tasks``,
+            ``margin``, ``verdict``, ``difference``, ``low``, ``high``, ``task_differences``.
+        largest: Whether to draw the comparisons over the most tasks, or the others.
 
     Raises:
         InvalidArgumentError: no comparison has a verdict.
     """
-    table = table[table["verdict"].notna()]
+    most = largest_design(table)
+    table = most if largest else table[table["verdict"].notna()].drop(index=most.index)
     if table.empty:
         msg = "no comparison has a verdict yet, so there is nothing to draw"
         raise InvalidArgumentError(msg)
-    most_first = (-table["task_differences"].map(len)).sort_values(kind="stable").index
-    groups = list(table.loc[most_first].groupby(["family_title", "measure"], sort=False))
-    heights = [len(rows) + 1.1 for _, rows in groups]
-    figure = Picture(figsize=(_WIDTH, _ROW * sum(heights) + 0.55 * len(groups) + 0.6))
+    groups = list(table.groupby("measure", sort=True))
+    heights = [len(rows) for _, rows in groups]
+    figure = Picture(figsize=(9.5, _ROW * sum(heights) + 0.5 * len(groups) + 0.7))
     axes = figure.subplots(len(groups), 1, squeeze=False, height_ratios=heights)[:, 0]
-    for axis, ((title, measure), rows) in zip(axes, groups, strict=True):
+    for axis, (measure, rows) in zip(axes, groups, strict=True):
         draw_group(axis, rows)
-        axis.set_title(f"{title} By the loss" if measure == "loss" else title)
         axis.set_xlabel(_UNITS[str(measure)], fontsize=8)
-    points = [axis for axis, ((_, unit), _) in zip(axes, groups, strict=True) if unit != "loss"]
-    reach = max((abs(end) for axis in points for end in axis.get_xlim()), default=1.0)
-    for axis in points:
-        axis.set_xlim(-reach, reach)
+        for height, line in zip(axis.get_yticks(), rows.to_dict("records"), strict=True):
+            verdict = line["verdict"].replace("a margin", f"±{line['margin']:g}")
+            text = f"{line['difference']:+.1f}: {verdict}".replace("-", "−")
+            axis.text(1.02, height, text, va="center",
+                      transform=axis.get_yaxis_transform(), fontsize=8, weight="bold",
+                      color=_COLORS[line["verdict"]])  # fmt: skip
     marks = [
-        Line2D([], [], color=color, marker="o", markersize=4, label=verdict)
-        for verdict, color in _COLORS.items()
-        if verdict in set(table["verdict"])
+        Line2D([], [], color=_TASKS, marker=".", linestyle="none", label="one task"),
+        Line2D([], [], color="#222222", marker="o", ms=4, label="mean, with the bounds"),
+        Line2D([], [], color=_MARGIN, linewidth=6, label="within the margin fixed beforehand"),
     ]
-    marks.append(Line2D([], [], color=_TASKS, marker=".", linestyle="none", label="one task"))
-    marks.append(Line2D([], [], color=_MARGIN, linewidth=6, label="within the margin"))
+    tasks = " or ".join(map(str, sorted(set(table["tasks"]))))
+    title = f"Differences between methods over {tasks} tasks"
+    headline(figure, title)
     figure.legend(handles=marks, loc="outside lower center", ncols=len(marks), fontsize=7)
     return figure
+
+
+def largest_design(table: pd.DataFrame) -> pd.DataFrame:
+    """The decided comparisons over the most tasks."""
+    table = table[table["verdict"].notna()]
+    return table[table["tasks"] == table["tasks"].max()]
 
 
 def draw_group(axis: Axes, table: pd.DataFrame) -> None:
@@ -86,7 +93,8 @@ def draw_group(axis: Axes, table: pd.DataFrame) -> None:
         axis.plot([line["low"], line["high"]], [height] * 2, color=color, linewidth=2.5, zorder=4)
         axis.plot(line["difference"], height, "o", color=color, markersize=6, zorder=5)
     axis.axvline(0, color="#444444", linewidth=0.8, zorder=2)
-    axis.set_yticks(heights, table["title"])
+    titles = table["title"].str.replace("V1, random locations", "random locations (V1)")
+    axis.set_yticks(heights, titles)
     axis.set_ylim(-0.6, len(table) - 0.4)
     axis.grid(visible=False, axis="y")
     axis.tick_params(axis="y", length=0)

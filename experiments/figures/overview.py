@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from experiments.figures.comparisons import draw_group
+from experiments.figures.comparisons import draw_group, largest_design
 from loca_theory.expressivity.methods.names import display_name
 from loca_theory.plotting.canvas import BLUE, GREY, Picture, styled
 from loca_theory.plotting.lines import LOOKS
@@ -114,15 +114,12 @@ def _toy(axis: Axes, table: pd.DataFrame) -> None:
 
 def _tuned(axis: Axes, table: pd.DataFrame) -> None:
     """The decided comparisons over the most tasks."""
-    decided = table[table["verdict"].notna() & (table["measure"] == "accuracy")]
-    tasks = decided["tasks"].max()
-    rows = decided[decided["tasks"] == tasks]
-    titles = rows["title"].str.replace("V1, random locations", "random locations (V1)")
-    draw_group(axis, rows.assign(title=titles))
+    rows = largest_design(table)
+    draw_group(axis, rows[rows["measure"] == "accuracy"])
     axis.set_xlabel(
         "difference, points of accuracy\n(dots: tasks; grey: the margin fixed beforehand)"
     )
-    axis.set_title(f"Fine-tuning: {tasks} small tasks")
+    axis.set_title(f"Fine-tuning: {rows['tasks'].iloc[0]} small tasks")
 
 
 def _claims(axis: Axes, table: pd.DataFrame) -> None:

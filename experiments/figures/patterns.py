@@ -7,12 +7,16 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.figures.runs import nothing_to_draw
-from loca_theory.plotting.canvas import Picture, styled
+from loca_theory.plotting.canvas import Picture, headline, styled
+
+_DIRECTIONS = 4
 
 
 @styled
 def draw_patterns(table: pd.DataFrame) -> Figure:
-    """The increments of each method in a few layers; each panel has its own scale.
+    """The increments of each method in the first and the last layer; each has its own scale.
+
+    Below each is the energy of the picture's largest singular values: stripes have all of it there.
 
     Args:
         table: Rows of the images, which are block means of the increments: ``title`` of the
@@ -25,7 +29,8 @@ def draw_patterns(table: pd.DataFrame) -> Figure:
         raise nothing_to_draw()
     pictures = dict(iter(table.groupby(["title", "layer"])["values"]))
     methods, layers = (list(dict.fromkeys(table[name])) for name in ("title", "layer"))
-    figure = Picture(figsize=(1.55 * len(methods) + 0.8, 1.65 * len(layers) + 0.5))
+    layers = list(dict.fromkeys((layers[0], layers[-1])))
+    figure = Picture(figsize=(1.55 * len(methods) + 0.8, 1.8 * len(layers) + 0.7))
     axes = figure.subplots(len(layers), len(methods), squeeze=False)
     for row, layer in zip(axes, layers, strict=True):
         for axis, method in zip(row, methods, strict=True):
@@ -35,11 +40,14 @@ def draw_patterns(table: pd.DataFrame) -> Figure:
             axis.set_xticks([])
             axis.set_yticks([])
             axis.grid(visible=False)
+            energies = np.linalg.svd(values, compute_uv=False) ** 2
+            axis.set_xlabel(f"{energies[:_DIRECTIONS].sum() / (energies.sum() or 1):.0%}")
         row[0].set_ylabel(_short(layer), fontsize=8)
     for axis, method in zip(axes[0], methods, strict=True):
         axis.set_title(method, fontsize=8)
-    caption = "Block means of the increments; red positive, blue negative; "
-    caption += "each panel has its own scale"
+    text = f"Increments after training, and the energy of their {_DIRECTIONS} largest directions"
+    headline(figure, text)
+    caption = "block means; red positive, blue negative; each panel has its own scale"
     figure.supxlabel(caption, fontsize=7, color="#444444")
     return figure
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from loca_theory.plotting.canvas import BLUE, GREEN, RED, Picture, styled
+from loca_theory.plotting.canvas import Picture, styled
+from loca_theory.plotting.lines import LOOKS
 
 STUDIES = {
     "sre": "MiniLM → sentences of another domain",
@@ -18,8 +19,8 @@ STUDIES = {
     "ani": "ANI, potential → coupled cluster",
 }
 _RANK, _ACCOUNTING = 4, "paper"
-_FORMS = {"R": ("LoRA", BLUE), "D": ("LoCA, best locations", RED),
-         "S": ("largest plain entries", GREEN)}  # fmt: skip
+_TITLES = {"R": "LoRA", "D": "LoCA, best locations", "S": "largest plain entries"}
+_FORMS = {method: (title, LOOKS[method].color) for method, title in _TITLES.items()}
 
 
 @styled

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from experiments.figures.comparisons import largest_design
 from experiments.finetuning.statistics import interval
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.plotting.canvas import (
@@ -21,6 +22,7 @@ from loca_theory.plotting.canvas import (
     RED,
     SKY,
     Picture,
+    headline,
     styled,
 )
 from loca_theory.plotting.lines import Look
@@ -43,6 +45,8 @@ _LOOKS = {
     "linear-probing": Look("#999999", (0, (1, 1))),
 }
 _PERCENT = 100.0
+# The settings that the paper recommends: α, and the fraction of steps that learn locations.
+_RECOMMENDED = {"scaling": (1.0, 2.0), "alternating": (0.1, 0.2)}
 # Marks of neighbouring methods are this many octaves of the budget apart.
 _APART = 0.07
 
@@ -80,6 +84,12 @@ def draw_budgets(table: pd.DataFrame) -> Figure:
         axis.set_xlabel("budget (LoRA rank r)")
         axis.set_ylabel("test accuracy, %")
         axis.set_title(str(task))
+    cells = table.pivot_table(index=["task", "r"], columns="method", values="mean")
+    if {"lora", "loca"} <= set(cells):
+        both = cells[["lora", "loca"]].dropna()
+        ahead = (both["loca"] > both["lora"]).sum()
+        text = f"LoCA is ahead of LoRA at {ahead} of {len(both)} budgets of {len(axes)} tasks"
+        headline(figure, text)
     _add_legend(figure, axes, "Bars: 95% confidence intervals over seeds")
     return figure
 
@@ -88,8 +98,7 @@ def draw_budgets(table: pd.DataFrame) -> Figure:
 def draw_sensitivity(table: pd.DataFrame) -> Figure:
     """Metric against each setting, the others fixed, less the mean of the task.
 
-    Thin lines are tasks. Thick lines are their means, with 95% intervals over tasks, or over seeds
-    if there is one task.
+    Thin lines are tasks, thick ones their means, with 95% intervals over tasks (of one: seeds).
 
     Args:
         table: Summary of ``experiments.study sensitivity``: ``task``, ``setting``, ``label``,
@@ -108,6 +117,9 @@ def draw_sensitivity(table: pd.DataFrame) -> Figure:
     for axis, (setting, mine) in zip(axes, settings, strict=False):
         for _, own in mine.groupby("method", sort=False):
             _draw_setting(axis, own.sort_values("value", kind="stable"))
+        axis.set_title(_best_and_worst(mine))
+        if setting in _RECOMMENDED:
+            axis.axvspan(*_RECOMMENDED[str(setting)], color="#e8e8e8", zorder=-1)
         if setting != "alternating":
             values = sorted(set(mine["value"]))
             axis.set_xscale("log")
@@ -118,9 +130,17 @@ def draw_sensitivity(table: pd.DataFrame) -> Figure:
         axis.set_ylabel("points of test accuracy\nabove the mean of the task")
     for axis in axes[len(settings) :]:
         axis.set_visible(False)
-    tasks = ", ".join(map(str, dict.fromkeys(table["task"])))
-    _add_legend(figure, axes, f"{tasks}. Thin lines: tasks; bars: 95% confidence intervals")
+    caption = f"Thin lines: {table['task'].nunique()} tasks; bars: 95% confidence intervals"
+    _add_legend(figure, axes, f"{caption}; grey: what the paper recommends")
     return figure
+
+
+def _best_and_worst(lines: pd.DataFrame) -> str:
+    """The best and the worst value of a setting, in the mean over tasks and methods."""
+    means = lines.groupby("value")["mean"].mean()
+    best, worst = means.idxmax(), means.idxmin()
+    points = _PERCENT * (means[best] - means[worst])
+    return f"{best:g} is {points:.1f} points ahead of {worst:g}" if points else ""
 
 
 def _draw_setting(axis: Axes, lines: pd.DataFrame) -> None:
@@ -141,12 +161,13 @@ def _draw_setting(axis: Axes, lines: pd.DataFrame) -> None:
 
 
 @styled
-def draw_training(table: pd.DataFrame) -> Figure:
+def draw_training(table: pd.DataFrame, verdicts: pd.DataFrame | None = None) -> Figure:
     """Validation loss over the steps: means over seeds with standard errors; a panel per task.
 
     Args:
         table: Evaluations on the validation set: ``task``, ``method``, ``title``, ``step``,
             ``validation_loss``.
+        verdicts: Table ``verdicts`` of the comparisons, for the loss over many tasks.
 
     Raises:
         InvalidArgumentError: every run diverged.
@@ -166,8 +187,20 @@ def draw_training(table: pd.DataFrame) -> Figure:
         axis.set_xlabel("step")
         axis.set_ylabel("validation loss")
         axis.set_title(str(task))
+    if verdicts is not None:
+        headline(figure, _over_many_tasks(verdicts))
     _add_legend(figure, axes, "Lines: means over seeds; bands: ±1 standard error")
     return figure
+
+
+def _over_many_tasks(verdicts: pd.DataFrame) -> str:
+    """What the comparison of the loss over the most tasks found, in words."""
+    rows = largest_design(verdicts[verdicts["measure"] == "loss"])
+    if rows.empty:
+        return "Single tasks"
+    tasks, found, low, high = rows.iloc[0][["tasks", "difference", "low", "high"]]
+    result = f"loss at the end differs by {found:.1f}% ({low:.1f} to {high:.1f})"
+    return f"Single tasks; over {tasks} tasks the {result}"
 
 
 def nothing_to_draw() -> InvalidArgumentError:
@@ -214,4 +247,4 @@ def _add_legend(figure: Figure, axes: Iterable[Axes], caption: str) -> None:
     for axis in axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
-    figure.legend(found.values(), found.keys(), loc="outside right upper", handlelength=3.2)
+    figure.legend(found.values(), found.keys(), loc="outside right center", handlelength=3.2)

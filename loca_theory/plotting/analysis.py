@@ -18,18 +18,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.methods.names import display_name
 from loca_theory.increments import MarchenkoPastur, fit_bulk
 from loca_theory.increments.spectrum import SPIKE_LEVEL
-from loca_theory.plotting.canvas import (
-    BLACK,
-    BLUE,
-    GREEN,
-    ORANGE,
-    PINK,
-    RED,
-    SKY,
-    Canvas,
-    View,
-    styled,
-)
+from loca_theory.plotting.canvas import BLACK, BLUE, COLORS, Canvas, View, styled
 from loca_theory.plotting.lines import looks_of
 from loca_theory.plotting.method_costs import draw_measured
 from loca_theory.plotting.phase import draw_phase, phase_marks
@@ -39,11 +28,12 @@ if TYPE_CHECKING:
 
     from loca_theory.checkpoints import Analysis
 
-_COLORS = (BLUE, RED, GREEN, PINK, SKY, ORANGE, BLACK)
 # Histograms of standardised entries reach from -_REACH to _REACH.
 _REACH = 8
 # Distance between the marks of two kinds of matrices of one layer, in layers.
 _SHIFT = 0.08
+# Level of the test of normality.
+_LEVEL = 0.05
 _OF = {"increment": "ΔW", "weights": "W′"}
 
 
@@ -63,10 +53,10 @@ def views(result: Analysis) -> list[View]:
     if not result.errors:
         return found
     ranks = sorted({error.r for error in result.errors})
-    draw = partial(draw_phase, marks=phase_marks(result))
-    where = f"Phase diagram with every matrix at r = {', '.join(map(str, ranks))}"
+    draw = partial(draw_phase, marks=phase_marks(result, ranks[0]))
+    where = f"Who retains more of every matrix at r = {ranks[0]}"
     found.append(View("phase", where, draw))
-    costs = "Errors against costs, on the lines of the catalogue"
+    costs = "What every method retains for its cost"
     found.append(View("methods", costs, partial(draw_measured, result)))
     titles = result.manifest["grid"].get("titles", {})
     draw = partial(draw_errors_by_layer, errors, ranks[0], titles)
@@ -113,22 +103,23 @@ def draw_p_values(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     """
     canvas = Canvas.of(ax, (7.2, 3.2), 1, 2, sharey=True)
     axes = canvas.axes[0]
-    columns = {"tv_p_value": "calibrated", "tv_p_value_as_printed": "as printed (upper tail)"}
+    columns = {"tv_p_value": "calibrated", "tv_p_value_as_printed": "as printed"}
     kinds = list(table.groupby("kind", sort=False))
     for axis, (column, title) in zip(axes, columns.items(), strict=True):
         for k, (kind, rows) in enumerate(kinds):
             # Many p-values are 0 or 1: draw the kinds side by side so that no mark hides another.
             x = rows["layer"].fillna(-1) + _SHIFT * (k - (len(kinds) - 1) / 2)
-            axis.plot(x, rows[column].astype(float), "o", ms=4, color=_COLORS[k % len(_COLORS)],
+            axis.plot(x, rows[column].astype(float), "o", ms=4, color=COLORS[k % len(COLORS)],
                       label=str(kind), alpha=0.8)  # fmt: skip
-        axis.axhline(0.05, color="#888888", lw=0.8, ls="--")
+        axis.axhline(_LEVEL, color="#888888", lw=0.8, ls="--")
         axis.set(xlabel="layer", ylim=(-0.05, 1.05))
         if table["layer"].isna().any():
             positions = [-1, *range(int(table["layer"].fillna(-1).max()) + 1)]
             axis.set_xticks(positions, ["none", *map(str, positions[1:])], fontsize=7)
         else:
             axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        axis.set_title(title)
+        kept = int((table[column].astype(float) >= _LEVEL).sum())
+        axis.set_title(f"{title}: not rejected for {kept} of {len(table)}", fontsize=9)
         if missing := int(table[column].isna().sum()):
             text = f"{missing} of {len(table)}: the printed loop does not terminate"
             axis.text(0.5, 0.6, text, transform=axis.transAxes, ha="center", fontsize=7)
@@ -232,6 +223,9 @@ def draw_errors_by_layer(
         axis.set_xlabel("layer")
     for axis in canvas.axes[:, 0]:
         axis.set_ylabel("relative error")
+    least = table.loc[table.groupby("name")["error"].idxmin(), "method"].value_counts()
+    words = ", ".join(f"{display_name(name)} of {count}" for name, count in least.items())
+    canvas.headline(f"Smallest error at the budget of r = {r}: {words} matrices")
     canvas.legend(6, fontsize=7)
     return canvas.figure
 

@@ -34,6 +34,8 @@ _METADATA = {
 with as_file(files("loca_theory.plotting") / "loca.mplstyle") as _path:
     _STYLE: dict[str, Any] = {**rc_params_from_file(_path, use_default_template=False)}
 BLUE, RED, GREEN, PINK, SKY, ORANGE, GREY, BLACK = _STYLE["axes.prop_cycle"].by_key()["color"]
+# Colours of groups that are not methods.
+COLORS = (BLUE, RED, GREEN, PINK, SKY, ORANGE, BLACK)
 
 _Given = ParamSpec("_Given")
 
@@ -161,6 +163,11 @@ class Canvas:
             axis.set_visible(False)
         return canvas
 
+    def headline(self, text: str) -> None:
+        """Write what the picture shows above the panels, but not in the user's own figure."""
+        if self.is_own:
+            headline(self.figure, text)
+
     def caption(self, text: str, **look: Any) -> None:
         """Write a caption below the panels, but not in the user's own figure."""
         if self.is_own:
@@ -175,6 +182,11 @@ class Canvas:
             )
         else:
             self.axes[0, 0].legend(handles, labels, fontsize=fontsize)
+
+
+def headline(figure: Figure, text: str) -> None:
+    """Write what a figure shows above its panels."""
+    figure.suptitle(text, x=0.01, ha="left", weight="bold", fontsize=10)
 
 
 def png(figure: Figure) -> bytes:

@@ -18,12 +18,13 @@ from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.expressivity.ordering import ORDERING_ACCOUNTINGS, Ordering
 from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.plotting.analysis import draw_histograms, draw_p_values, draw_spectra
-from loca_theory.plotting.convergence import draw_loss, draw_recovery, draw_spectrum
+from loca_theory.plotting.convergence import draw_loss, draw_spectrum
 from loca_theory.plotting.dependence import draw_crossings, draw_losses, draw_phase
 from loca_theory.plotting.method_costs import draw_catalogue
 from loca_theory.plotting.method_errors import MethodErrors
 from loca_theory.plotting.ordering import draw_margins
 from loca_theory.plotting.paper_figure import Computed, PaperFigure, Stored
+from loca_theory.plotting.recovery import draw_recovery
 from loca_theory.plotting.separable import draw_separable_map
 from loca_theory.plotting.simulation import draw_errors
 
@@ -117,15 +118,6 @@ FIGURES: dict[str, PaperFigure] = {
             lambda table: draw_losses(table, "equicorrelated"),
         ),
         PaperFigure(
-            "sim_3_as_printed",
-            "Error under equal correlation, as printed",
-            "The same with the covariance as printed, which adds ρ to every entry of the identity "
-            "matrix; the printed line (at independence also LoCA and the bounds) exact, "
-            "the rest simulated",
-            _study("shared-mean"),
-            lambda table: draw_losses(table, "shared-mean"),
-        ),
-        PaperFigure(
             "crossings",
             "Where LoRA and LoCA cross",
             "Where the errors of LoRA and LoCA cross under six kinds of dependence, "
@@ -173,9 +165,9 @@ FIGURES: dict[str, PaperFigure] = {
         ),
         PaperFigure(
             "methods",
-            "All methods by their costs",
-            "Error of every method against its trained parameters and its stored bits, K = 768, "
-            "r = 1 to 64; exact, the limit, or simulated, as its key says",
+            "What every method retains for its cost",
+            "Energy that every method retains, relative to its trained parameters and its stored "
+            "bits, K = 768, r = 8; exact, but DoRA, VeRA, LoHa, HiRA and RandLoRA simulated",
             Computed(MethodErrors()),
             draw_catalogue,
         ),

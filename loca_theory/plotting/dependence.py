@@ -11,17 +11,7 @@ from matplotlib.figure import Figure
 from loca_theory.dependence.protocols import Protocol
 from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.expressivity.methods.names import display_name
-from loca_theory.plotting.canvas import (
-    BLUE,
-    GREEN,
-    ORANGE,
-    PINK,
-    RED,
-    SKY,
-    Canvas,
-    View,
-    styled,
-)
+from loca_theory.plotting.canvas import COLORS, Canvas, View, styled
 from loca_theory.plotting.lines import (
     TITLES,
     Look,
@@ -42,10 +32,9 @@ if TYPE_CHECKING:
 
 _PANEL_WIDTH, _PANEL_HEIGHT, _LABEL_GAP = 3.7, 2.3, 0.16
 _PROTOCOL_TITLES = {
-    Protocol.SAME_DRAW: "same draw for every method",
+    Protocol.SAME_DRAW: "all methods on the same matrix",
     Protocol.IID_REFERENCE: "LoCA at independence",
 }
-_COLORS = (BLUE, GREEN, RED, PINK, SKY, ORANGE)
 
 
 def views(result: CorrelationResult) -> list[View]:
@@ -158,15 +147,21 @@ def draw_crossings(crossings: pd.DataFrame, *, ax: Axes | None = None) -> Figure
             mine = rows[rows["protocol"] == protocol]
             for i, name in enumerate(structures):
                 _draw_crossing_line(axis, mine[mine["structure"] == name], i, ranks)
-            axis.set_xlabel("ρ" if parameter == "rho" else str(parameter))
+            name = "ρ" if parameter == "rho" else parameter
+            axis.set_xlabel(f"{name} from which LoRA retains more")
             axis.set_xlim(start - pad, end + pad)
             axis.set_ylim(len(structures) - 0.4, -0.6)
         row[0].set_yticks(range(len(structures)), structures)
     for axis, protocol in zip(canvas.axes[0], protocols, strict=True):
         axis.set_title(_PROTOCOL_TITLES[protocol])
     for k, r in enumerate(ranks):
-        color = _COLORS[k % len(_COLORS)]
+        color = COLORS[k % len(COLORS)]
         canvas.axes[0, 0].plot([], [], "o", color=color, label=f"r = {r}")
+    same = crossings[crossings["protocol"] == Protocol.SAME_DRAW].groupby("structure")["crossing"]
+    if len(same):
+        overtaken = (same.count() > 0).sum()
+        words = f"LoRA overtakes LoCA under {overtaken} of {len(same)} kinds of dependence"
+        canvas.headline(f"On the same matrix, {words}")
     canvas.legend(len(ranks))
     return canvas.figure
 
@@ -187,7 +182,7 @@ def _draw_crossing_line(
         if pd.isna(row["crossing"]):
             without.append((r, str(row["finding"])))
             continue
-        color = _COLORS[k % len(_COLORS)]
+        color = COLORS[k % len(COLORS)]
         position = height + 0.1 * (k - (len(ranks) - 1) / 2)
         axis.plot([row["low"], row["high"]], [position, position], color=color, lw=2)
         axis.plot(row["crossing"], position, "o", color=color, ms=4)

@@ -107,8 +107,9 @@ def key_lines(names: Iterable[str], titles: Mapping[str, str], width: int) -> li
     """
     lines: list[str] = []
     for name in names:
-        shown = display_name(name)
-        entry = f"{shown} = {titles[name]}" if titles.get(name) else shown
+        shown, title = display_name(name), titles.get(name) or ""
+        # A title that begins with the name needs no equation.
+        entry = title if title.startswith(shown) else f"{shown} = {title}" if title else shown
         if lines and len(lines[-1]) + len(_BETWEEN) + len(entry) <= width:
             lines[-1] += _BETWEEN + entry
         else:

@@ -12,9 +12,10 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.figure import Figure
 
-from loca_theory.expressivity import Accounting
+from loca_theory.expressivity import Accounting, Budget
 from loca_theory.expressivity.limits import limit_crossings
 from loca_theory.expressivity.methods.names import display_name
+from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.expressivity.ordering import THEOREM_1_ORDER
 from loca_theory.plotting.canvas import BLACK, RED, Canvas, View, styled
 
@@ -26,6 +27,8 @@ _MAP = "cividis"
 _SMALLEST_SHOWN = 2e-3
 # Pixels of r/K; the largest size has a third of its ranks below 1/3.
 _PIXELS = 400
+# Beyond the sizes of the table, the accounting in bits is searched up to this one.
+_MOST_SEARCHED = 1024
 _TITLES = {
     Accounting.PAPER: "paper: a chosen index costs 1",
     Accounting.MAIN_TEXT: "main-text: N2 = 2/3 N0 locations",
@@ -45,7 +48,8 @@ def draw_margins(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     """Draw an :class:`~loca_theory.expressivity.ordering.Ordering`: a heat map per accounting.
 
     The colour is the smallest gap between neighbours in the ordering; orange cells are pairs (K, r)
-    at which the ordering fails. A line marks where it first fails in the limit of large K.
+    at which the ordering fails. A line marks where it first fails in the limit of large K; in bits,
+    where there is no limit, a text says at which size it first fails.
 
     Args:
         table: Rows with the columns of an ordering.
@@ -61,7 +65,9 @@ def draw_margins(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     for axis, (name, mine) in zip(canvas.axes.flat, panels, strict=False):
         accounting = Accounting(str(name))
         _draw_panel(axis, mine, margin[mine.index], norm)
-        if accounting is not Accounting.BITS:
+        if accounting is Accounting.BITS:
+            _draw_larger_sizes(axis, int(mine["K"].max()))
+        else:
             _draw_limit(axis, accounting)
         axis.set_title(_TITLES[accounting])
     for axis in canvas.axes[-1]:
@@ -72,7 +78,8 @@ def draw_margins(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
         ScalarMappable(norm, _MAP), ax=list(canvas.axes.flat), shrink=0.9, pad=0.02, extend="min"
     )
     order = " > ".join(map(display_name, THEOREM_1_ORDER))
-    bar.set_label(f"smallest gap in relative error, {order}")
+    bar.set_label("smallest gap between neighbours")
+    canvas.headline(f"Where the errors are in the order {order}, for r < K/3 (orange: not)")
     return canvas.figure
 
 
@@ -107,6 +114,19 @@ def _draw_limit(axis: Axes, accounting: Accounting) -> None:
         axis.axhline(first, color="#ffffff", lw=1)
         text = f"fails above r/K = {first:.5f} in the limit"
         _write(axis, 3 * first - 0.035, text, BLACK, va="top")
+
+
+def _draw_larger_sizes(axis: Axes, largest: int) -> None:
+    """Say at which K beyond the table LoCA is first not the last, at the largest r below K/3.
+
+    An index costs more bits in a larger matrix, so that there is no limit.
+    """
+    third, last = find_methods(THEOREM_1_ORDER[-2:])
+    for size in range(largest + 1, _MOST_SEARCHED):
+        budget = [Budget(size, size, (size - 1) // 3, Accounting.BITS)]
+        if third.expected_errors(budget)[0] <= last.expected_errors(budget)[0]:
+            _write(axis, 0.95, f"first fails at K = {size}, near r = K/3", RED, va="top")
+            return
 
 
 def _write(axis: Axes, height: float, text: str, back: str, **look: Any) -> None:

@@ -12,7 +12,7 @@ from loca_theory.dependence.closed_forms import energy_retained_with_spike, limi
 from loca_theory.dependence.protocols import Protocol
 from loca_theory.expressivity import Budget
 from loca_theory.expressivity.limits import coefficient_fraction, low_rank_fraction
-from loca_theory.plotting.canvas import BLACK, BLUE, GREEN, ORANGE, PINK, RED, SKY, Canvas, styled
+from loca_theory.plotting.canvas import BLACK, COLORS, Canvas, styled
 from loca_theory.plotting.lines import LOOKS
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     from loca_theory.checkpoints import Analysis
 
-_COLORS = (BLUE, GREEN, RED, PINK, SKY, ORANGE)
+_MARKS = "os^DvPX"
+# Marks of the first and the last layer are this fraction beside the budget of their shape.
+_SPREAD = 0.08
 
 
 @styled
@@ -47,15 +49,16 @@ def draw_phase(
         shape: (p, q) of that study.
         marks: Matrices to mark on the diagram: columns ``coefficients`` (fraction of the
             coefficients that the budget pays for), ``fraction`` (of the energy that low rank
-            retains) and ``label``.
+            retains), ``label``, and ``place``, from −1 to 1: a mark is drawn that much to the left
+            or right, because matrices of one shape have the same budget.
         ax: Axes to draw into; None for a new figure.
     """
     canvas = Canvas.of(ax, (5.2, 4.2))
     axis = canvas.axes[0, 0]
-    right = 0.4 if marks is None else min(1.15 * float(marks["coefficients"].max()), 1.0)
+    right = 0.4 if marks is None else min(1.2 * float(marks["coefficients"].max()), 1.0)
     x = right * np.linspace(0, 1, 200) ** 2
     boundary = np.array([coefficient_fraction(value) for value in x])
-    axis.plot(x, boundary, color=BLACK, label="boundary if no direction dominates")
+    axis.plot(x, boundary, color=BLACK, label="both retain the same, if no direction dominates")
     axis.fill_between(x, boundary, 0, color=LOOKS["D"].color, alpha=0.12, lw=0)
     axis.fill_between(x, boundary, 1, color=LOOKS["R"].color, alpha=0.12, lw=0)
     if crossings is not None:
@@ -69,6 +72,9 @@ def draw_phase(
     above = min(boundary[-1] + 0.05, 0.94)
     axis.text(0.97, above, "LoRA retains more", color=LOOKS["R"].color, **text)
     axis.text(0.97, 0.05, "LoCA retains more", color=LOOKS["D"].color, **text)
+    if marks is not None:
+        above = marks["fraction"] > marks["coefficients"].map(coefficient_fraction)
+        canvas.headline(f"{above.sum()} of {len(marks)} matrices are above the line")
     canvas.legend(4 if crossings is None else 2, fontsize=7)
     return canvas.figure
 
@@ -104,23 +110,30 @@ def _with_spike(strengths: Iterable[float], fractions: Iterable[float]) -> NDArr
 
 def _draw_marks(axis: Axes, marks: pd.DataFrame) -> None:
     for k, (label, some) in enumerate(marks.groupby("label", sort=False)):
-        color, mark = _COLORS[k % len(_COLORS)], "xov^s"[k // len(_COLORS) % 5]
-        axis.plot(some["coefficients"], some["fraction"], mark, color=color, ms=4,
-                  label=str(label), clip_on=False)  # fmt: skip
+        x = some["coefficients"] * (1 + _SPREAD * some["place"])
+        axis.plot(x, some["fraction"], _MARKS[k % len(_MARKS)], color=COLORS[k % len(COLORS)],
+                  ms=4.5, mew=0, alpha=0.85, label=str(label), clip_on=False)  # fmt: skip
 
 
-def phase_marks(result: Analysis) -> pd.DataFrame:
-    """Coordinates of the matrices on the phase diagram, one row per matrix and rank."""
+def phase_marks(result: Analysis, r: int) -> pd.DataFrame:
+    """Coordinates of the matrices on the phase diagram at the budget of rank r.
+
+    A kind's matrices are placed from the first layer to the last.
+    """
     shapes = {one.name: one.shape for one in result.matrices}
     accounting = result.manifest["grid"]["accounting"]
+    errors = [error for error in result.errors if (error.method, error.r) == ("R", r)]
+    last = max((error.layer or 0 for error in errors), default=0) or 1
 
-    def coefficients(name: str, r: int) -> float:
+    def coefficients(name: str) -> float:
         p, q = shapes[name]
         return Budget(p, q, r, accounting).chosen_coefficients / (p * q)
 
+    def place(layer: int | None) -> float:
+        return 0.0 if layer is None else 2 * layer / last - 1
+
     marks = [
-        (coefficients(error.name, error.r), 1 - error.error, error.kind)
-        for error in result.errors
-        if error.method == "R"
+        (coefficients(error.name), 1 - error.error, error.kind, place(error.layer))
+        for error in errors
     ]
-    return pd.DataFrame(marks, columns=["coefficients", "fraction", "label"])
+    return pd.DataFrame(marks, columns=["coefficients", "fraction", "label", "place"])

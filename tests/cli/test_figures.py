@@ -231,6 +231,7 @@ STORED_HERE = {
     "parameter_sen": "finetuning",
     "visualization_W": "finetuning",
     "comparisons": "finetuning",
+    "comparisons_six": "finetuning",
     "prediction": "finetuning",
     "low_rank": "finetuning",
     "published": "published",

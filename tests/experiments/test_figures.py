@@ -13,6 +13,7 @@ from experiments.figures.prediction import draw_prediction
 from experiments.figures.published import STUDIES, draw_published
 from experiments.figures.runs import draw_budgets, draw_sensitivity, draw_training
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.plotting.canvas import BLUE, GREY
 
 METHODS = ("lora", "loca", "some-other")
 
@@ -65,6 +66,13 @@ def test_budgets_are_shown_in_per_cent_at_their_values():
     assert list(container[0].get_xdata()) == pytest.approx([1, 4])
 
 
+def test_the_title_of_the_budgets_counts_who_is_ahead():
+    lines = [run("lora", 0.6, r=1), run("loca", 0.7, r=1), run("lora", 0.8, r=2)]
+    lines += [run("loca", 0.7, r=2), run("lora", 0.6, r=4)]
+    title = drawn(draw_budgets, lines).get_suptitle()
+    assert title == "LoCA is ahead of LoRA at 1 of 2 budgets of 1 tasks"
+
+
 def setting(name, value, method="lora", **more):
     more = {"mean": 0.5 + value / 40, "setting": name, "label": name, "value": value, **more}
     return run(method, **more)
@@ -101,6 +109,7 @@ def test_sensitivity_is_relative_to_the_task_and_has_intervals_over_tasks():
     (axis,) = shown(drawn(draw_sensitivity, lines))
     means, _, (bars,) = axis.containers[0]
     assert list(means.get_ydata()) == pytest.approx([-4, 4])
+    assert axis.get_title("left") == "2 is 8.0 points ahead of 1"
     # Student's interval of two values: t = 12.706, and their standard error is 2.
     assert np.ptp(bars.get_segments()[1][:, 1]) == pytest.approx(2 * 12.706 * 2, rel=1e-4)
 
@@ -134,6 +143,15 @@ def test_training_has_means_and_standard_errors():
     assert (band.min(), band.max()) == pytest.approx((0, 2))
 
 
+def test_training_says_what_many_tasks_found():
+    few = compared("few", measure="loss")
+    many = compared("V1 − LoCA", measure="loss", tasks=48, difference=1.5, low=0.1, high=2.8)
+    verdicts = pd.DataFrame([few, many, compared("accuracy", tasks=48)])
+    figure = draw_training(pd.DataFrame(LOOKS), verdicts)
+    found = "the loss at the end differs by 1.5% (0.1 to 2.8)"
+    assert figure.get_suptitle() == f"Single tasks; over 48 tasks {found}"
+
+
 @pytest.mark.parametrize("value", [0.0, 1e-3])
 @pytest.mark.parametrize("methods", [("full",), ("full", "lora", "strange")])
 def test_patterns(value, methods):
@@ -141,17 +159,29 @@ def test_patterns(value, methods):
     lines = [
         {"title": method, "layer": layer, "values": values}
         for method in methods
-        for layer in ("a.3.query.weight", "head.weight")
+        for layer in ("a.3.query.weight", "a.4.query.weight", "head.weight")
         for values in rows
     ]
     figure = drawn(draw_patterns, lines)
     assert len(figure.axes) == 2 * len(methods)
     for axis in figure.axes:
         np.testing.assert_array_equal(axis.images[0].get_array(), rows)
+    assert [axis.get_ylabel() for axis in figure.axes if axis.get_ylabel()] == [
+        "layer 3\nquery", "head",
+    ]  # fmt: skip
 
 
-def predicted(name, chosen, scope="methods at one budget", reach=0.5):
-    more = {"predictor": name, "title": name.title(), "scope": scope, "chosen": chosen}
+def test_a_pattern_says_what_its_largest_directions_hold():
+    lines = [
+        {"title": title, "layer": "a.0.query", "values": values}
+        for title, size in (("stripes", 4), ("noise", 16))
+        for values in np.eye(16)[:, :size] @ np.eye(16)[:size]
+    ]
+    assert [axis.get_xlabel() for axis in drawn(draw_patterns, lines).axes] == ["100%", "25%"]
+
+
+def predicted(name, scope="methods at one budget", reach=0.5):
+    more = {"predictor": name, "title": name.title(), "scope": scope}
     return [
         {**more, "tasks": part, "correlation": value, "low": value - reach, "high": value + reach}
         for part, value in (("all", 0.25), ("choice", 0.0), ("judgement", 0.125))
@@ -159,30 +189,27 @@ def predicted(name, chosen, scope="methods at one budget", reach=0.5):
 
 
 def test_prediction():
+    """The correlations over all tasks; those whose intervals are without 0 are coloured."""
     without = "methods at one budget, without LoRA"
-    lines = [*predicted("energy", chosen=False), *predicted("loss", chosen=True, reach=math.inf)]
-    lines += [*predicted("energy", True, without), *predicted("loss", True, "other")]
+    lines = [*predicted("energy", reach=0.2), *predicted("loss", reach=math.inf)]
+    lines += [*predicted("energy", without), *predicted("loss", "other")]
     figure = drawn(draw_prediction, lines)
-    first, second = figure.axes
-    assert titles(figure) == ["All adapters", "Without LoRA"]
+    first, _ = figure.axes
+    assert titles(figure) == [
+        "All adapters: 1 of 2 differ from 0", "Without LoRA: 0 of 1 differ from 0",
+    ]  # fmt: skip
     assert [label.get_text() for label in first.get_yticklabels()] == ["Energy", "Loss"]
-    dots = {dot.get_label(): list(dot.get_xdata()) for dot in first.lines}
-    assert dots["all tasks, 95% interval"] == [0.25, 0.25]
-    assert dots["kinds not used to choose"] == [0.125, 0.125]
-    assert [len(axis.patches) for axis in (first, second)] == [1, 1]
+    dots = {
+        line.get_color(): list(line.get_xdata()) for line in first.lines if line.get_marker() == "o"
+    }
+    assert dots == {GREY: [0.25], BLUE: [0.25]}
 
 
-def test_predictions_of_one_task_have_no_other_kinds():
-    first, second = drawn(draw_prediction, predicted("energy", chosen=False)[:1]).axes
-    assert [len(dot.get_xdata()) for dot in first.lines[:2]] == [1, 0]
-    assert not second.patches
-
-
-def compared(title, verdict="supported", measure="accuracy", family="First?", **more):
+def compared(title, verdict="supported", measure="accuracy", **more):
     return {
-        "title": title, "family_title": family, "measure": measure, "margin": 0.5,
+        "title": title, "measure": measure, "margin": 0.5,
         "verdict": verdict, "difference": 0.4, "low": 0.1, "high": 0.7,
-        "task_differences": [0.2, 0.6], **more,
+        "task_differences": [0.2, 0.6], "tasks": 2, **more,
     }  # fmt: skip
 
 
@@ -190,18 +217,24 @@ COMPARED = [
     compared("A − B"),
     compared("A − C", "equivalent within a margin", difference=-0.1, low=-0.3, high=0.1),
     compared("loss of A − B", "inconclusive", measure="loss", low=-1.0, margin=5.0),
-    compared("A − D", "not supported", family="Second?", low=-2.0, high=-0.3),
+    compared("A − D", "not supported", tasks=1, low=-2.0, high=-0.3),
 ]
 UNDECIDED = compared("A − E", None, difference=None, low=None, high=None, task_differences=None)
 
 
-def test_comparisons_are_grouped_by_question_and_unit():
+def test_comparisons_of_the_largest_design_have_their_verdicts_beside_them():
     figure = drawn(draw_comparisons, [*COMPARED, UNDECIDED])
-    assert titles(figure) == ["First?", "First? By the loss", "Second?"]
+    assert figure.get_suptitle() == "Differences between methods over 2 tasks"
     labels = [[tick.get_text() for tick in axis.get_yticklabels()] for axis in figure.axes]
-    assert labels == [["A − B", "A − C"], ["loss of A − B"], ["A − D"]]
-    first, by_loss, second = (axis.get_xlim() for axis in figure.axes)
-    assert first == second != by_loss, "points of accuracy have one scale"
+    assert labels == [["A − B", "A − C"], ["loss of A − B"]]
+    texts = [[text.get_text() for text in axis.texts] for axis in figure.axes]
+    assert texts == [
+        ["+0.4: supported", "−0.1: equivalent within ±0.5"], ["+0.4: inconclusive"],
+    ]  # fmt: skip
+    heights = [text.get_position()[1] for text in figure.axes[0].texts]
+    assert heights == [1, 0], "in the order of the rows"
+    (axis,) = draw_comparisons(pd.DataFrame([*COMPARED, UNDECIDED]), largest=False).axes
+    assert [tick.get_text() for tick in axis.get_yticklabels()] == ["A − D"]
 
 
 def test_bounds_margin_and_tasks_of_a_comparison_are_at_their_values():
@@ -272,40 +305,41 @@ def spectra(task="digits", factors=tuple(VALUES), k=64):
 
 
 def points(axis, optimizer):
-    """Points of an optimiser's line."""
-    bars = next(one for one in axis.containers if one.get_label() == optimizer)
-    return np.transpose(bars[0].get_data()).astype(float)
+    """The energies of an optimiser, by the label of the row."""
+    labels = [label.get_text() for label in axis.figure.axes[0].get_yticklabels()]
+    line = next(one for one in axis.lines if one.get_label() == optimizer)
+    return {labels[int(y)]: x for x, y in zip(*line.get_data(), strict=True)}
 
 
-def test_low_rank_has_a_row_of_panels_per_task_without_those_of_absent_factors():
+def test_low_rank_has_a_panel_per_task_and_a_row_per_training():
     figure = drawn(draw_low_rank, spectra() + spectra("text", ("optimizer", "kind"), k=128))
-    assert len(shown(figure)) == 7 + 3
-    assert [title for title in titles(figure) if title] == ["digits", "text"]
+    assert titles(figure) == ["digits", "text"]
+    digits, text = figure.axes
+    rows = list(points(digits, "Adam"))
+    assert rows[:4] == [
+        "default training", "query matrices", "MLP in matrices", "learning rate × 0.1",
+    ]  # fmt: skip
+    assert rows[-2:] == ["50 examples", "all examples"]
+    assert list(points(text, "Adam")) == rows[:3]
 
 
-def test_low_rank_is_by_rank_first_and_then_at_an_eighth():
-    axes = shown(drawn(draw_low_rank, spectra()))
-    by_rank, _, _, by_rate, by_steps, *_ = axes
-    np.testing.assert_allclose(
-        points(by_rank, "SGD"), [(r / 64, retained("SGD", "optimizer", None, r)) for r in RANKS]
-    )
-    np.testing.assert_allclose(
-        points(by_rate, "Adam"), [(value, retained("Adam", "rate", value, 8)) for value in (0.1, 1)]
-    )
-    np.testing.assert_allclose(points(by_steps, "AdamW"), [(50, 0.48), (200, 0.38)])
-    for axis in axes[1:]:
-        references = {one.get_label(): one.get_ydata() for one in axis.lines}
-        assert set(references["independent normal entries"]) == {0.05 + 0.02 * 8}
-    first = {one.get_label(): one for one in by_rank.lines}
-    equal = next(first[name] for name in first if name.startswith("low rank ="))
-    np.testing.assert_allclose(equal.get_ydata(), [0.1 + 0.03 * r for r in RANKS])
-    texts = [text.get_text() for axis in axes for text in axis.texts]
-    assert "nearest: AdamW,\n200 steps" in texts
+def test_low_rank_is_at_an_eighth_beside_its_references():
+    figure = drawn(draw_low_rank, spectra())
+    (axis,) = figure.axes
+    found = points(axis, "AdamW")
+    assert found["learning rate × 1"] == pytest.approx(retained("AdamW", "rate", 1.0, 8))
+    assert found["200 steps"] == pytest.approx(retained("AdamW", "steps", 200, 8))
+    (strokes,) = [one for one in axis.lines if one.get_marker() == "|"]
+    assert set(strokes.get_xdata()) == {0.05 + 0.02 * 8}
+    ends = {bar.get_x() for bar in axis.patches} - {0.0}
+    assert list(ends) == [pytest.approx(0.1 + 0.03 * 8)]
+    # AdamW alone comes near: 0.48 at 8, and 0.38 at 200 steps, beside 0.34.
+    assert figure.get_suptitle().endswith("in 33 of 33 cases")
 
 
-def test_energies_near_one_have_room():
-    lines = [{**one, "retained": 1 - 1e-9 * one["r"], "low": 0.9, "high": 1.1} for one in spectra()]
-    assert drawn(draw_low_rank, lines).axes[0].get_ylim()[1] < 1
+def test_the_title_of_low_rank_counts_the_cases_beyond_the_threshold():
+    lines = [{**one, "threshold": 0.5} for one in spectra()]
+    assert drawn(draw_low_rank, lines).get_suptitle().endswith("in 21 of 33 cases")
 
 
 @pytest.mark.parametrize(
@@ -329,7 +363,7 @@ NOTHING = [
     (draw_patterns, [], DIVERGED),
     (draw_low_rank, [{**one, "retained": None} for one in spectra()], DIVERGED),
     (draw_comparisons, [UNDECIDED], "no comparison has a verdict yet"),
-    (draw_prediction, predicted("energy", True, "other"), "no correlations of methods at one"),
+    (draw_prediction, predicted("energy", "other"), "no correlations of methods at one"),
 ]
 
 

@@ -181,7 +181,7 @@ def test_the_rank_chooses_columns_and_rows(page):
         ".filter((one) => one.offsetHeight).map((one) => one.dataset.r))]"
     )
     assert page.run(ranks) == ["2"]
-    page.run("[...document.querySelectorAll('.groups input')].at(-1).click()")
+    page.run("[...document.querySelectorAll('.groups input')].at(-2).click()")
     assert not [title for title in page.run(visible) if "worth" in title]
 
 
@@ -191,7 +191,8 @@ def test_pointing_at_a_cell_says_its_matrix_and_clicking_shows_its_spectrum(page
     page.point(*point)
     name = analysis.matrices[7].name
     assert name in tips(page)
-    assert f"σ: {analysis.matrices[7].sigma:.3g}" in tips(page)
+    error = next(one for one in analysis.errors if (one.name, one.method) == (name, "R"))
+    assert f"LoRA: {error.error:.3f}" in tips(page)
     page.point(*point, click=True)
     assert chosen(page) == name
     drawn = "Bokeh.documents[2].roots()[0].renderers[0].data_source.data.count"
@@ -266,6 +267,27 @@ def test_two_fine_tunes_share_cells_and_are_told_apart(tab, analysis, tmp_path):
     assert tab.problems == []
 
 
+def test_the_errors_are_in_view_in_a_wide_window_and_a_note_is_one_line_high(
+    tab, analysis, tmp_path
+):
+    note = "a remark that is much longer than what fits into a column of this table " * 5
+    noted = replace(analysis, matrices=(replace(analysis.matrices[0], note=note),
+                                        *analysis.matrices[1:]))  # fmt: skip
+    tab.open(report(noted).save(tmp_path / "noted.html"))
+    edges = (
+        "[...document.querySelectorAll('#matrices thead th')].filter((one) => one.offsetWidth)"
+        ".map((one) => [one.textContent, one.getBoundingClientRect().right])"
+    )
+    ends = dict(tab.run(edges))
+    assert max(ends[one] for one in ends if one.endswith("r = 1") and "worth" not in one) <= 1400
+    heights = "[...document.querySelectorAll('#matrices tbody tr')].map((one) => one.offsetHeight)"
+    first, second, *_ = tab.run(heights)
+    assert first == second
+    tab.run("document.querySelectorAll('#matrices tbody tr')[0].click()")
+    assert note.strip() in tab.run("document.getElementById('chosen-values').textContent")
+    assert tab.problems == []
+
+
 @pytest.mark.parametrize("width", [320, 390, 800])
 def test_a_narrow_window_is_not_wider_than_itself(tab, analysis, tmp_path, width):
     long, first = "a_name_without_any_dot_" * 8, analysis.matrices[0].name
@@ -285,6 +307,8 @@ def test_a_narrow_window_is_not_wider_than_itself(tab, analysis, tmp_path, width
     assert tab.run("document.getElementById('chosen').getBoundingClientRect().bottom") == 800
     tab.run("document.getElementById('close').click()")
     assert tab.run("document.getElementById('chosen').offsetHeight") == 0
+    kind = "[...document.querySelectorAll('#matrices thead th')][1].offsetWidth > 0"
+    assert tab.run(kind) == (width > 640), "in a narrow window the errors come next to the names"
     assert tab.problems == []
 
 

@@ -49,7 +49,7 @@ def test_they_show_what_the_paper_shows():
     assert two.shapes == ((768, 768), (4096, 4096))
     assert two.ranks == tuple(range(8, 33))
     assert (toy.sizes, toy.components, toy.steps) == ((6,), (3,), 4000)
-    for label in ("sim_3", "sim_3_as_printed", "crossings", "phase"):
+    for label in ("sim_3", "crossings", "phase"):
         study = SOURCES[label]
         assert (study.p, study.q, study.ranks) == (300, 300, (8, 16, 24, 32))
         assert study.grid(STRUCTURES["equicorrelated"]) == tuple(i / 100 for i in range(41))

@@ -5,7 +5,8 @@ import pytest
 
 from loca_theory.convergence.state import Rates
 from loca_theory.convergence.study import ConvergenceStudy
-from loca_theory.plotting.convergence import draw_loss, draw_recovery, draw_spectrum
+from loca_theory.plotting.convergence import draw_loss, draw_spectrum
+from loca_theory.plotting.recovery import draw_recovery
 from loca_theory.sweeps import Runner
 
 
@@ -62,6 +63,17 @@ def test_the_recovery_shows_every_fraction_with_its_interval(tables):
     np.testing.assert_allclose(points.get_xdata(), 100 * rows["recovered"])
     ends = [segment[:, 0] for segment in axis.collections[0].get_segments()]
     np.testing.assert_allclose(ends, 100 * rows[["low", "high"]])
+
+
+def test_the_title_says_what_the_papers_search_and_the_best_one_find():
+    rows = study("swap", "central", problems=20, steps=400, conditions=(1.0,)).to_frame("rows")
+    found = dict(zip(rows["search"], 100 * rows["recovered"], strict=True))
+    figure = drawn(draw_recovery, rows)
+    assert figure.get_suptitle() == (
+        f"Problems solved: the paper's search {found['central']:.1f}%, swap {found['swap']:.1f}%"
+    )
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert labels == ["swap", "central (the paper's)"]
 
 
 APART = [

@@ -194,6 +194,24 @@ def test_two_fine_tunes_of_one_name_are_told_apart(full):
         assert columns["LoRA size"].text(row) == str(size)
 
 
+def test_fine_tunes_stand_below_each_other_with_their_mean_errors(full, page):
+    rows = [[cell.strip() for cell in row] for row in Texts(report(full).html).rows]
+    at = next(i for i, cells in enumerate(rows) if cells[:2] == ["fine-tune", "r"])
+    for totals, row in zip(full.summary.by_tuned, rows[at + 1 :], strict=False):
+        cells = dict(zip(rows[at], row, strict=True))
+        assert (cells["fine-tune"], cells["matrices"]) == (totals.name, str(totals.matrices))
+        for one in totals.errors:
+            assert cells[display_name(one.method)] == f"{one.error:.3f}"
+    assert "The fine-tunes" not in Texts(page.html).texts, "there is only one"
+
+
+def test_the_errors_come_before_the_statistics_and_the_pictures(page):
+    (heading,) = [row for row in Texts(page.html).rows if row[0] == "name" and "σ" in row]
+    assert heading[:4] == ["name", "kind", "shape", "best, r = 2"]
+    assert heading.index("LoRA shuffled, r = 2") < heading.index("σ")
+    assert page.html.index('id="matrices"') < page.html.index('id="heat"')
+
+
 def test_the_other_tables_have_columns(full):
     rows = Texts(report(full).html).rows
     for heading, row, expected in (

@@ -80,6 +80,7 @@ FIT_AXES = [
     ("toy", "loss"),
     ("one matrix", "entries"),
     ("one matrix", "errors"),
+    ("one matrix", "methods"),
     ("verdicts", "verdicts"),
 ]
 
@@ -172,15 +173,21 @@ def points(axis, marker):
 
 def test_matrices_lie_on_the_phase_diagram_by_their_budget_and_their_leading_energy(results):
     result = results("analysis")
-    (axis,) = plot(result, "phase").axes
+    figure = plot(result, "phase")
+    (axis,) = figure.axes
     shapes = {one.name: one.shape for one in result.matrices}
-    expected = [
-        (int(2 * sum(shapes[one.name]) / 2) / np.prod(shapes[one.name]), 1 - one.error)
-        for one in result.errors if one.method == "R"
-    ]  # fmt: skip
-    assert np.array(sorted(points(axis, "x"))) == pytest.approx(np.array(sorted(expected)))
+    errors = [one for one in result.errors if one.method == "R"]
+    budgets = {one.name: sum(shapes[one.name]) / np.prod(shapes[one.name]) for one in errors}
+    found = [point for mark in "os^DvPX" for point in points(axis, mark)]
+    assert len(found) == len(errors)
+    for one in errors:
+        # The marks of a shape lie beside each other, from the first layer to the last.
+        (x,) = [x for x, y in found if y == pytest.approx(1 - one.error, rel=1e-12)]
+        assert x == pytest.approx(budgets[one.name], rel=0.081)
     x, y = axis.lines[0].get_data()
     assert y[100] == coefficient_fraction(x[100])
+    above = sum(1 - one.error > coefficient_fraction(budgets[one.name]) for one in errors)
+    assert figure.get_suptitle() == f"{above} of {len(errors)} matrices are above the line"
 
 
 def test_a_crossing_lies_where_both_methods_retain_the_same():
@@ -193,6 +200,12 @@ def test_a_crossing_lies_where_both_methods_retain_the_same():
     for x, y in found:
         assert np.interp(x, *one_spike.get_data()) == pytest.approx(y, abs=1 / 300)
         assert coefficient_fraction(x) < y
+
+
+def test_the_margins_in_bits_say_where_they_first_fail_beyond_the_table(results):
+    (axis, *_) = plot(results("ordering")).axes
+    texts = [text.get_text() for text in axis.texts]
+    assert any(text.startswith("first fails at K = 544") for text in texts)
 
 
 def test_the_first_picture_is_drawn_unless_one_is_named(results):
@@ -211,7 +224,8 @@ def test_one_panel_fits_into_the_users_axes(results, kind, picture):
     figure.draw_without_rendering()
     assert axis.has_data()
     assert axis.get_title("left") == "", "the style of the package is not used"
-    assert (len(figure.axes), figure.legends, figure.get_supxlabel()) == (2, [], "")
+    assert (len(figure.axes), figure.legends) == (2, [])
+    assert figure.get_supxlabel() == figure.get_suptitle() == ""
 
 
 REFUSED = [

@@ -12,6 +12,7 @@ from loca_theory.expressivity import Budget
 from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.plotting.page import tables
 from loca_theory.plotting.page.columns import Column, with_values
+from loca_theory.plotting.page.fine_tunes import fine_tune_rows
 from loca_theory.plotting.page.templates import PageTable, render
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ _MATRICES = (
     "One row per matrix. Errors are fractions of the energy (the sum of the squared entries) that "
     "a method cannot retain: 0 is perfect, 1 retains nothing."
 )
+_FINE_TUNES = (
+    "Relative error over all matrices of each fine-tune, weighted by energy. To see a matrix in "
+    "each of them, sort the table of matrices by name."
+)
 _COMPARISONS = "How alike the changes of two fine-tunes of one base are, matrix by matrix."
 _ALLOCATION = (
     "{}, split among the layers so that they retain the most energy, beside the same size for all."
@@ -38,6 +43,7 @@ def analysis_page(result: Analysis) -> str:
     """The source of the page of an analysis."""
     count, means = len(result.matrices), result.summary.all.errors
     columns, grid = tables.matrix_columns(result), result.manifest["grid"]
+    tuned, tuned_columns = fine_tune_rows(result)
     size = "Size of every matrix's adapter"
     others = [
         ("Between the fine-tunes", result.comparisons, tables.COMPARISON, _COMPARISONS),
@@ -53,6 +59,7 @@ def analysis_page(result: Analysis) -> str:
         config=result.config_source,
         means=_table("Reconstruction error of each method", means, tables.MEAN, _MEANS,
                      [one.r for one in means]),
+        tuned=_table("The fine-tunes", tuned, tuned_columns, _FINE_TUNES, [one.r for one in tuned]),
         matrices=_table("Every matrix", result.matrices, columns, _MATRICES),
         tables=[
             _table(title, rows, with_values(known, rows), lead)

@@ -19,6 +19,7 @@ _NAME, _SIZE, _ENTRIES, _SPECTRUM, _SUBSPACES = (
     "Kind and shape", "Size of the change", "Entries", "Spectrum", "Directions",
 )  # fmt: skip
 _ERRORS, _WORTH, _SIZES = "Error of each method", "What the basis is worth", "Allocated sizes"
+_NOTES = "Remarks"
 _WIDE, _SIGNED = Scale.WIDE, Scale.SIGNED
 
 
@@ -34,7 +35,7 @@ def matrix_columns(result: Analysis) -> list[Column]:
         *with_values(first, rows),
         *(column for column in errors if column.group == _ERRORS),
         *_size_columns(result),
-        *with_values(_STATISTICS, rows),
+        *with_values((*_CHANGE, *_STATISTICS), rows),
         *(column for column in errors if column.group == _WORTH),
         *with_values(_REMARKS, rows),
     ]
@@ -63,7 +64,7 @@ def _error_columns(result: Analysis) -> list[Column]:
         for method in methods:
             shown, title = display_name(method), titles.get(method, method)
             about = "Relative squared error of "
-            about += shown if title == method else f"{shown} ({title})"
+            about += title if title.startswith(shown) else f"{shown} ({title})"
             about += " at the budget of rank r: the fraction of the energy that it cannot retain."
             value = partial(_error, found, r, method, "error")
             columns.append(Column(shown, about, value, ".3f", _ERRORS, r=r))
@@ -142,6 +143,8 @@ _MATRIX = (
     _TUNED,
     *_WEIGHT[1:],
     Column("shape", "Rows × columns.", "shape", lambda row: "×".join(map(str, row.shape)), _NAME),
+)  # fmt: skip
+_CHANGE = (
     Column("dtype", "Element type in the file.", "dtype", group=_NAME),
     Column("‖ΔW‖/‖W₀‖", "Frobenius norm of the change, relative to that of the base's weight.",
            "relative_norm", ".3g", _SIZE, _WIDE),
@@ -186,7 +189,7 @@ _STATISTICS = (
     Column("subspace error", "Bound of the energy that the computed singular vectors miss, as a "
            "fraction.", "subspace_error", ".1e", _SUBSPACES, _WIDE),
 )  # fmt: skip
-_REMARKS = (Column("note", "Remarks, such as why a statistic is missing.", "note", group=_NAME),)
+_REMARKS = (Column("note", "Remarks, such as why a statistic is missing.", "note", group=_NOTES),)
 MEAN = (
     Column("method", "LoCA stands for the best DCT coefficients, and entries for the largest ones.",
            lambda one: display_name(one.method)),

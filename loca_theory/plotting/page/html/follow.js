@@ -4,7 +4,7 @@ page.listeners.push((what) => {
   if (what === "shown") { drawHeat(); drawMap(); }
   if (what === "chosen") { drawHeat(); markMap(); drawSpectrum(); }
 });
-find("close").addEventListener("click", () => find("chosen").classList.remove("open"));
+find("close").addEventListener("click", () => { find("chosen").className = "picture"; });
 const redraw = () => { paint(); drawHeat(); drawMap(); drawSpectrum(); };
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 redraw();

@@ -54,8 +54,9 @@ function react(made, renderer, describe, click) {
     click(index);
   });
 }
+// Beside the pictures the chosen matrix has its place; in a narrow window it covers their lower part.
 function choose(row) {
-  find("chosen").classList.add("open");
+  find("chosen").className = "picture picked";
   page.choose(row);
 }
 function paint() {

@@ -61,11 +61,13 @@ page.column = (title) => page.data.columns.findIndex((c) => c.title === title &&
   // --- columns: those of the other ranks are hidden, and groups can be ------------------------
   const style = document.head.appendChild(document.createElement("style"));
   const groups = new Map(); // whether each group of columns is shown
-  for (const { group } of data.columns.slice(1)) groups.set(group, true);
+  // In a narrow window the errors stand beside the names.
+  const isNarrow = matchMedia("(max-width: 40rem)").matches, [{ group: kinds }] = data.columns;
+  for (const { group } of data.columns.slice(1)) groups.set(group, !isNarrow || group !== kinds);
   function hideColumns() {
     const hidden = data.columns.flatMap((column, i) =>
       i > 0 && (!groups.get(column.group) || !page.isShownAt(column)) ? [`#matrices tr > :nth-child(${i + 1})`] : []);
-    const others = data.ranks.filter((r) => r !== page.rank).map((r) => `#means tr[data-r="${r}"]`);
+    const others = data.ranks.filter((r) => r !== page.rank).map((r) => `tr[data-r="${r}"]`);
     style.textContent = [...hidden, ...others].map((one) => `${one} { display: none }`).join("\n");
   }
   const box = document.createElement("p");
@@ -73,7 +75,7 @@ page.column = (title) => page.data.columns.findIndex((c) => c.title === title &&
   for (const group of groups.keys()) {
     const label = box.appendChild(document.createElement("label")), input = document.createElement("input");
     input.type = "checkbox";
-    input.checked = true;
+    input.checked = groups.get(group);
     input.addEventListener("change", () => { groups.set(group, input.checked); hideColumns(); });
     label.append(input, ` ${group}`);
   }
@@ -132,7 +134,7 @@ page.column = (title) => page.data.columns.findIndex((c) => c.title === title &&
     button.type = "button";
     button.append(...row.cells[0].childNodes);
     row.cells[0].append(button);
-    row.addEventListener("click", () => { find("chosen").classList.add("open"); page.choose(i); });
+    row.addEventListener("click", () => { find("chosen").className = "picture open"; page.choose(i); });
   });
 
   for (const part of document.querySelectorAll(".picture")) part.hidden = false;

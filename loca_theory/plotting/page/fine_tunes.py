@@ -1,0 +1,53 @@
+"""The table of the page that has several fine-tunes below each other."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from loca_theory.expressivity.methods.names import display_name
+from loca_theory.plotting.page.columns import Column
+
+if TYPE_CHECKING:
+    from loca_theory.checkpoints import Analysis
+    from loca_theory.checkpoints.summary import Totals
+
+_FINE_TUNE = (
+    Column("fine-tune", "The fine-tune.", lambda one: one.totals.name),
+    Column("r", "LoRA's rank, which sets the budget.", "r"),
+    Column("matrices", "Number of its matrices.", lambda one: one.totals.matrices),
+    Column("‖ΔW‖/‖W₀‖", "Relative size of the change, in the median of its matrices.",
+           lambda one: one.totals.median_relative_norm, ".3g"),
+    Column("rank 90%", "Smallest rank that retains 90% of the energy, in the median of its "
+           "matrices.", lambda one: one.totals.median_rank_90, ".0f"),
+)  # fmt: skip
+
+
+class FineTune(NamedTuple):
+    """A row of the table of fine-tunes: its totals, and the errors at one rank by method."""
+
+    totals: Totals
+    r: int
+    errors: dict[str, float]
+
+
+def fine_tune_rows(result: Analysis) -> tuple[list[FineTune], list[Column]]:
+    """The rows and columns of the table of fine-tunes; without rows if there is only one."""
+    every = result.summary.by_tuned if len(result.summary.by_tuned) > 1 else ()
+    ranks = sorted({error.r for error in result.errors})
+    rows = [
+        FineTune(one, r, {error.method: error.error for error in one.errors if error.r == r})
+        for r in ranks
+        for one in every
+    ]
+    methods = dict.fromkeys(error.method for error in result.errors)
+    errors = [
+        Column(display_name(name), f"Error of {display_name(name)} over all its matrices.",
+               partial(_mean_error, name), ".3f")
+        for name in methods
+    ]  # fmt: skip
+    return rows, [*_FINE_TUNE, *errors]
+
+
+def _mean_error(method: str, row: FineTune) -> float | None:
+    return row.errors.get(method)
