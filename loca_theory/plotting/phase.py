@@ -49,7 +49,7 @@ def draw_phase(
         shape: (p, q) of that study.
         marks: Matrices to mark on the diagram: columns ``coefficients`` (fraction of the
             coefficients that the budget pays for), ``fraction`` (of the energy that low rank
-            retains), ``label``, and ``place``, from −1 to 1: a mark is drawn that much to the left
+            retains), ``label``, and ``shift``, from −1 to 1: a mark is drawn that much to the left
             or right, because matrices of one shape have the same budget.
         ax: Axes to draw into; None for a new figure.
     """
@@ -110,7 +110,7 @@ def _with_spike(strengths: Iterable[float], fractions: Iterable[float]) -> NDArr
 
 def _draw_marks(axis: Axes, marks: pd.DataFrame) -> None:
     for k, (label, some) in enumerate(marks.groupby("label", sort=False)):
-        x = some["coefficients"] * (1 + _SPREAD * some["place"])
+        x = some["coefficients"] * (1 + _SPREAD * some["shift"])
         axis.plot(x, some["fraction"], _MARKS[k % len(_MARKS)], color=COLORS[k % len(COLORS)],
                   ms=4.5, mew=0, alpha=0.85, label=str(label), clip_on=False)  # fmt: skip
 
@@ -118,7 +118,7 @@ def _draw_marks(axis: Axes, marks: pd.DataFrame) -> None:
 def phase_marks(result: Analysis, r: int) -> pd.DataFrame:
     """Coordinates of the matrices on the phase diagram at the budget of rank r.
 
-    A kind's matrices are placed from the first layer to the last.
+    A kind's matrices are shifted sideways, from the first layer to the last.
     """
     shapes = {one.name: one.shape for one in result.matrices}
     accounting = result.manifest["grid"]["accounting"]
@@ -129,11 +129,11 @@ def phase_marks(result: Analysis, r: int) -> pd.DataFrame:
         p, q = shapes[name]
         return Budget(p, q, r, accounting).chosen_coefficients / (p * q)
 
-    def place(layer: int | None) -> float:
+    def shift(layer: int | None) -> float:
         return 0.0 if layer is None else 2 * layer / last - 1
 
     marks = [
-        (coefficients(error.name), 1 - error.error, error.kind, place(error.layer))
+        (coefficients(error.name), 1 - error.error, error.kind, shift(error.layer))
         for error in errors
     ]
-    return pd.DataFrame(marks, columns=["coefficients", "fraction", "label", "place"])
+    return pd.DataFrame(marks, columns=["coefficients", "fraction", "label", "shift"])

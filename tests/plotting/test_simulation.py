@@ -126,7 +126,7 @@ def test_the_key_says_what_the_names_stand_for(tables):
     for name, method in METHODS.items():
         shown, title = display_name(name), " ".join(method.title.split())
         assert (title if title.startswith(shown) else f"{shown} = {title}") in key
-    assert "LoRA = " not in key, "its title begins with its name"
+    assert "LoRA = LoRA" not in key, "its title begins with its name"
     simulated = "DoRA, VeRA, LoHa, HiRA, RandLoRA"
     assert f"Simulated: {simulated} (3 draws; ±2 standard errors at most ±" in key
     assert "(1 draws; no band)" in draw_errors(tables("one draw")).get_supxlabel()
