@@ -88,7 +88,8 @@ def plot(
         figure.set_size_inches(*figsize)
     if title is not None:
         panels = [ax] if ax is not None else figure.axes
-        if len(panels) == 1:
+        # What a picture says above its panels makes room for the title.
+        if len(panels) == 1 and (ax is not None or not figure.get_suptitle()):
             panels[0].set_title(title)
         else:
             figure.suptitle(title)

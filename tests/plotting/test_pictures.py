@@ -141,6 +141,7 @@ def test_some_ranks_can_be_drawn(results):
 def test_a_title_and_a_size_are_those_that_are_asked(results):
     figure = plot(results("simulation"), title="Mine", figsize=(4, 3))
     assert (figure.axes[0].get_title(), tuple(figure.get_size_inches())) == ("Mine", (4, 3))
+    assert plot(results("toy"), "recovery", title="Mine").get_suptitle() == "Mine"
     several = plot(results("toy"), "spectrum", title="Mine")
     assert several.get_suptitle() == "Mine"
     ax = Figure().subplots()
