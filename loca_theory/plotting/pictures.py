@@ -109,6 +109,8 @@ def _chosen(
     Raises:
         InvalidArgumentError: the result has no such method or rank.
     """
+    if methods is None and ranks is None:
+        return result
     # The column "method" of a table without ranks names something else, such as coders.
     tables = {
         name: rows

@@ -23,7 +23,7 @@ SIMULATIONS = {
     "one point": Simulation(squares((64,)), (2,), methods("R", "D"), draws=6),
     "rectangles": Simulation(((16, 48), (48, 16), (20, 20)), (1, 2), methods("R", "F2"), draws=6),
     "one rectangle": Simulation(((8, 24),), (1, 2, 3), methods("D", "R"), (EXACT,)),
-    "limits alone": Simulation(squares((64,)), (1, 2), engines=(LIMIT,)),
+    "limits alone": Simulation(squares((64,)), (1, 2), methods("R", "F3", "D", "S"), (LIMIT,)),
     "draws alone": Simulation(squares((16,)), (1, 2), methods("D", "F3", "S"), (DRAWN,), draws=6),
     "one draw": Simulation(squares((16,)), (1, 2), methods("D", "F1"), (DRAWN,), draws=1),
     "every method": Simulation(squares((16,)), (2, 4), tuple(METHODS.values()), draws=3),
