@@ -77,6 +77,7 @@ def plot(
     >>> plot(simulate(64, ranks=[2, 4], engine="exact")).axes[0].get_xlabel()
     'LoRA rank r'
     """
+    _check_type(result)
     chosen = _chosen(result, methods, ranks)
     known = {view.name: view for view in views(chosen)}
     if not known:
@@ -146,14 +147,19 @@ def views(result: Result) -> list[View]:
     Raises:
         InvalidArgumentError: results of this type cannot be drawn.
     """
-    if not isinstance(result, Result) or result.command not in _DRAWN_BY:
-        kinds = ", ".join(kind for kind, _ in _DRAWN_BY.values())
-        msg = f"{type(result).__name__} cannot be drawn; result must be one of {kinds}"
-        raise InvalidArgumentError(msg)
+    _check_type(result)
     if result.to_frame().empty:
         return []
     module: Any = import_module(_DRAWN_BY[result.command][1])
     return module.views(result)
+
+
+def _check_type(result: object) -> None:
+    """Refuse results of a type that cannot be drawn."""
+    if not isinstance(result, Result) or result.command not in _DRAWN_BY:
+        kinds = ", ".join(kind for kind, _ in _DRAWN_BY.values())
+        msg = f"{type(result).__name__} cannot be drawn; result must be one of {kinds}"
+        raise InvalidArgumentError(msg)
 
 
 def save_pictures(result: Result, folder: str | Path) -> list[Path]:

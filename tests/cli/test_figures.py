@@ -16,7 +16,7 @@ from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.plotting import catalogue, drawing
 from loca_theory.plotting.method_errors import MethodErrors
 from loca_theory.plotting.paper_figure import Computed
-from loca_theory.sweeps import results
+from loca_theory.sweeps import tables
 from loca_theory.sweeps.tables import store_rows
 
 COMPUTED = [label for label, one in plotting.FIGURES.items() if isinstance(one.data, Computed)]
@@ -172,7 +172,7 @@ def test_a_run_killed_between_table_and_manifest_is_not_taken_for_current(
     folder = here / "loca-results"
     cli("figures", "sim_1", "--seed", 0)
     before = drawn(folder)
-    write = results.write_atomically
+    write = tables.write_atomically
 
     def killed(path, content):
         if path.name == "sim_1.manifest.json":
@@ -180,7 +180,7 @@ def test_a_run_killed_between_table_and_manifest_is_not_taken_for_current(
         write(path, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(results, "write_atomically", killed)
+        patch.setattr(tables, "write_atomically", killed)
         assert cli("figures", "sim_1", "--seed", 1).code == 130
     assert (folder / "sim_1.parquet").read_bytes() != before["{}.parquet"]
     assert cli("figures", "sim_1", "--seed", 0).code == 0
