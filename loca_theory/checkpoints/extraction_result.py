@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 
 from loca_theory import _arguments
+from loca_theory.checkpoints.card import card_of
 from loca_theory.checkpoints.extraction_rows import ExtractedMatrix
 from loca_theory.checkpoints.outputs import OutputRow, read_inputs
 from loca_theory.checkpoints.rows import Skipped
@@ -24,8 +23,6 @@ from loca_theory.checkpoints.sizing.adapter_folder import (
     write_adapter,
 )
 from loca_theory.checkpoints.sizing.adapter_size import TITLES
-from loca_theory.checkpoints.sizing.engines import engines_of
-from loca_theory.checkpoints.sizing.peft_config import PREFIX
 from loca_theory.checkpoints.verification import loaded_errors
 from loca_theory.checkpoints.weights.sources import Source
 from loca_theory.errors import InvalidArgumentError
@@ -40,7 +37,6 @@ if TYPE_CHECKING:
 _AGREES = 1e-4
 # Names of an adapter's own tensors.
 _LEARNED = re.compile(r"\.(lora_[AB]\.weight|loca_spectrum\.|shira_)")
-_CARD = Path(__file__).with_name("card.md.j2")
 
 
 @dataclass(frozen=True, repr=False)
@@ -234,8 +230,8 @@ class Extraction(Result):
             remove_adapter(folder / method)
         paths = []
         for method, adapter in self.adapters.items():
-            path, card = writable_folder(folder / method), self._card(method)
-            paths += write_adapter(path, adapter, card)
+            path = writable_folder(folder / method)
+            paths += write_adapter(path, adapter, card_of(self, method))
         return paths + super().save(folder)
 
     @classmethod
@@ -250,23 +246,6 @@ class Extraction(Result):
         adapters = {method: read_adapter(folder / method) for method in methods}
         return replace(tables, adapters=adapters)
 
-    def _card(self, method: str) -> str:
-        from jinja2 import Template
-
-        config = self.adapters[method].config
-        template = Template(_CARD.read_text(encoding="utf-8"), keep_trailing_newline=True)
-        return template.render(
-            found=self,
-            grid=self.manifest["grid"],
-            method=method,
-            title=TITLES[method],
-            matrices=[one for one in self.matrices if one.method == method],
-            base=json.dumps(config["base_model_name_or_path"]),
-            saved=[one.removeprefix(PREFIX) for one in config["modules_to_save"] or ()],
-            left_out=reasons(self.skipped),
-            engines=engines_of(method, config),
-        )
-
     @property
     def note(self) -> str:
         """What of the names is not checked, and why; "" if everything is."""
@@ -276,10 +255,3 @@ class Extraction(Result):
         if grid["model"] is not None:
             return f"Not checked: {grid['unchecked']}."
         return f"Names are those of the file; not checked against a model: {grid['unchecked']}."
-
-
-def reasons(skipped: Sequence[Skipped]) -> str:
-    """How many tensors were left out for each of the most frequent reasons."""
-    counts = Counter(one.reason.partition(":")[0] for one in skipped)
-    found = [f"{n} tensor{'s' * (n > 1)} ({reason})" for reason, n in counts.most_common(6)]
-    return ", ".join(found) or "nothing"
