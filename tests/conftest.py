@@ -94,3 +94,11 @@ def _cuda() -> bool:
     import torch
 
     return torch.cuda.is_available()
+
+
+@pytest.fixture(autouse=True)
+def no_terminal(monkeypatch):
+    """What is printed depends on neither the terminal that the tests run in nor the locale."""
+    for name in ("COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYTHONUTF8", "1")

@@ -30,14 +30,6 @@ def here(tmp_path, monkeypatch):
     return folder
 
 
-@pytest.fixture(autouse=True)
-def no_terminal(monkeypatch):
-    """What is printed depends on neither the terminal that the tests run in nor the locale."""
-    for name in ("COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "TTY_COMPATIBLE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PYTHONUTF8", "1")
-
-
 @pytest.fixture
 def cli(here, monkeypatch, capfd):
     """Run ``loca-theory ARGUMENTS`` through its entry point."""

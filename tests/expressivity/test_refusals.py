@@ -77,7 +77,7 @@ CALLS = [
     (lambda: Budget(8, 8, 1, "papers"), "unknown accounting 'papers'; did you mean paper?"),
     (lambda: Budget(8, 8, 4, MAIN_TEXT).chosen_locations, "42 locations, but the half spectrum of"),
     # exact errors and limits
-    (lambda: exact_error("X", SMALL), "unknown method 'X'; choose from LoRA, printed line"),
+    (lambda: exact_error("X", SMALL), "unknown method 'X'; did you mean LoRA-XS? Otherwise"),
     (lambda: exact_error("DoRA", SMALL), 'has no exact value at 8x8, rank 2; use engine="mont'),
     (lambda: exact_error("VeRA", SMALL), "VeRA has no exact value at 8x8, rank 2; use"),
     (lambda: exact_error("R", Budget(600, 900, 257)), "LoRA has no exact value at 600x900"),

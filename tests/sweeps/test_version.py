@@ -67,8 +67,8 @@ BESIDE = {
     "loca_theory",
     *(f"loca_theory.{one}" for one in ("_arguments", "_lookup", "_version", "errors")),
     "loca_theory.sweeps",
-    *(f"loca_theory.sweeps.{one}" for one in ("files", "manifest", "results", "runner", "store",
-                                              "version")),
+    *(f"loca_theory.sweeps.{one}" for one in ("files", "manifest", "progress", "results", "runner",
+                                              "store", "tables", "version")),
 }  # fmt: skip
 RUN = """
 import sys
