@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -95,7 +95,7 @@ def _draw_task(axis: Axes, table: pd.DataFrame, rows: dict[str, int]) -> None:
     for optimizer, own in table.groupby("optimizer", sort=False):
         color, mark = _OPTIMIZERS.get(str(optimizer), _OTHER)
         y = heights[own.index]
-        finite = np.isfinite(own[["low", "high"]].to_numpy(float)).all(axis=1)
+        finite: Any = np.isfinite(own[["low", "high"]].to_numpy(float)).all(axis=1)
         axis.hlines(y[finite], own["low"][finite], own["high"][finite], color=color, lw=0.9)
         axis.plot(own["retained"], y, mark, color=color, ms=4, label=optimizer)
     axis.grid(visible=False, axis="y")

@@ -138,8 +138,8 @@ def draw_sensitivity(table: pd.DataFrame) -> Figure:
 def _best_and_worst(lines: pd.DataFrame) -> str:
     """The best and the worst value of a setting, in the mean over tasks and methods."""
     means = lines.groupby("value")["mean"].mean()
-    best, worst = means.idxmax(), means.idxmin()
-    points = _PERCENT * (means[best] - means[worst])
+    best, worst = (float(means.index[int(at)]) for at in (means.argmax(), means.argmin()))
+    points = _PERCENT * (means.max() - means.min())
     return f"{best:g} is {points:.1f} points ahead of {worst:g}" if points else ""
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -42,7 +43,7 @@ def complete(rows: Sequence[Row], methods: Sequence[str]) -> list[Row]:
 def scores(rows: Sequence[Row], measure: str = "metric") -> pd.DataFrame:
     """Scores by task and seed (rows) and method (columns); of a run that diverged, the worst."""
     table = pd.DataFrame(rows)
-    values = table[measure].astype(float)
+    values: Any = table[measure].astype(float)
     values = -100 * np.log(values) if measure == LOSS else 100 * values
     table["score"] = values.fillna(values.groupby(table["task"]).transform("min"))
     return table.pivot_table(index=["task", "seed"], columns="method", values="score")

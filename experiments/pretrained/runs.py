@@ -58,7 +58,9 @@ def prepare_all(data: Path, folder: Path) -> dict[str, Prepared]:
 def train(trial: Trial, prepared: Prepared) -> Row:
     """Run a trial, and return its row."""
     chosen = settings(trial.task) | {"head_rate": trial.head_rate}
-    one = Configuration(trial.task, trial.method, chosen["r"], location_rate=trial.location_rate)
+    one = Configuration(
+        trial.task, trial.method, int(chosen["r"]), location_rate=trial.location_rate
+    )
     run = point(one, chosen, prepared, rate=trial.rate, seeds=[trial.seed], device="cpu",
                 tunes=trial.tunes)  # fmt: skip
     with one_thread():
@@ -97,7 +99,7 @@ def continue_runs(
         runs = Parallel(jobs, return_as="generator")(
             delayed(train)(trial, prepared[trial.task]) for trial in wanted if not stops()
         )
-        for row in runs:
+        for row in filter(None, runs):
             done[trial_of(row)] = row
             store_rows(list(done.values()), about, folder, TABLE)
             names = ("task", "method", "rate", "location_rate", "seed", "metric", "loss", "seconds")

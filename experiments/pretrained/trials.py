@@ -50,14 +50,16 @@ Done = Mapping[Trial, Mapping[str, Any]]
 def missing(methods: Sequence[str], done: Done) -> list[Trial]:
     """The runs of some methods that are next: those of the first choice that lacks some, or all."""
     design = read_design()
-    chosen = {}
+    chosen: dict[str, tuple[float, float, float]] = {}
     for method in (design["tuning"]["probe"], *methods):
         chosen[method], needed = chosen_rates(method, done)
         if needed:
             return needed
     return [
         trial
-        for seed, task, method in product(range(design["seeds"]), design["tasks"], methods)
+        for seed in range(design["seeds"])
+        for task in design["tasks"]
+        for method in methods
         if (trial := Trial(task, method, *chosen[method], seed, tunes=False)) not in done
     ]
 
@@ -78,9 +80,10 @@ def chosen_rates(method: str, done: Done) -> tuple[tuple[float, float, float], l
     return (rate, moved, head), needed
 
 
-def _tuned(method: str, *rates: float) -> list[Trial]:
+def _tuned(method: str, rate: float, location_rate: float, head_rate: float) -> list[Trial]:
     tuning = read_design()["tuning"]
     runs = product(tuning["seeds"], tuning["tasks"])
+    rates = (rate, location_rate, head_rate)
     return [Trial(task, method, *rates, seed, tunes=True) for seed, task in runs]
 
 

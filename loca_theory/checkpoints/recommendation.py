@@ -140,12 +140,12 @@ def _dependence(error: MeanError) -> str:
     expected = 1 - error.iid_error
     if abs(own - expected) < 0.01:
         return "LoRA retains as much as it would of independent entries."
-    cause = "dependence and distribution both contribute"
+    cause = "their arrangement and their distribution both contribute"
     if abs(shuffled - expected) <= _BACK * abs(own - expected):
-        cause = "the cause is dependence, not the distribution"
+        cause = "the rest is due to how the entries are arranged, not to how they are distributed"
     return (
-        f"Of independent normal entries LoRA would retain {expected:.0%}, and of these entries in "
-        f"random order it retains {shuffled:.0%}: {cause}."
+        f"LoRA would retain only {expected:.0%} of independent normal entries, and {shuffled:.0%} "
+        f"of these entries in random order: {cause}."
     )
 
 
@@ -176,7 +176,8 @@ def _order(total: MeanError, errors: Sequence[MatrixError], matrices: Sequence[M
     suited = [key for key, (gain, _) in gains.items() if gain >= _NOTICEABLE]
     if not suited:
         is_alike = abs(own - expected) < _NOTICEABLE
-        return f"{text}{': the order of rows and columns hardly matters' * is_alike}."
+        use = ": rows and columns are in no order that the DCT could use"
+        return f"{text}{use * is_alike}."
     suited.sort(key=lambda key: -gains[key][0])
     rows = {(one.name, one.tuned): one for one in matrices}
     reasons = [
@@ -202,16 +203,15 @@ def _reason(one: MatrixError, matrix: Matrix) -> str:
 
 
 def _normality(total: Totals, matrices: Sequence[Matrix], epsilon: float) -> str:
-    """How many increments may be normal as far as the test can tell."""
-    passed, distances = (
-        total.matrices - total.not_normal,
-        _ends([one.tv for one in matrices], ".3f"),
-    )
-    found = f"not rejected for {passed} of {total.matrices}"
+    """Of how many increments the test rejects normality."""
+    rejected, distances = total.not_normal, _ends([one.tv for one in matrices], ".3f")
+    found = f"rejected in {rejected} of {total.matrices}"
     if total.matrices == 1:
-        found = "not rejected" if passed else "rejected"
-    tolerated = f"total variation {distances}, of which {epsilon:g} is tolerated"
-    return f"Normality of the entries is {found} ({tolerated})."
+        found = "rejected" if rejected else "not rejected"
+    return (
+        f"Normality of the entries, up to a total variation of {epsilon:g}, is {found} (total "
+        f"variation {distances})."
+    )
 
 
 def _ends(values: Sequence[float], form: str) -> str:

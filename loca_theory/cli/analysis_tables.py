@@ -32,9 +32,7 @@ _COUNTS = (
     "may be normal: matrices whose entries pass the test; follow the law: those with the spectrum "
     "of independent entries, but for single values"
 )
-_CONFIG = (
-    "The adapter that this fine-tune would fit; do not choose by reconstruction what you will train"
-)
+_CONFIG = "To compress this finished fine-tune; for new training, reconstruction is no guide"
 
 # Errors of one matrix, or of several, by method.
 _Errors: TypeAlias = "Mapping[str, MatrixError] | Mapping[str, MeanError]"
@@ -105,7 +103,11 @@ def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
     if not Rows(cells).fits(out):
         start = "".join(commonprefix(names).rpartition(".")[:2])  # noqa: RUF071  names, not paths
         if start:
-            out.print(f"names without {printable(start)}\n", style="dim", width=text_width(out))
+            out.print(
+                f"names are without the prefix {printable(start)}\n",
+                style="dim",
+                width=text_width(out),
+            )
         for row in cells:
             row["matrix"] = row["matrix"].removeprefix(printable(start))
     for r in ranks if len(cells) > 1 else ():

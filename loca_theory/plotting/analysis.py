@@ -224,7 +224,7 @@ def draw_errors_by_layer(
     for axis in canvas.axes[:, 0]:
         axis.set_ylabel("relative error")
     least = table.loc[table.groupby("name")["error"].idxmin(), "method"].value_counts()
-    words = ", ".join(f"{display_name(name)} of {count}" for name, count in least.items())
+    words = ", ".join(f"{display_name(str(name))} of {count}" for name, count in least.items())
     canvas.headline(f"Smallest error at the budget of r = {r}: {words} matrices")
     canvas.legend(6, fontsize=7)
     return canvas.figure

@@ -86,7 +86,7 @@ def draw_recovery(rows: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
 
 def _headline(rows: pd.DataFrame) -> str:
     """What the paper's search solves, if it is among them, and what the best one does."""
-    best = rows.loc[rows["recovered"].idxmax()]
+    best = rows.iloc[int(rows["recovered"].argmax())]
     found = {str(best["search"]): best["recovered"]}
     own = rows[rows["search"] == _PAPERS]["recovered"]
     if len(own):

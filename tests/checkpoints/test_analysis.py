@@ -420,7 +420,8 @@ def test_the_verdict_names_the_winner_and_the_configuration_is_its(
     summary = replace(analysis.summary, all=total)
     text = verdict(summary, analysis.matrices, analysis.errors, 0.001)
     assert text.startswith(f"At the budget of LoRA with r = 2, {name} retains 100% of the energy")
-    assert f"Normality of the entries is not rejected for 0 of {len(analysis.matrices)} " in text
+    count = len(analysis.matrices)
+    assert f"up to a total variation of 0.001, is rejected in {count} of {count} " in text
     proposed, space = proposed_config(analysis.matrices, total), {}
     exec(proposed.source, space)
     assert type(space["config"]).__name__ == config
@@ -576,7 +577,8 @@ def test_the_verdict_ends_with_normality(scale, text):
     entries = np.random.default_rng(0).standard_normal((64, 64))
     entries[:32] *= scale
     *_, last = analyze(entries, ranks=2).verdict.split(". ")
-    assert last.startswith(f"Normality of the entries is {text} (total variation 0.")
+    start = "Normality of the entries, up to a total variation of 0.001, is "
+    assert last.startswith(f"{start}{text} (total variation 0.")
 
 
 def test_a_notebook_shows_the_verdict_and_a_line_a_matrix(analysis):
@@ -683,7 +685,7 @@ def test_the_basis_is_worth_what_the_singular_values_do_not_explain():
 @pytest.mark.parametrize(
     ("expected", "text"),
     [
-        (0.41, "would retain 59%: the order of rows and columns hardly matters. "),
+        (0.41, "would retain 59%: rows and columns are in no order that the DCT could use. "),
         (0.5, "would retain 50%. "),
     ],
     ids=["alike", "better"],

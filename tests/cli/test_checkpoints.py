@@ -70,11 +70,11 @@ def test_json_has_the_rows_and_why_the_rest_is_missing(cli, pair):
         (
             ("base.safetensors", "tuned.safetensors"),
             ["Energy retained: ", "rank 90%", "together, r = 2", "LoraConfig(\n    r=2,",
-             "do not choose by reconstruction what you will train", "Left out: 1"],
+             "for new training, reconstruction is no guide", "Left out: 1"],
         ),
         (
             ("--demo", "--include", "0.*q_proj"),
-            ["Normality of the entries is not rejected (",
+            ["0.001, is not rejected (",
              "target_modules=['layers.0.attention.q_proj']"],
         ),
         (

@@ -131,7 +131,7 @@ WRONG = [
 # Not every value of the first goes with every value of the others.
 APART = {
     "--methods": {"--sampler", "--engine"},
-    "--method": {"--floor", "--cap"},
+    "--method": {"--floor", "--cap", *SERVED},
     "--serve": {"--save-module"},
 }
 # These start processes, wait for a network or print help, and have tests of their own.

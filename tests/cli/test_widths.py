@@ -78,7 +78,8 @@ def test_an_analysis_is_readable_at_every_width(cli, pair, terminal, width):
     terminal(width)
     shown = plain(cli("analyze", *pair, "--r", "2", "--quiet").out)
     tables = shown[: shown.index("At the budget")]
-    assert ("names without backbone.stages." in tables) == (width <= 80)
+    said = "names are without the prefix backbone.stages." in " ".join(tables.split())
+    assert said == (width <= 80)
     assert "…" not in tables
     code = re.search(r"^from .*?^\)$", shown, flags=re.MULTILINE | re.DOTALL)[0]
     assert max(map(len, shown.replace(code, "").splitlines())) <= width

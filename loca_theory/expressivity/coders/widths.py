@@ -34,7 +34,7 @@ def retained(lengths: tuple[int, ...]) -> Array:
     found = [
         [1 - error_of_normal_codes(Sphere(one), int(width)) for width in _WIDTHS] for one in lengths
     ]
-    return np.asarray(found).prod(axis=0)
+    return np.asarray(np.prod(found, axis=0), dtype=np.float64)
 
 
 def costs(lengths: tuple[int, ...]) -> Array:
