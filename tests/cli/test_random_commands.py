@@ -116,6 +116,8 @@ RIGHT = {
     "--method": ["loca", "lora", "best"],
     "--epsilon": ["0", "0.01"],
     "--max-size": ["20000", "1_000_000"],
+    "--inputs": ["inputs.txt", "inputs.safetensors"],
+    "--requantise": ["4", "8"],
 }
 BY_TYPE = {
     IntegerList: ["1", "1,2", "1..3", "1..3..2"],
