@@ -34,12 +34,13 @@ def retained(lengths: tuple[int, ...]) -> Array:
     found = [
         [1 - error_of_normal_codes(Sphere(one), int(width)) for width in _WIDTHS] for one in lengths
     ]
-    return np.asarray(np.prod(found, axis=0), dtype=np.float64)
+    return np.asarray(found).prod(axis=0)
 
 
 def costs(lengths: tuple[int, ...]) -> Array:
     """Bits of a component, by width."""
-    return sum(lengths) * _WIDTHS + NUMBER_BITS * (_WIDTHS > 0) + float(_LABEL)
+    bits = sum(lengths) * _WIDTHS + NUMBER_BITS * (_WIDTHS > 0) + float(_LABEL)
+    return bits.astype(np.float64)
 
 
 def water_filled(
