@@ -114,7 +114,7 @@ def _tokenizer(sources: tuple[Source, ...]) -> Any:
     for folder in (resolve(one) for one in sources if is_path(one)):
         try:
             return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        except Exception:
+        except (OSError, ValueError, KeyError, TypeError, ImportError):
             continue
     msg = "no tokenizer is in the folders of the checkpoints; pass tensors instead of texts"
     raise InvalidArgumentError(msg)

@@ -1,4 +1,4 @@
-"""The table at equal bits of the page on published fine-tunes is that of the stored tables."""
+"""Numbers of the page on published fine-tunes are those of the stored tables."""
 
 import re
 from pathlib import Path
@@ -32,3 +32,23 @@ def test_errors_at_one_bit_are_those_of_the_stored_table(row, study):
     table = pd.read_parquet(ROOT / "figures" / "published" / f"{study}-bits.parquet")
     means = table[table["bits"] == 1].groupby(["method", "transform"])["error"].mean()
     assert printed == pytest.approx([means[column] for column in COLUMNS], abs=0.00501)
+
+
+def test_how_often_the_singular_values_name_the_better_of_lora_and_loca():
+    """Also beside the guess that it is always LoRA."""
+    tables = [
+        pd.read_parquet(ROOT / "figures" / "published" / f"{study}-retained.parquet")
+        for study in STUDIES.values()
+    ]
+    rows = pd.concat(tables).query("r == 4 and accounting == 'paper' and method in ['R', 'D']")
+    keys = ["study", "pair", "name"]
+    own = rows.pivot_table(index=keys, columns="method", values="retained")
+    predicted = rows[rows["method"] == "D"].set_index(keys)["predicted"].reindex(own.index)
+    right = ((own["R"] > own["D"]) == (own["R"] > predicted)).sum()
+    always = (own["R"] > own["D"]).sum()
+    page = (ROOT / "docs" / "published.md").read_text(encoding="utf-8")
+    assert f"in {right} of {len(own)}" in page.replace("\n  ", " ")
+    assert f"(LoRA does retain more in {always})" in page
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"say in {right / len(own):.0%} whether" in readme
+    assert f"LoRA does in {always / len(own):.0%}." in readme
