@@ -1,10 +1,19 @@
 """Adapters in bases of few bits: the rounding is that of bitsandbytes."""
 
-import bitsandbytes.functional as bnb
+import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from loca_theory.checkpoints.requantised import quantised, surviving_energy
+
+# QLoRA, appendix E: quantiles of a normal law on both sides of 0, over the largest.
+_LAST = 0.9677083
+_QUANTILES = (
+    *stats.norm.ppf(np.linspace(_LAST, 0.5, 9)),
+    *-stats.norm.ppf(np.linspace(_LAST, 0.5, 8)[:-1]),
+)
+NF4 = np.array(_QUANTILES) / max(_QUANTILES)
 
 
 @pytest.fixture
@@ -14,9 +23,20 @@ def weight():
 
 
 def test_four_bits_are_those_of_bitsandbytes(weight):
+    bnb = pytest.importorskip("bitsandbytes.functional")
     packed, state = bnb.quantize_4bit(weight, blocksize=64, quant_type="nf4")
     theirs = bnb.dequantize_4bit(packed, state)
     torch.testing.assert_close(quantised(weight, 4), theirs, rtol=1e-6, atol=1e-6)
+
+
+def test_four_bits_are_the_nearest_code_of_each_block(weight):
+    for block, found in zip(
+        weight.reshape(-1, 64), quantised(weight, 4).reshape(-1, 64), strict=True
+    ):
+        scale = block.abs().max()
+        for entry, code in zip(block, found, strict=True):
+            nearest = min(NF4, key=lambda level: abs(float(entry / scale) - level))
+            assert float(code) == pytest.approx(nearest * float(scale), rel=1e-6)
 
 
 def test_eight_bits_have_a_scale_per_row(weight):
