@@ -20,9 +20,9 @@ import random
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 import torch
@@ -30,7 +30,6 @@ import torch
 from benchmarks._record import Row, described
 from loca_theory.transforms.matrices import dct_matrix
 
-Name = TypeVar("Name", bound=Hashable)
 Step = Callable[[], object]
 Build = Callable[[], tuple[Step, Mapping[str, Any]]]
 """Builds a rival: its step, and facts for its row."""
@@ -40,14 +39,6 @@ QUIET = 0.1
 
 ATTEMPTS = 4
 """At most this multiple of the requested rounds is run to find undisturbed ones."""
-
-
-@dataclass(frozen=True)
-class Rival:
-    """One of the functions to compare: does the work once; ``prepare`` runs before each block."""
-
-    call: Step
-    prepare: Step | None = None
 
 
 @dataclass(frozen=True)
@@ -82,23 +73,21 @@ class Timing:
 
 
 def interleaved(
-    rivals: Mapping[Name, Rival],
+    rivals: Mapping[str, Step],
     *,
     rounds: int = 11,
     block_seconds: float = 0.05,
     device: str = "cpu",
     attempts: int = ATTEMPTS,
-) -> dict[Name, Timing]:
-    """Time rivals in rounds; see the module docstring."""
+) -> dict[str, Timing]:
+    """Time rivals, each of which does its work once when it is called, in rounds."""
 
-    def block(rival: Rival, calls: int) -> tuple[float, float]:
-        if rival.prepare is not None:
-            rival.prepare()
-        rival.call()
+    def block(rival: Step, calls: int) -> tuple[float, float]:
+        rival()
         _finish(device)
         start = time.perf_counter()
         for _ in range(calls):
-            rival.call()
+            rival()
         returned = time.perf_counter()
         _finish(device)
         return (time.perf_counter() - start) / calls, (returned - start) / calls
@@ -109,7 +98,7 @@ def interleaved(
     }
     order = list(rivals)
     shuffle = random.Random(0).shuffle
-    measured: list[tuple[float, dict[Name, tuple[float, float]]]] = []
+    measured: list[tuple[float, dict[str, tuple[float, float]]]] = []
     for _ in range(attempts * rounds):
         shuffle(order)
         start, busy = time.perf_counter(), _busy_elsewhere()
@@ -119,7 +108,7 @@ def interleaved(
         if sum(load <= QUIET for load, _ in measured) == rounds:
             break
     quietest = sorted(measured, key=lambda entry: entry[0])[:rounds]
-    found: dict[Name, Timing] = {}
+    found: dict[str, Timing] = {}
     for name in rivals:
         whole, enqueueing = zip(*(times[name] for _, times in quietest), strict=True)
         found[name] = Timing(whole, quietest[-1][0], enqueueing)
@@ -127,7 +116,7 @@ def interleaved(
 
 
 def timed(
-    rivals: Mapping[str, Rival], reference: str = "", ratio: str = "ratio", **options: Any
+    rivals: Mapping[str, Step], reference: str = "", ratio: str = "ratio", **options: Any
 ) -> list[Row]:
     """Rows of rivals that are timed in rounds, with the ratios of their times to a reference's."""
     times = interleaved(rivals, **options)
@@ -179,13 +168,12 @@ def compare(
         except Exception as error:
             rows[name]["error"] = described(error)
             gc.collect()
-    rivals = {name: Rival(step) for name, step in steps.items()}
     if tiny:
-        times = interleaved(rivals, rounds=2, block_seconds=0, attempts=1, device=device)
+        times = interleaved(steps, rounds=2, block_seconds=0, attempts=1, device=device)
     else:
         # Nothing else should run beside a measurement on a card.
         attempts = ATTEMPTS if device == "cpu" else 1
-        times = interleaved(rivals, rounds=rounds, attempts=attempts, device=device)
+        times = interleaved(steps, rounds=rounds, attempts=attempts, device=device)
     for name, timing in times.items():
         rows[name] |= {
             "ms": 1e3 * timing.median,

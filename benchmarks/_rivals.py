@@ -149,8 +149,8 @@ def _in_location_phase(model: Any) -> Any:
     return model
 
 
-def layer_step(layer: Layer, model: Any, device: str) -> Step:
-    """Make the forward and backward pass of one layer, for tokens that require a gradient."""
+def layer_step(layer: Layer, model: Any, device: str, optimizer: Any = None) -> Step:
+    """Make a step of one layer, for tokens that require a gradient, like :func:`training_step`."""
     kind: Any = {"device": device, "dtype": getattr(torch, layer.dtype)}
     x = torch.randn(layer.tokens, layer.size, requires_grad=True, **kind)
     g = torch.randn(layer.tokens, layer.size, **kind)
@@ -159,6 +159,8 @@ def layer_step(layer: Layer, model: Any, device: str) -> Step:
         x.grad = None
         model.zero_grad()
         model(x).backward(g)
+        if optimizer is not None:
+            optimizer.step()
 
     return step
 

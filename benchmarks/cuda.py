@@ -22,12 +22,13 @@ from typing import Any, NamedTuple
 
 import click
 
+from benchmarks._page import report, text
+
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = "cuda.md"
 _CARD = "import json; from benchmarks._record import card; print(json.dumps(card()))"
 _ANSWERS = 120.0  # seconds until the card must have answered
 _LEAST = 12.0  # with fewer seconds left a process would spend them on starting
-_OUTCOME = re.compile(r"^(tests/.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b", re.MULTILINE)
 
 
 class Part(NamedTuple):
@@ -47,35 +48,6 @@ PARTS = (
     Part("choices", 20, ("benchmarks.layer", "--part", "choices", "--rounds", "5")),
     Part("searches", 30, ("benchmarks.searches", "--rounds", "3")),
     Part("devices", 80, ("benchmarks.devices",)),
-)
-
-
-class Target(NamedTuple):
-    """Bounds of a column in the rows of a part whose load and rival match a pattern."""
-
-    part: str
-    rows: str
-    column: str
-    low: float = -float("inf")
-    high: float = float("inf")
-
-
-_DEFAULT = "LoCA|LoCA locations"
-TARGETS = (
-    Target("dense", r"dct2 24x768x768 float32, dct2/.*", "times_floor", high=3.0),
-    Target("dense", r"dct2 1x4096x4096 float32, dct2/.*", "times_floor", high=2.0),
-    Target("layers", rf".*, ({_DEFAULT})", "of_fourierft", high=1.0),
-    Target("models", rf".*, ({_DEFAULT})", "of_fourierft", low=1.0),
-    Target("models", rf".*, ({_DEFAULT})", "of_lora", low=0.9),
-    *(
-        Target(part, rf".*, ({_DEFAULT})", column, high=most)
-        for part in ("layers", "models")
-        for column, most in (("peak_of_fourierft", 1.0), ("peak_of_lora", 1.09))
-    ),
-    # The same W in float64, and an error is a ratio of sums of squares: only rounding differs.
-    Target("simulation", ".*", "largest_difference", high=1e-9),
-    # Sums of up to four million products in float32, in a different order.
-    Target("analysis", ".*", "largest_relative_difference", high=1e-3),
 )
 
 
@@ -101,7 +73,8 @@ def run(command: Sequence[str], seconds: float, log: Path) -> str | None:
             _kill(process)
     if code < 0:
         return f"died of {signal.Signals(-code).name}"
-    return f"ended with exit code {code}: {_last_line(log)}" if code else None
+    last = text(log).strip().rpartition("\n")[2].strip()
+    return f"ended with exit code {code}: {last[:300] or 'no output'}" if code else None
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -111,15 +84,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=3)
-
-
-def _last_line(log: Path) -> str:
-    lines = [line.strip() for line in _text(log).splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "no output"
-
-
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
 
 def command_of(part: Part, out: Path, *, rehearse: bool) -> list[str]:
@@ -160,53 +124,6 @@ def run_parts(
         yield part.name, run(command(part), seconds, out / f"{part.name}.log")
 
 
-def read_rows(out: Path, name: str) -> list[dict[str, Any]]:
-    """The rows that a benchmark has stored, with their part."""
-    content = json.loads(_text(out / f"{name}.json") or "{}")
-    return [{"part": part, **row} for part, found in content.items() for row in found["rows"]]
-
-
-def report(machine: dict[str, Any], endings: dict[str, str | None], out: Path) -> str:
-    """The page: the machine, whether each target was reached, and what failed."""
-    known = {k: v for k, v in machine.items() if v is not None and not isinstance(v, dict)}
-    known |= machine.get("packages", {})
-    lines = [f"# {machine['card']}", "", *(f"- {name}: {value}" for name, value in known.items())]
-    rows = {name: read_rows(out, name) for name in endings}
-    if "rehearsal" not in machine:
-        judged = [verdict for found in rows.values() for row in found for verdict in _judge(row)]
-        reached = sum(verdict.endswith("| reached |") for verdict in judged)
-        lines += ["", f"## Targets: {reached} of {len(judged)} reached", ""]
-        lines += ["| where | target | found | |", "| --- | --- | ---: | --- |", *judged]
-    lines += ["", "## Parts", ""]
-    for name, ending in endings.items():
-        failed = [row for row in rows[name] if "error" in row]
-        done = f"{len(rows[name])} rows, {len(failed)} of them errors"
-        if name == "tests":
-            outcomes = _OUTCOME.findall(_text(out / "tests.log"))
-            kinds = dict.fromkeys(kind for _, kind in outcomes)
-            done = ", ".join(f"{[k for _, k in outcomes].count(k)} {k.lower()}" for k in kinds)
-            lines += [f"- {test} {kind}" for test, kind in outcomes if kind in ("FAILED", "ERROR")]
-        lines.append(f"- {name}: {'; '.join(filter(None, [done, ending]))}")
-        lines += [f"  - {_where(row)}: {row['error']}" for row in failed]
-    return "\n".join(lines) + "\n"
-
-
-def _where(row: dict[str, Any]) -> str:
-    return ", ".join(str(row[key]) for key in ("load", "rival") if key in row)
-
-
-def _judge(row: dict[str, Any]) -> Iterator[str]:
-    """Lines of the table of targets for a row."""
-    for target in TARGETS:
-        found = row.get(target.column)
-        if found is None or target.part != row["part"]:
-            continue
-        if re.fullmatch(target.rows, _where(row)):
-            bound = f"≥ {target.low:g}" if target.high == float("inf") else f"≤ {target.high:g}"
-            verdict = "reached" if target.low <= found <= target.high else "**not reached**"
-            yield f"| {_where(row)} | {target.column} {bound} | {found:.4g} | {verdict} |"
-
-
 def _ask_card(out: Path, *, rehearse: bool) -> dict[str, Any]:
     """The machine; in a process of its own, since a card may not answer or allow one process."""
     if rehearse:
@@ -214,15 +131,11 @@ def _ask_card(out: Path, *, rehearse: bool) -> dict[str, Any]:
     log = out / "card.log"
     ending = run([sys.executable, "-c", _CARD], _ANSWERS, log)
     refused = f"the card's process {ending}"
-    machine = {"refused": refused} if ending else json.loads(_text(log).splitlines()[-1])
+    machine = {"refused": refused} if ending else json.loads(text(log).splitlines()[-1])
     if "refused" in machine:
         msg = f"nothing was measured: {machine['refused']}"
         raise click.ClickException(msg)
     return machine
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 @click.command()
@@ -237,7 +150,7 @@ def main(out: Path, minutes: float, rehearse: bool) -> None:
     end = time.monotonic() + 60 * minutes
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # nohup
-            signal.signal(number, _interrupt)
+            signal.signal(number, signal.default_int_handler)
     # A process that is killed because it hangs should not spend minutes on a core dump.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if (out / TABLE).exists():
@@ -256,7 +169,7 @@ def main(out: Path, minutes: float, rehearse: bool) -> None:
     except KeyboardInterrupt:
         click.echo(f"interrupted; the results so far are in {out}", err=True)
         sys.exit(130)
-    click.echo(_text(out / TABLE))
+    click.echo(text(out / TABLE))
     failed = [f"{name} {ending}" for name, ending in endings.items() if ending]
     if failed:
         raise click.ClickException("; ".join(failed))

@@ -29,7 +29,7 @@ from scipy import integrate, special
 from scipy.linalg import eigvalsh_tridiagonal
 from threadpoolctl import threadpool_limits
 
-from benchmarks._measure import Rival, interleaved, timed
+from benchmarks._measure import interleaved, timed
 from benchmarks._record import OUT, Record
 from loca_theory.expressivity import Budget, exact_error, low_rank_exact
 from loca_theory.expressivity.bidiagonal import leading_rows, sample_leading_eigenvalues
@@ -57,9 +57,9 @@ def measure_exact() -> list[dict[str, Any]]:
     n, count = _SIZE**2, _SIZE * 8
     rows = timed(
         {
-            "all six methods, 25 ranks": Rival(ours),
-            "one D value": Rival(lambda: expected_top_sum(n, count, 1)),
-            "one D value, scipy.integrate.quad": Rival(lambda: _by_quadrature(n, count)),
+            "all six methods, 25 ranks": ours,
+            "one D value": lambda: expected_top_sum(n, count, 1),
+            "one D value, scipy.integrate.quad": lambda: _by_quadrature(n, count),
         }
     )
     gap = abs(_by_quadrature(n, count) / expected_top_sum(n, count, 1) - 1)
@@ -82,21 +82,15 @@ def measure_low_rank() -> list[dict[str, Any]]:
     """Measure the exact errors of low rank at r = 8..32 by size, next to simulation, one thread."""
     rng = np.random.default_rng(0)
     sizes, draws = (300, 768, _SIZE, 4 * _SIZE), 1000
-    rivals = {
-        f"exact, K = {size}": Rival(
-            # Without the cache, which answers a second call at once.
-            lambda size=size: low_rank_exact._leading_energy.__wrapped__(size, size, 32, 1.0)
-        )
-        for size in sizes
-    }
+    # Without the cache, which answers a second call at once.
+    exact = low_rank_exact._leading_energy.__wrapped__
+    rivals = {f"exact, K = {size}": partial(exact, size, size, 32, 1.0) for size in sizes}
     simulated = f"1/20 of {draws:,} draws, K = {_SIZE}"
-    rivals[simulated] = Rival(
-        lambda: [sample_leading_eigenvalues(_SIZE, _SIZE, 32, rng) for _ in range(draws // 20)]
-    )
-    matrix = rng.standard_normal((768, 768))
-    rivals["singular values of one dense matrix, K = 768"] = Rival(
-        lambda: np.linalg.svd(matrix, compute_uv=False)
-    )
+    rivals[simulated] = lambda: [
+        sample_leading_eigenvalues(_SIZE, _SIZE, 32, rng) for _ in range(draws // 20)
+    ]
+    singular_values = partial(np.linalg.svd, rng.standard_normal((768, 768)), compute_uv=False)
+    rivals["singular values of one dense matrix, K = 768"] = singular_values
     with threadpool_limits(1):
         rows = timed(rivals, simulated, "of_1000_draws")
     for row in rows:
@@ -119,19 +113,16 @@ def measure_sampler() -> list[dict[str, Any]]:
         block = leading_rows(size, size, 32)
         d, e = rng.chisquare(size - np.arange(block)), rng.chisquare(size - 1 - np.arange(block))
         diagonal, beside = d + e, np.sqrt(e[:-1] * d[1:])
+        last = {"select": "i", "select_range": (block - 32, block - 1)}
         rivals = {
-            "ours (draw and eigenvalues)": Rival(
-                lambda size=size: sample_leading_eigenvalues(size, size, 32, rng)
-            ),
-            "eigvalsh_tridiagonal(select='i') on the same block": Rival(
-                lambda a=diagonal, b=beside, m=block: eigvalsh_tridiagonal(
-                    a, b, select="i", select_range=(m - 32, m - 1)
-                )
+            "ours (draw and eigenvalues)": partial(sample_leading_eigenvalues, size, size, 32, rng),
+            "eigvalsh_tridiagonal(select='i') on the same block": partial(
+                eigvalsh_tridiagonal, diagonal, beside, **last
             ),
         }
         if size == 300:
-            rivals["dense draw and numpy.linalg.svd"] = Rival(
-                lambda: np.linalg.svd(rng.standard_normal((300, 300)), compute_uv=False)
+            rivals["dense draw and numpy.linalg.svd"] = lambda: np.linalg.svd(
+                rng.standard_normal((300, 300)), compute_uv=False
             )
         with threadpool_limits(1):
             found = timed(rivals, "ours (draw and eigenvalues)", "ratio_to_ours")
@@ -173,7 +164,7 @@ def measure_start(rounds: int = 11) -> list[dict[str, Any]]:
         processor[name].append(used)
 
     timings = interleaved(
-        {name: Rival(partial(timed, name)) for name in commands},
+        {name: partial(timed, name) for name in commands},
         rounds=rounds,
         block_seconds=0.0,
         attempts=1,

@@ -35,7 +35,7 @@ import torch
 from safetensors.torch import save_file
 from threadpoolctl import threadpool_limits
 
-from benchmarks._measure import Rival, timed
+from benchmarks._measure import timed
 from benchmarks._record import OUT, Record
 from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.settings import Settings
@@ -115,9 +115,9 @@ def measure_small(folder: Path, rounds: int) -> list[dict[str, Any]]:
 
     command()
     rivals = {
-        "command": Rival(command),
-        "imports": Rival(lambda: _run(_IMPORTS, environment={"MODULES": str(modules)})),
-        "svds": Rival(lambda: [torch.linalg.svd(increment) for increment in increments]),
+        "command": command,
+        "imports": lambda: _run(_IMPORTS, environment={"MODULES": str(modules)}),
+        "svds": lambda: [torch.linalg.svd(increment) for increment in increments],
     }
     rows = timed(rivals, rounds=rounds, attempts=_ATTEMPTS)
     medians = {row["what"]: row["median_s"] for row in rows}
@@ -169,10 +169,10 @@ def measure_large(base: Path, tuned: Path, rounds: int) -> list[dict[str, Any]]:
     try:
         with threadpool_limits(1):
             rivals = {
-                "matrix": Rival(
-                    lambda: analyse_matrix(name, pair.increment(name), settings, consume=True)
+                "matrix": lambda: analyse_matrix(
+                    name, pair.increment(name), settings, consume=True
                 ),
-                "eigenvalues": Rival(lambda: torch.linalg.eigvalsh(gram)),
+                "eigenvalues": lambda: torch.linalg.eigvalsh(gram),
             }
             rows = timed(rivals, rounds=rounds, attempts=_ATTEMPTS)
     finally:

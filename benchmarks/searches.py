@@ -26,6 +26,7 @@ from benchmarks._rivals import (
     Layer,
     Model,
     Single,
+    layer_step,
     network,
     targets_of,
     training_step,
@@ -61,14 +62,7 @@ def period(load: Layer | Model, search: str, device: str) -> tuple[Step, Mapping
     else:
         torch.manual_seed(0)
         made, optimizer = adapted(Single(load.size), search, load.components, device)
-        x = torch.randn(load.tokens, load.size, device=device, requires_grad=True)
-        g = torch.randn(load.tokens, load.size, device=device)
-
-        def step() -> object:
-            x.grad = None
-            optimizer.zero_grad()
-            made(x).backward(g)
-            return optimizer.step()
+        step = layer_step(load, made, device, optimizer)
 
     def run() -> None:
         for _ in range(_PERIOD):

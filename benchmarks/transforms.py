@@ -1,13 +1,10 @@
 """Speed and accuracy of the cosine transforms, compared with other libraries.
 
 Run from the checkout: ``python -m benchmarks.transforms [--out FILE.json]``. Needs the ``bench``
-extra. There are two measurements:
-
-- *dense*: ``dct2`` and ``idct2`` against scipy or CuPy, torch-dct and the package's own methods,
-  with the largest error on N(0, 1) entries. A plain real FFT of the same size is the floor. On CUDA
-  also in bfloat16, whose floor is an FFT of the same numbers, cast to float32 beforehand; the
-  other times include the casts.
-- *threads*: the speed-up on the CPU by further threads, for scipy's workers and for torch's.
+extra. The part *dense* has ``dct2`` and ``idct2`` against scipy or CuPy, torch-dct and the
+package's own methods, with the largest error on N(0, 1) entries. A plain real FFT of the same size
+is the floor. On CUDA also in bfloat16, whose floor is an FFT of the same numbers, cast to float32
+beforehand; the other times include the casts.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ import click
 import scipy.fft
 import torch
 
-from benchmarks._measure import Build, Rival, Step, compare, interleaved
+from benchmarks._measure import Build, Step, compare
 from benchmarks._record import DEVICE, OUT, TINY, Record, Row
 from loca_theory.transforms import dct2, idct2
 
@@ -35,14 +32,9 @@ OURS, FLOOR = "dct2/idct2 (auto)", "torch.fft.rfft2/irfft2 (floor)"
 Transform = Callable[[torch.Tensor], Any]
 
 
-def normal(*shape: int) -> torch.Tensor:
-    """N(0, 1) entries, the same in every run."""
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
-
-
-def _scipy(x: torch.Tensor, *, inverse: bool, workers: int) -> torch.Tensor:
+def _scipy(x: torch.Tensor, *, inverse: bool) -> torch.Tensor:
     transform = scipy.fft.idctn if inverse else scipy.fft.dctn
-    x = x.float() if x.dtype is torch.bfloat16 else x
+    x, workers = x.float() if x.dtype is torch.bfloat16 else x, torch.get_num_threads()
     array = transform(x.numpy(), type=2, norm="ortho", axes=(-2, -1), workers=workers)
     return torch.from_numpy(array)
 
@@ -77,8 +69,7 @@ def _transforms(inverse: bool, device: str) -> dict[str, Transform]:
         "ours, matmul": partial(ours, method="matmul"),
     }
     if device == "cpu":
-        workers = torch.get_num_threads()
-        found["scipy.fft.dctn/idctn"] = partial(_scipy, inverse=inverse, workers=workers)
+        found["scipy.fft.dctn/idctn"] = partial(_scipy, inverse=inverse)
     else:
         found["CuPy"] = partial(_cupy, inverse=inverse)
     return found
@@ -94,10 +85,9 @@ def dense(
     tiny: bool,
 ) -> list[Row]:
     """Measure every dense transform for one shape, precision and direction."""
-    x = normal(*shape).to(dtype)
+    x = torch.randn(*shape, generator=torch.Generator().manual_seed(0)).to(dtype)
     # The error is that of the first two matrices.
-    workers = torch.get_num_threads()
-    expected = _scipy(x[:2].double(), inverse=inverse, workers=workers)
+    expected = _scipy(x[:2].double(), inverse=inverse)
     x = x.to(device)
 
     def build(transform: Transform) -> tuple[Step, Mapping[str, Any]]:
@@ -113,33 +103,6 @@ def dense(
         rows[name]["times_ours"] = timing.ratio_to(times[OURS])
         rows[name]["times_floor"] = timing.ratio_to(times[FLOOR])
     return list(rows.values())
-
-
-def threads(shape: tuple[int, ...], *, rounds: int) -> list[Row]:
-    """Measure each number of threads: all of the machine's, half of them, ..., 1."""
-    x = normal(*shape)
-    most = torch.get_num_threads()
-    rivals = {}
-    for count in sorted({max(1, most >> shift) for shift in range(most.bit_length())}):
-        prepare = partial(torch.set_num_threads, count)
-        by_scipy = partial(_scipy, x, inverse=False, workers=count)
-        rivals["scipy.fft.dctn", count] = Rival(by_scipy, prepare)
-        rivals["ours, fft", count] = Rival(partial(dct2, x, method="fft"), prepare)
-        rivals["torch.fft.rfft2", count] = Rival(partial(torch.fft.rfft2, x), prepare)
-    try:
-        timings = interleaved(rivals, rounds=rounds)
-    finally:
-        torch.set_num_threads(most)
-    return [
-        {
-            "rival": name,
-            "threads": count,
-            "ms": 1e3 * timing.median,
-            "times_one_thread": timing.ratio_to(timings[name, 1]),
-            "timing": timing.as_record(),
-        }
-        for (name, count), timing in timings.items()
-    ]
 
 
 @click.command()
@@ -160,10 +123,6 @@ def main(rounds: int, device: str, tiny: bool, out: Path | None) -> None:
                 size, name = "x".join(map(str, shape)), "idct2" if inverse else "dct2"
                 load = f"{name} {size} {precision}"
                 record.add("dense", load, partial(work, tiny=tiny), load=load, device=device)
-    if on_cpu and not tiny:
-        for shape in shapes:
-            size = "x".join(map(str, shape))
-            record.add("threads", size, partial(threads, shape, rounds=rounds), load=size)
 
 
 if __name__ == "__main__":

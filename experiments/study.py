@@ -16,13 +16,7 @@ from typing import Any
 import click
 from joblib import Parallel, delayed
 
-from experiments.finetuning.commands import (
-    TASKS,
-    configurations,
-    ranks,
-    session_command,
-    tasks_of,
-)
+from experiments.finetuning.commands import TASKS, configurations, session_command, tasks_of
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.printing import number, plain_table, print_summary, print_table
 from experiments.finetuning.protocol import Configuration, Finished
@@ -31,6 +25,8 @@ from experiments.finetuning.settings import kind_of
 from experiments.finetuning.statistics import Row, summary
 from experiments.finetuning.tasks import prepare
 from experiments.finetuning.verdicts.design import MANY_TASKS, read_design
+
+_RANKS = (1, 2, 4, 8)  # budgets that are compared
 
 
 @dataclass(frozen=True)
@@ -66,9 +62,10 @@ def run(
     """Tune the methods of a study, or others, on a task and run them on all seeds."""
     title = f"{study.name.replace('_', ' ')}, {task}"
     wanted = configurations(session, task, methods or study.methods, r)
-    for rank in ranks(session) if study.at_every_budget else ():
+    budgets = _RANKS[:2] if session.quick else _RANKS
+    for rank in budgets if study.at_every_budget else ():
         wanted += configurations(session, task, study.at_every_budget, rank)
-    return session.run_on_all_seeds(session.tune(wanted, title).items(), title)
+    return session.run(session.tune(wanted, title).items(), title)
 
 
 @session_command
@@ -175,9 +172,7 @@ def sweep(session: Session, study: Study, task: str) -> list[Row]:
                 if name == "loca" or value == 0 or round(value * chosen["steps"]) >= period:
                     labels = {"setting": setting, "label": study.labels[setting], "value": value}
                     wanted.append((one, rate, labels))
-    done = session.run_on_all_seeds(
-        [(one, rate) for one, rate, _ in wanted], f"{study.name}, {task}"
-    )
+    done = session.run([(one, rate) for one, rate, _ in wanted], f"{study.name}, {task}")
     labels = [own for *_, own in wanted for _ in session.seeds_of(task)]
     return [one.row | own for one, own in zip(done, labels, strict=True)]
 
@@ -219,7 +214,7 @@ def _compare_many_tasks(session: Session, study: Study, *_: Any) -> None:
     Parallel(session.jobs)(delayed(prepare)(one, folder, quick=session.quick) for one in tasks)
     wanted = [one for task in tasks for one in configurations(session, task, names)]
     rates = session.tune(wanted, f"{len(tasks)} tasks")
-    rows = [one.row for one in session.run_on_all_seeds(rates.items(), f"{len(tasks)} tasks")]
+    rows = [one.row for one in session.run(rates.items(), f"{len(tasks)} tasks")]
     lines = summary(rows, ("task", "method", "r"), reference={"method": study.reference})
     session.store(study.name.replace("_", "-"), {"": rows, "summary": lines})
     kinds = dict.fromkeys(kind_of(task) for task in tasks)

@@ -16,8 +16,6 @@ from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
 from loca_theory.errors import InvalidArgumentError
 
-RANKS = (1, 2, 4, 8)
-_QUICK_RANKS = (1, 2)
 TASKS = f"{', '.join(task_names())}.  [default: all but text]"
 
 _OPTIONS = (
@@ -66,11 +64,6 @@ def tasks_of(session: Session, task: str | None) -> list[str]:
     if not session.quick:
         return small
     return list({session.settings(name)["module"]: name for name in reversed(small)}.values())[::-1]
-
-
-def ranks(session: Session) -> tuple[int, ...]:
-    """Budgets that are compared."""
-    return _QUICK_RANKS if session.quick else RANKS
 
 
 def configurations(

@@ -91,7 +91,7 @@ class Session:
         untried = {one: self._rates(one) for one in wanted}
         while untried:
             runs = [(one, rate) for one, rates in untried.items() for rate in rates]
-            for one in self._run(runs, f"{title}: learning rates", tunes=True):
+            for one in self.run(runs, f"{title}: learning rates", tunes=True):
                 of_rate = found.setdefault(one.configuration, {})
                 of_rate.setdefault(one.run.parameters["rate"], []).append(one.result["validation"])
             best |= {one: best_rate(sorted(found[one]), found[one]) for one in untried}
@@ -119,20 +119,14 @@ class Session:
             rates = method.rates(chosen["grid"], beyond=1)[: len(rates)]
         return rates[1:2] if self.quick else rates
 
-    def run_on_all_seeds(
-        self, rates: Iterable[tuple[Configuration, float]], title: str
+    def run(
+        self, wanted: Iterable[tuple[Configuration, float]], title: str, *, tunes: bool = False
     ) -> list[Finished]:
-        """Run every configuration at its learning rate on all seeds."""
-        return self._run(list(rates), title)
+        """Run configurations at their learning rates on all seeds, or on the tuning seeds.
 
-    def _run(
-        self,
-        wanted: Sequence[tuple[Configuration, float]],
-        title: str,
-        *,
-        tunes: bool = False,
-    ) -> list[Finished]:
-        """Run configurations on blocks of seeds, whose runs are trained together."""
+        The runs of a block of seeds are trained together.
+        """
+        wanted = list(wanted)
         prepared = self._checked([one for one, _ in wanted])
         runs: list[tuple[Configuration, Point]] = []
         for one, rate in wanted:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-from scipy.stats import pearsonr
+import torch
 
+from experiments.finetuning.metrics import accuracy, correlation
 from experiments.paper import load
 from experiments.paper_scale.loading import Prepared, column, load_pretrained, package, read_data
 from experiments.paper_scale.settings import Choice, Settings
@@ -82,21 +82,12 @@ def measure(metric: str) -> Callable[[Any], dict[str, float]]:
     """Make a function that computes the metric in percent from the Trainer's predictions."""
 
     def score(found: Any) -> dict[str, float]:
-        predictions = np.asarray(found.predictions, dtype=np.float64)
-        labels = np.asarray(found.label_ids)
-        if metric.startswith("Pearson"):
-            value = correlation(predictions.reshape(-1), labels.reshape(-1))
-        elif metric.startswith("Matthews"):
-            value = correlation(predictions.argmax(-1), labels)
-        else:
-            value = float((predictions.argmax(-1) == labels).mean())
+        predicted, labels = torch.as_tensor(found.predictions), torch.as_tensor(found.label_ids)
+        is_number = metric.startswith("Pearson")
+        predicted = predicted.flatten() if is_number else predicted.argmax(-1)
+        # Of two classes it is the correlation of Matthews.
+        is_correlation = is_number or metric.startswith("Matthews")
+        value = (correlation if is_correlation else accuracy)(predicted, labels.flatten())
         return {metric: 100 * value}
 
     return score
-
-
-def correlation(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Pearson correlation, for two classes that of Matthews; 0 if either side is constant."""
-    if np.ptp(predicted) == 0 or np.ptp(labels) == 0:
-        return 0.0
-    return float(pearsonr(predicted, labels)[0])

@@ -17,6 +17,7 @@ from experiments.paper import load
 from loca_theory._lookup import find
 from loca_theory.errors import InvalidArgumentError
 
+_Values = Mapping[str, Any]
 # Names of the methods in the tables.
 _PRINTED = {"full": "FF", "linear-probing": "LP"}
 # Fields that are specific to a method; all others hold for all.
@@ -204,9 +205,7 @@ def _stated(choice: Choice, method: Method) -> tuple[dict[str, Any], dict[str, A
     return {name: value for name, value in values.items() if name not in _OWN}, own, notes
 
 
-def _check_complete(
-    choice: Choice, method: Method, own: Mapping[str, Any], rate: float | None
-) -> None:
+def _check_complete(choice: Choice, method: Method, own: _Values, rate: float | None) -> None:
     """Check that the paper and the user together specify everything that a method needs."""
     counted = method.kind in ("fourierft", "loca")
     msg = ""
@@ -230,7 +229,7 @@ def _check_complete(
         raise InvalidArgumentError(msg)
 
 
-def _components(choice: Choice, own: Mapping[str, Any]) -> tuple[int | None, float | None]:
+def _components(choice: Choice, own: _Values) -> tuple[int | None, float | None]:
     """Components per layer, and the scaling that belongs to them."""
     stated, scaling = own.get("frequency_components"), own.get("scaling")
     if not isinstance(stated, tuple):
@@ -241,9 +240,7 @@ def _components(choice: Choice, own: Mapping[str, Any]) -> tuple[int | None, flo
     return wanted, scaling
 
 
-def _rate(
-    choice: Choice, method: Method, frame: Mapping[str, Any], own: Mapping[str, Any]
-) -> float | None:
+def _rate(choice: Choice, method: Method, frame: _Values, own: _Values) -> float | None:
     if choice.lr is not None and not (math.isfinite(choice.lr) and choice.lr > 0):
         msg = f"--lr {choice.lr:g} is not a learning rate: give a finite number above 0"
         raise InvalidArgumentError(msg)

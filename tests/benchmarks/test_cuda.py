@@ -3,13 +3,14 @@
 import json
 import re
 import sys
+from functools import partial
 
 import pytest
 import torch
 from click.testing import CliRunner
 
-from benchmarks import _record, cuda, layer
-from benchmarks._measure import Rival, compare, interleaved
+from benchmarks import _page, _record, cuda, layer
+from benchmarks._measure import compare, interleaved
 from benchmarks._rivals import Layer, Single, adapted
 from loca_theory.adapters import CosineSpectrum
 
@@ -199,7 +200,7 @@ def test_results_are_stored_after_every_comparison(tmp_path):
 
 def test_rivals_take_turns_and_every_round_counts():
     calls = []
-    rivals = {name: Rival(lambda name=name: calls.append(name)) for name in "ab"}
+    rivals = {name: partial(calls.append, name) for name in "ab"}
     times = interleaved(rivals, rounds=2, block_seconds=0, attempts=1)
     assert {name: len(timing.seconds) for name, timing in times.items()} == {"a": 2, "b": 2}
     assert calls.count("a") == calls.count("b") == 2 * 3
@@ -244,6 +245,6 @@ def test_the_rehearsal_runs_every_part(tmp_path):
     assert result.exit_code == 0, result.output
     for part in cuda.PARTS:
         assert (tmp_path / f"{part.name}.log").exists()
-        rows = cuda.read_rows(tmp_path, part.name)
+        rows = _page.read_rows(tmp_path, part.name)
         assert bool(rows) == bool(part.arguments), part
         assert not [row for row in rows if "error" in row], part

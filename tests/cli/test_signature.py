@@ -74,16 +74,6 @@ def help_of(command, name):
         (DISPLAY_NAMES, METHODS),
         (DEFAULT_KEYS, [method.name for method in DEFAULT_METHODS]),
     ],
-    ids=[
-        "engines",
-        "samplers",
-        "accountings",
-        "protocols",
-        "structures",
-        "interpretations",
-        "methods",
-        "default",
-    ],
 )
 def test_every_choice_is_offered(offered, known):
     assert tuple(offered) == tuple(known)

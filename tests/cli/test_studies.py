@@ -1,12 +1,10 @@
-"""``loca-theory correlate``, ``toy`` and ``methods``; what commands say of devices."""
+"""``loca-theory correlate``, ``toy`` and ``methods``."""
 
 import json
 import re
 
 import pandas as pd
 import pytest
-import torch
-from safetensors.torch import save_file
 from scipy.stats import binomtest
 
 from loca_theory.convergence.interpretations import INTERPRETATIONS
@@ -185,54 +183,3 @@ def test_the_table_of_methods_shows_costs_if_the_method_exists(cli):
     lines = cli("methods").out.partition("Coders, which analyze --bits compares")[2].splitlines()
     (line,) = [one for one in lines if one.startswith("Delta-CoMe")]
     assert "arXiv:2406.08903" in line
-
-
-DENSE = ("simulate", "--K", 16, "--r", 1, "--sampler", "dense", "--draws", 2, "--jobs", 1)
-ANALYSED = ("analyze", "base.safetensors", "tuned.safetensors", "--r", 2)
-FULL = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 4 GiB of which 1.20 GiB is free."
-NO_ROOM = "does not fit into the memory of cpu: it needs 2.00 GiB more, and 1.20 GiB are free; "
-
-
-@pytest.mark.parametrize(
-    ("command", "subject", "way_out"),
-    [
-        (
-            (*DENSE, "--methods", "D"),
-            "LoCA of a dense 16x16 matrix",
-            "use --sampler reduced, a smaller matrix or",
-        ),
-        (
-            ANALYSED,
-            "the analysis of layers.0.q_proj.weight (20x20)",
-            "leave it out with --max-size 399, or use",
-        ),
-    ],
-    ids=["simulate", "analyze"],
-)
-def test_a_lack_of_memory_names_the_flags(cli, here, monkeypatch, command, subject, way_out):
-    def fail(*_, **__):
-        raise torch.cuda.OutOfMemoryError(FULL)
-
-    for name in (
-        "expressivity.matrices.retained_energies",
-        "checkpoints.statistics.matrix.squared_singular_values",
-    ):
-        monkeypatch.setattr(f"loca_theory.{name}", fail)
-    for name in ANALYSED[1:3]:
-        save_file({"layers.0.q_proj.weight": torch.randn(20, 20)}, here / name)
-    done = cli(*command, "--device", "cpu", "--quiet")
-    said = f"loca-theory: {subject} {NO_ROOM}{way_out} --device cpu\n"
-    assert (done.code, done.out, done.err) == (1, "", said)
-
-
-def test_a_card_that_torch_cannot_use_names_the_flag(cli, monkeypatch):
-    def zeros(*_, **__):
-        raise RuntimeError("CUDA error: no kernel image is available\nand more")  # noqa: EM101
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch, "zeros", zeros)
-    done = cli(*DENSE, "--device", "cuda:0")
-    said = "torch cannot compute on cuda:0 (CUDA error: no kernel image is available); install a "
-    said += "build of torch that supports it, or choose --device cpu"
-    assert (done.code, done.out, done.err) == (1, "", f"loca-theory: {said}\n")

@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib
-import json
 import re
 import sys
 
@@ -13,7 +12,7 @@ import torch
 from click.testing import CliRunner
 from scipy import fft
 
-from experiments import conversion, everything, study, theorem1
+from experiments import conversion, everything, study
 from experiments.finetuning.commands import configurations, tasks_of
 from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.settings import task_names
@@ -175,20 +174,6 @@ def test_the_error_of_a_conversion_is_that_of_the_increment(monkeypatch):
     done = CliRunner().invoke(conversion.main, ["--quick"])
     assert done.output.count("70 × 70") == 2
     assert "90 × 90" not in done.output
-
-
-def test_theorem_1_says_where_the_order_fails_and_draws_the_margins(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    given = ["--largest", "12", "--jobs", "1"]
-    done = CliRunner().invoke(theorem1.main, [*given, "--out", "found"])
-    assert done.exit_code == 0, done.output
-    assert "K = 4, r = 1 (R > F2)" in done.stdout
-    assert "dof: F2 and R at r/K = 0.326747" in done.stdout
-    written = {path.name for path in (tmp_path / "found").iterdir()}
-    assert {"theorem1.parquet", "theorem1.png", "theorem1.manifest.json"} <= written
-    done = CliRunner().invoke(theorem1.main, ["--largest", "7", *given[2:], "--format", "json"])
-    rows = json.loads(done.stdout)["rows"]
-    assert {(row["K"], row["r"]) for row in rows} == {(4, 1), (5, 1), (6, 1), (7, 1), (7, 2)}
 
 
 def test_fractions_of_gradients_are_those_of_an_svd_and_bounds_hold():

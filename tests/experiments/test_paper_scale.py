@@ -3,6 +3,7 @@
 import importlib
 import json
 import math
+from types import SimpleNamespace
 
 import datasets
 import huggingface_hub.constants
@@ -15,7 +16,7 @@ from click.testing import CliRunner
 from experiments.paper_scale import loading
 from experiments.paper_scale.__main__ import main
 from experiments.paper_scale.adaptation import split_projections
-from experiments.paper_scale.classification import correlation
+from experiments.paper_scale.classification import measure
 from experiments.paper_scale.generation import bleu, perplexity
 from experiments.paper_scale.settings import families
 from experiments.paper_scale.trainer import Watch
@@ -346,9 +347,12 @@ def test_metrics_by_hand():
     predicted, labels = np.array([1, 1, 0, 0, 1]), np.array([1, 0, 0, 1, 1])
     tp, tn, fp, fn = 2, 1, 1, 1
     matthews = (tp * tn - fp * fn) / math.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
-    assert correlation(predicted, labels) == pytest.approx(matthews)
-    assert correlation(np.ones(3), np.array([0, 1, 1])) == 0
-    assert correlation(np.arange(4.0), 1 - np.arange(4.0)) == pytest.approx(-1)
+    found = SimpleNamespace(predictions=np.eye(2)[predicted], label_ids=labels)
+    assert measure("Matthews correlation")(found) == {
+        "Matthews correlation": pytest.approx(100 * matthews)
+    }
+    numbers = SimpleNamespace(predictions=np.arange(4.0)[:, None], label_ids=1 - np.arange(4.0))
+    assert measure("Pearson")(numbers) == {"Pearson": pytest.approx(-100)}
     assert perplexity({"loss": 0.0}) == 1
     assert perplexity({"loss": 1e4}) == math.inf
     text = "the mill is a cheap location to eat"

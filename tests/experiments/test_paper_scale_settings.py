@@ -74,8 +74,6 @@ def test_seeds():
 @pytest.mark.parametrize(
     ("family", "task", "size", "asked", "words"),
     [
-        ("glue", "cola", "base", {}, "CoLA, MNLI"),
-        ("glue", "CoLA", "small", {}, "base, large"),
         ("glue", "CoLA", "base", {"method": "adapters"}, "not run"),
         ("glue", "CoLA", "large", {"method": "lora"}, "--lr"),
         ("glue", "CoLA", "base", {"method": "lora", "lr": 1e-3, "components": 5}, "no components"),

@@ -112,7 +112,7 @@ def test_rates_are_chosen_by_validation_on_the_tuning_seeds(made_up):
             for seed in chosen["tuning_seeds"]
         }
     asked.clear()
-    session.run_on_all_seeds(rates.items(), "")
+    session.run(rates.items(), "")
     assert {seed for p in asked for seed in p["seeds"]} == set(range(chosen["seeds"]))
     assert not any(p["tunes"] for p in asked)
 
@@ -145,7 +145,7 @@ def test_seeds_are_trained_in_blocks_and_told_one_by_one(made_up, seeds, blocks,
     monkeypatch.setattr(session_module.Session, "settings", lambda *_: small)
     session = dataclasses.replace(session, seeds=seeds)
     wanted = [(Configuration("digits", name, 2), 1e-2) for name in ("lora", "loca")]
-    done = session.run_on_all_seeds(wanted, "")
+    done = session.run(wanted, "")
     assert [p["seeds"] for p in asked] == blocks * 2
     count = sum(map(len, blocks))
     assert [one.configuration.method for one in done] == ["lora"] * count + ["loca"] * count
@@ -160,13 +160,13 @@ def without_time(done):
 @pytest.mark.deep
 def test_workers_and_company_change_nothing(session, monkeypatch):
     rated = [(configuration, 1e-2) for configuration in (LORA, FOURIERFT, RESELECT)]
-    alone = without_time(session.run_on_all_seeds(rated, ""))
+    alone = without_time(session.run(rated, ""))
     again = dataclasses.replace(session, jobs=2)
     for path in (session.out / "runs").glob("*.json"):
         path.unlink()
     # Workers are taken however little there is to do.
     monkeypatch.setattr(runner, "_WORKER_START_S", 0.0)
-    assert without_time(again.run_on_all_seeds(rated[::-1], "")) == [
+    assert without_time(again.run(rated[::-1], "")) == [
         alone[2 * (2 - i // 2) + i % 2] for i in range(6)
     ]
 
@@ -180,14 +180,14 @@ def test_what_is_finished_is_not_made_again_and_damage_is(session, monkeypatch):
 
     monkeypatch.setattr(session_module, "compute", counted)
     rated = [(configuration, 1e-2) for configuration in (LORA, FOURIERFT)]
-    first = without_time(session.run_on_all_seeds(rated[:1], ""))
+    first = without_time(session.run(rated[:1], ""))
     (path,) = (session.out / "runs").glob("*.json")
-    assert without_time(session.run_on_all_seeds(rated, ""))[:2] == first
+    assert without_time(session.run(rated, ""))[:2] == first
     assert made == ["lora", "fourierft"]
-    session.run_on_all_seeds([*rated, (LORA, 3e-2)], "")  # another rate is another run
+    session.run([*rated, (LORA, 3e-2)], "")  # another rate is another run
     assert made == ["lora", "fourierft", "lora"]
     path.write_text(path.read_text().replace('"diverged": false', '"diverged": true'))
-    assert without_time(session.run_on_all_seeds(rated[:1], "")) == first
+    assert without_time(session.run(rated[:1], "")) == first
     assert len(made) == 4
 
 
@@ -224,7 +224,7 @@ def test_regrowth_after_the_end_is_refused_before_anything_runs(session, monkeyp
     monkeypatch.setattr(session_module.Runner, "run", lambda *_, **__: pytest.fail("something ran"))
     late = dataclasses.replace(RESELECT, loca={"alternating": 0.1})
     with pytest.raises(InvalidArgumentError, match="prunes and regrows components every 3 steps"):
-        session.run_on_all_seeds([(LORA, 1e-3), (late, 1e-2)], "")
+        session.run([(LORA, 1e-3), (late, 1e-2)], "")
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_regrowth_after_the_end_is_refused_before_anything_runs(session, monkeyp
 )
 def test_a_row_tells_its_run(session, method, alternating, learned):
     """Its seed and result, and the setting that the variant has."""
-    done = session.run_on_all_seeds([(Configuration("digits", method, 1), 1e-2)], "")
+    done = session.run([(Configuration("digits", method, 1), 1e-2)], "")
     assert [one.row["seed"] for one in done] == [0, 1]
     for one in done:
         assert one.row["alternating"] == alternating

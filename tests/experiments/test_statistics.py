@@ -23,15 +23,6 @@ def rows(metrics, method="a"):
     ]
 
 
-@pytest.mark.parametrize("n", [2, 5])
-def test_interval_and_paired_test_are_those_of_scipy(n):
-    values = np.random.default_rng(n).normal(3.0, 2.0, n)
-    test = stats.ttest_1samp(values, 0)
-    ends = test.confidence_interval(0.95)
-    assert interval(list(values)) == pytest.approx((values.mean(), ends.low, ends.high))
-    assert paired_p_value(list(values)) == pytest.approx(test.pvalue)
-
-
 def test_values_without_spread():
     assert interval([2.5]) == (2.5, -math.inf, math.inf)
     assert interval([2.5, 2.5]) == (2.5, 2.5, 2.5)

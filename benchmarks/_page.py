@@ -1,0 +1,92 @@
+"""The page of a run on a card: the machine, whether each target was reached, and what failed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_OUTCOME = re.compile(r"^(tests/.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b", re.MULTILINE)
+
+
+class Target(NamedTuple):
+    """Bounds of a column in the rows of a part whose load and rival match a pattern."""
+
+    part: str
+    rows: str
+    column: str
+    low: float = -float("inf")
+    high: float = float("inf")
+
+
+_DEFAULT = "LoCA|LoCA locations"
+TARGETS = (
+    Target("dense", r"dct2 24x768x768 float32, dct2/.*", "times_floor", high=3.0),
+    Target("dense", r"dct2 1x4096x4096 float32, dct2/.*", "times_floor", high=2.0),
+    Target("layers", rf".*, ({_DEFAULT})", "of_fourierft", high=1.0),
+    Target("models", rf".*, ({_DEFAULT})", "of_fourierft", low=1.0),
+    Target("models", rf".*, ({_DEFAULT})", "of_lora", low=0.9),
+    *(
+        Target(part, rf".*, ({_DEFAULT})", column, high=most)
+        for part in ("layers", "models")
+        for column, most in (("peak_of_fourierft", 1.0), ("peak_of_lora", 1.09))
+    ),
+    # The same W in float64, and an error is a ratio of sums of squares: only rounding differs.
+    Target("simulation", ".*", "largest_difference", high=1e-9),
+    # Sums of up to four million products in float32, in a different order.
+    Target("analysis", ".*", "largest_relative_difference", high=1e-3),
+)
+
+
+def text(path: Path) -> str:
+    """The text of a file; empty if there is none."""
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+
+def read_rows(out: Path, name: str) -> list[dict[str, Any]]:
+    """The rows that a benchmark has stored, with their part."""
+    content = json.loads(text(out / f"{name}.json") or "{}")
+    return [{"part": part, **row} for part, found in content.items() for row in found["rows"]]
+
+
+def report(machine: dict[str, Any], endings: dict[str, str | None], out: Path) -> str:
+    """The page: the machine, whether each target was reached, and what failed."""
+    known = {k: v for k, v in machine.items() if v is not None and not isinstance(v, dict)}
+    known |= machine.get("packages", {})
+    lines = [f"# {machine['card']}", "", *(f"- {name}: {value}" for name, value in known.items())]
+    rows = {name: read_rows(out, name) for name in endings}
+    if "rehearsal" not in machine:
+        judged = [verdict for found in rows.values() for row in found for verdict in _judge(row)]
+        reached = sum(verdict.endswith("| reached |") for verdict in judged)
+        lines += ["", f"## Targets: {reached} of {len(judged)} reached", ""]
+        lines += ["| where | target | found | |", "| --- | --- | ---: | --- |", *judged]
+    lines += ["", "## Parts", ""]
+    for name, ending in endings.items():
+        failed = [row for row in rows[name] if "error" in row]
+        done = f"{len(rows[name])} rows, {len(failed)} of them errors"
+        if name == "tests":
+            outcomes = _OUTCOME.findall(text(out / "tests.log"))
+            kinds = dict.fromkeys(kind for _, kind in outcomes)
+            done = ", ".join(f"{[k for _, k in outcomes].count(k)} {k.lower()}" for k in kinds)
+            lines += [f"- {test} {kind}" for test, kind in outcomes if kind in ("FAILED", "ERROR")]
+        lines.append(f"- {name}: {'; '.join(filter(None, [done, ending]))}")
+        lines += [f"  - {_where(row)}: {row['error']}" for row in failed]
+    return "\n".join(lines) + "\n"
+
+
+def _where(row: dict[str, Any]) -> str:
+    return ", ".join(str(row[key]) for key in ("load", "rival") if key in row)
+
+
+def _judge(row: dict[str, Any]) -> Iterator[str]:
+    """Lines of the table of targets for a row."""
+    for target in TARGETS:
+        found = row.get(target.column)
+        if found is None or target.part != row["part"]:
+            continue
+        if re.fullmatch(target.rows, _where(row)):
+            bound = f"≥ {target.low:g}" if target.high == float("inf") else f"≤ {target.high:g}"
+            verdict = "reached" if target.low <= found <= target.high else "**not reached**"
+            yield f"| {_where(row)} | {target.column} {bound} | {found:.4g} | {verdict} |"
