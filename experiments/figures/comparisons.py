@@ -38,9 +38,6 @@ def draw_comparisons(table: pd.DataFrame, *, largest: bool = True) -> Figure:
         table: Rows of ``python -m experiments.design --out``: ``title``, ``measure``, ``tasks``,
             ``margin``, ``verdict``, ``difference``, ``low``, ``high``, ``task_differences``.
         largest: Whether to draw the comparisons over the most tasks, or the others.
-
-    Raises:
-        InvalidArgumentError: no comparison has a verdict.
     """
     most = largest_design(table)
     table = most if largest else table[table["verdict"].notna()].drop(index=most.index)

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.figures.runs import nothing_to_draw
-from loca_theory.plotting.canvas import BLACK, BLUE, Picture, headline, styled
+from loca_theory.plotting.canvas import BLACK, BLUE, Canvas, styled
 from loca_theory.plotting.lines import LOOKS
 
 if TYPE_CHECKING:
@@ -44,9 +44,6 @@ def draw_low_rank(table: pd.DataFrame) -> Figure:
         table: Rows of :mod:`experiments.low_rank`: ``task``, ``factor``, ``label``, ``value``,
             ``optimizer``, ``K``, ``r``, ``retained``, ``low``, ``high``, ``independent``,
             ``threshold``.
-
-    Raises:
-        InvalidArgumentError: every run diverged.
     """
     table = table[table["retained"].notna()]
     if table.empty:
@@ -54,8 +51,9 @@ def draw_low_rank(table: pd.DataFrame) -> Figure:
     tasks = [(task, _at_ratio(mine)) for task, mine in table.groupby("task", sort=False)]
     shown = pd.concat([_in_rows(mine) for _, mine in tasks])
     rows = {name: height for height, name in enumerate(dict.fromkeys(shown["row"]))}
-    figure = Picture(figsize=(2.6 * len(tasks) + 1.9, 0.24 * len(rows) + 1.5))
-    axes = figure.subplots(1, len(tasks), squeeze=False, sharex=True, sharey=True)[0]
+    size = (2.6 * len(tasks) + 1.9, 0.24 * len(rows) + 1.5)
+    canvas = Canvas.of(None, size, 1, len(tasks), sharex=True, sharey=True)
+    axes = canvas.axes[0]
     for axis, (task, mine) in zip(axes, tasks, strict=True):
         _draw_task(axis, _in_rows(mine), rows)
         axis.set_title(str(task))
@@ -64,12 +62,10 @@ def draw_low_rank(table: pd.DataFrame) -> Figure:
     axes[0].set_xlim(0, 1)
     axes[0].set_xticks([0, 0.5, 1], ["0", "50%", "100%"])
     above = (shown["retained"] > shown["threshold"]).sum()
-    headline(figure, f"Low rank retains more of ΔW than cosines in {above} of {len(shown)} cases")
+    canvas.headline(f"Low rank retains more of ΔW than cosines in {above} of {len(shown)} cases")
     axes[len(axes) // 2].set_xlabel("energy of ΔW in its K/8 largest singular values")
-    handles, labels = axes[0].get_legend_handles_labels()
-    found = dict(zip(labels, handles, strict=True))
-    figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=len(found))
-    return figure
+    canvas.legend(len(axes[0].get_legend_handles_labels()[0]))
+    return canvas.figure
 
 
 def _in_rows(table: pd.DataFrame) -> pd.DataFrame:

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.figures.runs import nothing_to_draw
-from loca_theory.plotting.canvas import Picture, headline, styled
+from loca_theory.plotting.canvas import Canvas, styled
 
 _DIRECTIONS = 4
 
@@ -21,18 +21,15 @@ def draw_patterns(table: pd.DataFrame) -> Figure:
     Args:
         table: Rows of the images, which are block means of the increments: ``title`` of the
             method, ``layer``, ``values``, from top to bottom.
-
-    Raises:
-        InvalidArgumentError: every run diverged.
     """
     if table.empty:
         raise nothing_to_draw()
     pictures = dict(iter(table.groupby(["title", "layer"])["values"]))
     methods, layers = (list(dict.fromkeys(table[name])) for name in ("title", "layer"))
     layers = list(dict.fromkeys((layers[0], layers[-1])))
-    figure = Picture(figsize=(1.55 * len(methods) + 0.8, 1.8 * len(layers) + 0.7))
-    axes = figure.subplots(len(layers), len(methods), squeeze=False)
-    for row, layer in zip(axes, layers, strict=True):
+    size = (1.55 * len(methods) + 0.8, 1.8 * len(layers) + 0.7)
+    canvas = Canvas.of(None, size, len(layers), len(methods))
+    for row, layer in zip(canvas.axes, layers, strict=True):
         for axis, method in zip(row, methods, strict=True):
             values = np.array(pictures[method, layer].tolist(), dtype=float)
             limit = float(np.quantile(np.abs(values), 0.995)) or 1.0
@@ -43,13 +40,12 @@ def draw_patterns(table: pd.DataFrame) -> Figure:
             energies = np.linalg.svd(values, compute_uv=False) ** 2
             axis.set_xlabel(f"{energies[:_DIRECTIONS].sum() / (energies.sum() or 1):.0%}")
         row[0].set_ylabel(_short(layer), fontsize=8)
-    for axis, method in zip(axes[0], methods, strict=True):
+    for axis, method in zip(canvas.axes[0], methods, strict=True):
         axis.set_title(method, fontsize=8)
     text = f"Increments after training, and the energy of their {_DIRECTIONS} largest directions"
-    headline(figure, text)
-    caption = "block means; red positive, blue negative; each panel has its own scale"
-    figure.supxlabel(caption, fontsize=7, color="#444444")
-    return figure
+    canvas.headline(text)
+    canvas.caption("block means; red positive, blue negative; each panel has its own scale")
+    return canvas.figure
 
 
 def _short(layer: str) -> str:

@@ -24,9 +24,6 @@ def draw_prediction(table: pd.DataFrame) -> Figure:
     Args:
         table: Table of :mod:`experiments.prediction`: ``predictor``, ``title``, ``scope``,
             ``tasks``, ``correlation``, ``low``, ``high``; those over all tasks are drawn.
-
-    Raises:
-        InvalidArgumentError: there is no correlation.
     """
     table = table[table["scope"].isin(list(_PANELS)) & (table["tasks"] == "all")]
     if table.empty:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,8 +20,7 @@ from loca_theory.plotting.canvas import (
     PINK,
     RED,
     SKY,
-    Picture,
-    headline,
+    Canvas,
     styled,
 )
 from loca_theory.plotting.lines import Look
@@ -58,13 +56,11 @@ def draw_budgets(table: pd.DataFrame) -> Figure:
     Args:
         table: Summary of ``experiments.study budgets``: ``task``, ``method``, ``title``, ``r``,
             ``mean``, ``low``, ``high``; r is null for methods without a budget.
-
-    Raises:
-        InvalidArgumentError: every run diverged.
     """
     table = _with_mean(table)
-    figure, axes = _panels(table["task"].nunique(), 3.3)
-    for axis, (task, rows) in zip(axes, table.groupby("task", sort=False), strict=True):
+    canvas = _panels(table, 3.3)
+    tasks = list(table.groupby("task", sort=False))
+    for axis, (task, rows) in zip(canvas.axes.flat, tasks, strict=False):
         for line in rows[rows["r"].isna()].to_dict("records"):
             style = _style(line["method"])
             axis.axhline(_PERCENT * line["mean"], **style, lw=1.2, label=line["title"])
@@ -88,10 +84,10 @@ def draw_budgets(table: pd.DataFrame) -> Figure:
     if {"lora", "loca"} <= set(cells):
         both = cells[["lora", "loca"]].dropna()
         ahead = (both["loca"] > both["lora"]).sum()
-        text = f"LoCA is ahead of LoRA at {ahead} of {len(both)} budgets of {len(axes)} tasks"
-        headline(figure, text)
-    _add_legend(figure, axes, "Bars: 95% confidence intervals over seeds")
-    return figure
+        text = f"LoCA is ahead of LoRA at {ahead} of {len(both)} budgets of {len(tasks)} tasks"
+        canvas.headline(text)
+    _add_legend(canvas, "Bars: 95% confidence intervals over seeds")
+    return canvas.figure
 
 
 @styled
@@ -103,18 +99,12 @@ def draw_sensitivity(table: pd.DataFrame) -> Figure:
     Args:
         table: Summary of ``experiments.study sensitivity``: ``task``, ``setting``, ``label``,
             ``value``, ``method``, ``title``, ``mean``, ``high``.
-
-    Raises:
-        InvalidArgumentError: every run diverged.
     """
     table = _with_mean(table)
     settings = list(table.groupby("setting", sort=False))
     columns = 3 if len(settings) == 3 else 2
-    rows = -(-len(settings) // columns)
-    figure = Picture(figsize=(3.7 * columns, 2.7 * rows))
-    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
-    axes = list(grid.flat)
-    for axis, (setting, mine) in zip(axes, settings, strict=False):
+    canvas = Canvas.grid(None, len(settings), columns, (3.7, 2.7), sharey=True)
+    for axis, (setting, mine) in zip(canvas.axes.flat, settings, strict=False):
         for _, own in mine.groupby("method", sort=False):
             _draw_setting(axis, own.sort_values("value", kind="stable"))
         axis.set_title(_best_and_worst(mine))
@@ -126,13 +116,11 @@ def draw_sensitivity(table: pd.DataFrame) -> Figure:
             axis.set_xticks(values, [f"{value:g}" for value in values])
             axis.minorticks_off()
         axis.set_xlabel(mine["label"].iloc[0])
-    for axis in grid[:, 0]:
+    for axis in canvas.axes[:, 0]:
         axis.set_ylabel("points of test accuracy\nabove the mean of the task")
-    for axis in axes[len(settings) :]:
-        axis.set_visible(False)
     caption = f"Thin lines: {table['task'].nunique()} tasks; bars: 95% confidence intervals"
-    _add_legend(figure, axes, f"{caption}; grey: what the paper recommends")
-    return figure
+    _add_legend(canvas, f"{caption}; grey: what the paper recommends")
+    return canvas.figure
 
 
 def _best_and_worst(lines: pd.DataFrame) -> str:
@@ -168,14 +156,12 @@ def draw_training(table: pd.DataFrame, verdicts: pd.DataFrame | None = None) -> 
         table: Evaluations on the validation set: ``task``, ``method``, ``title``, ``step``,
             ``validation_loss``.
         verdicts: Table ``verdicts`` of the comparisons, for the loss over many tasks.
-
-    Raises:
-        InvalidArgumentError: every run diverged.
     """
     if table.empty:
         raise nothing_to_draw()
-    figure, axes = _panels(table["task"].nunique(), 2.6)
-    for axis, (task, rows) in zip(axes, table.groupby("task", sort=False), strict=True):
+    canvas = _panels(table, 2.6)
+    tasks = table.groupby("task", sort=False)
+    for axis, (task, rows) in zip(canvas.axes.flat, tasks, strict=False):
         for method, own in rows.groupby("method", sort=False):
             steps = own["validation_loss"].astype(float).groupby(own["step"])
             mean, error = steps.mean(), steps.sem().fillna(0.0)
@@ -188,9 +174,9 @@ def draw_training(table: pd.DataFrame, verdicts: pd.DataFrame | None = None) -> 
         axis.set_ylabel("validation loss")
         axis.set_title(str(task))
     if verdicts is not None:
-        headline(figure, _over_many_tasks(verdicts))
-    _add_legend(figure, axes, "Lines: means over seeds; bands: ±1 standard error")
-    return figure
+        canvas.headline(_over_many_tasks(verdicts))
+    _add_legend(canvas, "Lines: means over seeds; bands: ±1 standard error")
+    return canvas.figure
 
 
 def _over_many_tasks(verdicts: pd.DataFrame) -> str:
@@ -221,15 +207,9 @@ def _style(method: str) -> dict[str, Any]:
     return {"color": look.color, "linestyle": look.dashes}
 
 
-def _panels(count: int, height: float) -> tuple[Figure, list[Axes]]:
-    """A figure with panels for so many tasks, at most three in a row."""
-    columns = min(count, 3)
-    rows = -(-count // columns)
-    figure = Picture(figsize=(2.9 * columns + 1.9, height * rows))
-    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for axis in axes[count:]:
-        axis.set_visible(False)
-    return figure, axes[:count]
+def _panels(table: pd.DataFrame, height: float) -> Canvas:
+    """A panel for each task, at most three in a row, and room for the legend beside them."""
+    return Canvas.grid(None, table["task"].nunique(), 3, (2.9, height), (1.9, 0.0))
 
 
 def _draw_bars(axis: Axes, x: Any, y: Any, errors: Any, lines: pd.DataFrame) -> None:
@@ -240,11 +220,11 @@ def _draw_bars(axis: Axes, x: Any, y: Any, errors: Any, lines: pd.DataFrame) -> 
                   label=lines["title"].iloc[0])  # fmt: skip
 
 
-def _add_legend(figure: Figure, axes: Iterable[Axes], caption: str) -> None:
+def _add_legend(canvas: Canvas, caption: str) -> None:
     """Add the legend of all panels and a caption below them."""
-    figure.supxlabel(caption, fontsize=7, color="#444444")
+    canvas.caption(caption)
     found: dict[str, Any] = {}
-    for axis in axes:
+    for axis in canvas.axes.flat:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
-    figure.legend(found.values(), found.keys(), loc="outside right center", handlelength=3.2)
+    canvas.figure.legend(found.values(), found.keys(), loc="outside right center", handlelength=3.2)
