@@ -60,7 +60,8 @@ def spectral_bound(singular_values: Array, shape: tuple[int, int], bits: float) 
         shape: (p, q), at least 2 each.
         bits: Bits b per coordinate.
 
-    Source: the lower bound of C. E. Shannon, IRE Nat. Conv. Rec. 7 (1959).
+    Source: the lower bound of C. E. Shannon, IRE Nat. Conv. Rec. 7 (1959); the upper one, by a
+    normal number of the same variance, of Cover and Thomas (2006), exercise 10.8.
     """
     squares = singular_values**2 / (singular_values**2).sum()
     z = np.exp(_LOG_Z)
