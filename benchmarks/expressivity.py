@@ -31,10 +31,11 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks._measure import interleaved, timed
 from benchmarks._record import OUT, Record
-from loca_theory.expressivity import Budget, exact_error, low_rank_exact
-from loca_theory.expressivity.bidiagonal import leading_rows, sample_leading_eigenvalues
-from loca_theory.expressivity.low_rank_exact import expected_leading_energy
-from loca_theory.expressivity.order_statistics import expected_top_sum
+from loca_theory.expressivity import Budget, exact_error
+from loca_theory.expressivity.laws import low_rank_exact
+from loca_theory.expressivity.laws.bidiagonal import leading_rows, sample_leading_eigenvalues
+from loca_theory.expressivity.laws.low_rank_exact import expected_leading_energy
+from loca_theory.expressivity.laws.order_statistics import expected_top_sum
 
 PACKAGES = ("numpy", "scipy", "torch", "pandas", "click", "rich")
 _SIZE, _RANKS = 4096, range(8, 33)

@@ -3,8 +3,8 @@
 import pytest
 
 import loca_theory as loca
-from loca_theory.expressivity.ordering import Ordering
-from loca_theory.sweeps import ResultStore, Runner, runner
+from loca_theory.expressivity.theorem1.ordering import Ordering
+from loca_theory.sweeps import ResultStore, Runner, workers
 
 ALONE = Runner(jobs=1)
 STUDIES = {
@@ -45,7 +45,7 @@ def expected(request, alone, study):
 
 @each
 def test_workers_change_nothing(monkeypatch, study, expected):
-    monkeypatch.setattr(runner, "_WORKER_START_S", 0.0)
+    monkeypatch.setattr(workers, "_WORKER_START_S", 0.0)
     assert tables(study(Runner(jobs=2))) == expected
 
 

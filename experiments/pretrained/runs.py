@@ -18,8 +18,8 @@ from experiments.finetuning.training import PACKAGES, compute
 from experiments.pretrained.trials import Trial, missing, read_design
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps.manifest import manifest
-from loca_theory.sweeps.runner import one_thread
 from loca_theory.sweeps.tables import store_rows
+from loca_theory.sweeps.threads import one_thread
 from loca_theory.sweeps.version import code_version, library_version
 
 TABLE = "runs"

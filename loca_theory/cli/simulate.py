@@ -17,7 +17,7 @@ from loca_theory.expressivity.methods.names import DEFAULT_KEYS, DISPLAY_NAMES, 
 
 if TYPE_CHECKING:
     from loca_theory.expressivity import Budget, Method, SimulationResult
-    from loca_theory.expressivity.simulation import ErrorRow
+    from loca_theory.expressivity.results import ErrorRow
 
 # More draws are a typing error: their standard errors are needlessly small, and their list would
 # fill the memory.
@@ -77,7 +77,7 @@ def _note_gaps(
     result: SimulationResult, methods: Sequence[Method], budgets: Sequence[Budget], common: Common
 ) -> None:
     """Print notes on methods that have no value or no exact one at some budgets."""
-    from loca_theory.expressivity.low_rank_exact import LARGEST_EXACT_RANK, LARGEST_EXACT_SIZE
+    from loca_theory.expressivity.laws.low_rank_exact import LARGEST_EXACT_RANK, LARGEST_EXACT_SIZE
 
     asked = result.manifest["grid"]["engines"]
     engines = asked or ["exact", "monte-carlo"]

@@ -14,7 +14,8 @@ import torch
 
 from loca_theory.convergence.interpretations import Interpretation
 from loca_theory.convergence.problems import Family, draw
-from loca_theory.convergence.searches import Noise, Search, SearchKind
+from loca_theory.convergence.search import Noise, Search
+from loca_theory.convergence.searches import SearchKind
 from loca_theory.convergence.state import Rates, State
 from loca_theory.sweeps import Cell, generator
 

@@ -19,6 +19,7 @@ from loca_theory.convergence.state import Rates
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
+from loca_theory.sweeps.random import blocks
 from loca_theory.sweeps.runner import DEFAULT_RUNNER, chosen_runner
 
 DEFAULT_STEPS = 4000
@@ -33,11 +34,6 @@ _PROBLEMS_BEYOND = 100
 # Searches to trace if more than _MOST_TRACED were run; the baseline is always traced.
 _TRACED = ("central", "reselect")
 _BASELINE, _MOST_TRACED = "coefficients-only", 5
-
-
-def default_problems(size: int) -> int:
-    """Default number of problems of a size."""
-    return next((count for limit, count in _PROBLEMS if size <= limit), _PROBLEMS_BEYOND)
 
 
 def toy(
@@ -177,7 +173,8 @@ class ConvergenceStudy:
         }
 
     def _problems(self, size: int) -> int:
-        return self.problems or default_problems(size)
+        default = next((count for limit, count in _PROBLEMS if size <= limit), _PROBLEMS_BEYOND)
+        return self.problems or default
 
     def run(self, runner: Runner = DEFAULT_RUNNER) -> ToyResult:
         """Solve all problems."""
@@ -202,8 +199,7 @@ class ConvergenceStudy:
         )
 
     def _blocks(self, family: Family) -> list[tuple[int, int]]:
-        size, total = one.block(family.size), self._problems(family.size)
-        return [(start, min(start + size, total)) for start in range(0, total, size)]
+        return blocks(0, self._problems(family.size), one.block(family.size))
 
     def _cell(
         self, family: Family, interpretation: str, search: str, numbers: tuple[int, int]

@@ -14,8 +14,8 @@ from scipy import optimize, special
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget
+from loca_theory.expressivity.laws.order_statistics import expected_top_sum_with_outlier
 from loca_theory.expressivity.limits import low_rank_fraction
-from loca_theory.expressivity.order_statistics import expected_top_sum_with_outlier
 
 _Array = NDArray[np.float64]
 _NODES, _FAR = 32, 9.0

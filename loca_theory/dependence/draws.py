@@ -18,7 +18,7 @@ from loca_theory.expressivity import Budget, Method
 from loca_theory.expressivity.matrices import mean_retained_energies
 from loca_theory.expressivity.methods import LowRank
 from loca_theory.expressivity.methods.bases import COSINE
-from loca_theory.expressivity.methods.coordinates import CoordinateMethod
+from loca_theory.expressivity.methods.coordinates import CoordinateMethod, prefix_sums
 from loca_theory.expressivity.methods.registry import identities, is_recognisable
 from loca_theory.expressivity.monte_carlo import PACKAGES as OF_ERRORS
 from loca_theory.increments.eigenvalues import squared_singular_values
@@ -140,8 +140,8 @@ def _retained(
     transformed: list[CoordinateMethod] = []
     for method in methods:
         if type(method) is LowRank:  # a subclass may approximate differently
-            sums = np.concatenate([[0.0], np.cumsum(eigenvalues[::-1])])
-            retained[method.name] = sums[[budget.r for budget in budgets]]
+            ranks = [budget.r for budget in budgets]
+            retained[method.name] = prefix_sums(eigenvalues[::-1], ranks)
         elif not isinstance(method, CoordinateMethod):
             rng = generator(*path, method.name)
             retained |= mean_retained_energies(matrix, [method], budgets, rng)

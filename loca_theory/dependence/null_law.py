@@ -9,9 +9,10 @@ from typing import Any
 from scipy import stats
 
 from loca_theory.dependence.draws import PACKAGES
-from loca_theory.expressivity.bidiagonal import sample_leading_eigenvalues
+from loca_theory.expressivity.laws.bidiagonal import sample_leading_eigenvalues
 from loca_theory.increments.spectrum import spectral_statistics
 from loca_theory.sweeps import Cell, generator
+from loca_theory.sweeps.random import blocks
 
 EXPERIMENT = "dependence.null"
 # Draws per cell. Fixed, so that a run with more draws reuses the stored blocks of a shorter run.
@@ -33,9 +34,7 @@ class NullCell(Cell):
 
 def null_cells(p: int, q: int, draws: int, seed: int) -> list[NullCell]:
     """Cells for the statistics of independent N(0, 1) entries."""
-    return [
-        NullCell(p, q, seed, (start, min(start + BLOCK, draws))) for start in range(0, draws, BLOCK)
-    ]
+    return [NullCell(p, q, seed, block) for block in blocks(0, draws, BLOCK)]
 
 
 def evaluate_null(cell: NullCell) -> dict[str, Any]:

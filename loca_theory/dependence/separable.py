@@ -8,8 +8,8 @@ in Z. In a separable orthonormal basis, given by the rows of C (p×p) and D (q×
 
 and two coordinates have covariance :math:`(C A C^\top)_{ik} (D B D^\top)_{jl}`. Hence they are
 independent if and only if the basis diagonalises both factors. Then
-:func:`~loca_theory.expressivity.unequal_variances.expected_top_sum_of_unequal` gives the energy
-that the N largest retain:
+:func:`~loca_theory.expressivity.laws.unequal_variances.expected_top_sum_of_unequal` gives the
+energy that the N largest retain:
 
 - the DCT diagonalises (1−ρ)I + ρ11ᵀ, the factor of ``row-equicorrelated`` and of ``blocks`` with a
   single block (a circulant matrix is diagonal in the real Fourier basis);
@@ -39,7 +39,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import fft
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity.unequal_variances import expected_top_sum_of_unequal
+from loca_theory.expressivity.laws.unequal_variances import expected_top_sum_of_unequal
 
 
 def cosine_variances(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -59,7 +59,7 @@ def selection_loss_of_separable(a: ArrayLike, b: ArrayLike, count: int) -> float
     Returns:
         The expected squared error relative to :math:`E\|W\|^2 = \sum_i a_i \sum_j b_j`; 0 if that
         is 0. It is exact if the basis diagonalises both factors, up to the error of
-        :func:`~loca_theory.expressivity.unequal_variances.expected_top_sum_of_unequal`, and
+        :func:`~loca_theory.expressivity.laws.unequal_variances.expected_top_sum_of_unequal`, and
         otherwise treats correlated coordinates as independent.
 
     >>> lags = np.abs(np.subtract.outer(np.arange(64), np.arange(64)))

@@ -37,10 +37,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, signal
 
 from loca_theory import _arguments
 from loca_theory._lookup import find
+from loca_theory.dependence import maps
 from loca_theory.errors import InvalidArgumentError
 
 # How far a parameter must stay from an end of its range that does not belong to the range.
@@ -118,42 +118,6 @@ def _of_normals(
     return family
 
 
-def _shared_mean(z: _Array, rho: float) -> _Array:
-    # 11ᵀ/n projects onto the mean; I + ρ 11ᵀ multiplies the variance of the mean by 1 + nρ.
-    return z + (np.sqrt(1 + z.size * rho) - 1) * z.mean()
-
-
-def _equicorrelated(z: _Array, rho: float) -> _Array:
-    mean = z.mean()
-    return np.sqrt(1 - rho) * (z - mean) + np.sqrt(1 + (z.size - 1) * rho) * mean
-
-
-def _exchangeable(z: _Array, rho: float, block: int, axis: int) -> _Array:
-    """E(ρ)^{1/2} along an axis: it multiplies the mean of a block of z and the rest."""
-    sizes = list(z.shape)
-    sizes[axis : axis + 1] = [z.shape[axis] // block, block]
-    mean = z.reshape(sizes).mean(axis + 1).repeat(block, axis)
-    return np.sqrt(1 - rho) * (z - mean) + np.sqrt(1 + (block - 1) * rho) * mean
-
-
-def _exchangeable_covariance(n: int, rho: float, block: int) -> _Array:
-    one = (1 - rho) * np.eye(block) + rho
-    return linalg.block_diag(*[one] * (n // block))
-
-
-def _autoregression(innovations: _Array, rho: float, axis: int) -> _Array:
-    """x_0 = z_0, x_t = ρ x_{t−1} + √(1−ρ²) z_t along an axis: stationary with unit variance."""
-    driven = np.sqrt(1 - rho * rho) * innovations
-    first = [slice(None)] * 2
-    first[axis] = slice(0, 1)
-    driven[tuple(first)] = innovations[tuple(first)]
-    return signal.lfilter([1.0], [1.0, -rho], driven, axis=axis)
-
-
-def _powers_of_lag(n: int, rho: float) -> _Array:
-    return np.asarray(linalg.toeplitz(rho ** np.arange(n)), dtype=np.float64)
-
-
 def ar1(rho_columns: float | None = None) -> Structure:
     """Make the structure ``ar1``: neighbours are correlated along rows and columns.
 
@@ -174,10 +138,10 @@ def ar1(rho_columns: float | None = None) -> Structure:
         return rho if rho_columns is None else rho_columns
 
     def matrix(z: _Array, rho: float) -> _Array:
-        return _autoregression(_autoregression(z, rho, 0), between_columns(rho), 1)
+        return maps.autoregression(maps.autoregression(z, rho, 0), between_columns(rho), 1)
 
     def factors(p: int, q: int, rho: float) -> tuple[_Array, _Array]:
-        return _powers_of_lag(p, rho), _powers_of_lag(q, between_columns(rho))
+        return maps.powers_of_lag(p, rho), maps.powers_of_lag(q, between_columns(rho))
 
     return Structure(
         "ar1",
@@ -220,11 +184,11 @@ def blocks(block: int | None = None) -> Structure:
 
     def matrix(z: _Array, rho: float) -> _Array:
         b = order(*z.shape)
-        return _exchangeable(_exchangeable(z, rho, b, 0), rho, b, 1)
+        return maps.exchangeable(maps.exchangeable(z, rho, b, 0), rho, b, 1)
 
     def factors(p: int, q: int, rho: float) -> tuple[_Array, _Array]:
         b = order(p, q)
-        return _exchangeable_covariance(p, rho, b), _exchangeable_covariance(q, rho, b)
+        return maps.exchangeable_covariance(p, rho, b), maps.exchangeable_covariance(q, rho, b)
 
     return Structure(
         "blocks",
@@ -239,28 +203,12 @@ def blocks(block: int | None = None) -> Structure:
     )
 
 
-def _scaled(z: _Array, exponent: float) -> _Array:
-    rows, columns = (_power_law_variances(n, exponent) for n in z.shape)
-    return np.sqrt(rows)[:, None] * z * np.sqrt(columns)
-
-
-def _power_law_variances(n: int, exponent: float) -> _Array:
-    variances = np.arange(1.0, n + 1) ** -exponent
-    return variances / variances.mean()
-
-
 def spike_strength(p: int, q: int, fraction: float, spikes: int) -> float:
     """The strength θ of ``spikes`` equal spikes that together have a given fraction of the energy.
 
     With s spikes, fraction = sθ²/(pq + sθ²).
     """
     return float(np.sqrt(fraction / (1 - fraction) * p * q / spikes))
-
-
-def _directions(n: int, count: int, rng: np.random.Generator) -> _Array:
-    """``count`` random orthonormal columns of length n, uniformly distributed (Stewart, 1980)."""
-    q, r = np.linalg.qr(rng.standard_normal((n, count)))
-    return q * np.sign(np.diag(r))
 
 
 def spiked(spikes: int = 1) -> Structure:
@@ -281,7 +229,7 @@ def spiked(spikes: int = 1) -> Structure:
 
     def family(p: int, q: int, rng: np.random.Generator) -> Family:
         z = rng.standard_normal((p, q))
-        signal_part = _directions(p, spikes, rng) @ _directions(q, spikes, rng).T
+        signal_part = maps.directions(p, spikes, rng) @ maps.directions(q, spikes, rng).T
         return lambda fraction: z + spike_strength(p, q, fraction, spikes) * signal_part
 
     return Structure(
@@ -299,8 +247,8 @@ def spiked(spikes: int = 1) -> Structure:
 
 def _power_law(p: int, q: int, rng: np.random.Generator) -> Family:
     z = rng.standard_normal((p, q))
-    rotation = _directions(q, q, rng).T
-    return lambda exponent: (z * np.sqrt(_power_law_variances(q, exponent))) @ rotation
+    rotation = maps.directions(q, q, rng).T
+    return lambda exponent: (z * np.sqrt(maps.power_law_variances(q, exponent))) @ rotation
 
 
 def _unit_energy(p: int, q: int, value: float) -> float:
@@ -317,7 +265,7 @@ STRUCTURES: dict[str, Structure] = {
             "Σ = I + ρ 11ᵀ, as printed in the appendix",
             "the paper's appendix on non-i.i.d. effects",
             lambda p, q: (-1 / (p * q), np.inf),
-            _of_normals(_shared_mean),
+            _of_normals(maps.shared_mean),
             lambda p, q, rho: (1 + rho) * p * q,
         ),
         Structure(
@@ -326,7 +274,7 @@ STRUCTURES: dict[str, Structure] = {
             "Σ = (1−ρ) I + ρ 11ᵀ, with unit variances, as the appendix's text says",
             "the paper's appendix on non-i.i.d. effects",
             lambda p, q: (-1 / max(p * q - 1, 1), 1.0),
-            _of_normals(_equicorrelated),
+            _of_normals(maps.equicorrelated),
             _unit_energy,
         ),
         Structure(
@@ -335,9 +283,9 @@ STRUCTURES: dict[str, Structure] = {
             "independent rows, correlation ρ within each",
             "T. W. Anderson, An Introduction to Multivariate Statistical Analysis, 3rd ed., 2003",
             lambda p, q: (-1 / max(q - 1, 1), 1.0),
-            _of_normals(lambda z, rho: _exchangeable(z, rho, z.shape[1], 1)),
+            _of_normals(lambda z, rho: maps.exchangeable(z, rho, z.shape[1], 1)),
             _unit_energy,
-            lambda p, q, rho: (np.eye(p), _exchangeable_covariance(q, rho, q)),
+            lambda p, q, rho: (np.eye(p), maps.exchangeable_covariance(q, rho, q)),
         ),
         ar1(),
         blocks(),
@@ -347,11 +295,11 @@ STRUCTURES: dict[str, Structure] = {
             "independent entries whose variances decay along rows and columns",
             "T. Dettmers et al., NeurIPS 35 (2022), for outlier dimensions",
             lambda p, q: (0.0, 10.0),
-            _of_normals(_scaled),
+            _of_normals(maps.scaled),
             _unit_energy,
             lambda p, q, exponent: (
-                np.diag(_power_law_variances(p, exponent)),
-                np.diag(_power_law_variances(q, exponent)),
+                np.diag(maps.power_law_variances(p, exponent)),
+                np.diag(maps.power_law_variances(q, exponent)),
             ),
         ),
         spiked(),

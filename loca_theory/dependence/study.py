@@ -21,6 +21,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Method
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
+from loca_theory.sweeps.random import blocks
 from loca_theory.sweeps.runner import DEFAULT_RUNNER, chosen_runner
 
 
@@ -106,17 +107,17 @@ class Study(Design):
             for structure in self.structures
             for value in sorted({*self.grid(structure), *self.detection_values(structure)})
         ]
-        blocks = self._blocks(configurations, self.drawn, runner)
+        drawn = self._blocks(configurations, self.drawn, runner)
         forms = predictions(self.budgets)
         nulls = {centred: self._null(runner, centred) for centred in (False, True)}
         crossings = crossing_rows(
-            self, blocks, forms, lambda wanted: self._blocks(wanted, COMPARED, runner)
+            self, drawn, forms, lambda wanted: self._blocks(wanted, COMPARED, runner)
         )
         return CorrelationResult(
             manifest(grid=self.describe(), seed=self.seed),
-            rows=tuple(loss_rows(self, blocks, forms)),
+            rows=tuple(loss_rows(self, drawn, forms)),
             crossings=tuple(crossings),
-            detection=tuple(detection_rows(self, blocks, nulls)),
+            detection=tuple(detection_rows(self, drawn, nulls)),
         )
 
     def _blocks(
@@ -125,9 +126,12 @@ class Study(Design):
         # All values of a block come one after the other, because the draws of the last block are
         # cached.
         cells = [
-            self._cell(structure, value, start, methods)
+            DrawCell(
+                *(structure, value, self.p, self.q, self.ranks, self.seed, draws, methods),
+                with_centred=value in self.detection_values(structure),
+            )
             for one in self.structures
-            for start in range(0, self.draws, BLOCK)
+            for draws in blocks(0, self.draws, BLOCK)
             for structure, value in configurations
             if structure is one
         ]
@@ -136,18 +140,8 @@ class Study(Design):
             found[cell.structure, cell.value].append(result)
         return {configuration: Blocks(results) for configuration, results in found.items()}
 
-    def _cell(
-        self, structure: Structure, value: float, start: int, methods: tuple[Method, ...]
-    ) -> DrawCell:
-        draws = start, min(start + BLOCK, self.draws)
-        with_centred = value in self.detection_values(structure)
-        shape = self.p, self.q
-        return DrawCell(
-            structure, value, *shape, self.ranks, self.seed, draws, methods, with_centred
-        )
-
     def _null(self, runner: Runner, is_centred: bool) -> dict[str, NDArray[np.float64]]:
-        blocks = runner.run(
+        found = runner.run(
             null_cells(self.p - is_centred, self.q, self.null_draws, self.seed), evaluate_null
         )
-        return {name: np.concatenate([one[name] for one in blocks]) for name in blocks[0]}
+        return {name: np.concatenate([one[name] for one in found]) for name in found[0]}

@@ -7,7 +7,7 @@ from .matrices import retained_energies as retained_energies
 from .method_table import MethodTable as MethodTable
 from .methods.method import Method as Method
 from .methods.registry import METHODS as METHODS
-from .simulation import SimulationResult as SimulationResult
+from .results import SimulationResult as SimulationResult
 from .simulation import simulate as simulate
 from .spectral import compare_with_low_rank as compare_with_low_rank
 from .spectral import spectral_error as spectral_error

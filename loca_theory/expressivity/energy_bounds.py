@@ -36,8 +36,8 @@ from numpy.typing import ArrayLike
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.laws.low_rank_exact import expected_leading_energy
 from loca_theory.expressivity.limits import coefficient_fraction
-from loca_theory.expressivity.low_rank_exact import expected_leading_energy
 
 KAPPA = 3 * sqrt(3) * exp(-1.5) / sqrt(2 * pi)
 """The largest value of c³φ(c), at c = √3."""

@@ -15,7 +15,7 @@ from loca_theory.expressivity.methods import Method
 from loca_theory.expressivity.methods.method import Engine, checked_numbers
 from loca_theory.expressivity.methods.registry import identity, is_recognisable
 from loca_theory.sweeps import Cell, Runner, generator
-from loca_theory.sweeps.random import Moments
+from loca_theory.sweeps.random import Moments, blocks
 from loca_theory.sweeps.runner import DEFAULT_RUNNER
 
 _EXPERIMENT = "expressivity.monte-carlo"
@@ -100,9 +100,7 @@ class ErrorCell(Cell):
     @property
     def blocks(self) -> list[ErrorCell]:
         """The same draws in blocks, which a sweep computes and stores one by one."""
-        first, last = self.draws
-        starts = range(first, last, _BLOCK)
-        return [replace(self, draws=(start, min(start + _BLOCK, last))) for start in starts]
+        return [replace(self, draws=draws) for draws in blocks(*self.draws, _BLOCK)]
 
     def check(self) -> None:
         """Check that the method supports the sampler."""
@@ -128,9 +126,9 @@ def estimate(cells: Sequence[ErrorCell], runner: Runner = DEFAULT_RUNNER) -> lis
         cell.check()
     if any(cell.device not in (None, "cpu") for cell in cells):
         runner = replace(runner, jobs=1)
-    blocks = [cell.blocks for cell in cells]
-    found = iter(runner.run([one for some in blocks for one in some], evaluate))
-    return [_estimates([Moments.from_json(next(found)) for _ in some]) for some in blocks]
+    parts = [cell.blocks for cell in cells]
+    found = iter(runner.run([one for some in parts for one in some], evaluate))
+    return [_estimates([Moments.from_json(next(found)) for _ in some]) for some in parts]
 
 
 def evaluate(cell: ErrorCell) -> dict[str, Any]:
@@ -151,8 +149,8 @@ def evaluate(cell: ErrorCell) -> dict[str, Any]:
     return Moments.of([one_draw(draw) for draw in range(*cell.draws)]).to_json()
 
 
-def _estimates(blocks: Sequence[Moments]) -> list[Estimate]:
-    moments = Moments.merge(blocks)
+def _estimates(parts: Sequence[Moments]) -> list[Estimate]:
+    moments = Moments.merge(parts)
     errors = moments.standard_error
     return [
         Estimate(float(mean), None if errors is None else float(errors[i]), moments.count)

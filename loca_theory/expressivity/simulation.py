@@ -19,55 +19,13 @@ from loca_theory.expressivity.methods.method import Engine, checked_numbers
 from loca_theory.expressivity.methods.names import DEFAULT_KEYS
 from loca_theory.expressivity.methods.registry import DEFAULT_METHODS, find_methods, own_titles
 from loca_theory.expressivity.monte_carlo import ErrorCell, Sampler, estimate
-from loca_theory.sweeps import Result, Runner
+from loca_theory.expressivity.results import ErrorRow, SimulationResult
+from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
-from loca_theory.sweeps.results import rows
-from loca_theory.sweeps.runner import DEFAULT_RUNNER, chosen_runner, has_context
+from loca_theory.sweeps.runner import DEFAULT_RUNNER, chosen_runner
+from loca_theory.sweeps.workers import has_context
 
 DEFAULT_DRAWS = 100
-
-
-@dataclass(frozen=True)
-class ErrorRow:
-    """The error of one method at one shape and rank, from one engine.
-
-    Attributes:
-        K: Size of a square matrix; None otherwise.
-        p: Rows.
-        q: Columns.
-        r: LoRA's rank, which sets the budget.
-        method: Name of the method.
-        engine: How the error was obtained.
-        error: Relative error ‖W − Ŵ‖²/‖W‖²: its expectation, or the mean of the draws.
-        standard_error: Standard error of the mean; 0 for exact values, None if it is unknown.
-        draws: Number of Monte Carlo draws; None if nothing was drawn.
-        seed: Root seed; None if nothing was drawn.
-        sampler: Sampler of the draws; None if nothing was drawn.
-    """
-
-    K: int | None
-    p: int
-    q: int
-    r: int
-    method: str
-    engine: Engine
-    error: float
-    standard_error: float | None
-    draws: int | None = None
-    seed: int | None = None
-    sampler: Sampler | None = None
-
-
-@dataclass(frozen=True, repr=False)
-class SimulationResult(Result):
-    """Reconstruction errors of the compared methods.
-
-    Attributes:
-        rows: One row per error, in order of shape, rank, method and engine.
-    """
-
-    rows: tuple[ErrorRow, ...] = rows(ErrorRow)
-    command = "simulate"
 
 
 def simulate(
@@ -255,7 +213,7 @@ class Simulation:
 
     def check_memory(self, jobs: int = -1) -> None:
         """Check that the simulation fits in memory, before anything is allocated or written."""
-        if not self.draws_errors:
+        if not any(self._cells()):
             return
         is_single = self.device != "cpu" or has_context()
         p, q = max(self.shapes, key=lambda shape: shape[0] * shape[1])
@@ -266,11 +224,6 @@ class Simulation:
             processes=1 if is_single else joblib.effective_n_jobs(jobs),
             device=self.device,
         )
-
-    @property
-    def draws_errors(self) -> bool:
-        """Whether any error is simulated."""
-        return any(Engine.MONTE_CARLO in engines for *_, engines in self._plan)
 
     @cached_property
     def _plan(self) -> tuple[tuple[Budget, Method, tuple[Engine, ...]], ...]:

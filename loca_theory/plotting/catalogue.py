@@ -15,8 +15,8 @@ from loca_theory.dependence.study import Study
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.methods.method import Engine
 from loca_theory.expressivity.methods.registry import find_methods
-from loca_theory.expressivity.ordering import ORDERING_ACCOUNTINGS, Ordering
 from loca_theory.expressivity.simulation import Simulation, squares
+from loca_theory.expressivity.theorem1.ordering import ORDERING_ACCOUNTINGS, Ordering
 from loca_theory.plotting.analysis import draw_histograms, draw_p_values, draw_spectra
 from loca_theory.plotting.convergence import draw_loss, draw_spectrum
 from loca_theory.plotting.dependence import draw_crossings, draw_losses, draw_phase

@@ -11,8 +11,8 @@ import pandas as pd
 from loca_theory import _arguments
 from loca_theory._version import __version__
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError, ResourceError
-from loca_theory.expressivity.ordering import Ordering
 from loca_theory.expressivity.simulation import Simulation
+from loca_theory.expressivity.theorem1.ordering import Ordering
 from loca_theory.plotting.canvas import save_figure
 from loca_theory.plotting.catalogue import find_figure
 from loca_theory.plotting.paper_figure import PaperFigure, Stored

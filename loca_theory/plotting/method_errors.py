@@ -9,7 +9,8 @@ from typing import Any
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods.method import Engine
 from loca_theory.expressivity.methods.registry import METHODS
-from loca_theory.expressivity.simulation import Simulation, SimulationResult
+from loca_theory.expressivity.results import SimulationResult
+from loca_theory.expressivity.simulation import Simulation
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.runner import DEFAULT_RUNNER

@@ -16,11 +16,11 @@ from loca_theory.expressivity import Accounting, Budget
 from loca_theory.expressivity.limits import limit_crossings
 from loca_theory.expressivity.methods.names import display_name
 from loca_theory.expressivity.methods.registry import find_methods
-from loca_theory.expressivity.ordering import THEOREM_1_ORDER
+from loca_theory.expressivity.theorem1.ordering import THEOREM_1_ORDER
 from loca_theory.plotting.canvas import BLACK, RED, Canvas, View, styled
 
 if TYPE_CHECKING:
-    from loca_theory.expressivity.ordering import OrderingResult
+    from loca_theory.expressivity.theorem1.ordering import OrderingResult
 
 _MAP = "cividis"
 # Smaller gaps have the same colour.
@@ -45,7 +45,7 @@ def views(result: OrderingResult) -> list[View]:
 
 @styled
 def draw_margins(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
-    """Draw an :class:`~loca_theory.expressivity.ordering.Ordering`: a heat map per accounting.
+    """Draw the margins of an ordering of errors: a heat map per accounting.
 
     The colour is the smallest gap between neighbours in the ordering; orange cells are pairs (K, r)
     at which the ordering fails. A line marks where it first fails in the limit of large K; in bits,

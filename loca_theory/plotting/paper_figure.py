@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 if TYPE_CHECKING:
     from loca_theory.convergence.study import ConvergenceStudy
     from loca_theory.dependence.study import Study
-    from loca_theory.expressivity.ordering import Ordering
     from loca_theory.expressivity.simulation import Simulation
+    from loca_theory.expressivity.theorem1.ordering import Ordering
     from loca_theory.plotting.method_errors import MethodErrors
 
     Source = Simulation | Ordering | MethodErrors | Study | ConvergenceStudy

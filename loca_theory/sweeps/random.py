@@ -47,6 +47,11 @@ def _integer(part: int | str) -> int:
     return part
 
 
+def blocks(first: int, last: int, size: int) -> list[tuple[int, int]]:
+    """First replicate, and one past the last, of consecutive blocks of a size."""
+    return [(start, min(start + size, last)) for start in range(first, last, size)]
+
+
 @dataclass(frozen=True)
 class Moments:
     """Count, mean and sum of squared deviations of equally shaped replicates.

@@ -2,42 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import signal
-import sys
-import threading
 import time
-import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import joblib
-from joblib.externals.loky import get_reusable_executor
-from joblib.parallel import LokyBackend, get_active_backend
-from threadpoolctl import threadpool_limits
 
 from loca_theory._arguments import fields_to_int, instance, path
-from loca_theory.errors import InvalidArgumentError, LocaTheoryError, ResourceError
+from loca_theory.errors import InvalidArgumentError, LocaTheoryError
 from loca_theory.sweeps.files import writable_folder
 from loca_theory.sweeps.store import Cell, ResultStore
+from loca_theory.sweeps.threads import one_thread
+from loca_theory.sweeps.workers import has_context, on_workers, worker_start_s
 
 _Cell = TypeVar("_Cell", bound=Cell)
-
-# Workers take about this long to start and import. A shorter sweep runs without them.
-_WORKER_START_S = 1.5
-# joblib ends workers that were idle for 300 s. A sweep that starts up to 200 s after the last one
-# can therefore count on the workers of that sweep, which are ready at once.
-_WARM_WORKER_START_S, _WARM_FOR_S = 0.05, 200.0
-_workers_ended = -_WARM_FOR_S  # when the last sweep on workers of this machine ended
-# loky's thread that sends tasks to the workers, and how long to wait for its end.
-_FEEDER_NAME, _FEEDER_ENDS_WITHIN_S = "QueueFeederThread", 5.0
-# Numerical libraries read these when they are loaded.
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class SweepInterruptedError(LocaTheoryError):
@@ -173,9 +154,9 @@ class Runner:
         start = time.perf_counter()
         for done, index in enumerate(cells):
             seconds = (time.perf_counter() - start) / max(done, 1)
-            pays = done and seconds * len(left) * (1 - 1 / workers) > _worker_start_s()
+            pays = done and seconds * len(left) * (1 - 1 / workers) > worker_start_s()
             if is_elsewhere or pays or (is_long and workers > 1):
-                yield from _on_workers(left, evaluate, self.jobs)
+                yield from on_workers(left, evaluate, self.jobs)
                 return
             yield index, evaluate(left.pop(index))
 
@@ -187,116 +168,3 @@ DEFAULT_RUNNER = Runner()
 def chosen_runner(runner: Runner | None) -> Runner:
     """The argument ``runner`` of a function; None for a runner with the default settings."""
     return DEFAULT_RUNNER if runner is None else instance("runner", runner, Runner)
-
-
-def has_context() -> bool:
-    """Whether a context of joblib, or a worker that this code runs on, chooses the workers."""
-    backend, jobs = get_active_backend()
-    return jobs is not None or not isinstance(backend, LokyBackend)
-
-
-def _worker_start_s() -> float:
-    """Seconds until the workers of this machine are ready."""
-    is_warm = time.monotonic() - _workers_ended < _WARM_FOR_S
-    return min(_WARM_WORKER_START_S, _WORKER_START_S) if is_warm else _WORKER_START_S
-
-
-def _on_workers(
-    cells: Mapping[int, _Cell], evaluate: Callable[[_Cell], dict[str, Any]], jobs: int
-) -> Generator[tuple[int, dict[str, Any]]]:
-    """Yield the number and the result of each cell, in the order in which they are finished."""
-    global _workers_ended
-    is_ours, backend = not has_context(), cast("Any", get_active_backend()[0])
-    streams = backend.supports_return_generator
-    return_as = "generator_unordered" if streams else "list"
-    parallel = joblib.Parallel(jobs if is_ours else None, return_as=return_as)
-    tasks = (joblib.delayed(_evaluate_one)(*numbered, evaluate) for numbered in cells.items())
-    found: Any = ()
-    is_done = False
-    try:
-        with _interrupts_delayed() if streams else nullcontext():
-            found = parallel(tasks)
-        for index, version, node, result in found:
-            if version != cells[index].version:
-                msg = f"the worker on {node} runs another version of loca-theory or of a library; "
-                msg += "install the same versions on every machine"
-                raise ResourceError(msg)
-            yield index, result
-        is_done, _workers_ended = True, time.monotonic()
-    except BrokenExecutor as error:
-        msg = "a worker process was killed, most likely for lack of memory; "
-        msg += "use fewer workers, such as jobs=1"
-        raise ResourceError(msg) from error
-    finally:
-        if streams and found:
-            with warnings.catch_warnings():
-                # joblib warns if this cancels running tasks, which is intended after Ctrl-C.
-                warnings.simplefilter("ignore", UserWarning)
-                found.close()
-        if is_ours and not is_done:
-            _end_workers()
-
-
-def _end_workers() -> None:
-    """End joblib's idle workers, so that none outlives this process.
-
-    The thread that sends tasks to the workers frees semaphores when it ends. If this process ended
-    before the thread, loky's resource tracker would report a leaked semaphore.
-    """
-    get_reusable_executor().shutdown(wait=True, kill_workers=True)
-    for thread in threading.enumerate():
-        if thread.name == _FEEDER_NAME:
-            thread.join(_FEEDER_ENDS_WITHIN_S)
-
-
-def _evaluate_one(
-    index: int, cell: _Cell, evaluate: Callable[[_Cell], dict[str, Any]]
-) -> tuple[int, str, str, dict[str, Any]]:
-    """The result of a cell, with the version of the code that computed it, and where."""
-    with one_thread():
-        return index, cell.version, platform.node(), evaluate(cell)
-
-
-@contextmanager
-def _interrupts_delayed() -> Iterator[None]:
-    """Delay Ctrl-C until the end of this context, and block it in processes that start in it.
-
-    A terminal sends Ctrl-C to the workers too, and each worker would print a traceback. With Ctrl-C
-    blocked in the workers, only this process handles it, and then ends the workers.
-    """
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    from multiprocessing import resource_tracker
-
-    # Workers need this helper process. Start it before the signal is blocked, because in some
-    # versions of Python the start of the helper unblocks the signal.
-    resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Use one BLAS, OpenMP and torch thread in this context, then restore the former number.
-
-    The limit also applies to libraries that are loaded in this context.
-    """
-    torch = sys.modules.get("torch")
-    threads = torch.get_num_threads() if torch else joblib.cpu_count()
-    variables = {name: os.environ[name] for name in _THREAD_VARIABLES if name in os.environ}
-    with threadpool_limits(limits=1):
-        os.environ.update(dict.fromkeys(_THREAD_VARIABLES, "1"))
-        if torch:
-            torch.set_num_threads(1)
-        try:
-            yield
-        finally:
-            if torch := sys.modules.get("torch"):
-                torch.set_num_threads(threads)
-            for name in _THREAD_VARIABLES:
-                os.environ.pop(name, None)  # another thread may have left its context before
-            os.environ.update(variables)

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from loca_theory.checkpoints import extract
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.sweeps import Runner, runner
+from loca_theory.sweeps import Runner, runner, workers
 from loca_theory.transforms.matrices import dct_matrix
 
 SHAPES = {"a.weight": (24, 20), "b.weight": (40, 20), "c.weight": (20, 20), "d.weight": (30, 36)}
@@ -167,8 +167,8 @@ def test_a_point_and_its_function_can_be_sent_to_another_process(files, size):
 
 
 def test_checkpoints_in_memory_stay_in_this_process(monkeypatch):
-    monkeypatch.setattr(runner, "_on_workers", None)
-    monkeypatch.setattr(runner, "_WORKER_START_S", 0.0)
+    monkeypatch.setattr(runner, "on_workers", None)
+    monkeypatch.setattr(workers, "_WORKER_START_S", 0.0)
     extract(*weights(), "lora", rank=2, runner=Runner(jobs=2))
 
 
@@ -179,8 +179,8 @@ def same_adapter(one, other):
 
 @pytest.mark.deep
 def test_workers_and_this_process_find_the_same(files, monkeypatch):
-    monkeypatch.setattr(runner, "_WORKER_START_S", 0.0)
-    monkeypatch.setattr(runner, "_WARM_WORKER_START_S", 0.0)
+    monkeypatch.setattr(workers, "_WORKER_START_S", 0.0)
+    monkeypatch.setattr(workers, "_WARM_WORKER_START_S", 0.0)
     here = extract(*files, "lora", allocate=500, runner=Runner(jobs=1))
     there = extract(*files, "lora", allocate=500, runner=Runner(jobs=2))
     assert there.matrices == here.matrices

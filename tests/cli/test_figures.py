@@ -11,8 +11,8 @@ from PIL import Image
 from loca_theory import plotting
 from loca_theory.convergence.study import ConvergenceStudy
 from loca_theory.expressivity.methods.method import Engine
-from loca_theory.expressivity.ordering import Ordering
 from loca_theory.expressivity.simulation import Simulation, squares
+from loca_theory.expressivity.theorem1.ordering import Ordering
 from loca_theory.plotting import catalogue, drawing
 from loca_theory.plotting.method_errors import MethodErrors
 from loca_theory.plotting.paper_figure import Computed

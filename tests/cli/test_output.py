@@ -13,7 +13,7 @@ from loca_theory.cli.output import print_csv, print_json
 from loca_theory.cli.simulate import print_errors
 from loca_theory.expressivity import METHODS
 from loca_theory.expressivity.methods.names import display_name
-from loca_theory.expressivity.simulation import ErrorRow
+from loca_theory.expressivity.results import ErrorRow
 
 reproducible = settings(deadline=None, derandomize=True, database=None)
 

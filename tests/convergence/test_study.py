@@ -12,7 +12,7 @@ from loca_theory.convergence.interpretations import Interpretation, find_interpr
 from loca_theory.convergence.problems import Family, draw
 from loca_theory.convergence.searches import SEARCHES
 from loca_theory.convergence.state import Rates, State
-from loca_theory.convergence.study import ConvergenceStudy, default_problems
+from loca_theory.convergence.study import ConvergenceStudy
 from loca_theory.sweeps import Runner
 
 from .cells import toy_cell
@@ -124,7 +124,6 @@ def test_rows_count_the_problems(search):
     ids=str,
 )
 def test_larger_sizes_have_fewer_problems_by_default(size, problems):
-    assert default_problems(size) == problems
     assert ConvergenceStudy(sizes=(size,)).describe()["problems"] == {str(size): problems}
 
 

@@ -11,7 +11,7 @@ from experiments.finetuning.protocol import Configuration, best_rate, loca_of, p
 from experiments.finetuning.settings import settings, task_names
 from experiments.finetuning.training import compute
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.sweeps import runner
+from loca_theory.sweeps import workers
 
 # PEFT builds the sparse increments of SHiRA from indices that it made itself.
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")
@@ -165,7 +165,7 @@ def test_workers_and_company_change_nothing(session, monkeypatch):
     for path in (session.out / "runs").glob("*.json"):
         path.unlink()
     # Workers are taken however little there is to do.
-    monkeypatch.setattr(runner, "_WORKER_START_S", 0.0)
+    monkeypatch.setattr(workers, "_WORKER_START_S", 0.0)
     assert without_time(again.run(rated[::-1], "")) == [
         alone[2 * (2 - i // 2) + i % 2] for i in range(6)
     ]

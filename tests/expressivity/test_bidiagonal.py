@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from loca_theory.expressivity.bidiagonal import leading_rows, sample_leading_eigenvalues
+from loca_theory.expressivity.laws.bidiagonal import leading_rows, sample_leading_eigenvalues
 
 
 def whole_bidiagonal(p, q, rng):

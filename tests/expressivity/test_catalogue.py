@@ -18,6 +18,7 @@ from loca_theory.expressivity import (
     exact_error,
     retained_energies,
 )
+from loca_theory.expressivity.laws.order_statistics import expected_top_sum
 from loca_theory.expressivity.matrices import dense_errors, mean_retained_energies
 from loca_theory.expressivity.methods import (
     BlockCirculant,
@@ -29,7 +30,6 @@ from loca_theory.expressivity.methods import (
     fitted,
 )
 from loca_theory.expressivity.methods.groups import GroupedSelection, bands, quotas, rows
-from loca_theory.expressivity.order_statistics import expected_top_sum
 from loca_theory.transforms import dct2
 
 # Some hundred float64 operations on numbers of order one.
@@ -125,16 +125,9 @@ def test_a_linear_family_projects_on_as_many_dimensions_as_it_trains(p, q, r, me
     assert retained[0] == pytest.approx(matrix.ravel() @ found @ matrix.ravel(), abs=ROUNDING)
 
 
-def test_the_families_are_the_papers():
-    """Circulant blocks, repeated columns, a core between frames: by their definitions."""
+def test_a_core_between_frames_has_the_rank_of_its_side():
+    """The other families are compared with PEFT's own."""
     budget = Budget(12, 8, 2)
-    block = approximated(gaussian(12, 8), "C3A", budget)[:4, 4:]
-    assert METHODS["C3A"].block(budget) == 4
-    for i, j in product(range(4), repeat=2):
-        assert block[i, j] == pytest.approx(block[(i - j) % 4, 0])
-    period = METHODS["MiSS"].period(budget)
-    repeated = approximated(gaussian(12, 8), "MiSS", budget)
-    np.testing.assert_allclose(repeated[:, period:], repeated[:, : 8 - period])
     core = approximated(gaussian(12, 8), "LoRA-XS", budget)
     assert np.linalg.matrix_rank(core) == METHODS["LoRA-XS"].side(budget) == math.isqrt(40)
 

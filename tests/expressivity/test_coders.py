@@ -177,25 +177,6 @@ def test_the_bound_of_unequal_variances_is_reverse_water_filling(bits):
     assert water_filling(np.ones(30), bits) == pytest.approx(2 ** (-2 * bits))
 
 
-def test_at_high_rate_the_gain_is_the_ratio_of_the_means():
-    variances = np.random.default_rng(5).exponential(size=30)
-    gain = np.exp(np.log(variances).mean()) / variances.mean()
-    assert water_filling(variances, 9.0) == pytest.approx(2 ** (-2 * 9.0) * gain)
-
-
-def test_the_gain_of_one_basis_over_another_is_the_ratio_of_their_geometric_means():
-    rng = np.random.default_rng(6)
-    own = rng.exponential(size=20) + 0.1
-    turn = ortho_group.rvs(20, random_state=rng)
-    turned = np.diag(turn @ np.diag(own) @ turn.T)
-    assert turned.sum() == pytest.approx(own.sum())
-    ratio = np.exp((np.log(own) - np.log(turned)).mean())
-    assert ratio < 1  # Hadamard's inequality
-    assert water_filling(own, 8.0) / water_filling(turned, 8.0) == pytest.approx(ratio)
-    for bits in (0.1, 0.5, 2.0):
-        assert water_filling(own, bits) < water_filling(turned, bits) < 2 ** (-2 * bits)
-
-
 def haar(shape, values, rng):
     """A matrix with these singular values and random singular vectors."""
     left, right = (ortho_group.rvs(side, random_state=rng)[:, : len(values)] for side in shape)

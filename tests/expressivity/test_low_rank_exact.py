@@ -7,9 +7,9 @@ import pytest
 from scipy import integrate, special, stats
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from loca_theory.expressivity import low_rank_exact
-from loca_theory.expressivity.bidiagonal import sample_leading_eigenvalues
-from loca_theory.expressivity.low_rank_exact import expected_leading_energy
+from loca_theory.expressivity.laws import low_rank_exact
+from loca_theory.expressivity.laws.bidiagonal import sample_leading_eigenvalues
+from loca_theory.expressivity.laws.low_rank_exact import expected_leading_energy
 
 PROMISED = 1e-12
 

@@ -5,7 +5,7 @@ import pytest
 
 from loca_theory.expressivity import METHODS, Accounting, Budget, monte_carlo
 from loca_theory.expressivity.monte_carlo import ErrorCell, Sampler, evaluate
-from loca_theory.sweeps import ResultStore, Runner, generator, runner
+from loca_theory.sweeps import ResultStore, Runner, generator, workers
 from loca_theory.sweeps.random import Moments
 
 ALONE = Runner(jobs=1)
@@ -105,7 +105,7 @@ def test_a_stored_block_answers_only_its_own_question(tmp_path, computed, other)
     ids=lambda sampler: sampler.value,
 )
 def test_two_processes_give_the_numbers_of_one(monkeypatch, sampler):
-    monkeypatch.setattr(runner, "_WORKER_START_S", 0.0)
+    monkeypatch.setattr(workers, "_WORKER_START_S", 0.0)
     series = [(method, 12, 10, (1, 2), sampler) for method in ("R", "D", "FourierFT")]
     two = estimates(series, 60, Runner(jobs=2))
     monkeypatch.undo()

@@ -12,7 +12,7 @@ import pytest
 from scipy import special, stats
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity.order_statistics import (
+from loca_theory.expressivity.laws.order_statistics import (
     expected_location_sum,
     expected_top_sum,
     expected_top_sum_with_outlier,
@@ -69,11 +69,6 @@ def test_every_count_by_exceedances(n, df):
     np.testing.assert_allclose(got, expected, rtol=BY_QUADRATURE)
 
 
-def test_the_larger_of_two_squared_normals():
-    """max = (X + Y)/2 + |X − Y|/2 and E|X − Y| = E|N N'|·2 = 4/π: by hand 1 + 2/π."""
-    assert expected_top_sum(2, 1, 1) == pytest.approx(1 + 2 / math.pi, rel=PROMISED)
-
-
 @pytest.mark.parametrize("n", [4096**2, 10**9], ids=["4096 squared", "a billion"])
 @pytest.mark.parametrize(
     "fraction", [1 / 512, 0.02, 0.2, 0.7], ids=lambda fraction: f"{fraction:.3g}"
@@ -108,12 +103,6 @@ def test_edges(df):
     assert expected_top_sum(10**12, 10**12, df) == df * 10**12
 
 
-def test_the_strongest_location_of_a_3x1_matrix_by_hand():
-    """X ~ χ²_1 and Y ~ χ²_2: E max = E X + ∫ S_Y F_X = 1 + ∫ e^(−x/2) erf(√(x/2)) dx = 1 + √2."""
-    got = expected_location_sum(HalfSpectrum(3, 1), 1)
-    assert got == pytest.approx(1 + math.sqrt(2), rel=PROMISED)
-
-
 SHAPES = [(1, 1), (1, 2), (2, 2), (1, 7), (3, 3), (2, 5), (4, 4), (5, 6), (9, 8), (31, 20)]
 
 
@@ -141,15 +130,6 @@ def test_the_few_self_conjugate_entries_of_a_large_matrix_add_their_excess(K):
     excess = stats.chi2(3).sf(threshold) - threshold * stats.chi2(1).sf(threshold)
     tolerance = 10 * s * excess / count + 2 * PROMISED * pairs_alone
     assert abs(added - s * excess) < tolerance
-
-
-@pytest.mark.parametrize("shape", [(7, 5), (6, 6), (6, 5)], ids=["odd", "even", "mixed"])
-def test_complete_location_sums_are_the_whole_energy(shape):
-    half = HalfSpectrum(*shape)
-    p, q = shape
-    assert expected_location_sum(half, half.location_count) == p * q
-    assert expected_location_sum(half, 10 * p * q) == p * q
-    assert expected_location_sum(half, 0) == 0
 
 
 # --- one variable of another variance --------------------------------------------------------

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from loca_theory.expressivity import Accounting, Budget, exact_error
-from loca_theory.expressivity.ordering import THEOREM_1_ORDER, Ordering
+from loca_theory.expressivity.theorem1.ordering import THEOREM_1_ORDER, Ordering
 from loca_theory.sweeps import Runner
 
 ALONE = Runner(jobs=1)

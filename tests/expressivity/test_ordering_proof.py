@@ -9,22 +9,24 @@ from sympy import Poly, Rational
 from sympy.abc import x
 
 from loca_theory.expressivity import Budget, exact_error
-from loca_theory.expressivity.ordering_proof import (
+from loca_theory.expressivity.theorem1.bounds import (
     LAST,
     LOWER,
     TRACE_MOMENTS,
     UPPER,
     UPPER_THRESHOLD,
-    _normal_quantile,
-    _tail,
     coefficients_at_least,
-    failed_conditions,
-    is_positive,
     locations_at_least,
     locations_at_most,
     low_rank_at_least,
     low_rank_at_most,
     proven_gaps,
+)
+from loca_theory.expressivity.theorem1.conditions import (
+    _normal_quantile,
+    _tail,
+    failed_conditions,
+    is_positive,
 )
 
 

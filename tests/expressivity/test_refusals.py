@@ -16,18 +16,18 @@ from loca_theory.expressivity import (
     spectral_error,
 )
 from loca_theory.expressivity import retained_energies as retained
-from loca_theory.expressivity.bidiagonal import leading_rows, sample_leading_eigenvalues
 from loca_theory.expressivity.energy_bounds import selection_bound, spiked_low_rank_bound
+from loca_theory.expressivity.laws.bidiagonal import leading_rows, sample_leading_eigenvalues
+from loca_theory.expressivity.laws.low_rank_exact import LARGEST_EXACT_RANK, expected_leading_energy
+from loca_theory.expressivity.laws.order_statistics import expected_location_sum, expected_top_sum
+from loca_theory.expressivity.laws.unequal_variances import expected_top_sum_of_unequal
 from loca_theory.expressivity.limits import limit_crossings, low_rank_fraction
-from loca_theory.expressivity.low_rank_exact import LARGEST_EXACT_RANK, expected_leading_energy
 from loca_theory.expressivity.matrices import mean_retained_energies
 from loca_theory.expressivity.methods.registry import find_method, find_methods
 from loca_theory.expressivity.monte_carlo import ErrorCell, Sampler, estimate
-from loca_theory.expressivity.order_statistics import expected_location_sum, expected_top_sum
-from loca_theory.expressivity.ordering import Ordering
-from loca_theory.expressivity.ordering_proof import proven_gaps
 from loca_theory.expressivity.simulation import Simulation
-from loca_theory.expressivity.unequal_variances import expected_top_sum_of_unequal
+from loca_theory.expressivity.theorem1.bounds import proven_gaps
+from loca_theory.expressivity.theorem1.ordering import Ordering
 from loca_theory.sweeps import Runner
 from loca_theory.transforms.half_spectrum import HalfSpectrum
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import special
 
-from loca_theory.expressivity.order_statistics import expected_top_sum
-from loca_theory.expressivity.unequal_variances import expected_top_sum_of_unequal
+from loca_theory.expressivity.laws.order_statistics import expected_top_sum
+from loca_theory.expressivity.laws.unequal_variances import expected_top_sum_of_unequal
 
 
 def by_convolution(variances, counts):

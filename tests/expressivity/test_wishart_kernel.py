@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from loca_theory.expressivity.wishart_kernel import (
+from loca_theory.expressivity.laws.wishart_kernel import (
     _last_coefficient,
     laguerre_functions,
     pre_kernel,

@@ -6,7 +6,7 @@ import pytest
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Budget, exact_error
 from loca_theory.expressivity.methods.names import display_name
-from loca_theory.expressivity.simulation import SimulationResult
+from loca_theory.expressivity.results import SimulationResult
 from loca_theory.plotting.method_costs import draw_catalogue
 from loca_theory.plotting.method_errors import MethodErrors
 from loca_theory.sweeps import Runner

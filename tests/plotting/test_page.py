@@ -17,7 +17,7 @@ from loca_theory.checkpoints import analyze, demo_pair, extract
 from loca_theory.expressivity import Accounting, simulate
 from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.expressivity.methods.names import display_name
-from loca_theory.expressivity.ordering import Ordering
+from loca_theory.expressivity.theorem1.ordering import Ordering
 from loca_theory.increments import PrintedTest
 from loca_theory.plotting import Page, report
 from loca_theory.plotting.page.analysis import picture_data

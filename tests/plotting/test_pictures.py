@@ -19,7 +19,7 @@ from loca_theory.dependence.study import Study
 from loca_theory.expressivity import Accounting, Method, simulate
 from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.expressivity.method_table import methods
-from loca_theory.expressivity.ordering import Ordering
+from loca_theory.expressivity.theorem1.ordering import Ordering
 from loca_theory.plotting import plot
 from loca_theory.plotting.lines import looks_of
 from loca_theory.plotting.phase import draw_phase

@@ -17,9 +17,9 @@ from loca_theory.expressivity import (
     exact_error,
     retained_energies,
 )
+from loca_theory.expressivity.laws.order_statistics import expected_top_sum
 from loca_theory.expressivity.methods.coordinates import CoordinateMethod
 from loca_theory.expressivity.methods.registry import find_method
-from loca_theory.expressivity.order_statistics import expected_top_sum
 
 reproducible = settings(max_examples=30, deadline=None, derandomize=True, database=None)
 

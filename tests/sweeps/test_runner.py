@@ -15,7 +15,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from loca_theory import InvalidArgumentError, ResourceError
-from loca_theory.sweeps import Runner, generator, runner
+from loca_theory.sweeps import Runner, generator, runner, threads, workers
 from loca_theory.sweeps.runner import SweepInterruptedError
 from loca_theory.sweeps.store import Point, ResultStore
 
@@ -47,7 +47,7 @@ def make_points(count=8):
 @pytest.fixture
 def at_once(monkeypatch):
     """Workers take over after the first point, however short the work is."""
-    monkeypatch.setattr(runner, "_WORKER_START_S", 0.0)
+    monkeypatch.setattr(workers, "_WORKER_START_S", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_a_number_of_workers_that_makes_no_sense_is_refused(jobs):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "workers", "warm", "left"),
+    ("seconds", "jobs", "warm", "left"),
     [
         # Of 8 points 7 are left after the first, and n workers save 1 − 1/n of their time.
         pytest.param(0.42, 2, False, 0, id="saves 1.47 s"),
@@ -96,13 +96,14 @@ def test_a_number_of_workers_that_makes_no_sense_is_refused(jobs):
     ],
 )
 def test_workers_take_over_where_they_save_more_than_their_start(
-    monkeypatch, seconds, workers, warm, left
+    monkeypatch, seconds, jobs, warm, left
 ):
     """Workers start in 1.5 s, those of an earlier sweep in 0.05 s; the clock is the test's own."""
     now = [100.0]
     clock = types.SimpleNamespace(perf_counter=lambda: now[0], monotonic=lambda: now[0])
-    monkeypatch.setattr(runner, "time", clock)
-    monkeypatch.setattr(runner, "_workers_ended", 90.0 if warm else -100.0)
+    for module in (runner, workers):
+        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(workers, "_workers_ended", 90.0 if warm else -100.0)
     monkeypatch.setattr(joblib, "effective_n_jobs", lambda jobs: jobs)
     on_workers = {}
 
@@ -114,8 +115,8 @@ def test_workers_take_over_where_they_save_more_than_their_start(
         on_workers.update(cells)
         yield from ((index, cell.parameters) for index, cell in cells.items())
 
-    monkeypatch.setattr(runner, "_on_workers", there)
-    found = Runner(jobs=workers).run(make_points(), here)
+    monkeypatch.setattr(runner, "on_workers", there)
+    found = Runner(jobs=jobs).run(make_points(), here)
     assert [one["i"] for one in found] == list(range(8))
     assert list(on_workers) == list(range(8 - left, 8))
 
@@ -358,9 +359,9 @@ def test_a_point_runs_with_one_thread_and_the_former_number_comes_back(three_thr
 
 
 def test_threads_may_leave_the_context_in_any_order(monkeypatch):
-    for name in runner._THREAD_VARIABLES:
+    for name in threads._THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    first, second = runner.one_thread(), runner.one_thread()
+    first, second = threads.one_thread(), threads.one_thread()
     for context in (first, second):
         context.__enter__()
     for context in (first, second):
@@ -369,7 +370,7 @@ def test_threads_may_leave_the_context_in_any_order(monkeypatch):
 
 def test_workers_run_with_one_thread_each(at_once, monkeypatch):
     """Whatever the environment says; on a single core OpenBLAS has but one in any case."""
-    for name in runner._THREAD_VARIABLES:
+    for name in threads._THREAD_VARIABLES:
         monkeypatch.setenv(name, "2")
 
     def pools(point):

@@ -68,7 +68,7 @@ BESIDE = {
     *(f"loca_theory.{one}" for one in ("_arguments", "_lookup", "_version", "errors")),
     "loca_theory.sweeps",
     *(f"loca_theory.sweeps.{one}" for one in ("files", "manifest", "progress", "results", "runner",
-                                              "store", "tables", "version")),
+                                              "store", "tables", "threads", "version", "workers")),
 }  # fmt: skip
 RUN = """
 import sys
@@ -93,7 +93,8 @@ STUDIES = {
     "correlate": "loca.correlate(8, ranks=1, structures='blocks', rho=0.1, null_draws=400)",
     "toy": "loca.toy(problems=2, steps=20)",
     "analyze": "loca.analyze(*loca.demo_pair(), allocate=4000, subspaces=2)",
-    "theorem1": "from loca_theory.expressivity.ordering import Ordering; Ordering((8,)).run()",
+    "theorem1": "from loca_theory.expressivity.theorem1.ordering import Ordering; "
+    "Ordering((8,)).run()",
 }
 
 

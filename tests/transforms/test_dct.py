@@ -216,6 +216,7 @@ def test_what_cannot_be_transformed_is_refused(call, message):
 
 @pytest.mark.parametrize("transform", ALL)
 def test_auto_off_the_cpu_stays_on_the_device(transform):
+    """And reads no entry, as a check of entries would, which makes training wait."""
     y = transform(torch.ones(2, 3, 4, device="meta"))
     assert y.device.type == "meta"
     assert y.shape == (2, 3, 4)

@@ -59,26 +59,6 @@ def test_a_numpy_array_stands_for_a_tensor(function, layout):
     np.testing.assert_array_equal(array, numbers())
 
 
-@each
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_narrow_floats_are_computed_in_single_precision(function, dtype):
-    narrow = numbers().to(dtype)
-    found = function(narrow)
-    assert found.dtype == dtype
-    expected = function(narrow.double())
-    # One rounding to the narrow type, of the value and in squares of the coordinate.
-    bound = 4 * torch.finfo(dtype).eps * float(expected.abs().max())
-    assert float((found.double() - expected).abs().max()) <= bound
-
-
-@each
-def test_no_entry_is_read(function):
-    """As a check of entries would, which on an accelerator makes training wait."""
-    with torch.device("meta"):
-        x = torch.ones(P, Q)
-    assert function(x).is_meta
-
-
 # --- powers of two ----------------------------------------------------------------------------
 
 

@@ -12,8 +12,8 @@ from loca_theory.checkpoints.pairs.pair import CheckpointPair
 from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.weights.checkpoint import DamagedError, LeftOutError
 from loca_theory.sweeps import Runner
-from loca_theory.sweeps.runner import has_context
 from loca_theory.sweeps.store import Cell
+from loca_theory.sweeps.workers import has_context
 
 # Total number of entries below which no worker processes start: to import torch would take them
 # longer than to compute anything.

@@ -13,7 +13,8 @@ from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier, draw_see
 from loca_theory.convergence import toy
 from loca_theory.convergence.interpretations import Interpretation, find_interpretation
 from loca_theory.convergence.problems import SAMPLES, Family, Problems, draw
-from loca_theory.convergence.searches import Search, find_search
+from loca_theory.convergence.search import Search
+from loca_theory.convergence.searches import find_search
 from loca_theory.convergence.simulation import ToyCell, advance, evaluate
 from loca_theory.convergence.state import Rates, State
 from loca_theory.convergence.study import DEFAULT_STEPS

@@ -11,8 +11,8 @@ from scipy import integrate, special, stats
 from loca_theory.claims.checks.theorems import covered
 from loca_theory.claims.estimates import Returned, Rng, largest_entry, least
 from loca_theory.expressivity import Budget, exact_error, retained_energies
+from loca_theory.expressivity.laws.order_statistics import expected_top_sum
 from loca_theory.expressivity.methods.names import display_name
-from loca_theory.expressivity.order_statistics import expected_top_sum
 from loca_theory.transforms.half_spectrum import HalfSpectrum
 from loca_theory.transforms.matrices import dct_matrix
 

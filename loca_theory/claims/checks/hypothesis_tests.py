@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier
 from loca_theory.dependence.detection import centred, upper_critical_value
 from loca_theory.dependence.structures import STRUCTURES
-from loca_theory.expressivity.bidiagonal import sample_leading_eigenvalues
+from loca_theory.expressivity.laws.bidiagonal import sample_leading_eigenvalues
 from loca_theory.increments import PrintedTest, calibrated_test, fit_bulk
 from loca_theory.increments.eigenvalues import squared_singular_values
 from loca_theory.increments.histogram import Histogram, histogram

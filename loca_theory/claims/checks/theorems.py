@@ -8,17 +8,13 @@ from types import MappingProxyType
 
 from loca_theory.claims.estimates import Returned, Tier, least
 from loca_theory.expressivity import METHODS, Accounting, Budget, exact_error
+from loca_theory.expressivity.laws.low_rank_exact import expected_leading_energy
+from loca_theory.expressivity.laws.order_statistics import expected_location_sum
 from loca_theory.expressivity.limits import limit_crossings
-from loca_theory.expressivity.low_rank_exact import expected_leading_energy
 from loca_theory.expressivity.methods.names import display_name
-from loca_theory.expressivity.order_statistics import expected_location_sum
-from loca_theory.expressivity.ordering import THEOREM_1_ORDER
-from loca_theory.expressivity.ordering_proof import (
-    LOWER_FROM,
-    UPPER_FROM,
-    failed_conditions,
-    proven_gaps,
-)
+from loca_theory.expressivity.theorem1.bounds import LOWER_FROM, UPPER_FROM, proven_gaps
+from loca_theory.expressivity.theorem1.conditions import failed_conditions
+from loca_theory.expressivity.theorem1.ordering import THEOREM_1_ORDER
 
 # A budget of the limit K → ∞, and the r/K from which it is followed.
 _LARGE, _SMALL_RATIO = 10**6, 1e-3

@@ -12,7 +12,7 @@ from scipy import integrate, special, stats
 
 from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier
 from loca_theory.expressivity import Budget, approximate
-from loca_theory.expressivity.bidiagonal import sample_leading_eigenvalues
+from loca_theory.expressivity.laws.bidiagonal import sample_leading_eigenvalues
 
 _NODES = 80
 

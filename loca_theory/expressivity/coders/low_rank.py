@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from loca_theory.expressivity.coders.coder import Approximation, Basis, Coded, Coder, Transform
 from loca_theory.expressivity.coders.laws import Array
-from loca_theory.expressivity.coders.quantisers import nearest_codes, normal_codes
-from loca_theory.expressivity.coders.widths import costs, retained, water_filled
+from loca_theory.expressivity.coders.quantisers import nearest_codes
+from loca_theory.expressivity.coders.widths import by_width, costs, retained, water_filled
 from loca_theory.increments.marchenko_pastur import angle_at_fraction
 
 
@@ -69,8 +69,5 @@ def _decoded(left: Array, values: Array, right: Array, bits: float) -> Approxima
 
 def _coded(vectors: Array, widths: NDArray[np.int64]) -> Array:
     """Unit vectors, one per row, by the codes of their widths."""
-    found, scale = np.empty_like(vectors), math.sqrt(vectors.shape[1])
-    for width in np.unique(widths):
-        mine = widths == width
-        found[mine] = nearest_codes(vectors[mine] * scale, normal_codes(int(width))) / scale
-    return found
+    scale = math.sqrt(vectors.shape[1])
+    return by_width(vectors, widths, lambda some, codes: nearest_codes(some * scale, codes) / scale)

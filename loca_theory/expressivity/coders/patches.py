@@ -14,8 +14,8 @@ from loca_theory._arguments import positive_number
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.coders.coder import Approximation, Basis, Coded, Coder
 from loca_theory.expressivity.coders.laws import Array
-from loca_theory.expressivity.coders.quantisers import nearest_codes, normal_codes
-from loca_theory.expressivity.coders.widths import Rule, costs, retained, water_filled
+from loca_theory.expressivity.coders.quantisers import nearest_codes
+from loca_theory.expressivity.coders.widths import Rule, by_width, costs, retained, water_filled
 
 # Energies of normal components are taken at so many quantiles.
 _QUANTILES = 4000
@@ -115,10 +115,7 @@ def _decoded(components: Array, rule: Rule, bits: float) -> Approximation | None
     widths = rule((components**2).sum(axis=1), lengths, bits * components.size)
     if widths is None:
         return None
-    found = np.zeros_like(components)
-    for width in np.unique(widths):
-        mine = widths == width
-        found[mine] = _nearest(components[mine], normal_codes(int(width)))
+    found = by_width(components, widths, _nearest)
     return Approximation(found, float(costs(lengths)[widths].sum() / components.size))
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.bits import NUMBER_BITS
 from loca_theory.expressivity.coders.laws import Array, Sphere
-from loca_theory.expressivity.coders.quantisers import error_of_normal_codes
+from loca_theory.expressivity.coders.quantisers import error_of_normal_codes, normal_codes
 
 # Widths that a component can have, and bits that say which one it has.
 _WIDTHS, _LABEL = np.arange(9), 4
@@ -88,6 +88,17 @@ class ByRank:
         for width, mine in zip(widths, np.split(np.argsort(-energies), ends[:-1]), strict=True):
             found[mine] = width
         return found if found.sum() * sum(lengths) <= total else None
+
+
+def by_width(
+    components: Array, widths: NDArray[np.int64], code: Callable[[Array, Array], Array]
+) -> Array:
+    """Components, one per row: ``code`` decodes those of one width by the best codes of it."""
+    found = np.zeros_like(components)
+    for width in np.unique(widths):
+        mine = widths == width
+        found[mine] = code(components[mine], normal_codes(int(width)))
+    return found
 
 
 def best_widths(energies: Array, retained: Array, costs: Array, total: float) -> NDArray[np.int64]:

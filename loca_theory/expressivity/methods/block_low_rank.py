@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity.bidiagonal import sample_leading_eigenvalues
 from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.laws.bidiagonal import sample_leading_eigenvalues
 from loca_theory.expressivity.methods.linear_families import blocks_of, divisors, joined
 from loca_theory.expressivity.methods.low_rank import LowRank
 from loca_theory.expressivity.methods.method import Array, Budgets, Engine, NamedMethod, Rng

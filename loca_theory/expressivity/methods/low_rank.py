@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loca_theory.expressivity.bidiagonal import sample_leading_eigenvalues
 from loca_theory.expressivity.budgets import Accounting, Budget
-from loca_theory.expressivity.limits import low_rank_fraction
-from loca_theory.expressivity.low_rank_exact import (
+from loca_theory.expressivity.laws.bidiagonal import sample_leading_eigenvalues
+from loca_theory.expressivity.laws.low_rank_exact import (
     LARGEST_EXACT_RANK,
     LARGEST_EXACT_SIZE,
     expected_leading_energy,
 )
+from loca_theory.expressivity.limits import low_rank_fraction
 from loca_theory.expressivity.methods.coordinates import prefix_sums
 from loca_theory.expressivity.methods.method import Array, Budgets, Engine, NamedMethod, Rng
 
@@ -52,7 +52,7 @@ class LowRank(NamedMethod):
         return prefix_sums(energies.double().cpu().numpy(), [budget.r for budget in budgets])
 
     def expected_errors(self, budgets: Budgets) -> Array:
-        """See :func:`~loca_theory.expressivity.low_rank_exact.expected_leading_energy`."""
+        """See :func:`~loca_theory.expressivity.laws.low_rank_exact.expected_leading_energy`."""
         p, q = budgets[0].p, budgets[0].q
         largest = max(budgets, key=lambda budget: budget.r)
         if Engine.EXACT not in self.engines(largest):

@@ -33,12 +33,8 @@ from loca_theory.expressivity.methods.low_rank import ColumnNormalised, LowRank
 from loca_theory.expressivity.methods.method import Method
 from loca_theory.expressivity.methods.names import DEFAULT_KEYS, DISPLAY_NAMES, key_of
 from loca_theory.expressivity.methods.selection import LocationSelection, Selection
-from loca_theory.expressivity.methods.subspace import (
-    PaddedWavelet,
-    RandomCosines,
-    RandomLocations,
-    Subspace,
-)
+from loca_theory.expressivity.methods.shared_coordinates import PaddedWavelet, RandomCosines
+from loca_theory.expressivity.methods.subspace import RandomLocations, Subspace
 
 METHODS: dict[str, Method] = {
     method.name: method

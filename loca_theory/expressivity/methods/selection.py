@@ -19,15 +19,15 @@ import numpy as np
 
 from loca_theory.expressivity.bits import location_bits
 from loca_theory.expressivity.budgets import Budget
-from loca_theory.expressivity.limits import coefficient_fraction, location_fraction
-from loca_theory.expressivity.methods.bases import FOURIER, Basis
-from loca_theory.expressivity.methods.coordinates import CoordinateMethod, largest_sums, prefix_sums
-from loca_theory.expressivity.methods.method import Array, Budgets, Rng
-from loca_theory.expressivity.order_statistics import (
+from loca_theory.expressivity.laws.order_statistics import (
     expected_location_sum,
     expected_top_sum,
     upper_quantile,
 )
+from loca_theory.expressivity.limits import coefficient_fraction, location_fraction
+from loca_theory.expressivity.methods.bases import FOURIER, Basis
+from loca_theory.expressivity.methods.coordinates import CoordinateMethod, largest_sums, prefix_sums
+from loca_theory.expressivity.methods.method import Array, Budgets, Rng
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity.order_statistics import expected_minimum, survival
+from loca_theory.expressivity.laws.order_statistics import expected_minimum, survival
 
 # B(x) is on one side of N, but for less than 1e-18, if its mean is this many standard deviations
 # (the bulk) plus this number (the Chernoff bound) away from N.
@@ -54,7 +54,7 @@ def expected_top_sum_of_unequal(variances: ArrayLike, count: int) -> float:
         decades, it is below 6e-3 (the worst case is N = 1 with one large variance) and, if
         N ≥ n/20, below 2e-6.
 
-    >>> from loca_theory.expressivity.order_statistics import expected_top_sum
+    >>> from loca_theory.expressivity.laws.order_statistics import expected_top_sum
     >>> round(expected_top_sum_of_unequal([3.0] * 500, 20) / expected_top_sum(500, 20, 1), 12)
     3.0
     """

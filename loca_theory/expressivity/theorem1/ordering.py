@@ -12,7 +12,7 @@ from loca_theory import _arguments
 from loca_theory._lookup import member
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Accounting, Budget
-from loca_theory.expressivity.low_rank_exact import expected_leading_energy
+from loca_theory.expressivity.laws.low_rank_exact import expected_leading_energy
 from loca_theory.expressivity.methods import Method
 from loca_theory.expressivity.methods.registry import find_methods, identities
 from loca_theory.expressivity.monte_carlo import PACKAGES
@@ -141,7 +141,7 @@ class Ordering:
 class OrderingCell(Cell):
     """The ordering at every rank of one size."""
 
-    experiment = "expressivity.ordering"
+    experiment = "expressivity.theorem1.ordering"
     packages = PACKAGES
 
     K: int

@@ -12,8 +12,8 @@ of independent indicators. Their probabilities are the eigenvalues, all of which
           W_+ = \begin{pmatrix} C & -o\\ o^\top & 0\end{pmatrix}
                 \begin{pmatrix} G & g\\ -g^\top & 0\end{pmatrix} .
 
-Here G and g are the pre-kernel of :mod:`~loca_theory.expressivity.wishart_kernel` in a basis P_k of
-the functions on [τ, ∞), o holds the integrals of the P_k over [τ, ∞), and
+Here G and g are the pre-kernel of :mod:`~loca_theory.expressivity.laws.wishart_kernel` in a basis
+P_k of the functions on [τ, ∞), o holds the integrals of the P_k over [τ, ∞), and
 :math:`C_{kl} = \iint_{τ<u<v} (P_k(u) P_l(v) - P_l(u) P_k(v))`. Nothing is sampled. The cost grows
 with r, and with q only through the evaluation of the pre-kernel. The page "The exact law of a
 truncated SVD" has the derivation.
@@ -31,10 +31,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity.order_statistics import expected_minimum
-from loca_theory.expressivity.wishart_kernel import pre_kernel
+from loca_theory.expressivity.laws.order_statistics import expected_minimum
+from loca_theory.expressivity.laws.wishart_kernel import pre_kernel
 from loca_theory.increments import MarchenkoPastur
-from loca_theory.sweeps.runner import one_thread
+from loca_theory.sweeps.threads import one_thread
 
 # Beyond this rank the cost, about r⁴, exceeds ten seconds; beyond this min(p, q), the number of
 # Laguerre functions, it exceeds that of many draws. Simulation is better there.
@@ -64,7 +64,7 @@ def expected_leading_energy(
     Returns:
         Array of length r + 1; relative error below 1e-12.
 
-    >>> from loca_theory.expressivity.low_rank_exact import expected_leading_energy
+    >>> from loca_theory.expressivity.laws.low_rank_exact import expected_leading_energy
     >>> float(expected_leading_energy(2, 2, 1)[1])  # 2 + π/2
     3.570796326794...
     """

@@ -1,0 +1,1 @@
+"""Laws of singular values and of order statistics: exact expectations, and draws."""

@@ -1,0 +1,164 @@
+r"""Subspaces of random indices of which two can select the same coordinate.
+
+FourierFT and WaveFT, as shipped, reach subspaces of fewer dimensions than the coefficients that
+they spend.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.methods.bases import FOURIER, HAAR, Basis
+from loca_theory.expressivity.methods.coordinates import total
+from loca_theory.expressivity.methods.method import Array, Budgets, Rng
+from loca_theory.expressivity.methods.subspace import Flags, Indices, Subspace
+from loca_theory.expressivity.random_choices import first_hits
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class SharedCoordinates(Subspace):
+    r"""Random indices, one or two of which select the same coordinate.
+
+    If s coordinates are selected by one index and m by two, N random indices of n = pq retain on
+    average :math:`s N/n + m\,(1 - \tfrac{(n-N)(n-N-1)}{n(n-1)})`.
+    """
+
+    @abstractmethod
+    def targets(self, budget: Budget) -> Indices:
+        """The coordinate that each index selects, shape (p·q,)."""
+
+    def selected(self, budget: Budget) -> tuple[int, int]:
+        """Number of coordinates that one index selects, and that two do."""
+        counts = np.bincount(np.bincount(self.targets(budget)), minlength=3)
+        return int(counts[1]), int(counts[2])
+
+    def selected_energies(self, energies: Tensor, budget: Budget) -> tuple[float, float]:
+        """Energy of the coordinates that one index selects, and of those that two do."""
+        import torch
+
+        counts = torch.from_numpy(np.bincount(self.targets(budget), minlength=len(energies)))
+        counts = counts.to(energies.device)
+        return total(energies[counts == 1]), total(energies[counts == 2])
+
+    def is_first(self, drawn: Indices, budget: Budget) -> Flags:
+        """Mark every index that selects a coordinate that no earlier one selects."""
+        found = np.zeros(len(drawn), dtype=bool)
+        found[np.unique(self.targets(budget)[drawn], return_index=True)[1]] = True
+        return found
+
+    def item_energies(self, coordinates: Tensor, budget: Budget) -> Tensor:
+        """Energy of the coordinate that each index selects."""
+        return coordinates[self.targets(budget)].square()
+
+    def draw(self, budget: Budget, count: int, rng: Rng) -> tuple[Indices, Flags]:
+        """Indices, and which of them are the first to select their coordinate."""
+        drawn, _ = super().draw(budget, count, rng)
+        return drawn, self.is_first(drawn, budget)
+
+    def chosen(self, coordinates: Tensor, budget: Budget, rng: Rng) -> Tensor:
+        """Indices of the coordinates that random indices select."""
+        import torch
+
+        drawn, _ = self.draw(budget, self.count(budget), rng)
+        return torch.from_numpy(self.targets(budget)[drawn]).to(coordinates.device)
+
+    def mean_sums(self, energies: Tensor, budgets: Budgets) -> Array:
+        """From the energies of the coordinates that one and two indices select."""
+        own, paired = self.selected_energies(energies, budgets[0])
+        return np.array([self._retained(budget, own, paired) for budget in budgets])
+
+    def expected_errors(self, budgets: Budgets) -> Array:
+        """See the formula of the class."""
+        s, m = self.selected(budgets[0])
+        sums = [self._retained(budget, float(s), float(m)) for budget in budgets]
+        return 1 - np.array(sums) / (budgets[0].p * budgets[0].q)
+
+    def _retained(self, budget: Budget, own: float, paired: float) -> float:
+        n, count = budget.p * budget.q, self.count(budget)
+        is_hit = 1 - (n - count) * (n - count - 1) / (n * (n - 1)) if n > 1 else 1.0
+        return own * count / n + paired * is_hit
+
+    def _drawn_energies(self, budget: Budget, count: int, rng: np.random.Generator) -> Array:
+        # The indices use a stream of their own, because their number decides how much they consume.
+        stream = np.random.default_rng(rng.integers(1 << 63, size=4))
+        _, is_new = self.draw(budget, count, stream)
+        energies = rng.standard_normal(count) ** 2
+        energies[~is_new] = 0.0
+        return energies
+
+
+@dataclass(frozen=True)
+class RandomCosines(SharedCoordinates):
+    r"""Real coefficients at random indices of the full spectrum: FourierFT as shipped.
+
+    Either index of a conjugate pair selects the cosine of the pair; the sine is never retained.
+    """
+
+    basis: Basis = FOURIER
+
+    def targets(self, budget: Budget) -> Indices:
+        """The cosine that each index of the full spectrum selects."""
+        p, q, half = budget.p, budget.q, budget.half_spectrum
+        found = np.empty(p * q, dtype=np.int64)
+        members = np.concatenate([half.self_conjugate, half.representatives])
+        found[members[:, 0] * q + members[:, 1]] = np.arange(half.location_count)
+        found[(-members[:, 0] % p) * q + (-members[:, 1] % q)] = np.arange(half.location_count)
+        return found
+
+    def selected(self, budget: Budget) -> tuple[int, int]:
+        """The self-conjugate entries and the pairs."""
+        half = budget.half_spectrum
+        return half.self_conjugate_count, half.pair_count
+
+    def selected_energies(self, energies: Tensor, budget: Budget) -> tuple[float, float]:
+        """Energy of the self-conjugate entries and of the real parts of the pairs."""
+        s, m = self.selected(budget)
+        return total(energies[:s]), total(energies[s : s + m])
+
+    def is_first(self, drawn: Indices, budget: Budget) -> Flags:
+        """Without a table of the pairs."""
+        return first_hits(drawn, budget.p, budget.q)
+
+    def limit(self, budget: Budget) -> float:
+        """The limit, in which a pair retains half its energy if either of its indices is drawn."""
+        missed = 1 - self.count(budget) / (budget.p * budget.q)
+        return 1 - (1 - missed**2) / 2
+
+
+@dataclass(frozen=True)
+class PaddedWavelet(SharedCoordinates):
+    """Random coefficients of a padded Haar transform: WaveFT as shipped, with its default wavelet.
+
+    An odd side is padded by one and the matrix is cropped. The sum and the difference of the last
+    pair then become the same entry, and the coefficient of the difference is not used. At even
+    sides this is a random choice in the basis :class:`Haar`.
+    """
+
+    basis: Basis = HAAR
+
+    def targets(self, budget: Budget) -> Indices:
+        """Coefficient (i, j) lies in one of four sub-bands of the padded p×q grid.
+
+        The top right sub-band has the differences of rows and the sums of columns.
+        """
+        p, q = budget.p, budget.q
+        i, j = np.divmod(np.arange(p * q), q)
+        is_low, is_left = i < -(-p // 2), j < -(-q // 2)
+        row = _cropped(np.where(is_low, i, i - -(-p // 2)), ~is_left, p)
+        column = _cropped(np.where(is_left, j, j - -(-q // 2)), ~is_low, q)
+        return row * q + column
+
+
+def _cropped(index: Indices, is_difference: Flags, size: int) -> Indices:
+    """Position in :class:`Haar` of sums and differences; the padded pair has only a sum."""
+    sums = -(-size // 2)
+    difference = np.where(sums + index < size, sums + index, sums - 1)
+    return np.where(is_difference, difference, index)

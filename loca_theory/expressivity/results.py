@@ -1,0 +1,53 @@
+"""Row and result types of a comparison of methods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.monte_carlo import Sampler
+from loca_theory.sweeps import Result
+from loca_theory.sweeps.results import rows
+
+
+@dataclass(frozen=True)
+class ErrorRow:
+    """The error of one method at one shape and rank, from one engine.
+
+    Attributes:
+        K: Size of a square matrix; None otherwise.
+        p: Rows.
+        q: Columns.
+        r: LoRA's rank, which sets the budget.
+        method: Name of the method.
+        engine: How the error was obtained.
+        error: Relative error ‖W − Ŵ‖²/‖W‖²: its expectation, or the mean of the draws.
+        standard_error: Standard error of the mean; 0 for exact values, None if it is unknown.
+        draws: Number of Monte Carlo draws; None if nothing was drawn.
+        seed: Root seed; None if nothing was drawn.
+        sampler: Sampler of the draws; None if nothing was drawn.
+    """
+
+    K: int | None
+    p: int
+    q: int
+    r: int
+    method: str
+    engine: Engine
+    error: float
+    standard_error: float | None
+    draws: int | None = None
+    seed: int | None = None
+    sampler: Sampler | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class SimulationResult(Result):
+    """Reconstruction errors of the compared methods.
+
+    Attributes:
+        rows: One row per error, in order of shape, rank, method and engine.
+    """
+
+    rows: tuple[ErrorRow, ...] = rows(ErrorRow)
+    command = "simulate"
