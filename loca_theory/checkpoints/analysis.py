@@ -76,8 +76,10 @@ def analyze(
             expert; ``stacked``, one matrix with the rows of all.
         epsilon: Total variation that still counts as normal.
         accounting: What is charged to a budget.
-        subspaces: Number of leading singular vectors of ΔW, W₀ and W′ to compare, and of the
-            increments of every two fine-tunes; None compares none.
+        subspaces: Number K of leading singular vectors of each change to compare with those of the
+            base's matrix, and between fine-tunes. Counts intruder dimensions, too: vectors of the
+            fine-tune that resemble none of the base's 4K leading ones. Takes longer; None compares
+            none.
         allocate: Total size of an adapter, to split among the layers of each fine-tune so that it
             retains the most energy: trainable numbers, or bytes such as ``"4MB"``.
         bits: Bits per entry, such as ``[0.5, 1, 2]``, at which coders of ΔW are compared, each with

@@ -94,9 +94,11 @@ def extract(
         dtype: Type of the stored numbers: ``float32``, ``float16`` or ``bfloat16``. Errors include
             the rounding to it.
         check: Whether to load the adapter with PEFT into the model of the base, merge it, and
-            measure its errors there; see :meth:`Extraction.verify`.
-        inputs: With ``check``, inputs on which to compare outputs, such as the path of a file with
-            one text per line; see :meth:`Extraction.verify`.
+            measure its errors there.
+        inputs: With ``check``, inputs on which to compare the outputs of the adapter, of the base
+            and of the fine-tune: the path of a file with one text per line, or of a safetensors or
+            PyTorch file with tensors by the names of the model's arguments. In Python, these
+            texts or tensors will do.
         requantise: With ``check``, 8 or 4: how much of the adapter's energy is left in a base of so
             many bits, if the sum is rounded to them again.
         include: Regular expression; only matrices whose name contains a match are extracted.

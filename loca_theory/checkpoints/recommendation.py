@@ -205,9 +205,9 @@ def _reason(one: MatrixError, matrix: Matrix) -> str:
 def _normality(total: Totals, matrices: Sequence[Matrix], epsilon: float) -> str:
     """Of how many increments the test rejects normality."""
     rejected, distances = total.not_normal, _ends([one.tv for one in matrices], ".3f")
-    found = f"rejected in {rejected} of {total.matrices}"
+    found = f"rejected at the level 5% in {rejected} of {total.matrices}"
     if total.matrices == 1:
-        found = "rejected" if rejected else "not rejected"
+        found = f"{'not ' * (not rejected)}rejected at the level 5%"
     return (
         f"Normality of the entries, up to a total variation of {epsilon:g}, is {found} (total "
         f"variation {distances})."

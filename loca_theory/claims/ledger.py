@@ -48,30 +48,38 @@ class Ledger:
     def find(self, names: Sequence[str]) -> list[Claim]:
         """The claims with these names, in the order of the ledger; all claims if there is no name.
 
-        A name that ends in a dot stands for all claims that begin with it.
+        A name is the id of a claim. Otherwise it stands for all claims below it, such as
+        ``theorem1`` or ``theorem1.`` for ``theorem1.order``, or for a section by its title.
 
         Raises:
-            InvalidArgumentError: no claim has that name; the message lists the nearest names.
+            InvalidArgumentError: some names are unknown; the message has the nearest names of each.
         """
-        chosen: set[str] = set()
-        known = [claim.id for claim in self.claims]
-        for name in names:
-            mine = [one for one in known if _stands_for(str(name), one)]
-            if not mine:
-                msg = f"unknown claim {name!r}; {_hint(str(name), known)}"
-                raise InvalidArgumentError(msg)
-            chosen |= set(mine)
+        found = {str(name): self._meant(str(name)) for name in names}
+        if unknown := [name for name in names if not found[str(name)]]:
+            hints = ", ".join(map(self._hint, unknown))
+            msg = f"unknown claim{'s' * (len(unknown) > 1)} {hints}; "
+            raise InvalidArgumentError(msg + "`loca-theory verify --list` lists all")
+        chosen = {one for mine in found.values() for one in mine}
         return [claim for claim in self.claims if not names or claim.id in chosen]
 
+    def _meant(self, name: str) -> list[str]:
+        """The claim of this id, else those below it, else those of the section of this title."""
+        known = [claim.id for claim in self.claims]
+        if name in known:
+            return [name]
+        if below := [one for one in known if one.startswith(f"{name.removesuffix('.')}.")]:
+            return below
+        titles = {one.id: one.section.casefold() for one in self.claims if one.section}
+        return [one for one, title in titles.items()
+                if name.casefold() in (title, title.partition(":")[0])]  # fmt: skip
 
-def _hint(name: str, known: Sequence[str]) -> str:
-    family = f"{name.rstrip('.')}."
-    if count := sum(one.startswith(family) for one in known):
-        return f"write {family} with a dot for its {count} claims"
-    # Suggest families too, because the name may be a misspelt family.
-    families = dict.fromkeys(f"{one.partition('.')[0]}." for one in known if "." in one)
-    near = get_close_matches(name, [*known, *families], n=3, cutoff=0.6)
-    return f"nearest: {', '.join(near)}" if near else "`loca-theory verify --list` lists all"
+    def _hint(self, name: object) -> str:
+        """An unknown name with the nearest claims and families."""
+        known = dict.fromkeys(
+            one for claim in self.claims for one in (claim.id, claim.id.partition(".")[0])
+        )
+        near = ", ".join(get_close_matches(str(name), known, n=3, cutoff=0.6))
+        return f"{name!r} (nearest: {near})" if near else repr(name)
 
 
 def _stands_for(name: str, claim: str) -> bool:

@@ -37,8 +37,8 @@ def verify(
     <Verdict.SUPPORTED: 'supported'>
 
     Args:
-        names: Name of a claim, or several; a name that ends in a dot stands for all claims that
-            begin with it. None for all claims.
+        names: Name of a claim, or several; a beginning such as ``theorem1`` stands for all claims
+            below it, and so does the title of a section. None for all claims.
         tier: How much work each check does: ``quick``, ``default`` or ``deep``.
         seed: Root seed.
         results: Folder of the experiments' tables for the empirical claims, searched with its

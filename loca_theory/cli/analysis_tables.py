@@ -5,38 +5,64 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from os.path import commonprefix
 from statistics import median
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from rich.console import Console
 from rich.text import Text
 
+from loca_theory.checkpoints import Analysis
+from loca_theory.checkpoints.rows import Comparison, MatrixError
+from loca_theory.checkpoints.settings import ANALYSED
+from loca_theory.checkpoints.statistics.matrix import FAR_FROM_LAW
+from loca_theory.checkpoints.summary import MeanError, Totals, energy_weights
 from loca_theory.cli.left_out import print_remarks, print_skipped, short_name
-from loca_theory.cli.output import Rows, console, text_width
+from loca_theory.cli.output import Rows, console, print_note, text_width
 from loca_theory.cli.printable import printable
 from loca_theory.expressivity.methods.names import display_name
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from loca_theory.checkpoints import Analysis
-    from loca_theory.checkpoints.rows import Comparison, Matrix, MatrixError
-    from loca_theory.checkpoints.summary import MeanError, Totals
+from loca_theory.plotting.page.columns import with_values
+from loca_theory.plotting.page.tables import CHANGE, STATISTICS
 
 _FORMS = ("R", "D", "S", "FourierFT")
 _SIZES = {"R": "rank", "D": "coefficients"}
 _RETAINED = (
     "Energy retained: the fraction of ‖ΔW‖² that the best adapter of each form reproduces "
-    "(1 − error), at the budget of LoRA with r = {}. rank 90%: how many singular values have 90% "
-    "of the energy."
+    "(1 − error), at the budget of LoRA with r = {}. rank 90%: the rank that retains 90%."
+)
+_BUDGET = (
+    "Budget: r(p + q) numbers for a p×q matrix, as LoRA has. A location chosen by looking at ΔW "
+    "costs one number, so LoCA and entries have half as many values as FourierFT, whose locations "
+    "are random, has coefficients."
+)
+_ROWS = (
+    "together: all matrices as one, so that each counts by its ‖ΔW‖². independent: expected of "
+    "independent normal entries."
+)
+_SHUFFLED, _BASIS = "LoRA, shuffled", "other basis"
+_COLUMNS = {
+    _SHUFFLED: "What LoRA retains of the same entries in random order.",
+    _BASIS: "What LoCA would retain in a basis unrelated to the matrix, by its singular values.",
+}
+# Titles of those columns of the page that the full table has, too.
+_STATISTICS = (
+    *("‖ΔW‖/‖W₀‖", "cos(W₀, W′)", "zeros", "TV (95%)", "p", "p (paper)", "outside bulk", "spikes"),
+    *("left alignment", "right alignment", "intruders"),
 )
 _COUNTS = (
-    "may be normal: matrices whose entries pass the test; follow the law: those with the spectrum "
-    "of independent entries, but for single values"
+    "normality not rejected: in so many matrices p is above 0.05; near law: so many spectra are, "
+    "apart from spikes, within a Kolmogorov distance of "
+    f"{FAR_FROM_LAW} of the Marchenko–Pastur law of independent entries."
+)
+_BITS = (
+    "Energy retained of all matrices together by coders of the entries, or of their DCT "
+    "coefficients, with equal bits per entry; `loca-theory methods` describes them. –: no such "
+    "code. The best bit for an entry is its sign, so that Lloyd–Max, uniform and BitDelta, which "
+    "has no other code, agree at 1 bit."
 )
 _CONFIG = "To compress this finished fine-tune; for new training, reconstruction is no guide"
 
 # Errors of one matrix, or of several, by method.
-_Errors: TypeAlias = "Mapping[str, MatrixError] | Mapping[str, MeanError]"
-_Cells: TypeAlias = "dict[str, str | Text]"
+_Errors: TypeAlias = Mapping[str, MatrixError] | Mapping[str, MeanError]
+_Cells: TypeAlias = dict[str, str | Text]
 
 
 def print_analysis(result: Analysis, *, is_full: bool) -> None:
@@ -48,25 +74,30 @@ def print_analysis(result: Analysis, *, is_full: bool) -> None:
     for text in result.warnings:
         out.print(f"{text}\n", style="bold red")
     if result.errors:
-        text = _RETAINED.format(_ranks(result)[0])
-        out.print(f"{text}\n", style="dim", width=text_width(out))
+        print_note(out, _RETAINED.format(_ranks(result)[0]))
     if len(result.tuned) > 1:
         _print_totals(out, "fine-tune", summary.by_tuned, result)
     if result.matrices and (is_full or len(result.tuned) == 1):
         _print_matrices(out, result, is_full=is_full)
+    if result.errors:
+        accounting = result.manifest["grid"]["accounting"]
+        budget = _BUDGET if accounting == "paper" else f"Budget: by the accounting {accounting}."
+        print_note(out, f"{budget} {_ROWS}")
     if is_full:
-        out.print(f"{_COUNTS}\n", style="dim", width=text_width(out))
         if len(summary.by_kind) < len(result.matrices):
             _print_totals(out, "kind", summary.by_kind, result)
         if 1 < len(summary.by_layer) < len(result.matrices):
             _print_totals(out, "layer", summary.by_layer, result)
+    if is_full or len(result.tuned) > 1:
+        print_note(out, _COUNTS)
     if result.bits:
         _print_bits(out, result)
     if result.comparisons:
         _print_comparisons(out, result.comparisons)
     out.print(result.verdict, width=text_width(out))
     if result.config_source:
-        out.print(f"\n{_CONFIG}:\n", style="dim")
+        out.print()
+        print_note(out, f"{_CONFIG}:")
         out.print(result.config_source, style="cyan", soft_wrap=True)
     if is_full:
         print_remarks(out, result.matrices)
@@ -74,7 +105,7 @@ def print_analysis(result: Analysis, *, is_full: bool) -> None:
 
 
 def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
-    """Print a row per matrix, and one per budget for all of them together."""
+    """Print a row per matrix, one per budget for all together, and one of independent entries."""
     ranks, methods = _ranks(result), _methods(result, is_full=is_full)
     errors: dict[tuple[str, str], dict[str, MatrixError]] = {}
     for error in result.errors:
@@ -84,9 +115,11 @@ def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
     methods_split = {method for method, *_ in sizes}
     split = {heading: key for key, heading in _SIZES.items() if key in methods_split}
     if split:
-        text = f"{' and '.join(split)}: of LoRA and LoCA, if {result.total} are split for all"
-        out.print(f"{text}\n", style="dim")
+        text = f"of LoRA and LoCA, if {result.total} are split for all"
+        print_note(out, f"{' and '.join(split)}: {text}")
     names = [short_name(one.name) for one in result.matrices]
+    known = with_values((*CHANGE, *STATISTICS), result.matrices)
+    columns = [column for column in known if is_full and column.title in _STATISTICS]
     cells = []
     for one, name in zip(result.matrices, names, strict=True):
         mine = errors.get((one.name, one.tuned), {})
@@ -98,24 +131,32 @@ def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
             "rank 90%": f"{one.rank_90:,}",
             **own,
             **_retained(mine, methods),
-            **(_statistics(one, mine) if is_full else {}),
+            **(_bases(mine) if is_full else {}),
+            **{column.title: column.text(one) for column in columns},
         })  # fmt: skip
     if not Rows(cells).fits(out):
         start = "".join(commonprefix(names).rpartition(".")[:2])  # noqa: RUF071  names, not paths
         if start:
-            out.print(
-                f"names are without the prefix {printable(start)}\n",
-                style="dim",
-                width=text_width(out),
-            )
+            print_note(out, f"names are without the prefix {printable(start)}")
         for row in cells:
             row["matrix"] = row["matrix"].removeprefix(printable(start))
-    for r in ranks if len(cells) > 1 else ():
-        total = {error.method: error for error in result.summary.all.errors if error.r == r}
-        together = {"matrix": f"together, r = {r}", **_retained(total, methods)}
-        cells.append(dict.fromkeys(cells[0], "") | together)
+    empty, are_several = dict.fromkeys(cells[0], ""), len(cells) > 1
+    for r in ranks[not are_several :]:
+        label, total = f"{'together, ' * are_several}r = {r}", _of_rank(result.summary.all, r)
+        cells.append({**empty, "matrix": label, **_retained(total, methods)})
+    total = _of_rank(result.summary.all, ranks[0])
+    cells.append({**empty, "matrix": f"independent, r = {ranks[0]}",
+                  **_retained(total, methods, "iid_error")})  # fmt: skip
     Rows(cells).print(out)
     out.print()
+    if is_full:
+        texts = _COLUMNS | {column.title: column.explanation for column in columns}
+        print_note(out, "\n".join(f"{title}: {text}" for title, text in texts.items()))
+
+
+def _of_rank(group: Totals, r: int) -> dict[str, MeanError]:
+    """What the methods leave of a group of matrices at the budget of one rank, by method."""
+    return {error.method: error for error in group.errors if error.r == r}
 
 
 def _ranks(result: Analysis) -> list[int]:
@@ -124,9 +165,6 @@ def _ranks(result: Analysis) -> list[int]:
 
 def _methods(result: Analysis, *, is_full: bool = False) -> list[str]:
     """Methods in tables: the usual forms and the user's own methods, or all."""
-    # Imported here, because it loads torch, which --help does not need.
-    from loca_theory.checkpoints.settings import ANALYSED
-
     found = dict.fromkeys(error.method for error in result.errors)
     left_out = {*_FORMS, *(() if is_full else (method.name for method in ANALYSED))}
     return [
@@ -135,80 +173,66 @@ def _methods(result: Analysis, *, is_full: bool = False) -> list[str]:
     ]
 
 
-def _retained(errors: _Errors, methods: Iterable[str]) -> _Cells:
+def _retained(errors: _Errors, methods: Iterable[str], field: str = "error") -> _Cells:
     """What each method retains; bold if none retains more."""
     cells: _Cells = dict.fromkeys(map(display_name, methods), "")
-    least = min((one.error for one in errors.values()), default=0.0)
-    for key in filter(errors.get, methods):
-        error = errors[key].error
-        style = "bold" if error == least else ""
-        cells[display_name(key)] = Text(f"{1 - error:.1%}", style=style)
+    known = {key: getattr(one, field) for key, one in errors.items()}
+    least = min((error for error in known.values() if error is not None), default=0.0)
+    for key in methods:
+        if (error := known.get(key)) is not None:
+            style = "bold" if error == least else ""
+            cells[display_name(key)] = Text(f"{1 - error:.1%}", style=style)
     return cells
 
 
-def _statistics(one: Matrix, errors: Mapping[str, MatrixError]) -> _Cells:
-    """Further cells of a matrix by heading."""
-    from loca_theory.checkpoints.summary import follows_law
-
-    norm, lora, loca = one.relative_norm, errors.get("R"), errors.get("D")
+def _bases(errors: Mapping[str, MatrixError]) -> _Cells:
+    """What is retained of shuffled entries, and of other singular vectors."""
+    lora, loca = errors.get("R"), errors.get("D")
     return {
-        "LoRA, shuffled": f"{1 - lora.shuffled_error:.1%}" if lora else "",
-        "other basis": f"{1 - loca.spectral_error:.1%}" if loca and loca.spectral_error else "",
-        "TV": f"{one.tv:.4f}",
-        "p": f"{one.tv_p_value:.3f}",
-        "p (paper)": _number(one.tv_p_value_as_printed),
-        "zeros": f"{one.zero_fraction:.0%}",
-        "outside": f"{one.outlier_mass:.0%}",
-        # Without a bulk that follows the law, nothing stands out of it.
-        "spikes": f"{one.spikes}" if follows_law(one) else "",
-        "rel. norm": "" if norm is None else f"{norm:.2g}",
-        "cosine": _number(one.weights_cosine),
+        _SHUFFLED: f"{1 - lora.shuffled_error:.1%}" if lora else "",
+        _BASIS: f"{1 - loca.spectral_error:.1%}" if loca and loca.spectral_error else "",
     }
-
-
-def _number(value: float | None) -> str:
-    """Format a statistic that not every matrix has."""
-    return "" if value is None else f"{value:.3f}"
 
 
 def _print_totals(out: Console, title: str, groups: Sequence[Totals], result: Analysis) -> None:
     """Print a row per group of matrices: what is retained of them together."""
-    r, rows = _ranks(result)[0], []
-    for group in groups:
-        errors = {error.method: error for error in group.errors if error.r == r}
-        rows.append({
+    rows = [
+        {
             title: printable(group.name),
             "matrices": str(group.matrices),
-            **_retained(errors, _methods(result)),
-            "may be normal": str(group.matrices - group.not_normal),
-            "follow the law": str(group.follow_mp),
-        })  # fmt: skip
+            **_retained(_of_rank(group, _ranks(result)[0]), _methods(result)),
+            "normality\nnot rejected": str(group.matrices - group.not_normal),
+            "near\nlaw": str(group.follow_mp),
+        }
+        for group in groups
+    ]
     Rows(rows).print(out)
     out.print()
 
 
 def _print_bits(out: Console, result: Analysis) -> None:
     """Print what coders retain of all matrices together at equal bits per entry."""
-    from loca_theory.checkpoints.summary import energy_weights
-
-    text = "Energy retained of all matrices together by coders of so many bits per entry, of the "
-    out.print(f"{text}entries and of their DCT\n", style="dim")
     keys = ((one.name, one.tuned) for one in result.matrices)
     weights = dict(zip(keys, energy_weights(result.matrices), strict=True))
-    found: dict[str, dict[str, float]] = {}
+    found: dict[tuple[str, float, bool], list[float]] = {}
     for one in result.bits:
         if one.transform in ("none", "dct"):
-            heading = f"{one.bits:g} bits{', DCT' * (one.transform == 'dct')}"
-            mine, weight = found.setdefault(one.method, {}), weights[one.name, one.tuned]
-            mine[heading] = mine.get(heading, 0.0) + weight * (1 - one.error)
-    headings = sorted({heading for mine in found.values() for heading in mine}, key=len)
+            code = one.method, one.bits, one.transform == "dct"
+            retained = weights[one.name, one.tuned] * (1 - one.error)
+            found.setdefault(code, []).append(retained)
+    # A code that not all matrices have retains nothing of all together.
+    totals = {code: f"{sum(parts) / sum(weights.values()):.1%}"
+              for code, parts in found.items() if len(parts) == len(weights)}  # fmt: skip
+    columns = {
+        f"{bits:g} bit{'s' * (bits != 1)}{', DCT' * is_dct}": (bits, is_dct)
+        for bits, is_dct in sorted({code[1:] for code in found})
+    }
     rows = [
-        {"coder": name, **{
-            heading: f"{mine[heading] / sum(weights.values()):.1%}" if heading in mine else ""
-            for heading in headings
-        }}
-        for name, mine in found.items()
+        {"coder": name, **{heading: totals.get((name, *column), "–")
+                           for heading, column in columns.items()}}
+        for name in dict.fromkeys(name for name, *_ in found)
     ]  # fmt: skip
+    print_note(out, _BITS)
     Rows(rows).print(out)
     out.print()
 
@@ -220,7 +244,7 @@ def _print_comparisons(out: Console, comparisons: Sequence[Comparison]) -> None:
     if any(one.left_overlap is not None for one in comparisons):
         line += "; overlap of the leading left and right singular vectors"
         columns |= {"left overlap": "left_overlap", "right overlap": "right_overlap"}
-    out.print(f"{line}\n", style="dim")
+    print_note(out, line)
     pairs: dict[tuple[str, str], list[Comparison]] = {}
     for one in comparisons:
         pairs.setdefault((one.first, one.second), []).append(one)
@@ -238,4 +262,4 @@ def _print_comparisons(out: Console, comparisons: Sequence[Comparison]) -> None:
 def _median(values: Iterable[float | None]) -> str:
     """Format the median of the values that are not None."""
     known = [value for value in values if value is not None]
-    return _number(median(known) if known else None)
+    return f"{median(known):.3f}" if known else ""

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from loca_theory.cli.analysis_tables import print_analysis
 from loca_theory.cli.left_out import note_damaged
 from loca_theory.cli.methods import chosen_methods
 from loca_theory.cli.options import Common, command_of
@@ -26,7 +25,7 @@ from loca_theory.cli.running import running
         help="Analyse a small pair of checkpoints that comes with the package.",
     ),
     click.option(
-        "--full", is_flag=True, help="Print all statistics, totals by kind and layer, and remarks."
+        "--full", is_flag=True, help="Print all methods, tests, totals by kind and layer."
     ),
     out="Folder for tables, analyze.html and the results of each finished matrix, from "
     "which an interrupted run continues.  [default: nothing is stored]",
@@ -44,18 +43,8 @@ from loca_theory.cli.running import running
     },
     experts={"type": click.Choice(["each", "stacked"])},
     epsilon={"type": click.FloatRange(0, 1, max_open=True), "metavar": "FLOAT"},
-    subspaces={
-        "type": click.IntRange(min=1),
-        "metavar": "K",
-        "help": "Compare the K leading singular vectors of each change with those of the base's "
-        "matrix, and between fine-tunes; count intruder dimensions (those that resemble none of "
-        "the base's 4K leading ones). Takes longer.",
-    },
+    subspaces={"type": click.IntRange(min=1), "metavar": "K"},
     allocate={"type": str, "metavar": "TOTAL"},
-    bits={
-        "help": "Bits per entry, such as 0.5,1,2, at which coders of the changes are compared, "
-        "each with and without a cosine transform; JSON and the files of --out have the errors."
-    },
 )
 def command(
     *,
@@ -82,8 +71,8 @@ def command(
     Examples:
       loca-theory analyze --demo
       loca-theory analyze base/ finetuned/ --r 8,16,32
-      loca-theory analyze base.safetensors tuned.safetensors --include 'query|value' --out report
-      loca-theory analyze base/ adapter-1/ adapter-2/ finetuned/ --subspaces 10 -j 4
+      loca-theory analyze base/ finetuned/ --include 'query|value' --out report
+      loca-theory analyze base/ adapter-1/ adapter-2/ finetuned/ --subspaces 10
       loca-theory analyze my-lora-adapter/
     """
     if demo == (base is not None):
@@ -92,6 +81,7 @@ def command(
     # Imported here, because it loads torch, which --help does not need.
     from loca_theory.checkpoints import analyze, demo_pair
     from loca_theory.checkpoints.rows import Matrix
+    from loca_theory.cli.analysis_tables import print_analysis
 
     sources = demo_pair() if base is None else (base, *tuned)
     chosen = chosen_methods(methods, common, of_matrices=True)
@@ -109,9 +99,6 @@ def command(
     if common.output_format == "csv":
         for text in result.warnings:
             note(text)
-        if result.allocation or result.comparisons:
-            line = "CSV holds the matrices only; --format json has the sizes and comparisons too"
-            common.note(line)
     columns = [one.name for one in fields(Matrix)]
     emit(result.to_json(), lambda: print_analysis(result, is_full=full), common, columns=columns)
     return note_damaged(result.skipped)

@@ -15,7 +15,7 @@ from loca_theory.claims.entries import Entry
 from loca_theory.claims.ledger import by_section
 from loca_theory.claims.rules import Verdict
 from loca_theory.claims.summary import family_in_words, tally
-from loca_theory.cli.output import console, text_width
+from loca_theory.cli.output import console, print_note, text_width
 
 _STYLES = {
     Verdict.SUPPORTED: "green",
@@ -36,7 +36,7 @@ def print_claims(result: VerificationResult) -> None:
     """
     out, entries = console(), result.claims
     width = max(len(one.id) for one in entries)
-    out.print(f"{_NOTES}\n", style="dim", width=text_width(out))
+    print_note(out, _NOTES)
     for title, listed in by_section(entries).items():
         if title:
             out.print(title, style="bold")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,23 +11,14 @@ from rich.text import Text
 
 from loca_theory.cli.methods import chosen_methods
 from loca_theory.cli.options import PARTIAL_RESULTS, Common, command_of
-from loca_theory.cli.output import Rows, console, emit, text_width
+from loca_theory.cli.output import Rows, console, emit, print_note
 from loca_theory.cli.running import running, write_result
 
 if TYPE_CHECKING:
     from loca_theory.dependence.results import CrossingRow, PowerRow
 
 _DEFAULT_SIZE = 300
-_STRUCTURES = (
-    "shared-mean",
-    "equicorrelated",
-    "row-equicorrelated",
-    "ar1",
-    "blocks",
-    "scaled",
-    "spiked",
-    "power-law",
-)
+_STRUCTURES = "shared-mean,equicorrelated,row-equicorrelated,ar1,blocks,scaled,spiked,power-law"
 _SHORT = {"rho": "ρ", "low-frequency": "low freq."}
 _PROTOCOLS = {
     "same-draw": "same-draw: all methods approximate the same matrix",
@@ -34,8 +26,11 @@ _PROTOCOLS = {
 }
 _STATISTICS = (
     "T: the paper's statistic; largest: the largest eigenvalue; spikes: the number of eigenvalues "
-    "above the bulk; low freq.: the energy in the lowest frequencies of the DCT. The same after "
-    "centring the columns, and critical values: in --format json and the tables of --out."
+    "above the bulk; low freq.: the energy in the lowest frequencies of the DCT. independent: the "
+    "size, in the {null:,} draws that gave the critical values (low freq. has an exact one). Other "
+    "rows: the power at some weak strengths, of {draws:,} draws each, with a 95% interval of at "
+    "most ±{points:.0f} points. --format json and --out also have the critical values, and the "
+    "same after centring the columns."
 )
 _FINDINGS = {"D throughout": "LoCA wins", "R throughout": "LoRA wins", "R first": "LoRA first"}
 
@@ -49,14 +44,7 @@ _FINDINGS = {"D throughout": "LoCA wins", "R throughout": "LoRA wins", "R first"
     size={"flag": "--K", "type": click.IntRange(2, 20_000), "metavar": "INTEGER",
           "help": f"Size of square matrices.  [default: {_DEFAULT_SIZE}]"},
     ranks={"flag": "--r", "default": "8,16,24,32"},
-    structures={
-        "default": ",".join(_STRUCTURES),
-        "show_default": False,
-        "help": f"Kinds of dependence. Default: all, which are {', '.join(_STRUCTURES)}. A number "
-        "may follow three of them: ar1:0.1, this correlation of neighbouring columns, instead of "
-        "--rho; blocks:8, blocks of 8 rows and columns, instead of the largest common divisor of "
-        "the sides up to 16; spiked:3, three random directions of equal energy, instead of one.",
-    },
+    structures={"default": _STRUCTURES},
     methods={
         "help": "Methods to compare with LoRA and LoCA, which are always included; 'all' stands "
         "for those of the package. Name your own method as module:attribute. Default: Fourier "
@@ -71,8 +59,8 @@ def command(*, common: Common, methods: tuple[str, ...] | None, **asked: Any) ->
     \b
     Examples:
       loca-theory correlate --K 300 --r 8,16,24,32 --rho 0..0.4..0.01
-      loca-theory correlate --structures spiked:3 --fraction 0..0.3..0.05 --format json
-      loca-theory correlate --K 64 --r 4 --methods DoRA,my_module:my_method --out results
+      loca-theory correlate --structures spiked:3 --fraction 0..0.3..0.05
+      loca-theory correlate --K 64 --r 4 --methods DoRA,my_module:mine
     """
     # Imported here, because --help does not need them.
     from loca_theory.dependence import correlate
@@ -95,8 +83,6 @@ def command(*, common: Common, methods: tuple[str, ...] | None, **asked: Any) ->
         _print_detection(result.detection)
 
     emit(result.to_json(), show, common)
-    if common.output_format == "csv":
-        common.note("CSV has only the rows; JSON also has crossings and detection")
 
 
 def _print_crossings(rows: Sequence[CrossingRow]) -> None:
@@ -143,9 +129,11 @@ def _print_detection(rows: Sequence[PowerRow]) -> None:
         return
     out = console()
     out.print(f"How often tests at level {rows[0].level:.0%} detect the dependence", style="bold")
-    draws = {row.structure == "independent": row.draws for row in rows}
-    text = f"{draws[False]} draws each, {draws[True]} of independent entries. {_STATISTICS}"
-    out.print(f"{text}\n", style="dim", width=text_width(out))
+    draws, null = (next(row.draws for row in rows if (row.structure == "independent") == is_null)
+                   for is_null in (False, True))  # fmt: skip
+    # The normal interval is widest at a power of one half.
+    points = 100 * 1.96 / math.sqrt(4 * draws)
+    print_note(out, _STATISTICS.format(draws=draws, null=null, points=points))
     cells: dict[tuple[str, float | None], dict[str, str | Text]] = {}
     for row in rows:
         if row.centred:

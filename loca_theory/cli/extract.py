@@ -30,17 +30,8 @@ _COUNT = {"type": click.IntRange(min=1), "metavar": "N"}
     "below a folder of its own for each of several fine-tunes.  "
     f"[default: {DEFAULT_OUT}]",
     rare=(
-        "floor",
-        "cap",
-        "pad",
-        "serve",
-        "inputs",
-        "requantise",
-        "dtype",
-        "exclude",
-        "max_size",
-        "device",
-        "jobs",
+        *("floor", "cap", "pad", "serve", "inputs", "requantise", "dtype", "exclude", "max_size"),
+        *("device", "jobs"),
     ),
     without=("base", "tuned", "model"),
     rank=_COUNT | {"flag": "--r", "metavar": "R"},
@@ -54,19 +45,11 @@ _COUNT = {"type": click.IntRange(min=1), "metavar": "N"}
         "type": str,
         "multiple": True,
         "metavar": "REGEX",
-        "help": "Store the modules with a tensor whose name contains a match whole, such as "
-        "embeddings and norms. Can be given several times.",
     },
     serve={"type": click.Choice(["peft", "llama.cpp", "vllm"])},
     inputs={
         "type": click.Path(path_type=Path),
         "metavar": "FILE",
-        "help": "With --check, inputs on which to compare the outputs of the adapter, of BASE and "
-        "of FINETUNED: one text per line, or a safetensors or PyTorch file with tensors by the "
-        "names of the model's arguments.",
-    },
-    check={
-        "help": "Load the adapter with PEFT into the model of BASE, and compare its errors there."
     },
     dtype={"type": click.Choice(["float32", "float16", "bfloat16"])},
 )
@@ -86,9 +69,9 @@ def command(*, common: Common, base: str, tuned: tuple[str, ...], method: Any, *
     \b
     Examples:
       loca-theory extract base/ finetuned/ --components 10000 --out adapter
-      loca-theory extract base/ finetuned/ --method lora --allocate 4MB --dtype bfloat16
-      loca-theory extract base/ finetuned/ --method lora --r 16 --include 'query|value'
-      loca-theory extract base/ adapter/ --method lora --r 8 --check --inputs texts.txt
+      loca-theory extract base/ finetuned/ --method lora --allocate 4MB
+      loca-theory extract base/ finetuned/ --method lora --r 16 --include query
+      loca-theory extract base/ adapter/ --method lora --r 8 --check
     """
     # Imported here, because it loads torch, which --help does not need.
     from loca_theory.checkpoints import extract
@@ -142,7 +125,7 @@ def _print(result: Extraction, folder: Path) -> None:
             **{size: "" if count is None else str(count) for size, count in counts.items()},
             "numbers": f"{one.numbers:,}",
             "error": f"{one.error:.3f}",
-            **({"loaded": f"{one.loaded_error:.3f}"} if is_checked else {}),
+            **({"error in PEFT": f"{one.loaded_error:.3f}"} if is_checked else {}),
             **_survives(one),
         })  # fmt: skip
     if cells:
@@ -181,7 +164,7 @@ def _print(result: Extraction, folder: Path) -> None:
 
 def _survives(one: ExtractedMatrix) -> dict[str, str]:
     found = one.surviving_energy
-    return {} if found is None else {"survives": f"{found:.0%}"}
+    return {} if found is None else {"left after rounding": f"{found:.0%}"}
 
 
 def _of_outputs(one: OutputRow) -> dict[str, str]:

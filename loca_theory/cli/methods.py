@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from loca_theory.cli.options import Common, command_of
-from loca_theory.cli.output import Rows, console, emit
+from loca_theory.cli.output import Rows, console, emit, print_note
 from loca_theory.expressivity.methods.names import display_name
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from loca_theory.expressivity import Budget, Method
     from loca_theory.expressivity.method_table import MethodRow, MethodTable
 
 _ALL = "all"
+_TEXTS = ("key", "oracle", "error", "reference", "what it is")
+_NOTES = (
+    "Costs for a {K}×{K} matrix at the budget of LoRA of rank {r}, N0 = r(p + q) = {numbers} "
+    "numbers. key: the name in files, if it is another. oracle: chooses what it stores by looking "
+    "at the matrix, which training does not know. error: what simulate computes, exact or by draws."
+)
 
 
 @command_of(
@@ -53,32 +61,42 @@ def command(*, common: Common, names: tuple[str, ...], K: int, r: int) -> None:
 
 
 def _print(table: MethodTable) -> None:
-    _print_methods(table.methods)
+    from loca_theory.expressivity.methods.bounds import Bound
+    from loca_theory.expressivity.methods.registry import METHODS
+
+    out, K, r = console(), table.manifest["grid"]["K"], table.manifest["grid"]["r"]
+    print_note(out, _NOTES.format(K=K, r=r, numbers=f"{2 * K * r:,}"))
+    bounds = [row for row in table.methods if isinstance(METHODS.get(row.name), Bound)]
+    methods = [row for row in table.methods if row not in bounds]
+    for title, rows in (("Methods", methods), ("Bounds on errors, by formulas", bounds)):
+        if rows:
+            _print_rows(out, f"{title}: {len(rows)}", [_cells(row) for row in rows])
     if table.coders:
-        console().print("\nCoders, which analyze --bits compares")
         cells = [
             {"coder": one.name, "reference": one.reference, "what it is": one.title}
             for one in table.coders
         ]
-        Rows(cells, dict.fromkeys(("reference", "what it is"), "left")).print(console())
+        _print_rows(out, "Coders, which analyze --bits compares", cells)
 
 
-def _print_methods(rows: Sequence[MethodRow]) -> None:
-    cells = [
-        {
-            "method": display_name(row.name),
-            "key": row.name,
-            "oracle": "yes" if row.is_oracle else "",
-            "parameters": "" if row.parameters is None else f"{row.parameters}",
-            "stored bits": "" if row.stored_bits is None else f"{row.stored_bits:.0f}",
-            "engines": " ".join(row.engines),
-            "reference": row.reference,
-            "what it is": row.title,
-        }
-        for row in rows
-    ]
-    texts = ("key", "oracle", "engines", "reference", "what it is")
-    Rows(cells, dict.fromkeys(texts, "left")).print(console())
+def _cells(row: MethodRow) -> dict[str, str]:
+    name = display_name(row.name)
+    return {
+        "method": name,
+        "key": "" if row.name == name else row.name,
+        "oracle": "yes" if row.is_oracle else "",
+        "parameters": "" if row.parameters is None else f"{row.parameters:,}",
+        "stored bits": "" if row.stored_bits is None else f"{row.stored_bits:,.0f}",
+        "error": "exact" if "exact" in row.engines else "simulated",
+        "reference": row.reference,
+        "what it is": row.title,
+    }
+
+
+def _print_rows(out: Console, title: str, cells: Sequence[Mapping[str, str]]) -> None:
+    out.print(title, style="bold")
+    Rows(cells, dict.fromkeys(_TEXTS, "left")).print(out)
+    out.print()
 
 
 def chosen_methods(

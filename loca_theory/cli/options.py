@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +93,7 @@ class Rare(click.Option):
         return super().get_help_record(ctx) if ctx.meta.get(_EVERYTHING) else None
 
 
-def rare_option(*names: str, **settings: Any) -> Decorator:
-    """An option that only ``--help-all`` shows."""
-    return click.option(*names, cls=Rare, **settings)
+_rare_option = partial(click.option, cls=Rare)
 
 
 def _show_everything(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -124,13 +123,13 @@ _EVERYWHERE: dict[str, dict[str, Any]] = {
     },
 }
 _WORKERS = (
-    rare_option(
+    _rare_option(
         "--backend",
         type=click.Choice(BACKENDS),
         default=BACKENDS[0],
         help="Where workers run: on this machine (loky), or on a dask or Ray cluster.",
     ),
-    rare_option(
+    _rare_option(
         "--scheduler", metavar="ADDRESS", help="Address of a running dask scheduler or Ray head."
     ),
 )
@@ -140,10 +139,10 @@ _PRINTING = (
         "output_format",
         type=click.Choice(["table", "json", "csv"]),
         default="table",
-        help="Format of the printed result.",
+        help="Format of the printed result; CSV has only the first table.",
     ),
-    rare_option("-q", "--quiet", is_flag=True, help="Print no progress and no notes on stderr."),
-    rare_option("--debug", is_flag=True, help="Show the traceback of an error."),
+    _rare_option("-q", "--quiet", is_flag=True, help="Print no progress and no notes on stderr."),
+    _rare_option("--debug", is_flag=True, help="Show the traceback of an error."),
     click.option(
         "--help-all",
         is_flag=True,

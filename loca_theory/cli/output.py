@@ -81,6 +81,11 @@ def text_width(out: Console) -> int:
     return min(out.width, _TEXT_WIDTH)
 
 
+def print_note(out: Console, text: str) -> None:
+    """Print a dim text that explains a table, and an empty line."""
+    out.print(f"{text}\n", style="dim", width=text_width(out))
+
+
 def console() -> Console:
     """Make a console for stdout, as wide as the terminal or COLUMNS; a pipe is wide."""
     out = SafeConsole(markup=False, highlight=False, emoji=False)
@@ -96,25 +101,23 @@ class Rows:
     Attributes:
         cells: The rows; text of unknown origin must be printable.
         justify: How columns are justified other than names to the left and the rest to the right.
-        footer: Cells below the table.
     """
 
     cells: Sequence[Mapping[str, str | Text]]
     justify: Mapping[str, Literal["left", "right"]] = field(default_factory=dict)
-    footer: Mapping[str, str] = field(default_factory=dict)
 
     def print(self, out: Console) -> None:
         """Print the table without cutting anything off.
 
         If it is wider than the console, its names are folded, down to half the width. If it is
         still too wide, its columns are spread over several tables, each with the names. Of many
-        rows, the first are printed.
+        rows, the first are printed; empty columns are not.
         """
         if (more := len(self.cells) - _MOST_ROWS) > 0:
             replace(self, cells=self.cells[:_MOST_ROWS]).print(out)
             out.print(f"… and {more} more; all of them in --format json and the files of --out")
             return
-        names, *headings = self.cells[0]
+        names, *headings = self._headings
         foldable = max(self._width([names], out) - out.width // 2, 0)
         parts: list[list[str]] = []
         for heading in headings:
@@ -129,7 +132,13 @@ class Rows:
 
     def fits(self, out: Console) -> bool:
         """Whether the whole table fits the console."""
-        return self._width(list(self.cells[0]), out) <= out.width
+        return self._width(self._headings, out) <= out.width
+
+    @property
+    def _headings(self) -> list[str]:
+        """The name of the rows, and the headings of all columns that are not empty."""
+        names, *others = self.cells[0]
+        return [names, *(one for one in others if any(row[one] for row in self.cells))]
 
     def _width(self, headings: Sequence[str], out: Console) -> int:
         options = out.options.update_width(10_000)
@@ -141,13 +150,12 @@ class Rows:
             box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), collapse_padding=True
         )
         names, *others = headings
-        table.add_column(names, self.footer.get(names, ""), overflow="fold")
+        table.add_column(names, overflow="fold")
         for heading in others:
-            table.add_column(heading, self.footer.get(heading, ""), justify="right", no_wrap=True)
+            table.add_column(heading, justify="right", no_wrap=True)
         for column, heading in zip(table.columns, headings, strict=True):
             if heading in self.justify:
                 column.justify = self.justify[heading]
-        table.show_footer = any(self.footer.get(heading) for heading in others)
         for row in self.cells:
             cells = [row[heading] for heading in headings]
             if any(cells[1:]) or not others:

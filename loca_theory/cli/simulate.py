@@ -11,7 +11,7 @@ import click
 
 from loca_theory.cli.methods import chosen_methods
 from loca_theory.cli.options import PARTIAL_RESULTS, Common, command_of
-from loca_theory.cli.output import Rows, console, emit
+from loca_theory.cli.output import Rows, console, emit, print_note
 from loca_theory.cli.running import running, write_result
 from loca_theory.expressivity.methods.names import DEFAULT_KEYS, DISPLAY_NAMES, display_name
 
@@ -25,6 +25,16 @@ _MOST_DRAWS = 10_000_000
 _DECIMALS, _ROUNDING = 4, 1e-14
 # Rows and tables for people; JSON, CSV and files have all.
 _MOST = 10
+_ERROR = (
+    "Expected relative error ‖W − Ŵ‖² / ‖W‖² (1 − energy retained) of matrices W with independent "
+    "normal entries, at the budget of LoRA of rank r."
+)
+_BOUNDS = "bounds: of the paper, for the best conjugate pairs of Fourier coefficients (F2)"
+_MARKS = {
+    "±": "±: simulated with {draws} draws, one standard error; without ±: exact",
+    "≈": "≈: limit for large matrices",
+    "max z": "max z: largest |simulated − exact| in standard errors",
+}
 _PREFERRED = ("exact", "monte-carlo", "asymptotic")
 
 
@@ -55,7 +65,7 @@ def command(*, common: Common, methods: tuple[str, ...], **asked: Any) -> None:
       loca-theory simulate --K 768 --r 8..32
       loca-theory simulate --K 4096 --r 8..32..4 --engine exact
       loca-theory simulate --shape 768x3072 --r 8,16 --format json
-      loca-theory simulate --K 300 --r 8 --methods LoRA,LoCA,DoRA --sampler dense --out results
+      loca-theory simulate --K 300 --r 8 --methods LoRA,LoCA,DoRA --out results
       loca-theory simulate --K 64 --r 4 --methods LoRA,LoCA,my_module:my_method
     """
     from loca_theory.expressivity import Accounting, Budget, simulate
@@ -77,8 +87,6 @@ def _note_gaps(
     result: SimulationResult, methods: Sequence[Method], budgets: Sequence[Budget], common: Common
 ) -> None:
     """Print notes on methods that have no value or no exact one at some budgets."""
-    from loca_theory.expressivity.laws.low_rank_exact import LARGEST_EXACT_RANK, LARGEST_EXACT_SIZE
-
     asked = result.manifest["grid"]["engines"]
     engines = asked or ["exact", "monte-carlo"]
     known = {(row.method, row.p, row.q, row.r) for row in result.rows}
@@ -90,15 +98,6 @@ def _note_gaps(
                 f"{one.display_name} has no value from the engine {' or '.join(engines)} at some "
                 f"of these ranks; use --engine {others_in_words}"
             )
-    for one in methods:
-        simulated = {
-            row.r for row in result.rows if (row.method, row.engine) == (one.name, "monte-carlo")
-        }
-        if simulated and not asked and one.defines("expected_errors"):
-            common.note(
-                f"{one.display_name} is simulated at r = {', '.join(map(str, sorted(simulated)))}: "
-                f"it is exact up to r = {LARGEST_EXACT_RANK} and min(p, q) = {LARGEST_EXACT_SIZE}"
-            )
     if any(row.draws == 1 for row in result.rows):
         common.note("one draw has no standard error, so it is left empty")
 
@@ -107,11 +106,12 @@ def print_errors(rows: Sequence[ErrorRow], methods: Sequence[Method]) -> None:
     """Print a table for each shape: a row per rank, a column per method, worst method first.
 
     Of many ranks and shapes, a selection is printed. A cell is the exact value if there is one,
-    else the simulated value with its standard error, else the limit (≈). Methods whose printed
-    values are equal share a column. If there are both exact and simulated values, the last line
-    gives their largest difference, in standard errors.
+    else the simulated value (±), else the limit (≈). Methods whose printed values are equal share a
+    column. If there are both exact and simulated values, the last line gives their largest
+    difference, in standard errors.
     """
     out = console()
+    print_note(out, _ERROR)
     shapes = list(dict.fromkeys((row.p, row.q) for row in rows))
     counts = {"shapes": len(shapes), "ranks": len({row.r for row in rows})}
     for p, q in _selection(shapes):
@@ -119,22 +119,24 @@ def print_errors(rows: Sequence[ErrorRow], methods: Sequence[Method]) -> None:
         table = _table(mine, between=" ± ")
         if not table.fits(out):
             table = _table(mine, between="\n± ")
-        title = f"{p} × {q}: expected relative error ‖W − Ŵ‖² / ‖W‖², 1 − energy retained"
-        out.print(f"{title}\n", style="bold")
+        out.print(f"{p} × {q}\n", style="bold")
         table.print(out)
-        if table.footer:
-            draws = max(row.draws or 0 for row in mine)
-            text = f"max z: largest |Monte Carlo − exact| in standard errors, {draws} draws"
-            out.print(text, style="dim")
         out.print()
+        shown = "".join(str(cell) for row in table.cells for cell in row.values())
+        marks = [text for mark, text in _MARKS.items() if mark in shown]
+        draws = max(row.draws or 0 for row in mine)
+        print_note(out, "; ".join(marks or ["all values are exact"]).format(draws=f"{draws:,}"))
     for what, count in counts.items():
         if count > _MOST:
-            out.print(f"{_MOST} of {count} {what}; all are in --format json or csv and in --out\n")
+            text = "from the first to the last, are shown; --format json or csv and --out have all"
+            print_note(out, f"{_MOST} of the {count} {what}, {text}")
     printed = {row.method for row in rows}
     named = [method for method in methods if method.name in printed]
     width = max(len(method.display_name) for method in named)
     for method in named:
         out.print(f"  {method.display_name:<{width}}  {method.title}", style="dim")
+    if "F2" not in printed and printed & {"M1", "M2"}:
+        print_note(out, f"\n{_BOUNDS}")
 
 
 _T = TypeVar("_T")
@@ -159,13 +161,14 @@ def _table(rows: Sequence[ErrorRow], *, between: str) -> Rows:
     headings = ["\n".join(map(display_name, methods)) for methods in columns.values()]
     exact, simulated = by_engine.get("exact", {}), by_engine.get("monte-carlo", {})
     largest = [_largest_disagreement(exact, simulated, methods) for methods in columns.values()]
-    footer = {"r": "max z", **dict(zip(headings, largest, strict=True))} if any(largest) else {}
     values = zip(*columns, strict=True)
     cells = [
         {"r": str(r), **dict(zip(headings, row, strict=True))}
         for r, row in _selection(list(zip(ranks, values, strict=True)))
     ]
-    return Rows(cells, {"r": "right"}, footer)
+    if any(largest):
+        cells.append({"r": "max z", **dict(zip(headings, largest, strict=True))})
+    return Rows(cells, {"r": "right"})
 
 
 def _selection(items: Sequence[_T]) -> Sequence[_T]:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from loca_theory.cli.options import PARTIAL_RESULTS, Common, command_of
-from loca_theory.cli.output import Rows, console, emit, text_width
+from loca_theory.cli.output import Rows, console, emit, print_note
 from loca_theory.cli.running import running, write_result
 from loca_theory.convergence.interpretations import DEFAULT_INTERPRETATION, INTERPRETATIONS
 
 if TYPE_CHECKING:
     from loca_theory.convergence.results import RecoveryRow
 
-_NOTES = (
-    "solved: all locations that generated the data are found; diverged: not solved",
-    "low..high: exact (Clopper–Pearson) 95% interval of the percentage solved",
-    "found: mean number of these locations that are occupied at the end",
-    "median loss: final loss, in units of the loss at ΔW = 0",
-)
+_SOLVED = """\
+solved: all locations of the data are found; exact (Clopper–Pearson) interval
+diverged: the loss exceeded 10⁶ times that at ΔW = 0; counted as not solved"""
+_FOUND = """
+found: mean number of these locations that are occupied at the end
+median loss: final loss, in units of the loss at ΔW = 0"""
 
 
 @command_of(
@@ -35,13 +36,6 @@ _NOTES = (
     interpretations={
         "flag": "--interpretation",
         "default": DEFAULT_INTERPRETATION,
-        "help": "Interpretations of what the paper's description leaves open: 'all', or some of "
-        "default (none of the following); standard-deviation (20 and 0.2 are standard deviations, "
-        "not variances); mean-of-samples (squared errors are averaged over samples only); sum "
-        "(squared errors are summed); indices (locations are not scaled to [0, 1]); zero-border (Z "
-        "is 0 beyond the spectrum); one-sided-border (differences are one-sided at the border); "
-        "overwrite (of components at one location, only the last counts); half-period (phases of 5 "
-        "steps, not 10); never-frozen (locations move in all steps, not half). A+B combines two.",
     },
     sizes={"flag": "--size"},
     conditions={"flag": "--condition"},
@@ -95,19 +89,19 @@ def _print(rows: Sequence[RecoveryRow]) -> None:
         if name not in differing and text != DEFAULT_INTERPRETATION
     ]
     out.print(f"Problems solved by each search, after {rows[0].steps} steps", style="bold")
-    out.print(f"{', '.join(common)}\n", width=text_width(out))
+    print_note(out, ", ".join(common))
     cells = []
     for row, mine in zip(rows, settings, strict=True):
         cell = {"search": row.search, **{name: mine[name] for name in differing}}
-        cell |= {"solved": f"{row.recovered:.2%}", "low..high": _interval(row)}
+        cell |= _solved(row)
         if not differing:
             loss = row.median_final_loss
             cell["found"] = f"{row.mean_found:.2f} of {row.components}"
             cell["median loss"] = "diverged" if loss is None else f"{loss:.1e}"
         cells.append({**cell, "diverged": str(row.diverged)})
     Rows(cells).print(out)
-    for line in _NOTES[: None if not differing else 2]:
-        out.print(line, style="dim")
+    out.print()
+    print_note(out, _SOLVED + _FOUND * (not differing))
 
 
 def _settings(row: RecoveryRow) -> dict[str, str]:
@@ -121,5 +115,8 @@ def _settings(row: RecoveryRow) -> dict[str, str]:
     }
 
 
-def _interval(row: RecoveryRow) -> str:
-    return f"{100 * row.low:.2f}..{100 * row.high:.2f}"
+def _solved(row: RecoveryRow) -> dict[str, str]:
+    """The percentage solved and its interval, with the digits that one problem more can change."""
+    digits = max(0, math.ceil(math.log10(row.problems)) - 2)
+    interval = f"{100 * row.low:.{digits}f}..{100 * row.high:.{digits}f}%"
+    return {"solved": f"{row.recovered:.{digits}%}", "95% interval": interval}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,17 +81,17 @@ def command(
     """Check the paper's claims, or only the named ones, and give each a verdict.
 
     The ledger is the package's list of claims. It has a rule for each, with its history, that turns
-    one or several measured numbers into the verdict. A name that ends in a dot stands for all
-    claims whose names begin with it. If you check a claim again, the files in --out keep the result
-    with more random draws (--deep makes the most, --quick the fewest). With equally many draws,
-    they keep the earlier result if another seed gives another verdict. An earlier result whose
-    observation is not stored in points/ is replaced.
+    one or several measured numbers into the verdict. A beginning such as noniid stands for all
+    claims below it, and so does the title of a section. If you check a claim again, the files in
+    --out keep the result with more random draws (--deep makes the most, --quick the fewest). With
+    equally many draws, they keep the earlier result if another seed gives another verdict. An
+    earlier result whose observation is not stored in points/ is replaced.
 
     \b
     Examples:
       loca-theory verify --quick
       loca-theory verify theorem1.order condition-u
-      loca-theory verify noniid. --deep --out ledger
+      loca-theory verify noniid --deep --out ledger
     """
     if quick and deep:
         msg = "--quick and --deep exclude each other"
@@ -157,35 +157,19 @@ def _write(result: VerificationResult, common: Common) -> list[Path]:
 
 
 def _note_earlier(result: VerificationResult, earlier: Sequence[Entry], common: Common) -> None:
-    """Print a note if the files keep earlier observations, with the verdicts that differ."""
+    """Print notes on earlier observations whose verdicts the files keep, or that are not stored."""
     latest = {one.id: one for one in result.joined(earlier).claims}
-    _note_unbacked(earlier, latest, common)
-    pairs = [(one, latest[one.id]) for one in result.claims if latest[one.id] is not one]
-    if not pairs:
-        return
-    differing = [
-        f"{new.id} ({old.verdict} at tier {old.cell.tier} with seed {old.cell.seed}"
-        f"{' and older code' if old.stale else ''}, now {new.verdict})"
-        for new, old in pairs
-        if new.verdict is not old.verdict
-    ]
-    older = sum(old.stale for _, old in pairs)
-    text = f"CLAIMS.md keeps the observations of earlier runs for {len(pairs)} of these claims"
-    text += f", {older} of them with older code" if older else ""
-    text += f"; differing verdicts: {', '.join(differing)}" if differing else "; no verdict differs"
-    common.note(text)
-
-
-def _note_unbacked(earlier: Sequence[Entry], latest: Mapping[str, Entry], common: Common) -> None:
-    """Print a note on earlier results that no stored observation backs."""
+    for new in result.claims:
+        old = latest[new.id]
+        if old.verdict is not new.verdict:
+            how = f"tier {old.cell.tier}, seed {old.cell.seed}{', older code' if old.stale else ''}"
+            common.note(f"CLAIMS.md keeps an earlier verdict on {new.id}: {old.verdict} ({how})")
     unbacked = [one for one in earlier if not one.backed]
-    if not unbacked:
-        return
-    kept = sum(latest[one.id] is one for one in unbacked)
-    text = f"no observation is stored in {common.folder}/points for {len(unbacked)} earlier "
-    text += f"results: {len(unbacked) - kept} measured again and replaced"
-    text += f", {kept} kept until you verify them again" if kept else ""
-    common.note(text)
+    if unbacked:
+        kept = sum(latest[one.id] is one for one in unbacked)
+        text = f"no observation is stored in {common.folder}/points for {len(unbacked)} earlier "
+        text += f"results: {len(unbacked) - kept} measured again and replaced"
+        common.note(text + f", {kept} kept until you verify them again" * (kept > 0))
 
 
 def _print(result: VerificationResult, written: list[Path], common: Common) -> None:

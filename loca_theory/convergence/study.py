@@ -55,8 +55,14 @@ def toy(
     Args:
         searches: Algorithms that move components, by their names in
             ``loca_theory.convergence.searches``.
-        interpretations: Interpretations of what the paper's description leaves open, by their names
-            in ``loca_theory.convergence.interpretations``; ``A+B`` combines two.
+        interpretations: Interpretations of what the paper's description leaves open: default (none
+            of the following); standard-deviation (20 and 0.2 are standard deviations, not
+            variances); mean-of-samples (squared errors are averaged over samples only); sum
+            (squared errors are summed); indices (locations are not scaled to [0, 1]); zero-border
+            (Z is 0 beyond the spectrum); one-sided-border (differences are one-sided at the
+            border); overwrite (of components at one location, only the last counts); half-period
+            (phases of 5 steps, not 10); never-frozen (locations move in all steps, not half).
+            ``A+B`` combines two.
         sizes: Sizes K of the weights.
         components: Numbers of components of the spectrum.
         conditions: Condition numbers of the fixed weight matrices; 1: orthogonal matrices;

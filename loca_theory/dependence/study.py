@@ -48,10 +48,12 @@ def correlate(
         size: Size K of a square matrix.
         ranks: LoRA ranks r, which set the budgets.
         shape: A rectangular shape (p, q) instead of a size.
-        structures: Kinds of dependence: names in ``loca_theory.dependence.structures``, or
-            what :func:`~loca_theory.dependence.ar1`, :func:`~loca_theory.dependence.blocks` and
-            :func:`~loca_theory.dependence.spiked` return. The name ``spiked:3`` stands for
-            ``spiked(3)``.
+        structures: Kinds of dependence, or what :func:`~loca_theory.dependence.ar1`,
+            :func:`~loca_theory.dependence.blocks` and :func:`~loca_theory.dependence.spiked`
+            return. A number may follow three names: ``ar1:0.1``, this correlation of neighbouring
+            columns, instead of rho; ``blocks:8``, blocks of 8 rows and columns, instead of the
+            largest common divisor of the sides up to 16; ``spiked:3``, three random directions of
+            equal energy, instead of one.
         protocols: What the low-rank error is compared with: under ``same-draw``, errors on the same
             matrix; under ``iid-reference``, errors on a matrix with independent entries.
         methods: Methods or their names in addition to LoRA and LoCA, which the crossings

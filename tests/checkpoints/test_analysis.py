@@ -421,7 +421,10 @@ def test_the_verdict_names_the_winner_and_the_configuration_is_its(
     text = verdict(summary, analysis.matrices, analysis.errors, 0.001)
     assert text.startswith(f"At the budget of LoRA with r = 2, {name} retains 100% of the energy")
     count = len(analysis.matrices)
-    assert f"up to a total variation of 0.001, is rejected in {count} of {count} " in text
+    assert (
+        f"up to a total variation of 0.001, is rejected at the level 5% in {count} of {count} "
+        in text
+    )
     proposed, space = proposed_config(analysis.matrices, total), {}
     exec(proposed.source, space)
     assert type(space["config"]).__name__ == config

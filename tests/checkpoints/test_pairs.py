@@ -161,8 +161,8 @@ def test_what_cannot_be_compared_is_listed_with_its_reason():
     assert reasons(pair) == {
         "bias": "not a matrix: 1 dimensions",
         "stack": "not a matrix: 6 dimensions",
-        "tiny": "too small: 3x400",
-        "depthwise.weight": "too small: 20x9",
+        "tiny": "too small (a side below 16): 3x400",
+        "depthwise.weight": "too small (a side below 16): 20x9",
         "quantised": "int8 is not a floating type: quantised, or not a weight",
         "linear": "resized from 30x20 to 32x20",
         "wte.weight": "resized from 30x20 to 33x24",
@@ -180,7 +180,7 @@ def test_experts_without_entries_are_not_listed_one_by_one(tmp_path):
     content = {"a.weight": normal(20, 24), EXPERTS: torch.empty(2**40, 20, 0)}
     content["mlp.experts.down_proj"] = torch.empty(0, 20, 20)
     assert reasons(open_pair(*as_files(tmp_path, content, content))) == {
-        EXPERTS: "too small: 20x0", "mlp.experts.down_proj": "too small: 0x20x20",
+        EXPERTS: "too small (a side below 16): 20x0", "mlp.experts.down_proj": "too small: 0x20x20",
     }  # fmt: skip
 
 

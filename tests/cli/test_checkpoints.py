@@ -74,7 +74,7 @@ def test_json_has_the_rows_and_why_the_rest_is_missing(cli, pair):
         ),
         (
             ("--demo", "--include", "0.*q_proj"),
-            ["0.001, is not rejected (",
+            ["0.001, is not rejected at the level 5% (",
              "target_modules=['layers.0.attention.q_proj']"],
         ),
         (
@@ -104,15 +104,28 @@ def test_the_short_table_has_four_forms_and_the_full_one_every_statistic(cli, he
     short, full = cli(*arguments).out, cli(*arguments, "--full").out
     heading = ["matrix", "shape", "rank", "90%", "LoRA", "LoCA", "entries", "FourierFT"]
     assert [line.split() for line in short.splitlines() if line.startswith("matrix")] == [heading]
-    for text in ("spikes", "p (paper)", "rel. norm", "LoRA, shuffled", "Fourier pairs", "kind "):
+    for text in (
+        "spikes: Number of",
+        "p (paper)",
+        "‖ΔW‖/‖W₀‖",
+        "LoRA, shuffled",
+        "Fourier pairs",
+        "kind ",
+    ):
         assert text in full
         assert text not in short
     document = json.loads(cli(*arguments, "--format", "json").out)
     row = document["rows"][0]
     errors = {one["method"]: f"{1 - one['error']:.1%}" for one in row["errors"]}
     (cells,) = (line.split() for line in short.splitlines() if line.startswith("layers.0.q_proj"))
-    forms = [errors[key] for key in ("R", "D", "S", "FourierFT")]
+    keys = ("R", "D", "S", "FourierFT")
+    forms = [errors[key] for key in keys]
     assert cells == ["layers.0.q_proj", "48x40", str(row["rank_90"]), *forms]
+    # What FourierFT retains of independent entries, which the others are compared with, too.
+    expected = {one["method"]: one["iid_error"] for one in row["errors"]}
+    (line,) = (line for line in short.splitlines() if line.startswith("independent, r = 2"))
+    assert line.split()[4:] == [f"{1 - expected[key]:.1%}" for key in keys]
+    assert "Budget: r(p + q) numbers" in short
 
 
 def test_spikes_are_shown_only_beside_a_bulk(cli, here, pair):
@@ -121,11 +134,11 @@ def test_spikes_are_shown_only_beside_a_bulk(cli, here, pair):
     before = load_file(here / pair[0])[name]
     change(here / pair[1], lambda one: one.update({name: before + torch.ones(48, 1) @ before[:1]}))
     shown = cli("analyze", *pair, "--r", 2, "--full", "--quiet").out
-    (heading,) = (line for line in shown.splitlines() if "spikes" in line)
+    heading = next(line for line in shown.splitlines() if "spikes" in line)
     end = heading.index("spikes") + len("spikes")
     part = shown[shown.index(heading) :].partition("\n\n")[0].splitlines()
     cells = {line.split()[0][-8:]: line[end - 6 : end].strip() for line in part if "_proj" in line}
-    assert cells["0.q_proj"] == ""
+    assert cells["0.q_proj"] == "none"
     assert cells["1.q_proj"] == "1"
 
 
@@ -133,8 +146,10 @@ def test_coders_are_compared_in_a_small_table(cli, here, pair):
     shown = cli("analyze", *pair, "--r", 2, "--bits", "0.5,1", "--quiet").out
     (heading,) = (line for line in shown.splitlines() if line.startswith("coder"))
     assert re.split("  +", heading.strip()) == [
-        "coder", "1 bits", "0.5 bits", "1 bits, DCT", "0.5 bits, DCT"
+        "coder", "0.5 bits", "0.5 bits, DCT", "1 bit", "1 bit, DCT"
     ]  # fmt: skip
+    (line,) = (line for line in shown.splitlines() if line.startswith("BitDelta"))
+    assert line.split()[1:3] == ["–", "–"], "it has no half a bit"
 
 
 def test_several_fine_tunes_have_a_line_each(cli, here, pair):
@@ -343,7 +358,7 @@ def test_an_adapter_is_checked_in_the_loaded_model(cli, here, monkeypatch):
     arguments = ("extract", "base", "tuned", "--r", "2", "--check", "--out", "adapter", "--quiet")
     done = cli(*arguments)
     assert done.code == 0
-    assert "error  loaded" in done.out
+    assert "error  error in PEFT" in done.out
     assert "not checked" not in done.out
     for row in json.loads(cli(*arguments, "--format", "json").out)["rows"]:
         assert row["loaded_error"] == pytest.approx(row["error"], abs=1e-5)

@@ -49,7 +49,8 @@ def table(capsys):
 def header(lines):
     """The names above the rule, column by column."""
     rule = next(i for i, line in enumerate(lines) if set(line.strip()) == {"─"})
-    return [line.split() for line in lines[1:rule]]
+    shape = next(i for i, line in enumerate(lines) if re.fullmatch(r"\d+ × \d+", line))
+    return [line.split() for line in lines[shape + 1 : rule]]
 
 
 def body(lines):
@@ -158,9 +159,9 @@ def test_the_last_line_is_the_largest_disagreement_in_standard_errors(table):
         row("R", 1, "monte-carlo", 0.9),
         row("R", 2, "monte-carlo", 0.8),
     )
-    (footer,) = (line.split() for line in lines if line.startswith("max z "))
-    assert footer == ["max", "z", "2.5"]
-    assert any("standard errors, 100 draws" in line for line in lines)
+    (last,) = (line.split() for line in lines if line.startswith("max z "))
+    assert last == ["max", "z", "2.5"]
+    assert any("in standard errors" in line for line in lines)
 
 
 @pytest.mark.parametrize("standard_error", [None, 0.0], ids=["one draw", "no spread"])
@@ -172,8 +173,7 @@ def test_without_a_standard_error_there_is_no_disagreement(table, standard_error
 def test_each_shape_has_its_table_and_each_method_its_title_once(table):
     wide = {"K": None, "p": 8, "q": 32}
     lines = table(row("D"), row("R", error=0.9), row("D", **wide), row("R", error=0.8, **wide))
-    titles = [line for line in lines if "expected relative error" in line]
-    assert [title.split(":")[0] for title in titles] == ["16 × 16", "8 × 32"]
+    assert [line for line in lines if " × " in line] == ["16 × 16", "8 × 32"]
     for name in ("D", "R"):
         assert [
             line.split(maxsplit=1)[1]

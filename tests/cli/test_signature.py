@@ -69,7 +69,7 @@ def help_of(command, name):
         (choices("simulate", "sampler"), Sampler),
         (choices("simulate", "accounting"), Accounting),
         (correlate._PROTOCOLS, Protocol),
-        (correlate._STRUCTURES, STRUCTURES),
+        (correlate._STRUCTURES.split(","), STRUCTURES),
         (re.findall(r"([\w-]+) \(", help_of("toy", "interpretations")), INTERPRETATIONS),
         (DISPLAY_NAMES, METHODS),
         (DEFAULT_KEYS, [method.name for method in DEFAULT_METHODS]),
@@ -127,6 +127,7 @@ def test_help_has_examples_that_parse(cli, name):
     assert len(examples) >= 2
     command = command_of(name)
     for example in examples:
+        assert len(f"    {example}") <= 80
         command.make_context(name, shlex.split(example)[2:])
 
 

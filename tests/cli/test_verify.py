@@ -141,9 +141,8 @@ def test_a_verdict_that_is_kept_against_this_run_is_said(cli, verify, here):
     done = verify("condition-u", "theorem2.cosine-law")
     assert "supported under assumptions" in done.out
     assert (
-        "note: CLAIMS.md keeps the observations of earlier runs for 1 of these claims, 1 of them "
-        "with older code; differing verdicts: condition-u (not supported at tier default with seed "
-        "0 and older code, now supported under assumptions)\n"
+        "note: CLAIMS.md keeps an earlier verdict on condition-u: not supported (tier default, "
+        "seed 0, older code)\n"
     ) in done.err
     page = (here / "loca-results" / "CLAIMS.md").read_text(encoding="utf-8")
     assert page.count("- observed with an older version of the code") == 2

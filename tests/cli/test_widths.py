@@ -52,7 +52,7 @@ COMMANDS = {
                   r"\d+%"),
     "toy": (("--problems", 4, "--steps", 40, "--search", "central,annealed-pursuit",
              "--interpretation",
-             "default,standard-deviation,indices", *STUDY), r"\d+\.\d\d\.\.\d+\.\d\d"),
+             "default,standard-deviation,indices", *STUDY), r"\d+\.\.\d+%"),
 }  # fmt: skip
 
 
@@ -85,8 +85,8 @@ def test_an_analysis_is_readable_at_every_width(cli, pair, terminal, width):
     assert max(map(len, shown.replace(code, "").splitlines())) <= width
     compile(code, "what is copied", "exec")  # no line of it is broken
     assert "config = " in code
-    # What four forms retain of three matrices, and of them together.
-    assert len(re.findall(r" \d+\.\d%", tables)) == 4 * 4
+    # What four forms retain of three matrices, of them together, and of independent entries.
+    assert len(re.findall(r" \d+\.\d%", tables)) == 4 * 5
     assert {"LoRA", "LoCA", "entries", "FourierFT", "shape", "rank", "90%"} <= set(tables.split())
 
 

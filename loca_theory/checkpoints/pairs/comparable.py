@@ -155,7 +155,7 @@ class MatrixFinder:
         if not shape[0]:
             return f"too small: {_by(shape)}"
         if min(flat) < self.selection.smallest_side:
-            return f"too small: {_by(flat)}"
+            return f"too small (a side below {self.selection.smallest_side}): {_by(flat)}"
         # The machine must hold two copies in float32.
         if math.prod(flat) > psutil.virtual_memory().total // 8:
             return f"larger than this machine's memory: {_by(flat)}"

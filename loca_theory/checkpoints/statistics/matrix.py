@@ -142,7 +142,10 @@ def _analysed(
             f"the spectrum has no bulk: all but {bulk.spikes} eigenvalues are rounding errors"
         )
     elif not has_law:
-        notes.append("the spectrum has no Marchenko-Pastur bulk; mp_sigma and spikes mean little")
+        notes.append(
+            "the spectrum is too far from a Marchenko–Pastur law (a Kolmogorov distance above "
+            f"{FAR_FROM_LAW}) for its σ and spikes to mean much"
+        )
     energy = None
     if fits_squared(exponent):
         energy = math.ldexp(float(eigenvalues.sum()), 2 * exponent)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from loca_theory.checkpoints.summary import follows_law
 from loca_theory.expressivity.methods.names import display_name
 from loca_theory.plotting.lines import titles_of
 from loca_theory.plotting.page.columns import MISSING, Column, Scale, with_values
@@ -21,6 +22,8 @@ _NAME, _SIZE, _ENTRIES, _SPECTRUM, _SUBSPACES = (
 _ERRORS, _WORTH, _SIZES = "Error of each method", "What the basis is worth", "Allocated sizes"
 _NOTES = "Remarks"
 _WIDE, _SIGNED = Scale.WIDE, Scale.SIGNED
+# So many random draws as the tests of normality make cannot tell smaller ones apart.
+_LEAST_P_VALUE = 0.001
 
 
 def matrix_columns(result: Analysis) -> list[Column]:
@@ -35,7 +38,7 @@ def matrix_columns(result: Analysis) -> list[Column]:
         *with_values(first, rows),
         *(column for column in errors if column.group == _ERRORS),
         *_size_columns(result),
-        *with_values((*_CHANGE, *_STATISTICS), rows),
+        *with_values((*CHANGE, *STATISTICS), rows),
         *(column for column in errors if column.group == _WORTH),
         *with_values(_REMARKS, rows),
     ]
@@ -128,6 +131,13 @@ def _interval(row: Any) -> str:
     return f"{row.tv:.4f} ({row.tv_low:.4f}–{row.tv_high:.4f})"
 
 
+def _p_value(field: str, row: Any) -> str:
+    value = getattr(row, field)
+    if value is None:
+        return MISSING
+    return "≤ 0.001" if value <= _LEAST_P_VALUE else f"{value:.3f}"
+
+
 def _or_unknown(value: float | None) -> str:
     return "not known" if value is None else f"{value:.3f}"
 
@@ -144,7 +154,7 @@ _MATRIX = (
     *_WEIGHT[1:],
     Column("shape", "Rows × columns.", "shape", lambda row: "×".join(map(str, row.shape)), _NAME),
 )  # fmt: skip
-_CHANGE = (
+CHANGE = (
     Column("dtype", "Element type in the file.", "dtype", group=_NAME),
     Column("‖ΔW‖/‖W₀‖", "Frobenius norm of the change, relative to that of the base's weight.",
            "relative_norm", ".3g", _SIZE, _WIDE),
@@ -154,7 +164,8 @@ _CHANGE = (
     Column("σ", "Standard deviation of the entries of the change.", "sigma", ".3g", _SIZE, _WIDE),
     Column("energy", "Sum of the squared entries of the change.", "energy", ".3g", _SIZE, _WIDE),
 )  # fmt: skip
-_STATISTICS = (
+"""The columns of a matrix that say how large its change is."""
+STATISTICS = (
     Column("zeros", "Fraction of the entries that did not change at all; large if weights of 16 "
            "bits were rounded.", "zero_fraction", ".1%", _ENTRIES),
     Column("kurtosis", "Excess kurtosis of the entries: 0 for a normal law, above 0 for heavier "
@@ -162,9 +173,11 @@ _STATISTICS = (
     Column("TV (95%)", "Total variation of the entries from a normal law (0 to 1), with its 95% "
            "interval.", "tv", _interval, _ENTRIES),
     Column("p", "p-value of the hypothesis that the entries are normal, up to the total variation "
-           "epsilon; small if they are not.", "tv_p_value", ".3f", _ENTRIES),
-    Column("p (paper)", "p-value of the test that the paper prints; none if its loop does not end.",
-           "tv_p_value_as_printed", ".3f", _ENTRIES),
+           "epsilon (0.001 if not given); small if they are not. Of 999 random draws, so at least "
+           "0.001.", "tv_p_value", partial(_p_value, "tv_p_value"), _ENTRIES),
+    Column("p (paper)", "p-value of the test that the paper prints, of 1000 random draws; none if "
+           "its loop does not end.", "tv_p_value_as_printed",
+           partial(_p_value, "tv_p_value_as_printed"), _ENTRIES),
     Column("stable rank", "Energy in units of the largest squared singular value: small if one "
            "direction dominates.", "stable_rank", ".1f", _SPECTRUM, _WIDE),
     Column("effective rank", "Exponential of the entropy of the singular values: how many "
@@ -173,8 +186,9 @@ _STATISTICS = (
              _SPECTRUM, _WIDE) for n in (50, 90, 99)),
     Column("outside bulk", "Fraction of the energy outside the range of the Marchenko–Pastur law, "
            "which independent entries follow.", "outlier_mass", ".0%", _SPECTRUM),
-    Column("spikes", "Number of eigenvalues above that range: directions that are not noise.",
-           "spikes", "d", _SPECTRUM),
+    Column("spikes", "Number of eigenvalues above that range: directions that are not noise; none "
+           "if the other eigenvalues do not follow the law.",
+           lambda row: row.spikes if follows_law(row) else None, "d", _SPECTRUM),
     Column("MP σ", "σ of the Marchenko–Pastur law that fits the bulk; none without a bulk.",
            "mp_sigma", ".3g", _SPECTRUM, _WIDE),
     Column("MP distance", "Kolmogorov distance of the spectrum from that law (0 to 1); above 0.1 "
@@ -189,6 +203,7 @@ _STATISTICS = (
     Column("subspace error", "Bound of the energy that the computed singular vectors miss, as a "
            "fraction.", "subspace_error", ".1e", _SUBSPACES, _WIDE),
 )  # fmt: skip
+"""The columns of a matrix's statistics."""
 _REMARKS = (Column("note", "Remarks, such as why a statistic is missing.", "note", group=_NOTES),)
 MEAN = (
     Column("method", "LoCA stands for the best DCT coefficients, and entries for the largest ones.",
