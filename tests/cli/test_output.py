@@ -19,20 +19,11 @@ reproducible = settings(deadline=None, derandomize=True, database=None)
 
 
 def row(method="D", r=1, engine="exact", error=0.5, **changes):
-    made = {
-        "K": 16,
-        "p": 16,
-        "q": 16,
-        "r": r,
-        "method": method,
-        "engine": engine,
-        "error": error,
-        "standard_error": 0.01 if engine == "monte-carlo" else 0.0,
-        "draws": 100 if engine == "monte-carlo" else None,
-        "seed": 0 if engine == "monte-carlo" else None,
-        "sampler": "reduced" if engine == "monte-carlo" else None,
-    }
-    return ErrorRow(**{**made, **changes})
+    drawn = {"standard_error": 0.0, "draws": None, "seed": None, "sampler": None}
+    if engine == "monte-carlo":
+        drawn = {"standard_error": 0.01, "draws": 100, "seed": 0, "sampler": "reduced"}
+    made = {"K": 16, "p": 16, "q": 16, "r": r, "method": method, "engine": engine, "error": error}
+    return ErrorRow(**{**made, **drawn, **changes})
 
 
 @pytest.fixture
