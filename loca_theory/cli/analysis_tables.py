@@ -35,7 +35,7 @@ _BUDGET = (
 )
 _ROWS = (
     "together: all matrices as one, so that each counts by its ‖ΔW‖². independent: expected of "
-    "independent normal entries."
+    "independent normal entries of the same shapes."
 )
 _SHUFFLED, _BASIS = "LoRA, shuffled", "other basis"
 _COLUMNS = {
@@ -82,7 +82,7 @@ def print_analysis(result: Analysis, *, is_full: bool) -> None:
     if result.errors:
         accounting = result.manifest["grid"]["accounting"]
         budget = _BUDGET if accounting == "paper" else f"Budget: by the accounting {accounting}."
-        print_note(out, f"{budget} {_ROWS}")
+        print_note(out, budget)
     if is_full:
         if len(summary.by_kind) < len(result.matrices):
             _print_totals(out, "kind", summary.by_kind, result)
@@ -149,6 +149,7 @@ def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
                   **_retained(total, methods, "iid_error")})  # fmt: skip
     Rows(cells).print(out)
     out.print()
+    print_note(out, _ROWS)
     if is_full:
         texts = _COLUMNS | {column.title: column.explanation for column in columns}
         print_note(out, "\n".join(f"{title}: {text}" for title, text in texts.items()))
