@@ -33,10 +33,8 @@ _BUDGET = (
     "costs one number, so LoCA and entries have half as many values as FourierFT, whose locations "
     "are random, has coefficients."
 )
-_ROWS = (
-    "together: all matrices as one, so that each counts by its ‖ΔW‖². independent: expected of "
-    "independent normal entries of the same shapes."
-)
+_TOGETHER = "together: all matrices as one, so that each counts by its ‖ΔW‖². "
+_INDEPENDENT = "independent: expected of independent normal entries in matrices of these shapes."
 _SHUFFLED, _BASIS = "LoRA, shuffled", "other basis"
 _COLUMNS = {
     _SHUFFLED: "What LoRA retains of the same entries in random order.",
@@ -149,7 +147,7 @@ def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
                   **_retained(total, methods, "iid_error")})  # fmt: skip
     Rows(cells).print(out)
     out.print()
-    print_note(out, _ROWS)
+    print_note(out, _TOGETHER * are_several + _INDEPENDENT)
     if is_full:
         texts = _COLUMNS | {column.title: column.explanation for column in columns}
         print_note(out, "\n".join(f"{title}: {text}" for title, text in texts.items()))
