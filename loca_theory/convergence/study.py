@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, TypeAlias
@@ -16,6 +16,7 @@ from loca_theory.convergence.problems import Family
 from loca_theory.convergence.results import RecoveryRow, ToyResult, TraceRow
 from loca_theory.convergence.searches import SEARCHES, find_search
 from loca_theory.convergence.state import Rates
+from loca_theory.convergence.traces import trace_rows, traced_problems, traced_searches
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
@@ -31,9 +32,6 @@ _Kind: TypeAlias = tuple[Family, str, str]
 # Default numbers of problems: (largest size, number).
 _PROBLEMS = ((8, 2000), (16, 1000), (32, 400), (64, 200))
 _PROBLEMS_BEYOND = 100
-# Searches to trace if more than _MOST_TRACED were run; the baseline is always traced.
-_TRACED = ("central", "reselect")
-_BASELINE, _MOST_TRACED = "coefficients-only", 5
 
 
 def toy(
@@ -239,38 +237,12 @@ class ConvergenceStudy:
     ) -> Iterator[TraceRow]:
         family, interpretation = self.families()[0], self.interpretations[0]
         chosen = "central" if "central" in self.searches else self.searches[0]
-        found = outcomes[family, interpretation, chosen]
-        exact = found["exact"]
-        missed = [not e and loss is not None for e, loss in zip(exact, found["loss"], strict=True)]
-        cases = {"recovered": _first(exact), "not recovered": _first(missed)}
-        if set(cases.values()) == {None}:
-            cases["not recovered"] = 0  # all diverged: trace the first
-        some = self.searches if len(self.searches) <= _MOST_TRACED else _TRACED
-        traced = tuple(dict.fromkeys((_BASELINE, *some, chosen)))
-        numbers = [(case, number) for case, number in cases.items() if number is not None]
-        wanted = [(case, search, number) for (case, number), search in product(numbers, traced)]
+        cases = traced_problems(outcomes[family, interpretation, chosen])
+        wanted = list(product(cases.items(), traced_searches(self.searches, chosen)))
         cells = [
             replace(self._cell(family, interpretation, search, (n, n + 1)), is_traced=True)
-            for _, search, n in wanted
+            for (_, n), search in wanted
         ]
         traces = replace(runner, progress=None).run(cells, one.evaluate_trace)
-        for (case, search, number), trace in zip(wanted, traces, strict=True):
-            yield from _trace_rows(case, chosen, search, number, family, trace)
-
-
-def _trace_rows(
-    case: str, chosen: str, search: str, number: int, family: Family, trace: dict[str, list[Any]]
-) -> Iterator[TraceRow]:
-    """Yield the trace of one problem: true components, then learned ones at every recorded step."""
-    problem = (case, chosen, search, number, family.size)
-    for n, entry in enumerate(trace["truth"]):
-        yield TraceRow(*problem, "truth", 0, n, *entry, loss=0.0)
-    for step, loss, entries in zip(
-        trace["steps"], trace["losses"], trace["components"], strict=True
-    ):
-        for n, entry in enumerate(entries):
-            yield TraceRow(*problem, "learned", step, n, *entry, loss=loss)
-
-
-def _first(flags: Sequence[bool]) -> int | None:
-    return next((number for number, flag in enumerate(flags) if flag), None)
+        for ((case, number), search), trace in zip(wanted, traces, strict=True):
+            yield from trace_rows(case, chosen, search, number, family, trace)

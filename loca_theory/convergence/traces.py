@@ -1,0 +1,46 @@
+"""Which problems and searches a run traces step by step, and the rows of a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from loca_theory.convergence.problems import Family
+from loca_theory.convergence.results import TraceRow
+
+# Searches to trace if more than _MOST_TRACED were run; the baseline is always traced.
+_TRACED = ("central", "reselect")
+_BASELINE, _MOST_TRACED = "coefficients-only", 5
+
+
+def traced_problems(outcomes: Mapping[str, Sequence[Any]]) -> dict[str, int]:
+    """Numbers of the first problem that a search recovers, and of the first that it does not."""
+    exact, losses = outcomes["exact"], outcomes["loss"]
+    missed = [not e and loss is not None for e, loss in zip(exact, losses, strict=True)]
+    first = {"recovered": _first(exact), "not recovered": _first(missed)}
+    found = {case: number for case, number in first.items() if number is not None}
+    return found or {"not recovered": 0}  # all diverged: trace the first
+
+
+def traced_searches(searches: Sequence[str], chosen: str) -> tuple[str, ...]:
+    """The searches to trace beside the one whose outcomes choose the problems."""
+    some = searches if len(searches) <= _MOST_TRACED else _TRACED
+    return tuple(dict.fromkeys((_BASELINE, *some, chosen)))
+
+
+def trace_rows(
+    case: str, chosen: str, search: str, number: int, family: Family, trace: dict[str, list[Any]]
+) -> Iterator[TraceRow]:
+    """Yield the trace of one problem: true components, then learned ones at every recorded step."""
+    problem = (case, chosen, search, number, family.size)
+    for n, entry in enumerate(trace["truth"]):
+        yield TraceRow(*problem, "truth", 0, n, *entry, loss=0.0)
+    for step, loss, entries in zip(
+        trace["steps"], trace["losses"], trace["components"], strict=True
+    ):
+        for n, entry in enumerate(entries):
+            yield TraceRow(*problem, "learned", step, n, *entry, loss=loss)
+
+
+def _first(flags: Sequence[bool]) -> int | None:
+    return next((number for number, flag in enumerate(flags) if flag), None)
