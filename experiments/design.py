@@ -1,7 +1,8 @@
 """The designs of the experiments: what is compared, with which power, at which cost; and verdicts.
 
-``python -m experiments.design`` prints every comparison of ``experiments/design.toml`` and
-``experiments/many-tasks.toml`` with its margin, seeds, power and cost. With the folder of the runs'
+``python -m experiments.design`` prints every comparison of ``experiments/design.toml``,
+``experiments/many-tasks.toml`` and ``experiments/after-the-runs.toml`` with its margin, seeds,
+power and cost. With the folder of the runs'
 tables it prints the verdicts, and for comparisons whose runs are not all there the power so far.
 """
 
@@ -30,7 +31,8 @@ from loca_theory.sweeps.tables import store_rows
 _UNITS = {"accuracy": "", "loss": " %"}
 # Columns of the table of verdicts that a decision fills.
 _DECIDED = ("verdict", "difference", "standard_error", "degrees_of_freedom", "low", "high",
-            "within", "fixed_low", "fixed_high", "kinds_low", "kinds_high", "between",
+            "within", "fixed_low", "fixed_high", "kinds_low", "kinds_high",
+            "draws_error", "draws_low", "draws_high", "draws_verdict", "between",
             "standard_deviation", "task_differences", "task_errors")  # fmt: skip
 # The settings in words, and the unit of their values.
 _SETTINGS = {
@@ -207,6 +209,7 @@ def verdict_rows(design: Design, done: Iterable[Progress]) -> list[Row]:
         if decision := one.decision:
             known = {**asdict(decision), **asdict(decision.estimate)}
             known["verdict"] = decision.verdict.value
+            known["draws_verdict"] = decision.draws_verdict and decision.draws_verdict.value
             found = {name: known[name] for name in _DECIDED}
         rows.append({
             "comparison": comparison.name,

@@ -26,7 +26,7 @@ from loca_theory.claims.entries import Entry
 from loca_theory.claims.ledger import Ledger, by_section
 from loca_theory.claims.results import read_entries
 from loca_theory.claims.rules import Verdict
-from loca_theory.claims.summary import history_in_words
+from loca_theory.claims.summary import history_in_words, older_in_words
 
 PAGE = "ledger"
 PLACEHOLDER = "*The site shows the claims here. Without it, read figures/ledger/CLAIMS.md.*"
@@ -45,7 +45,7 @@ _ERRATUM = "erratum"
 # A claim that is an erratum counts for the paper, too.
 _SUBJECTS = {
     PAPER: "the paper",
-    _ERRATUM: "its errata",
+    _ERRATUM: "of these, errata",
     OTHER_MODEL: "another model",
     PACKAGE: "this package",
 }
@@ -75,7 +75,7 @@ class Row:
 
     @property
     def observed(self) -> str:
-        """The observed value ± its standard error; a dash without a stored run."""
+        """The observed value with its confidence interval; a dash without a stored run."""
         return self.stored.shown if self.stored else "–"
 
     @property
@@ -97,7 +97,9 @@ class Row:
     def _observed(self) -> Iterator[str]:
         if self.stored and self.stored.estimate:
             old = ", with an older version of the code" if self.stored.stale else ""
-            yield f"{self.observed} (n = {self.stored.estimate.n}{old})"
+            many = ", which decides" if len(self.stored.estimates) > 1 else ""
+            n = self.stored.estimate.n
+            yield f"{self.stored.quantity}{many}: {self.observed} (n = {n}{old})"
 
 
 def page(ledger: Ledger, stored: Mapping[str, Entry]) -> str:
@@ -108,6 +110,7 @@ def page(ledger: Ledger, stored: Mapping[str, Entry]) -> str:
         stored: Entries of a stored run, by id.
     """
     rows = [Row(claim, stored.get(claim.id)) for claim in ledger.claims]
+    overview = _overview(rows)
     environment = Environment(
         loader=FileSystemLoader(TEMPLATE.parent),
         autoescape=True,
@@ -118,7 +121,8 @@ def page(ledger: Ledger, stored: Mapping[str, Entry]) -> str:
         rows=rows,
         parts=by_section(ledger.claims),
         subjects=_SUBJECTS,
-        overview=_overview(rows),
+        overview=overview,
+        totals=_totals(overview),
         badge=_badge,
         linked=_linker(ledger.claims),
     )
@@ -136,7 +140,11 @@ def _source(rows: Sequence[Row]) -> str:
     others = "" if count == len(rows) else " The others are those that the ledger expects."
     return (
         f"{count} of {len(rows)} verdicts are those of a stored run. For these, the page shows the "
-        f"observed number ± its standard error.{others}"
+        "observed quantity and number and, if it is random, the confidence interval that the rule "
+        f"judges.{others} {older_in_words([row.stored for row in rows if row.stored])}\n\n"
+        "Each claim is counted once, under one subject. An interpretation is a claim of its own, "
+        "so there are more claims than statements. Errata are also among the claims of the paper "
+        "that are not supported."
     )
 
 
@@ -146,6 +154,11 @@ def _overview(rows: Sequence[Row]) -> dict[Verdict, Counter[str]]:
     for row in rows:
         counts[row.verdict].update(row.subjects)
     return {verdict: count for verdict, count in counts.items() if count}
+
+
+def _totals(overview: Mapping[Verdict, Counter[str]]) -> Counter[str]:
+    """The number of claims of each subject."""
+    return sum(overview.values(), Counter())
 
 
 def _badge(verdict: Verdict) -> Markup:

@@ -67,7 +67,8 @@ class Alternative:
         table: Name of a synthetic table (:data:`loca_theory.claims.synthetic.TABLES`) that takes
             the place of the stored ones; empty for claims that need no tables.
         difference: For a claim that the design of the experiments decides, the true difference of
-            synthetic runs, in the unit of the comparison; None for all others.
+            synthetic runs, in the unit of the comparison. None for all others, and where
+            ``arguments`` name stored runs of which something else is true.
         tier: The tier at which the claim is refuted.
     """
 
@@ -183,9 +184,10 @@ class Claim:
         for before, change in pairwise(self.rule_changes):
             if before.date > change.date or not change.why.strip():
                 yield "the entries of 'rule_changes' must be in order, and each needs a reason"
-        if alternative and (alternative.difference is not None) != self.rule.designed:
-            yield "'refuted_by' needs a 'difference' if, and only if, the rule is 'designed'"
-        if alternative and not (self.rule.designed or alternative.arguments or alternative.table):
+        if alternative and alternative.difference is not None and not self.rule.designed:
+            yield "'refuted_by' has a 'difference', but the rule is not 'designed'"
+        is_changed = alternative and (alternative.arguments or alternative.table)
+        if alternative and alternative.difference is None and not is_changed:
             yield "'refuted_by' needs 'arguments' that differ from the claim's, or a 'table'"
 
     @property

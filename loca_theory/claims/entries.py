@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -36,6 +36,9 @@ class Entry:
             (``Ledger.error_rate``).
         seconds: Duration of the check.
         backed: Whether this run or a stored observation has its numbers.
+        other_seeds: Verdicts of earlier runs that differ in the seed alone. One that differs makes
+            the claim inconclusive, since trying seeds until one gives the desired verdict would
+            always succeed.
     """
 
     cell: ClaimCell
@@ -45,6 +48,7 @@ class Entry:
     error_rate: float
     seconds: float
     backed: bool = True
+    other_seeds: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def claim(self) -> Claim:
@@ -73,8 +77,23 @@ class Entry:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict."""
-        return self._decision[0]
+        """The verdict; inconclusive if seeds disagree."""
+        return Verdict.INCONCLUSIVE if self.seeds_disagree else self._decision[0]
+
+    @property
+    def seeds_disagree(self) -> bool:
+        """Whether an earlier run that differs in the seed alone has another verdict."""
+        return any(one != self._decision[0] for one in self.other_seeds.values())
+
+    def beside(self, earlier: Entry | None) -> Entry:
+        """This entry, with the verdicts of an earlier one if the two differ in the seed alone."""
+        if earlier is None or not (self.estimates and earlier.estimates and earlier.backed):
+            return self
+        if replace(earlier.cell, seed=self.cell.seed) != self.cell or earlier.stale:
+            return self
+        others = {**earlier.other_seeds, earlier.cell.seed: earlier._decision[0].value}
+        others.pop(self.cell.seed, None)
+        return replace(self, other_seeds=others)
 
     @property
     def estimate(self) -> Estimate | None:
@@ -88,9 +107,22 @@ class Entry:
         return self.estimate.value if self.estimate else None
 
     @property
+    def quantity(self) -> str:
+        """What the estimate that decided the verdict is, as text, with its unit."""
+        name = self.estimate.name if self.estimate else ""
+        return f"{self.claim.quantity}{', ' * bool(name)}{name}"
+
+    @property
     def shown(self) -> str:
-        """The observed value ± its standard error, as text."""
-        return str(self.estimate) if self.estimate else "–"
+        """The observed value with its confidence interval, as text."""
+        return self.with_interval(self.estimate) if self.estimate else "–"
+
+    def with_interval(self, estimate: Estimate) -> str:
+        """The value of one of its estimates, with the confidence interval that the rule judges."""
+        if not estimate.standard_error and estimate.bounds is None and estimate.successes is None:
+            return str(estimate)
+        low, high = estimate.interval(self.error_rate)
+        return f"{estimate.value:.4g} ({low:.3g} to {high:.3g})"
 
     @property
     def bounds(self) -> str:
@@ -101,7 +133,10 @@ class Entry:
     def note(self) -> str:
         """The notes of the claim and of the check, and the command that makes missing tables."""
         missing = "" if self.estimates else _how_to_make(self.claim)
-        notes = (self.claim.note, self.remark, missing)
+        verdicts = {**self.other_seeds, self.cell.seed: self._decision[0].value}
+        each = ", ".join(f"{verdict} with seed {seed}" for seed, verdict in verdicts.items())
+        seeds = f"Seeds disagree: {each}." if self.seeds_disagree else ""
+        notes = (seeds, self.claim.note, self.remark, missing)
         return " ".join(one.strip() for one in notes if one.strip())
 
     @property
@@ -158,6 +193,7 @@ class Entry:
             **self.observation,
             "data": list(self.cell.tables),
             "version": self.cell.version,
+            "other_seeds": {str(seed): verdict for seed, verdict in self.other_seeds.items()},
             "stale": self.stale,
             "changed": self.changed,
             "lost": self.lost,
@@ -176,7 +212,8 @@ def read_entry(
         for one in found["estimates"]
     )
     rest = found["remark"], found["designed"], error_rate, found["seconds"], backed
-    return Entry(cell, estimates, *rest)
+    others = {int(seed): verdict for seed, verdict in found.get("other_seeds", {}).items()}
+    return Entry(cell, estimates, *rest, others)
 
 
 def _how_to_make(claim: Claim) -> str:

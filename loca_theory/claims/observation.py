@@ -19,8 +19,8 @@ EXPERIMENT = "verify"
 _EXPRESSIVITY = ("expressivity", "increments", "transforms")
 _RUNS = {
     ("transforms",): ("fourier", "half_matrix"),
-    ("increments", "transforms"): ("assumptions", "empirical"),
-    ("convergence", "locations", "transforms"): ("convergence", "theory_search"),
+    ("increments", "transforms"): ("assumptions", "empirical", "pictures"),
+    ("convergence", "locations", "transforms"): ("convergence", "location_steps", "theory_search"),
     ("adapters", "locations", "transforms"): ("gradients",),
     ("dependence", *_EXPRESSIVITY): ("dependence", "hypothesis_tests"),
     _EXPRESSIVITY: (

@@ -11,7 +11,12 @@ from loca_theory.claims.claim import OTHER_MODEL, PACKAGE
 from loca_theory.claims.entries import Entry
 from loca_theory.claims.ledger import Ledger, by_section
 from loca_theory.claims.rules import Verdict
-from loca_theory.claims.summary import family_in_words, history_in_words, tally
+from loca_theory.claims.summary import (
+    family_in_words,
+    history_in_words,
+    older_in_words,
+    tally,
+)
 
 WRITTEN_BY = "Written by `loca-theory verify`"
 """Text by which a CLAIMS.md of this package is recognised."""
@@ -28,6 +33,7 @@ def page(entries: Sequence[Entry], ledger: Ledger) -> str:
         tally=tally(entries),
         written_by=WRITTEN_BY,
         family=family_in_words(ledger),
+        older=older_in_words(entries),
         not_supported=[
             one
             for one in entries
@@ -44,6 +50,7 @@ def _verdict(one: Entry) -> str:
     marks = [
         *(["erratum"] if one.claim.erratum and one.verdict is Verdict.NOT_SUPPORTED else []),
         *([_SUBJECTS[one.claim.subject]] if one.claim.subject in _SUBJECTS else []),
+        *(["seeds disagree"] if one.seeds_disagree else []),
         *(["older code"] if one.stale else []),
     ]
     return f"{one.verdict} ({', '.join(marks)})" if marks else one.verdict

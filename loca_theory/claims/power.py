@@ -16,7 +16,7 @@ from loca_theory.claims.synthetic import TABLES
 from loca_theory.sweeps import generator
 
 
-def refute(claim: Claim, ledger: Ledger, *, seed: int = 0) -> Verdict:
+def refute(claim: Claim, ledger: Ledger, *, seed: int = 0, results: Path | None = None) -> Verdict:
     """Run a claim's check on its alternative, at the tier that decides; return the verdict.
 
     >>> from loca_theory.claims import load_ledger
@@ -29,6 +29,7 @@ def refute(claim: Claim, ledger: Ledger, *, seed: int = 0) -> Verdict:
         claim: The claim.
         ledger: The ledger that it is from, whose family-wise error rate it shares.
         seed: Root seed.
+        results: Folder of stored tables, for an empirical claim without a synthetic table.
 
     Raises:
         LedgerError: the claim has no alternative that a check can run on, or the claim's rule does
@@ -49,7 +50,8 @@ def refute(claim: Claim, ledger: Ledger, *, seed: int = 0) -> Verdict:
             for argument, rows in TABLES[alternative.table](rng).items():
                 path = Path(folder) / f"{claim.arguments[argument]}.parquet"
                 pd.DataFrame(rows).to_parquet(path)
-        estimates, _, designed = changed.measure(alternative.tier, rng, Path(folder))
+            results = Path(folder)
+        estimates, _, designed = changed.measure(alternative.tier, rng, results)
     rate = ledger.error_rate(claim)
     verdict, index = decide(
         claim.rule, estimates, error_rate=rate, assumes=bool(claim.added), designed=designed

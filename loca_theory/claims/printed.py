@@ -93,6 +93,16 @@ GLUE_STEPS = {
 """Hyper-parameters of LoCA by GLUE task and size of RoBERTa, with ``epochs``, and B_s as
 ``alternating_steps``."""
 
+
+def settings(table: str, model: str = "") -> dict[str, Any]:
+    """Hyper-parameters of LoCA for a model, from a table that prints common ones only once."""
+    found: dict[str, Any] = {}
+    for row in _read(f"{table}_hyperparameters")["rows"]:
+        if row.get("method", "LoCA") == "LoCA" and row.get("model", model) == model:
+            found |= row["values"]
+    return found
+
+
 GLUE_BATCH = 32
 """Batch size of all GLUE tasks."""
 

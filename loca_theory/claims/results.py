@@ -71,19 +71,25 @@ class VerificationResult(Result):
 
         - the old one was run and the new one was not;
         - the old one was measured at a deeper tier, even by older code (it is then marked as
-          ``stale``);
-        - both have the same tier and code, but different seeds and verdicts. The first verdict
-          counts, since trying seeds until one gives the desired verdict would always succeed.
+          ``stale``).
 
         If the two entries read different tables, or no stored observation backs the old one, only
-        the first exception applies.
+        the first exception applies. See :meth:`beside` for two seeds.
         """
         latest = {one.id: one for one in earlier}
-        for one in self.claims:
+        for one in self.beside(earlier).claims:
             if one.id not in latest or _replaces(one, latest[one.id]):
                 latest[one.id] = one
         order = (claim.id for claim in self.ledger.claims)
         return replace(self, claims=tuple(latest[name] for name in order if name in latest))
+
+    def beside(self, earlier: Sequence[Entry]) -> Self:
+        """This outcome, with the verdicts of earlier runs that differ in the seed alone.
+
+        A claim whose seeds disagree is inconclusive.
+        """
+        before = {one.id: one for one in earlier}
+        return replace(self, claims=tuple(one.beside(before.get(one.id)) for one in self.claims))
 
     def to_frame(self, table: str | None = None) -> pd.DataFrame:
         """The claims as a data frame, one row per claim."""
@@ -192,7 +198,8 @@ def _read(path: Path, ledger: Ledger) -> tuple[tuple[Entry, ...], dict[str, Any]
             cell = ClaimCell(claim, *run)
             found = store.load(cell) if store else None
             rate = ledger.error_rate(claim)
-            entry = read_entry(cell, found or one, rate, backed=found is not None)
+            others = {"other_seeds": one.get("other_seeds", {})}
+            entry = read_entry(cell, {**(found or one), **others}, rate, backed=found is not None)
             if not claim.objection(entry.estimates):
                 entries.append(entry)
         return tuple(entries), document.get("manifest", {})
@@ -206,7 +213,4 @@ def _replaces(new: Entry, old: Entry) -> bool:
         return old.verdict is Verdict.NOT_RUN
     if not old.backed or new.cell.tables != old.cell.tables:
         return True
-    deeper = new.cell.tier.depth - old.cell.tier.depth
-    if deeper or old.stale:
-        return deeper >= 0
-    return new.cell.seed == old.cell.seed or new.verdict is old.verdict
+    return new.cell.tier.depth >= old.cell.tier.depth

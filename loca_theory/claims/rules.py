@@ -207,9 +207,10 @@ def decide(
         msg += f"{len(estimates)}; give one bound per estimate, or one for all"
         raise InvalidArgumentError(msg)
     if rule.kind == "designed":
-        return member(Verdict, "verdict", designed), 0
-    judged = [(*rule.judge(one, i, error_rate), i) for i, one in enumerate(estimates)]
-    verdict, _, index = min(judged, key=lambda one: (_SEVERITY.index(one[0]), one[1]))
+        verdict, index = member(Verdict, "verdict", designed), 0
+    else:
+        judged = [(*rule.judge(one, i, error_rate), i) for i, one in enumerate(estimates)]
+        verdict, _, index = min(judged, key=lambda one: (_SEVERITY.index(one[0]), one[1]))
     if verdict is Verdict.SUPPORTED and assumes:
         verdict = Verdict.SUPPORTED_UNDER_ASSUMPTIONS
     return verdict, index

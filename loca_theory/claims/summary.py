@@ -54,8 +54,20 @@ def family_in_words(ledger: Ledger) -> str:
     if not ledger.comparisons:
         return "Nothing in the ledger is random."
     return (
-        f"In one run at one tier, all {ledger.comparisons} confidence intervals of the ledger hold "
-        f"together with a nominal probability of at least {1 - FAMILY_WISE:g}."
+        f"Some claims have several random numbers, others none: together {ledger.comparisons}, "
+        "each with a confidence interval. In one run at one tier, all of these hold together with "
+        f"a nominal probability of at least {1 - FAMILY_WISE:g}."
+    )
+
+
+def older_in_words(entries: Entries) -> str:
+    """How many of the entries other code than the present one measured, as text; empty if none."""
+    older = sum(one.stale for one in entries)
+    if not older:
+        return ""
+    return (
+        f"{older} of the {len(entries)} observations are of an older version of the code. A "
+        "version is a hash of the source, so that it changes with every comment, too."
     )
 
 

@@ -26,7 +26,9 @@ _STYLES = {
     Verdict.NOT_RUN: "dim",
 }
 _GAP, _INDENT = "  ", "    "
-_NOTES = "Below each claim: the quantity that decides it, its value ± standard error, and the rule."
+_NOTES = (
+    "Below each claim: the quantity that decides it, its value (with its interval), and the rule."
+)
 
 
 def print_claims(result: VerificationResult) -> None:
@@ -44,7 +46,8 @@ def print_claims(result: VerificationResult) -> None:
             verdict = Text(one.verdict, style=_STYLES[one.verdict])
             is_erratum = one.claim.erratum and one.verdict is Verdict.NOT_SUPPORTED
             out.print(Text.assemble(_GAP, one.id.ljust(width), _GAP, verdict,
-                                    " (erratum)" * is_erratum))  # fmt: skip
+                                    " (erratum)" * is_erratum,
+                                    " (seeds disagree)" * one.seeds_disagree))  # fmt: skip
             if one.estimate is not None:
                 out.print(_filled(_observation(one), out), style="dim")
     if len(entries) == 1:
@@ -58,8 +61,7 @@ def print_claims(result: VerificationResult) -> None:
 
 def _observation(one: Entry) -> str:
     """The quantity that decided a verdict, its value, and the rule for it."""
-    quantity, name = one.claim.quantity, one.estimate.name if one.estimate else ""
-    return f"{quantity}{', ' * bool(name)}{name}: {one.shown}; supported if {one.bounds}"
+    return f"{one.quantity}: {one.shown}; supported if {one.bounds}"
 
 
 def _filled(text: str, out: Console) -> str:
@@ -81,7 +83,7 @@ def _print_details(one: Entry, out: Console) -> None:
     ]
     lines += [("assumed by the paper", text) for text in claim.assumptions]
     lines += [("also assumed", text) for text in claim.added]
-    lines += [(each.name, str(each)) for each in estimates if len(estimates) > 1]
+    lines += [(each.name, one.with_interval(each)) for each in estimates if len(estimates) > 1]
     if one.estimate is not None:
         lines += [("draws or runs", f"{one.estimate.n}"), ("time", f"{one.seconds:.1f} s")]
     is_run = one.verdict is not Verdict.NOT_RUN

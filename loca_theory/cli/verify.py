@@ -84,7 +84,7 @@ def command(
     one or several measured numbers into the verdict. A beginning such as noniid stands for all
     claims below it, and so does the title of a section. If you check a claim again, the files in
     --out keep the result with more random draws (--deep makes the most, --quick the fewest). With
-    equally many draws, they keep the earlier result if another seed gives another verdict. An
+    equally many draws and another seed, a claim on which the seeds disagree is inconclusive. An
     earlier result whose observation is not stored in points/ is replaced.
 
     \b
@@ -110,6 +110,7 @@ def command(
     earlier = read_entries(common.folder, ledger)
     tier = "quick" if quick else "deep" if deep else "default"
     result = _measure(names or None, common, tier=tier, seed=seed, results=results, ledger=ledger)
+    result = result.beside(earlier)
     written = _write(result, common)
     _print(result, written, common)
     _note_earlier(result, earlier, common)
@@ -119,6 +120,8 @@ def command(
         if one.changed:
             line = f"{one.id} is {one.verdict}, but the ledger expects {one.claim.expected_verdict}"
             common.note(line)
+    if divided := ", ".join(one.id for one in result.claims if one.seeds_disagree):
+        common.note(f"inconclusive, because seeds disagree: {divided}")
     if lost := ", ".join(one.id for one in result.claims if one.lost):
         common.note(f"inconclusive, though the ledger expects a decision: {lost}")
     verdicts = [one.verdict for one in result.claims]

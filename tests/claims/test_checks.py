@@ -19,6 +19,7 @@ from loca_theory.claims.checks import (
     dependence,
     fourier,
     hypothesis_tests,
+    location_steps,
     normality,
     simulated,
     theorems,
@@ -239,6 +240,12 @@ def test_costs_steps_and_spreads_are_those_printed():
     # Section 5.5 says that training on MRPC has 5750 steps.
     base = training.alternating_fraction(tasks=["MRPC"])["MRPC, base"]
     assert base == pytest.approx(600 / 5750)
+    # The figures of the notes in the transcribed tables.
+    by_batches = {"E2E": 6575 / 1200, "LLaMA-7b": 9753 / 600, "LLaMA-13b": 3251 / 300}
+    found = training.alternating_elsewhere()
+    inverse = {name: 1 / steps for name, steps in by_batches.items()}
+    assert found == pytest.approx({"Stable Diffusion": 0.12, **inverse})
+    assert training.alternating_elsewhere(updates=True)["LLaMA-13b"] == pytest.approx(300 / 813)
 
 
 # --- Dependence and the toy experiment ---------------------------------------------------------
@@ -301,13 +308,26 @@ def test_a_visited_state_is_that_of_the_trace():
     step = 1020  # the trace has every 20th step
     chosen: Any = SimpleNamespace(choice=lambda _, n: np.full(n, step))
     problems = draw(Family(), Interpretation(), 3, range(1))
-    ((indices, coefficients),) = convergence._visited(chosen, problems)
+    ((indices, coefficients),) = location_steps._visited(chosen, problems)
     what = Family(), Interpretation(), SEARCHES["central"]
     cell = ToyCell(*what, Rates(), DEFAULT_STEPS, 3, (0, 1), is_traced=True)
     trace = evaluate_trace(cell)
     expected = trace["components"][trace["steps"].index(step)]
     assert [[*divmod(int(i), 6)] for i in indices] == [one[:2] for one in expected]
     np.testing.assert_allclose(coefficients, [one[2] for one in expected])
+
+
+@pytest.mark.parametrize(("axis", "start"), [(0, 14), (0, 26), (1, 19), (1, 21)])
+def test_a_step_towards_the_only_true_location_beside_it_reaches_it(axis, start):
+    problems = draw(Family(components=1), Interpretation(), 3, range(1))
+    at = {"indices": torch.tensor([[20]]), "start": torch.tensor([[start]])}
+    chosen: Any = SimpleNamespace(integers=lambda _: axis, choice=lambda inner: inner[0])
+    given = chosen, replace(problems, **at), 0, None, None
+    here, along, opposite = location_steps._losses(*given, refitted=True)
+    assert along == pytest.approx(0.0, abs=1e-12 * here)
+    assert min(here, opposite) > 0
+    other: Any = SimpleNamespace(integers=lambda _: 1 - axis, choice=lambda inner: inner[0])
+    assert location_steps._losses(other, *given[1:], refitted=True) == []
 
 
 def test_no_component_moves_in_the_first_phase_and_some_stay_to_the_end():

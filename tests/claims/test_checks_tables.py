@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from loca_theory.claims import load_ledger
-from loca_theory.claims.checks import empirical, theory_bases
+from loca_theory.claims.checks import empirical, pictures, theory_bases
 from loca_theory.claims.estimates import Tier
 from loca_theory.errors import ResourceError
 
@@ -13,7 +13,8 @@ VERDICT = {
     "comparison": "loca-over-random", "measure": "accuracy", "margin": 1.0, "tasks": 6, "seeds": 64,
     "pairs": 384, "verdict": "equivalent within a margin", "difference": 0.2,
     "standard_error": 0.1, "low": -0.3, "high": 0.7, "within": 0.7, "fixed_low": 0.05,
-    "fixed_high": 0.35, "kinds_low": None, "kinds_high": None,
+    "fixed_high": 0.35, "kinds_low": None, "kinds_high": None, "draws_error": 0.2,
+    "draws_low": -0.8, "draws_high": 1.2, "draws_verdict": "inconclusive",
 }  # fmt: skip
 GIVEN = {"table": "verdicts", "comparison": "loca-over-random"}
 
@@ -35,6 +36,11 @@ def test_the_verdict_of_the_design_is_read_with_its_bounds(tmp_path):
     assert note.endswith("+0.05 to +0.35.")
     note = empirical.designed(results=tmp_path, table="verdicts", comparison="other")[1]
     assert note.endswith("for other kinds of tasks -1.00 to +2.00.")
+    found, note, verdict = empirical.designed(results=tmp_path, **GIVEN, by_draws=True)
+    (part,) = found.values()
+    assert (part.value, part.standard_error, part.bounds) == (0.2, 0.2, (-0.8, 1.2))
+    assert verdict == "inconclusive"
+    assert "within 1.2;" in note
 
 
 def test_a_comparison_without_its_runs_has_no_verdict(tmp_path):
@@ -94,17 +100,25 @@ def test_spectra_of_weights_are_compared_with_the_law(tmp_path):
     assert values["bent"] > 0.1
 
 
-def test_pictures_show_normality(tmp_path):
+def test_pictures_show_normality_and_empty_rows_and_columns(tmp_path):
     rng = np.random.default_rng(1)
-    block = rng.standard_normal((40, 40)) ** 3
+    full = rng.choice([-1.0, 1.0], (40, 40)) + 0.01 * rng.standard_normal((40, 40))
+    lora = rng.standard_normal((40, 40))
+    lora[:10] *= 0.2  # 4 % of the energy of the others
+    lora[:, :2] *= 0.2
     rows = [
-        {"task": "t", "method": "full", "layer": "a", "row": i, "values": row.tolist()}
+        {"task": "t", "method": method, "layer": "a", "row": i, "values": row.tolist()}
+        for method, block in (("full", full), ("lora", lora))
         for i, row in enumerate(block)
     ]
     written(tmp_path, "visualization_W", *rows)
-    found = empirical.picture_normality(rng=rng, results=tmp_path, table="visualization_W")
+    found = pictures.normality(rng=rng, results=tmp_path, table="visualization_W")
     (part,) = found.values()
     assert part.value - 5 * part.standard_error > 0.02
+    found = pictures.empty_lines(results=tmp_path, table="visualization_W")
+    assert found == {"t, a": pytest.approx(12 / 80)}
+    found = pictures.empty_lines(results=tmp_path, table="visualization_W", method="full")
+    assert found == {"t, a": 0.0}
 
 
 def test_a_matrix_without_an_error_is_missing(tmp_path):

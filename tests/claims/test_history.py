@@ -21,6 +21,11 @@ MOVED = {"dense": "simulated", "variants": "simulated", "detection": "hypothesis
 RENAMED = {"theory_order.proof": "theorems.proof",
            "theory_order.small_sizes": "theorems.small_cases"}  # fmt: skip
 RENAMED |= {
+    "convergence.descent": "location_steps.descent",
+    "empirical.picture_normality": "pictures.normality",
+    "fine_tuned.picture_normality": "pictures.normality",
+}
+RENAMED |= {
     f"theorems.{name}": f"expectations.{name}"
     for name in ("random_locations_retained", "random_locations_loss", "printed_line",
                  "cosine_covariance", "rescaled")

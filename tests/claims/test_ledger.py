@@ -38,6 +38,8 @@ def test_every_check_decides_some_claim_and_has_its_documentation():
     assert defined == used
     for claim in LEDGER.claims:
         claim.function()
+        letters = re.findall(r"\b(?:F[123]|M[12]|V1|methods? [A-Z])\b", claim.quantity)
+        assert not letters, f"{claim.id}: the quantity is printed, and names methods by letters"
 
 
 def does_not_exist(command):
@@ -156,7 +158,7 @@ BAD = {
     "an alternative without change": (GOOD + 'refuted_by = { statement = "Noise." }',
                                       r"claim 'first': 'refuted_by' needs 'arguments' that differ"),
     "runs without a design": (GOOD + 'refuted_by = { statement = "Worse.", difference = -1 }',
-                              r"claim 'first': 'refuted_by' needs a 'difference' if, and only if"),
+                              r"claim 'first': 'refuted_by' has a 'difference', but the rule"),
     "a change without a reason": (changed(FIRST, FIRST), r"'rule_changes' must be in order, and"),
     "changes out of order": (changed(FIRST, CHANGE.replace("-03", "-01")), r"must be in order"),
     "comparisons": (GOOD + "comparisons = -1", r"comparisons: Input should be greater than or"),

@@ -162,5 +162,8 @@ def test_the_design_gives_verdict_and_bounds():
     assert part.interval(0.01) == (-0.3, 0.7)
     given = {"error_rate": 0.01, "designed": "equivalent within a margin"}
     assert decide(rule, (part,), **given) == (Verdict.EQUIVALENT, 0)
+    supported = {"error_rate": 0.01, "designed": "supported"}
+    found = decide(rule, (part,), **supported, assumes=True)
+    assert found == (Verdict.SUPPORTED_UNDER_ASSUMPTIONS, 0)
     with pytest.raises(InvalidArgumentError, match="unknown verdict ''; choose from"):
         decide(rule, (part,), error_rate=0.01)

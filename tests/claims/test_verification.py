@@ -92,8 +92,6 @@ JOINED = {
     "more effort": ({}, DEFAULT, True),
     "the most effort": (DEFAULT, DEEP, True),
     "equal effort": ({}, REFUSED, True),
-    "another seed and verdict": ({}, {**REFUSED, "seed": 1}, False),
-    "another seed": ({}, {"seed": 1}, True),
     "another seed and more effort": ({}, {**REFUSED, **DEEP, "seed": 1}, True),
     "older code and less effort": ({**DEFAULT, **REFUSED, "measured_by": "before"}, {}, False),
     "older code": ({**DEFAULT, **REFUSED, "measured_by": "before"}, {**DEFAULT, "seed": 1}, True),
@@ -108,6 +106,39 @@ def test_a_later_run_replaces_what_it_outranks(old, new, replaces):
     before, after = entry(**old), entry(**new)
     assert result_of(after).joined([before]).claims == (after if replaces else before,)
     assert (before.stale, after.stale) == ("measured_by" in old, False)
+
+
+def test_seeds_that_disagree_make_a_claim_inconclusive_for_good(tmp_path):
+    first, second, third = entry(), entry(**REFUSED, seed=1), entry(seed=2)
+    for one in (first, second, third):
+        result_of(one).save(tmp_path)
+    (found,) = VerificationResult.load(tmp_path, LEDGER).claims
+    assert found.cell.seed == 2
+    assert found.other_seeds == {0: "supported", 1: "not supported"}
+    assert (found.verdict, found.seeds_disagree) == (Verdict.INCONCLUSIVE, True)
+    text = (tmp_path / "CLAIMS.md").read_text(encoding="utf-8")
+    assert "**inconclusive (seeds disagree)**" in text
+    said = "Seeds disagree: supported with seed 0, not supported with seed 1, supported with seed 2"
+    assert f"- note: {said}." in text
+    assert result_of(third).beside([second]).claims[0].verdict is Verdict.INCONCLUSIVE
+    result_of(entry(**DEEP)).save(tmp_path)
+    (found,) = VerificationResult.load(tmp_path, LEDGER).claims
+    assert (found.verdict, found.other_seeds) == (Verdict.SUPPORTED, {})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"seed": 0}, DEEP, {"measured_by": "before"}, {"data": ("t:1",)}, NOT_RUN],
+    ids=str,
+)
+def test_only_runs_that_differ_in_the_seed_alone_are_compared(changes):
+    one, other = entry(), entry(**{"seed": 1, **REFUSED, **changes})
+    assert result_of(one).beside([other]).claims == (one,)
+
+
+def test_seeds_that_agree_are_remembered():
+    (found,) = result_of(entry(seed=1)).joined([entry()]).claims
+    assert (found.verdict, found.other_seeds) == (Verdict.SUPPORTED, {0: "supported"})
 
 
 @pytest.mark.parametrize(
@@ -225,7 +256,8 @@ def verdicts_table(folder):
         "comparison": "many-fourierft", "measure": "accuracy", "margin": 0.5, "tasks": 6,
         "seeds": 64, "pairs": 384, "verdict": "supported", "difference": 0.9,
         "standard_error": 0.1, "low": 0.6, "high": 1.2, "within": 1.2, "fixed_low": 0.7,
-        "fixed_high": 1.1, "kinds_low": None, "kinds_high": None,
+        "fixed_high": 1.1, "kinds_low": None, "kinds_high": None, "draws_error": 0.1,
+        "draws_low": 0.6, "draws_high": 1.2, "draws_verdict": "supported",
     }  # fmt: skip
     pd.DataFrame([row]).to_parquet(folder / "verdicts.parquet")
 

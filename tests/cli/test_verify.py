@@ -151,6 +151,19 @@ def test_a_verdict_that_is_kept_against_this_run_is_said(cli, verify, here):
     assert not any(one["stale"] for one in stored(here))
 
 
+def test_seeds_that_disagree_are_said(verify):
+    ledger = load_ledger()
+    (claim,) = ledger.find(["condition-u"])
+    cell = ClaimCell(claim, Tier.QUICK, 1, ())
+    wrong = Entry(cell, (Estimate(7.0),), "", "", ledger.error_rate(claim), 0.1)
+    VerificationResult(manifest={}, ledger=ledger, claims=(wrong,)).save("loca-results")
+    done = verify("condition-u")
+    assert "condition-u  inconclusive (seeds disagree)" in done.out
+    assert "note: inconclusive, because seeds disagree: condition-u\n" in done.err
+    assert "keeps" not in done.err
+    assert "inconclusive (seeds disagree)" in verify("condition-u").out
+
+
 def forge(here, **changes):
     """Write a false result into claims.json by hand."""
     path = here / "loca-results" / "claims.json"
@@ -247,7 +260,8 @@ def test_a_claim_without_its_table_prints_the_command_that_decides_it(cli, verif
         "comparison": "many-fourierft", "measure": "accuracy", "margin": 0.5, "tasks": 6,
         "seeds": 64, "pairs": 384, "verdict": "supported", "difference": 0.9,
         "standard_error": 0.1, "low": 0.6, "high": 1.2, "within": 1.2, "fixed_low": 0.7,
-        "fixed_high": 1.1, "kinds_low": 0.5, "kinds_high": 1.3,
+        "fixed_high": 1.1, "kinds_low": 0.5, "kinds_high": 1.3, "draws_error": 0.1,
+        "draws_low": 0.6, "draws_high": 1.2, "draws_verdict": "supported",
     }  # fmt: skip
     pd.DataFrame([verdict]).to_parquet(folder / "verdicts.parquet")
     done = cli(*printed[1].split(), "--jobs", "1")

@@ -1,6 +1,5 @@
 """The table of differences by kind on the page on fine-tuning is that of the stored verdicts."""
 
-import random
 import re
 from itertools import groupby
 from pathlib import Path
@@ -10,10 +9,9 @@ import pandas as pd
 import pytest
 from scipy.stats import t
 
-from experiments.docstrings import OTHER_PACKAGES, PACKAGES
+from experiments.finetuning.verdicts.draws import draw_of
 
 ROOT = Path(__file__).parents[2]
-ALL_PACKAGES = [*PACKAGES, *OTHER_PACKAGES]
 ROWS = {
     "LoCA − V1": "many-loca",
     "LoCA, reselect − V1": "many-reselect",
@@ -39,25 +37,10 @@ def kind_of(task):
     return task.rpartition("-")[0]
 
 
-def drawn(task):
-    """What is random in a variant: kinds that share a draw have equal ones."""
-    kind, _, number = task.rpartition("-")
-    source = random.Random(int(number))
-    if kind in ("digits", "small-digits"):
-        return "digits", *sorted(source.sample(range(10), 5))
-    if kind == "turned":
-        return "turned", source.randint(1, 7)
-    if kind == "generation":
-        return "generation", source.choice(ALL_PACKAGES)
-    shuffled = list(ALL_PACKAGES)
-    source.shuffle(shuffled)
-    return "packages", *sorted(shuffled[:6])
-
-
 def bounds_by_draws(differences, tasks, level):
     """Student's bounds of the mean with the cluster-robust standard error over draws."""
     mean = np.mean(differences)
-    sums = pd.Series(differences - mean).groupby([str(drawn(one)) for one in tasks]).sum()
+    sums = pd.Series(differences - mean).groupby([str(draw_of(one)) for one in tasks]).sum()
     count = len(sums)
     error = np.sqrt(count / (count - 1) * np.square(sums).sum()) / len(tasks)
     width = t.isf(level, count - 1) * error
@@ -87,8 +70,8 @@ def test_a_row_has_the_stored_differences_and_bounds(page, verdicts, title, name
 
 def test_the_variants_hold_as_many_draws_as_the_page_says(verdicts):
     tasks = list(verdicts.loc["many-loca", "task_names"])
-    assert len({(kind_of(task), drawn(task)) for task in tasks}) == 41
-    assert len({drawn(task) for task in tasks}) == 25
+    assert len({(kind_of(task), draw_of(task)) for task in tasks}) == 41
+    assert len({draw_of(task) for task in tasks}) == 25
 
 
 def test_the_loss_by_images_and_texts_is_the_stored_one(page, verdicts):

@@ -89,8 +89,11 @@ def test_with_a_run_its_verdict_and_numbers_stand_there(ledger, tmp_path):
     text = ledger.page(LEDGER, ledger.read_stored(written(tmp_path, entry("condition-u")), LEDGER))
     row = rows(text)["condition-u"]
     assert ">not supported<" in row
-    assert "<td>0.25</td>" in row
-    assert f"{OBSERVED}<dd>0.25 (n = 16, with an older version of the code)</dd>" in row
+    (claim,) = LEDGER.find(["condition-u"])
+    assert f"<td>0.25<br><small>{claim.quantity}</small></td>" in row
+    older = "(n = 16, with an older version of the code)"
+    assert f"{OBSERVED}<dd>{claim.quantity}: 0.25 {older}</dd>" in row
+    assert "1 of the 1 observations are of an older version" in text
     assert text.count(OBSERVED) == 1
     assert f"1 of {len(CLAIMS)} verdicts" in text
 
@@ -113,6 +116,7 @@ def test_the_overview_counts_by_subject(ledger):
         refused = sum(claim.expected_verdict == "not supported" for claim in mine)
         assert counts.get(("not supported", subject), 0) == refused
         assert sum(counts[key] for key in counts if key[1] == subject) == len(mine) > 0
+        assert f"<td>{len(mine)}</td>" in overview.split("all</th>")[1]
     assert counts["not supported", "erratum"] == sum(claim.erratum for claim in CLAIMS)
 
 

@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from experiments.finetuning.tasks import generation, images, packages
 from experiments.finetuning.verdicts.decisions import decide, level_of, verdict_of
 from experiments.finetuning.verdicts.design import DESIGNS, Arm, Comparison, read_design
-from experiments.finetuning.verdicts.estimates import Estimate, over_tasks, these_tasks
+from experiments.finetuning.verdicts.draws import draw_of
+from experiments.finetuning.verdicts.estimates import (
+    Estimate,
+    over_draws,
+    over_tasks,
+    these_tasks,
+)
 from experiments.finetuning.verdicts.power import Plan
 from loca_theory.claims import load_ledger
 from loca_theory.claims.rules import Verdict
@@ -152,12 +159,42 @@ def test_the_standard_deviation_between_tasks_is_estimated():
     assert math.isnan(decide(comparison(), d[:1], 1).between)
 
 
-DESIGNED = [one for one in load_ledger().claims if one.rule.kind == "designed"]
+DESIGNED = [
+    one
+    for one in load_ledger().claims
+    if one.rule.designed and one.refuted_by and one.refuted_by.difference is not None
+]
 COMPARISONS = {
     one.name: (one, len(design.members(one.family)))
     for design in map(read_design, DESIGNS)
     for one in design.comparisons
 }
+
+
+def test_tasks_of_one_draw_count_as_one():
+    d = np.random.default_rng(2).normal(0.5, 1.0, (5, 3))
+    found = over_draws(d, "aabcc")
+    # The sandwich of a regression on a constant, whose scores add up within a draw.
+    x, scores = np.ones(5), d.mean(1) - d.mean()
+    meat = sum(np.outer(s, s).sum() for s in (scores[:2], scores[2:3], scores[3:]))
+    assert found.standard_error == pytest.approx((meat / (x @ x) ** 2 * 3 / 2) ** 0.5)
+    assert (found.difference, found.degrees_of_freedom) == (pytest.approx(d.mean()), 2)
+    alone, plain = over_draws(d, "abcde"), over_tasks(d)
+    assert alone.standard_error == pytest.approx(plain.standard_error)
+    assert alone.degrees_of_freedom == plain.degrees_of_freedom
+    copies = over_draws(np.repeat(d, 2, axis=0), "aabbccddee")
+    assert copies.standard_error == pytest.approx(plain.standard_error)
+
+
+def test_variants_share_what_their_tasks_draw():
+    """The draw is that of the modules that make the tasks, where variants of a kind differ."""
+    assert draw_of("digits-3") == draw_of("small-digits-3") != draw_of("digits-4")
+    assert draw_of("docstrings-3") == draw_of("source-3") != draw_of("generation-3")
+    assert draw_of("digits-3") == f"digits {images._new_digits(3)}"
+    own, _ = packages._halves(3)
+    assert draw_of("source-3") == f"packages {sorted(own)}"
+    assert draw_of("generation-3").removeprefix("text of ") in str(generation._root(3))
+    assert draw_of("digits") == "digits"
 
 
 @pytest.mark.parametrize("claim", DESIGNED, ids=lambda claim: claim.id)

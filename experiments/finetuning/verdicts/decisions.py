@@ -20,9 +20,11 @@ import pandas as pd
 
 from experiments.finetuning.settings import kind_of
 from experiments.finetuning.verdicts.design import Comparison, Design
+from experiments.finetuning.verdicts.draws import draw_of
 from experiments.finetuning.verdicts.estimates import (
     Estimate,
     differences,
+    over_draws,
     over_tasks,
     these_tasks,
 )
@@ -47,6 +49,12 @@ class Decision:
     # variant of another or there is one kind.
     kinds_low: float
     kinds_high: float
+    # Standard error, bounds and verdict if the tasks of one draw depend on each other. NaN and None
+    # where every task has a draw of its own.
+    draws_error: float
+    draws_low: float
+    draws_high: float
+    draws_verdict: Verdict | None
     between: float  # estimated standard deviation of true differences; NaN for one task
     standard_deviation: float  # estimated, of paired differences within a task
     task_differences: tuple[float, ...]  # mean difference of each task
@@ -97,6 +105,9 @@ def decide(comparison: Comparison, differences: np.ndarray, family_size: int) ->
     low, high = estimate.bounds(level)
     fixed_low, fixed_high = these_tasks(differences).bounds(level)
     kinds_low, kinds_high = _bounds_over_kinds(comparison.tasks, differences, level)
+    draws = [draw_of(task) for task in comparison.tasks]
+    by_draws = over_draws(differences, draws) if 1 < len(set(draws)) < len(draws) else None
+    draws_low, draws_high = by_draws.bounds(level) if by_draws else (math.nan, math.nan)
     variance = float(differences.var(1, ddof=1).mean())
     tasks, seeds = differences.shape
     between = math.nan
@@ -113,6 +124,10 @@ def decide(comparison: Comparison, differences: np.ndarray, family_size: int) ->
         fixed_high=fixed_high,
         kinds_low=kinds_low,
         kinds_high=kinds_high,
+        draws_error=by_draws.standard_error if by_draws else math.nan,
+        draws_low=draws_low,
+        draws_high=draws_high,
+        draws_verdict=by_draws and verdict_of(comparison.kind, comparison.margin, by_draws, level),
         between=between,
         standard_deviation=math.sqrt(variance),
         task_differences=tuple(differences.mean(1).tolist()),

@@ -1,6 +1,7 @@
 """The designs of the experiments: what is compared, by which runs, and what they cost.
 
-They are fixed before the runs, in ``experiments/design.toml`` and ``experiments/many-tasks.toml``.
+Two are fixed before the runs, in ``experiments/design.toml`` and ``experiments/many-tasks.toml``.
+``experiments/after-the-runs.toml`` splits comparisons whose results were known.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Any
 
 _FOLDER = Path(__file__).parents[2]
 DESIGN, MANY_TASKS = _FOLDER / "design.toml", _FOLDER / "many-tasks.toml"
-DESIGNS = (DESIGN, MANY_TASKS)
+AFTER = _FOLDER / "after-the-runs.toml"
+DESIGNS = (DESIGN, MANY_TASKS, AFTER)
 
 
 @dataclass(frozen=True)

@@ -115,6 +115,23 @@ def over_tasks(differences: np.ndarray) -> Estimate:
     return Estimate(float(values.mean()), error, len(values) - 1)
 
 
+def over_draws(differences: np.ndarray, draws: Sequence[str]) -> Estimate:
+    r"""Estimate the mean difference over tasks, of which those of one draw depend on each other.
+
+    With the sums :math:`s_g` of the deviations of task means from their mean over the G draws, the
+    cluster-robust standard error of the mean of T tasks is
+    :math:`\frac1T\sqrt{\frac{G}{G-1}\sum_g s_g^2}`, with G − 1 degrees of freedom. If every task
+    has a draw of its own, it is that of :func:`over_tasks`.
+
+    Source: Liang and Zeger, Biometrika 73, 1986.
+    """
+    values = differences.mean(1)
+    sums = pd.Series(values - values.mean()).groupby(list(draws)).sum()
+    count = len(sums)
+    error = float(np.sqrt(count / (count - 1) * np.square(sums).sum())) / len(values)
+    return Estimate(float(values.mean()), error, count - 1)
+
+
 def these_tasks(differences: np.ndarray) -> Estimate:
     r"""Estimate the mean difference over these tasks alone: tasks are fixed.
 

@@ -118,6 +118,24 @@ def sparse_to_dense(*, models: Sequence[str] = (), dense: str = "dense") -> Retu
     return max(ratios.values()), f"{shown}."
 
 
+def low_rank_to_fast(*, below: str = "ln pq") -> Returned:
+    """Multiplications of BA over those of the fast transforms, at the largest r below a bound.
+
+    Args:
+        below: The bound on r: ``ln pq``, or ``half log2 pq``.
+
+    Source: appendix "Computational Complexity", "the complexity of LoRA is lower when r < log(pq)".
+    """
+    ratios = {}
+    for width in (1024, 4096):
+        bound = math.log(width**2) if below == "ln pq" else math.log2(width**2) / 2
+        sizes = {"p": width, "q": width, "B": 1, "r": math.ceil(bound) - 1}
+        # Torch counts an addition with each multiplication.
+        ratio = _operations("low rank", sizes) / 2 / _operations("fast", sizes)
+        ratios[f"p = q = {width}, r = {sizes['r']}"] = ratio
+    return greatest(ratios, "Largest at {at}.")
+
+
 def location_gradients(*, is_shared: bool = True) -> Returned:
     """Operations of all location gradients over those of Z, the largest of all models.
 

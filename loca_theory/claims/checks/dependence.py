@@ -31,7 +31,7 @@ def marginals(*, structure: str, rho: float) -> Returned:
 def same_draw_gap(
     *, tier: Tier, rng: Rng, structure: str, rhos: Sequence[float], ranks: Sequence[int]
 ) -> Returned:
-    """Mean gap between the errors of the methods R and D on the same correlated matrices, by rank.
+    """Mean error of LoRA less that of LoCA on the same correlated matrices, by rank.
 
     Args:
         structure: ``equicorrelated``, (1−ρ)I + ρ11ᵀ, or ``shared-mean``, I + ρ11ᵀ as printed.
@@ -58,7 +58,7 @@ def same_draw_gap(
 def reference_gap(
     *, tier: Tier, rng: Rng, structure: str, rhos: Sequence[float], ranks: Sequence[int]
 ) -> Returned:
-    """Mean loss of the method R over K², less that of D for independent entries, by rank.
+    """Mean loss of LoRA over K², less that of LoCA for independent entries, by rank.
 
     The figures divide by K² for every ρ; :func:`reference_crossings` divides by E‖W‖².
 
@@ -94,7 +94,7 @@ def _low_rank_losses(
 def reference_crossings(
     *, tier: Tier, rng: Rng, structure: str, ranks: Sequence[int], fraction: float = 1.0
 ) -> Returned:
-    """The ρ from which the method R has a smaller error than D for independent entries, by rank.
+    """The ρ from which LoRA has a smaller error than LoCA for independent entries, by rank.
 
     Errors are relative to E‖W‖². The mean gap between the two errors is computed on a grid of ρ,
     and once more where the straight line between the grid values around the crossing is 0. The

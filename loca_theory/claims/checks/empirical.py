@@ -7,19 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
-from scipy import stats
 
-from loca_theory.claims.estimates import Estimate, NotMeasuredError, Returned, Rng
+from loca_theory.claims.estimates import Estimate, NotMeasuredError, Returned
 from loca_theory.errors import ResourceError
-from loca_theory.increments import calibrated_test, fit_bulk
-from loca_theory.increments.histogram import histogram
+from loca_theory.increments import fit_bulk
 from loca_theory.increments.spectrum import BulkFit
 from loca_theory.sweeps.tables import find_tables
 
-_DECIDED = ("verdict", "difference", "standard_error", "low", "high", "within", "fixed_low",
-            "fixed_high", "kinds_low", "kinds_high", "margin", "measure", "tasks", "seeds",
-            "pairs")  # fmt: skip
+_DECIDED = ("verdict", "difference", "standard_error", "low", "high", "fixed_low", "fixed_high",
+            "kinds_low", "kinds_high", "draws_error", "draws_low", "draws_high", "draws_verdict",
+            "margin", "measure", "tasks", "seeds", "pairs")  # fmt: skip
+# Which columns decide: those for independent tasks, or for tasks of which some share a draw.
+_BY_TASKS = ("verdict", "standard_error", "low", "high")
+_BY_DRAWS = ("draws_verdict", "draws_error", "draws_low", "draws_high")
 _KEY = ("study", "pair", "name", "r", "method", "accounting")
 
 
@@ -65,15 +65,18 @@ def load(
     return rows
 
 
-def designed(*, results: Path | None, table: str, comparison: str) -> Returned:
-    """Verdict on a comparison that the design of the experiments defines.
+def designed(
+    *, results: Path | None, table: str, comparison: str, by_draws: bool = False
+) -> Returned:
+    """Mean difference between the two sides of a comparison, over tasks.
 
-    The number is the mean difference over tasks, in percentage points of accuracy or in per cent of
-    the loss. Its bounds have the error rate of the comparison's family.
+    The design of the experiments defines the verdict. The bounds have the error rate of the
+    comparison's family.
 
     Args:
         table: Pattern of the names of the table that ``python -m experiments.design --out`` writes.
         comparison: Name of the comparison.
+        by_draws: Whether bounds and verdict count tasks with the same random draw as dependent.
 
     Source: ``experiments/design.toml``.
     """
@@ -85,15 +88,17 @@ def designed(*, results: Path | None, table: str, comparison: str) -> Returned:
     size = f"{row['tasks']} tasks × {row['seeds']} seeds"
     if pd.isna(row["verdict"]):
         return {}, f"Of {size}, {row['pairs']} pairs of runs are there."
-    unit = "per cent of the loss" if row["measure"] == "loss" else "points"
-    note = f"{size}; margin {row['margin']:g} {unit}; within {row['within']:.2g}; for these tasks "
+    unit = "per cent of the loss" if row["measure"] == "loss" else "points of accuracy"
+    verdict, *columns = _BY_DRAWS if by_draws else _BY_TASKS
+    value, error, low, high = map(float, row[["difference", *columns]])
+    within = max(abs(low), abs(high))
+    note = f"{size}; margin {row['margin']:g} {unit}; within {within:.2g}; for these tasks "
     note += f"alone {row['fixed_low']:+.2f} to {row['fixed_high']:+.2f}"
     if pd.notna(row["kinds_low"]):
         note += f", for other kinds of tasks {row['kinds_low']:+.2f} to {row['kinds_high']:+.2f}"
     note += "."
-    value, error, low, high = map(float, row[["difference", "standard_error", "low", "high"]])
     found = Estimate(value, error, int(row["pairs"]), bounds=(low, high))
-    return {f"mean difference in {unit}": found}, note, row["verdict"]
+    return {f"in {unit}": found}, note, row[verdict]
 
 
 def speed(*, results: Path | None, table: str, rival: str) -> Returned:
@@ -158,28 +163,6 @@ def _distance(fit: BulkFit) -> float:
     return 1.0 if fit.kolmogorov is None else fit.kolmogorov
 
 
-def picture_normality(*, rng: Rng, results: Path | None, table: str) -> Returned:
-    """Total variation of the block means of a full fine-tune's ΔW from normal, for each matrix.
-
-    The bias of the counting noise is removed.
-
-    Args:
-        table: Pattern of the tables' names.
-
-    Source: the figure visualization_W; full fine-tuning is said to look Gaussian.
-    """
-    key = ("task", "method", "layer", "row")
-    rows = load(results, table, (*key, "values"), key)
-    full = rows[rows["method"] == "full"].sort_values("row")
-    parts = {}
-    for (task, layer), picture in full.groupby(["task", "layer"]):
-        block = np.stack(list(picture["values"])).astype(np.float64)
-        test = calibrated_test(histogram(torch.from_numpy(block)), rng, epsilon=0.0)
-        error = (test.high - test.estimate) / float(stats.norm.ppf(0.975))
-        parts[f"{task}, {layer}"] = Estimate(test.estimate, error, block.size)
-    return parts or ({}, f"{table}.parquet has no full fine-tune.")
-
-
 def advantage(
     *, results: Path | None, table: str, r: Sequence[int], first: str, second: str
 ) -> Returned:
@@ -197,7 +180,7 @@ def advantage(
 
 
 def predicted_winners(*, results: Path | None, table: str, r: Sequence[int]) -> Returned:
-    """Fraction of the matrices on which the singular values alone name the better of R and D.
+    """Fraction of the matrices on which the singular values alone name the better of LoRA and LoCA.
 
     Args:
         table: Pattern of the names of the tables, which ``experiments.published`` writes.
@@ -212,7 +195,7 @@ def predicted_winners(*, results: Path | None, table: str, r: Sequence[int]) -> 
 
 
 def basis_gain(*, results: Path | None, table: str, r: Sequence[int]) -> Returned:
-    """What D retains beyond what the singular values predict, mean over matrices.
+    """Energy fraction that LoCA retains beyond what singular values predict, mean over matrices.
 
     Args:
         table: Pattern of the names of the tables, which ``experiments.published`` writes.

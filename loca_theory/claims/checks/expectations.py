@@ -167,7 +167,7 @@ def random_locations_retained(*, odd_locations: str = "printed") -> Returned:
 
 
 def random_locations_loss(*, size: int, r: int) -> Returned:
-    """The exact loss K²·error of the method F1 over the printed "L_F^(1) = 2Kr".
+    """The exact loss of random Fourier locations over the printed "L_F^(1) = 2Kr".
 
     Source: the last paragraph of the proof of Theorem 1.
     """
@@ -177,7 +177,9 @@ def random_locations_loss(*, size: int, r: int) -> Returned:
 
 
 def printed_line(*, slope: float = 2.0) -> Returned:
-    """Largest ``|1 − slope·r/K − error of F1|``, K = 100, 150, …, 300 and r = 8, 16, 24, 32.
+    """Largest difference of the printed line 1 − 2r/K from the error of random Fourier locations.
+
+    K = 100, 150, …, 300 and r = 8, 16, 24, 32.
 
     Args:
         slope: 2 as in the figures.

@@ -208,12 +208,17 @@ def correlation_of_neighbours(entries: _Array) -> Estimate:
     return Estimate.mean(products / np.square(entries).mean())
 
 
-def random_parameter(*, tier: Tier, rng: Rng, parameter: str = "independent") -> Returned:
-    """P(√n g(X_n, S) ≤ t) less Φ(t) at t = −1, 0, 1.
+def random_parameter(
+    *, tier: Tier, rng: Rng, parameter: str = "independent", limit: str = "normal"
+) -> Returned:
+    """P(√n g(X_n, S) ≤ t) less its limit at three values of t.
 
-    g is the standardised mean of n = 2000 gamma variables of shape s. S is uniform on (½, 2).
+    For the normal limit, g is the standardised mean of n = 2000 gamma variables of shape s. For the
+    exponential one, √n g is ns times the least of n variables with P(X > x) = (1 − x)^s. S is
+    uniform on (½, 2).
 
     Args:
+        limit: ``normal`` or ``exponential``.
         parameter: S is ``independent`` of X_n, or ``chosen``: of two such values, the one with the
             larger g.
 
@@ -223,13 +228,17 @@ def random_parameter(*, tier: Tier, rng: Rng, parameter: str = "independent") ->
 
     def drawn() -> _Array:
         shape = rng.uniform(0.5, 2.0, trials)
+        if limit == "exponential":
+            return n * shape * (1 - rng.uniform(size=trials) ** (1 / (n * shape)))
         return (rng.gamma(n * shape) - n * shape) / np.sqrt(n * shape)
 
     value = drawn()
     value = np.maximum(value, drawn()) if parameter == "chosen" else value
-    limits = np.array([-1.0, 0.0, 1.0])
+    is_normal = limit == "normal"
+    points = np.array([-1.0, 0.0, 1.0] if is_normal else [0.5, 1.0, 2.0])
+    limits = special.ndtr(points) if is_normal else -np.expm1(-points)
     parts = {}
-    for t, expected in zip(limits, special.ndtr(limits), strict=True):
+    for t, expected in zip(points, limits, strict=True):
         hits = Estimate.fraction(int((value <= t).sum()), trials)
         parts[f"t = {t:g}"] = replace(hits, value=hits.value - float(expected), successes=None)
     return parts

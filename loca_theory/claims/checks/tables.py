@@ -126,22 +126,24 @@ def largest_gains(*, columns: Sequence[str]) -> Returned:
     return min(gains[name] for name in columns) - rest, f"{shown}; others: at most {rest:.2f}."
 
 
-def first_ranks(*, table: str, method: str = "LoCA") -> Returned:
+def first_ranks(*, table: str, method: str = "LoCA", over: Sequence[str] = ()) -> Returned:
     """Number of columns in which a method is above all others that adapt, the smallest of models.
 
     Full fine-tuning does not count.
 
     Args:
-        table: ``e2e``.
+        table: ``e2e`` or ``glue``.
         method: The method.
+        over: The others; all if empty.
 
-    Source: section 5.2, on the table NLG.
+    Source: section 5.2, on the table NLG; section 5.1, on the table glue_results.
     """
     counts = {}
     for model, rows in printed.TABLES[table].items():
-        others = [row for name, row in rows.items() if name not in ("FF", method)]
+        names = over or [name for name in rows if name not in ("FF", "FT", method)]
         counts[model] = sum(
-            score > max(row[column] for row in others) for column, score in rows[method].items()
+            score > max(rows[name][column] for name in names)
+            for column, score in _without_average(rows[method]).items()
         )
     shown = ", ".join(f"{model}: {count}" for model, count in counts.items())
     return min(counts.values()), f"{shown}."

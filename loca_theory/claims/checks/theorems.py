@@ -6,13 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise, product
 from types import MappingProxyType
 
+from sympy import Rational
+
 from loca_theory.claims.estimates import Returned, Tier, least
 from loca_theory.expressivity import METHODS, Accounting, Budget, exact_error
 from loca_theory.expressivity.laws.low_rank_exact import expected_leading_energy
 from loca_theory.expressivity.laws.order_statistics import expected_location_sum
 from loca_theory.expressivity.limits import limit_crossings
 from loca_theory.expressivity.methods.names import display_name
-from loca_theory.expressivity.theorem1.bounds import LOWER_FROM, UPPER_FROM, proven_gaps
+from loca_theory.expressivity.theorem1.bounds import LOWER_FROM, UPPER, UPPER_FROM, proven_gaps
 from loca_theory.expressivity.theorem1.conditions import failed_conditions
 from loca_theory.expressivity.theorem1.ordering import THEOREM_1_ORDER
 
@@ -38,9 +40,9 @@ def order(
     accounting: str = "paper",
     instead: Mapping[str, str] = MappingProxyType({}),
 ) -> Returned:
-    """Smallest gap between neighbours in F1 > R > F2 > D, in exact relative errors.
+    """Smallest gap between neighbours in the ordering of Theorem 1, in exact relative errors.
 
-    D has the law of F3.
+    The ordering is F1 > R > F2 > D, and D has the law of F3.
 
     Args:
         sizes: Values of K.
@@ -118,7 +120,7 @@ def _interpolated(budget: Budget, thirds: int) -> float:
 
 
 def third_inequality(*, accounting: str, sizes: Sequence[int], ranks: Sequence[int]) -> Returned:
-    """Smallest exact L_F2 − L_F3, relative to K², under one accounting of N2.
+    """Smallest exact error of Fourier pairs less that of Fourier, under one accounting of N2.
 
     Args:
         accounting: An :class:`~loca_theory.expressivity.Accounting`.
@@ -135,7 +137,9 @@ def third_inequality(*, accounting: str, sizes: Sequence[int], ranks: Sequence[i
 
 
 def limit_threshold(*, accounting: str = "paper") -> Returned:
-    """Largest r/K up to which the ordering U > R > F2 > D holds in the limit K → ∞.
+    """Largest r/K up to which the ordering of Theorem 1 holds in the limit K → ∞.
+
+    The ordering is that of the errors, U > R > F2 > D.
 
     It is the smallest r/K at which the errors of two methods meet, if the ordering holds at a small
     r/K (0.001), and 0 otherwise.
@@ -158,7 +162,7 @@ def limit_threshold(*, accounting: str = "paper") -> Returned:
 
 
 def first_of_the_target(*, better: str = "D") -> Returned:
-    """Smallest exact gap error(M2) − error(D) over K = 4 to 60 and all r < K/3.
+    """Smallest exact error of the lower bound less that of LoCA, K = 4 to 60 and all r < K/3.
 
     Args:
         better: The method that should have the smaller error.
@@ -168,17 +172,18 @@ def first_of_the_target(*, better: str = "D") -> Returned:
     return min(exact_error("M2", one) - exact_error(better, one) for one in covered(range(4, 61)))
 
 
-def proof(*, sizes: Sequence[int]) -> Returned:
-    """The conditions of the proof that fail, and its smallest bound on a gap at some sizes.
+def proof(*, sizes: Sequence[int], constant: int = 0) -> Returned:
+    """Failed conditions of the proof, and its smallest bound on a gap over K, for some K.
 
     Args:
+        constant: Added to the constant term of the polynomial P, in units of 10⁻⁵.
         sizes: Values of K; all ranks r < K/3 up to K = 300, and at larger K some 300 of them.
 
     Returns:
         The number of conditions that fail, and K times the smallest proven gap between neighbours
         in F1 > R > F2 > D, relative to K².
     """
-    failed = failed_conditions()
+    failed = failed_conditions(UPPER + Rational(constant, 100_000))
     gaps = {}
     for size in sizes:
         top = (size - 1) // 3

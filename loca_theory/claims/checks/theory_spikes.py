@@ -109,7 +109,7 @@ def law_distance(singular_values: _Array) -> float:
 def limit(
     *, tier: Tier, rng: Rng, size: int, r: int, count: int, margin: float, bulk: bool = True
 ) -> Returned:
-    """What low rank retains less what D retains, on both sides of the limiting threshold.
+    """Energy that LoRA retains less what LoCA does, on both sides of the limiting threshold.
 
     Args:
         tier: 12, 24 or 100 matrices.

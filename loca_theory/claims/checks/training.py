@@ -8,6 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from loca_theory.claims import printed
 from loca_theory.claims.estimates import Returned
 
+# Tasks other than GLUE: the table of hyper-parameters, the model, and the size of the training set,
+# which the paper does not print.
+_ELSEWHERE = {
+    "E2E": ("e2e", "GPT-2", 42_061),
+    "LLaMA-7b": ("instruction", "LLaMA-7B", 52_002),
+    "LLaMA-13b": ("instruction", "LLaMA-13B", 52_002),
+    "Stable Diffusion": ("diffusion", "", 5000),
+}
+
 
 def alternating_fraction(*, tasks: Sequence[str] = ()) -> Returned:
     """B_s over all steps of training, for each GLUE task and each size of RoBERTa.
@@ -27,6 +36,25 @@ def alternating_fraction(*, tasks: Sequence[str] = ()) -> Returned:
             batches = math.ceil(printed.GLUE_TRAINING_SETS[task] / printed.GLUE_BATCH)
             steps = found["alternating_steps"] / (found["epochs"] * batches)
             parts[f"{task}, {size}"] = steps
+    return parts
+
+
+def alternating_elsewhere(*, updates: bool = False) -> Returned:
+    """B_s over all steps of training, for E2E, Alpaca with LLaMA, and Stable Diffusion.
+
+    Args:
+        updates: Whether a step of LLaMA is an update, of 4 accumulated batches, instead of a batch.
+
+    Source: appendix "Hyperparameters" and the tables e2e_hyper, It_hyper and hyper_diffusion.
+    """
+    parts = {}
+    for name, (table, model, samples) in _ELSEWHERE.items():
+        found = printed.settings(table, model)
+        steps = found.get("total_steps")
+        if steps is None:
+            each = found["batch_size"] * (found.get("accumulation_steps", 1) if updates else 1)
+            steps = found["epochs"] * math.ceil(samples / each)
+        parts[name] = found["alternating_steps"] / steps
     return parts
 
 
