@@ -1,5 +1,5 @@
 from .analysis import analyze as analyze
 from .demo import demo_pair as demo_pair
-from .extraction import extract as extract
-from .extraction_result import Extraction as Extraction
+from .extraction.extract import extract as extract
+from .extraction.result import Extraction as Extraction
 from .results import Analysis as Analysis

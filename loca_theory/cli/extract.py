@@ -16,14 +16,14 @@ from loca_theory.cli.running import running
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Extraction
-    from loca_theory.checkpoints.extraction_rows import ExtractedMatrix
-    from loca_theory.checkpoints.outputs import OutputRow
+    from loca_theory.checkpoints.extraction.outputs import OutputRow
+    from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
 
 _COUNT = {"type": click.IntRange(min=1), "metavar": "N"}
 
 
 @command_of(
-    "checkpoints.extraction:extract",
+    "checkpoints.extraction.extract:extract",
     click.argument("base", metavar="BASE"),
     click.argument("tuned", metavar="FINETUNED...", nargs=-1, required=True),
     out="Folder for the tables; the adapter is written to lora, loca or entries below it, or "
@@ -75,7 +75,7 @@ def command(*, common: Common, base: str, tuned: tuple[str, ...], method: Any, *
     """
     # Imported here, because it loads torch, which --help does not need.
     from loca_theory.checkpoints import extract
-    from loca_theory.checkpoints.extraction_rows import ExtractedMatrix
+    from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
     from loca_theory.checkpoints.pairs.fine_tunes import labels
     from loca_theory.checkpoints.sizing.adapter_folder import check_folder
 

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from loca_theory.checkpoints import extract
-from loca_theory.checkpoints.outputs import OutputRow, compared
+from loca_theory.checkpoints.extraction.outputs import OutputRow, compared
 from loca_theory.errors import InvalidArgumentError
 from tests.checkpoints.test_resizing import CONFIGS, llama, pytestmark, written  # noqa: F401
 

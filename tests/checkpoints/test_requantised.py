@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from loca_theory.checkpoints.requantised import quantised, surviving_energy
+from loca_theory.checkpoints.extraction.requantised import quantised, surviving_energy
 
 # QLoRA, appendix E: quantiles of a normal law on both sides of 0, over the largest.
 _LAST = 0.9677083

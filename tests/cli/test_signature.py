@@ -28,7 +28,7 @@ FUNCTIONS = {
     "correlate": "dependence.study:correlate",
     "toy": "convergence.study:toy",
     "analyze": "checkpoints.analysis:analyze",
-    "extract": "checkpoints.extraction:extract",
+    "extract": "checkpoints.extraction.extract:extract",
     "verify": "claims.verification:verify",
     "methods": "expressivity.method_table:methods",
     "figures": "plotting.drawing:figure",

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from loca_theory.checkpoints.card import reasons
-from loca_theory.checkpoints.extraction_rows import ExtractedMatrix
+from loca_theory.checkpoints.extraction.card import reasons
+from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
 from loca_theory.checkpoints.pairs.linear_layers import Layer, layers_of, module_names
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
 from loca_theory.checkpoints.pairs.pair import CheckpointPair

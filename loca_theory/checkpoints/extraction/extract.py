@@ -10,9 +10,9 @@ import torch
 
 from loca_theory import _arguments
 from loca_theory._lookup import find
-from loca_theory.checkpoints.extraction_result import Extraction
-from loca_theory.checkpoints.extractor import Extractor
-from loca_theory.checkpoints.outputs import read_inputs
+from loca_theory.checkpoints.extraction.extractor import Extractor
+from loca_theory.checkpoints.extraction.outputs import read_inputs
+from loca_theory.checkpoints.extraction.result import Extraction
 from loca_theory.checkpoints.pairs.model_pair import open_model_pair
 from loca_theory.checkpoints.pairs.selection import Selection
 from loca_theory.checkpoints.sizing.adapter_cells import DTYPES

@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 
-from loca_theory.checkpoints.outputs import OutputRow, compared, outputs_of
+from loca_theory.checkpoints.extraction.outputs import OutputRow, compared, outputs_of
+from loca_theory.checkpoints.extraction.requantised import surviving_energy
 from loca_theory.checkpoints.pairs.as_loaded import AsLoaded
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel, UnknownModelError
 from loca_theory.checkpoints.pairs.model_pair import open_model_pair
 from loca_theory.checkpoints.pairs.opening import adapter_folder
 from loca_theory.checkpoints.pairs.selection import Selection
-from loca_theory.checkpoints.requantised import surviving_energy
 from loca_theory.checkpoints.sizing.adapter_folder import Adapter, peft_package, write_adapter
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, one_line
 from loca_theory.checkpoints.weights.sources import Source, is_path, open_checkpoint, resolve

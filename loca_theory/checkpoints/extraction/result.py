@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 
 from loca_theory import _arguments
-from loca_theory.checkpoints.card import card_of
-from loca_theory.checkpoints.extraction_rows import ExtractedMatrix
-from loca_theory.checkpoints.outputs import OutputRow, read_inputs
+from loca_theory.checkpoints.extraction.card import card_of
+from loca_theory.checkpoints.extraction.outputs import OutputRow, read_inputs
+from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
+from loca_theory.checkpoints.extraction.verification import loaded_errors
 from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.sizing.adapter_folder import (
     Adapter,
@@ -23,7 +24,6 @@ from loca_theory.checkpoints.sizing.adapter_folder import (
     write_adapter,
 )
 from loca_theory.checkpoints.sizing.adapter_size import TITLES
-from loca_theory.checkpoints.verification import loaded_errors
 from loca_theory.checkpoints.weights.sources import Source
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Result

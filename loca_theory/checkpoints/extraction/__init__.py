@@ -1,0 +1,1 @@
+"""Conversion of a fine-tune to adapters that PEFT loads, and their check in the loaded model."""
