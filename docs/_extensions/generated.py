@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import is_dataclass
 from pkgutil import iter_modules
 from typing import Any
 
@@ -39,7 +40,9 @@ def columns() -> Iterator[str]:
 
 def described(row: type) -> dict[str, str]:
     """What the docstring of a row type says of each of its fields."""
-    return {name: _text(text) for name, text in _ATTRIBUTE.findall(inspect.getdoc(row) or "")}
+    texts = [one.__doc__ or "" for one in reversed(row.__mro__) if is_dataclass(one)]
+    found = [each for one in texts for each in _ATTRIBUTE.findall(inspect.cleandoc(one))]
+    return {name: _text(text) for name, text in found}
 
 
 def methods() -> Iterator[str]:

@@ -9,8 +9,8 @@ from loca_theory import _arguments
 from loca_theory._lookup import member
 from loca_theory.checkpoints.computation import (
     IncrementCell,
-    analyse_all,
     compare_all,
+    compute_analysis,
     weight_spectra,
 )
 from loca_theory.checkpoints.pairs.fine_tunes import open_fine_tunes
@@ -22,6 +22,7 @@ from loca_theory.checkpoints.settings import ANALYSED, Settings
 from loca_theory.checkpoints.sizing.adapter_size import TotalSize
 from loca_theory.checkpoints.sizing.layer_budgets import allocate_budgets, check_total
 from loca_theory.checkpoints.statistics.figure_data import figure_data, representative
+from loca_theory.checkpoints.statistics.matrix_analysis import MatrixAnalysis
 from loca_theory.checkpoints.weights.layouts import Experts
 from loca_theory.checkpoints.weights.sources import Source, describe, is_array
 from loca_theory.errors import InvalidArgumentError
@@ -112,7 +113,7 @@ def analyze(
     runner = chosen_runner(runner)
     settings = Settings(
         ranks=_arguments.ranks(ranks),
-        methods=_beside_the_usual(methods),
+        methods=(*ANALYSED, *(one for one in find_methods(methods) if one not in ANALYSED)),
         seed=seed,
         epsilon=epsilon,
         accounting=member(Accounting, "accounting", accounting),
@@ -123,7 +124,7 @@ def analyze(
         group=group,
         bits=_arguments.as_tuple(bits),
     )
-    total = None if allocate is None else TotalSize.parse(allocate)
+    total = TotalSize.parse(allocate)
     pairs = open_fine_tunes(base, tuned, Selection(include, exclude, max_size, experts=experts))
     sources = tuned or (base,)
     models = {
@@ -140,9 +141,10 @@ def analyze(
     cells = [
         IncrementCell(name, settings, **models[label].layers[name].labels, tuned=(label,))
         for label, pair in pairs.items()
-        for name in pair.names
+        for name in pair.matrices
     ]
-    found = analyse_all(task, cells)
+    results = task.run(cells, compute_analysis)
+    found = [MatrixAnalysis.from_json(result) for _, result in results]
     if is_array(base) and not found:
         msg = f"{skipped[0].reason}; pass a matrix with finite entries that differ"
         raise InvalidArgumentError(msg)
@@ -156,7 +158,7 @@ def analyze(
                 "ambiguous_names": any(one.has_ambiguous_names for one in models.values()),
                 "unchecked": next((one.unchecked for one in models.values()), None),
                 "include": include, "exclude": exclude, "max_size": max_size, "experts": experts,
-                "allocate": None if total is None else str(total),
+                "allocate": total and str(total),
                 **settings.describe(),
                 **({"titles": titles} if (titles := own_titles(settings.methods)) else {}),
             },
@@ -173,7 +175,3 @@ def analyze(
         bits=tuple(error for one in found for error in one.coded),
         skipped=tuple(skipped),
     )  # fmt: skip
-
-
-def _beside_the_usual(methods: str | Method | Iterable[str | Method]) -> tuple[Method, ...]:
-    return (*ANALYSED, *(one for one in find_methods(methods) if one not in ANALYSED))

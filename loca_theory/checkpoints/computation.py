@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from typing import Any, ClassVar
@@ -58,12 +58,6 @@ class IncrementCell(MatrixCell):
     def is_storable(self) -> bool:
         """Whether every method can be distinguished from others of the same name."""
         return all(map(is_recognisable, self.settings.methods))
-
-
-def analyse_all(task: Task, cells: Sequence[IncrementCell]) -> list[MatrixAnalysis]:
-    """Analyse every matrix of every fine-tune that can be."""
-    found = task.run(cells, compute_analysis)
-    return [MatrixAnalysis.from_json(result) for _, result in found]
 
 
 def weight_spectra(task: Task, analyses: Iterable[MatrixAnalysis]) -> dict[str, list[float]]:

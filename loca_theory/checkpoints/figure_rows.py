@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from loca_theory.checkpoints.rows import IncrementRow
+
 
 @dataclass(frozen=True)
-class EigenvalueHistogram:
+class EigenvalueHistogram(IncrementRow):
     """Histogram of the eigenvalues λ of ΔWᵀΔW, over one of two variables.
 
     If the spectrum has a Marchenko–Pastur bulk: λ/(max(p, q) σ²), σ = ``mp_sigma``, in cells from 0
@@ -14,8 +16,6 @@ class EigenvalueHistogram:
     up to 0.
 
     Attributes:
-        name: Name of the weight.
-        tuned: Label of the fine-tune.
         is_logarithmic: Whether the variable is log₁₀(λ/λ₁).
         start: Lower end of the first of 40 equal cells.
         stop: Upper end of the last cell.
@@ -25,8 +25,6 @@ class EigenvalueHistogram:
         leading: The largest of these, at most 12, largest first.
     """
 
-    name: str
-    tuned: str
     is_logarithmic: bool
     start: float
     stop: float
@@ -37,12 +35,10 @@ class EigenvalueHistogram:
 
 
 @dataclass(frozen=True)
-class FigureData:
+class FigureData(IncrementRow):
     """Values that a figure plots for one matrix.
 
     Attributes:
-        name: Name of the weight.
-        tuned: Label of the fine-tune.
         p: Number of rows.
         q: Number of columns.
         quantity: What the values are: ``entries``, fractions of the standardised entries in 128
@@ -55,8 +51,6 @@ class FigureData:
         excess_kurtosis: Excess kurtosis of these entries.
     """
 
-    name: str
-    tuned: str
     p: int
     q: int
     quantity: str

@@ -83,9 +83,9 @@ def _winner(errors: Mapping[str, MeanError], each: Sequence[MatrixError]) -> str
     text = f"{ADAPTERS[best]} {verb(best)} {1 - errors[best].error:.0%} of the energy ‖ΔW‖², "
     text += _listed(rest)
     exceptions: dict[tuple[str, ...], list[str]] = {}
-    count = 0
-    for name, of_matrix in _by_matrix(each).items():
-        count += 1
+    by_matrix = _by_matrix(each)
+    count = len(by_matrix)
+    for name, of_matrix in by_matrix.items():
         least = min(one.error for one in of_matrix.values())
         if of_matrix[best].error > least + _TIED:
             forms = [form for form, one in of_matrix.items() if one.error <= least + _TIED]

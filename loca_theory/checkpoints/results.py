@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from html import escape
 from shutil import get_terminal_size
@@ -37,11 +37,8 @@ _OVERVIEW = (
     *("name", "tuned", "shape", "sigma", "relative_norm", "tv", "tv_p_value", "outlier_mass"),
     *("spikes", "rank_90"),
 )
-_NESTED = (
-    *("r", "method", "error", "iid_error", "shuffled_error", "spectral_error"),
-    *("inputs_shuffled_error", "outputs_shuffled_error", "axes_shuffled_error"),
-    *("free_error", "bits_error"),
-)
+_OF_MATRIX = {one.name for one in fields(Matrix)}
+_NESTED = tuple(one.name for one in fields(MatrixError) if one.name not in _OF_MATRIX)
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,6 +86,11 @@ class Analysis(Result):
     def summary(self) -> Summary:
         """Totals over all matrices, by kind, by layer and by fine-tune."""
         return summarise(self.matrices, self.errors, self.ranks)
+
+    @property
+    def _first_rank(self) -> int | None:
+        """The first rank at which there are errors."""
+        return next((one.r for one in self.summary.all.errors), None)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -151,8 +153,7 @@ class Analysis(Result):
         if len(self.tuned) > 1:
             msg = "several fine-tunes need not have the same best adapter; analyse one of them"
             raise InvalidArgumentError(msg)
-        first = next((one.r for one in self.summary.all.errors), None)
-        fitting = {one.name for one in self.errors if one.r == (rank or first)}
+        fitting = {one.name for one in self.errors if one.r == (rank or self._first_rank)}
         is_split = bool(self.allocation) and rank is None
         return proposed_config(
             [one for one in self.matrices if is_split or one.name in fitting],
@@ -195,7 +196,7 @@ class Analysis(Result):
         the user named.
         """
         frame, errors = self.to_frame(), self.to_frame("errors")
-        first = self.summary.all.errors[0].r if self.errors else None
+        first = self._first_rank
         usual = [method.name for method in ANALYSED]
         is_shown = errors["method"].isin(SHOWN) | ~errors["method"].isin(usual)
         at = errors[(errors["r"] == first) & is_shown]
@@ -215,12 +216,11 @@ class Analysis(Result):
         """Energy that each form retains of each fine-tune, at the first rank."""
         import pandas as pd
 
-        first = self.summary.all.errors[0].r if self.errors else None
         return pd.DataFrame([
             {"fine-tune": one.name, "matrices": one.matrices, **{
                 f"{display_name(error.method)} retains": f"{1 - error.error:.1%}"
                 for error in one.errors
-                if error.r == first and error.method in SHOWN
+                if error.r == self._first_rank and error.method in SHOWN
             }}
             for one in self.summary.by_tuned
         ])  # fmt: skip

@@ -6,18 +6,28 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Matrix:
-    """Statistics of one increment; a statistic is None if it does not exist.
+class IncrementRow:
+    """What each row about one increment begins with.
 
     Attributes:
         name: Name of the weight, as the base calls it.
         tuned: Label of the fine-tune.
+    """
+
+    name: str
+    tuned: str
+
+
+@dataclass(frozen=True)
+class Matrix(IncrementRow):
+    """Statistics of one increment; a statistic is None if it does not exist.
+
+    Attributes:
         shape: (p, q).
         dtype: Element type of the fine-tuned side, as it is stored.
         kind: ``query``, ``MLP in``, …, from the name; ``other`` if the name is not recognised.
         layer: Number of the layer, from the name.
-        module: Name of the module that holds the weight, in the model with a head; "" if PEFT has
-            no layer for it.
+        module: Its module in the model with a head; "" if PEFT has no layer for it.
         adapters: What PEFT can adapt the module with: ``lora``, ``loca``, ``entries``.
         sigma: Standard deviation of the entries.
         mean: Mean of the entries.
@@ -27,8 +37,7 @@ class Matrix:
             None without a base, or if one of them is 0.
         zero_fraction: Proportion of entries that are exactly 0.
         excess_kurtosis: 0 for a normal law.
-        row_mean_energy: Fraction of the energy in the means of the rows, the part of ΔW that is
-            constant along the inputs.
+        row_mean_energy: Fraction of the energy in the rows' means, which are constant over inputs.
         column_mean_energy: The same for the columns and the outputs.
         tv: Total variation from a normal law, with the counting noise removed.
         tv_low: Lower end of its 95% confidence interval.
@@ -58,8 +67,6 @@ class Matrix:
         note: Remarks on this matrix, such as why a statistic is missing.
     """
 
-    name: str
-    tuned: str
     shape: tuple[int, int]
     dtype: str
     kind: str
@@ -100,25 +107,22 @@ class Matrix:
 
 
 @dataclass(frozen=True)
-class MatrixError:
+class MatrixError(IncrementRow):
     """Error of one method on one increment.
 
     Attributes:
-        name: Name of the weight.
-        tuned: Label of the fine-tune.
         kind: Kind of the weight, as in :class:`Matrix`.
         layer: Number of its layer.
         energy: Energy of the increment; None if it does not fit float64.
         r: LoRA's rank, which sets the budget.
         method: Name of the method.
         error: Relative squared error.
-        iid_error: Expected error for independent normal entries of that shape; None if it is known
-            only by simulation.
+        iid_error: Expected error for independent normal entries; None if only simulation gives it.
         shuffled_error: Error on the same entries in random order, which removes their dependence
             but not their distribution.
         spectral_error: Expected error for the same singular values and random singular vectors; see
-            :func:`~loca_theory.expressivity.spectral_error`. ``error`` less this value is what the
-            method's basis is worth on this increment. None if only simulation can give it.
+            :func:`~loca_theory.expressivity.spectral_error`. Less ``error``, it is what the basis
+            of the method is worth here. None if only simulation can give it.
         inputs_shuffled_error: Error of D (LoCA) after the columns are put in random order, which
             takes away what is smooth along the inputs; None for other methods, as for the next two.
         outputs_shuffled_error: The same for the rows.
@@ -128,8 +132,6 @@ class MatrixError:
         bits_error: The same if an index costs its bits.
     """
 
-    name: str
-    tuned: str
     kind: str
     layer: int | None
     energy: float | None
@@ -147,12 +149,10 @@ class MatrixError:
 
 
 @dataclass(frozen=True)
-class CodedError:
+class CodedError(IncrementRow):
     """What one coder leaves of one increment at some bits per entry.
 
     Attributes:
-        name: Name of the weight.
-        tuned: Label of the fine-tune.
         method: Name of the coder, such as ``BitDelta``.
         transform: What is coded: the entries (``none``), or their coordinates in another basis; see
             :class:`~loca_theory.expressivity.coders.coder.Transform`.
@@ -165,8 +165,6 @@ class CodedError:
             are worth beyond the mixing of entries. Both are None for a coder without transforms.
     """
 
-    name: str
-    tuned: str
     method: str
     transform: str
     bits: float
@@ -178,12 +176,10 @@ class CodedError:
 
 
 @dataclass(frozen=True)
-class AllocatedMatrix:
+class AllocatedMatrix(IncrementRow):
     """Size of one matrix's adapter if a total is split so that it retains the most energy.
 
     Attributes:
-        name: Name of the weight.
-        tuned: Label of the fine-tune.
         method: ``R`` (LoRA), ``D`` (LoCA with the best locations) or ``S`` (the largest entries).
         size: Rank, number of coefficients, or the r of SHiRA: one for all that are not too small.
         uniform: The largest size that the total pays for if all matrices get the same, or all that
@@ -194,12 +190,9 @@ class AllocatedMatrix:
         uniform_retained: The same for the uniform size.
         equal_retained: Fraction of the energy of all layers of the method that the best split of
             what the uniform sizes cost retains; the same in every row of a method.
-        bound: Upper bound of this fraction for any split of the total; the same in every row of a
-            method.
+        bound: Upper bound of this fraction for any split of the total; one per method.
     """
 
-    name: str
-    tuned: str
     method: str
     size: int
     uniform: int

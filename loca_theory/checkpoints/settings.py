@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from loca_theory import _arguments
@@ -45,7 +45,7 @@ class Settings:
     def describe(self) -> dict[str, Any]:
         """The settings as plain data."""
         return {
-            **{field.name: getattr(self, field.name) for field in fields(self)},
+            **vars(self),
             "ranks": list(self.ranks),
             "bits": list(self.bits),
             "methods": [method.name for method in self.methods],

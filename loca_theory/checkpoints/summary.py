@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,7 @@ from loca_theory.checkpoints.rows import Matrix, MatrixError
 from loca_theory.checkpoints.statistics.matrix import FAR_FROM_LAW
 
 _LEVEL = 0.05
-# Statistics of which Totals have the median.
-_MEDIANS = (
-    *("tv", "outlier_mass", "mp_distance", "spikes", "stable_rank", "zero_fraction"),
-    *("relative_norm", "weights_cosine", "rank_90"),
-)
+_MEDIAN = "median_"
 
 # Errors by name of the weight and label of the fine-tune.
 _Errors = dict[tuple[str, str], list[MatrixError]]
@@ -118,9 +114,6 @@ def summarise(
     matrices: Sequence[Matrix], errors: Sequence[MatrixError], ranks: Sequence[int]
 ) -> Summary:
     """Compute totals over all matrices, by kind, by layer and by fine-tune."""
-    kinds = dict.fromkeys(one.kind for one in matrices)
-    layers = sorted({one.layer for one in matrices if one.layer is not None})
-    fine_tunes = dict.fromkeys(one.tuned for one in matrices)
     mine: _Errors = {(one.name, one.tuned): [] for one in matrices}
     for error in errors:
         mine[error.name, error.tuned].append(error)
@@ -128,11 +121,19 @@ def summarise(
     def totals(name: str, group: Sequence[Matrix]) -> Totals:
         return _totals(name, group, list(_mean_errors(group, mine, ranks)))
 
+    def by(field: str, values: Iterable[Any]) -> tuple[Totals, ...]:
+        groups = {str(n): [one for one in matrices if getattr(one, field) == n] for n in values}
+        return tuple(totals(name, group) for name, group in groups.items())
+
+    kinds, fine_tunes = (
+        dict.fromkeys(getattr(one, key) for one in matrices) for key in ("kind", "tuned")
+    )
+    layers = sorted({one.layer for one in matrices if one.layer is not None})
     return Summary(
-        totals("all", matrices),
-        tuple(totals(kind, [one for one in matrices if one.kind == kind]) for kind in kinds),
-        tuple(totals(str(n), [one for one in matrices if one.layer == n]) for n in layers),
-        tuple(totals(name, [one for one in matrices if one.tuned == name]) for name in fine_tunes),
+        all=totals("all", matrices),
+        by_kind=by("kind", kinds),
+        by_layer=by("layer", layers),
+        by_tuned=by("tuned", fine_tunes),
     )
 
 
@@ -148,8 +149,9 @@ def _totals(name: str, matrices: Sequence[Matrix], errors: Sequence[MeanError]) 
         follow_mp=sum(map(follows_law, matrices)),
         with_spikes=sum(one.spikes > 0 for one in matrices),
         **{
-            f"median_{statistic}": _median(getattr(one, statistic) for one in matrices)
-            for statistic in _MEDIANS
+            name: _median(getattr(one, name.removeprefix(_MEDIAN)) for one in matrices)
+            for name in (one.name for one in fields(Totals))
+            if name.startswith(_MEDIAN)
         },
         errors=tuple(errors),
     )
@@ -169,35 +171,28 @@ def _median(values: Iterable[float | None]) -> float | None:
 def _mean_errors(
     matrices: Sequence[Matrix], errors: _Errors, ranks: Sequence[int]
 ) -> Iterator[MeanError]:
-    weights = energy_weights(matrices)
-    keys = [(one.name, one.tuned) for one in matrices]
-    methods = dict.fromkeys(error.method for key in keys for error in errors[key])
-    for r in ranks:
-        at = {key: {one.method: one for one in errors[key] if one.r == r} for key in keys}
-        for method in methods:
-            found = [
-                (weight, at[key][method])
-                for key, weight in zip(keys, weights, strict=True)
-                if method in at[key]
-            ]
-            if not found:
-                continue
-            fractions = np.array([weight for weight, _ in found])
-            fractions /= fractions.sum()
-            best = sum(
-                error.error == min(one.error for one in at[error.name, error.tuned].values())
-                for _, error in found
-            )
-            yield MeanError(
-                r,
-                method,
-                error=float(fractions @ [error.error for _, error in found]),
-                iid_error=_mean(fractions, (error.iid_error for _, error in found)),
-                shuffled_error=float(fractions @ [error.shuffled_error for _, error in found]),
-                spectral_error=_mean(fractions, (error.spectral_error for _, error in found)),
-                matrices=len(found),
-                best_on=best,
-            )
+    # By rank and method: the weight and the error of each matrix, and whether no error is smaller.
+    found: dict[tuple[int, str], list[tuple[float, MatrixError, bool]]] = {}
+    for one, weight in zip(matrices, energy_weights(matrices), strict=True):
+        mine = errors[one.name, one.tuned]
+        least = {r: min((each.error for each in mine if each.r == r), default=0.0) for r in ranks}
+        for each in mine:
+            is_best = each.error == least[each.r]
+            found.setdefault((each.r, each.method), []).append((weight, each, is_best))
+    methods = dict.fromkeys(method for _, method in found)
+    for r, method in ((r, method) for r in ranks for method in methods if (r, method) in found):
+        weights, group, best = zip(*found[r, method], strict=True)
+        fractions = np.array(weights) / np.sum(weights)
+        yield MeanError(
+            r,
+            method,
+            error=float(fractions @ [one.error for one in group]),
+            iid_error=_mean(fractions, (one.iid_error for one in group)),
+            shuffled_error=float(fractions @ [one.shuffled_error for one in group]),
+            spectral_error=_mean(fractions, (one.spectral_error for one in group)),
+            matrices=len(group),
+            best_on=sum(best),
+        )
 
 
 def _mean(fractions: NDArray[np.float64], values: Iterable[float | None]) -> float | None:

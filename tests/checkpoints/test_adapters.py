@@ -253,8 +253,10 @@ def test_every_type_is_what_peft_merges(tmp_path, case):
     everything = Selection(smallest_side=1, experts="stacked")
     state = torch.get_rng_state()
     pair = open_pair(base, folder, everything)
-    assert set(pair.names) == {name for name, one in expected.items() if one.ndim > 1 and one.any()}
-    for name in pair.names:
+    assert set(pair.matrices) == {
+        name for name, one in expected.items() if one.ndim > 1 and one.any()
+    }
+    for name in pair.matrices:
         found, want = pair.increment(name), expected[name]
         assert found.dtype == torch.float32
         assert want.abs().max() > 1e-4
@@ -267,15 +269,17 @@ def test_every_type_is_what_peft_merges(tmp_path, case):
     assert torch.equal(torch.get_rng_state(), state)
     if ALONE.match(case):
         alone = open_pair(folder, None, everything)
-        assert sorted(alone.names) == sorted(pair.names)
-        for name in alone.names:
+        assert sorted(alone.matrices) == sorted(pair.matrices)
+        for name in alone.matrices:
             assert torch.equal(alone.increment(name), pair.increment(name))
     elif not case.startswith("LOCA parameters"):
         with pytest.raises(InvalidArgumentError, match="pass the base as well: BASE ADAPTER"):
             open_pair(folder)
     else:
         left_out = AdapterIncrements(folder).left_out
-        reasons = {str(left_out[name]) for name in expected if "mlp" in name and name in pair.names}
+        reasons = {
+            str(left_out[name]) for name in expected if "mlp" in name and name in pair.matrices
+        }
         assert reasons == {"its shape is only in the base"}
 
 
@@ -371,11 +375,11 @@ def test_attention_with_one_weight_for_query_key_and_value(tmp_path):
 
     base, folder = adapt(tmp_path, config_of("LORA", r=4, target_modules=["attn"]), original())
     pair = open_pair(base, folder)
-    assert sorted(pair.names) == ["attn.in_proj_weight", "attn.out_proj.weight"]
+    assert sorted(pair.matrices) == ["attn.in_proj_weight", "attn.out_proj.weight"]
     # PEFT 0.21 merges the increment of the output twice, and applies it once in a forward pass.
     attention = peft.PeftModel.from_pretrained(original(), folder).base_model.model["attn"]
     for name, layer in zip(
-        sorted(pair.names), (attention, attention.base_layer.out_proj), strict=True
+        sorted(pair.matrices), (attention, attention.base_layer.out_proj), strict=True
     ):
         expected = layer.get_delta_weight("default").detach()
         torch.testing.assert_close(pair.increment(name), expected, atol=1e-6, rtol=0)
@@ -391,8 +395,8 @@ def test_conv1d_weights_of_a_base_without_prefix_and_head(tmp_path, kind):
     whole = open_pair(base, folder)
     save_file(gpt2().transformer.state_dict(), base)
     pair = open_pair(base, folder)
-    assert len(pair.names) == 4
-    for name in pair.names:
+    assert len(pair.matrices) == 4
+    for name in pair.matrices:
         prefix = "" if "lm_head" in name else "transformer."
         assert torch.equal(pair.increment(name), whole.increment(prefix + name))
 
@@ -485,7 +489,7 @@ def test_names_are_those_of_the_base(tmp_path, prefix, dora):
     stored = load_file(folder / FILE)
     save_file({prefix + name: one for name, one in content.items()}, base)
     pair = open_pair(base, folder)
-    assert list(pair.names) == [prefix + name for name in WEIGHTS]
+    assert list(pair.matrices) == [prefix + name for name in WEIGHTS]
     for name, one in expected.items():
         assert torch.equal(pair.increment(prefix + name), one)
     # A bare base lacks the prefix that the adapter has.
@@ -493,7 +497,7 @@ def test_names_are_those_of_the_base(tmp_path, prefix, dora):
     inside = {n.replace("model.layers", f"model.{prefix}layers"): v for n, v in stored.items()}
     save_file(inside, folder / FILE)
     pair = open_pair(base, folder)
-    assert list(pair.names) == WEIGHTS
+    assert list(pair.matrices) == WEIGHTS
     for name, one in expected.items():
         assert torch.equal(pair.increment(name), one)
 
@@ -506,7 +510,7 @@ def test_a_resized_vocabulary_is_left_out(tmp_path, kind):
     smaller["embed.weight"] = smaller["embed.weight"][:36].clone()
     save_file(smaller, base)
     pair = open_pair(base, folder)
-    assert sorted(pair.names) == [name for name in WEIGHTS if "q" in name]
+    assert sorted(pair.matrices) == [name for name in WEIGHTS if "q" in name]
     assert [one.reason for one in pair.skipped] == ["resized from 36x32 to 40x32"]
 
 
@@ -590,7 +594,7 @@ def test_an_adapter_that_disagrees_with_itself_or_its_base(tmp_path, case):
         save_file({key: one for key, one in stored.items() if one is not None}, file)
     try:
         pair = open_pair(base, folder)
-        for name in pair.names:
+        for name in pair.matrices:
             pair.increment(name)
         said = " ".join(one.reason for one in pair.skipped if one.damaged)
     except (ResourceError, InvalidArgumentError) as error:
@@ -611,7 +615,7 @@ def test_shapes_beyond_memory_are_refused_before_they_are_used(tmp_path):
     sizes = {f"{Q}.loca_spectrum.shape": torch.tensor([2**40, 2**40])}
     save_file(load_file(folder / FILE) | sizes, folder / FILE)
     pair = open_pair(folder)
-    assert len(pair.names) == 3
+    assert len(pair.matrices) == 3
     assert pair.skipped[0].reason.startswith("larger than this machine's memory")
 
 

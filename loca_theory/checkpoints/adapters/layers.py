@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint
-from loca_theory.checkpoints.weights.layouts import holds_experts
+from loca_theory.checkpoints.weights.layouts import by, holds_experts
 from loca_theory.errors import InvalidArgumentError
 
 FUSED_ATTENTION = "in_proj_weight"
@@ -117,15 +117,9 @@ def flattened(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (math.prod(shape[:-1]), *shape[-1:])
 
 
-def resized(was: tuple[int, ...], now: tuple[int, ...]) -> str:
-    """The reason for a weight that has another shape than that of the base."""
-    before, after = ("x".join(map(str, shape)) for shape in (was, now))
-    return f"resized from {before} to {after}"
-
-
 def of_another_model(name: str, shape: tuple[int, ...] | None) -> InvalidArgumentError:
     """The error for a base that lacks a weight which the adapter changes."""
-    size = "" if shape is None else f" of shape {'x'.join(map(str, shape))}"
+    size = "" if shape is None else f" of shape {by(shape)}"
     msg = f"the base has no weight {name}{size}, which the adapter changes; "
     if holds_experts(name, shape or ()):
         msg += "if it stores each expert by itself, save the loaded model again with "

@@ -23,7 +23,6 @@ from loca_theory.checkpoints.weights.checkpoint import DamagedError, Entry, Left
 
 # Between these bounds, products of single-precision entries and their sums stay normal numbers.
 _LEAST, _MOST = 2.0**-64, 2.0**64
-_MATRIX_DIMENSIONS = 2
 _LAYER, _EMBEDDING = ("lora_A.weight", "lora_B.weight"), ("lora_embedding_A", "lora_embedding_B")
 
 
@@ -53,7 +52,7 @@ def product_of(tensors: Mapping[str, Entry]) -> Product:
         raise LeftOutError("only one of the two factors is in the file", damaged=True)  # noqa: EM101
     # (r, q), (r, n) of an embedding, or (r, channels, …); (p, r), (d, r), or (p, r, 1, …).
     a, b = (tensors[name].shape for name in names)
-    if min(len(a), len(b)) < _MATRIX_DIMENSIONS or a[0] != b[1] or not math.prod(a + b):
+    if min(len(a), len(b)) < 2 or a[0] != b[1] or not math.prod(a + b):
         msg = f"the factors {b} and {a} do not fit together"
         raise LeftOutError(msg, damaged=True)
     if len(a) != len(b) or math.prod(b[2:]) != 1:

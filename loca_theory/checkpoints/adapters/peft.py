@@ -16,7 +16,7 @@ import torch
 
 from loca_theory.checkpoints.adapters.kinds import LORA, changes_base, initialisation
 from loca_theory.checkpoints.adapters.layers import AdaptedLayer
-from loca_theory.checkpoints.weights.checkpoint import DamagedError, one_line
+from loca_theory.checkpoints.weights.checkpoint import DamagedError, any_error_as
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
 # All layers of these share projections, made for the most rows and the most columns of any.
@@ -38,7 +38,7 @@ _CONVOLUTIONS = {3: "Conv1d", 4: "Conv2d", 5: "Conv3d"}
 
 def prefix_of(kind: str) -> str:
     """Prefix of the names of a method's tensors."""
-    _import(kind)
+    _configuration_class(kind)
     from peft.mapping import PEFT_TYPE_TO_PREFIX_MAPPING
 
     return PEFT_TYPE_TO_PREFIX_MAPPING[kind]  # pyright: ignore[reportArgumentType]
@@ -73,7 +73,6 @@ def peft_increment(
     The sizes of the other layers decide those of shared projections. W is None if ΔW does not
     depend on it.
     """
-    _import(kind)
     from peft import get_peft_model, set_peft_model_state_dict
 
     wide = torch.float32 if kind in _SINGLE_PRECISION else torch.float64
@@ -86,46 +85,49 @@ def peft_increment(
     values = {
         name: one.to(wide) if one.is_floating_point() else one for name, one in tensors.items()
     }
-    try:
-        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), torch.no_grad():
-            warnings.simplefilter("ignore")
-            skeleton = torch.nn.Module()
-            for i, one in enumerate(layers):
-                empty = torch.zeros((), dtype=wide).expand(one.shape)
-                made = _empty_layer(one, _groups(one, tensors), has_bias=has_bias)
-                _add_layer(skeleton, one.module, made, start.clone() if i == 0 else empty)
-            settings = _settings(kind, config, layers, tensors, mutates=mutates)
-            # On the meta device, sizes that only the configuration has need no memory.
-            on_meta = not mutates and not (kind == _PRUNED and settings.rank_pattern)
-            model = get_peft_model(skeleton, settings, low_cpu_mem_usage=on_meta)
-            loaded = set_peft_model_state_dict(model, values, low_cpu_mem_usage=on_meta)
-            merged = model.base_model.model.get_submodule(layer.module)
-            reason = _disagreement(merged, loaded.unexpected_keys)
-            if reason is None:
-                merged.merge()
-    except (MemoryError, ResourceError):  # a DamagedError is a ResourceError
-        raise
-    except Exception as error:
-        # PEFT reports bad settings and tensors by exceptions of any type.
-        msg = f"PEFT cannot load it: {one_line(error)}"
-        raise DamagedError(msg) from error
-    if reason is not None:
-        raise DamagedError(reason)
+    with (
+        any_error_as(DamagedError, "PEFT cannot load it"),
+        warnings.catch_warnings(action="ignore"),
+        torch.random.fork_rng(devices=[]),
+        torch.no_grad(),
+    ):
+        skeleton = torch.nn.Module()
+        for i, one in enumerate(layers):
+            empty = torch.zeros((), dtype=wide).expand(one.shape)
+            made = _empty_layer(one, _groups(one, tensors), has_bias=has_bias)
+            _add_layer(skeleton, one.module, made, start.clone() if i == 0 else empty)
+        settings = _settings(kind, config, layers, tensors, mutates=mutates)
+        # On the meta device, sizes that only the configuration has need no memory.
+        on_meta = not mutates and not (kind == _PRUNED and settings.rank_pattern)
+        model = get_peft_model(skeleton, settings, low_cpu_mem_usage=on_meta)
+        loaded = set_peft_model_state_dict(model, values, low_cpu_mem_usage=on_meta)
+        merged = model.base_model.model.get_submodule(layer.module)
+        _check_agreement(merged, loaded.unexpected_keys)
+        merged.merge()
     return _narrowest(merged.get_base_layer().weight.detach().sub_(start))
 
 
-def _import(kind: str) -> None:
+def peft_package(what: str = "this") -> Any:
+    """The package PEFT, to which LoCA is known, for what needs it."""
     try:
         import peft
-        from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
+
+        import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
     except ImportError as error:
-        msg = f"reading a {kind} adapter needs PEFT: pip install 'loca-theory[adapters]'"
+        msg = f"{what} needs PEFT: pip install 'loca-theory[adapters]'"
         raise ResourceError(msg) from error
-    if kind == "LOCA":
-        import loca_theory.adapters  # noqa: F401  # registers the method
+    return peft
+
+
+def _configuration_class(kind: str) -> Any:
+    """PEFT's class of the configurations of a type of adapter."""
+    peft = peft_package(f"reading a {kind} adapter")
+    from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
+
     if kind not in PEFT_TYPE_TO_CONFIG_MAPPING:
         msg = f"PEFT {peft.__version__} does not have {kind} adapters; install a later version"
         raise InvalidArgumentError(msg)
+    return PEFT_TYPE_TO_CONFIG_MAPPING[kind]  # pyright: ignore[reportArgumentType]
 
 
 def _add_layer(skeleton: torch.nn.Module, name: str, made: Any, weight: torch.Tensor) -> None:
@@ -150,7 +152,6 @@ def _groups(layer: AdaptedLayer, tensors: Mapping[str, torch.Tensor]) -> int:
 
 
 def _empty_layer(layer: AdaptedLayer, groups: int, *, has_bias: bool) -> Any:
-
     shape = layer.shape
     with torch.device("meta"):
         if len(shape) in _CONVOLUTIONS:
@@ -174,9 +175,7 @@ def _settings(
     *,
     mutates: bool,
 ) -> Any:
-    from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
-
-    cls = PEFT_TYPE_TO_CONFIG_MAPPING[kind]  # pyright: ignore[reportArgumentType]
+    cls = _configuration_class(kind)
     known = {one.name for one in dataclasses.fields(cls)} - _NOT_PASSED
     passed = {name: value for name, value in config.items() if name in known}
     passed["target_modules"] = [layer.module for layer in layers]
@@ -215,17 +214,16 @@ def _pruned(config: Mapping[str, Any], module: str) -> dict[str, Any]:
     return found
 
 
-def _disagreement(layer: Any, unexpected: Sequence[str]) -> str | None:
-    """How the file and the configuration disagree, or None."""
-    missing = [name for name, one in layer.named_parameters() if one.is_meta]
-    if missing:
-        return (
-            f"the file lacks {missing[0].removesuffix('.default')}, which its configuration needs"
-        )
+def _check_agreement(layer: Any, unexpected: Sequence[str]) -> None:
+    """Refuse a file that does not hold what the configuration asks for, and nothing else."""
+    if missing := [name for name, one in layer.named_parameters() if one.is_meta]:
+        what = missing[0].removesuffix(".default")
+        msg = f"the file lacks {what}, which its configuration needs"
+        raise DamagedError(msg)
     if unexpected:
         what = unexpected[0].replace(".default", "")
-        return f"the file holds {what}, which its configuration does not have"
-    return None
+        msg = f"the file holds {what}, which its configuration does not have"
+        raise DamagedError(msg)
 
 
 def _narrowest(increment: torch.Tensor) -> torch.Tensor:

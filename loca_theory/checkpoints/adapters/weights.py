@@ -15,19 +15,17 @@ from loca_theory.checkpoints.adapters.layers import (
     fits,
     flattened,
     of_another_model,
-    resized,
     targeted_parameters,
     without_wrappers,
 )
 from loca_theory.checkpoints.adapters.lora import Product, lora_rank, product_of
 from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, Entry, LeftOutError
-from loca_theory.checkpoints.weights.layouts import has_conv1d_name, stores_transposed
+from loca_theory.checkpoints.weights.layouts import has_conv1d_name, resized, stores_transposed
 
 UNTOLD = "its shape is only in the base"
 """Why a weight is left out whose shape the adapter does not tell."""
 
-_MATRIX_DIMENSIONS, _STACK_DIMENSIONS = 2, 3
 _LOCA_SHAPE = "loca_spectrum.shape"
 # Names of embeddings. LoCA's file has p×q of their weights q×p, and not what their layers are.
 _EMBEDDING = re.compile(r"embed(?!_out)(?!.*proj)|^w[pt]e$|^shared$")
@@ -87,8 +85,8 @@ class AdaptedWeights:
             if entry is None or not fits(entry.shape, shape, can_turn=can_turn):
                 continue
             own, weight = self.partners[asked], entry.shape
-            if shape is None or shape == shape[::-1] or len(weight) > _MATRIX_DIMENSIONS:
-                is_matrix = len(weight) == _MATRIX_DIMENSIONS
+            if shape is None or shape == shape[::-1] or len(weight) > 2:
+                is_matrix = len(weight) == 2
                 turned = is_matrix and can_turn and self._is_guessed_transposed(own)
             else:
                 turned = weight != shape
@@ -104,7 +102,7 @@ class AdaptedWeights:
         if rank != product.rank:
             msg = f"the factors have rank {product.rank}, and the configuration says {rank}"
             raise LeftOutError(msg, damaged=True)
-        is_matrix = len(product.shape) == _MATRIX_DIMENSIONS
+        is_matrix = len(product.shape) == 2
         return product.shape, is_matrix and not product.is_embedding
 
     def _product(self, keys: Mapping[str, str]) -> Product:
@@ -199,7 +197,7 @@ class AdaptedWeights:
             product = self._product(keys)
         except LeftOutError:
             return False
-        if len(entry.shape) != _STACK_DIMENSIONS:
+        if len(entry.shape) != 3:
             return entry.shape == product.shape
         is_matrix = entry.shape[1:] in (product.shape, product.shape[::-1])
         return is_matrix and product.rank % entry.shape[0] == 0
@@ -225,7 +223,7 @@ class AdaptedWeights:
         if entry is None or not self._fits_parameter(name, keys):
             shape = product.shape if experts == 1 else (experts, *product.shape)
             raise of_another_model(name, shape)
-        stack = entry.shape[0] if len(entry.shape) == _STACK_DIMENSIONS else None
+        stack = entry.shape[0] if len(entry.shape) == 3 else None
         if odd or experts != (stack or 1):
             msg = f"the factors have rank {product.rank}, and the configuration says {rank} for "
             raise LeftOutError(msg + "each expert", damaged=True)

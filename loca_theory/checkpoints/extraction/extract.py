@@ -11,10 +11,12 @@ import torch
 from loca_theory import _arguments
 from loca_theory._lookup import find
 from loca_theory.checkpoints.extraction.extractor import Extractor
+from loca_theory.checkpoints.extraction.layers import choose_layers
 from loca_theory.checkpoints.extraction.outputs import read_inputs
 from loca_theory.checkpoints.extraction.result import Extraction
 from loca_theory.checkpoints.pairs.model_pair import open_model_pair
 from loca_theory.checkpoints.pairs.selection import Selection
+from loca_theory.checkpoints.pairs.task import Task
 from loca_theory.checkpoints.sizing.adapter_cells import DTYPES
 from loca_theory.checkpoints.sizing.adapter_size import AdapterSize, TotalSize
 from loca_theory.checkpoints.sizing.engines import check_saved_modules, for_engine
@@ -126,7 +128,8 @@ def extract(
     """
     patterns = _arguments.as_tuple(save_modules)
     pad = for_engine(serve, method, pad=pad)
-    size = AdapterSize(method, rank, components, allocate, energy, floor, cap, pad)
+    total = TotalSize.parse(allocate)
+    size = AdapterSize(method, rank, components, total, energy, floor, cap, pad)
     find("dtype", dtype, DTYPES)
     runner = chosen_runner(runner)
     selection = Selection(include, exclude, max_size, smallest_side=1, experts="stacked")
@@ -142,12 +145,13 @@ def extract(
     device = resolve_device(device)
     saved = find_saved_modules(pair, patterns, loaded)
     check_saved_modules(serve, saved.entries)
-    extractor = Extractor(pair, size, dtype, device, runner, saved, loaded)
-    rows, adapters = extractor.run(_name(base))
+    layers, skipped = choose_layers(pair, loaded, size, saved)
+    task = Task({"": pair}, device, runner, skipped)
+    rows, adapters = Extractor(layers, task, size, dtype, saved, loaded).run(_name(base))
     grid = {
         "base": describe(base), "finetuned": describe(tuned), "method": method, "r": rank,
         "components": components,
-        "allocate": None if size.allocate is None else str(size.allocate), "energy": energy,
+        "allocate": total and str(total), "energy": energy,
         "floor": floor, "cap": cap, "pad": pad, "save_modules": list(patterns), "include": include,
         "exclude": exclude, "max_size": max_size,
         "model": None if loaded is None else loaded.title, "unchecked": unchecked,
@@ -155,9 +159,9 @@ def extract(
         "resized": pair.base is None,
     }  # fmt: skip
     found = Extraction(
-        manifest=manifest(grid=grid, seed=None, device=extractor.device, dtype=dtype),
+        manifest=manifest(grid=grid, seed=None, device=device, dtype=dtype),
         matrices=tuple(rows),
-        skipped=tuple(extractor.task.skipped),
+        skipped=tuple(skipped),
         outputs=(),
         adapters=adapters,
         given={"base": base, "finetuned": tuned},

@@ -1,4 +1,4 @@
-"""The steps of an extraction: choose layers, split a total, compute the adapters."""
+"""The steps of an extraction: split a total among layers, compute their adapters, and join them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from loca_theory.checkpoints.extraction.card import reasons
+from loca_theory.checkpoints.extraction.layers import check_any
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
-from loca_theory.checkpoints.pairs.linear_layers import Layer, layers_of, module_names
+from loca_theory.checkpoints.pairs.linear_layers import Layer
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
-from loca_theory.checkpoints.pairs.pair import CheckpointPair
 from loca_theory.checkpoints.pairs.task import Task
-from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.sizing.adapter_cells import (
     DTYPES,
     AdapterCell,
@@ -25,13 +23,12 @@ from loca_theory.checkpoints.sizing.adapter_cells import (
 )
 from loca_theory.checkpoints.sizing.adapter_folder import Adapter
 from loca_theory.checkpoints.sizing.adapter_size import AdapterSize, TotalSize
-from loca_theory.checkpoints.sizing.assembly import Assembly
+from loca_theory.checkpoints.sizing.assembly import assembled
 from loca_theory.checkpoints.sizing.peft_config import usual_size
 from loca_theory.checkpoints.sizing.profiles import EnergyProfile
 from loca_theory.checkpoints.sizing.saved_modules import SavedModules
 from loca_theory.checkpoints.sizing.sizes import Allocation, allocate
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.sweeps import Runner
 
 # How much of the energy may be missing after the numbers are rounded, and how often to try again.
 _ENOUGH, _TRIES = 1e-6, 4
@@ -45,100 +42,53 @@ class Extractor:
     """The steps of an extraction.
 
     Attributes:
-        pair: The two checkpoints.
+        layers: The layers that can have an adapter.
+        task: Runs the layers, and knows what is not part of the adapter.
         size: Size of the adapter.
         dtype: Type of the stored numbers.
-        device: Where the linear algebra runs.
-        runner: Runs the matrices.
         saved: Modules that are stored whole.
         model: The model that the adapter is for; None if it is not known.
-        layers: The layers that can have an adapter.
-        task: Runs the matrices, and knows what is not part of the adapter.
     """
 
-    pair: CheckpointPair
+    layers: Sequence[Layer]
+    task: Task
     size: AdapterSize
     dtype: str
-    device: str
-    runner: Runner
     saved: SavedModules
     model: LoadedModel | None
 
-    def __post_init__(self) -> None:
-        self.layers: list[Layer] = []
-        # A tensor that is stored whole is part of the adapter, so it is not skipped.
-        whole = {*self.saved.tensors, *self.saved.tensors.values()}
-        skipped = [one for one in self.pair.skipped if one.name not in whole]
-        self.task = Task({"": self.pair}, self.device, self.runner, skipped)
-        for layer in layers_of(self.pair, self.model, with_experts=True):
-            if self.saved.contains(layer.own):
-                continue
-            if (obstacle := self._obstacle(layer)) is None:
-                self.layers.append(layer)
-            else:
-                skipped.append(Skipped(layer.name, obstacle))
-        self._check_any(self.layers)
-        rank, most = self.size.rank or 0, max(min(one.shape) for one in self.layers)
-        if self.size.method == "lora" and rank > most:
-            msg = f"rank={rank} is above the smaller side of every matrix; pass at most {most}"
-            raise InvalidArgumentError(msg)
-        if self.model is not None:
-            self._check_shapes(self.model)
-
-    def _check_shapes(self, model: LoadedModel) -> None:
-        stored = {one.own: self.pair.matrices[one.name].stored_shape for one in self.layers}
-        wrong = [
-            f"{name} ({'x'.join(map(str, shape))})"
-            for name, shape in stored.items()
-            if model.shapes.get(name) != shape
-        ]
-        if wrong:
-            msg = f"{model.title} has these weights in other shapes: {', '.join(wrong)}; "
-            raise InvalidArgumentError(msg + 'pass the right model=..., or exclude="..."')
-
     def run(self, base: str | None) -> tuple[list[ExtractedMatrix], dict[str, Adapter]]:
         """Compute the rows of all matrices, and the adapters by method."""
-        if self.size.is_split:
-            rows, found = self._split()
-        else:
-            asked = {
-                one.name: {
-                    each: self.size.count(each, *one.shape, one.experts)
-                    for each in self._methods(one)
-                }
-                for one in self.layers
-            }
-            found = self._computed(asked)
-            rows = [_row(one, found[one.name]) for one in self.layers if one.name in found]
-        self._check_any(rows)
+        rows, found = self._split() if self.size.is_split else self._of_one_size()
+        check_any(rows, self.saved, self.task.skipped)
         if not found:
             msg = "no layer gets an adapter of this size that the type can store; pass a larger "
             raise InvalidArgumentError(msg + 'allocate="..." or dtype="float32"')
-        names = module_names(self.pair, self.model)
-        assembly = Assembly(self.pair, self.size, self.dtype, self.saved, self.model, names)
-        return rows, assembly.adapters(self.layers, found, self.alpha, base)
+        computed = [(one, found[one.name]) for one in self.layers if one.name in found]
+        (pair,) = self.task.pairs.values()
+        return rows, assembled(
+            computed, pair, self.saved, self.model, self.dtype, self.alpha, base, pad=self.size.pad
+        )
 
-    def _obstacle(self, layer: Layer) -> str | None:
-        """Why a layer can have no adapter; None if it can."""
-        if not self._methods(layer):
-            return layer.obstacles[self.size.methods[0]]
-        (p, q), r = layer.shape, self.size.rank or 0
-        if self.size.method == "entries" and r * (p + q) > p * q:
-            return f"too small for r = {r}: SHiRA would store {r * (p + q)} of {p * q} entries"
-        return None
-
-    def _methods(self, layer: Layer) -> tuple[str, ...]:
-        """Methods that a layer can have."""
-        return tuple(one for one in self.size.methods if one in layer.adapters)
+    def _of_one_size(self) -> tuple[list[ExtractedMatrix], _Found]:
+        """The rows and the adapters of layers that all have the wanted size."""
+        asked = {
+            one.name: {
+                method: self.size.count(method, *one.shape, one.experts)
+                for method in self.size.methods_of(one.adapters)
+            }
+            for one in self.layers
+        }
+        found = self._computed(asked)
+        return [_row(one, found[one.name]) for one in self.layers if one.name in found], found
 
     def _split(self) -> tuple[list[ExtractedMatrix], _Found]:
         """The rows and the adapters of layers that share a total or retain a fraction."""
-        profiles, wanted = self._profiles(), self.size.energy
-        total = self.size.allocate.amount if isinstance(self.size.allocate, TotalSize) else None
+        profiles, total, wanted = self._profiles(), self.size.allocate, self.size.energy
         rows: list[ExtractedMatrix] = []
         found: _Found = {}
         for _ in range(_TRIES):
-            split = allocate(profiles, total, energy=wanted)
+            split = allocate(profiles, total and total.amount, energy=wanted)
             sized = (one for one in split.matrices if one.size)
             found = self._computed(
                 {one.profile.name: {one.profile.method: one.size} for one in sized}
@@ -155,14 +105,16 @@ class Extractor:
     def _profiles(self) -> list[list[EnergyProfile]]:
         """Energy profiles by each method of each layer; layers without one are skipped."""
         cells = [
-            ProfileCell(layer.name, layer.is_transposed, layer.experts, self._methods(layer))
-            for layer in self.layers
+            ProfileCell(
+                *(one.name, one.is_transposed, one.experts), self.size.methods_of(one.adapters)
+            )
+            for one in self.layers
         ]
         results = self.task.run(cells, partial(compute_profiles, device=self.task.device))
         found = {cell.name: result for cell, result in results}
         self.layers = [layer for layer in self.layers if layer.name in found]
-        self._check_any(self.layers)
-        unit = self.size.allocate if isinstance(self.size.allocate, TotalSize) else TotalSize(1)
+        check_any(self.layers, self.saved, self.task.skipped)
+        unit = self.size.allocate or TotalSize(1)
         return [
             [
                 EnergyProfile(
@@ -197,40 +149,32 @@ class Extractor:
 
     def _split_rows(self, split: Allocation, found: _Found) -> list[ExtractedMatrix]:
         """The rows of layers that share a total, also of those that get nothing of it."""
-        layers = {one.name: one for one in self.layers}
-        rows, planned = [], []
-        for one in split.matrices:
-            name, profile = one.profile.name, one.profile
-            if one.size and name not in found:
-                continue  # the type cannot store it
-            nothing = {"method": profile.method, "count": 0, "error": 1.0, "gap": 0.0}
-            result = found.get(name, {**nothing, "energy": profile.energy})
-            rows.append(_row(layers[name], result))
-            planned.append(one)
+        # A layer of which the type cannot store the adapter has no row.
+        planned = [
+            (layer, one)
+            for layer, one in zip(self.layers, split.matrices, strict=True)
+            if layer.name in found or not one.size
+        ]
+        rows = []
+        for layer, one in planned:
+            nothing = {"method": one.profile.method, "count": 0, "error": 1.0, "gap": 0.0}
+            result = found.get(layer.name, {**nothing, "energy": one.profile.energy})
+            rows.append(_row(layer, result))
         if len(self.size.methods) > 1:
             return rows
         # The other splits are rounded as well, and lose the same fraction of what they retain.
-        before = sum(float(one.profile.at(one.size)) for one in planned)
-        kept = min(_retained(rows) / before, 1.0) if before else 1.0
+        before = sum(float(one.profile.at(one.size)) for _, one in planned)
+        left = min(_retained(rows) / before, 1.0) if before else 1.0
         return [
             replace(
                 row,
-                uniform_error=1 - kept * one.profile.fraction(one.uniform_size),
+                uniform_error=1 - left * one.profile.fraction(one.uniform_size),
                 uniform_size=one.uniform_size,
-                equal_error=1 - kept * split.equal_retained,
+                equal_error=1 - left * split.equal_retained,
                 least_error=1 - split.bound,
             )
-            for row, one in zip(rows, planned, strict=True)
+            for row, (_, one) in zip(rows, planned, strict=True)
         ]
-
-    def _check_any(self, left: Sequence[Any]) -> None:
-        if not left:
-            if self.saved.modules and not self.task.skipped:
-                msg = "save_modules stores every layer whole, so that none is left to adapt; match "
-                raise InvalidArgumentError(msg + "fewer modules")
-            msg = f"no layer is left to extract (left out: {reasons(self.task.skipped)}); "
-            msg += 'change include="...", exclude="..." or max_size="..."'
-            raise InvalidArgumentError(msg)
 
 
 def _row(layer: Layer, result: Mapping[str, Any]) -> ExtractedMatrix:
@@ -239,13 +183,10 @@ def _row(layer: Layer, result: Mapping[str, Any]) -> ExtractedMatrix:
     return ExtractedMatrix(
         name=layer.own,
         shape=layer.stack,
-        method=result["method"],
         r=None if is_loca else count,
         components=count if is_loca else None,
         numbers=count if is_loca else sum(layer.sides) * count,
-        error=result["error"],
-        gap=result["gap"],
-        energy=result["energy"],
+        **{key: result[key] for key in ("method", "error", "gap", "energy")},
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from loca_theory.checkpoints.weights.checkpoint import one_line
+from loca_theory.checkpoints.weights.checkpoint import any_error_as, one_line
 from loca_theory.checkpoints.weights.files import is_pickled, open_file
 from loca_theory.checkpoints.weights.sources import Source, is_path, resolve
 from loca_theory.errors import InvalidArgumentError, ResourceError
@@ -49,26 +49,27 @@ def outputs_of(model: torch.nn.Module, inputs: Any) -> torch.Tensor:
 
 
 def _output(model: torch.nn.Module, inputs: Any) -> torch.Tensor:
-    try:
-        with torch.no_grad():
-            if isinstance(inputs, Mapping):
-                found = model(**inputs)
-            else:
-                found = model(*inputs) if isinstance(inputs, tuple) else model(inputs)
-    except Exception as error:
-        # A model reports inputs that do not suit it by exceptions of any type.
-        msg = f"{type(model).__name__} does not run on these inputs: {one_line(error)}"
-        raise InvalidArgumentError(msg) from error
+    what = f"{type(model).__name__} does not run on these inputs"
+    with any_error_as(InvalidArgumentError, what), torch.no_grad():
+        if isinstance(inputs, Mapping):
+            found = model(**inputs)
+        else:
+            found = model(*inputs) if isinstance(inputs, tuple) else model(inputs)
     found = getattr(found, "logits", found)
     return (found if isinstance(found, torch.Tensor) else found[0]).double()
+
+
+def relative_error(goal: torch.Tensor, before: torch.Tensor, after: torch.Tensor) -> float:
+    """Squared distance from the goal, in units of that before; 0 if there was none."""
+    change = float((goal - before).square().sum())
+    return float((goal - after).square().sum()) / change if change else 0.0
 
 
 def compared(
     model: str, goal: torch.Tensor, before: torch.Tensor, after: torch.Tensor
 ) -> OutputRow:
     """Compare outputs with those of the fine-tune, and with the distance of the base's."""
-    change = float((goal - before).square().sum())
-    error = float((goal - after).square().sum()) / change if change else 0.0
+    error = relative_error(goal, before, after)
     if goal.shape[-1] < 2:
         return OutputRow(model, error, None, None, len(goal))
     agreement = float((goal.argmax(-1) == after.argmax(-1)).double().mean())

@@ -14,7 +14,7 @@ from loca_theory import _arguments
 from loca_theory.checkpoints.extraction.card import card_of
 from loca_theory.checkpoints.extraction.outputs import OutputRow, read_inputs
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
-from loca_theory.checkpoints.extraction.verification import loaded_errors
+from loca_theory.checkpoints.extraction.verification import verified
 from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.sizing.adapter_folder import (
     Adapter,
@@ -171,20 +171,10 @@ class Extraction(Result):
         base, tuned = given["base"], given["finetuned"]
         if isinstance(inputs, str | Path):
             inputs = read_inputs(Path(inputs), base, tuned)
-        errors, outputs = loaded_errors(
-            base,
-            tuned,
-            self.adapters,
-            [one.name for one in self.matrices],
-            model,
-            inputs,
-            requantise,
+        matrices, outputs = verified(
+            self.matrices, self.adapters, base, tuned, model, inputs, requantise
         )
-        rows = (
-            replace(one, loaded_error=errors[one.name][0], surviving_energy=errors[one.name][1])
-            for one in self.matrices
-        )
-        return replace(self, matrices=tuple(rows), outputs=outputs)
+        return replace(self, matrices=matrices, outputs=outputs)
 
     @property
     def disagreements(self) -> list[str]:

@@ -5,22 +5,30 @@ from __future__ import annotations
 import copy
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from loca_theory.checkpoints.extraction.outputs import OutputRow, compared, outputs_of
+from loca_theory.checkpoints.adapters.peft import peft_package
+from loca_theory.checkpoints.extraction.outputs import (
+    OutputRow,
+    compared,
+    outputs_of,
+    relative_error,
+)
 from loca_theory.checkpoints.extraction.requantised import surviving_energy
+from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
 from loca_theory.checkpoints.pairs.as_loaded import AsLoaded
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel, UnknownModelError
 from loca_theory.checkpoints.pairs.model_pair import open_model_pair
 from loca_theory.checkpoints.pairs.opening import adapter_folder
 from loca_theory.checkpoints.pairs.selection import Selection
-from loca_theory.checkpoints.sizing.adapter_folder import Adapter, peft_package, write_adapter
-from loca_theory.checkpoints.weights.checkpoint import Checkpoint, one_line
+from loca_theory.checkpoints.sizing.adapter_folder import Adapter, write_adapter
+from loca_theory.checkpoints.weights.checkpoint import Checkpoint, any_error_as
 from loca_theory.checkpoints.weights.sources import Source, is_path, open_checkpoint, resolve
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps.files import writable_folder
@@ -41,16 +49,16 @@ class _Sides:
     weights: Callable[[str], tuple[torch.Tensor, torch.Tensor]]
 
 
-def loaded_errors(
+def verified(
+    matrices: Sequence[ExtractedMatrix],
+    adapters: Mapping[str, Adapter],
     base: Source,
     tuned: Source,
-    adapters: Mapping[str, Adapter],
-    names: Iterable[str],
     model: torch.nn.Module | None,
     inputs: Any,
     bits: int | None,
-) -> tuple[dict[str, tuple[float, float | None]], tuple[OutputRow, ...]]:
-    """Relative squared errors of weights, what of them survives, and what outputs differ by.
+) -> tuple[tuple[ExtractedMatrix, ...], tuple[OutputRow, ...]]:
+    """The rows with the errors of the loaded weights, and what outputs differ by.
 
     The model is that of the base, which is loaded if it is not given, with all the adapters.
     """
@@ -60,28 +68,29 @@ def loaded_errors(
         if folder is None
         else _with_first_adapter(base, folder, model)
     )
-    adapted, before, goal, after = sides.base, None, None, None
+    adapted, outputs = sides.base, []
     if inputs is not None:
-        before, goal = outputs_of(adapted, inputs), outputs_of(sides.tuned(), inputs)
+        outputs = [outputs_of(sides.tuned(), inputs), outputs_of(adapted, inputs)]
     with tempfile.TemporaryDirectory() as temporary:
         for method, adapter in adapters.items():
             path = writable_folder(Path(temporary) / method)
             write_adapter(path, adapter, card="")
             adapted = _with_adapter(adapted, path)
-            after = None if goal is None else outputs_of(adapted, inputs)
+            outputs[2:] = [outputs_of(adapted, inputs)] if outputs else []
             adapted = _merged(adapted)
     merged = adapted.state_dict()
-    errors: dict[str, tuple[float, float | None]] = {}
-    for name in names:
-        goal_of, start = sides.weights(name)
-        left = None if bits is None else surviving_energy(start, merged[name], bits)
-        errors[name] = _error(goal_of, start, merged[name]), left
-    if goal is None or before is None or after is None:
-        return errors, ()
-    return errors, (
-        compared("base", goal, before, before),
-        compared("adapter", goal, before, after),
-    )
+    rows = []
+    for one in matrices:
+        goal, start = sides.weights(one.name)
+        after = merged[one.name]
+        left = None if bits is None else surviving_energy(start, after, bits)
+        error = relative_error(goal.double(), start.double(), after.double())
+        rows.append(replace(one, loaded_error=error, surviving_energy=left))
+    if not outputs:
+        return tuple(rows), ()
+    goal, before, after = outputs
+    compare = partial(compared, goal=goal, before=before)
+    return tuple(rows), (compare("base", after=before), compare("adapter", after=after))
 
 
 def _with_full_weights(
@@ -126,13 +135,6 @@ def _with_first_adapter(base: Source, folder: Path, model: torch.nn.Module | Non
     return _Sides(built, lambda: goal, lambda name: (second[name], first[name]))
 
 
-def _error(goal: torch.Tensor, before: torch.Tensor, after: torch.Tensor) -> float:
-    """Squared distance from the goal, in units of that before."""
-    goal = goal.double()
-    change = float((goal - before.double()).square().sum())
-    return float((goal - after.double()).square().sum()) / change if change else 0.0
-
-
 def _built(
     loaded: LoadedModel,
     source: Source,
@@ -170,17 +172,14 @@ def _built(
 
 def _other_vocabulary(loaded: LoadedModel, tensors: Checkpoint) -> tuple[int, int] | None:
     """Rows of the embedding of a checkpoint and of the model, if the model has more or fewer."""
-    name = next((name for name in tensors.entries if _is_embedding(loaded, name)), None)
-    if name is None:
-        return None
-    own, wanted = tensors.entries[name].shape[0], loaded.shapes[name][0]
-    return None if own == wanted else (own, wanted)
-
-
-def _is_embedding(loaded: LoadedModel, name: str) -> bool:
     find: Any = getattr(loaded.module, "get_input_embeddings", None)
-    module = loaded.modules.get(name.removesuffix(".weight"))
-    return find is not None and module is not None and module is find()
+    embedding = None if find is None else find()
+    for module, one in loaded.modules.items():
+        entry = tensors.entries.get(f"{module}.weight")
+        if one is embedding and entry is not None:
+            own, wanted = entry.shape[0], loaded.shapes[f"{module}.weight"][0]
+            return None if own == wanted else (own, wanted)
+    return None
 
 
 def _merged(model: Any) -> torch.nn.Module:
@@ -192,11 +191,7 @@ def _merged(model: Any) -> torch.nn.Module:
 def _with_adapter(model: torch.nn.Module, folder: Path) -> Any:
     """The model with an adapter in it, as PEFT loads it."""
     peft = peft_package()
-    try:
-        # What does not fit shows in the errors.
-        with warnings.catch_warnings(action="ignore"):
-            return peft.PeftModel.from_pretrained(model, folder).eval()
-    except Exception as error:
-        # PEFT reports what does not fit the model by exceptions of any type.
-        msg = f"PEFT cannot load the adapter into {type(model).__name__}: {one_line(error)}"
-        raise ResourceError(msg) from error
+    what = f"PEFT cannot load the adapter into {type(model).__name__}"
+    # What is missing in the file, of which PEFT warns, shows in the errors.
+    with any_error_as(ResourceError, what), warnings.catch_warnings(action="ignore"):
+        return peft.PeftModel.from_pretrained(model, folder).eval()

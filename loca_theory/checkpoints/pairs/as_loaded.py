@@ -20,7 +20,7 @@ from loca_theory.checkpoints.weights.checkpoint import (
     DamagedError,
     Entry,
     LeftOutError,
-    one_line,
+    any_error_as,
 )
 from loca_theory.checkpoints.weights.matching import match_names
 
@@ -50,12 +50,8 @@ class Conversion:
         for pattern, names in self.sources.items():
             for name in names:
                 converter.add_tensor(self.first, name, pattern, tensors[name])
-        try:
+        with any_error_as(DamagedError, "transformers cannot convert it"):
             made = converter.convert(self.first, model=model, config=model.config)
-        except Exception as error:
-            # A rule reports tensors that do not fit by exceptions of any type.
-            msg = f"transformers cannot convert it: {one_line(error)}"
-            raise DamagedError(msg) from error
         return {name: one[0] if isinstance(one, list) else one for name, one in made.items()}
 
 

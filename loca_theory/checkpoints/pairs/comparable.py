@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -13,14 +12,21 @@ import torch
 from loca_theory.checkpoints.names import kind_of
 from loca_theory.checkpoints.pairs.selection import Selection
 from loca_theory.checkpoints.rows import Skipped
-from loca_theory.checkpoints.weights.checkpoint import Checkpoint, DamagedError, Entry, LeftOutError
-from loca_theory.checkpoints.weights.layouts import holds_experts, is_matrix, matrix_shape
+from loca_theory.checkpoints.weights.checkpoint import (
+    FLOATS,
+    Checkpoint,
+    DamagedError,
+    Entry,
+    LeftOutError,
+)
+from loca_theory.checkpoints.weights.layouts import (
+    by,
+    holds_experts,
+    is_matrix,
+    matrix_shape,
+    resized,
+)
 from loca_theory.checkpoints.weights.matching import tied_weight
-
-_MATRIX_DIMENSIONS = 2
-
-# Types that can be subtracted; a tensor of any other type is quantised or not a weight.
-_FLOATS = re.compile(r"^(f|bf|float|bfloat)(8|16|32|64)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,11 @@ class Weight:
     def own(self) -> str:
         """Name of the matrix in the fine-tuned checkpoint."""
         return _matrix_name(self.tuned, self.expert)
+
+    @property
+    def full_name(self) -> str:
+        """Its name in the model with a head; the names of a bare model lack a prefix."""
+        return max(self.name, self.own, key=len)
 
     def load(self, side: Checkpoint, tensor: str) -> torch.Tensor:
         """Load the compared rows of one side, which may be the checkpoint's own memory."""
@@ -112,7 +123,7 @@ class MatrixFinder:
             notes += [] if tie is None else [f"the {side} checkpoint ties it to {tie}"]
         shape, note = _common_shape(name, entries)
         notes += [note] if note else []
-        if unfit := [one for one in entries if not (_FLOATS.match(one.dtype) or one.is_scaled)]:
+        if unfit := [one for one in entries if not (FLOATS.match(one.dtype) or one.is_scaled)]:
             msg = f"{unfit[0].dtype} is not a floating type: quantised, or not a weight"
             raise LeftOutError(msg)
         if reason := self._obstacle(name, shape):
@@ -153,14 +164,14 @@ class MatrixFinder:
             return f"not a matrix: {len(shape)} dimensions"
         flat, largest = matrix_shape(name, shape, self.selection.experts), self.selection.max_size
         if not shape[0]:
-            return f"too small: {_by(shape)}"
+            return f"too small: {by(shape)}"
         if min(flat) < self.selection.smallest_side:
-            return f"too small (a side below {self.selection.smallest_side}): {_by(flat)}"
+            return f"too small (a side below {self.selection.smallest_side}): {by(flat)}"
         # The machine must hold two copies in float32.
         if math.prod(flat) > psutil.virtual_memory().total // 8:
-            return f"larger than this machine's memory: {_by(flat)}"
+            return f"larger than this machine's memory: {by(flat)}"
         if largest is not None and math.prod(flat) > largest:
-            return f"larger than max_size={largest}: {_by(flat)}"
+            return f"larger than max_size={largest}: {by(flat)}"
         return None
 
 
@@ -182,13 +193,8 @@ def _common_shape(name: str, entries: list[Entry]) -> tuple[tuple[int, ...], str
     if holds_experts(name, was) and holds_experts(name, now) and was[0] != now[0]:
         msg = f"numbers of experts differ: {was[0]} in the base, {now[0]} in the fine-tuned "
         raise LeftOutError(msg + "checkpoint")
-    is_matrix = len(was) == len(now) == _MATRIX_DIMENSIONS
+    is_matrix = len(was) == len(now) == 2
     if not is_matrix or was[1] != now[1] or kind_of(name) != "embedding":
-        msg = f"resized from {_by(was)} to {_by(now)}"
-        raise LeftOutError(msg)
+        raise LeftOutError(resized(was, now))
     rows = min(was[0], now[0])
     return (rows, now[1]), f"resized from {was[0]} to {now[0]} rows: the first {rows} are compared"
-
-
-def _by(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from loca_theory.checkpoints.adapters.increments import AdapterIncrements
 from loca_theory.checkpoints.adapters.layers import FUSED_ATTENTION
 from loca_theory.checkpoints.names import kind_of
+from loca_theory.checkpoints.pairs.comparable import Weight
 from loca_theory.checkpoints.pairs.loaded_model import EXPERTS, READ_BY_ATTENTION, LoadedModel
 from loca_theory.checkpoints.pairs.pair import CheckpointPair
 from loca_theory.checkpoints.weights.layouts import (
@@ -84,51 +86,74 @@ def layers_of(
     that it has as they are stored; by default the pair has the names of the model. ``with_experts``
     admits parameters with the weights of several experts, if there is a model.
     """
-    conv1d = model is None and pair.base is not None and bool(stores_transposed(pair.base))
-    adapter = pair.tuned if isinstance(pair.tuned, AdapterIncrements) else None
-    tensors = set(pair.tuned.names)
-    layers = []
-    for name, weight in pair.matrices.items():
-        # A bare model's names lack the prefix that the names in a model with a head have.
-        other, shape = weight.own, weight.stored_shape
-        own = max(name, other, key=len)
-        if names is not None:
-            own = names.get(other, "")
-        if adapter is not None:
-            own, adapted = adapter.own_name(other), adapter.layers.get(other)
-            obstacle = EXPERTS if adapted and adapted.parameter else _guessed_obstacle(own, shape)
-            is_transposed = adapted is not None and adapted.is_transposed
-        elif not own:
-            obstacle, is_transposed = "stored in another form than the model has it", False
-        elif model is None:
-            obstacle = _guessed_obstacle(own, shape)
-            if other.removesuffix(_OUTPUT) + FUSED_ATTENTION in tensors:
-                obstacle = READ_BY_ATTENTION
-            is_transposed = has_conv1d_name(own) and conv1d
-        else:
-            obstacle, is_transposed = model.obstacle(own), model.is_transposed(own)
-        if weight.note:
-            obstacle = obstacle or f"not the same layer: {weight.note}"
-        obstacles: dict[str, str] = {}
-        experts = 1
-        if with_experts and model is not None and obstacle == EXPERTS:
-            experts, *shape = shape
-            obstacle, is_transposed = None, model.has_transposed_experts(own)
-            obstacles["entries"] = EXPERTS
-        if obstacle is not None:
-            obstacles |= dict.fromkeys(_METHODS, obstacle)
-        if shape[2:]:
-            obstacles.setdefault("loca", "convolution: LoCA adapts linear layers only")
-        if shape[2:] or (is_transposed and experts == 1):
-            kind = "convolution" if shape[2:] else "Conv1D"
-            obstacles.setdefault("entries", f"{kind}: SHiRA adapts nn.Linear only")
-        if model is not None and own.removesuffix(".weight") in model.taken_for_experts:
-            obstacles.setdefault("lora", "PEFT takes a LoRA of this name for one of experts")
-        rows, columns = weight.shape
-        p, q = (columns, rows // experts) if is_transposed else (rows // experts, columns)
-        kernel = tuple(shape[2:])
-        layers.append(Layer(name, own, (p, q), obstacles, is_transposed, kernel, experts))
-    return layers
+    if isinstance(pair.tuned, AdapterIncrements):
+        tell = partial(_told_by_adapter, pair.tuned)
+    elif model is not None:
+        tell = partial(_told_by_model, model, names)
+    else:
+        conv1d = pair.base is not None and bool(stores_transposed(pair.base))
+        tell = partial(_told_by_names, set(pair.tuned.names), conv1d)
+    return [_layer(one, *tell(one), model, with_experts) for one in pair.matrices.values()]
+
+
+# The name of a weight in the model with a head, why it has no adapter, whether it is transposed.
+_Told = tuple[str, str | None, bool]
+
+
+def _told_by_adapter(adapter: AdapterIncrements, weight: Weight) -> _Told:
+    own, layer = adapter.own_name(weight.own), adapter.layers.get(weight.own)
+    if layer is None or not layer.parameter:
+        obstacle = _guessed_obstacle(own, weight.stored_shape)
+    else:
+        obstacle = EXPERTS
+    return own, obstacle, layer is not None and layer.is_transposed
+
+
+def _told_by_model(model: LoadedModel, names: Mapping[str, str] | None, weight: Weight) -> _Told:
+    own = weight.full_name if names is None else names.get(weight.own, "")
+    if not own:
+        return own, "stored in another form than the model has it", False
+    return own, model.obstacle(own), model.is_transposed(own)
+
+
+def _told_by_names(tensors: Collection[str], conv1d: bool, weight: Weight) -> _Told:
+    own = weight.full_name
+    obstacle = _guessed_obstacle(own, weight.stored_shape)
+    if weight.own.removesuffix(_OUTPUT) + FUSED_ATTENTION in tensors:
+        obstacle = READ_BY_ATTENTION
+    return own, obstacle, conv1d and has_conv1d_name(own)
+
+
+def _layer(
+    weight: Weight,
+    own: str,
+    obstacle: str | None,
+    is_transposed: bool,
+    model: LoadedModel | None,
+    with_experts: bool,
+) -> Layer:
+    """A weight as a layer, with what each method cannot adapt."""
+    obstacles: dict[str, str] = {}
+    experts, shape = 1, weight.stored_shape
+    if weight.note:
+        obstacle = obstacle or f"not the same layer: {weight.note}"
+    if with_experts and model is not None and obstacle == EXPERTS:
+        experts, *shape = shape
+        obstacle, is_transposed = None, model.has_transposed_experts(own)
+        obstacles["entries"] = EXPERTS
+    kernel = tuple(shape[2:])
+    if obstacle is not None:
+        obstacles |= dict.fromkeys(_METHODS, obstacle)
+    if kernel:
+        obstacles.setdefault("loca", "convolution: LoCA adapts linear layers only")
+    if kernel or (is_transposed and experts == 1):
+        kind = "convolution" if kernel else "Conv1D"
+        obstacles.setdefault("entries", f"{kind}: SHiRA adapts nn.Linear only")
+    if model is not None and own.removesuffix(".weight") in model.taken_for_experts:
+        obstacles.setdefault("lora", "PEFT takes a LoRA of this name for one of experts")
+    rows, columns = weight.shape
+    p, q = (columns, rows // experts) if is_transposed else (rows // experts, columns)
+    return Layer(weight.name, own, (p, q), obstacles, is_transposed, kernel, experts)
 
 
 def _guessed_obstacle(own: str, shape: tuple[int, ...]) -> str | None:

@@ -22,7 +22,7 @@ from loca_theory.checkpoints.pairs.model_classes import (
     empty_model,
     harmless,
 )
-from loca_theory.checkpoints.weights.checkpoint import one_line
+from loca_theory.checkpoints.weights.checkpoint import any_error_as
 
 READ_BY_ATTENTION = "read directly: MultiheadAttention uses this layer without calling it"
 EXPERTS = "experts in one tensor: PEFT adapts it as a parameter of a model that is known"
@@ -73,17 +73,11 @@ class LoadedModel:
         has many more parts than there are stored tensors.
         """
         kind = class_named(config)
-        try:
-            passed = harmless(dict(config), most=_PARTS * tensors + _MORE_PARTS)
-            settings = kind.config_class.from_dict(passed)
-            module = empty_model(kind, settings, most=_PARTS * tensors + _MORE_PARTS)
-        except UnknownModelError:
-            raise
-        except Exception as error:
-            # A configuration can be wrong in any way.
-            msg = f"transformers cannot build {kind.__name__} from config.json: {one_line(error)}"
-            raise UnknownModelError(msg) from error
-        return cls(module)
+        most = _PARTS * tensors + _MORE_PARTS
+        what = f"transformers cannot build {kind.__name__} from config.json"
+        with any_error_as(UnknownModelError, what):
+            settings = kind.config_class.from_dict(harmless(dict(config), most))
+            return cls(empty_model(kind, settings, most))
 
     @property
     def title(self) -> str:

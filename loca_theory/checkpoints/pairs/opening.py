@@ -43,7 +43,7 @@ def open_pair(
 
 def check_any(pair: CheckpointPair) -> CheckpointPair:
     """The pair, if it has a matrix, or one that is damaged."""
-    if not pair.names and not any(one.damaged for one in pair.skipped):
+    if not pair.matrices and not any(one.damaged for one in pair.skipped):
         reasons = Counter(one.reason.partition(":")[0] for one in pair.skipped)
         why = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(3))
         msg = f"no matrix is left to compare (left out: {why or 'all, by their names'}); "

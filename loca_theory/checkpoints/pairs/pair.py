@@ -77,11 +77,6 @@ class CheckpointPair:
                 else:
                     self.matrices[found.name] = found
 
-    @property
-    def names(self) -> dict[str, str]:
-        """For each comparable matrix, its name in the base, its name in the other checkpoint."""
-        return {name: one.own for name, one in self.matrices.items()}
-
     def increment(self, name: str) -> torch.Tensor:
         """ΔW in float32, or in float64 if a side is stored in float64 or float32 cannot hold ΔW.
 

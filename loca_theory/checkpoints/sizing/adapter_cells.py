@@ -18,7 +18,6 @@ from loca_theory.checkpoints.sizing.best_adapters import (
     best_components,
     best_entries,
     best_factors,
-    energy_of,
     joined,
     resized_factors,
 )
@@ -98,12 +97,10 @@ def compute_adapter(cell: AdapterCell, pairs: Pairs, dtype: str, device: str) ->
     if product is not None:
         method, count, exponent = "lora", min(cell.sizes[0][1], len(product.s)), 0
         best = resized_factors(product, count, stored, _scale(cell, count))
-        energy = float(product.s.square().sum())
     else:
         with _increment(cell, pairs, device) as (increment, exponent):
             candidates = list(_candidates(cell, increment, exponent, stored))
             method, count, best = min(candidates, key=lambda one: one[2].error)
-            energy = math.ldexp(energy_of(increment), 2 * exponent)
     learned = [one for one in best.tensors.values() if one.is_floating_point()]
     if not all(bool(one.isfinite().all()) and bool(one.any()) for one in learned):
         raise _out_of_range(dtype, exponent)
@@ -116,7 +113,7 @@ def compute_adapter(cell: AdapterCell, pairs: Pairs, dtype: str, device: str) ->
             "lora_B.weight": b.reshape(*b.shape, *[1] * len(cell.kernel)),
         }
     known = {"method": method, "count": count, "error": best.error, "gap": best.gap}
-    return {**known, "energy": energy, "tensors": tensors}
+    return {**known, "energy": math.ldexp(best.energy, 2 * exponent), "tensors": tensors}
 
 
 def _candidates(

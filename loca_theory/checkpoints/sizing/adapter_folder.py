@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from loca_theory._lookup import find
+from loca_theory.checkpoints.adapters.peft import peft_package
 from loca_theory.checkpoints.sizing.adapter_size import METHODS
-from loca_theory.checkpoints.weights.checkpoint import one_line, read_json
+from loca_theory.checkpoints.weights.checkpoint import any_error_as, read_json
 from loca_theory.checkpoints.weights.files import SafetensorsFile
 from loca_theory.checkpoints.weights.sources import ADAPTER_CONFIG
 from loca_theory.errors import ResourceError
@@ -53,30 +54,10 @@ class Adapter:
             ResourceError: PEFT is not installed, or the adapter does not fit the model.
         """
         peft = peft_package()
-        try:
+        with any_error_as(ResourceError, f"the adapter does not fit {type(model).__name__}"):
             adapted = peft.get_peft_model(model, self.peft_config())
             peft.set_peft_model_state_dict(adapted, dict(self.tensors))
-        except Exception as error:
-            # PEFT reports what does not fit the model by exceptions of any type.
-            msg = f"the adapter does not fit {type(model).__name__}: {one_line(error)}"
-            raise ResourceError(msg) from error
         return adapted.eval()
-
-
-def peft_package() -> Any:
-    """The package PEFT, to which LoCA is known.
-
-    Raises:
-        ResourceError: it is not installed.
-    """
-    try:
-        import peft
-
-        import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
-    except ImportError as error:
-        msg = "this needs PEFT: pip install 'loca-theory[adapters]'"
-        raise ResourceError(msg) from error
-    return peft
 
 
 def check_folder(folder: Path, method: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from loca_theory import _arguments
@@ -41,13 +42,13 @@ class TotalSize:
         object.__setattr__(self, "amount", _arguments.positive_number("allocate", self.amount))
 
     @classmethod
-    def parse(cls, value: int | str | TotalSize) -> TotalSize:
-        """Convert an argument ``allocate`` to a size.
+    def parse(cls, value: int | str | TotalSize | None) -> TotalSize | None:
+        """Convert an argument ``allocate`` to a size; None stays None.
 
         >>> TotalSize.parse("1.5MB")
         TotalSize(amount=1500000, in_bytes=True)
         """
-        if isinstance(value, TotalSize):
+        if value is None or isinstance(value, TotalSize):
             return value
         if not isinstance(value, str):
             return cls(value)
@@ -89,7 +90,7 @@ class AdapterSize:
     method: str
     rank: int | None = None
     components: int | None = None
-    allocate: int | str | TotalSize | None = None
+    allocate: TotalSize | None = None
     energy: float | None = None
     floor: int = 0
     cap: int | None = None
@@ -106,8 +107,6 @@ class AdapterSize:
         if self.pad and self.method != "lora":
             msg = f"pad is for LoRA only, and method is {self.method}; leave one of them out"
             raise InvalidArgumentError(msg)
-        if self.allocate is not None:
-            object.__setattr__(self, "allocate", TotalSize.parse(self.allocate))
         fraction = 1.0 if self.energy is None else _arguments.real_number("energy", self.energy)
         if not 0 < fraction <= 1:
             msg = f"the fraction of the energy must be above 0 and at most 1, not {fraction}"
@@ -149,6 +148,10 @@ class AdapterSize:
     def methods(self) -> tuple[str, ...]:
         """The methods that a matrix can have."""
         return METHODS[self.method]
+
+    def methods_of(self, possible: Collection[str]) -> tuple[str, ...]:
+        """Those of the methods that are possible for a matrix."""
+        return tuple(one for one in self.methods if one in possible)
 
     def count(self, method: str, p: int, q: int, experts: int = 1) -> int:
         """The r of LoRA or SHiRA, or the number of LoCA's coefficients, for p×q matrices."""

@@ -23,13 +23,13 @@ class BestAdapter:
         error: Relative squared error with the parameters as they are stored.
         gap: Bound of how much smaller the error of any adapter of this size is, apart from the
             rounding of the stored numbers.
-        energy: Energy of the increment, in the units in which it was given; needed of LoRA only.
+        energy: Energy of the increment, in the units in which it was given.
     """
 
     tensors: dict[str, torch.Tensor]
     error: float
     gap: float
-    energy: float = 0.0
+    energy: float
 
 
 def energy_of(matrix: torch.Tensor) -> float:
@@ -55,7 +55,7 @@ def best_components(
         "indices": torch.stack([flat // q, flat % q], dim=1),
         "shape": torch.tensor(increment.shape),
     }
-    return BestAdapter(tensors, _fraction(1 - retained / energy_of(increment)), 0.0)
+    return _of_largest(tensors, retained, increment)
 
 
 def best_entries(increment: torch.Tensor, r: int, exponent: int, dtype: torch.dtype) -> BestAdapter:
@@ -72,7 +72,7 @@ def best_entries(increment: torch.Tensor, r: int, exponent: int, dtype: torch.dt
     q = increment.shape[1]
     indices = torch.stack([flat // q, flat % q]).int()
     tensors = {"shira_weight": stored, "shira_indices": indices}
-    return BestAdapter(tensors, _fraction(1 - retained / energy_of(increment)), 0.0)
+    return _of_largest(tensors, retained, increment)
 
 
 def _largest(
@@ -85,6 +85,13 @@ def _largest(
     # Rounding loses energy as well, much of it near the smallest numbers of a type.
     lost = best - times_power_of_two(stored.double(), -exponent)
     return flat.cpu(), stored.cpu(), float(best.square().sum() - lost.square().sum())
+
+
+def _of_largest(
+    tensors: dict[str, torch.Tensor], retained: float, increment: torch.Tensor
+) -> BestAdapter:
+    energy = energy_of(increment)
+    return BestAdapter(tensors, _fraction(1 - retained / energy), 0.0, energy)
 
 
 def best_factors(
@@ -141,8 +148,9 @@ def resized_factors(
     wide_a, wide_b = scale * a.double(), b.double()
     # ⟨WAᵀ, B⟩ for W = U diag(s) Vᵀ is ⟨BᵀU diag(s), AV⟩.
     common = float(((wide_b.mT @ product.u * product.s) * (wide_a @ product.vh.mT)).sum())
-    error = _error_of_factors(wide_b, wide_a, common, float(product.s.square().sum()))
-    return BestAdapter(_factors(a, b), error, 0.0)
+    energy = float(product.s.square().sum())
+    error = _error_of_factors(wide_b, wide_a, common, energy)
+    return BestAdapter(_factors(a, b), error, 0.0, energy)
 
 
 def _error_of_factors(b: torch.Tensor, a: torch.Tensor, common: float, energy: float) -> float:

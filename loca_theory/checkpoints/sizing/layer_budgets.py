@@ -65,17 +65,13 @@ def _profile(one: MatrixAnalysis, method: str, energy: float, total: TotalSize) 
 def _split(letter: str, layers: _Layers, total: int) -> Iterator[AllocatedMatrix]:
     """The sizes that retain most."""
     found = allocate([[profile] for _, profile in layers], total)
-    for (matrix, _), one in zip(layers, found.matrices, strict=True):
+    for (matrix, profile), one in zip(layers, found.matrices, strict=True):
         yield AllocatedMatrix(
-            name=matrix.name,
-            tuned=matrix.tuned,
-            method=letter,
-            size=one.size,
-            uniform=one.uniform_size,
+            *(matrix.name, matrix.tuned, letter, one.size, one.uniform_size),
             numbers=one.size * (sum(matrix.shape) if letter == "R" else 1),
-            energy=one.profile.energy,
-            retained=one.profile.fraction(one.size),
-            uniform_retained=one.profile.fraction(one.uniform_size),
+            energy=profile.energy,
+            retained=profile.fraction(one.size),
+            uniform_retained=profile.fraction(one.uniform_size),
             equal_retained=found.equal_retained,
             bound=found.bound,
         )
@@ -93,20 +89,15 @@ def _same_r(letter: str, layers: _Layers, total: int) -> Iterator[AllocatedMatri
     best = int(retained.argmax())
     if retained[best] < 0:
         return
-    whole = sum(profile.energy for _, profile in layers) or 1.0
+    together = float(retained[best]) / (sum(profile.energy for _, profile in layers) or 1.0)
     for (matrix, profile), most in zip(layers, largest, strict=True):
         size = best + 1 if best < most else 0
-        fraction = profile.fraction(size * sum(matrix.shape))
+        numbers = size * sum(matrix.shape)
         yield AllocatedMatrix(
-            name=matrix.name,
-            tuned=matrix.tuned,
-            method=letter,
-            size=size,
-            uniform=size,
-            numbers=size * sum(matrix.shape),
+            *(matrix.name, matrix.tuned, letter, size, size, numbers),
             energy=profile.energy,
-            retained=fraction,
-            uniform_retained=fraction,
-            equal_retained=float(retained[best]) / whole,
-            bound=float(retained[best]) / whole,
+            retained=profile.fraction(numbers),
+            uniform_retained=profile.fraction(numbers),
+            equal_retained=together,
+            bound=together,
         )

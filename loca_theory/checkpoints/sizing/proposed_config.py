@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -11,9 +12,9 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from loca_theory._lookup import find, unknown_name
+from loca_theory.checkpoints.adapters.peft import peft_package
 from loca_theory.checkpoints.recommendation import errors_by_rank
 from loca_theory.checkpoints.rows import AllocatedMatrix, Matrix
-from loca_theory.checkpoints.sizing.adapter_folder import peft_package
 from loca_theory.checkpoints.sizing.peft_config import expression, usual_size
 from loca_theory.checkpoints.summary import Totals
 from loca_theory.errors import InvalidArgumentError
@@ -131,19 +132,17 @@ def _allocated(
     matrices: Sequence[Matrix], allocation: Sequence[AllocatedMatrix], method: str | None
 ) -> tuple[str, dict[str, int]]:
     """The method, and the size of each module that gets something of the total."""
-    retained = {one.method: 0.0 for one in allocation if method in {None, one.method}}
+    retained: defaultdict[str, float] = defaultdict(float)
+    for one in allocation:
+        if method in {None, one.method}:
+            retained[one.method] += one.energy * one.retained
     if not retained:
         msg = "the total is not split by this method; choose another method, or a rank"
         raise InvalidArgumentError(msg)
-    for one in allocation:
-        if one.method in retained:
-            retained[one.method] += one.energy * one.retained
-    best, modules = (
-        max(retained, key=lambda key: retained[key]),
-        {m.name: m.module for m in matrices},
-    )
-    return best, {modules[one.name]: one.size for one in allocation
-                  if one.method == best and one.size}  # fmt: skip
+    best = max(retained, key=lambda key: retained[key])
+    modules = {one.name: one.module for one in matrices}
+    sizes = {one.name: one.size for one in allocation if one.method == best and one.size}
+    return best, {modules[name]: size for name, size in sizes.items()}
 
 
 def _settings(method: str, sizes: Mapping[str, int], targets: list[str] | str) -> dict[str, Any]:

@@ -25,8 +25,7 @@ def eigenvalue_histogram(
     has_law: bool,
 ) -> EigenvalueHistogram:
     """Count the eigenvalues of an increment in equal cells."""
-    is_logarithmic = bulk.sigma is None or not has_law
-    if bulk.sigma is None or is_logarithmic:
+    if bulk.sigma is None or not has_law:
         with np.errstate(divide="ignore"):
             values = np.log10(eigenvalues / eigenvalues.max())
         smallest = values[values >= _SMALLEST].min()
@@ -39,7 +38,7 @@ def eigenvalue_histogram(
     return EigenvalueHistogram(
         name=matrix.name,
         tuned=matrix.tuned,
-        is_logarithmic=is_logarithmic,
+        is_logarithmic=not has_law,
         start=start,
         stop=stop,
         below=int((values < start).sum()),

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from loca_theory.errors import ResourceError
+from loca_theory.errors import LocaTheoryError, ResourceError
+
+FLOATS = re.compile(r"^(f|bf|float|bfloat)(8|16|32|64)", re.IGNORECASE)
+"""Element types of numbers that can be subtracted; others are quantised or not weights."""
 
 
 class DamagedError(ResourceError):
@@ -95,6 +100,18 @@ def read_json(path: Path) -> dict[str, Any]:
         msg = f"{path} holds no JSON object"
         raise DamagedError(msg)
     return content
+
+
+@contextmanager
+def any_error_as(kind: type[LocaTheoryError], what: str) -> Iterator[None]:
+    """Raise one kind of error for all that another library reports, by exceptions of any type."""
+    try:
+        yield
+    except (kind, ResourceError, MemoryError):
+        raise
+    except Exception as error:
+        msg = f"{what}: {one_line(error)}"
+        raise kind(msg) from error
 
 
 def one_line(error: Exception) -> str:

@@ -24,19 +24,19 @@ EXPERTS: dict[str, Experts] = {"each": "each", "stacked": "stacked"}
 """The two interpretations of a tensor with the weights of several experts."""
 
 _EXPERTS = re.compile(r"expert|(?<![a-z])moe(?![a-z])", re.IGNORECASE)
-_MATRIX, _EXPERTS_DIMENSIONS, _LARGEST_KERNEL = 2, 3, 5
+_LARGEST_KERNEL = 5
 _CONV1D = re.compile(r"(^|\.)(c_attn|q_attn|c_proj|c_fc)\.weight$")
 _FUSED = re.compile(r"(^|\.)c_attn\.weight$")
 
 
 def holds_experts(name: str, shape: tuple[int, ...]) -> bool:
     """Whether a tensor holds the weights of several experts along its first dimension."""
-    return len(shape) == _EXPERTS_DIMENSIONS and bool(_EXPERTS.search(name))
+    return len(shape) == 3 and bool(_EXPERTS.search(name))
 
 
 def is_matrix(shape: tuple[int, ...]) -> bool:
     """Whether a tensor of this shape holds a matrix, or several."""
-    return _MATRIX <= len(shape) <= _LARGEST_KERNEL
+    return 2 <= len(shape) <= _LARGEST_KERNEL
 
 
 def matrix_shape(name: str, shape: tuple[int, ...], experts: Experts) -> tuple[int, int]:
@@ -60,4 +60,14 @@ def stores_transposed(base: Checkpoint) -> bool | None:
     None if the base has no such weights.
     """
     shapes = [entry.shape for name, entry in base.entries.items() if _FUSED.search(name)]
-    return any(len(one) == _MATRIX and one[1] > one[0] for one in shapes) if shapes else None
+    return any(len(one) == 2 and one[1] > one[0] for one in shapes) if shapes else None
+
+
+def by(shape: tuple[int, ...]) -> str:
+    """A shape in words, such as ``64x48``."""
+    return "x".join(map(str, shape))
+
+
+def resized(was: tuple[int, ...], now: tuple[int, ...]) -> str:
+    """The reason for a weight that has another shape than that of the base."""
+    return f"resized from {by(was)} to {by(now)}"

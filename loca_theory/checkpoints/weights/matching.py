@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 _EMBEDDINGS = ("shared", "embed_tokens", "wte", "word_embeddings")
 _TIED = {"lm_head": _EMBEDDINGS, **dict.fromkeys(_EMBEDDINGS, ("lm_head",))}
 _OTHER_HEADS = ("score", "classifier")
-_MATRIX_DIMENSIONS = 2
 _MODULE = re.compile(r"(?:^|\.)(\w+)\.weight$")
 
 
@@ -57,15 +56,13 @@ def tied_weight(name: str, shape: tuple[int, ...], other: Checkpoint) -> str | N
     head, of as many columns there; None if there is none or there are several, if the configuration
     says that they are not tied, or if the other checkpoint has another head or none.
     """
-    if len(shape) != _MATRIX_DIMENSIONS or not _may_be_tied(other):
+    if len(shape) != 2 or not _may_be_tied(other):
         return None
     for module in _TIED.get(_module(name), ()):
         found = [
             own
             for own, entry in other.entries.items()
-            if _module(own) == module
-            and len(entry.shape) == _MATRIX_DIMENSIONS
-            and entry.shape[1] == shape[1]
+            if _module(own) == module and len(entry.shape) == 2 and entry.shape[1] == shape[1]
         ]
         if found:
             return found[0] if len(found) == 1 else None

@@ -13,8 +13,6 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms.inputs import TensorLike, as_tensor, usable
 
 _ALONE = "increment"  # the name given to a single matrix
-_MATRIX_DIMENSIONS = 2
-_SMALLEST_SIDE = 2
 
 
 @dataclass
@@ -86,7 +84,7 @@ def tensors_in_memory(source: Any) -> TensorsCheckpoint:
 
 
 def _matrix(array: TensorLike) -> torch.Tensor:
-    if array.ndim != _MATRIX_DIMENSIONS or min(array.shape) < _SMALLEST_SIDE:
+    if array.ndim != 2 or min(array.shape) < 2:
         msg = f"the array has shape {tuple(array.shape)}; pass a matrix of at least two rows and "
         msg += "columns, such as the weight of one layer"
         raise InvalidArgumentError(msg)

@@ -25,16 +25,16 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from loca_theory.checkpoints.weights.checkpoint import (
+    FLOATS,
     Checkpoint,
     DamagedError,
     Entry,
     LeftOutError,
 )
-from loca_theory.checkpoints.weights.layouts import holds_experts
+from loca_theory.checkpoints.weights.layouts import by, holds_experts
 from loca_theory.checkpoints.weights.scales import grid_of, scaled
 
 _FP8 = re.compile(r"^(F8_E[45]M|float8_e[45]m)", re.IGNORECASE)
-_REAL = re.compile(r"^(f|bf|float|bfloat)(8|16|32|64)", re.IGNORECASE)
 _BYTES, _INT8, _INT32 = ("U8", "uint8"), ("I8", "int8"), ("I32", "int32")
 _EIGHT_BIT_EXPONENTS = ("F8_E8M0", "float8_e8m0fnu")
 _ANY: tuple[str, ...] = ()
@@ -125,7 +125,7 @@ class QuantisedCheckpoint(Checkpoint):
             if one in self.source.left_out:
                 return f"its {one} cannot be read: {self.source.left_out[one]}"
         scale, *zero_points = (self.source.entries[one] for one in names)
-        if not _REAL.match(scale.dtype):
+        if not FLOATS.match(scale.dtype):
             return f"its scales {names[0]} are of type {scale.dtype}: {_WAY_OUT}"
         weight, grid, is_complete = entry.shape, scale.shape, True
         if self._is_per_expert(name, names[0]):
@@ -133,9 +133,8 @@ class QuantisedCheckpoint(Checkpoint):
         fits = is_complete and grid_of(weight, grid, self._block) is not None
         if fits and all(one.shape == scale.shape for one in zero_points):
             return None
-        shapes = " and ".join("x".join(map(str, one.shape)) for one in (scale, *zero_points))
-        shape = "x".join(map(str, entry.shape))
-        return f"{' and '.join(names)} of shape {shapes} do not fit its shape {shape}"
+        shapes = " and ".join(by(one.shape) for one in (scale, *zero_points))
+        return f"{' and '.join(names)} of shape {shapes} do not fit its shape {by(entry.shape)}"
 
     def _is_per_expert(self, name: str, part: str) -> bool:
         """Whether each expert in a tensor has its own part of the scales or zero points."""

@@ -1,0 +1,73 @@
+"""Which layers of a fine-tune get an adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from loca_theory.checkpoints.extraction.card import reasons
+from loca_theory.checkpoints.pairs.linear_layers import Layer, layers_of
+from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
+from loca_theory.checkpoints.pairs.pair import CheckpointPair
+from loca_theory.checkpoints.rows import Skipped
+from loca_theory.checkpoints.sizing.adapter_size import AdapterSize
+from loca_theory.checkpoints.sizing.saved_modules import SavedModules
+from loca_theory.checkpoints.weights.layouts import by
+from loca_theory.errors import InvalidArgumentError
+
+
+def choose_layers(
+    pair: CheckpointPair, model: LoadedModel | None, size: AdapterSize, saved: SavedModules
+) -> tuple[list[Layer], list[Skipped]]:
+    """The layers that can have an adapter of this size, and the tensors that are not part of it."""
+    # A tensor that is stored whole is part of the adapter, so it is not skipped.
+    whole = {*saved.tensors, *saved.tensors.values()}
+    skipped = [one for one in pair.skipped if one.name not in whole]
+    layers = []
+    for layer in layers_of(pair, model, with_experts=True):
+        if saved.contains(layer.own):
+            continue
+        if (obstacle := _obstacle(layer, size)) is None:
+            layers.append(layer)
+        else:
+            skipped.append(Skipped(layer.name, obstacle))
+    check_any(layers, saved, skipped)
+    rank, most = size.rank or 0, max(min(one.shape) for one in layers)
+    if size.method == "lora" and rank > most:
+        msg = f"rank={rank} is above the smaller side of every matrix; pass at most {most}"
+        raise InvalidArgumentError(msg)
+    if model is not None:
+        _check_shapes(layers, pair, model)
+    return layers, skipped
+
+
+def check_any(left: Sequence[Any], saved: SavedModules, skipped: Sequence[Skipped]) -> None:
+    """Refuse an extraction of which nothing is left."""
+    if left:
+        return
+    if saved.modules and not skipped:
+        msg = "save_modules stores every layer whole, so that none is left to adapt; match "
+        raise InvalidArgumentError(msg + "fewer modules")
+    msg = f"no layer is left to extract (left out: {reasons(skipped)}); "
+    raise InvalidArgumentError(msg + 'change include="...", exclude="..." or max_size="..."')
+
+
+def _obstacle(layer: Layer, size: AdapterSize) -> str | None:
+    """Why a layer can have no adapter; None if it can."""
+    if not size.methods_of(layer.adapters):
+        return layer.obstacles[size.methods[0]]
+    (p, q), r = layer.shape, size.rank or 0
+    if size.method == "entries" and r * (p + q) > p * q:
+        return f"too small for r = {r}: SHiRA would store {r * (p + q)} of {p * q} entries"
+    return None
+
+
+def _check_shapes(layers: Sequence[Layer], pair: CheckpointPair, model: LoadedModel) -> None:
+    """Refuse a model with weights of other shapes."""
+    stored = {one.own: pair.matrices[one.name].stored_shape for one in layers}
+    wrong = [
+        f"{name} ({by(shape)})" for name, shape in stored.items() if model.shapes.get(name) != shape
+    ]
+    if wrong:
+        msg = f"{model.title} has these weights in other shapes: {', '.join(wrong)}; "
+        raise InvalidArgumentError(msg + 'pass the right model=..., or exclude="..."')
