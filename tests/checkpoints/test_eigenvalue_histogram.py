@@ -63,17 +63,6 @@ def test_a_bulk_is_shown_beside_its_law_and_the_rest_by_decades():
     assert max(spectrum.counts) == 2, "60 eigenvalues at equal distances in 40 cells"
 
 
-def test_the_cells_of_a_bulk_differ_from_the_law_by_what_its_distance_allows():
-    from loca_theory.increments import MarchenkoPastur
-
-    row, found = analysed(NOISE)
-    edges = np.linspace(found.start, found.stop, 41)
-    expected = np.diff(MarchenkoPastur(60 / 90).cdf(edges))
-    # A cell's frequency is a difference of two values of the distribution function.
-    gaps = np.abs(np.array(found.counts) / 60 - expected)
-    assert gaps.max() <= 2 * row.mp_distance + 1e-9
-
-
 def test_equal_singular_values_fill_the_last_cell():
     _, found = analysed(np.diag([1.0, 1.0, -1.0]))
     assert (found.start, found.counts[-1], sum(found.counts)) == (-1, 3, 3)

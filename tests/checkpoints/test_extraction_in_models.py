@@ -385,28 +385,20 @@ def test_a_module_inside_a_wrapper_has_its_names_without_the_prefix():
 
 
 def test_a_fine_tune_with_more_tokens_is_checked_in_a_resized_base(tmp_path):
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        hidden_size=32, intermediate_size=48, num_hidden_layers=1, vocab_size=60,
-        num_attention_heads=2, num_key_value_heads=2,
-    )  # fmt: skip
-    model = transformers.LlamaForCausalLM(config)
+    model = make("Llama")
     model.save_pretrained(tmp_path / "base")
     model.resize_token_embeddings(64, mean_resizing=False)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.1 * torch.randn_like(parameter)
-    model.save_pretrained(tmp_path / "tuned")
+    fine_tuned(model).save_pretrained(tmp_path / "tuned")
     sides = tmp_path / "base", tmp_path / "tuned"
     found = extract(*sides, "lora", rank=2, check=True)
     assert not found.disagreements
     reasons = {one.name: one.reason for one in found.skipped}
     assert reasons["model.embed_tokens.weight"] == "embedding: not a linear layer"
-    assert "resized from 60 to 64 rows" in reasons["lm_head.weight"]
+    assert "resized from 61 to 64 rows" in reasons["lm_head.weight"]
     stored = extract(*sides, "lora", rank=32, check=True, save_modules="embed|lm_head|norm",
-                     inputs={"input_ids": torch.arange(64)[None]})  # fmt: skip
+                     inputs={"input_ids": torch.arange(64).reshape(2, 32)})  # fmt: skip
     assert stored.output_error < 1e-6
-    assert stored.saved_numbers == 2 * 64 * 32 + 3 * 32
+    assert stored.saved_numbers == 2 * 64 * 32 + 5 * 32
     stored.save(tmp_path)
     card = (tmp_path / "lora" / "README.md").read_text(encoding="utf-8")
     assert "base_model.resize_token_embeddings(64)" in card

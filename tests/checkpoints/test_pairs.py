@@ -8,7 +8,7 @@ import safetensors
 import torch
 from safetensors.torch import save_file
 
-from loca_theory.checkpoints import analyze, extract
+from loca_theory.checkpoints import extract
 from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.pairs.selection import Selection
 from loca_theory.checkpoints.weights.checkpoint import DamagedError
@@ -70,7 +70,7 @@ def notes(pair):
 def test_the_increment_is_the_difference_of_the_widened_weights(dtype):
     base, tuned = ({k: v.to(dtype) for k, v in tensors(seed).items()} for seed in (0, 1))
     pair = open_pair(base, tuned)
-    assert list(pair.names) == list(base)
+    assert list(pair.matrices) == list(base)
     assert not pair.is_from_files
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     change, found = pair.increment(NAME), pair.weights(NAME)
@@ -106,8 +106,8 @@ def test_a_prefix_of_either_side_is_found(longer, prefix):
     base, tuned = ({**one, **head} for one in sides)
     pair = open_pair(base, tuned)
     assert pair.prefix == prefix
-    assert list(pair.names) == list(base)
-    assert list(pair.names.values()) == list(tuned)
+    assert list(pair.matrices) == list(base)
+    assert [one.own for one in pair.matrices.values()] == list(tuned)
     assert torch.equal(pair.increment(NAME if longer else prefix + NAME), expected)
 
 
@@ -126,9 +126,9 @@ def test_pairs_that_are_refused(case):
 
 
 def test_selection():
-    assert list(open_pair(tensors(0), tensors(1), Selection("q")).names) == [NAME]
+    assert list(open_pair(tensors(0), tensors(1), Selection("q")).matrices) == [NAME]
     excluded = Selection(exclude=r"\.q\.")
-    assert list(open_pair(tensors(0), tensors(1), excluded).names) == ["a.0.v.weight"]
+    assert list(open_pair(tensors(0), tensors(1), excluded).matrices) == ["a.0.v.weight"]
     with pytest.raises(InvalidArgumentError, match="include must be a regular expression"):
         Selection("(")
     with pytest.raises(InvalidArgumentError, match="interpretation of experts 'all'"):
@@ -254,13 +254,13 @@ def test_each_expert_is_a_matrix_or_all_are_stacked(tmp_path, store):
     base, tuned = normal(3, 20, 24), normal(3, 20, 24, seed=1)
     sources = store(tmp_path, {EXPERTS: base}, {EXPERTS: tuned})
     pair = open_pair(*sources)
-    assert list(pair.names) == [f"{EXPERTS}[{i}]" for i in range(3)]
-    for i, name in enumerate(pair.names):
+    assert list(pair.matrices) == [f"{EXPERTS}[{i}]" for i in range(3)]
+    for i, name in enumerate(pair.matrices):
         assert pair.matrices[name].shape == (20, 24)
         assert pair.matrices[name].stored_shape == (3, 20, 24)
         assert torch.equal(pair.increment(name), tuned[i] - base[i])
         assert torch.equal(pair.weights(name), base[i])
-    assert list(open_pair(*sources, Selection(include=r"\[1\]$")).names) == [f"{EXPERTS}[1]"]
+    assert list(open_pair(*sources, Selection(include=r"\[1\]$")).matrices) == [f"{EXPERTS}[1]"]
     stacked = open_pair(*sources, Selection(experts="stacked"))
     rows = [tuned[i, j] - base[i, j] for i in range(3) for j in range(20)]
     assert torch.equal(stacked.increment(EXPERTS), torch.stack(rows))
@@ -327,16 +327,6 @@ def test_the_name_tells_experts_from_kernels(name, is_experts):
     assert holds_experts(name, (4, 20, 24)) == is_experts
 
 
-def test_experts_and_kernels_are_analysed():
-    base = {EXPERTS: normal(2, 20, 24), "conv.weight": normal(20, 3, 3, 3)}
-    tuned = {name: value + normal(*value.shape, seed=1) for name, value in base.items()}
-    found = analyze(base, tuned, ranks=[2])
-    assert [(one.name, one.shape, one.kind) for one in found.matrices] == [
-        (f"{EXPERTS}[0]", (20, 24), "MLP in"), (f"{EXPERTS}[1]", (20, 24), "MLP in"),
-        ("conv.weight", (20, 27), "convolution"),
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize("name", [EMBEDDING, HEAD])
 @pytest.mark.parametrize(("was", "now"), [(30, 33), (33, 30)])
 def test_the_common_rows_of_a_resized_vocabulary_are_compared(name, was, now):
@@ -378,7 +368,7 @@ def test_a_weight_that_one_side_lacks_is_compared_by_the_one_it_is_tied_to(
     after, before = tuned[held if lacking not in tuned else lacking], base.get(lacking, base[held])
     assert torch.equal(pair.increment(lacking), after - before)
     assert torch.equal(pair.weights(lacking), before)
-    assert pair.names[lacking] == (lacking if base_lacks_it else held)
+    assert pair.matrices[lacking].own == (lacking if base_lacks_it else held)
     title = "base" if base_lacks_it else "fine-tuned"
     said = f"the {title} checkpoint has no {lacking}, but {held}, to which it ties it"
     assert notes(pair) == {lacking: said}
@@ -426,7 +416,7 @@ def test_ties_that_memory_shows():
     ):
         pair = open_pair(*sides)
         assert reasons(pair) == {HEAD: f"tied to {EMBEDDING}"}
-        assert HEAD not in pair.names
+        assert HEAD not in pair.matrices
 
 
 def test_an_adapter_does_not_hold_a_head_that_was_compared_by_the_embedding():

@@ -15,7 +15,6 @@ from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.weights.checkpoint import DamagedError
 from loca_theory.checkpoints.weights.scales import scaled
 from loca_theory.checkpoints.weights.sources import open_checkpoint
-from loca_theory.errors import InvalidArgumentError
 from tests.checkpoints.files import folder_of, normal
 
 P, Q = 40, 36
@@ -269,6 +268,10 @@ PACKED = {
         "a.weight": integers(P, Q // 2, kind=torch.uint8), "a.weight_scale": positive(P, 2).to(FP8),
         "a.weight_scale_2": positive(),
     },
+    "MXFP4": {
+        "a.weight_blocks": integers(2, P, 2, 16, kind=torch.uint8),
+        "a.weight_scales": integers(2, P, 2, kind=torch.uint8),
+    },
     "bytes": {"a.weight": integers(P, Q // 4, kind=torch.uint8), "a.weight_scale": positive()},
     "FP4": {
         "a.weight": integers(P, Q // 2, kind=torch.int8),
@@ -315,7 +318,7 @@ def test_what_cannot_be_read_is_one_reason(tmp_path, case):
     base = folder_of(tmp_path / "base", {"a.weight": normal(P, Q), "b.weight": normal(P, Q)})
     content = {"b.weight": normal(P, Q, seed=1), **content}
     pair = open_pair(base, folder_of(tmp_path / "tuned", content, config))
-    assert list(pair.names) == ["b.weight"]
+    assert list(pair.matrices) == ["b.weight"]
     (found,) = (one for one in pair.skipped if one.name != "c.weight")
     assert (found.name, found.reason, found.damaged) == ("a.weight", reason, is_damaged)
 
@@ -384,25 +387,6 @@ def test_a_hostile_configuration_does_not_matter(tmp_path, config):
     (tmp_path / "config.json").write_text(config)
     expected = by_loops(weight.float(), lambda i, j: scale[i // 16, j // 12])
     assert torch.equal(open_checkpoint(tmp_path).load("a.weight"), expected)
-
-
-def test_packed_experts(tmp_path):
-    name = "mlp.experts.gate_up_proj"
-    content = {
-        f"{name}_blocks": integers(2, P, 2, 16, kind=torch.uint8),
-        f"{name}_scales": integers(2, P, 2, kind=torch.uint8),
-    }
-    checkpoint = open_checkpoint(folder_of(tmp_path, content))
-    assert checkpoint.entries == {}
-    assert set(checkpoint.left_out) == {name}
-    assert str(checkpoint.left_out[name]).startswith("packed as MXFP4: ")
-
-
-def test_nothing_but_packed_weights_is_one_line(tmp_path):
-    base = folder_of(tmp_path / "base", {"a.weight": normal(P, Q)})
-    tuned = folder_of(tmp_path / "tuned", PACKED["GPTQ"])
-    with pytest.raises(InvalidArgumentError, match=r"no matrix is left .*1 packed as GPTQ"):
-        open_pair(base, tuned)
 
 
 @settings(

@@ -1,31 +1,22 @@
 """Adapters as input of ``extract``: resized, under their own names, with what they store whole."""
 
+from functools import partial
+
 import pytest
 import torch
 from peft import LoHaConfig, LoraConfig, PeftModel, get_peft_model
-from transformers import BertConfig, BertForSequenceClassification, LlamaConfig, LlamaForCausalLM
 
 from loca_theory.checkpoints import extract
 from loca_theory.checkpoints.pairs.pair import CheckpointPair
 from loca_theory.errors import InvalidArgumentError
+from tests.checkpoints.zoo import make
 
 # Of transformers, when PEFT asks it something.
 pytestmark = pytest.mark.filterwarnings(
     r"ignore:`\w*gradient_checkpointing\w*` is deprecated:FutureWarning"
 )
 
-SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 60}
-
-
-def llama():
-    torch.manual_seed(0)
-    return LlamaForCausalLM(LlamaConfig(**SMALL, num_attention_heads=2, num_key_value_heads=2))
-
-
-def bert():
-    torch.manual_seed(0)
-    config = BertConfig(**SMALL, num_attention_heads=2, max_position_embeddings=20, num_labels=3)
-    return BertForSequenceClassification(config)
+llama, bert = partial(make, "Llama"), partial(make, "BERT")
 
 
 def written(tmp_path, make, config):
