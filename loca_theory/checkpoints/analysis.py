@@ -139,9 +139,11 @@ def analyze(
     skipped = [replace(one, tuned=label) for label, pair in pairs.items() for one in pair.skipped]
     task = Task(pairs, settings.device, runner, skipped)
     cells = [
-        IncrementCell(name, settings, **models[label].layers[name].labels, tuned=(label,))
-        for label, pair in pairs.items()
-        for name in pair.matrices
+        IncrementCell(
+            one.name, settings, one.module if one.adapters else "", one.adapters, tuned=(label,)
+        )
+        for label, model in models.items()
+        for one in model.layers
     ]
     results = task.run(cells, compute_analysis)
     found = [MatrixAnalysis.from_json(result) for _, result in results]

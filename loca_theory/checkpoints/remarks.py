@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loca_theory.checkpoints.recommendation import ADAPTERS, verb
 from loca_theory.checkpoints.rows import AllocatedMatrix
 from loca_theory.checkpoints.statistics.matrix import UNRELATED
 from loca_theory.checkpoints.summary import Totals
+from loca_theory.checkpoints.verdict import ADAPTERS, verb
 
 # A split may retain less than the best by this fraction of the energy without a remark.
 _NOTICEABLE_GAP = 0.01

@@ -14,13 +14,13 @@ from safetensors.torch import save_file
 from loca_theory.checkpoints import analyze, demo_pair
 from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.pairs.opening import open_pair
-from loca_theory.checkpoints.recommendation import verdict
 from loca_theory.checkpoints.rows import Matrix
 from loca_theory.checkpoints.settings import ANALYSED, Settings
 from loca_theory.checkpoints.sizing.proposed_config import proposed_config
 from loca_theory.checkpoints.statistics.matrix import analyse_matrix
 from loca_theory.checkpoints.statistics.matrix_analysis import MatrixAnalysis
 from loca_theory.checkpoints.statistics.matrix_errors import shuffled
+from loca_theory.checkpoints.verdict import verdict
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.expressivity import (
     Accounting,
@@ -381,7 +381,6 @@ def test_a_spectrum_without_a_bulk_has_no_fit_and_says_so(make):
     assert (row.spikes, row.outlier_mass) == (1, 1.0)
     assert row.tail_exponent is None
     assert "the spectrum has no bulk: all but 1 eigenvalues are rounding errors" in row.note
-    assert found.summary.all.median_mp_distance is None
     assert found.summary.all.follow_mp == 0
     assert "of independent entries in 0 of 1 matrix." in found.verdict
     json.dumps(found.to_json(), allow_nan=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from loca_theory.checkpoints.adapters.increments import AdapterIncrements
 from loca_theory.checkpoints.adapters.layers import FUSED_ATTENTION
@@ -66,11 +65,6 @@ class Layer:
     def adapters(self) -> tuple[str, ...]:
         """Methods of which it can have an adapter."""
         return tuple(one for one in _METHODS if one not in self.obstacles)
-
-    @property
-    def labels(self) -> dict[str, Any]:
-        """What a row of an analysis says of the layer."""
-        return {"module": self.module if self.adapters else "", "adapters": self.adapters}
 
 
 def layers_of(

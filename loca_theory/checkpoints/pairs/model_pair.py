@@ -46,13 +46,13 @@ class ModelLayers:
     """The matrices of a pair as layers of the model that the fine-tune is loaded into.
 
     Attributes:
-        layers: Each matrix, by its name in the pair.
+        layers: Each matrix of the pair.
         has_ambiguous_names: Whether PEFT may take a list of the modules to fit others as well. The
             names in an adapter do not show which other modules the model has.
         unchecked: Why names are not those of a model but of the checkpoint; usually None.
     """
 
-    layers: dict[str, Layer]
+    layers: list[Layer]
     has_ambiguous_names: bool
     unchecked: str | None
 
@@ -67,8 +67,8 @@ class ModelLayers:
                 names = view.renamed
         except UnknownModelError as error:
             unchecked = str(error)
-        found = {one.name: one for one in layers_of(pair, model, names)}
-        own = {one.module for one in found.values()}
+        found = layers_of(pair, model, names)
+        own = {one.module for one in found}
         is_ambiguous = pair.base is None or end_others(own, module_names(pair, model))
         return cls(found, is_ambiguous, unchecked)
 

@@ -20,7 +20,7 @@ from loca_theory.errors import InvalidArgumentError
 
 def check_total(models: Mapping[str, ModelLayers], total: TotalSize) -> None:
     """Refuse a total that pays for nothing, or that no layer can share, before the analysis."""
-    layers = [layer for model in models.values() for layer in model.layers.values()]
+    layers = [layer for model in models.values() for layer in model.layers]
     if not any(layer.adapters for layer in layers):
         msg = "allocate splits a total among layers that can have an adapter, and there is none to "
         raise InvalidArgumentError(msg + 'analyse; leave allocate="..." out')

@@ -87,15 +87,17 @@ def padded(tensors: Mapping[str, torch.Tensor], rank: int, experts: int) -> dict
     A has the rows of all experts, one expert after the other; B has the first columns of all, then
     the second ones, and so on.
     """
-    a, b = tensors["lora_A.weight"], tensors["lora_B.weight"]
-    stacked, columns = a.unflatten(0, (experts, -1)), b.unflatten(1, (-1, experts))
-    more = rank - stacked.shape[1]
-    zeros = stacked.new_zeros(experts, more, *a.shape[1:]), b.new_zeros(len(b), more, *b.shape[2:])
+    rows = tensors["lora_A.weight"].unflatten(0, (experts, -1))
+    columns = tensors["lora_B.weight"].unflatten(1, (-1, experts))
+
+    def grown(factor: torch.Tensor) -> torch.Tensor:
+        """A factor with zeros up to the rank along its second dimension."""
+        beside = [0, 0] * (factor.ndim - 2)
+        return torch.nn.functional.pad(factor, [*beside, 0, rank - factor.shape[1]])
+
     return {
-        "lora_A.weight": torch.cat([stacked, zeros[0]], 1).flatten(0, 1),
-        "lora_B.weight": torch.cat(
-            [columns, zeros[1].unsqueeze(2).expand(-1, -1, experts, *b.shape[2:])], 1
-        ).flatten(1, 2),
+        "lora_A.weight": grown(rows).flatten(0, 1),
+        "lora_B.weight": grown(columns).flatten(1, 2),
     }
 
 

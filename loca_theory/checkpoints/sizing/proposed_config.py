@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from loca_theory._lookup import find, unknown_name
 from loca_theory.checkpoints.adapters.peft import peft_package
-from loca_theory.checkpoints.recommendation import errors_by_rank
 from loca_theory.checkpoints.rows import AllocatedMatrix, Matrix
 from loca_theory.checkpoints.sizing.peft_config import expression, usual_size
 from loca_theory.checkpoints.summary import Totals
+from loca_theory.checkpoints.verdict import errors_by_rank
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.methods.names import display_name, key_of
 

@@ -43,10 +43,8 @@ class SavedModules:
         if pair.base is None:
             return None
         for name in self.tensors.values():
-            own, was = (
-                pair.tuned.entries.get(name),
-                pair.base.entries.get(pair.partners.get(name, "")),
-            )
+            own = pair.tuned.entries.get(name)
+            was = pair.base.entries.get(pair.partners.get(name, ""))
             if own and was and kind_of(name) == "embedding" and own.shape[0] != was.shape[0]:
                 return own.shape[0]
         return None
