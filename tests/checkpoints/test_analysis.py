@@ -549,7 +549,7 @@ def test_the_verdict_ends_with_normality(scale, text):
     entries[:32] *= scale
     *_, last = analyze(entries, ranks=2).verdict.split(". ")
     start = "Normality of the entries, up to a total variation of 0.001, is "
-    assert last.startswith(f"{start}{text} (total variation 0.")
+    assert last.startswith(f"{start}{text} at the level 5% (total variation 0.")
 
 
 def test_a_notebook_shows_the_verdict_and_a_line_a_matrix(analysis):
