@@ -30,7 +30,7 @@ FIGURES = (
         "training_process",
         "Loss during training",
         "Validation loss over the steps of single tasks, with learned and fixed locations, and the "
-        "difference over many tasks; measured",
+        "difference over six kinds of tasks; measured",
         Stored({"training_process": "python -m experiments.study training_process", **_VERDICTS}),
         draw_training,
     ),
@@ -61,8 +61,8 @@ FIGURES = (
     PaperFigure(
         "comparisons",
         "Methods compared by fine-tuning",
-        "Differences between methods of fine-tuning over 48 small tasks, with the bounds that "
-        "decide the claims; measured",
+        "Differences between methods of fine-tuning over six kinds of small tasks, with the bounds "
+        "that decide the claims and those for other kinds; measured",
         Stored(_VERDICTS),
         draw_comparisons,
     ),

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from experiments.finetuning.settings import kind_of
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.plotting.canvas import BLUE, GREEN, GREY, RED, Picture, headline, styled
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from matplotlib.axes import Axes
+    from numpy.typing import NDArray
 
 _COLORS = {
     "supported": GREEN,
@@ -22,9 +26,7 @@ _COLORS = {
     "inconclusive": GREY,
 }
 _ROW = 0.36
-_MARGIN, _TASKS = "#e8e8e8", "#777777"
-# More tasks than these are spread over the height of the row.
-_MANY, _GOLDEN = 12, 0.618
+_MARGIN, _KINDS = "#e8e8e8", "#777777"
 _UNITS = {"accuracy": "difference, points of accuracy", "loss": "difference, per cent of the loss"}
 
 
@@ -32,14 +34,18 @@ _UNITS = {"accuracy": "difference, points of accuracy", "loss": "difference, per
 def draw_comparisons(table: pd.DataFrame, *, largest: bool = True) -> Figure:
     """Mean differences of one design, with the bounds that decide and the verdicts.
 
-    The bar of a row goes from −margin to the margin. Small dots are the differences of the tasks.
+    The bar of a row goes from −margin to the margin. Small dots are the differences of the kinds of
+    tasks. A thick line has the bounds that decide, for variants of these kinds; a thin one those
+    for which the kinds are a sample of others.
 
     Args:
         table: Rows of ``python -m experiments.design --out``: ``title``, ``measure``, ``tasks``,
-            ``margin``, ``verdict``, ``difference``, ``low``, ``high``, ``task_differences``.
+            ``margin``, ``verdict``, ``difference``, ``low``, ``high``, ``kinds_low``,
+            ``kinds_high``, ``draws_verdict``, ``draws_low``, ``draws_high``, ``task_names``,
+            ``task_differences``.
         largest: Whether to draw the comparisons over the most tasks, or the others.
     """
-    most = largest_design(table)
+    table, most = judged(table), largest_design(table)
     table = most if largest else table[table["verdict"].notna()].drop(index=most.index)
     if table.empty:
         msg = "no comparison has a verdict yet, so there is nothing to draw"
@@ -58,21 +64,45 @@ def draw_comparisons(table: pd.DataFrame, *, largest: bool = True) -> Figure:
                       transform=axis.get_yaxis_transform(), fontsize=8, weight="bold",
                       color=_COLORS[line["verdict"]])  # fmt: skip
     marks = [
-        Line2D([], [], color=_TASKS, marker=".", linestyle="none", label="one task"),
-        Line2D([], [], color="#222222", marker="o", ms=4, label="mean, with the bounds"),
+        Line2D([], [], color=_KINDS, marker=".", linestyle="none", label="one kind of task"),
+        Line2D([], [], color="#222222", marker="o", ms=4, lw=2.5, label="mean, bounds that decide"),
         Line2D([], [], color=_MARGIN, linewidth=6, label="within the margin fixed beforehand"),
     ]
-    tasks = " or ".join(map(str, sorted(set(table["tasks"]))))
-    title = f"Differences between methods over {tasks} tasks"
-    headline(figure, title)
+    if table["kinds_low"].notna().any():
+        marks.insert(2, Line2D([], [], color="#222222", lw=1, label="bounds for other kinds"))
+    headline(figure, f"Differences between methods over {kinds_in_words(table)}")
     figure.legend(handles=marks, loc="outside lower center", ncols=len(marks), fontsize=7)
     return figure
 
 
+def judged(table: pd.DataFrame) -> pd.DataFrame:
+    """The comparisons with the ledger's bounds and verdicts: by draws where variants share them."""
+    by_draws = table["draws_verdict"].notna()
+    found = {name: table[f"draws_{name}"] for name in ("verdict", "low", "high")}
+    return table.assign(
+        **{name: values.where(by_draws, table[name]) for name, values in found.items()}
+    )
+
+
 def largest_design(table: pd.DataFrame) -> pd.DataFrame:
     """The decided comparisons over the most tasks."""
+    table = judged(table)
     table = table[table["verdict"].notna()]
     return table[table["tasks"] == table["tasks"].max()]
+
+
+def kinds_in_words(table: pd.DataFrame) -> str:
+    """How many kinds of tasks the comparisons are over, and how many variants of these."""
+    kinds = " or ".join(map(str, sorted({len(by_kind(row)) for _, row in table.iterrows()})))
+    tasks = int(table["tasks"].max())
+    are_variants = table["kinds_low"].notna().any()
+    return f"{kinds} kinds of tasks" + (f", {tasks} variants" if are_variants else "")
+
+
+def by_kind(row: Mapping[str, Any] | pd.Series) -> NDArray[np.float64]:
+    """The mean difference of each kind of task in a comparison."""
+    kinds = [kind_of(task) for task in row["task_names"]]
+    return pd.Series(row["task_differences"]).groupby(kinds, sort=False).mean().to_numpy()
 
 
 def draw_group(axis: Axes, table: pd.DataFrame) -> None:
@@ -81,13 +111,11 @@ def draw_group(axis: Axes, table: pd.DataFrame) -> None:
     for height, line in zip(heights, table.to_dict("records"), strict=True):
         color = _COLORS[line["verdict"]]
         axis.barh(height, 2 * line["margin"], left=-line["margin"], height=0.8, color=_MARGIN)
-        found = np.array(line["task_differences"])
-        is_many = len(found) > _MANY
-        # A few are above the bounds, so that these do not hide them.
-        spread = 0.5 * ((np.arange(len(found)) * _GOLDEN) % 1 - 0.5) if is_many else 0.25
-        size = 3 if is_many else 5
-        axis.plot(found, height + spread + 0 * found, ".", color=_TASKS, ms=size, zorder=3)
-        axis.plot([line["low"], line["high"]], [height] * 2, color=color, linewidth=2.5, zorder=4)
+        found = by_kind(line)
+        # Above the bounds, so that these do not hide them.
+        axis.plot(found, height + 0.25 + 0 * found, ".", color=_KINDS, ms=5, zorder=3)
+        for low, high, width in (("kinds_low", "kinds_high", 1), ("low", "high", 2.5)):
+            axis.plot([line[low], line[high]], [height] * 2, color=color, lw=width, zorder=4)
         axis.plot(line["difference"], height, "o", color=color, markersize=6, zorder=5)
     axis.axvline(0, color="#444444", linewidth=0.8, zorder=2)
     titles = table["title"].str.replace("V1, random locations", "random locations (V1)")

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from experiments.figures.comparisons import draw_group, largest_design
+from experiments.figures.comparisons import draw_group, kinds_in_words, largest_design
 from loca_theory.expressivity.methods.names import display_name
 from loca_theory.plotting.canvas import BLUE, GREY, Picture, styled
 from loca_theory.plotting.lines import LOOKS
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _SIZE, _RANK = 768, 8
-_THEOREM = ("U", "R", "D")
+_THEOREM = {"U": "random locations", "R": "LoRA", "D": "LoCA"}
 _REAL = ("R", "D", "FourierFT")
 _SEARCHES = ("coefficients-only", "central", "eight-direction", "swap", "reselect",
              "annealed-pursuit")  # fmt: skip
@@ -56,14 +56,13 @@ def draw_overview(
 
 def _theorem(axis: Axes, table: pd.DataFrame) -> None:
     mine = table[table["K"] == _SIZE]
-    for method in _THEOREM:
+    for method, title in _THEOREM.items():
         line = mine[mine["method"] == method].sort_values(["r", "engine"])
         # Exact values sort before simulated ones and are preferred.
         line = line.drop_duplicates("r")
         look = LOOKS[method]
         axis.plot(line["r"], line["error"], color=look.color, linestyle=look.dashes)
         height = line["error"].iloc[[-1]].to_list()[0]
-        title = display_name(method)
         axis.text(mine["r"].max() + 0.6, height, title, color=look.color, va="center", fontsize=8)
     axis.set(xlabel=f"LoRA rank r, K = {_SIZE}", ylabel="relative error")
     axis.set_xticks(sorted(set(mine["r"][mine["r"] % _RANK == 0])))
@@ -113,13 +112,14 @@ def _toy(axis: Axes, table: pd.DataFrame) -> None:
 
 
 def _tuned(axis: Axes, table: pd.DataFrame) -> None:
-    """The decided comparisons over the most tasks."""
+    """The decided comparisons over the most tasks, by kind."""
     rows = largest_design(table)
     draw_group(axis, rows[rows["measure"] == "accuracy"])
     axis.set_xlabel(
-        "difference, points of accuracy\n(dots: tasks; grey: the margin fixed beforehand)"
+        "difference, points of accuracy (dots: kinds; grey: margin)\n"
+        "thick: bounds of the verdict; thin: for other kinds"
     )
-    axis.set_title(f"Fine-tuning: {rows['tasks'].iloc[0]} small tasks")
+    axis.set_title(f"Fine-tuning: {kinds_in_words(rows)}")
 
 
 def _claims(axis: Axes, table: pd.DataFrame) -> None:

@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.figures.runs import nothing_to_draw
+from loca_theory.expressivity.limits import low_rank_fraction
 from loca_theory.plotting.canvas import Canvas, styled
 
 _DIRECTIONS = 4
@@ -44,7 +45,11 @@ def draw_patterns(table: pd.DataFrame) -> Figure:
         axis.set_title(method, fontsize=8)
     text = f"Increments after training, and the energy of their {_DIRECTIONS} largest directions"
     canvas.headline(text)
-    canvas.caption("block means; red positive, blue negative; each panel has its own scale")
+    independent = low_rank_fraction(min(_DIRECTIONS / len(values), 1.0))
+    canvas.caption(
+        "block means; red positive, blue negative; each panel has its own scale; independent "
+        f"entries would have {independent:.0%}"
+    )
     return canvas.figure
 
 

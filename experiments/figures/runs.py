@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from experiments.figures.comparisons import largest_design
+from experiments.figures.comparisons import kinds_in_words, largest_design
 from experiments.finetuning.statistics import interval
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.plotting.canvas import (
@@ -180,13 +180,13 @@ def draw_training(table: pd.DataFrame, verdicts: pd.DataFrame | None = None) -> 
 
 
 def _over_many_tasks(verdicts: pd.DataFrame) -> str:
-    """What the comparison of the loss over the most tasks found, in words."""
+    """What the comparison of the loss over the most tasks found, with the bounds over kinds."""
     rows = largest_design(verdicts[verdicts["measure"] == "loss"])
     if rows.empty:
         return "Single tasks"
-    tasks, found, low, high = rows.iloc[0][["tasks", "difference", "low", "high"]]
-    result = f"loss at the end differs by {found:.1f}% ({low:.1f} to {high:.1f})"
-    return f"Single tasks; over {tasks} tasks the {result}"
+    found, low, high = rows.iloc[0][["difference", "kinds_low", "kinds_high"]]
+    result = f"the loss at the end differs by {found:.1f}% ({low:.1f} to {high:.1f})"
+    return f"Single tasks; over {kinds_in_words(rows)}, {result}".replace("-", "−")
 
 
 def nothing_to_draw() -> InvalidArgumentError:

@@ -20,7 +20,7 @@ from loca_theory.increments import MarchenkoPastur, fit_bulk
 from loca_theory.increments.spectrum import SPIKE_LEVEL
 from loca_theory.plotting.canvas import BLACK, BLUE, COLORS, Canvas, View, styled
 from loca_theory.plotting.lines import looks_of
-from loca_theory.plotting.method_costs import draw_measured
+from loca_theory.plotting.methods import draw_measured
 from loca_theory.plotting.phase import draw_phase, phase_marks
 
 if TYPE_CHECKING:
@@ -52,15 +52,13 @@ def views(result: Analysis) -> list[View]:
         found.append(View("weights", "Eigenvalues of the fine-tuned weights", draw))
     if not result.errors:
         return found
-    ranks = sorted({error.r for error in result.errors})
-    draw = partial(draw_phase, marks=phase_marks(result, ranks[0]))
-    where = f"Who retains more of every matrix at r = {ranks[0]}"
-    found.append(View("phase", where, draw))
-    costs = "What every method retains for its cost"
-    found.append(View("methods", costs, partial(draw_measured, result)))
-    titles = result.manifest["grid"].get("titles", {})
-    draw = partial(draw_errors_by_layer, errors, ranks[0], titles)
-    by_layer = View("errors", f"Reconstruction error by layer, budget of r = {ranks[0]}", draw)
+    r, titles = int(errors["r"].min()), result.manifest["grid"].get("titles", {})
+    draw = partial(draw_phase, marks=phase_marks(result, r))
+    found.append(View("phase", f"Who retains more of every matrix at r = {r}", draw))
+    draw = partial(draw_measured, errors, r, titles)
+    found.append(View("methods", f"Energy retained at the budget of r = {r}", draw))
+    draw = partial(draw_errors_by_layer, errors, r, titles)
+    by_layer = View("errors", f"Reconstruction error by layer, budget of r = {r}", draw)
     # For a single matrix the errors by layer tell least, so they come last.
     return [by_layer, *found] if len(result.matrices) > 1 else [*found, by_layer]
 
@@ -119,7 +117,8 @@ def draw_p_values(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
         else:
             axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         kept = int((table[column].astype(float) >= _LEVEL).sum())
-        axis.set_title(f"{title}: not rejected for {kept} of {len(table)}", fontsize=9)
+        words = f"{title}: not rejected at {_LEVEL:.0%} for {kept} of {len(table)}"
+        axis.set_title(words, fontsize=9)
         if missing := int(table[column].isna().sum()):
             text = f"{missing} of {len(table)}: the printed loop does not terminate"
             axis.text(0.5, 0.6, text, transform=axis.transAxes, ha="center", fontsize=7)
@@ -176,10 +175,10 @@ def _draw_spectrum(axis: Axes, eigenvalues: NDArray[np.float64], p: int, q: int)
     top = np.quantile(law.pdf(np.linspace(low, high, 200)[5:-1] * unit) * unit, 0.97)
     axis.set(ylim=(0, 1.8 * top), xlim=(0, 1.5 * high))
     beyond = int((values > 1.5 * high).sum())
-    text = f"{bulk.spikes} above the edge (Tracy–Widom, {SPIKE_LEVEL:.0%})"
+    text = f"{bulk.spikes} of {len(values)} above the edge (Tracy–Widom, {SPIKE_LEVEL:.0%})"
     text += f"\n{beyond} beyond the axis"
     text += f"\n{bulk.outlier_mass:.0%} of energy outside the bulk"
-    axis.text(0.35, 0.72, text, transform=axis.transAxes, va="top", fontsize=7)
+    axis.text(0.3, 0.72, text, transform=axis.transAxes, va="top", fontsize=7)
 
 
 @styled
@@ -224,8 +223,8 @@ def draw_errors_by_layer(
     for axis in canvas.axes[:, 0]:
         axis.set_ylabel("relative error")
     least = table.loc[table.groupby("name")["error"].idxmin(), "method"].value_counts()
-    words = ", ".join(f"{display_name(str(name))} of {count}" for name, count in least.items())
-    canvas.headline(f"Smallest error at the budget of r = {r}: {words} matrices")
+    words = ", ".join(f"{display_name(str(name))} for {count}" for name, count in least.items())
+    canvas.headline(f"Smallest error at the budget of r = {r}: {words} of {least.sum()} matrices")
     canvas.legend(6, fontsize=7)
     return canvas.figure
 

@@ -14,14 +14,13 @@ from loca_theory.dependence.structures import find_structures
 from loca_theory.dependence.study import Study
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.methods.method import Engine
-from loca_theory.expressivity.methods.registry import find_methods
+from loca_theory.expressivity.methods.registry import METHODS, find_methods
 from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.expressivity.theorem1.ordering import ORDERING_ACCOUNTINGS, Ordering
 from loca_theory.plotting.analysis import draw_histograms, draw_p_values, draw_spectra
 from loca_theory.plotting.convergence import draw_loss, draw_spectrum
 from loca_theory.plotting.dependence import draw_crossings, draw_losses, draw_phase
-from loca_theory.plotting.method_costs import draw_catalogue
-from loca_theory.plotting.method_errors import MethodErrors
+from loca_theory.plotting.methods import draw_catalogue
 from loca_theory.plotting.ordering import draw_margins
 from loca_theory.plotting.paper_figure import Computed, PaperFigure, Stored
 from loca_theory.plotting.recovery import draw_recovery
@@ -165,10 +164,10 @@ FIGURES: dict[str, PaperFigure] = {
         ),
         PaperFigure(
             "methods",
-            "What every method retains for its cost",
-            "Energy that every method retains, relative to its trained parameters and its stored "
-            "bits, K = 768, r = 8; exact, but DoRA, VeRA, LoHa, HiRA and RandLoRA simulated",
-            Computed(MethodErrors()),
+            "What every method retains at one budget",
+            "Energy of independent entries that every method retains at the budget of r = 8, "
+            "K = 768; exact, but DoRA, VeRA, LoHa, HiRA and RandLoRA simulated",
+            Computed(Simulation(squares([768]), (8,), tuple(METHODS.values()), draws=2)),
             draw_catalogue,
         ),
         PaperFigure(

@@ -64,9 +64,8 @@ def draw_spectrum(traces: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
         row[0].set_ylabel(f"{search}\nproblem {int(mine['problem'].iloc[0])}", fontsize=8)
     for axis, title in zip(canvas.axes[0], titles, strict=True):
         axis.set_title(title, fontsize=8)
-    text = "Dots: components; frames: true locations; colour: coefficients (red positive, blue "
-    text += "negative), saturated at the largest true coefficient"
-    canvas.caption(text)
+    canvas.headline("A search succeeds if its dots end in the frames, the true locations")
+    canvas.caption("Colour: coefficients, red positive, blue negative, up to the largest true one")
     return canvas.figure
 
 

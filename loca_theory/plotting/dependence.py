@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 
 from loca_theory.dependence.protocols import Protocol
 from loca_theory.dependence.structures import STRUCTURES
-from loca_theory.expressivity.methods.names import display_name
 from loca_theory.plotting.canvas import COLORS, Canvas, View, styled
 from loca_theory.plotting.lines import (
     TITLES,
@@ -31,9 +30,10 @@ if TYPE_CHECKING:
     from loca_theory.dependence import CorrelationResult
 
 _PANEL_WIDTH, _PANEL_HEIGHT, _LABEL_GAP = 3.7, 2.3, 0.16
+# Longer titles would run into the next panel.
 _PROTOCOL_TITLES = {
-    Protocol.SAME_DRAW: "all methods on the same matrix",
-    Protocol.IID_REFERENCE: "LoCA at independence",
+    Protocol.SAME_DRAW: "all on the same matrix",
+    Protocol.IID_REFERENCE: "only LoRA on dependent entries",
 }
 
 
@@ -85,21 +85,13 @@ def draw_losses(
         for axis, protocol in zip(row, protocols, strict=True):
             panel = table[(table["r"] == r) & (table["protocol"] == protocol)]
             _draw_lines(axis, panel, looks)
-            axis.set_title(f"r = {r}: {_protocol_title(protocol, panel)}")
+            axis.set_title(f"r = {r}: {_PROTOCOL_TITLES[protocol]}")
         row[0].set_ylabel("relative error")
     name = STRUCTURES[structure].parameter
     for axis in axes[-1]:
         axis.set_xlabel(f"{structure}: {'ρ' if name == 'rho' else name}")
     canvas.caption("\n".join(key), x=0.01, ha="left", linespacing=1.4)
     return canvas.figure
-
-
-def _protocol_title(protocol: Protocol, panel: pd.DataFrame) -> str:
-    if protocol is Protocol.SAME_DRAW:
-        return _PROTOCOL_TITLES[protocol]
-    fixed = ", ".join(map(display_name, dict.fromkeys(panel["method"][panel["draws"].isna()])))
-    # A longer title would run into the next panel.
-    return f"{fixed if len(fixed) <= 16 else 'all but LoRA'} at independence"
 
 
 def _key(table: pd.DataFrame, titles: Mapping[str, str]) -> list[str]:

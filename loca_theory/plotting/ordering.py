@@ -98,11 +98,11 @@ def _draw_panel(axis: Axes, table: pd.DataFrame, margin: pd.Series, norm: LogNor
     axis.imshow(np.where(shown > 0, shown, np.nan), norm=norm, cmap=_MAP, **where)
     axis.imshow(np.where(shown <= 0, 1.0, np.nan), cmap=ListedColormap([RED]), **where)
     axis.grid(visible=False)
-    count = int((margin <= 0).sum())
-    text = f"fails at {count:,} of {len(margin):,}" if count else f"holds at all {len(margin):,}"
+    count, pairs = int((margin <= 0).sum()), f"{len(margin):,} pairs up to K = {sizes[-1]}"
+    text = f"fails at {count:,} of {pairs}" if count else f"holds at all {pairs}"
     if count == 1:
         only = table[margin <= 0].iloc[0]
-        text += f" (K = {only['K']}, r = {only['r']})"
+        text = f"fails at (K, r) = ({only['K']}, {only['r']}) alone"
         axis.plot(only["K"], only["r"] / only["K"], "<", color=RED, ms=7, mec="#ffffff", mew=0.7)
     _write(axis, 0.05, text, RED if count else BLACK)
 
@@ -125,7 +125,7 @@ def _draw_larger_sizes(axis: Axes, largest: int) -> None:
     for size in range(largest + 1, _MOST_SEARCHED):
         budget = [Budget(size, size, (size - 1) // 3, Accounting.BITS)]
         if third.expected_errors(budget)[0] <= last.expected_errors(budget)[0]:
-            _write(axis, 0.95, f"first fails at K = {size}, near r = K/3", RED, va="top")
+            _write(axis, 0.95, f"beyond, it first fails at K = {size}, r near K/3", RED, va="top")
             return
 
 

@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from loca_theory.dependence.study import Study
     from loca_theory.expressivity.simulation import Simulation
     from loca_theory.expressivity.theorem1.ordering import Ordering
-    from loca_theory.plotting.method_errors import MethodErrors
 
-    Source = Simulation | Ordering | MethodErrors | Study | ConvergenceStudy
+    Source = Simulation | Ordering | Study | ConvergenceStudy
 
 
 @dataclass(frozen=True)

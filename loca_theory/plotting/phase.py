@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from loca_theory.checkpoints import Analysis
 
 _MARKS = "os^DvPX"
-# Marks of the first and the last layer are this fraction beside the budget of their shape.
-_SPREAD = 0.08
 
 
 @styled
@@ -49,8 +47,7 @@ def draw_phase(
         shape: (p, q) of that study.
         marks: Matrices to mark on the diagram: columns ``coefficients`` (fraction of the
             coefficients that the budget pays for), ``fraction`` (of the energy that low rank
-            retains), ``label``, and ``shift``, from −1 to 1: a mark is drawn that much to the left
-            or right, because matrices of one shape have the same budget.
+            retains) and ``label``.
         ax: Axes to draw into; None for a new figure.
     """
     canvas = Canvas.of(ax, (5.2, 4.2))
@@ -74,7 +71,7 @@ def draw_phase(
     axis.text(0.97, 0.05, "LoCA retains more", color=LOOKS["D"].color, **text)
     if marks is not None:
         above = marks["fraction"] > marks["coefficients"].map(coefficient_fraction)
-        canvas.headline(f"{above.sum()} of {len(marks)} matrices are above the line")
+        canvas.headline(f"{above.sum()} of {len(marks)} matrices lie where LoRA retains more")
     canvas.legend(4 if crossings is None else 2, fontsize=7)
     return canvas.figure
 
@@ -110,30 +107,23 @@ def _with_spike(strengths: Iterable[float], fractions: Iterable[float]) -> NDArr
 
 def _draw_marks(axis: Axes, marks: pd.DataFrame) -> None:
     for k, (label, some) in enumerate(marks.groupby("label", sort=False)):
-        x = some["coefficients"] * (1 + _SPREAD * some["shift"])
-        axis.plot(x, some["fraction"], _MARKS[k % len(_MARKS)], color=COLORS[k % len(COLORS)],
-                  ms=4.5, mew=0, alpha=0.85, label=str(label), clip_on=False)  # fmt: skip
+        axis.plot(some["coefficients"], some["fraction"], _MARKS[k % len(_MARKS)],
+                  color=COLORS[k % len(COLORS)], ms=4.5, mew=0, alpha=0.85, label=str(label),
+                  clip_on=False)  # fmt: skip
 
 
 def phase_marks(result: Analysis, r: int) -> pd.DataFrame:
-    """Coordinates of the matrices on the phase diagram at the budget of rank r.
-
-    A kind's matrices are shifted sideways, from the first layer to the last.
-    """
+    """Coordinates of the matrices on the phase diagram at the budget of rank r."""
     shapes = {one.name: one.shape for one in result.matrices}
     accounting = result.manifest["grid"]["accounting"]
-    errors = [error for error in result.errors if (error.method, error.r) == ("R", r)]
-    last = max((error.layer or 0 for error in errors), default=0) or 1
 
     def coefficients(name: str) -> float:
         p, q = shapes[name]
         return Budget(p, q, r, accounting).chosen_coefficients / (p * q)
 
-    def shift(layer: int | None) -> float:
-        return 0.0 if layer is None else 2 * layer / last - 1
-
     marks = [
-        (coefficients(error.name), 1 - error.error, error.kind, shift(error.layer))
-        for error in errors
+        (coefficients(error.name), 1 - error.error, error.kind)
+        for error in result.errors
+        if (error.method, error.r) == ("R", r)
     ]
-    return pd.DataFrame(marks, columns=["coefficients", "fraction", "label", "shift"])
+    return pd.DataFrame(marks, columns=["coefficients", "fraction", "label"])

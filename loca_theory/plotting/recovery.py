@@ -34,8 +34,6 @@ _PAPERS = "central"
 _MARKERS = "osD^vP*Xh<>p"
 # Up to this percentage there is room for a number to the right of its mark.
 _RIGHTMOST = 90.0
-# The number of diverged problems is printed if they are more than this fraction.
-_MANY = 0.02
 # Marks of the first and the last search of one size are this factor of the size apart.
 _APART = 1.12
 # What tells one panel from the others.
@@ -61,12 +59,10 @@ def draw_recovery(rows: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
         percent, errors = _percent(mine)
         axis.errorbar(percent[:, 0], heights, xerr=errors, fmt="o", color=BLUE, capsize=2, ms=4)
         axis.set_title(_title(kind, rows))
-        many = _MANY * int(mine["problems"].max())
-        for (found, low, high), diverged, y in zip(percent, mine["diverged"], heights, strict=True):
+        for (found, low, high), y in zip(percent, heights, strict=True):
             # Print the number on that side of the interval where there is room.
             side, align = (high + 1.5, "left") if high < _RIGHTMOST else (low - 1.5, "right")
-            words = f"{found:.1f}" + (f", {diverged} diverged" if diverged > many else "")
-            axis.text(side, y, words, va="center", ha=align, fontsize=7)
+            axis.text(side, y, f"{found:.1f}", va="center", ha=align, fontsize=7)
         axis.set_ylim(len(searches) - 0.5, -0.5)
         axis.set_xlim(-3, 103)
     _label_lowest(canvas, len(kinds))

@@ -53,10 +53,7 @@ def draw_separable_map(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure
         parameter = STRUCTURES[str(structure)].parameter
         axis.set_xlabel("correlation ρ" if parameter == "rho" else f"{parameter} of the variances")
     canvas.axes[0, 0].set_ylabel("rank fraction r/K")
-    canvas.caption(
-        "Colour: method with the smallest error, stronger for a larger lead. "
-        "Lines: error of the second best method over that of the best"
-    )
+    canvas.headline("Method with the smallest error; lines: how much larger the second error is")
     return canvas.figure
 
 

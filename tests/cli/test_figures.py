@@ -14,7 +14,6 @@ from loca_theory.expressivity.methods.method import Engine
 from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.expressivity.theorem1.ordering import Ordering
 from loca_theory.plotting import catalogue, drawing
-from loca_theory.plotting.method_errors import MethodErrors
 from loca_theory.plotting.paper_figure import Computed
 from loca_theory.sweeps import tables
 from loca_theory.sweeps.tables import store_rows
@@ -37,11 +36,10 @@ def small(monkeypatch):
 def smaller(figure):
     source = figure.data.source
     if isinstance(source, Simulation):
-        return Simulation(squares((16, 64)), (2,), source.methods, tuple(Engine), draws=4)
+        engines = source.engines and tuple(Engine)
+        return Simulation(squares((16, 64)), (2,), source.methods, engines, draws=4)
     if isinstance(source, Ordering):
         return replace(source, sizes=(4, 5, 8))
-    if isinstance(source, MethodErrors):
-        return replace(source, p=16, q=16, ranks=(1, 2, 4), simulated_ranks=(2,))
     if isinstance(source, ConvergenceStudy):
         return replace(source, searches=("swap",), problems=10, steps=60)
     grids = {one.parameter: (0.0, 0.4) for one in source.structures}

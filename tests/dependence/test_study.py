@@ -180,7 +180,7 @@ def test_a_method_of_the_users_own_has_rows_and_a_line():
     assert any("rows" in label for label in labels)
     assert any("half" in label for label in labels)
     assert "rows at random" in figure.get_supxlabel()
-    assert any("LoCA, half at independence" in axis.get_title("left") for axis in figure.axes)
+    assert any("only LoRA on dependent" in axis.get_title("left") for axis in figure.axes)
 
 
 def test_a_definition_that_nobody_can_tell_from_another_is_not_stored(tmp_path):

@@ -145,11 +145,11 @@ def test_training_has_means_and_standard_errors():
 
 def test_training_says_what_many_tasks_found():
     few = compared("few", measure="loss")
-    many = compared("V1 − LoCA", measure="loss", tasks=48, difference=1.5, low=0.1, high=2.8)
-    verdicts = pd.DataFrame([few, many, compared("accuracy", tasks=48)])
+    many = compared("V1 − LoCA", measure="loss", difference=1.5, **VARIANTS)
+    verdicts = pd.DataFrame([few, many, compared("accuracy", **VARIANTS)])
     figure = draw_training(pd.DataFrame(LOOKS), verdicts)
-    found = "the loss at the end differs by 1.5% (0.1 to 2.8)"
-    assert figure.get_suptitle() == f"Single tasks; over 48 tasks {found}"
+    found = "2 kinds of tasks, 4 variants, the loss at the end differs by 1.5% (−0.9 to 3.8)"
+    assert figure.get_suptitle() == f"Single tasks; over {found}"
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-3])
@@ -209,10 +209,17 @@ def compared(title, verdict="supported", measure="accuracy", **more):
     return {
         "title": title, "measure": measure, "margin": 0.5,
         "verdict": verdict, "difference": 0.4, "low": 0.1, "high": 0.7,
-        "task_differences": [0.2, 0.6], "tasks": 2, **more,
+        "task_differences": [0.2, 0.6], "task_names": ["a", "b"], "tasks": 2,
+        "kinds_low": math.nan, "kinds_high": math.nan, "draws_verdict": None,
+        "draws_low": math.nan, "draws_high": math.nan, **more,
     }  # fmt: skip
 
 
+# Two kinds of tasks with two variants each.
+VARIANTS = {
+    "tasks": 4, "task_names": ["a-1", "a-2", "b-1", "b-2"], "kinds_low": -0.9, "kinds_high": 3.8,
+    "task_differences": [0.1, 0.3, -0.5, 0.1],
+}  # fmt: skip
 COMPARED = [
     compared("A − B"),
     compared("A − C", "equivalent within a margin", difference=-0.1, low=-0.3, high=0.1),
@@ -224,7 +231,7 @@ UNDECIDED = compared("A − E", None, difference=None, low=None, high=None, task
 
 def test_comparisons_of_the_largest_design_have_their_verdicts_beside_them():
     figure = drawn(draw_comparisons, [*COMPARED, UNDECIDED])
-    assert figure.get_suptitle() == "Differences between methods over 2 tasks"
+    assert figure.get_suptitle() == "Differences between methods over 2 kinds of tasks"
     labels = [[tick.get_text() for tick in axis.get_yticklabels()] for axis in figure.axes]
     assert labels == [["A − B", "A − C"], ["loss of A − B"]]
     texts = [[text.get_text() for text in axis.texts] for axis in figure.axes]
@@ -239,13 +246,25 @@ def test_comparisons_of_the_largest_design_have_their_verdicts_beside_them():
 
 def test_bounds_margin_and_tasks_of_a_comparison_are_at_their_values():
     axis = drawn(draw_comparisons, COMPARED[:2]).axes[0]
-    tasks, bounds, mean = [one for one in axis.lines if 1 <= one.get_ydata()[0] < 1.5][:3]
+    tasks, _, bounds, mean = [one for one in axis.lines if 1 <= one.get_ydata()[0] < 1.5][:4]
     assert [list(one.get_xdata()) for one in (tasks, bounds, mean)] == [
         [0.2, 0.6], [0.1, 0.7], [0.4],
     ]  # fmt: skip
     bar = axis.patches[0]
     assert (bar.get_x(), bar.get_width()) == (-0.5, 1.0)
     assert set(tasks.get_ydata()).isdisjoint(bounds.get_ydata()), "a few tasks are not hidden"
+
+
+def test_variants_are_drawn_by_kind_with_the_bounds_over_kinds():
+    by_draws = {"draws_verdict": "inconclusive", "draws_low": -0.2, "draws_high": 1.0}
+    figure = drawn(draw_comparisons, [*COMPARED, compared("A − B", **VARIANTS, **by_draws)])
+    assert [text.get_text() for text in figure.axes[0].texts] == ["+0.4: inconclusive"]
+    assert figure.get_suptitle().endswith("over 2 kinds of tasks, 4 variants")
+    kinds, wide, narrow, _ = figure.axes[0].lines[:4]
+    assert [list(one.get_xdata()) for one in (kinds, wide, narrow)] == [
+        pytest.approx([0.2, -0.2]), [-0.9, 3.8], [-0.2, 1.0],
+    ]  # fmt: skip
+    assert wide.get_linewidth() < narrow.get_linewidth()
 
 
 def test_published_has_the_means_and_who_retains_most_in_how_many():

@@ -8,7 +8,6 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
 
-import numpy as np
 import pytest
 import torch
 
@@ -26,8 +25,6 @@ from loca_theory.plotting.page.tables import matrix_columns
 from loca_theory.plotting.page.templates import breakable
 from loca_theory.plotting.pictures import views
 from loca_theory.sweeps import Runner
-
-from ..checkpoints.conftest import trained_pair
 
 HTML = files("loca_theory.plotting.page") / "html"
 # Tags inside a text, which do not begin another.
@@ -237,6 +234,23 @@ def test_the_map_has_every_matrix_at_its_budget_and_the_line_between_the_methods
     assert all(y == pytest.approx(coefficient_fraction(x), rel=1e-3) for x, y in line.items())
 
 
+def test_the_map_leaves_out_matrices_that_a_rank_does_not_fit():
+    tuned = {name: noise(shape) for name, shape in (("a.weight", (80, 80)), ("b.weight", (16, 16)))}
+    printed = PrintedTest(copies=10, samples=5000)
+    found = analyze({name: 0 * one for name, one in tuned.items()}, tuned, printed=printed)
+    shown = picture_data(found, matrix_columns(found))["coefficients"]
+    fitting = {(error.name, error.r) for error in found.errors}
+    assert ("a.weight", 32) in fitting
+    assert ("b.weight", 32) not in fitting
+    assert shown == {
+        str(r): [
+            pytest.approx(r / row.shape[0], rel=1e-5) if (row.name, r) in fitting else None
+            for row in found.matrices
+        ]
+        for r in (8, 16, 32)
+    }
+
+
 def test_the_data_are_json_that_any_browser_reads(analysis):
     rows = tuple(replace(row, tail_exponent=math.inf, energy=math.nan) for row in analysis.matrices)
     strange = replace(analysis, matrices=rows, spectra=analysis.spectra[:1])
@@ -358,46 +372,3 @@ def test_what_cannot_be_drawn_has_no_page():
     adapter = extract(*demo_pair(), "lora", rank=1, include="0.down")
     with pytest.raises(InvalidArgumentError, match="Extraction cannot be drawn"):
         report(adapter)
-
-
-def changed(shapes, fine_tunes=1):
-    """A base with tensors of these shapes, and its fine-tunes."""
-    base = {name: noise(shape) for name, shape in shapes.items()}
-    others = range(1, fine_tunes + 1)
-    tuned = [{name: one + 0.1 * noise(one.shape, i) for name, one in base.items()} for i in others]
-    return base, *tuned
-
-
-def adapter(folder):
-    extract(*demo_pair(), "lora", rank=2, include="layers.0").save(folder)
-    return (folder,)
-
-
-# Checkpoints of all kinds, and small matrices beside larger ones.
-SOURCES = {
-    "the demonstration": lambda _: demo_pair(),
-    "a trained transformer": lambda _: trained_pair(),
-    "an adapter": adapter,
-    "one matrix": lambda _: (np.random.default_rng(0).normal(size=(20, 20)),),
-    "no rank that fits": lambda _: (torch.eye(12),),
-    "16 rows": lambda _: changed({"q.weight": (80, 80), "fc.weight": (16, 16), "c.weight": (16, 80),
-                                  "relative_attention_bias.weight": (32, 32)}),
-    "two fine-tunes": lambda _: changed({"a.0.q_proj.weight": (40, 30)}, fine_tunes=2),
-    "experts": lambda _: changed({"model.layers.0.mlp.experts.gate_up_proj": (3, 20, 24)}),
-    "others": lambda _: changed({"conv.weight": (20, 3, 3, 3), "lm_head.weight": (30, 20)}),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES.keys())
-def test_the_map_has_a_point_for_every_default_rank_that_fits(source, tmp_path):
-    printed = PrintedTest(copies=10, samples=5000)
-    found = analyze(*source(tmp_path / "adapter"), device="cpu", printed=printed)
-    assert found.ranks == (8, 16, 32)
-    data = data_of(report(found))
-    fitting = {(error.tuned, error.name, error.r) for error in found.errors}
-    for r in found.ranks:
-        fractions = data["coefficients"].get(str(r), [None] * len(found.matrices))
-        for row, one in zip(found.matrices, fractions, strict=True):
-            p, q = row.shape
-            fits = (row.tuned, row.name, r) in fitting
-            assert one == (pytest.approx((p + q) * r // 2 / (p * q), rel=1e-5) if fits else None)
