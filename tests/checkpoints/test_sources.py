@@ -1,6 +1,5 @@
 """Opening checkpoints: every kind of source, and everything that is wrong with one."""
 
-import importlib
 import json
 import pickle
 import struct
@@ -300,18 +299,6 @@ def test_a_missing_hub_extra_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ResourceError, match=r"pip install 'loca-theory\[hub\]'"):
         open_checkpoint("hub:org/name")
-
-
-def test_a_repository_of_the_hub_is_read_from_its_cache(tmp_path, monkeypatch, tensors):
-    constants = importlib.import_module("huggingface_hub.constants")
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    repository = tmp_path / "models--org--name"
-    (repository / "refs").mkdir(parents=True)
-    (repository / "refs" / "main").write_text("abc")
-    (repository / "snapshots" / "abc").mkdir(parents=True)
-    save_file(tensors, repository / "snapshots" / "abc" / "model.safetensors")
-    same(open_checkpoint("hub:org/name"), tensors)
 
 
 JSON = st.recursive(
