@@ -106,6 +106,17 @@ def test_experts_of_one_parameter_share_a_rank(pairs, name):
         assert "rank" in size or needed <= 9000
 
 
+def test_peft_alone_reads_experts_of_one_parameter(pairs, tmp_path):
+    extract(*pairs("Mixtral"), "lora", rank=2).save(tmp_path)
+    card = (tmp_path / "lora" / "README.md").read_text(encoding="utf-8")
+    assert "llama.cpp and vLLM read no LoRA of experts in one parameter" in card
+    with pytest.raises(InvalidArgumentError, match="vLLM reads no LoRA of experts"):
+        extract(*pairs("Mixtral"), "lora", rank=2, serve="vllm")
+    extract(*pairs("Mixtral"), "lora", rank=2, serve="vllm", exclude="experts").save(tmp_path)
+    card = (tmp_path / "lora" / "README.md").read_text(encoding="utf-8")
+    assert "PEFT, llama.cpp and vLLM read it" in card
+
+
 def test_layers_that_an_adapter_would_change_in_silence_are_left_out(pairs):
     reasons = {}
     methods = {

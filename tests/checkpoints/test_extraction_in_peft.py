@@ -356,6 +356,9 @@ def test_a_convolution_has_lora_factors(tmp_path, layer):
     assert left_out == {"conv.weight": "convolution: LoCA adapts linear layers only"}
     mixed = extract(before, tuned, "best", rank=3)
     assert mixed.matrices[0].method == "lora"
+    with pytest.raises(InvalidArgumentError, match=r"convolutions \(conv.weight\); leave them out"):
+        extract(before, tuned, "lora", rank=3, serve="llama.cpp")
+    assert "llama.cpp and vLLM read no LoRA" in (tmp_path / "lora" / "README.md").read_text()
 
 
 class Positioned(torch.nn.Module):

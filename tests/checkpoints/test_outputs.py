@@ -83,6 +83,26 @@ def test_bad_inputs_are_refused_before_anything_is_computed(folders, tmp_path, c
         extract(*folders, "lora", rank=2, inputs=path)
 
 
+def test_a_text_that_the_tokenizer_cannot_read_is_one_line(folders, tmp_path):
+    base, adapter = folders
+    model = Tokenizer(models.WordLevel({"a": 0}))  # without a token for other words
+    (tmp_path / "base").mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / "base" / name).write_bytes((base / name).read_bytes())
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=model)
+    tokenizer.save_pretrained(tmp_path / "base")
+    texts = tmp_path / "texts.txt"
+    texts.write_text("z", encoding="utf-8")
+    with pytest.raises(InvalidArgumentError, match=r"the tokenizer cannot read a text of .*: Word"):
+        extract(tmp_path / "base", adapter, "lora", rank=2, check=True, inputs=texts)
+    # A damaged file of a tokenizer raises errors of any type.
+    (tmp_path / "base" / "tokenizer.json").write_text(
+        '{"version": "1.0", "added_tokens": [], "model": {"type": "None"}}', encoding="utf-8"
+    )
+    with pytest.raises(InvalidArgumentError, match="no tokenizer is in the folders"):
+        extract(tmp_path / "base", adapter, "lora", rank=2, check=True, inputs=texts)
+
+
 def test_texts_need_a_tokenizer_and_tensors_the_names_of_arguments(folders, tmp_path):
     base, adapter = folders
     texts, tensors = tmp_path / "texts.txt", tmp_path / "inputs.safetensors"

@@ -5,7 +5,9 @@ import pytest
 import torch
 from scipy import stats
 
+from loca_theory.checkpoints import demo_pair, extract
 from loca_theory.checkpoints.extraction.requantised import quantised, surviving_energy
+from loca_theory.errors import InvalidArgumentError
 
 # QLoRA, appendix E: quantiles of a normal law on both sides of 0, over the largest.
 _LAST = 0.9677083
@@ -52,3 +54,8 @@ def test_what_survives_is_less_the_smaller_the_change_is(weight):
     assert found == sorted(found, reverse=True)
     assert surviving_energy(weight, weight + 0.01 * change, 4) < found[2]
     assert surviving_energy(weight, weight, 4) == 1.0
+
+
+def test_other_bits_are_refused_before_anything_is_computed():
+    with pytest.raises(InvalidArgumentError, match="requantise must be 8 or 4 bits, not 5"):
+        extract(*demo_pair(), "lora", rank=2, check=True, requantise=5)

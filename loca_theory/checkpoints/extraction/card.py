@@ -20,7 +20,8 @@ def card_of(found: Any, method: str) -> str:
     """The card of one of the adapters of an extraction, in Markdown."""
     from jinja2 import Template
 
-    config = found.adapters[method].config
+    adapter = found.adapters[method]
+    config = adapter.config
     template = Template(_TEMPLATE.read_text(encoding="utf-8"), keep_trailing_newline=True)
     return template.render(
         found=found,
@@ -31,7 +32,7 @@ def card_of(found: Any, method: str) -> str:
         base=json.dumps(config["base_model_name_or_path"]),
         saved=[one.removeprefix(PREFIX) for one in config["modules_to_save"] or ()],
         left_out=reasons(found.skipped),
-        engines=engines_of(method, config),
+        engines=engines_of(method, config, adapter.tensors),
     )
 
 

@@ -13,13 +13,18 @@ from loca_theory._lookup import find
 from loca_theory.checkpoints.extraction.extractor import Extractor
 from loca_theory.checkpoints.extraction.layers import choose_layers
 from loca_theory.checkpoints.extraction.outputs import read_inputs
+from loca_theory.checkpoints.extraction.requantised import check_requantise
 from loca_theory.checkpoints.extraction.result import Extraction
 from loca_theory.checkpoints.pairs.model_pair import open_model_pair
 from loca_theory.checkpoints.pairs.selection import Selection
 from loca_theory.checkpoints.pairs.task import Task
 from loca_theory.checkpoints.sizing.adapter_cells import DTYPES
 from loca_theory.checkpoints.sizing.adapter_size import AdapterSize, TotalSize
-from loca_theory.checkpoints.sizing.engines import check_saved_modules, for_engine
+from loca_theory.checkpoints.sizing.engines import (
+    check_layers,
+    check_saved_modules,
+    for_engine,
+)
 from loca_theory.checkpoints.sizing.saved_modules import find_saved_modules
 from loca_theory.checkpoints.weights.sources import Source, describe, is_path
 from loca_theory.errors import InvalidArgumentError, ResourceError
@@ -88,9 +93,10 @@ def extract(
         floor: Smallest rank or number of coefficients that a matrix may be allocated.
         cap: Largest rank or number of coefficients that a matrix may be allocated.
         save_modules: Regular expressions. The modules of the fine-tune with a tensor whose name
-            contains a match are stored whole, as PEFT's ``modules_to_save``.
+            contains a match are stored whole, as PEFT's ``modules_to_save``. They are not part of
+            the total; ``saved_numbers`` counts them.
         pad: Whether to store every factor of LoRA with zeros up to the largest rank, for engines
-            that know one rank for all layers.
+            that know one rank for all layers. A total is of the numbers without these zeros.
         serve: The software that will serve the adapter: ``peft``, ``llama.cpp`` or ``vllm``. What
             it cannot read is refused, and ranks are padded if it needs that.
         dtype: Type of the stored numbers: ``float32``, ``float16`` or ``bfloat16``. Errors include
@@ -137,6 +143,7 @@ def extract(
     if not check and (inputs is not None or requantise is not None):
         msg = "inputs and requantise are for the check of the adapter; pass check=True as well"
         raise InvalidArgumentError(msg)
+    check_requantise(requantise)
     if isinstance(inputs, str | Path):
         inputs = read_inputs(Path(inputs), base, tuned)
     if check and loaded is None and unchecked is not None:
@@ -146,6 +153,7 @@ def extract(
     saved = find_saved_modules(pair, patterns, loaded)
     check_saved_modules(serve, saved.entries)
     layers, skipped = choose_layers(pair, loaded, size, saved)
+    check_layers(serve, layers)
     task = Task({"": pair}, device, runner, skipped)
     rows, adapters = Extractor(layers, task, size, dtype, saved, loaded).run(_name(base))
     grid = {

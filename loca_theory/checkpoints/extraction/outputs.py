@@ -103,7 +103,8 @@ def read_inputs(path: Path, *sources: Source) -> list[Any]:
         raise InvalidArgumentError(msg)
     tokenizer = _tokenizer(sources)
     # One at a time, so that no position is padding.
-    return [dict(tokenizer(one, truncation=True, return_tensors="pt")) for one in texts]
+    with any_error_as(InvalidArgumentError, f"the tokenizer cannot read a text of {path}"):
+        return [dict(tokenizer(one, truncation=True, return_tensors="pt")) for one in texts]
 
 
 def _tokenizer(sources: tuple[Source, ...]) -> Any:
@@ -115,7 +116,7 @@ def _tokenizer(sources: tuple[Source, ...]) -> Any:
     for folder in (resolve(one) for one in sources if is_path(one)):
         try:
             return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        except (OSError, ValueError, KeyError, TypeError, ImportError):
+        except Exception:  # of any type, if a file is damaged
             continue
     msg = "no tokenizer is in the folders of the checkpoints; pass tensors instead of texts"
     raise InvalidArgumentError(msg)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from loca_theory.errors import InvalidArgumentError
+
 _BLOCK, _LEVELS = 64, 127
 # Quantiles of a normal law, 0 among them. Source: T. Dettmers et al., QLoRA (2023), appendix E.
 _NF4 = (
@@ -12,6 +14,13 @@ _NF4 = (
     0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
     0.7229568362236023, 1.0,
 )  # fmt: skip
+
+
+def check_requantise(bits: int | None) -> None:
+    """Refuse a number of bits that no base is rounded to."""
+    if bits not in (None, 8, 4):
+        msg = f"requantise must be 8 or 4 bits, not {bits}"
+        raise InvalidArgumentError(msg)
 
 
 def quantised(weight: torch.Tensor, bits: int) -> torch.Tensor:

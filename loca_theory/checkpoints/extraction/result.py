@@ -13,6 +13,7 @@ import torch
 from loca_theory import _arguments
 from loca_theory.checkpoints.extraction.card import card_of
 from loca_theory.checkpoints.extraction.outputs import OutputRow, read_inputs
+from loca_theory.checkpoints.extraction.requantised import check_requantise
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
 from loca_theory.checkpoints.extraction.verification import verified
 from loca_theory.checkpoints.rows import Skipped
@@ -164,9 +165,7 @@ class Extraction(Result):
                 inputs, a checkpoint lacks some of its weights, or ``requantise`` is not 8 or 4.
             ResourceError: PEFT is not installed, or cannot load the adapter.
         """
-        if requantise not in (None, 8, 4):
-            msg = f"requantise must be 8 or 4 bits, not {requantise}"
-            raise InvalidArgumentError(msg)
+        check_requantise(requantise)
         given = self.given or self.manifest["grid"]
         base, tuned = given["base"], given["finetuned"]
         if isinstance(inputs, str | Path):
