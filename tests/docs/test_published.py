@@ -52,3 +52,38 @@ def test_how_often_the_singular_values_name_the_better_of_lora_and_loca():
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     assert f"say in {right / len(own):.0%} whether" in readme
     assert f"LoRA does in {always / len(own):.0%}." in readme
+
+
+def test_how_often_cosines_gain_more_than_a_random_transform():
+    tables = [
+        pd.read_parquet(ROOT / "figures" / "published" / f"{study}-bits.parquet")
+        for study in STUDIES.values()
+    ]
+    coded = pd.concat(tables).query("method == 'entropy-coded'")
+    keys = ["bits", "study", "pair", "name"]
+    error = coded.pivot_table(index=keys, columns="transform", values="error")
+    cosines = error[["dct", "dct of inputs", "dct of outputs"]].min(axis=1)
+    gains = error[["none", "random"]].min(axis=1) - cosines >= 0.03
+    count = gains.groupby("bits").sum()
+    lstm = gains[1.0].groupby("study").sum().filter(like="mhc").sum()
+    assert count[2.0] == 0
+    page = (ROOT / "docs" / "published.md").read_text(encoding="utf-8")
+    said = f"in {count[1.0]} of {len(gains[1.0])} matrices ({lstm} of LSTMs; {count[0.5]} at half"
+    assert said in page
+
+
+def test_what_a_coded_classifier_answers_is_in_the_stored_table():
+    table = pd.read_parquet(ROOT / "figures" / "minilm" / "coded.parquet").set_index("method")
+    text = (ROOT / "docs" / "published.md").read_text(encoding="utf-8")
+    page = " ".join(text.split())
+    uncoded, rank = table.loc["linear layers"], table.loc["Delta-DCT by rank"]
+    rest = table[table["bits"].notna()].drop("Delta-DCT by rank")
+    assert f"{uncoded['accuracy']:.1%} right uncoded" in page
+    assert (rest["accuracy"].min(), rest["accuracy"].max()) == (0.7825, 0.795)
+    assert f"{rank['accuracy'].mean():.0%} with Delta-DCT by rank." in page
+    same = rest.drop("Delta-CoMe")["agreement"]
+    said = f"for {uncoded['agreement']:.1%} of the texts uncoded, "
+    said += f"{table.loc['Delta-CoMe', 'agreement']:.1%} with singular vectors, "
+    said += f"{rank['agreement'].mean():.0%} with Delta-DCT by rank, "
+    said += f"{int(100 * same.min())} to {same.max():.0%} with the others"
+    assert said in page

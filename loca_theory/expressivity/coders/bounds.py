@@ -48,8 +48,8 @@ def spectral_bound(singular_values: Array, shape: tuple[int, int], bits: float) 
         \frac{e^{2 h(ξ)}}{2πe\, \mathbb E ξ^2}\, 2^{-2b} ,
 
     because :math:`h(X) \ge h(X \mid ρ)`. The right side is returned, or the same with p and q
-    exchanged, whichever is larger; the best code has at most the error :math:`2^{-2b}`. With
-    independent normal :math:`h_k`, :math:`Q = \sum_k s_k^2 h_k^2` and
+    exchanged, whichever is larger. The least error of codes of many such numbers together is at
+    most :math:`2^{-2b}`. With independent normal :math:`h_k`, :math:`Q = \sum_k s_k^2 h_k^2` and
     :math:`\mathbb E \ln ρ^2 = \mathbb E \ln Q - ψ(q/2) - \ln 2`,
 
     .. math:: \mathbb E \ln Q =
