@@ -128,7 +128,7 @@ def _best_and_worst(lines: pd.DataFrame) -> str:
     means = lines.groupby("value")["mean"].mean()
     best, worst = (float(means.index[int(at)]) for at in (means.argmax(), means.argmin()))
     points = _PERCENT * (means.max() - means.min())
-    return f"{best:g} is {points:.1f} points ahead of {worst:g}" if points else ""
+    return f"best at {best:g}: {points:.1f} points above {worst:g}" if points else ""
 
 
 def _draw_setting(axis: Axes, lines: pd.DataFrame) -> None:
@@ -184,8 +184,9 @@ def _over_many_tasks(verdicts: pd.DataFrame) -> str:
     rows = largest_design(verdicts[verdicts["measure"] == "loss"])
     if rows.empty:
         return "Single tasks"
-    found, low, high = rows.iloc[0][["difference", "kinds_low", "kinds_high"]]
-    result = f"the loss at the end differs by {found:.1f}% ({low:.1f} to {high:.1f})"
+    title, found, low, high = rows.iloc[0][["title", "difference", "kinds_low", "kinds_high"]]
+    first, second = (name.partition(",")[0] for name in title.split(" − "))
+    result = f"final loss of {first} less {second}'s: {found:.1f}% ({low:.1f} to {high:.1f})"
     return f"Single tasks; over {kinds_in_words(rows)}, {result}".replace("-", "−")
 
 

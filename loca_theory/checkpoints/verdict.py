@@ -142,20 +142,21 @@ def _dependence(error: MeanError) -> str:
         return "LoRA retains as much as it would of independent entries."
     cause = "their arrangement and their distribution both contribute"
     if abs(shuffled - expected) <= _BACK * abs(own - expected):
-        cause = "the rest is due to how the entries are arranged, not to how they are distributed"
+        cause = "the difference is in how the entries are arranged, not how they are distributed"
     return (
-        f"LoRA would retain only {expected:.0%} of independent normal entries, and {shuffled:.0%} "
+        f"LoRA would retain {expected:.0%} of independent normal entries, and {shuffled:.0%} "
         f"of these entries in random order: {cause}."
     )
 
 
 def _spectrum(matrices: Sequence[Matrix]) -> str:
-    """In how few dimensions the energy lies, and how many spectra follow the law."""
+    """In how few dimensions the energy lies, and how many spectra are close to the law."""
     close = [one for one in matrices if follows_law(one)]
     beside = [one for one in close if one.spikes]
     dimensions, count = _ends([one.rank_90 for one in matrices], "d"), len(matrices)
-    text = f"90% of the energy lies in {dimensions} singular value{'s' * (dimensions != '1')}; the "
-    text += "spectrum follows the Marchenko–Pastur law of independent entries in "
+    text = "In each matrix, 90%" if count > 1 else "90%"
+    text += f" of the energy lies in {dimensions} singular value{'s' * (dimensions != '1')}; the "
+    text += "spectrum is close to the Marchenko–Pastur law of independent entries in "
     text += f"{len(close) - len(beside)} of {count} matri{'x' if count == 1 else 'ces'}"
     if beside:
         outside = _ends([one.outlier_mass for one in beside], ".0%")
@@ -210,7 +211,7 @@ def _normality(total: Totals, matrices: Sequence[Matrix], epsilon: float) -> str
         found = f"{'not ' * (not rejected)}rejected at the level 5%"
     return (
         f"Normality of the entries, up to a total variation of {epsilon:g}, is {found} (total "
-        f"variation {distances})."
+        f"variation from a normal law {distances})."
     )
 
 

@@ -54,9 +54,9 @@ def family_in_words(ledger: Ledger) -> str:
     if not ledger.comparisons:
         return "Nothing in the ledger is random."
     return (
-        f"Some claims have several random numbers, others none: together {ledger.comparisons}, "
-        "each with a confidence interval. In one run at one tier, all of these hold together with "
-        f"a nominal probability of at least {1 - FAMILY_WISE:g}."
+        f"All claims of the ledger, these or not, have {ledger.comparisons} random numbers, each "
+        "with a confidence interval. In one run at one tier, all of these intervals hold together "
+        f"with a nominal probability of at least {1 - FAMILY_WISE:g}."
     )
 
 

@@ -52,11 +52,14 @@ _COUNTS = (
 )
 _BITS = (
     "Energy retained of all matrices together by coders of the entries, or of their DCT "
-    "coefficients, with equal bits per entry; `loca-theory methods` describes them. –: no such "
-    "code. The best bit for an entry is its sign, so that Lloyd–Max, uniform and BitDelta, which "
-    "has no other code, agree at 1 bit."
+    "coefficients, with at most so many bits per entry, beside a scale or the codes; `loca-theory "
+    "methods` describes them. –: no such code. The best bit for an entry is its sign, so that "
+    "Lloyd–Max, uniform and BitDelta, which has no other code, agree at 1 bit."
 )
-_CONFIG = "To compress this finished fine-tune; for new training, reconstruction is no guide"
+_CONFIG = (
+    "The adapter that this finished fine-tune would fit; do not choose by reconstruction what you "
+    "will train"
+)
 
 # Errors of one matrix, or of several, by method.
 _Errors: TypeAlias = Mapping[str, MatrixError] | Mapping[str, MeanError]
@@ -135,7 +138,7 @@ def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
     if not Rows(cells).fits(out):
         start = "".join(commonprefix(names).rpartition(".")[:2])  # noqa: RUF071  names, not paths
         if start:
-            print_note(out, f"names are without the prefix {printable(start)}")
+            print_note(out, f"names are without the prefix {printable(start)!r}")
         for row in cells:
             row["matrix"] = row["matrix"].removeprefix(printable(start))
     empty, are_several = dict.fromkeys(cells[0], ""), len(cells) > 1

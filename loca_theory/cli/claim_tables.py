@@ -27,7 +27,9 @@ _STYLES = {
 }
 _GAP, _INDENT = "  ", "    "
 _NOTES = (
-    "Below each claim: the quantity that decides it, its value (with its interval), and the rule."
+    "Below each claim: the quantity that decides it, its value (with its interval, if random), and "
+    "the rule. `loca-theory verify --list` has each claim in words, and one claim alone shows its "
+    "assumptions."
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,10 +24,15 @@ _PROTOCOLS = {
     "same-draw": "same-draw: all methods approximate the same matrix",
     "iid-reference": "iid-reference: LoCA approximates independent entries",
 }
+_SETTING = (
+    "Matrices: {p} × {q}, at the budget of LoRA of rank r. wins: has the smaller error at every "
+    "strength that was searched."
+)
 _STATISTICS = (
-    "T: the paper's statistic; largest: the largest eigenvalue; spikes: the number of eigenvalues "
-    "above the bulk; low freq.: the energy in the lowest frequencies of the DCT. independent: the "
-    "size, in the {null:,} draws that gave the critical values (low freq. has an exact one). Other "
+    "Each test sees one matrix. T: the paper's statistic, the energy beyond the edges of the bulk "
+    "(Marchenko–Pastur law of independent entries); largest: the largest eigenvalue; spikes: the "
+    "number of eigenvalues above the bulk; low freq.: the energy in the lowest frequencies of the "
+    "DCT. independent: the size, in the {null:,} draws that gave the critical values (low freq. has an exact one). Other "
     "rows: the power at some weak strengths, of {draws:,} draws each, with a 95% interval of at "
     "most ±{points:.0f} points. --format json and --out also have the critical values, and the "
     "same after centring the columns."
@@ -77,12 +82,23 @@ def command(*, common: Common, methods: tuple[str, ...] | None, **asked: Any) ->
         write_result(result, common)
 
     def show() -> None:
+        _print_setting(result.manifest["grid"])
         _print_crossings(result.crossings)
         if methods and not common.out:
             common.note("the methods' errors are in JSON, CSV and the tables and figures of --out")
         _print_detection(result.detection)
 
     emit(result.to_json(), show, common)
+
+
+def _print_setting(grid: Mapping[str, Any]) -> None:
+    """Print which matrices are compared, at which budget, and what the words mean."""
+    p, q = grid["shape"]
+    text = _SETTING.format(p=p, q=q)
+    if grid["options"]:
+        options = ", ".join(f"{name}:{option}" for name, option in grid["options"].items())
+        text += f" With the options {options}."
+    print_note(console(), text)
 
 
 def _print_crossings(rows: Sequence[CrossingRow]) -> None:

@@ -22,8 +22,10 @@ _ALL = "all"
 _TEXTS = ("key", "oracle", "error", "reference", "what it is")
 _NOTES = (
     "Costs for a {K}×{K} matrix at the budget of LoRA of rank {r}, N0 = r(p + q) = {numbers} "
-    "numbers. key: the name in files, if it is another. oracle: chooses what it stores by looking "
-    "at the matrix, which training does not know. error: what simulate computes, exact or by draws."
+    "numbers. key: the name in files, if it is another. oracle: picks its locations by looking at "
+    "the matrix, which training does not know; each costs one more number of N0. parameters: "
+    "values without locations. stored bits: 16 for a value, and those of the picked locations. "
+    "error: what simulate computes, exact or simulated by draws."
 )
 
 
@@ -76,7 +78,7 @@ def _print(table: MethodTable) -> None:
             {"coder": one.name, "reference": one.reference, "what it is": one.title}
             for one in table.coders
         ]
-        _print_rows(out, "Coders, which analyze --bits compares", cells)
+        _print_rows(out, "Coders, which analyze --bits compares (rate–distortion in files)", cells)
 
 
 def _cells(row: MethodRow) -> dict[str, str]:

@@ -113,6 +113,7 @@ def print_errors(rows: Sequence[ErrorRow], methods: Sequence[Method]) -> None:
     out = console()
     print_note(out, _ERROR)
     shapes = list(dict.fromkeys((row.p, row.q) for row in rows))
+    shared = False
     counts = {"shapes": len(shapes), "ranks": len({row.r for row in rows})}
     for p, q in _selection(shapes):
         mine = [row for row in rows if (row.p, row.q) == (p, q)]
@@ -122,6 +123,7 @@ def print_errors(rows: Sequence[ErrorRow], methods: Sequence[Method]) -> None:
         out.print(f"{p} × {q}\n", style="bold")
         table.print(out)
         out.print()
+        shared |= any("\n" in heading for heading in table.cells[0])
         shown = "".join(str(cell) for row in table.cells for cell in row.values())
         marks = [text for mark, text in _MARKS.items() if mark in shown]
         draws = max(row.draws or 0 for row in mine)
@@ -131,6 +133,8 @@ def print_errors(rows: Sequence[ErrorRow], methods: Sequence[Method]) -> None:
             text = "from the first to the last, are shown; --format json or csv and --out have all"
             print_note(out, f"{_MOST} of the {count} {what}, {text}")
     printed = {row.method for row in rows}
+    if shared:
+        print_note(out, "names above one column: equal to all digits shown")
     named = [method for method in methods if method.name in printed]
     width = max(len(method.display_name) for method in named)
     for method in named:

@@ -22,6 +22,7 @@ diverged: the loss exceeded 10⁶ times that at ΔW = 0; counted as not solved""
 _FOUND = """
 found: mean number of these locations that are occupied at the end
 median loss: final loss, in units of the loss at ΔW = 0"""
+_SEARCHES = "\n`loca-theory toy --search help` describes the searches"
 
 
 @command_of(
@@ -101,7 +102,7 @@ def _print(rows: Sequence[RecoveryRow]) -> None:
         cells.append({**cell, "diverged": str(row.diverged)})
     Rows(cells).print(out)
     out.print()
-    print_note(out, _SOLVED + _FOUND * (not differing))
+    print_note(out, _SOLVED + _FOUND * (not differing) + _SEARCHES)
 
 
 def _settings(row: RecoveryRow) -> dict[str, str]:

@@ -53,7 +53,7 @@ def views(result: Analysis) -> list[View]:
     if not result.errors:
         return found
     r, titles = int(errors["r"].min()), result.manifest["grid"].get("titles", {})
-    draw = partial(draw_phase, marks=phase_marks(result, r))
+    draw = partial(draw_phase, marks=phase_marks(result, r), r=r)
     found.append(View("phase", f"Who retains more of every matrix at r = {r}", draw))
     draw = partial(draw_measured, errors, r, titles)
     found.append(View("methods", f"Energy retained at the budget of r = {r}", draw))

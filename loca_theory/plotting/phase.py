@@ -31,6 +31,7 @@ def draw_phase(
     crossings: pd.DataFrame | None = None,
     shape: tuple[int, int] = (1, 1),
     marks: pd.DataFrame | None = None,
+    r: int | None = None,
     *,
     ax: Axes | None = None,
 ) -> Figure:
@@ -48,6 +49,7 @@ def draw_phase(
         marks: Matrices to mark on the diagram: columns ``coefficients`` (fraction of the
             coefficients that the budget pays for), ``fraction`` (of the energy that low rank
             retains) and ``label``.
+        r: The rank that sets their budget.
         ax: Axes to draw into; None for a new figure.
     """
     canvas = Canvas.of(ax, (5.2, 4.2))
@@ -71,7 +73,9 @@ def draw_phase(
     axis.text(0.97, 0.05, "LoCA retains more", color=LOOKS["D"].color, **text)
     if marks is not None:
         above = marks["fraction"] > marks["coefficients"].map(coefficient_fraction)
-        canvas.headline(f"{above.sum()} of {len(marks)} matrices lie where LoRA retains more")
+        budget = "" if r is None else f" at r = {r}"
+        words = f"{above.sum()} of {len(marks)} matrices lie where LoRA retains more{budget}"
+        canvas.headline(words)
     canvas.legend(4 if crossings is None else 2, fontsize=7)
     return canvas.figure
 

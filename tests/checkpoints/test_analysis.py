@@ -549,7 +549,8 @@ def test_the_verdict_ends_with_normality(scale, text):
     entries[:32] *= scale
     *_, last = analyze(entries, ranks=2).verdict.split(". ")
     start = "Normality of the entries, up to a total variation of 0.001, is "
-    assert last.startswith(f"{start}{text} at the level 5% (total variation 0.")
+    end = "(total variation from a normal law 0."
+    assert last.startswith(f"{start}{text} at the level 5% {end}")
 
 
 def test_a_notebook_shows_the_verdict_and_a_line_a_matrix(analysis):
@@ -787,7 +788,7 @@ def test_forms_that_retain_the_same_are_named_together():
     [
         (
             (0, 0),
-            "follows the Marchenko–Pastur law of independent entries in 2 of 2 matrices.",
+            "is close to the Marchenko–Pastur law of independent entries in 2 of 2 matrices.",
         ),
         ((0, 2), "in 1 of 2 matrices, and in 1 but for a few larger values that hold 51%."),
     ],

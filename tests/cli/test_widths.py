@@ -78,7 +78,7 @@ def test_an_analysis_is_readable_at_every_width(cli, pair, terminal, width):
     terminal(width)
     shown = plain(cli("analyze", *pair, "--r", "2", "--quiet").out)
     tables = shown[: shown.index("At the budget")]
-    said = "names are without the prefix backbone.stages." in " ".join(tables.split())
+    said = "names are without the prefix 'backbone.stages.'" in " ".join(tables.split())
     assert said == (width <= 80)
     assert "…" not in tables
     code = re.search(r"^from .*?^\)$", shown, flags=re.MULTILINE | re.DOTALL)[0]

@@ -109,7 +109,7 @@ def test_sensitivity_is_relative_to_the_task_and_has_intervals_over_tasks():
     (axis,) = shown(drawn(draw_sensitivity, lines))
     means, _, (bars,) = axis.containers[0]
     assert list(means.get_ydata()) == pytest.approx([-4, 4])
-    assert axis.get_title("left") == "2 is 8.0 points ahead of 1"
+    assert axis.get_title("left") == "best at 2: 8.0 points above 1"
     # Student's interval of two values: t = 12.706, and their standard error is 2.
     assert np.ptp(bars.get_segments()[1][:, 1]) == pytest.approx(2 * 12.706 * 2, rel=1e-4)
 
@@ -148,7 +148,7 @@ def test_training_says_what_many_tasks_found():
     many = compared("V1 − LoCA", measure="loss", difference=1.5, **VARIANTS)
     verdicts = pd.DataFrame([few, many, compared("accuracy", **VARIANTS)])
     figure = draw_training(pd.DataFrame(LOOKS), verdicts)
-    found = "2 kinds of tasks, 4 variants, the loss at the end differs by 1.5% (−0.9 to 3.8)"
+    found = "2 kinds of tasks, 4 variants, final loss of V1 less LoCA's: 1.5% (−0.9 to 3.8)"
     assert figure.get_suptitle() == f"Single tasks; over {found}"
 
 

@@ -182,7 +182,7 @@ def test_matrices_lie_on_the_phase_diagram_by_their_budget_and_their_leading_ene
     x, y = axis.lines[0].get_data()
     assert y[100] == coefficient_fraction(x[100])
     above = sum(1 - one.error > coefficient_fraction(budgets[one.name]) for one in errors)
-    words = f"{above} of {len(errors)} matrices lie where LoRA retains more"
+    words = f"{above} of {len(errors)} matrices lie where LoRA retains more at r = {errors[0].r}"
     assert figure.get_suptitle() == words
 
 

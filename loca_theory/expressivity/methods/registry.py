@@ -45,7 +45,7 @@ METHODS: dict[str, Method] = {
         Subspace("V1", "DCT, random locations", basis=COSINE),
         RandomCosines(
             "FourierFT",
-            "as in PEFT: real coefficients, random locations of the full spectrum",
+            "as in PEFT: real coefficients, random locations, full spectrum",
             "arXiv:2405.03003",
         ),
         Bound(

@@ -185,7 +185,8 @@ STATISTICS = (
     *(Column(f"rank {n}%", f"Smallest rank that retains {n}% of the energy.", f"rank_{n}", "d",
              _SPECTRUM, _WIDE) for n in (50, 90, 99)),
     Column("outside bulk", "Fraction of the energy outside the range of the Marchenko–Pastur law, "
-           "which independent entries follow.", "outlier_mass", ".0%", _SPECTRUM),
+           "which independent entries follow; none if the other eigenvalues do not follow it.",
+           lambda row: row.outlier_mass if follows_law(row) else None, ".0%", _SPECTRUM),
     Column("spikes", "Number of eigenvalues above that range: directions that are not noise; none "
            "if the other eigenvalues do not follow the law.",
            lambda row: row.spikes if follows_law(row) else None, "d", _SPECTRUM),
