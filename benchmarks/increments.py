@@ -1,4 +1,4 @@
-"""Speed of ``loca-theory analyze``, and a comparison of its fit with WeightWatcher's.
+"""Speed of ``analyze`` and ``extract``, and a comparison of the fit with WeightWatcher's.
 
 Run from the checkout: ``python -m benchmarks.increments [--matrices 8] [--out FILE.json]``.
 
@@ -9,6 +9,8 @@ Run from the checkout: ``python -m benchmarks.increments [--matrices 8] [--out F
 - *large*: matrices of LLaMA-7B's shape (4096×4096, bfloat16, sharded), whose increments are
   independent entries plus a weak spike: reading and analysing one, compared with the eigenvalues of
   its Gram matrix alone, on one thread and in random order.
+- *extraction*: LoRA of rank 16 of one of these matrices, read and computed, and the dense SVD of
+  its increment alone, on one thread and in random order.
 - *weightwatcher*: time and result of the Marchenko–Pastur fit of some of the same increments, by
   WeightWatcher (``pip install 'loca-theory[bench]'``) and by this package.
 """
@@ -21,11 +23,13 @@ import io
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +41,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks._measure import timed
 from benchmarks._record import OUT, Record
+from loca_theory.checkpoints import extract
 from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.settings import Settings
 from loca_theory.checkpoints.statistics.matrix import analyse_matrix
@@ -164,16 +169,31 @@ def measure_large(base: Path, tuned: Path, rounds: int) -> list[dict[str, Any]]:
     increment = pair.increment(name)
     gram = increment.mT @ increment
     del increment
+    rivals = {
+        "matrix": lambda: analyse_matrix(name, pair.increment(name), settings, consume=True),
+        "eigenvalues": lambda: torch.linalg.eigvalsh(gram),
+    }
+    return _on_one_thread(rivals, rounds)
+
+
+def measure_extraction(base: Path, tuned: Path, rounds: int) -> list[dict[str, Any]]:
+    """Compare LoRA extracted from a large matrix with the SVD of its increment."""
+    pair = open_pair(base, tuned)
+    name = next(iter(pair.names))
+    increment = pair.increment(name).float()
+    rivals = {
+        "LoRA of rank 16": lambda: extract(base, tuned, "lora", rank=16, include=re.escape(name)),
+        "svd": lambda: torch.linalg.svd(increment, full_matrices=False),
+    }
+    return _on_one_thread(rivals, rounds)
+
+
+def _on_one_thread(rivals: dict[str, Callable[[], object]], rounds: int) -> list[dict[str, Any]]:
+    """The times of two rivals, and their ratios to the second."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with threadpool_limits(1):
-            rivals = {
-                "matrix": lambda: analyse_matrix(
-                    name, pair.increment(name), settings, consume=True
-                ),
-                "eigenvalues": lambda: torch.linalg.eigvalsh(gram),
-            }
             rows = timed(rivals, rounds=rounds, attempts=_ATTEMPTS)
     finally:
         torch.set_num_threads(threads)
@@ -217,7 +237,7 @@ def measure_weightwatcher(base: Path, tuned: Path) -> list[dict[str, Any]]:
     return rows
 
 
-_PARTS = ("small", "large", "weightwatcher")
+_PARTS = ("small", "large", "extraction", "weightwatcher")
 
 
 @click.command()
@@ -230,11 +250,12 @@ def main(matrices: int, rounds: int, skip: tuple[str, ...], out: Path | None) ->
     record = Record(out, PACKAGES)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        large = {"large", "weightwatcher"}.difference(skip)
+        large = set(_PARTS[1:]).difference(skip)
         base, tuned = make_pair(folder / "large", matrices) if large else (folder, folder)
         for name, measure in {
             "small": lambda: measure_small(folder / "small", rounds),
             "large": lambda: measure_large(base, tuned, rounds),
+            "extraction": lambda: measure_extraction(base, tuned, rounds),
             "weightwatcher": lambda: measure_weightwatcher(base, tuned),
         }.items():
             if name not in skip:

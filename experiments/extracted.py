@@ -93,7 +93,7 @@ def _measure(pair: Path) -> Iterator[dict[str, Any]]:
             encoder = peft.PeftModel.from_pretrained(
                 loaded("base"), Path(folder, extraction.method)
             )
-        numbers = sum(one.numbers for one in extraction.matrices)
+        numbers = sum(one.numbers for one in extraction.matrices) + extraction.saved_numbers
         yield row(adapter, split, numbers, retained, encoder)
         layers |= {one.name for one in extraction.matrices}
     encoder, tuned = loaded("base"), open_checkpoint(pair / "tuned")
