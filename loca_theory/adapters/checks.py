@@ -9,14 +9,14 @@ from typing import Any
 from loca_theory.errors import InvalidArgumentError
 
 
-def check_choice(what: str, value: Any, known: tuple[str, ...]) -> None:
+def check_choice(what: str, value: Any, known: tuple[Any, ...]) -> None:
     """Check that the value is one of the known names.
 
     Raises:
         InvalidArgumentError: the value is unknown.
     """
     if value not in known:
-        msg = f"{what} must be one of {', '.join(known)}, not {value!r}"
+        msg = f"{what} must be one of {', '.join(map(str, known))}, not {value!r}"
         raise InvalidArgumentError(msg)
 
 

@@ -56,23 +56,14 @@ class _Scatter(torch.autograd.Function):
     """S(a, l), whose gradient Z is read at the locations and next to them."""
 
     @staticmethod
-    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any,
-        a: torch.Tensor,
-        _locations: torch.Tensor,
-        indices: torch.Tensor,
-        shape: tuple[int, int],
-        rule: LocationGradient,
-    ) -> torch.Tensor:
+    def forward(ctx: Any, *inputs: Any) -> torch.Tensor:
+        a, _, indices, ctx.shape, ctx.rule = inputs
         ctx.save_for_backward(a, indices)
-        ctx.shape, ctx.rule = shape, rule
-        return _scattered(a, indices, shape)
+        return _scattered(a, indices, ctx.shape)
 
     @staticmethod
-    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, z: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, None, None, None]:
-        a, indices = ctx.saved_tensors
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        (z,), (a, indices) = gradients, ctx.saved_tensors
         sample = reader(z, indices, _flat(indices, ctx.shape[1]))
         of_l = location_gradient(ctx.rule, sample, a, indices, ctx.shape)
         return sample(0, 0), of_l, None, None, None

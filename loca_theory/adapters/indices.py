@@ -48,20 +48,16 @@ def spread_out(
     free locations and get coefficient zero.
 
     Returns:
-        Locations and coefficients: the given tensors if no location is shared, else new ones.
+        Locations and coefficients.
     """
     p, q = shape
     flat = indices[:, 0] * q + indices[:, 1]
     unique, which = torch.unique(flat, return_inverse=True)
-    count = flat.shape[0]
-    if unique.shape[0] == count:
-        return indices, coefficients
-    components = torch.arange(count, device=flat.device)
-    first = torch.full_like(unique, count).scatter_reduce(0, which, components, "amin")
+    components = torch.arange(len(flat), device=flat.device)
+    first = torch.full_like(unique, len(flat)).scatter_reduce(0, which, components, "amin")
     is_first = first[which] == components
-    sums = coefficients.new_zeros(unique.shape[0]).index_add(0, which, coefficients)
-    moved = int((~is_first).sum())
-    flat[~is_first] = _free(unique, moved, p * q).to(flat.device)
+    sums = coefficients.new_zeros(len(unique)).index_add(0, which, coefficients)
+    flat[~is_first] = _free(unique, len(flat) - len(unique), p * q).to(flat.device)
     return torch.stack([flat // q, flat % q], dim=1), torch.where(is_first, sums[which], 0)
 
 

@@ -126,7 +126,7 @@ def from_dense(samples: Samples, g: torch.Tensor, indices: torch.Tensor) -> Samp
 
 
 def gradients(
-    sample: Sample | None,
+    sample: Any,
     coefficients: torch.Tensor,
     indices: torch.Tensor,
     shape: tuple[int, int],
@@ -134,11 +134,14 @@ def gradients(
     rule: Any,
     needs: Sequence[bool],
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute ∂L/∂a and ∂L/∂l from the entries of Z; those that are not needed are empty."""
+    """Compute ∂L/∂a and ∂L/∂l from the entries of Z; those that are not needed are empty.
+
+    ``sample`` is None if neither is needed.
+    """
     of_a, of_l = coefficients.new_empty(0), coefficients.new_empty(0, 2)
-    if sample is not None and needs[1]:
+    if needs[1]:
         of_a = sample(0, 0) * scaling
-    if sample is not None and needs[2]:
+    if needs[2]:
         of_l = location_gradient(rule, sample, coefficients * scaling, indices, shape)
     return of_a, of_l
 

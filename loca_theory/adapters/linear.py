@@ -18,10 +18,8 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 def is_conv1d(layer: nn.Module) -> bool:
     """Whether the layer is a ``Conv1D`` of transformers, which stores W transposed."""
-    return any(
-        cls.__name__ == "Conv1D" and cls.__module__.startswith("transformers")
-        for cls in type(layer).__mro__
-    )
+    names = [f"{cls.__module__}.{cls.__name__}" for cls in type(layer).__mro__]
+    return "transformers.pytorch_utils.Conv1D" in names
 
 
 def features(layer: nn.Module, name: str) -> tuple[int, int]:
@@ -53,9 +51,8 @@ def foldable_weight(layer: nn.Module, x: torch.Tensor) -> torch.Tensor | None:
     weight, and computes in single precision at least: in half precision, W + ΔW would lose a small
     ΔW to rounding.
     """
-    if type(layer) is not nn.Linear or any(getattr(layer, hooks, None) for hooks in _HOOKS):
-        return None
-    if "forward" in vars(layer):
+    is_changed = "forward" in vars(layer) or any(getattr(layer, hooks, None) for hooks in _HOOKS)
+    if type(layer) is not nn.Linear or is_changed:
         return None
     weight = layer.weight
     exact = weight.dtype == x.dtype and x.dtype in (torch.float32, torch.float64)
@@ -127,9 +124,10 @@ def check_weight_is_stored(base: nn.Module, name: str, parameter: str = "weight"
         InvalidArgumentError: it is computed, so that an increment written to it would be lost.
     """
     if is_parametrized(base, parameter) or isinstance(vars(base).get(parameter), torch.Tensor):
-        msg = f"{name}: its weight is computed from other parameters (torch.nn.utils), so nothing "
-        msg += "can be merged into it; first make it a plain weight, for example by torch.nn.utils."
-        msg += "parametrize.remove_parametrizations, or use the adapter unmerged"
+        msg = f"{name}: its weight is computed from other parameters, so nothing can be merged; "
+        msg += (
+            "use the adapter unmerged, or first torch.nn.utils.parametrize.remove_parametrizations"
+        )
         raise InvalidArgumentError(msg)
 
 
@@ -144,10 +142,5 @@ def with_increment(weight: torch.Tensor, delta: torch.Tensor, name: str) -> torc
         msg = f"{name}: its weight is quantised ({kind}) and cannot take an increment; "
         msg += "use the adapter unmerged"
         raise InvalidArgumentError(msg)
-    return summed(weight, delta)
-
-
-def summed(weight: torch.Tensor, delta: torch.Tensor) -> torch.Tensor:
-    """W + ΔW in the dtype of W, added in float32 at least."""
     wide = torch.promote_types(torch.promote_types(weight.dtype, delta.dtype), torch.float32)
     return (weight.to(wide) + delta.to(weight.device, wide)).to(weight.dtype)

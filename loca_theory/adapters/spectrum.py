@@ -68,7 +68,6 @@ class CosineSpectrum(SearchState):
     Source: equation (original_dct) of the paper.
     """
 
-    shape: torch.Tensor
     _pattern: SparsityPattern
     _arranged: torch.Tensor
     _written: int | None
@@ -88,7 +87,6 @@ class CosineSpectrum(SearchState):
         init_locations: InitialLocations = "random",
         location_lr: float = 1e-4,
     ) -> None:
-        super().__init__()
         check_whole(f"{name}: the number of components", n_components, 1)
         p, q = shape
         if n_components > p * q:
@@ -99,17 +97,13 @@ class CosineSpectrum(SearchState):
         for one in seed if isinstance(seed, tuple) else (seed,):
             check_whole(f"{name}: the seed", one, 0)
         check_choice(f"{name}: implementation", implementation, IMPLEMENTATIONS)
-        self.name, self.scaling, self.zero_init = name, float(scaling), zero_init
-        self.implementation: Implementation = implementation
-        self._size = shape
         a = torch.zeros(n_components)
         if not zero_init:
             a.normal_(std=max(shape) ** -0.5)
-        self.coefficients = nn.Parameter(a)
         indices = random_indices(shape, n_components, np.random.default_rng(seed)).to(a.device)
-        self.register_buffer("indices", indices)
-        self.register_buffer("shape", torch.tensor(shape))
-        self._begin_search(schedule, location_search, init_locations, location_lr)
+        super().__init__(a, indices, shape, schedule, location_search, init_locations, location_lr)
+        self.name, self.scaling = name, float(scaling)
+        self.implementation: Implementation = implementation
         self._arrange()
 
     def increment(self, *, in_use: bool = False) -> torch.Tensor:
@@ -118,8 +112,7 @@ class CosineSpectrum(SearchState):
         Args:
             in_use: Whether to leave out the components that a search tries to do without.
         """
-        a, locations = self._inputs(self.coefficients.dtype)
-        a = self._without_dropped(a) if in_use else a
+        a, locations = self._inputs(self.coefficients.dtype, in_use=in_use)
         delta = increment(a, locations, self.indices, self._size, self.scaling, self.rule)
         return delta.to(self.coefficients.dtype)
 
@@ -147,7 +140,6 @@ class CosineSpectrum(SearchState):
             msg += f"{tuple(x.shape)}"
             raise InvalidArgumentError(msg)
         a, locations = self._inputs(x.dtype)
-        a = self._without_dropped(a)
         if self._needs_plain_operations():
             delta = increment(a, None, self.indices, self._size, self.scaling, self.rule)
             changed = delta if weight is None else weight + delta
@@ -166,20 +158,25 @@ class CosineSpectrum(SearchState):
             y = self.search.record(x, y)
         return y.to(x.dtype)
 
-    def _inputs(self, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def _inputs(
+        self, dtype: torch.dtype, *, in_use: bool = True
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Coefficients in float32 at least, and the locations if a search differentiates them."""
         working = torch.promote_types(torch.promote_types(dtype, self.coefficients.dtype), LOWEST)
         a, locations = self.coefficients.to(working), None
+        trains = self.coefficients.requires_grad and (self.training or torch.is_grad_enabled())
+        if in_use and trains and self.search is not None and self.dropped is not None:
+            a = a.masked_fill(self.dropped, 0.0)
         if self._needs_plain_operations():
             return a, None
         if self.search is None:
             self._warn_if_nobody_follows()
         else:
             a, locations = self.search.inputs(a, self.offset)
-        if self.is_shared:  # DistributedDataParallel asks every parameter for a gradient
-            offsets = self._released if self.offset is None else (self.offset,)
-            for resting in offsets if locations is None else ():
-                a = a + 0.0 * resting.sum()
+        # DistributedDataParallel asks every parameter for a gradient.
+        resting = self._released if self.offset is None else self.offset
+        if self.is_shared and locations is None and resting is not None:
+            a = a + 0.0 * resting.sum()
         return a, locations
 
     def _needs_plain_operations(self) -> bool:

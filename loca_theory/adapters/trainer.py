@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from loca_theory.adapters.search.following import Following, follow
+from loca_theory.adapters.search.following import follow
 
 
 class LoCACallback(TrainerCallback):
@@ -15,7 +15,7 @@ class LoCACallback(TrainerCallback):
     A checkpoint of the Trainer has all that is needed to resume.
     """
 
-    _following: Following | None = None
+    _following: Any
 
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Add the parameters of the search, before the Trainer makes its optimiser.
@@ -35,5 +35,4 @@ class LoCACallback(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Stop following."""
-        if self._following is not None:
-            self._following.remove()
+        self._following.remove()

@@ -87,6 +87,17 @@ def test_regrowth_of_a_large_layer_finds_the_same_locations(search, size, accele
     assert torch.equal(here.spectrum.indices, there.spectrum.indices.cpu())
 
 
+def test_a_search_that_is_loaded_from_the_cpu_is_on_the_device(accelerator):
+    saved, loaded = (
+        LoCALinear(nn.Linear(9, 6), 7, location_search="reselect", **SEARCHED) for _ in range(2)
+    )
+    recording(saved.spectrum, LAST)
+    loaded.to(accelerator).load_state_dict(saved.state_dict())
+    found = dict(loaded.spectrum.named_buffers())
+    assert found.keys() > {"steps", "dropped", "recorded.gradient_sum"}
+    assert {buffer.device.type for buffer in found.values()} == {accelerator.type}
+
+
 @by_implementation
 @pytest.mark.parametrize(
     ("shape", "count", "tokens"),

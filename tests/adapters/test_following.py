@@ -15,6 +15,7 @@ from loca_theory.adapters.search import following
 from loca_theory.errors import InvalidArgumentError
 
 from .searching import (
+    EXCHANGES,
     SEARCHES,
     SHORT,
     adamw,
@@ -304,7 +305,7 @@ def test_a_scheduler_scales_the_rate_of_the_locations_of_its_group(earlier):
     close(located(resting), start)
 
 
-@by_kind
+@pytest.mark.parametrize("search", ["central", *EXCHANGES])
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_gradscaler_changes_nothing_and_what_it_skips_does_not_count(search, fused):
     """A fused optimiser divides by the scale, and skips an overflow, inside its own step."""
@@ -313,6 +314,7 @@ def test_a_gradscaler_changes_nothing_and_what_it_skips_does_not_count(search, f
         partial(adamw, fused=fused), dtype=torch.float32, location_search=search
     )
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    follow(model, optimizer, scaler=scaler)
     done = 0
     for step in range(10):
         optimizer.zero_grad()

@@ -94,14 +94,6 @@ def test_where_there_is_no_curvature_the_predicted_decrease_is_zero():
     assert not found.predicted_decreases(use_curvature=True).any()
 
 
-def test_many_tokens_are_all_counted():
-    # Equal ones, so that it does not matter which of them the curvature is estimated from.
-    x, g = (part.expand(1501, -1) for part in a_pass(1))
-    found = recorded_of((x, g))
-    assert_close(found.gradient(), gradient((x, g)), torch.float64)
-    assert_close(found.curvature(EVERYWHERE, 1), curvature((x, g)), torch.float64)
-
-
 def test_nothing_is_recorded_without_a_gradient():
     x, g = a_pass(3)
     recorded = empty()

@@ -10,7 +10,7 @@ from loca_theory.adapters import increment as increments
 from loca_theory.adapters import kernels, linear_operator
 from loca_theory.adapters.increment import increment
 from loca_theory.adapters.linear_operator import increment_linear
-from loca_theory.adapters.pattern import SparsityPattern, sparse_product
+from loca_theory.adapters.pattern import SparsityPattern
 from loca_theory.locations.gradient import NEIGHBOURS
 from loca_theory.transforms.matrices import dct_matrix
 
@@ -235,16 +235,6 @@ def test_an_output_whose_gradient_is_undefined_has_none_to_give(implementation):
     y = apply(*arguments, shape, implementation=implementation)
     (Ignored.apply(y).sum() + arguments[0].sum()).backward()
     assert_close(arguments[0].grad, torch.ones_like(arguments[0]))
-
-
-def test_a_sparse_product_is_the_dense_one(device):
-    shape = (5, 8)
-    indices = border_and_shared_indices(shape)[:-1]  # leaves a row empty
-    s, a, x = SparsityPattern.of(indices, shape), normal(len(indices)), normal(8, 3, seed=1)
-    expected = dense_spectrum(a, indices, shape)
-    assert (expected == 0).all(dim=1).any()
-    given = (t.to(device) for t in (s.starts, s.columns, a[s.order], x))
-    assert_close(sparse_product(*given).cpu(), expected @ x)
 
 
 # What the registration knows of the result differs between forming ΔW and not.

@@ -182,17 +182,15 @@ def test_a_backend_of_peft_trains_and_merges_and_quantises_once(backend, names):
     assert backend.writes == 2 * len(layers(model))
 
 
-@pytest.mark.parametrize("lacks", ["merging", "dequantising"])
-def test_what_cannot_be_merged_is_refused_in_one_line(backend, monkeypatch, lacks):
+@pytest.mark.parametrize("error", [TypeError, NotImplementedError])
+def test_what_cannot_be_merged_is_refused_in_one_line(backend, monkeypatch, error):
     def refuse(_):
-        raise NotImplementedError
+        msg = "of PEFT"
+        raise error(msg)
 
     model = adapted(net(EightBits))
-    if lacks == "merging":
-        backend.supports_merge = False
-    else:
-        monkeypatch.setattr(backend, "get_base_weight", refuse)
-    message = r"^first: its weight is quantised \(stand-in\).*use the adapter unmerged$"
+    monkeypatch.setattr(backend, "get_base_weight", refuse)
+    message = r"^first: its weight is quantised, .* \(of PEFT\); use the adapter unmerged$"
     with pytest.raises(InvalidArgumentError, match=message):
         model.merge_adapter()
     assert backend.writes == 0
@@ -274,7 +272,7 @@ def test_torchao_without_a_configuration_trains_and_is_not_merged():
     pytest.importorskip("torchao")
     model = adapted(net(torchao))
     check_forward_and_training(model, rounding=1e-5)
-    with pytest.raises(InvalidArgumentError, match=r"first: its weight is quantised \(torchao"):
+    with pytest.raises(InvalidArgumentError, match=r"first: its weight is quantised, .* torchao"):
         model.merge_adapter()
     layer = LoCALinear(net(torchao).first, 5, name="alone")
     with pytest.raises(InvalidArgumentError, match=r"alone: its weight is quantised \(Int8Tensor"):

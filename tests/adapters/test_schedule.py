@@ -57,11 +57,11 @@ MOVES_NOTHING = {
     ),
     "too short a period": (
         {"location_search": "swap", "schedule": AlternatingSchedule(10, 20, 29)},
-        "alternating_steps=29 ends before .* every 30 steps",
+        "alternating_steps=29 ends before .* takes 30 steps",
     ),
     "no phase of locations": (
         {"schedule": AlternatingSchedule(10, 20, 10)},
-        "alternating_steps=10 ends before any location is learned: the first 10 steps learn coef",
+        "alternating_steps=10 ends before all layers have learned a location, which takes 11 steps",
     ),
 }
 

@@ -230,21 +230,6 @@ def test_moved_indices_act_at_once(implementation, moves):
 # --- phases ---
 
 
-@by_implementation
-@pytest.mark.parametrize("phase", PHASES)
-def test_only_what_the_phase_learns_has_a_gradient(phase, implementation):
-    adapted = layer(implementation=implementation)
-    a = adapted.spectrum.coefficients
-    adapted(normal(3, 9)).sum().backward()
-    wanted, a.grad = a.grad, None
-    in_phase(adapted, phase)
-    adapted(normal(3, 9)).sum().backward()
-    assert (a.grad is None) == (phase == "locations")
-    assert a.grad is None or torch.equal(a.grad, wanted)
-    assert (adapted.spectrum.offset.grad is not None) == (phase != "coefficients")
-    assert adapted.base.weight.grad is None
-
-
 def test_an_untrainable_layer_learns_no_locations_until_it_is_trainable_again():
     adapted = layer()
     in_phase(adapted)

@@ -5,11 +5,11 @@ from itertools import count
 import pytest
 import torch
 from peft import PeftModel
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers import Trainer, TrainingArguments
 
 from loca_theory.adapters import CosineSpectrum, LoCACallback
 
-from .searching import all_indices, coefficients, same, same_state, spectra
+from .searching import all_indices, coefficients, same_state, spectra
 from .tiny_models import in_peft, of_peft, roberta, tokens
 
 pytestmark = of_peft
@@ -20,15 +20,12 @@ STEPS, CHECKPOINT = 18, 5
 # windows of recording of some layers. Step 15 is after the search.
 KINDS = {
     "central": {},
-    "forward": {"location_search": "forward"},
     "joint": {"joint": True},
     "central from a start": {"init_locations": "gradient", "recorded_steps": 6},
     "reselect from a start": {
         "location_search": "reselect", "init_locations": "gradient", "recorded_steps": 6,
     },
-    "reselect": {"location_search": "reselect", "recorded_steps": 3},
     "swap": {"location_search": "swap", "recorded_steps": 3},
-    "swap-raw": {"location_search": "swap-raw", "recorded_steps": 1},
 }  # fmt: skip
 
 
@@ -51,7 +48,7 @@ def adapted(**options):
     return in_peft(base(), **{"location_lr": 0.05} | SCHEDULE | options)
 
 
-def trainer_for(model, folder, *, callbacks=(), optimizer=None, eval_dataset=None, **options):
+def trainer_for(model, folder, *, eval_dataset=None, **options):
     settings = {
         "max_steps": STEPS,
         "save_steps": CHECKPOINT,
@@ -71,34 +68,21 @@ def trainer_for(model, folder, *, callbacks=(), optimizer=None, eval_dataset=Non
         TrainingArguments(output_dir=str(folder), **settings | options),
         train_dataset=Sentences(),
         eval_dataset=eval_dataset,
-        optimizers=(optimizer, None),
-        callbacks=[LoCACallback(), *callbacks],
+        callbacks=[LoCACallback()],
     )
-
-
-class Recorder(TrainerCallback):
-    """Indices and coefficients before the first step and after each."""
-
-    def __init__(self, model):
-        self.model, self.steps = model, []
-
-    def on_train_begin(self, *_, **__):
-        self.steps.append((all_indices(self.model), coefficients(self.model)))
-
-    on_step_end = on_train_begin
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Of a kind: the trained model, its checkpoints and what it was after each step. Made once."""
+    """Of a kind: the trained model, its checkpoints and the indices it began with. Made once."""
     made = {}
 
     def train(kind):
         if kind not in made:
             folder, model = tmp_path_factory.mktemp("checkpoints"), adapted(**KINDS[kind])
-            recorder = Recorder(model)
-            trainer_for(model, folder, callbacks=[recorder]).train()
-            made[kind] = model, folder, recorder.steps
+            drawn = all_indices(model)
+            trainer_for(model, folder).train()
+            made[kind] = model, folder, drawn
         return made[kind]
 
     return train
@@ -111,10 +95,9 @@ def _told(monkeypatch):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_trainer_trains_coefficients_and_locations(trained, kind):
-    model, _, steps = trained(kind)
-    (drawn, _), (indices, a) = steps[0], steps[-1]
-    assert not any(map(torch.equal, drawn, indices))
-    assert all(coefficients.any() for coefficients in a)
+    model, _, drawn = trained(kind)
+    assert not any(map(torch.equal, drawn, all_indices(model)))
+    assert all(a.any() for a in coefficients(model))
     assert not any(layer.is_searching for layer in spectra(model))
     assert sum(p.numel() for p in model.parameters() if p.requires_grad) == sum(
         p.numel() for n, p in model.named_parameters() if "coefficients" in n or "to_save" in n
@@ -150,14 +133,6 @@ def test_accumulated_batches_are_one_step(tmp_path):
     options = {"gradient_accumulation_steps": 3, "max_steps": 4, "save_strategy": "no"}
     trainer_for(model, tmp_path, **options).train()
     assert {s.steps_done for s in spectra(model)} == {4}
-
-
-def test_a_checkpoint_of_the_trainer_is_an_adapter(trained):
-    _, folder, steps = trained("central")
-    loaded = PeftModel.from_pretrained(base(), folder / f"checkpoint-{CHECKPOINT}")
-    indices, a = steps[CHECKPOINT]
-    assert same(all_indices(loaded), indices)
-    assert same(coefficients(loaded), a)
 
 
 def test_the_best_checkpoint_is_loaded_at_the_end_with_its_search(tmp_path):

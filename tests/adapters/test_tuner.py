@@ -4,6 +4,7 @@ import copy
 import re
 import sys
 from collections import OrderedDict
+from contextlib import nullcontext
 from importlib import import_module, metadata, reload
 
 import pytest
@@ -491,18 +492,18 @@ BAD = [
     ({"n_frequency": 0}, "n_frequency must be an integer of at least 1, not 0"),
     ({"n_frequency": 2.5}, r"n_frequency must be an integer of at least 1, not 2\.5"),
     ({"random_loc_seed": -1}, "random_loc_seed must be an integer of at least 0, not -1"),
-    ({"init_weights": "gaussian"}, "init_weights must be True or False, not 'gaussian'"),
-    ({"joint": "x"}, "joint must be True or False, not 'x'"),
+    ({"init_weights": "gaussian"}, "init_weights must be one of True, False, not 'gaussian'"),
+    ({"joint": "x"}, "joint must be one of True, False, not 'x'"),
     (
         {"n_frequency_pattern": {"q": -1}},
         r"pattern\['q'\] must be an integer .*, not -1",
     ),
     ({"n_frequency_pattern": {"q(": 3}}, r"n_frequency_pattern must be a regular expression, not"),
-    ({"n_frequency_pattern": ["q"]}, r"n_frequency_pattern must be a dictionary .*, not \['q'\]"),
+    ({"n_frequency_pattern": ["q"]}, r"n_frequency_pattern must be a dict, not \['q'\]"),
     ({"target_parameters": [3]}, r"target_parameters must be a list of names, not \[3\]"),
     ({"scaling": -1.0}, r"scaling must be positive and finite, not -1\.0"),
     ({"implementation": "magic"}, "implementation must be one of .*, not 'magic'"),
-    ({"alternating_steps": 6}, "alternating_steps=6 ends before any location is learned"),
+    ({"alternating_steps": 6}, "alternating_steps=6 ends before all layers"),
     ({"bias": "some"}, "bias must be one of .*, not 'some'"),
     ({"layers_pattern": "layers"}, "layers_pattern needs layers_to_transform"),
     *(
@@ -558,9 +559,6 @@ def test_registering_again_does_nothing():
     assert list(PeftType) == members
     assert members.count("LOCA") == 1
     assert PeftType("LOCA") is PeftType.LOCA
-    for method in (PeftModel.save_pretrained, PeftModel.load_adapter):
-        assert method.__module__.startswith("peft.")
-        assert not hasattr(method, "__wrapped__")
 
 
 @pytest.mark.parametrize("found", ["0.20.1", "0.22.0", "1.0.0", "0.30.0.dev0"])
@@ -584,27 +582,27 @@ def unregistered(monkeypatch):
     return package
 
 
-def test_without_peft_the_layer_works_and_the_method_says_what_it_needs(unregistered, monkeypatch):
-    def missing(name):
-        raise metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(metadata, "version", missing)
-    monkeypatch.setitem(sys.modules, "peft", None)
-    adapters = reload(unregistered)
-    layer = adapters.LoCALinear(nn.Linear(8, 6), 5, zero_init=False)
-    assert layer(torch.ones(2, 8)).shape == (2, 6)
-    for name in ("LoCAConfig", "LoCAModel", "LoCALayer"):
-        with pytest.raises(ResourceError, match=r"needs peft: pip install .*adapters\]"):
-            getattr(adapters, name)
-
-
-def test_where_an_untested_peft_is_installed_the_layer_works_all_the_same(
-    unregistered, monkeypatch
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [(None, r"needs peft: pip install .*adapters\]"), ("0.30.0", r"peft 0\.30\.0 is installed")],
+)
+def test_without_a_tested_peft_the_layer_works_and_the_method_says_what_it_needs(
+    unregistered, monkeypatch, found, message
 ):
-    monkeypatch.setattr(metadata, "version", lambda _: "0.30.0")
-    with pytest.warns(UserWarning, match=r"not registered with PEFT: .*peft 0\.30\.0 is"):
+    def version(name):
+        if found is None:
+            raise metadata.PackageNotFoundError(name)
+        return found
+
+    monkeypatch.setattr(metadata, "version", version)
+    said = pytest.warns(UserWarning, match=f"not registered with PEFT: .*{message}")
+    if found is None:
+        said = nullcontext()
+        monkeypatch.setitem(sys.modules, "peft", None)
+    with said:
         adapters = reload(unregistered)
     layer = adapters.LoCALinear(nn.Linear(8, 6), 5, zero_init=False)
     assert layer(torch.ones(2, 8)).shape == (2, 6)
-    with pytest.raises(ResourceError, match=r"peft 0\.30\.0 is installed"):
-        adapters.LoCAConfig  # noqa: B018
+    for name in ("LoCAConfig", "LoCAModel", "LoCALayer"):
+        with pytest.raises(ResourceError, match=message):
+            getattr(adapters, name)

@@ -10,7 +10,7 @@ from torch import nn
 
 from loca_theory.adapters.search.gradient import GradientSearch, move_all
 from loca_theory.adapters.search.regrow import GradientStart, PruneAndRegrow
-from loca_theory.adapters.search.sharding import fill_with_zeros, is_distributed
+from loca_theory.adapters.search.sharding import is_distributed, shared_out
 from loca_theory.adapters.spectrum import CosineSpectrum
 from loca_theory.errors import InvalidArgumentError
 
@@ -57,15 +57,12 @@ def follow(
         msg += "alternating_steps of LoCAConfig, or schedule of the layers"
         warnings.warn(msg, stacklevel=2)
     searching: list[Any] = [s for s in spectra if s.is_searching and s.coefficients.requires_grad]
-    for spectrum in searching:
-        if not spectrum.is_along_gradient or spectrum.offset is not None:
-            continue
-        if spectrum.schedule.is_over(spectrum.start_steps):
-            continue
-        if optimizer is not None and is_distributed():
-            msg = f"{spectrum.name}: with several processes, call follow(model) before "
-            msg += "DistributedDataParallel or fully_shard wraps the model"
-            raise InvalidArgumentError(msg)
+    new = [s for s in searching if s.lacks_offset]
+    if new and optimizer is not None and is_distributed():
+        msg = f"{new[0].name}: with several processes, call follow(model) before "
+        msg += "DistributedDataParallel or fully_shard wraps the model"
+        raise InvalidArgumentError(msg)
+    for spectrum in new:
         spectrum.add_offset()
     if optimizer is None:
         return None
@@ -85,21 +82,20 @@ class Following:
     def __init__(self, spectra: list[Any], optimizer: Any, scaler: Any) -> None:
         _check(spectra, optimizer)
         self._optimizer, self._scaler = optimizer, scaler
-        self._groups: dict[Any, int] = {}  # the number of each layer's parameter group
-        for number, spectrum in enumerate(spectra):
-            group = self._group_of(spectrum.coefficients)
-            if group is not None:
-                self._groups[spectrum] = group
-                # Not all layers record at once.
-                spectrum.ahead = number * spectrum.schedule.period // len(spectra)
-                spectrum.following = self
+        held = {p: n for n, group in enumerate(optimizer.param_groups) for p in group["params"]}
+        # The number of each layer's parameter group.
+        self._groups = {s: held[s.coefficients] for s in spectra if s.coefficients in held}
         if spectra and not self._groups:
             msg = "the optimiser does not hold the coefficients of LoCA; build it from the model's "
             msg += "parameters after the adapter was added"
             raise InvalidArgumentError(msg)
-        self._add_offsets()
-        for spectrum in self._groups:
-            self.begin(spectrum)
+        self._add_offsets({s.coefficients: s.offset for s in self._groups if s.offset not in held})
+        for number, spectrum in enumerate(spectra):
+            if spectrum in self._groups:
+                # Not all layers record at once.
+                spectrum.ahead = number * spectrum.schedule.period // len(spectra)
+                spectrum.following = self
+                self.begin(spectrum)
         before = optimizer.register_step_pre_hook(self._before)
         self._handles = before, optimizer.register_step_post_hook(self._after)
 
@@ -116,20 +112,12 @@ class Following:
             group["params"] = [p for p in group["params"] if p is not offset]
         self._optimizer.state.pop(offset, None)
 
-    def _group_of(self, parameter: torch.Tensor | None) -> int | None:
-        groups = enumerate(self._optimizer.param_groups)
-        return next((n for n, g in groups if any(p is parameter for p in g["params"])), None)
-
-    def _add_offsets(self) -> None:
+    def _add_offsets(self, new: dict[torch.Tensor, torch.Tensor | None]) -> None:
         """Put each offset behind its coefficients, where the model's parameters have it as well."""
-        new = {
-            spectrum.coefficients: [spectrum.offset]
-            for spectrum in self._groups
-            if spectrum.offset is not None and self._group_of(spectrum.offset) is None
-        }
         for group in self._optimizer.param_groups:
             group.setdefault(_RATE, float(group["lr"]))
-            group["params"] = [p for old in group["params"] for p in (old, *new.get(old, ()))]
+            pairs = [(old, new.get(old)) for old in group["params"]]
+            group["params"] = [p for pair in pairs for p in pair if p is not None]
 
     def _mine(self) -> list[Any]:
         """The layers that search and train, unless they follow another optimiser by now."""
@@ -173,7 +161,7 @@ class Following:
             for spectrum in mine:  # a fused optimiser has skipped this step itself
                 spectrum.search.restore()
             return
-        move_all([(s.search, self._rate(s)) for s in mine if s.search.has_started])
+        move_all([(s.search, self._rate(s)) for s in mine if s.search.start is not None])
         for spectrum in mine:
             if spectrum.search.is_due():
                 scale = 1.0 if self._scaler is None else self._scaler.get_scale()
@@ -189,8 +177,8 @@ class Following:
     def _rate(self, spectrum: Any) -> float:
         """By what a step of the offset is multiplied: schedulers may begin at a low rate."""
         group = self._optimizer.param_groups[self._groups[spectrum]]
-        lr, first = (float(group.get(n, 0.0)) for n in ("lr", "initial_lr"))
-        largest = max(lr, first or float(group.setdefault(_RATE, lr)))
+        lr = float(group["lr"])
+        largest = max(lr, float(group.get("initial_lr") or group.setdefault(_RATE, lr)))
         return spectrum.location_lr / largest if largest > 0 else 0.0
 
     def _forget_momentum(self, spectrum: Any, moved: torch.Tensor) -> None:
@@ -201,7 +189,7 @@ class Following:
         """
         for name, value in self._optimizer.state.get(spectrum.coefficients, {}).items():
             if name in ("exp_avg", "momentum_buffer") and isinstance(value, torch.Tensor):
-                fill_with_zeros(value, moved)
+                value.masked_fill_(shared_out(moved, value), 0.0)
 
 
 def _check(spectra: list[Any], optimizer: Any) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from loca_theory.adapters.indices import continuous, extent, rounded, spread_out
 from loca_theory.adapters.search.schedule import Phase
-from loca_theory.adapters.search.sharding import assign, whole
+from loca_theory.adapters.search.sharding import shared_out, whole
 from loca_theory.errors import InvalidArgumentError
 
 
@@ -28,11 +28,11 @@ class GradientSearch:
     Source: section "Estimating location gradient" of the paper.
     """
 
-    is_recording = may_record = False
+    may_record = False
 
     def __init__(self, spectrum: Any) -> None:
         self.spectrum, self.phase = spectrum, "coefficients"
-        self._start: torch.Tensor | None = None
+        self.start: torch.Tensor | None = None  # the offset, once the optimiser is to step it
 
     def begin(self) -> None:
         """Set what the next step learns."""
@@ -57,28 +57,23 @@ class GradientSearch:
             return
         if self.phase == "locations":
             spectrum.coefficients.grad = None
-        if self._start is None:
-            self._start = spectrum.offset.detach().clone()
+        if self.start is None:
+            self.start = spectrum.offset.detach().clone()
             spectrum.offset.zero_()
-
-    @property
-    def has_started(self) -> bool:
-        """Whether the optimiser is about to step the offset, or has."""
-        return self._start is not None
 
     def restore(self) -> None:
         """Take back what the optimiser did to the offset: it has skipped the step."""
-        if self._start is not None:
+        if self.start is not None:
             with torch.no_grad():
-                self.spectrum.offset.copy_(self._start)
-            self._start = None
+                self.spectrum.offset.copy_(self.start)
+            self.start = None
 
     @torch.no_grad()
     def located(self, rate: float) -> torch.Tensor:
         """Where the optimiser's step, times a rate, puts the locations: (B, 2)."""
         spectrum = self.spectrum
         here = continuous(spectrum.indices, spectrum._size, spectrum.offset.dtype)
-        moved, self._start = spectrum.offset * rate + self._start, None
+        moved, self.start = spectrum.offset * rate + self.start, None
         return here + whole(moved)
 
     @torch.no_grad()
@@ -88,7 +83,8 @@ class GradientSearch:
         indices = rounded(u, spectrum._size)
         spectrum.has_moved = spectrum.has_moved | (indices != spectrum.indices).any()
         spectrum.set_indices(indices)
-        assign(spectrum.offset, u - continuous(spectrum.indices, spectrum._size, u.dtype))
+        offset = u - continuous(spectrum.indices, spectrum._size, u.dtype)
+        spectrum.offset.copy_(shared_out(offset, spectrum.offset))
 
     def is_due(self) -> bool:
         """No components are pruned."""
@@ -103,7 +99,7 @@ class GradientSearch:
         """
         spectrum = self.spectrum
         indices, a = spread_out(spectrum.indices, whole(spectrum.coefficients), spectrum._size)
-        assign(spectrum.coefficients, a)
+        spectrum.coefficients.copy_(shared_out(a, spectrum.coefficients))
         spectrum.set_indices(indices)
 
 

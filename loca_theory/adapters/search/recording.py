@@ -5,21 +5,18 @@ It finds the search by a number when it runs, so compiled code is the same in al
 
 from __future__ import annotations
 
-from itertools import count
 from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
 
-_numbers = count()
 _recorders: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
 
 def handle_of(recorder: Any) -> torch.Tensor:
     """A tensor by which the operator finds an object with ``add(x, g)`` while it lives."""
-    number = next(_numbers)
-    _recorders[number] = recorder
-    return torch.tensor(number, device="cpu")
+    _recorders[id(recorder)] = recorder
+    return torch.tensor(id(recorder), device="cpu")
 
 
 @torch.library.custom_op("loca_theory::record", mutates_args=())

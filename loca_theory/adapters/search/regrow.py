@@ -9,13 +9,7 @@ import torch
 
 from loca_theory.adapters.search.recording import handle_of, record
 from loca_theory.adapters.search.schedule import Phase
-from loca_theory.adapters.search.sharding import (
-    fill_with_zeros,
-    is_distributed,
-    is_sharded,
-    whole,
-)
-from loca_theory.adapters.search.statistics import GradientStatistics
+from loca_theory.adapters.search.sharding import is_distributed, is_sharded, shared_out, whole
 from loca_theory.locations.prune_and_regrow import (
     components_to_drop,
     largest,
@@ -32,18 +26,13 @@ class RecordingSearch:
         spectrum: A :class:`~loca_theory.adapters.CosineSpectrum`, whose components move.
     """
 
-    may_record, has_started = True, False
+    may_record, start, _resets = True, None, True
     phase: Phase | None = "coefficients"
 
     def __init__(self, spectrum: Any) -> None:
-        self.spectrum = spectrum
+        self.spectrum, self.use_curvature = spectrum, spectrum.location_search != "swap-raw"
         self._pass = -1  # torch's number of the latest backward pass
         self._handle = handle_of(self)
-
-    @property
-    def is_recording(self) -> bool:
-        """Whether the gradient of the step under way is recorded."""
-        return self.spectrum.recorded is not None
 
     def inputs(self, a: torch.Tensor, _offset: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The coefficients; locations are not differentiated."""
@@ -75,7 +64,7 @@ class RecordingSearch:
 
     def before_step(self) -> None:
         """Keep what was recorded: the optimiser is about to step."""
-        if self.is_recording:
+        if self.spectrum.recorded is not None:
             self.spectrum.recorded.keep()
 
     def restore(self) -> None:
@@ -84,40 +73,47 @@ class RecordingSearch:
     def finish(self) -> None:
         """Nothing to do: these searches keep the indices distinct."""
 
-    def _take_recorded(self) -> GradientStatistics | None:
-        """Stop recording; the statistics, or None if there was no gradient."""
-        recorded, self.spectrum.recorded = self.spectrum.recorded, None
-        return recorded if recorded is not None and recorded.has_gradient() else None
+    @torch.no_grad()
+    def prune_and_regrow(self, loss_scale: float) -> torch.Tensor:
+        """Move components as the recorded gradients suggest; returns which moved, (B,).
 
-    def _move(self, after: torch.Tensor, *, resets: bool = True) -> torch.Tensor:
-        """Move the components to flat indices ``after``, (B,); returns which moved."""
+        Args:
+            loss_scale: By what the loss was multiplied: a²h needs the curvature of the loss itself.
+        """
+        spectrum = self.spectrum
+        q, (row, column) = spectrum._size[1], spectrum.indices.unbind(1)
+        recorded, spectrum.recorded = spectrum.recorded, None
+        before = row * q + column
+        after = self._choose(recorded, before, loss_scale)
+        if spectrum.dropped is not None:
+            spectrum.dropped.zero_()
         if is_distributed():
             torch.distributed.broadcast(after, 0)  # ties may break differently elsewhere
-        spectrum = self.spectrum
-        q = spectrum._size[1]
-        moved = after != self._flat_indices()
+        moved = after != before
         spectrum.has_moved = spectrum.has_moved | moved.any()
         spectrum.set_indices(torch.stack([after // q, after % q], dim=1))
-        if resets:
-            fill_with_zeros(spectrum.coefficients, moved)
-        if spectrum.coefficients.grad is not None:
-            fill_with_zeros(spectrum.coefficients.grad, moved)  # that of another location
+        a = spectrum.coefficients
+        for values in (a, a.grad) if self._resets else (a.grad,):  # those of another location
+            if values is not None:
+                values.masked_fill_(shared_out(moved, values), 0.0)
         return moved
 
-    def _flat_indices(self) -> torch.Tensor:
-        indices = self.spectrum.indices
-        return indices[:, 0] * self.spectrum._size[1] + indices[:, 1]
+    def _choose(self, recorded: Any, before: torch.Tensor, loss_scale: float) -> torch.Tensor:
+        """The flat indices, (B,), to which the components at ``before`` move."""
+        raise NotImplementedError
 
 
 class GradientStart(RecordingSearch):
     """A start at the locations with the largest predicted decrease of the loss.
 
-    The coefficients are not learned while the first steps are recorded.
+    The coefficients are not learned while the first steps are recorded, and stay as they are drawn.
     """
+
+    _resets = False
 
     def begin(self) -> None:
         """Record the next step as well."""
-        if not self.is_recording:
+        if self.spectrum.recorded is None:
             self.spectrum.start_recording()
 
     def before_step(self) -> None:
@@ -129,18 +125,13 @@ class GradientStart(RecordingSearch):
         """Whether all components move after the step under way."""
         return self.spectrum.steps_done + 1 >= self.spectrum.start_steps
 
-    @torch.no_grad()
-    def prune_and_regrow(self, _loss_scale: float) -> torch.Tensor:
-        """Move all components; returns which moved, (B,)."""
-        recorded, spectrum = self._take_recorded(), self.spectrum
-        if recorded is None:
-            msg = f"{spectrum.name}: no gradient was recorded, so its locations stay random"
+    def _choose(self, recorded: Any, before: torch.Tensor, _: float) -> torch.Tensor:
+        if not recorded.has_gradient():
+            msg = f"{self.spectrum.name}: no gradient was recorded, so its locations stay random"
             warnings.warn(msg, stacklevel=2)
-            return torch.zeros_like(self._flat_indices(), dtype=torch.bool)
-        by_curvature = spectrum.location_search != "swap-raw"
-        decreases = recorded.predicted_decreases(use_curvature=by_curvature)
-        after = largest(decreases, spectrum.indices.shape[0])
-        return self._move(after, resets=spectrum.zero_init)
+            return before
+        decreases = recorded.predicted_decreases(use_curvature=self.use_curvature)
+        return largest(decreases, len(before))
 
 
 class PruneAndRegrow(RecordingSearch):
@@ -153,7 +144,7 @@ class PruneAndRegrow(RecordingSearch):
         super().__init__(spectrum)
         self._reselects = spectrum.location_search == "reselect"
         if self._reselects and spectrum.dropped is None:
-            spectrum.dropped = torch.zeros_like(self._flat_indices(), dtype=torch.bool)
+            spectrum.dropped = torch.zeros_like(spectrum.indices[:, 0], dtype=torch.bool)
 
     def begin(self) -> None:
         """Record the next step if it is due; ``reselect`` leaves some components out meanwhile.
@@ -163,7 +154,7 @@ class PruneAndRegrow(RecordingSearch):
         """
         spectrum, schedule = self.spectrum, self.spectrum.schedule
         step, ahead = spectrum.steps_done, spectrum.ahead
-        if self.is_recording or not schedule.records(step, ahead):
+        if spectrum.recorded is not None or not schedule.records(step, ahead):
             return
         spectrum.start_recording()
         if self._reselects:
@@ -176,32 +167,19 @@ class PruneAndRegrow(RecordingSearch):
         """Whether components move after the step under way."""
         spectrum = self.spectrum
         is_end = spectrum.schedule.prunes_and_regrows(spectrum.steps_done, spectrum.ahead)
-        return self.is_recording and is_end
+        return is_end and spectrum.recorded is not None
 
-    @torch.no_grad()
-    def prune_and_regrow(self, loss_scale: float) -> torch.Tensor:
-        """Move components as the recorded gradients suggest; returns which moved, (B,).
-
-        Args:
-            loss_scale: By what the loss was multiplied: a²h needs the curvature of the loss itself.
-        """
+    def _choose(self, recorded: Any, before: torch.Tensor, loss_scale: float) -> torch.Tensor:
         spectrum, schedule = self.spectrum, self.spectrum.schedule
-        recorded, before = self._take_recorded(), self._flat_indices()
-        out = spectrum.dropped.nonzero()[:, 0] if self._reselects else None
-        if out is not None:
-            spectrum.dropped.zero_()
-        if recorded is None:
-            return torch.zeros_like(before, dtype=torch.bool)
-        use_curvature = spectrum.location_search != "swap-raw"
-        decreases = recorded.predicted_decreases(use_curvature=use_curvature)
-        if out is not None:
-            return self._move(reselect(before, out, decreases))
-        first = schedule.first_recorded(spectrum.steps_done, spectrum.start_steps)
-        steps = spectrum.steps_done + 1 - first
-        curvature = None
-        if use_curvature:
-            curvature = recorded.curvature(spectrum.indices, steps) / loss_scale**2
-        progress = schedule.progress(first)
-        count = most_moved(before.shape[0], progress, use_curvature=use_curvature)
+        if not recorded.has_gradient():
+            return before
+        decreases = recorded.predicted_decreases(use_curvature=self.use_curvature)
+        if self._reselects:
+            return reselect(before, spectrum.dropped.nonzero()[:, 0], decreases)
+        done = spectrum.steps_done + 1
+        steps = min(schedule.recorded_steps, schedule.period, done - spectrum.start_steps)
+        curvature = recorded.curvature(spectrum.indices, steps) / loss_scale**2
+        progress = schedule.progress(done - steps)
+        count = most_moved(len(before), progress, use_curvature=self.use_curvature)
         a = whole(spectrum.coefficients).to(decreases.dtype)
-        return self._move(swap(a, before, decreases, curvature, count))
+        return swap(a, before, decreases, curvature if self.use_curvature else None, count)

@@ -71,24 +71,13 @@ class AlternatingSchedule:
         """Whether the next step ends a period: components are pruned and regrown after it."""
         return (step + ahead + 1) % self.period == 0 and not self.is_over(step)
 
-    def first_recorded(self, step: int, earliest: int) -> int:
-        """Number of steps before the first recorded one, of a move after the next step.
-
-        Args:
-            step: Number of steps done.
-            earliest: Number of steps before the search began.
-        """
-        return max(earliest, step + 1 - min(self.recorded_steps, self.period))
-
     def is_over(self, step: int) -> bool:
         """Whether B_s steps are done."""
         return self.alternating_steps is not None and step >= self.alternating_steps
 
     def progress(self, step: int) -> float:
-        """Fraction of B_s that is done; a constant if B_s is None."""
-        if self.alternating_steps is None:
-            return _ENDLESS
-        return min(step / max(self.alternating_steps, 1), 1.0)
+        """Fraction of B_s that is done, before its end; a constant if B_s is None."""
+        return _ENDLESS if self.alternating_steps is None else step / self.alternating_steps
 
     def phase(self, step: int) -> Phase | None:
         """Phase of the step after the first ``step`` steps; None once the locations are frozen."""

@@ -42,14 +42,9 @@ def check_search(
     if is_prune_and_regrow(search) and schedule.joint:
         msg = f"joint=True learns locations along a gradient, and {search!r} has none"
         raise InvalidArgumentError(msg)
-    if last is None or last == 0 or schedule.joint:
-        return
-    if is_prune_and_regrow(search) and last < schedule.period:
-        msg = f"alternating_steps={last} ends before every layer has pruned and regrown: each does "
-        msg += f"so every {schedule.period} steps (coefficient_steps + location_steps)"
-        raise InvalidArgumentError(msg)
-    if last <= schedule.coefficient_steps:
-        msg = f"alternating_steps={last} ends before any location is learned: the first "
-        msg += f"{schedule.coefficient_steps} steps learn coefficients; raise it or lower "
-        msg += "coefficient_steps"
+    # Layers prune and regrow once in each period, and not all at its end.
+    needed = schedule.period if is_prune_and_regrow(search) else schedule.coefficient_steps + 1
+    if last and not schedule.joint and last < needed:
+        msg = f"alternating_steps={last} ends before all layers have learned a location, which "
+        msg += f"takes {needed} steps; raise it, or lower coefficient_steps or location_steps"
         raise InvalidArgumentError(msg)

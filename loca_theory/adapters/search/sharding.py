@@ -25,25 +25,11 @@ def whole(tensor: Any) -> torch.Tensor:
     return found.full_tensor() if is_sharded(found) else found
 
 
-def assign(tensor: Any, values: torch.Tensor) -> None:
-    """Set all entries in place to values that are the same in all processes."""
-    _local(tensor).copy_(_part(values, tensor))
-
-
-def fill_with_zeros(tensor: Any, mask: torch.Tensor) -> None:
-    """Set the entries of a mask, the same in all processes, to zero in place."""
-    _local(tensor).masked_fill_(_part(mask.to(tensor.device), tensor), 0.0)
-
-
-def _local(tensor: Any) -> torch.Tensor:
-    return tensor.to_local() if is_sharded(tensor) else tensor
-
-
-def _part(values: torch.Tensor, like: Any) -> torch.Tensor:
-    """What this process holds of values that are shared out as another tensor."""
+def shared_out(values: torch.Tensor, like: Any) -> torch.Tensor:
+    """Values that all processes have, on the device of another tensor and shared out as it is."""
+    values = values.to(like.device)
     if not is_sharded(like):
         return values
     from torch.distributed.tensor import distribute_tensor
 
-    shards = distribute_tensor(values, like.device_mesh, like.placements, src_data_rank=None)
-    return shards.to_local()
+    return distribute_tensor(values, like.device_mesh, like.placements, src_data_rank=None)

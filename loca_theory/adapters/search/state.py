@@ -31,11 +31,10 @@ HOW_TO_FOLLOW = (
 class SearchState(nn.Module):
     """Base of :class:`~loca_theory.adapters.CosineSpectrum`, which explains the state."""
 
-    coefficients: nn.Parameter
-    indices: torch.Tensor
     name: str
     scaling: float
-    _size: tuple[int, int]
+    indices: torch.Tensor
+    shape: torch.Tensor
     _arrange: Any
     steps: torch.Tensor | None
     dropped: torch.Tensor | None
@@ -47,26 +46,34 @@ class SearchState(nn.Module):
     steps_done = 0
     has_moved: Any = False
     is_shared = False  # whether several processes train it
-    _released: tuple[torch.Tensor, ...] = ()  # the offset of a search that is over
+    _released: torch.Tensor | None = None  # the offset of a search that is over
     _trained: int | None = None  # version of the coefficients when they last trained
     _is_replica = False  # nn.DataParallel sets it
     _is_loading = False
     _was_told = False  # of any layer, that nobody follows
 
-    def _begin_search(
+    def __init__(
         self,
+        coefficients: torch.Tensor,
+        indices: torch.Tensor,
+        shape: tuple[int, int],
         schedule: AlternatingSchedule | None,
         search: LocationSearch,
         start: InitialLocations,
         location_lr: float,
     ) -> None:
         check_search(schedule or AlternatingSchedule(), search, start, location_lr)
+        super().__init__()
         self.schedule, self.location_search, self.location_lr = schedule, search, location_lr
         self.is_along_gradient = not is_prune_and_regrow(search)
         self.rule: Any = search if self.is_along_gradient else "central"
         # Whose gradients choose the first locations.
         self.start_steps = schedule.recorded_steps if schedule and start == "gradient" else 0
         is_over = schedule is None or (self.start_steps == 0 and schedule.is_over(0))
+        self._size = shape
+        self.coefficients = nn.Parameter(coefficients)
+        self.register_buffer("indices", indices)
+        self.register_buffer("shape", torch.tensor(shape))
         self.register_buffer("steps", None if is_over else torch.zeros((), dtype=torch.long))
         self.register_buffer("dropped", None)
         self.register_parameter("offset", None)
@@ -81,6 +88,12 @@ class SearchState(nn.Module):
     def phase(self) -> Phase | None:
         """What the next step learns; None if nobody follows, or the search is over."""
         return None if self.search is None else self.search.phase
+
+    @property
+    def lacks_offset(self) -> bool:
+        """Whether the search is along a gradient and has no parameter of the locations yet."""
+        is_over = self.schedule is None or self.schedule.is_over(self.start_steps)
+        return self.is_along_gradient and self.offset is None and not is_over
 
     def add_offset(self) -> None:
         """Make the parameter of the locations, in single precision at least."""
@@ -106,7 +119,7 @@ class SearchState(nn.Module):
             self.following.release(offset)
         self.following = self.search = self.steps = self.dropped = self.recorded = None
         if not (offset is None or is_sharded(offset)):  # FSDP2 would put it back
-            self.offset, self._released = None, (offset,) if self.is_shared else ()
+            self.offset, self._released = None, offset if self.is_shared else None
 
     def _warn_if_nobody_follows(self) -> None:
         """Warn, once, that an optimiser has stepped and nobody follows."""
@@ -127,29 +140,20 @@ class SearchState(nn.Module):
             return False
         if self._is_replica and self.search.may_record:
             msg = f"{self.name}: a search that records gradients cannot follow nn.DataParallel; "
-            msg += "start the script by torchrun (DistributedDataParallel), make one GPU visible, "
-            msg += "or set alternating_steps=0"
+            msg += "start the script by torchrun, make one GPU visible, or set alternating_steps=0"
             raise InvalidArgumentError(msg)
         is_compiling = torch.compiler.is_compiling()
-        return self.search.may_record if is_compiling else self.search.is_recording
-
-    def _without_dropped(self, a: torch.Tensor) -> torch.Tensor:
-        trains = self.coefficients.requires_grad and (self.training or torch.is_grad_enabled())
-        if self.search is None or self.dropped is None or not trains:
-            return a
-        return a.masked_fill(self.dropped, 0.0)
+        return self.search.may_record if is_compiling else self.recorded is not None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "following": None, "search": None}
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        if name == "indices":
-            self._arrange()
-            # transformers loads an adapter by assignment, without the state of its search. Casts
-            # and moves of a module do not assign.
-            if not (self._is_loading or self._is_replica):
-                self._drop_search()
+        # transformers loads an adapter by assignment, without the state of its search. Casts and
+        # moves of a module do not assign.
+        if name == "indices" and not (self._is_loading or self._is_replica):
+            self._drop_search()
 
     def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, state_dict: dict[str, Any], prefix: str, *rest: Any
@@ -159,8 +163,7 @@ class SearchState(nn.Module):
         saved = {name: state_dict.get(prefix + name) for name in names}
         wrong = mistake(saved, self._size, self.coefficients.shape[0])
         if wrong:
-            layer = self.name if prefix in ("", "spectrum.") else prefix.rstrip(".")
-            error_msgs.append(f"{layer}: {wrong}")
+            error_msgs.append(f"{prefix.rstrip('.') or self.name}: {wrong}")
             return
         if saved["indices"] is not None:
             self._prepare_search(saved)
@@ -184,8 +187,10 @@ class SearchState(nn.Module):
         if self.schedule is None or saved["steps"] is None:
             self._drop_search()
             return
-        self.steps = torch.zeros_like(saved["steps"], device=self.indices.device)
-        self.dropped = None if saved["dropped"] is None else torch.zeros_like(saved["dropped"])
+        for name in ("steps", "dropped"):
+            one = saved[name]
+            empty = None if one is None else torch.zeros_like(one, device=self.indices.device)
+            setattr(self, name, empty)
         self.recorded = None
         if saved[_RECORDED] is not None:
             self.start_recording()

@@ -99,23 +99,19 @@ class GradientStatistics(nn.Module):
             g: The gradients.
         """
         total, rows, columns = self._latest
+        # Tokens with an overflow of mixed precision count as zeros: the step will be skipped.
+        # If a term is not finite, neither is the sum. Testing it here would synchronise a GPU.
+        (p, q), dtype = total.shape, total.dtype
         if x is None:
-            g = g.reshape(total.shape).to(total.dtype)
+            g = g.reshape(p, q).to(dtype)
             g = g.where(g.sum().isfinite(), 0.0)
             total += g
             rows += g.any()
             columns += g.any()
             return
-        (p, q), dtype = total.shape, total.dtype
         x, g = x.reshape(-1, q).to(dtype), g.reshape(-1, p).to(dtype)
-        # Tokens with an overflow of mixed precision are ignored, because the step will be skipped.
-        # If a term is not finite, neither is the sum. Testing it would synchronise a GPU: there,
-        # zeros are added instead.
         is_finite = (x.sum() + g.sum()).isfinite()
-        if x.device.type != "cpu":
-            x, g = x.where(is_finite, 0.0), g.where(is_finite, 0.0)
-        elif not is_finite:
-            return
+        x, g = x.where(is_finite, 0.0), g.where(is_finite, 0.0)
         with float32_products(x.device):
             total.addmm_(g.T, x)
         rows += _power(g)

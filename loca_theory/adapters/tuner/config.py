@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from peft.config import PeftConfig
 from peft.utils import PeftType
 
-from loca_theory._arguments import expression
+from loca_theory._arguments import expression, instance
 from loca_theory.adapters.checks import check_choice, check_scaling, check_whole
 from loca_theory.adapters.costs import IMPLEMENTATIONS, Implementation
 from loca_theory.adapters.search.schedule import AlternatingSchedule
@@ -109,19 +109,14 @@ class LoCAConfig(PeftConfig):
 
     def _check_numbers(self) -> None:
         check_whole("n_frequency", self.n_frequency, 1)
-        patterns = self.n_frequency_pattern or {}
-        if not isinstance(patterns, dict):
-            msg = f"n_frequency_pattern must be a dictionary of names and numbers, not {patterns!r}"
-            raise InvalidArgumentError(msg)
+        patterns = instance("n_frequency_pattern", self.n_frequency_pattern or {}, dict)
         for pattern, count in patterns.items():
             expression("n_frequency_pattern", pattern)
             check_whole(f"n_frequency_pattern[{pattern!r}]", count, 1)
         check_scaling("scaling", self.scaling)
         check_whole("random_loc_seed", self.random_loc_seed, 0)
         for name in ("init_weights", "joint", "fan_in_fan_out"):
-            if not isinstance(getattr(self, name), bool):
-                msg = f"{name} must be True or False, not {getattr(self, name)!r}"
-                raise InvalidArgumentError(msg)
+            check_choice(name, getattr(self, name), (True, False))
 
     def _check_targets(self) -> None:
         names = self.target_parameters or []
@@ -129,16 +124,15 @@ class LoCAConfig(PeftConfig):
             msg = f"target_parameters must be a list of names, not {names!r}"
             raise InvalidArgumentError(msg)
         if names and uses_curvature(self.location_search, self.init_locations):
-            msg = f"target_parameters with location_search={self.location_search!r} and "
-            msg += f"init_locations={self.init_locations!r}: the curvature needs the input of each "
-            msg += "matrix, which LoCA does not see; use location_search='central' with "
-            msg += "init_locations='random', or 'swap-raw'"
+            msg = "target_parameters: the curvature needs the input of each matrix, which LoCA "
+            msg += "does not see; use location_search='central' with init_locations='random', or "
+            msg += "location_search='swap-raw'"
             raise InvalidArgumentError(msg)
-        if isinstance(self.target_modules, str) and self.target_modules != "all-linear":
-            for name in ("layers_to_transform", "layers_pattern"):
-                if getattr(self, name) is not None:
-                    msg = f"{name} cannot be used when target_modules is a regular expression"
-                    raise InvalidArgumentError(msg)
+        is_expression = isinstance(self.target_modules, str) and self.target_modules != "all-linear"
+        for name in ("layers_to_transform", "layers_pattern") if is_expression else ():
+            if getattr(self, name) is not None:
+                msg = f"{name} cannot be used when target_modules is a regular expression"
+                raise InvalidArgumentError(msg)
         if self.layers_pattern and self.layers_to_transform is None:
             msg = "layers_pattern needs layers_to_transform"
             raise InvalidArgumentError(msg)

@@ -41,13 +41,12 @@ class LoCALayer(nn.Module, BaseTunerLayer):
     adapter_layer_names = ("loca_spectrum",)
     other_param_names = ()
     parameter_name = "weight"
-    _is_linear = True  # PEFT converts linear layers only
 
     def __init__(self, base_layer: nn.Module, name: str, **quantisation: Any) -> None:
         super().__init__()
         self.base_layer = base_layer
         self.name = name
-        self.loca_spectrum = nn.ModuleDict({})
+        self.loca_spectrum: Any = nn.ModuleDict({})
         self._disable_adapters = False
         self.merged_adapters = []
         base = self.get_base_layer()
@@ -83,13 +82,11 @@ class LoCALayer(nn.Module, BaseTunerLayer):
 
     def spectrum(self, adapter_name: str) -> CosineSpectrum | None:
         """The spectrum of an adapter; None if this layer does not have the adapter."""
-        found: Any = dict(self.loca_spectrum.items()).get(adapter_name)
-        return found
+        return dict(self.loca_spectrum.items()).get(adapter_name)
 
     def get_delta_weight(self, adapter_name: str) -> torch.Tensor:
         """ΔW of an adapter, in the layout of the base layer's weight."""
-        spectrum: Any = self.loca_spectrum[adapter_name]
-        return self._in_layout(spectrum.increment())
+        return self._in_layout(self.loca_spectrum[adapter_name].increment())
 
     def _in_layout(self, delta: torch.Tensor) -> torch.Tensor:
         """An increment (p, q) in the layout of the base layer's weight."""
@@ -172,9 +169,9 @@ class LoCALayer(nn.Module, BaseTunerLayer):
         return spectrum(x)
 
     def supports_lora_conversion(self, adapter_name: str = "default") -> bool:
-        """Whether PEFT may approximate the adapter by LoRA."""
+        """Whether PEFT may approximate the adapter by LoRA; it does so for linear layers only."""
         del adapter_name
-        return self._is_linear
+        return type(self) is LoCALayer
 
     def extra_repr(self) -> str:
         """The name of the quantisation backend, if there is one."""

@@ -59,12 +59,12 @@ class LoCAModel(BaseTuner):
         same: Any = {key: key for key in state_dict}
         found = super()._remap_adapter_state_dict_for_load(model, config, adapter_name, same)
         names: dict[Any, str] = {key: name for name, key in found.items()}
-        for key in state_dict:
+        renamed = {}
+        for key, value in state_dict.items():
             layer, _, end = key.partition(_SPECTRUM)
             beside = names.get(f"{layer}{_SPECTRUM}coefficients")
-            if end and beside:
-                names[key] = beside.removesuffix("coefficients") + end
-        return {names[key]: value for key, value in state_dict.items()}
+            renamed[beside.removesuffix("coefficients") + end if beside else names[key]] = value
+        return renamed
 
     def _prepare_adapter_config(self, peft_config: Any, model_config: dict[str, Any]) -> Any:
         """Take PEFT's target modules of the architecture, which parameters can do without."""
@@ -76,13 +76,11 @@ class LoCAModel(BaseTuner):
     def _check_new_adapter_config(self, config: Any) -> None:
         """Refuse a further adapter of other parameters, whose wrappers would nest differently."""
         super()._check_new_adapter_config(config)
-        others: Any = self.peft_config
-        for name, other in others.items():
-            ours, theirs = (set(c.target_parameters or ()) for c in (config, other))
-            if ours and theirs and ours != theirs:
-                msg = "all adapters must target the same set of parameters, but this one has "
-                msg += f"target_parameters={sorted(ours)} and {name!r} {sorted(theirs)}"
-                raise InvalidArgumentError(msg)
+        configs: Any = self.peft_config
+        targets = [sorted(c.target_parameters) for c in configs.values() if c.target_parameters]
+        if any(one != targets[0] for one in targets):
+            msg = "all adapters must target the same set of parameters, not target_parameters="
+            raise InvalidArgumentError(msg + " and ".join(map(str, targets)))
 
     @contextmanager
     def _enable_peft_forward_hooks(self, *_: Any, **options: Any) -> Iterator[None]:

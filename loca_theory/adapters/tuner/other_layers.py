@@ -28,8 +28,6 @@ class LoCAEmbedding(LoCALayer):
         InvalidArgumentError: the layer has ``max_norm``, which changes its weight as it is used.
     """
 
-    _is_linear = False
-
     def _features(self) -> tuple[int, int]:
         base: Any = self.get_base_layer()
         if base.max_norm is not None:
@@ -47,7 +45,7 @@ class LoCAEmbedding(LoCALayer):
         y = functional.embedding(
             x, delta, base.padding_idx, scale_grad_by_freq=base.scale_grad_by_freq
         )
-        if spectrum.records(y) and spectrum.search.is_recording:  # else compiled code forms tokens
+        if spectrum.records(y) and spectrum.recorded is not None:  # else compiled code forms tokens
             tokens = functional.one_hot(x, base.num_embeddings).to(y.dtype)
             if base.padding_idx is not None:
                 tokens = tokens * (x != base.padding_idx)[..., None]
@@ -65,8 +63,6 @@ class LoCAConv2d(LoCALayer):
     Raises:
         InvalidArgumentError: the convolution is grouped.
     """
-
-    _is_linear = False
 
     def _features(self) -> tuple[int, int]:
         base: Any = self.get_base_layer()
@@ -86,7 +82,7 @@ class LoCAConv2d(LoCALayer):
         delta = self._in_layout(spectrum.increment(in_use=True))
         dtype = torch.promote_types(x.dtype, delta.dtype)
         y = base._conv_forward(x.to(dtype), delta.to(dtype), None)
-        if spectrum.records(y) and spectrum.search.is_recording:
+        if spectrum.records(y) and spectrum.recorded is not None:
             rows = y.flatten(-2).mT
             y = spectrum.search.record(_patches(base, x.detach()), rows).mT.reshape(y.shape)
         return y

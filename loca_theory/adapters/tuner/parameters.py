@@ -9,7 +9,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn.utils.parametrize import is_parametrized
 
-from loca_theory.adapters.linear import is_torchao, summed
+from loca_theory.adapters.linear import is_torchao, with_increment
 from loca_theory.adapters.tuner.layer import LoCALayer
 from loca_theory.errors import InvalidArgumentError
 
@@ -40,17 +40,10 @@ class ParamWrapper(LoCALayer):
             half precision, or another parametrisation already replaces it.
     """
 
-    _is_linear = False
-
     def __init__(self, base_layer: nn.Module, name: str, parameter_name: str) -> None:
         self.parameter_name = parameter_name
         super().__init__(base_layer, name)
         self.quantization_backend = None
-        self.fan_in_fan_out = False
-
-    def get_param(self) -> torch.Tensor:
-        """The parameter without its increments."""
-        return getattr(self.get_base_layer(), self.parameter_name)
 
     def _features(self) -> tuple[int, int]:
         base = self.get_base_layer()
@@ -58,15 +51,12 @@ class ParamWrapper(LoCALayer):
             msg = f"{self.name}: torch.nn.utils.parametrize already replaces this parameter; "
             msg += "remove its parametrisation, or choose other target parameters"
             raise InvalidArgumentError(msg)
-        weight: Any = self.get_param()
-        if not weight.is_floating_point() or weight.itemsize < 2 or is_torchao(weight):
-            msg = f"{self.name}: its dtype is {weight.dtype}, and LoCA adapts parameters that are "
-            msg += "not quantised; choose other target parameters"
-            raise InvalidArgumentError(msg)
+        weight: Any = self.get_base_weight()
         shape = tuple(getattr(weight, "ds_shape", weight.shape))
-        if len(shape) not in (_MATRIX, _STACK):
-            msg = f"{self.name}: LoCA adapts a matrix or a stack of matrices, not a parameter of "
-            msg += f"shape {shape}; choose other target parameters"
+        is_wide = weight.is_floating_point() and weight.itemsize > 1 and not is_torchao(weight)
+        if not is_wide or len(shape) not in (_MATRIX, _STACK):
+            msg = f"{self.name}: LoCA adapts matrices and stacks of them that are not quantised, "
+            msg += f"not {weight.dtype} of shape {shape}; choose other target parameters"
             raise InvalidArgumentError(msg)
         *stacked, q = shape
         self._shape = torch.Size(shape)
@@ -75,37 +65,33 @@ class ParamWrapper(LoCALayer):
     def _in_layout(self, delta: torch.Tensor) -> torch.Tensor:
         return delta.reshape(self._shape)
 
-    def _move_adapter_to_device_of_base_layer(
-        self, adapter_name: str, device: torch.device | None = None
-    ) -> None:
-        spectrum, weight = self.spectrum(adapter_name), self.get_param()
-        device = weight.device if device is None else device
-        if spectrum is not None and not spectrum.coefficients.is_meta and device.type != "meta":
-            spectrum.to(device=device, dtype=weight.dtype)
+    def _get_base_layer_device_and_dtype(self, base_layer: nn.Module) -> Any:
+        weight = getattr(base_layer, self.parameter_name)
+        return weight.device, weight.dtype
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the module with W + ΔW, the sum over the active adapters, in the place of W."""
         active = self._in_use()
         if not active:
             return self.base_layer(*args, **kwargs)
-        weight = self.get_param()
+        weight = self.get_base_weight()
         for spectrum in active:
             delta = spectrum.increment(in_use=True)
             if spectrum.records(delta):
                 delta = spectrum.search.record(None, delta)
-            weight = summed(weight, self._in_layout(delta))
+            weight = with_increment(weight, self._in_layout(delta), self.name)
         path, module = self.parameter_name, self.base_layer
         while isinstance(module, ParamWrapper):
             path, module = f"base_layer.{path}", module.base_layer
         return functional_call(self.base_layer, {path: weight}, args, kwargs)
 
     def get_base_weight(self) -> torch.Tensor:
-        """The parameter; :meth:`merge` and :meth:`unmerge` read it."""
-        return self.get_param()
+        """The parameter without its increments."""
+        return getattr(self.get_base_layer(), self.parameter_name)
 
     def set_base_weight(self, weight_data: torch.Tensor) -> None:
         """Write the parameter in place."""
-        self.get_param().copy_(weight_data)
+        self.get_base_weight().copy_(weight_data)
 
     def unload_and_optionally_merge_module(
         self, merge: bool, safe_merge: bool, adapter_names: list[str] | None

@@ -34,9 +34,8 @@ def sizes(base: nn.Module, backend: QuantizationBackend | None, name: str) -> tu
     Raises:
         InvalidArgumentError: the layer is not linear.
     """
-    if backend is None or backend.layer_type != "linear" or isinstance(base, nn.Linear):
-        return features(base, name)
-    q, p = _get_in_out_features(base)
+    is_quantised = backend is not None and backend.layer_type == "linear"
+    q, p = _get_in_out_features(base) if is_quantised else (None, None)
     return (p, q) if p and q else features(base, name)
 
 
@@ -46,19 +45,15 @@ def dequantised(layer: Any) -> torch.Tensor:
     Raises:
         InvalidArgumentError: the backend cannot dequantise and requantise the weight.
     """
-    backend = layer.quantization_backend
-    msg = f"{layer.name}: its weight is quantised "
-    msg += f"({'' if backend is None else backend.backend_name}), and PEFT cannot merge into it; "
-    msg += "use the adapter unmerged"
-    if backend is not None and not backend.supports_merge:
-        raise InvalidArgumentError(msg)
     base = layer.get_base_layer()
     if _is_repacked(base):
         return _weight_from_outputs(base, layer.in_features)
     try:
         return layer.get_base_weight()
-    except NotImplementedError:
-        raise InvalidArgumentError(msg) from None
+    except (NotImplementedError, TypeError) as error:
+        msg = f"{layer.name}: its weight is quantised, and PEFT cannot merge into it ({error}); "
+        msg += "use the adapter unmerged"
+        raise InvalidArgumentError(msg) from error
 
 
 def replace_weight(layer: Any, weight: torch.Tensor) -> None:
