@@ -142,5 +142,10 @@ def with_increment(weight: torch.Tensor, delta: torch.Tensor, name: str) -> torc
         msg = f"{name}: its weight is quantised ({kind}) and cannot take an increment; "
         msg += "use the adapter unmerged"
         raise InvalidArgumentError(msg)
+    return summed(weight, delta)
+
+
+def summed(weight: torch.Tensor, delta: torch.Tensor) -> torch.Tensor:
+    """W + ΔW in the dtype of W, added in float32 at least; torch.compile can trace it."""
     wide = torch.promote_types(torch.promote_types(weight.dtype, delta.dtype), torch.float32)
     return (weight.to(wide) + delta.to(weight.device, wide)).to(weight.dtype)

@@ -9,7 +9,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn.utils.parametrize import is_parametrized
 
-from loca_theory.adapters.linear import is_torchao, with_increment
+from loca_theory.adapters.linear import is_torchao, summed
 from loca_theory.adapters.tuner.layer import LoCALayer
 from loca_theory.errors import InvalidArgumentError
 
@@ -79,7 +79,7 @@ class ParamWrapper(LoCALayer):
             delta = spectrum.increment(in_use=True)
             if spectrum.records(delta):
                 delta = spectrum.search.record(None, delta)
-            weight = with_increment(weight, self._in_layout(delta), self.name)
+            weight = summed(weight, self._in_layout(delta))
         path, module = self.parameter_name, self.base_layer
         while isinstance(module, ParamWrapper):
             path, module = f"base_layer.{path}", module.base_layer
