@@ -174,7 +174,7 @@ class CosineSpectrum(SearchState):
         else:
             a, locations = self.search.inputs(a, self.offset)
         # DistributedDataParallel asks every parameter for a gradient.
-        resting = self._released if self.offset is None else self.offset
+        (resting,) = self._released if self.offset is None else (self.offset,)
         if self.is_shared and locations is None and resting is not None:
             a = a + 0.0 * resting.sum()
         return a, locations

@@ -46,7 +46,7 @@ class SearchState(nn.Module):
     steps_done = 0
     has_moved: Any = False
     is_shared = False  # whether several processes train it
-    _released: torch.Tensor | None = None  # the offset of a search that is over
+    _released: tuple[torch.Tensor | None] = (None,)  # the offset of a search that is over
     _trained: int | None = None  # version of the coefficients when they last trained
     _is_replica = False  # nn.DataParallel sets it
     _is_loading = False
@@ -119,7 +119,8 @@ class SearchState(nn.Module):
             self.following.release(offset)
         self.following = self.search = self.steps = self.dropped = self.recorded = None
         if not (offset is None or is_sharded(offset)):  # FSDP2 would put it back
-            self.offset, self._released = None, offset if self.is_shared else None
+            # In a tuple, or torch would register it again.
+            self.offset, self._released = None, (offset if self.is_shared else None,)
 
     def _warn_if_nobody_follows(self) -> None:
         """Warn, once, that an optimiser has stepped and nobody follows."""
