@@ -125,7 +125,7 @@ class GradientStart(RecordingSearch):
         """Whether all components move after the step under way."""
         return self.spectrum.steps_done + 1 >= self.spectrum.start_steps
 
-    def _choose(self, recorded: Any, before: torch.Tensor, _: float) -> torch.Tensor:
+    def _choose(self, recorded: Any, before: torch.Tensor, loss_scale: float) -> torch.Tensor:  # noqa: ARG002
         if not recorded.has_gradient():
             msg = f"{self.spectrum.name}: no gradient was recorded, so its locations stay random"
             warnings.warn(msg, stacklevel=2)
