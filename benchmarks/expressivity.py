@@ -18,6 +18,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -85,7 +86,9 @@ def measure_low_rank() -> list[dict[str, Any]]:
     sizes, draws = (300, 768, _SIZE, 4 * _SIZE), 1000
     # Without the cache, which answers a second call at once.
     exact = low_rank_exact._leading_energy.__wrapped__
-    rivals = {f"exact, K = {size}": partial(exact, size, size, 32, 1.0) for size in sizes}
+    rivals: dict[str, Callable[[], object]] = {
+        f"exact, K = {size}": partial(exact, size, size, 32, 1.0) for size in sizes
+    }
     simulated = f"1/20 of {draws:,} draws, K = {_SIZE}"
     rivals[simulated] = lambda: [
         sample_leading_eigenvalues(_SIZE, _SIZE, 32, rng) for _ in range(draws // 20)

@@ -110,7 +110,7 @@ def measure_small(folder: Path, rounds: int) -> list[dict[str, Any]]:
     """Compare the command on nine small matrices with their dense SVDs."""
     base, tuned = make_small_pair(folder)
     pair = open_pair(base, tuned)
-    increments = [pair.increment(name) for name in pair.names]
+    increments = [pair.increment(name) for name in pair.matrices]
     modules = folder / "modules.json"
 
     def command() -> None:
@@ -165,7 +165,7 @@ def _run(script: str, *arguments: str, environment: dict[str, str]) -> None:
 def measure_large(base: Path, tuned: Path, rounds: int) -> list[dict[str, Any]]:
     """Compare the analysis of a large matrix with the eigenvalues of its Gram matrix."""
     pair, settings = open_pair(base, tuned), Settings((8, 16, 32))
-    name = next(iter(pair.names))
+    name = next(iter(pair.matrices))
     increment = pair.increment(name)
     gram = increment.mT @ increment
     del increment
@@ -179,7 +179,7 @@ def measure_large(base: Path, tuned: Path, rounds: int) -> list[dict[str, Any]]:
 def measure_extraction(base: Path, tuned: Path, rounds: int) -> list[dict[str, Any]]:
     """Compare LoRA extracted from a large matrix with the SVD of its increment."""
     pair = open_pair(base, tuned)
-    name = next(iter(pair.names))
+    name = next(iter(pair.matrices))
     increment = pair.increment(name).float()
     rivals = {
         "LoRA of rank 16": lambda: extract(base, tuned, "lora", rank=16, include=re.escape(name)),
@@ -208,7 +208,7 @@ def measure_weightwatcher(base: Path, tuned: Path) -> list[dict[str, Any]]:
     logging.getLogger("weightwatcher").setLevel(logging.ERROR)
     pair = open_pair(base, tuned)
     rows = []
-    for name in list(pair.names)[:_COMPARED]:
+    for name in list(pair.matrices)[:_COMPARED]:
         increment = pair.increment(name)
         start = time.perf_counter()
         fit = fit_bulk(squared_singular_values(increment), *increment.shape)

@@ -99,7 +99,7 @@ def kinds_in_words(table: pd.DataFrame) -> str:
     return f"{kinds} kinds of tasks" + (f", {tasks} variants" if are_variants else "")
 
 
-def by_kind(row: Mapping[str, Any] | pd.Series) -> NDArray[np.float64]:
+def by_kind(row: Mapping[Any, Any] | pd.Series) -> NDArray[np.float64]:
     """The mean difference of each kind of task in a comparison."""
     kinds = [kind_of(task) for task in row["task_names"]]
     return pd.Series(row["task_differences"]).groupby(kinds, sort=False).mean().to_numpy()

@@ -45,7 +45,8 @@ def draw_patterns(table: pd.DataFrame) -> Figure:
         axis.set_title(method, fontsize=8)
     text = f"Increments after training, and the energy of their {_DIRECTIONS} largest directions"
     canvas.headline(text)
-    independent = low_rank_fraction(min(_DIRECTIONS / len(values), 1.0))
+    side = len(pictures[methods[0], layers[0]])
+    independent = low_rank_fraction(min(_DIRECTIONS / side, 1.0))
     canvas.caption(
         "block means; red positive, blue negative; each panel has its own scale; independent "
         f"entries would have {independent:.0%}"

@@ -35,14 +35,16 @@ def draw_catalogue(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     Returns:
         The figure, not yet saved.
     """
-    budget = Budget(*map(int, table[["p", "q", "r"]].iloc[0]))
-    spent = {name: METHODS[name].parameters(budget) for name in table["method"]}
-    table = table[table["method"].map(spent).notna()]
+    p, q, r = map(int, table[["p", "q", "r"]].iloc[0])
+    budget = Budget(p, q, r)
+    trained = {name: METHODS[name].parameters(budget) for name in METHODS}
+    spent = {name: count for name, count in trained.items() if count is not None}
+    table = table[table["method"].isin(list(spent))]
     table = table.sort_values("error", ascending=False, kind="stable")
     rows = {name: height for height, name in enumerate(table["method"])}
     canvas = Canvas.of(ax, (_WIDE, _ROW * len(rows) + 1.3))
     axis = canvas.axes[0, 0]
-    is_oracle = table["method"].map(lambda name: METHODS[name].is_oracle)
+    is_oracle = table["method"].isin([name for name in METHODS if METHODS[name].is_oracle])
     for color, kind, mine in (
         (BLUE, "looks at the matrix to choose locations, which the budget pays for",
          table[is_oracle]),
@@ -53,7 +55,7 @@ def draw_catalogue(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     axis.set_xlim(left=0)
     where = f"{budget.p} × {budget.q} independent entries, budget of LoRA of rank {budget.r}"
     axis.set_xlabel(f"energy retained of {where}")
-    canvas.headline(_headline((1 - table.set_index("method")["error"]).to_dict()))
+    canvas.headline(_headline(dict(zip(table["method"], 1 - table["error"], strict=True))))
     canvas.legend(2)
     return canvas.figure
 
@@ -98,7 +100,7 @@ def draw_measured(
     _label_rows(axis, [titles.get(name) or display_name(name) for name in medians.index])
     axis.set_xlim(0, 1)
     axis.set_xlabel(f"energy of ΔW retained at the budget of LoRA of rank {r}")
-    canvas.headline(f"{_headline(medians.to_dict())} (medians)")
+    canvas.headline(f"{_headline(dict(zip(medians.index, medians, strict=True)))} (medians)")
     canvas.legend(3)
     return canvas.figure
 
