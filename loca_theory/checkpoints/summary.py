@@ -153,7 +153,9 @@ def _mean_errors(
     found: dict[tuple[int, str], list[tuple[float, MatrixError, bool]]] = {}
     for one, weight in zip(matrices, energy_weights(matrices), strict=True):
         mine = errors[one.name, one.tuned]
-        least = {r: min((each.error for each in mine if each.r == r), default=0.0) for r in ranks}
+        least: dict[int, float] = {}
+        for each in mine:
+            least[each.r] = min(each.error, least.get(each.r, each.error))
         for each in mine:
             is_best = each.error == least[each.r]
             found.setdefault((each.r, each.method), []).append((weight, each, is_best))

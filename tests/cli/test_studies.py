@@ -75,7 +75,7 @@ def test_the_power_of_tests_is_a_short_table(cli):
     rows = json.loads(cli(*command, "--format", "json").out)["detection"]
     powers = [f"{row['power']:.0%}" for row in rows
               if (row["structure"], row["centred"]) == ("independent", False)]  # fmt: skip
-    line = next(line for line in table.splitlines() if line.startswith("independent"))
+    line = next(line for line in table.splitlines() if line.startswith("independent  "))
     assert line.split()[1:] == powers[: len(line.split()) - 1]
 
 
