@@ -104,15 +104,15 @@ class Pursuit(Search):
         self._count = 0
 
     def moves_at(self, step: int) -> bool:
-        """Whether a component has not been placed yet."""
+        """Whether a component has no chosen location yet."""
         return step < self.state.indices.shape[1]
 
     def move(self, progress: float) -> None:
-        """Place one more component."""
+        """Choose the location of one more component."""
         del progress
         state = self.state
         decrease = predicted_decreases(state.gradient(), state.curvature)
-        # Place the last component first: under ``overwrite``, only the last component at a location
+        # The last component is first: under ``overwrite``, only the last component at a location
         # has an effect.
         next_one = state.indices.shape[1] - 1 - self._count
         decrease = decrease.scatter(1, state.indices[:, next_one + 1 :], -1.0)

@@ -113,10 +113,11 @@ def _tokenizer(sources: tuple[Source, ...]) -> Any:
     except ImportError as error:
         msg = "texts as inputs need transformers: pip install 'loca-theory[adapters]'"
         raise ResourceError(msg) from error
+    reasons = []
     for folder in (resolve(one) for one in sources if is_path(one)):
         try:
             return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        except Exception:  # of any type, if a file is damaged
-            continue
-    msg = "no tokenizer is in the folders of the checkpoints; pass tensors instead of texts"
-    raise InvalidArgumentError(msg)
+        except Exception as error:  # of any type, if a file is damaged
+            reasons.append(f"{folder}: {one_line(error)}")
+    msg = "no tokenizer can be read from the folders of the checkpoints; pass tensors, not texts"
+    raise InvalidArgumentError(" - ".join([msg, *reasons]))
