@@ -95,17 +95,16 @@ def find_method(name: str) -> Method:
 
 
 def target_shape(model: nn.Module, targets: Sequence[str]) -> tuple[int, int]:
-    """Number of outputs p and inputs q of the target layers, which have one shape."""
+    """Number of outputs p and inputs q of the target layers, or of the smallest of them."""
     shapes = {
         tuple(module.weight.shape)
         for name, module in model.named_modules()
         if name.rsplit(".", 1)[-1] in targets and isinstance(module.weight, torch.Tensor)
     }
-    if len(shapes) != 1:
-        found = f"are of shapes {sorted(shapes)}" if shapes else "are not found"
-        msg = f"targets must be layers of one shape, but {', '.join(targets)} {found}"
+    if not shapes:
+        msg = f"targets must be layers of the model, but {', '.join(targets)} are not found"
         raise InvalidArgumentError(msg)
-    (p, q) = shapes.pop()
+    p, q = min(shapes, key=math.prod)
     return int(p), int(q)
 
 

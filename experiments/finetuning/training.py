@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,18 +54,25 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
     ``seconds`` are processor time of the group by its runs.
     """
     p = dict(point.parameters)
+    with trained(point, folder) as (group, results, seconds):
+        for run, result in zip(group.runs, results, strict=True):
+            result["seconds"] = seconds
+            if run.seed == 0 and not (p["tunes"] or p["settings"]["draw"] or result["diverged"]):
+                result["patterns"] = run.patterns()
+    return {"runs": results}
+
+
+@contextmanager
+def trained(point: Point, folder: Path) -> Iterator[tuple[Group, list[dict[str, Any]], float]]:
+    """The runs of a point after training, their results, and seconds of each."""
+    p = dict(point.parameters)
     with opened(p, folder) as (prepared, splits, device):
         start = time.process_time()
         group = Group(p, prepared, splits, device)
         # Adapters draw different amounts of random numbers; reseed so that all get equal dropout.
         torch.manual_seed(_seed_of(p["seeds"][0], "training"))
         results = group.train()
-        seconds = (time.process_time() - start) / len(results)
-        for run, result in zip(group.runs, results, strict=True):
-            result["seconds"] = seconds
-            if run.seed == 0 and not (p["tunes"] or p["settings"]["draw"] or result["diverged"]):
-                result["patterns"] = run.patterns()
-    return {"runs": results}
+        yield group, results, (time.process_time() - start) / len(results)
 
 
 def layer_shape(prepared: Prepared, chosen: dict[str, Any]) -> tuple[int, int]:

@@ -58,9 +58,11 @@ def main(data: Path | None, out: Path, minutes: float, jobs: int, again: tuple[s
             other += is_other
             click.echo(f"{row['task']}, {row['method']}: {'differs' if is_other else 'the same'}")
         raise SystemExit(bool(other))
-    for methods in (_primary(), [*_primary(), *read_design()["described"]]):
+    described = read_design()["described"]
+    further = [(setting, _primary()) for setting in read_design()["settings"]]
+    for setting, methods in (further[0], ("main", [*_primary(), *described]), *further[1:]):
         continue_runs(
-            methods, prepared, out, jobs=jobs, say=click.echo,
+            setting, methods, prepared, out, jobs=jobs, say=click.echo,
             stops=lambda: time.monotonic() - start > 60 * minutes,
         )  # fmt: skip
 
@@ -71,14 +73,17 @@ def _primary() -> list[str]:
 
 def _print(out: Path) -> None:
     """Print the design, the comparisons, and the scores."""
-    design, rows = read_design(), list(stored(out).values())
+    design, every = read_design(), list(stored(out).values())
     click.echo(design["analysis"])
     others, described = _primary()[1:], design["described"]
-    _show("primary comparisons with V1, points", primary(rows).T)
-    _show("others with V1, points", compare(rows, described).T)
-    _show("losses, % less than that of V1", compare(rows, [*others, *described], LOSS).T)
-    _show("mean scores", gains(rows, [*_primary(), *described]))
-    click.echo(f"{len(rows)} rows, {sum(row['seconds'] for row in rows) / 3600:.2f} CPU hours")
+    for setting in design["settings"]:
+        rows = [row for row in every if row["setting"] == setting]
+        _show(f"{setting}: primary comparisons with V1, points", primary(rows).T)
+        _show(f"{setting}: others with V1, points", compare(rows, described).T)
+        title = f"{setting}: losses, % less than that of V1"
+        _show(title, compare(rows, [*others, *described], LOSS).T)
+        _show(f"{setting}: mean scores", gains(rows, [*_primary(), *described]))
+    click.echo(f"{len(every)} rows, {sum(row['seconds'] for row in every) / 3600:.2f} CPU hours")
 
 
 def _show(title: str, table: pd.DataFrame) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.finetuning.statistics import Row, holm, interval, paired_p_value
-from experiments.pretrained.trials import read_design
+from experiments.pretrained.trials import read_design, tasks_of
 
 LEVEL = 0.05
 LOSS = "loss"
@@ -32,9 +32,9 @@ def sign_flip(differences: Sequence[float]) -> float:
 
 
 def complete(rows: Sequence[Row], methods: Sequence[str]) -> list[Row]:
-    """The rows of methods, with the seeds that every task has of all of them."""
+    """The rows of methods, with the seeds that every task has of all of them, in one setting."""
     mine = [row for row in rows if not row["tunes"] and row["method"] in methods]
-    every = set(product(read_design()["tasks"], methods))
+    every = set(product(tasks_of(mine[0]["setting"]), methods)) if mine else set()
     have = {seed: {(row["task"], row["method"]) for row in mine if row["seed"] == seed}
             for seed in range(read_design()["seeds"])}  # fmt: skip
     return [row for row in mine if have.get(row["seed"]) == every]
@@ -51,8 +51,11 @@ def scores(rows: Sequence[Row], measure: str = "metric") -> pd.DataFrame:
 
 def by_kind(of_task: pd.DataFrame) -> pd.DataFrame:
     """Means over the tasks of each kind, from a row for each task."""
-    kinds = read_design()["kinds"]
-    return pd.DataFrame({kind: of_task.loc[tasks].mean() for kind, tasks in kinds.items()}).T
+    kinds = {
+        kind: [task for task in tasks if task in of_task.index]
+        for kind, tasks in read_design()["kinds"].items()
+    }
+    return pd.DataFrame({k: of_task.loc[tasks].mean() for k, tasks in kinds.items() if tasks}).T
 
 
 def compare(rows: Sequence[Row], methods: Sequence[str], measure: str = "metric") -> pd.DataFrame:
@@ -108,15 +111,18 @@ def conclusion(line: pd.Series) -> str:
 def _text_error(rows: Sequence[Row], method: str) -> float:
     """Standard error from the choice of test examples, from the differences on parts of them."""
     variances = {}
-    for task in read_design()["tasks"]:
+    for task in tasks_of(rows[0]["setting"]):
         of_method = {True: [], False: []}
         for row in rows:
             if row["task"] == task and row["parts"] is not None:
                 of_method[row["method"] == method].append(row["parts"])
         means = 100 * (np.mean(of_method[True], axis=0) - np.mean(of_method[False], axis=0))
         variances[task] = means.var(ddof=1) / len(means)
-    kinds = read_design()["kinds"].values()
-    of_kinds = [sum(variances[task] for task in tasks) / len(tasks) ** 2 for tasks in kinds]
+    kinds = [
+        [variances[task] for task in tasks if task in variances]
+        for tasks in read_design()["kinds"].values()
+    ]
+    of_kinds = [sum(own) / len(own) ** 2 for own in kinds if own]
     return math.sqrt(sum(of_kinds)) / len(of_kinds)
 
 

@@ -18,6 +18,7 @@ from experiments.finetuning.training import PACKAGES, compute
 from experiments.pretrained.trials import Trial, missing, read_design
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps.manifest import manifest
+from loca_theory.sweeps.store import Point
 from loca_theory.sweeps.tables import store_rows
 from loca_theory.sweeps.threads import one_thread
 from loca_theory.sweeps.version import code_version, library_version
@@ -27,9 +28,10 @@ MEASURED = ("metric", "loss", "parts", "diverged")
 """What a run of the same settings repeats to the bit."""
 
 
-def settings(task: str) -> dict[str, Any]:
+def settings(task: str, setting: str = "main") -> dict[str, Any]:
     """All settings of a task."""
-    return {**read_design()["protocol"], **read_design()["tasks"][task]}
+    design = read_design()
+    return {**design["protocol"], **design["tasks"][task], **design["settings"][setting]}
 
 
 def prepare_all(data: Path, folder: Path) -> dict[str, Prepared]:
@@ -47,7 +49,7 @@ def prepare_all(data: Path, folder: Path) -> dict[str, Prepared]:
     check_files(design["tasks"], data)
     prepared = {}
     for task in design["tasks"]:
-        chosen = settings(task)
+        chosen = {**design["protocol"], **design["tasks"][task]}
         prepared[task] = prepare_by(task, {**chosen, "data": str(data)}, chosen, folder)
         if prepared[task].digest != design["digests"].get(task, prepared[task].digest):
             msg = f"the texts of {task} differ from those of the design, whose source is "
@@ -57,18 +59,24 @@ def prepare_all(data: Path, folder: Path) -> dict[str, Prepared]:
 
 def train(trial: Trial, prepared: Prepared) -> Row:
     """Run a trial, and return its row."""
-    chosen = settings(trial.task) | {"head_rate": trial.head_rate}
-    one = Configuration(
-        trial.task, trial.method, int(chosen["r"]), location_rate=trial.location_rate
-    )
-    run = point(one, chosen, prepared, rate=trial.rate, seeds=[trial.seed], device="cpu",
-                tunes=trial.tunes)  # fmt: skip
+    one, run = point_of(trial, prepared)
     with one_thread():
         (result,) = compute(run, prepared.folder.parent)["runs"]
     # A run that tunes is measured on the validation set.
     measured = {"metric": result["validation"]} if trial.tunes else {}
     row = Finished(one, run, trial.seed, {**result, **measured}).row
     return {**row, **asdict(trial), "parts": result["parts"], "code": code_version(*PACKAGES)}
+
+
+def point_of(trial: Trial, prepared: Prepared) -> tuple[Configuration, Point]:
+    """What a trial trains, and all that its result depends on."""
+    chosen = settings(trial.task, trial.setting) | {"head_rate": trial.head_rate}
+    one = Configuration(
+        trial.task, trial.method, int(chosen["r"]), location_rate=trial.location_rate
+    )
+    run = point(one, chosen, prepared, rate=trial.rate, seeds=[trial.seed],
+                device=chosen["device"], tunes=trial.tunes)  # fmt: skip
+    return one, run
 
 
 def stored(folder: Path) -> dict[Trial, Row]:
@@ -84,6 +92,7 @@ def trial_of(row: Mapping[str, Any]) -> Trial:
 
 
 def continue_runs(
+    setting: str,
     methods: Sequence[str],
     prepared: Mapping[str, Prepared],
     folder: Path,
@@ -92,15 +101,15 @@ def continue_runs(
     stops: Callable[[], bool] = lambda: False,
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Tune methods and run them on all seeds, as far as it is not stored, until ``stops``."""
+    """Tune methods and run them on all seeds in a setting, as far as not stored, until ``stops``."""
     done = stored(folder)
     about = manifest(grid={"versions": read_design()["versions"]}, seed=0, dtype="float32")
-    while not stops() and (wanted := missing(methods, done)):
+    while not stops() and (wanted := missing(setting, methods, done)):
         runs = Parallel(jobs, return_as="generator")(
             delayed(train)(trial, prepared[trial.task]) for trial in wanted if not stops()
         )
         for row in filter(None, runs):
             done[trial_of(row)] = row
             store_rows(list(done.values()), about, folder, TABLE)
-            names = ("task", "method", "rate", "location_rate", "seed", "metric", "loss", "seconds")
+            names = ("setting", "task", "method", "rate", "location_rate", "seed", "metric", "loss", "seconds")
             say(f"{len(done)}: " + ", ".join(f"{row[name]}" for name in names))

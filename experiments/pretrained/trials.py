@@ -1,7 +1,8 @@
 """The runs that ``design.toml`` asks for: those that choose learning rates, then those that count.
 
-The probe is tuned first, whose rate is that of the new head in all other runs; then the rate of
-each method; then, at this rate, the location rate of LoCA.
+The probe is tuned first, whose rate is that of the new head in all other runs; then the rates of
+the methods; then, at its rate, the location rate of LoCA. Each setting is tuned by itself, except
+for the probe, which is the same in all, and those that take the rates of another.
 """
 
 from __future__ import annotations
@@ -30,10 +31,17 @@ def _read() -> dict[str, Any]:
     return tomllib.loads(Path(__file__).with_name("design.toml").read_text(encoding="utf-8"))
 
 
+def tasks_of(setting: str) -> list[str]:
+    """The tasks of a setting."""
+    design = read_design()
+    return list(design["settings"][setting].get("tasks", design["tasks"]))
+
+
 @dataclass(frozen=True)
 class Trial:
-    """A run: a method with its rates on a task, with one seed."""
+    """A run: a method with its rates on a task, in a setting, with one seed."""
 
+    setting: str
     task: str
     method: str
     rate: float
@@ -47,44 +55,46 @@ Done = Mapping[Trial, Mapping[str, Any]]
 """Rows of the runs that are stored."""
 
 
-def missing(methods: Sequence[str], done: Done) -> list[Trial]:
-    """The runs of some methods that are next: those of the first choice that lacks some, or all."""
+def missing(setting: str, methods: Sequence[str], done: Done) -> list[Trial]:
+    """The runs of some methods that are next: those that a choice lacks, or all that count."""
     design = read_design()
-    chosen: dict[str, tuple[float, float, float]] = {}
-    for method in (design["tuning"]["probe"], *methods):
-        chosen[method], needed = chosen_rates(method, done)
-        if needed:
-            return needed
-    return [
+    own = design["settings"][setting]
+    tuned_in = own.get("rates", setting)
+    _, needed = chosen_rates("main", design["tuning"]["probe"], done)
+    chosen = {}
+    for method in () if needed else methods:
+        chosen[method], further = chosen_rates(tuned_in, method, done)
+        needed = [*needed, *further]
+    return needed or [
         trial
         for seed in range(design["seeds"])
-        for task in design["tasks"]
+        for task in tasks_of(setting)
         for method in methods
-        if (trial := Trial(task, method, *chosen[method], seed, tunes=False)) not in done
+        if (trial := Trial(setting, task, method, *chosen[method], seed, tunes=False)) not in done
     ]
 
 
-def chosen_rates(method: str, done: Done) -> tuple[tuple[float, float, float], list[Trial]]:
+def chosen_rates(
+    setting: str, method: str, done: Done
+) -> tuple[tuple[float, float, float], list[Trial]]:
     """Rates of a method, its locations and the head, and the runs that this choice still needs."""
     tuning, usual = read_design()["tuning"], read_design()["protocol"]["location_rate"]
     grid, probe = find_method(method).rates(_GRID), tuning["probe"]
+
+    def tuned(rate: float, location_rate: float, head_rate: float) -> list[Trial]:
+        rates, runs = (rate, location_rate, head_rate), product(tuning["seeds"], tuning["tasks"])
+        return [Trial(setting, task, method, *rates, seed, tunes=True) for seed, task in runs]
+
     if method == probe:  # it trains nothing but its head
-        rate, needed = _best(grid, lambda one: _tuned(method, one, usual, one), done)
+        rate, needed = _best(grid, lambda one: tuned(one, usual, one), done)
         return (rate, usual, rate), needed
-    (head, *_), needed = chosen_rates(probe, done)
-    rate, further = _best(grid, lambda one: _tuned(method, one, usual, head), done)
+    (head, *_), needed = chosen_rates("main", probe, done)
+    rate, further = _best(grid, lambda one: tuned(one, usual, head), done)
     if method != tuning["moves"] or needed or further:
         return (rate, usual, head), [*needed, *further]
     moves = tuning["location_rates"]
-    moved, needed = _best(moves, lambda one: _tuned(method, rate, one, head), done)
+    moved, needed = _best(moves, lambda one: tuned(rate, one, head), done)
     return (rate, moved, head), needed
-
-
-def _tuned(method: str, rate: float, location_rate: float, head_rate: float) -> list[Trial]:
-    tuning = read_design()["tuning"]
-    runs = product(tuning["seeds"], tuning["tasks"])
-    rates = (rate, location_rate, head_rate)
-    return [Trial(task, method, *rates, seed, tunes=True) for seed, task in runs]
 
 
 def _best(

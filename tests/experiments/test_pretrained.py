@@ -78,7 +78,7 @@ def outcome(trial, best):
 def tuned(best, methods=ARMS):
     """What is run until the runs that count are next, and these."""
     done = {}
-    while (wanted := trials.missing(methods, done)) and wanted[0].tunes:
+    while (wanted := trials.missing("main", methods, done)) and wanted[0].tunes:
         assert not {*wanted} & {*done}
         done |= {one: {"metric": outcome(one, best)} for one in wanted}
     return done, wanted
@@ -93,17 +93,17 @@ def test_each_choice_is_made_at_those_before_it_and_a_grid_is_extended(best):
     assert {one.seed for one in done} == {*DESIGN["tuning"]["seeds"]}
     assert {one.task for one in done} == {*DESIGN["tuning"]["tasks"]}
     # The probe's only rate is that of its head, so it is best between those two.
-    probe = trials.chosen_rates(DESIGN["tuning"]["probe"], done)[0]
+    probe = trials.chosen_rates("main", DESIGN["tuning"]["probe"], done)[0]
     assert min(rate, head) <= probe[0] == probe[2] <= max(rate, head)
     for method in ARMS:
         moved = location if method == "loca" else usual
-        assert trials.chosen_rates(method, done) == ((rate, moved, probe[2]), [])
+        assert trials.chosen_rates("main", method, done) == ((rate, moved, probe[2]), [])
     assert [(one.seed, one.task, one.method) for one in counted] == list(
         product(range(DESIGN["seeds"]), TASKS, ARMS)
     )
     assert not any(one.tunes for one in counted)
     # A stored run is not run again.
-    assert trials.missing(ARMS, done | {counted[5]: {}}) == counted[:5] + counted[6:]
+    assert trials.missing("main", ARMS, done | {counted[5]: {}}) == counted[:5] + counted[6:]
 
 
 def test_equal_location_rates_do_not_extend_the_grid_forever():
@@ -111,7 +111,7 @@ def test_equal_location_rates_do_not_extend_the_grid_forever():
     for one in done:
         if one.method == "loca" and one.location_rate <= 1e-3:
             done[one] = {"metric": 1.0}
-    assert trials.chosen_rates("loca", done)[0][1] == 1e-3
+    assert trials.chosen_rates("main", "loca", done)[0][1] == 1e-3
 
 
 # --- the statistics --------------------------------------------------------------------------
@@ -132,7 +132,7 @@ def table(effects, *, seeds=DESIGN["seeds"], noise=0.0, parts=10):
     for seed, task, method in product(range(seeds), TASKS, ARMS):
         effect = 0.0 if method == ARMS[0] else effects[method][kind_of[task]]
         metric = 0.6 + seed / 100 + effect / 100 + noise * rng.normal()
-        trial = Trial(task, method, 1e-2, 5e-3, 1e-2, seed, tunes=False)
+        trial = Trial("main", task, method, 1e-2, 5e-3, 1e-2, seed, tunes=False)
         rows.append({**vars(trial), "metric": metric, "loss": float(np.exp(-metric)),
                      "parts": [metric] * parts, "diverged": False, "seconds": 1.0})  # fmt: skip
     return rows
@@ -300,6 +300,7 @@ def texts(tmp_path, design):
     design["kinds"] = {"mood": ["mood"], "similar": ["similar"]}
     design["tuning"] |= {"tasks": ["mood", "similar"], "seeds": [1000], "location_rates": [5e-3]}
     design["seeds"] = 1
+    design["settings"] = {"main": {"device": "cpu"}}
     design["digests"] = {}
     prepared = runs.prepare_all(data, tmp_path / "tasks")
     design["digests"] = {task: one.digest for task, one in prepared.items()}
@@ -361,15 +362,15 @@ def test_runs_continue_and_repeat_to_the_bit(texts, tmp_path, design, monkeypatc
     prepared = runs.prepare_all(texts, tmp_path / "tasks")
     for count in (1, 3):
         asked = iter([False] * (count + 1) + [True] * 9)
-        runs.continue_runs(methods, prepared, out, stops=asked.__next__)
+        runs.continue_runs("main", methods, prepared, out, stops=asked.__next__)
     first = runs.stored(out)
     assert 0 < len(first) < 10
-    runs.continue_runs(methods, prepared, out)
+    runs.continue_runs("main", methods, prepared, out)
     rows = runs.stored(out)
     # Two tasks, with the probe and two methods that are tuned and two that count.
     assert len(rows) == 2 * 3 + 2 * 2
     assert {trial: rows[trial] for trial in first} == first
-    assert not trials.missing(methods, rows)
+    assert not trials.missing("main", methods, rows)
     for trial, row in rows.items():
         if not trial.tunes and trial.method == "loca":
             again = runs.train(trial, prepared[trial.task])

@@ -1,0 +1,56 @@
+"""How much of full fine-tuning's increment lies at the locations that a method uses.
+
+The energy of :math:`\\Delta W` at locations l, as a fraction of all, is
+:math:`\\sum_l (C\\,\\Delta W\\,D^\\top)_l^2 / \\lVert\\Delta W\\rVert_F^2`, summed over the layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from experiments.finetuning.statistics import Row
+from experiments.finetuning.tasks import Prepared
+from experiments.finetuning.training import trained
+from experiments.pretrained.runs import point_of
+from experiments.pretrained.trials import Done, Trial, read_design
+from loca_theory.sweeps.threads import one_thread
+from loca_theory.transforms import dct2
+
+TABLE, FULL, LARGEST, SEEDS = "retained", "full", "largest", 2
+
+
+def groups(done: Done) -> list[dict[str, Trial]]:
+    """The stored runs, by method, of full fine-tuning and of each search, of a task and seed."""
+    found: dict[tuple[str, int], dict[str, Trial]] = {}
+    wanted = {FULL, *read_design()["primary"]}
+    for one in done:
+        if one.setting == "main" and not one.tunes and one.seed < SEEDS and one.method in wanted:
+            found.setdefault((one.task, one.seed), {})[one.method] = one
+    return [runs for runs in found.values() if {*runs} == wanted]
+
+
+def retained(runs: Mapping[str, Trial], prepared: Prepared) -> list[Row]:
+    """Train again, and return the energy at random, at learned, and at the best locations."""
+    spectra: list[torch.Tensor] = []
+    places: dict[str, list[torch.Tensor]] = {}
+    for method in sorted(runs, key=lambda name: name != FULL):
+        _, run = point_of(runs[method], prepared)
+        with one_thread(), trained(run, prepared.folder.parent) as (group, _, _):
+            (own,) = group.runs
+            if method == FULL:
+                spectra = [dct2(one.double()).square() for one in own.increments().values()]
+            else:
+                places[method] = [one.indices for one in own.spectra]
+                places[read_design()["reference"]] = own.first_indices
+    energy: dict[str, Any] = {
+        method: sum(one[tuple(at.T)].sum() for one, at in zip(spectra, found, strict=True))
+        for method, found in places.items()
+    }
+    count = len(next(iter(places.values()))[0])
+    energy[LARGEST] = sum(one.flatten().topk(count).values.sum() for one in spectra)
+    total = float(sum(one.sum() for one in spectra))
+    about = {"task": runs[FULL].task, "seed": runs[FULL].seed}
+    return [{**about, "method": name, TABLE: float(e) / total} for name, e in energy.items()]
