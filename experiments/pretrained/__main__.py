@@ -59,7 +59,8 @@ def main(data: Path | None, out: Path, minutes: float, jobs: int, again: tuple[s
             click.echo(f"{row['task']}, {row['method']}: {'differs' if is_other else 'the same'}")
         raise SystemExit(bool(other))
     described = read_design()["described"]
-    further = [(setting, _primary()) for setting in read_design()["settings"]]
+    settings = read_design()["settings"].items()
+    further = [(name, one.get("methods", _primary())) for name, one in settings]
     for setting, methods in (further[0], ("main", [*_primary(), *described]), *further[1:]):
         continue_runs(
             setting, methods, prepared, out, jobs=jobs, say=click.echo,

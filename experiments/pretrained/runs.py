@@ -7,6 +7,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+import torch
 from joblib import Parallel, delayed
 from pyarrow import parquet
 
@@ -65,7 +66,8 @@ def train(trial: Trial, prepared: Prepared) -> Row:
     # A run that tunes is measured on the validation set.
     measured = {"metric": result["validation"]} if trial.tunes else {}
     row = Finished(one, run, trial.seed, {**result, **measured}).row
-    return {**row, **asdict(trial), "parts": result["parts"], "code": code_version(*PACKAGES)}
+    about = {"machine": machine(run.parameters["device"]), "code": code_version(*PACKAGES)}
+    return {**row, **asdict(trial), "parts": result["parts"], **about}
 
 
 def point_of(trial: Trial, prepared: Prepared) -> tuple[Configuration, Point]:
@@ -77,6 +79,13 @@ def point_of(trial: Trial, prepared: Prepared) -> tuple[Configuration, Point]:
     run = point(one, chosen, prepared, rate=trial.rate, seeds=[trial.seed],
                 device=chosen["device"], tunes=trial.tunes)  # fmt: skip
     return one, run
+
+
+def machine(device: str) -> str:
+    """The card, or CPU, and the libraries that train on it."""
+    name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
+    libraries = [f"{one} {library_version(one)}" for one in ("torch", "transformers", "peft")]
+    return ", ".join([name, *libraries])
 
 
 def stored(folder: Path) -> dict[Trial, Row]:

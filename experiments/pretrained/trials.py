@@ -63,7 +63,8 @@ def missing(setting: str, methods: Sequence[str], done: Done) -> list[Trial]:
     _, needed = chosen_rates("main", design["tuning"]["probe"], done)
     chosen = {}
     for method in () if needed else methods:
-        chosen[method], further = chosen_rates(tuned_in, method, done)
+        (rate, moves, head), further = chosen_rates(tuned_in, method, done)
+        chosen[method] = (rate, own.get("location_rate", moves), head)
         needed = [*needed, *further]
     return needed or [
         trial
