@@ -561,11 +561,11 @@ def test_registering_again_does_nothing():
     assert PeftType("LOCA") is PeftType.LOCA
 
 
-@pytest.mark.parametrize("found", ["0.20.1", "0.22.0", "1.0.0", "0.30.0.dev0"])
+@pytest.mark.parametrize("found", ["0.20.1", "0.21.0", "0.22.0", "1.0.0", "0.30.0.dev0"])
 def test_an_untested_peft_is_refused_with_the_range(monkeypatch, found):
     monkeypatch.setattr(registration, "version", lambda _: found)
     with pytest.raises(
-        ResourceError, match=rf"tested with peft>=0\.21,<0\.22, but peft {found} is installed"
+        ResourceError, match=rf"tested with peft>=0\.21\.1,<0\.22, but peft {found} is installed"
     ):
         registration.check_peft()
 

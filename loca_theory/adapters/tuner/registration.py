@@ -16,7 +16,7 @@ from packaging.version import Version
 from loca_theory.errors import ResourceError
 
 # The tests in tests/adapters pass with PEFT from the first version up to before the second.
-TESTED = ("0.21", "0.22")
+TESTED = ("0.21.1", "0.22")
 NAME = "LOCA"
 
 
