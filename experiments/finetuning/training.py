@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,9 @@ _DIVERGED = 10.0
 EARLY = {"loss_10": (1, 10), "loss_25": (16, 25)}
 
 
-def compute(point: Point, folder: Path) -> dict[str, Any]:
+def compute(
+    point: Point, folder: Path, start: Callable[[Group], None] | None = None
+) -> dict[str, Any]:
     """Fine-tune a model once for each seed and measure it: ``runs`` has a result per seed.
 
     Runs that select the learning rate are measured on the validation set, any other on the test
@@ -54,7 +56,7 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
     ``seconds`` are processor time of the group by its runs.
     """
     p = dict(point.parameters)
-    with trained(point, folder) as (group, results, seconds):
+    with trained(point, folder, start) as (group, results, seconds):
         for run, result in zip(group.runs, results, strict=True):
             result["seconds"] = seconds
             if run.seed == 0 and not (p["tunes"] or p["settings"]["draw"] or result["diverged"]):
@@ -63,16 +65,23 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def trained(point: Point, folder: Path) -> Iterator[tuple[Group, list[dict[str, Any]], float]]:
-    """The runs of a point after training, their results, and seconds of each."""
+def trained(
+    point: Point, folder: Path, start: Callable[[Group], None] | None = None
+) -> Iterator[tuple[Group, list[dict[str, Any]], float]]:
+    """The runs of a point after training, their results, and seconds of each.
+
+    ``start`` may change the models before they are trained.
+    """
     p = dict(point.parameters)
     with opened(p, folder) as (prepared, splits, device):
-        start = time.process_time()
+        began = time.process_time()
         group = Group(p, prepared, splits, device)
+        if start:
+            start(group)
         # Adapters draw different amounts of random numbers; reseed so that all get equal dropout.
         torch.manual_seed(_seed_of(p["seeds"][0], "training"))
         results = group.train()
-        yield group, results, (time.process_time() - start) / len(results)
+        yield group, results, (time.process_time() - began) / len(results)
 
 
 def layer_shape(prepared: Prepared, chosen: dict[str, Any]) -> tuple[int, int]:

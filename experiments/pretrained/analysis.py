@@ -36,7 +36,7 @@ def complete(rows: Sequence[Row], methods: Sequence[str]) -> list[Row]:
     mine = [row for row in rows if not row["tunes"] and row["method"] in methods]
     every = set(product(tasks_of(mine[0]["setting"]), methods)) if mine else set()
     have = {seed: {(row["task"], row["method"]) for row in mine if row["seed"] == seed}
-            for seed in range(read_design()["seeds"])}  # fmt: skip
+            for seed in {row["seed"] for row in mine}}  # fmt: skip
     return [row for row in mine if have.get(row["seed"]) == every]
 
 

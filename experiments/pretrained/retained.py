@@ -14,10 +14,9 @@ import torch
 from experiments.finetuning.statistics import Row
 from experiments.finetuning.tasks import Prepared
 from experiments.finetuning.training import trained
-from experiments.pretrained.runs import point_of
+from experiments.pretrained.runs import point_of, spectra
 from experiments.pretrained.trials import Done, Trial, read_design
 from loca_theory.sweeps.threads import one_thread
-from loca_theory.transforms import dct2
 
 TABLE, FULL, LARGEST, SEEDS = "retained", "full", "largest", 2
 
@@ -34,23 +33,21 @@ def groups(done: Done) -> list[dict[str, Trial]]:
 
 def retained(runs: Mapping[str, Trial], prepared: Prepared) -> list[Row]:
     """Train again, and return the energy at random, at learned, and at the best locations."""
-    spectra: list[torch.Tensor] = []
     places: dict[str, list[torch.Tensor]] = {}
-    for method in sorted(runs, key=lambda name: name != FULL):
-        _, run = point_of(runs[method], prepared)
-        with one_thread(), trained(run, prepared.folder.parent) as (group, _, _):
-            (own,) = group.runs
-            if method == FULL:
-                spectra = [dct2(one.double()).square() for one in own.increments().values()]
-            else:
+    with one_thread():
+        energies = spectra(runs[FULL], prepared)
+        for method in read_design()["primary"]:
+            _, run = point_of(runs[method], prepared)
+            with trained(run, prepared.folder.parent) as (group, _, _):
+                (own,) = group.runs
                 places[method] = [one.indices for one in own.spectra]
                 places[read_design()["reference"]] = own.first_indices
     energy: dict[str, Any] = {
-        method: sum(one[tuple(at.T)].sum() for one, at in zip(spectra, found, strict=True))
+        method: sum(one[tuple(at.T)].sum() for one, at in zip(energies, found, strict=True))
         for method, found in places.items()
     }
     count = len(next(iter(places.values()))[0])
-    energy[LARGEST] = sum(one.flatten().topk(count).values.sum() for one in spectra)
-    total = float(sum(one.sum() for one in spectra))
+    energy[LARGEST] = sum(one.flatten().topk(count).values.sum() for one in energies)
+    total = float(sum(one.sum() for one in energies))
     about = {"task": runs[FULL].task, "seed": runs[FULL].seed}
     return [{**about, "method": name, TABLE: float(e) / total} for name, e in energy.items()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from experiments.finetuning.protocol import Configuration, Finished, point
 from experiments.finetuning.statistics import Row
 from experiments.finetuning.tasks import Prepared, prepare_by
 from experiments.finetuning.tasks.published import check_files
-from experiments.finetuning.training import PACKAGES, compute
+from experiments.finetuning.training import PACKAGES, Group, compute, trained
 from experiments.pretrained.trials import Trial, missing, read_design
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps.manifest import manifest
@@ -23,6 +23,7 @@ from loca_theory.sweeps.store import Point
 from loca_theory.sweeps.tables import store_rows
 from loca_theory.sweeps.threads import one_thread
 from loca_theory.sweeps.version import code_version, library_version
+from loca_theory.transforms import dct2
 
 TABLE = "runs"
 MEASURED = ("metric", "loss", "parts", "diverged")
@@ -62,12 +63,35 @@ def train(trial: Trial, prepared: Prepared) -> Row:
     """Run a trial, and return its row."""
     one, run = point_of(trial, prepared)
     with one_thread():
-        (result,) = compute(run, prepared.folder.parent)["runs"]
+        (result,) = compute(run, prepared.folder.parent, _located(trial, prepared))["runs"]
     # A run that tunes is measured on the validation set.
     measured = {"metric": result["validation"]} if trial.tunes else {}
     row = Finished(one, run, trial.seed, {**result, **measured}).row
     about = {"machine": machine(run.parameters["device"]), "code": code_version(*PACKAGES)}
     return {**row, **asdict(trial), "parts": result["parts"], **about}
+
+
+def _located(trial: Trial, prepared: Prepared) -> Callable[[Group], None] | None:
+    """Where the setting asks for it: put components where another run's increment is largest."""
+    other = settings(trial.task, trial.setting).get("located_by")
+    if not other:
+        return None
+    energies = spectra(replace(trial, **other), prepared)
+
+    def put(group: Group) -> None:
+        for spectrum, energy in zip(group.runs[0].spectra, energies, strict=True):
+            best = energy.flatten().topk(len(spectrum.indices)).indices
+            spectrum.set_indices(torch.stack(torch.unravel_index(best, energy.shape), dim=1))
+        group.runs[0].first_indices = [one.indices.clone() for one in group.runs[0].spectra]
+
+    return put
+
+
+def spectra(trial: Trial, prepared: Prepared) -> list[torch.Tensor]:
+    """Train, and return the squares of the DCT of each layer's increment."""
+    _, run = point_of(trial, prepared)
+    with trained(run, prepared.folder.parent) as (group, _, _):
+        return [dct2(one.double()).square() for one in group.runs[0].increments().values()]
 
 
 def point_of(trial: Trial, prepared: Prepared) -> tuple[Configuration, Point]:
@@ -110,7 +134,7 @@ def continue_runs(
     stops: Callable[[], bool] = lambda: False,
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Tune methods and run them on all seeds in a setting, as far as not stored, until ``stops``."""
+    """Tune methods in a setting and run them on all seeds, as far as not stored, until ``stops``."""
     done = stored(folder)
     about = manifest(grid={"versions": read_design()["versions"]}, seed=0, dtype="float32")
     while not stops() and (wanted := missing(setting, methods, done)):
@@ -120,5 +144,15 @@ def continue_runs(
         for row in filter(None, runs):
             done[trial_of(row)] = row
             store_rows(list(done.values()), about, folder, TABLE)
-            names = ("setting", "task", "method", "rate", "location_rate", "seed", "metric", "loss", "seconds")
+            names = (
+                "setting",
+                "task",
+                "method",
+                "rate",
+                "location_rate",
+                "seed",
+                "metric",
+                "loss",
+                "seconds",
+            )
             say(f"{len(done)}: " + ", ".join(f"{row[name]}" for name in names))

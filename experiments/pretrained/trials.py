@@ -68,7 +68,7 @@ def missing(setting: str, methods: Sequence[str], done: Done) -> list[Trial]:
         needed = [*needed, *further]
     return needed or [
         trial
-        for seed in range(design["seeds"])
+        for seed in range(own.get("seeds", design["seeds"]))
         for task in tasks_of(setting)
         for method in methods
         if (trial := Trial(setting, task, method, *chosen[method], seed, tunes=False)) not in done
