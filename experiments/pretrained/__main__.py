@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import pandas as pd
 
-from experiments.pretrained.analysis import LOSS, compare, gains, primary
+from experiments.pretrained.analysis import LOSS, compare, gains, primary, verdicts
 from experiments.pretrained.runs import (
     MEASURED,
     continue_runs,
@@ -26,6 +26,8 @@ from experiments.pretrained.runs import (
 from experiments.pretrained.trials import read_design
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
+from loca_theory.sweeps.manifest import manifest
+from loca_theory.sweeps.tables import store_rows
 
 _TASKS = Path("loca-results") / "experiments" / "tasks"
 
@@ -66,6 +68,8 @@ def main(data: Path | None, out: Path, minutes: float, jobs: int, again: tuple[s
             setting, methods, prepared, out, jobs=jobs, say=click.echo,
             stops=lambda: time.monotonic() - start > 60 * minutes,
         )  # fmt: skip
+    done = list(stored(out).values())
+    store_rows(verdicts(done), manifest(grid={}, seed=0, dtype="float32"), out, "verdicts")
 
 
 def _primary() -> list[str]:

@@ -21,6 +21,8 @@ from experiments.pretrained.trials import read_design, tasks_of
 
 LEVEL = 0.05
 LOSS = "loss"
+# Columns of the table of verdicts that another design fills.
+_UNUSED = ("kinds_low", "kinds_high", "draws_error", "draws_low", "draws_high", "draws_verdict")
 
 
 def sign_flip(differences: Sequence[float]) -> float:
@@ -106,6 +108,36 @@ def conclusion(line: pd.Series) -> str:
     if -margin < line["low"] and line["high"] < margin:
         found.append(f"equivalent within {margin:g}")
     return ", ".join(found) or "inconclusive"
+
+
+def verdicts(rows: Sequence[Row]) -> list[Row]:
+    """Rows of the table of verdicts, on whether a method does better than the reference.
+
+    Beside the primary comparisons stand the best locations with random ones, over the tasks that
+    have both.
+    """
+    main = primary([row for row in rows if row["setting"] == "main"])
+    random = [row for row in rows if row["setting"] == "random"]
+    best = [{**row, "method": "best"} for row in rows if row["setting"] == "best"]
+    lines = [*main.iterrows(), *compare([*random, *best], ["best"]).iterrows()]
+    return [_verdict(str(method), line) for method, line in lines]
+
+
+def _verdict(method: str, line: pd.Series) -> Row:
+    kinds, margin = line[line.index.isin(read_design()["kinds"])].dropna(), read_design()["margin"]
+    within, fixed = margin > max(-line["low"], line["high"]), 1.96 * line["seed_error"]
+    word = "equivalent within a margin" if within else "inconclusive"
+    if line.get("student_holm", line["student"]) <= LEVEL:
+        word = "supported" if line["difference"] > 0 else "not supported"
+    return {
+        "comparison": f"pretrained-{method.removeprefix('loca-')}", "verdict": word,
+        "measure": "the task's own score", "margin": margin,
+        **{name: line[name] for name in ("difference", "low", "high", "seeds")},
+        "standard_error": kinds.std(ddof=1) / math.sqrt(len(kinds)),
+        "fixed_low": line["difference"] - fixed, "fixed_high": line["difference"] + fixed,
+        "tasks": len(kinds), "pairs": len(kinds) * int(line["seeds"]),
+        **dict.fromkeys(_UNUSED, math.nan),
+    }  # fmt: skip
 
 
 def _text_error(rows: Sequence[Row], method: str) -> float:

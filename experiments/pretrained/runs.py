@@ -134,7 +134,7 @@ def continue_runs(
     stops: Callable[[], bool] = lambda: False,
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Tune methods in a setting and run them on all seeds, as far as not stored, until ``stops``."""
+    """Tune methods in a setting and run them on all seeds, if not stored, until ``stops``."""
     done = stored(folder)
     about = manifest(grid={"versions": read_design()["versions"]}, seed=0, dtype="float32")
     while not stops() and (wanted := missing(setting, methods, done)):

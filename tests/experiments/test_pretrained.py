@@ -15,8 +15,9 @@ from scipy import stats
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.metrics import accuracy, correlation
 from experiments.finetuning.tasks import published
+from experiments.finetuning.training import trained
 from experiments.finetuning.verdicts.power import Plan
-from experiments.pretrained import analysis, runs, trials
+from experiments.pretrained import analysis, retained, runs, trials
 from experiments.pretrained.__main__ import main
 from experiments.pretrained.trials import Trial
 from loca_theory.errors import ResourceError
@@ -106,6 +107,23 @@ def test_each_choice_is_made_at_those_before_it_and_a_grid_is_extended(best):
     assert trials.missing("main", ARMS, done | {counted[5]: {}}) == counted[:5] + counted[6:]
 
 
+def test_a_setting_is_tuned_at_the_head_of_the_main_one_or_takes_its_rates(design):
+    design["settings"] = {"main": {}, "small": {"tasks": ["cola"], "seeds": 2},
+                          "same": {"rates": "main", "location_rate": 1e-12}}  # fmt: skip
+    done, _ = tuned((1e-2, 2e-2, 3e-3))
+    counted = trials.missing("same", ARMS, done)
+    assert {(one.setting, one.rate, one.location_rate) for one in counted} == {
+        ("same", 1e-2, 1e-12)
+    }
+    needed = trials.missing("small", ARMS, done)
+    assert {one.setting for one in needed} == {"small"}
+    assert {one.head_rate for one in needed} == {counted[0].head_rate}
+    assert {one.method for one in needed} == {*ARMS}
+    while (needed := trials.missing("small", ARMS, done))[0].tunes:
+        done |= {one: {"metric": outcome(one, (1e-1, 2e-2, 3e-3))} for one in needed}
+    assert {(one.task, one.seed, one.rate) for one in needed} == {("cola", s, 1e-1) for s in (0, 1)}
+
+
 def test_equal_location_rates_do_not_extend_the_grid_forever():
     done, _ = tuned((1e-2, 1e-9, 3e-3))
     for one in done:
@@ -192,6 +210,27 @@ def test_conclusions(p, low, high, expected):
     line["difference"] = (low + high) / 2
     assert analysis.conclusion(line) == expected
     assert analysis.conclusion({**line, "seeds": 7}) == "not complete"
+
+
+@pytest.mark.parametrize(
+    ("mean", "verdict"),
+    [(3.0, "supported"), (-3.0, "not supported"), (0.0, "equivalent within a margin")],
+)
+def test_verdicts_for_the_ledger(mean, verdict):
+    planted = {method: dict(zip(DESIGN["kinds"], mean + np.linspace(-1, 1, 8), strict=True))
+               for method in DESIGN["primary"]}  # fmt: skip
+    rows = table(planted)
+    some = [row for row in rows if row["task"] in trials.tasks_of("best")]
+    rows += [dict(row, setting="random") for row in some if row["method"] == ARMS[0]]
+    rows += [dict(row, setting="best", method=ARMS[0]) for row in some if row["method"] == "loca"]
+    named = ("pretrained-loca", "pretrained-reselect", "pretrained-best")
+    found = analysis.verdicts(rows)
+    assert [(one["comparison"], one["verdict"]) for one in found] == [(n, verdict) for n in named]
+    for one in found:
+        half = stats.t.ppf(0.975, one["tasks"] - 1) * one["standard_error"]
+        assert (one["low"], one["high"]) == pytest.approx((mean - half, mean + half), abs=0.5)
+    wide = {m: dict(zip(DESIGN["kinds"], np.linspace(-9, 9, 8), strict=True)) for m in planted}
+    assert {one["verdict"] for one in analysis.verdicts(table(wide))} == {"inconclusive"}
 
 
 def test_only_seeds_that_every_task_has_are_compared():
@@ -382,6 +421,27 @@ def test_runs_continue_and_repeat_to_the_bit(texts, tmp_path, design, monkeypatc
     assert min(scores.values()) > 0.7
     found = analysis.compare(list(rows.values()), ["loca"])
     assert found.loc["loca", "seeds"] == 1
+
+
+def test_energy_and_the_best_locations(texts, tmp_path, design):
+    design["protocol"]["alternating"] = 0.5
+    design["settings"]["best"] = {"device": "cpu", "located_by": {"method": "full", "rate": 1e-3}}
+    prepared = runs.prepare_all(texts, tmp_path / "tasks")["mood"]
+    group = {method: Trial("main", "mood", method, 1e-3, 5e-3, 1e-2, 0, tunes=False)
+             for method in ("full", "loca", "loca-reselect")}  # fmt: skip
+    found = {row["method"]: row["retained"] for row in retained.retained(group, prepared)}
+    best = runs.point_of(replace(group["loca"], setting="best", method="loca-v1"), prepared)[1]
+    put = runs._located(replace(group["loca"], setting="best", method="loca-v1"), prepared)
+    with trained(best, prepared.folder.parent, put) as (own, _, _):
+        energies = runs.spectra(group["full"], prepared)
+        pairs = list(zip(energies, own.runs[0].spectra, strict=True))
+    kept = sum(float(e[tuple(one.indices.T)].sum()) for e, one in pairs)
+    # Of all matrices together and not of each, so no more than the largest of each.
+    assert kept / sum(float(e.sum()) for e in energies) == pytest.approx(found["largest"])
+    assert found["largest"] > 2 * max(found["loca"], found["loca-reselect"], found["loca-v1"])
+    # A random location keeps 1 of p·q, and a fraction of 3072 of 384² in 12 matrices varies little.
+    assert found["loca-v1"] == pytest.approx(3072 / 384**2, rel=0.2)
+    assert own.runs[0].moved() == 0
 
 
 def test_the_command_prints_the_design_without_data(tmp_path):

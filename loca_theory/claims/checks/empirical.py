@@ -88,7 +88,7 @@ def designed(
     size = f"{row['tasks']} tasks × {row['seeds']} seeds"
     if pd.isna(row["verdict"]):
         return {}, f"Of {size}, {row['pairs']} pairs of runs are there."
-    unit = "per cent of the loss" if row["measure"] == "loss" else "points of accuracy"
+    unit = "per cent of the loss" if row["measure"] == "loss" else f"points of {row['measure']}"
     verdict, *columns = _BY_DRAWS if by_draws else _BY_TASKS
     value, error, low, high = map(float, row[["difference", *columns]])
     within = max(abs(low), abs(high))
