@@ -33,20 +33,20 @@ def groups(done: Done) -> list[dict[str, Trial]]:
 
 def retained(runs: Mapping[str, Trial], prepared: Prepared) -> list[Row]:
     """Train again, and return the energy at random, at learned, and at the best locations."""
-    places: dict[str, list[torch.Tensor]] = {}
+    locations: dict[str, list[torch.Tensor]] = {}
     with one_thread():
         energies = spectra(runs[FULL], prepared)
         for method in read_design()["primary"]:
             _, run = point_of(runs[method], prepared)
             with trained(run, prepared.folder.parent) as (group, _, _):
                 (own,) = group.runs
-                places[method] = [one.indices for one in own.spectra]
-                places[read_design()["reference"]] = own.first_indices
+                locations[method] = [one.indices for one in own.spectra]
+                locations[read_design()["reference"]] = own.first_indices
     energy: dict[str, Any] = {
         method: sum(one[tuple(at.T)].sum() for one, at in zip(energies, found, strict=True))
-        for method, found in places.items()
+        for method, found in locations.items()
     }
-    count = len(next(iter(places.values()))[0])
+    count = len(next(iter(locations.values()))[0])
     energy[LARGEST] = sum(one.flatten().topk(count).values.sum() for one in energies)
     total = float(sum(one.sum() for one in energies))
     about = {"task": runs[FULL].task, "seed": runs[FULL].seed}

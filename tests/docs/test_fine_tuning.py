@@ -1,4 +1,4 @@
-"""The table of differences by kind on the page on fine-tuning is that of the stored verdicts."""
+"""The tables of differences by kind on the page on fine-tuning are those of the stored runs."""
 
 import re
 from itertools import groupby
@@ -10,6 +10,9 @@ import pytest
 from scipy.stats import t
 
 from experiments.finetuning.verdicts.draws import draw_of
+from experiments.pretrained import analysis
+from experiments.pretrained.runs import stored
+from experiments.pretrained.trials import read_design
 
 ROOT = Path(__file__).parents[2]
 ROWS = {
@@ -83,4 +86,21 @@ def test_the_loss_by_images_and_texts_is_the_stored_one(page, verdicts):
         bounds = bounds_by_draws(differences[mine], [tasks[i] for i in mine], 0.05 / 3)
         expected += [differences[mine].mean(), *bounds]
     (line,) = re.findall(r"shown on images only\*\*: (.*?) on texts", page, re.DOTALL)
+    assert numbers(line) == pytest.approx(expected, abs=0.0501)
+
+
+def test_the_table_of_the_pretrained_model_is_that_of_the_stored_runs(page):
+    runs = [one for one in stored(ROOT / "figures" / "pretrained").values()
+            if one["setting"] == "main"]  # fmt: skip
+    methods = ["loca", "loca-reselect", "lora", "fourierft", "full", "linear-probing"]
+    of_v1 = analysis.gains(runs, ["loca-v1"])["loca-v1"]
+    table = analysis.compare(runs, methods).T[methods]
+    for kind in read_design()["kinds"]:
+        (line,) = re.findall(rf"^\| {kind} \|(.*)\|$", page, re.MULTILINE)
+        assert numbers(line) == pytest.approx([of_v1[kind], *table.loc[kind]], abs=0.0501)
+    (line,) = re.findall(r"^\| \*\*mean\*\* \|(.*)\|$", page, re.MULTILINE)
+    expected = [of_v1.mean(), *table.loc["difference"]]
+    assert numbers(line) == pytest.approx(expected, abs=0.0501)
+    (line,) = re.findall(r"^\| 95% interval \|(.*)\|$", page, re.MULTILINE)
+    expected = [end for method in methods for end in table.loc[["low", "high"], method]]
     assert numbers(line) == pytest.approx(expected, abs=0.0501)
