@@ -39,7 +39,7 @@ _SPARE, _MOST_BLOCKS, _FEWEST_BLOCKS = 8, 12, 6
 _GRAM_UP_TO = 512
 # Blocks are added until the estimate is below this fraction of the energy, unless it is given.
 _TOLERANCE = 1e-5
-_ROWS = 1024
+_ROWS = 256
 # Values of t for which the estimate is computed, in units of the largest eigenvalue.
 _GRID = np.logspace(-8, 1, 91)
 
@@ -112,30 +112,41 @@ def svd_of_product(b: torch.Tensor, a: torch.Tensor) -> TruncatedSVD:
 
 
 def _krylov(tall: torch.Tensor, k: int, most: int, tolerance: float) -> tuple[torch.Tensor, float]:
-    """The k Ritz vectors from a block Krylov space, and the estimate."""
+    """The k Ritz vectors from a block Krylov space, and the estimate.
+
+    Blocks are rows here, because products with them are faster than with columns.
+    """
     side, width = tall.shape[1], k + _SPARE
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(side, width, generator=generator, dtype=tall.dtype).to(tall.device)
-    energy = _energy(tall)
-    block = torch.linalg.qr(start).Q
-    basis, powers = block[:, :0], block[:, :0]
+    energy = max(energy_of(tall), np.finfo(np.float64).tiny)
+    block = torch.linalg.qr(start).Q.mT
+    basis = block[:0]
+    small = block.new_zeros((most * width, most * width), dtype=torch.float64)
     while True:
-        image = tall.mT @ (tall @ block)
-        basis, powers = torch.cat([basis, block], dim=1), torch.cat([powers, image], dim=1)
-        # The Gram matrix of the images W X, which is Xᵀ A X.
-        small = (basis.mT @ powers).double()
-        values, vectors = torch.linalg.eigh((small + small.mT) / 2)
+        basis = torch.cat([basis, block])
+        size = len(basis)
+        image = _times_gram(block, tall)
+        inside = image @ basis.mT
+        small[size - width : size, :size] = inside  # the lower triangle is all that is read
+        rest, factor = torch.linalg.qr((image - inside @ basis).mT)
+        values, vectors = torch.linalg.eigh(small[:size, :size])
         values, vectors = values.flip(0), vectors.flip(1)[:, :k].to(basis.dtype)
-        right = basis @ vectors
-        residual = powers @ vectors - right * values[:k].to(basis.dtype)
-        missing = _estimate(values, residual, k) / energy
-        is_settled = missing <= tolerance and basis.shape[1] > width  # at least two blocks
-        if is_settled or basis.shape[1] == most * width:
-            return right, missing
-        for _ in range(2):  # orthogonal to all blocks up to rounding
-            image = image - basis @ (basis.mT @ image)
-            image = torch.linalg.qr(image).Q
-        block = image
+        # The images of all other blocks lie in the space, so R is the rest of the last image.
+        missing = _estimate(values, factor @ vectors[-width:], k) / energy
+        is_settled = missing <= tolerance and size > width  # at least two blocks
+        if is_settled or size == len(small):
+            return basis.mT @ vectors, missing
+        # Once more: orthogonal to all blocks up to rounding.
+        block = torch.linalg.qr(rest - basis.mT @ (basis @ rest)).Q.mT
+
+
+def _times_gram(block: torch.Tensor, tall: torch.Tensor) -> torch.Tensor:
+    """X WᵀW, in blocks of rows of W: each is read from memory once."""
+    product = torch.zeros_like(block)
+    for rows in tall.split(_ROWS):
+        product.addmm_(block @ rows.mT, rows)
+    return product
 
 
 def _estimate(values: torch.Tensor, residual: torch.Tensor, k: int) -> float:
@@ -174,7 +185,8 @@ def _triplets(
     return left @ u, s, vh @ right.mT
 
 
-def _energy(matrix: torch.Tensor) -> float:
-    """Sum of the squares in double precision, in blocks of rows."""
-    total = sum(float(rows.double().square().sum()) for rows in matrix.split(_ROWS))
-    return max(total, np.finfo(np.float64).tiny)
+def energy_of(matrix: torch.Tensor) -> float:
+    """Sum of the squares in double precision, without a copy of the matrix."""
+    blocks = matrix.split(_ROWS)
+    norms = [torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64) for rows in blocks]
+    return float(torch.cat(norms).square().sum())

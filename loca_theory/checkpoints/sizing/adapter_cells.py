@@ -171,7 +171,7 @@ def _increment(cell: LayerCell, pairs: Pairs, device: str) -> Iterator[tuple[tor
         if reason := not_finite(increment):
             raise DamagedError(reason)
         found, exponent = balanced(increment.to(device), "increment")
-        if not found.any():
+        if not any(found.aminmax()):
             raise LeftOutError("unchanged by the fine-tune")  # noqa: EM101
         if not fits_squared(exponent):
             raise _out_of_range("float32", exponent)  # noqa: EM101

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
-from loca_theory.increments.truncated_svd import TruncatedSVD, truncated_svd
+from loca_theory.increments.truncated_svd import TruncatedSVD, energy_of, truncated_svd
 from loca_theory.transforms import dct2
 from loca_theory.transforms.inputs import times_power_of_two
 
-_ROWS = 1024
+_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,6 @@ class BestAdapter:
     error: float
     gap: float
     energy: float
-
-
-def energy_of(matrix: torch.Tensor) -> float:
-    """Sum of the squares in double precision, without a copy of the matrix."""
-    return sum(float(rows.double().square().sum()) for rows in matrix.split(_ROWS))
 
 
 def best_components(
