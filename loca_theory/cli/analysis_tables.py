@@ -86,7 +86,7 @@ def print_analysis(result: Analysis, *, is_full: bool) -> None:
         print_note(out, budget)
     if is_full:
         if len(summary.by_kind) < len(result.matrices):
-            _print_totals(out, "kind", summary.by_kind, result)
+            _print_totals(out, "kind", (*summary.by_kind, summary.all), result)
         if 1 < len(summary.by_layer) < len(result.matrices):
             _print_totals(out, "layer", summary.by_layer, result)
     if is_full or len(result.tuned) > 1:
@@ -144,7 +144,8 @@ def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
     empty, are_several = dict.fromkeys(cells[0], ""), len(cells) > 1
     for r in ranks[not are_several :]:
         label, total = f"{'together, ' * are_several}r = {r}", _of_rank(result.summary.all, r)
-        cells.append({**empty, "matrix": label, **_retained(total, methods)})
+        cells.append({**empty, "matrix": label, **_retained(total, methods),
+                      **(_bases(total) if is_full else {})})  # fmt: skip
     total = _of_rank(result.summary.all, ranks[0])
     cells.append({**empty, "matrix": f"independent, r = {ranks[0]}",
                   **_retained(total, methods, "iid_error")})  # fmt: skip
@@ -187,7 +188,7 @@ def _retained(errors: _Errors, methods: Iterable[str], field: str = "error") -> 
     return cells
 
 
-def _bases(errors: Mapping[str, MatrixError]) -> _Cells:
+def _bases(errors: _Errors) -> _Cells:
     """What is retained of shuffled entries, and of other singular vectors."""
     lora, loca = errors.get("R"), errors.get("D")
     return {

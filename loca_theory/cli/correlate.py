@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.text import Text
 
 from loca_theory.cli.methods import chosen_methods
 from loca_theory.cli.options import PARTIAL_RESULTS, Common, command_of
@@ -15,6 +16,8 @@ from loca_theory.cli.output import Rows, console, emit, print_note
 from loca_theory.cli.running import running, write_result
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from loca_theory.dependence.results import CrossingRow, PowerRow
 
 _DEFAULT_SIZE = 300
@@ -25,8 +28,8 @@ _PROTOCOLS = {
     "iid-reference": "iid-reference: LoCA approximates independent entries",
 }
 _SETTING = (
-    "Matrices: {p} × {q}, at the budget of LoRA of rank r. wins: has the smaller error at every "
-    "strength that was searched."
+    "Matrices: {p} × {q}, at the budget of LoRA of rank r. throughout: retains more at every "
+    "strength that was searched; at the start: at the weakest, but not at every one."
 )
 _STATISTICS = (
     "Each test sees one matrix. T: the paper's statistic, the energy beyond the edges of the bulk "
@@ -38,7 +41,11 @@ _STATISTICS = (
     "most ±{points:.0f} points. --format json and --out also have the critical values, and the "
     "same after centring the columns."
 )
-_FINDINGS = {"D throughout": "LoCA wins", "R throughout": "LoRA wins", "R first": "LoRA first"}
+_FINDINGS = {
+    "D throughout": "LoCA throughout",
+    "R throughout": "LoRA throughout",
+    "R first": "LoRA at the start",
+}
 
 
 @command_of(
@@ -70,6 +77,7 @@ def command(*, common: Common, methods: tuple[str, ...] | None, **asked: Any) ->
     """
     # Imported here, because --help does not need them.
     from loca_theory.dependence import correlate
+    from loca_theory.dependence.structures import find_structures
     from loca_theory.expressivity import Budget
 
     if not (asked["size"] or asked["shape"]):
@@ -83,28 +91,22 @@ def command(*, common: Common, methods: tuple[str, ...] | None, **asked: Any) ->
         write_result(result, common)
 
     def show() -> None:
-        _print_setting(result.manifest["grid"])
-        _print_crossings(result.crossings)
+        out = console()
+        print_note(out, _SETTING.format(p=p, q=q))
+        _print_crossings(out, result.crossings)
+        for one in find_structures(asked["structures"]):
+            option = "" if one.option is None else f":{one.option:g}"
+            out.print(f"  {one.name + option:<20}  {one.title}", style="dim")
+        out.print()
         if methods and not common.out:
             common.note("the methods' errors are in JSON, CSV and the tables and figures of --out")
-        _print_detection(result.detection)
+        _print_detection(out, result.detection)
 
     emit(result.to_json(), show, common)
 
 
-def _print_setting(grid: Mapping[str, Any]) -> None:
-    """Print which matrices are compared, at which budget, and what the words mean."""
-    p, q = grid["shape"]
-    text = _SETTING.format(p=p, q=q)
-    if grid["options"]:
-        options = ", ".join(f"{name}:{option}" for name, option in grid["options"].items())
-        text += f" With the options {options}."
-    print_note(console(), text)
-
-
-def _print_crossings(rows: Sequence[CrossingRow]) -> None:
+def _print_crossings(out: Console, rows: Sequence[CrossingRow]) -> None:
     """Print where LoRA's error falls below LoCA's: a table per protocol, a line per structure."""
-    out = console()
     out.print("Where LoRA overtakes LoCA: strength of the dependence, 95% interval", style="bold")
     for protocol in dict.fromkeys(row.protocol for row in rows):
         out.print(f"\n{_PROTOCOLS[protocol]}")
@@ -113,24 +115,17 @@ def _print_crossings(rows: Sequence[CrossingRow]) -> None:
 
 
 def _crossings(rows: Sequence[CrossingRow]) -> Rows:
-    found: dict[str, list[CrossingRow]] = {}
-    for row in rows:
-        found.setdefault(row.structure, []).append(row)
-    cells: list[dict[str, str | Text]] = []
-    for structure, mine in found.items():
-        first = mine[0]
-        parameter = _SHORT.get(first.parameter, first.parameter)
-        searched = f"{parameter} {first.searched_from:g}..{first.searched_to:g}"
+    cells = []
+    for structure, group in groupby(rows, attrgetter("structure")):
+        mine = list(group)
+        parameter = _SHORT.get(mine[0].parameter, mine[0].parameter)
+        searched = f"{parameter} {mine[0].searched_from:g}..{mine[0].searched_to:g}"
         crossings = {f"r = {row.r}": _interval(row) for row in mine}
         cells.append({"structure": structure, **crossings, "searched": searched})
-        forms = {f"r = {row.r}": row.closed_form for row in mine}
-        if any(value is not None for value in forms.values()):
-            shown = {
-                heading: Text("" if value is None else f"{value:.3f}      ", style="dim")
-                for heading, value in forms.items()
-            }
-            name = Text("  closed form", style="dim")
-            cells.append({"structure": name, **shown, "searched": ""})
+        forms = {f"r = {row.r}": "" if row.closed_form is None else f"{row.closed_form:.3f}      "
+                 for row in mine}  # fmt: skip
+        if any(forms.values()):
+            cells.append({"structure": "  closed form", **forms, "searched": ""})
     return Rows(cells, {"searched": "left"})
 
 
@@ -140,26 +135,22 @@ def _interval(row: CrossingRow) -> str:
     return f"{row.crossing:.3f}±{(row.high - row.low) / 2:.3f}"
 
 
-def _print_detection(rows: Sequence[PowerRow]) -> None:
+def _print_detection(out: Console, rows: Sequence[PowerRow]) -> None:
     """Print how often each statistic detects the dependence."""
     if not rows:
         return
-    out = console()
     out.print(f"How often tests at level {rows[0].level:.0%} detect the dependence", style="bold")
-    draws, null = (next(row.draws for row in rows if (row.structure == "independent") == is_null)
-                   for is_null in (False, True))  # fmt: skip
+    draws = {row.structure == "independent": row.draws for row in rows}
     # The normal interval is widest at a power of one half.
-    points = 100 * 1.96 / math.sqrt(4 * draws)
-    print_note(out, _STATISTICS.format(draws=draws, null=null, points=points))
-    cells: dict[tuple[str, float | None], dict[str, str | Text]] = {}
+    points = 100 * 1.96 / math.sqrt(4 * draws[False])
+    print_note(out, _STATISTICS.format(draws=draws[False], null=draws[True], points=points))
+    statistics = dict.fromkeys(_SHORT.get(row.statistic, row.statistic) for row in rows)
+    cells: dict[str, dict[str, str]] = {}
     for row in rows:
-        if row.centred:
-            continue
         name = row.structure
-        if row.parameter and row.value is not None:
+        if row.parameter:
             name += f", {_SHORT.get(row.parameter, row.parameter)} {row.value:g}"
-        found = cells.setdefault((row.structure, row.value), {"structure": name})
-        found[_SHORT.get(row.statistic, row.statistic)] = f"{row.power:.0%}"
-    headings = dict.fromkeys(heading for found in cells.values() for heading in found)
-    Rows([{heading: found.get(heading, "") for heading in headings} for found in cells.values()]
-         ).print(out)  # fmt: skip
+        found = cells.setdefault(name, {"structure": name, **dict.fromkeys(statistics, "")})
+        if not row.centred:
+            found[_SHORT.get(row.statistic, row.statistic)] = f"{row.power:.0%}"
+    Rows(list(cells.values())).print(out)

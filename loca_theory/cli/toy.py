@@ -91,16 +91,18 @@ def _print(rows: Sequence[RecoveryRow]) -> None:
     ]
     out.print(f"Problems solved by each search, after {rows[0].steps} steps", style="bold")
     print_note(out, ", ".join(common))
-    cells = []
+    # Searches with the same results share a row.
+    searches: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for row, mine in zip(rows, settings, strict=True):
-        cell = {"search": row.search, **{name: mine[name] for name in differing}}
-        cell |= _solved(row)
+        cells = {name: mine[name] for name in differing} | _solved(row)
         if not differing:
             loss = row.median_final_loss
-            cell["found"] = f"{row.mean_found:.2f} of {row.components}"
-            cell["median loss"] = "diverged" if loss is None else f"{loss:.1e}"
-        cells.append({**cell, "diverged": str(row.diverged)})
-    Rows(cells).print(out)
+            cells["found"] = f"{row.mean_found:.2f} of {row.components}"
+            cells["median loss"] = "diverged" if loss is None else f"{loss:.1e}"
+        cells["diverged"] = f"{row.diverged or ''}"
+        searches.setdefault(tuple(cells.items()), []).append(row.search)
+    Rows([{"search": ", ".join(names), **dict(cells)} for cells, names in searches.items()]
+         ).print(out)  # fmt: skip
     out.print()
     print_note(out, _SOLVED + _FOUND * (not differing) + _SEARCHES)
 

@@ -146,7 +146,8 @@ def ar1(rho_columns: float | None = None) -> Structure:
     return Structure(
         "ar1",
         "rho",
-        "AR(1) ⊗ AR(1): neighbours correlated along rows and columns",
+        "AR(1) ⊗ AR(1): neighbouring rows have correlation ρ, neighbouring columns "
+        + ("ρ" if rho_columns is None else f"{rho_columns:g}"),
         "R. J. Martin, Biometrika 66 (1979)",
         lambda p, q: (-1 + _OPEN, 1 - _OPEN),
         _of_normals(matrix),
@@ -193,7 +194,7 @@ def blocks(block: int | None = None) -> Structure:
     return Structure(
         "blocks",
         "rho",
-        "exchangeable blocks: correlation ρ within blocks of rows and of columns",
+        f"correlation ρ within blocks of {block or f'up to {_LARGEST_BLOCK}'} rows and columns",
         "D. F. Votaw, Ann. Math. Stat. 19 (1948), for compound symmetry",
         lambda p, q: (-1 / max(order(p, q) - 1, 1), 1.0),
         _of_normals(matrix),
@@ -262,7 +263,7 @@ STRUCTURES: dict[str, Structure] = {
         Structure(
             "shared-mean",
             "rho",
-            "Σ = I + ρ 11ᵀ, as printed in the appendix",
+            "all entries share a random mean of variance ρ, as the appendix prints: Σ = I + ρ 11ᵀ",
             "the paper's appendix on non-i.i.d. effects",
             lambda p, q: (-1 / (p * q), np.inf),
             _of_normals(maps.shared_mean),
@@ -271,7 +272,7 @@ STRUCTURES: dict[str, Structure] = {
         Structure(
             "equicorrelated",
             "rho",
-            "Σ = (1−ρ) I + ρ 11ᵀ, with unit variances, as the appendix's text says",
+            "all pairs of entries have correlation ρ, as the appendix's text says",
             "the paper's appendix on non-i.i.d. effects",
             lambda p, q: (-1 / max(p * q - 1, 1), 1.0),
             _of_normals(maps.equicorrelated),

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# A method with a smaller fraction of the budget's parameters has it beside its name.
-_SPENT = 0.9
+# A method that trains more, or much less, than the budget has the fraction beside its name.
+_SPENT = 0.9, 1.01
 _ROW, _WIDE = 0.2, 7.2
 
 
@@ -61,9 +61,9 @@ def draw_catalogue(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
 
 
 def _with_cost(name: str, parameters: float, budget: Budget) -> str:
-    """The name of a method, and how much of the budget it trains if that is much less."""
+    """The name of a method, and how much of the budget it trains if that is not all of it."""
     spent = parameters / budget.numbers
-    is_whole = spent > _SPENT or METHODS[name].is_oracle
+    is_whole = _SPENT[0] < spent < _SPENT[1] or METHODS[name].is_oracle
     return display_name(name) + ("" if is_whole else f" ({spent:.0%} of the budget)")
 
 
