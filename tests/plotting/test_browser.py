@@ -166,6 +166,13 @@ def test_filters_reach_the_table_and_the_pictures(page, analysis):
     assert 0 < len(names(page)) < 19
     fill(page, "relation", "-1")
     assert names(page) == [row.name for row in shown if row.spikes <= 1]
+    # Energy retained is compared in per cent, as the cells show it.
+    retained = {one.name: 100 * (1 - one.error) for one in analysis.errors
+                if (one.method, one.r) == ("R", 1)}  # fmt: skip
+    *_, below, above = sorted(retained.values())[:5]
+    fill(page, "field", "LoRA")
+    fill(page, "limit", f"{(below + above) / 2}")
+    assert names(page) == [name for name, value in retained.items() if value <= below]
 
 
 def test_the_rank_chooses_columns_and_rows(page):
@@ -194,7 +201,7 @@ def test_pointing_at_a_cell_says_its_matrix_and_clicking_shows_its_spectrum(page
     name = analysis.matrices[7].name
     assert name in tips(page)
     error = next(one for one in analysis.errors if (one.name, one.method) == (name, "R"))
-    assert f"LoRA: {error.error:.3f}" in tips(page)
+    assert f"LoRA: {1 - error.error:.1%}" in tips(page)
     page.point(*point, click=True)
     assert chosen(page) == name
     drawn = "Bokeh.documents[2].roots()[0].renderers[0].data_source.data.count"
@@ -269,7 +276,7 @@ def test_two_fine_tunes_share_cells_and_are_told_apart(tab, analysis, tmp_path):
     assert tab.problems == []
 
 
-def test_the_errors_are_in_view_in_a_wide_window_and_a_note_is_one_line_high(
+def test_what_is_retained_is_in_view_in_a_wide_window_and_a_note_is_one_line_high(
     tab, analysis, tmp_path
 ):
     note = "a remark that is much longer than what fits into a column of this table " * 5
@@ -310,7 +317,9 @@ def test_a_narrow_window_is_not_wider_than_itself(tab, analysis, tmp_path, width
     tab.run("document.getElementById('close').click()")
     assert tab.run("document.getElementById('chosen').offsetHeight") == 0
     kind = "[...document.querySelectorAll('#matrices thead th')][1].offsetWidth > 0"
-    assert tab.run(kind) == (width > 640), "in a narrow window the errors come next to the names"
+    assert tab.run(kind) == (width > 640), (
+        "in a narrow window what is retained comes next to the names"
+    )
     assert tab.problems == []
 
 

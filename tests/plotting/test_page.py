@@ -106,6 +106,7 @@ def test_an_analysis_has_verdict_tables_and_manifest(analysis, page):
     texts = Texts(page.html).texts
     assert set(analysis.verdict.split("\n\n")) <= set(texts)
     assert analysis.config_source in texts
+    assert "would fit, with the budget of LoRA with r = 2; do not choose" in page.html
     for heading in ("Increments of 2 matrices", "Every matrix", "Skipped", "Manifest"):
         assert heading in texts
     assert "unchanged: every entry of the increment is 0" in texts
@@ -141,12 +142,12 @@ def test_the_table_of_matrices_is_complete_without_scripts(analysis, page):
         mine = [error for error in analysis.errors if error.name == matrix.name]
         for error in mine:
             shown = display_name(error.method)
-            assert cells[f"{shown}, r = {error.r}"] == f"{error.error:.3f}"
+            assert cells[f"{shown}, r = {error.r}"] == f"{1 - error.error:.1%}"
             if error.method != "R" and error.spectral_error is not None:
                 worth = error.spectral_error - error.error
-                assert cells[f"{shown} worth, r = {error.r}"] == f"{worth:+z.3f}"
+                assert cells[f"{shown} worth, r = {error.r}"] == f"{worth:+z.1%}"
         low_rank = only(mine, method="R", r=2)
-        assert cells["LoRA shuffled, r = 2"] == f"{low_rank.shuffled_error:.3f}"
+        assert cells["LoRA shuffled, r = 2"] == f"{1 - low_rank.shuffled_error:.1%}"
         assert "LoRA worth, r = 2" not in cells
         best = min((one for one in mine if one.r == 2), key=lambda one: one.error)
         assert cells["best, r = 2"] == display_name(best.method)
@@ -188,23 +189,24 @@ def test_two_fine_tunes_of_one_name_are_told_apart(full):
     assert len(set(full.tuned)) == 2
     for row in full.matrices:
         same = {"tuned": row.tuned, "name": row.name}
-        assert columns["LoCA, r = 1"].read(row) == only(full.errors, **same, method="D").error
+        error = only(full.errors, **same, method="D").error
+        assert columns["LoCA, r = 1"].read(row) == 1 - error
         size = only(full.allocation, **same, method="R").size
         assert columns["LoRA size"].text(row) == str(size)
 
 
-def test_fine_tunes_stand_below_each_other_with_their_mean_errors(full, page):
+def test_fine_tunes_stand_below_each_other_with_what_is_retained_of_them(full, page):
     rows = [[cell.partition("\n")[0] for cell in row] for row in Texts(report(full).html).rows]
     at = next(i for i, cells in enumerate(rows) if cells[:2] == ["fine-tune", "r"])
     for totals, row in zip(full.summary.by_tuned, rows[at + 1 :], strict=False):
         cells = dict(zip(rows[at], row, strict=True))
         assert (cells["fine-tune"], cells["matrices"]) == (totals.name, str(totals.matrices))
         for one in totals.errors:
-            assert cells[display_name(one.method)] == f"{one.error:.3f}"
+            assert cells[display_name(one.method)] == f"{1 - one.error:.1%}"
     assert "The fine-tunes" not in Texts(page.html).texts, "there is only one"
 
 
-def test_the_errors_come_before_the_statistics_and_the_pictures(page):
+def test_what_is_retained_comes_before_the_statistics_and_the_pictures(page):
     (heading,) = [row for row in Texts(page.html).rows if row[0] == "name" and "σ" in row]
     assert heading[:4] == ["name", "kind", "shape", "best, r = 2"]
     assert heading.index("LoRA shuffled, r = 2") < heading.index("σ")
@@ -216,7 +218,7 @@ def test_the_other_tables_have_columns(full):
     for heading, row, expected in (
         ("cosine", full.comparisons[0], {"first": full.tuned[0], "cosine": "+1.000",
                                          "sign conflicts": "0.0%"}),
-        ("retained", full.allocation[0], {"size": str(full.allocation[0].size),
+        ("uniform", full.allocation[0], {"size": str(full.allocation[0].size),
                                           "retained": f"{full.allocation[0].retained:.1%}"}),
     ):  # fmt: skip
         at = next(i for i, cells in enumerate(rows) if heading in cells)

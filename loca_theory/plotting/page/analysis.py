@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from loca_theory.checkpoints.rows import Matrix
 
 _MEANS = (
-    "Relative error over all matrices, weighted by energy. LoCA stands for the best DCT "
-    "coefficients, and entries for the largest ones. If the error is below “same singular values”, "
-    "the method's basis suits these increments."
+    "Energy of all matrices together that a method retains: 1 − error. LoCA stands for the best "
+    "DCT coefficients, and entries for the largest ones. If it retains more than “same singular "
+    "values”, the method's basis suits these increments."
 )
 _MATRICES = (
-    "One row per matrix. Errors are fractions of the energy (the sum of the squared entries) that "
-    "a method cannot retain: 0 is perfect, 1 retains nothing."
+    "One row per matrix. Energy retained: the fraction of ‖ΔW‖², the sum of the squared entries, "
+    "that the best adapter of each form reproduces (1 − error), at the budget of LoRA of rank r."
 )
 _FINE_TUNES = (
-    "Relative error over all matrices of each fine-tune, weighted by energy. To see a matrix in "
+    "Energy of all matrices of each fine-tune together that a method retains. To see a matrix in "
     "each of them, sort the table of matrices by name."
 )
 _COMPARISONS = "How alike the changes of two fine-tunes of one base are, matrix by matrix."
@@ -57,7 +57,8 @@ def analysis_page(result: Analysis) -> str:
         warnings=result.warnings,
         verdict=result.verdict.split("\n\n"),
         config=result.config_source,
-        means=_table("Reconstruction error of each method", means, tables.MEAN, _MEANS,
+        budget=_budget(result),
+        means=_table("Energy retained by each method", means, tables.MEAN, _MEANS,
                      [one.r for one in means]),
         tuned=_table("The fine-tunes", tuned, tuned_columns, _FINE_TUNES, [one.r for one in tuned]),
         matrices=_table("Every matrix", result.matrices, columns, _MATRICES),
@@ -70,6 +71,13 @@ def analysis_page(result: Analysis) -> str:
         library=_library() if count else "",
         manifest=result.manifest,
     )  # fmt: skip
+
+
+def _budget(result: Analysis) -> str:
+    """What the adapter of the configuration may cost."""
+    if result.total:
+        return f"{result.total} split among the layers"
+    return next((f"the budget of LoRA with r = {one.r}" for one in result.summary.all.errors), "")
 
 
 def _table(
@@ -110,6 +118,7 @@ def picture_data(result: Analysis, columns: Sequence[Column]) -> dict[str, Any]:
                 "title": column.title,
                 "about": column.explanation,
                 "group": column.group,
+                "unit": column.unit,
                 "scale": column.scale.value,
                 "r": column.r,
                 "values": _numbers(column, rows),

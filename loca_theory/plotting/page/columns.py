@@ -44,6 +44,11 @@ class Column:
     r: int | None = None
 
     @property
+    def unit(self) -> str:
+        """The unit of the numbers: per cent, or none."""
+        return "%" if isinstance(self.form, str) and self.form.endswith("%") else ""
+
+    @property
     def heading(self) -> str:
         """The title with the rank, which no other column of the table has."""
         return self.title if self.r is None else f"{self.title}, r = {self.r}"
@@ -62,10 +67,11 @@ class Column:
         return format(value, self.form) if self.form else str(value)
 
     def number(self, row: Any) -> float | None:
-        """The value of a row to six digits; None if it is not a finite number."""
+        """The value of a row in its unit, to six digits; None if it is not a finite number."""
         value = self.read(row)
         is_number = isinstance(value, Real) and not isinstance(value, bool)
-        return float(f"{value:.6g}") if is_number and math.isfinite(value) else None
+        scale = 100 if self.unit else 1
+        return float(f"{scale * value:.6g}") if is_number and math.isfinite(value) else None
 
 
 def with_values(columns: Iterable[Column], rows: Sequence[Any]) -> list[Column]:

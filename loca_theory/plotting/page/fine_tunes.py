@@ -24,11 +24,11 @@ _FINE_TUNE = (
 
 
 class FineTune(NamedTuple):
-    """A row of the table of fine-tunes: its totals, and the errors at one rank by method."""
+    """A row of the table of fine-tunes: its totals, and what each method retains at one rank."""
 
     totals: Totals
     r: int
-    errors: dict[str, float]
+    retained: dict[str, float]
 
 
 def fine_tune_rows(result: Analysis) -> tuple[list[FineTune], list[Column]]:
@@ -36,18 +36,18 @@ def fine_tune_rows(result: Analysis) -> tuple[list[FineTune], list[Column]]:
     every = result.summary.by_tuned if len(result.summary.by_tuned) > 1 else ()
     ranks = sorted({error.r for error in result.errors})
     rows = [
-        FineTune(one, r, {error.method: error.error for error in one.errors if error.r == r})
+        FineTune(one, r, {error.method: 1 - error.error for error in one.errors if error.r == r})
         for r in ranks
         for one in every
     ]
     methods = dict.fromkeys(error.method for error in result.errors)
-    errors = [
-        Column(display_name(name), f"Error of {display_name(name)} over all its matrices.",
-               partial(_mean_error, name), ".3f")
+    retained = [
+        Column(display_name(name), f"Energy of all its matrices that {display_name(name)} retains.",
+               partial(_retained, name), ".1%")
         for name in methods
     ]  # fmt: skip
-    return rows, [*_FINE_TUNE, *errors]
+    return rows, [*_FINE_TUNE, *retained]
 
 
-def _mean_error(method: str, row: FineTune) -> float | None:
-    return row.errors.get(method)
+def _retained(method: str, row: FineTune) -> float | None:
+    return row.retained.get(method)

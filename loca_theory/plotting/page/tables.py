@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _NAME, _SIZE, _ENTRIES, _SPECTRUM, _SUBSPACES = (
     "Kind and shape", "Size of the change", "Entries", "Spectrum", "Directions",
 )  # fmt: skip
-_ERRORS, _WORTH, _SIZES = "Error of each method", "What the basis is worth", "Allocated sizes"
+_RETAINED, _WORTH, _SIZES = "Energy retained", "What the basis is worth", "Allocated sizes"
 _NOTES = "Remarks"
 _WIDE, _SIGNED = Scale.WIDE, Scale.SIGNED
 # So many random draws as the tests of normality make cannot tell smaller ones apart.
@@ -36,7 +36,7 @@ def matrix_columns(result: Analysis) -> list[Column]:
     first = [column for column in _MATRIX if column is not _TUNED or not is_one_fine_tune]
     return [
         *with_values(first, rows),
-        *(column for column in errors if column.group == _ERRORS),
+        *(column for column in errors if column.group == _RETAINED),
         *_size_columns(result),
         *with_values((*CHANGE, *STATISTICS), rows),
         *(column for column in errors if column.group == _WORTH),
@@ -53,7 +53,7 @@ _Errors = dict[tuple[str, str], dict[tuple[int, str], "MatrixError"]]
 
 
 def _error_columns(result: Analysis) -> list[Column]:
-    """For each rank: the error of every method, what its basis is worth, and the best method."""
+    """For each rank: what every method retains, what its basis is worth, and the best method."""
     found: _Errors = {}
     for error in result.errors:
         found.setdefault(identity(error), {})[error.r, error.method] = error
@@ -62,34 +62,33 @@ def _error_columns(result: Analysis) -> list[Column]:
     titles = titles_of(result.manifest)
     columns = []
     for r in sorted({error.r for error in result.errors}):
-        about = "Method with the smallest error at the budget of rank r."
-        columns.append(Column("best", about, partial(_best, found, r), group=_ERRORS, r=r))
+        about = "Method that retains most at the budget of rank r."
+        columns.append(Column("best", about, partial(_best, found, r), group=_RETAINED, r=r))
         for method in methods:
             shown, title = display_name(method), titles.get(method, method)
-            about = "Relative squared error of "
-            about += title if title.startswith(shown) else f"{shown} ({title})"
-            about += " at the budget of rank r: the fraction of the energy that it cannot retain."
-            value = partial(_error, found, r, method, "error")
-            columns.append(Column(shown, about, value, ".3f", _ERRORS, r=r))
+            about = "Energy retained at the budget of rank r by "
+            about += f"{title if title.startswith(shown) else f'{shown} ({title})'}."
+            value = partial(_retained, found, r, method, "error")
+            columns.append(Column(shown, about, value, ".1%", _RETAINED, r=r))
         if "R" in methods:
-            about = "Error of LoRA on the same entries in random order; much above LoRA's error if "
-            about += "the entries depend on each other."
-            value = partial(_error, found, r, "R", "shuffled_error")
-            columns.append(Column("LoRA shuffled", about, value, ".3f", _ERRORS, r=r))
+            about = "What LoRA retains of the same entries in random order; much less than without "
+            about += "shuffling if the entries depend on each other."
+            value = partial(_retained, found, r, "R", "shuffled_error")
+            columns.append(Column("LoRA shuffled", about, value, ".1%", _RETAINED, r=r))
         for method in methods:
-            # The singular values alone give LoRA's error, so its basis is worth nothing.
+            # The singular values alone say what LoRA retains, so its basis is worth nothing.
             if method != "R" and method in predicted:
                 shown = display_name(method)
-                about = f"What the basis of {shown} is worth: the error that the singular values "
-                about += "alone predict, less the error. Above 0 the basis suits the matrix."
+                about = f"What the basis of {shown} is worth: the energy retained, less what the "
+                about += "singular values alone predict. Above 0 the basis suits the matrix."
                 value = partial(_worth, found, r, method)
-                columns.append(Column(f"{shown} worth", about, value, "+z.3f", _WORTH, _SIGNED, r))
+                columns.append(Column(f"{shown} worth", about, value, "+z.1%", _WORTH, _SIGNED, r))
     return columns
 
 
-def _error(found: _Errors, r: int, method: str, field: str, row: Any) -> float | None:
+def _retained(found: _Errors, r: int, method: str, field: str, row: Any) -> float | None:
     one = found.get(identity(row), {}).get((r, method))
-    return None if one is None else getattr(one, field)
+    return None if one is None else 1 - getattr(one, field)
 
 
 def _worth(found: _Errors, r: int, method: str, row: Any) -> float | None:
@@ -138,8 +137,9 @@ def _p_value(field: str, row: Any) -> str:
     return "≤ 0.001" if value <= _LEAST_P_VALUE else f"{value:.3f}"
 
 
-def _or_unknown(value: float | None) -> str:
-    return "not known" if value is None else f"{value:.3f}"
+def _or_unknown(field: str, row: Any) -> str:
+    error = getattr(row, field)
+    return "not known" if error is None else f"{1 - error:.1%}"
 
 
 _TUNED = Column("fine-tune", "The fine-tune that changed it.", "tuned", group=_NAME)
@@ -210,14 +210,15 @@ MEAN = (
     Column("method", "LoCA stands for the best DCT coefficients, and entries for the largest ones.",
            lambda one: display_name(one.method)),
     Column("r", "LoRA's rank, which sets the budget.", "r"),
-    Column("error", "Of these increments.", "error", ".3f"),
+    Column("retained", "Of these increments.", "error", partial(_or_unknown, "error")),
     Column("independent", "Expected for independent normal entries.", "iid_error",
-           lambda one: _or_unknown(one.iid_error)),
-    Column("shuffled", "Of the same entries in random order.", "shuffled_error", ".3f"),
+           partial(_or_unknown, "iid_error")),
+    Column("shuffled", "Of the same entries in random order.", "shuffled_error",
+           partial(_or_unknown, "shuffled_error")),
     Column("same singular values", "Expected for the same singular values and random singular "
-           "vectors: less the error, it is what the method's basis is worth.", "spectral_error",
-           lambda one: _or_unknown(one.spectral_error)),
-    Column("best on", "Number of matrices on which no method has a smaller error.", "best_on",
+           "vectors: what is retained beyond it is what the method's basis is worth.",
+           "spectral_error", partial(_or_unknown, "spectral_error")),
+    Column("best on", "Number of matrices of which no method retains more.", "best_on",
            lambda one: f"{one.best_on} of {one.matrices}"),
 )  # fmt: skip
 """The columns of the table with one row per rank and method."""

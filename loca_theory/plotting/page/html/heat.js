@@ -88,15 +88,15 @@ function drawHeat() {
   bar.className = "bar";
   bar.style.background = `linear-gradient(to right, ${stops})`;
   find("heat-scale").replaceChildren(
-    ...(values.length === 0 ? ["no values"] : low === high ? [`all ${digits(low)}`]
-      : [digits(low), bar, `${digits(high)}${isWide ? " (logarithmic)" : ""}`]));
+    ...(values.length === 0 ? ["no values"] : low === high ? [`all ${digits(low)}${column.unit}`]
+      : [digits(low) + column.unit, bar, `${digits(high)}${column.unit}${isWide ? " (logarithmic)" : ""}`]));
   find("heat-about").textContent = column.about;
 }
 react(heat, squares, (index) => {
   const { rows, mean } = drawn[index];
   const title = find("shade").value, [row] = rows;
   if (rows.length === 1) return tip(named(data.rows[row]), [`kind: ${data.rows[row].kind}`, ...facts(row, [title, "layer", "shape"])]);
-  const value = mean === null ? "none" : digits(mean);
+  const value = mean === null ? "none" : digits(mean) + data.columns[page.column(title)].unit;
   const more = rows.length > 5 ? [`… and ${rows.length - 5} more`] : [];
   return tip(`${title}: ${value}, mean of ${rows.length} matrices`, [...rows.slice(0, 5).map((i) => named(data.rows[i])), ...more]);
 }, (index) => {

@@ -42,13 +42,13 @@ if (data.ranks.length && page.column("LoRA") >= 0) {
   }, (index) => choose(points.data.row[index]));
 
   drawMap = () => {
-    const fractions = data.coefficients[page.rank], errors = data.columns[page.column("LoRA")].values;
-    const rows = data.rows.flatMap((_, i) => (page.shown[i] && fractions[i] !== null && errors[i] !== null ? [i] : []));
+    const fractions = data.coefficients[page.rank], retained = data.columns[page.column("LoRA")].values;
+    const rows = data.rows.flatMap((_, i) => (page.shown[i] && fractions[i] !== null && retained[i] !== null ? [i] : []));
     const side = (row) => (layers.length > 1 && data.rows[row].layer !== null ? 2 * (data.rows[row].layer - first) / (last - first) - 1 : 0);
     points.data = {
       row: rows,
       x: rows.map((i) => fractions[i] * (1 + SPREAD * side(i))),
-      y: rows.map((i) => 1 - errors[i]),
+      y: rows.map((i) => retained[i] / 100),
       color: rows.map((i) => color(COLORS[kinds.indexOf(data.rows[i].kind) % COLORS.length])),
       mark: rows.map((i) => MARKS[kinds.indexOf(data.rows[i].kind) % MARKS.length][0]),
     };

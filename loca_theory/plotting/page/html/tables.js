@@ -61,7 +61,7 @@ page.column = (title) => page.data.columns.findIndex((c) => c.title === title &&
   // --- columns: those of the other ranks are hidden, and groups can be ------------------------
   const style = document.head.appendChild(document.createElement("style"));
   const groups = new Map(); // whether each group of columns is shown
-  // In a narrow window the errors stand beside the names.
+  // In a narrow window what is retained stands beside the names.
   const isNarrow = matchMedia("(max-width: 40rem)").matches, [{ group: kinds }] = data.columns;
   for (const { group } of data.columns.slice(1)) groups.set(group, !isNarrow || group !== kinds);
   function hideColumns() {
