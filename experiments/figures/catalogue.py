@@ -29,8 +29,8 @@ FIGURES = (
     PaperFigure(
         "training_process",
         "Loss during training",
-        "Validation loss over the steps of single tasks, with learned and fixed locations, and the "
-        "difference over six kinds of tasks; measured",
+        "Validation loss over the steps of single tasks, with learned and fixed locations, beside "
+        "that of guessing, and the difference over six kinds of tasks; measured",
         Stored({"training_process": "python -m experiments.study training_process", **_VERDICTS}),
         draw_training,
     ),
@@ -62,7 +62,7 @@ FIGURES = (
         "comparisons",
         "Methods compared by fine-tuning",
         "Differences between methods of fine-tuning over six kinds of small tasks, with the bounds "
-        "that decide the claims and those for other kinds; measured",
+        "and the verdicts on the claims; measured",
         Stored(_VERDICTS),
         draw_comparisons,
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,30 +20,30 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-_COLORS = {
-    "supported": GREEN,
-    "equivalent within a margin": BLUE,
-    "not supported": RED,
-    "inconclusive": GREY,
+# What a verdict says of the first of two methods, and its colour.
+_WORDS = {
+    "supported": ("better", GREEN),
+    "equivalent within a margin": ("the same within ±{}", BLUE),
+    "not supported": ("not better by {}", RED),
+    "inconclusive": ("undecided", GREY),
 }
 _ROW = 0.36
 _MARGIN, _KINDS = "#e8e8e8", "#777777"
+_V1 = "V1 to V5: the paper's ablations of LoCA; in V1 the locations are drawn at random and stay"
 _UNITS = {"accuracy": "difference, points of accuracy", "loss": "difference, per cent of the loss"}
 
 
 @styled
 def draw_comparisons(table: pd.DataFrame, *, largest: bool = True) -> Figure:
-    """Mean differences of one design, with the bounds that decide and the verdicts.
+    """Mean differences of one design, with the bounds that decide and the verdicts in words.
 
     The bar of a row goes from −margin to the margin. Small dots are the differences of the kinds of
-    tasks. A thick line has the bounds that decide, for variants of these kinds; a thin one those
-    for which the kinds are a sample of others.
+    tasks.
 
     Args:
         table: Rows of ``python -m experiments.design --out``: ``title``, ``measure``, ``tasks``,
-            ``margin``, ``verdict``, ``difference``, ``low``, ``high``, ``kinds_low``,
-            ``kinds_high``, ``draws_verdict``, ``draws_low``, ``draws_high``, ``task_names``,
-            ``task_differences``.
+            ``margin``, ``verdict``, ``difference``, ``low``, ``high``, ``draws_verdict``,
+            ``draws_low``, ``draws_high``, ``task_names``, ``task_differences``.
         largest: Whether to draw the comparisons over the most tasks, or the others.
     """
     table, most = judged(table), largest_design(table)
@@ -58,20 +59,21 @@ def draw_comparisons(table: pd.DataFrame, *, largest: bool = True) -> Figure:
         draw_group(axis, rows)
         axis.set_xlabel(_UNITS[str(measure)], fontsize=8)
         for height, line in zip(axis.get_yticks(), rows.to_dict("records"), strict=True):
-            verdict = line["verdict"].replace("a margin", f"±{line['margin']:g}")
-            text = f"{line['difference']:+.1f}: {verdict}".replace("-", "−")
-            axis.text(1.02, height, text, va="center",
+            axis.text(1.02, height, difference_in_words(line), va="center",
                       transform=axis.get_yaxis_transform(), fontsize=8, weight="bold",
-                      color=_COLORS[line["verdict"]])  # fmt: skip
+                      color=_WORDS[line["verdict"]][1])  # fmt: skip
     marks = [
         Line2D([], [], color=_KINDS, marker=".", linestyle="none", label="one kind of task"),
-        Line2D([], [], color="#222222", marker="o", ms=4, lw=2.5, label="mean, bounds that decide"),
+        Line2D(
+            [], [], color="#222222", marker="o", ms=4, lw=2.5, label="mean, and bounds that decide"
+        ),
         Line2D([], [], color=_MARGIN, linewidth=6, label="within the margin fixed beforehand"),
     ]
-    if table["kinds_low"].notna().any():
-        marks.insert(2, Line2D([], [], color="#222222", lw=1, label="bounds for other kinds"))
-    headline(figure, f"Differences between methods over {kinds_in_words(table)}")
-    figure.legend(handles=marks, loc="outside lower center", ncols=len(marks), fontsize=7)
+    found = (table["verdict"] == "supported").sum()
+    headline(figure, f"The first method is better in {found} of {len(table)} comparisons, "
+             f"over {kinds_in_words(table)}")  # fmt: skip
+    figure.legend(handles=marks, loc="outside lower center", ncols=len(marks), fontsize=7,
+                  title=_V1, title_fontsize=7)  # fmt: skip
     return figure
 
 
@@ -91,12 +93,23 @@ def largest_design(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["tasks"] == table["tasks"].max()]
 
 
+def difference_in_words(line: Mapping[Any, Any] | pd.Series) -> str:
+    """A mean difference, and what the verdict says of the first method."""
+    words = _WORDS[line["verdict"]][0].format(f"{line['margin']:g}")
+    return f"{line['difference']:+.1f}: {words}".replace("-", "−")
+
+
+def title_in_words(title: str) -> str:
+    """A title whose abbreviations of the paper, such as V1, come after what they stand for."""
+    return re.sub(r"(V\d), ([^−]*\w)", r"\2 (\1)", title)
+
+
 def kinds_in_words(table: pd.DataFrame) -> str:
     """How many kinds of tasks the comparisons are over, and how many variants of these."""
     kinds = " or ".join(map(str, sorted({len(by_kind(row)) for _, row in table.iterrows()})))
     tasks = int(table["tasks"].max())
-    are_variants = table["kinds_low"].notna().any()
-    return f"{kinds} kinds of tasks" + (f", {tasks} variants" if are_variants else "")
+    are_variants = tasks > max(len(row) for row in map(by_kind, table.to_dict("records")))
+    return f"{kinds} kinds of tasks" + f", {tasks} variants" * are_variants
 
 
 def by_kind(row: Mapping[Any, Any] | pd.Series) -> NDArray[np.float64]:
@@ -109,17 +122,15 @@ def draw_group(axis: Axes, table: pd.DataFrame) -> None:
     """Draw comparisons into axes, one row each; see :func:`draw_comparisons`."""
     heights = range(len(table))[::-1]
     for height, line in zip(heights, table.to_dict("records"), strict=True):
-        color = _COLORS[line["verdict"]]
+        _, color = _WORDS[line["verdict"]]
         axis.barh(height, 2 * line["margin"], left=-line["margin"], height=0.8, color=_MARGIN)
         found = by_kind(line)
         # Above the bounds, so that these do not hide them.
         axis.plot(found, height + 0.25 + 0 * found, ".", color=_KINDS, ms=5, zorder=3)
-        for low, high, width in (("kinds_low", "kinds_high", 1), ("low", "high", 2.5)):
-            axis.plot([line[low], line[high]], [height] * 2, color=color, lw=width, zorder=4)
+        axis.plot([line["low"], line["high"]], [height] * 2, color=color, lw=2.5, zorder=4)
         axis.plot(line["difference"], height, "o", color=color, markersize=6, zorder=5)
     axis.axvline(0, color="#444444", linewidth=0.8, zorder=2)
-    titles = table["title"].str.replace("V1, random locations", "random locations (V1)")
-    axis.set_yticks(heights, titles)
+    axis.set_yticks(heights, table["title"].map(title_in_words))
     axis.set_ylim(-0.6, len(table) - 0.4)
     axis.grid(visible=False, axis="y")
     axis.tick_params(axis="y", length=0)

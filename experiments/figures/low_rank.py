@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 # Okabe and Ito's and Tol's colours; marks say the same in grey.
 _OPTIMIZERS = {"SGD": (BLUE, "o"), "Adam": ("#aa4499", "s"), "AdamW": ("#332288", "^")}
 _OTHER = ("#444444", "D")
-_TINT = 0.13
 # The energy is shown at this r/K.
 _RATIO = 1 / 8
 # The factors in the order of the rows, and the label of a row.
@@ -36,9 +35,8 @@ _FACTORS = {
 def draw_low_rank(table: pd.DataFrame) -> Figure:
     """Energy of the K/8 largest singular values by training: a panel per task, a row per training.
 
-    A bar ends at the fraction f + 2zφ(z), beyond which low rank retains more than the best cosine
-    coefficients of the same budget. A stroke is the energy of independent normal entries, as the
-    paper assumes.
+    One stroke is the fraction f + 2zφ(z) that the best cosine coefficients of the same budget
+    retain, the other what low rank would retain of independent normal entries.
 
     Args:
         table: Rows of :mod:`experiments.low_rank`: ``task``, ``factor``, ``label``, ``value``,
@@ -63,7 +61,8 @@ def draw_low_rank(table: pd.DataFrame) -> Figure:
     axes[0].set_xticks([0, 0.5, 1], ["0", "50%", "100%"])
     above = (shown["retained"] > shown["threshold"]).sum()
     canvas.headline(f"Low rank retains more of ΔW than cosines in {above} of {len(shown)} cases")
-    axes[len(axes) // 2].set_xlabel("energy of ΔW in its K/8 largest singular values")
+    text = "energy of ΔW that rank K/8 retains, K the smaller side of a matrix\n"
+    axes[len(axes) // 2].set_xlabel(f"{text}lines: 95% intervals over seeds")
     canvas.legend(len(axes[0].get_legend_handles_labels()[0]))
     return canvas.figure
 
@@ -80,14 +79,12 @@ def _in_rows(table: pd.DataFrame) -> pd.DataFrame:
 def _draw_task(axis: Axes, table: pd.DataFrame, rows: dict[str, int]) -> None:
     heights = table["row"].map(rows)
     references = table.assign(height=heights).drop_duplicates("height")
-    bars = {"height": 1.0, "alpha": _TINT, "lw": 0, "zorder": 0}
-    threshold = references["threshold"]
-    axis.barh(references["height"], threshold, color=LOOKS["D"].color, **bars,
-              label="cosines retain more")  # fmt: skip
-    axis.barh(references["height"], 1 - threshold, left=threshold, color=LOOKS["R"].color, **bars,
-              label="low rank retains more")  # fmt: skip
-    axis.plot(references["independent"], references["height"], "|", color=BLACK, ms=9,
-              label="independent entries")  # fmt: skip
+    for column, color, label in (
+        ("independent", BLACK, "independent entries"),
+        ("threshold", LOOKS["D"].color, "the best cosines at this budget"),
+    ):
+        axis.plot(references[column], references["height"], "|", color=color, ms=9, mew=2,
+                  label=label)  # fmt: skip
     for optimizer, own in table.groupby("optimizer", sort=False):
         color, mark = _OPTIMIZERS.get(str(optimizer), _OTHER)
         y = heights[own.index]

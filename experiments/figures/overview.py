@@ -116,8 +116,7 @@ def _tuned(axis: Axes, table: pd.DataFrame) -> None:
     rows = largest_design(table)
     draw_group(axis, rows[rows["measure"] == "accuracy"])
     axis.set_xlabel(
-        "difference, points of accuracy (dots: kinds; grey: margin)\n"
-        "thick: bounds of the verdict; thin: for other kinds"
+        "difference, points of accuracy\n(dots: kinds of tasks; line: bounds; grey: margin)"
     )
     axis.set_title(f"Fine-tuning: {kinds_in_words(rows)}")
 

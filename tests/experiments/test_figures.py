@@ -136,6 +136,12 @@ def test_training(lines):
     assert titles(drawn(draw_training, lines)) == ["digits"]
 
 
+def test_training_shows_the_loss_of_guessing_for_comparison():
+    figure = drawn(draw_training, [{**one, "task": "vision"} for one in LOOKS])
+    (level,) = [one for one in figure.axes[0].lines if one.get_label() == "guessing"]
+    assert level.get_ydata()[0] == pytest.approx(math.log(5))
+
+
 def test_training_has_means_and_standard_errors():
     figure = drawn(draw_training, [look("loca", seed, 10, seed) for seed in (0, 2)])
     assert list(figure.axes[0].lines[0].get_ydata()) == [1]
@@ -145,11 +151,11 @@ def test_training_has_means_and_standard_errors():
 
 def test_training_says_what_many_tasks_found():
     few = compared("few", measure="loss")
-    many = compared("V1 − LoCA", measure="loss", difference=1.5, **VARIANTS)
+    many = compared("V1, random locations − LoCA", measure="loss", difference=1.5, **VARIANTS)
     verdicts = pd.DataFrame([few, many, compared("accuracy", **VARIANTS)])
     figure = draw_training(pd.DataFrame(LOOKS), verdicts)
-    found = "2 kinds of tasks, 4 variants, final loss of V1 less LoCA's: 1.5% (−0.9 to 3.8)"
-    assert figure.get_suptitle() == f"Single tasks; over {found}"
+    found = "2 kinds of tasks, 4 variants, %:\nrandom locations (V1) − LoCA is +1.5: better"
+    assert figure.get_suptitle() == f"Single tasks. Final loss over {found}"
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-3])
@@ -210,14 +216,13 @@ def compared(title, verdict="supported", measure="accuracy", **more):
         "title": title, "measure": measure, "margin": 0.5,
         "verdict": verdict, "difference": 0.4, "low": 0.1, "high": 0.7,
         "task_differences": [0.2, 0.6], "task_names": ["a", "b"], "tasks": 2,
-        "kinds_low": math.nan, "kinds_high": math.nan, "draws_verdict": None,
-        "draws_low": math.nan, "draws_high": math.nan, **more,
+        "draws_verdict": None, "draws_low": math.nan, "draws_high": math.nan, **more,
     }  # fmt: skip
 
 
 # Two kinds of tasks with two variants each.
 VARIANTS = {
-    "tasks": 4, "task_names": ["a-1", "a-2", "b-1", "b-2"], "kinds_low": -0.9, "kinds_high": 3.8,
+    "tasks": 4, "task_names": ["a-1", "a-2", "b-1", "b-2"],
     "task_differences": [0.1, 0.3, -0.5, 0.1],
 }  # fmt: skip
 COMPARED = [
@@ -231,12 +236,13 @@ UNDECIDED = compared("A − E", None, difference=None, low=None, high=None, task
 
 def test_comparisons_of_the_largest_design_have_their_verdicts_beside_them():
     figure = drawn(draw_comparisons, [*COMPARED, UNDECIDED])
-    assert figure.get_suptitle() == "Differences between methods over 2 kinds of tasks"
+    title = "The first method is better in 1 of 3 comparisons, over 2 kinds of tasks"
+    assert figure.get_suptitle() == title
     labels = [[tick.get_text() for tick in axis.get_yticklabels()] for axis in figure.axes]
     assert labels == [["A − B", "A − C"], ["loss of A − B"]]
     texts = [[text.get_text() for text in axis.texts] for axis in figure.axes]
     assert texts == [
-        ["+0.4: supported", "−0.1: equivalent within ±0.5"], ["+0.4: inconclusive"],
+        ["+0.4: better", "−0.1: the same within ±0.5"], ["+0.4: undecided"],
     ]  # fmt: skip
     heights = [text.get_position()[1] for text in figure.axes[0].texts]
     assert heights == [1, 0], "in the order of the rows"
@@ -246,7 +252,7 @@ def test_comparisons_of_the_largest_design_have_their_verdicts_beside_them():
 
 def test_bounds_margin_and_tasks_of_a_comparison_are_at_their_values():
     axis = drawn(draw_comparisons, COMPARED[:2]).axes[0]
-    tasks, _, bounds, mean = [one for one in axis.lines if 1 <= one.get_ydata()[0] < 1.5][:4]
+    tasks, bounds, mean = [one for one in axis.lines if 1 <= one.get_ydata()[0] < 1.5][:3]
     assert [list(one.get_xdata()) for one in (tasks, bounds, mean)] == [
         [0.2, 0.6], [0.1, 0.7], [0.4],
     ]  # fmt: skip
@@ -255,16 +261,18 @@ def test_bounds_margin_and_tasks_of_a_comparison_are_at_their_values():
     assert set(tasks.get_ydata()).isdisjoint(bounds.get_ydata()), "a few tasks are not hidden"
 
 
-def test_variants_are_drawn_by_kind_with_the_bounds_over_kinds():
-    by_draws = {"draws_verdict": "inconclusive", "draws_low": -0.2, "draws_high": 1.0}
-    figure = drawn(draw_comparisons, [*COMPARED, compared("A − B", **VARIANTS, **by_draws)])
-    assert [text.get_text() for text in figure.axes[0].texts] == ["+0.4: inconclusive"]
+def test_variants_are_drawn_by_kind_with_the_bounds_by_draws():
+    by_draws = {"draws_verdict": "not supported", "draws_low": -0.2, "draws_high": 1.0}
+    line = compared("A, q − V5, b w", **VARIANTS, **by_draws)
+    figure = drawn(draw_comparisons, [*COMPARED, line])
+    (axis,) = figure.axes
+    assert [text.get_text() for text in axis.texts] == ["+0.4: not better by 0.5"]
+    assert [tick.get_text() for tick in axis.get_yticklabels()] == ["A, q − b w (V5)"]
     assert figure.get_suptitle().endswith("over 2 kinds of tasks, 4 variants")
-    kinds, wide, narrow, _ = figure.axes[0].lines[:4]
-    assert [list(one.get_xdata()) for one in (kinds, wide, narrow)] == [
-        pytest.approx([0.2, -0.2]), [-0.9, 3.8], [-0.2, 1.0],
+    kinds, bounds = axis.lines[:2]
+    assert [list(one.get_xdata()) for one in (kinds, bounds)] == [
+        pytest.approx([0.2, -0.2]), [-0.2, 1.0],
     ]  # fmt: skip
-    assert wide.get_linewidth() < narrow.get_linewidth()
 
 
 def test_published_has_the_means_and_who_retains_most_in_how_many():
@@ -348,10 +356,9 @@ def test_low_rank_is_at_an_eighth_beside_its_references():
     found = points(axis, "AdamW")
     assert found["learning rate × 1"] == pytest.approx(retained("AdamW", "rate", 1.0, 8))
     assert found["200 steps"] == pytest.approx(retained("AdamW", "steps", 200, 8))
-    (strokes,) = [one for one in axis.lines if one.get_marker() == "|"]
-    assert set(strokes.get_xdata()) == {0.05 + 0.02 * 8}
-    ends = {bar.get_x() for bar in axis.patches} - {0.0}
-    assert list(ends) == [pytest.approx(0.1 + 0.03 * 8)]
+    independent, cosines = [one for one in axis.lines if one.get_marker() == "|"]
+    assert set(independent.get_xdata()) == {0.05 + 0.02 * 8}
+    assert list(set(cosines.get_xdata())) == [pytest.approx(0.1 + 0.03 * 8)]
     # AdamW alone comes near: 0.48 at 8, and 0.38 at 200 steps, beside 0.34.
     assert figure.get_suptitle().endswith("in 33 of 33 cases")
 
