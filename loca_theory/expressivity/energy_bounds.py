@@ -9,9 +9,21 @@ coordinates retains in expectation at most
 
 where :math:`κ = \max_c c^3φ(c) = 3\sqrt3\,φ(\sqrt3) = 0.4625…` and γ is 1 for atoms of rank one and
 :math:`q/(q - k + 1/2)` for atoms of rank k, q the larger dimension. The bound holds for every
-shape. The page "Any basis, and the law of one coordinate" proves it.
+shape. The page "Any basis, and the law of one coordinate" proves it for atoms of rank one.
 
 If the atoms differ, :math:`\sum_k a_k^4` is its mean over the basis and k the largest rank.
+
+**Atoms of rank k.** Given U, the coordinate is x = ⟨M, Ξ⟩ with the k×q matrix
+:math:`M_{li} = a_l s_i U_{li}` and the first k rows Ξ of V. A k×q normal matrix is G = TΞ, T lower
+triangular and independent of Ξ (LQ), E T diagonal with the entries
+:math:`E χ_q, …, E χ_{q-k+1}`. Divide the rows of M by them to get M̃. Then E[⟨M̃, G⟩ given Ξ] = x, so
+E h(x) ≤ E h(⟨M̃, G⟩) for the convex h(x) = (x² − t)₊. Given U, ⟨M̃, G⟩ is normal with a variance of
+at most γV', because :math:`(E χ_n)^2 \ge n - 1/2` (Watson 1959), where
+:math:`V' = \|M\|^2/q = p \sum_l a_l^2 \sum_i w_i U_{li}^2` has the mean 1. For rows l ≠ m and
+i ≠ j, :math:`E\,U_{li}^2 U_{mi}^2 = 1/(p(p + 2))` and
+:math:`E\,U_{li}^2 U_{mj}^2 = (p + 1)/((p - 1)p(p + 2))`: the parts of V' that belong to different
+rows are negatively correlated, and :math:`\mathrm{Var} V' \le 2 \sum_l a_l^4 \sum_i w_i^2`. The
+page's inequality (1) for V', and the minimum over t, which γ scales, give the bound.
 
 If W is a matrix of independent N(0, 1) plus a matrix of rank s in random directions with the energy
 fraction π = τ/(1 + τ), the fraction f of the coordinates along atoms of rank one retains at most
@@ -23,7 +35,7 @@ with the weights w of the matrix of rank s alone (:func:`spiked_selection_bound`
 least what :func:`spiked_low_rank_bound` says. The page "What agreement with Marchenko–Pastur cannot
 show" proves both.
 
-Source: this package.
+Source: this package; G. N. Watson, "A note on gamma functions", 1959.
 """
 
 from __future__ import annotations
