@@ -32,8 +32,8 @@ fraction π = τ/(1 + τ), the fraction f of the coordinates along atoms of rank
           τ' = \frac{τ q}{q - 1/2}, \quad π' = \frac{τ'}{1 + τ'},
 
 with the weights w of the matrix of rank s alone (:func:`spiked_selection_bound`), and low rank at
-least what :func:`spiked_low_rank_bound` says. The page "What agreement with Marchenko–Pastur cannot
-show" proves both.
+least what :func:`spiked_low_rank_bound` says, which the page "What agreement with Marchenko–Pastur
+cannot show" proves.
 
 Source: this package; G. N. Watson, "A note on gamma functions", 1959.
 """
@@ -76,7 +76,22 @@ def selection_bound(
 
 
 def spiked_selection_bound(fraction: float, weights: ArrayLike, budget: Budget) -> float:
-    """The same for independent normal entries plus spikes, and atoms of rank one.
+    r"""The same for independent normal entries plus spikes, and atoms of rank one.
+
+    A coordinate is x = z₀ + y with independent :math:`z_0 \sim N(0, 1)` and y, the coordinate of
+    the matrix P of the spikes. With the larger dimension q, as for P alone,
+    :math:`y = \sqrt{τV} ξ`, where :math:`E V = 1`, :math:`\mathrm{Var} V \le 2 \sum w^2` and
+    :math:`ξ = \sqrt q v_1`, v uniform on the sphere. For an independent :math:`χ^2_q`,
+    :math:`Z = ξ \sqrt{χ^2_q/q}` is standard normal, so :math:`E[Z \mid ξ] = ξ\,E χ_q/\sqrt q`,
+    where :math:`(E χ_q)^2 \ge q - 1/2`. As :math:`(x^2 - t)_+` is convex in y, Jensen's inequality
+    gives
+
+    .. math:: E(x^2 - t)_+ \le E\bigl((z_0 + \sqrt{τ'V}\,Z)^2 - t\bigr)_+ = E\,ψ(1 + τ'V)
+              \le ψ(1 + τ') + κ τ'^2 \cdot 2 \sum w^2/(1 + τ') ,
+
+    the last by the inequality (1) of the page "Any basis, and the law of one coordinate", which
+    defines ψ. Add ft, take the minimum over t, which is (1 + τ')(f + 2zφ(z)) for the first part,
+    and divide by 1 + τ = 1/(1 − π).
 
     Returns:
         The bound as a fraction of the mean energy of W.
