@@ -21,7 +21,14 @@ from experiments.finetuning.printing import number, plain_table, print_table
 from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.statistics import Row
 from experiments.finetuning.verdicts.decisions import Progress, plan, progress
-from experiments.finetuning.verdicts.design import DESIGNS, Arm, Comparison, Design, read_design
+from experiments.finetuning.verdicts.design import (
+    DESIGNS,
+    Arm,
+    Comparison,
+    Design,
+    read_alternatives,
+    read_design,
+)
 from experiments.finetuning.verdicts.power import MOST_SEEDS, Plan
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
@@ -192,12 +199,22 @@ def _powers(plans: Sequence[Plan | None], comparison: Comparison) -> tuple[str, 
 
 
 def store_verdicts(runs: pd.DataFrame, out: Path) -> list[Path]:
-    """Write the table ``verdicts`` of all designs, with its manifest, and return the paths."""
+    """Write the tables ``verdicts`` of all designs and ``alternatives``, and return the paths."""
+    instead = read_alternatives()
     designs = {path.stem: read_design(path) for path in DESIGNS}
-    rows = [row for one in designs.values() for row in verdict_rows(one, progress(one, runs))]
+    changed = [read_design(path, instead) for path in DESIGNS]
+    names = {one["name"] for one in instead.values()}
     dates = {name: str(one.fixed) for name, one in designs.items()}
     about = manifest(grid={"dates": dates}, seed=0, device="cpu", dtype="float64")
-    return store_rows(rows, about, out, "verdicts")
+    tables = {
+        "verdicts": _all_rows(designs.values(), runs),
+        "alternatives": [row for row in _all_rows(changed, runs) if row["comparison"] in names],
+    }
+    return [path for name, rows in tables.items() for path in store_rows(rows, about, out, name)]
+
+
+def _all_rows(designs: Iterable[Design], runs: pd.DataFrame) -> list[Row]:
+    return [row for one in designs for row in verdict_rows(one, progress(one, runs))]
 
 
 def verdict_rows(design: Design, done: Iterable[Progress]) -> list[Row]:

@@ -63,19 +63,16 @@ class Alternative:
 
     Attributes:
         statement: The alternative in words: a perturbed formula, another estimator, another method.
-        arguments: Arguments of the check that differ from the claim's.
+        arguments: Arguments of the check that differ from the claim's; they can name stored runs of
+            which something else is true.
         table: Name of a synthetic table (:data:`loca_theory.claims.synthetic.TABLES`) that takes
             the place of the stored ones; empty for claims that need no tables.
-        difference: For a claim that the design of the experiments decides, the true difference of
-            synthetic runs, in the unit of the comparison. None for all others, and where
-            ``arguments`` name stored runs of which something else is true.
         tier: The tier at which the claim is refuted.
     """
 
     statement: Text
     arguments: _Arguments = field(default_factory=dict)
     table: str = ""
-    difference: float | None = None
     tier: Tier = Tier.QUICK
 
 
@@ -184,10 +181,7 @@ class Claim:
         for before, change in pairwise(self.rule_changes):
             if before.date > change.date or not change.why.strip():
                 yield "the entries of 'rule_changes' must be in order, and each needs a reason"
-        if alternative and alternative.difference is not None and not self.rule.designed:
-            yield "'refuted_by' has a 'difference', but the rule is not 'designed'"
-        is_changed = alternative and (alternative.arguments or alternative.table)
-        if alternative and alternative.difference is None and not is_changed:
+        if alternative and not (alternative.arguments or alternative.table):
             yield "'refuted_by' needs 'arguments' that differ from the claim's, or a 'table'"
 
     @property

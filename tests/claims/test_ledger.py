@@ -157,8 +157,6 @@ BAD = {
     "one part without a bound": (ruled("low = [0, -inf]"), r"a rule without any bound cannot fail"),
     "an alternative without change": (GOOD + 'refuted_by = { statement = "Noise." }',
                                       r"claim 'first': 'refuted_by' needs 'arguments' that differ"),
-    "runs without a design": (GOOD + 'refuted_by = { statement = "Worse.", difference = -1 }',
-                              r"claim 'first': 'refuted_by' has a 'difference', but the rule"),
     "a change without a reason": (changed(FIRST, FIRST), r"'rule_changes' must be in order, and"),
     "changes out of order": (changed(FIRST, CHANGE.replace("-03", "-01")), r"must be in order"),
     "comparisons": (GOOD + "comparisons = -1", r"comparisons: Input should be greater than or"),

@@ -1,14 +1,18 @@
 """Verdicts: their definitions, power, and how often any verdict of a family is false."""
 
 import math
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
+from experiments.design import store_verdicts
+from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.tasks import generation, images, packages
 from experiments.finetuning.verdicts.decisions import decide, level_of, verdict_of
-from experiments.finetuning.verdicts.design import DESIGNS, Arm, Comparison, read_design
+from experiments.finetuning.verdicts.design import Arm, Comparison, read_alternatives
 from experiments.finetuning.verdicts.draws import draw_of
 from experiments.finetuning.verdicts.estimates import (
     Estimate,
@@ -17,12 +21,12 @@ from experiments.finetuning.verdicts.estimates import (
     these_tasks,
 )
 from experiments.finetuning.verdicts.power import Plan
-from loca_theory.claims import load_ledger
 from loca_theory.claims.rules import Verdict
 
 YES, NO = Verdict.SUPPORTED, Verdict.NOT_SUPPORTED
 SAME, OPEN = Verdict.EQUIVALENT, Verdict.INCONCLUSIVE
 LEVEL = 0.0125
+RUNS = Path(__file__).parents[2] / "figures" / "finetuning"
 
 
 @pytest.mark.parametrize(
@@ -159,18 +163,6 @@ def test_the_standard_deviation_between_tasks_is_estimated():
     assert math.isnan(decide(comparison(), d[:1], 1).between)
 
 
-DESIGNED = [
-    one
-    for one in load_ledger().claims
-    if one.rule.designed and one.refuted_by and one.refuted_by.difference is not None
-]
-COMPARISONS = {
-    one.name: (one, len(design.members(one.family)))
-    for design in map(read_design, DESIGNS)
-    for one in design.comparisons
-}
-
-
 def test_tasks_of_one_draw_count_as_one():
     d = np.random.default_rng(2).normal(0.5, 1.0, (5, 3))
     found = over_draws(d, "aabcc")
@@ -197,17 +189,32 @@ def test_variants_share_what_their_tasks_draw():
     assert draw_of("digits") == "digits"
 
 
-@pytest.mark.parametrize("claim", DESIGNED, ids=lambda claim: claim.id)
-def test_runs_with_another_difference_refute_the_claim(claim):
-    """Paired differences of synthetic runs: the named mean, and the design's standard deviation."""
-    comparison, family = COMPARISONS[claim.arguments["comparison"]]
-    shape = len(comparison.tasks), comparison.seeds
-    noise = np.random.default_rng(0).standard_normal(shape)
-    noise -= noise.mean(axis=1, keepdims=True)
-    true = claim.refuted_by.difference
-    found = decide(comparison, true + comparison.standard_deviation * noise, family)
-    assert found.estimate.difference == pytest.approx(true)
-    assert found.verdict is Verdict.NOT_SUPPORTED
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """The tables of verdicts and of alternatives, made anew from the stored runs."""
+    folder = tmp_path_factory.mktemp("tables")
+    store_verdicts(read_runs(RUNS), folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["verdicts", "alternatives"])
+def test_stored_decisions_are_those_of_the_stored_runs(tables, name):
+    found = [pd.read_parquet(one / f"{name}.parquet") for one in (RUNS, tables)]
+    # Which claims it decides is told by the ledger.
+    pd.testing.assert_frame_equal(*(one.drop(columns="claims") for one in found))
+
+
+def test_an_alternative_has_other_runs_and_the_same_question(tables):
+    """The verdict differs because the runs do: tasks, seeds, margin and level are the same."""
+    known, found = (pd.read_parquet(tables / f"{name}.parquet").set_index("comparison")
+                    for name in ("verdicts", "alternatives"))  # fmt: skip
+    same = ["family", "kind", "measure", "margin", "tasks", "seeds", "pairs"]
+    for like, fields in read_alternatives().items():
+        other, one = known.loc[like], found.loc[fields["name"]]
+        assert list(one[same]) == list(other[same])
+        assert one["title"] != other["title"]
+        assert one["difference"] != other["difference"]
+    assert len(found) == len(read_alternatives())
 
 
 # --- power ----------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """The designs of the experiments: what is compared, by which runs, and what they cost.
 
 Two are fixed before the runs, in ``experiments/design.toml`` and ``experiments/many-tasks.toml``.
-``experiments/after-the-runs.toml`` splits comparisons whose results were known.
+``experiments/after-the-runs.toml`` splits comparisons whose results were known, and
+``experiments/alternatives.toml`` has those under which a claim is false.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 _FOLDER = Path(__file__).parents[2]
 DESIGN, MANY_TASKS = _FOLDER / "design.toml", _FOLDER / "many-tasks.toml"
 AFTER = _FOLDER / "after-the-runs.toml"
 DESIGNS = (DESIGN, MANY_TASKS, AFTER)
+ALTERNATIVES = _FOLDER / "alternatives.toml"
 
 
 @dataclass(frozen=True)
@@ -124,8 +127,15 @@ def for_task(values: Mapping[str, Any], task: str) -> Any:
     return values.get(task, values[""])
 
 
-def read_design(path: Path = DESIGN) -> Design:
-    """Read a design."""
+def read_alternatives() -> dict[str, dict[str, Any]]:
+    """The fields of each alternative that differ from a comparison's, by that comparison's name."""
+    return tomllib.loads(ALTERNATIVES.read_text(encoding="utf-8"))
+
+
+def read_design(
+    path: Path = DESIGN, instead: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+) -> Design:
+    """Read a design, with other values of some fields of some comparisons ``instead``."""
     given = tomllib.loads(path.read_text(encoding="utf-8"))
     seeds, seconds = dict(given["seeds"]), dict(given["cost"])
     tuning, rates, hours = seeds.pop("tuning"), seeds.pop("rates"), seconds.pop("hours")
@@ -142,7 +152,10 @@ def read_design(path: Path = DESIGN) -> Design:
         fixed=given["date"],
         analysis=given["analysis"].strip(),
         families={name: Family(**entry) for name, entry in given["families"].items()},
-        comparisons=tuple(_comparison(shared | one, seeds) for one in given["comparisons"]),
+        comparisons=tuple(
+            _comparison({**shared, **one, **instead.get(one["name"], {})}, seeds)
+            for one in given["comparisons"]
+        ),
         orientation=tuple(orientation),
         undecided={entry["claim"]: entry["reason"] for entry in given.get("undecided", ())},
         tasks=tasks,
