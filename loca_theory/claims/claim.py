@@ -122,7 +122,8 @@ class Claim:
         subject: ``paper``, ``another model`` or ``package``; by default the paper or, for an
             empirical claim, another model: stored tables are of other models than the paper's.
         undecided: Tiers at which the claim may be inconclusive although the ledger expects a
-            decision.
+            decision; or may be decided although the ledger expects none, because its number is so
+            near the bound that seeds disagree.
         refuted_by: An alternative under which the check refutes the claim
             (:func:`loca_theory.claims.refute`).
         rule_changes: When the rule was first written, and every change since of the rule, the

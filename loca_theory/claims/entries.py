@@ -151,8 +151,13 @@ class Entry:
 
     @property
     def changed(self) -> bool:
-        """Whether the claim was decided, but not as the ledger expects."""
-        return self.verdict.is_decided and self.verdict is not self.claim.expected_verdict
+        """Whether the claim was decided, but not as the ledger expects.
+
+        If the ledger expects no decision because seeds disagree, one seed may decide.
+        """
+        claim = self.claim
+        is_due = claim.expected_verdict.is_decided or self.cell.tier not in claim.undecided
+        return self.verdict.is_decided and self.verdict is not claim.expected_verdict and is_due
 
     @property
     def lost(self) -> bool:

@@ -162,6 +162,22 @@ def test_an_inconclusive_verdict_is_lost_where_a_decision_was_due(expected, tier
         result_of(one, ledger=ledger).require_expected()
 
 
+@pytest.mark.parametrize(("undecided", "changed"), [((), True), ((Tier.QUICK,), False)])
+def test_one_seed_may_decide_a_claim_on_which_seeds_disagree(undecided, changed):
+    claim = replace(
+        LEDGER.find(["parseval.unitary"])[0],
+        expected_verdict=Verdict.INCONCLUSIVE, undecided=undecided,
+    )  # fmt: skip
+    one = verify(tier="quick", ledger=Ledger((claim,)), runner=ALONE).claims[0]
+    assert (one.verdict, one.changed, one.lost) == (Verdict.SUPPORTED, changed, False)
+
+
+def test_two_claims_at_most_are_so_near_their_bound_that_seeds_disagree():
+    near = [one for one in LEDGER.claims if Tier.DEFAULT in one.undecided]
+    assert len(near) <= 2
+    assert all(one.note.startswith("Near its bound: ") for one in near)
+
+
 def test_stored_observations_are_judged_by_the_present_ledger(tmp_path):
     (claim,) = LEDGER.find(["parseval.factor"])
     old = entry(tier=Tier.DEEP, verdict=Verdict.NOT_SUPPORTED)
