@@ -13,11 +13,13 @@ from pathlib import Path
 
 import click
 import pandas as pd
+import torch
 
 from experiments.pretrained.analysis import LOSS, compare, gains, primary, verdicts
 from experiments.pretrained.runs import (
     MEASURED,
     continue_runs,
+    machine,
     prepare_all,
     stored,
     train,
@@ -40,7 +42,7 @@ _TASKS = Path("loca-results") / "experiments" / "tasks"
 @click.option("--minutes", default=math.inf, help="Start no run after so many minutes.")
 @click.option("-j", "--jobs", default=1, show_default=True, help="Worker processes.")
 @click.option("--again", multiple=True, metavar="TASK",
-              help="Repeat a task's stored runs with seed 0, and compare them to the bit.",
+              help="Repeat the runs of a task with seed 0 from this kind of machine, to the bit.",
 )  # fmt: skip
 def main(data: Path | None, out: Path, minutes: float, jobs: int, again: tuple[str, ...]) -> None:
     """Continue the runs of the ablation, or print its result.
@@ -52,7 +54,9 @@ def main(data: Path | None, out: Path, minutes: float, jobs: int, again: tuple[s
         return
     start, prepared = time.monotonic(), prepare_all(data, _TASKS)
     if again:
-        rows = [row for one, row in stored(out).items() if one.task in again and one.seed == 0]
+        here = machine("cuda" if torch.cuda.is_available() else "cpu")
+        rows = [row for row in stored(out).values()
+                if row["task"] in again and row["seed"] == 0 and row["machine"] == here]  # fmt: skip
         other = 0
         for row in rows:
             new = train(trial_of(row), prepared[row["task"]])

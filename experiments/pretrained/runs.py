@@ -108,7 +108,8 @@ def point_of(trial: Trial, prepared: Prepared) -> tuple[Configuration, Point]:
 def machine(device: str) -> str:
     """The card, or CPU, and the libraries that train on it."""
     name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
-    libraries = [f"{one} {library_version(one)}" for one in ("torch", "transformers", "peft")]
+    names = ("torch", "transformers", "peft")
+    libraries = [f"{one} {(library_version(one) or '').partition('+')[0]}" for one in names]
     return ", ".join([name, *libraries])
 
 
