@@ -55,8 +55,8 @@ def main(data: Path | None, out: Path, minutes: float, jobs: int, again: tuple[s
     start, prepared = time.monotonic(), prepare_all(data, _TASKS)
     if again:
         here = machine("cuda" if torch.cuda.is_available() else "cpu")
-        rows = [row for row in stored(out).values()
-                if row["task"] in again and row["seed"] == 0 and row["machine"] == here]  # fmt: skip
+        mine = [row for row in stored(out).values() if row["machine"] == here]
+        rows = [row for row in mine if row["task"] in again and row["seed"] == 0]
         other = 0
         for row in rows:
             new = train(trial_of(row), prepared[row["task"]])
