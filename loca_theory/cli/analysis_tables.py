@@ -60,6 +60,16 @@ _CONFIG = (
     "The adapter that this finished fine-tune would fit; do not choose by reconstruction what you "
     "will train"
 )
+_ALIKE = (
+    "medians over the matrices that both change; signs: entries with opposite signs; overlap (of "
+    "--subspaces): of the leading left and right singular vectors"
+)
+_LIKENESS = {
+    "cosine": "cosine",
+    "signs": "sign_conflict",
+    "left overlap": "left_overlap",
+    "right overlap": "right_overlap",
+}
 
 # Errors of one matrix, or of several, by method.
 _Errors: TypeAlias = Mapping[str, MatrixError] | Mapping[str, MeanError]
@@ -113,18 +123,17 @@ def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
         if error.r == ranks[0]:
             errors.setdefault((error.name, error.tuned), {})[error.method] = error
     sizes = {(one.method, one.name, one.tuned): f"{one.size:,}" for one in result.allocation}
-    methods_split = {method for method, *_ in sizes}
-    split = {heading: key for key, heading in _SIZES.items() if key in methods_split}
-    if split:
-        text = f"of LoRA and LoCA, if {result.total} are split for all"
-        print_note(out, f"{' and '.join(split)}: {text}")
+    if sizes:
+        sizes_are = f"of LoRA and LoCA, if {result.total} are split for all"
+        print_note(out, f"{' and '.join(_SIZES.values())}: {sizes_are}")
     names = [short_name(one.name) for one in result.matrices]
     known = with_values((*CHANGE, *STATISTICS), result.matrices)
     columns = [column for column in known if is_full and column.title in _STATISTICS]
     cells = []
     for one, name in zip(result.matrices, names, strict=True):
         mine = errors.get((one.name, one.tuned), {})
-        own = {heading: sizes.get((key, one.name, one.tuned), "") for heading, key in split.items()}
+        own = {heading: sizes.get((key, one.name, one.tuned), "")
+               for key, heading in _SIZES.items()}  # fmt: skip
         label = f"{name}, {one.tuned}" if len(result.tuned) > 1 else name
         cells.append({
             "matrix": printable(label),
@@ -241,23 +250,18 @@ def _print_bits(out: Console, result: Analysis) -> None:
 
 
 def _print_comparisons(out: Console, comparisons: Sequence[Comparison]) -> None:
+    """Print how alike each pair of fine-tunes is, in the median over the matrices."""
     out.print("Between fine-tunes", style="bold")
-    line = "medians over the matrices that both change; signs: entries with opposite signs"
-    columns = {"cosine": "cosine", "signs": "sign_conflict"}
-    if any(one.left_overlap is not None for one in comparisons):
-        line += "; overlap of the leading left and right singular vectors"
-        columns |= {"left overlap": "left_overlap", "right overlap": "right_overlap"}
-    print_note(out, line)
-    pairs: dict[tuple[str, str], list[Comparison]] = {}
+    print_note(out, _ALIKE)
+    pairs: dict[str, list[Comparison]] = {}
     for one in comparisons:
-        pairs.setdefault((one.first, one.second), []).append(one)
-    rows = []
-    for (first, second), mine in pairs.items():
-        cells = {
-            heading: _median(getattr(one, field) for one in mine)
-            for heading, field in columns.items()
-        }
-        rows.append({"": printable(f"{first}, {second}"), "number": str(len(mine)), **cells})
+        pairs.setdefault(printable(f"{one.first}, {one.second}"), []).append(one)
+    rows = [
+        {"": names, "number": str(len(mine)),
+         **{heading: _median(getattr(one, field) for one in mine)
+            for heading, field in _LIKENESS.items()}}
+        for names, mine in pairs.items()
+    ]  # fmt: skip
     Rows(rows).print(out)
     out.print()
 

@@ -32,14 +32,10 @@ _SETTING = (
     "strength that was searched; at the start: at the weakest, but not at every one."
 )
 _STATISTICS = (
-    "Each test sees one matrix. T: the paper's statistic, the energy beyond the edges of the bulk "
-    "(Marchenko–Pastur law of independent entries); largest: the largest eigenvalue; spikes: the "
-    "number of eigenvalues above the bulk; low freq.: the energy in the lowest frequencies of the "
-    "DCT. independent: the size, in the {null:,} draws that gave the critical values (low freq. "
-    "has an exact one). Other "
-    "rows: the power at some weak strengths, of {draws:,} draws each, with a 95% interval of at "
-    "most ±{points:.0f} points. --format json and --out also have the critical values, and the "
-    "same after centring the columns."
+    "Power of tests that see one matrix, in {draws:,} draws (95% intervals of at most "
+    "±{points:.0f} points); of independent entries: the size, in {null:,} draws. T: the paper's "
+    "statistic, the energy beyond the Marchenko–Pastur law; largest: the largest eigenvalue; "
+    "spikes: the number above that law; low freq.: the energy in the DCT's lowest frequencies."
 )
 _FINDINGS = {
     "D throughout": "LoCA throughout",

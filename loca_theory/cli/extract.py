@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loca_theory.cli.left_out import note_damaged, print_skipped
+from loca_theory.cli.left_out import note_damaged, print_skipped, short_name
 from loca_theory.cli.options import DEFAULT_OUT, Common, command_of
 from loca_theory.cli.output import Rows, console, emit
 from loca_theory.cli.printable import printable
@@ -17,7 +17,6 @@ from loca_theory.cli.running import running
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Extraction
     from loca_theory.checkpoints.extraction.outputs import OutputRow
-    from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
 
 _COUNT = {"type": click.IntRange(min=1), "metavar": "N"}
 
@@ -40,17 +39,9 @@ _COUNT = {"type": click.IntRange(min=1), "metavar": "N"}
     energy={"metavar": "FRACTION"},
     floor={"type": click.IntRange(min=0), "metavar": "N"},
     cap=_COUNT,
-    save_modules={
-        "flag": "--save-module",
-        "type": str,
-        "multiple": True,
-        "metavar": "REGEX",
-    },
+    save_modules={"flag": "--save-module", "type": str, "multiple": True, "metavar": "REGEX"},
     serve={"type": click.Choice(["peft", "llama.cpp", "vllm"])},
-    inputs={
-        "type": click.Path(path_type=Path),
-        "metavar": "FILE",
-    },
+    inputs={"type": click.Path(path_type=Path), "metavar": "FILE"},
     dtype={"type": click.Choice(["float32", "float16", "bfloat16"])},
 )
 def command(*, common: Common, base: str, tuned: tuple[str, ...], method: Any, **asked: Any) -> int:
@@ -98,36 +89,34 @@ def command(*, common: Common, base: str, tuned: tuple[str, ...], method: Any, *
         ]
         document = {"rows": found, "extractions": dict(zip(names, documents, strict=True))}
         columns = ["tuned", *columns]
-    emit(document, lambda: _print_all(results), common, columns=columns)
+
+    def show() -> None:
+        for found in results:
+            _print(*found)
+
+    emit(document, show, common, columns=columns)
     return note_damaged([one for *_, result in results for one in result.skipped])
 
 
-def _print_all(results: list[tuple[str, Path, Extraction]]) -> None:
-    for name, folder, result in results:
-        if name:
-            console().print(f"\n[bold]{printable(name)}[/bold]")
-        _print(result, folder)
-
-
-def _print(result: Extraction, folder: Path) -> None:
+def _print(tuned: str, folder: Path, result: Extraction) -> None:
     from loca_theory.checkpoints.sizing.adapter_size import TITLES
 
     out = console()
-    sizes = [size for size in ("r", "components")
-             if any(getattr(one, size) is not None for one in result.matrices)]  # fmt: skip
-    is_checked = any(one.loaded_error is not None for one in result.matrices)
-    cells = []
-    for one in result.matrices:
-        counts = {size: getattr(one, size) for size in sizes}
-        cells.append({
-            "matrix": printable(one.name.removesuffix(".weight")),
+    if tuned:
+        out.print(f"\n{printable(tuned)}", style="bold")
+    cells = [
+        {
+            "matrix": printable(short_name(one.name)),
             "shape": "×".join(map(str, one.shape)),
-            **{size: "" if count is None else str(count) for size, count in counts.items()},
+            "r": _text(one.r),
+            "components": _text(one.components),
             "numbers": f"{one.numbers:,}",
             "error": f"{one.error:.3f}",
-            **({"error in PEFT": f"{one.loaded_error:.3f}"} if is_checked else {}),
-            **_survives(one),
-        })  # fmt: skip
+            "error in PEFT": _text(one.loaded_error, ".3f"),
+            "left after rounding": _text(one.surviving_energy, ".0%"),
+        }
+        for one in result.matrices
+    ]
     if cells:
         Rows(cells).print(out)
     numbers = sum(one.numbers for one in result.matrices)
@@ -136,8 +125,6 @@ def _print(result: Extraction, folder: Path) -> None:
         f"\n{name} with {numbers:,} learned numbers: {1 - result.error:.1%} of the energy of "
         f"{len(result.matrices)} increments is retained, an error of {result.error:.3f}."
     )
-    if result.method == "best" and len(result.adapters) == 1:
-        out.print(f"{name} was the better choice for every matrix, so that there is one adapter.")
     if result.saved_numbers:
         out.print(f"{result.saved_numbers:,} more numbers are in modules that are stored whole.")
     if result.uniform_error is not None:
@@ -162,12 +149,14 @@ def _print(result: Extraction, folder: Path) -> None:
     print_skipped(out, result.skipped)
 
 
-def _survives(one: ExtractedMatrix) -> dict[str, str]:
-    found = one.surviving_energy
-    return {} if found is None else {"left after rounding": f"{found:.0%}"}
-
-
 def _of_outputs(one: OutputRow) -> dict[str, str]:
-    agreement = "" if one.agreement is None else f"{one.agreement:.1%}"
-    kl = "" if one.kl is None else f"{one.kl:.3g}"
-    return {"outputs of": one.model, "error": f"{one.error:.3f}", "same": agreement, "KL": kl}
+    return {
+        "outputs of": one.model,
+        "error": f"{one.error:.3f}",
+        "same": _text(one.agreement, ".1%"),
+        "KL": _text(one.kl, ".3g"),
+    }
+
+
+def _text(value: float | None, form: str = "") -> str:
+    return "" if value is None else format(value, form)

@@ -28,23 +28,18 @@ def note_damaged(skipped: Sequence[Skipped]) -> int:
     damaged = [one for one in skipped if one.damaged]
     if not damaged:
         return 0
-    count = len(damaged)
-    are = f"{count} matrices are damaged and were"
-    are = "1 matrix is damaged and was" if count == 1 else are
-    note(f"{are} left out, the first: {damaged[0].name}: {damaged[0].reason}")
+    first = f"{damaged[0].name}: {damaged[0].reason}"
+    note(f"left out because they are damaged: {len(damaged)}, the first: {first}")
     return _INCOMPLETE
 
 
 def print_skipped(out: Console, skipped: Sequence[Skipped]) -> None:
     """Print the skipped matrices by reason."""
     has_several = len({one.tuned for one in skipped}) > 1
-    fine_tunes: dict[tuple[str, str], list[str]] = {}
-    for one in skipped:
-        fine_tunes.setdefault((one.reason.partition(":")[0], one.name), []).append(one.tuned)
     reasons: dict[str, list[str]] = {}
-    for (reason, name), tuned in fine_tunes.items():
-        where = f" ({', '.join(tuned)})" if has_several else ""
-        reasons.setdefault(reason, []).append(f"{short_name(name)}{where}")
+    for one in skipped:
+        name = short_name(one.name) + f" ({one.tuned})" * has_several
+        reasons.setdefault(one.reason.partition(":")[0], []).append(name)
     _print_grouped(out, "Left out", reasons)
 
 

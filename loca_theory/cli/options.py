@@ -21,7 +21,6 @@ PARTIAL_RESULTS = (
     "partial results, from which an interrupted run continues.  "
     f"[default: {DEFAULT_OUT}, for the partial results only]"
 )
-_PICTURES = (".png", ".pdf")
 _ACCOUNTINGS = ("paper", "main-text", "trainable", "dof", "bits")
 _EVERYTHING = f"{__name__}.everything"
 
@@ -56,14 +55,8 @@ class Common:
 
     def note_written(self, paths: Iterable[Path]) -> None:
         """Print a note on the files that were written to the folder."""
-        pictures, files = dict[str, None](), []
-        for path in paths:
-            if path.suffix in _PICTURES:
-                pictures[path.stem] = None
-            else:
-                files.append(str(path.relative_to(self.folder)))
-        drawn = f"; pictures (PNG, PDF): {', '.join(pictures)}" if pictures else ""
-        self.note(f"results are in {self.folder}: {', '.join(files)}{drawn}")
+        names = ", ".join(str(path.relative_to(self.folder)) for path in paths)
+        self.note(f"results are in {self.folder}: {names}")
 
 
 class Folder(click.Path):

@@ -150,12 +150,10 @@ class Rows:
             box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), collapse_padding=True
         )
         names, *others = headings
-        table.add_column(names, overflow="fold")
+        table.add_column(names, overflow="fold", justify=self.justify.get(names, "left"))
         for heading in others:
-            table.add_column(heading, justify="right", no_wrap=True)
-        for column, heading in zip(table.columns, headings, strict=True):
-            if heading in self.justify:
-                column.justify = self.justify[heading]
+            justify = self.justify.get(heading, "right")
+            table.add_column(heading, justify=justify, no_wrap=True)
         for row in self.cells:
             cells = [row[heading] for heading in headings]
             if any(cells[1:]) or not others:

@@ -45,12 +45,9 @@ class NumberList(click.ParamType):
             msg = f"{shown} is not {self.what} or a range; {self.forms}"
             raise ValueError(msg)
         first, last, step = numbers
-        if step <= 0:
-            msg = f"the range {shown} has a step that is not positive; {self.forms}"
-            raise ValueError(msg)
-        if last < first:
-            turned = "..".join((texts[1], texts[0], *texts[2:]))
-            msg = f"the range {shown} is reversed; write {turned}"
+        if step <= 0 or last < first:
+            what = "has a step that is not positive" if step <= 0 else "is reversed"
+            msg = f"the range {shown} {what}; {self.forms}"
             raise ValueError(msg)
         count = int((last - first) / step) + 1
         if count > _MOST:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -29,11 +29,9 @@ _ERROR = (
     "Expected relative error ‖W − Ŵ‖² / ‖W‖² (1 − energy retained) of matrices W with independent "
     "normal entries, at the budget of LoRA of rank r."
 )
-_BOUNDS = "bounds: of the paper, for the best conjugate pairs of Fourier coefficients (F2)"
 _MARKS = {
     "±": "±: simulated with {draws} draws, one standard error; without ±: exact",
     "≈": "≈: limit for large matrices",
-    "max z": "max z: largest |simulated − exact| in standard errors",
 }
 _PREFERRED = ("exact", "monte-carlo", "asymptotic")
 
@@ -107,8 +105,7 @@ def print_errors(rows: Sequence[ErrorRow], methods: Sequence[Method]) -> None:
 
     Of many ranks and shapes, a selection is printed. A cell is the exact value if there is one,
     else the simulated value (±), else the limit (≈). Methods whose printed values are equal share a
-    column. If there are both exact and simulated values, the last line gives their largest
-    difference, in standard errors.
+    column.
     """
     out = console()
     print_note(out, _ERROR)
@@ -139,23 +136,14 @@ def print_errors(rows: Sequence[ErrorRow], methods: Sequence[Method]) -> None:
     width = max(len(method.display_name) for method in named)
     for method in named:
         out.print(f"  {method.display_name:<{width}}  {method.title}", style="dim")
-    if "F2" not in printed and printed & {"M1", "M2"}:
-        print_note(out, f"\n{_BOUNDS}")
-
-
-_T = TypeVar("_T")
-_Found = Mapping[str, Mapping[int, "ErrorRow"]]
 
 
 def _table(rows: Sequence[ErrorRow], *, between: str) -> Rows:
     """Make the table of one shape; ``between`` separates a value from its standard error."""
-    by_engine: dict[str, dict[str, dict[int, ErrorRow]]] = {}
-    for row in rows:
-        by_engine.setdefault(row.engine, {}).setdefault(row.method, {})[row.r] = row
     best: dict[str, dict[int, ErrorRow]] = {row.method: {} for row in rows}
-    for engine in reversed(_PREFERRED):
-        for method, found in by_engine.get(engine, {}).items():
-            best[method] |= found
+    # The preferred engine comes last, and replaces the others.
+    for row in sorted(rows, key=lambda row: -_PREFERRED.index(row.engine)):
+        best[row.method][row.r] = row
 
     ranks = list(dict.fromkeys(row.r for row in rows))
     columns: dict[tuple[str, ...], list[str]] = {}
@@ -163,19 +151,15 @@ def _table(rows: Sequence[ErrorRow], *, between: str) -> Rows:
         cells = (_cell(best[method].get(r), between) for r in ranks)
         columns.setdefault(tuple(cells), []).append(method)
     headings = ["\n".join(map(display_name, methods)) for methods in columns.values()]
-    exact, simulated = by_engine.get("exact", {}), by_engine.get("monte-carlo", {})
-    largest = [_largest_disagreement(exact, simulated, methods) for methods in columns.values()]
     values = zip(*columns, strict=True)
     cells = [
         {"r": str(r), **dict(zip(headings, row, strict=True))}
         for r, row in _selection(list(zip(ranks, values, strict=True)))
     ]
-    if any(largest):
-        cells.append({"r": "max z", **dict(zip(headings, largest, strict=True))})
     return Rows(cells, {"r": "right"})
 
 
-def _selection(items: Sequence[_T]) -> Sequence[_T]:
+def _selection(items: Sequence[Any]) -> Sequence[Any]:
     """The items, or so many that people can read, evenly from the first to the last."""
     if len(items) <= _MOST:
         return items
@@ -195,13 +179,3 @@ def _cell(row: ErrorRow | None, between: str) -> str:
     if error > _ROUNDING * row.error:
         decimals = max(decimals, math.ceil(-math.log10(error)))
     return f"{row.error:.{decimals}f}{between}{error:.{decimals}f}"
-
-
-def _largest_disagreement(exact: _Found, simulated: _Found, methods: Sequence[str]) -> str:
-    scores = [
-        abs(row.error - exact[method][r].error) / row.standard_error
-        for method in methods
-        for r, row in simulated.get(method, {}).items()
-        if row.standard_error and r in exact.get(method, {})
-    ]
-    return f"{max(scores):.1f}" if scores else ""

@@ -34,20 +34,11 @@ _SEARCHES = "\n`loca-theory toy --search help` describes the searches"
         "flag": "--search",
         "help": "Searches to run, or 'help' to list them.  [default: all]",
     },
-    interpretations={
-        "flag": "--interpretation",
-        "default": DEFAULT_INTERPRETATION,
-    },
+    interpretations={"flag": "--interpretation", "default": DEFAULT_INTERPRETATION},
     sizes={"flag": "--size"},
     conditions={"flag": "--condition"},
 )
-def command(
-    *,
-    common: Common,
-    searches: tuple[str, ...] | None,
-    interpretations: tuple[str, ...],
-    **asked: Any,
-) -> None:
+def command(*, common: Common, searches: tuple[str, ...] | None, **asked: Any) -> None:
     """Measure how often training finds the locations that generated the paper's toy data.
 
     The data come from a weight change with a few DCT coefficients, whose locations each search has
@@ -67,13 +58,12 @@ def command(
         for name, kind in SEARCHES.items():
             click.echo(f"{name:<18} {kind.title}")
         return
+    if searches is None or "all" in searches:
+        searches = tuple(SEARCHES)
+    if "all" in asked["interpretations"]:
+        asked["interpretations"] = INTERPRETATIONS
     with running(common, "searching") as runner:
-        result = toy(
-            tuple(SEARCHES) if searches is None or "all" in searches else searches,
-            interpretations=INTERPRETATIONS if "all" in interpretations else interpretations,
-            runner=runner,
-            **asked,
-        )
+        result = toy(searches, runner=runner, **asked)
     if common.out:
         write_result(result, common)
     document = {"rows": result.to_json()["rows"], "manifest": result.manifest}

@@ -28,32 +28,16 @@ class BrokenCheckError(LocaTheoryError):
 @command_of(
     "claims.verification:verify",
     click.argument("names", nargs=-1, metavar="[CLAIM]..."),
-    click.option(
-        "--quick",
-        is_flag=True,
-        help="Use few random draws. All claims take minutes, but more of them stay inconclusive.",
-    ),
-    click.option(
-        "--deep", is_flag=True, help="Use many random draws. All claims take an hour or more."
-    ),
-    click.option(
-        "--strict",
-        is_flag=True,
-        help="Exit with code 3 if the verdict on a claim is 'not supported'.",
-    ),
+    click.option("--quick", is_flag=True, help="Few random draws: minutes, but less is decided."),
+    click.option("--deep", is_flag=True, help="Many random draws: an hour or more."),
+    click.option("--strict", is_flag=True, help="Exit with code 3 if a claim is not supported."),
     click.option(
         "--as-expected",
         is_flag=True,
-        help="Exit with code 1 if the verdict on a claim differs from the one that the ledger "
-        "expects. 'inconclusive' counts as different, unless the ledger allows it for so few "
-        "draws.",
+        help="Exit with code 1 if a verdict is not the one that the ledger expects; it may allow "
+        "'inconclusive' for few draws.",
     ),
-    click.option(
-        "--list",
-        "only_list",
-        is_flag=True,
-        help="List the claims of the ledger without checking them.",
-    ),
+    click.option("--list", "only_list", is_flag=True, help="List the claims; check none."),
     out="Folder for CLAIMS.md, claims.json and claims.parquet. If it holds the results of earlier "
     f"runs, the new results are merged into them.  [default: {DEFAULT_OUT}]",
     rare=("seed",),
@@ -118,8 +102,8 @@ def command(
         common.note_written(written)
     for one in result.claims:
         if one.changed:
-            line = f"{one.id} is {one.verdict}, but the ledger expects {one.claim.expected_verdict}"
-            common.note(line)
+            expected = one.claim.expected_verdict
+            common.note(f"{one.id} is {one.verdict}, but the ledger expects {expected}")
     if divided := ", ".join(one.id for one in result.claims if one.seeds_disagree):
         common.note(f"inconclusive, because seeds disagree: {divided}")
     if lost := ", ".join(one.id for one in result.claims if one.lost):
@@ -127,8 +111,7 @@ def command(
     verdicts = [one.verdict for one in result.claims]
     absent = verdicts.count(Verdict.NOT_RUN)
     if absent and len(verdicts) > 1:
-        line = f"{absent} not run, because tables of experiments are missing; "
-        common.note(line + "CLAIMS.md says how to make them")
+        common.note(f"{absent} not run: tables are missing; CLAIMS.md says how to make them")
     if as_expected:
         result.require_expected()
     return _NOT_SUPPORTED if strict and Verdict.NOT_SUPPORTED in verdicts else 0
@@ -176,24 +159,17 @@ def _note_earlier(result: VerificationResult, earlier: Sequence[Entry], common: 
 
 
 def _print(result: VerificationResult, written: list[Path], common: Common) -> None:
+    from loca_theory.cli.claim_tables import print_claims
+
     document = {**result.to_json(), "files": [str(path) for path in written]}
-
-    def show() -> None:
-        from loca_theory.cli.claim_tables import print_claims
-
-        print_claims(result)
-
-    emit(document, show, common, "claims", list(result.claims[0].row()))
+    columns = list(result.claims[0].row())
+    emit(document, lambda: print_claims(result), common, "claims", columns)
 
 
 def _list(ledger: Ledger, names: tuple[str, ...], common: Common) -> None:
+    from loca_theory.cli.claim_tables import print_ledger
+
     claims = ledger.find(names)
     columns = ("id", "kind", "subject", "expected_verdict", "section", "passage", "statement")
     rows = [{name: getattr(one, name) for name in columns} for one in claims]
-
-    def show() -> None:
-        from loca_theory.cli.claim_tables import print_ledger
-
-        print_ledger(claims)
-
-    emit({"claims": rows}, show, common, "claims")
+    emit({"claims": rows}, lambda: print_ledger(claims), common, "claims")

@@ -141,26 +141,6 @@ def test_a_standard_error_shows_a_digit_at_least(table, standard_error, shown):
     assert body(lines) == {"1": shown}
 
 
-def test_the_last_line_is_the_largest_disagreement_in_standard_errors(table):
-    lines = table(
-        row("D", 1, "exact", 0.5),
-        row("D", 1, "monte-carlo", 0.53, standard_error=0.02),
-        row("D", 2, "exact", 0.4),
-        row("D", 2, "monte-carlo", 0.35, standard_error=0.02),
-        row("R", 1, "monte-carlo", 0.9),
-        row("R", 2, "monte-carlo", 0.8),
-    )
-    (last,) = (line.split() for line in lines if line.startswith("max z "))
-    assert last == ["max", "z", "2.5"]
-    assert any("in standard errors" in line for line in lines)
-
-
-@pytest.mark.parametrize("standard_error", [None, 0.0], ids=["one draw", "no spread"])
-def test_without_a_standard_error_there_is_no_disagreement(table, standard_error):
-    lines = table(row(), row(engine="monte-carlo", standard_error=standard_error))
-    assert not [line for line in lines if line.startswith("max z")]
-
-
 def test_each_shape_has_its_table_and_each_method_its_title_once(table):
     wide = {"K": None, "p": 8, "q": 32}
     lines = table(row("D"), row("R", error=0.9), row("D", **wide), row("R", error=0.8, **wide))

@@ -18,7 +18,7 @@ REFUSED = [
     ("simulate --r 1", 2, "give either --K LIST (square matrices) or --shape PxQ"),
     ("simulate --K 16 --shape 8x8 --r 1", 2, "give either --K"),
     ("simulate --K 16", 2, "Missing option '--r'"),
-    ("simulate --K 16..8 --r 1", 2, "is reversed; write 8..16"),
+    ("simulate --K 16..8 --r 1", 2, "is reversed; write a list such as"),
     ("simulate --K 16 --r 0", 2, "'0' is not a whole number between 1"),
     ("simulate --K 16 --r 17", 2, "rank 17 does not fit a 16x16 matrix: choose 1 <= r"),
     ("simulate --K 8,16 --r 9", 2, "rank 9 does not fit a 8x8 matrix"),

@@ -200,7 +200,7 @@ def test_out_receives_the_table_its_origin_and_its_picture(cli, here):
     assert done.code == 0
     folder = here / "results"
     assert sorted(p.name for p in folder.iterdir() if p.is_file()) == WRITTEN
-    said = "simulate.parquet, simulate.manifest.json; pictures (PNG, PDF): simulate"
+    said = "simulate.parquet, simulate.manifest.json, simulate.png, simulate.pdf"
     assert done.err == f"note: results are in results: {said}\n"
     document = parse(done.out)
 

@@ -121,6 +121,21 @@ def test_toy_runs_every_search_under_every_interpretation(cli):
     assert [line.split()[0] for line in listed] == list(SEARCHES)
 
 
+def test_searches_with_the_same_results_share_a_row(cli):
+    """After a step without a chance, no search has found anything."""
+    command = ("toy", "--problems", 4, "--steps", 1, "--size", "6,7", "--jobs", 1)
+    shown = cli(*command, "--search", "coefficients-only,central,forward").out
+    assert "coefficients-only, central, forward" in shown
+
+
+def test_correlate_says_what_its_structures_and_findings_are(cli):
+    shown = cli(*SMALL["correlate"], "--structures", "ar1:0.3", "--rho", "0,0.2", "--quiet").out
+    assert "ar1:0.3 " in shown
+    assert "neighbouring rows have correlation ρ, neighbouring columns 0.3" in shown
+    assert "LoCA throughout" in shown
+    assert "throughout: retains more at every strength" in shown
+
+
 @pytest.mark.parametrize(
     ("options", "texts"),
     [
