@@ -15,7 +15,6 @@ version = release = loca_theory.__version__
 extensions = [
     "myst_nb",  # pages in Markdown, by myst_parser, and notebooks
     "sphinx.ext.autodoc",
-    "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_click",
@@ -24,6 +23,7 @@ extensions = [
     "gallery",
     "generated",
     "ledger",
+    "mathml",
     "public_names",
     "rendering",
 ]
@@ -67,6 +67,7 @@ smartquotes = False
 # --- Page ---------------------------------------------------------------------------------------
 
 html_theme = "furo"
+html_math_renderer = "mathml"
 html_title = f"loca_theory {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]

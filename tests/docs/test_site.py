@@ -66,6 +66,18 @@ def pages(site):
 
 
 @pytest.mark.deep
+def test_formulas_need_no_script_and_no_network(site):
+    text = (site / "theory" / "any-basis.html").read_text(encoding="utf-8")
+    assert text.count("<math") > 10
+    assert "\\" not in "".join(re.findall("<math.*?</math>", text, re.DOTALL)), "no command is left"
+    for page in site.rglob("*.html"):
+        source = page.read_text(encoding="utf-8")
+        assert not re.search(r"""<(script|link|img)[^>]+(src|href)=["']https?:""", source), (
+            page.name
+        )
+
+
+@pytest.mark.deep
 def test_every_link_and_picture_is_there(site, pages):
     broken = []
     for page, html in pages.items():
