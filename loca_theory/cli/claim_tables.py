@@ -45,7 +45,7 @@ def print_claims(result: VerificationResult) -> None:
         if title:
             out.print(title, style="bold")
         for one in listed:
-            verdict = Text(one.verdict, style=_STYLES[one.verdict])
+            verdict = one.verdict, _STYLES[one.verdict]
             is_erratum = one.claim.erratum and one.verdict is Verdict.NOT_SUPPORTED
             out.print(Text.assemble(_GAP, one.id.ljust(width), _GAP, verdict,
                                     " (erratum)" * is_erratum,
@@ -106,9 +106,8 @@ def print_ledger(claims: Sequence[Claim]) -> None:
         if title:
             out.print(title, style="bold")
         for claim in listed:
-            expected = claim.expected_verdict
-            verdict = Text(expected, style=_STYLES[expected])
-            line = Text.assemble(_GAP, (claim.id, "bold"), _GAP, verdict, f" · {claim.kind}")
-            out.print(line)
+            verdict = claim.expected_verdict, _STYLES[claim.expected_verdict]
+            name = claim.id, "bold"
+            out.print(Text.assemble(_GAP, name, _GAP, verdict, f" · {claim.kind}"))
             out.print(_filled(f"{claim.passage}: {claim.statement}", out))
     out.print("The verdicts shown are those that the ledger expects.", style="dim")

@@ -27,15 +27,15 @@ class NumberList(click.ParamType):
         if isinstance(value, tuple):
             return value
         try:
-            found = {number for part in value.split(",") for number in self._range(part, value)}
+            found = {number for part in value.split(",") for number in self._range(part)}
         except ValueError as error:
             self.fail(str(error), param, ctx)
         return tuple(map(self.from_decimal, sorted(found)))
 
-    def _range(self, part: str, whole: str) -> list[Decimal]:
+    def _range(self, part: str) -> list[Decimal]:
         """The numbers of a range, or the only number."""
         texts = [text.strip() for text in part.split("..")]
-        numbers = [self._number(text, whole) for text in texts]
+        numbers = [self._number(text) for text in texts]
         if len(numbers) == 1:
             return numbers
         if len(numbers) == 2:
@@ -55,11 +55,10 @@ class NumberList(click.ParamType):
             raise ValueError(msg)
         return [first + step * i for i in range(count)]
 
-    def _number(self, text: str, whole: str) -> Decimal:
+    def _number(self, text: str) -> Decimal:
         number = self.to_decimal(text)
         if number is None:
-            shown = _shortened(text) if text == whole else f"{text!r} in {_shortened(whole)}"
-            msg = f"{shown} is not {self.what}; {self.forms}"
+            msg = f"{_shortened(text)} is not {self.what}; {self.forms}"
             raise ValueError(msg)
         return number
 

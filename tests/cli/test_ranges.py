@@ -74,7 +74,7 @@ WHOLE = "a whole number between 1 and 999999999"
 BAD = {
     IntegerList: {
         "x": f"'x' is not {WHOLE}; write a list such as 8,16,32 or an inclusive range such as",
-        "8,1e3": f"'1e3' in '8,1e3' is not {WHOLE}",
+        "8,1e3": f"'1e3' is not {WHOLE}",
         **dict.fromkeys(("", " ", ",", "8.5", "+8", "1_000", "८", "8²"), f"is not {WHOLE}"),
         **dict.fromkeys(("8,,16", "8..", "..8", "8:16", "0", "0..8"), f"is not {WHOLE}"),
         **dict.fromkeys(("-3", "8..16..0", "8...16", "1000000000"), f"is not {WHOLE}"),
