@@ -101,7 +101,7 @@ def point_of(trial: Trial, prepared: Prepared) -> tuple[Configuration, Point]:
         trial.task, trial.method, int(chosen["r"]), location_rate=trial.location_rate
     )
     run = point(one, chosen, prepared, rate=trial.rate, seeds=[trial.seed],
-                device=chosen["device"], tunes=trial.tunes)  # fmt: skip
+                device=str(chosen["device"]), tunes=trial.tunes)  # fmt: skip
     return one, run
 
 

@@ -61,7 +61,7 @@ def missing(setting: str, methods: Sequence[str], done: Done) -> list[Trial]:
     own = design["settings"][setting]
     tuned_in = own.get("rates", setting)
     _, needed = chosen_rates("main", design["tuning"]["probe"], done)
-    chosen = {}
+    chosen: dict[str, tuple[float, float, float]] = {}
     for method in () if needed else methods:
         (rate, moves, head), further = chosen_rates(tuned_in, method, done)
         chosen[method] = (rate, own.get("location_rate", moves), head)
