@@ -110,7 +110,7 @@ def _run(function, args, kwargs):
         there = torch.device(target or tensors[0].device)
         if len({*(t.device.type for t in tensors), there.type}) > 1:
             waits.append(name)
-    elif others and name not in _INDEXES:
+    elif others and name not in _INDEXES and not name.endswith("_like"):  # of these only the shape
         msg = f"Expected all tensors to be on the same device: {name} of {NAME} and cpu"
         raise RuntimeError(msg)
     masks = name.startswith("index") and any(t.dtype == torch.bool for t in ours[1:])
