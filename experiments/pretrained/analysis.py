@@ -132,7 +132,7 @@ def _verdict(method: str, line: pd.Series) -> Row:
     return {
         "comparison": f"pretrained-{method.removeprefix('loca-')}", "verdict": word,
         "measure": "the task's own score", "margin": margin,
-        **{name: line[name] for name in ("difference", "low", "high", "seeds")},
+        "seeds": int(line["seeds"]), **{name: line[name] for name in ("difference", "low", "high")},
         "standard_error": kinds.std(ddof=1) / math.sqrt(len(kinds)),
         "fixed_low": line["difference"] - fixed, "fixed_high": line["difference"] + fixed,
         "tasks": len(kinds), "pairs": len(kinds) * int(line["seeds"]),
