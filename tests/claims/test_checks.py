@@ -13,20 +13,17 @@ from scipy import fft, integrate, stats
 
 from loca_theory.claims import load_ledger, printed
 from loca_theory.claims.checks import (
-    assumptions,
     complexity,
     convergence,
     dependence,
     fourier,
     hypothesis_tests,
-    location_steps,
     normality,
     simulated,
+    tables,
     theorems,
     theory_bases,
-    theory_law,
     theory_spikes,
-    training,
 )
 from loca_theory.claims.estimates import Tier
 from loca_theory.claims.rules import Verdict, decide
@@ -129,10 +126,10 @@ BIAS = 0.007
     ("check", "arguments", "law"),
     [
         # Normal errors of the outputs make an entry Student's with n − 7 degrees of freedom.
-        (assumptions.errors_alone,
+        (normality.errors_alone,
          {"estimator": "least-squares", "law": "normal", "samples": 14}, stats.t(7)),
         # For many samples the prior decides the law.
-        (assumptions.prior_distance, {"prior": "laplace", "samples": 10**6}, stats.laplace()),
+        (normality.prior_distance, {"prior": "laplace", "samples": 10**6}, stats.laplace()),
     ],
     ids=["errors", "prior"],
 )  # fmt: skip
@@ -149,13 +146,13 @@ def test_correlations_are_those_of_the_inverse_covariance_and_the_prior(spread):
     covariance = np.linalg.inv(0.5 ** np.abs(np.subtract.outer(own, own))) / (n - 9)
     covariance += spread**2 * np.eye(8)
     expected = np.diag(covariance, 1).mean() / np.diag(covariance).mean()
-    part = quick(assumptions.prior_correlation, ar=0.5, samples=n, spread=spread)
+    part = quick(normality.prior_correlation, ar=0.5, samples=n, spread=spread)
     assert part.value == pytest.approx(expected, abs=5 * part.standard_error)
 
 
 def test_normal_errors_exceed_three_standard_deviations_as_often_as_students_law():
     n = 16
-    (part,) = quick(assumptions.pre_training, law="normal", samples=[n]).values()
+    (part,) = quick(normality.pre_training, law="normal", samples=[n]).values()
     # √(n − 7) w is Student's with n − 7 degrees of freedom.
     expected = 2 * stats.t(n - 7).sf(3 * np.sqrt((n - 7) / n))
     assert part.value == pytest.approx(expected, abs=5 * np.sqrt(expected / part.n))
@@ -238,14 +235,14 @@ def test_costs_steps_and_spreads_are_those_printed():
     assert (steps["epochs"], steps["alternating_steps"]) == (15, 3000)
     assert printed.SPREADS["RESISC45"] == 91.76
     # Section 5.5 says that training on MRPC has 5750 steps.
-    base = training.alternating_fraction(tasks=["MRPC"])["MRPC, base"]
+    base = tables.alternating_fraction(tasks=["MRPC"])["MRPC, base"]
     assert base == pytest.approx(600 / 5750)
     # The figures of the notes in the transcribed tables.
     by_batches = {"E2E": 6575 / 1200, "LLaMA-7b": 9753 / 600, "LLaMA-13b": 3251 / 300}
-    found = training.alternating_elsewhere()
+    found = tables.alternating_elsewhere()
     inverse = {name: 1 / steps for name, steps in by_batches.items()}
     assert found == pytest.approx({"Stable Diffusion": 0.12, **inverse})
-    assert training.alternating_elsewhere(updates=True)["LLaMA-13b"] == pytest.approx(300 / 813)
+    assert tables.alternating_elsewhere(updates=True)["LLaMA-13b"] == pytest.approx(300 / 813)
 
 
 # --- Dependence and the toy experiment ---------------------------------------------------------
@@ -308,7 +305,7 @@ def test_a_visited_state_is_that_of_the_trace():
     step = 1020  # the trace has every 20th step
     chosen: Any = SimpleNamespace(choice=lambda _, n: np.full(n, step))
     problems = draw(Family(), Interpretation(), 3, range(1))
-    ((indices, coefficients),) = location_steps._visited(chosen, problems)
+    ((indices, coefficients),) = convergence._visited(chosen, problems)
     what = Family(), Interpretation(), SEARCHES["central"]
     cell = ToyCell(*what, Rates(), DEFAULT_STEPS, 3, (0, 1), is_traced=True)
     trace = evaluate_trace(cell)
@@ -323,11 +320,11 @@ def test_a_step_towards_the_only_true_location_beside_it_reaches_it(axis, start)
     at = {"indices": torch.tensor([[20]]), "start": torch.tensor([[start]])}
     chosen: Any = SimpleNamespace(integers=lambda _: axis, choice=lambda inner: inner[0])
     given = chosen, replace(problems, **at), 0, None, None
-    here, along, opposite = location_steps._losses(*given, refitted=True)
+    here, along, opposite = convergence._losses(*given, refitted=True)
     assert along == pytest.approx(0.0, abs=1e-12 * here)
     assert min(here, opposite) > 0
     other: Any = SimpleNamespace(integers=lambda _: 1 - axis, choice=lambda inner: inner[0])
-    assert location_steps._losses(other, *given[1:], refitted=True) == []
+    assert convergence._losses(other, *given[1:], refitted=True) == []
 
 
 def test_no_component_moves_in_the_first_phase_and_some_stay_to_the_end():
@@ -372,7 +369,7 @@ def test_the_law_of_a_coordinate_is_that_of_draws(count, size):
     u, v = (drawn.standard_normal((draws, size)) for _ in range(2))
     u, v = (one / np.linalg.norm(one, axis=1, keepdims=True) for one in (u, v))
     squares = size**2 / count * (u * v)[:, :count].sum(axis=1) ** 2
-    law = theory_law.EqualSingularValues(count, size)
+    law = theory_bases.EqualSingularValues(count, size)
     t = np.array([0.0, 0.2, 1.0, 3.0])
     for found, samples in (
         (law.tail(t), squares[:, None] > t),
@@ -383,6 +380,6 @@ def test_the_law_of_a_coordinate_is_that_of_draws(count, size):
 
 
 def test_the_grid_sees_nearly_the_whole_distance():
-    law = theory_law.EqualSingularValues(4, 100)
+    law = theory_bases.EqualSingularValues(4, 100)
     coarse, fine = (law.distance(np.linspace(0, 4, cells + 1)) for cells in (100, 2000))
     assert coarse <= fine <= 1.01 * coarse

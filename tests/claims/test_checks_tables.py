@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from loca_theory.claims import load_ledger
-from loca_theory.claims.checks import empirical, pictures, theory_bases
+from loca_theory.claims.checks import empirical, theory_bases
 from loca_theory.claims.estimates import Tier
 from loca_theory.errors import ResourceError
 
@@ -112,12 +112,12 @@ def test_pictures_show_normality_and_empty_rows_and_columns(tmp_path):
         for i, row in enumerate(block)
     ]
     written(tmp_path, "visualization_W", *rows)
-    found = pictures.normality(rng=rng, results=tmp_path, table="visualization_W")
+    found = empirical.normality(rng=rng, results=tmp_path, table="visualization_W")
     (part,) = found.values()
     assert part.value - 5 * part.standard_error > 0.02
-    found = pictures.empty_lines(results=tmp_path, table="visualization_W")
+    found = empirical.empty_lines(results=tmp_path, table="visualization_W")
     assert found == {"t, a": pytest.approx(12 / 80)}
-    found = pictures.empty_lines(results=tmp_path, table="visualization_W", method="full")
+    found = empirical.empty_lines(results=tmp_path, table="visualization_W", method="full")
     assert found == {"t, a": 0.0}
 
 

@@ -17,13 +17,14 @@ PRESENT = (ROOT / FILE).read_text(encoding="utf-8")
 
 # Checks that moved to another module as they were: by their former module, or by their name.
 MOVED = {"dense": "simulated", "variants": "simulated", "detection": "hypothesis_tests",
-         "fine_tuned": "empirical", "published": "empirical"}  # fmt: skip
+         "fine_tuned": "empirical", "published": "empirical", "assumptions": "normality",
+         "half_matrix": "fourier", "training": "tables", "location_steps": "convergence",
+         "pictures": "empirical", "theory_law": "theory_bases"}  # fmt: skip
 RENAMED = {"theory_order.proof": "theorems.proof",
            "theory_order.small_sizes": "theorems.small_cases"}  # fmt: skip
 RENAMED |= {
-    "convergence.descent": "location_steps.descent",
-    "empirical.picture_normality": "pictures.normality",
-    "fine_tuned.picture_normality": "pictures.normality",
+    "empirical.picture_normality": "empirical.normality",
+    "fine_tuned.picture_normality": "empirical.normality",
 }
 RENAMED |= {
     f"theorems.{name}": f"expectations.{name}"
