@@ -73,7 +73,7 @@ def main(data: Path | None, out: Path, minutes: float, jobs: int, again: tuple[s
             stops=lambda: time.monotonic() - start > 60 * minutes,
         )  # fmt: skip
     done = list(stored(out).values())
-    store_rows(verdicts(done), manifest(grid={}, seed=0, dtype="float32"), out, "verdicts")
+    store_rows(verdicts(done), manifest(grid={}, seed=0, dtype="float32"), out, "comparisons")
 
 
 def _primary() -> list[str]:

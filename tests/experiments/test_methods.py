@@ -228,7 +228,6 @@ def test_every_method_tries_equally_many_rates(tasks):
         ("lorra", {}, "unknown method 'lorra'"),
         ("adapters", {}, "not run"),
         ("lora", {"targets": ["key"]}, "not found"),
-        ("lora", {"targets": ["query", "back"]}, "of shapes"),
         ("lora", {"overrides": {"scaling": 2.0}}, "scaling are settings of LoCA"),
         ("linear-probing", {"head": None}, "this task has none"),
     ],
