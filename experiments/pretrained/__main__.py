@@ -28,6 +28,7 @@ from experiments.pretrained.runs import (
 from experiments.pretrained.trials import read_design
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
+from loca_theory.errors import ResourceError
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.tables import store_rows
 
@@ -57,6 +58,9 @@ def main(data: Path | None, out: Path, minutes: float, jobs: int, again: tuple[s
         here = machine("cuda" if torch.cuda.is_available() else "cpu")
         mine = [row for row in stored(out).values() if row["machine"] == here]
         rows = [row for row in mine if row["task"] in again and row["seed"] == 0]
+        if missed := {*again} - {row["task"] for row in rows}:
+            msg = f"{out} has no run with seed 0 of {', '.join(sorted(missed))} from {here}"
+            raise ResourceError(msg)
         other = 0
         for row in rows:
             new = train(trial_of(row), prepared[row["task"]])

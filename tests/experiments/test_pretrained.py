@@ -444,6 +444,19 @@ def test_energy_and_the_best_locations(texts, tmp_path, design):
     assert own.runs[0].moved() == 0
 
 
+def test_a_task_without_stored_runs_is_not_repeated_in_silence(texts, tmp_path, monkeypatch):
+    monkeypatch.setattr("experiments.pretrained.__main__._TASKS", tmp_path / "tasks")
+    done = CliRunner().invoke(
+        main, ["--data", str(texts), "--out", str(tmp_path / "out"), "--again", "mood"]
+    )
+    assert done.exit_code
+    assert "has no run with seed 0 of mood from CPU, torch" in done.output
+
+
+def test_a_result_that_is_not_complete_has_no_verdict():
+    assert analysis.verdicts(table(effects(1), seeds=DESIGN["seeds"] - 1)) == []
+
+
 def test_the_command_prints_the_design_without_data(tmp_path):
     done = CliRunner().invoke(main, ["--out", str(tmp_path)])
     assert done.exit_code == 0
