@@ -15,7 +15,15 @@ import click
 import pandas as pd
 import torch
 
-from experiments.pretrained.analysis import LOSS, compare, gains, primary, verdicts
+from experiments.pretrained import retained
+from experiments.pretrained.analysis import (
+    LOSS,
+    compare,
+    gains,
+    primary,
+    verdicts,
+    without_each_kind,
+)
 from experiments.pretrained.runs import (
     MEASURED,
     continue_runs,
@@ -76,8 +84,13 @@ def main(data: Path | None, out: Path, minutes: float, jobs: int, again: tuple[s
             setting, methods, prepared, out, jobs=jobs, say=click.echo,
             stops=lambda: time.monotonic() - start > 60 * minutes,
         )  # fmt: skip
-    done = list(stored(out).values())
-    store_rows(verdicts(done), manifest(grid={}, seed=0, dtype="float32"), out, "comparisons")
+    done, about = stored(out), manifest(grid={}, seed=0, dtype="float32")
+    store_rows(verdicts(list(done.values())), about, out, "comparisons")
+    if not (out / f"{retained.TABLE}.parquet").exists():
+        found = [
+            retained.retained(one, prepared[one["full"].task]) for one in retained.groups(done)
+        ]
+        store_rows([row for rows in found for row in rows], about, out, retained.TABLE)
 
 
 def _primary() -> list[str]:
@@ -96,6 +109,14 @@ def _print(out: Path) -> None:
         title = f"{setting}: losses, % less than that of V1"
         _show(title, compare(rows, [*others, *described], LOSS).T)
         _show(f"{setting}: mean scores", gains(rows, [*_primary(), *described]))
+        if setting == "main":
+            _show("primary comparisons without one kind", without_each_kind(rows).T)
+            early = compare(rows, others, "loss_25").T
+            _show("losses over steps 16 to 25, % less than that of V1", early)
+    _show("comparisons that are stored", pd.DataFrame(verdicts(every)).T)
+    if (path := out / f"{retained.TABLE}.parquet").exists():
+        energy = pd.read_parquet(path).groupby("method")[[retained.TABLE]].mean()
+        _show("energy of full fine-tuning's increment at the locations", energy)
     click.echo(f"{len(every)} rows, {sum(row['seconds'] for row in every) / 3600:.2f} CPU hours")
 
 

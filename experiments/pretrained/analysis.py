@@ -46,7 +46,7 @@ def scores(rows: Sequence[Row], measure: str = "metric") -> pd.DataFrame:
     """Scores by task and seed (rows) and method (columns); of a run that diverged, the worst."""
     table = pd.DataFrame(rows)
     values: Any = table[measure].astype(float)
-    values = -100 * np.log(values) if measure == LOSS else 100 * values
+    values = -100 * np.log(values) if measure.startswith(LOSS) else 100 * values
     table["score"] = values.fillna(values.groupby(table["task"]).transform("min"))
     return table.pivot_table(index=["task", "seed"], columns="method", values="score")
 
@@ -81,7 +81,7 @@ def compare(rows: Sequence[Row], methods: Sequence[str], measure: str = "metric"
             "half": (high - low) / 2,
             "student": paired_p_value(of_kind.tolist()), "signs": sign_flip(of_kind.tolist()),
             "seed_error": of_seed.std(ddof=1) / math.sqrt(len(of_seed)),
-            "text_error": math.nan if measure == LOSS else _text_error(mine, method),
+            "text_error": math.nan if measure.startswith(LOSS) else _text_error(mine, method),
             **of_kind, **{f"task {task}": value for task, value in paired.mean(axis=1).items()},
         }  # fmt: skip
     return pd.DataFrame(lines).T
@@ -123,6 +123,21 @@ def verdicts(rows: Sequence[Row]) -> list[Row]:
     best = [{**row, "method": "best"} for row in rows if row["setting"] == "best"]
     lines = [*main.iterrows(), *compare([*random, *best], ["best"]).iterrows()]
     return [_verdict(str(method), line) for method, line in lines]
+
+
+def without_each_kind(rows: Sequence[Row]) -> pd.DataFrame:
+    """Mean and interval of the primary comparisons over all kinds but one, by that kind."""
+    table = compare(rows, read_design()["primary"])
+    of_kinds = table[[one for one in table if one in read_design()["kinds"]]].astype(float)
+    return of_kinds.apply(
+        lambda line: pd.Series(
+            {
+                k: "{:.2f} ({:.2f} to {:.2f})".format(*interval(line.drop(k).tolist()))
+                for k in line.index
+            }
+        ),
+        axis=1,
+    )
 
 
 def _verdict(method: str, line: pd.Series) -> Row:
