@@ -29,7 +29,10 @@ _WORDS = {
 }
 _ROW = 0.36
 _MARGIN, _KINDS = "#e8e8e8", "#777777"
-_V1 = "V1 to V5: the paper's ablations of LoCA; in V1 the locations are drawn at random and stay"
+_NOTES = (
+    "V1 to V5: the paper's ablations of LoCA; in V1 the locations are drawn at random and stay.\n"
+    "reselect, swap: this package's searches for locations instead of the paper's."
+)
 _UNITS = {"accuracy": "difference, points of accuracy", "loss": "difference, per cent of the loss"}
 
 
@@ -37,7 +40,7 @@ _UNITS = {"accuracy": "difference, points of accuracy", "loss": "difference, per
 def draw_comparisons(table: pd.DataFrame, *, largest: bool = True) -> Figure:
     """Mean differences of one design, with the bounds that decide and the verdicts in words.
 
-    The bar of a row goes from −margin to the margin. Small dots are the differences of the kinds of
+    The best verdicts come first. The bar of a row goes from −margin to the margin. Small dots are the differences of the kinds of
     tasks.
 
     Args:
@@ -51,6 +54,8 @@ def draw_comparisons(table: pd.DataFrame, *, largest: bool = True) -> Figure:
     if table.empty:
         msg = "no comparison has a verdict yet, so there is nothing to draw"
         raise InvalidArgumentError(msg)
+    order = list(_WORDS).index
+    table = table.sort_values("verdict", key=lambda one: one.map(order), kind="stable")
     groups = list(table.groupby("measure", sort=True))
     heights = [len(rows) for _, rows in groups]
     figure = Picture(figsize=(9.5, _ROW * sum(heights) + 0.5 * len(groups) + 0.7))
@@ -73,7 +78,7 @@ def draw_comparisons(table: pd.DataFrame, *, largest: bool = True) -> Figure:
     headline(figure, f"The first method is better in {found} of {len(table)} comparisons, "
              f"over {kinds_in_words(table)}")  # fmt: skip
     figure.legend(handles=marks, loc="outside lower center", ncols=len(marks), fontsize=7,
-                  title=_V1, title_fontsize=7)  # fmt: skip
+                  title=_NOTES, title_fontsize=7)  # fmt: skip
     return figure
 
 

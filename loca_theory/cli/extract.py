@@ -45,7 +45,7 @@ _COUNT = {"type": click.IntRange(min=1), "metavar": "N"}
     dtype={"type": click.Choice(["float32", "float16", "bfloat16"])},
 )
 def command(*, common: Common, base: str, tuned: tuple[str, ...], method: Any, **asked: Any) -> int:
-    """Convert a fine-tune to the best LoCA, LoRA or SHiRA adapter, and print its error.
+    """Convert a fine-tune to the best LoCA, LoRA or SHiRA adapter, and print what it retains.
 
     FINETUNED is a checkpoint with full weights, or an adapter, which is resized; of several, each
     gets an adapter. PEFT can load the adapter; for LoCA, import loca_theory.adapters first. If
@@ -111,8 +111,8 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
             "r": _text(one.r),
             "components": _text(one.components),
             "numbers": f"{one.numbers:,}",
-            "error": f"{one.error:.3f}",
-            "error in PEFT": _text(one.loaded_error, ".3f"),
+            "retained": f"{1 - one.error:.1%}",
+            "retained in PEFT": "" if one.loaded_error is None else f"{1 - one.loaded_error:.1%}",
             "left after rounding": _text(one.surviving_energy, ".0%"),
         }
         for one in result.matrices
@@ -123,7 +123,7 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
     name = " and ".join(TITLES[method] for method in result.adapters)
     out.print(
         f"\n{name} with {numbers:,} learned numbers: {1 - result.error:.1%} of the energy of "
-        f"{len(result.matrices)} increments is retained, an error of {result.error:.3f}."
+        f"{len(result.matrices)} increments is retained."
     )
     if result.saved_numbers:
         out.print(f"{result.saved_numbers:,} more numbers are in modules that are stored whole.")

@@ -103,7 +103,7 @@ def test_an_extraction_is_readable_at_every_width(cli, pair, terminal, width):
     shown = plain(cli("extract", *pair, "--components", "1000", "--quiet").out)
     assert "…" not in shown
     assert shown.count(" 1,000") >= 3
-    assert {"shape", "components", "numbers", "error"} <= set(shown.split())
+    assert {"shape", "components", "numbers", "retained"} <= set(shown.split())
 
 
 def printed(width, *rows):

@@ -235,7 +235,7 @@ UNDECIDED = compared("A − E", None, difference=None, low=None, high=None, task
 
 
 def test_comparisons_of_the_largest_design_have_their_verdicts_beside_them():
-    figure = drawn(draw_comparisons, [*COMPARED, UNDECIDED])
+    figure = drawn(draw_comparisons, [UNDECIDED, *COMPARED[::-1]])
     title = "The first method is better in 1 of 3 comparisons, over 2 kinds of tasks"
     assert figure.get_suptitle() == title
     labels = [[tick.get_text() for tick in axis.get_yticklabels()] for axis in figure.axes]
@@ -245,7 +245,7 @@ def test_comparisons_of_the_largest_design_have_their_verdicts_beside_them():
         ["+0.4: better", "−0.1: the same within ±0.5"], ["+0.4: undecided"],
     ]  # fmt: skip
     heights = [text.get_position()[1] for text in figure.axes[0].texts]
-    assert heights == [1, 0], "in the order of the rows"
+    assert heights == [1, 0], "the best verdicts first"
     (axis,) = draw_comparisons(pd.DataFrame([*COMPARED, UNDECIDED]), largest=False).axes
     assert [tick.get_text() for tick in axis.get_yticklabels()] == ["A − D"]
 
