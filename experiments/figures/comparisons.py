@@ -40,8 +40,8 @@ _UNITS = {"accuracy": "difference, points of accuracy", "loss": "difference, per
 def draw_comparisons(table: pd.DataFrame, *, largest: bool = True) -> Figure:
     """Mean differences of one design, with the bounds that decide and the verdicts in words.
 
-    The best verdicts come first. The bar of a row goes from −margin to the margin. Small dots are the differences of the kinds of
-    tasks.
+    The best verdicts come first. The bar of a row goes from −margin to the margin. Small dots are
+    the differences of the kinds of tasks.
 
     Args:
         table: Rows of ``python -m experiments.design --out``: ``title``, ``measure``, ``tasks``,
