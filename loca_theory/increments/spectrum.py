@@ -11,7 +11,8 @@ Marchenko–Pastur law of independent entries.
 - *T*: the fraction of Σλ outside the law's support, the paper's statistic.
 - *Tail*: exponent α of a density :math:`x^{-α}` for the largest eigenvalues.
 
-Source: the paper's preliminary analysis and its section on detection; A. Clauset, C. R. Shalizi and
+Source: the paper's preliminary analysis and its section on detection; I. M. Johnstone, Ann. Stat.
+29 (2001) for the Tracy–Widom limit; A. Clauset, C. R. Shalizi and
 M. E. J. Newman, SIAM Rev. 51 (2009) for the tail; C. H. Martin and M. W. Mahoney, J. Mach. Learn.
 Res. 22 (2021) for spectra of trained weights.
 """
@@ -25,7 +26,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments.marchenko_pastur import MarchenkoPastur
-from loca_theory.increments.tracy_widom import edge_scaling
 
 _Array = NDArray[np.float64]
 
@@ -33,7 +33,7 @@ SPIKE_LEVEL = 0.99
 """A spike exceeds this quantile of the law of the largest eigenvalue."""
 
 SPIKE_QUANTILE = 2.0234492813801106
-"""tracy_widom_quantile(SPIKE_LEVEL), which takes 0.2 s."""
+"""This quantile of the Tracy–Widom law F₁ of the largest eigenvalue in its units."""
 
 _TRIM = 0.1
 # σ is not fitted again if at most this many eigenvalues are left: they are not a bulk.
@@ -175,6 +175,22 @@ def tail_exponent(eigenvalues: ArrayLike) -> float | None:
         if distance < best[0]:
             best = (distance, 1 + float(slope))
     return best[1]
+
+
+def edge_scaling(p: int, q: int) -> tuple[float, float]:
+    r"""Centre μ and scale σ with (λ₁ − μ)/σ → F₁ for the largest eigenvalue of WᵀW.
+
+    .. math:: μ = (\sqrt{p-1/2} + \sqrt{q-1/2})^2, \quad
+              σ = (\sqrt{p-1/2} + \sqrt{q-1/2})
+                  \Bigl(\frac1{\sqrt{p-1/2}} + \frac1{\sqrt{q-1/2}}\Bigr)^{1/3}
+
+    Subtracting the halves makes the error of the limit second order (Z. Ma, Bernoulli 18, 2012).
+    """
+    if not (p >= 1 and q >= 1):
+        msg = f"p and q must give at least 1 row and 1 column, not {p}x{q}"
+        raise InvalidArgumentError(msg)
+    a, b = np.sqrt(p - 0.5), np.sqrt(q - 0.5)
+    return float((a + b) ** 2), float((a + b) * (1 / a + 1 / b) ** (1 / 3))
 
 
 def checked_eigenvalues(eigenvalues: ArrayLike) -> tuple[_Array, int]:

@@ -3,16 +3,17 @@
 import numpy as np
 import pytest
 import torch
+from scipy import special
 
 from loca_theory.increments import eigenvalues, fit_bulk
 from loca_theory.increments.eigenvalues import squared_singular_values
 from loca_theory.increments.spectrum import (
     SPIKE_LEVEL,
     SPIKE_QUANTILE,
+    edge_scaling,
     spectral_statistics,
     tail_exponent,
 )
-from loca_theory.increments.tracy_widom import tracy_widom_quantile
 
 
 def spiked(p, q, sigma, strengths, seed=0):
@@ -123,8 +124,28 @@ def test_t_is_the_share_outside_the_edges():
     assert spectral_statistics(eigenvalues, 100, 50)["T"] == pytest.approx(expected)
 
 
+def tracy_widom_cdf(s):
+    """F₁(s) = det(I − B), B(x, y) = Ai(x + y + s) on (0, ∞) (Ferrari and Spohn, 2005)."""
+    nodes, weights = np.polynomial.legendre.leggauss(80)
+    x, root = 9 * (nodes + 1), np.sqrt(9 * weights)
+    kernel = special.airy(x[:, None] + x + s)[0]
+    return np.linalg.det(np.eye(80) - root[:, None] * kernel * root)
+
+
 def test_the_level_of_spikes_is_the_quantile_of_the_law():
-    assert pytest.approx(tracy_widom_quantile(SPIKE_LEVEL), abs=1e-11) == SPIKE_QUANTILE
+    # Published to four decimals (Johnstone, 2001): 0.9793 is the 0.95 quantile.
+    assert tracy_widom_cdf(0.9793) == pytest.approx(0.95, abs=1e-5)
+    assert tracy_widom_cdf(SPIKE_QUANTILE) == pytest.approx(SPIKE_LEVEL, abs=1e-12)
+
+
+def test_edge_scaling_is_johnstones_for_large_matrices():
+    p, q = 4000, 1000
+    centre, width = edge_scaling(p, q)
+    # p − 1/2 and q − 1/2 in place of p − 1 and q change √p + √q by (1/√q − 1/√p)/4 to first order:
+    # the centre by 8.4e-5 of itself, and the width, by the powers it has of both, by less.
+    assert centre == pytest.approx((np.sqrt(p - 1) + np.sqrt(q)) ** 2, rel=1e-4)
+    johnstone = (np.sqrt(p - 1) + np.sqrt(q)) * (1 / np.sqrt(p - 1) + 1 / np.sqrt(q)) ** (1 / 3)
+    assert width == pytest.approx(johnstone, rel=2e-4)
 
 
 @pytest.mark.parametrize("alpha", [2.0, 3.5])
