@@ -90,9 +90,6 @@ def low_rank_loss_with_spike(p: int, q: int, t: float, loss_without: float) -> f
     Returns:
         The loss relative to pq.
     """
-    if t * t * p * q <= 1:
-        msg = f"a spike of t = {t:.4g} is hidden in the bulk at {p}x{q}; t must exceed "
-        raise InvalidArgumentError(msg + f"{1 / np.sqrt(p * q):.4g}")
     return (p - 1) * (q - 1) / (p * q) * loss_without - 1 / (t * p * q)
 
 
@@ -114,9 +111,6 @@ def low_rank_loss_with_shared_mean(
     Returns:
         The loss relative to pq times the variance of the independent part.
     """
-    if spread < 0:
-        msg = f"spread must not be negative, and is {spread}"
-        raise InvalidArgumentError(msg)
     if spread == 0:
         return loss
     a = (p * q) ** 0.25 / np.sqrt(spread)

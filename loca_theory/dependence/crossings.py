@@ -36,14 +36,6 @@ class Crossing:
     high: float | None = None
 
 
-@dataclass(frozen=True)
-class _Bracket:
-    low: float
-    high: float
-    slope: float
-    precision: float
-
-
 def find_crossings(
     grids: Sequence[tuple[Sequence[float], Sequence[Gap]]], gaps: Gaps
 ) -> list[Crossing]:
@@ -63,11 +55,9 @@ def find_crossings(
     }
 
     def value_at(i: int, step: float) -> float:
-        bracket = brackets[i]
+        low, high, _, precision = brackets[i]
         # The ends must be exact, because their gaps are known.
-        if step >= (bracket.high - bracket.low) / bracket.precision:
-            return bracket.high
-        return bracket.low + step * bracket.precision
+        return high if step >= (high - low) / precision else low + step * precision
 
     def means(steps: NDArray, which: NDArray) -> NDArray:
         pairs = zip(which.tolist(), steps.tolist(), strict=True)
@@ -77,23 +67,23 @@ def find_crossings(
     if not brackets:
         return crossings
     which = np.array(list(brackets))
-    widths = np.array([(b.high - b.low) / b.precision for b in brackets.values()])
-    found = elementwise.find_root(
-        means,
-        (np.zeros(len(which)), widths),
-        args=(which,),
-        tolerances={"xatol": 1.0, "xrtol": 0.0},
-    )
+    low, high, slopes, precisions = np.array(list(brackets.values())).T
+    ends = np.zeros(len(which)), (high - low) / precisions
+    tolerances = {"xatol": 1.0, "xrtol": 0.0}
+    found = elementwise.find_root(means, ends, args=(which,), tolerances=tolerances)
     quantile = stats.norm.ppf(0.5 + _CONFIDENCE / 2)
-    for i, step in zip(which.tolist(), found.x.tolist(), strict=True):
+    for i, step, slope in zip(which.tolist(), found.x.tolist(), slopes, strict=True):
         root = value_at(i, step)
         ((_, error),) = gaps([(i, root)])
-        half = float(quantile * error / brackets[i].slope)
+        half = float(quantile * error / slope)
         crossings[i] = Crossing(root, root - half, root + half)
     return crossings
 
 
-def _bracket(values: Sequence[float], found: Sequence[Gap]) -> _Bracket | None:
+def _bracket(
+    values: Sequence[float], found: Sequence[Gap]
+) -> tuple[float, float, float, float] | None:
+    """The ends between which the gap changes sign, its slope there, and the precision wanted."""
     means = [mean for mean, _ in found]
     start = next((i for i in range(len(means) - 1) if means[i] > 0 >= means[i + 1]), None)
     if start is None or means[0] <= 0:
@@ -101,4 +91,4 @@ def _bracket(values: Sequence[float], found: Sequence[Gap]) -> _Bracket | None:
     low, high = values[start], values[start + 1]
     slope = (means[start] - means[start + 1]) / (high - low)
     precision = max(_PRECISION * found[start][1] / slope, 1e-9 * (high - low))
-    return _Bracket(low, high, slope, precision)
+    return low, high, slope, precision

@@ -40,26 +40,9 @@ _FEWEST_BEYOND = 20
 
 @dataclass(frozen=True)
 class Design:
-    """Specification of a study of dependence.
+    """Specification of a study of dependence; the fields are arguments of ``correlate``.
 
-    Attributes:
-        p: Rows.
-        q: Columns.
-        ranks: LoRA ranks.
-        structures: Structures, or their names.
-        protocols: Protocols, or their names.
-        methods: Methods in addition to R and D, which are always included, because the study finds
-            where their errors cross; None for those of the paper's figures. Under ``same-draw`` a
-            method is applied to the draws if it approximates matrices; under ``iid-reference`` its
-            exact error is used, if known. They can be given by their names.
-        rho: Values of the parameter ``rho``, increasing; None for the default.
-        fraction: Values of the parameter ``fraction``, increasing; None for the default.
-        exponent: Values of the parameter ``exponent``, increasing; None for the default.
-        draws: Number of draws of each structure, at least 2; all values of a parameter use the
-            same.
-        seed: Root seed.
-        level: Size of the tests.
-        null_draws: Number of draws of the statistics under independence.
+    R and D are among the methods always, because the study finds where their errors cross.
     """
 
     p: int

@@ -39,18 +39,9 @@ _ENTRIES_IN_MEMORY = 2**23
 
 @dataclass(frozen=True)
 class DrawCell(Cell):
-    """A block of draws of one structure at one value.
+    """A block of draws of one structure at one value of its parameter.
 
-    Attributes:
-        structure: The structure.
-        value: Value of its parameter.
-        p: Rows.
-        q: Columns.
-        ranks: LoRA ranks.
-        seed: Root seed.
-        draws: First draw, and one past the last.
-        methods: The methods applied to the draws, which must include :data:`COMPARED`.
-        with_centred: Whether to compute the statistics of the centred matrix as well.
+    ``draws`` holds the first draw, and one past the last; ``methods`` include :data:`COMPARED`.
     """
 
     experiment = EXPERIMENT
@@ -168,11 +159,7 @@ def _families_in_memory(*arguments: Any) -> tuple[Family, ...]:
 
 @dataclass(frozen=True)
 class Blocks:
-    """The results of all blocks of draws of one structure at one value.
-
-    Attributes:
-        results: The result of :func:`evaluate` for each block.
-    """
+    """The results of :func:`evaluate` for all blocks of draws of one structure at one value."""
 
     results: Sequence[dict[str, Any]]
 

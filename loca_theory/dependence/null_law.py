@@ -12,7 +12,6 @@ from loca_theory.dependence.draws import PACKAGES
 from loca_theory.expressivity.laws.bidiagonal import sample_leading_eigenvalues
 from loca_theory.increments.spectrum import spectral_statistics
 from loca_theory.sweeps import Cell, generator
-from loca_theory.sweeps.random import blocks
 
 EXPERIMENT = "dependence.null"
 # Draws per cell. Fixed, so that a run with more draws reuses the stored blocks of a shorter run.
@@ -30,11 +29,6 @@ class NullCell(Cell):
     q: int
     seed: int
     draws: tuple[int, int]
-
-
-def null_cells(p: int, q: int, draws: int, seed: int) -> list[NullCell]:
-    """Cells for the statistics of independent N(0, 1) entries."""
-    return [NullCell(p, q, seed, block) for block in blocks(0, draws, BLOCK)]
 
 
 def evaluate_null(cell: NullCell) -> dict[str, Any]:

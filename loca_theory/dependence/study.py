@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from loca_theory import _arguments
 from loca_theory.dependence.design import DEFAULT_DRAWS, DEFAULT_LEVEL, DEFAULT_NULL_DRAWS, Design
 from loca_theory.dependence.draws import BLOCK, Blocks, DrawCell, evaluate
-from loca_theory.dependence.null_law import evaluate_null, null_cells
+from loca_theory.dependence.null_law import BLOCK as NULL_BLOCK
+from loca_theory.dependence.null_law import NullCell, evaluate_null
 from loca_theory.dependence.predictions import predictions
 from loca_theory.dependence.protocols import COMPARED
 from loca_theory.dependence.results import CorrelationResult
@@ -143,7 +144,7 @@ class Study(Design):
         return {configuration: Blocks(results) for configuration, results in found.items()}
 
     def _null(self, runner: Runner, is_centred: bool) -> dict[str, NDArray[np.float64]]:
-        found = runner.run(
-            null_cells(self.p - is_centred, self.q, self.null_draws, self.seed), evaluate_null
-        )
+        every = blocks(0, self.null_draws, NULL_BLOCK)
+        cells = [NullCell(self.p - is_centred, self.q, self.seed, draws) for draws in every]
+        found = runner.run(cells, evaluate_null)
         return {name: np.concatenate([one[name] for one in found]) for name in found[0]}

@@ -9,8 +9,6 @@ from loca_theory.dependence import ar1, blocks, correlate, spiked
 from loca_theory.dependence.closed_forms import (
     energy_retained_with_spike,
     limit_boundary,
-    low_rank_loss_with_shared_mean,
-    low_rank_loss_with_spike,
     selection_loss_with_spike,
 )
 from loca_theory.dependence.protocols import Protocol
@@ -105,8 +103,6 @@ CALLS = [
     (lambda: selection_loss_with_spike(-1.0, 0.1), "t must not be negative"),
     (lambda: selection_loss_with_spike(0.1, 1.0), "retained must lie strictly between 0 and 1"),
     (lambda: energy_retained_with_spike(1.0, 0.1), "fraction must be at least 0 and below 1"),
-    (lambda: low_rank_loss_with_spike(10, 10, 0.01, 0.5), "is hidden in the bulk at 10x10"),
-    (lambda: low_rank_loss_with_shared_mean(9, 9, -1.0, 0.5, 0.6), "spread must not be negative"),
     (lambda: limit_boundary(0.5), "ratio must lie strictly between 0 and 1/2"),
     (lambda: limit_boundary(0.1, 2.0), "aspect in (0, 1]"),
     (lambda: selection_loss_of_separable(np.ones((2, 2)), np.ones(2), 1), "vectors, not of shapes"),

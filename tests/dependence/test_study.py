@@ -17,7 +17,7 @@ from loca_theory.expressivity.methods import Cosine, Selection
 from loca_theory.expressivity.methods.bounds import Bound
 from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.plotting import plot
-from loca_theory.sweeps import ResultStore, Runner, generator
+from loca_theory.sweeps import Runner, generator
 
 SMALL = {"draws": 8, "null_draws": 400}
 ALONE = Runner(jobs=1)
@@ -43,7 +43,7 @@ def tables(result):
     return result.rows, result.crossings, result.detection
 
 
-def test_one_call_is_the_study_with_plain_arguments():
+def test_one_call_is_the_study_with_plain_arguments_and_comes_back_as_it_was_saved(tmp_path):
     result = correlate(
         shape=(12, np.int64(16)),
         ranks=np.arange(1, 3),
@@ -69,15 +69,6 @@ def test_one_call_is_the_study_with_plain_arguments():
     assert (result.manifest["seed"], result.manifest["device"]) == (3, "cpu")
     document = result.to_json()
     assert json.loads(json.dumps(document, allow_nan=False)) == document
-
-
-def test_a_result_comes_back_as_it_was_saved(tmp_path):
-    # Of two crossings one is None.
-    result = correlate(
-        24, ranks=2, structures=("spiked", "ar1"), rho=(0, 0.1), fraction=(0, 0.4), **SMALL,
-        runner=ALONE,
-    )  # fmt: skip
-    assert {row.finding for row in result.crossings} >= {"crossing", "D throughout"}
     names = {path.name for path in result.save(tmp_path)}
     assert names == {"correlate.parquet", "correlate.manifest.json"}
     assert CorrelationResult.load(tmp_path) == result
@@ -183,21 +174,11 @@ def test_a_method_of_the_users_own_has_rows_and_a_line():
     assert any("only LoRA on dependent" in axis.get_title("left") for axis in figure.axes)
 
 
-def test_a_definition_that_nobody_can_tell_from_another_is_not_stored(tmp_path):
+def test_a_definition_that_nobody_can_tell_from_another_is_not_stored():
     own = RandomRows()
+    assert DrawCell(STRUCTURES["ar1"], 0.3, 9, 16, (2,), 5, (0, 2), (own,)).is_storable
     own.anything = lambda: 0  # cannot be pickled
-    run(tmp_path, own)
-    assert not any('"rows"' in text for text in points_of(tmp_path).values())
-
-
-def run(folder, method):
-    store = ResultStore(folder / "points")
-    grid = {"structures": "ar1", "rho": 0.19, "protocols": "same-draw"}
-    return correlate(12, ranks=1, methods=method, **grid, **SMALL, runner=Runner(store, jobs=1))
-
-
-def points_of(folder):
-    return {path.name: path.read_text() for path in (folder / "points").glob("*.json")}
+    assert not DrawCell(STRUCTURES["ar1"], 0.3, 9, 16, (2,), 5, (0, 2), (own,)).is_storable
 
 
 @pytest.mark.parametrize("t", [1e-6, 0.3, 10.0, 1e3, 1e6])
