@@ -120,16 +120,8 @@ class Coder:
             basis: The basis whose coordinates are coded: of the matrix, or of its patches.
 
         Raises:
-            InvalidArgumentError: ``bits`` are not between 0 and 16, the matrix is 0 or has entries
-                that are not finite, or its shape does not suit.
+            InvalidArgumentError: the shape of the matrix does not suit.
         """
-        checked_matrix(matrix)
-        return self.decoded(matrix, [checked_bits(one) for one in bits], basis)
-
-    def decoded(
-        self, matrix: Array, bits: Sequence[float], basis: Basis
-    ) -> list[Approximation | None]:
-        """As :meth:`approximate`, of arguments that were checked."""
         raise NotImplementedError
 
     def measure(self, matrix: Array, bits: Sequence[float], basis: Basis) -> list[Coded | None]:
@@ -145,15 +137,7 @@ class Coder:
         return shape
 
     def expected(self, shape: tuple[int, int], bits: float) -> Coded | None:
-        """The expectation of :meth:`measure` for independent N(0, 1) entries, in any basis.
-
-        Raises:
-            InvalidArgumentError: as for :meth:`approximate`.
-        """
-        return self.expectation(shape, checked_bits(bits))
-
-    def expectation(self, shape: tuple[int, int], bits: float) -> Coded | None:
-        """As :meth:`expected`, at bits that were checked."""
+        """The expectation of :meth:`measure` for independent N(0, 1) entries, in any basis."""
         raise NotImplementedError
 
 
@@ -180,13 +164,13 @@ class ScalarCoder(Coder):
 
     def coded(self, law: Law, count: int, bits: Sequence[float]) -> list[Coded | None]:
         """What is left of so many numbers of a law."""
-        found = [self.quantiser(law, count, checked_bits(one)) for one in bits]
+        found = [self.quantiser(law, count, one) for one in bits]
         energy = moment(law, 2)
         return [
             one and Coded(error_of(law, one.edges, one.codes) / energy, one.bits) for one in found
         ]
 
-    def decoded(
+    def approximate(
         self, matrix: Array, bits: Sequence[float], basis: Basis
     ) -> list[Approximation | None]:
         """See :class:`Coder`."""
@@ -203,10 +187,9 @@ class ScalarCoder(Coder):
 
     def measure(self, matrix: Array, bits: Sequence[float], basis: Basis) -> list[Coded | None]:
         """See :class:`Coder`: without a decoded matrix."""
-        checked_matrix(matrix)
         return self.coded(Entries(basis.coordinates(matrix)), matrix.size, bits)
 
-    def expectation(self, shape: tuple[int, int], bits: float) -> Coded | None:
+    def expected(self, shape: tuple[int, int], bits: float) -> Coded | None:
         """See :class:`Coder`: exact for many entries."""
         return self.coded(Normal(), math.prod(shape), [bits])[0]
 
@@ -217,10 +200,3 @@ def checked_bits(bits: float) -> float:
         msg = f"bits must be above 0 and at most {WIDEST}, not {bits}; choose a value such as 1.0"
         raise InvalidArgumentError(msg)
     return bits
-
-
-def checked_matrix(matrix: Array) -> None:
-    """Refuse a matrix that has no relative error."""
-    if not (np.isfinite(matrix).all() and matrix.any()):
-        msg = "the matrix is 0, or has entries that are not finite, so it has no relative error; "
-        raise InvalidArgumentError(msg + "code another one")

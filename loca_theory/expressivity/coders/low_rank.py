@@ -32,7 +32,7 @@ class SingularVectors(Coder):
     reference = "arXiv:2406.08903"
     transforms = (Transform.NONE,)
 
-    def expectation(self, shape: tuple[int, int], bits: float) -> Coded | None:
+    def expected(self, shape: tuple[int, int], bits: float) -> Coded | None:
         """See :class:`Coder`: the limit of large matrices."""
         count, aspect, entries = min(shape), min(shape) / max(shape), math.prod(shape)
         angles = angle_at_fraction((np.arange(count) + 0.5) / count, aspect)
@@ -44,7 +44,7 @@ class SingularVectors(Coder):
         error = 1 - float(energies @ retained(shape)[widths] / energies.sum())
         return Coded(error, float(costs(shape)[widths].sum() / entries))
 
-    def decoded(
+    def approximate(
         self, matrix: Array, bits: Sequence[float], basis: Basis
     ) -> list[Approximation | None]:
         """See :class:`Coder`."""

@@ -10,7 +10,6 @@ from typing import Literal
 import numpy as np
 from scipy.stats import chi2
 
-from loca_theory._arguments import positive_number
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.coders.coder import Approximation, Basis, Coded, Coder
 from loca_theory.expressivity.coders.laws import Array
@@ -43,14 +42,11 @@ class Patches(Coder):
     Attributes:
         by: Whether the components are ``patches`` or ``positions``.
         side: Rows and columns of a patch.
-        rule: The widths of the components: ``water_filled`` or a ``ByRank`` of
+        rule: The widths of the components: ``water_filled`` or ``upper_half`` of
             :mod:`loca_theory.expressivity.coders.widths`, or your own.
         name: Name in tables.
         title: Title in a few words.
         reference: Publication.
-
-    Raises:
-        InvalidArgumentError: ``by`` or ``side`` is another value.
     """
 
     by: Literal["patches", "positions"] = "patches"
@@ -60,13 +56,7 @@ class Patches(Coder):
     title: str = "patches of mixed widths"
     reference: str = "arXiv:2503.06676"
 
-    def __post_init__(self) -> None:
-        positive_number("side", self.side)
-        if self.by not in ("patches", "positions"):
-            msg = f"by must be patches or positions, not {self.by!r}"
-            raise InvalidArgumentError(msg)
-
-    def expectation(self, shape: tuple[int, int], bits: float) -> Coded | None:
+    def expected(self, shape: tuple[int, int], bits: float) -> Coded | None:
         """See :class:`Coder`: exact for many components."""
         patches, area = self._count(shape), self.side**2
         count, length = (patches, area) if self.by == "patches" else (area, patches)
@@ -78,7 +68,7 @@ class Patches(Coder):
         error = 1 - float(energies @ retained((length,))[widths] / energies.sum())
         return Coded(error, float(costs((length,))[widths].mean() / length))
 
-    def decoded(
+    def approximate(
         self, matrix: Array, bits: Sequence[float], basis: Basis
     ) -> list[Approximation | None]:
         """See :class:`Coder`."""

@@ -41,10 +41,7 @@ def between(codes: Array) -> Array:
 def lloyd_max(law: Law, width: int, beyond: float = 0.0) -> Array:
     """The 2^width codes with the least error, by Lloyd's iteration from those of a normal law.
 
-    Args:
-        law: The law.
-        width: Bits per number.
-        beyond: A threshold that all numbers of the law exceed on either side.
+    All numbers of the law exceed ``beyond`` on either side.
     """
     scale = np.sqrt(moment(law, 2) / moment(law, 0))
     if width == 0:
@@ -107,12 +104,9 @@ def uniform(law: Law, width: int) -> Array:
 
 
 def equal_cells(law: Law, step: float, reach: float) -> tuple[Array, Array, Array]:
-    """Edges, codes and probabilities of equal cells, the middle one at 0.
+    """Edges, codes and probabilities of cells of the width ``step``, the middle one at 0.
 
-    Args:
-        law: The law.
-        step: Width of the cells.
-        reach: The last cells lie at this distance; each stands for all beyond it.
+    The last cells lie at the distance ``reach``; each stands for all beyond it.
     """
     half = (np.arange(np.ceil(reach / step)) + 0.5) * step
     edges = np.concatenate([-half[::-1], half])

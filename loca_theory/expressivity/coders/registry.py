@@ -13,7 +13,7 @@ from loca_theory.expressivity.coders.coder import (
     Coder,
     ScalarCoder,
     Transform,
-    checked_matrix,
+    checked_bits,
 )
 from loca_theory.expressivity.coders.laws import Entries
 from loca_theory.expressivity.coders.low_rank import SingularVectors
@@ -26,14 +26,15 @@ from loca_theory.expressivity.coders.scalar import (
     Signs,
     Uniform,
 )
-from loca_theory.expressivity.coders.widths import ByRank
+from loca_theory.expressivity.coders.widths import upper_half
 
 CODERS: dict[str, Coder] = {
     coder.name: coder
     for coder in (
         RateDistortion(), EntropyCoded(), LloydMax(), Uniform(), Signs(), Largest(),
         SingularVectors(), Patches(),
-        Patches(rule=ByRank(), name="Delta-DCT by rank", title="patches, 2 bits for half of them"),
+        Patches(rule=upper_half, name="Delta-DCT by rank",
+                title="patches, 2 bits for half of them"),
         Patches("positions", name="positions", title="positions in patches, as in JPEG",
                 reference="doi:10.1109/30.125072"),
     )
@@ -52,7 +53,10 @@ def measure_all(
             not between 0 and 16.
     """
     wide = np.asarray(matrix, dtype=np.float64)
-    checked_matrix(wide)
+    if not (np.isfinite(wide).all() and wide.any()):
+        msg = "the matrix is 0, or has entries that are not finite, so it has no relative error; "
+        raise InvalidArgumentError(msg + "code another one")
+    bits = [checked_bits(one) for one in bits]
     for transform in Transform:
         law = Entries(transform.basis(wide.shape, rng).coordinates(wide))
         for name, coder in CODERS.items():

@@ -35,7 +35,7 @@ class RateDistortion(Coder):
     title = "the bound of independent normal entries"
     transforms = ()
 
-    def expectation(self, shape: tuple[int, int], bits: float) -> Coded:
+    def expected(self, shape: tuple[int, int], bits: float) -> Coded:
         """See :class:`Coder`."""
         del shape
         return Coded(least_error(bits), bits)
@@ -60,9 +60,9 @@ class Signs(ScalarCoder):
         scale = moment(law, 1) - 2 * float(law.below([0.0])[1, 0])
         return Quantiser(np.zeros(1), np.array([-scale, scale]), 1 + NUMBER_BITS / count)
 
-    def expectation(self, shape: tuple[int, int], bits: float) -> Coded | None:
+    def expected(self, shape: tuple[int, int], bits: float) -> Coded | None:
         """See :class:`Coder`: exact for every size."""
-        found = super().expectation(shape, bits)
+        found = super().expected(shape, bits)
         return found and Coded(found.error * (1 - 1 / math.prod(shape)), found.bits)
 
 

@@ -8,12 +8,10 @@ width and, unless this is 0, a scale.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.bits import NUMBER_BITS
 from loca_theory.expressivity.coders.laws import Array, Sphere
 from loca_theory.expressivity.coders.quantisers import error_of_normal_codes, normal_codes
@@ -53,41 +51,14 @@ def water_filled(
     return best_widths(energies, retained(lengths), prices, total)
 
 
-@dataclass(frozen=True)
-class ByRank:
-    """Widths by the rank of the energy; a :data:`Rule`.
+def upper_half(energies: Array, lengths: tuple[int, ...], total: float) -> NDArray[np.int64] | None:
+    """Two bits for the half of the components with the most energy; a :data:`Rule`.
 
     Scales and widths are stored in addition to the total.
-
-    Attributes:
-        widths: Widths and the fractions of the components that have them, the largest first.
-
-    Raises:
-        InvalidArgumentError: a width is not a whole number from 0 to 8, or the fractions do not
-            have the sum 1.
     """
-
-    widths: tuple[tuple[int, float], ...] = ((2, 0.5), (0, 0.5))
-
-    def __post_init__(self) -> None:
-        if any(width not in _WIDTHS for width, _ in self.widths):
-            msg = f"a width must be a whole number from 0 to {_WIDTHS[-1]}, not "
-            raise InvalidArgumentError(msg + ", ".join(str(width) for width, _ in self.widths))
-        fractions = [fraction for _, fraction in self.widths]
-        if min(fractions, default=-1) < 0 or not np.isclose(sum(fractions), 1):
-            msg = f"the fractions of the widths must have the sum 1, not {fractions}"
-            raise InvalidArgumentError(msg)
-
-    def __call__(
-        self, energies: Array, lengths: tuple[int, ...], total: float
-    ) -> NDArray[np.int64] | None:
-        """The width of each component."""
-        widths, fractions = zip(*self.widths, strict=True)
-        ends = np.round(np.cumsum(fractions) * len(energies)).astype(int)
-        found = np.empty(len(energies), dtype=np.int64)
-        for width, mine in zip(widths, np.split(np.argsort(-energies), ends[:-1]), strict=True):
-            found[mine] = width
-        return found if found.sum() * sum(lengths) <= total else None
+    found = np.zeros(len(energies), dtype=np.int64)
+    found[np.argsort(-energies)[: round(len(energies) / 2)]] = 2
+    return found if found.sum() * sum(lengths) <= total else None
 
 
 def by_width(
