@@ -44,15 +44,8 @@ def block(size: int) -> int:
 class ToyCell(Cell):
     """A block of problems that one search solves under one interpretation.
 
-    Attributes:
-        family: The family of the problems.
-        interpretation: The interpretation.
-        search: The search.
-        rates: Learning rates.
-        steps: Evaluations of the gradient.
-        seed: Root seed.
-        problems: Number of the first problem, and of the one after the last.
-        is_traced: Whether the trace of a single problem is recorded, by :func:`evaluate_trace`.
+    ``problems`` holds the number of the first, and one past the last. Only the trace of a single
+    problem is recorded, by :func:`evaluate_trace`.
     """
 
     experiment = "toy"

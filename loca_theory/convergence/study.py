@@ -106,19 +106,7 @@ def _condition(value: Any) -> float | None:
 
 @dataclass(frozen=True)
 class ConvergenceStudy:
-    """Specification of a run of the toy experiment.
-
-    Attributes:
-        searches: Names of searches.
-        interpretations: Names of interpretations.
-        sizes: Sizes K of the weights.
-        components: Numbers of components.
-        conditions: Condition numbers of the fixed weights; None for Gaussian ones, as in the paper.
-        problems: Number of problems of each combination; None for fewer at larger sizes.
-        steps: Gradient evaluations per problem.
-        rates: Learning rates.
-        seed: Root seed.
-    """
+    """Specification of a run of the toy experiment; the fields are arguments of :func:`toy`."""
 
     searches: tuple[str, ...] = tuple(SEARCHES)
     interpretations: tuple[str, ...] = (DEFAULT_INTERPRETATION,)

@@ -118,21 +118,6 @@ def test_the_difference_across_a_border(side, border, descending, ascending):
     assert steps_inward(rule, border, set_indices, inward, here=-4.0, beside=2.0) == ascending
 
 
-@pytest.mark.parametrize("side", BORDERS)
-@pytest.mark.parametrize("border", ["clamp", "zero", "one-sided"])
-def test_the_difference_to_the_inside_knows_no_border(side, border):
-    set_indices, inward = BORDERS[side]
-    rule = {"forward": "backward", "backward": "forward"}[OUTWARD_RULES[side]]
-    for each in (rule, "eight-direction"):
-        assert steps_inward(each, border, set_indices, inward, here=4.0, beside=-10.0) == 14
-
-
-@pytest.mark.parametrize("border", ["clamp", "zero", "one-sided"])
-def test_inside_the_spectrum_there_is_no_border(border):
-    # Half of 0 + 10: Z on the other side is zero.
-    assert steps_inward("central", border, (20, 30), (1, 0), here=4.0, beside=-10.0) == 5
-
-
 # --- collisions ---
 
 PLACES = [(3, 5), (7, 7), (3, 5), (3, 5)]

@@ -125,41 +125,7 @@ def test_the_curvature_is_the_diagonal_of_the_hessian_of_the_network(size, loss)
         )
 
 
-@by_size
-def test_one_step_of_descent_is_that_of_the_optimiser(size):
-    state, networks = scene(size, "mean")
-    before = state.coefficients.clone()
-    state.descend()
-    for n, net in enumerate(networks):
-        a = before[n].clone().requires_grad_()
-        optimizer = torch.optim.SGD([a], lr=0.02)
-        net.loss(net.spectrum(state.indices[n], a)).backward()
-        optimizer.step()
-        assert_close(state.coefficients[n], a.detach())
-
-
-@by_size
-def test_solving_is_the_least_squares_of_the_samples(size):
-    state, networks = scene(size, "mean")
-    state.set_indices(state.problems.start)
-    state.solve(3)
-    for n, net in enumerate(networks):
-        columns = [
-            net.output(net.spectrum(set_indices[None], [1.0])).flatten()
-            for set_indices in state.indices[n, 1:]
-        ]
-        fitted = torch.linalg.lstsq(torch.stack(columns, 1), net.labels.flatten()[:, None])
-        # Normal equations square the condition number of the columns.
-        condition = float(torch.linalg.cond(torch.stack(columns, 1))) ** 2
-        assert_close(state.coefficients[n, 1:], fitted.solution[:, 0], ROUNDING * condition)
-        assert float(state.coefficients[n, 0]) == 0.0
-
-
 # --- what a problem depends on ---
-
-
-def fields(problems):
-    return vars(problems)
 
 
 @by_condition
@@ -167,7 +133,7 @@ def test_a_problem_depends_on_its_number_alone(condition):
     family, interpretation = Family(5, 3, condition), Interpretation()
     every = draw(family, interpretation, SEED, range(12), samples=SAMPLES)
     some = draw(family, interpretation, SEED, range(4, 7), samples=SAMPLES)
-    for name, values in fields(some).items():
+    for name, values in vars(some).items():
         assert torch.equal(values, getattr(every, name)[4:7]), name
 
 

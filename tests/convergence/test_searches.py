@@ -145,19 +145,6 @@ def test_a_swap_is_the_best_regrowth_by_gain_and_loss():
     assert 0 < moved <= 20
 
 
-def test_a_raw_swap_takes_the_least_coefficient_to_the_largest_gradient():
-    state, made = begin("swap-raw", problems=20)
-    learn(state)
-    before, a, z = state.indices.clone(), state.coefficients.clone(), state.gradient()
-    made.move(0.9)
-    for n in range(20):
-        expected = before[n].tolist()
-        free = [set_indices for set_indices in range(36) if set_indices not in expected]
-        best = max(free, key=lambda set_indices: abs(float(z[n, set_indices])))
-        expected[int(a[n].abs().argmin())] = best
-        assert state.indices[n].tolist() == expected
-
-
 def test_annealing_puts_fading_noise_on_the_logarithm_of_each_gain():
     noise = torch.rand(4, 36, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 0.1
     state, made = begin("annealed-pursuit", noise=lambda count: noise[:, :count])
