@@ -25,11 +25,7 @@ _LARGEST_EXPONENT = 480
 
 
 def as_tensor(value: TensorLike, name: str) -> torch.Tensor:
-    """Check that a value is dense with at least 16 bits per entry, and make an array a tensor.
-
-    Returns:
-        The tensor that was passed, or one with the entries of the array.
-    """
+    """Check that a value is dense with at least 16 bits per entry, and make an array a tensor."""
     if not isinstance(value, torch.Tensor):
         value = _from_numpy(value, name)
     if value.layout is not torch.strided:

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from loca_theory.errors import InvalidArgumentError
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -34,12 +32,6 @@ def dct_matrix(
 
     Source: the definition of C below equation (original_dct) of the paper (Ahmed et al., 1974).
     """
-    if n < 1:
-        msg = f"a DCT matrix needs an order of at least 1, not {n}"
-        raise InvalidArgumentError(msg)
-    if not dtype.is_floating_point:
-        msg = f"a DCT matrix needs a floating dtype, not {dtype}"
-        raise InvalidArgumentError(msg)
     return _shared_matrix(n, dtype, _indexed(torch.device(device)))
 
 

@@ -1,4 +1,4 @@
-"""The bookkeeping of conjugate pairs, against brute force and the appendix's condition U."""
+"""The bookkeeping of conjugate pairs, against brute force."""
 
 import numpy as np
 import pytest
@@ -33,27 +33,6 @@ def test_every_entry_is_its_own_partner_or_in_one_pair(p):
         assert half.location_count == len(own) + len(chosen)
         # In the columns of a real FFT.
         assert max(j for _, j in own + chosen) <= q // 2
-
-
-def condition_u(i, j, K):
-    """The appendix's condition U as printed, with its n read as K."""
-    return (
-        (i == 0 and j > K - j)
-        or (j == 0 and i > K - i)
-        or (j > 0 and j > K - j)
-        or (j == K - j and i > K - i)
-    )
-
-
-@pytest.mark.parametrize("K", SIDES)
-def test_representatives_are_the_complement_of_condition_u(K):
-    expected = [
-        (i, j)
-        for i in range(K)
-        for j in range(K)
-        if partner(i, j, K, K) != (i, j) and not condition_u(i, j, K)
-    ]
-    assert as_pairs(HalfSpectrum(K, K).representatives) == expected
 
 
 def test_locations_are_integer_arrays_also_where_there_are_none():

@@ -7,7 +7,6 @@ import mpmath
 import pytest
 import torch
 
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms.matrices import dct_matrix
 
 EPS = torch.finfo(torch.float64).eps
@@ -64,20 +63,6 @@ def test_one_copy_a_size_and_dtype_until_the_cache_is_cleared(fresh_cache):
     before = dct_matrix(9)
     dct_matrix.cache_clear()
     assert dct_matrix(9) is not before
-
-
-@pytest.mark.parametrize(
-    ("n", "dtype", "message"),
-    [
-        (0, torch.float64, "order of at least 1, not 0"),
-        (-1, torch.float64, "order of at least 1, not -1"),
-        (4, torch.int64, "floating dtype, not torch.int64"),
-        (4, torch.complex64, "floating dtype, not torch.complex64"),
-    ],
-)
-def test_what_has_no_matrix_is_refused(n, dtype, message):
-    with pytest.raises(InvalidArgumentError, match=message):
-        dct_matrix(n, dtype=dtype)
 
 
 @pytest.mark.cuda

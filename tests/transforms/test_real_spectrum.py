@@ -69,16 +69,6 @@ def test_inverse_undoes_forward_and_forward_undoes_inverse(p, device):
         assert float((again - coordinates).norm()) <= RELATIVE * float(coordinates.norm())
 
 
-def test_float32_stays_float32():
-    spectrum = RealSpectrum(12, 11)
-    x = normal(12, 11, dtype=torch.float32)
-    coordinates = spectrum.forward(x)
-    assert coordinates.dtype == spectrum.inverse(coordinates).dtype == torch.float32
-    expected = brute_force_coordinates(x.double().numpy())
-    error = np.linalg.norm(coordinates.numpy() - expected)
-    assert error <= 45 * torch.finfo(torch.float32).eps * float(x.norm())
-
-
 @each_with_every_width
 def test_energies_are_those_of_the_coordinates_and_of_the_spectrum(p, device):
     for q in SIDES:
