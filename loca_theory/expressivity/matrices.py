@@ -130,12 +130,10 @@ def dense_errors(
     choice_rng: np.random.Generator,
     device: str = "cpu",
 ) -> Array:
-    """Draw a dense W and compute a method's relative error for every budget.
+    """Draw a dense W and compute a method's relative error ‖W − Ŵ‖²/‖W‖² for every budget.
 
-    Returns:
-        ‖W − Ŵ‖²/‖W‖² for each budget, relative to ‖W‖² of this draw. Every Ŵ scales with W, so this
-        ratio is independent of ‖W‖². Its mean is E‖W − Ŵ‖²/E‖W‖², and its variance is smaller than
-        that of ‖W − Ŵ‖²/E‖W‖².
+    Every Ŵ scales with W, so this ratio is independent of ‖W‖². Its mean is E‖W − Ŵ‖²/E‖W‖², and
+    its variance is smaller than that of ‖W − Ŵ‖²/E‖W‖².
     """
     found = find_method(method)
     p, q = budgets[0].p, budgets[0].q

@@ -60,17 +60,7 @@ class Estimate:
 class ErrorCell(Cell):
     """Draws of the errors of one method at one shape, for several ranks that share their draws.
 
-    Attributes:
-        method: The method.
-        p: Rows.
-        q: Columns.
-        ranks: The ranks r.
-        sampler: How the draws are made.
-        draws: First draw, and one past the last.
-        accounting: What is charged to a budget.
-        value_bits: Bits of a stored number.
-        seed: Root seed.
-        device: Device of the dense sampler; None for the CPU.
+    ``draws`` holds the first draw, and one past the last; ``device`` is that of the dense sampler.
     """
 
     experiment = _EXPERIMENT
@@ -117,11 +107,7 @@ class ErrorCell(Cell):
 
 
 def estimate(cells: Sequence[ErrorCell], runner: Runner = DEFAULT_RUNNER) -> list[list[Estimate]]:
-    """Estimate the mean errors of each cell's draws.
-
-    Returns:
-        For each cell one :class:`Estimate` per rank.
-    """
+    """Estimate the mean errors of each cell's draws, one :class:`Estimate` per rank."""
     for cell in cells:
         cell.check()
     if any(cell.device not in (None, "cpu") for cell in cells):

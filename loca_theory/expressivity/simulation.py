@@ -87,28 +87,12 @@ def simulate(
         seed=seed,
         sampler=None if sampler is None else member(Sampler, "sampler", sampler),
     )
-    runner = chosen_runner(runner)
-    return simulation.on_device(device).run(runner)
+    return simulation.on_device(device).run(chosen_runner(runner))
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """Specification of a comparison of methods.
-
-    Attributes:
-        shapes: Matrix shapes (p, q).
-        ranks: LoRA ranks r; each must fit every shape.
-        methods: Methods, without duplicates.
-        engines: Engines. A method has no row for an engine that cannot evaluate it. None for
-            the exact engine where it can evaluate the method, and Monte Carlo elsewhere.
-        accounting: What is charged to a budget.
-        value_bits: Bits of a stored number, for the accounting ``bits`` and the method ``RD``.
-        draws: Number of Monte Carlo draws.
-        seed: Root seed.
-        sampler: Sampler; None for the reduced sampler if the method has one, and the dense one
-            otherwise.
-        device: Device of the dense sampler.
-    """
+    """Specification of a comparison of methods; the fields are arguments of :func:`simulate`."""
 
     shapes: tuple[tuple[int, int], ...]
     ranks: tuple[int, ...]
@@ -205,8 +189,8 @@ class Simulation:
             errors = checked_numbers(method, "expected_errors", budgets).tolist()
             for budget, error in zip(budgets, errors, strict=True):
                 found[method.name, budget, Engine.EXACT] = error, 0.0
-        for method, budgets in self._grouped(Engine.ASYMPTOTIC):
-            for budget in budgets:
+        for budget, method, engines in self._plan:
+            if Engine.ASYMPTOTIC in engines:
                 error = float(checked_numbers(method, "limit", budget))
                 found[method.name, budget, Engine.ASYMPTOTIC] = error, None
         return found

@@ -1,18 +1,17 @@
 """Approximations of given matrices, against least squares and brute force in dense algebra."""
 
 import math
-from itertools import combinations
 
 import numpy as np
 import pytest
-import scipy.fft
 import torch
 
 from loca_theory.expressivity import METHODS, Budget, approximate, retained_energies
-from loca_theory.expressivity.matrices import dense_errors
 from loca_theory.expressivity.methods.coordinates import CoordinateMethod
 from loca_theory.expressivity.random_choices import random_indices
 from loca_theory.transforms.half_spectrum import HalfSpectrum
+
+from .dense import ROUNDING, approximated, gaussian, projected
 
 APPROXIMATING = ["R", "F1", "V1", "FourierFT", "F2", "F3", "D", "S", "DoRA", "VeRA"]
 SELECTING = [m.name for m in METHODS.values() if isinstance(m, CoordinateMethod)]
@@ -22,24 +21,6 @@ SHAPES = [(2, 2, 1), (8, 8, 2), (9, 9, 3), (9, 6, 2), (5, 12, 3)]
 shapes = pytest.mark.parametrize(
     ("p", "q", "r"), SHAPES, ids=[f"{p}x{q} r{r}" for p, q, r in SHAPES]
 )
-
-# Some hundred float64 operations on numbers of order one.
-ROUNDING = 1e-11
-
-
-def gaussian(p, q, seed=0):
-    return np.random.default_rng([p, q, seed]).standard_normal((p, q))
-
-
-def approximated(matrix, method, budget, seed=7):
-    rng = np.random.default_rng(seed)
-    return approximate(torch.from_numpy(matrix), method, budget, rng).numpy()
-
-
-def projected(matrix, atoms):
-    """Least-squares fit of a matrix by the span of the rows of ``atoms``."""
-    coefficients = np.linalg.lstsq(atoms.T, matrix.ravel(), rcond=1e-10)[0]
-    return (coefficients @ atoms).reshape(matrix.shape)
 
 
 def fourier_atoms(p, q, indices):
@@ -91,28 +72,6 @@ def test_a_selection_keeps_the_largest_energies_of_its_dense_basis(p, q, r, meth
     count = budget.chosen_locations if method == "F2" else budget.chosen_coefficients
     retained = retained_energies(torch.from_numpy(matrix), method, [budget])[0]
     assert retained == pytest.approx(np.sort(energies)[::-1][:count].sum(), rel=ROUNDING)
-
-
-def brute_best_of_locations(matrix, count):
-    """Best least-squares fit over every choice of so many locations of the full spectrum."""
-    p, q = matrix.shape
-    indices = [i * q + j for i in range(p) for j in range(q) if (i, j) <= (-i % p, -j % q)]
-    best = np.zeros_like(matrix)
-    for chosen in combinations(indices, count):
-        real, imaginary = fourier_atoms(p, q, np.array(chosen))
-        fit = projected(matrix, np.concatenate([real, imaginary]))
-        if np.sum((matrix - fit) ** 2) < np.sum((matrix - best) ** 2):
-            best = fit
-    return best
-
-
-@pytest.mark.parametrize(
-    ("p", "q", "r"), [(3, 3, 1), (4, 4, 1), (3, 4, 1), (5, 4, 1), (2, 6, 1)], ids=str
-)
-def test_f2_is_the_best_fit_over_every_choice_of_locations(p, q, r):
-    matrix, budget = gaussian(p, q), Budget(p, q, r)
-    expected = brute_best_of_locations(matrix, (p + q) * r // 3)
-    np.testing.assert_allclose(approximated(matrix, "F2", budget), expected, atol=ROUNDING)
 
 
 @shapes
@@ -197,12 +156,3 @@ def test_entries_whose_squares_overflow_or_vanish_are_approximated(method, dtype
             for one in (w * half * half, w)
         ]
         np.testing.assert_allclose(energies[0], np.ldexp(energies[1], 2 * power), rtol=1e-5)
-
-
-def test_a_dense_error_is_the_lost_share_of_the_draw():
-    budgets = [Budget(9, 7, 1), Budget(9, 7, 3)]
-    ours = dense_errors("D", budgets, np.random.default_rng(5), np.random.default_rng(6))
-    matrix = np.random.default_rng(5).standard_normal((9, 7))
-    energies = np.sort(scipy.fft.dctn(matrix, norm="ortho").ravel() ** 2)
-    lost = [energies[: 63 - 8 * budget.r].sum() / energies.sum() for budget in budgets]
-    np.testing.assert_allclose(ours, lost, rtol=ROUNDING)

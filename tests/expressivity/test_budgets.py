@@ -2,7 +2,6 @@
 
 import pytest
 
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Accounting, Budget
 from loca_theory.transforms.half_spectrum import HalfSpectrum
 
@@ -81,23 +80,3 @@ def test_bits_charge_values_and_indices(shape, value_bits):
     assert budget.chosen_coefficients == most_items(bits, value_bits, p * q)
     locations = HalfSpectrum(p, q).location_count
     assert budget.chosen_locations == most_items(bits, 2 * value_bits, locations)
-
-
-@pytest.mark.parametrize(
-    "accounting", [*Accounting], ids=[accounting.value for accounting in Accounting]
-)
-def test_no_count_exceeds_what_there_is(accounting):
-    for p in range(1, 12):
-        for q in range(1, 12):
-            half = HalfSpectrum(p, q)
-            for r in range(1, min(p, q) + 1):
-                try:
-                    budget = Budget(p, q, r, accounting, 3)
-                    chosen = budget.chosen_locations
-                except InvalidArgumentError:
-                    continue
-                assert 0 <= budget.random_locations <= half.location_count
-                assert 0 <= chosen <= half.location_count
-                assert 0 <= budget.random_coefficients <= p * q
-                assert 0 <= budget.chosen_coefficients <= p * q
-                assert 0 <= METHODS["DoRA"].rank(budget) <= r

@@ -14,7 +14,6 @@ from loca_theory.expressivity import (
     METHODS,
     Accounting,
     Budget,
-    approximate,
     exact_error,
     retained_energies,
 )
@@ -32,21 +31,12 @@ from loca_theory.expressivity.methods import (
 from loca_theory.expressivity.methods.groups import GroupedSelection, bands, quotas, rows
 from loca_theory.transforms import dct2
 
-# Some hundred float64 operations on numbers of order one.
-ROUNDING = 1e-11
+from .dense import ROUNDING, approximated, gaussian
 
 SHAPES = [(8, 8, 2), (12, 8, 2), (8, 20, 4), (9, 6, 2)]
 shapes = pytest.mark.parametrize(
     ("p", "q", "r"), SHAPES, ids=[f"{p}x{q} r{r}" for p, q, r in SHAPES]
 )
-
-
-def gaussian(p, q, seed=0):
-    return np.random.default_rng([p, q, seed]).standard_normal((p, q))
-
-
-def approximated(matrix, method, budget, seed=7):
-    return approximate(matrix, method, budget, np.random.default_rng(seed)).numpy()
 
 
 def projector(method, budget):
@@ -123,13 +113,6 @@ def test_a_linear_family_projects_on_as_many_dimensions_as_it_trains(p, q, r, me
     matrix = gaussian(p, q)
     retained = retained_energies(matrix, method, [budget], np.random.default_rng(7))
     assert retained[0] == pytest.approx(matrix.ravel() @ found @ matrix.ravel(), abs=ROUNDING)
-
-
-def test_a_core_between_frames_has_the_rank_of_its_side():
-    """The other families are compared with PEFT's own."""
-    budget = Budget(12, 8, 2)
-    core = approximated(gaussian(12, 8), "LoRA-XS", budget)
-    assert np.linalg.matrix_rank(core) == METHODS["LoRA-XS"].side(budget) == math.isqrt(40)
 
 
 @pytest.mark.parametrize("method", ["sDCTFT", "LoRA-XS", "WaveFT-PEFT"])

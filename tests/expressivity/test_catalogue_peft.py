@@ -22,11 +22,13 @@ from peft import (
 )
 from torch import nn
 
-from loca_theory.expressivity import METHODS, Budget, approximate
+from loca_theory.expressivity import METHODS, Budget
 from loca_theory.expressivity.random_choices import random_indices
 
+from .dense import approximated, gaussian, projected
+
 # PEFT computes in single precision: some hundred operations on numbers of order one.
-ROUNDING = 1e-4
+ROUNDING, SINGLE = 1e-4, 1e-5
 
 
 def adapted(config, p, q):
@@ -57,42 +59,26 @@ def images(layer, p, q):
     return np.array(found)
 
 
-def projected(matrix, atoms):
-    """Least-squares fit of a matrix by the span of the rows of ``atoms``."""
-    coefficients = np.linalg.lstsq(atoms.T, matrix.ravel(), rcond=1e-5)[0]
-    return (coefficients @ atoms).reshape(matrix.shape)
+IMAGES = [("C3A", 12, 8, 2), ("C3A", 8, 16, 1), ("C3A", 8, 8, 3)]
+IMAGES += [("MiSS", 12, 8, 2), ("MiSS", 8, 12, 2), ("MiSS", 7, 9, 1)]
 
 
-def gaussian(p, q):
-    return np.random.default_rng([p, q]).standard_normal((p, q))
-
-
-def approximated(matrix, method, budget, seed=7):
-    return approximate(matrix, method, budget, np.random.default_rng(seed)).numpy()
-
-
-@pytest.mark.parametrize(("p", "q", "r"), [(12, 8, 2), (8, 16, 1), (8, 8, 3)], ids=str)
-def test_c3a_projects_on_the_image_of_pefts(p, q, r):
-    budget, method = Budget(p, q, r), METHODS["C3A"]
-    layer, model = adapted(C3AConfig(block_size=method.block(budget)), p, q)
+@pytest.mark.parametrize(("name", "p", "q", "r"), IMAGES)
+def test_a_linear_family_projects_on_the_image_of_pefts(name, p, q, r):
+    budget, method = Budget(p, q, r), METHODS[name]
+    is_miss = name == "MiSS"
+    config = (
+        MissConfig(r=method.period(budget))
+        if is_miss
+        else C3AConfig(block_size=method.block(budget))
+    )
+    layer, model = adapted(config, p, q)
     assert model.get_nb_trainable_parameters()[0] == method.parameters(budget)
     atoms = images(layer, p, q)
     assert np.linalg.matrix_rank(atoms, tol=1e-4) == method.parameters(budget)
     matrix = gaussian(p, q)
-    expected = projected(matrix, atoms)
-    np.testing.assert_allclose(approximated(matrix, "C3A", budget), expected, atol=ROUNDING)
-
-
-@pytest.mark.parametrize(("p", "q", "r"), [(12, 8, 2), (8, 12, 2), (7, 9, 1)], ids=str)
-def test_miss_projects_on_the_image_of_pefts(p, q, r):
-    budget, method = Budget(p, q, r), METHODS["MiSS"]
-    layer, model = adapted(MissConfig(r=method.period(budget)), p, q)
-    assert model.get_nb_trainable_parameters()[0] == method.parameters(budget)
-    atoms = images(layer, p, q)
-    assert np.linalg.matrix_rank(atoms, tol=1e-4) == method.parameters(budget)
-    matrix = gaussian(p, q)
-    expected = projected(matrix, atoms)
-    np.testing.assert_allclose(approximated(matrix, "MiSS", budget), expected, atol=ROUNDING)
+    expected = projected(matrix, atoms, SINGLE)
+    np.testing.assert_allclose(approximated(matrix, name, budget), expected, atol=ROUNDING)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +94,7 @@ def test_random_atoms_are_pefts_at_the_drawn_indices(method, configured, p, q, r
     atoms[(indices[0] * q + indices[1]).numpy()] = images(layer, p, q) / n**0.5
     drawn = random_indices(n, budget.random_coefficients, np.random.default_rng(7))
     matrix = gaussian(p, q)
-    expected = projected(matrix, atoms[drawn])
+    expected = projected(matrix, atoms[drawn], SINGLE)
     np.testing.assert_allclose(approximated(matrix, method, budget), expected, atol=10 * ROUNDING)
 
 

@@ -9,15 +9,12 @@ import torch
 from loca_theory.expressivity import Accounting, Budget, approximate, retained_energies
 from loca_theory.expressivity.methods import frozen_factors as variants
 
-ROUNDING = 1e-11
+from .dense import ROUNDING, gaussian
+
 SHAPES = [(8, 8, 2), (9, 5, 2), (5, 9, 2), (16, 7, 3), (7, 16, 1), (12, 40, 4)]
 shapes = pytest.mark.parametrize(
     ("p", "q", "r"), SHAPES, ids=[f"{p}x{q} r{r}" for p, q, r in SHAPES]
 )
-
-
-def gaussian(p, q, seed=0):
-    return np.random.default_rng([p, q, seed]).standard_normal((p, q))
 
 
 def best_rank(matrix, r):

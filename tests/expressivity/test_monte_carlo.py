@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from loca_theory.expressivity import METHODS, Accounting, Budget, monte_carlo
+from loca_theory.expressivity import METHODS, Budget, monte_carlo
 from loca_theory.expressivity.monte_carlo import ErrorCell, Sampler, evaluate
-from loca_theory.sweeps import ResultStore, Runner, generator, workers
+from loca_theory.sweeps import ResultStore, Runner, generator
 from loca_theory.sweeps.random import Moments
 
 ALONE = Runner(jobs=1)
@@ -84,32 +84,6 @@ def test_more_draws_extend_a_stored_run(tmp_path, computed):
     # What was read back is what a fresh run computes.
     assert estimates(series, 60, ALONE) == longer
     assert estimates(series, 30, ALONE) == first
-
-
-@pytest.mark.parametrize(
-    "other",
-    [{"seed": 1}, {"accounting": Accounting.TRAINABLE}, {"value_bits": 8}],
-    ids=["seed", "accounting", "value bits"],
-)
-def test_a_stored_block_answers_only_its_own_question(tmp_path, computed, other):
-    series = [("D", 10, 10, (1,), Sampler.REDUCED)]
-    store = ResultStore(tmp_path)
-    estimates(series, 20, Runner(store, jobs=1))
-    estimates(series, 20, Runner(store, jobs=1), **other)
-    assert len(computed) == 2
-
-
-@pytest.mark.parametrize(
-    "sampler",
-    [Sampler.REDUCED, pytest.param(Sampler.DENSE, marks=pytest.mark.deep)],
-    ids=lambda sampler: sampler.value,
-)
-def test_two_processes_give_the_numbers_of_one(monkeypatch, sampler):
-    monkeypatch.setattr(workers, "_WORKER_START_S", 0.0)
-    series = [(method, 12, 10, (1, 2), sampler) for method in ("R", "D", "FourierFT")]
-    two = estimates(series, 60, Runner(jobs=2))
-    monkeypatch.undo()
-    assert estimates(series, 60, ALONE) == two
 
 
 @pytest.mark.parametrize("method", REDUCED)

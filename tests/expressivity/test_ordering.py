@@ -16,11 +16,11 @@ def rows_of(*sizes, **options):
 
 
 def test_a_row_is_the_tightest_pair_of_neighbours():
-    rows = rows_of(13, accountings=(Accounting.DOF,), order=("F1", "R", "M1", "D"))
+    rows = rows_of(13, accountings=(Accounting.DOF,))
     assert [row.r for row in rows] == [1, 2, 3, 4]
     for row in rows:
         budget = Budget(13, 13, row.r, Accounting.DOF)
-        errors = [(name, exact_error(name, budget)) for name in ("F1", "R", "M1", "D")]
+        errors = [(name, exact_error(name, budget)) for name in THEOREM_1_ORDER]
         worse, better = min(pairwise(errors), key=lambda pair: pair[0][1] - pair[1][1])
         assert (row.worse, row.better) == (worse[0], better[0])
         assert row.margin == pytest.approx(worse[1] - better[1], abs=1e-12)

@@ -222,18 +222,9 @@ class Configured(TopRows):
     ],
     ids=["number", "none", "type", "nameless", "nameless class", "arguments", "nested"],
 )
-@pytest.mark.parametrize(
-    "use",
-    [
-        methods,
-        lambda given: simulate(8, ranks=1, methods=given),
-        lambda given: analyze(MATRIX, ranks=1, methods=given),
-    ],
-    ids=["methods", "simulate", "analyze"],
-)
-def test_other_objects_are_refused(use, given, message):
+def test_other_objects_are_refused(given, message):
     with pytest.raises(InvalidArgumentError, match=message):
-        use(given)
+        methods(given)
 
 
 @pytest.mark.parametrize(
@@ -393,7 +384,8 @@ def test_a_method_without_functions_is_refused(use):
 
 def test_memory_that_is_short_is_not_the_methods_fault():
     own = failing("approximate", torch.OutOfMemoryError("CUDA out of memory"))
-    with pytest.raises(ResourceError, match="boom of a dense 8x8 matrix does not fit"):
+    message = r"^boom of a dense 8x8 matrix does not fit .*; use sampler=.reduced., a"
+    with pytest.raises(ResourceError, match=message):
         simulate(8, ranks=1, methods=own, draws=2, runner=ALONE)
 
 

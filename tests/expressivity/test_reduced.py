@@ -5,6 +5,7 @@ import pytest
 
 from loca_theory.expressivity import METHODS, Budget
 from loca_theory.expressivity.methods.coordinates import CoordinateMethod
+from loca_theory.expressivity.methods.shared_coordinates import SharedCoordinates
 from loca_theory.expressivity.random_choices import first_hits, random_indices
 
 REDUCED = [m.name for m in METHODS.values() if isinstance(m, CoordinateMethod)]
@@ -52,24 +53,11 @@ def test_many_locations_are_a_stream_of_uniform_integers_without_its_repeats():
             np.testing.assert_array_equal(ours, distinct[:count])
 
 
-def naive_first_hits(indices, p, q):
-    met, hits = set(), []
-    for index in indices.tolist():
-        i, j = divmod(index, q)
-        pair = frozenset([(i, j), ((p - i) % p, (q - j) % q)])
-        hits.append(pair not in met)
-        met.add(pair)
-    return np.array(hits, dtype=bool)
-
-
 @pytest.mark.parametrize(
     ("p", "q"), [(1, 1), (1, 6), (2, 2), (3, 3), (4, 4), (5, 8), (7, 6), (9, 9)], ids=str
 )
-def test_first_hits_are_those_of_a_loop(p, q):
+def test_first_hits_are_those_of_the_table_of_pairs(p, q):
     for seed in range(20):
         indices = np.random.default_rng(seed).permutation(p * q)
-        hits = first_hits(indices, p, q)
-        np.testing.assert_array_equal(hits, naive_first_hits(indices, p, q))
-        # One hit for each self-conjugate entry and each pair.
-        own = (1 + (p % 2 == 0)) * (1 + (q % 2 == 0))
-        assert hits.sum() == (p * q + own) / 2
+        table = SharedCoordinates.is_first(METHODS["FourierFT"], indices, Budget(p, q, 1, "dof"))
+        np.testing.assert_array_equal(first_hits(indices, p, q), table)

@@ -17,7 +17,6 @@ from loca_theory.expressivity import (
 )
 from loca_theory.expressivity import retained_energies as retained
 from loca_theory.expressivity.energy_bounds import selection_bound, spiked_low_rank_bound
-from loca_theory.expressivity.laws.bidiagonal import leading_rows, sample_leading_eigenvalues
 from loca_theory.expressivity.laws.low_rank_exact import LARGEST_EXACT_RANK, expected_leading_energy
 from loca_theory.expressivity.laws.order_statistics import expected_location_sum, expected_top_sum
 from loca_theory.expressivity.laws.unequal_variances import expected_top_sum_of_unequal
@@ -97,8 +96,6 @@ CALLS = [
     (lambda: expected_leading_energy(5, 9, 0), "need 1 <= r <= 5, not 0"),
     (lambda: expected_leading_energy(10**6, 10**6, 1), "<= 131072, not 1000000x1000000; use the"),
     (lambda: expected_leading_energy(0, 3, 1), "at least one row and one column, not 0x3"),
-    (lambda: leading_rows(9, 5, 6), "r must satisfy 1 <= r <= 5, and is 6"),
-    (lambda: sample_leading_eigenvalues(9, 5, 0, RNG), "r must satisfy 1 <= r <= 5, and is 0"),
     (lambda: expected_top_sum(-1, 0, 1), FEW),
     (lambda: expected_top_sum(3, -1, 1), FEW),
     (lambda: expected_top_sum(3, 1, 0), FEW),
@@ -113,8 +110,6 @@ CALLS = [
     (lambda: proven_gaps(9, 3), "the theorem is about 1 <= r < K/3, not about r = 3 and K = 9"),
     (lambda: ordered(), "sizes must be positive whole numbers, at least one"),
     (lambda: ordered(8, accountings=("papre",)), "unknown accountings 'papre'"),
-    (lambda: ordered(8, order=("F1", "X")), "unknown method 'X'"),
-    (lambda: ordered(8, order=("F1", "VeRA")), "VeRA has no exact"),
     # singular values
     *(
         (lambda v=values, n=n: spectral_error(v, n, Budget(8, 10, 1)), message)

@@ -109,23 +109,6 @@ def test_accounting_and_value_bits_reach_every_engine():
     assert all(a.error > b.error for a, b in zip(drawn[2], drawn[32], strict=True))
 
 
-def test_a_row_does_not_depend_on_the_rest_of_the_table():
-    whole = (
-        simulation(shapes=((10, 10), (12, 9)), methods=("F1", "D", "FourierFT"), draws=30)
-        .run(ALONE)
-        .rows
-    )
-    part = simulation(shapes=((12, 9),), ranks=(1, 2), methods=("D",), draws=30).run(ALONE).rows
-    assert list(part) == [row for row in whole if row.p == 12 and row.method == "D"]
-
-
-def test_a_method_has_no_row_where_no_chosen_engine_evaluates_it():
-    ours = simulation(
-        shapes=squares([600]), methods=("R", "D", "DoRA"), engines=(Engine.EXACT,), ranks=(1, 257)
-    )
-    assert [(row.r, row.method) for row in ours.run(ALONE).rows] == [(1, "R"), (1, "D"), (257, "D")]
-
-
 def test_describe_is_plain_data():
     described = simulation(sampler=Sampler.DENSE, methods=("D",)).describe()
     assert described == {
@@ -163,13 +146,6 @@ def test_nothing_to_compute_is_refused(methods, engine, r):
         InvalidArgumentError, match=rf"nothing to compute: .*{engine}.*{display_name(methods[0])}"
     ):
         simulation(methods=methods, engines=(engine,), shapes=squares([600]), ranks=(r,))
-
-
-def test_a_interpretation_that_exceeds_the_half_spectrum_matters_only_to_the_methods_it_counts():
-    rows = (
-        simulation(ranks=(5,), accounting=Accounting.MAIN_TEXT, methods=("D", "F1")).run(ALONE).rows
-    )
-    assert {row.method for row in rows} == {"D", "F1"}
 
 
 @pytest.fixture

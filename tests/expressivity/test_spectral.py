@@ -139,16 +139,6 @@ def test_random_singular_vectors_leave_what_is_predicted(p, q, r, draws):
             assert abs(gap) < slack, (name, method)
 
 
-@pytest.mark.parametrize("method", ["D", "F3", "F2"])
-@pytest.mark.parametrize(("p", "q"), [(64, 64), (40, 100), (256, 256)])
-def test_noise_has_the_errors_of_theorem_1(method, p, q):
-    """The term of finite sizes cancels what remains at O(1/min(p, q))."""
-    budget, rng = Budget(p, q, 2), generator(1, p, q)
-    values = [np.linalg.svd(rng.standard_normal((p, q)), compute_uv=False) for _ in range(8)]
-    mean = np.mean([spectral_error(one, method, budget) for one in values])
-    assert mean == pytest.approx(exact_error(method, budget), abs=2 / min(p, q) ** 2)
-
-
 def test_low_rank_and_linear_families_are_exact():
     values = np.array([3.0, 0.0, 1.0, 2.0] + [0.5] * 20)
     budget = Budget(24, 30, 2)

@@ -25,8 +25,6 @@ from numpy.typing import NDArray
 from scipy import special
 from scipy.linalg import lapack
 
-from loca_theory.errors import InvalidArgumentError
-
 _DECAY_LENGTHS = 11.0
 
 _Array = NDArray[np.float64]
@@ -39,9 +37,6 @@ def leading_rows(p: int, q: int, r: int) -> int:
     The number is :math:`m = \lceil \ell(|a_r| + 11) \rceil`, at most min(p, q). The other rows
     change these singular values by less than rounding error.
     """
-    if not 1 <= r <= min(p, q):
-        msg = f"r must satisfy 1 <= r <= {min(p, q)}, and is {r}"
-        raise InvalidArgumentError(msg)
     zero = -special.ai_zeros(r)[0][-1]
     unit = (p * q) ** (1 / 3) / (np.sqrt(p) + np.sqrt(q)) ** (2 / 3)
     return min(int(np.ceil(unit * (zero + _DECAY_LENGTHS))), min(p, q))

@@ -72,11 +72,7 @@ def prefix_sums(values: Array, counts: Sequence[int]) -> Array:
 
 
 def largest_sums(energies: Tensor, counts: Sequence[int]) -> Array:
-    """Sums of the largest values.
-
-    Returns:
-        One sum per count, accumulated in double precision.
-    """
+    """Sums of the largest values, one per count, in double precision; may reorder the values."""
     count = max(counts)
     if energies.device.type == "cpu":
         # NumPy's partition and sort are vectorised, and several times faster than topk here.

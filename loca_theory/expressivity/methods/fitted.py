@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -25,19 +25,12 @@ from loca_theory.expressivity.random_choices import random_factors, required
 if TYPE_CHECKING:
     from torch import Tensor
 
-_TOLERANCE = 1e-6
+_TOLERANCE, _ROUNDS = 1e-6, 1000
 
 
 @dataclass(frozen=True)
 class FittedFactors(NamedMethod, ABC):
-    """Base class; a method overrides :meth:`rounds_of`.
-
-    Attributes:
-        rounds: Largest number of rounds.
-    """
-
-    _: KW_ONLY
-    rounds: int = 1000
+    """Base class; a method overrides :meth:`rounds_of`."""
 
     @abstractmethod
     def rounds_of(
@@ -59,7 +52,7 @@ class FittedFactors(NamedMethod, ABC):
         best, energy = matrix.new_zeros(matrix.shape), squared_norm(matrix)
         least = energy
         fits = self.rounds_of(matrix, budget, np.random.default_rng(seed))
-        for found in islice(fits, self.rounds):
+        for found in islice(fits, _ROUNDS):
             before, error = least, squared_norm(matrix - found)
             if error < least:
                 best, least = found, error

@@ -55,12 +55,7 @@ def quotas(sizes: Indices, count: int) -> Indices:
 
 @dataclass(frozen=True)
 class GroupedSelection(Selection):
-    """The largest coordinates of every group.
-
-    Attributes:
-        basis: The basis.
-        groups: The groups.
-    """
+    """The largest coordinates of every group."""
 
     _: KW_ONLY
     groups: Groups
@@ -137,12 +132,7 @@ class GroupedSelection(Selection):
 
 @dataclass(frozen=True)
 class GroupedSubspace(Subspace):
-    """Random coordinates of every group, with indices from a seed.
-
-    Attributes:
-        basis: The basis.
-        groups: The groups.
-    """
+    """Random coordinates of every group, with indices from a seed."""
 
     _: KW_ONLY
     groups: Groups

@@ -264,13 +264,7 @@ def _call(method: Method, function: str, *arguments: Any) -> Any:
 
 @dataclass(frozen=True)
 class NamedMethod(Method):
-    """Base class of methods that get their name and title as arguments.
-
-    Attributes:
-        name: Short name.
-        title: Title in a few words.
-        reference: Publication.
-    """
+    """Base class of methods that get their name, title and reference as arguments."""
 
     name: str
     title: str = ""

@@ -6,6 +6,11 @@ command's help can list the names.
 
 from __future__ import annotations
 
+# Methods that are shown by their published names, which are their keys.
+_PUBLISHED = (
+    "DoRA", "VeRA", "WaveFT", "WaveFT-PEFT", "SHiRA", "SSH", "sDCTFT", "C3A", "MiSS", "LoRA-XS",
+    "QWHA", "MaCP", "GraLoRA", "LoKr", "LoHa", "HiRA", "RandLoRA",
+)  # fmt: skip
 DISPLAY_NAMES = {
     "R": "LoRA",
     "U": "printed line",
@@ -19,23 +24,7 @@ DISPLAY_NAMES = {
     "D": "LoCA",
     "S": "entries",
     "RD": "rate–distortion",
-    "DoRA": "DoRA",
-    "VeRA": "VeRA",
-    "WaveFT": "WaveFT",
-    "WaveFT-PEFT": "WaveFT-PEFT",
-    "SHiRA": "SHiRA",
-    "SSH": "SSH",
-    "sDCTFT": "sDCTFT",
-    "C3A": "C3A",
-    "MiSS": "MiSS",
-    "LoRA-XS": "LoRA-XS",
-    "QWHA": "QWHA",
-    "MaCP": "MaCP",
-    "GraLoRA": "GraLoRA",
-    "LoKr": "LoKr",
-    "LoHa": "LoHa",
-    "HiRA": "HiRA",
-    "RandLoRA": "RandLoRA",
+    **{name: name for name in _PUBLISHED},
 }
 """The name of each method of the package by its key, in the order of tables and legends."""
 

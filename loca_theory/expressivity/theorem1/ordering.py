@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -13,8 +13,7 @@ from loca_theory._lookup import member
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Accounting, Budget
 from loca_theory.expressivity.laws.low_rank_exact import expected_leading_energy
-from loca_theory.expressivity.methods import Method
-from loca_theory.expressivity.methods.registry import find_methods, identities
+from loca_theory.expressivity.methods.registry import METHODS
 from loca_theory.expressivity.monte_carlo import PACKAGES
 from loca_theory.sweeps import Cell, Result, Runner
 from loca_theory.sweeps.manifest import manifest
@@ -85,20 +84,13 @@ class OrderingResult(Result):
 class Ordering:
     """Specification: check the ordering at every r < K/3, without simulation.
 
-    Attributes:
-        sizes: Matrix sizes K. Sizes below 4 admit no rank.
-        accountings: What is charged to a budget.
-        order: Methods with exact errors, from the largest error to the smallest.
-
-    Raises:
-        InvalidArgumentError: a size or an accounting is not valid, or a method is unknown.
+    Sizes below 4 admit no rank.
 
     Source: Theorem 1 of the paper, whose only condition on K is r < K/3.
     """
 
     sizes: tuple[int, ...]
     accountings: tuple[Accounting, ...] = ORDERING_ACCOUNTINGS
-    order: tuple[str, ...] = THEOREM_1_ORDER
 
     def __post_init__(self) -> None:
         vars(self).update(sizes=_arguments.integers("sizes", self.sizes))
@@ -107,27 +99,20 @@ class Ordering:
             raise InvalidArgumentError(msg)
         found = tuple(member(Accounting, "accountings", one) for one in self.accountings)
         vars(self).update(accountings=found)
-        find_methods(self.order)
 
     def describe(self) -> dict[str, Any]:
         """The specification as plain data, for a manifest."""
         return {
             "sizes": list(self.sizes),
             "accountings": [one.value for one in self.accountings],
-            "order": list(self.order),
+            "order": list(THEOREM_1_ORDER),
         }
 
     def run(self, runner: Runner = DEFAULT_RUNNER) -> OrderingResult:
-        """Compute the table; each size is one cell of the sweep.
-
-        Raises:
-            ResourceError: a result cannot be stored.
-            SweepInterruptedError: the user pressed Ctrl-C.
-        """
-        order = find_methods(self.order)
+        """Compute the table; each size is one cell of the sweep."""
         # The largest sizes take longest, so they come first.
         sizes = sorted(set(self.sizes), reverse=True)
-        cells = [OrderingCell(size, self.accountings, order) for size in sizes]
+        cells = [OrderingCell(size, self.accountings) for size in sizes]
         found = zip(sizes, runner.run(cells, evaluate), strict=True)
         table = [
             OrderingRow(size, r, Accounting(accounting), *rest)
@@ -146,7 +131,6 @@ class OrderingCell(Cell):
 
     K: int
     accountings: tuple[Accounting, ...]
-    order: tuple[Method, ...] = field(metadata={"describe": identities})
 
 
 def evaluate(cell: OrderingCell) -> dict[str, Any]:
@@ -162,8 +146,8 @@ def evaluate(cell: OrderingCell) -> dict[str, Any]:
     for accounting in cell.accountings:
         budgets = [Budget(size, size, r, accounting) for r in range(1, largest + 1)]
         errors = {
-            method.name: low_rank[1:] if method.name == "R" else method.expected_errors(budgets)
-            for method in cell.order
+            name: low_rank[1:] if name == "R" else METHODS[name].expected_errors(budgets)
+            for name in THEOREM_1_ORDER
         }
         for index, budget in enumerate(budgets):
             # The neighbours in the ordering that differ least, or are most out of order.
