@@ -38,7 +38,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import fft
 
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.laws.unequal_variances import expected_top_sum_of_unequal
 
 
@@ -69,11 +68,7 @@ def selection_loss_of_separable(a: ArrayLike, b: ArrayLike, count: int) -> float
     >>> round(selection_loss_of_separable(np.ones(64), np.ones(64), 512), 3)  # entries
     0.498
     """
-    rows, columns = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
-    if rows.ndim != 1 or columns.ndim != 1:
-        msg = f"a and b must be vectors, not of shapes {rows.shape} and {columns.shape}"
-        raise InvalidArgumentError(msg)
-    variances = np.outer(rows, columns)
+    variances = np.outer(a, b)
     retained = expected_top_sum_of_unequal(variances, count)
     energy = float(variances.sum())
     return 1 - retained / energy if energy else 0.0

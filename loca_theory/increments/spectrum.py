@@ -186,9 +186,6 @@ def edge_scaling(p: int, q: int) -> tuple[float, float]:
 
     Subtracting the halves makes the error of the limit second order (Z. Ma, Bernoulli 18, 2012).
     """
-    if not (p >= 1 and q >= 1):
-        msg = f"p and q must give at least 1 row and 1 column, not {p}x{q}"
-        raise InvalidArgumentError(msg)
     a, b = np.sqrt(p - 0.5), np.sqrt(q - 0.5)
     return float((a + b) ** 2), float((a + b) * (1 / a + 1 / b) ** (1 / 3))
 

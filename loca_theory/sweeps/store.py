@@ -62,13 +62,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Point(Cell):
-    """A cell whose parameters are plain data by name.
-
-    Attributes:
-        experiment: Name of what is computed.
-        parameters: All that the result depends on besides the code, as data for JSON.
-        packages: Names of the packages and modules whose code computes it.
-    """
+    """A cell whose parameters are plain data by name, for JSON."""
 
     experiment: str  # pyright: ignore[reportIncompatibleVariableOverride]
     parameters: Mapping[str, Any]

@@ -26,12 +26,7 @@ _TABLE, _COLUMNS = "table", b"loca_theory.columns"
 
 @dataclass(frozen=True)
 class StoredTable:
-    """A table that was found.
-
-    Attributes:
-        path: Its file.
-        table: Its name, if the file holds several tables.
-    """
+    """A table that was found: its file, and its name if the file holds several."""
 
     path: Path
     table: str | None = None

@@ -105,7 +105,6 @@ CALLS = [
     (lambda: energy_retained_with_spike(1.0, 0.1), "fraction must be at least 0 and below 1"),
     (lambda: limit_boundary(0.5), "ratio must lie strictly between 0 and 1/2"),
     (lambda: limit_boundary(0.1, 2.0), "aspect in (0, 1]"),
-    (lambda: selection_loss_of_separable(np.ones((2, 2)), np.ones(2), 1), "vectors, not of shapes"),
     (lambda: selection_loss_of_separable([-1.0, 2.0], [1.0], 1), "not negative"),
 ]
 

@@ -9,7 +9,7 @@ from loca_theory.increments import fit_bulk
 from loca_theory.increments.eigenvalues import squared_singular_values
 from loca_theory.increments.histogram import histogram
 from loca_theory.increments.ranks import stable_rank
-from loca_theory.increments.spectrum import edge_scaling, spectral_statistics, tail_exponent
+from loca_theory.increments.spectrum import spectral_statistics, tail_exponent
 
 OF_ENTRIES = {
     "histogram": (histogram, "entries"),
@@ -87,11 +87,3 @@ def test_bad_eigenvalues_are_one_line(function, bad, message):
 def test_a_fit_needs_all_eigenvalues():
     with pytest.raises(InvalidArgumentError, match="must be all 4 of a 4x6 matrix, not 3"):
         fit_bulk(np.ones(3), 4, 6)
-
-
-@pytest.mark.parametrize(("p", "q"), [(0, 4), (4, 0), (-1, 4)])
-def test_a_matrix_without_entries_has_no_edge(p, q):
-    with pytest.raises(InvalidArgumentError, match=f"at least 1 row and 1 column, not {p}x{q}"):
-        edge_scaling(p, q)
-    with pytest.raises(InvalidArgumentError, match=f"at least 1 row and 1 column, not {p}x{q}"):
-        spectral_statistics(np.ones(4), p, q)

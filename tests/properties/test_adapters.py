@@ -1,6 +1,5 @@
 """Properties of the operators of ΔW over random shapes, counts, locations and tokens."""
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -109,10 +108,3 @@ def test_indices_of_a_new_layer_are_distinct_and_continuous_locations_round_to_t
     indices = CosineSpectrum((p, q), count, seed=data.draw(st.integers(0, 2**32))).indices
     assert torch.unique(indices, dim=0).shape == (count, 2)
     assert torch.equal(rounded(continuous(indices, (p, q)), (p, q)), indices)
-
-
-@reproducible
-@given(sides, sides)
-def test_more_components_than_locations_are_refused(p, q):
-    with pytest.raises(ValueError, match=rf"do not fit into {p}×{q}"):
-        CosineSpectrum((p, q), p * q + 1)

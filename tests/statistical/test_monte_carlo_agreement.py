@@ -118,25 +118,6 @@ def test_standard_errors_are_the_spread_of_the_means(gate, method):
     assert ratio.max() < law.isf(tail)
 
 
-def test_intervals_cover_as_often_as_they_say(gate):
-    """The fraction of 90% t-intervals that hold the exact value, binomially; dense and reduced."""
-    seeds, draws, level = 120, 25, 0.9
-    width = stats.t(draws - 1).isf((1 - level) / 2)
-    counts = {}
-    for method, sampler in (("D", Sampler.REDUCED), ("F2", Sampler.REDUCED), ("R", Sampler.DENSE)):
-        exact = exact_error(method, Budget(10, 10, 2))
-        series = [(method, 10, 10, (2,), sampler)]
-        inside = 0
-        for seed in range(seeds):
-            (one,) = estimates_of(series, draws, seed)[0]
-            inside += abs(one.error - exact) <= width * one.standard_error
-        counts[method] = inside
-    law = stats.binom(seeds, level)
-    tail = gate.each(len(counts)) / 2
-    low, high = law.ppf(tail), law.isf(tail)
-    assert {method: n for method, n in counts.items() if not low <= n <= high} == {}
-
-
 @pytest.mark.parametrize(
     "ranks",
     [(4, 60), pytest.param((4, 340), marks=pytest.mark.deep)],
