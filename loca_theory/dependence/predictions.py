@@ -72,14 +72,10 @@ class Prediction:
             case "spiked", ("R" | "D") if structure.option == 1:
                 return self._with_spike(method, value)
             case _, ("D" | "S") if structure.factors is not None:
-                factors = structure.factors(self.budget.p, self.budget.q, value)
-                return self._of_separable(factors, method)
+                of_factor = cosine_variances if method == "D" else np.diagonal
+                a, b = map(of_factor, structure.factors(self.budget.p, self.budget.q, value))
+                return selection_loss_of_separable(a, b, self.budget.chosen_coefficients)
         return None
-
-    def _of_separable(self, factors: Sequence[np.ndarray], method: str) -> float:
-        of_factor = cosine_variances if method == "D" else np.diagonal
-        a, b = map(of_factor, factors)
-        return selection_loss_of_separable(a, b, self.budget.chosen_coefficients)
 
     def _with_shared_mean(self, structure: str, method: str, rho: float) -> float | None:
         p, q = self.budget.p, self.budget.q

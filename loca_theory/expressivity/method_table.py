@@ -109,18 +109,15 @@ def methods(
 
 
 def _row(method: Method, budget: Budget) -> MethodRow:
-    described = method.name, method.title, method.reference, method.is_oracle
     engines = tuple(engine for engine in Engine if engine in method.engines(budget))
-    return MethodRow(*described, engines, *costs(method, budget))
+    exists = method.exists(budget)
+    return MethodRow(
+        *(method.name, method.title, method.reference, method.is_oracle, engines),
+        parameters=method.parameters(budget) if exists else None,
+        stored_bits=method.stored_bits(budget) if exists else None,
+    )
 
 
 def _described(coder: Coder) -> CoderRow:
     transforms = tuple(one.value for one in coder.transforms)
     return CoderRow(coder.name, coder.title, coder.reference, transforms)
-
-
-def costs(method: Method, budget: Budget) -> tuple[int | None, float | None]:
-    """Trained numbers and stored bits; None if unknown, or the method does not exist there."""
-    if not method.exists(budget):
-        return None, None
-    return method.parameters(budget), method.stored_bits(budget)

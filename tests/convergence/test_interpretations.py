@@ -1,7 +1,5 @@
 """What each interpretation of the printed experiment changes."""
 
-from itertools import pairwise
-
 import pytest
 import torch
 
@@ -10,8 +8,6 @@ from loca_theory.convergence.interpretations import Interpretation, find_interpr
 from loca_theory.convergence.problems import Problems
 from loca_theory.convergence.searches import find_search
 from loca_theory.convergence.state import Rates, State
-
-from .cells import trace_cell
 
 SIZE = 64
 SEED = 11
@@ -153,44 +149,17 @@ def test_all_at_one_location_learn_alike(collisions):
 # --- phases ---
 
 
-def moves(interpretation, search, numbers=range(10), steps=160):
-    """For each problem the steps in which a location changes, each step of coefficients checked."""
-    found = []
-    for number in numbers:
-        numbers = (number, number + 1)
-        cell = trace_cell(search, steps, SEED, numbers, interpretation=interpretation)
-        trace = simulation.evaluate_trace(cell)
-        assert trace["steps"] == list(range(steps + 1))
-        indices = [[entry[:2] for entry in entries] for entries in trace["components"]]
-        values = [[entry[2] for entry in entries] for entries in trace["components"]]
-        found.append([n for n, pair in enumerate(pairwise(indices)) if pair[0] != pair[1]])
-        phase = find_interpretation(interpretation).phase_steps
-        end = round(find_interpretation(interpretation).moving * steps)
-        if search == "central":
-            for n, (before, after) in enumerate(pairwise(values)):
-                # A step of the locations leaves the coefficients alone, and the other way round.
-                assert (before == after) == (n < end and n % (2 * phase) >= phase)
-    return found
-
-
-@pytest.mark.parametrize("interpretation", ["default", "half-period", "never-frozen"])
-def test_locations_change_in_their_phases_and_not_after_their_time(interpretation):
-    steps = {n for each in moves(interpretation, "central") for n in each}
-    phase = find_interpretation(interpretation).phase_steps
-    end = 160 if interpretation == "never-frozen" else 80
-    assert all(n % (2 * phase) >= phase and n < end for n in steps)
-    # The last phase of each is used, and so are its first and last steps.
-    assert max(steps) >= end - 2 * phase
-    assert {n % (2 * phase) for n in steps} == set(range(phase, 2 * phase))
-
-
 @pytest.mark.parametrize(
-    ("search", "interpretation"),
-    [("swap-raw", "half-period"), ("swap-raw", "never-frozen"), ("cyclic-pursuit", "default")],
+    ("interpretation", "phase", "end"),
+    [("default", 10, 80), ("half-period", 5, 80), ("never-frozen", 10, 160)],
 )
-def test_regrowths_happen_at_the_end_of_periods(search, interpretation):
-    steps = {n for each in moves(interpretation, search) for n in each}
-    period = 2 * find_interpretation(interpretation).phase_steps
-    end = 160 if interpretation == "never-frozen" else 80
-    assert steps <= set(range(period - 1, end, period))
-    assert len(steps) >= 2
+def test_locations_move_in_their_phases_and_components_at_the_end_of_periods(
+    interpretation, phase, end
+):
+    given = state([(1, 2)], [1.0], {(3, 5): 1.0}, find_interpretation(interpretation))
+    for search, first in (("central", phase), ("swap-raw", 2 * phase - 1)):
+        made, moved = find_search(search).make(given, lambda count: torch.ones(1, count)), []
+        made.move = lambda progress, moved=moved: moved.append(round(progress * end))
+        for _ in simulation.advance(made, 160, given.interpretation.moving_steps(160)):
+            pass
+        assert moved == [n for n in range(end) if n % (2 * phase) >= first]

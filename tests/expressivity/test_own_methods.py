@@ -177,29 +177,6 @@ def test_a_method_is_found_by_module_and_attribute(attribute):
     assert find_method(f"methods_for_this_test:{attribute}").name == "own"
 
 
-@pytest.mark.usefixtures("module")
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        (
-            "nowhere_to_be_found:own",
-            r"cannot import .*\(ModuleNotFoundError: .*\); write module:att",
-        ),
-        ("methods_for_this_test:absent", r"cannot import .*\(AttributeError: .*absent"),
-        ("broken_for_this_test:own", r"cannot import .*\(ZeroDivisionError: division by zero\)"),
-        ("methods_for_this_test:number", "is not a method; subclass loca_theory.Method"),
-        ("methods_for_this_test:Nameless", "Nameless needs a name: a short text without commas"),
-        ("methods_for_this_test:D", "has the name D of a method of the package; give it another"),
-        (":own", r"cannot import the method :own \(ValueError"),
-        ("methods_for_this_test:", r"cannot import the method methods_for_this_test: \(Attr"),
-    ],
-    ids=["module", "attribute", "broken", "number", "nameless", "taken", "no module", "empty"],
-)
-def test_what_is_no_method_is_refused(spec, message):
-    with pytest.raises(InvalidArgumentError, match=message):
-        find_method(spec)
-
-
 class Nameless(TopRows):
     name = ""
 
@@ -209,20 +186,29 @@ class Configured(TopRows):
         self.scale = scale
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (3, "3 is not a method; subclass"),
-        ([None], "None is not a method; subclass"),
-        (int, "<class 'int'> is not a method; subclass"),
-        (Nameless(), "Nameless needs a name"),
-        (Nameless, "Nameless needs a name"),
-        (Configured, r"Configured\(\) failed \(TypeError: .*scale.*\); pass an object instead"),
-        ([[]], r"\[\] is not a method"),
-    ],
-    ids=["number", "none", "type", "nameless", "nameless class", "arguments", "nested"],
-)
-def test_other_objects_are_refused(given, message):
+MINE = "methods_for_this_test:"
+NO_METHODS = [
+    (3, "3 is not a method; subclass"),
+    ([None], "None is not a method; subclass"),
+    (int, "<class 'int'> is not a method; subclass"),
+    (Nameless(), "Nameless needs a name"),
+    (Nameless, "Nameless needs a name"),
+    (Configured, r"Configured\(\) failed \(TypeError: .*scale.*\); pass an object instead"),
+    ([[]], r"\[\] is not a method"),
+    ("nowhere_to_be_found:own", r"cannot import .*\(ModuleNotFoundError: .*\); write module:att"),
+    (f"{MINE}absent", r"cannot import .*\(AttributeError: .*absent"),
+    ("broken_for_this_test:own", r"cannot import .*\(ZeroDivisionError: division by zero\)"),
+    (f"{MINE}number", "is not a method; subclass loca_theory.Method"),
+    (f"{MINE}Nameless", "Nameless needs a name: a short text without commas"),
+    (f"{MINE}D", "has the name D of a method of the package; give it another"),
+    (":own", r"cannot import the method :own \(ValueError"),
+    (MINE, r"cannot import the method methods_for_this_test: \(Attr"),
+]
+
+
+@pytest.mark.usefixtures("module")
+@pytest.mark.parametrize(("given", "message"), NO_METHODS)
+def test_what_is_no_method_is_refused(given, message):
     with pytest.raises(InvalidArgumentError, match=message):
         methods(given)
 
@@ -279,20 +265,12 @@ APPROXIMATIONS = {
 
 
 @pytest.mark.parametrize(("found", "message"), APPROXIMATIONS.values(), ids=APPROXIMATIONS)
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda own: simulate(8, ranks=1, methods=own, draws=2, runner=ALONE),
-        lambda own: analyze(MATRIX, ranks=1, methods=own),
-        lambda own: approximate(MATRIX, own, Budget(8, 8, 1)),
-    ],
-    ids=["simulate", "analyze", "approximate"],
-)
-def test_an_approximation_that_is_none_is_one_line(use, found, message):
-    with pytest.raises(InvalidArgumentError, match=message) as caught:
-        use(failing("approximate", found))
-    assert "\n" not in str(caught.value)
-    assert (caught.value.__cause__ is not None) == isinstance(found, Exception)
+def test_an_approximation_that_is_none_is_one_line(found, message):
+    for use in (drawn, analysed, approximated):
+        with pytest.raises(InvalidArgumentError, match=message) as caught:
+            use(failing("approximate", found))
+        assert "\n" not in str(caught.value)
+        assert (caught.value.__cause__ is not None) == isinstance(found, Exception)
 
 
 def test_an_approximation_may_be_of_another_type():
@@ -322,6 +300,10 @@ def drawn(own):
 
 def analysed(own):
     return analyze(MATRIX, ranks=[1, 2], methods=own)
+
+
+def approximated(own):
+    return approximate(MATRIX, own, Budget(8, 8, 1))
 
 
 @pytest.mark.parametrize(
@@ -371,11 +353,7 @@ def test_a_limit_that_is_no_number_is_refused(found, message):
         simulate(8, ranks=1, methods=failing("limit", found), engine="asymptotic")
 
 
-@pytest.mark.parametrize(
-    "use",
-    [methods, exactly, analysed, lambda own: approximate(ONES, own, Budget(8, 8, 1))],
-    ids=["methods", "simulate", "analyze", "approximate"],
-)
+@pytest.mark.parametrize("use", [methods, exactly, analysed, approximated])
 def test_a_method_without_functions_is_refused(use):
     message = r"nothing defines no function of a method; add approximate\(matrix, budget, rng\)"
     with pytest.raises(InvalidArgumentError, match=message):

@@ -33,17 +33,16 @@ def test_streams_are_those_of_the_first_release():
     assert drawn.tolist() == [950809317, 125833285, 682023132]
 
 
-@pytest.mark.parametrize("root", [-1, 2**128], ids=["negative", "too large"])
-def test_a_root_outside_its_range_is_refused(root):
-    with pytest.raises(InvalidArgumentError, match=r"the seed must lie between 0 and 2\*\*128 - 1"):
-        generator(root, 1)
+SEED, PATH = r"the seed must lie between 0 and 2\*\*128 - 1", r"must lie between 0 and 2\*\*32 - 1"
+# numpy reads 2**32 in a spawn key as the two words 0, 1.
+REFUSED = [(-1, (1,), SEED), (2**128, (1,), SEED)]
+REFUSED += [(0, (-1,), PATH), (0, ("a", -2), PATH), (0, (2**32,), PATH)]
 
 
-@pytest.mark.parametrize("path", [(-1,), ("a", -2), (2**32,)], ids=["negative", "later", "large"])
-def test_a_number_that_could_be_mistaken_for_two_is_refused(path):
-    """numpy reads 2**32 in a spawn key as the two words 0, 1."""
-    with pytest.raises(InvalidArgumentError, match=r"must lie between 0 and 2\*\*32 - 1"):
-        generator(0, *path)
+@pytest.mark.parametrize(("root", "path", "message"), REFUSED)
+def test_a_number_outside_its_range_is_refused(root, path, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        generator(root, *path)
 
 
 # --- moments ---

@@ -67,15 +67,11 @@ PAIRS = (Pair(16, "a", 0.1 + 0.2, None), Pair(None, "b", 5e-324, 0.5))
 FOUND = Found({"seed": 3}, PAIRS, (Total(2.0),))
 
 
-def test_the_first_table_is_the_frame():
-    frame = FOUND.to_frame()
-    assert list(frame.columns) == ["K", "name", "error", "spread"]
-    assert list(frame["name"]) == ["a", "b"]
+def test_the_first_table_is_the_frame_and_without_rows_it_has_its_columns():
+    for frame in (FOUND.to_frame(), replace(FOUND, pairs=()).to_frame()):
+        assert list(frame.columns) == ["K", "name", "error", "spread"]
+    assert list(FOUND.to_frame()["name"]) == ["a", "b"]
     assert list(FOUND.to_frame("totals")["sum"]) == [2.0]
-
-
-def test_an_empty_table_has_its_columns():
-    assert list(replace(FOUND, pairs=()).to_frame().columns) == ["K", "name", "error", "spread"]
 
 
 def test_plain_data_names_tables_and_manifest():

@@ -91,14 +91,10 @@ def low_rank_at_least(size: int, r: int) -> float:
     by_projection = (2 * size * r - r * r + r * (size - r) ** 2 / (2 * size - r)) / size**2
     if size < LOWER_FROM:
         return by_projection
-    # S(r)/r falls with r.
+    # S(r)/r falls with r; the largest r < K/3 is at least K/3 − 1.
     largest = (size - 1) // 3
-    return max(by_projection, r / largest * _lower_bound(size))
-
-
-def _lower_bound(size: int) -> float:
-    """The bound from below at the largest r < K/3; r ≥ K/3 − 1."""
-    return _moment_at(LOWER, 1, size) - 4 * float(STEEPEST) * sqrt(1 / (size / 3 - 1)) / size
+    there = _moment_at(LOWER, 1, size) - 4 * float(STEEPEST) * sqrt(1 / (size / 3 - 1)) / size
+    return max(by_projection, r / largest * there)
 
 
 def locations_at_least(size: int, r: int) -> float:
