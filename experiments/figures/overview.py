@@ -12,7 +12,7 @@ from experiments.figures.comparisons import draw_group, kinds_in_words, largest_
 from loca_theory.expressivity.methods.names import display_name
 from loca_theory.plotting.canvas import BLUE, GREY, Picture, styled
 from loca_theory.plotting.lines import LOOKS
-from loca_theory.plotting.verdicts import draw_verdicts
+from loca_theory.plotting.results.verdicts import draw_verdicts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

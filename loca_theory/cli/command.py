@@ -33,7 +33,6 @@ class Command(click.Command):
         if isinstance(sys.stdout, TextIOWrapper):
             # Write a question mark for a character, such as ±, that the output cannot encode.
             sys.stdout.reconfigure(errors="replace")
-        ctx = None
         try:
             # Not click's own main, because it prints an empty line when it is interrupted.
             with self.make_context(name, given) as ctx:
@@ -52,26 +51,33 @@ class Command(click.Command):
             # The reader of the output (head, a pager) has closed it, so print nothing more.
             _drop_output()
             sys.exit(_ERROR)
-        except LocaTheoryError as error:
-            message = str(error) if ctx is None else in_flags(str(error), _invoked(ctx))
-            _fail(name, message, _exit_code(error), debug=debug)
         except OSError as error:
             _drop_output()
             _fail(name, str(error), _ERROR, debug=debug)
         sys.exit(result if isinstance(result, int) else 0)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an error of the package becomes one of click, in flags."""
+        try:
+            return super().invoke(ctx)
+        except LocaTheoryError as error:
+            failure = click.ClickException(in_flags(str(error)))
+            failure.exit_code = _exit_code(error)  # pyright: ignore[reportAttributeAccessIssue]
+            raise failure from error
 
 
 class Group(Command, click.Group):  # pyright: ignore[reportIncompatibleMethodOverride]
     """A group of commands that handles failures in the same way."""
 
 
-def in_flags(message: str, command: click.Command) -> str:
-    """Replace arguments in a message of the library by the options of a command.
+def in_flags(message: str) -> str:
+    """Replace arguments in a message of the library by the options of the command that runs.
 
     ``device="cpu"`` becomes ``--device cpu`` if the command has that option, ``rho=...`` becomes
     ``--rho LIST``, and ``folder="..."`` becomes ``--out DIR``.
     """
-    options = {p.name: p for p in command.params if isinstance(p, click.Option)}
+    parameters = click.get_current_context().command.params
+    options = {p.name: p for p in parameters if isinstance(p, click.Option)}
 
     def flag(found: re.Match[str]) -> str:
         option = options.get("out" if found[1] == "folder" else found[1])
@@ -83,14 +89,6 @@ def in_flags(message: str, command: click.Command) -> str:
         return f"{max(option.opts, key=len)} {value}"
 
     return re.sub(r'\b(\w+)=("[^"]*"|\d+|\.{3})', flag, message)
-
-
-def _invoked(ctx: click.Context) -> click.Command:
-    """Return the command that was run: a command of the group, or the command itself."""
-    name = ctx.invoked_subcommand
-    if name is None or not isinstance(ctx.command, click.Group):
-        return ctx.command
-    return ctx.command.get_command(ctx, name) or ctx.command
 
 
 def _exit_code(error: LocaTheoryError) -> int:

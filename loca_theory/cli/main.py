@@ -28,7 +28,7 @@ class _LazyGroup(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        return import_module(f"loca_theory.cli.{cmd_name}").command
+        return import_module(f"loca_theory.cli.commands.{cmd_name}").command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         for title, names in _GROUPS.items():
@@ -38,7 +38,8 @@ class _LazyGroup(Group):
 
 def _summary(name: str) -> str:
     """The first sentence of a command's help, read as text: importing all takes seconds."""
-    tree = ast.parse(Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8"))
+    path = Path(__file__).parent / "commands" / f"{name}.py"
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     function = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "command")
     return " ".join((ast.get_docstring(function) or "").partition("\n\n")[0].split())
 

@@ -68,13 +68,12 @@ class Folder(click.Path):
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Convert the text to a path."""
         if value == "":
-            self.fail("the name of the folder is empty; give a name, or omit the option",
-                      param, ctx)  # fmt: skip
+            self.fail("the name of the folder is empty; give a name, or omit the option")
         try:
             str(value).encode()
         except UnicodeEncodeError:
             # Arrow and safetensors take names in UTF-8 alone.
-            self.fail("the name of the folder is not valid UTF-8; choose another", param, ctx)
+            self.fail("the name of the folder is not valid UTF-8; choose another")
         return super().convert(value, param, ctx)
 
 
@@ -148,7 +147,7 @@ _PRINTING = (
 
 
 def command_of(
-    function: str | None,
+    function: str,
     *further: Decorator,
     out: str,
     rare: Iterable[str] = (),
@@ -161,7 +160,7 @@ def command_of(
     ``common``.
 
     Args:
-        function: The Python function, such as ``checkpoints.analysis:analyze``; None for none.
+        function: The Python function, such as ``checkpoints.analysis:analyze``.
         further: Arguments and options that the function does not have.
         out: What the help says of ``--out``.
         rare: Parameters whose options only ``--help-all`` shows.
@@ -169,18 +168,20 @@ def command_of(
         own: How the option of a parameter differs: its ``flag``, and arguments of
             :func:`click.option`.
     """
-    known = {"runner": {}} if function is None else option_settings(function)
+    known = option_settings(function)
     options = []
     for name, settings in known.items():
         if name in {"runner", *without}:
             continue
         settings |= {**_EVERYWHERE.get(name, {}), **own.get(name, {})}
         flag = settings.pop("flag", f"--{name.replace('_', '-')}")
-        options.append(click.option(flag, name, cls=_class(name, rare), **settings))
+        kind = Rare if name in rare else click.Option
+        options.append(click.option(flag, name, cls=kind, **settings))
     if "runner" in known:
         text = "Number of worker processes, -1 for one per core. Results do not depend on it."
-        jobs = {"type": int, "default": -1, "help": text, "cls": _class("jobs", rare)}
-        options += [click.option("-j", "--jobs", **jobs), *_WORKERS]
+        kind = Rare if "jobs" in rare else click.Option
+        jobs = click.option("-j", "--jobs", type=int, default=-1, help=text, cls=kind)
+        options += [jobs, *_WORKERS]
     with_out = click.option("--out", type=Folder(), metavar="DIR", help=out)
 
     def decorate(run: Callable[..., Any]) -> Command:
@@ -207,7 +208,3 @@ def command_of(
         return click.command(name, cls=Command, context_settings=shown)(with_common)
 
     return decorate
-
-
-def _class(name: str, rare: Iterable[str]) -> type[click.Option]:
-    return Rare if name in rare else click.Option

@@ -45,19 +45,15 @@ def emit(
     """
     match common.output_format:
         case "json":
-            print_json(document)
+            # Floats with all their digits.
+            sys.stdout.write(json.dumps(document, indent=1, allow_nan=False) + "\n")
         case "csv":
-            print_csv(document[rows], columns)
+            _print_csv(document[rows], columns)
         case _:
             show()
 
 
-def print_json(document: Mapping[str, Any]) -> None:
-    """Print one JSON document on stdout, with all digits of floats."""
-    sys.stdout.write(json.dumps(document, indent=1, allow_nan=False) + "\n")
-
-
-def print_csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> None:
+def _print_csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None) -> None:
     """Print some columns of rows as CSV on stdout; None is empty."""
     names = list(rows[0]) if columns is None else columns
     writer = csv.DictWriter(sys.stdout, names, extrasaction="ignore", lineterminator="\n")

@@ -20,60 +20,44 @@ class NumberList(click.ParamType):
     name = "list"
     what = "a number"
     forms = "write a list such as 0.1,0.2 or an inclusive range with its step such as 0..0.4..0.01"
+    pattern = ".*"
     default_steps: tuple[Decimal, ...] = ()
+    kind: type = float
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[Any, ...]:
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[Any, ...]:  # noqa: ARG002
         """Return the numbers in increasing order, without duplicates."""
         if isinstance(value, tuple):
             return value
-        try:
-            found = {number for part in value.split(",") for number in self._range(part)}
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        return tuple(map(self.from_decimal, sorted(found)))
+        found = {number for part in value.split(",") for number in self._range(part)}
+        return tuple(map(self.kind, sorted(found)))
 
     def _range(self, part: str) -> list[Decimal]:
         """The numbers of a range, or the only number."""
-        texts = [text.strip() for text in part.split("..")]
-        numbers = [self._number(text) for text in texts]
+        numbers = [self._number(text.strip()) for text in part.split("..")]
         if len(numbers) == 1:
             return numbers
         if len(numbers) == 2:
             numbers += self.default_steps
         shown = _shortened(part.strip())
         if len(numbers) != 3:
-            msg = f"{shown} is not {self.what} or a range; {self.forms}"
-            raise ValueError(msg)
+            self.fail(f"{shown} is not {self.what} or a range; {self.forms}")
         first, last, step = numbers
         if step <= 0 or last < first:
             what = "has a step that is not positive" if step <= 0 else "is reversed"
-            msg = f"the range {shown} {what}; {self.forms}"
-            raise ValueError(msg)
+            self.fail(f"the range {shown} {what}; {self.forms}")
         count = int((last - first) / step) + 1
         if count > _MOST:
-            msg = f"the range {shown} holds more than {_MOST} numbers; choose fewer"
-            raise ValueError(msg)
+            self.fail(f"the range {shown} holds more than {_MOST} numbers; choose fewer")
         return [first + step * i for i in range(count)]
 
     def _number(self, text: str) -> Decimal:
-        number = self.to_decimal(text)
-        if number is None:
-            msg = f"{_shortened(text)} is not {self.what}; {self.forms}"
-            raise ValueError(msg)
-        return number
-
-    def to_decimal(self, text: str) -> Decimal | None:
-        """Read one number; None if the text is none."""
         try:
-            number = Decimal(text)
+            number = Decimal(text if re.fullmatch(self.pattern, text) else "nan")
         except InvalidOperation:
-            return None
-        is_usable = number.is_finite() and abs(number.adjusted()) <= _LARGEST_EXPONENT
-        return number if is_usable else None
-
-    def from_decimal(self, number: Decimal) -> float:
-        """A number as the command receives it."""
-        return float(number)
+            number = Decimal("nan")
+        if not number.is_finite() or abs(number.adjusted()) > _LARGEST_EXPONENT:
+            self.fail(f"{_shortened(text)} is not {self.what}; {self.forms}")
+        return number
 
 
 class IntegerList(NumberList):
@@ -81,15 +65,9 @@ class IntegerList(NumberList):
 
     what = "a whole number between 1 and 999999999"
     forms = "write a list such as 8,16,32 or an inclusive range such as 8..32 or 8..32..4"
+    pattern = "0*[1-9][0-9]{0,8}"
     default_steps = (Decimal(1),)
-
-    def to_decimal(self, text: str) -> Decimal | None:
-        """Read one number; None if the text is none."""
-        return Decimal(text) if re.fullmatch(r"0*[1-9][0-9]{0,8}", text) else None
-
-    def from_decimal(self, number: Decimal) -> int:
-        """A number as the command receives it."""
-        return int(number)
+    kind = int
 
 
 def _shortened(text: str) -> str:
@@ -107,9 +85,8 @@ class Shape(click.ParamType):
             return value
         match = re.fullmatch(r"([1-9][0-9]{0,8})[xX×]([1-9][0-9]{0,8})", value.strip())
         if not match:
-            self.fail(
-                f"{value!r} is not a shape; write rows x columns, such as 768x3072", param, ctx
-            )
+            text = f"{value!r} is not a shape; write rows x columns, such as 768x3072"
+            self.fail(text, param, ctx)
         return int(match[1]), int(match[2])
 
 

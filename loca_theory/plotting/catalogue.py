@@ -17,15 +17,15 @@ from loca_theory.expressivity.methods.method import Engine
 from loca_theory.expressivity.methods.registry import METHODS, find_methods
 from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.expressivity.theorem1.ordering import ORDERING_ACCOUNTINGS, Ordering
-from loca_theory.plotting.analysis import draw_histograms, draw_p_values, draw_spectra
-from loca_theory.plotting.convergence import draw_loss, draw_spectrum
-from loca_theory.plotting.dependence import draw_crossings, draw_losses, draw_phase
-from loca_theory.plotting.methods import draw_catalogue
-from loca_theory.plotting.ordering import draw_margins
 from loca_theory.plotting.paper_figure import Computed, PaperFigure, Stored
-from loca_theory.plotting.recovery import draw_recovery
-from loca_theory.plotting.separable import draw_separable_map
-from loca_theory.plotting.simulation import draw_errors
+from loca_theory.plotting.results.analysis import draw_histograms, draw_p_values, draw_spectra
+from loca_theory.plotting.results.convergence import draw_loss, draw_spectrum
+from loca_theory.plotting.results.dependence import draw_crossings, draw_losses, draw_phase
+from loca_theory.plotting.results.methods import draw_catalogue
+from loca_theory.plotting.results.ordering import draw_margins
+from loca_theory.plotting.results.recovery import draw_recovery
+from loca_theory.plotting.results.separable import draw_separable_map
+from loca_theory.plotting.results.simulation import draw_errors
 
 _METHODS = find_methods(("R", "U", "M1", "M2", "D"))
 _SIZE = 300
@@ -62,7 +62,7 @@ def _study(*structures: str, table: str = "rows") -> Computed:
 
 
 def _analysis(table: str) -> Stored:
-    return Stored({f"analyze-{table}": "loca-theory analyze BASE FINETUNED --out DIR"})
+    return Stored({f"analyze-{table}": "analyze(base, finetuned).save(folder)"})
 
 
 def _figures_of_experiments() -> tuple[PaperFigure, ...]:

@@ -17,7 +17,7 @@ from loca_theory.plotting.canvas import save_figure
 from loca_theory.plotting.catalogue import find_figure
 from loca_theory.plotting.paper_figure import PaperFigure, Stored
 from loca_theory.sweeps import Runner
-from loca_theory.sweeps.runner import DEFAULT_RUNNER, chosen_runner
+from loca_theory.sweeps.runner import chosen_runner
 from loca_theory.sweeps.tables import StoredTable, find_tables, is_stored, load_rows, store_rows
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ def figure(
         ResourceError: a folder does not exist or cannot be written to, or a table is damaged.
     """
     runner = chosen_runner(runner)
-    return find_drawing(label, results, out, seed=seed, device=device).draw(runner).figure
+    drawn, _ = find_drawing(label, results, out, seed=seed, device=device).draw(runner)
+    return drawn
 
 
 def find_drawing(
@@ -80,22 +81,7 @@ def find_drawing(
     seed: int = 0,
     device: str = "auto",
 ) -> Drawing:
-    """Find the data that a figure of the paper is drawn from, without computing anything.
-
-    The arguments are those of :func:`figure`.
-
-    Args:
-        label: Label of the figure.
-        results: Folder of the stored tables.
-        out: Folder to write to.
-        seed: Root seed.
-        device: Device of the dense linear algebra.
-
-    Raises:
-        InvalidArgumentError: there is no such figure.
-        NotStoredError: a table is missing, or several tables have its name.
-        ResourceError: the folder does not exist.
-    """
+    """Find the data that a figure is drawn from, without computing anything; as :func:`figure`."""
     paper = find_figure(label)
     folder = None if out is None else _arguments.path("out", out)
     if results is not None and not _arguments.path("results", results).is_dir():
@@ -119,46 +105,19 @@ def find_drawing(
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A figure that has been drawn.
-
-    Attributes:
-        figure: The figure.
-        files: The files written to the output folder: the pictures and, if the table was computed,
-            the table and its manifest.
-    """
-
-    figure: Figure
-    files: tuple[Path, ...]
-
-
-@dataclass(frozen=True)
 class Drawing:
-    """A figure of the paper and the data that it is drawn from.
-
-    Attributes:
-        paper: The figure of the paper.
-        out: Folder to write to; None to write nothing.
-        results: Folder that was searched for tables.
-        tables: The stored tables; empty if they have to be computed.
-        source: The simulation or study that computes the table; None if the tables are stored.
-    """
+    """A figure of the paper and the data that it is drawn from."""
 
     paper: PaperFigure
     out: Path | None
-    results: Path
-    tables: tuple[StoredTable, ...]
+    results: Path  # searched for tables
+    tables: tuple[StoredTable, ...]  # none if they have to be computed, by the source
     source: Source | None = None
 
-    def draw(self, runner: Runner = DEFAULT_RUNNER) -> Drawn:
-        """Draw the figure, and write it if there is an output folder.
+    def draw(self, runner: Runner) -> tuple[Figure, tuple[Path, ...]]:
+        """Draw the figure, write it if there is an output folder, and list what was written.
 
-        Args:
-            runner: Computes the table if it is not stored.
-
-        Raises:
-            UndrawableError: the tables lack data that the figure shows.
-            ResourceError: a table cannot be read, or the folder cannot be written to.
+        The files are the pictures and, if the table was computed, the table and its manifest.
         """
         if self.source is None:
             tables = self.tables
@@ -173,7 +132,7 @@ class Drawing:
             lacks = f"its table lacks data that it shows ({type(error).__name__}: {error})"
             msg = f"{self.paper.label} cannot be drawn: {error if known else lacks}"
             raise UndrawableError(msg) from error
-        return Drawn(drawn, () if self.out is None else self._write(drawn, tables, self.out))
+        return drawn, () if self.out is None else self._write(drawn, tables, self.out)
 
     def _write(self, drawn: Figure, tables: tuple[StoredTable, ...], out: Path) -> tuple[Path, ...]:
         """Write the pictures to the same subfolder of ``out`` as the tables have in ``results``."""

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 # For the command of each result: the type of the result, and the module whose function ``views``
 # lists its pictures. A module is imported only when it draws, because some modules import torch.
 _DRAWN_BY = {
-    "simulate": ("SimulationResult", "loca_theory.plotting.simulation"),
-    "theorem1": ("OrderingResult", "loca_theory.plotting.ordering"),
-    "correlate": ("CorrelationResult", "loca_theory.plotting.dependence"),
-    "toy": ("ToyResult", "loca_theory.plotting.convergence"),
-    "analyze": ("Analysis", "loca_theory.plotting.analysis"),
-    "verify": ("VerificationResult", "loca_theory.plotting.verdicts"),
+    "simulate": ("SimulationResult", "loca_theory.plotting.results.simulation"),
+    "theorem1": ("OrderingResult", "loca_theory.plotting.results.ordering"),
+    "correlate": ("CorrelationResult", "loca_theory.plotting.results.dependence"),
+    "toy": ("ToyResult", "loca_theory.plotting.results.convergence"),
+    "analyze": ("Analysis", "loca_theory.plotting.results.analysis"),
+    "verify": ("VerificationResult", "loca_theory.plotting.results.verdicts"),
 }
 
 

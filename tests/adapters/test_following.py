@@ -7,7 +7,6 @@ from functools import partial
 
 import pytest
 import torch
-from torch import nn
 
 from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, follow
 from loca_theory.adapters.indices import continuous
@@ -220,42 +219,6 @@ def test_a_model_without_a_search_has_nothing_to_follow():
     model = small()
     with pytest.warns(UserWarning, match="nothing to follow; set alternating_steps of LoCAConfig"):
         follow(model, adamw(model))
-
-
-class ScheduleFree(torch.optim.SGD):
-    def train(self):
-        """Of an optimiser that keeps an average of the parameters."""
-
-
-class OfTheirs:
-    param_groups = ()
-
-
-def zero_1(model):
-    model[0].spectrum.coefficients._hp_mapping = None
-    return adamw(model)
-
-
-REFUSED = {
-    "no layer": (lambda _: nn.Linear(2, 2), adamw, "the model has no LoCA layer"),
-    "another's": (
-        lambda m: m,
-        lambda m: torch.optim.SGD(m[0].base.parameters()),
-        "does not hold the coefficients of LoCA; build it from the model's parameters after",
-    ),
-    "LBFGS": (lambda m: m, lambda m: torch.optim.LBFGS(trained(m)), "LBFGS keeps former param"),
-    "schedule-free": (lambda m: m, lambda m: ScheduleFree(trained(m)), "ScheduleFree keeps form"),
-    "ZeRO": (lambda m: m, zero_1, "DeepSpeed's ZeRO does not step .*; set alternating_steps=0"),
-    "not torch's": (lambda m: m, lambda _: OfTheirs(), "OfTheirs does not step the parameters"),
-}
-
-
-@pytest.mark.parametrize(("of", "make", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_followed_is_one_clear_line(of, make, message):
-    model = small(schedule=SHORT)
-    optimizer = make(model)
-    with pytest.raises(InvalidArgumentError, match=message):
-        follow(of(model), optimizer)
 
 
 def test_several_processes_need_the_offset_before_the_model_is_wrapped(monkeypatch):

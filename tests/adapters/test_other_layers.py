@@ -10,7 +10,6 @@ from torch.nn import functional
 
 from loca_theory.adapters import LoCAConfig, follow
 from loca_theory.adapters.tuner.other_layers import layer_class
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms import dct2
 
 from .searching import SEARCHES, close, dense, normal
@@ -199,31 +198,6 @@ def test_bfloat16_layers_train_in_float32(kind):
     close(y.double(), base(x if x.dtype == torch.int64 else x.double()), 3 * 2**-8)
     y.float().sum().backward()
     assert spectrum.coefficients.grad.abs().sum() > 0
-
-
-@pytest.mark.parametrize(
-    ("layer", "message"),
-    [
-        (lambda: nn.Conv2d(4, 6, 3, groups=2), r"layer: .* grouped convolution \(groups=2\)"),
-        (lambda: nn.Embedding(11, 6, max_norm=1.0), "layer: .* nn.Embedding with max_norm"),
-        (lambda: nn.Conv1d(3, 5, 3), "layer: LoCA adapts linear layers .*, not Conv1d"),
-        (lambda: nn.Conv2d(1, 2, 2), "layer: 9 components do not fit into 2×4 = 8 locations"),
-    ],
-    ids=["groups", "max_norm", "one-dimensional", "too many components"],
-)
-def test_what_cannot_be_adapted_is_refused(layer, message):
-    with pytest.raises(InvalidArgumentError, match=message):
-        get_peft_model(Net(layer()), config_of(n_frequency=9))
-
-
-@pytest.mark.parametrize("by", ["module", "parameter"])
-def test_the_output_of_an_attention_that_never_calls_it_is_refused(by):
-    targets = {"target_modules": "all-linear"}
-    if by == "parameter":
-        targets = {"target_modules": [], "target_parameters": ["out_proj.weight"]}
-    message = r"layer\.out_proj.*: .* an adapter would do nothing"
-    with pytest.raises(InvalidArgumentError, match=message):
-        get_peft_model(Net(nn.MultiheadAttention(8, 2)), LoCAConfig(n_frequency=9, **targets))
 
 
 @pytest.mark.parametrize("base", [nn.Embedding(4, 3), nn.Conv2d(2, 3, 1), nn.Linear(4, 3)], ids=str)

@@ -157,27 +157,3 @@ def test_the_compiled_module_is_the_eager_one():
         found.append([w.spectrum("default").coefficients.grad for w in wrappers(model).values()])
     for mine, theirs in zip(*found, strict=True):
         close(mine, theirs)
-
-
-NEEDS = "the curvature needs the input of each matrix, .*; use location_search='central' with"
-BAD = {
-    "a vector": (["experts.bias"], {}, r"experts.bias: LoCA adapts matrices .* of shape \(5,\)"),
-    "whole numbers": (["experts.codes"], {}, "experts.codes: .* not torch.uint8 of shape"),
-    "a string": ("experts.up", {}, "target_parameters must be a list of names, not 'experts.up'"),
-    "swap": (BOTH, {"location_search": "swap"}, NEEDS),
-    "reselect": (BOTH, {"location_search": "reselect"}, NEEDS),
-    "a start": (BOTH, {"init_locations": "gradient"}, NEEDS),
-}
-
-
-@pytest.mark.parametrize(("parameters", "options", "message"), BAD.values(), ids=BAD)
-def test_what_cannot_be_adapted_is_refused(parameters, options, message):
-    with pytest.raises(InvalidArgumentError, match=message):
-        adapted(parameters, **options)
-
-
-def test_a_parameter_that_torch_replaces_already_is_refused():
-    model = Mixture()
-    nn.utils.parametrizations.weight_norm(model.head)
-    with pytest.raises(InvalidArgumentError, match=r"torch.nn.utils.parametrize already replaces"):
-        get_peft_model(model, config(["head.weight"]))

@@ -90,32 +90,6 @@ def test_indices_come_from_the_seed_and_coefficients_from_torch(zero_init):
     assert torch.equal(first.coefficients, other.coefficients) != zero_init
 
 
-# --- errors ---
-
-BAD = [
-    (
-        {"n_components": 0},
-        "q_proj: the number of components must be an integer .*1, not 0",
-    ),
-    ({"n_components": True}, "q_proj: the number of components .*not True"),
-    ({"n_components": 2.0}, "q_proj: the number of components .*not 2.0"),
-    ({"n_components": 55}, "q_proj: 55 components do not fit into 6×9 = 54 locations"),
-    *(
-        ({"scaling": value}, f"q_proj: the scaling must be positive and finite, not {value!r}")
-        for value in (0, -1.0, math.nan, math.inf, "1")
-    ),
-    ({"implementation": "slow"}, "q_proj: implementation must be one of auto, .*, not 'slow'"),
-    ({"seed": -1}, "q_proj: the seed must be an integer of at least 0, not -1"),
-    ({"seed": (5, 0.5)}, "q_proj: the seed .*not 0.5"),
-]
-
-
-@pytest.mark.parametrize(("options", "message"), BAD, ids=str)
-def test_mistakes_are_refused_with_the_name_of_the_layer(options, message):
-    with pytest.raises(InvalidArgumentError, match=message):
-        LoCALinear(linear(), **{"n_components": 3, "name": "q_proj", **options})
-
-
 # --- casts ---
 
 
@@ -189,11 +163,6 @@ def test_a_checkpoint_of_something_else_is_refused_with_the_name_of_the_layer(na
 
 
 # --- locations ---
-
-
-def test_an_input_of_another_width_is_refused():
-    with pytest.raises(InvalidArgumentError, match=r"must be 9 wide, not of shape \(3, 10\)"):
-        layer().spectrum(normal(3, 10))
 
 
 def test_indices_are_the_nearest_to_the_locations_halves_to_even():

@@ -128,13 +128,6 @@ def test_a_second_training_goes_on_where_the_first_ended(tmp_path):
     assert not any(map(torch.equal, coefficients(model), before))
 
 
-def test_accumulated_batches_are_one_step(tmp_path):
-    model = adapted()
-    options = {"gradient_accumulation_steps": 3, "max_steps": 4, "save_strategy": "no"}
-    trainer_for(model, tmp_path, **options).train()
-    assert {s.steps_done for s in spectra(model)} == {4}
-
-
 def test_the_best_checkpoint_is_loaded_at_the_end_with_its_search(tmp_path):
     model = adapted()
     trainer = trainer_for(

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pytest
 
@@ -14,8 +14,7 @@ from loca_theory.cli import main
 SCRIPT = "import sys; sys.argv[0] = 'loca-theory'; from loca_theory.cli import main; main()"
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     code: int
     out: str
     err: str
@@ -92,9 +91,10 @@ def own_module(here, monkeypatch):
 # open for writing a file in a folder of that name, its process group is killed; N = 0 spares it.
 KILLED = """
 import json, os, signal, sys
-from loca_theory.cli import main, simulate, verify
+from loca_theory.cli import main
+from loca_theory.cli.commands import simulate, verify
 import matplotlib.backends.backend_agg, matplotlib.backends.backend_pdf, pandas
-import loca_theory.plotting.simulation, loca_theory.plotting.pictures
+import loca_theory.plotting.results.simulation, loca_theory.plotting.pictures
 
 outcomes = []
 pairs, *arguments = sys.argv[1:]
@@ -123,15 +123,8 @@ print(json.dumps(outcomes))
 """
 
 
-@dataclass(frozen=True)
-class Attempts:
-    """What became of commands that were killed.
-
-    Attributes:
-        codes: Exit codes, negative for a signal.
-        points: The finished points that each of them left.
-        err: What they said on stderr.
-    """
+class Attempts(NamedTuple):
+    """Exit codes, negative for a signal; the finished points that each left; what they said."""
 
     codes: list[int]
     points: list[set[str]]

@@ -128,20 +128,6 @@ def test_the_short_table_has_four_forms_and_the_full_one_every_statistic(cli, he
     assert "Budget: r(p + q) numbers" in short
 
 
-def test_spikes_are_shown_only_beside_a_bulk(cli, here, pair):
-    """A matrix of rank one has no bulk that anything could stand out of."""
-    name = "layers.0.q_proj.weight"
-    before = load_file(here / pair[0])[name]
-    change(here / pair[1], lambda one: one.update({name: before + torch.ones(48, 1) @ before[:1]}))
-    shown = cli("analyze", *pair, "--r", 2, "--full", "--quiet").out
-    heading = next(line for line in shown.splitlines() if "spikes" in line)
-    end = heading.index("spikes") + len("spikes")
-    part = shown[shown.index(heading) :].partition("\n\n")[0].splitlines()
-    cells = {line.split()[0][-8:]: line[end - 6 : end].strip() for line in part if "_proj" in line}
-    assert cells["0.q_proj"] == "none"
-    assert cells["1.q_proj"] == "1"
-
-
 def test_coders_are_compared_in_a_small_table(cli, here, pair):
     shown = cli("analyze", *pair, "--r", 2, "--bits", "0.5,1", "--quiet").out
     (heading,) = (line for line in shown.splitlines() if line.startswith("coder"))
@@ -274,40 +260,26 @@ def test_an_adapter_is_written_with_its_errors(cli, here, pair, options, kind, n
 
 @pytest.mark.parametrize("out", [(), ("--out", "adapter")], ids=["default", "named"])
 def test_the_result_says_where_the_adapter_is(cli, pair, out):
-    folder = out[-1] if out else "loca-results"
-    done = cli("extract", *pair, *COUNTED, *out, "--quiet")
-    assert "layers.0.q_proj" in done.out
+    folder, command = out[-1] if out else "loca-results", ("extract", *pair, *COUNTED, *out)
+    shown = cli(*command, "--quiet").out
+    assert "layers.0.q_proj" in shown
     found = re.search(r"LoCA with 400 learned numbers: (.*)% of the energy of 4 increments is "
-                      r"retained\.\n", done.out)  # fmt: skip
-    assert f"The adapter is in {folder}/loca.\n" in done.out
+                      r"retained\.\n", shown)  # fmt: skip
+    assert f"The adapter is in {folder}/loca.\n" in shown
     said = "Names are those of the file; not checked against a model: no config.json names the"
-    assert said in " ".join(done.out.split())
-    done = cli("extract", *pair, *COUNTED, *out, "--quiet", "--format", "json")
+    assert said in " ".join(shown.split())
+    done = cli(*command, "--quiet", "--format", "json")
     files = ("loca/adapter_model.safetensors", "loca/README.md", "loca/adapter_config.json",
              "extract.parquet", "extract.manifest.json")  # fmt: skip
     document = json.loads(done.out)
     assert document["files"] == [f"{folder}/{name}" for name in files]
     assert float(found[1]) == pytest.approx(100 * (1 - document["error"]), abs=0.05)
-
-
-def test_csv_has_a_line_a_matrix(cli, pair):
-    lines = cli("extract", *pair, *COUNTED, "--format", "csv", "--quiet").out.splitlines()
+    lines = cli(*command, "--format", "csv", "--quiet").out.splitlines()
     assert lines[0] == (
         "name,shape,method,r,components,numbers,error,gap,energy,uniform_error,uniform_size,"
         "equal_error,least_error,loaded_error,surviving_energy"
     )
     assert lines[1].startswith("layers.0.q_proj.weight,48x40,loca,,100,100,")
-
-
-def test_the_folder_of_a_model_is_refused_before_anything_is_opened(cli, here, pair):
-    folder = here / "model" / "lora"
-    folder.mkdir(parents=True)
-    shutil.copy(here / pair[1], folder / "model.safetensors")
-    done = cli("extract", "none", "none", "--method", "lora", "--r", "2", "--out", "model")
-    assert (done.code, done.out) == (1, "")
-    said = "loca-theory: model/lora holds model.safetensors, which no extraction wrote"
-    assert done.err.startswith(said)
-    assert [path.name for path in folder.iterdir()] == ["model.safetensors"]
 
 
 @pytest.mark.parametrize("method", ["lora", "loca"])
@@ -325,24 +297,22 @@ def test_a_total_is_split_and_compared_with_uniform_sizes(cli, here, pair, metho
     assert len(list((here / "adapter" / "points").glob("energy-profile@*.json"))) == 4
 
 
-def test_a_mixed_result_has_two_folders(cli, here, pair):
+def test_each_form_that_wins_somewhere_has_a_folder(cli, here, pair):
+    command = ("extract", *pair, "--method", "best", "--r", "2", "--quiet", "--out")
+    done = cli(*command, "one")
+    assert "LoRA with " in done.out
+    assert "components" not in done.out
+    assert [path.name for path in (here / "one").glob("lo*")] == ["lora"]
     sparse = torch.zeros(48, 40)
     sparse.view(-1)[::6] = torch.randn(320, generator=torch.Generator().manual_seed(1))
     name = "layers.0.q_proj.weight"
     before = load_file(here / pair[0])[name]
     change(here / pair[1], lambda one: one.update({name: before + idct2(sparse)}))
-    done = cli("extract", *pair, "--method", "best", "--r", "2", "--out", "adapter", "--quiet")
+    done = cli(*command, "two")
     assert "LoRA and LoCA with " in done.out
-    assert "The adapters are in adapter/lora and adapter/loca." in done.out
+    assert "The adapters are in two/lora and two/loca." in done.out
     for one in ("lora", "loca"):
-        assert (here / "adapter" / one / "adapter_config.json").is_file()
-
-
-def test_one_form_that_wins_everywhere_has_one_folder(cli, here, pair):
-    done = cli("extract", *pair, "--method", "best", "--r", "2", "--out", "adapter", "--quiet")
-    assert "LoRA with " in done.out
-    assert "components" not in done.out
-    assert not (here / "adapter" / "loca").exists()
+        assert (here / "two" / one / "adapter_config.json").is_file()
 
 
 def test_an_adapter_is_checked_in_the_loaded_model(cli, here, monkeypatch):

@@ -1,10 +1,7 @@
 """The options --backend and --scheduler: the same table as without, whoever dies."""
 
 import os
-import random
-import signal
 import socket
-import subprocess
 import sys
 
 import distributed
@@ -13,8 +10,7 @@ import pytest
 from loca_theory.cli import cluster as module
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
-# Guards against hanging for ever, generous enough for any machine.
-WAIT_S = 600
+from .test_surroundings import assert_finished, results
 
 
 def enter(backend, scheduler=None):
@@ -59,108 +55,32 @@ def test_a_missing_extra_says_how_to_install_it(monkeypatch):
         enter("ray")
 
 
-# --- processes that die ---
+# --- a cluster of this machine ---
 
-deep = pytest.mark.deep
-posix = pytest.mark.skipif(os.name != "posix", reason="SIGKILL is a POSIX signal")
-
-
-def start(*command):
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+STUDY = ("correlate", "--K", "24", "--r", "2,4", "--draws", "100", "--structures", "spiked",
+         "--fraction", "0..0.4..0.1", "--quiet")  # fmt: skip
+DASK = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    """The address of a scheduler of dask with two workers, in processes of their own."""
-    folder = tmp_path_factory.mktemp("dask")
-    file = str(folder / "scheduler.json")
-    at = ("--host", "127.0.0.1", "--scheduler-file", file, "--no-dashboard")
-    at += ("--dashboard-address", "127.0.0.1:0")
-    module = "distributed.cli.dask_"
-    scheduler = start(sys.executable, "-m", f"{module}scheduler", "--port", "0", *at)
-    # Without a nanny a killed worker stays dead. All wait for the scheduler's file.
-    options = ("--nthreads", "1", "--local-directory", str(folder), "--no-nanny")
-    worker = (sys.executable, "-m", f"{module}worker", *at, *options)
-    workers = [start(*worker) for _ in range(2)]
-    try:
-        with distributed.Client(scheduler_file=file, timeout=WAIT_S) as client:
-            client.wait_for_workers(2, timeout=WAIT_S)
-            address = client.scheduler.address
-        yield address
-    finally:
-        for process in (*workers, scheduler):
-            process.kill()
-            process.wait()
+@pytest.fixture
+def serial(cli):
+    """The study without a cluster."""
+    assert cli(*STUDY, "--jobs", 1, "--out", "undisturbed").code == 0
 
 
-# The command line, in a process that kills itself after so many results (-1: never).
-COMMAND = """
-import os, signal, sys
-from loca_theory.cli import main
-from loca_theory.sweeps import ResultStore
-
-left, save = int(sys.argv.pop(1)), ResultStore.save
-
-def counted(*arguments):
-    global left
-    save(*arguments)
-    left -= 1
-    if left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-ResultStore.save = counted
-main()
-"""
-SIMULATE = ("simulate", "--K", "64", "--r", "4,8", "--draws", "1500", "--methods", "R,F1",
-            "--engine", "monte-carlo")  # fmt: skip
-CORRELATE = ("correlate", "--K", "24", "--r", "2,4", "--draws", "200", "--structures", "spiked",
-             "--fraction", "0..0.4..0.1")  # fmt: skip
+@pytest.mark.deep
+@pytest.mark.skipif(os.name != "posix", reason="SIGKILL is a POSIX signal")
+def test_a_driver_that_is_killed_resumes(serial, here, killed):
+    with distributed.LocalCluster(**DASK, scheduler_kwargs={"dashboard": False}) as cluster:
+        at = ("--backend", "dask", "--scheduler", cluster.scheduler_address)
+        kills = [(number, "again") for number in (3, 9, 25, 60)]
+        found = killed([*kills, (0, "again")], *STUDY, *at)
+    assert_finished(here, "again", found, least=3)
 
 
-def command(study, folder, *more, results=-1):
-    """Exit status of a study that ends itself after so many new results."""
-    given = [*study, "--quiet", "--out", folder, *more]
-    line = [sys.executable, "-c", COMMAND, str(results), *map(str, given)]
-    return subprocess.run(line, check=False, stdout=subprocess.DEVNULL, timeout=WAIT_S).returncode
-
-
-def table(study, folder):
-    return (folder / f"{study[0]}.parquet").read_bytes()
-
-
-@pytest.fixture(scope="module")
-def serial(tmp_path_factory):
-    """Tables and number of stored results of each study without a cluster."""
-    found = {}
-    for study in (SIMULATE, CORRELATE):
-        folder = tmp_path_factory.mktemp("serial")
-        assert command(study, folder, "--jobs", 1) == 0
-        found[study] = table(study, folder), len(list((folder / "points").glob("*.json")))
-    return found
-
-
-@deep
-@posix
-@pytest.mark.parametrize(
-    ("study", "kills"),
-    [pytest.param(SIMULATE, 20, id="simulate"), pytest.param(CORRELATE, 5, id="correlate")],
-)
-def test_a_killed_driver_resumes(cluster, serial, tmp_path, study, kills):
-    """Killed when so many results are there, from the first of the grid to the last of a search."""
-    expected, count = serial[study]
-    on_cluster = ("--backend", "dask", "--scheduler", cluster)
-    stored = 0
-    for until in sorted(random.Random(kills).sample(range(1, count), kills)):
-        status = command(study, tmp_path, *on_cluster, results=until - stored)
-        assert status == -signal.SIGKILL
-        stored = len(list((tmp_path / "points").glob("*.json")))
-        assert stored == until
-    assert command(study, tmp_path, *on_cluster) == 0
-    assert table(study, tmp_path) == expected
-
-
-@deep
-def test_ray_gives_the_table_of_a_serial_run(serial, tmp_path):
-    expected, _ = serial[CORRELATE]
-    assert command(CORRELATE, tmp_path, "--backend", "ray", "--jobs", 2) == 0
-    assert table(CORRELATE, tmp_path) == expected
+@pytest.mark.deep
+@pytest.mark.parametrize("backend", ["dask", "ray"])
+def test_workers_started_for_it_give_the_table_of_a_serial_run(serial, here, process, backend):
+    done = process(*STUDY, "--backend", backend, "--jobs", 2, "--out", "cluster")
+    assert done.code == 0, done.err
+    assert results(here / "cluster") == results(here / "undisturbed")

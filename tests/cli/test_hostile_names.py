@@ -9,7 +9,6 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from loca_theory.cli.output import Rows, console, print_csv
 from loca_theory.cli.printable import printable
 
 NAMES = [
@@ -71,21 +70,3 @@ def test_json_has_the_names_as_they_are(cli, pair, command):
     document = json.loads(done.out)
     assert {row["name"] for row in document["rows"]} == set(NAMES)
     assert {one["name"] for one in document["skipped"]} == {SKIPPED, DAMAGED}
-
-
-def test_an_error_shows_escapes(cli):
-    done = cli("analyze", "\x1b[31mnone", "\x1b[31mnone")
-    assert done.err == "loca-theory: there is no file or folder \\x1b[31mnone\n"
-
-
-@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
-def test_numbers_stay_numbers_and_formulas_become_text(capsys, start):
-    print_csv([{"name": f"{start}1", "value": -1.5, "nothing": None}])
-    assert capsys.readouterr().out.splitlines()[1] == f"'{printable(start)}1,-1.5,"
-
-
-def test_no_cell_of_a_table_steers(capsys):
-    Rows([{"name\x1b[1m": printable("a\nb"), "value": "\x1b[31m1"}]).print(console())
-    out = capsys.readouterr().out
-    assert not steering(out)
-    assert r"a\nb" in out

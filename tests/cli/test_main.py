@@ -13,7 +13,7 @@ import pytest
 import loca_theory
 from loca_theory import InvalidArgumentError, LocaTheoryError, ResourceError
 from loca_theory.cli import main
-from loca_theory.cli.command import Command, Group
+from loca_theory.cli.command import Command
 from loca_theory.cli.main import group
 from loca_theory.cli.options import Folder
 from loca_theory.sweeps.runner import SweepInterruptedError
@@ -59,20 +59,6 @@ def test_without_a_command_help_is_shown_as_a_usage_error(cli):
     assert "Usage: loca-theory" in done.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        pytest.param(("simulat",), "No such command 'simulat'", id="command"),
-        pytest.param(("--verbose",), "No such option", id="option"),
-        pytest.param(("simulate", "--K"), "Option '--K' requires an argument", id="no value"),
-    ],
-)
-def test_wrong_usage_is_one_line_and_exit_code_two(cli, arguments, message):
-    done = cli(*arguments)
-    assert (done.code, done.out) == (2, "")
-    assert re.fullmatch(rf"loca-theory: {message}[^\n]*\n", done.err)
-
-
 @pytest.fixture
 def failing(cli, monkeypatch):
     """Run a command that fails in a given way."""
@@ -104,9 +90,16 @@ FAILURES = {
 
 
 @pytest.mark.parametrize(("error", "code", "message"), FAILURES.values(), ids=FAILURES.keys())
-def test_an_expected_failure_is_one_line(failing, error, code, message):
-    done = failing(error)
-    assert (done.code, done.out, done.err) == (code, "", f"loca-theory: {message}\n")
+def test_an_expected_failure_is_one_line_and_debug_adds_the_traceback(
+    failing, error, code, message
+):
+    line = f"loca-theory: {message}\n"
+    assert failing(error) == (code, "", line)
+    done = failing(error, "--debug")
+    assert (done.code, done.out) == (code, "")
+    assert done.err.startswith("Traceback (most recent call last):")
+    assert type(error).__name__ in done.err
+    assert done.err.endswith(f"\n{line}")
 
 
 @click.command(cls=Command)
@@ -116,29 +109,10 @@ def alone(sampler, out):
     raise InvalidArgumentError(sampler)
 
 
-@click.group(cls=Group)
-def several():
-    pass
-
-
-several.add_command(alone)
-
-
-@pytest.mark.parametrize(("command", "given"), [(alone, []), (several, ["alone"])])
-def test_an_argument_of_the_library_is_a_flag_of_the_command(command, given, capsys):
+def test_an_argument_of_the_library_is_a_flag_of_the_command(capsys):
     with pytest.raises(SystemExit, match=r"^2$"):
-        command.main([*given, "--sampler", 'use sampler="dense", size=3, folder="..."'], "program")
+        alone.main(["--sampler", 'use sampler="dense", size=3, folder="..."'], "program")
     assert capsys.readouterr().err == "program: use --sampler dense, size=3, --out PATH\n"
-
-
-@pytest.mark.parametrize("name", ["a bad value", "a lack", "a sweep interrupted"])
-def test_debug_adds_the_traceback(failing, name):
-    error, code, message = FAILURES[name]
-    done = failing(error, "--debug")
-    assert (done.code, done.out) == (code, "")
-    assert done.err.startswith("Traceback (most recent call last):")
-    assert type(error).__name__ in done.err
-    assert done.err.endswith(f"\nloca-theory: {message}\n")
 
 
 def test_ctrl_c_while_a_command_is_imported_is_one_line(cli, monkeypatch):
@@ -161,24 +135,6 @@ def test_a_mistake_of_the_program_is_not_dressed_up(monkeypatch, here):
         main()
 
 
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [("", "is empty; give a name, or omit the option"), ("\udcff", "is not valid UTF-8; choose a")],
-    ids=["as an unset shell variable leaves it", "bytes"],
-)
-@pytest.mark.parametrize("command", ["methods", "figures"])
-def test_a_folder_that_has_no_proper_name_is_a_usage_error(cli, here, command, name, problem):
-    done = cli(command, "--out", name)
-    assert (done.code, done.out) == (2, "")
-    said = f"loca-theory: Invalid value for '--out': the name of the folder {problem}"
-    assert done.err.startswith(said)
-    assert list(here.iterdir()) == []
-
-
-# One is printed as it comes, the other when the command ends.
-FORMATS = ["table", "json"]
-
-
 def reader_gone(here):
     """As a pager that was left."""
     reader, writer = os.pipe()
@@ -193,7 +149,7 @@ def read_only(here):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="descriptors of POSIX")
-@pytest.mark.parametrize("output_format", FORMATS)
+@pytest.mark.parametrize("output_format", ["table", "json"])  # in parts, and at the end
 @pytest.mark.parametrize(
     ("open_stdout", "said"),
     [

@@ -171,14 +171,7 @@ def right_values(option):
 
 @st.composite
 def command_lines(draw, name, *, mixed=False, wrong=False):
-    """Command lines of right values.
-
-    Args:
-        draw: Of hypothesis.
-        name: The command.
-        mixed: Whether options that exclude one another may meet.
-        wrong: Whether one value is a wrong one.
-    """
+    """Command lines of right values, of which some may exclude one another, or one is wrong."""
     base, arguments, unfit = draw(st.sampled_from(BASES[name]))
     options = [
         one

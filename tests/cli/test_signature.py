@@ -10,7 +10,7 @@ from importlib import import_module
 import click
 import pytest
 
-from loca_theory.cli import correlate
+from loca_theory.cli.commands import correlate
 from loca_theory.cli.main import group
 from loca_theory.cli.signature import option_settings
 from loca_theory.convergence.interpretations import INTERPRETATIONS
@@ -150,21 +150,3 @@ def test_a_command_offers_the_shared_options_that_do_something_for_it(cli, name)
     offered = {option for parameter in command.params for option in parameter.opts}
     assert offered & {"--seed", "--device", *WORKERS} == SHARED[name]
     assert offered >= {"--out", "--format", "--quiet", "--debug"}
-
-
-WITHOUT_OUT = {
-    "extract": "[default: loca-results]",
-    "verify": "[default: loca-results]",
-    "figures": "[default: loca-results]",
-    **dict.fromkeys(("analyze", "methods"), "[default: nothing is stored]"),
-    **dict.fromkeys(
-        ("simulate", "correlate", "toy"), "[default: loca-results, for the partial results only]"
-    ),
-}
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_help_says_where_results_go_without_out(cli, name):
-    shown = " ".join(cli(name, "--help").out.split())
-    (said,) = re.findall(r"--out DIR (.*?) --format", shown)
-    assert WITHOUT_OUT[name] in said.replace("- ", "-")

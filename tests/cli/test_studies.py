@@ -79,22 +79,21 @@ def test_the_power_of_tests_is_a_short_table(cli):
     assert line.split()[1:] == powers[: len(line.split()) - 1]
 
 
-def test_correlate_takes_a_method_of_the_users_own(cli, own_module):
-    done = cli(*SMALL["correlate"], "--structures", "ar1", "--rho", "0,0.2", "--methods",
-               own_module, "--format", "json")  # fmt: skip
+def test_correlate_takes_a_method_of_the_users_own_and_says_where_its_errors_are(cli, own_module):
+    command = (*SMALL["correlate"], "--structures", "ar1:0.3", "--rho", "0,0.2", "--methods")
+    done = cli(*command, own_module, "--format", "json")
     assert (done.code, done.err) == (0, "")
     document = json.loads(done.out)
     mine = [row for row in document["rows"] if row["method"] == "own"]
     assert [row["protocol"] for row in mine] == ["same-draw"] * 4
     assert all(abs(row["error"] - 0.81) < 5 * row["standard_error"] for row in mine)
     assert document["manifest"]["grid"]["titles"] == {"own": "a tenth of the matrix"}
-
-
-def test_correlate_says_where_the_errors_of_named_methods_are(cli):
-    command = (*SMALL["correlate"], "--structures", "ar1", "--rho", "0", "--methods", "all")
-    done = cli(*command)
-    assert done.code == 0
+    done = cli(*command, own_module)
     assert "errors are in JSON, CSV and the tables and figures of --out" in done.err
+    assert "neighbouring rows have correlation ρ, neighbouring columns 0.3" in done.out
+    assert "LoCA throughout" in done.out
+    assert "throughout: retains more at every strength" in done.out
+    assert cli(*command, "all").code == 0
 
 
 def test_toy_has_a_row_for_every_search(cli):
@@ -121,19 +120,15 @@ def test_toy_runs_every_search_under_every_interpretation(cli):
     assert [line.split()[0] for line in listed] == list(SEARCHES)
 
 
-def test_searches_with_the_same_results_share_a_row(cli):
+def test_searches_with_the_same_results_share_a_row_and_one_that_diverges_has_no_loss(cli):
     """After a step without a chance, no search has found anything."""
     command = ("toy", "--problems", 4, "--steps", 1, "--size", "6,7", "--jobs", 1)
     shown = cli(*command, "--search", "coefficients-only,central,forward").out
     assert "coefficients-only, central, forward" in shown
-
-
-def test_correlate_says_what_its_structures_and_findings_are(cli):
-    shown = cli(*SMALL["correlate"], "--structures", "ar1:0.3", "--rho", "0,0.2", "--quiet").out
-    assert "ar1:0.3 " in shown
-    assert "neighbouring rows have correlation ρ, neighbouring columns 0.3" in shown
-    assert "LoCA throughout" in shown
-    assert "throughout: retains more at every strength" in shown
+    command = (*SMALL["toy"], "--search", "swap", "--lr", 50)
+    (row,) = json.loads(cli(*command, "--format", "json").out, parse_constant=pytest.fail)["rows"]
+    assert (row["diverged"], row["recovered"], row["median_final_loss"]) == (30, 0.0, None)
+    assert "diverged" in cli(*command).out
 
 
 @pytest.mark.parametrize(
@@ -153,13 +148,6 @@ def test_the_table_of_toy_fits_a_terminal(cli, options, texts):
     done = cli(*SMALL["toy"], *options)
     assert all(text in done.out for text in texts)
     assert max(map(len, done.out.splitlines())) <= 80
-
-
-def test_a_rate_that_diverges_is_reported_without_a_number_that_is_none(cli):
-    command = (*SMALL["toy"], "--search", "swap", "--lr", 50)
-    (row,) = json.loads(cli(*command, "--format", "json").out, parse_constant=pytest.fail)["rows"]
-    assert (row["diverged"], row["recovered"], row["median_final_loss"]) == (30, 0.0, None)
-    assert "diverged" in cli(*command).out
 
 
 @pytest.mark.parametrize(

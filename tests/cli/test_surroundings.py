@@ -1,16 +1,16 @@
-"""Odd paths, no home, another locale, two runs at once, and every command killed or without room.
-
-``test_interruption.py`` has more on kills of ``simulate``.
-"""
+"""Odd paths, no home, another locale, two runs at once, and commands killed or without room."""
 
 import errno
+import itertools
 import os
+import random
 import re
 import resource
 import shutil
 import signal
 import subprocess
 import tempfile
+import time
 
 import pytest
 from safetensors.numpy import load_file
@@ -63,9 +63,10 @@ def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def others_deep(*fast):
-    """Every command, of which all but these belong to the deep tier."""
-    deep = (pytest.param(name, marks=pytest.mark.deep) for name in COMMANDS if name not in fast)
+def others_deep(*fast, without=()):
+    """Every command, of which all but the first belong to the deep tier."""
+    others = [name for name in COMMANDS if name not in (*fast, *without)]
+    deep = (pytest.param(name, marks=pytest.mark.deep) for name in others)
     return pytest.mark.parametrize("name", [*fast, *deep])
 
 
@@ -109,15 +110,52 @@ posix = pytest.mark.skipif(os.name != "posix", reason="signals and limits of POS
 
 
 @posix
-@pytest.mark.deep
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "verify"])
+@others_deep("simulate", without=["verify"])
 def test_every_command_killed_again_and_again_ends_with_the_same_files(cli, here, killed, name):
     assert cli(*line(name), "--out", "undisturbed").code == 0
     kills = [(number, "again") for number in (1, 2, 3, 5, 7, 9, 12, 15)]
     found = killed([*kills, (0, "again")], *line(name))
-    assert found.codes.count(-signal.SIGKILL) >= 3
+    assert_finished(here, "again", found, least=3)
+
+
+def assert_finished(here, folder, found, least):
+    """After some kills it holds what it would have held undisturbed, and lost no point."""
+    assert found.codes.count(-signal.SIGKILL) >= least
     assert found.codes[-1] == 0, found.err
-    assert results(here / "again") == results(here / "undisturbed")
+    assert "recomputed" not in found.err, "no half-written file stands under a point's name"
+    for before, after in itertools.pairwise(found.points):
+        assert before <= after
+    assert results(here / folder) == results(here / "undisturbed")
+
+
+@posix
+@pytest.mark.deep
+def test_a_run_killed_at_any_change_of_a_file_can_be_finished(cli, here, killed):
+    assert cli(*SAMPLED, "--out", "undisturbed").code == 0
+    numbers = range(1, 41)
+    found = killed([(n, f"at-{number}") for number in numbers for n in (number, 0)], *SAMPLED)
+    assert found.codes[1::2] == [0] * len(numbers), found.err
+    survived = found.codes[::2].index(0)
+    assert found.codes[::2] == [-signal.SIGKILL] * survived + [0] * (len(numbers) - survived)
+    assert survived > 20
+    assert "recomputed" not in found.err
+    for number in numbers:
+        assert results(here / f"at-{number}") == results(here / "undisturbed")
+
+
+LARGE = ("simulate", "--K", "256", "--r", "4,8", "--methods", "R,D,F2", "--engine", "monte-carlo")
+ENDLESS = 100_000
+
+
+@posix
+@pytest.mark.deep
+def test_a_run_with_workers_killed_again_and_again_ends_with_the_same_bytes(cli, here, killed):
+    command = (*LARGE, "--draws", 3000)
+    assert cli(*command, "--jobs", 1, "--out", "undisturbed").code == 0
+    moments = random.Random(2)
+    kills = [(moments.randint(1, 60), "again") for _ in range(20)]
+    found = killed([*kills, (0, "again")], *command, "--jobs", 2)
+    assert_finished(here, "again", found, least=10)
 
 
 @posix
@@ -190,3 +228,75 @@ def test_commands_that_share_an_experiment_are_of_one_version(cli, here):
         assert "another version" not in done.err
     stored = {path.name.rpartition("-")[0] for path in (here / "loca-results/points").iterdir()}
     assert sum(name.startswith("expressivity.monte-carlo@") for name in stored) == 1
+
+
+# A shell has its background jobs, and all that they start, ignore Ctrl-C.
+HEEDING = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+
+
+@pytest.fixture
+def start(here, command):
+    """Start ``loca-theory ARGUMENTS`` as the leader of a process group, and end what is left."""
+    python, option, script = command
+    started = []
+
+    def run(*arguments):
+        process = subprocess.Popen(
+            [python, option, HEEDING + script, *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def finished_points(folder):
+    points = folder / "points"
+    return len(list(points.glob("*.json"))) if points.is_dir() else 0
+
+
+def wait_until(condition):
+    """Look again and again; the limit is for a command that hangs."""
+    deadline = time.monotonic() + 600
+    while not condition():
+        assert time.monotonic() < deadline, "nothing happens"
+        time.sleep(0.01)
+
+
+@posix
+@pytest.mark.parametrize(
+    ("jobs", "as_a_terminal", "after"),
+    [
+        (1, False, 1),
+        (2, True, 1),  # while workers start
+        pytest.param(1, True, 5, marks=pytest.mark.deep),
+        pytest.param(2, True, 400, marks=pytest.mark.deep),
+        pytest.param(2, False, 400, marks=pytest.mark.deep),
+    ],
+)
+def test_ctrl_c_is_one_line_and_the_rest_can_follow(here, start, jobs, as_a_terminal, after):
+    """A terminal sends the signal to workers as well; none of them may add a word."""
+    command = (*LARGE, "--draws", ENDLESS, "--jobs", jobs, "--out", "results")
+    process = start(*command)
+    wait_until(lambda: finished_points(here / "results") >= after or process.poll() is not None)
+    (os.killpg if as_a_terminal else os.kill)(process.pid, signal.SIGINT)
+    out, err = process.communicate()
+    assert (process.returncode, out) == (130, ""), err
+    said = re.fullmatch(
+        r"loca-theory: interrupted: (\d+) of (\d+) points are stored; "
+        r"run again to compute the rest\n",
+        err,
+    )
+    assert said, err
+    # The signal may come between the storing of a point and its counting.
+    assert finished_points(here / "results") - int(said[1]) in (0, 1)
+    assert int(said[2]) == 3 * ENDLESS // 25
+    assert not (here / "results" / "simulate.parquet").exists()

@@ -9,7 +9,7 @@ from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.tables import load_rows, store_rows
 
-EXACT, LIMIT, DRAWN = Engine.EXACT, Engine.ASYMPTOTIC, Engine.MONTE_CARLO
+LIMIT, DRAWN = Engine.ASYMPTOTIC, Engine.MONTE_CARLO
 
 
 def methods(*names):
@@ -18,13 +18,10 @@ def methods(*names):
 
 SIMULATIONS = {
     "sizes": Simulation(squares((16, 24, 32, 48)), (2, 3), methods("R", "U", "D"), draws=6),
-    "ranks": Simulation(squares((32, 64)), (1, 2, 3), methods("R", "M1", "M2", "D"), draws=6),
     "one shape": Simulation(squares((48,)), (1, 2, 3, 4), methods("DoRA", "D"), draws=6),
     "one point": Simulation(squares((64,)), (2,), methods("R", "D"), draws=6),
     "rectangles": Simulation(((16, 48), (48, 16), (20, 20)), (1, 2), methods("R", "F2"), draws=6),
-    "one rectangle": Simulation(((8, 24),), (1, 2, 3), methods("D", "R"), (EXACT,)),
     "limits alone": Simulation(squares((64,)), (1, 2), methods("R", "F3", "D", "S"), (LIMIT,)),
-    "draws alone": Simulation(squares((16,)), (1, 2), methods("D", "F3", "S"), (DRAWN,), draws=6),
     "one draw": Simulation(squares((16,)), (1, 2), methods("D", "F1"), (DRAWN,), draws=1),
     "every method": Simulation(squares((16,)), (2, 4), tuple(METHODS.values()), draws=3),
     "every engine": Simulation(

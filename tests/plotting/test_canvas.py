@@ -12,7 +12,7 @@ from PIL import Image
 
 from loca_theory import ResourceError
 from loca_theory.plotting.canvas import Picture, save_figure, styled
-from loca_theory.plotting.simulation import draw_errors
+from loca_theory.plotting.results.simulation import draw_errors
 from loca_theory.sweeps.tables import load_rows, store_rows
 
 
@@ -44,7 +44,7 @@ def test_a_figure_is_written_as_png_and_pdf_without_date_and_program(tmp_path, f
 REDRAW = """
 import pathlib, sys
 from loca_theory.plotting.canvas import save_figure
-from loca_theory.plotting.simulation import draw_errors
+from loca_theory.plotting.results.simulation import draw_errors
 from loca_theory.sweeps.tables import load_rows
 folder = pathlib.Path(sys.argv[1])
 table, _ = load_rows(folder, "table")
@@ -69,22 +69,17 @@ def test_neither_the_process_nor_the_users_settings_matter(tmp_path, tables):
 
 
 def test_the_users_settings_are_left_as_they_were(tmp_path, tables):
-    with mpl.rc_context({"font.size": 31.0}):
-        before = dict(mpl.rcParams)
-        save_figure(draw_errors(tables("one shape")), tmp_path, "name")
-        assert dict(mpl.rcParams) == before
-
-
-def test_a_failed_drawing_leaves_the_settings_alone():
     @styled
-    def draw():
+    def fail():
         assert mpl.rcParams["axes.spines.top"] is False
         raise ZeroDivisionError("bad table")  # noqa: EM101
 
-    before = dict(mpl.rcParams)
-    with pytest.raises(ZeroDivisionError, match="bad table"):
-        draw()
-    assert dict(mpl.rcParams) == before
+    with mpl.rc_context({"font.size": 31.0}):
+        before = dict(mpl.rcParams)
+        save_figure(draw_errors(tables("one shape")), tmp_path, "name")
+        with pytest.raises(ZeroDivisionError, match="bad table"):
+            fail()
+        assert dict(mpl.rcParams) == before
 
 
 def test_a_notebook_shows_what_is_saved_without_pyplot(tmp_path, figure):

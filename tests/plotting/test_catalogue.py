@@ -28,10 +28,6 @@ SOURCES = {
 }
 
 
-def test_a_figure_stands_under_its_label():
-    assert [figure.label for figure in FIGURES.values()] == list(FIGURES)
-
-
 @pytest.mark.parametrize("label", ["sim_1", "sim_2"])
 def test_what_it_calls_exact_is_exact_and_needs_no_torch(label):
     assert FIGURES[label].shows.endswith("; exact")
@@ -110,12 +106,6 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_figure_of_stored_tables_is_drawn_from_them(here):
-    drawn = figure("sim_2", STORED)
-    assert drawn.axes[0].get_title("left") == "768 × 768"
-    assert names(here) == []
-
-
 def test_what_was_computed_is_stored_and_drawn_from(here, small):
     figure("sim_1", runner=Runner(here / "points", jobs=1))
     assert names(here) == ["points"], "written where the runner says, and nowhere else"
@@ -136,7 +126,8 @@ def test_one_knows_what_it_is_drawn_from_before_it_is_computed(here, small):
     assert (drawing.tables, drawing.source.seed) == ((), 3)
     drawing = find_drawing("phase", STORED)
     assert (drawing.tables, drawing.source) == ((StoredTable(STORED / "phase.parquet"),), None)
-    assert small == []
+    assert figure("sim_2", STORED).axes[0].get_title("left") == "768 × 768"
+    assert small == names(here) == []
 
 
 MISSING = (

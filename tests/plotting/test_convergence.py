@@ -5,8 +5,8 @@ import pytest
 
 from loca_theory.convergence.state import Rates
 from loca_theory.convergence.study import ConvergenceStudy
-from loca_theory.plotting.convergence import draw_loss, draw_spectrum
-from loca_theory.plotting.recovery import draw_recovery
+from loca_theory.plotting.results.convergence import draw_loss, draw_spectrum
+from loca_theory.plotting.results.recovery import draw_recovery
 from loca_theory.sweeps import Runner
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from loca_theory.expressivity import METHODS, Budget, exact_error
 from loca_theory.expressivity.methods.names import display_name
-from loca_theory.plotting.methods import draw_catalogue, draw_measured
+from loca_theory.plotting.results.methods import draw_catalogue, draw_measured
 
 
 def dots(figure, label):

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from loca_theory.plotting.separable import draw_separable_map
+from loca_theory.plotting.results.separable import draw_separable_map
 
 
 def labels(error, more=()):

@@ -15,19 +15,17 @@ from loca_theory.expressivity.methods.names import display_name, key_of
 from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.plotting.lines import LOOKS, spread
-from loca_theory.plotting.simulation import draw_errors
+from loca_theory.plotting.results.simulation import draw_errors
 from loca_theory.sweeps import Runner
 
 reproducible = settings(deadline=None, derandomize=True, database=None)
 # What each table shows: titles of the panels, and the number of lines with bands in each.
 SHOWN = {
     "sizes": (["r = 2", "r = 3"], 0),
-    "ranks": (["32 × 32", "64 × 64"], 0),
     "one shape": (["48 × 48"], 1),
     "one point": (["64 × 64"], 0),
     "rectangles": (["16 × 48", "48 × 16", "20 × 20"], 0),
     "limits alone": (["64 × 64"], 0),
-    "draws alone": (["16 × 16"], 3),
     "one draw": (["16 × 16"], 0),
     "every method": (["16 × 16"], 5),
     "every engine": (["24 × 24", "48 × 48"], 0),
@@ -80,23 +78,20 @@ def test_one_panel_a_rank_or_a_shape(tables, name, titles, count):
         lowest = [min(ends[method] for method in methods) for methods, _ in named]
         highest = [max(ends[method] for method in methods) for methods, _ in named]
         assert all(low > high for low, high in zip(lowest[1:], highest[:-1], strict=True))
+        # Lines that meet share a name: F3, D and S are one law.
+        assert name != "limits alone" or ["F3", "D", "S"] in [methods for methods, _ in named]
+        marker = "o" if name == "one point" else "None"
+        assert {line.get_marker() for line in axis.lines} == {marker}
 
 
-def test_a_line_shows_the_exact_values(tables):
-    table = tables("one rectangle")
-    (axis,) = panels(draw_errors(table))
-    for method, rows in table.groupby("method"):
-        line = lines(axis, table)[method]
-        assert line.tolist() == rows[["r", "error"]].to_numpy(float).tolist()
-
-
-def test_a_simulated_line_has_a_band_of_two_standard_errors(tables):
+def test_a_line_has_the_exact_values_or_a_band_of_two_standard_errors(tables):
     table = tables("one shape")
     (axis,) = panels(draw_errors(table))
+    exact, simulated = (table[table["method"] == name] for name in ("D", "DoRA"))
+    assert lines(axis, table)["D"].tolist() == exact[["r", "error"]].to_numpy(float).tolist()
     (band,) = bands(axis)
-    rows = table[(table["method"] == "DoRA") & (table["engine"] == "monte-carlo")]
     corners = band.get_paths()[0].vertices
-    for _, row in rows.iterrows():
+    for _, row in simulated.iterrows():
         here = corners[corners[:, 0] == row["r"], 1]
         wanted = row["error"] + np.array([-2, 2]) * row["standard_error"]
         np.testing.assert_allclose([here.min(), here.max()], wanted, rtol=1e-12)
@@ -116,11 +111,6 @@ def test_a_line_goes_on_where_exact_values_end(monkeypatch):
         assert heights[16] == heights[24] == heights[32] == 0
 
 
-def test_a_single_point_is_a_mark(tables):
-    (axis,) = panels(draw_errors(tables("one point")))
-    assert {line.get_marker() for line in axis.lines} == {"o"}
-
-
 def test_the_key_says_what_the_names_stand_for(tables):
     key = " ".join(draw_errors(tables("every method")).get_supxlabel().split())
     for name, method in METHODS.items():
@@ -136,12 +126,6 @@ def test_the_key_says_what_the_names_stand_for(tables):
 def test_every_method_has_a_look_of_its_own():
     assert set(LOOKS) == set(METHODS)
     assert len({(look.color, look.dashes) for look in LOOKS.values()}) == len(LOOKS)
-
-
-def test_lines_that_meet_share_a_name(tables):
-    """F3, D and S are one law."""
-    (axis,) = panels(draw_errors(tables("limits alone")))
-    assert ["F3", "D", "S"] in [methods for methods, _ in labels(axis)]
 
 
 @reproducible

@@ -13,7 +13,7 @@ from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.plotting.page import tables
 from loca_theory.plotting.page.columns import Column, with_values
 from loca_theory.plotting.page.fine_tunes import fine_tune_rows
-from loca_theory.plotting.page.templates import PageTable, render
+from loca_theory.plotting.page.templates import render
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Analysis
@@ -58,19 +58,18 @@ def analysis_page(result: Analysis) -> str:
         verdict=result.verdict.split("\n\n"),
         config=result.config_source,
         budget=_budget(result),
-        means=_table("Energy retained by each method", means, tables.MEAN, _MEANS,
-                     [one.r for one in means]),
-        tuned=_table("The fine-tunes", tuned, tuned_columns, _FINE_TUNES, [one.r for one in tuned]),
-        matrices=_table("Every matrix", result.matrices, columns, _MATRICES),
+        means=("Energy retained by each method", means, tables.MEAN, _MEANS),
+        tuned=("The fine-tunes", tuned, tuned_columns, _FINE_TUNES),
+        matrices=("Every matrix", result.matrices, columns, _MATRICES),
         tables=[
-            _table(title, rows, with_values(known, rows), lead)
+            (title, rows, with_values(known, rows), lead)
             for title, rows, known, lead in others
             if rows
         ],
         data=picture_data(result, columns) if count else None,
         library=_library() if count else "",
         manifest=result.manifest,
-    )  # fmt: skip
+    )
 
 
 def _budget(result: Analysis) -> str:
@@ -78,19 +77,6 @@ def _budget(result: Analysis) -> str:
     if result.total:
         return f"{result.total} split among the layers"
     return next((f"the budget of LoRA with r = {one.r}" for one in result.summary.all.errors), "")
-
-
-def _table(
-    title: str, rows: Sequence[Any], columns: Sequence[Column], lead: str, ranks: Sequence[int] = ()
-) -> PageTable:
-    return PageTable(
-        title,
-        {column.heading: column.explanation for column in columns},
-        [[column.text(row) for column in columns] for row in rows],
-        lead,
-        ranks,
-        {column.title: column.explanation for column in columns},
-    )
 
 
 def _library() -> str:
@@ -102,12 +88,7 @@ def _library() -> str:
 
 
 def picture_data(result: Analysis, columns: Sequence[Column]) -> dict[str, Any]:
-    """What the page's script draws, as plain data.
-
-    Args:
-        result: The analysis.
-        columns: Columns of the table with one row per matrix, in its order.
-    """
+    """What the page's script draws, as plain data; ``columns`` are those of every matrix."""
     rows = result.matrices
     ranks = sorted({error.r for error in result.errors})
     spectra = {tables.identity(one): one for one in result.spectra}

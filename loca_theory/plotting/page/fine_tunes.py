@@ -24,22 +24,17 @@ _FINE_TUNE = (
 
 
 class FineTune(NamedTuple):
-    """A row of the table of fine-tunes: its totals, and what each method retains at one rank."""
+    """A row of the table of fine-tunes: its totals, and a rank."""
 
     totals: Totals
     r: int
-    retained: dict[str, float]
 
 
 def fine_tune_rows(result: Analysis) -> tuple[list[FineTune], list[Column]]:
     """The rows and columns of the table of fine-tunes; without rows if there is only one."""
     every = result.summary.by_tuned if len(result.summary.by_tuned) > 1 else ()
     ranks = sorted({error.r for error in result.errors})
-    rows = [
-        FineTune(one, r, {error.method: 1 - error.error for error in one.errors if error.r == r})
-        for r in ranks
-        for one in every
-    ]
+    rows = [FineTune(one, r) for r in ranks for one in every]
     methods = dict.fromkeys(error.method for error in result.errors)
     retained = [
         Column(display_name(name), f"Energy of all its matrices that {display_name(name)} retains.",
@@ -50,4 +45,5 @@ def fine_tune_rows(result: Analysis) -> tuple[list[FineTune], list[Column]]:
 
 
 def _retained(method: str, row: FineTune) -> float | None:
-    return row.retained.get(method)
+    found = (1 - one.error for one in row.totals.errors if (one.method, one.r) == (method, row.r))
+    return next(found, None)

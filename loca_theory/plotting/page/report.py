@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass, field
+from functools import partial
 from html import escape
 from numbers import Real
 from pathlib import Path
@@ -13,7 +14,8 @@ from loca_theory import _arguments
 from loca_theory.errors import ResourceError
 from loca_theory.plotting.canvas import png
 from loca_theory.plotting.page.analysis import analysis_page
-from loca_theory.plotting.page.templates import PageTable, render
+from loca_theory.plotting.page.columns import MISSING, Column
+from loca_theory.plotting.page.templates import render
 from loca_theory.plotting.pictures import views
 from loca_theory.sweeps import Result
 from loca_theory.sweeps.files import writable_folder, write_atomically
@@ -90,17 +92,19 @@ def report(result: Result) -> Page:
     )
 
 
-def _main_table(result: Result) -> PageTable:
+def _main_table(result: Result) -> tuple[str, list[Any], list[Column], str]:
     frame = result.to_frame()
-    rows = [[_text(value) for value in row] for row in frame.head(_MOST_ROWS).to_numpy(object)]
+    rows = frame.head(_MOST_ROWS).astype(object).to_dict("records")
+    columns = [Column(name, "", name, partial(_text, name)) for name in map(str, frame)]
     hidden = len(frame) - len(rows)
     lead = f"The first {len(rows)} of {len(frame)} rows; to_frame() returns all." if hidden else ""
-    return PageTable("Table", dict.fromkeys(frame.columns, ""), rows, lead)
+    return "Table", rows, columns, lead
 
 
-def _text(value: Any) -> str:
-    """Format a value for the table: four digits for floats, ``none`` for missing values."""
+def _text(name: str, row: dict[str, Any]) -> str:
+    """The text of a cell: four digits for floats, ``none`` for missing values."""
+    value = row[name]
     if value is None or value != value:
-        return "none"
+        return MISSING
     is_number = isinstance(value, Real) and not isinstance(value, bool | int)
     return f"{value:.4g}" if is_number else str(value)

@@ -11,8 +11,6 @@ from loca_theory.plotting.lines import titles_of
 from loca_theory.plotting.page.columns import MISSING, Column, Scale, with_values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from loca_theory.checkpoints import Analysis
     from loca_theory.checkpoints.rows import MatrixError
 
@@ -118,12 +116,9 @@ def _size_columns(result: Analysis) -> list[Column]:
         about = "LoRA's rank" if method == "R" else "Number of LoCA's coefficients"
         about += f" if {result.total} are split among the layers."
         title = f"{display_name(method)} size"
-        columns.append(Column(title, about, partial(_size, own), "d", _SIZES, _WIDE))
+        value = lambda row, own=own: own.get(identity(row))  # noqa: E731
+        columns.append(Column(title, about, value, "d", _SIZES, _WIDE))
     return columns
-
-
-def _size(sizes: Mapping[tuple[str, str], int], row: Any) -> int | None:
-    return sizes.get(identity(row))
 
 
 def _interval(row: Any) -> str:

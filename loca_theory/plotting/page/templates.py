@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -11,34 +9,8 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
 
-@dataclass(frozen=True)
-class PageTable:
-    """A table of a page.
-
-    Attributes:
-        title: Heading of the table.
-        columns: Explanations of the columns by name; "" for none.
-        rows: Texts of the cells, row by row.
-        lead: Explanation below the heading.
-        ranks: The rank that each row belongs to; empty if rows belong to no rank.
-        about: The explanations to list, if several columns share one; empty for those of all.
-    """
-
-    title: str
-    columns: Mapping[str, str]
-    rows: Sequence[Sequence[str]]
-    lead: str = ""
-    ranks: Sequence[int] = ()
-    about: Mapping[str, str] = field(default_factory=dict)
-
-
 def render(template: str, **content: Any) -> str:
-    """Fill in a template of the package; every text is escaped.
-
-    Args:
-        template: Name of the file in ``html/``.
-        content: Its variables.
-    """
+    """Fill in a template in ``html/``; every text is escaped."""
     return _environment().get_template(template).render(**content)
 
 

@@ -15,7 +15,7 @@ from loca_theory.checkpoints.rows import Comparison, MatrixError
 from loca_theory.checkpoints.settings import ANALYSED
 from loca_theory.checkpoints.statistics.matrix import FAR_FROM_LAW
 from loca_theory.checkpoints.summary import MeanError, Totals, energy_weights
-from loca_theory.cli.left_out import print_remarks, print_skipped, short_name
+from loca_theory.cli.commands.left_out import print_remarks, print_skipped, short_name
 from loca_theory.cli.output import Rows, console, print_note, text_width
 from loca_theory.cli.printable import printable
 from loca_theory.expressivity.methods.names import display_name

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import click
-
 from loca_theory.cli.command import in_flags
 from loca_theory.cli.printable import note, printable
 
@@ -59,8 +57,7 @@ def _print_grouped(out: Console, title: str, groups: Mapping[str, Sequence[str]]
     out.print(f"\n{title}: {sum(map(len, groups.values()))}", style="bold")
     for text, names in list(groups.items())[:_MOST_REASONS]:
         more = f" and {len(names) - 2} more" if len(names) > 2 else ""
-        in_words = in_flags(text, click.get_current_context().command)
-        out.print(printable(f"  {in_words}: {', '.join(names[:2])}{more}"))
+        out.print(printable(f"  {in_flags(text)}: {', '.join(names[:2])}{more}"))
     if len(groups) > _MOST_REASONS:
         out.print(f"  … and {len(groups) - _MOST_REASONS} more, in --format json")
 

@@ -159,7 +159,7 @@ def _note_earlier(result: VerificationResult, earlier: Sequence[Entry], common: 
 
 
 def _print(result: VerificationResult, written: list[Path], common: Common) -> None:
-    from loca_theory.cli.claim_tables import print_claims
+    from loca_theory.cli.commands.claim_tables import print_claims
 
     document = {**result.to_json(), "files": [str(path) for path in written]}
     columns = list(result.claims[0].row())
@@ -167,7 +167,7 @@ def _print(result: VerificationResult, written: list[Path], common: Common) -> N
 
 
 def _list(ledger: Ledger, names: tuple[str, ...], common: Common) -> None:
-    from loca_theory.cli.claim_tables import print_ledger
+    from loca_theory.cli.commands.claim_tables import print_ledger
 
     claims = ledger.find(names)
     columns = ("id", "kind", "subject", "expected_verdict", "section", "passage", "statement")

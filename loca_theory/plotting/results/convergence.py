@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from loca_theory.plotting.canvas import Canvas, View, styled
-from loca_theory.plotting.recovery import colors_of, draw_recovery
+from loca_theory.plotting.results.recovery import colors_of, draw_recovery
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,8 +20,8 @@ from loca_theory.increments import MarchenkoPastur, fit_bulk
 from loca_theory.increments.spectrum import SPIKE_LEVEL
 from loca_theory.plotting.canvas import BLACK, BLUE, COLORS, Canvas, View, styled
 from loca_theory.plotting.lines import looks_of
-from loca_theory.plotting.methods import draw_measured
-from loca_theory.plotting.phase import draw_phase, phase_marks
+from loca_theory.plotting.results.methods import draw_measured
+from loca_theory.plotting.results.phase import draw_phase, phase_marks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -58,7 +57,7 @@ def command(*, common: Common, labels: tuple[str, ...], **asked: Any) -> None:
             # Fail if the user named this figure; otherwise draw the others.
             if labels:
                 raise
-            reason = in_flags(str(error), click.get_current_context().command)
+            reason = in_flags(str(error))
             common.note(f"not drawn: {reason}")
             missing.append({"figure": label, "reason": reason})
     if not (labels or EXPERIMENTS):
@@ -82,5 +81,5 @@ def _draw(drawing: Drawing, common: Common) -> dict[str, Any]:
         )
     writable_folder(common.folder)  # or fail before anything is computed
     with running(common, paper.label) as runner:
-        files: list[Path] = list(drawing.draw(runner).files)
+        _, files = drawing.draw(runner)
     return {"figure": paper.label, "shows": paper.shows, "files": list(map(str, files))}

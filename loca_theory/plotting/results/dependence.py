@@ -20,7 +20,7 @@ from loca_theory.plotting.lines import (
     looks_of,
     titles_of,
 )
-from loca_theory.plotting.phase import draw_phase
+from loca_theory.plotting.results.phase import draw_phase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loca_theory.cli.left_out import note_damaged, print_skipped, short_name
+from loca_theory.cli.commands.left_out import note_damaged, print_skipped, short_name
 from loca_theory.cli.options import DEFAULT_OUT, Common, command_of
 from loca_theory.cli.output import Rows, console, emit
 from loca_theory.cli.printable import printable

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from loca_theory.cli.left_out import note_damaged
-from loca_theory.cli.methods import chosen_methods
+from loca_theory.cli.commands.left_out import note_damaged
+from loca_theory.cli.commands.methods import chosen_methods
 from loca_theory.cli.options import Common, command_of
 from loca_theory.cli.output import emit
 from loca_theory.cli.printable import note
@@ -81,7 +81,7 @@ def command(
     # Imported here, because it loads torch, which --help does not need.
     from loca_theory.checkpoints import analyze, demo_pair
     from loca_theory.checkpoints.rows import Matrix
-    from loca_theory.cli.analysis_tables import print_analysis
+    from loca_theory.cli.commands.analysis_tables import print_analysis
 
     sources = demo_pair() if base is None else (base, *tuned)
     chosen = chosen_methods(methods, common, of_matrices=True)

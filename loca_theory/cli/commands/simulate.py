@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loca_theory.cli.methods import chosen_methods
+from loca_theory.cli.commands.methods import chosen_methods
 from loca_theory.cli.options import PARTIAL_RESULTS, Common, command_of
 from loca_theory.cli.output import Rows, console, emit, print_note
 from loca_theory.cli.running import running, write_result
