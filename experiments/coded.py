@@ -8,8 +8,6 @@ fine-tune's head.
 
 from __future__ import annotations
 
-import importlib
-import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,11 +15,8 @@ from typing import Any
 import click
 import numpy as np
 import torch
-from safetensors.torch import load_file
 
-from experiments.docstrings import splits
-from experiments.finetuning.tasks.text import MeanPooledClassifier
-from experiments.minilm import HEAD, TESTED_FRACTION, answers
+from experiments.minilm import Pair
 from loca_theory.cli.command import Command
 from loca_theory.expressivity.coders.coder import Transform
 from loca_theory.expressivity.coders.registry import CODERS
@@ -39,13 +34,7 @@ BASES = (Transform.NONE, Transform.DCT, Transform.RANDOM)
 def coded_models(
     loaded: Callable[[str], Any], bits: Sequence[float], methods: Sequence[str] = CODED
 ) -> Iterator[tuple[Row, Any]]:
-    """The base with all linear layers of the fine-tune, coded: a model per coder, basis and size.
-
-    Args:
-        loaded: Loads the ``base`` or the ``tuned`` model.
-        bits: Bits per entry.
-        methods: Names of coders.
-    """
+    """The base with the fine-tune's linear layers coded: a model per coder, basis and size."""
     base, tuned = loaded("base"), loaded("tuned")
     linear = [name for name, one in base.named_modules() if isinstance(one, torch.nn.Linear)]
 
@@ -83,37 +72,21 @@ def linear_layers(loaded: Callable[[str], Any]) -> Any:
     return model
 
 
-def measured(pair: Path, count: int | None) -> Iterator[Row]:
+def measured(pair: Pair) -> Iterator[Row]:
     """A row per model: its accuracy, and how often it answers as the fine-tune does."""
-    transformers = importlib.import_module("transformers")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(pair / "base")
-    seed = json.loads((pair / "training.json").read_text(encoding="utf-8"))["seed"]
-    _, test = splits(seed, (TESTED_FRACTION,))
-    test = test[:count]  # in random order
-    labels, head = torch.tensor([label for _, label in test]), load_file(pair / HEAD)
-
-    def loaded(side: str) -> Any:
-        return transformers.AutoModel.from_pretrained(pair / side, dtype=torch.float32)
-
-    def answered(encoder: Any) -> torch.Tensor:
-        classes, width = head["weight"].shape
-        model = MeanPooledClassifier(encoder, width, classes)
-        model.head.load_state_dict(head)
-        return answers(model, tokenizer, test)
-
-    goal = answered(loaded("tuned"))
+    goal, about = pair.answers(pair.loaded("tuned")), {"seed": pair.seed, "texts": len(pair.labels)}
 
     def row(known: Row, found: torch.Tensor) -> Row:
-        right, same = (float((found == one).double().mean()) for one in (labels, goal))
-        return {"seed": seed, "texts": len(test), **known, "accuracy": right, "agreement": same}
+        right, same = (float((found == one).double().mean()) for one in (pair.labels, goal))
+        return {**about, **known, "accuracy": right, "agreement": same}
 
     whole = {"transform": None, "bits": None}
     yield row({"method": "fine-tune", **whole, "retained": 1.0}, goal)
-    yield row({"method": "base", **whole, "retained": 0.0}, answered(loaded("base")))
+    yield row({"method": "base", **whole, "retained": 0.0}, pair.answers(pair.loaded("base")))
     known = {"method": "linear layers", **whole, "retained": 1.0}
-    yield row(known, answered(linear_layers(loaded)))
-    for known, model in coded_models(loaded, BITS):
-        yield row(known, answered(model))
+    yield row(known, pair.answers(linear_layers(pair.loaded)))
+    for known, model in coded_models(pair.loaded, BITS):
+        yield row(known, pair.answers(model))
 
 
 @click.command(cls=Command)
@@ -129,7 +102,7 @@ def main(pairs: tuple[Path, ...], count: int | None, out: Path | None) -> None:
     """
     rows = []
     made = manifest(grid={"count": count, "bits": list(BITS)}, seed=0, dtype="float32")
-    for row in (row for pair in pairs for row in measured(pair, count)):
+    for row in (row for pair in pairs for row in measured(Pair(pair, count))):
         rows.append(row)
         at = "" if row["bits"] is None else f", {row['transform']}, {row['bits']} bits"
         click.echo(f"seed {row['seed']}, {row['method']}{at}: energy retained "

@@ -14,9 +14,8 @@ from typing import Any
 from pyarrow import parquet
 
 from experiments.finetuning.adaptation import peft
-from experiments.finetuning.commands import session_command
-from experiments.finetuning.printing import number, plain_table, print_table
-from experiments.finetuning.session import Session
+from experiments.finetuning.printing import number, print_table
+from experiments.finetuning.session import Session, session_command
 from experiments.paper import load
 
 # The paper's names of the forms.
@@ -65,14 +64,14 @@ def main(session: Session) -> None:
 
 def _print(rows: list[dict[str, Any]], paper: dict[str, Any]) -> None:
     """Print the rows of a model beside the paper's; MiniLM's beside those of RoBERTa-base."""
-    headings = ("steps/s", "of LoRA", "of LoRA, printed", "peak MiB")
-    table = plain_table(("method", "in the paper"), headings)
+    lines = []
     for row in rows:
         name = row["printed_as"] or ""
         speed = paper[name]["speed"] / paper["LoRA"]["speed"] if name in paper else None
         cells = (number(value, 2) for value in (row["steps_per_s"], row["of_lora"], speed))
-        table.add_row(row["rival"], name, *cells, f"{row['peak_mib']:.0f}")
-    print_table(table, rows[0]["load"])
+        lines.append((row["rival"], name, *cells, f"{row['peak_mib']:.0f}"))
+    headings = ("steps/s", "of LoRA", "of LoRA, printed", "peak MiB")
+    print_table(rows[0]["load"], ("method", "in the paper"), headings, lines)
 
 
 if __name__ == "__main__":

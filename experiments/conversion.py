@@ -10,7 +10,7 @@ from __future__ import annotations
 import click
 import numpy as np
 
-from experiments.finetuning.printing import number, plain_table, print_table
+from experiments.finetuning.printing import number, print_table
 from loca_theory.cli.command import Command
 from loca_theory.increments.ranks import energy_ranks
 
@@ -41,13 +41,14 @@ def main(quick: bool) -> None:
 
     Example: python -m experiments.conversion --quick
     """
-    table = plain_table((), _HEADINGS)
+    rows = []
     for k, counts, draws in SIZES[:1] if quick else SIZES:
         for components in counts:
             found = [spectrum(k, components, seed) for seed in range(draws)]
             cells = [number(float(mean), 0) for mean in np.mean(found, axis=0)]
-            table.add_row(f"{k} × {k}", f"{components:,}", *cells)
-    print_table(table, "LoCA converted to LoRA", "means over draws; error: of the energy of ΔW")
+            rows.append((f"{k} × {k}", f"{components:,}", *cells))
+    note = "means over draws; error: of the energy of ΔW"
+    print_table("LoCA converted to LoRA", (), _HEADINGS, rows, note)
 
 
 if __name__ == "__main__":

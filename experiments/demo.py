@@ -23,10 +23,7 @@ _PACKAGED = Path(loca_theory.__file__).parent / "checkpoints" / "demo"
 
 
 class Block(torch.nn.Module):
-    """Attention and two linear layers, both with layer norm before and a residual connection.
-
-    The rows of an image themselves are the keys.
-    """
+    """Attention and two linear layers, both with layer norm before and a residual connection."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,26 +1,23 @@
 """The designs of the experiments: what is compared, with which power, at which cost; and verdicts.
 
-``python -m experiments.design`` prints every comparison of ``experiments/design.toml``,
-``experiments/many-tasks.toml`` and ``experiments/after-the-runs.toml`` with its margin, seeds,
-power and cost. With the folder of the runs'
-tables it prints the verdicts, and for comparisons whose runs are not all there the power so far.
+``python -m experiments.design`` prints every comparison of the designs with its margin, seeds,
+power and cost; with the folder of the runs' tables the verdicts, or the power so far.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import click
 import pandas as pd
 
 from experiments.finetuning.methods import find_method
-from experiments.finetuning.printing import number, plain_table, print_table
+from experiments.finetuning.printing import number, print_table
 from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.statistics import Row
-from experiments.finetuning.verdicts.decisions import Progress, plan, progress
+from experiments.finetuning.verdicts.decisions import DECIDED, Progress, plan, progress
 from experiments.finetuning.verdicts.design import (
     DESIGNS,
     Arm,
@@ -36,11 +33,11 @@ from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.tables import store_rows
 
 _UNITS = {"accuracy": "", "loss": " %"}
-# Columns of the table of verdicts that a decision fills.
-_DECIDED = ("verdict", "difference", "standard_error", "degrees_of_freedom", "low", "high",
-            "within", "fixed_low", "fixed_high", "kinds_low", "kinds_high",
-            "draws_error", "draws_low", "draws_high", "draws_verdict", "between",
-            "standard_deviation", "task_differences", "task_errors")  # fmt: skip
+_RESULTS = """
+within: the sides are equivalent within this margin
+these tasks: bounds for these tasks alone, which decide nothing
+other kinds: bounds if the kinds of tasks are random as well, which decide nothing
+between: estimated standard deviation of true differences between tasks"""
 # The settings in words, and the unit of their values.
 _SETTINGS = {
     "scaling": ("α =", 1.0),
@@ -75,7 +72,10 @@ def main(folder: Path | None, family: str | None, words: bool, out: Path | None)
         if chosen and runs is None:
             _print_design(design, chosen)
         elif chosen and runs is not None:
-            _print_results(design, chosen, progress(design, runs))
+            done = progress(design, runs)
+            for name in chosen:
+                _print_results(design, name, [one for one in done if one[0].family == name])
+            click.echo(_RESULTS)
     if out and runs is not None:
         for path in store_verdicts(runs, out):
             click.echo(f"wrote {path}", err=True)
@@ -89,7 +89,7 @@ def _print_design(design: Design, chosen: Sequence[str]) -> None:
         for name in chosen
         for one in design.members(name)
     }
-    total = design.cost()
+    runs, hours = design.cost()
     lines = (
         "",
         f"three numbers: for standard deviations between tasks of {' or '.join(sorted(shown))}",
@@ -98,96 +98,66 @@ def _print_design(design: Design, chosen: Sequence[str]) -> None:
         f"seeds: the fewest for a power of {design.wanted_power:.0%}; – if {MOST_SEEDS} do not do",
         "",
         f"fixed on {design.fixed}",
-        f"all runs, with curves and the choice of rates: {total.runs}, {total.hours:.1f} CPU hours",
+        f"all runs, with curves and the choice of rates: {runs}, {hours:.1f} CPU hours",
         *(f"not decided: {claim}. {reason}" for claim, reason in design.undecided.items()),
     )
     click.echo("\n".join(lines))
 
 
 def _print_family(design: Design, name: str) -> None:
-    family, members = design.families[name], design.members(name)
-    headings = ("margin", "tasks × seeds", "sees, %", "excludes, %", "seeds", "CPU hours")
-    table = plain_table(("comparison", "kind"), headings)
+    family, members, rows = design.families[name], design.members(name), []
     for one in members:
         plans = [plan(one, len(members), between) for between in one.between]
         wanted = (one.margin, design.wanted_power)
         is_equal = one.kind == "equivalent"
         needed = [each and each.seeds_needed(*wanted, equivalence=is_equal) for each in plans]
-        table.add_row(
-            one.name,
-            one.kind,
-            _margin(one),
-            f"{len(one.tasks)} × {one.seeds}",
-            *_powers(plans, one),
-            " ".join("–" if seeds is None else str(seeds) for seeds in needed),
-            f"{design.cost([one]).hours:.2f}",
-        )
-    note = f"{family.reason} One-sided level 5 % / {len(members)}; "
-    note += f"{design.cost(members).hours:.1f} CPU hours, with shared runs counted once."
-    print_table(table, family.title, note)
+        seeds = " ".join("–" if count is None else str(count) for count in needed)
+        hours = f"{design.cost([one])[1]:.2f}"
+        rows.append((one.name, one.kind, _margin(one), _size(one), *_powers(plans, one), seeds,
+                     hours))  # fmt: skip
+    note = f"{family['reason']} One-sided level 5 % / {len(members)}; "
+    note += f"{design.cost(members)[1]:.1f} CPU hours, with shared runs counted once."
+    headings = ("margin", "tasks × seeds", "sees, %", "excludes, %", "seeds", "CPU hours")
+    print_table(family["title"], ("comparison", "kind"), headings, rows, note)
 
 
-def _print_results(design: Design, chosen: Sequence[str], done: Sequence[Progress]) -> None:
-    for name in chosen:
-        mine = [one for one in done if one.comparison.family == name]
-        _print_verdicts(design, name, mine)
-        _print_missing(design, name, mine)
-    lines = (
-        "\nwithin: the sides are equivalent within this margin",
-        "these tasks: bounds for these tasks alone, which decide nothing",
-        "other kinds: bounds if the kinds of tasks are random as well, which decide nothing",
-        "between: estimated standard deviation of true differences between tasks",
-    )
-    click.echo("\n".join(lines))
-
-
-def _print_verdicts(design: Design, name: str, done: Sequence[Progress]) -> None:
+def _print_results(design: Design, name: str, done: Sequence[Progress]) -> None:
+    """The verdicts on a family, and the power so far where runs are missing."""
+    title, size = design.families[name]["title"], len(design.members(name))
+    decided, missing = [], []
+    for one, pairs, found in done:
+        if found:
+            between = None if math.isnan(found["between"]) else found["between"]
+            decided.append((
+                one.name, found["verdict"], _margin(one), number(found["difference"], sign=True),
+                _interval(found), number(found["within"]), _interval(found, "fixed_"),
+                _interval(found, "kinds_"), number(between),
+            ))  # fmt: skip
+        else:
+            plans = [plan(one, size, between, pairs) for between in one.between]
+            low, high = min(pairs), max(pairs)
+            so_far = str(low) if low == high else f"{low} to {high}"
+            missing.append((one.name, _margin(one), so_far, _size(one), *_powers(plans, one)))
     headings = ("margin", "difference", "bounds", "within", "these tasks", "other kinds", "between")
-    table = plain_table(("comparison", "verdict"), headings)
-    for one in done:
-        if found := one.decision:
-            table.add_row(
-                one.comparison.name,
-                str(found.verdict),
-                _margin(one.comparison),
-                number(found.estimate.difference, sign=True),
-                _interval(found.low, found.high),
-                number(found.within),
-                _interval(found.fixed_low, found.fixed_high),
-                _interval(found.kinds_low, found.kinds_high),
-                number(None if math.isnan(found.between) else found.between),
-            )
-    note = f"each bound has the one-sided level 5 % / {len(design.members(name))}"
-    if table.row_count:
-        print_table(table, design.families[name].title, note)
-
-
-def _print_missing(design: Design, name: str, done: Sequence[Progress]) -> None:
-    table = plain_table(("comparison",), ("margin", "pairs", "of", "sees, %", "excludes, %"))
-    size = len(design.members(name))
-    for one in done:
-        if one.decision is None:
-            wanted = one.comparison
-            plans = [plan(wanted, size, between, one.pairs) for between in wanted.between]
-            low, high = min(one.pairs), max(one.pairs)
-            table.add_row(
-                wanted.name,
-                _margin(wanted),
-                str(low) if low == high else f"{low} to {high}",
-                f"{len(wanted.tasks)} × {wanted.seeds}",
-                *_powers(plans, wanted),
-            )
-    title = f"{design.families[name].title} Runs are missing: the power so far"
+    note = f"each bound has the one-sided level 5 % / {size}"
+    print_table(title, ("comparison", "verdict"), headings, decided, note)
     note = "no verdict before all runs are there; pairs: of each task, both sides run"
-    if table.row_count:
-        print_table(table, title, note)
+    print_table(
+        f"{title} Runs are missing: the power so far", ("comparison",),
+        ("margin", "pairs", "of", "sees, %", "excludes, %"), missing, note,
+    )  # fmt: skip
+
+
+def _size(one: Comparison) -> str:
+    return f"{len(one.tasks)} × {one.seeds}"
 
 
 def _margin(one: Comparison) -> str:
     return f"{one.margin:g}{_UNITS[one.measure]}"
 
 
-def _interval(low: float, high: float) -> str:
+def _interval(found: Row, which: str = "") -> str:
+    low, high = found[f"{which}low"], found[f"{which}high"]
     return "–" if math.isnan(low) else f"{number(low, sign=True)}..{number(high, sign=True)}"
 
 
@@ -206,44 +176,37 @@ def store_verdicts(runs: pd.DataFrame, out: Path) -> list[Path]:
     names = {one["name"] for one in instead.values()}
     dates = {name: str(one.fixed) for name, one in designs.items()}
     about = manifest(grid={"dates": dates}, seed=0, device="cpu", dtype="float64")
+
+    def rows_of(designs: Iterable[Design]) -> list[Row]:
+        return [row for one in designs for row in verdict_rows(one, runs)]
+
     tables = {
-        "verdicts": _all_rows(designs.values(), runs),
-        "alternatives": [row for row in _all_rows(changed, runs) if row["comparison"] in names],
+        "verdicts": rows_of(designs.values()),
+        "alternatives": [row for row in rows_of(changed) if row["comparison"] in names],
     }
     return [path for name, rows in tables.items() for path in store_rows(rows, about, out, name)]
 
 
-def _all_rows(designs: Iterable[Design], runs: pd.DataFrame) -> list[Row]:
-    return [row for one in designs for row in verdict_rows(one, progress(one, runs))]
-
-
-def verdict_rows(design: Design, done: Iterable[Progress]) -> list[Row]:
+def verdict_rows(design: Design, runs: pd.DataFrame) -> list[Row]:
     """One row per comparison: its verdict and what it rests on."""
-    rows = []
-    for one in done:
-        comparison = one.comparison
-        found: Row = dict.fromkeys(_DECIDED)
-        if decision := one.decision:
-            known = {**asdict(decision), **asdict(decision.estimate)}
-            known["verdict"] = decision.verdict.value
-            known["draws_verdict"] = decision.draws_verdict and decision.draws_verdict.value
-            found = {name: known[name] for name in _DECIDED}
-        rows.append({
-            "comparison": comparison.name,
-            "family": comparison.family,
-            "family_title": design.families[comparison.family].title,
-            "title": _title(comparison),
-            "claims": ", ".join(comparison.claims),
-            "kind": comparison.kind,
-            "measure": comparison.measure,
-            "margin": comparison.margin,
-            "tasks": len(comparison.tasks),
-            "task_names": list(comparison.tasks),
-            "seeds": comparison.seeds,
-            "pairs": sum(one.pairs),
-            **found,
-        })  # fmt: skip
-    return rows
+    return [
+        {
+            "comparison": one.name,
+            "family": one.family,
+            "family_title": design.families[one.family]["title"],
+            "title": _title(one),
+            "claims": ", ".join(one.claims),
+            "kind": one.kind,
+            "measure": one.measure,
+            "margin": one.margin,
+            "tasks": len(one.tasks),
+            "task_names": list(one.tasks),
+            "seeds": one.seeds,
+            "pairs": sum(pairs),
+            **(found or dict.fromkeys(DECIDED)),
+        }
+        for one, pairs, found in progress(design, runs)
+    ]
 
 
 def _title(comparison: Comparison) -> str:

@@ -81,10 +81,7 @@ def texts(
     most_files: int | None = None,
     masked: tuple[str, ...] = PACKAGES,
 ) -> tuple[tuple[Path, str], ...]:
-    """The texts of an installed package, each with its file, without the names of packages.
-
-    At most so many files, spread over the package, are read.
-    """
+    """The texts of an installed package, each with its file, without the names of packages."""
     root = root_of(package)
     names = re.compile("|".join(_NAMES.get(name, name) for name in masked), re.IGNORECASE)
     paths = sorted(root.rglob("*.py"))
@@ -137,11 +134,7 @@ def splits(
     read: Reader = docstrings_in,
     masked: tuple[str, ...] = PACKAGES,
 ) -> tuple[list[Example], ...]:
-    """Texts with the numbers of their packages, split by file so that no text leaks.
-
-    The first split, with at most 2000 texts per package, has the files that the fractions leave to
-    it; the others have at most 200.
-    """
+    """Texts with the numbers of their packages, split by file so that no text leaks."""
     choice = random.Random(seed)
 
     def _own(package: str) -> Iterator[tuple[Path, str]]:

@@ -1,11 +1,8 @@
 """Run all fine-tuning experiments, one after the other.
 
 ``python -m experiments.everything`` compares the main methods on the small tasks, in some 45
-minutes on two cores. With ``--full`` it also runs the ablation, the other methods, many random
-tasks, all budgets and all settings, in some hours. At the end
-it writes the verdicts on the comparisons of the designs whose runs are all there. The command can
-be stopped at any time and resumes when it is started again. ``--quick`` checks in minutes that
-everything works.
+minutes on two cores; with ``--full`` it runs everything, in some hours, and ``--quick`` checks in
+minutes that everything works. It can be stopped at any time and resumes when it is started again.
 """
 
 from __future__ import annotations
@@ -14,9 +11,8 @@ import time
 from importlib import import_module
 
 from experiments.design import store_verdicts
-from experiments.finetuning.commands import session_command
 from experiments.finetuning.run_tables import read_runs
-from experiments.finetuning.session import Session
+from experiments.finetuning.session import Session, session_command
 
 # The order matters: later experiments use runs of earlier ones.
 MAIN = ("study comparison",)
@@ -44,10 +40,8 @@ def main(session: Session) -> None:
     for line in (*MAIN, *(FURTHER if session.full or session.quick else ())):
         session.say(f"\n== {line} ({(time.monotonic() - start) / 60:.0f} min)")
         name, *words = line.split()
-        command = import_module(f"experiments.{name}").main
-        # Not its main, which ends the process.
-        with command.make_context(f"experiments.{name}", [*words, *session.options()]) as context:
-            command.invoke(context)
+        # The function that the command calls with a session.
+        import_module(f"experiments.{name}").main.callback.__wrapped__(session, *words)
     if not session.quick:
         session.report_written(store_verdicts(read_runs(session.folder), session.folder))
 

@@ -1,15 +1,10 @@
 r"""When is ΔW of low rank, and when like independent entries?
 
 Full fine-tunes over optimiser, learning rate, steps, batch, size of the training set and kind of
-layer. The paper assumes increments with independent normal entries; LoRA assumes increments of low
-rank. Which of the two training makes is measured by the energy fraction of the r largest singular
-values: for independent entries it is that of the Marchenko–Pastur law, and low rank retains more
-than the best cosine coefficients of the same budget where it exceeds f + 2zφ(z) (see
-:func:`~loca_theory.expressivity.compare_with_low_rank`).
-
-The theory is in :mod:`experiments.finetuning.low_rank.full`: after one step of SGD the rank is at
-most the number of tokens in the batch, while Adam's division by the modulus makes the first
-increment a matrix of signs, of full rank. So the optimiser should matter most.
+layer. The energy fraction of the r largest singular values is, for independent entries, that of the
+Marchenko–Pastur law, and low rank retains more than the best cosine coefficients of the same budget
+where it exceeds f + 2zφ(z) (see :func:`~loca_theory.expressivity.compare_with_low_rank`). Why the
+optimiser should matter most is in docs/theory/low-rank-increments.md.
 
 Needs ``pip install 'loca-theory[experiments]'``.
 """
@@ -21,19 +16,18 @@ from typing import Any
 
 import click
 
-from experiments.finetuning.commands import session_command
-from experiments.finetuning.low_rank.factor_tables import (
+from experiments.finetuning.low_rank.fine_tunes import ALL, Training, TrainingGrid, compute, point
+from experiments.finetuning.low_rank.tables import (
     INDEPENDENT,
+    LABELS,
     Done,
     factor_rows,
     matrix_rows,
     prediction,
     statistics_rows,
 )
-from experiments.finetuning.low_rank.factors import ALL, TrainingGrid, compute, point
-from experiments.finetuning.low_rank.full import Training
-from experiments.finetuning.printing import number, plain_table, print_table
-from experiments.finetuning.session import Session
+from experiments.finetuning.printing import number, print_table
+from experiments.finetuning.session import Session, session_command
 from experiments.finetuning.statistics import Row
 from loca_theory.errors import InvalidArgumentError
 
@@ -57,7 +51,6 @@ _QUICK = TrainingGrid(
 )
 TASKS = ("digits", "docstrings")
 _EXPENSIVE, _NO_CLASSES = "text", "generation"
-_LABELS = ("optimizer", "rate", "steps", "batch", "examples")
 # Statistics that are printed: the heading and the number of digits.
 _SHOWN = {
     "accuracy": ("accuracy", 3), "rank_50": ("r50", 2), "rank_90": ("r90", 2),
@@ -75,40 +68,34 @@ def sweep(session: Session, task: str) -> tuple[list[Row], list[Row], list[Row]]
         raise InvalidArgumentError(msg + "choose a task such as digits")
     cases, prepared = grid.cases(), session.prepared(task)
     trainings: list[Training | None] = [*dict.fromkeys(case.training for case in cases), None]
-    wanted = [
-        (training, point(prepared, chosen, training, seed, session.resolved_device))
-        for training in trainings
-        for seed in range(session.seeds or grid.seeds)
-    ]
-    points, title = [one for _, one in wanted], f"full fine-tunes, {task}"
+    wanted = [(one, seed) for one in trainings for seed in range(session.seeds or grid.seeds)]
+    points = [point(prepared, chosen, *one, session.resolved_device) for one in wanted]
+    title = f"full fine-tunes, {task}"
     results = session.compute(points, compute, title, is_long=not session.quick)
-    runs: dict[Any, list[Done]] = {}
-    matrices: list[Row] = []
-    ranks: list[Row] = []
-    for (training, one), result in zip(wanted, results, strict=True):
-        runs.setdefault(training, []).append((one, result))
-        own_matrices, own_ranks = matrix_rows(one, result)
-        matrices += own_matrices
-        ranks += own_ranks
-    return factor_rows(cases, runs), matrices, ranks
+    runs: dict[Training | None, list[Done]] = {}
+    tables: tuple[list[Row], list[Row]] = ([], [])
+    for (training, seed), result in zip(wanted, results, strict=True):
+        run = {"task": task, "seed": seed, **result}
+        runs.setdefault(training, []).append(run)
+        for rows, own in zip(tables, matrix_rows(training, run), strict=True):
+            rows += own
+    return factor_rows(cases, runs), *tables
 
 
 @session_command
 @click.option(
     "--task", help="Any but generation.  [default: digits and docstrings; with --full also text]"
 )
-def main(session: Session, task: str | None) -> None:
+def main(session: Session, task: str | None = None) -> None:
     """Measure the increments of full fine-tunes over optimiser, rate, steps, batch and data.
 
     Example: python -m experiments.low_rank --task digits
     """
     full = (*TASKS, _EXPENSIVE) if session.full else TASKS[:1] if session.quick else TASKS
-    lines: list[Row] = []
-    matrices: list[Row] = []
-    ranks: list[Row] = []
-    for name in [task] if task else full:
-        for rows, own in zip((lines, matrices, ranks), sweep(session, name), strict=True):
-            rows += own
+    found = [sweep(session, name) for name in ([task] if task else full)]
+    lines, matrices, ranks = (
+        [row for rows in one for row in rows] for one in zip(*found, strict=True)
+    )
     statistics = statistics_rows(matrices)
     suffix = f"-{task}" if task else ""
     tables = {"": lines, "statistics": statistics, "matrices": matrices, "ranks": ranks}
@@ -117,21 +104,20 @@ def main(session: Session, task: str | None) -> None:
     for name in dict.fromkeys(line["task"] for line in lines):
         title = f"{session.settings(name)['title']}: increments of full fine-tunes"
         shown = [row for row in statistics if row["task"] == name and row["kind"] == ALL]
-        found = prediction(row for row in ranks if row["task"] == name)
-        _print(title, shown, found)
+        _print(title, shown, prediction(row for row in ranks if row["task"] == name))
 
 
 def _print(title: str, statistics: Sequence[Row], found: Row) -> None:
     trainings: dict[tuple[Any, ...], dict[str, float]] = {}
     for row in statistics:
-        key = tuple(row[name] for name in _LABELS)
+        key = tuple(row[name] for name in LABELS[1:])
         trainings.setdefault(key, {})[row["statistic"]] = row["mean"]
-    headings = (*_LABELS[1:], *(heading for heading, _ in _SHOWN.values()))
-    table = plain_table(_LABELS[:1], headings)
+    headings = (*LABELS[2:], *(heading for heading, _ in _SHOWN.values()))
+    rows = []
     for (optimizer, *numbers), means in trainings.items():
         cells = ["" if value is None else f"{value:g}" for value in numbers]
         values = [number(means.get(name), digits) for name, (_, digits) in _SHOWN.items()]
-        table.add_row(optimizer, *cells, *values)
+        rows.append((optimizer, *cells, *values))
     note = "means over matrices and seeds; r50, r90, r99: ranks for that percentage of the energy, "
     note += "and effective: effective rank, in units of min(p, q);\nnorm: ‖ΔW‖/‖W₀‖; TV: total "
     note += "variation of the entries from a normal law; MP: Kolmogorov distance from the "
@@ -141,7 +127,7 @@ def _print(title: str, statistics: Sequence[Row], found: Row) -> None:
         note += f"{found['right']:,} of {found['count']:,} cases (matrix and rank) which retains "
         note += f"more;\nthe coefficients retain {100 * found['excess']:+.1f} points more than "
         note += f"predicted on average, {100 * found['error']:.1f} in modulus"
-    print_table(table, title, note)
+    print_table(title, LABELS[1:2], headings, rows, note)
 
 
 if __name__ == "__main__":

@@ -21,10 +21,10 @@ from typing import Any
 
 import click
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from experiments.docstrings import PACKAGES, Example, model_folder, splits
-from experiments.finetuning.tasks.text import MeanPooledClassifier
+from experiments.finetuning.tasks.published import MeanPooledClassifier
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
 
@@ -37,14 +37,11 @@ TESTED_FRACTION = 0.2
 
 @contextmanager
 def pretrained(seed: int) -> Iterator[tuple[Any, MeanPooledClassifier]]:
-    """The tokenizer, and the pretrained model with a new head.
-
-    Dropout takes no generator, so torch's global one is seeded here and restored afterwards.
-    """
+    """The tokenizer, and the pretrained model with a new head."""
     from transformers import AutoModel, AutoTokenizer
 
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # from which dropout draws
         encoder = AutoModel.from_pretrained(model_folder())
         model = MeanPooledClassifier(encoder, encoder.config.hidden_size, len(PACKAGES))
         yield AutoTokenizer.from_pretrained(model_folder()), model
@@ -78,6 +75,33 @@ def answers(model: torch.nn.Module, tokenizer: Any, test: Sequence[Example]) -> 
             batch = encoded(tokenizer, [test[i] for i in mine])
             found[mine] = model(**batch).logits.argmax(1)
     return found
+
+
+class Pair:
+    """A pair that this command wrote: its encoders, and the texts to test the classifier on."""
+
+    def __init__(self, folder: Path, count: int | None = None) -> None:
+        from transformers import AutoTokenizer
+
+        self._folder, self._head = folder, load_file(folder / HEAD)
+        self._tokenizer = AutoTokenizer.from_pretrained(folder / "base")
+        self.seed = json.loads((folder / "training.json").read_text(encoding="utf-8"))["seed"]
+        _, test = splits(self.seed, (TESTED_FRACTION,))
+        self._test = test[:count]  # in random order
+        self.labels = torch.tensor([label for _, label in self._test])
+
+    def loaded(self, side: str) -> Any:
+        """The encoder ``base`` or ``tuned``."""
+        from transformers import AutoModel
+
+        return AutoModel.from_pretrained(self._folder / side, dtype=torch.float32)
+
+    def answers(self, encoder: Any) -> torch.Tensor:
+        """The classes of the texts by an encoder and the head of the fine-tune."""
+        classes, width = self._head["weight"].shape
+        model = MeanPooledClassifier(encoder, width, classes)
+        model.head.load_state_dict(self._head)
+        return answers(model, self._tokenizer, self._test)
 
 
 @click.command(cls=Command)

@@ -1,11 +1,9 @@
 """Gradients of one batch and the first update of Adam, of the sentence transformer's matrices.
 
-``python -m experiments.minilm_gradients --out pair`` takes the first batch of
-``experiments.minilm`` and writes ``pair/gradients.parquet``, one row per linear layer of the
-transformer: how much of the energy of its inputs, its output gradients, its gradient, and Adam's
-first update lies beyond the r largest singular values, and the bounds of
-docs/theory/low-rank-increments.md. It takes a few minutes and needs
-``pip install 'loca-theory[experiments]'``.
+``python -m experiments.minilm_gradients --out pair`` writes ``pair/gradients.parquet``, one row per
+linear layer: the energy beyond the r largest singular values in the first batch of
+``experiments.minilm``, and the bounds of docs/theory/low-rank-increments.md. It takes a few minutes
+and needs ``pip install 'loca-theory[experiments]'``.
 """
 
 from __future__ import annotations

@@ -53,12 +53,6 @@ class Row:
     prior_work: bool = False  # whether the paper marks the line as taken from another paper
     notes: str = ""
 
-    @property
-    def parameters(self) -> int | None:
-        """Number of trainable parameters; None if the paper does not print it."""
-        found = self.values.get("parameters")
-        return found if isinstance(found, int) else None
-
 
 @dataclass(frozen=True, config=_STRICT)
 class Head:
@@ -94,7 +88,12 @@ class Table:
 
     def settings(self, **wanted: str) -> dict[str, Value]:
         """All values that hold for a model, method and task; the more specific row wins."""
-        roles = {**dict.fromkeys(ROLES, ANY), **self._known(wanted)}
+        for role, name in wanted.items():
+            if role not in ROLES or name not in (ANY, *self.names(role)):
+                known = ", ".join(self.names(role) if role in ROLES else ROLES)
+                msg = f"{self.name} has no {role} {name!r}: it has {known or 'only rows for all'}"
+                raise InvalidArgumentError(msg)
+        roles = {**dict.fromkeys(ROLES, ANY), **wanted}
         found = [
             row
             for row in self.rows
@@ -102,19 +101,6 @@ class Table:
         ]
         found.sort(key=lambda row: sum(getattr(row, role) != ANY for role in ROLES))
         return {name: value for row in found for name, value in row.values.items()}
-
-    def select(self, **wanted: str) -> tuple[Row, ...]:
-        """The rows that name exactly these models, methods or tasks: several for some budgets."""
-        roles = self._known(wanted).items()
-        return tuple(r for r in self.rows if all(getattr(r, role) == name for role, name in roles))
-
-    def _known(self, wanted: dict[str, str]) -> dict[str, str]:
-        for role, name in wanted.items():
-            if role not in ROLES or name not in (ANY, *self.names(role)):
-                known = ", ".join(self.names(role) if role in ROLES else ROLES)
-                msg = f"{self.name} has no {role} {name!r}: it has {known or 'only rows for all'}"
-                raise InvalidArgumentError(msg)
-        return wanted
 
 
 @cache

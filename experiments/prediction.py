@@ -1,16 +1,11 @@
 """Test which numbers, known before an adapter is trained or early in its run, predict the best one.
 
-Candidates are the energy of a full fine-tune's ΔW that an adapter can retain, the same weighted by
-the curvature, what its first steps see of the gradient, its effective dimension, and its training
-loss after a few steps; see :mod:`~experiments.finetuning.prediction.predictors`. Each is compared
-with the accuracy that the tuned adapters reach, by rank correlation. The best is chosen on half of
-the kinds of tasks and judged on the others.
-
-The accuracies are read from the tables of runs in the folder ``--out``, as ``experiments.study``
-writes them: every adapter at every budget that they have. A task needs full fine-tunes, whose
-learning rate is used here, and three adapters at one budget; a random variant of a task, such as
-``digits-3``, may have the learning rate of the task. Only full fine-tunes, to compute the
-predictors from, are run here.
+Each number of :mod:`~experiments.finetuning.prediction.predictors` is compared with the accuracy
+that the tuned adapters reach, by rank correlation. The best is chosen on half of the kinds of tasks
+and judged on the others. The accuracies are read from the tables of runs in the folder ``--out``,
+as ``experiments.study`` writes them; only full fine-tunes, to compute the predictors from, are run
+here. A task needs full fine-tunes, whose learning rate is used here, and three adapters at one
+budget; a random variant of a task, such as ``digits-3``, may have the learning rate of the task.
 """
 
 from __future__ import annotations
@@ -22,9 +17,7 @@ from typing import cast
 import click
 import pandas as pd
 
-from experiments.finetuning.commands import session_command
-from experiments.finetuning.prediction import forecast
-from experiments.finetuning.prediction.predictors import SIGNS, TITLES
+from experiments.finetuning.prediction.predictors import SIGNS, TITLES, compute, forecast
 from experiments.finetuning.prediction.rank_correlation import (
     FEWEST_METHODS,
     OTHER_SEEDS,
@@ -32,10 +25,10 @@ from experiments.finetuning.prediction.rank_correlation import (
     correlations,
     pairs,
 )
-from experiments.finetuning.printing import number, plain_table, print_table
+from experiments.finetuning.printing import number, print_table
 from experiments.finetuning.protocol import Configuration, point
 from experiments.finetuning.run_tables import read_runs
-from experiments.finetuning.session import Session
+from experiments.finetuning.session import Session, session_command
 from experiments.finetuning.statistics import Row
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps.store import Point
@@ -56,7 +49,7 @@ _TITLES = TITLES | {OTHER_SEEDS: "accuracy of other seeds"}
 
 @session_command
 @click.option("--task", help="One of the small tasks.  [default: all that the tables have]")
-def main(session: Session, task: str | None) -> None:
+def main(session: Session, task: str | None = None) -> None:
     """Compare what predicts the better adapter with what the adapters reach.
 
     Example: python -m experiments.prediction --out loca-results/experiments
@@ -75,7 +68,7 @@ def main(session: Session, task: str | None) -> None:
     if lacking := [name for name in tasks if name not in rates]:
         session.say(f"note: left out, because runs are missing: {', '.join(lacking)}")
     points = [one for name, rate in rates.items() for one in _forecasts(session, name, rate, runs)]
-    done = session.compute(points, forecast.compute, "predictors", unit="full fine-tunes")
+    done = session.compute(points, compute, "predictors", unit="full fine-tunes")
     predictions = [row for result in done for row in result["rows"]]
     if not predictions:
         msg = "every full fine-tune diverged, so there is nothing to predict from"
@@ -116,28 +109,30 @@ def _forecasts(session: Session, task: str, rate: float, runs: Sequence[Row]) ->
         Configuration(task, "full", chosen["r"]), chosen, session.prepared(task), rate=rate,
         seeds=range(_SEEDS), device=session.resolved_device,
     )  # fmt: skip
-    return [forecast.forecast(full, seed, wanted) for seed in range(_SEEDS)]
+    return [forecast(full, seed, wanted) for seed in range(_SEEDS)]
 
 
 def _print(found: Sequence[Row], compared: Sequence[Row]) -> None:
     parts = {"all": "all tasks", "choice": "choice", "judgement": "judgement"}
     for scope in dict.fromkeys(one["scope"] for one in found):
         of = {(one["predictor"], one["tasks"]): one for one in found if one["scope"] == scope}
-        table = plain_table(("predictor",), tuple(parts.values()))
+        rows = []
         for name in dict.fromkeys(key[0] for key in of):
             mark = " *" if of[name, "all"]["chosen"] else ""
-            table.add_row(_TITLES[name] + mark, *(_correlation(of.get((name, p))) for p in parts))
+            rows.append((_TITLES[name] + mark, *(_correlation(of.get((name, p))) for p in parts)))
         note = "rank correlations with the accuracy, with 95% intervals over tasks\n"
         note += "* largest on the kinds of the choice; its correlation on the others judges it"
-        print_table(table, f"what predicts the better adapter: {scope}", note)
-    table = plain_table(("predictor",), ("right", "right, if clear"))
+        title = f"what predicts the better adapter: {scope}"
+        print_table(title, ("predictor",), tuple(parts.values()), rows, note)
+    rows = []
     for name in dict.fromkeys(one["predictor"] for one in compared):
         own = [one for one in compared if one["predictor"] == name]
         clear = [one for one in own if one["clear"]]
         counts = (f"{sum(one['right'] for one in some)} of {len(some)}" for some in (own, clear))
-        table.add_row(_TITLES[name], *counts)
+        rows.append((_TITLES[name], *counts))
+    title = "pairs of methods at one budget whose winner is predicted"
     note = "clear: the 95% interval of the difference, paired by seed, excludes 0"
-    print_table(table, "pairs of methods at one budget whose winner is predicted", note)
+    print_table(title, ("predictor",), ("right", "right, if clear"), rows, note)
 
 
 def _correlation(one: Row | None) -> str:

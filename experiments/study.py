@@ -16,11 +16,10 @@ from typing import Any
 import click
 from joblib import Parallel, delayed
 
-from experiments.finetuning.commands import TASKS, configurations, session_command, tasks_of
 from experiments.finetuning.methods import find_method
-from experiments.finetuning.printing import number, plain_table, print_summary, print_table
+from experiments.finetuning.printing import number, print_summary, print_table
 from experiments.finetuning.protocol import Configuration, Finished
-from experiments.finetuning.session import Session
+from experiments.finetuning.session import TASKS, Session, configurations, session_command, tasks_of
 from experiments.finetuning.settings import kind_of
 from experiments.finetuning.statistics import Row, summary
 from experiments.finetuning.tasks import prepare
@@ -75,7 +74,13 @@ def run(
 @click.option(
     "--r", type=click.IntRange(min=1), help="Budget as LoRA's rank.  [default: the task's]"
 )
-def main(session: Session, name: str, task: str | None, methods: str | None, r: int | None) -> None:
+def main(
+    session: Session,
+    name: str,
+    task: str | None = None,
+    methods: str | None = None,
+    r: int | None = None,
+) -> None:
     """Run a study of fine-tuning.
 
     NAME is comparison, ablation, budgets, sensitivity, training_process, patterns or many_tasks.
@@ -218,13 +223,14 @@ def _compare_many_tasks(session: Session, study: Study, *_: Any) -> None:
     lines = summary(rows, ("task", "method", "r"), reference={"method": study.reference})
     session.store(study.name.replace("_", "-"), {"": rows, "summary": lines})
     kinds = dict.fromkeys(kind_of(task) for task in tasks)
-    table = plain_table(("method",), (*kinds, "all"))
+    shown = []
     for name in names:
         mine = [line for line in lines if line["method"] == name]
         of_kind = ([line for line in mine if kind_of(line["task"]) == kind] for kind in kinds)
-        table.add_row(name, *map(_mean, of_kind), _mean(mine))
+        shown.append((name, *map(_mean, of_kind), _mean(mine)))
+    title = f"mean accuracy over {len(tasks)} random tasks, %"
     note = f"for the verdicts: python -m experiments.design {session.folder}"
-    print_table(table, f"mean accuracy over {len(tasks)} random tasks, %", note)
+    print_table(title, ("method",), (*kinds, "all"), shown, note)
 
 
 def _mean(lines: Sequence[Row]) -> str:

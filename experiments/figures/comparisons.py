@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from numpy.typing import NDArray
 
 from experiments.finetuning.settings import kind_of
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.plotting.canvas import BLUE, GREEN, GREY, RED, Picture, headline, styled
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from matplotlib.axes import Axes
-    from numpy.typing import NDArray
 
 # What a verdict says of the first of two methods, and its colour.
 _WORDS = {

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.figures.runs import nothing_to_draw
 from loca_theory.plotting.canvas import BLACK, BLUE, Canvas, styled
 from loca_theory.plotting.lines import LOOKS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Okabe and Ito's and Tol's colours; marks say the same in grey.
 _OPTIMIZERS = {"SGD": (BLUE, "o"), "Adam": ("#aa4499", "s"), "AdamW": ("#332288", "^")}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.figures.comparisons import draw_group, kinds_in_words, largest_design
@@ -13,9 +12,6 @@ from loca_theory.expressivity.methods.names import display_name
 from loca_theory.plotting.canvas import BLUE, GREY, Picture, styled
 from loca_theory.plotting.lines import LOOKS
 from loca_theory.plotting.results.verdicts import draw_verdicts
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _SIZE, _RANK = 768, 8
 _THEOREM = {"U": "random locations", "R": "LoRA", "D": "LoCA"}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.figures.comparisons import (
@@ -30,9 +31,6 @@ from loca_theory.plotting.canvas import (
     styled,
 )
 from loca_theory.plotting.lines import Look
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _LOOKS = {
     "lora": Look(RED),

@@ -47,28 +47,20 @@ def adapt(
     """
     shape = target_shape(model, targets)
     check(method, budget, shape, overrides or {})
-    if overrides and method.kind != "loca":
-        msg = f"overrides must be empty for {method.title}: {', '.join(overrides)} are settings "
-        msg += "of LoCA"
-        raise InvalidArgumentError(msg)
     if not method.has_budget:
-        return _without_adapter(model, method, head)
+        if method.kind == "head" and head is None:
+            msg = f"{method.title} trains a new head, and this task has none"
+            raise InvalidArgumentError(msg)
+        for name, parameter in model.named_parameters():
+            is_bias = method.kind == "biases" and name.rsplit(".", 1)[-1] == "bias"
+            parameter.requires_grad_(_is_head(name, head) or is_bias or method.kind == "full")
+        return model
     config = _config(method, budget, shape, seed, overrides or {})
     config.target_modules = set(targets)
     config.modules_to_save = [head] if head else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PEFT warns about layers that store weights transposed
         return peft().get_peft_model(model, config)
-
-
-def _without_adapter(model: nn.Module, method: Method, head: str | None) -> nn.Module:
-    if method.kind == "head" and head is None:
-        msg = f"{method.title} trains a new head, and this task has none"
-        raise InvalidArgumentError(msg)
-    for name, parameter in model.named_parameters():
-        is_bias = method.kind == "biases" and name.rsplit(".", 1)[-1] == "bias"
-        parameter.requires_grad_(_is_head(name, head) or is_bias or method.kind == "full")
-    return model
 
 
 def _config(
@@ -125,12 +117,7 @@ def groups(
 
 
 def count(model: nn.Module, head: str | None, *, pruned_to: int | None = None) -> dict[str, int]:
-    """Count the trained parameters without the head, those of the head, and the stored numbers.
-
-    An adapter stores its trained parameters and, if its locations are learned, one integer per
-    component; locations that follow from a seed need no storage. If AdaLoRA prunes its factors to a
-    mean rank of ``pruned_to``, only the remaining numbers are stored.
-    """
+    """Count the trained parameters without the head, those of the head, and the stored numbers."""
     spectra = [m for m in model.modules() if isinstance(m, CosineSpectrum)]
     learned = sum(s.coefficients.numel() for s in spectra if s.is_searching)
     counts = {"trained": 0, "head": 0}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -18,20 +18,25 @@ def number(value: float | None, digits: int = 2, *, sign: bool = False) -> str:
     return f"{value:{'+' if sign else ''}.{digits}f}"
 
 
-def plain_table(left: Sequence[str], right: Sequence[str]) -> Table:
-    """A table without lines, with headings of columns to the left and to the right."""
+def print_table(
+    title: str,
+    left: Sequence[str],
+    right: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    note: str = "",
+) -> None:
+    """Print rows below headings of columns to the left and to the right, unless there are none."""
     columns = [Column(one, no_wrap=True) for one in left]
     columns += [Column(one, justify="right") for one in right]
-    return Table(*columns, box=None, pad_edge=False)
-
-
-def print_table(table: Table, title: str, note: str = "") -> None:
-    """Print a table with a title above and a note below."""
-    console = Console(width=_WIDTH)
-    console.print(f"\n[bold]{title}[/bold]", highlight=False)
-    console.print(table)
-    if note:
-        console.print(note, highlight=False, soft_wrap=True)
+    table = Table(*columns, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    if table.row_count:
+        console = Console(width=_WIDTH)
+        console.print(f"\n[bold]{title}[/bold]", highlight=False)
+        console.print(table)
+        if note:
+            console.print(note, highlight=False, soft_wrap=True)
 
 
 def print_summary(
@@ -41,7 +46,7 @@ def print_summary(
     is_compared = any(line.get("difference") is not None for line in lines)
     headings = ["trained", "mean", "95% interval", "seeds"]
     headings += ["difference", "95% interval", "p (Holm)"] if is_compared else []
-    table = plain_table(columns, headings)
+    rows = []
     for line in lines:
         cells = ["" if line[name] is None else str(line[name]) for name in columns]
         cells += [f"{line['trained']:,}", *_percent(line, "mean", "low", "high", unit="%")]
@@ -50,9 +55,9 @@ def print_summary(
         if is_compared:
             names = ("difference", "difference_low", "difference_high")
             cells += [*_percent(line, *names, sign=True), number(line.get("p_value"), 3)]
-        table.add_row(*cells)
+        rows.append(cells)
     seeds = "intervals are over seeds: the test set and the pretrained model are always the same"
-    print_table(table, title, f"{note}\n{seeds}" if note else seeds)
+    print_table(title, columns, headings, rows, f"{note}\n{seeds}" if note else seeds)
 
 
 def _percent(

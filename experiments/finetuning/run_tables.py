@@ -26,12 +26,7 @@ def read_runs(
     tuned: bool = False,
     otherwise: str = "give the folder that the runs wrote to",
 ) -> pd.DataFrame:
-    """Read the runs of all tables in a folder that have the columns of runs.
-
-    A run that is in several tables counts once. Runs of the curve over learning rates are left out,
-    because they are not at the rate that was chosen; tables mark them by ``rate`` in a column
-    ``setting``.
-    """
+    """Read the runs of all tables in a folder that have the columns of runs."""
     columns = [*COLUMNS, *more]
     found = []
     for stored in find_tables(folder, ["*"]):
@@ -48,7 +43,7 @@ def read_runs(
         if missing:
             msg = f"{path} has runs without {', '.join(missing)}; make it again"
             raise ResourceError(msg)
-        if is_sweep:
+        if is_sweep:  # without the curve over learning rates, which are not those chosen
             table = table[table["setting"] != "rate"]
         found.append(table[columns].astype(dict.fromkeys(_NUMBERS.intersection(columns), float)))
     if not found:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,13 @@ from experiments.finetuning.adaptation import peft
 from experiments.finetuning.methods import Budget, check, find_method, rates_beyond
 from experiments.finetuning.metrics import METRIC
 from experiments.finetuning.protocol import Configuration, Finished, best_rate, loca_of, point
-from experiments.finetuning.settings import settings
+from experiments.finetuning.settings import settings, task_names
 from experiments.finetuning.statistics import Row
 from experiments.finetuning.tasks import Prepared, prepare
 from experiments.finetuning.training import compute, layer_shape
+from loca_theory.cli.command import Command
+from loca_theory.cli.options import Folder
+from loca_theory.errors import InvalidArgumentError
 from loca_theory.plotting.canvas import save_figure
 from loca_theory.plotting.catalogue import find_figure
 from loca_theory.sweeps import ResultStore, Runner
@@ -50,15 +53,6 @@ class Session:
         """Folder of tables and figures; those of quick runs go to a subfolder."""
         return self.out / "quick" if self.quick else self.out
 
-    def options(self) -> list[str]:
-        """The options of the command line that make the same session."""
-        given = {"out": self.out, "jobs": self.jobs, "device": self.device, "seeds": self.seeds}
-        flags = ("quick", "full", "beyond_grid", "quiet")
-        return [
-            *(f"--{name}={value}" for name, value in given.items() if value is not None),
-            *(f"--{name.replace('_', '-')}" for name in flags if getattr(self, name)),
-        ]
-
     @property
     def resolved_device(self) -> str:
         """The device that ``device`` stands for; ``auto`` stands for a GPU if there is one."""
@@ -82,10 +76,7 @@ class Session:
         return list(range(self.seeds or self.settings(task)["seeds"]))
 
     def tune(self, wanted: Sequence[Configuration], title: str) -> dict[Configuration, float]:
-        """Find the learning rate of each configuration with the best mean validation metric.
-
-        The mean is over the tuning seeds; a rate with fewer diverged runs is preferred.
-        """
+        """Find the learning rate of each configuration with the best mean validation metric."""
         found: dict[Configuration, dict[float, list[float | None]]] = {}
         best: dict[Configuration, float] = {}
         untried = {one: self._rates(one) for one in wanted}
@@ -109,10 +100,7 @@ class Session:
         return best
 
     def _rates(self, configuration: Configuration) -> tuple[float, ...]:
-        """The learning rates to try; one grid step lower from twice the task's default rank on.
-
-        The more numbers are trained, the faster the increment grows at the same rate.
-        """
+        """The learning rates to try; one grid step lower from twice the task's default rank on."""
         method, chosen = find_method(configuration.method), self.settings(configuration.task)
         rates = method.rates(chosen["grid"])
         if method.has_budget and configuration.r >= 2 * chosen["r"]:
@@ -122,10 +110,7 @@ class Session:
     def run(
         self, wanted: Iterable[tuple[Configuration, float]], title: str, *, tunes: bool = False
     ) -> list[Finished]:
-        """Run configurations at their learning rates on all seeds, or on the tuning seeds.
-
-        The runs of a block of seeds are trained together.
-        """
+        """Run configurations at their learning rates on all seeds, or on the tuning seeds."""
         wanted = list(wanted)
         prepared = self._checked([one for one, _ in wanted])
         runs: list[tuple[Configuration, Point]] = []
@@ -217,3 +202,66 @@ def _in_words(run: Point, result: Mapping[str, Any]) -> str:
     good = [value for value in found if value is not None]
     mean = f"{METRIC} {sum(good) / len(good):.3f}" if good else "diverged"
     return f"{p['task']}, {p['method']}: {mean}"
+
+
+TASKS = f"{', '.join(task_names())}.  [default: all but text]"
+
+_OPTIONS = (
+    click.Option(["--out"], type=Folder(), default=Path("loca-results") / "experiments",
+                 show_default=True,
+                 help="Folder of runs, tables and figures; stored runs are not repeated."),
+    click.Option(["--quick"], is_flag=True, help="Tiny run, to check that it works."),
+    click.Option(["--full"], is_flag=True, help="Everything; takes hours, can be resumed."),
+    click.Option(["--seeds"], type=click.IntRange(min=2),
+                 help="Number of seeds.  [default: that of the design]"),
+    click.Option(["-j", "--jobs"], type=int, default=-1, show_default=True,
+                 help="Worker processes, -1 for one per core."),
+    click.Option(["--device"], metavar="auto|cpu|cuda[:N]", default="auto", show_default=True,
+                 help="Device to train on."),
+    click.Option(["--beyond-grid"], is_flag=True,
+                 help="Where the lowest or highest learning rate is best, try those beyond it."),
+    click.Option(["-q", "--quiet"], is_flag=True, help="Print neither progress nor notes."),
+)  # fmt: skip
+
+
+def session_command(function: Callable[..., None]) -> click.Command:
+    """Make a command with the common options, which receives a :class:`Session`."""
+
+    @wraps(function)
+    def with_session(**given: Any) -> None:
+        common = {str(option.name): given.pop(str(option.name)) for option in _OPTIONS}
+        if common["quick"] and common["full"]:
+            msg = "--quick and --full exclude each other; give only one of them"
+            raise click.UsageError(msg)
+        if common["jobs"] == 0 or common["jobs"] < -1:
+            msg = "--jobs must be a positive number, or -1 for one per core, not "
+            raise click.UsageError(msg + str(common["jobs"]))
+        function(Session(**common), **given)
+
+    command = click.command(cls=Command)(with_session)
+    command.params = [*_OPTIONS, *command.params]
+    return command
+
+
+def tasks_of(session: Session, task: str | None) -> list[str]:
+    """The given task; without one all small tasks, or in a quick session one of each kind."""
+    if task:
+        return [task]
+    small = [name for name in task_names() if session.settings(name)["grid"] == "small"]
+    if not session.quick:
+        return small
+    return list({session.settings(name)["module"]: name for name in reversed(small)}.values())[::-1]
+
+
+def configurations(
+    session: Session, task: str, names: Sequence[str], r: int | None = None
+) -> list[Configuration]:
+    """One configuration per method, at the budget ``r`` or, if it is None, at that of the task."""
+    chosen = session.settings(task)
+    run = [name for name in names if chosen["grid"] in find_method(name).lowest]
+    if len(run) < len(names):
+        msg = f"{', '.join(name for name in names if name not in run)} cannot be run on {task}"
+        if not run:
+            raise InvalidArgumentError(msg + "; choose another method or task")
+        session.say(f"note: {msg}")
+    return [Configuration(task, name, r or chosen["r"]) for name in run]

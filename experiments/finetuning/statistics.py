@@ -22,10 +22,7 @@ def grouped(rows: Iterable[Row], names: Sequence[str]) -> dict[tuple[Any, ...], 
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    r"""Mean and Student's interval, :math:`\bar x \pm t_{n-1, 0.975}\, s / \sqrt n`.
-
-    The interval of a single value is unbounded.
-    """
+    r"""Mean and Student's interval, :math:`\bar x \pm t_{n-1, 0.975}\, s / \sqrt n`."""
     mean = float(np.mean(values))
     if len(values) < 2:
         return mean, -math.inf, math.inf

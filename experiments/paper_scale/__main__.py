@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from experiments.finetuning.methods import Method, methods
-from experiments.paper_scale.run import run
+from experiments.paper_scale.loading import package
 from experiments.paper_scale.settings import Choice, Family, families, resolve, seeds
 from loca_theory.cli.command import Command, Group
 from loca_theory.cli.options import Folder
@@ -131,6 +131,10 @@ def _command(family: Family) -> click.Command:
         ]
         for note in resolve(chosen[0]).notes:
             click.echo(f"note: {note}", err=True)
+        for name in ("transformers", "datasets", "accelerate"):
+            package(name)
+        from experiments.paper_scale.run import run  # needs them
+
         for choice in chosen:
             row, computed = run(choice)
             click.echo(_line(row) + ("" if computed else " (stored)"))

@@ -1,8 +1,7 @@
 """E2E with GPT-2, and Alpaca-52K with LLaMA: prompts, and the texts that are to follow them.
 
-Adapters of GPT-2 fit only a model with split projections
-(:func:`~experiments.paper_scale.adaptation.split_projections`). The judge of the answers to
-questions, GPT-4, is not run.
+Adapters of GPT-2 fit only a model with split projections (:func:`split_projections`). The judge of
+the answers to questions, GPT-4, is not run.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from experiments.paper_scale.adaptation import split_projections
 from experiments.paper_scale.loading import Prepared, column, load_pretrained, package, read_data
 from experiments.paper_scale.settings import Choice, Settings
 from loca_theory.errors import InvalidArgumentError
@@ -30,6 +28,7 @@ _WITH = "Below is an instruction that describes a task, paired with an input tha
 _WITH += "context. Write a response that appropriately completes the request."
 _WITHOUT = "Below is an instruction that describes a task. Write a response that appropriately "
 _WITHOUT += "completes the request."
+_ASK = "### Instruction:\n{}\n\n### Response:\n"
 
 
 def prepare(choice: Choice, settings: Settings) -> Prepared:
@@ -58,9 +57,19 @@ def prepare(choice: Choice, settings: Settings) -> Prepared:
         texts[name] = _encoded([make(*one) for one in given], answers, tokenizer, longest)
 
     def answer(trained: nn.Module, folder: Path) -> dict[str, float]:
-        if questions:
-            tokens = family.options["max_new_tokens"]
-            rows = [_answer(trained, tokenizer, question, choice, tokens) for question in questions]
+        """Answer all turns of each question; the prompt of a turn contains the earlier ones."""
+        rows, options = [], {"max_new_tokens": family.options["max_new_tokens"]}
+        for question in questions:
+            so_far, answers = "", []
+            for turn in question["turns"]:
+                so_far += f"\n\n{_ASK.format(turn)}" if so_far else prompt(turn)
+                answers += continued(trained, tokenizer, [so_far], 1, **options)
+                so_far += answers[-1]
+            name = f"{choice.model_size}-{choice.method}-seed{choice.seed}"
+            choices = [{"index": 0, "turns": answers}]
+            rows.append({"question_id": question["question_id"], "model_id": name,
+                         "choices": choices})  # fmt: skip
+        if rows:
             _write_lines(folder, "answers.jsonl", rows)
         return {}
 
@@ -119,9 +128,9 @@ def meaning_prompt(meaning: str) -> str:
 
 def prompt(instruction: str, context: str = "") -> str:
     """The prompt of Alpaca for an instruction and an optional input."""
-    begin = _WITH if context else _WITHOUT
-    middle = f"### Input:\n{context}\n\n" if context else ""
-    return f"{begin}\n\n### Instruction:\n{instruction}\n\n{middle}### Response:\n"
+    if not context:
+        return f"{_WITHOUT}\n\n{_ASK.format(instruction)}"
+    return f"{_WITH}\n\n### Instruction:\n{instruction}\n\n### Input:\n{context}\n\n### Response:\n"
 
 
 def perplexity(metrics: Mapping[str, float]) -> float:
@@ -176,24 +185,34 @@ def _questions(path: Path | None) -> list[dict[str, Any]]:
     return questions
 
 
-def _answer(
-    model: nn.Module, tokenizer: Any, question: dict[str, Any], choice: Choice, tokens: int
-) -> dict[str, Any]:
-    """Answer all turns of a question; the prompt of a turn contains the earlier ones."""
-    so_far, answers = "", []
-    for turn in question["turns"]:
-        so_far += prompt(turn) if not so_far else f"\n\n### Instruction:\n{turn}\n\n### Response:\n"
-        answers += continued(model, tokenizer, [so_far], 1, max_new_tokens=tokens)
-        so_far += answers[-1]
-    return {
-        "question_id": question["question_id"],
-        "model_id": f"{choice.model_size}-{choice.method}-seed{choice.seed}",
-        "choices": [{"index": 0, "turns": answers}],
-    }
-
-
 def _write_lines(folder: Path, name: str, rows: Sequence[dict[str, Any]]) -> None:
     """Write a file with one JSON object per line."""
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     path = writable_folder(folder) / name
     write_atomically(path, lambda target: target.write_text(text, encoding="utf-8"))
+
+
+class SplitProjection(nn.Module):
+    """GPT-2's fused projection split into three layers, which can be adapted separately."""
+
+    def __init__(self, fused: nn.Module) -> None:
+        super().__init__()
+        weights = fused.get_parameter("weight").detach().t().chunk(3)
+        biases = fused.get_parameter("bias").detach().chunk(3)
+        for name, weight, bias in zip(("q_proj", "k_proj", "v_proj"), weights, biases, strict=True):
+            layer = nn.Linear(weight.shape[1], weight.shape[0], dtype=weight.dtype)
+            layer.weight, layer.bias = nn.Parameter(weight.clone()), nn.Parameter(bias.clone())
+            setattr(self, name, layer)
+
+    def forward(self, states: Any) -> Any:
+        """Return queries, keys and values side by side."""
+        return torch.cat([layer(states) for layer in self.children()], dim=-1)
+
+
+def split_projections(model: nn.Module) -> nn.Module:
+    """Replace every fused projection of GPT-2; other models stay as they are."""
+    for module in list(model.modules()):
+        fused = getattr(module, "c_attn", None)
+        if isinstance(fused, nn.Module) and not isinstance(fused, SplitProjection):
+            module.c_attn = SplitProjection(fused)
+    return model

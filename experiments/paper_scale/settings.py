@@ -146,9 +146,16 @@ def resolve(choice: Choice) -> Settings:
         msg = f"{method.title} trains a new head, and {family.title} has none"
         raise InvalidArgumentError(msg)
     frame, own, notes = _stated(choice, method)
-    rate = _rate(choice, method, frame, own)
+    if choice.lr is not None and not (math.isfinite(choice.lr) and choice.lr > 0):
+        msg = f"--lr {choice.lr:g} is not a learning rate: give a finite number above 0"
+        raise InvalidArgumentError(msg)
+    head = frame.get("learning_rate_head") if method.kind == "head" else None
+    rate = choice.lr or own.get("learning_rate_coefficients", own.get("learning_rate", head))
     _check_complete(choice, method, own, rate)
-    components, scaling = _components(choice, own)
+    stated, scaling = own.get("frequency_components"), own.get("scaling")
+    components = choice.components or (stated[0] if isinstance(stated, tuple) else stated)
+    if isinstance(stated, tuple) and isinstance(scaling, tuple):  # that of the components
+        scaling = scaling[stated.index(components) if components in stated else 0]
     if "epochs" not in frame and "total_steps" not in frame:
         frame |= load("stated").settings(task="image classification")
     batch, accumulation = frame["batch_size"], frame.get("accumulation_steps", 1)
@@ -227,22 +234,3 @@ def _check_complete(choice: Choice, method: Method, own: _Values, rate: float | 
         msg = f"the paper does not state the {' and the '.join(lacking)} of {method.title} on "
         msg += f"{choice.task}; give {'both' if lacking[1:] else 'it'}"
         raise InvalidArgumentError(msg)
-
-
-def _components(choice: Choice, own: _Values) -> tuple[int | None, float | None]:
-    """Components per layer, and the scaling that belongs to them."""
-    stated, scaling = own.get("frequency_components"), own.get("scaling")
-    if not isinstance(stated, tuple):
-        return (stated if choice.components is None else choice.components), scaling
-    wanted = stated[0] if choice.components is None else choice.components
-    if isinstance(scaling, tuple):
-        scaling = scaling[stated.index(wanted) if wanted in stated else 0]
-    return wanted, scaling
-
-
-def _rate(choice: Choice, method: Method, frame: _Values, own: _Values) -> float | None:
-    if choice.lr is not None and not (math.isfinite(choice.lr) and choice.lr > 0):
-        msg = f"--lr {choice.lr:g} is not a learning rate: give a finite number above 0"
-        raise InvalidArgumentError(msg)
-    head = frame.get("learning_rate_head") if method.kind == "head" else None
-    return choice.lr or own.get("learning_rate_coefficients", own.get("learning_rate", head))

@@ -15,24 +15,7 @@ import click
 import pandas as pd
 import torch
 
-from experiments.pretrained import retained
-from experiments.pretrained.analysis import (
-    LOSS,
-    compare,
-    gains,
-    primary,
-    verdicts,
-    without_each_kind,
-)
-from experiments.pretrained.runs import (
-    MEASURED,
-    continue_runs,
-    machine,
-    prepare_all,
-    stored,
-    train,
-    trial_of,
-)
+from experiments.pretrained import analysis, retained, runs
 from experiments.pretrained.trials import read_design
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
@@ -61,18 +44,18 @@ def main(data: Path | None, out: Path, minutes: float, jobs: int, again: tuple[s
     if data is None:
         _print(out)
         return
-    start, prepared = time.monotonic(), prepare_all(data, _TASKS)
+    start, prepared = time.monotonic(), runs.prepare_all(data, _TASKS)
     if again:
-        here = machine("cuda" if torch.cuda.is_available() else "cpu")
-        mine = [row for row in stored(out).values() if row["machine"] == here]
+        here = runs.machine("cuda" if torch.cuda.is_available() else "cpu")
+        mine = [row for row in runs.stored(out).values() if row["machine"] == here]
         rows = [row for row in mine if row["task"] in again and row["seed"] == 0]
         if missed := {*again} - {row["task"] for row in rows}:
             msg = f"{out} has no run with seed 0 of {', '.join(sorted(missed))} from {here}"
             raise ResourceError(msg)
         other = 0
         for row in rows:
-            new = train(trial_of(row), prepared[row["task"]])
-            is_other = any(row[name] != new[name] for name in MEASURED)
+            new = runs.train(runs.trial_of(row), prepared[row["task"]])
+            is_other = any(row[name] != new[name] for name in runs.MEASURED)
             other += is_other
             click.echo(f"{row['task']}, {row['method']}: {'differs' if is_other else 'the same'}")
         raise SystemExit(bool(other))
@@ -80,12 +63,12 @@ def main(data: Path | None, out: Path, minutes: float, jobs: int, again: tuple[s
     settings = read_design()["settings"].items()
     further = [(name, one.get("methods", _primary())) for name, one in settings]
     for setting, methods in (further[0], ("main", [*_primary(), *described]), *further[1:]):
-        continue_runs(
+        runs.continue_runs(
             setting, methods, prepared, out, jobs=jobs, say=click.echo,
             stops=lambda: time.monotonic() - start > 60 * minutes,
         )  # fmt: skip
-    done, about = stored(out), manifest(grid={}, seed=0, dtype="float32")
-    store_rows(verdicts(list(done.values())), about, out, "comparisons")
+    done, about = runs.stored(out), manifest(grid={}, seed=0, dtype="float32")
+    store_rows(analysis.verdicts(list(done.values())), about, out, "comparisons")
     if not (out / f"{retained.TABLE}.parquet").exists():
         found = [
             retained.retained(one, prepared[one["full"].task]) for one in retained.groups(done)
@@ -99,21 +82,21 @@ def _primary() -> list[str]:
 
 def _print(out: Path) -> None:
     """Print the design, the comparisons, and the scores."""
-    design, every = read_design(), list(stored(out).values())
+    design, every = read_design(), list(runs.stored(out).values())
     click.echo(design["analysis"])
     others, described = _primary()[1:], design["described"]
     for setting in design["settings"]:
         rows = [row for row in every if row["setting"] == setting]
-        _show(f"{setting}: primary comparisons with V1, points", primary(rows).T)
-        _show(f"{setting}: others with V1, points", compare(rows, described).T)
+        _show(f"{setting}: primary comparisons with V1, points", analysis.primary(rows).T)
+        _show(f"{setting}: others with V1, points", analysis.compare(rows, described).T)
         title = f"{setting}: losses, % less than that of V1"
-        _show(title, compare(rows, [*others, *described], LOSS).T)
-        _show(f"{setting}: mean scores", gains(rows, [*_primary(), *described]))
+        _show(title, analysis.compare(rows, [*others, *described], analysis.LOSS).T)
+        _show(f"{setting}: mean scores", analysis.gains(rows, [*_primary(), *described]))
         if setting == "main":
-            _show("primary comparisons without one kind", without_each_kind(rows).T)
-            early = compare(rows, others, "loss_25").T
+            _show("primary comparisons without one kind", analysis.without_each_kind(rows).T)
+            early = analysis.compare(rows, others, "loss_25").T
             _show("losses over steps 16 to 25, % less than that of V1", early)
-    _show("comparisons that are stored", pd.DataFrame(verdicts(every)).T)
+    _show("comparisons that are stored", pd.DataFrame(analysis.verdicts(every)).T)
     if (path := out / f"{retained.TABLE}.parquet").exists():
         energy = pd.read_parquet(path).groupby("method")[[retained.TABLE]].mean()
         _show("energy of full fine-tuning's increment at the locations", energy)

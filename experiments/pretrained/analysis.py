@@ -61,11 +61,7 @@ def by_kind(of_task: pd.DataFrame) -> pd.DataFrame:
 
 
 def compare(rows: Sequence[Row], methods: Sequence[str], measure: str = "metric") -> pd.DataFrame:
-    """Compare methods with the reference on the seeds that are complete.
-
-    Of each: the mean difference with its interval, p-values, standard errors from the noise of
-    seeds and of test sets alone, and the difference of each kind and task.
-    """
+    """Compare methods with the reference on the seeds that are complete."""
     reference, lines = read_design()["reference"], {}
     for method in methods:
         mine = complete(rows, (method, reference))
@@ -111,11 +107,7 @@ def conclusion(line: pd.Series) -> str:
 
 
 def verdicts(rows: Sequence[Row]) -> list[Row]:
-    """Rows of the table of verdicts, on whether a method does better than the reference.
-
-    Beside the primary comparisons stand the best locations with random ones, over the tasks that
-    have both.
-    """
+    """Rows of the table of verdicts, on whether a method does better than the reference."""
     main = primary([row for row in rows if row["setting"] == "main"])
     if len(main) and (main["seeds"] < read_design()["seeds"]).any():
         return []  # not complete

@@ -37,11 +37,7 @@ def settings(task: str, setting: str = "main") -> dict[str, Any]:
 
 
 def prepare_all(data: Path, folder: Path) -> dict[str, Prepared]:
-    """Prepare all tasks from the files in ``data``.
-
-    Raises:
-        ResourceError: a file is missing, or a package or a text is of another version.
-    """
+    """Prepare all tasks from the files in ``data``."""
     design = read_design()
     for name, wanted in design["versions"].items():
         found = library_version(name)
@@ -145,15 +141,6 @@ def continue_runs(
         for row in filter(None, runs):
             done[trial_of(row)] = row
             store_rows(list(done.values()), about, folder, TABLE)
-            names = (
-                "setting",
-                "task",
-                "method",
-                "rate",
-                "location_rate",
-                "seed",
-                "metric",
-                "loss",
-                "seconds",
-            )
+            names = ("setting", "task", "method", "rate", "location_rate", "seed", "metric", "loss",
+                     "seconds")  # fmt: skip
             say(f"{len(done)}: " + ", ".join(f"{row[name]}" for name in names))

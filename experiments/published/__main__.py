@@ -10,22 +10,98 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
 import torch
 
-from experiments.published.measures import SMALLEST, Row, rows, statistics
 from experiments.published.wheels import STUDIES, Fitted, Wheels
+from loca_theory.checkpoints.settings import Settings
+from loca_theory.checkpoints.statistics.matrix_errors import fitting_budget
 from loca_theory.cli.command import Command
 from loca_theory.errors import LocaTheoryError
+from loca_theory.expressivity import Accounting, spectral_error
 from loca_theory.expressivity.coders.registry import measure_all
+from loca_theory.expressivity.matrices import retained_energies
+from loca_theory.expressivity.methods.registry import find_methods
+from loca_theory.increments.ranks import effective_rank, energy_ranks
 from loca_theory.sweeps import generator
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.tables import store_rows
+from loca_theory.transforms import dct, dct2
 
-BITS = (0.25, 0.5, 1.0, 2.0)
-"""Bits per entry at which coders are compared."""
+Row = dict[str, Any]
+
+RANKS = (2, 4, 8, 16)
+ACCOUNTINGS = (Accounting.PAPER, Accounting.TRAINABLE, Accounting.BITS)
+METHODS = ("R", "D", "S", "F2", "FourierFT")
+SHUFFLES = 8  # random orders of the shuffled axes
+LEADING, ALIKE = 10, 0.5  # singular vectors that may be intruders, and the cosine that clears them
+SMALLEST = 16  # sides below this have no ranks to compare
+BITS = (0.25, 0.5, 1.0, 2.0)  # per entry, at which coders are compared
+
+
+def rows(delta: torch.Tensor, rng: np.random.Generator) -> Iterator[Row]:
+    """One row per rank, accounting and form: the fraction of ‖ΔW‖² that is retained.
+
+    The forms are the package's methods; ``D``, its axes in random order (mean over orders); and the
+    largest coefficients of the DCT along one axis. ``predicted`` is the fraction that the singular
+    values alone predict.
+    """
+    delta = delta.double()
+    total, singular = float(delta.square().sum()), torch.linalg.svdvals(delta).numpy()
+    p, q = delta.shape
+    orders = [(rng.permutation(p), rng.permutation(q)) for _ in range(SHUFFLES)]
+    spectra = {
+        "D, outputs shuffled": [dct2(delta[rows]) for rows, _ in orders],
+        "D, inputs shuffled": [dct2(delta[:, columns]) for _, columns in orders],
+        "D, both shuffled": [dct2(delta[rows][:, columns]) for rows, columns in orders],
+        "DCT along outputs": [dct(delta.T.contiguous())],
+        "DCT along inputs": [dct(delta)],
+    }
+    # Energy of the 1, 2, … largest coefficients, in the mean over spectra.
+    energies = {
+        form: np.mean([np.sort(one.flatten().square().numpy())[::-1].cumsum() for one in own], 0)
+        for form, own in spectra.items()
+    }
+    for accounting in ACCOUNTINGS:
+        settings = Settings(RANKS, find_methods(METHODS), accounting=accounting)
+        budgets = [one for r in RANKS if (one := fitting_budget(p, q, r, settings))]
+        for form in (*METHODS, *energies) if budgets else ():
+            if form in energies:
+                found = [energies[form][one.chosen_coefficients - 1] for one in budgets]
+            else:
+                found = retained_energies(delta, form, budgets, rng)
+            for budget, energy in zip(budgets, found, strict=True):
+                predicted = None
+                if form in METHODS and form != "FourierFT":
+                    predicted = 1 - spectral_error(singular, form, budget)
+                yield {"r": budget.r, "accounting": accounting.value, "method": form,
+                       "retained": float(energy / total), "predicted": predicted}  # fmt: skip
+
+
+def statistics(base: torch.Tensor, tuned: torch.Tensor) -> Row:
+    """Statistics of one increment and its weights."""
+    base, tuned = base.double(), tuned.double()
+    delta = tuned - base
+    squares = torch.linalg.svdvals(delta).square().numpy()
+    centred = delta - delta.mean()
+    kurtosis = float(centred.pow(4).mean() / centred.square().mean() ** 2 - 3)
+    before, after = (torch.linalg.svd(one, full_matrices=False).U for one in (base, tuned))
+    cosines = (before.T @ after[:, :LEADING]).abs().amax(0)
+    return {
+        "p": delta.shape[0],
+        "q": delta.shape[1],
+        "relative_norm": float(delta.norm() / base.norm()),
+        "cosine": float((base * tuned).sum() / (base.norm() * tuned.norm())),
+        "excess_kurtosis": kurtosis,
+        "effective_rank": effective_rank(squares[::-1]),
+        "rank_90": energy_ranks(squares[::-1], (0.9,))[0],
+        "unchanged": float((delta == 0).double().mean()),
+        # Of the leading left singular vectors of W′, those that are like none of all of W₀'s.
+        "intruders": int((cosines < ALIKE).sum()),
+    }
 
 
 def increments(pair: Fitted) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
@@ -42,23 +118,22 @@ def retained(
     base: torch.Tensor, tuned: torch.Tensor, rng: np.random.Generator
 ) -> dict[str, list[Row]]:
     """What forms of adapters retain of one matrix, and its statistics."""
-    found = list(rows(tuned.double() - base.double(), rng))
-    return {"retained": found, "matrices": [statistics(base, tuned)]}
+    return {
+        "retained": list(rows(tuned.double() - base.double(), rng)),
+        "matrices": [statistics(base, tuned)],
+    }
 
 
 def at_equal_bits(
     base: torch.Tensor, tuned: torch.Tensor, rng: np.random.Generator
 ) -> dict[str, list[Row]]:
     """What coders leave of one matrix."""
-    delta = (tuned.double() - base.double()).numpy()
-    found = [
-        {
-            "method": method, "transform": transform.value, "bits": bits,
-            "stored_bits": coded.bits, "error": coded.error,
-        }
-        for method, transform, bits, coded in measure_all(delta, BITS, rng)
-    ]  # fmt: skip
-    return {"bits": found}
+    found = measure_all((tuned.double() - base.double()).numpy(), BITS, rng)
+    names = ("method", "transform", "bits", "stored_bits", "error")
+    return {"bits": [
+        dict(zip(names, (method, one.value, bits, coded.bits, coded.error), strict=True))
+        for method, one, bits, coded in found
+    ]}  # fmt: skip
 
 
 def measure(

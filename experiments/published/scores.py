@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from experiments.coded import coded_models
-from experiments.published.measures import Row
+from experiments.published.__main__ import Row
 from experiments.published.wheels import STUDIES, Wheels
 from loca_theory.checkpoints import extract
 from loca_theory.cli.command import Command
@@ -48,22 +48,6 @@ def pairs_of(path: Path, count: int) -> tuple[np.ndarray, list[str], list[str]]:
         raise InvalidArgumentError(msg) from error
 
 
-def similarities(model: Any, tokenizer: Any, first: list[str], second: list[str]) -> np.ndarray:
-    """Cosines of the means over tokens, as sentence transformers compare."""
-    sides = []
-    for texts in (first, second):
-        parts = []
-        for start in range(0, len(texts), BATCH):
-            given = tokenizer(texts[start : start + BATCH], padding=True, truncation=True,
-                              max_length=LENGTH, return_tensors="pt")  # fmt: skip
-            with torch.inference_mode():
-                hidden = model(**given).last_hidden_state
-            mask = given["attention_mask"].unsqueeze(-1)
-            parts.append((hidden * mask).sum(1) / mask.sum(1))
-        sides.append(torch.cat(parts))
-    return torch.cosine_similarity(*sides).double().numpy()
-
-
 class Answers:
     """The similarities that models give to pairs of sentences, beside the fine-tune's."""
 
@@ -85,7 +69,21 @@ class Answers:
         return self._model.from_pretrained(self.folder / side, dtype=torch.float32)
 
     def _found(self, model: Any) -> np.ndarray:
-        return similarities(model.eval(), self._tokenizer, self._first, self._second)
+        """Cosines of the means over tokens, as sentence transformers compare."""
+        model.eval()
+        sides = []
+        for texts in (self._first, self._second):
+            parts = []
+            for start in range(0, len(texts), BATCH):
+                given = self._tokenizer(texts[start : start + BATCH], padding=True,
+                                        truncation=True, max_length=LENGTH,
+                                        return_tensors="pt")  # fmt: skip
+                with torch.inference_mode():
+                    hidden = model(**given).last_hidden_state
+                mask = given["attention_mask"].unsqueeze(-1)
+                parts.append((hidden * mask).sum(1) / mask.sum(1))
+            sides.append(torch.cat(parts))
+        return torch.cosine_similarity(*sides).double().numpy()
 
     def of(self, model: Any) -> Row:
         """Correlation of a model's similarities with people's, and what is left to the goal."""
@@ -116,12 +114,6 @@ def adapted(answers: Answers) -> Iterator[Row]:
             yield {**known, **answers.of(model.merge_and_unload())}
 
 
-def coded(answers: Answers) -> Iterator[Row]:
-    """A row per coder, basis and size, all linear layers coded."""
-    for known, model in coded_models(answers.loaded, BITS):
-        yield {**known, **answers.of(model)}
-
-
 @click.command(cls=Command)
 @click.option("--data", type=click.Path(exists=True, file_okay=False, path_type=Path),
               required=True, help="Folder with the wheels.")  # fmt: skip
@@ -140,7 +132,9 @@ def main(data: Path, texts: Path, count: int, out: Path, *, bits: bool) -> None:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         answers = Answers(wheels, Path(folder), texts, count)
-        for row in coded(answers) if bits else adapted(answers):
+        coded = coded_models(answers.loaded, BITS) if bits else ()
+        coded_rows = ({**known, **answers.of(model)} for known, model in coded)
+        for row in coded_rows if bits else adapted(answers):
             rows.append(row)
             click.echo(", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}"
                                  for k, v in row.items()))  # fmt: skip

@@ -11,6 +11,7 @@ import re
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -107,22 +108,16 @@ def _neurochem(wheels: Wheels, folder: str) -> Weights:
     return found
 
 
-def _chgnet(base: str, tuned: str) -> Callable[[Wheels], Iterator[Fitted]]:
-    def pairs(wheels: Wheels) -> Iterator[Fitted]:
-        files = (wheels.named(rf"chgnet/pretrained/{one}/.+\.tar")[0] for one in (base, tuned))
-        yield Fitted("", *map(wheels.checkpoint, files))
-
-    return pairs
+def _chgnet(base: str, tuned: str, wheels: Wheels) -> Iterator[Fitted]:
+    files = (wheels.named(rf"chgnet/pretrained/{one}/.+\.tar")[0] for one in (base, tuned))
+    yield Fitted("", *map(wheels.checkpoint, files))
 
 
-def _rxnfp(tuned: str) -> Callable[[Wheels], Iterator[Fitted]]:
-    def pairs(wheels: Wheels) -> Iterator[Fitted]:
-        folder = "rxnfp/models/transformers"
-        files = (f"{folder}/{one}/pytorch_model.bin" for one in ("bert_pretrained", tuned))
-        named = (wheels.checkpoint(file).items() for file in files)
-        yield Fitted("", *({key.removeprefix("bert."): one for key, one in own} for own in named))
-
-    return pairs
+def _rxnfp(tuned: str, wheels: Wheels) -> Iterator[Fitted]:
+    folder = "rxnfp/models/transformers"
+    files = (f"{folder}/{one}/pytorch_model.bin" for one in ("bert_pretrained", tuned))
+    named = (wheels.checkpoint(file).items() for file in files)
+    yield Fitted("", *({key.removeprefix("bert."): one for key, one in own} for own in named))
 
 
 def _sre(wheels: Wheels) -> Iterator[Fitted]:
@@ -130,23 +125,19 @@ def _sre(wheels: Wheels) -> Iterator[Fitted]:
     yield Fitted("", *(wheels.checkpoint(f"{one}model.safetensors") for one in (base, tuned)))
 
 
-def _mhc(parent: str) -> Callable[[Wheels], Iterator[Fitted]]:
+def _mhc(parent: str, wheels: Wheels) -> Iterator[Fitted]:
     """Alleles whose recurrent kernel descends from the parent's.
 
     That of every allele has a cosine of at least 0.87 with one of the two parents, and of about 0
     with the other.
     """
-
-    def pairs(wheels: Wheels) -> Iterator[Fitted]:
-        base = _keras(wheels, f"{_MHC}/{parent}_BA.h5")
-        for name in sorted(wheels.named(rf"{_MHC}/.*_BA\.h5")):
-            allele = PurePosixPath(name).name.removesuffix("_BA.h5")
-            tuned = _keras(wheels, name)
-            kernels = (own["lstm_1_recurrent"].flatten() for own in (base, tuned))
-            if allele != parent and float(torch.cosine_similarity(*kernels, dim=0)) > _DESCENDS:
-                yield Fitted(allele, base, tuned)
-
-    return pairs
+    base = _keras(wheels, f"{_MHC}/{parent}_BA.h5")
+    for name in sorted(wheels.named(rf"{_MHC}/.*_BA\.h5")):
+        allele = PurePosixPath(name).name.removesuffix("_BA.h5")
+        tuned = _keras(wheels, name)
+        kernels = (own["lstm_1_recurrent"].flatten() for own in (base, tuned))
+        if allele != parent and float(torch.cosine_similarity(*kernels, dim=0)) > _DESCENDS:
+            yield Fitted(allele, base, tuned)
 
 
 _MHC, _DESCENDS = "mhcnuggets/saves/production", 0.5
@@ -193,17 +184,17 @@ STUDIES = {
     "chgnet": Study(
         "CHGNet 0.3.0 → r2SCAN: a graph potential, to another functional, says its README",
         ("chgnet==0.4.2",),
-        _chgnet("0.3.0", "r2scan"),
+        partial(_chgnet, "0.3.0", "r2scan"),
     ),
     "rxnfp": Study(
         "BERT of chemical reactions → classes of reactions (bert_ft)",
         ("rxnfp==0.1.0",),
-        _rxnfp("bert_ft"),
+        partial(_rxnfp, "bert_ft"),
     ),
     "rxnfp-10k": Study(
         "the same BERT → classes, on fewer reactions (bert_ft_10k_25s)",
         ("rxnfp==0.1.0",),
-        _rxnfp("bert_ft_10k_25s"),
+        partial(_rxnfp, "bert_ft_10k_25s"),
     ),
     "sre": Study(
         "MiniLM → sentence embeddings of another domain, says its model card",
@@ -213,12 +204,12 @@ STUDIES = {
     "mhc-1": Study(
         "MHCnuggets: binding to A*02:01 → to other alleles, by --transfer_weights and cosines",
         ("mhcnuggets==2.4.1",),
-        _mhc("HLA-A02:01"),
+        partial(_mhc, "HLA-A02:01"),
     ),
     "mhc-2": Study(
         "MHCnuggets: binding to DRB1*01:01 → to other alleles, by --transfer_weights and cosines",
         ("mhcnuggets==2.4.1",),
-        _mhc("HLA-DRA01:01-DRB101:01"),
+        partial(_mhc, "HLA-DRA01:01-DRB101:01"),
     ),
     "mhc-hlap": Study(
         "MHCnuggets: affinity of an allele → its mass spectrometry, says the name of the file",
@@ -228,6 +219,6 @@ STUDIES = {
     "control": Study(
         "CHGNet 0.2.0 and 0.3.0: two trainings, neither from the other",
         ("chgnet==0.4.2",),
-        _chgnet("0.2.0", "0.3.0"),
+        partial(_chgnet, "0.2.0", "0.3.0"),
     ),
 }

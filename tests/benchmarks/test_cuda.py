@@ -3,16 +3,14 @@
 import json
 import re
 import sys
-from functools import partial
 
 import pytest
 import torch
 from click.testing import CliRunner
 
 from benchmarks import _page, _record, cuda, layer
-from benchmarks._measure import compare, interleaved
-from benchmarks._rivals import Layer, Single, adapted
-from loca_theory.adapters import CosineSpectrum
+from benchmarks._measure import compare
+from benchmarks._rivals import Layer
 
 
 def python(script):
@@ -40,14 +38,6 @@ def raising(error):
 )
 def test_a_part_is_ended_and_its_ending_said(tmp_path, script, seconds, ending):
     assert cuda.run(python(script), seconds, tmp_path / "log") == ending
-
-
-def test_a_part_has_what_later_ones_do_not_need_and_no_less_than_it_needs():
-    first, *after = cuda.PARTS
-    needed = sum(part.seconds for part in after)
-    assert cuda.allowance(1000.0, first, after) == 1000.0 - needed
-    assert cuda.allowance(needed, first, after) == first.seconds
-    assert cuda.allowance(7.0, first, after) == 7.0
 
 
 # --- the whole, with scripts for parts ---
@@ -122,14 +112,6 @@ def test_a_part_without_time_is_named(whole, card):
     )
 
 
-def test_results_are_not_overwritten(whole, card):
-    whole({})
-    result, out = whole({})
-    assert (result.exit_code, result.stderr) == (
-        1, f"Error: {out} holds the results of an earlier run; name another folder\n"
-    )  # fmt: skip
-
-
 def test_an_interruption_keeps_what_there_is(whole, card, monkeypatch):
     def interrupted(*_, **__):
         yield "tests", None
@@ -155,17 +137,6 @@ def test_a_card_that_cannot_be_used_is_one_line(whole, monkeypatch, script, reas
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == f"Error: nothing was measured: {reason}\n"
     assert not (out / "cuda.md").exists()
-
-
-def test_a_card_that_torch_cannot_use_is_refused_in_its_own_words(monkeypatch):
-    monkeypatch.setattr(torch.version, "cuda", None)
-    assert _record.card()["refused"].endswith("built without CUDA; install a build with it")
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
-    said = "The NVIDIA driver is too old"
-    monkeypatch.setattr(torch.cuda, "init", raising(RuntimeError(f"{said}\nand more")))
-    refused = _record.card()["refused"]
-    assert refused.startswith("the card cannot be used by torch")
-    assert refused.endswith(said)
 
 
 # --- the benchmarks ---
@@ -198,43 +169,12 @@ def test_results_are_stored_after_every_comparison(tmp_path):
     ]  # fmt: skip
 
 
-def test_rivals_take_turns_and_every_round_counts():
-    calls = []
-    rivals = {name: partial(calls.append, name) for name in "ab"}
-    times = interleaved(rivals, rounds=2, block_seconds=0, attempts=1)
-    assert {name: len(timing.seconds) for name, timing in times.items()} == {"a": 2, "b": 2}
-    assert calls.count("a") == calls.count("b") == 2 * 3
-
-
 def test_rivals_have_as_many_parameters_as_they_can():
     names = ("LoRA", "C3A", "SHiRA", "LoCA")
     builds = layer._builds(Layer(768, 1000, 1, 8), names, "cpu")
     # C3A has pq/b with b a divisor of 768; SHiRA as many as a LoRA of a whole rank.
     counts = {name: build()[1]["trained"] for name, build in builds.items()}
     assert counts == {"LoRA": 2 * 768 * 8, "C3A": 768, "SHiRA": 1536, "LoCA": 1000}
-
-
-def test_the_rival_of_the_locations_learns_locations():
-    model = adapted(Single(8), "LoCA locations", 5, 2)
-    model(torch.ones(3, 8)).sum().backward()
-    (spectrum,) = [m for m in model.modules() if isinstance(m, CosineSpectrum)]
-    assert spectrum.phase == "locations"
-    assert spectrum.offset.grad is not None
-
-
-def test_a_choice_of_the_library_is_forced_and_put_back(monkeypatch):
-    seen = []
-    before = layer.kernels._BLOCK
-
-    def builds(*_):
-        return {"LoCA": lambda: (lambda: seen.append(layer.kernels._BLOCK), {})}
-
-    monkeypatch.setattr(layer, "_builds", builds)
-    work = layer.TINY_LAYERS[0]
-    step, _ = layer._forced(work, "LoCA", "cpu", layer.kernels, "_BLOCK", 7)()
-    step()
-    assert seen == [7]
-    assert before == layer.kernels._BLOCK
 
 
 @pytest.mark.deep

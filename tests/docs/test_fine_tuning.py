@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy.stats import t
 
-from experiments.finetuning.verdicts.draws import draw_of
+from experiments.finetuning.verdicts.estimates import draw_of
 from experiments.pretrained import analysis
 from experiments.pretrained.runs import stored
 from experiments.pretrained.trials import read_design

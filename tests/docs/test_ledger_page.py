@@ -62,8 +62,8 @@ def test_claims_that_a_text_names_are_linked(ledger):
     assert '<a href="#low-rank-sum">low-rank.sum</a> is meant' in row
 
 
-def test_without_a_run_the_expected_verdicts_stand_there(ledger):
-    text = ledger.page(LEDGER, {})
+def test_without_a_run_the_expected_verdicts_stand_there(ledger, tmp_path):
+    text = ledger.page(LEDGER, ledger.read_stored(tmp_path, LEDGER))
     assert "those that the ledger expects" in text
     assert OBSERVED not in text
     assert text.count("<td>–</td>") == len(CLAIMS)
@@ -125,7 +125,3 @@ def test_power_and_history_of_a_claim_are_shown(ledger):
     assert "<dt>Refuted if</dt><dd>The law is that of the bound M1" in row
     assert "<dt>History</dt><dd>rule since 2026-11-22, fixed before the stored run" in row
     assert "changed 2026-11-22: The bounds M1 and M2" in row
-
-
-def test_no_run_is_no_error(ledger, tmp_path):
-    assert ledger.read_stored(tmp_path, LEDGER) == {}

@@ -1,4 +1,4 @@
-"""The notebooks show what their code prints: the outputs that are stored are those of a run."""
+"""The notebook shows what its code prints: the outputs that are stored are those of a run."""
 
 import base64
 import json
@@ -7,67 +7,53 @@ import pytest
 
 from .pages import DOCS
 
-NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
+(PATH,) = sorted((DOCS / "notebooks").glob("*.ipynb"))
 LARGEST = 400_000
-each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-
-
-def read(path):
-    return json.loads(path.read_text(encoding="utf-8"))
+CELLS = [one for one in json.loads(PATH.read_text(encoding="utf-8"))["cells"]
+         if one["cell_type"] == "code"]  # fmt: skip
+OUTPUTS = [one for cell in CELLS for one in cell["outputs"]]
 
 
 def text(parts):
     return parts if isinstance(parts, str) else "".join(parts)
 
 
-def outputs(cells):
+def printed(cells):
     """What each cell of code prints and returns, as text."""
-    for cell in cells:
-        if cell["cell_type"] == "code":
-            yield "".join(
-                text(one["text"] if one["output_type"] == "stream" else one["data"]["text/plain"])
-                for one in cell["outputs"]
-            )
-
-
-def test_the_notebooks_are_these():
-    assert [path.stem for path in NOTEBOOKS] == ["theory"]
-
-
-@each_notebook
-def test_a_notebook_was_run_once_from_top_to_bottom_without_an_error(path):
-    cells = [cell for cell in read(path)["cells"] if cell["cell_type"] == "code"]
-    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
-    assert {one["output_type"] for cell in cells for one in cell["outputs"]} <= {
-        "stream", "execute_result", "display_data",
-    }  # fmt: skip
-    assert not [one for cell in cells for one in cell["outputs"] if one.get("name") == "stderr"]
-
-
-@each_notebook
-def test_a_notebook_is_small_and_its_pictures_are_pictures(path):
-    assert path.stat().st_size < LARGEST
-    found = [
-        base64.b64decode(text(one["data"]["image/png"]))
-        for cell in read(path)["cells"]
-        for one in cell.get("outputs", [])
-        if "image/png" in one.get("data", {})
+    return [
+        "".join(
+            text(one["text"] if one["output_type"] == "stream" else one["data"]["text/plain"])
+            for one in cell["outputs"]
+        )
+        for cell in cells
+        if cell["cell_type"] == "code"
     ]
+
+
+def test_it_was_run_once_from_top_to_bottom_without_an_error():
+    assert [cell["execution_count"] for cell in CELLS] == list(range(1, len(CELLS) + 1))
+    kinds = {"stream", "execute_result", "display_data"}
+    assert {one["output_type"] for one in OUTPUTS} <= kinds
+    assert not [one for one in OUTPUTS if one.get("name") == "stderr"]
+
+
+def test_it_is_small_and_its_pictures_are_pictures():
+    assert PATH.stat().st_size < LARGEST
+    found = [one["data"]["image/png"] for one in OUTPUTS if "image/png" in one.get("data", {})]
     assert found
-    assert all(picture.startswith(b"\x89PNG") for picture in found)
+    assert all(base64.b64decode(text(one)).startswith(b"\x89PNG") for one in found)
 
 
 @pytest.mark.deep
-@each_notebook
-def test_a_notebook_prints_what_is_stored_in_it(path, tmp_path, monkeypatch):
+def test_it_prints_what_is_stored_in_it(tmp_path, monkeypatch):
     # Imported here, because they take seconds that the fast tier does not need.
     import nbformat
     from nbclient import NotebookClient
 
     monkeypatch.setenv("PYTHONPATH", str(DOCS.parent))
-    notebook = nbformat.read(path, as_version=4)
+    notebook = nbformat.read(PATH, as_version=4)
     resources = {"metadata": {"path": str(tmp_path)}}
     NotebookClient(
         notebook, timeout=None, coalesce_streams=True, kernel_name="python3", resources=resources
     ).execute()
-    assert list(outputs(notebook["cells"])) == list(outputs(read(path)["cells"]))
+    assert printed(notebook["cells"]) == printed(CELLS)

@@ -97,16 +97,6 @@ def test_every_link_and_picture_is_there(site, pages):
 
 
 @pytest.mark.deep
-def test_every_claim_is_a_row_with_an_anchor_and_a_link_to_its_check(site):
-    text = (site / "ledger.html").read_text(encoding="utf-8")
-    rows = re.findall(r"<tr data-.*?</tr>", text, re.DOTALL)
-    for claim, row in zip(load_ledger().claims, rows, strict=True):
-        unfolds = row.split("<details>")[1].split("</details>")[0]
-        assert f' id="{claim.id.replace(".", "-")}"' in unfolds
-        assert f'href="reference/checks.html#loca_theory.claims.checks.{claim.check}"' in unfolds
-
-
-@pytest.mark.deep
 def test_the_search_of_the_site_finds_every_claim(site):
     index = (site / "searchindex.js").read_text(encoding="utf-8")
     entries = json.loads(index.removeprefix("Search.setIndex(").removesuffix(")"))["indexentries"]

@@ -123,19 +123,6 @@ def picture(seed, size=16):
     return Image.fromarray(rng.integers(0, 255, (size, size, 3), dtype=np.uint8))
 
 
-def cifar(folder):
-    """Parquet as the hub has it."""
-    folder.mkdir()
-    features = datasets.Features(
-        img=datasets.Image(), fine_label=datasets.ClassLabel(num_classes=100)
-    )
-    pictures = {"img": [picture(i) for i in range(4)], "fine_label": [0, 1, 2, 99]}
-    for part in ("train", "test"):
-        data = datasets.Dataset.from_dict(pictures, features=features)
-        data.to_parquet(folder / f"{part}-00000-of-00001.parquet")
-    return folder
-
-
 def pets(folder):
     """Folders of images by class."""
     for part in ("train", "test"):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import inspect
 import re
 import sys
 
@@ -13,12 +14,11 @@ from click.testing import CliRunner
 from scipy import fft
 
 from experiments import conversion, everything, study
-from experiments.finetuning.commands import configurations, tasks_of
 from experiments.finetuning.run_tables import read_runs
+from experiments.finetuning.session import configurations, tasks_of
 from experiments.finetuning.settings import task_names
 from experiments.finetuning.verdicts.design import MANY_TASKS, read_design
 from experiments.minilm_gradients import row
-from loca_theory.cli.command import Command
 
 COMMANDS = ("study", "prediction", "low_rank", "complexity", "everything")
 
@@ -64,15 +64,12 @@ def test_errors_are_one_line(name, arguments, code, error, tmp_path, monkeypatch
     assert re.fullmatch(rf"main: {re.escape(error)}[^\n]*\n", result.output)
 
 
-def test_methods_for_other_tasks_are_left_out_with_a_note(session):
-    loud = dataclasses.replace(session, quiet=False)
+def test_which_methods_and_tasks_are_run(session):
+    """Methods for other tasks are left out; without a task there are all small ones."""
     names = ("lora", "adalora", "full")
-    found = {task: [one.method for one in configurations(loud, task, names)]
+    found = {task: [one.method for one in configurations(session, task, names)]
              for task in ("digits", "text")}  # fmt: skip
     assert found == {"digits": ["lora", "full"], "text": list(names)}
-
-
-def test_without_a_task_there_are_all_small_ones(session):
     assert tasks_of(session, "text") == ["text"]
     assert tasks_of(session, None) == ["digits", "docstrings", "generation"]  # it is a quick one
     whole = dataclasses.replace(session, quick=False)
@@ -80,14 +77,18 @@ def test_without_a_task_there_are_all_small_ones(session):
 
 
 def test_everything_runs_one_command_after_the_other(session, monkeypatch):
-    """Each with options that it has."""
     seen = []
-    monkeypatch.setattr(Command, "invoke", lambda _, context: seen.append(context))
-    with everything.main.make_context("everything", session.options()) as context:
-        context.invoke(everything.main.callback, **context.params)
-    lines = [*everything.MAIN, *everything.FURTHER]
-    assert [one.info_name for one in seen] == [f"experiments.{line.split()[0]}" for line in lines]
-    assert all(one.params["jobs"] == 1 for one in seen)
+    for name in {line.split()[0] for line in (*everything.MAIN, *everything.FURTHER)}:
+        callback = importlib.import_module(f"experiments.{name}").main.callback
+        kept = inspect.signature(callback)
+        monkeypatch.setattr(
+            callback, "__wrapped__",
+            lambda *given, name=name, kept=kept: seen.append((name, kept.bind(*given))),
+        )  # fmt: skip
+    everything.main.callback.__wrapped__(session)
+    asked = [" ".join((name, *one.args[1:])) for name, one in seen]
+    assert asked == [*everything.MAIN, *everything.FURTHER]
+    assert all(one.args[0] is session for _, one in seen)
 
 
 def test_a_missing_package_is_one_line(session, monkeypatch):
@@ -157,7 +158,7 @@ def test_complexity_keeps_the_rows_of_forms_that_are_gone(tmp_path, monkeypatch)
     assert found == [["LoRA", "LoCA", "LoCA sparse"]] * 2
 
 
-def test_the_error_of_a_conversion_is_that_of_the_increment(monkeypatch):
+def test_the_error_of_a_conversion_is_that_of_the_increment():
     found = conversion.spectrum(80, 150, 3)
     rng = np.random.default_rng(3)
     s = np.zeros(80 * 80)
@@ -170,10 +171,6 @@ def test_the_error_of_a_conversion_is_that_of_the_increment(monkeypatch):
     # S is in single precision.
     errors = [100 * (1 - fractions[7]), 100 * (1 - fractions[63])]
     assert found == pytest.approx([rows, *ranks, *errors], abs=1e-4)
-    monkeypatch.setattr(conversion, "SIZES", ((70, (100, 200), 2), (90, (100,), 1)))
-    done = CliRunner().invoke(conversion.main, ["--quick"])
-    assert done.output.count("70 × 70") == 2
-    assert "90 × 90" not in done.output
 
 
 def test_fractions_of_gradients_are_those_of_an_svd_and_bounds_hold():

@@ -13,16 +13,17 @@ from click.testing import CliRunner
 from scipy import fft, stats
 from torch import nn
 
-from experiments.finetuning.low_rank.factor_tables import factor_rows, prediction, statistics_rows
-from experiments.finetuning.low_rank.factors import Case, TrainingGrid, compute, point
-from experiments.finetuning.low_rank.full import Training, evaluate, train
-from experiments.finetuning.low_rank.spectra import (
-    KINDS,
-    increments_of,
-    independent_increments,
-    layer_kind,
-    measure,
+from experiments.finetuning.low_rank.fine_tunes import (
+    Case,
+    Training,
+    TrainingGrid,
+    compute,
+    evaluate,
+    point,
+    train,
 )
+from experiments.finetuning.low_rank.spectra import KINDS, measure, measured_layers
+from experiments.finetuning.low_rank.tables import factor_rows
 from experiments.finetuning.settings import settings
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget, exact_error
@@ -137,16 +138,8 @@ def test_a_seed_has_one_training_set():
     seen = sorted(chain(*first[:3]))
     assert len(set(seen)) == 12
     assert sorted(chain(*first[3:])) == seen == sorted(chain(*passes(6, 2)))
-
-
-@pytest.mark.parametrize("examples_", [7, None])
-def test_a_batch_larger_than_the_training_set_is_refused(examples_):
-    with pytest.raises(InvalidArgumentError, match="batch=8 exceeds the 7 training examples"):
-        next(
-            Training("SGD", 1e-2, 1, 8, examples_).batches(
-                {"labels": torch.arange(7)}, np.random.default_rng(0)
-            )
-        )
+    with pytest.raises(InvalidArgumentError, match="batch=13 exceeds the 12 training examples"):
+        passes(13, 1)
 
 
 def test_loss_and_accuracy_are_means_over_examples():
@@ -158,22 +151,19 @@ def test_loss_and_accuracy_are_means_over_examples():
     assert 0 < accuracy < 1
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("blocks.0.query.weight", "query"),
-        ("blocks.1.output.weight", "attention output"),
-        ("blocks.1.expand.weight", "MLP in"),
-        ("blocks.1.contract.weight", "MLP out"),
-        ("encoder.encoder.layer.3.attention.output.dense.weight", "attention output"),
-        ("encoder.encoder.layer.3.output.dense.weight", "MLP out"),
-        ("encoder.embeddings.word_embeddings.weight", None),
-        ("embed.weight", None),
-        ("head.weight", None),
-    ],
-)
-def test_the_kinds_of_layers(name, kind):
-    assert layer_kind(name) == kind
+def test_the_kinds_of_layers():
+    kinds = {
+        "blocks.0.query.weight": "query",
+        "blocks.1.output.weight": "attention output",
+        "blocks.1.expand.weight": "MLP in",
+        "blocks.1.contract.weight": "MLP out",
+        "encoder.encoder.layer.3.attention.output.dense.weight": "attention output",
+        "encoder.encoder.layer.3.output.dense.weight": "MLP out",
+    }
+    others = ("encoder.embeddings.word_embeddings.weight", "embed.weight", "head.weight")
+    state = {name: torch.zeros(2, 2) for name in (*kinds, *others)}
+    state |= {"blocks.0.query.bias": torch.zeros(2), "blocks.0.value.weight": torch.zeros(2)}
+    assert measured_layers(state) == kinds
 
 
 def matrix(p=24, q=40, seed=0):
@@ -187,8 +177,8 @@ def test_what_is_measured_of_a_matrix():
     """Each number by its definition."""
     p, q = 24, 40
     before = {"blocks.0.expand.weight": matrix(seed=1)}
-    after = {"blocks.0.expand.weight": before["blocks.0.expand.weight"] + matrix()}
-    (found,) = measure(increments_of(before, after), before)
+    zero = {"blocks.0.query.weight": torch.zeros(p, q)}  # unchanged matrices are left out
+    (found,) = measure({"blocks.0.expand.weight": matrix(), **zero}, {**before, **zero})
     increment = matrix().double().numpy()
     energies = np.linalg.svd(increment, compute_uv=False) ** 2
     fractions = np.cumsum(energies) / energies.sum()
@@ -215,24 +205,14 @@ def test_what_is_measured_of_a_matrix():
 
 def test_controls_are_what_the_references_say():
     """Means over 40 matrices, within 4 of their standard errors."""
-    before = {f"blocks.{i}.query.weight": torch.zeros(32, 32) for i in range(40)}
-    found = measure(independent_increments(before, np.random.default_rng(0)))
+    drawn = torch.randn(40, 32, 32, generator=torch.Generator().manual_seed(0))
+    found = measure({f"blocks.{i}.query.weight": one for i, one in enumerate(drawn)})
     for i, r in enumerate((1, 2, 4, 8)):
         gaps = [one["ranks"][i]["retained"] - one["ranks"][i]["independent"] for one in found]
-        assert one_rank(found, i) == {r}
+        assert {one["ranks"][i]["r"] for one in found} == {r}
         assert abs(np.mean(gaps)) < 4 * np.std(gaps, ddof=1) / len(gaps) ** 0.5
         assert not any(one["ranks"][i]["low_rank"] for one in found)
     assert {one["relative_norm"] for one in found} == {None}
-
-
-def one_rank(found, i):
-    return {one["ranks"][i]["r"] for one in found}
-
-
-def test_unchanged_matrices_are_left_out():
-    before = {f"blocks.{i}.query.weight": torch.ones(16, 16) for i in range(2)}
-    after = {**before, "blocks.1.query.weight": matrix(16, 16)}
-    assert [one["layer"] for one in measure(increments_of(before, after), before)] == [1]
 
 
 GRID = TrainingGrid(
@@ -275,16 +255,12 @@ def result(retained, *, accuracy=0.5, diverged=False):
     return {"accuracy": accuracy, "diverged": False, "examples": 90, "matrices": matrices}
 
 
-def run(seed):
-    return SimpleNamespace(parameters={"task": "digits", "seed": seed})
-
-
 def test_the_table_by_factor():
     """Means over matrices, then over seeds; the interval is Student's over seeds."""
     training = Training("SGD", 0.03, 20, 8)
     cases = [Case("optimizer", "SGD", None, training), Case("examples", "all", None, training)]
     results = [result((0.4, 0.6), accuracy=0.7), result((0.6, 0.8)), result((), diverged=True)]
-    runs = [(run(seed), one) for seed, one in enumerate(results)]
+    runs = [{"task": "digits", "seed": seed, **one} for seed, one in enumerate(results)]
     lines = {(line["factor"], line["label"]): line for line in factor_rows(cases, {training: runs})}
     assert list(lines) == [("optimizer", "SGD"), ("kind", "query"), ("kind", "MLP in"),
                            ("examples", "all")]  # fmt: skip
@@ -297,40 +273,6 @@ def test_the_table_by_factor():
     assert line["predicted"] == pytest.approx(0.75)
     assert lines["kind", "MLP in"]["retained"] == pytest.approx(0.7)
     assert lines["examples", "all"]["value"] == 90
-
-
-def test_the_table_of_statistics():
-    label = {"task": "digits", "optimizer": "SGD", "rate": 0.1, "steps": 5, "batch": 8,
-             "examples": 30}  # fmt: skip
-    numbers = dict.fromkeys(
-        ("rank_50", "rank_99", "effective_rank", "relative_norm", "tv", "accuracy"), 1.0
-    )
-    rows = [
-        {**label, **numbers, "seed": seed, "kind": kind, "p": 16, "q": 32, "rank_90": rank,
-         "mp_distance": None if kind == "query" else 0.5}
-        for seed in (0, 1)
-        for kind, rank in (("query", 4 + 2 * seed), ("key", 8))
-    ]  # fmt: skip
-    found = {(row["kind"], row["statistic"]): row for row in statistics_rows(rows)}
-    assert found["all", "rank_90"]["mean"] == pytest.approx((6 + 7) / 2 / 16)
-    assert found["query", "rank_90"]["mean"] == pytest.approx(5 / 16)
-    assert (found["all", "rank_90"]["missing"], found["all", "mp_distance"]["missing"]) == (0, 2)
-    assert found["all", "mp_distance"]["mean"] == 0.5
-    assert ("query", "mp_distance") not in found
-
-
-def test_what_the_singular_values_predict():
-    rows = [
-        {"optimizer": optimizer, "cosine": cosine, "cosine_predicted": 0.5, "predicted": predicted,
-         "low_rank": True}
-        for optimizer, cosine, predicted in (
-            ("SGD", 0.6, True), ("SGD", 0.7, True), ("Adam", 0.4, False), ("independent", 0.9, True)
-        )
-    ]  # fmt: skip
-    found = prediction(rows)
-    assert (found["count"], found["right"]) == (3, 2)
-    assert found["excess"] == pytest.approx(0.2 / 3)
-    assert found["error"] == pytest.approx(0.4 / 3)
 
 
 def test_a_run_depends_on_its_point_alone(digits):

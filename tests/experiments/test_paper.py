@@ -56,6 +56,6 @@ def test_unknown_names():
     with pytest.raises(InvalidArgumentError, match="there is no table 'nothing': choose one of"):
         load("nothing")
     with pytest.raises(InvalidArgumentError, match="glue_results has no method 'LORA'"):
-        load("glue_results").select(method="LORA")
+        load("glue_results").settings(method="LORA")
     with pytest.raises(InvalidArgumentError, match="has no size 'base': it has model, method"):
         load("glue_results").settings(size="base")

@@ -6,8 +6,7 @@ import pytest
 from click.testing import CliRunner
 from scipy.fft import dctn
 
-from experiments.finetuning.prediction import forecast
-from experiments.finetuning.prediction.predictors import TITLES
+from experiments.finetuning.prediction.predictors import TITLES, compute, forecast
 from experiments.finetuning.protocol import Configuration, point
 from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.settings import settings
@@ -35,7 +34,7 @@ def full(tmp_path_factory):
 def test_the_predictors_are_those_of_the_full_fine_tune_of_the_seed(full):
     point_at, folder = full
     wanted = [Configuration(TASK, name, r) for name in ("lora", "loca", "loca-v2") for r in (1, 2)]
-    rows = forecast.compute(forecast.forecast(point_at(1e-3), 1, wanted), folder)["rows"]
+    rows = compute(forecast(point_at(1e-3), 1, wanted), folder)["rows"]
     of = {(row["method"], row["r"]): row for row in rows}
     assert set(of) == {(one.method, one.r) for one in wanted}
     with opened(point_at(1e-3).parameters, folder) as (prepared, splits, device):
@@ -64,8 +63,8 @@ def test_the_predictors_are_those_of_the_full_fine_tune_of_the_seed(full):
 def test_a_full_fine_tune_that_diverged_predicts_nothing(full):
     point_at, folder = full
     wanted = [Configuration(TASK, "lora", 1)]
-    one = forecast.forecast(point_at(1e30), 0, wanted)
-    assert forecast.compute(one, folder) == {"rows": []}
+    one = forecast(point_at(1e30), 0, wanted)
+    assert compute(one, folder) == {"rows": []}
 
 
 def table(path, task, methods, r=1, *, rate=0.01, **columns):

@@ -9,19 +9,17 @@ from torch import nn
 
 from experiments.finetuning.methods import Method, find_method
 from experiments.finetuning.prediction.curvature import LayerStatistics, record_statistics
-from experiments.finetuning.prediction.metric import (
+from experiments.finetuning.prediction.predictors import predictors
+from experiments.finetuning.prediction.reach import (
     Metric,
     captured,
-    projected,
-)
-from experiments.finetuning.prediction.predictors import common_damping, predictors
-from experiments.finetuning.prediction.reach import (
-    LearnedLocations,
-    Linear,
-    LowRank,
     cosines,
     family,
     first_steps,
+    learned_locations,
+    linear,
+    low_rank,
+    projected,
     reach,
 )
 from loca_theory.expressivity import Accounting, Budget
@@ -59,9 +57,6 @@ def matrix(rng):
     return torch.from_numpy(rng.standard_normal((P, Q)))
 
 
-# --- the metric ---
-
-
 def test_what_is_captured_is_the_largest_decrease_of_the_quadratic_function(metric, matrix, rng):
     atoms = orthonormal(5, rng)
     t = atoms.flatten(1)
@@ -76,9 +71,6 @@ def test_what_is_captured_is_the_largest_decrease_of_the_quadratic_function(metr
     )
 
 
-# --- what adapters can reach ---
-
-
 @pytest.mark.parametrize("rank", [None, 1])
 def test_a_linear_family_fits_by_least_squares(matrix, rng, rank):
     """Also where the curvature is singular on the family."""
@@ -88,8 +80,8 @@ def test_a_linear_family_fits_by_least_squares(matrix, rng, rank):
     design, target = root @ atoms.flatten(1).numpy().T, root @ matrix.flatten().numpy()
     rest = target - design @ np.linalg.lstsq(design, target, rcond=1e-10)[0]
     want = target @ target - rest @ rest
-    assert Linear(atoms).retained(matrix, metric) == pytest.approx(want, rel=1e-6)
-    assert Linear(atoms).retained(matrix, None) == pytest.approx(projected(matrix, atoms))
+    assert linear(atoms).retained(matrix, metric) == pytest.approx(want, rel=1e-6)
+    assert linear(atoms).retained(matrix, None) == pytest.approx(projected(matrix, atoms))
 
 
 def test_a_low_rank_fits_no_worse_than_by_descent(matrix, rng):
@@ -104,7 +96,7 @@ def test_a_low_rank_fits_no_worse_than_by_descent(matrix, rng):
             b = torch.linalg.solve(a @ metric.inputs @ a.T, a @ metric.inputs @ matrix.T).T
         best = min(best, metric.energy(matrix - b @ a))
     start = first_steps(matrix, r, rng, magnitudes=False)
-    found = metric.energy(matrix) - LowRank(r, start).retained(matrix, metric)
+    found = metric.energy(matrix) - low_rank(r, start).retained(matrix, metric)
     assert found == pytest.approx(best, rel=1e-6)
 
 
@@ -114,8 +106,8 @@ def test_learned_locations_are_the_best_in_the_frobenius_norm(rng):
         projected(small, cosines(torch.tensor(chosen), 2, 3))
         for chosen in itertools.combinations(range(6), 3)
     )
-    assert LearnedLocations(3).retained(small, None) == pytest.approx(want)
-    assert projected(small, LearnedLocations(3).tangent(small, None)) == pytest.approx(want)
+    assert learned_locations(3).retained(small, None) == pytest.approx(want)
+    assert projected(small, learned_locations(3).tangent(small, None)) == pytest.approx(want)
 
 
 def test_learned_locations_weigh_coefficients_by_the_curvature(metric, matrix):
@@ -123,13 +115,13 @@ def test_learned_locations_weigh_coefficients_by_the_curvature(metric, matrix):
     flat = everything.flatten(1)
     h = (flat @ dense(metric) * flat).sum(1)
     c = flat @ matrix.flatten()
-    start = LearnedLocations(4).tangent(matrix, metric)
+    start = learned_locations(4).tangent(matrix, metric)
     want = everything[(c.square() / h).topk(4).indices]
     assert torch.allclose(start, want)
     undamped = Metric(metric.outputs, metric.inputs)
     h = (flat @ dense(undamped) * flat).sum(1)
-    fitted = Linear(everything[(c.square() * h).topk(4).indices])
-    found = LearnedLocations(4).retained(matrix, undamped)
+    fitted = linear(everything[(c.square() * h).topk(4).indices])
+    found = learned_locations(4).retained(matrix, undamped)
     assert found == pytest.approx(fitted.retained(matrix, undamped))
 
 
@@ -193,12 +185,11 @@ def test_every_predictable_method_has_a_reach_of_its_budget(rng):
         start = reach(method, weight, r, rng).tangent(weight, None)
         most = max(int(method.fraction * 20 * r), 1)
         assert len(start) == most or (method.kind == "fourierft" and len(start) < most)
-    assert isinstance(reach(find_method("loca-v1"), weight, r, rng), Linear)
-    assert isinstance(reach(find_method("loca-gradient"), weight, r, rng), LearnedLocations)
-    assert len(reach(find_method("lora"), weight, r, rng).start) == 8 * r
-
-
-# --- statistics of a model ---
+    for name, is_fixed in (("loca-v1", True), ("loca-gradient", False), ("lora", True)):
+        found = reach(find_method(name), weight, r, rng)
+        first, other = (found.tangent(one, None) for one in (weight, weight.cumsum(0)))
+        assert torch.equal(first, other) == is_fixed
+    assert len(first) == 8 * r
 
 
 class Model(nn.Module):
@@ -228,6 +219,9 @@ def recorded():
 def test_the_statistics_are_those_of_each_example(recorded):
     model, batches, found = recorded
     assert list(found) == ["query.weight", "value.weight"]
+    assert model.training  # it is as it was
+    assert model.query.weight.grad is None
+    assert [n for n, p in model.named_parameters() if not p.requires_grad] == ["head.weight"]
     model.requires_grad_(True)
     sums = {"gradient": 0, "outputs": 0, "inputs": 0}
     for batch in batches:
@@ -245,16 +239,6 @@ def test_the_statistics_are_those_of_each_example(recorded):
     assert torch.equal(found["query.weight"].weight.float(), model.query.weight.detach())
 
 
-def test_recording_leaves_the_model_as_it_was(recorded):
-    model, _, _ = recorded
-    assert model.training
-    assert model.query.weight.grad is None
-    assert [n for n, p in model.named_parameters() if not p.requires_grad] == ["head.weight"]
-
-
-# --- all predictors together ---
-
-
 @pytest.fixture
 def layers(rng):
     return {
@@ -270,14 +254,13 @@ def layers(rng):
 def test_predictors_are_sums_over_layers(layers, rng):
     increments = {name: torch.from_numpy(rng.standard_normal((P, Q))) for name in layers}
     atoms = [orthonormal(5, rng), orthonormal(3, rng)]
-    found = predictors(layers, increments, [Linear(one) for one in atoms])
-    damping = common_damping(list(layers.values()))
+    found = predictors(layers, increments, [linear(one) for one in atoms])
+    traces = sum(float(torch.kron(x.outputs, x.inputs).trace()) for x in layers.values())
+    damping = traces / (2 * P * Q)
     kept = {name: [0.0, 0.0] for name in found}
-    traces = 0.0
     for (name, layer), one in zip(layers.items(), atoms, strict=True):
         t, g, w = one.flatten(1), layer.gradient.flatten(), increments[name].flatten()
         f = torch.kron(layer.outputs, layer.inputs)
-        traces += float(f.trace())
         near = t.T @ torch.linalg.solve(t @ f @ t.T, t @ f @ w)
         full, own = f + damping * torch.eye(P * Q), t @ f @ t.T
         damped = own + damping * torch.eye(len(t))
@@ -294,5 +277,4 @@ def test_predictors_are_sums_over_layers(layers, rng):
         ):
             kept[key][0] += float(part)
             kept[key][1] += float(whole)
-    assert damping == pytest.approx(traces / (2 * P * Q))
     assert found == pytest.approx({key: part / whole for key, (part, whole) in kept.items()})

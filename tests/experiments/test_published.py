@@ -15,10 +15,9 @@ import torch
 from click.testing import CliRunner
 from safetensors.torch import save_file
 
-from experiments.published.__main__ import increments, main
+from experiments.published.__main__ import increments, main, rows, statistics
 from experiments.published.hub import PAIRS
 from experiments.published.hub import main as hub
-from experiments.published.measures import rows, statistics
 from experiments.published.wheels import STUDIES, Fitted, Wheels
 from loca_theory.checkpoints import analyze
 from loca_theory.errors import InvalidArgumentError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import optimize, stats
+from scipy import stats
 
 from experiments.finetuning.statistics import holm, interval, paired_p_value, summary
 from experiments.finetuning.verdicts.estimates import over_tasks, these_tasks
@@ -76,33 +76,6 @@ def made_up(tasks, seeds, between=0.8, within=1.5, seed=0):
     rng = np.random.default_rng(seed)
     effects = rng.normal(0.4, between, (tasks, 1))
     return effects + rng.normal(size=(tasks, seeds)) * np.broadcast_to(within, (tasks, 1))
-
-
-def negative_restricted_likelihood(parameters, differences):
-    """Minus the logarithm of the restricted likelihood, from the full covariance matrix."""
-    between, within = np.exp(parameters)
-    tasks, seeds = differences.shape
-    blocks = np.kron(np.eye(tasks), np.ones((seeds, seeds)))
-    covariance = between * blocks + within * np.eye(tasks * seeds)
-    inverse = np.linalg.inv(covariance)
-    ones, d = np.ones(tasks * seeds), differences.ravel()
-    information = ones @ inverse @ ones
-    rest = d - ones @ inverse @ d / information
-    return 0.5 * (np.linalg.slogdet(covariance)[1] + np.log(information) + rest @ inverse @ rest)
-
-
-def test_over_tasks_is_the_mixed_model_fitted_by_restricted_likelihood():
-    d = made_up(5, 4, between=1.5, seed=2)
-    fit = optimize.minimize(
-        negative_restricted_likelihood, [0.0, 0.0], (d,), "Nelder-Mead",
-        options={"xatol": 1e-8, "fatol": 1e-12},
-    )  # fmt: skip
-    between, within = np.exp(fit.x)
-    found = over_tasks(d)
-    # The generalised least squares estimate of balanced data and its standard error.
-    assert found.difference == pytest.approx(d.mean())
-    assert found.standard_error == pytest.approx(((between + within / 4) / 5) ** 0.5, rel=1e-5)
-    assert found.degrees_of_freedom == 4
 
 
 # Unequal variances make the bounds miss less often.

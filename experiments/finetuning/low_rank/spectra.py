@@ -29,6 +29,7 @@ _LOW_RANK, _COSINE = "R", "D"
 _METHODS = find_methods((_LOW_RANK, _COSINE))
 # The p-value of the test as printed is not used, so it is computed from a single copy.
 _UNUSED = PrintedTest(copies=1, sets=1)
+# Ranks at which a matrix is measured, and parts of K = min(p, q), of which K/4 is the largest.
 _RANKS, _PARTS = (1, 2, 8), (4, 8, 16, 32, 64)
 _STATISTICS = (
     "sigma", "energy", "relative_norm", "zero_fraction", "excess_kurtosis", "tv", "mp_distance",
@@ -36,70 +37,39 @@ _STATISTICS = (
 )  # fmt: skip
 
 
-def layer_kind(name: str) -> str | None:
-    """The kind of a weight matrix, one of :data:`KINDS`; None for embeddings, heads and others."""
-    kind = _OWN.get(name.removesuffix(".weight").rpartition(".")[2]) or kind_of(name)
-    return kind if kind in KINDS else None
-
-
 def measured_layers(state: Mapping[str, torch.Tensor]) -> dict[str, str]:
     """The weight matrices of a state dict that are measured, with their kinds."""
-    return {
-        name: kind
-        for name, value in state.items()
-        if value.ndim == 2 and name.endswith(".weight") and (kind := layer_kind(name))
-    }
-
-
-def ranks_of(shape: tuple[int, int]) -> tuple[int, ...]:
-    """Ranks at which a matrix is measured: 1, 2 and 8, and K/64, …, K/8, K/4 with K = min(p, q)."""
-    k = min(shape)
-    wanted = {*_RANKS, *(k // part for part in _PARTS)}
-    return tuple(sorted(r for r in wanted if 1 <= r <= k // min(_PARTS)))
-
-
-def increments_of(
-    before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]
-) -> dict[str, torch.Tensor]:
-    """Increments of the measured layers, by name of the weight."""
-    return {name: after[name].detach() - before[name] for name in measured_layers(before)}
-
-
-def independent_increments(
-    before: Mapping[str, torch.Tensor], rng: np.random.Generator
-) -> dict[str, torch.Tensor]:
-    """Matrices of independent standard normal entries in place of the increments."""
-    return {
-        name: torch.from_numpy(rng.standard_normal(before[name].shape)).float()
-        for name in measured_layers(before)
-    }
+    matrices = [n for n, value in state.items() if value.ndim == 2 and n.endswith(".weight")]
+    kinds = {n: _OWN.get(n.removesuffix(".weight").rpartition(".")[2]) or kind_of(n)
+             for n in matrices}  # fmt: skip
+    return {name: kind for name, kind in kinds.items() if kind in KINDS}
 
 
 def measure(
     increments: Mapping[str, torch.Tensor], before: Mapping[str, torch.Tensor] | None = None
 ) -> list[dict[str, Any]]:
-    """Measure the increments of a run; constant ones, such as 0, are left out.
-
-    The statistics are those of :class:`~loca_theory.checkpoints.rows.Matrix`.
-    """
+    """Measure the increments of a run; constant ones, such as 0, are left out."""
     found = []
     for name, kind in measured_layers(increments).items():
         increment = increments[name].cpu()
         if float(increment.min()) == float(increment.max()):
             continue
         p, q = increment.shape
-        settings = Settings(ranks_of((p, q)), _METHODS, printed=_UNUSED)
+        k = min(p, q)
+        wanted = {*_RANKS, *(k // part for part in _PARTS)}
+        ranks = tuple(sorted(r for r in wanted if 1 <= r <= k // min(_PARTS)))
+        settings = Settings(ranks, _METHODS, printed=_UNUSED)
         weights = None if before is None else before[name].cpu()
         analysis = analyse_matrix(name, increment, settings, weights=weights)
         found.append(
             {"name": name, "kind": kind, "layer": layer_of(name), "p": p, "q": q}
             | {key: getattr(analysis.matrix, key) for key in _STATISTICS}
-            | {"ranks": rank_rows(analysis)}
+            | {"ranks": _rank_rows(analysis)}
         )
     return found
 
 
-def rank_rows(analysis: MatrixAnalysis) -> list[dict[str, Any]]:
+def _rank_rows(analysis: MatrixAnalysis) -> list[dict[str, Any]]:
     """What low rank and the best cosine coefficients retain of one increment, by rank."""
     p, q = analysis.matrix.shape
     singular_values = np.sqrt(analysis.eigenvalues)

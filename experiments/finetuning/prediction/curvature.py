@@ -41,11 +41,7 @@ class LayerStatistics:
 def record_statistics(
     model: nn.Module, targets: Sequence[str], batches: Iterable[Mapping[str, torch.Tensor]]
 ) -> dict[str, LayerStatistics]:
-    """Record gradients and factors of linear layers over batches, without a step in between.
-
-    The model returns its loss, a mean over examples; batches have one size, and apply each layer
-    once. The statistics are by the name of the layer's weight.
-    """
+    """Record gradients and factors of linear layers over batches, without a step in between."""
     weights = {
         f"{name}.weight": module.weight
         for name, module in model.named_modules()
@@ -80,10 +76,7 @@ def record_statistics(
 
 
 class _Recorder(TorchFunctionMode):
-    """Sums inputs and gradients of the outputs wherever one of the weights is applied.
-
-    Hooks of modules would miss layers whose weights a model applies by itself.
-    """
+    """Sums inputs and gradients of the outputs wherever one of the weights is applied."""
 
     def __init__(self, weights: Iterable[torch.Tensor]) -> None:
         super().__init__()

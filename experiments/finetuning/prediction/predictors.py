@@ -19,18 +19,38 @@ from a run that costs more than the adapter's own; it explains rather than predi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
 
 import torch
 
-from experiments.finetuning.prediction.curvature import LayerStatistics
-from experiments.finetuning.prediction.metric import (
+from experiments.finetuning.methods import find_method
+from experiments.finetuning.prediction.curvature import LayerStatistics, record_statistics
+from experiments.finetuning.prediction.reach import (
     Metric,
+    Reach,
     captured,
     effective_dimension,
     projected,
+    reach,
 )
-from experiments.finetuning.prediction.reach import Reach
+from experiments.finetuning.protocol import Configuration, variant_of
+from experiments.finetuning.tasks import opened
+from experiments.finetuning.training import Group
+from loca_theory.sweeps import generator
+from loca_theory.sweeps.store import Point
 
+# The packages whose code computes the predictors, besides those of a fine-tune.
+_PACKAGES = (
+    "experiments.finetuning.prediction",
+    "experiments.finetuning.statistics",
+    "loca_theory.expressivity",
+    "loca_theory.increments",
+)
+# Gradients and curvature are means over this many of the first batches.
+_BATCHES = 8
 TITLES = {
     "retained_energy": "retained energy of the full ΔW",
     "weighted_energy": "the same, weighted by the curvature",
@@ -52,39 +72,58 @@ def predictors(
     increments: Mapping[str, torch.Tensor],
     reaches: Sequence[Reach],
 ) -> dict[str, float]:
-    """Compute every predictor of one adapter that needs no run of its own.
-
-    Statistics and increments of a full fine-tune are by the name of the weight; what the adapter
-    can reach, one per layer in the same order.
-    """
-    sums = dict.fromkeys(("dimension", "retained", "weighted", "gradient", "decrease"), 0.0)
-    totals = dict.fromkeys(sums, 0.0)
-    damping = common_damping(list(layers.values()))
+    """Compute every predictor of one adapter that needs no run of its own."""
+    # λ is the mean eigenvalue of F over all layers.
+    traces = sum(float(one.outputs.trace() * one.inputs.trace()) for one in layers.values())
+    damping = traces / sum(one.weight.numel() for one in layers.values())
+    parts: list[list[float]] = []
+    dimension = 0.0
     for (name, layer), one in zip(layers.items(), reaches, strict=True):
         increment, gradient = increments[name].double(), layer.gradient
         curvature = Metric(layer.outputs, layer.inputs)
         damped = Metric(layer.outputs, layer.inputs, damping)
-        sums["retained"] += one.retained(increment, None)
-        totals["retained"] += float(increment.square().sum())
-        sums["weighted"] += one.retained(increment, curvature)
-        totals["weighted"] += curvature.energy(increment)
-        sums["gradient"] += projected(gradient, one.tangent(gradient, None))
-        totals["gradient"] += float(gradient.square().sum())
         start = one.tangent(gradient, damped)
         factor = damped.factor(start)
-        sums["decrease"] += captured(gradient, start, factor)
-        totals["decrease"] += damped.dual_energy(gradient)
-        sums["dimension"] += effective_dimension(factor, damping)
-    return {
-        "retained_energy": sums["retained"] / totals["retained"],
-        "weighted_energy": sums["weighted"] / totals["weighted"],
-        "gradient_energy": sums["gradient"] / totals["gradient"],
-        "predicted_decrease": sums["decrease"] / totals["decrease"],
-        "effective_dimension": sums["dimension"],
-    }
+        dimension += effective_dimension(factor, damping)
+        parts.append([
+            one.retained(increment, None), float(increment.square().sum()),
+            one.retained(increment, curvature), curvature.energy(increment),
+            projected(gradient, one.tangent(gradient, None)), float(gradient.square().sum()),
+            captured(gradient, start, factor), damped.dual_energy(gradient),
+        ])  # fmt: skip
+    sums = [sum(column) for column in zip(*parts, strict=True)]
+    found = [kept / total for kept, total in zip(sums[::2], sums[1::2], strict=True)]
+    return dict(zip(TITLES, [*found, dimension], strict=False))  # not the losses
 
 
-def common_damping(layers: Sequence[LayerStatistics]) -> float:
-    """λ: the mean eigenvalue of F over all layers."""
-    traces = sum(float(one.outputs.trace() * one.inputs.trace()) for one in layers)
-    return traces / sum(one.weight.numel() for one in layers)
+def forecast(full: Point, seed: int, wanted: Sequence[Configuration]) -> Point:
+    """Define the computation of predictors, from a point of full fine-tunes on the task."""
+    adapters = [[one.method, one.r, variant_of(one.method)] for one in wanted]
+    parameters = {**full.parameters, "seeds": [seed], "tunes": True, "adapters": adapters}
+    packages = (*full.packages, *_PACKAGES)
+    return replace(full, experiment="prediction", parameters=parameters, packages=packages)
+
+
+def compute(point: Point, folder: Path) -> dict[str, Any]:
+    """Train a full fine-tune, and compute the predictors of adapters from it and from its start."""
+    p = dict(point.parameters)
+    (seed,) = p["seeds"]
+    with opened(p, folder) as (prepared, splits, device):
+        group = Group(p, prepared, splits, device)
+        run, train = group.runs[0], splits["train"]
+        batches = [
+            {name: values[which] for name, values in train.items()}
+            for which in islice(run.batches(len(train["labels"])), _BATCHES)
+        ]
+        layers = record_statistics(run.core, p["settings"]["targets"], batches)
+        (result,) = group.train()
+        if result["diverged"]:
+            return {"rows": []}
+        increments = {f"{name}.weight": w.cpu() for name, w in run.increments().items()}
+    rows = []
+    for name, r, _ in p["adapters"]:
+        rng = generator(seed, "prediction", name, r)
+        reaches = [reach(find_method(name), one.weight, r, rng) for one in layers.values()]
+        found = predictors(layers, increments, reaches)
+        rows.append({"task": p["task"], "method": name, "r": r, "seed": seed, **found})
+    return {"rows": rows}

@@ -101,10 +101,7 @@ def _column(members: _Members, name: str, of_diverged: float = np.nan) -> Array:
 
 
 def split(tasks: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The tasks on which a predictor is chosen, and those on which it is judged.
-
-    Kinds of tasks alternate in alphabetical order, so no data set is on both sides.
-    """
+    """The tasks on which a predictor is chosen, and those on which it is judged."""
     kinds = sorted({kind_of(task) for task in tasks})
     chosen, judged = (
         [task for task in sorted(set(tasks)) if kind_of(task) in half]
@@ -116,12 +113,7 @@ def split(tasks: Sequence[str]) -> tuple[list[str], list[str]]:
 def correlations(
     runs: Sequence[Row], predictions: Sequence[Row], signs: Mapping[str, int]
 ) -> list[Row]:
-    """Correlation of every predictor on all tasks, on those of the choice and on the others.
-
-    What the metric of half of the seeds says of the other half is added as ``other_seeds``. It is a
-    scale and no ceiling: it predicts and is judged with half of the seeds. The predictor with the
-    largest correlation on the tasks of the choice is marked as ``chosen``.
-    """
+    """Correlation of every predictor on all tasks, on those of the choice and on the others."""
     rows: list[Row] = []
     for scope, (by_budget, without) in _SCOPES.items():
         used = [one for one in runs if one["method"] not in without]
@@ -168,12 +160,7 @@ def rank_correlation(x: Array, y: Array) -> float:
 
 
 def pairs(found: Sequence[Cell]) -> list[Row]:
-    """Compare prediction and outcome for each pair of methods of a cell.
-
-    The difference of the metric has a 95% interval, paired by seed, and is ``clear`` if that
-    excludes 0; the prediction is ``right`` if it has the sign of the difference. Pairs whose
-    predictions or outcomes are equal are dropped.
-    """
+    """Compare prediction and outcome for each pair of methods of a cell."""
     rows: list[Row] = []
     for one in found:
         for i, j in combinations(range(len(one.methods)), 2):

@@ -8,89 +8,127 @@ best choice.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from experiments.finetuning.methods import Method
-from experiments.finetuning.prediction.metric import Metric, captured, projected
 from loca_theory.expressivity import Accounting, Budget
 from loca_theory.expressivity.methods import LinearFamily
 from loca_theory.expressivity.methods.registry import find_method
 from loca_theory.transforms import dct2, idct2
 
+# Added to the diagonal of T M Tᵀ as a fraction of its trace, against rounding errors where the
+# curvature is zero.
+_JITTER = 1e-12
+
+
+@dataclass(frozen=True)
+class Metric:
+    r"""The symmetric map :math:`M[W] = G W A + \lambda W` of the p×q matrices, in float64."""
+
+    outputs: torch.Tensor  # G, (p, p), positive semidefinite
+    inputs: torch.Tensor  # A, (q, q), positive semidefinite
+    damping: float = 0.0  # λ ≥ 0
+
+    def apply(self, matrices: torch.Tensor) -> torch.Tensor:
+        """M of each matrix, (..., p, q)."""
+        return self.outputs @ matrices @ self.inputs + self.damping * matrices
+
+    def energy(self, matrix: torch.Tensor) -> float:
+        """⟨W, M[W]⟩ of a matrix (p, q)."""
+        return float((matrix * self.apply(matrix)).sum())
+
+    def dual_energy(self, gradient: torch.Tensor) -> float:
+        """⟨g, M⁻¹[g]⟩ of a matrix (p, q), in the eigenvectors of G and A; M must be regular."""
+        rows, left = torch.linalg.eigh(self.outputs)
+        columns, right = torch.linalg.eigh(self.inputs)
+        values = rows.clamp(min=0)[:, None] * columns.clamp(min=0) + self.damping
+        return float(((left.T @ gradient @ right).square() / values).sum())
+
+    def factor(self, atoms: torch.Tensor) -> torch.Tensor:
+        """Cholesky factor of T M Tᵀ, (n, n), for orthonormal atoms (n, p, q)."""
+        gram = atoms.flatten(1) @ self.apply(atoms).flatten(1).T
+        gram.diagonal().add_(_JITTER * gram.trace())
+        return torch.linalg.cholesky(gram)
+
+
+def captured(gradient: torch.Tensor, atoms: torch.Tensor, factor: torch.Tensor) -> float:
+    r"""The number :math:`c(g) = (T g)^\top (T M T^\top)^{-1} (T g)` for the atoms T, (n, pq).
+
+    Half of it is the largest decrease that the span of the atoms makes of
+    :math:`\tfrac12\langle W, M[W]\rangle - \langle g, W\rangle`; with :math:`g = M[\Delta]` it is
+    the energy in the metric that the best approximation of Δ retains.
+    """
+    seen = atoms.flatten(1) @ gradient.flatten()
+    return float(torch.linalg.solve_triangular(factor, seen[:, None], upper=False).square().sum())
+
+
+def projected(matrix: torch.Tensor, atoms: torch.Tensor) -> float:
+    """Energy of the projection on orthonormal atoms: c(g) in the Frobenius norm."""
+    return float((atoms.flatten(1) @ matrix.flatten()).square().sum())
+
+
+def effective_dimension(factor: torch.Tensor, damping: float) -> float:
+    r"""Number of directions of a family that the curvature determines: tr F (F + λ)⁻¹.
+
+    F is the curvature on the family, in orthonormal atoms:
+    :math:`n - \lambda\,\mathrm{tr}\,(F + \lambda)^{-1}`.
+    """
+    return len(factor) - damping * float(torch.cholesky_inverse(factor).trace())
+
+
 # The linear family that each adapter trains, for those whose family is fixed before training.
 _FAMILIES = {"fourierft": "FourierFT", "waveft": "WaveFT-PEFT", "shira": "SHiRA", "c3a": "C3A"}
 
 
-class Reach(ABC):
-    """What an adapter can reach in a layer of shape p×q."""
+class Reach(NamedTuple):
+    """What an adapter can reach in a layer of shape p×q, in a metric or in the Frobenius norm."""
 
-    @abstractmethod
-    def retained(self, increment: torch.Tensor, metric: Metric | None) -> float:
-        """Energy that the best approximation of ΔW (p, q) retains."""
-
-    @abstractmethod
-    def tangent(self, gradient: torch.Tensor, metric: Metric | None) -> torch.Tensor:
-        """Orthonormal atoms (n, p, q) of the increments that a small first step can make."""
+    # Energy that the best approximation of ΔW (p, q) retains.
+    retained: Callable[[torch.Tensor, Metric | None], float]
+    # Orthonormal atoms (n, p, q) of the increments that a small first step can make, by the
+    # gradient (p, q).
+    tangent: Callable[[torch.Tensor, Metric | None], torch.Tensor]
 
 
-@dataclass(frozen=True)
-class Linear(Reach):
-    """A linear family that is fixed before training."""
-
-    atoms: torch.Tensor  # orthonormal atoms, (n, p, q)
-
-    def retained(self, increment: torch.Tensor, metric: Metric | None) -> float:
-        """By least squares."""
-        return _fitted(increment, self.atoms, metric)
-
-    def tangent(self, gradient: torch.Tensor, metric: Metric | None) -> torch.Tensor:
-        """The family itself."""
-        del gradient, metric
-        return self.atoms
+def linear(atoms: torch.Tensor) -> Reach:
+    """A linear family of orthonormal atoms (n, p, q) that is fixed before training."""
+    return Reach(lambda increment, metric: _fitted(increment, atoms, metric), lambda *_: atoms)
 
 
-@dataclass(frozen=True)
-class LowRank(Reach):
+def low_rank(r: int, start: torch.Tensor) -> Reach:
     """LoRA: ΔW = B A with B = 0 at first, or DoRA, which is counted as LoRA of its rank."""
 
-    r: int
-    start: torch.Tensor  # orthonormal atoms (n, p, q) of the first steps
-
-    def retained(self, increment: torch.Tensor, metric: Metric | None) -> float:
+    def retained(increment: torch.Tensor, metric: Metric | None) -> float:
         """The r largest squared singular values of √G ΔW √A."""
         if metric is not None:
             increment = _root(metric.outputs) @ increment @ _root(metric.inputs)
-        return float(torch.linalg.svdvals(increment)[: self.r].square().sum())
+        return float(torch.linalg.svdvals(increment)[:r].square().sum())
 
-    def tangent(self, gradient: torch.Tensor, metric: Metric | None) -> torch.Tensor:
-        """All B with the initial A."""
-        del gradient, metric
-        return self.start
+    return Reach(retained, lambda *_: start)
 
 
-@dataclass(frozen=True)
-class LearnedLocations(Reach):
+def learned_locations(count: int) -> Reach:
     """Components of the DCT at any locations: the most that a search for locations can reach."""
 
-    count: int
+    def atoms(values: torch.Tensor) -> torch.Tensor:
+        return cosines(values.flatten().topk(count).indices, *values.shape)
 
-    def retained(self, increment: torch.Tensor, metric: Metric | None) -> float:
+    def retained(increment: torch.Tensor, metric: Metric | None) -> float:
         """With the locations of the largest h c²."""
         saliency = dct2(increment).square() * _cosine_diagonal(metric)
-        return _fitted(increment, self._atoms(saliency), metric)
+        return _fitted(increment, atoms(saliency), metric)
 
-    def tangent(self, gradient: torch.Tensor, metric: Metric | None) -> torch.Tensor:
+    def tangent(gradient: torch.Tensor, metric: Metric | None) -> torch.Tensor:
         """The components of the largest Z²/h, where Z is the spectrum of the gradient."""
-        return self._atoms(dct2(gradient).square() / _cosine_diagonal(metric))
+        return atoms(dct2(gradient).square() / _cosine_diagonal(metric))
 
-    def _atoms(self, values: torch.Tensor) -> torch.Tensor:
-        return cosines(values.flatten().topk(self.count).indices, *values.shape)
+    return Reach(retained, tangent)
 
 
 def cosines(indices: torch.Tensor, p: int, q: int) -> torch.Tensor:
@@ -124,11 +162,7 @@ def _range(method: LinearFamily, budget: Budget) -> torch.Tensor:
 def first_steps(
     weight: torch.Tensor, r: int, rng: np.random.Generator, *, magnitudes: bool
 ) -> torch.Tensor:
-    """Orthonormal atoms (n, p, q) of the first steps of LoRA or DoRA of rank r.
-
-    They are the matrices whose rows are combinations of the rows of A, which PEFT draws uniformly
-    from ±1/√q; the magnitude of row i of DoRA adds multiples of row i of W.
-    """
+    """Orthonormal atoms (n, p, q) of the first steps of LoRA or DoRA of rank r."""
     p, q = weight.shape
     drawn = torch.from_numpy(rng.uniform(-(q**-0.5), q**-0.5, (r, q)))
     rows = torch.linalg.qr(drawn.T)[0].T.expand(p, r, q)
@@ -145,14 +179,14 @@ def reach(method: Method, weight: torch.Tensor, r: int, rng: np.random.Generator
     p, q = weight.shape
     budget = Budget(p, q, r, Accounting.TRAINABLE)
     if method.kind in ("lora", "dora"):
-        return LowRank(r, first_steps(weight, r, rng, magnitudes=method.kind == "dora"))
+        return low_rank(r, first_steps(weight, r, rng, magnitudes=method.kind == "dora"))
     if method.kind in _FAMILIES:
-        return Linear(family(_FAMILIES[method.kind], budget, rng))
+        return linear(family(_FAMILIES[method.kind], budget, rng))
     is_fixed = method.options.get("alternating") == 0 and "init_locations" not in method.options
     count = max(int(method.fraction * budget.numbers), 1)
     if is_fixed:
-        return Linear(cosines(torch.from_numpy(rng.permutation(p * q)[:count]), p, q))
-    return LearnedLocations(count)
+        return linear(cosines(torch.from_numpy(rng.permutation(p * q)[:count]), p, q))
+    return learned_locations(count)
 
 
 def _fitted(increment: torch.Tensor, atoms: torch.Tensor, metric: Metric | None) -> float:

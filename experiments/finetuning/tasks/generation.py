@@ -28,10 +28,7 @@ _FRACTIONS = {"validation": 0.15, "test": 0.25}
 
 
 def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
-    """Make the splits of docstring bytes, and pretrain a model on the source without docstrings.
-
-    The training split is a pool from which every run draws its own small training set.
-    """
+    """Make the splits of docstring bytes, and pretrain a model on the source without docstrings."""
     length = chosen["length"]
     source, words = "", {}
     for split, files in _files(chosen["draw"], chosen.get("files")).items():
@@ -43,30 +40,14 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
     for split, text in words.items():
         blocks = _blocks(text, length)
         order = torch.randperm(len(blocks), generator=torch.Generator().manual_seed(0))
-        splits[split] = _causal(blocks[order[: _most(split, chosen)]])
+        blocks = blocks[order[: None if split == "train" else chosen[split]]]
+        splits[split] = {"inputs": blocks, "labels": blocks}
     pretraining = _blocks(source, length)
     if min(len(pretraining), *(len(split["labels"]) for split in splits.values())) == 0:
         msg = f"{_root(chosen['draw'])} has too few source files; use a Python with its sources"
         raise ResourceError(msg)
-    weights = pretrain(
-        partial(_model, chosen),
-        _causal(pretraining),
-        steps=chosen["pretraining_steps"],
-        batch=_BATCH,
-        rate=chosen["pretraining_rate"],
-    )
-    return splits, weights
-
-
-def base(chosen: dict[str, Any], weights: Split) -> nn.Module:
-    """The pretrained model with its own head, because docstrings are made of the same bytes."""
-    model = _model(chosen)
-    model.load_state_dict(weights)
-    return model
-
-
-def _most(split: str, chosen: dict[str, Any]) -> int | None:
-    return None if split == "train" else chosen[split]
+    examples = {"inputs": pretraining, "labels": pretraining}
+    return splits, pretrain(partial(model, chosen), examples, chosen, _BATCH)
 
 
 def _root(draw: int) -> Path:
@@ -93,11 +74,8 @@ def _files(draw: int, most: int | None) -> dict[str, list[Path]]:
     }
 
 
-def _causal(blocks: torch.Tensor) -> Split:
-    return {"inputs": blocks, "labels": blocks}
-
-
-def _model(chosen: dict[str, Any]) -> nn.Module:
+def model(chosen: dict[str, Any]) -> nn.Module:
+    """The model before it is pretrained, or without its weights."""
     return small_transformer(chosen, _BYTES, vocabulary=_BYTES, causal=True)
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from experiments.finetuning.tasks.prepared import Split
-from experiments.finetuning.tasks.pretraining import load_body, pretrain
+from experiments.finetuning.tasks.pretraining import pretrain
 from experiments.finetuning.tasks.transformer import small_transformer
 from loca_theory.errors import ResourceError
 
@@ -26,10 +26,7 @@ _UPRIGHT = 0.4
 
 
 def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
-    """Make the splits of the new digits, and pretrain a model on other images.
-
-    The training split is a pool from which every run draws its own small training set.
-    """
+    """Make the splits of the new digits, and pretrain a model on other images."""
     images, digits = _SOURCES[chosen["images"]]()
     images = (images - images.mean()) / images.std()
     draw = chosen["draw"]
@@ -52,19 +49,8 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
         split: {"inputs": patches[is_new][edge], "labels": classes[is_new][edge]}
         for split, edge in edges.items()
     }
-    weights = pretrain(
-        partial(_model, chosen),
-        {"inputs": patches[~is_new], "labels": classes[~is_new]},
-        steps=chosen["pretraining_steps"],
-        batch=_BATCH,
-        rate=chosen["pretraining_rate"],
-    )
-    return splits, weights
-
-
-def base(chosen: dict[str, Any], weights: Split) -> nn.Module:
-    """The pretrained model with a new head."""
-    return load_body(_model(chosen), weights)
+    others = {"inputs": patches[~is_new], "labels": classes[~is_new]}
+    return splits, pretrain(partial(model, chosen), others, chosen, _BATCH)
 
 
 def _new_digits(draw: int) -> list[int]:
@@ -99,7 +85,8 @@ def _patches(images: torch.Tensor, side: int) -> torch.Tensor:
     return cut.flatten(3).flatten(1, 2).contiguous()
 
 
-def _model(chosen: dict[str, Any]) -> nn.Module:
+def model(chosen: dict[str, Any]) -> nn.Module:
+    """The model before it is pretrained, or without its weights."""
     classes = _DIGITS if chosen["turned"] else _NEW
     return small_transformer(chosen, classes, patch=chosen["patch"] ** 2)
 

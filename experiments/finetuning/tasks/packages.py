@@ -26,7 +26,7 @@ from experiments.docstrings import (
     splits,
 )
 from experiments.finetuning.tasks.prepared import SPLITS, Split
-from experiments.finetuning.tasks.pretraining import load_body, pretrain
+from experiments.finetuning.tasks.pretraining import pretrain
 from experiments.finetuning.tasks.transformer import small_transformer
 from loca_theory.errors import ResourceError
 
@@ -37,10 +37,7 @@ _PADDING = 0
 
 
 def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
-    """Make the splits, and pretrain a model on docstrings of other packages.
-
-    The training split is a pool from which every run draws its own small training set.
-    """
+    """Make the splits, and pretrain a model on docstrings of other packages."""
     own, others = _halves(chosen["draw"])
     options = {"most_files": chosen.get("files"), "masked": (*PACKAGES, *OTHER_PACKAGES)}
     read = _READERS[chosen["texts"]]
@@ -55,19 +52,8 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
             msg += f"{', '.join(own)} with their source"
             raise ResourceError(msg)
     (examples,) = splits(chosen["draw"], (), packages=others, **options)
-    weights = pretrain(
-        partial(_model, chosen),
-        _encoded(examples, chosen, seen),
-        steps=chosen["pretraining_steps"],
-        batch=_BATCH,
-        rate=chosen["pretraining_rate"],
-    )
-    return made, weights
-
-
-def base(chosen: dict[str, Any], weights: Split) -> nn.Module:
-    """The pretrained model with a new head."""
-    return load_body(_model(chosen), weights)
+    others_encoded = _encoded(examples, chosen, seen)
+    return made, pretrain(partial(model, chosen), others_encoded, chosen, _BATCH)
 
 
 def tokens(text: str, length: int, vocabulary: int) -> tuple[int, ...]:
@@ -98,7 +84,8 @@ def _encoded(
     }
 
 
-def _model(chosen: dict[str, Any]) -> nn.Module:
+def model(chosen: dict[str, Any]) -> nn.Module:
+    """The model before it is pretrained, or without its weights."""
     return small_transformer(chosen, len(PACKAGES), vocabulary=chosen["vocabulary"])
 
 

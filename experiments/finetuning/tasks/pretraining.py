@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -25,13 +26,11 @@ _THREADS = 1
 
 
 def pretrain(
-    build: Callable[[], nn.Module], examples: Split, *, steps: int, batch: int, rate: float
+    build: Callable[[], nn.Module], examples: Split, chosen: dict[str, Any], batch: int
 ) -> Split:
-    """Train a model from scratch on random batches with AdamW and a linear schedule.
-
-    A model that is stored in the folder ``models`` is loaded instead.
-    """
-    kept = MODELS / f"{_name(build, examples, steps, batch, rate)}.safetensors"
+    """Train a model from scratch on random batches with AdamW and a linear schedule."""
+    how = (chosen["pretraining_steps"], batch, chosen["pretraining_rate"])
+    kept = MODELS / f"{_name(build, examples, *how)}.safetensors"
     if kept.exists():
         return load_file(kept)
     before = torch.get_num_threads()
@@ -42,7 +41,7 @@ def pretrain(
             # afterwards.
             torch.default_generator.manual_seed(0)
             model = build()
-            _train(model, examples, steps, batch, rate)
+            _train(model, examples, *how)
     finally:
         torch.set_num_threads(before)
     return model.state_dict()
@@ -73,10 +72,3 @@ def _train(model: nn.Module, examples: Split, steps: int, batch: int, rate: floa
         loss.backward()
         optimizer.step()
         schedule.step()
-
-
-def load_body(model: nn.Module, weights: Split) -> nn.Module:
-    """Load the pretrained weights into all of a model but its head, which keeps its own."""
-    body = {name: tensor for name, tensor in weights.items() if not name.startswith("head.")}
-    model.load_state_dict(body, strict=False)
-    return model

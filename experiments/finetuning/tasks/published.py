@@ -16,12 +16,71 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from experiments.docstrings import docstrings_in, functions_in, model_folder, splits
-from experiments.finetuning.tasks import text
 from experiments.finetuning.tasks.prepared import SPLITS, Split
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps import generator
+
+
+class MeanPooledClassifier(nn.Module):
+    """The transformer, the mean of its last layer over the tokens, and a linear head.
+
+    Of two texts with the means u and v, the head gets the entries of abs(u − v) and of u∘v.
+    One class is a number to predict, whose loss is the squared error.
+
+    Source: Reimers and Gurevych, EMNLP 2019 (arXiv:1908.10084), for the two texts.
+    """
+
+    def __init__(
+        self, encoder: nn.Module, width: int, classes: int, *, pairs: bool = False
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = nn.Linear(2 * width if pairs else width, classes)
+
+    def _means(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """Means over the tokens, without the padding that all texts of a batch share."""
+        longest = int(attention_mask.sum(-1).max())
+        ids, mask = (one[..., :longest].flatten(0, -2) for one in (input_ids, attention_mask))
+        hidden = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+        weights = mask.unsqueeze(-1).to(hidden.dtype)
+        return ((hidden * weights).sum(1) / weights.sum(1)).unflatten(0, input_ids.shape[:-1])
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        labels: torch.Tensor | None = None,
+    ) -> Any:
+        """Return the loss, and logits (n, classes), of tokens (n, length) or (n, 2, length)."""
+        from transformers.modeling_outputs import SequenceClassifierOutput
+
+        means = self._means(input_ids, attention_mask)
+        if means.ndim == 3:
+            first, second = means.unbind(1)
+            means = torch.cat([(first - second).abs(), first * second], dim=-1)
+        logits = self.head(means)
+        if labels is None:
+            loss = None
+        elif labels.is_floating_point():
+            loss = nn.functional.mse_loss(logits.squeeze(-1), labels)
+        else:
+            loss = nn.functional.cross_entropy(logits, labels)
+        return SequenceClassifierOutput(loss=loss, logits=logits)
+
+
+def model(chosen: dict[str, Any]) -> nn.Module:
+    """The pretrained encoder with a new head."""
+    from transformers import AutoModel
+
+    encoder = AutoModel.from_pretrained(
+        model_folder(), local_files_only=True, add_pooling_layer=False
+    )
+    width: int = encoder.config.hidden_size
+    return MeanPooledClassifier(encoder, width, chosen["classes"], pairs=chosen["pairs"])
+
 
 Example = tuple[tuple[str, ...], str]
 """One or two texts, and the label."""
@@ -48,9 +107,6 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
     return made, {"none": torch.zeros(0)}
 
 
-base = text.base
-
-
 def _parts(chosen: Mapping[str, Any]) -> tuple[list[Example], ...]:
     """Examples to test on, to validate with if some are published for it, and to train on."""
     if "texts" in chosen:
@@ -67,15 +123,13 @@ def _parts(chosen: Mapping[str, Any]) -> tuple[list[Example], ...]:
 
 
 def _read(chosen: Mapping[str, Any], name: str) -> Iterator[Example]:
-    """Examples of a JSON file, as ``file:part``; of lines that match a pattern; or of a CSV table.
-
-    A pattern has a group for the label, unless the file is of one class, and one for each text.
-    """
+    """Examples of a JSON file (``file:part``), of lines that match a pattern, or of a CSV table."""
     file, _, part = name.partition(":")
     content = (Path(chosen["data"]) / file).read_bytes().decode(chosen.get("encoding", "utf-8"))
     if part:
         rows = [(label, words) for words, label in json.loads(content)[part]]
     elif "pattern" in chosen:
+        # With a group for the label, unless the file is of one class, and one for each text.
         rows = [one.groups() for one in re.finditer(chosen["pattern"], content, re.MULTILINE)]
         rows = [one if len(one) > 1 else (name, *one) for one in rows]
     else:

@@ -70,18 +70,19 @@ def prepare_by(
 def base_model(prepared: Prepared, chosen: dict[str, Any]) -> nn.Module:
     """The pretrained model; a new head, if any, is initialised from torch's global generator."""
     _, weights = load(prepared.folder, prepared.digest)
-    return _module_of(chosen).base(chosen, weights)
+    model = _module_of(chosen).model(chosen)
+    # A classifier gets a new head, a language model keeps its own.
+    is_causal = getattr(model, "causal", False)
+    kept = {name: one for name, one in weights.items() if is_causal or not name.startswith("head.")}
+    model.load_state_dict(kept, strict=False)
+    return model
 
 
 @contextmanager
 def opened(
     p: Mapping[str, Any], folder: Path
 ) -> Iterator[tuple[Prepared, dict[str, Split], torch.device]]:
-    """The prepared task of a point, its data on the point's device, and the device.
-
-    Heads, adapters and dropout draw from torch's global generators and cannot be given others, so
-    the generators are restored afterwards.
-    """
+    """The prepared task of a point, its data on the point's device, and the device."""
     device = torch.device(p["device"])
     prepared = Prepared(folder / p["folder"], p["task"], p["settings"], p["digest"])
     splits, _ = load(prepared.folder, prepared.digest)

@@ -102,11 +102,7 @@ def group_losses(
 
 
 def group_logits(models: Sequence[nn.Module], inputs: torch.Tensor) -> torch.Tensor:
-    """Logits (R, N, classes) of R models, for a causal model (R, N, T, classes).
-
-    Only the first position is classified, so the last block computes nothing but keys and values
-    for the others.
-    """
+    """Logits (R, N, classes) of R models, for a causal model (R, N, T, classes)."""
     cores: list[Any] = list(models)
     first = cores[0]
     runs, count = inputs.shape[:2]
@@ -169,11 +165,7 @@ def _affine(x: torch.Tensor, weight: torch.Tensor, layers: Sequence[nn.Linear]) 
 
 
 def adds_matrix(layer: Any) -> bool:
-    """Whether an adapted layer is :math:`x \\mapsto x (W + \\Delta W)^\\top + b` and no more.
-
-    It is not if PEFT changes the weight in another way than by adding ΔW, or if the layer records
-    its inputs while it moves locations.
-    """
+    """Whether an adapted layer is :math:`x \\mapsto x (W + \\Delta W)^\\top + b` and no more."""
     name = layer.active_adapters[0]
     if getattr(layer, "use_dora", {}).get(name, False):
         return False

@@ -13,17 +13,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from experiments.finetuning.settings import kind_of
+from experiments.finetuning.statistics import Row
 from experiments.finetuning.verdicts.design import Comparison, Design
-from experiments.finetuning.verdicts.draws import draw_of
 from experiments.finetuning.verdicts.estimates import (
     Estimate,
     differences,
+    draw_of,
     over_draws,
     over_tasks,
     these_tasks,
@@ -32,53 +32,33 @@ from experiments.finetuning.verdicts.power import Plan
 from loca_theory.claims.rules import Verdict
 
 FAMILY_WISE = 0.05
+DECIDED = (
+    # The mean difference over tasks like these, in points or in per cent of the loss, its bounds
+    # at the level of the family, and the smallest margin within which the sides are equivalent.
+    "verdict", "difference", "standard_error", "degrees_of_freedom", "low", "high", "within",
+    # Bounds for these tasks alone, and if the kinds of tasks are random as well; they decide
+    # nothing. The latter are NaN if no task is a variant of another or there is one kind.
+    "fixed_low", "fixed_high", "kinds_low", "kinds_high",
+    # If the tasks of one draw depend on each other; NaN and None where each has one of its own.
+    "draws_error", "draws_low", "draws_high", "draws_verdict",
+    # Estimated standard deviations of true differences, NaN for one task, and of paired ones within
+    # a task; the mean difference of each task and its standard error over seeds.
+    "between", "standard_deviation", "task_differences", "task_errors",
+)  # fmt: skip
+"""The verdict on a comparison, and what it rests on."""
 
-
-@dataclass(frozen=True)
-class Decision:
-    """The verdict on a comparison, and what it rests on, in points or in per cent of the loss."""
-
-    verdict: Verdict
-    estimate: Estimate  # of the mean difference over tasks like these
-    low: float  # its bounds at the level of the family
-    high: float
-    within: float  # the smallest margin within which the sides are equivalent
-    fixed_low: float  # bounds for these tasks alone, which decide nothing
-    fixed_high: float
-    # Bounds if the kinds of tasks are random as well, which decide nothing. NaN if no task is a
-    # variant of another or there is one kind.
-    kinds_low: float
-    kinds_high: float
-    # Standard error, bounds and verdict if the tasks of one draw depend on each other. NaN and None
-    # where every task has a draw of its own.
-    draws_error: float
-    draws_low: float
-    draws_high: float
-    draws_verdict: Verdict | None
-    between: float  # estimated standard deviation of true differences; NaN for one task
-    standard_deviation: float  # estimated, of paired differences within a task
-    task_differences: tuple[float, ...]  # mean difference of each task
-    task_errors: tuple[float, ...]  # its standard error over seeds
-
-
-@dataclass(frozen=True)
-class Progress:
-    """The complete pairs of runs of every task, and the decision once none is missing."""
-
-    comparison: Comparison
-    pairs: tuple[int, ...]
-    decision: Decision | None
+Progress = tuple[Comparison, tuple[int, ...], Row | None]
+"""A comparison, the complete pairs of runs of every task, and the decision if none is missing."""
 
 
 def progress(design: Design, runs: pd.DataFrame) -> list[Progress]:
     """Decide every comparison of a design whose runs are all there."""
-    found = []
+    found: list[Progress] = []
     for one in design.comparisons:
         values = differences(runs, one)
-        pairs = tuple(int(n) for n in np.isfinite(values).sum(1))
-        complete = min(pairs) == one.seeds
+        pairs = tuple(np.isfinite(values).sum(1).tolist())
         size = len(design.members(one.family))
-        found.append(Progress(one, pairs, decide(one, values, size) if complete else None))
+        found.append((one, pairs, decide(one, values, size) if min(pairs) == one.seeds else None))
     return found
 
 
@@ -89,62 +69,40 @@ def plan(
     counted = [n for n in pairs or [comparison.seeds] * len(comparison.tasks) if n >= 2]
     if not counted or len(counted) < min(2, len(comparison.tasks)):
         return None
-    spread, level = comparison.standard_deviation, level_of(family_size)
-    return Plan(len(counted), min(counted), spread, between, level)
+    spread = comparison.standard_deviation
+    return Plan(len(counted), min(counted), spread, between, FAMILY_WISE / family_size)
 
 
-def level_of(family_size: int) -> float:
-    """One-sided level of each bound in a family of this many comparisons."""
-    return FAMILY_WISE / family_size
+def decide(comparison: Comparison, differences: np.ndarray, family_size: int) -> Row:
+    """Decide a comparison from all its paired differences: a value for each of ``DECIDED``."""
+    level, (tasks, seeds) = FAMILY_WISE / family_size, differences.shape
 
+    def judged(estimate: Estimate) -> str:
+        return verdict_of(comparison.kind, comparison.margin, estimate, level).value
 
-def decide(comparison: Comparison, differences: np.ndarray, family_size: int) -> Decision:
-    """Decide a comparison from all its paired differences."""
-    level = level_of(family_size)
     estimate = over_tasks(differences)
     low, high = estimate.bounds(level)
-    fixed_low, fixed_high = these_tasks(differences).bounds(level)
-    kinds_low, kinds_high = _bounds_over_kinds(comparison.tasks, differences, level)
-    draws = [draw_of(task) for task in comparison.tasks]
-    by_draws = over_draws(differences, draws) if 1 < len(set(draws)) < len(draws) else None
-    draws_low, draws_high = by_draws.bounds(level) if by_draws else (math.nan, math.nan)
-    variance = float(differences.var(1, ddof=1).mean())
-    tasks, seeds = differences.shape
+    kinds, draws = ([of(task) for task in comparison.tasks] for of in (kind_of, draw_of))
+    over_kinds, by_draws = (math.nan, math.nan), (math.nan, math.nan, math.nan, None)
+    if 1 < len(set(kinds)) < len(kinds):
+        # Student's t over the means of kinds.
+        which = [np.equal(kinds, kind) for kind in sorted(set(kinds))]
+        of_kinds = np.array([differences[mine].mean(0) for mine in which])
+        over_kinds = over_tasks(of_kinds).bounds(level)
+    if 1 < len(set(draws)) < len(draws):
+        found = over_draws(differences, draws)
+        by_draws = (found.standard_error, *found.bounds(level), judged(found))
+    variance, means = float(differences.var(1, ddof=1).mean()), differences.mean(1)
     between = math.nan
     if tasks > 1:
-        means = float(differences.mean(1).var(ddof=1))
-        between = math.sqrt(max(means - variance / seeds, 0.0))
-    return Decision(
-        verdict=verdict_of(comparison.kind, comparison.margin, estimate, level),
-        estimate=estimate,
-        low=low,
-        high=high,
-        within=max(abs(low), abs(high)),
-        fixed_low=fixed_low,
-        fixed_high=fixed_high,
-        kinds_low=kinds_low,
-        kinds_high=kinds_high,
-        draws_error=by_draws.standard_error if by_draws else math.nan,
-        draws_low=draws_low,
-        draws_high=draws_high,
-        draws_verdict=by_draws and verdict_of(comparison.kind, comparison.margin, by_draws, level),
-        between=between,
-        standard_deviation=math.sqrt(variance),
-        task_differences=tuple(differences.mean(1).tolist()),
-        task_errors=tuple((differences.std(1, ddof=1) / math.sqrt(seeds)).tolist()),
-    )
-
-
-def _bounds_over_kinds(
-    tasks: Sequence[str], differences: np.ndarray, level: float
-) -> tuple[float, float]:
-    """Bounds of the mean difference if kinds are random: Student's t over the means of kinds."""
-    of = [kind_of(task) for task in tasks]
-    kinds = sorted(set(of))
-    if not 1 < len(kinds) < len(tasks):
-        return math.nan, math.nan
-    means = [differences[[one == kind for one in of]].mean(0) for kind in kinds]
-    return over_tasks(np.array(means)).bounds(level)
+        between = math.sqrt(max(float(means.var(ddof=1)) - variance / seeds, 0.0))
+    errors = differences.std(1, ddof=1) / math.sqrt(seeds)
+    values = (
+        judged(estimate), *estimate, low, high, max(abs(low), abs(high)),
+        *these_tasks(differences).bounds(level), *over_kinds, *by_draws,
+        between, math.sqrt(variance), tuple(means.tolist()), tuple(errors.tolist()),
+    )  # fmt: skip
+    return dict(zip(DECIDED, values, strict=True))
 
 
 def verdict_of(kind: str, margin: float, estimate: Estimate, level: float) -> Verdict:

@@ -31,11 +31,6 @@ class Arm:
     setting: str = ""  # which setting of LoCA differs from the default
     value: float = 0.0  # for ``rate`` in steps of the grid from the rate chosen
 
-    @property
-    def is_tuned(self) -> bool:
-        """Whether its learning rate is chosen for it; otherwise it has that of the default."""
-        return not self.setting
-
 
 @dataclass(frozen=True)
 class Comparison:
@@ -60,28 +55,13 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Family:
-    """Comparisons that answer one question, and share a family-wise error rate."""
-
-    title: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Runs of an experiment and their CPU hours."""
-
-    runs: int
-    hours: float
-
-
-@dataclass(frozen=True)
 class Design:
     """Everything that is fixed before the runs."""
 
     fixed: date
     analysis: str  # in words
-    families: Mapping[str, Family]
+    # Comparisons that answer one question, and share a family-wise error rate: title and reason.
+    families: Mapping[str, Mapping[str, str]]
     comparisons: tuple[Comparison, ...]  # in the order of their value per hour
     orientation: tuple[Arm, ...]  # runs without a verdict
     undecided: Mapping[str, str]  # why some claims are not decided
@@ -98,10 +78,7 @@ class Design:
         return tuple(one for one in self.comparisons if one.family == family)
 
     def arms(self, comparisons: Collection[Comparison] | None = None) -> dict[tuple[str, Arm], int]:
-        """Number of seeds of every task and arm, of some comparisons or of the whole design.
-
-        Arms of different comparisons are often the same runs, and are listed once.
-        """
+        """Number of seeds of every task and arm, of some comparisons or of the whole design."""
         found: dict[tuple[str, Arm], int] = {}
         for one in self.comparisons if comparisons is None else comparisons:
             for task in one.tasks:
@@ -112,14 +89,14 @@ class Design:
                 found.setdefault((task, arm), for_task(self.seeds, task))
         return found
 
-    def cost(self, comparisons: Collection[Comparison] | None = None) -> Cost:
-        """Cost of all runs, or of those that some comparisons need, with the choice of rates."""
+    def cost(self, comparisons: Collection[Comparison] | None = None) -> tuple[int, float]:
+        """Number of all runs, or of those that some comparisons need, and their CPU hours."""
         runs, seconds = 0, 0.0
         for (task, arm), seeds in self.arms(comparisons).items():
-            mine = seeds + (self.rates * self.tuning_seeds if arm.is_tuned else 0)
+            mine = seeds + (0 if arm.setting else self.rates * self.tuning_seeds)
             runs += mine
             seconds += mine * for_task(self.seconds, task)
-        return Cost(runs, seconds / 3600)
+        return runs, seconds / 3600
 
 
 def for_task(values: Mapping[str, Any], task: str) -> Any:
@@ -151,7 +128,7 @@ def read_design(
     return Design(
         fixed=given["date"],
         analysis=given["analysis"].strip(),
-        families={name: Family(**entry) for name, entry in given["families"].items()},
+        families=given["families"],
         comparisons=tuple(
             _comparison({**shared, **one, **instead.get(one["name"], {})}, seeds)
             for one in given["comparisons"]

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.stats import t
 
+from experiments.docstrings import OTHER_PACKAGES, PACKAGES
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.run_tables import SETTINGS
-from experiments.finetuning.settings import settings
+from experiments.finetuning.settings import kind_of, settings
 from experiments.finetuning.verdicts.design import Arm, Comparison
 from loca_theory.errors import InvalidArgumentError
 
 
 def scores(runs: pd.DataFrame, measure: str) -> pd.Series:
-    """Scores of runs: 100 times the accuracy, or −100 times the logarithm of the loss.
-
-    A larger score is better. A run that diverged has the worst score of its task.
-    """
+    """Scores of runs: 100 times the accuracy, or −100 times the logarithm of the loss."""
     diverged = runs["diverged"].astype(bool)
     column = "loss" if measure == "loss" else "metric"
     lacking = runs[~diverged & runs[column].isna()]
@@ -41,22 +40,19 @@ def scores(runs: pd.DataFrame, measure: str) -> pd.Series:
 
 def differences(runs: pd.DataFrame, comparison: Comparison) -> np.ndarray:
     """Paired differences (T, n) of a comparison; NaN where a run is missing."""
-    found = np.empty((len(comparison.tasks), comparison.seeds))
-    for row, task in zip(found, comparison.tasks, strict=True):
+    seeds, found = range(comparison.seeds), []
+    for task in comparison.tasks:
         mine = runs[runs["task"] == task]
-        valued = mine.assign(score=scores(mine, comparison.measure))
-        method = _mean(valued, task, comparison.method, comparison.seeds)
-        row[:] = method - _mean(valued, task, comparison.over, comparison.seeds)
-    return found
-
-
-def _mean(valued: pd.DataFrame, task: str, arms: Sequence[Arm], seeds: int) -> np.ndarray:
-    """Mean score of some arms for every seed."""
-    by_seed = [
-        valued[_selected(valued, task, arm)].set_index("seed")["score"].reindex(range(seeds))
-        for arm in arms
-    ]
-    return np.mean([found.to_numpy(dtype=np.float64) for found in by_seed], axis=0)
+        mine = mine.assign(score=scores(mine, comparison.measure))
+        method, over = (
+            np.mean([
+                mine[_selected(mine, task, arm)].set_index("seed")["score"].reindex(seeds)
+                for arm in arms
+            ], axis=0)
+            for arms in (comparison.method, comparison.over)
+        )  # fmt: skip
+        found.append(method - over)
+    return np.array(found)
 
 
 def _selected(runs: pd.DataFrame, task: str, arm: Arm) -> pd.Series:
@@ -78,8 +74,7 @@ def _selected(runs: pd.DataFrame, task: str, arm: Arm) -> pd.Series:
     return wanted
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(NamedTuple):
     """A mean difference with Student's t of some degrees of freedom."""
 
     difference: float
@@ -147,3 +142,24 @@ def these_tasks(differences: np.ndarray) -> Estimate:
     squares = float((variances**2).sum())
     degrees = float(variances.sum() ** 2 * (seeds - 1) / squares) if squares else seeds - 1.0
     return Estimate(float(differences.mean()), error, degrees)
+
+
+def draw_of(task: str) -> str:
+    """What is random in a variant of a task; for a task that is not a variant, its name.
+
+    The seed of what is random is the variant's number, whatever its kind. So ``digits-3`` and
+    ``small-digits-3`` have the same new digits, ``docstrings-3`` and ``source-3`` the same
+    packages, and two numbers can give the same turn or package.
+    """
+    kind, packages = kind_of(task), [*PACKAGES, *OTHER_PACKAGES]
+    if kind == task:
+        return task
+    source = random.Random(int(task.removeprefix(f"{kind}-")))
+    if kind in ("digits", "small-digits"):
+        return f"digits {sorted(source.sample(range(10), 5))}"
+    if kind == "turned":
+        return f"turn {source.randint(1, 7)}"
+    if kind == "generation":
+        return f"text of {source.choice(packages)}"
+    source.shuffle(packages)
+    return f"packages {sorted(packages[:6])}"

@@ -9,6 +9,7 @@ task it has :math:`\sigma/\sqrt n` and n − 1 degrees of freedom.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,11 +44,7 @@ class Plan:
         return math.sqrt((between**2 + self.standard_deviation**2 / self.seeds) / self.tasks)
 
     def superiority(self, difference: float) -> float:
-        r"""Probability that the lower bound is above 0.
-
-        It is :math:`P(T_{\nu,\delta} > t_{\nu,1-\alpha})` for the noncentral t with ν degrees of
-        freedom and δ the difference in standard errors.
-        """
+        """Probability that the lower bound is above 0, by the noncentral t."""
         quantile = float(t.isf(self.level, self.degrees_of_freedom))
         offset = difference / self.standard_error
         return float(nct.sf(quantile, self.degrees_of_freedom, offset))
@@ -83,10 +80,7 @@ class Plan:
         return min(max(float(sum(parts)), 0.0), 1.0)
 
     def seeds_needed(self, margin: float, power: float, *, equivalence: bool = False) -> int | None:
-        """The fewest seeds with a given power; None if more than 4096 would be needed.
-
-        No number of seeds suffices if tasks differ too much.
-        """
+        """The fewest seeds with a given power; None if more than 4096 would be needed."""
 
         def reaches(seeds: int) -> bool:
             plan = Plan(self.tasks, seeds, self.standard_deviation, self.between, self.level)
@@ -95,8 +89,4 @@ class Plan:
 
         if not reaches(MOST_SEEDS):
             return None
-        low, high = 1, MOST_SEEDS
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if reaches(middle) else (middle, high)
-        return high
+        return 2 + bisect_left(range(2, MOST_SEEDS), True, key=reaches)

@@ -1,22 +1,24 @@
-"""Full fine-tunes in which one factor varies at a time.
+"""Full fine-tunes with any optimiser, in which one factor of the training varies at a time.
 
-For every optimiser, the learning rate, the number of steps, the batch and the size of the training
-set vary around a default, one at a time.
+What the optimisers make of a batch's gradient is in docs/theory/low-rank-increments.md.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from torch import nn
 
-from experiments.finetuning.low_rank.full import OPTIMIZERS, Training, evaluate, train
-from experiments.finetuning.low_rank.spectra import increments_of, independent_increments, measure
-from experiments.finetuning.tasks import Prepared, base_model, opened
+from experiments.finetuning.low_rank.spectra import measure, measured_layers
+from experiments.finetuning.tasks import Prepared, Split, base_model, opened
+from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import generator
 from loca_theory.sweeps.store import Point
 
@@ -37,6 +39,78 @@ ALL = "all"
 """The whole pool of examples, or all kinds of layers."""
 
 _SETTINGS = ("warmup", "most_gradient")
+_EVALUATED_AT_ONCE = 200
+OPTIMIZERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
+    "SGD": partial(torch.optim.SGD, momentum=0.9),
+    "Adam": torch.optim.Adam,
+    "AdamW": partial(torch.optim.AdamW, weight_decay=0.1),
+}
+
+
+@dataclass(frozen=True)
+class Training:
+    """What can vary between full fine-tunes of one model."""
+
+    optimizer: str
+    rate: float  # highest of the schedule, of all parameters
+    steps: int
+    batch: int
+    examples: int | None = None  # that each seed draws from the task's pool; None for all
+
+    def batches(self, pool: Split, rng: np.random.Generator) -> Iterator[Split]:
+        """Random batches, one pass through the training set after the other."""
+        mine = rng.permutation(len(pool["labels"]))[: self.examples]
+        if self.batch > len(mine):
+            msg = f"batch={self.batch} exceeds the {len(mine)} training examples; use a smaller one"
+            raise InvalidArgumentError(msg)
+        while True:
+            order = rng.permutation(mine)
+            for start in range(0, len(order) - self.batch + 1, self.batch):
+                which = torch.from_numpy(order[start : start + self.batch])
+                yield {name: values[which] for name, values in pool.items()}
+
+
+def train(
+    model: nn.Module,
+    pool: Split,
+    training: Training,
+    rng: np.random.Generator,
+    *,
+    warmup: float = 0.0,
+    most_gradient: float = math.inf,
+) -> bool:
+    """Train all parameters in place; return whether the losses stayed finite."""
+    parameters = list(model.parameters())
+    optimizer = OPTIMIZERS[training.optimizer](parameters, lr=training.rate)
+    steps, warm = training.steps, max(round(warmup * training.steps), 1)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min((step + 1) / warm, (steps - step) / max(steps - warm, 1), 1.0)
+    )
+    batches = training.batches(pool, rng)
+    model.train()
+    for _ in range(steps):
+        loss: torch.Tensor = model(**next(batches)).loss
+        if not math.isfinite(float(loss.detach())):
+            return False
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(parameters, most_gradient)
+        optimizer.step()
+        schedule.step()
+    return True
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, examples: Split) -> tuple[float, float]:
+    """Mean loss and accuracy of a classifier."""
+    model.eval()
+    labels, loss, right = examples["labels"], 0.0, 0
+    for start in range(0, len(labels), _EVALUATED_AT_ONCE):
+        batch = {k: v[start : start + _EVALUATED_AT_ONCE] for k, v in examples.items()}
+        found: Any = model(**batch)
+        loss += float(found.loss) * len(batch["labels"])
+        right += int((found.logits.argmax(-1) == batch["labels"]).sum())
+    return loss / len(labels), right / len(labels)
 
 
 @dataclass(frozen=True)
@@ -68,8 +142,7 @@ class TrainingGrid:
         return found
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """A training as one value of a factor, which is None for an optimiser or for the whole pool."""
 
     factor: str  # ``optimizer``, ``rate``, ``steps``, ``batch`` or ``examples``
@@ -99,14 +172,10 @@ def point(
 
 
 def compute(point: Point, folder: Path) -> dict[str, Any]:
-    """Fine-tune a model in full once, and measure its increments.
+    """Fine-tune a model in full once, and measure its increments."""
+    p, settings = point.parameters, point.parameters["settings"]
 
-    Loss and accuracy on the test set are None for a control, and if the loss did not stay finite.
-    """
-    p = point.parameters
-    settings = p["settings"]
-
-    def source(purpose: str) -> Any:
+    def source(purpose: str) -> np.random.Generator:
         return generator(p["seed"], f"low-rank.{purpose}")
 
     with opened(p, folder) as (prepared, splits, device):
@@ -114,8 +183,10 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
         model = base_model(prepared, settings).to(device)
         before = {name: value.detach().clone() for name, value in model.state_dict().items()}
         if p["training"] is None:
+            rng = source("independent")
+            drawn = {name: torch.from_numpy(rng.standard_normal(before[name].shape)).float()
+                     for name in measured_layers(before)}  # fmt: skip
             found = {"loss": None, "accuracy": None, "diverged": False, "examples": None}
-            drawn = independent_increments(before, source("independent"))
             return found | {"matrices": measure(drawn)}
         training = Training(**p["training"])
         # Dropout draws from the global generator too.
@@ -123,8 +194,9 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
         options = {name: settings[name] for name in _SETTINGS}
         finite = train(model, splits["train"], training, source("batches"), **options)
         loss, accuracy = evaluate(model, splits["test"]) if finite else (math.nan, None)
-        finite = math.isfinite(loss)
-        matrices = measure(increments_of(before, model.state_dict()), before) if finite else []
+        finite, after = math.isfinite(loss), model.state_dict()
+        changes = {name: after[name] - before[name] for name in measured_layers(before) if finite}
+        matrices = measure(changes, before)
     pool = len(splits["train"]["labels"])
     return {
         "loss": loss if finite else None,

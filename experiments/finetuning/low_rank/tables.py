@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from experiments.finetuning.low_rank.factors import ALL, Case
-from experiments.finetuning.low_rank.full import Training
+from experiments.finetuning.low_rank.fine_tunes import ALL, Case, Training
 from experiments.finetuning.low_rank.spectra import KINDS
 from experiments.finetuning.statistics import Row, grouped, interval
-from loca_theory.sweeps.store import Point
 
-# A run and its result.
-Done = tuple[Point, Mapping[str, Any]]
+# The task, the seed and the result of a run.
+Done = Mapping[str, Any]
 # Stands for an optimiser in rows of the controls, matrices of independent normal entries.
 INDEPENDENT = "independent"
 # The statistics of a matrix that are averaged, and whether they are divided by min(p, q).
@@ -21,84 +20,68 @@ STATISTICS = {"rank_50": True, "rank_90": True, "rank_99": True, "effective_rank
               "accuracy": False}  # fmt: skip
 _RETAINED = ("retained", "independent", "threshold", "cosine", "cosine_predicted", "predicted",
              "low_rank")  # fmt: skip
-_LABELS = ("task", "optimizer", "rate", "steps", "batch", "examples")
+LABELS = ("task", "optimizer", "rate", "steps", "batch", "examples")
 
 
-def matrix_rows(run: Point, result: Mapping[str, Any]) -> tuple[list[Row], list[Row]]:
+def matrix_rows(training: Training | None, run: Done) -> tuple[list[Row], list[Row]]:
     """Rows of the matrices of a run, and rows of its matrices and ranks."""
-    training: Mapping[str, Any] = run.parameters["training"] or {}
-    labels = {
-        "task": run.parameters["task"],
-        "optimizer": training.get("optimizer", INDEPENDENT),
-        **{name: training.get(name) for name in ("rate", "steps", "batch")},
-        "examples": result["examples"],
-        "seed": run.parameters["seed"],
-        "accuracy": result["accuracy"],
-        "diverged": result["diverged"],
-    }
+    labels = dict.fromkeys(LABELS) | {"task": run["task"], "optimizer": INDEPENDENT}
+    labels |= asdict(training) if training else {}
+    labels |= {name: run[name] for name in ("examples", "seed", "accuracy", "diverged")}
     matrices: list[Row] = []
     ranks: list[Row] = []
-    for entry in result["matrices"]:
+    for entry in run["matrices"]:
         own = labels | {key: value for key, value in entry.items() if key != "ranks"}
         matrices.append(own)
-        names = (*_LABELS, "seed", "name", "kind", "p", "q")
+        names = (*LABELS, "seed", "name", "kind", "p", "q")
         ranks += [{**{name: own[name] for name in names}, **row} for row in entry["ranks"]]
     return matrices, ranks
 
 
 def statistics_rows(matrices: Iterable[Row]) -> list[Row]:
-    """Means of the statistics over the matrices of a run, and intervals over seeds.
-
-    There is a row for each training, each kind of layer and ``all``, and each statistic. Matrices
-    that do not have it, such as a spectrum without a Marchenko–Pastur bulk, are ``missing``. Ranks
-    are in units of min(p, q).
-    """
+    """Means of the statistics over the matrices of a run, and intervals over seeds."""
     found = []
-    for key, rows in grouped(matrices, _LABELS).items():
+    for key, rows in grouped(matrices, LABELS).items():
         for kind in (ALL, *KINDS):
             mine = [row for row in rows if kind in (ALL, row["kind"])]
             for name, is_rank in STATISTICS.items():
-                known = [row for row in mine if row[name] is not None]
-                if known:
-                    values = [
-                        (row["seed"], row[name] / (min(row["p"], row["q"]) if is_rank else 1))
-                        for row in known
-                    ]
-                    line = {"kind": kind, "statistic": name, "missing": len(mine) - len(known)}
-                    labels = dict(zip(_LABELS, key, strict=True))
+                values = [
+                    (row["seed"], row[name] / (min(row["p"], row["q"]) if is_rank else 1))
+                    for row in mine
+                    if row[name] is not None
+                ]
+                if values:
+                    line = {"kind": kind, "statistic": name, "missing": len(mine) - len(values)}
+                    labels = dict(zip(LABELS, key, strict=True))
                     found.append(labels | line | _over_seeds(values))
     return found
 
 
-def factor_rows(cases: Sequence[Case], runs: Mapping[Training, Sequence[Done]]) -> list[Row]:
-    """What low rank retains by factor, value, optimiser and rank: means over the matrices of a run.
-
-    The factor ``kind`` has the kinds of layers in the default trainings. The interval of
-    ``retained`` is over seeds.
-    """
+def factor_rows(cases: Sequence[Case], runs: Mapping[Any, Sequence[Done]]) -> list[Row]:
+    """What low rank retains by factor, value, optimiser and rank: means over a run's matrices."""
     found: list[Row] = []
     for case in cases:
         own = runs[case.training]
-        good = [(run, result) for run, result in own if not result["diverged"]]
+        good = [run for run in own if not run["diverged"]]
         for kind in (ALL, *KINDS) if case.factor == "optimizer" else (ALL,):
             rows = [
-                {"seed": run.parameters["seed"], "K": min(entry["p"], entry["q"]), **row}
-                for run, result in good
-                for entry in result["matrices"]
+                {"seed": run["seed"], "K": min(entry["p"], entry["q"]), **row}
+                for run in good
+                for entry in run["matrices"]
                 if kind in (ALL, entry["kind"])
                 for row in entry["ranks"]
             ]
             value = case.value
             if case.factor == "examples" and value is None and good:
-                value = good[0][1]["examples"]
+                value = good[0]["examples"]
             line = {
-                "task": own[0][0].parameters["task"],
+                "task": own[0]["task"],
                 "factor": case.factor if kind == ALL else "kind",
                 "label": case.label if kind == ALL else kind,
                 "value": value,
                 "optimizer": case.training.optimizer,
                 "rate": case.training.rate,
-                "accuracy": _mean(result["accuracy"] for _, result in good),
+                "accuracy": _mean(run["accuracy"] for run in good),
                 "diverged": len(own) - len(good),
             }
             for (k, r), mine in grouped(rows, ("K", "r")).items():
@@ -112,13 +95,9 @@ def factor_rows(cases: Sequence[Case], runs: Mapping[Training, Sequence[Done]]) 
 
 
 def prediction(ranks: Iterable[Row]) -> Row:
-    """How well the singular values alone predict what the best cosine coefficients retain.
-
-    ``right`` of the ``count`` matrices and ranks, but those of controls, have the better of low
-    rank and coefficients predicted; ``excess`` is the mean fraction that the coefficients retain
-    less its prediction: what the cosine basis is worth; ``error``, the mean of its modulus.
-    """
+    """How well the singular values alone predict what the best cosine coefficients retain."""
     rows = [row for row in ranks if row["optimizer"] != INDEPENDENT]
+    # What the cosine basis is worth beyond the prediction.
     excess = [row["cosine"] - row["cosine_predicted"] for row in rows]
     return {
         "count": len(rows),

@@ -1,0 +1,102 @@
+"""The stored tables of results are what the code makes of the stored runs."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from experiments.design import store_verdicts
+from experiments.finetuning.low_rank.tables import statistics_rows
+from experiments.finetuning.prediction.predictors import SIGNS
+from experiments.finetuning.prediction.rank_correlation import cells, correlations, pairs
+from experiments.finetuning.run_tables import read_runs
+from experiments.finetuning.statistics import grouped, summary
+from experiments.finetuning.verdicts.design import read_alternatives
+from experiments.prediction import COLUMNS, usable
+from experiments.pretrained import analysis
+from experiments.pretrained.runs import stored as stored_runs
+
+FIGURES = Path(__file__).parents[2] / "figures"
+RUNS = FIGURES / "finetuning"
+
+
+def stored(name, folder=RUNS):
+    return pd.read_parquet(folder / f"{name}.parquet")
+
+
+def records(name):
+    rows = stored(name).to_dict("records")
+    return [{k: None if pd.isna(v) else v for k, v in row.items()} for row in rows]
+
+
+def assert_stored(found, name, folder=RUNS):
+    """What is not there is None in rows, and NaN or NA in a table."""
+    expected = stored(name, folder)
+    found = pd.DataFrame(found)[list(expected)].astype(expected.dtypes.to_dict())
+    pd.testing.assert_frame_equal(found, expected)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """The tables of verdicts and of alternatives, made anew from the stored runs."""
+    folder = tmp_path_factory.mktemp("tables")
+    store_verdicts(read_runs(RUNS), folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["verdicts", "alternatives"])
+def test_decisions(tables, name):
+    found = [stored(name, folder) for folder in (RUNS, tables)]
+    # Which claims it decides is told by the ledger.
+    pd.testing.assert_frame_equal(*(one.drop(columns="claims") for one in found))
+
+
+def test_an_alternative_has_other_runs_and_the_same_question(tables):
+    """The verdict differs because the runs do: tasks, seeds, margin and level are the same."""
+    known, found = (stored(name, tables).set_index("comparison")
+                    for name in ("verdicts", "alternatives"))  # fmt: skip
+    same = ["family", "kind", "measure", "margin", "tasks", "seeds", "pairs"]
+    for like, fields in read_alternatives().items():
+        other, one = known.loc[like], found.loc[fields["name"]]
+        assert list(one[same]) == list(other[same])
+        assert one["title"] != other["title"]
+        assert one["difference"] != other["difference"]
+    assert len(found) == len(read_alternatives())
+
+
+BY_R = ("task", "method", "r")
+VARIED = ("task", "setting", "label", "value", "method")
+
+
+@pytest.mark.parametrize(
+    ("name", "by", "reference", "of_each"),
+    [
+        ("budgets", BY_R, {"method": "lora"}, "task"),  # tests are adjusted over those of a task
+        ("many-tasks", BY_R, {"method": "loca-v1"}, "measure"),
+        ("sensitivity", VARIED, None, "measure"),
+    ],
+)
+def test_summaries(name, by, reference, of_each):
+    found = grouped(records(name), [of_each]).values()
+    lines = [line for rows in found for line in summary(rows, by, reference=reference)]
+    assert_stored(lines, f"{name}-summary")
+
+
+@pytest.mark.filterwarnings("ignore:Precision loss occurred")  # some values are almost equal
+def test_statistics_of_low_rank():
+    assert_stored(statistics_rows(records("low_rank-matrices")), "low_rank-statistics")
+
+
+def test_predictions():
+    predictions = stored("prediction-predictors").to_dict("records")
+    tasks = list(dict.fromkeys(row["task"] for row in predictions))
+    _, runs = usable(read_runs(RUNS, COLUMNS, tuned=True), tasks)
+    expected = stored("prediction").drop(columns="title")
+    found = pd.DataFrame(correlations(runs, predictions, SIGNS))[list(expected)]
+    pd.testing.assert_frame_equal(found, expected)
+    assert_stored(pairs(cells(runs, predictions, SIGNS)), "prediction-pairs")
+
+
+def test_comparisons_of_the_pretrained_model():
+    folder = FIGURES / "pretrained"
+    assert_stored(analysis.verdicts(list(stored_runs(folder).values())), "comparisons", folder)
