@@ -9,7 +9,6 @@ from experiments.finetuning.prediction.rank_correlation import (
     cells,
     correlations,
     mean_correlation,
-    pairs,
 )
 
 METHODS, SEEDS = ("lora", "loca", "fourierft", "shira"), range(6)
@@ -97,24 +96,3 @@ def test_other_seeds_predict_what_is_not_noise():
     whole = {o["scope"]: o for o in found if (o["predictor"], o["tasks"]) == (OTHER_SEEDS, "all")}
     # The mean of 8 correlations of 4 independent pairs has the standard deviation 1/√(3·8).
     assert abs(whole["methods at one budget"]["correlation"]) < 4 / 24**0.5
-
-
-def test_pairs_tell_right_from_wrong():
-    runs, predictions = made_up(noise=0.0, tasks=("a",), ranks=(1,))
-    for entry in predictions:
-        entry["bad"] = {"lora": 0, "loca": 0, "fourierft": 1, "shira": -5}[entry["method"]]
-    found = pairs(cells(runs, predictions, SIGNS))
-    good = [one for one in found if one["predictor"] == "good"]
-    assert len(good) == 6
-    assert all(one["right"] and one["clear"] for one in good)
-    bad = {(o["first"], o["second"]): o["right"] for o in found if o["predictor"] == "bad"}
-    assert bad == {  # the pair of equal predictions is dropped
-        ("lora", "fourierft"): True,
-        ("lora", "shira"): False,
-        ("loca", "fourierft"): True,
-        ("loca", "shira"): False,
-        ("fourierft", "shira"): False,
-    }
-    one = next(o for o in good if (o["first"], o["second"]) == ("lora", "shira"))
-    assert one["difference"] == pytest.approx(-3)
-    assert one["predicted_difference"] == -3

@@ -1,20 +1,16 @@
 """Verdicts: their definitions, power, and how often any verdict of a family is false."""
 
-import math
-
 import numpy as np
 import pytest
 from scipy import stats
 
 from experiments.finetuning.tasks import generation, images, packages
-from experiments.finetuning.verdicts.decisions import decide, verdict_of
-from experiments.finetuning.verdicts.design import Arm, Comparison
+from experiments.finetuning.verdicts.decisions import verdict_of
 from experiments.finetuning.verdicts.estimates import (
     Estimate,
     draw_of,
     over_draws,
     over_tasks,
-    these_tasks,
 )
 from experiments.finetuning.verdicts.power import Plan
 from loca_theory.claims.rules import Verdict
@@ -123,32 +119,6 @@ def test_any_verdict_is_false_in_at_most_5_percent_of_many_worlds(truths, kinds,
     draws = 10_000
     found = rate_of_any_false_verdict(truths, kinds, draws, between=between, within=within)
     assert found <= most(draws)
-
-
-def comparison(tasks=("text",)):
-    return Comparison(
-        "one", "family", "?", "greater", (Arm("loca"),), (Arm("lora"),), 1.0, "", tasks, 4, 1.0,
-        "", (0.0,),
-    )  # fmt: skip
-
-
-def test_a_decision_has_the_bounds_of_all_analyses():
-    tasks = ("digits-1", "digits-2", "source-1", "source-2", "turned-1", "turned-2")
-    d = np.random.default_rng(1).normal(0.5, 1.0, (6, 3))
-    found = decide(comparison(tasks), d, 4)
-    assert (found["low"], found["high"]) == over_tasks(d).bounds(0.0125)
-    assert (found["fixed_low"], found["fixed_high"]) == these_tasks(d).bounds(0.0125)
-    assert found["within"] == max(abs(found["low"]), abs(found["high"]))
-    assert found["verdict"] == verdict_of("greater", 1.0, over_tasks(d), 0.0125)
-    assert found["standard_deviation"] == pytest.approx(np.mean(d.var(1, ddof=1)) ** 0.5)
-    assert found["task_errors"][0] == pytest.approx(stats.sem(d[0]))
-    # Variants of a kind are not independent if kinds are random.
-    kinds = [d[:2].mean(), d[2:4].mean(), d[4:].mean()]
-    half = stats.t.isf(0.0125, 2) * np.std(kinds, ddof=1) / 3**0.5
-    ends = (found["kinds_low"], found["kinds_high"])
-    assert ends == pytest.approx((d.mean() - half, d.mean() + half))
-    for same in (("digits", "source", "turned"), ("digits-1", "digits-2", "digits-3")):
-        assert math.isnan(decide(comparison(same), d[:3], 4)["kinds_low"])
 
 
 def test_tasks_of_one_draw_count_as_one():
