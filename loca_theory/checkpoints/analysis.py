@@ -13,16 +13,13 @@ from loca_theory.checkpoints.computation import (
     compute_analysis,
     weight_spectra,
 )
-from loca_theory.checkpoints.pairs.fine_tunes import open_fine_tunes
-from loca_theory.checkpoints.pairs.model_pair import ModelLayers
-from loca_theory.checkpoints.pairs.selection import Selection
+from loca_theory.checkpoints.pairs.opening import ModelLayers, open_fine_tunes
 from loca_theory.checkpoints.pairs.task import Task
 from loca_theory.checkpoints.results import Analysis
-from loca_theory.checkpoints.settings import ANALYSED, Settings
+from loca_theory.checkpoints.settings import ANALYSED, Selection, Settings
 from loca_theory.checkpoints.sizing.adapter_size import TotalSize
 from loca_theory.checkpoints.sizing.layer_budgets import allocate_budgets, check_total
-from loca_theory.checkpoints.statistics.figure_data import figure_data, representative
-from loca_theory.checkpoints.statistics.matrix_analysis import MatrixAnalysis
+from loca_theory.checkpoints.statistics.figure_data import STORED, figure_data, representative
 from loca_theory.checkpoints.weights.layouts import Experts
 from loca_theory.checkpoints.weights.sources import Source, describe, is_array
 from loca_theory.errors import InvalidArgumentError
@@ -146,7 +143,7 @@ def analyze(
         for one in model.layers
     ]
     results = task.run(cells, compute_analysis)
-    found = [MatrixAnalysis.from_json(result) for _, result in results]
+    found = [STORED.validate_python(result) for _, result in results]
     if is_array(base) and not found:
         msg = f"{skipped[0].reason}; pass a matrix with finite entries that differ"
         raise InvalidArgumentError(msg)

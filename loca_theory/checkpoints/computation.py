@@ -14,8 +14,8 @@ from loca_theory.checkpoints.pairs.task import MatrixCell, Pairs, Task
 from loca_theory.checkpoints.rows import Comparison
 from loca_theory.checkpoints.settings import Settings
 from loca_theory.checkpoints.statistics.comparison import compare
+from loca_theory.checkpoints.statistics.figure_data import MatrixAnalysis
 from loca_theory.checkpoints.statistics.matrix import analyse_matrix
-from loca_theory.checkpoints.statistics.matrix_analysis import MatrixAnalysis
 from loca_theory.checkpoints.weights.checkpoint import LeftOutError
 from loca_theory.expressivity.methods.registry import identities, is_recognisable
 from loca_theory.increments.eigenvalues import squared_singular_values

@@ -9,7 +9,6 @@ from shutil import get_terminal_size
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from loca_theory.checkpoints.figure_rows import EigenvalueHistogram, FigureData
 from loca_theory.checkpoints.remarks import allocations, warning
 from loca_theory.checkpoints.rows import (
     AllocatedMatrix,
@@ -21,6 +20,7 @@ from loca_theory.checkpoints.rows import (
 )
 from loca_theory.checkpoints.settings import ANALYSED
 from loca_theory.checkpoints.sizing.proposed_config import ProposedConfig, proposed_config
+from loca_theory.checkpoints.statistics.figure_data import EigenvalueHistogram, FigureData
 from loca_theory.checkpoints.summary import Summary, summarise
 from loca_theory.checkpoints.verdict import SHOWN, verdict
 from loca_theory.errors import InvalidArgumentError

@@ -1,11 +1,14 @@
-"""Settings for the analysis of every increment."""
+"""Settings for the analysis of every increment, and which matrices are taken."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from loca_theory import _arguments
+from loca_theory._lookup import find
+from loca_theory.checkpoints.weights.layouts import EXPERTS, Experts
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Method
 from loca_theory.expressivity.coders.coder import checked_bits
@@ -14,6 +17,11 @@ from loca_theory.increments import PrintedTest
 
 ANALYSED = find_methods(("R", "F1", "FourierFT", "F2", "F3", "D", "S"))
 """Methods whose errors on an increment are computed by default."""
+
+
+SMALLEST_SIDE = 16
+"""Fewest rows and fewest columns for which the statistics are computed; smaller matrices are
+skipped."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +62,6 @@ class Settings:
         }
 
     def __post_init__(self) -> None:
-        find_methods(self.methods)
-        object.__setattr__(self, "ranks", _arguments.ranks(self.ranks))
         _arguments.fields_to_int(self, "seed")
         _arguments.expression("group", self.group)
         object.__setattr__(self, "bits", tuple(float(checked_bits(one)) for one in self.bits))
@@ -67,3 +73,40 @@ class Settings:
             if self.subspaces < 1:
                 msg = f"subspaces must be at least 1, not {self.subspaces}; choose a value such as "
                 raise InvalidArgumentError(msg + "subspaces=10")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which matrices to compare.
+
+    Attributes:
+        include: Regular expression; the name must contain a match.
+        exclude: Regular expression; the name must not contain a match.
+        max_size: Largest number of entries, or None for no limit.
+        smallest_side: Matrices with fewer rows or fewer columns are left out.
+        experts: What the weights of several experts in one tensor are: ``each``, one matrix per
+            expert, ``NAME[0]``, ``NAME[1]``, …; ``stacked``, one matrix with the rows of all.
+
+    Raises:
+        InvalidArgumentError: an expression is not valid, max_size is not a positive integer, or
+            experts is neither of the two.
+    """
+
+    include: str | None = None
+    exclude: str | None = None
+    max_size: int | None = None
+    smallest_side: int = SMALLEST_SIDE
+    experts: Experts = "each"
+
+    def __post_init__(self) -> None:
+        for name in ("include", "exclude"):
+            _arguments.expression(name, getattr(self, name))
+        if self.max_size is not None:
+            _arguments.positive_number("max_size", self.max_size)
+        find("interpretation of experts", self.experts, EXPERTS)
+
+    def selects(self, name: str) -> bool:
+        """Whether include and exclude admit a name."""
+        if self.include is not None and not re.search(self.include, name):
+            return False
+        return self.exclude is None or not re.search(self.exclude, name)

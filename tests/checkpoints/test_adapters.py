@@ -20,7 +20,7 @@ from loca_theory.adapters import LoCAConfig
 from loca_theory.checkpoints.adapters.increments import AdapterIncrements
 from loca_theory.checkpoints.adapters.kinds import KNOWN, AdapterKind
 from loca_theory.checkpoints.pairs.opening import open_pair
-from loca_theory.checkpoints.pairs.selection import Selection
+from loca_theory.checkpoints.settings import Selection
 from loca_theory.checkpoints.weights.checkpoint import DamagedError
 from loca_theory.checkpoints.weights.sources import open_checkpoint
 from loca_theory.errors import InvalidArgumentError, ResourceError
@@ -452,28 +452,6 @@ def test_an_initialisation_that_takes_its_product_out_of_the_base(tmp_path, star
         assert (1.5 * b @ a - expected).norm() > 3 * expected.norm()
     with pytest.raises(InvalidArgumentError, match=f"init_lora_weights='{start}': its increment"):
         open_pair(tmp_path / "adapter")
-
-
-@pytest.mark.filterwarnings("ignore:PiSSA changes the base")
-def test_a_converted_pissa_adapter_is_plain_lora(tmp_path):
-    config = config_of("LORA", r=4, lora_alpha=6, init_lora_weights="pissa")
-    original = model()
-    tuned = peft.get_peft_model(original, config)
-    tuned.peft_config["default"].init_lora_weights = True
-    tuned.save_pretrained(tmp_path / "start")
-    tuned.peft_config["default"].init_lora_weights = "pissa"
-    for name, one in tuned.named_parameters():
-        if "lora_" in name:
-            one.data += 0.01
-    residual = tuned.base_model.model.layers[0].q.base_layer.weight.detach().clone()
-    before = model().layers[0].q.weight.detach()
-    product = tuned.base_model.model.layers[0].q.get_delta_weight("default").detach()
-    tuned.save_pretrained(
-        tmp_path / "adapter", path_initial_model_for_weight_conversion=str(tmp_path / "start")
-    )
-    found = open_pair(tmp_path / "adapter").increment("layers.0.q.weight")
-    # Entries of W, its residual and the products are below 1: a few roundings of each.
-    torch.testing.assert_close(found, residual + product - before, atol=64 * FLOAT32, rtol=0)
 
 
 # --- names ---------------------------------------------------------------------------------------

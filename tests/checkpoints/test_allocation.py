@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loca_theory.checkpoints.sizing import sizes
-from loca_theory.checkpoints.sizing.profiles import EnergyProfile
-from loca_theory.checkpoints.statistics.energy_profile import largest_energies, unit_counts
+from loca_theory.checkpoints.sizing.profiles import EnergyProfile, largest_energies, unit_counts
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms import dct2
 from loca_theory.transforms.matrices import dct_matrix

@@ -138,7 +138,6 @@ def test_an_unchanged_matrix_has_no_adapter():
 
 
 BAD = {
-    "no size": (("loca",), {}, "exactly one size; pass one of rank=8, components=1000, "),
     "two sizes": (("loca",), {"rank": 2, "components": 3}, "or energy=0.9"),
     "components of LoRA": (("lora",), {"components": 3}, "components is for LoCA only; .*rank=8"),
     "no rank": (("lora",), {}, 'exactly one size; pass one of rank=8, allocate="4MB" or energy'),
@@ -150,10 +149,8 @@ BAD = {
         "at least 0 and at most cap, not 3",
     ),
     "no floor": (("lora",), {"allocate": 9, "floor": -1}, "at least 0 and at most cap, not -1"),
-    "cap of a rank": (("lora",), {"rank": 9, "cap": 2}, 'pass allocate="4MB" or energy=0.9 as'),
     "cap of two kinds": (("best",), {"allocate": 9, "cap": 2}, "which method best mixes"),
     "entries by total": (("entries",), {"allocate": "4MB"}, "one r for all; pass a rank"),
-    "components of both": (("best",), {"components": 3}, "components is for LoCA only"),
     "unknown": (
         ("dora",),
         {"rank": 1},

@@ -388,13 +388,6 @@ def test_a_model_that_does_not_fit_is_refused():
         extract(base, tuned, rank=1, model=other)
 
 
-def test_a_module_inside_a_wrapper_has_its_names_without_the_prefix():
-    base, tuned = own_pair()
-    wrapped = {f"module.{name}": value for name, value in tuned.state_dict().items()}
-    found = extract(base, wrapped, "lora", rank=2)
-    assert [one.name for one in found.matrices] == ["up.weight"]
-
-
 def test_a_fine_tune_with_more_tokens_is_checked_in_a_resized_base(tmp_path):
     model = make("Llama")
     model.save_pretrained(tmp_path / "base")

@@ -239,19 +239,6 @@ def test_of_two_adapters_one_has_to_be_named():
     assert found.adapters["lora"].peft_config().peft_type == "LORA"
 
 
-@pytest.mark.parametrize(
-    ("patterns", "message"),
-    [
-        ("nowhere", r'save_modules="nowhere" cannot be stored: no tensor\'s name contains a match'),
-        ("(", r'save_modules="\(" is not a regular expression'),
-    ],
-)
-def test_modules_that_cannot_be_stored_are_said(patterns, message):
-    model = model_of({"up": nn.Linear(20, 24)})
-    with pytest.raises(InvalidArgumentError, match=message):
-        extract(model, finetuned(model), rank=2, save_modules=patterns)
-
-
 def test_a_mixed_result_is_two_adapters_that_are_loaded_one_after_the_other(tmp_path):
     torch.manual_seed(0)
     model = Tiny()

@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from loca_theory.checkpoints import Analysis, analyze
-from loca_theory.checkpoints.pairs.fine_tunes import labels
-from loca_theory.checkpoints.pairs.opening import open_pair
+from loca_theory.checkpoints.pairs.opening import labels, open_pair
 from loca_theory.checkpoints.pairs.task import Task
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import PrintedTest
@@ -131,16 +130,3 @@ def test_workers_give_the_same_as_this_process(family, both, monkeypatch):
     assert found.matrices == both.matrices
     assert found.errors == both.errors
     assert found.comparisons == both.comparisons
-
-
-def test_a_changed_file_is_analysed_again(family, tmp_path):
-    paths = [tmp_path / "base.safetensors", tmp_path / "one.safetensors"]
-    for path in paths:
-        path.write_bytes((family / path.name).read_bytes())
-    before = analyze(*paths, **ASKED, runner=Runner(tmp_path / "points", jobs=1))
-    content = load_file(paths[0])
-    content["layers.0.q_proj.weight"][0, 0] += 1
-    save_file(content, paths[0])
-    after = analyze(*paths, **ASKED, runner=Runner(tmp_path / "points", jobs=1))
-    changed = [a != b for a, b in zip(before.matrices, after.matrices, strict=True)]
-    assert changed == [True, False, False]

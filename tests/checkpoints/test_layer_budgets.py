@@ -6,9 +6,8 @@ import torch
 
 from loca_theory.checkpoints import analyze, demo_pair, extract
 from loca_theory.checkpoints.pairs.opening import open_pair
-from loca_theory.checkpoints.sizing.profiles import EnergyProfile
+from loca_theory.checkpoints.sizing.profiles import EnergyProfile, largest_energies
 from loca_theory.checkpoints.sizing.sizes import allocate
-from loca_theory.checkpoints.statistics.energy_profile import largest_energies
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import PrintedTest
 from loca_theory.transforms import dct2

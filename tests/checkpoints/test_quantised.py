@@ -214,15 +214,6 @@ def test_a_quantised_fine_tune_is_analysed_and_extracted_with_its_scales(tmp_pat
     torch.testing.assert_close(b @ a, expected, atol=1e-6, rtol=1e-5)
 
 
-def test_both_sides_may_be_quantised(tmp_path):
-    base, tuned = (quantised({"a.weight": normal(20, 24, seed=seed)}) for seed in (0, 1))
-    pair = open_pair(folder_of(tmp_path / "base", base), folder_of(tmp_path / "tuned", tuned))
-    after, before = (one["a.weight"].float() * one["a.weight_scale"] for one in (tuned, base))
-    assert torch.equal(pair.increment("a.weight"), after - before)
-    assert torch.equal(pair.weights("a.weight"), before)
-    assert pair.skipped == []
-
-
 def test_the_fingerprint_covers_the_scales(tmp_path):
     """Of an expert, its own."""
     name, experts = "a.weight", "mlp.experts.down_proj"

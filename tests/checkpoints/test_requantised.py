@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 
 from loca_theory.checkpoints import demo_pair, extract
-from loca_theory.checkpoints.extraction.requantised import quantised, surviving_energy
+from loca_theory.checkpoints.extraction.outputs import quantised, surviving_energy
 from loca_theory.errors import InvalidArgumentError
 
 # QLoRA, appendix E: quantiles of a normal law on both sides of 0, over the largest.

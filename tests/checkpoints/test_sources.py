@@ -202,49 +202,16 @@ def garbage(path):
     path.write_bytes(bytes(range(256)) * 4)
 
 
-def header(path, change):
-    data = path.read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
-    content = json.loads(data[8 : 8 + length])
-    change(content)
-    text = json.dumps(content).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
-
-
-def lies_about_shape(path):
-    header(path, lambda content: content["layer.0.weight"].update(shape=[20, 2_000_000_000]))
-
-
-def huge(path):
-    def change(content):
-        content["layer.0.weight"].update(shape=[2**40, 2**20], data_offsets=[0, 2**62])
-
-    header(path, change)
-
-
-def overflowing(path):
-    header(path, lambda content: content["layer.0.weight"].update(shape=[2**62, 2**62]))
-
-
-def lies_about_header(path):
-    data = path.read_bytes()
-    path.write_bytes(struct.pack("<Q", 2**60) + data[8:])
-
-
-DAMAGE = [truncated, empty, garbage, lies_about_shape, huge, overflowing, lies_about_header]
-
-
-@pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("damage", [truncated, empty, garbage], ids=lambda one: one.__name__)
 def test_a_damaged_file_is_one_line(tmp_path, tensors, damage):
     path = as_file(tmp_path, tensors)
     damage(path)
     with pytest.raises(DamagedError, match=r"odd-name\.safetensors is not an intact safetensors"):
         open_checkpoint(path)
-    if damage in (truncated, empty, garbage):
-        folder = as_torch(tmp_path, tensors)
-        damage(folder / "pytorch_model.bin")
-        with pytest.raises(DamagedError, match=r"pytorch_model\.bin"):
-            open_checkpoint(folder)
+    folder = as_torch(tmp_path, tensors)
+    damage(folder / "pytorch_model.bin")
+    with pytest.raises(DamagedError, match=r"pytorch_model\.bin"):
+        open_checkpoint(folder)
 
 
 @pytest.mark.parametrize("kind", [as_shards, as_torch_shards])
@@ -281,16 +248,13 @@ def test_a_bad_index_is_one_line(tmp_path, text, message):
 
 
 REFUSED = {
-    "nothing": ("nothing", "there is no file or folder"),
     "a folder": ("", r"holds no model\.safetensors"),
-    "another format": ("w.gguf", r"neither a \.safetensors nor a PyTorch file"),
     **{name: (f"hub:{name}", "does not name a repository") for name in ("a", "a/b/c", "/b", "a/")},
 }
 
 
 @pytest.mark.parametrize(("source", "message"), REFUSED.values(), ids=REFUSED)
 def test_what_is_no_checkpoint_is_said(tmp_path, source, message):
-    (tmp_path / "w.gguf").write_bytes(b"")
     with pytest.raises(InvalidArgumentError, match=message):
         open_checkpoint(source if source.startswith("hub:") else tmp_path / source)
 

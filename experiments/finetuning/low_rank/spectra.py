@@ -14,8 +14,8 @@ import torch
 
 from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.settings import Settings
+from loca_theory.checkpoints.statistics.figure_data import MatrixAnalysis
 from loca_theory.checkpoints.statistics.matrix import analyse_matrix
-from loca_theory.checkpoints.statistics.matrix_analysis import MatrixAnalysis
 from loca_theory.expressivity import Budget, compare_with_low_rank
 from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.increments import PrintedTest

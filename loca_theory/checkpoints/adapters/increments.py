@@ -28,8 +28,7 @@ from loca_theory.checkpoints.weights.checkpoint import (
     read_json,
 )
 from loca_theory.checkpoints.weights.files import open_file
-from loca_theory.checkpoints.weights.layouts import resized
-from loca_theory.checkpoints.weights.matching import match_names
+from loca_theory.checkpoints.weights.layouts import match_names, resized
 from loca_theory.checkpoints.weights.sources import ADAPTER_CONFIG
 from loca_theory.errors import InvalidArgumentError
 

@@ -50,7 +50,7 @@ _REFUSED_OPTIONS = {
 _BASE = "base_model_name_or_path"
 # With these options, LoRA's increment is not s·BA.
 _NOT_PLAIN = ("kasa_config", "use_bdlora", "use_dora")
-_FROM_WEIGHT = ("olora", "pissa")
+FROM_WEIGHT = ("olora", "pissa")
 _FROM_DATA = ("corda", "loftq", "lora_ga", "pissa_niter_")
 
 
@@ -118,7 +118,7 @@ class AdapterKind:
             msg += f"the adapter does not record; {_CONVERT}"
             raise InvalidArgumentError(msg)
         options = [one for one in _NOT_PLAIN if config.get(one)]
-        if start in _FROM_WEIGHT:
+        if start in FROM_WEIGHT:
             options.append(f"init_lora_weights={start!r}")
         if options:
             title += f" with {options[0]}"
@@ -143,8 +143,3 @@ def initialisation(config: Mapping[str, Any]) -> str:
     """The initialisation of a LoRA adapter by name; empty if it has none."""
     start = config.get("init_lora_weights")
     return start.lower() if isinstance(start, str) else ""
-
-
-def changes_base(config: Mapping[str, Any]) -> bool:
-    """Whether the initialisation of a LoRA adapter takes s·B₀A₀, a function of W, out of W."""
-    return initialisation(config) in _FROM_WEIGHT

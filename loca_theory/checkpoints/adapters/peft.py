@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from loca_theory.checkpoints.adapters.kinds import LORA, changes_base, initialisation
+from loca_theory.checkpoints.adapters.kinds import FROM_WEIGHT, LORA, initialisation
 from loca_theory.checkpoints.adapters.layers import AdaptedLayer
 from loca_theory.checkpoints.weights.checkpoint import DamagedError, any_error_as
 from loca_theory.errors import InvalidArgumentError, ResourceError
@@ -76,7 +76,8 @@ def peft_increment(
     from peft import get_peft_model, set_peft_model_state_dict
 
     wide = torch.float32 if kind in _SINGLE_PRECISION else torch.float64
-    mutates = kind == LORA and changes_base(config)
+    # Whether the initialisation takes s·B₀A₀, a function of W, out of W.
+    mutates = kind == LORA and initialisation(config) in FROM_WEIGHT
     # PiSSA and OLoRA compute in float32 and refuse float64.
     wide = torch.float32 if mutates else wide
     layer = layers[0]

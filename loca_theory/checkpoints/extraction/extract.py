@@ -12,19 +12,14 @@ from loca_theory import _arguments
 from loca_theory._lookup import find
 from loca_theory.checkpoints.extraction.extractor import Extractor
 from loca_theory.checkpoints.extraction.layers import choose_layers
-from loca_theory.checkpoints.extraction.outputs import read_inputs
-from loca_theory.checkpoints.extraction.requantised import check_requantise
+from loca_theory.checkpoints.extraction.outputs import check_requantise, read_inputs
 from loca_theory.checkpoints.extraction.result import Extraction
-from loca_theory.checkpoints.pairs.model_pair import open_model_pair
-from loca_theory.checkpoints.pairs.selection import Selection
+from loca_theory.checkpoints.pairs.opening import open_model_pair
 from loca_theory.checkpoints.pairs.task import Task
+from loca_theory.checkpoints.settings import Selection
 from loca_theory.checkpoints.sizing.adapter_cells import DTYPES
 from loca_theory.checkpoints.sizing.adapter_size import AdapterSize, TotalSize
-from loca_theory.checkpoints.sizing.engines import (
-    check_layers,
-    check_saved_modules,
-    for_engine,
-)
+from loca_theory.checkpoints.sizing.peft_config import check_readable, for_engine
 from loca_theory.checkpoints.sizing.saved_modules import find_saved_modules
 from loca_theory.checkpoints.weights.sources import Source, describe, is_path
 from loca_theory.errors import InvalidArgumentError, ResourceError
@@ -151,9 +146,8 @@ def extract(
         raise InvalidArgumentError(msg + "the check out, or pass the model in Python")
     device = resolve_device(device)
     saved = find_saved_modules(pair, patterns, loaded)
-    check_saved_modules(serve, saved.entries)
     layers, skipped = choose_layers(pair, loaded, size, saved)
-    check_layers(serve, layers)
+    check_readable(serve, saved.entries, layers)
     task = Task({"": pair}, device, runner, skipped)
     rows, adapters = Extractor(layers, task, size, dtype, saved, loaded).run(_name(base))
     grid = {

@@ -8,10 +8,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 
 from loca_theory.checkpoints.extraction.layers import check_any
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
-from loca_theory.checkpoints.pairs.linear_layers import Layer
+from loca_theory.checkpoints.pairs.linear_layers import Layer, module_names
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
 from loca_theory.checkpoints.pairs.task import Task
 from loca_theory.checkpoints.sizing.adapter_cells import (
@@ -23,8 +24,13 @@ from loca_theory.checkpoints.sizing.adapter_cells import (
 )
 from loca_theory.checkpoints.sizing.adapter_folder import Adapter
 from loca_theory.checkpoints.sizing.adapter_size import AdapterSize, TotalSize
-from loca_theory.checkpoints.sizing.assembly import assembled
-from loca_theory.checkpoints.sizing.peft_config import usual_size
+from loca_theory.checkpoints.sizing.peft_config import (
+    adapter_config,
+    padded,
+    parameter_prefix,
+    usual_size,
+    wrapper_names,
+)
 from loca_theory.checkpoints.sizing.profiles import EnergyProfile
 from loca_theory.checkpoints.sizing.saved_modules import SavedModules
 from loca_theory.checkpoints.sizing.sizes import Allocation, allocate
@@ -64,11 +70,49 @@ class Extractor:
         if not found:
             msg = "no layer gets an adapter of this size that the type can store; pass a larger "
             raise InvalidArgumentError(msg + 'allocate="..." or dtype="float32"')
-        computed = [(one, found[one.name]) for one in self.layers if one.name in found]
+        adapters: dict[str, Adapter] = {}
+        for method in ("lora", "loca", "entries"):
+            mine = [
+                (one, found[one.name])
+                for one in self.layers
+                if one.name in found and found[one.name]["method"] == method
+            ]
+            if mine:
+                # Modules that are stored whole go to the first adapter.
+                saved = SavedModules() if adapters else self.saved
+                adapters[method] = self._adapter(method, mine, saved, base)
+        return rows, adapters
+
+    def _adapter(
+        self,
+        method: str,
+        computed: Sequence[tuple[Layer, Mapping[str, Any]]],
+        saved: SavedModules,
+        base: str | None,
+    ) -> Adapter:
+        """What was computed for some layers, in PEFT's format."""
         (pair,) = self.task.pairs.values()
-        return rows, assembled(
-            computed, pair, self.saved, self.model, self.dtype, self.alpha, base, pad=self.size.pad
+        sizes: dict[str, int] = {layer.module: one["count"] for layer, one in computed}
+        rank = max(sizes.values()) if self.size.pad else 0
+        fused = {layer.own for layer, _ in computed if layer.experts > 1}
+        in_order = () if self.model is None else self.model.shapes
+        wrappers = wrapper_names(one for one in in_order if one in fused)
+        tensors: dict[str, torch.Tensor] = {}
+        for layer, one in computed:
+            prefix = parameter_prefix(wrappers.get(layer.own, layer.own), method)
+            own = padded(one["tensors"], rank, layer.experts) if rank else one["tensors"]
+            tensors |= {f"{prefix}.{key}": tensor for key, tensor in own.items()}
+        config = adapter_config(
+            method,
+            base,
+            dict.fromkeys(sizes, rank) if rank else sizes,
+            module_names(pair, self.model),
+            fused,
+            self.alpha,
+            is_transposed=any(one.is_transposed for one, _ in computed if one.experts == 1),
+            saved_modules=saved.entries,
         )
+        return Adapter(tensors | saved.load(pair, getattr(torch, self.dtype)), config)
 
     def _of_one_size(self) -> tuple[list[ExtractedMatrix], _Found]:
         """The rows and the adapters of layers that all have the wanted size."""

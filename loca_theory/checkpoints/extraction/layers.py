@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from loca_theory.checkpoints.extraction.card import reasons
+from loca_theory.checkpoints.extraction.rows import reasons
 from loca_theory.checkpoints.pairs.linear_layers import Layer, layers_of
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
 from loca_theory.checkpoints.pairs.pair import CheckpointPair

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 
 from loca_theory import _arguments
-from loca_theory.checkpoints.extraction.card import card_of
-from loca_theory.checkpoints.extraction.outputs import OutputRow, read_inputs
-from loca_theory.checkpoints.extraction.requantised import check_requantise
-from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
+from loca_theory.checkpoints.extraction.outputs import OutputRow, check_requantise, read_inputs
+from loca_theory.checkpoints.extraction.rows import ExtractedMatrix, card_of
 from loca_theory.checkpoints.extraction.verification import verified
 from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.sizing.adapter_folder import (
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
 
 # The weights of the model and the sum W + ΔW are rounded to float32.
 _AGREES = 1e-4
+_TOTALS = ("error", "uniform_error", "equal_error", "least_error", "saved_numbers", "output_error")
 # Names of an adapter's own tensors.
 _LEARNED = re.compile(r"\.(lora_[AB]\.weight|loca_spectrum\.|shira_)")
 
@@ -193,12 +192,7 @@ class Extraction(Result):
         """Plain data: one row per matrix, the total errors, skipped tensors, manifest."""
         return {
             "rows": [asdict(one) for one in self.matrices],
-            "error": self.error,
-            "uniform_error": self.uniform_error,
-            "equal_error": self.equal_error,
-            "least_error": self.least_error,
-            "saved_numbers": self.saved_numbers,
-            "output_error": self.output_error,
+            **{name: getattr(self, name) for name in _TOTALS},
             "outputs": [asdict(one) for one in self.outputs],
             "skipped": [{"name": one.name, "reason": one.reason} for one in self.skipped],
             "manifest": self.manifest,

@@ -6,7 +6,7 @@ import copy
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,34 +19,26 @@ from loca_theory.checkpoints.extraction.outputs import (
     compared,
     outputs_of,
     relative_error,
+    surviving_energy,
 )
-from loca_theory.checkpoints.extraction.requantised import surviving_energy
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
 from loca_theory.checkpoints.pairs.as_loaded import AsLoaded
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel, UnknownModelError
-from loca_theory.checkpoints.pairs.model_pair import open_model_pair
-from loca_theory.checkpoints.pairs.opening import adapter_folder
-from loca_theory.checkpoints.pairs.selection import Selection
+from loca_theory.checkpoints.pairs.opening import adapter_folder, open_model_pair
+from loca_theory.checkpoints.settings import Selection
 from loca_theory.checkpoints.sizing.adapter_folder import Adapter, write_adapter
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, any_error_as
 from loca_theory.checkpoints.weights.sources import Source, is_path, open_checkpoint, resolve
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps.files import writable_folder
 
-
-@dataclass(frozen=True)
-class _Sides:
-    """The base and the fine-tune as models.
-
-    Attributes:
-        base: The model with the weights of the base.
-        tuned: Makes the model with the weights of the fine-tune.
-        weights: The weights of the fine-tune and of the base, by name.
-    """
-
-    base: torch.nn.Module
-    tuned: Callable[[], torch.nn.Module]
-    weights: Callable[[str], tuple[torch.Tensor, torch.Tensor]]
+# The model with the weights of the base, what makes that with the weights of the fine-tune, and the
+# weights of the fine-tune and of the base by name.
+_Sides = tuple[
+    torch.nn.Module,
+    Callable[[], torch.nn.Module],
+    Callable[[str], tuple[torch.Tensor, torch.Tensor]],
+]
 
 
 def verified(
@@ -63,14 +55,14 @@ def verified(
     The model is that of the base, which is loaded if it is not given, with all the adapters.
     """
     folder = adapter_folder(tuned)
-    sides = (
+    adapted, tuned_model, weights = (
         _with_full_weights(base, tuned, model, with_outputs=inputs is not None)
         if folder is None
         else _with_first_adapter(base, folder, model)
     )
-    adapted, outputs = sides.base, []
+    outputs = []
     if inputs is not None:
-        outputs = [outputs_of(sides.tuned(), inputs), outputs_of(adapted, inputs)]
+        outputs = [outputs_of(tuned_model(), inputs), outputs_of(adapted, inputs)]
     with tempfile.TemporaryDirectory() as temporary:
         for method, adapter in adapters.items():
             path = writable_folder(Path(temporary) / method)
@@ -81,7 +73,7 @@ def verified(
     merged = adapted.state_dict()
     rows = []
     for one in matrices:
-        goal, start = sides.weights(one.name)
+        goal, start = weights(one.name)
         after = merged[one.name]
         left = None if bits is None else surviving_energy(start, after, bits)
         error = relative_error(goal.double(), start.double(), after.double())
@@ -107,7 +99,7 @@ def _with_full_weights(
         if missing := sorted(loaded.shapes.keys() - side.entries.keys()):
             msg = f"a checkpoint has no {missing[0]}, so that outputs would be random; pass "
             raise InvalidArgumentError(msg + "no inputs")
-    return _Sides(
+    return (
         _built(loaded, base, first, model),
         lambda: _built(loaded, tuned, second),
         lambda name: (second.load(name), first.load(name)),
@@ -132,7 +124,7 @@ def _with_first_adapter(base: Source, folder: Path, model: torch.nn.Module | Non
     second = goal.state_dict()
     # A copy, because PEFT merges in place.
     first = {name: value.clone() for name, value in built.state_dict().items()}
-    return _Sides(built, lambda: goal, lambda name: (second[name], first[name]))
+    return built, lambda: goal, lambda name: (second[name], first[name])
 
 
 def _built(

@@ -22,7 +22,7 @@ from loca_theory.checkpoints.weights.checkpoint import (
     LeftOutError,
     any_error_as,
 )
-from loca_theory.checkpoints.weights.matching import match_names
+from loca_theory.checkpoints.weights.layouts import match_names
 
 # A model that has fewer of the tensors of a checkpoint is another one.
 _LEAST = 0.5

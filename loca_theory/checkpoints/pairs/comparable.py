@@ -1,17 +1,16 @@
-"""What of two matched tensors can be compared, and why the rest cannot."""
+"""Which matrices of two checkpoints can be compared, and why the rest cannot."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import psutil
 import torch
 
 from loca_theory.checkpoints.names import kind_of
-from loca_theory.checkpoints.pairs.selection import Selection
 from loca_theory.checkpoints.rows import Skipped
+from loca_theory.checkpoints.settings import Selection
 from loca_theory.checkpoints.weights.checkpoint import (
     FLOATS,
     Checkpoint,
@@ -20,13 +19,15 @@ from loca_theory.checkpoints.weights.checkpoint import (
     LeftOutError,
 )
 from loca_theory.checkpoints.weights.layouts import (
+    LARGEST_KERNEL,
     by,
     holds_experts,
-    is_matrix,
+    match_names,
     matrix_shape,
     resized,
+    tied_weight,
 )
-from loca_theory.checkpoints.weights.matching import tied_weight
+from loca_theory.errors import InvalidArgumentError
 
 
 @dataclass(frozen=True)
@@ -73,34 +74,50 @@ class Weight:
         return found.reshape(-1, self.shape[1])[: self.shape[0]]
 
 
-@dataclass(frozen=True)
-class MatrixFinder:
-    """Finds what can be compared of tensors that were matched by name.
+@dataclass
+class MatchedPair:
+    """A base and a fine-tuned checkpoint, matched by name, and what of them can be compared.
 
     Attributes:
-        tuned: The fine-tuned checkpoint.
-        base: The base; None if the fine-tuned side holds increments.
+        tuned: The fine-tuned side.
+        base: The base; None if the fine-tuned side holds increments, as an adapter does.
         selection: Which matrices to compare.
+        matrices: The comparable matrices by their names. A weight that the base ties to another
+            goes by its name in the fine-tuned checkpoint.
         partners: Name in the base of each tensor of the fine-tuned checkpoint that is in both.
-        prefix: Prefix that the names of only one side have.
+        skipped: Tensors that are not compared.
+        prefix: Prefix that the names of only one side have; usually "".
     """
 
     tuned: Checkpoint
-    base: Checkpoint | None
-    selection: Selection
-    partners: Mapping[str, str]
-    prefix: str
+    base: Checkpoint | None = None
+    selection: Selection = field(default_factory=Selection)
+    matrices: dict[str, Weight] = field(init=False, default_factory=dict)
+    partners: dict[str, str] = field(init=False, default_factory=dict)
+    skipped: list[Skipped] = field(init=False, default_factory=list)
+    prefix: str = field(init=False, default="")
 
-    def find(self, tuned: str | None, base: str | None) -> Iterator[Weight | Skipped]:
-        """Yield the comparable matrices of a tensor by its two names, or why there are none."""
-        name = base or tuned or ""
-        try:
-            found = self._matrices(name, tuned, base)
-        except LeftOutError as error:
-            if self.selection.selects(name):
-                yield Skipped(name, str(error), error.damaged)
-            return
-        yield from (one for one in found if self.selection.selects(one.name))
+    def __post_init__(self) -> None:
+        tuned = self.tuned.names
+        matches: list[tuple[str | None, str | None]] = [(name, name) for name in tuned]
+        if self.base is not None:
+            base = self.base.names
+            self.partners, self.prefix = match_names(tuned, base)
+            if not self.partners:
+                msg = "the two checkpoints have no tensor name in common; pass two of the same "
+                raise InvalidArgumentError(msg + "model")
+            both = set(self.partners.values())
+            matches = [(name, self.partners.get(name)) for name in tuned]
+            matches += [(None, name) for name in base if name not in both]
+        for mine, other in matches:
+            name = other or mine or ""
+            try:
+                found = self._matrices(name, mine, other)
+            except LeftOutError as error:
+                if self.selection.selects(name):
+                    self.skipped.append(Skipped(name, str(error), error.damaged))
+                continue
+            self.matrices |= {one.name: one for one in found if self.selection.selects(one.name)}
 
     def _matrices(self, name: str, tuned: str | None, base: str | None) -> list[Weight]:
         sides, own = {"fine-tuned": self.tuned}, {"fine-tuned": tuned}
@@ -160,7 +177,7 @@ class MatrixFinder:
 
     def _obstacle(self, name: str, shape: tuple[int, ...]) -> str | None:
         """Why a tensor has no matrices of a size that can be compared; None if it has."""
-        if not is_matrix(shape):
+        if not 2 <= len(shape) <= LARGEST_KERNEL:
             return f"not a matrix: {len(shape)} dimensions"
         flat, largest = matrix_shape(name, shape, self.selection.experts), self.selection.max_size
         if not shape[0]:

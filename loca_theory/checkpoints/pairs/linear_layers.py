@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 from loca_theory.checkpoints.adapters.increments import AdapterIncrements
 from loca_theory.checkpoints.adapters.layers import FUSED_ATTENTION
@@ -80,42 +79,27 @@ def layers_of(
     that it has as they are stored; by default the pair has the names of the model. ``with_experts``
     admits parameters with the weights of several experts, if there is a model.
     """
-    if isinstance(pair.tuned, AdapterIncrements):
-        tell = partial(_told_by_adapter, pair.tuned)
-    elif model is not None:
-        tell = partial(_told_by_model, model, names)
-    else:
-        conv1d = pair.base is not None and bool(stores_transposed(pair.base))
-        tell = partial(_told_by_names, set(pair.tuned.names), conv1d)
-    return [_layer(one, *tell(one), model, with_experts) for one in pair.matrices.values()]
-
-
-# The name of a weight in the model with a head, why it has no adapter, whether it is transposed.
-_Told = tuple[str, str | None, bool]
-
-
-def _told_by_adapter(adapter: AdapterIncrements, weight: Weight) -> _Told:
-    own, layer = adapter.own_name(weight.own), adapter.layers.get(weight.own)
-    if layer is None or not layer.parameter:
-        obstacle = _guessed_obstacle(own, weight.stored_shape)
-    else:
-        obstacle = EXPERTS
-    return own, obstacle, layer is not None and layer.is_transposed
-
-
-def _told_by_model(model: LoadedModel, names: Mapping[str, str] | None, weight: Weight) -> _Told:
-    own = weight.full_name if names is None else names.get(weight.own, "")
-    if not own:
-        return own, "stored in another form than the model has it", False
-    return own, model.obstacle(own), model.is_transposed(own)
-
-
-def _told_by_names(tensors: Collection[str], conv1d: bool, weight: Weight) -> _Told:
-    own = weight.full_name
-    obstacle = _guessed_obstacle(own, weight.stored_shape)
-    if weight.own.removesuffix(_OUTPUT) + FUSED_ATTENTION in tensors:
-        obstacle = READ_BY_ATTENTION
-    return own, obstacle, conv1d and has_conv1d_name(own)
+    tensors = set(pair.tuned.names)
+    has_conv1d = pair.base is not None and bool(stores_transposed(pair.base))
+    found = []
+    for weight in pair.matrices.values():
+        own, is_transposed = weight.full_name, False
+        if isinstance(pair.tuned, AdapterIncrements):
+            own, layer = pair.tuned.own_name(weight.own), pair.tuned.layers.get(weight.own)
+            is_parameter = layer is not None and layer.parameter
+            obstacle = EXPERTS if is_parameter else _guessed_obstacle(own, weight.stored_shape)
+            is_transposed = layer is not None and layer.is_transposed
+        elif model is None:
+            obstacle = _guessed_obstacle(own, weight.stored_shape)
+            if weight.own.removesuffix(_OUTPUT) + FUSED_ATTENTION in tensors:
+                obstacle = READ_BY_ATTENTION
+            is_transposed = has_conv1d and has_conv1d_name(own)
+        elif own := own if names is None else names.get(weight.own, ""):
+            obstacle, is_transposed = model.obstacle(own), model.is_transposed(own)
+        else:
+            obstacle = "stored in another form than the model has it"
+        found.append(_layer(weight, own, obstacle, is_transposed, model, with_experts))
+    return found
 
 
 def _layer(
@@ -161,12 +145,6 @@ def _guessed_obstacle(own: str, shape: tuple[int, ...]) -> str | None:
     if len(shape) > 2 and shape[1] == 1:
         return "one input channel: a depthwise convolution, most likely, which PEFT cannot adapt"
     return None
-
-
-def names_in_full(pair: CheckpointPair) -> dict[str, str]:
-    """Name in the model with a head of each tensor of the fine-tuned checkpoint."""
-    names = pair.tuned.names
-    return {name: max(name, pair.partners.get(name, ""), key=len) for name in names}
 
 
 def module_names(pair: CheckpointPair, model: LoadedModel | None) -> set[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -165,13 +166,11 @@ class LoadedModel:
         found = set()
         for name in self.modules:
             config = LoraConfig(target_modules=[name])
-            try:
+            with suppress(ValueError):
                 convert_peft_config_for_transformers(config, self.module, None)
-            except ValueError:
-                found.add(name)
-            else:
-                if config.target_modules != {name}:
-                    found.add(name)
+                if config.target_modules == {name}:
+                    continue
+            found.add(name)
         return frozenset(found)
 
 

@@ -1,21 +1,24 @@
-"""Open a base and a fine-tune of any kind as a pair."""
+"""Open a base and fine-tunes of any kind as pairs, under the names of files or of their model."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+
+import torch
 
 from loca_theory.checkpoints.adapters.increments import AdapterIncrements, is_adapter
+from loca_theory.checkpoints.pairs.as_loaded import AsLoaded, as_loaded
+from loca_theory.checkpoints.pairs.linear_layers import Layer, end_others, layers_of, module_names
+from loca_theory.checkpoints.pairs.loaded_model import LoadedModel, UnknownModelError
 from loca_theory.checkpoints.pairs.pair import CheckpointPair
-from loca_theory.checkpoints.pairs.selection import Selection
-from loca_theory.checkpoints.weights.memory import is_array
+from loca_theory.checkpoints.settings import Selection
+from loca_theory.checkpoints.weights.checkpoint import Checkpoint, is_array
 from loca_theory.checkpoints.weights.sources import Source, is_path, open_checkpoint, resolve
 from loca_theory.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def open_pair(
@@ -67,3 +70,128 @@ def adapter_folder(source: Source) -> Path | None:
         msg += "these folders"
         raise InvalidArgumentError(msg)
     return None
+
+
+ALONE = "tuned"
+"""Label of the fine-tune if there is only one."""
+
+# Names of files that say nothing about the fine-tune: the folder's name is used.
+_GENERIC = {"model", "pytorch_model", "adapter_model"}
+
+
+def open_fine_tunes(
+    base: Source, tuned: Sequence[Source], selection: Selection
+) -> dict[str, CheckpointPair]:
+    """Open every fine-tune beside the base."""
+    if len(tuned) < 2:
+        return {ALONE: open_pair(base, *tuned, selection=selection)}
+    opened = (open_pair(base, one, selection) for one in tuned)
+    return dict(zip(labels(tuned), opened, strict=True))
+
+
+def labels(sources: Sequence[Source]) -> list[str]:
+    """Short and different labels: the last parts of paths, as many as are needed.
+
+    >>> labels(["runs/a/checkpoint-100", "runs/b/checkpoint-100"])
+    ['a/checkpoint-100', 'b/checkpoint-100']
+    """
+    parts = [_parts(one, number) for number, one in enumerate(sources, 1)]
+    if len(set(parts)) < len(parts):  # two files of one folder, perhaps
+        parts = [
+            PurePath(os.path.normpath(os.fspath(one))).parts if is_path(one) else own
+            for one, own in zip(sources, parts, strict=True)
+        ]
+    if repeated := [one for one, count in Counter(parts).items() if count > 1]:
+        msg = f"{'/'.join(repeated[0])} is given twice; give every fine-tune once"
+        raise InvalidArgumentError(msg)
+    for length in range(1, max(map(len, parts)) + 1):
+        found = ["/".join(one[-length:]) for one in parts]
+        if len(set(found)) == len(found):
+            return found
+    return ["/".join(one) for one in parts]
+
+
+def _parts(source: Source, number: int) -> tuple[str, ...]:
+    if not is_path(source):
+        return (f"fine-tune {number}",)
+    path = PurePath(os.path.normpath(os.fspath(source).removeprefix("hub:")))
+    if path.suffix not in (".safetensors", ".bin", ".pt", ".pth"):
+        return path.parts
+    is_generic = path.stem in _GENERIC and len(path.parts) > 1
+    return path.parts[:-1] if is_generic else (*path.parts[:-1], path.stem)
+
+
+def open_model_pair(
+    base: Source, tuned: Source, selection: Selection, module: torch.nn.Module | None
+) -> tuple[CheckpointPair, LoadedModel | None, str | None]:
+    """Open a base and a fine-tune under the names of their model.
+
+    Without a model the names are those of the checkpoints. An adapter has the names of the model
+    that it was trained in. The last value says why names are not checked; it is usually None.
+    """
+    if adapter_folder(tuned) is not None:
+        return open_pair(base, tuned, selection), None, None
+    sides = open_checkpoint(tuned), open_checkpoint(base)
+    is_from_files = is_path(tuned) and is_path(base)
+    model = unchecked = None
+    try:
+        mine, other, model = _as_loaded(sides, (tuned, base), module)
+        sides, unchecked = (mine, other), model.unchecked
+    except UnknownModelError as error:
+        if module is not None:
+            raise InvalidArgumentError(str(error)) from error
+        unchecked = str(error)
+    pair = CheckpointPair(*sides, selection, is_from_files)
+    return check_any(pair), model, unchecked
+
+
+@dataclass(frozen=True)
+class ModelLayers:
+    """The matrices of a pair as layers of the model that the fine-tune is loaded into.
+
+    Attributes:
+        layers: Each matrix of the pair.
+        has_ambiguous_names: Whether PEFT may take a list of the modules to fit others as well. The
+            names in an adapter do not show which other modules the model has.
+        unchecked: Why names are not those of a model but of the checkpoint; usually None.
+    """
+
+    layers: list[Layer]
+    has_ambiguous_names: bool
+    unchecked: str | None
+
+    @classmethod
+    def of(cls, pair: CheckpointPair, base: Source, tuned: Source) -> ModelLayers:
+        """The layers of a pair that has the names of the checkpoints."""
+        model = names = unchecked = None
+        try:
+            # An adapter has the names of its model.
+            if pair.base is not None:
+                view, _, model = _as_loaded((pair.tuned, pair.base), (tuned, base), None)
+                names = view.renamed
+        except UnknownModelError as error:
+            unchecked = str(error)
+        found = layers_of(pair, model, names)
+        own = {one.module for one in found}
+        is_ambiguous = pair.base is None or end_others(own, module_names(pair, model))
+        return cls(found, is_ambiguous, unchecked)
+
+
+def _as_loaded(
+    sides: tuple[Checkpoint, Checkpoint],
+    sources: tuple[Source, Source],
+    module: torch.nn.Module | None,
+) -> tuple[AsLoaded, AsLoaded, LoadedModel]:
+    """The fine-tune and the base as the model has them."""
+    # The fine-tuned side comes first: it may have a head that the base lacks.
+    likes = [
+        source if isinstance(source, torch.nn.Module) else side.config
+        for source, side in zip(sources, sides, strict=True)
+    ]
+    reasons = []
+    for like in likes if module is None else [module]:
+        try:
+            return as_loaded(*sides, like)
+        except UnknownModelError as error:
+            reasons.append(str(error))
+    raise UnknownModelError(reasons[0])

@@ -1,21 +1,18 @@
-"""Two checkpoints side by side: which matrices can be compared, and why the others cannot."""
+"""Two checkpoints side by side: their increments, weights and fingerprints."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
-from loca_theory.checkpoints.pairs.comparable import MatrixFinder, Weight
-from loca_theory.checkpoints.pairs.selection import Selection
-from loca_theory.checkpoints.rows import Skipped
+from loca_theory.checkpoints.pairs.comparable import MatchedPair
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, DamagedError
-from loca_theory.checkpoints.weights.matching import match_names
-from loca_theory.errors import InvalidArgumentError, ResourceError
+from loca_theory.errors import ResourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,55 +24,20 @@ _DOUBLE = ("F64", "float64")
 
 
 @dataclass
-class CheckpointPair:
-    """A base and a fine-tuned checkpoint, opened and matched by name.
+class CheckpointPair(MatchedPair):
+    """A base and a fine-tuned checkpoint, opened to read their matrices.
 
     A pair of files holds only their headers and can be pickled, so that other processes can read
     the matrices by themselves.
 
     Attributes:
-        tuned: The fine-tuned side.
-        base: The base; None if the fine-tuned side holds increments, as an adapter does.
-        selection: Which matrices to compare.
         is_from_files: Whether all tensors are read from files.
         adapted: Without ``base``: the weights to which the increments are added, under the same
             names; None if they are not known.
-        matrices: The comparable matrices by their names. A weight that the base ties to another
-            goes by its name in the fine-tuned checkpoint.
-        partners: Name in the base of each tensor of the fine-tuned checkpoint that is in both.
-        skipped: Tensors that are not compared.
-        prefix: Prefix that the names of only one side have; usually "".
     """
 
-    tuned: Checkpoint
-    base: Checkpoint | None = None
-    selection: Selection = field(default_factory=Selection)
     is_from_files: bool = False
     adapted: Checkpoint | None = None
-    matrices: dict[str, Weight] = field(init=False, default_factory=dict)
-    partners: dict[str, str] = field(init=False, default_factory=dict)
-    skipped: list[Skipped] = field(init=False, default_factory=list)
-    prefix: str = field(init=False, default="")
-
-    def __post_init__(self) -> None:
-        tuned = self.tuned.names
-        matches: list[tuple[str | None, str | None]] = [(name, name) for name in tuned]
-        if self.base is not None:
-            base = self.base.names
-            self.partners, self.prefix = match_names(tuned, base)
-            if not self.partners:
-                msg = "the two checkpoints have no tensor name in common; pass two of the same "
-                raise InvalidArgumentError(msg + "model")
-            both = set(self.partners.values())
-            matches = [(name, self.partners.get(name)) for name in tuned]
-            matches += [(None, name) for name in base if name not in both]
-        finder = MatrixFinder(self.tuned, self.base, self.selection, self.partners, self.prefix)
-        for match in matches:
-            for found in finder.find(*match):
-                if isinstance(found, Skipped):
-                    self.skipped.append(found)
-                else:
-                    self.matrices[found.name] = found
 
     def increment(self, name: str) -> torch.Tensor:
         """ΔW in float32, or in float64 if a side is stored in float64 or float32 cannot hold ΔW.

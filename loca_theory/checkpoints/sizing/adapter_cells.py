@@ -21,7 +21,7 @@ from loca_theory.checkpoints.sizing.best_adapters import (
     joined,
     resized_factors,
 )
-from loca_theory.checkpoints.statistics.energy_profile import largest_energies
+from loca_theory.checkpoints.sizing.profiles import largest_energies
 from loca_theory.checkpoints.weights.checkpoint import DamagedError, LeftOutError
 from loca_theory.increments.eigenvalues import squared_singular_values
 from loca_theory.increments.truncated_svd import TruncatedSVD, svd_of_product

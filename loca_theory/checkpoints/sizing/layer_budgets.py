@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from loca_theory.checkpoints.pairs.model_pair import ModelLayers
+from loca_theory.checkpoints.pairs.opening import ModelLayers
 from loca_theory.checkpoints.rows import AllocatedMatrix, Matrix
 from loca_theory.checkpoints.sizing.adapter_size import TotalSize
-from loca_theory.checkpoints.sizing.profiles import EnergyProfile
+from loca_theory.checkpoints.sizing.profiles import EnergyProfile, unit_counts
 from loca_theory.checkpoints.sizing.sizes import allocate
-from loca_theory.checkpoints.statistics.energy_profile import unit_counts
-from loca_theory.checkpoints.statistics.matrix_analysis import MatrixAnalysis
+from loca_theory.checkpoints.statistics.figure_data import MatrixAnalysis
 from loca_theory.checkpoints.summary import energy_weights
 from loca_theory.errors import InvalidArgumentError
 
@@ -48,7 +47,7 @@ def allocate_budgets(
             ]
             # The total may not pay for one rank of the smallest matrix, or for as many entries.
             if layers and total.amount >= min(one.cost_of(1) for _, one in layers):
-                yield from (_same_r if letter == "S" else _split)(letter, layers, total.amount)
+                yield from _split(letter, layers, total.amount)
 
 
 def _profile(one: MatrixAnalysis, method: str, energy: float, total: TotalSize) -> EnergyProfile:
@@ -64,21 +63,32 @@ def _profile(one: MatrixAnalysis, method: str, energy: float, total: TotalSize) 
 
 def _split(letter: str, layers: _Layers, total: int) -> Iterator[AllocatedMatrix]:
     """The sizes that retain most."""
-    found = allocate([[profile] for _, profile in layers], total)
-    for (matrix, profile), one in zip(layers, found.matrices, strict=True):
+    if letter == "S":
+        sizes, bound = _same_r(layers, total)
+        uniform, equal = sizes, bound
+        if not any(sizes):
+            return
+    else:
+        found = allocate([[profile] for _, profile in layers], total)
+        sizes = [one.size for one in found.matrices]
+        uniform = [one.uniform_size for one in found.matrices]
+        equal, bound = found.equal_retained, found.bound
+    for (matrix, profile), size, same in zip(layers, sizes, uniform, strict=True):
+        # Numbers of a unit, and what of the profile a unit is: r of SHiRA are r (p + q) entries.
+        numbers = 1 if letter == "D" else sum(matrix.shape)
+        entries = numbers if letter == "S" else 1
         yield AllocatedMatrix(
-            *(matrix.name, matrix.tuned, letter, one.size, one.uniform_size),
-            numbers=one.size * (sum(matrix.shape) if letter == "R" else 1),
+            *(matrix.name, matrix.tuned, letter, size, same, size * numbers),
             energy=profile.energy,
-            retained=profile.fraction(one.size),
-            uniform_retained=profile.fraction(one.uniform_size),
-            equal_retained=found.equal_retained,
-            bound=found.bound,
+            retained=profile.fraction(size * entries),
+            uniform_retained=profile.fraction(same * entries),
+            equal_retained=equal,
+            bound=bound,
         )
 
 
-def _same_r(letter: str, layers: _Layers, total: int) -> Iterator[AllocatedMatrix]:
-    """The r of SHiRA that retains most: one for all layers, without those that are too small."""
+def _same_r(layers: _Layers, total: int) -> tuple[list[int], float]:
+    """The r of SHiRA by which all layers but those that are too small retain most, and how much."""
     largest = [math.prod(matrix.shape) // sum(matrix.shape) for matrix, _ in layers]
     ranks = np.arange(1, max(largest) + 1)
     cost, retained = np.zeros(len(ranks)), np.zeros(len(ranks))
@@ -88,16 +98,6 @@ def _same_r(letter: str, layers: _Layers, total: int) -> Iterator[AllocatedMatri
     retained[cost > total] = -1.0
     best = int(retained.argmax())
     if retained[best] < 0:
-        return
-    together = float(retained[best]) / (sum(profile.energy for _, profile in layers) or 1.0)
-    for (matrix, profile), most in zip(layers, largest, strict=True):
-        size = best + 1 if best < most else 0
-        numbers = size * sum(matrix.shape)
-        yield AllocatedMatrix(
-            *(matrix.name, matrix.tuned, letter, size, size, numbers),
-            energy=profile.energy,
-            retained=profile.fraction(numbers),
-            uniform_retained=profile.fraction(numbers),
-            equal_retained=together,
-            bound=together,
-        )
+        return [], 0.0
+    energy = sum(profile.energy for _, profile in layers) or 1.0
+    return [best + 1 if best < most else 0 for most in largest], float(retained[best]) / energy

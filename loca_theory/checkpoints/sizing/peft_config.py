@@ -1,4 +1,15 @@
-"""Configuration of an extracted adapter, as PEFT stores it."""
+"""Configuration of an extracted adapter as PEFT stores it, and which software can serve it.
+
+PEFT multiplies BA of a layer by α over the layer's rank; ``alpha_pattern`` and ``rank_pattern`` may
+set both. llama.cpp multiplies by ``lora_alpha`` over the rank that the factors have, and does not
+know the patterns. vLLM multiplies all layers by ``lora_alpha / r``. All three agree if every layer
+has the rank r, and the first two if there is no ``alpha_pattern``. Only PEFT reads factors of
+experts in one parameter, and of convolutions.
+
+Source: PEFT 0.21, ``tuners/lora/model.py``; llama.cpp, ``llama_adapter_lora_weight::get_scale`` and
+``convert_lora_to_gguf.py``; vLLM, ``vllm/lora/peft_helper.py``, and its pull request 52198 for
+experts, which was open in August 2026.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +20,9 @@ from typing import Any
 
 import torch
 
-from loca_theory.checkpoints.pairs.linear_layers import end_others
+from loca_theory._lookup import find
+from loca_theory.checkpoints.pairs.linear_layers import Layer, end_others
+from loca_theory.errors import InvalidArgumentError
 
 PREFIX = "base_model.model."
 """Prefix of the names of a model's modules in PEFT."""
@@ -47,30 +60,27 @@ def adapter_config(
     base: str | None,
     sizes: Mapping[str, int],
     others: Collection[str],
+    parameters: Collection[str],
+    alpha: int,
     *,
-    parameters: Collection[str] = (),
-    usual: int | None = None,
-    is_transposed: bool = False,
-    saved_modules: Sequence[str] = (),
+    is_transposed: bool,
+    saved_modules: Sequence[str],
 ) -> dict[str, Any]:
-    """Configuration of an adapter of the modules with a size above 0, and of none of the others.
+    """Configuration of an adapter of the modules with a size, and of none of the others.
 
     ``parameters`` are those of the names that are parameters with the weights of several experts.
-    ``usual`` is the size that needs no pattern, by default the most frequent one; for LoRA it is α.
     """
-    adapted = {module: size for module, size in sizes.items() if size}
-    usual, patterns = usual_size(adapted, usual)
-    modules = [one for one in adapted if one not in parameters]
+    usual, patterns = usual_size(sizes, alpha if method == "lora" else None)
     common = {
         "base_model_name_or_path": base,
         "bias": "none",
         "fan_in_fan_out": is_transposed,
         "inference_mode": True,
-        "target_modules": target_modules(modules, others),
+        "target_modules": target_modules([one for one in sizes if one not in parameters], others),
         "modules_to_save": list(saved_modules) or None,
     }
     if parameters:
-        common["target_parameters"] = [one for one in adapted if one in parameters]
+        common["target_parameters"] = [one for one in sizes if one in parameters]
     if method == "loca":
         own = {"n_frequency": usual, "n_frequency_pattern": patterns, "scaling": 1.0}
         return {"peft_type": "LOCA", **common, **own, "alternating_steps": 0}
@@ -131,4 +141,51 @@ def target_modules(modules: Sequence[str], others: Collection[str]) -> list[str]
 
 def expression(modules: Sequence[str]) -> str:
     """A regular expression that fits these modules only."""
-    return "|".join(re.escape(module) for module in modules)
+    return "|".join(map(re.escape, modules))
+
+
+ENGINES = {"peft": "PEFT", "llama.cpp": "llama.cpp", "vllm": "vLLM"}
+"""Titles of the engines."""
+
+
+def for_engine(engine: str | None, method: str, *, pad: bool) -> bool:
+    """Check that an engine can read adapters of a method; whether ranks are padded."""
+    title = None if engine is None else find("engine", engine, ENGINES)
+    if engine in (None, "peft"):
+        return pad
+    if method != "lora":
+        msg = f"{title} serves LoRA only, and method is {method}; pass method lora"
+        raise InvalidArgumentError(msg)
+    return pad or engine == "vllm"
+
+
+def check_readable(engine: str | None, saved: Collection[str], layers: Iterable[Layer]) -> None:
+    """Check that an engine can read an adapter of these layers, with these modules stored whole."""
+    if engine in (None, "peft"):
+        return
+    if saved:
+        msg = f"{ENGINES[engine]} reads no modules that are stored whole ({', '.join(saved)}); "
+        raise InvalidArgumentError(msg + "leave them out, or serve the merged fine-tune")
+    if unread := [one.own for one in layers if one.experts > 1 or one.kernel]:
+        msg = f"{ENGINES[engine]} reads no LoRA of experts in one parameter or of convolutions "
+        msg += f"({', '.join(unread[:3])}); leave them out with "
+        raise InvalidArgumentError(msg + 'exclude="..."')
+
+
+def engines_of(method: str, config: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> str:
+    """Which engines read an adapter, by its configuration and tensors: a sentence for its card."""
+    if method != "lora":
+        return "PEFT reads it; llama.cpp and vLLM serve LoRA only."
+    if config["modules_to_save"]:
+        return "PEFT reads it; llama.cpp and vLLM read no modules that are stored whole."
+    if config.get("target_parameters") or any(one.ndim > 2 for one in tensors.values()):
+        return (
+            "PEFT reads it; llama.cpp and vLLM read no LoRA of experts in one parameter or of "
+            "convolutions."
+        )
+    if config["rank_pattern"]:
+        return (
+            "PEFT and llama.cpp read it. vLLM would scale every layer as if all had the same rank; "
+            "for vLLM, extract an adapter with padded ranks."
+        )
+    return "PEFT, llama.cpp and vLLM read it, and scale it alike."

@@ -10,7 +10,7 @@ import torch
 
 from loca_theory.checkpoints.adapters.increments import AdapterIncrements
 from loca_theory.checkpoints.names import kind_of
-from loca_theory.checkpoints.pairs.linear_layers import module_names, names_in_full
+from loca_theory.checkpoints.pairs.linear_layers import module_names
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
 from loca_theory.checkpoints.pairs.pair import CheckpointPair
 from loca_theory.checkpoints.sizing.peft_config import PREFIX
@@ -95,8 +95,9 @@ def find_saved_modules(
         return carried_modules(pair.tuned)
     if not patterns:
         return SavedModules()
-    in_full = names_in_full(pair)
-    own = {in_full[name]: name for name in pair.tuned.entries}
+    # By the name in the model with a head.
+    partners = pair.partners
+    own = {max(name, partners.get(name, ""), key=len): name for name in pair.tuned.entries}
     chosen: dict[str, None] = {}
     for pattern in patterns:
         if pattern == "":

@@ -1,12 +1,19 @@
-r"""Comparison of two fine-tunes of one base on one weight.
+r"""Comparison of an increment with the weights that it changes, and of two increments.
 
-- *Cosine* of the two increments as vectors: of the task vectors.
+- *Cosine* of two increments as vectors: of the task vectors.
 - *Sign conflict*: proportion of the entries that both change to which they give opposite signs.
-- *Overlap* of the leading singular vectors; see
-  :mod:`loca_theory.checkpoints.statistics.subspaces`.
+- *Alignment*: let the columns of :math:`U_Δ` and :math:`U_0` be the k leading left singular vectors
+  of ΔW and W₀. The alignment :math:`‖U_0^⊤ U_Δ‖_F^2/k` is the mean squared cosine of the angles
+  between the two spans: 1 if they are equal, and k/p in the mean if they are unrelated. The
+  *overlap* of two increments is the same of their leading singular vectors.
+- *Intruder dimensions*: those of the k leading left singular vectors of W′ = W₀ + ΔW whose cosine
+  with every leading left singular vector of W₀ is below 0.5. The source compares with all singular
+  vectors of W₀. Here the 4k leading ones count, so a vector of W′ that resembles a later one of W₀
+  is counted as well.
 
 Source: G. Ilharco et al., Editing models with task arithmetic, ICLR 2023; P. Yadav et al.,
-TIES-merging, NeurIPS 2023, for sign conflicts.
+TIES-merging, NeurIPS 2023, for sign conflicts; R. Shuttleworth et al., LoRA vs full fine-tuning: an
+illusion of equivalence, arXiv 2410.21228, for intruders.
 """
 
 from __future__ import annotations
@@ -17,7 +24,6 @@ import torch
 
 from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.rows import Comparison
-from loca_theory.checkpoints.statistics.subspaces import overlap
 from loca_theory.increments.truncated_svd import truncated_svd
 from loca_theory.transforms.inputs import balanced
 
@@ -61,3 +67,66 @@ def compare(
         left_overlap=left,
         right_overlap=right,
     )
+
+
+_FEW_ROWS = 256
+
+
+def norm_and_cosine(
+    weights: torch.Tensor, change: torch.Tensor
+) -> tuple[float | None, float | None]:
+    """Frobenius norm of W₀, and the cosine between W₀ and W′ = W₀ + ΔW; None if undefined."""
+    largest = _largest(weights)
+    if not math.isfinite(largest) or not largest:
+        return largest if largest == 0 else None, None
+    scale = max(largest, _largest(change))
+    squares, others, products = [], [], []
+    # In pieces, so that no temporary tensor is as large as W₀.
+    pieces = zip(weights.split(_FEW_ROWS), change.split(_ROWS_AT_ONCE), strict=True)
+    for rows, changes in pieces:
+        after = changes.double() / scale
+        after += rows.double() / scale
+        before = rows.double() / largest
+        squares.append(float(before.square().sum()))
+        others.append(float(after.square().sum()))
+        products.append(float((before * after).sum()))
+    norm, other = math.sqrt(math.fsum(squares)), math.sqrt(math.fsum(others))
+    cosine = min(max(math.fsum(products) / (norm * other), -1.0), 1.0) if other else None
+    return largest * norm, cosine
+
+
+def _largest(matrix: torch.Tensor) -> float:
+    """Largest magnitude of the entries; not finite if one of them is not."""
+    return max(abs(float(end)) for end in matrix.aminmax())
+
+
+def relative_norm(energy: float, exponent: int, base_norm: float | None) -> float | None:
+    """‖ΔW‖/‖W₀‖ from the energy of ΔW/2ᵉ; None if there is no quotient."""
+    return math.ldexp(math.sqrt(energy) / base_norm, exponent) if base_norm else None
+
+
+_THRESHOLD = 0.5
+_COMPARED = 4  # singular vectors of W₀ per one of W′
+
+
+def compare_subspaces(
+    increment: torch.Tensor, weights: torch.Tensor, k: int
+) -> dict[str, float | int]:
+    """Columns of a row on the k leading singular vectors of ΔW and W′, and those of W₀."""
+    k = min(k, *increment.shape)
+    change = truncated_svd(increment, k)
+    before = truncated_svd(weights, min(_COMPARED * k, *weights.shape))
+    after = truncated_svd(weights + increment.to(weights.dtype), k)
+    closest = (before.u.mT @ after.u).abs().amax(dim=0)
+    return {
+        "left_alignment": overlap(before.u[:, :k], change.u),
+        "right_alignment": overlap(before.vh[:k].mT, change.vh.mT),
+        "intruders": int((closest < _THRESHOLD).sum()),
+        "subspace_error": max(found.missing for found in (change, before, after)),
+    }
+
+
+def overlap(first: torch.Tensor, second: torch.Tensor) -> float:
+    """Mean squared cosine between the spans of two matrices with k orthonormal columns each."""
+    cosines = (first.mT @ second.to(first.dtype)).double()
+    return min(float(cosines.square().sum()) / first.shape[1], 1.0)

@@ -12,14 +12,19 @@ import torch
 from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.rows import Matrix
 from loca_theory.checkpoints.settings import Settings
+from loca_theory.checkpoints.sizing.profiles import largest_energies
 from loca_theory.checkpoints.statistics import shared_draws
-from loca_theory.checkpoints.statistics.coded_errors import coded_errors
-from loca_theory.checkpoints.statistics.eigenvalue_histogram import eigenvalue_histogram
-from loca_theory.checkpoints.statistics.energy_profile import largest_energies
-from loca_theory.checkpoints.statistics.matrix_analysis import MatrixAnalysis
-from loca_theory.checkpoints.statistics.matrix_errors import fitting_budget, matrix_errors
-from loca_theory.checkpoints.statistics.norms import norm_and_cosine, relative_norm
-from loca_theory.checkpoints.statistics.subspaces import NOT_COMPARED, compare_subspaces
+from loca_theory.checkpoints.statistics.comparison import (
+    compare_subspaces,
+    norm_and_cosine,
+    relative_norm,
+)
+from loca_theory.checkpoints.statistics.figure_data import MatrixAnalysis, eigenvalue_histogram
+from loca_theory.checkpoints.statistics.matrix_errors import (
+    coded_errors,
+    fitting_budget,
+    matrix_errors,
+)
 from loca_theory.increments import calibrated_test, fit_bulk
 from loca_theory.increments.eigenvalues import squared_singular_values
 from loca_theory.increments.histogram import histogram
@@ -40,6 +45,7 @@ The spectrum of independent entries is within this distance if p and q are at le
 UNRELATED = 0.5
 """Cosine between W₀ and W′ below which one is not a fine-tune of the other."""
 
+_SUBSPACES = ("left_alignment", "right_alignment", "intruders", "subspace_error")
 _FRACTIONS, _RANKS = (0.5, 0.9, 0.99), ("rank_50", "rank_90", "rank_99")
 _UNKNOWN = {"tuned": "", "module": "", "adapters": (), "note": ""}
 _CELLS = 8  # cells of the fine grid per cell of the figure
@@ -93,19 +99,18 @@ def _analysed(
     *,
     consume: bool,
 ) -> MatrixAnalysis:
-
     name: str = known["name"]
-
     given = usable(increment, "increment").detach()
     consume = consume or given.device.type != torch.device(settings.device).type
     given = given.to(settings.device)
     counts = histogram(given)
-    base_norm, cosine, found = None, None, NOT_COMPARED
+    base_norm = cosine = None
+    subspaces: dict[str, Any] = dict.fromkeys(_SUBSPACES)
     if weights is not None:
         before = usable(weights, "weights").detach().to(settings.device)
         base_norm, cosine = norm_and_cosine(before, given)
         if settings.subspaces is not None and base_norm:
-            found = compare_subspaces(given, before, settings.subspaces)
+            subspaces = compare_subspaces(given, before, settings.subspaces)
         del before, weights
     change, exponent = balanced(given, "increment")
     if change is given and not consume:
@@ -161,6 +166,7 @@ def _analysed(
     matrix = Matrix(
         **known,
         **ranks,
+        **subspaces,
         shape=(p, q),
         kind=kind_of(name, settings.group),
         layer=layer_of(name),
@@ -187,10 +193,6 @@ def _analysed(
         stable_rank=stable_rank(eigenvalues),
         effective_rank=effective_rank(eigenvalues),
         tail_exponent=tail_exponent(eigenvalues),
-        left_alignment=found.left,
-        right_alignment=found.right,
-        intruders=found.intruders,
-        subspace_error=found.error,
     )
     # Computed before the errors, which overwrite the increment.
     components, entries = (

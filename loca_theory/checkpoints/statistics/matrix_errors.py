@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from loca_theory.checkpoints.rows import Matrix, MatrixError
+from loca_theory.checkpoints.rows import CodedError, Matrix, MatrixError
 from loca_theory.checkpoints.settings import Settings
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Budget, Method, spectral_error
+from loca_theory.expressivity.coders.coder import Transform
+from loca_theory.expressivity.coders.registry import CODERS, measure_all
 from loca_theory.expressivity.matrices import mean_retained_energies
 from loca_theory.expressivity.methods import LowRank
 from loca_theory.expressivity.methods.bases import ENTRIES
@@ -155,3 +158,41 @@ def _independent(method: Method, budgets: list[Budget]) -> list[float | None]:
     errors = checked_numbers(method, "expected_errors", known) if known else ()
     found = dict(zip(known, map(float, errors), strict=True))
     return [found.get(budget) for budget in budgets]
+
+
+def coded_errors(
+    matrix: Matrix, increment: torch.Tensor, settings: Settings
+) -> tuple[CodedError, ...]:
+    """Errors of every coder with each of its transforms; none unless bits were asked for."""
+    if not settings.bits:
+        return ()
+    rng = generator(settings.seed, "increments.coders", matrix.name)
+    entries = increment.double().cpu().numpy()
+    found = list(measure_all(entries, settings.bits, rng))
+    errors = {(method, at, bits): coded.error for method, at, bits, coded in found}
+
+    def gain(method: str, reference: Transform, bits: float, error: float) -> float | None:
+        before = errors.get((method, reference, bits))
+        return None if before is None or len(CODERS[method].transforms) == 1 else before - error
+
+    return tuple(
+        CodedError(
+            name=matrix.name,
+            tuned=matrix.tuned,
+            method=method,
+            transform=transform.value,
+            bits=bits,
+            stored_bits=coded.bits,
+            error=coded.error,
+            iid_error=_expected(method, matrix.shape, bits),
+            gain=gain(method, Transform.NONE, bits, coded.error),
+            excess_gain=gain(method, Transform.RANDOM, bits, coded.error),
+        )
+        for method, transform, bits, coded in found
+    )
+
+
+@lru_cache(maxsize=4096)
+def _expected(method: str, shape: tuple[int, int], bits: float) -> float | None:
+    found = CODERS[method].expected(shape, bits)
+    return None if found is None else found.error

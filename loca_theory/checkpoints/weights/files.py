@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ from loca_theory.checkpoints.weights.checkpoint import (
     DamagedError,
     Entry,
     LeftOutError,
+    TensorsCheckpoint,
     one_line,
 )
-from loca_theory.checkpoints.weights.memory import TensorsCheckpoint
 from loca_theory.errors import ResourceError
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".tar")
@@ -71,20 +72,17 @@ class TorchFile(Checkpoint):
     """
 
     path: Path
-    _mapped: TensorsCheckpoint | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
         self.entries, self.left_out = self._tensors.entries, self._tensors.left_out
         self.path = self.path.absolute()
 
-    @property
+    @cached_property
     def _tensors(self) -> TensorsCheckpoint:
-        if self._mapped is None:
-            self._mapped = TensorsCheckpoint(_load_pickled(self.path))
-        return self._mapped
+        return TensorsCheckpoint(_load_pickled(self.path))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_mapped": None}
+        return {key: value for key, value in vars(self).items() if key != "_tensors"}
 
     def load(self, name: str, expert: int | None = None) -> torch.Tensor:
         """Load one tensor; see :class:`Checkpoint`."""

@@ -13,7 +13,6 @@ import torch
 
 # Side of the blocks of DeepSeek's FP8, then of those of other formats.
 _MOST_USUAL_SIDE, _USUAL_SIDES = 128, (64, 32, 16)
-_ROWS_AT_ONCE = 16
 _Grid = tuple[tuple[int, int], tuple[int, int]]
 
 
@@ -70,16 +69,10 @@ def scaled(
         return wide
     counts, (rows, columns) = grid
     matrix = wide.view(len(wide), -1)
-    row_of = torch.arange(len(matrix)) // rows
-
-    def spread(factors: torch.Tensor, start: int) -> torch.Tensor:
-        """The factors of some rows, one for each entry or for each row."""
-        part = factors.float().reshape(counts)[row_of[start : start + _ROWS_AT_ONCE]]
-        return part.repeat_interleave(columns, 1)[:, : matrix.shape[1]] if counts[1] > 1 else part
-
-    for start in range(0, len(matrix), _ROWS_AT_ONCE):
-        part = matrix[start : start + _ROWS_AT_ONCE]
-        if zero_point is not None:
-            part.sub_(spread(zero_point, start))
-        part.mul_(spread(scale, start))
+    factors = [one.float().reshape(counts) for one in (scale, zero_point) if one is not None]
+    for i, part in enumerate(matrix.split(rows)):
+        scales, *zeros = (one[i].repeat_interleave(columns)[: matrix.shape[1]] for one in factors)
+        for zero in zeros:
+            part.sub_(zero)
+        part.mul_(scales)
     return wide

@@ -14,10 +14,15 @@ from typing import TypeAlias, TypeGuard, Union
 
 import torch
 
-from loca_theory.checkpoints.weights.checkpoint import Checkpoint, DamagedError, read_json
+from loca_theory.checkpoints.weights.checkpoint import (
+    Checkpoint,
+    DamagedError,
+    is_array,
+    one_line,
+    read_json,
+    tensors_in_memory,
+)
 from loca_theory.checkpoints.weights.files import PICKLES, Shards, is_pickled, open_file
-from loca_theory.checkpoints.weights.hub import download
-from loca_theory.checkpoints.weights.memory import is_array, tensors_in_memory
 from loca_theory.checkpoints.weights.quantised import with_scales
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.transforms.inputs import TensorLike
@@ -132,3 +137,34 @@ def _with_config(tensors: Checkpoint, folder: Path) -> Checkpoint:
     with suppress(ResourceError):
         tensors.config = read_json(folder / _CONFIG)
     return with_scales(tensors)
+
+
+_FILES = ["*.safetensors", "*.safetensors.index.json", "adapter_config.json", "config.json"]
+
+
+def download(name: str) -> Path:
+    """Fetch the weights of ``org/name[@revision]`` (safetensors only) into the hub's own cache."""
+    repository, _, revision = name.partition("@")
+    if repository.count("/") != 1 or not all(repository.split("/")):
+        msg = f"hub:{name} does not name a repository; write hub:org/name or hub:org/name@revision"
+        raise InvalidArgumentError(msg)
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import (
+            HfHubHTTPError,
+            HFValidationError,
+            LocalEntryNotFoundError,
+        )
+    except ImportError as error:
+        msg = "reading from the hub needs huggingface_hub: pip install 'loca-theory[hub]'"
+        raise ResourceError(msg) from error
+    try:
+        return Path(snapshot_download(repository, revision=revision or None, allow_patterns=_FILES))
+    except HFValidationError as error:
+        msg = f"hub:{name} is not a valid repository name; write hub:org/name or "
+        msg += "hub:org/name@revision"
+        raise InvalidArgumentError(msg) from error
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+        msg = f"hub:{name} cannot be fetched ({one_line(error)}); download it yourself and pass "
+        msg += "its folder"
+        raise ResourceError(msg) from error

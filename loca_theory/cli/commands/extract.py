@@ -67,7 +67,7 @@ def command(*, common: Common, base: str, tuned: tuple[str, ...], method: Any, *
     # Imported here, because it loads torch, which --help does not need.
     from loca_theory.checkpoints import extract
     from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
-    from loca_theory.checkpoints.pairs.fine_tunes import labels
+    from loca_theory.checkpoints.pairs.opening import labels
     from loca_theory.checkpoints.sizing.adapter_folder import check_folder
 
     names = labels(tuned) if len(tuned) > 1 else [""]
