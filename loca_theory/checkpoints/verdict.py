@@ -39,14 +39,7 @@ _NOTICEABLE = 0.03
 def verdict(
     summary: Summary, matrices: Sequence[Matrix], errors: Sequence[MatrixError], epsilon: float
 ) -> str:
-    """Which form retains how much of the increments, why, and are they normal?
-
-    Args:
-        summary: Totals over the increments.
-        matrices: Their statistics.
-        errors: Their errors.
-        epsilon: Total variation that still counts as normal.
-    """
+    """Which form retains how much of the increments, why, and are they normal?"""
     if not matrices:
         return "No matrix could be analysed."
     means = errors_by_rank(summary.all)

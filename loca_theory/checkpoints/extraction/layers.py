@@ -25,7 +25,7 @@ def choose_layers(
     skipped = [one for one in pair.skipped if one.name not in whole]
     layers = []
     for layer in layers_of(pair, model, with_experts=True):
-        if saved.contains(layer.own):
+        if layer.own in saved.tensors:
             continue
         if (obstacle := _obstacle(layer, size)) is None:
             layers.append(layer)
@@ -45,7 +45,7 @@ def check_any(left: Sequence[Any], saved: SavedModules, skipped: Sequence[Skippe
     """Refuse an extraction of which nothing is left."""
     if left:
         return
-    if saved.modules and not skipped:
+    if saved.tensors and not skipped:
         msg = "save_modules stores every layer whole, so that none is left to adapt; match "
         raise InvalidArgumentError(msg + "fewer modules")
     msg = f"no layer is left to extract (left out: {reasons(skipped)}); "

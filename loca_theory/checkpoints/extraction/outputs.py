@@ -14,6 +14,15 @@ from loca_theory.checkpoints.weights.files import is_pickled, open_file
 from loca_theory.checkpoints.weights.sources import Source, is_path, resolve
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
+_BLOCK, _LEVELS = 64, 127
+# Quantiles of a normal law, 0 among them. Source: T. Dettmers et al., QLoRA (2023), appendix E.
+_NF4 = (
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+    -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
+    0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
+    0.7229568362236023, 1.0,
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class OutputRow:
@@ -119,16 +128,6 @@ def _tokenizer(sources: tuple[Source, ...]) -> Any:
             reasons.append(f"{folder}: {one_line(error)}")
     msg = "no tokenizer can be read from the folders of the checkpoints; pass tensors, not texts"
     raise InvalidArgumentError(" - ".join([msg, *reasons]))
-
-
-_BLOCK, _LEVELS = 64, 127
-# Quantiles of a normal law, 0 among them. Source: T. Dettmers et al., QLoRA (2023), appendix E.
-_NF4 = (
-    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
-    -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
-    0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
-    0.7229568362236023, 1.0,
-)  # fmt: skip
 
 
 def check_requantise(bits: int | None) -> None:

@@ -13,6 +13,8 @@ from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.sizing.adapter_size import TITLES
 from loca_theory.checkpoints.sizing.peft_config import PREFIX, engines_of
 
+_TEMPLATE = Path(__file__).with_name("card.md.j2")
+
 
 @dataclass(frozen=True)
 class ExtractedMatrix:
@@ -58,9 +60,6 @@ class ExtractedMatrix:
     least_error: float | None = None
     loaded_error: float | None = None
     surviving_energy: float | None = None
-
-
-_TEMPLATE = Path(__file__).with_name("card.md.j2")
 
 
 def card_of(found: Any, method: str) -> str:

@@ -100,7 +100,7 @@ def _with_full_weights(
             msg = f"a checkpoint has no {missing[0]}, so that outputs would be random; pass "
             raise InvalidArgumentError(msg + "no inputs")
     return (
-        _built(loaded, base, first, model),
+        _built(loaded, base if model is None else model, first),
         lambda: _built(loaded, tuned, second),
         lambda name: (second.load(name), first.load(name)),
     )
@@ -127,18 +127,11 @@ def _with_first_adapter(base: Source, folder: Path, model: torch.nn.Module | Non
     return built, lambda: goal, lambda name: (second[name], first[name])
 
 
-def _built(
-    loaded: LoadedModel,
-    source: Source,
-    tensors: Checkpoint,
-    given: torch.nn.Module | None = None,
-) -> torch.nn.Module:
+def _built(loaded: LoadedModel, source: Source, tensors: Checkpoint) -> torch.nn.Module:
     """The model with the weights of a source, in float32, by transformers' own loading if it can.
 
-    A module that was given has its weights already.
+    A module of its class has its weights already.
     """
-    if given is not None:
-        return copy.deepcopy(given).float().eval()
     kind: Any = type(loaded.module)
     if isinstance(source, torch.nn.Module) and type(source) is kind:
         return copy.deepcopy(source).float().eval()

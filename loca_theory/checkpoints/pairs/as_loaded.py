@@ -69,7 +69,7 @@ class AsLoaded(Checkpoint):
 
     source: Checkpoint
     model: LoadedModel
-    _sources: dict[str, tuple[str, ...]] = field(init=False, default_factory=dict)
+    sources: dict[str, tuple[str, ...]] = field(init=False, default_factory=dict)
     _conversions: dict[str, Conversion] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -86,7 +86,7 @@ class AsLoaded(Checkpoint):
                 owner = names.get(entry.tied_to or "", "")
                 tied_to = owner if owner in self.entries else None
                 self.entries[loaded] = replace(entry, tied_to=tied_to)
-                self._sources[loaded] = (name,)
+                self.sources[loaded] = (name,)
         for one in conversions:
             self._add_converted(one)
         self._add_ties()
@@ -103,7 +103,7 @@ class AsLoaded(Checkpoint):
         """The model's name of each stored tensor that it has in this form."""
         return {
             made[0]: own
-            for own, made in self._sources.items()
+            for own, made in self.sources.items()
             if own not in self._conversions and self.entries[own].tied_to is None
         }
 
@@ -129,7 +129,7 @@ class AsLoaded(Checkpoint):
                 self._leave_out(name)
                 continue
             self.entries[name] = Entry(tuple(tensor.shape), dtype, None, is_scaled)
-            self._sources[name], self._conversions[name] = tuple(names), one
+            self.sources[name], self._conversions[name] = tuple(names), one
 
     def _add_ties(self) -> None:
         """Add the other names of each tied parameter that is stored once."""
@@ -137,27 +137,19 @@ class AsLoaded(Checkpoint):
             for other in self.model.ties.get(name, ()):
                 if other not in self.entries and other not in self.left_out:
                     self.entries[other] = replace(self.entries[name], tied_to=name)
-                    self._sources[other] = self._sources[name]
-
-    @property
-    def fraction(self) -> float:
-        """How many of the stored tensors the model has in these shapes, of all."""
-        shapes = self.model.shapes
-        found = [name for name, one in self.entries.items() if shapes[name] == one.shape]
-        fitting = {name for own in found for name in self._sources[own]}
-        return len(fitting) / max(1, len(self.source.entries))
+                    self.sources[other] = self.sources[name]
 
     def load(self, name: str, expert: int | None = None) -> torch.Tensor:
         """Load one tensor, or one expert of it; see :class:`Checkpoint`."""
         if name not in self._conversions:
-            return self.source.load(self._sources[name][0], expert)
-        tensors = {own: self.source.load(own) for own in self._sources[name]}
+            return self.source.load(self.sources[name][0], expert)
+        tensors = {own: self.source.load(own) for own in self.sources[name]}
         found = self._conversions[name].run(tensors, self.model.module)[name]
         return found if expert is None else found[expert]
 
     def stored(self, name: str, expert: int | None = None) -> Iterator[torch.Tensor]:
         """Yield the stored tensors that a tensor is made of; see :class:`Checkpoint`."""
-        for own in self._sources[name]:
+        for own in self.sources[name]:
             yield from self.source.stored(own, None if name in self._conversions else expert)
 
 
@@ -171,9 +163,12 @@ def as_loaded(
         model = LoadedModel.of_module(like)
     views = AsLoaded(tuned, model), AsLoaded(base, model)
     for one, side in zip(views, ("fine-tuned", "base"), strict=True):
-        if one.fraction < _LEAST:
+        fitting = (name for name, own in one.entries.items() if model.shapes[name] == own.shape)
+        stored = {name for own in fitting for name in one.sources[own]}
+        fraction = len(stored) / max(1, len(one.source.entries))
+        if fraction < _LEAST:
             msg = f"{model.title} is not the model of the {side} checkpoint: it has only "
-            msg += f"{one.fraction:.0%} of the tensors by name and shape"
+            msg += f"{fraction:.0%} of the tensors by name and shape"
             raise UnknownModelError(msg)
     return *views, model
 

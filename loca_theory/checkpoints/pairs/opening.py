@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePath
 
 import torch
@@ -19,6 +19,12 @@ from loca_theory.checkpoints.settings import Selection
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, is_array
 from loca_theory.checkpoints.weights.sources import Source, is_path, open_checkpoint, resolve
 from loca_theory.errors import InvalidArgumentError
+
+ALONE = "tuned"
+"""Label of the fine-tune if there is only one."""
+
+# Names of files that say nothing about the fine-tune: the folder's name is used.
+_GENERIC = {"model", "pytorch_model", "adapter_model"}
 
 
 def open_pair(
@@ -70,13 +76,6 @@ def adapter_folder(source: Source) -> Path | None:
         msg += "these folders"
         raise InvalidArgumentError(msg)
     return None
-
-
-ALONE = "tuned"
-"""Label of the fine-tune if there is only one."""
-
-# Names of files that say nothing about the fine-tune: the folder's name is used.
-_GENERIC = {"model", "pytorch_model", "adapter_model"}
 
 
 def open_fine_tunes(
@@ -145,36 +144,27 @@ def open_model_pair(
     return check_any(pair), model, unchecked
 
 
-@dataclass(frozen=True)
-class ModelLayers:
+def model_layers(
+    pair: CheckpointPair, base: Source, tuned: Source
+) -> tuple[list[Layer], bool, str | None]:
     """The matrices of a pair as layers of the model that the fine-tune is loaded into.
 
-    Attributes:
-        layers: Each matrix of the pair.
-        has_ambiguous_names: Whether PEFT may take a list of the modules to fit others as well. The
-            names in an adapter do not show which other modules the model has.
-        unchecked: Why names are not those of a model but of the checkpoint; usually None.
+    Then whether PEFT may take a list of the modules to fit others as well, and why names are not
+    those of a model but of the checkpoint, which is usually None. The names in an adapter do not
+    show which other modules the model has.
     """
-
-    layers: list[Layer]
-    has_ambiguous_names: bool
-    unchecked: str | None
-
-    @classmethod
-    def of(cls, pair: CheckpointPair, base: Source, tuned: Source) -> ModelLayers:
-        """The layers of a pair that has the names of the checkpoints."""
-        model = names = unchecked = None
-        try:
-            # An adapter has the names of its model.
-            if pair.base is not None:
-                view, _, model = _as_loaded((pair.tuned, pair.base), (tuned, base), None)
-                names = view.renamed
-        except UnknownModelError as error:
-            unchecked = str(error)
-        found = layers_of(pair, model, names)
-        own = {one.module for one in found}
-        is_ambiguous = pair.base is None or end_others(own, module_names(pair, model))
-        return cls(found, is_ambiguous, unchecked)
+    model = names = unchecked = None
+    try:
+        # An adapter has the names of its model.
+        if pair.base is not None:
+            view, _, model = _as_loaded((pair.tuned, pair.base), (tuned, base), None)
+            names = view.renamed
+    except UnknownModelError as error:
+        unchecked = str(error)
+    found = layers_of(pair, model, names)
+    own = {one.module for one in found}
+    is_ambiguous = pair.base is None or end_others(own, module_names(pair, model))
+    return found, is_ambiguous, unchecked
 
 
 def _as_loaded(

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from loca_theory.checkpoints.adapters.increments import AdapterIncrements
 from loca_theory.checkpoints.pairs.comparable import MatchedPair
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, DamagedError
 from loca_theory.errors import ResourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
 
 _ROWS_AT_ONCE = 1024
 _DIGEST_SIZE = 16
@@ -53,7 +53,8 @@ class CheckpointPair(MatchedPair):
 
     def factors(self, name: str) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Two matrices in float64 whose product is ΔW, if an adapter stores it so; else None."""
-        return self.tuned.factors(self.matrices[name].tuned) if self.base is None else None
+        side, own = self.tuned, self.matrices[name].tuned
+        return side.factors(own) if isinstance(side, AdapterIncrements) else None
 
     def weights(self, name: str) -> torch.Tensor | None:
         """W₀, the matrix to which ΔW is added; None if it is not known.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from loca_theory.checkpoints.pairs.opening import ModelLayers
+from loca_theory.checkpoints.pairs.linear_layers import Layer
 from loca_theory.checkpoints.rows import AllocatedMatrix, Matrix
 from loca_theory.checkpoints.sizing.adapter_size import TotalSize
 from loca_theory.checkpoints.sizing.profiles import EnergyProfile, unit_counts
@@ -17,9 +17,8 @@ from loca_theory.checkpoints.summary import energy_weights
 from loca_theory.errors import InvalidArgumentError
 
 
-def check_total(models: Mapping[str, ModelLayers], total: TotalSize) -> None:
+def check_total(layers: Iterable[Layer], total: TotalSize) -> None:
     """Refuse a total that pays for nothing, or that no layer can share, before the analysis."""
-    layers = [layer for model in models.values() for layer in model.layers]
     if not any(layer.adapters for layer in layers):
         msg = "allocate splits a total among layers that can have an adapter, and there is none to "
         raise InvalidArgumentError(msg + 'analyse; leave allocate="..." out')

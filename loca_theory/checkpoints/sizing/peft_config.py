@@ -27,6 +27,9 @@ from loca_theory.errors import InvalidArgumentError
 PREFIX = "base_model.model."
 """Prefix of the names of a model's modules in PEFT."""
 
+ENGINES = {"peft": "PEFT", "llama.cpp": "llama.cpp", "vllm": "vLLM"}
+"""Titles of the engines."""
+
 
 def parameter_prefix(weight: str, method: str) -> str:
     """Beginning of the names of an adapter's parameters for a weight.
@@ -142,10 +145,6 @@ def target_modules(modules: Sequence[str], others: Collection[str]) -> list[str]
 def expression(modules: Sequence[str]) -> str:
     """A regular expression that fits these modules only."""
     return "|".join(map(re.escape, modules))
-
-
-ENGINES = {"peft": "PEFT", "llama.cpp": "llama.cpp", "vllm": "vLLM"}
-"""Titles of the engines."""
 
 
 def for_engine(engine: str | None, method: str, *, pad: bool) -> bool:

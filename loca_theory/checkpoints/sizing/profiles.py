@@ -8,6 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+# A large spectrum is summarised at every count up to the first number, and then at counts that grow
+# by the second factor.
+_EVERY_UP_TO, _GROWTH = 64, 1.03
+
 
 class EnergyProfile:
     """Retained energy of one matrix as a function of the size of its adapter.
@@ -86,11 +90,6 @@ class EnergyProfile:
 def fraction(part: float, whole: float) -> float:
     """The fraction that a part is of a whole, up to rounding; 0 of nothing."""
     return min(float(part) / whole, 1.0) if whole else 0.0
-
-
-# A large spectrum is summarised at every count up to the first number, and then at counts that grow
-# by the second factor.
-_EVERY_UP_TO, _GROWTH = 64, 1.03
 
 
 def largest_energies(squares: torch.Tensor) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

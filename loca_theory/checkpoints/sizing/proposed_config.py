@@ -77,19 +77,7 @@ def proposed_config(
     *,
     has_ambiguous_names: bool = False,
 ) -> ProposedConfig:
-    """The configuration of an adapter of all layers that can have it.
-
-    Args:
-        matrices: The increments.
-        total: Totals over them.
-        allocation: A size for each of them, which is used unless there is a rank.
-        method: Name of the method; None for the one that retains most.
-        rank: LoRA's rank, which sets the budget; None for the first one.
-        has_ambiguous_names: Whether the names of some modules end others.
-
-    Raises:
-        InvalidArgumentError: the method or the rank is unknown, or no layer can have the adapter.
-    """
+    """The configuration of an adapter of all layers that can have it, as in ``Analysis.config``."""
     key = None if method is None else key_of(method)
     if key is not None and key not in _CLASSES:
         kind = "method"

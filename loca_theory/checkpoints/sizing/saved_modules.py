@@ -30,12 +30,10 @@ class SavedModules:
 
     Attributes:
         tensors: Name of each tensor on the fine-tuned side, by its name in the model with a head.
-        modules: Names of the modules that hold them, in the model with a head.
-        entries: These modules as PEFT's ``modules_to_save``.
+        entries: The modules that hold them as PEFT's ``modules_to_save``.
     """
 
     tensors: dict[str, str] = field(default_factory=dict)
-    modules: tuple[str, ...] = ()
     entries: tuple[str, ...] = ()
 
     def new_rows(self, pair: CheckpointPair) -> int | None:
@@ -48,10 +46,6 @@ class SavedModules:
             if own and was and kind_of(name) == "embedding" and own.shape[0] != was.shape[0]:
                 return own.shape[0]
         return None
-
-    def contains(self, name: str) -> bool:
-        """Whether a tensor belongs to one of the modules."""
-        return any(name.startswith(f"{module}.") for module in self.modules)
 
     def load(self, pair: CheckpointPair, dtype: torch.dtype) -> dict[str, torch.Tensor]:
         """The tensors, under the names that PEFT gives them."""
@@ -70,14 +64,11 @@ def carried_modules(adapter: AdapterIncrements) -> SavedModules:
     """The modules that an adapter stores whole already."""
     ends = tuple(one.removeprefix(PREFIX) for one in adapter.saved_modules)
     tensors: dict[str, str] = {}
-    modules: dict[str, None] = {}
     for name in adapter.whole if ends else ():
         parts = name.split(".")[:-1]
-        owners = (".".join(parts[:i]) for i in range(1, len(parts) + 1))
-        if owner := next((one for one in owners if one.endswith(ends)), None):
+        if any(".".join(parts[:i]).endswith(ends) for i in range(1, len(parts) + 1)):
             tensors[name] = name
-            modules[owner] = None
-    return SavedModules(tensors, tuple(modules), tuple(adapter.saved_modules) if tensors else ())
+    return SavedModules(tensors, tuple(adapter.saved_modules) if tensors else ())
 
 
 def find_saved_modules(
@@ -132,8 +123,7 @@ def find_saved_modules(
         modules += [name.rpartition(".")[0] for name in heads]
         tensors |= heads
     others = module_names(pair, model)
-    entries = tuple(entry_of(module, others) for module in modules)
-    return SavedModules(tensors, tuple(modules), entries)
+    return SavedModules(tensors, tuple(entry_of(module, others) for module in modules))
 
 
 def _sharing(modules: Collection[str], model: LoadedModel) -> list[str]:

@@ -28,6 +28,9 @@ from loca_theory.increments.truncated_svd import truncated_svd
 from loca_theory.transforms.inputs import balanced
 
 _ROWS_AT_ONCE = 1024
+_FEW_ROWS = 256
+_THRESHOLD = 0.5
+_COMPARED = 4  # singular vectors of W₀ per one of W′
 
 
 def compare(
@@ -69,9 +72,6 @@ def compare(
     )
 
 
-_FEW_ROWS = 256
-
-
 def norm_and_cosine(
     weights: torch.Tensor, change: torch.Tensor
 ) -> tuple[float | None, float | None]:
@@ -103,10 +103,6 @@ def _largest(matrix: torch.Tensor) -> float:
 def relative_norm(energy: float, exponent: int, base_norm: float | None) -> float | None:
     """‖ΔW‖/‖W₀‖ from the energy of ΔW/2ᵉ; None if there is no quotient."""
     return math.ldexp(math.sqrt(energy) / base_norm, exponent) if base_norm else None
-
-
-_THRESHOLD = 0.5
-_COMPARED = 4  # singular vectors of W₀ per one of W′
 
 
 def compare_subspaces(

@@ -14,6 +14,13 @@ from loca_theory.increments.spectrum import BulkFit
 
 _KINDS = ("query", "value")
 
+_CELLS = 40
+_LEADING = 12
+# The cells of a bulk reach this many times as far as the upper edge of its law.
+_BEYOND_EDGE = 1.3
+# Smaller eigenvalues, as a power of ten of the largest, come from the rounding of single precision.
+_SMALLEST = -12
+
 
 @dataclass(frozen=True)
 class EigenvalueHistogram(IncrementRow):
@@ -66,14 +73,6 @@ class FigureData(IncrementRow):
     sigma: float
     tv: float
     excess_kurtosis: float
-
-
-_CELLS = 40
-_LEADING = 12
-# The cells of a bulk reach this many times as far as the upper edge of its law.
-_BEYOND_EDGE = 1.3
-# Smaller eigenvalues, as a power of ten of the largest, come from the rounding of single precision.
-_SMALLEST = -12
 
 
 def eigenvalue_histogram(

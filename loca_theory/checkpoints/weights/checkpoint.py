@@ -18,6 +18,8 @@ from loca_theory.transforms.inputs import TensorLike, as_tensor, usable
 FLOATS = re.compile(r"^(f|bf|float|bfloat)(8|16|32|64)", re.IGNORECASE)
 """Element types of numbers that can be subtracted; others are quantised or not weights."""
 
+_ALONE = "increment"  # the name given to a single matrix
+
 
 class DamagedError(ResourceError):
     """A file, or a tensor in it, is damaged or not in the expected format."""
@@ -77,11 +79,6 @@ class Checkpoint:
         """
         raise NotImplementedError
 
-    def factors(self, name: str) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Two matrices in float64 whose product is the tensor, if it is stored so; else None."""
-        del name
-        return None
-
     def stored(self, name: str, expert: int | None = None) -> Iterator[torch.Tensor]:
         """Yield the tensors, as they are stored, from which a tensor or one expert is made."""
         yield self.load(name, expert)
@@ -118,9 +115,6 @@ def any_error_as(kind: type[LocaTheoryError], what: str) -> Iterator[None]:
 def one_line(error: Exception) -> str:
     """The message of an exception, shortened to one line."""
     return " ".join(str(error).split())[:200] or type(error).__name__
-
-
-_ALONE = "increment"  # the name given to a single matrix
 
 
 @dataclass

@@ -32,6 +32,13 @@ _CONV1D = re.compile(r"(^|\.)(c_attn|q_attn|c_proj|c_fc)\.weight$")
 _FUSED = re.compile(r"(^|\.)c_attn\.weight$")
 
 
+# Modules of language models that share one weight, in the order in which to look for the other.
+_EMBEDDINGS = ("shared", "embed_tokens", "wte", "word_embeddings")
+_TIED = {"lm_head": _EMBEDDINGS, **dict.fromkeys(_EMBEDDINGS, ("lm_head",))}
+_OTHER_HEADS = ("score", "classifier")
+_MODULE = re.compile(r"(?:^|\.)(\w+)\.weight$")
+
+
 def holds_experts(name: str, shape: tuple[int, ...]) -> bool:
     """Whether a tensor holds the weights of several experts along its first dimension."""
     return len(shape) == 3 and bool(_EXPERTS.search(name))
@@ -69,13 +76,6 @@ def by(shape: tuple[int, ...]) -> str:
 def resized(was: tuple[int, ...], now: tuple[int, ...]) -> str:
     """The reason for a weight that has another shape than that of the base."""
     return f"resized from {by(was)} to {by(now)}"
-
-
-# Modules of language models that share one weight, in the order in which to look for the other.
-_EMBEDDINGS = ("shared", "embed_tokens", "wte", "word_embeddings")
-_TIED = {"lm_head": _EMBEDDINGS, **dict.fromkeys(_EMBEDDINGS, ("lm_head",))}
-_OTHER_HEADS = ("score", "classifier")
-_MODULE = re.compile(r"(?:^|\.)(\w+)\.weight$")
 
 
 def match_names(tuned: Sequence[str], base: Collection[str]) -> tuple[dict[str, str], str]:

@@ -39,6 +39,8 @@ _CONFIG = "config.json"
 _INDEX = ".index.json"
 _HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w.-]+)?")
 
+_FILES = ["*.safetensors", "*.safetensors.index.json", "adapter_config.json", "config.json"]
+
 
 def is_path(source: Source) -> TypeGuard[str | os.PathLike[str]]:
     """Whether a source is a path, or a name on the hub."""
@@ -137,9 +139,6 @@ def _with_config(tensors: Checkpoint, folder: Path) -> Checkpoint:
     with suppress(ResourceError):
         tensors.config = read_json(folder / _CONFIG)
     return with_scales(tensors)
-
-
-_FILES = ["*.safetensors", "*.safetensors.index.json", "adapter_config.json", "config.json"]
 
 
 def download(name: str) -> Path:
