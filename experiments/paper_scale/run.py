@@ -278,7 +278,7 @@ def regularise(model: Any) -> None:
     the Trainer calls the wrapper, and without labels if these are smoothed. Only its gradient is
     added here, so that the reported loss is that of the task.
     """
-    base = getattr(model, "base_model", None)
+    base: Any = getattr(model, "base_model", None)
     if hasattr(base, "update_and_allocate"):
         terms = []
         for name, p in base.named_parameters():
@@ -306,8 +306,9 @@ class Steering(transformers.TrainerCallback):
         if hasattr(base, "update_and_allocate"):
             base.update_and_allocate(state.global_step + 1)
 
-    def on_log(self, _: Any, __: Any, control: Any, logs: Any = None, **___: Any) -> None:
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Look at the logged loss."""
+        del args, state, kwargs
         self.look(logs or {})
         if self.diverged:
             control.should_training_stop = True
