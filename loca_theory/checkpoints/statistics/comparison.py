@@ -82,7 +82,7 @@ def norm_and_cosine(
     scale = max(largest, _largest(change))
     squares, others, products = [], [], []
     # In pieces, so that no temporary tensor is as large as W₀.
-    pieces = zip(weights.split(_FEW_ROWS), change.split(_ROWS_AT_ONCE), strict=True)
+    pieces = zip(weights.split(_FEW_ROWS), change.split(_FEW_ROWS), strict=True)
     for rows, changes in pieces:
         after = changes.double() / scale
         after += rows.double() / scale
