@@ -12,7 +12,6 @@ from experiments.finetuning.prediction.curvature import LayerStatistics, record_
 from experiments.finetuning.prediction.predictors import predictors
 from experiments.finetuning.prediction.reach import (
     Metric,
-    captured,
     cosines,
     family,
     first_steps,
@@ -55,20 +54,6 @@ def metric(rng):
 @pytest.fixture
 def matrix(rng):
     return torch.from_numpy(rng.standard_normal((P, Q)))
-
-
-def test_what_is_captured_is_the_largest_decrease_of_the_quadratic_function(metric, matrix, rng):
-    atoms = orthonormal(5, rng)
-    t = atoms.flatten(1)
-    weights = torch.linalg.solve(t @ dense(metric) @ t.T, t @ matrix.flatten())
-    best = t.T @ weights
-    decrease = best @ matrix.flatten() - best @ dense(metric) @ best / 2
-    found = captured(matrix, atoms, metric.factor(atoms))
-    assert found == pytest.approx(2 * float(decrease))
-    whole = torch.eye(P * Q).double().unflatten(1, (P, Q))
-    assert captured(matrix, whole, metric.factor(whole)) == pytest.approx(
-        metric.dual_energy(matrix)
-    )
 
 
 @pytest.mark.parametrize("rank", [None, 1])

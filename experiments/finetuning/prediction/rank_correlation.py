@@ -62,21 +62,19 @@ def cells(
     and means over the predictions.
     """
     known = grouped(predictions, _ALTERNATIVE)
-    groups: dict[tuple[str, int | None], dict[tuple[Any, ...], dict[int, Row]]] = {}
-    for key, own in grouped(runs, _ALTERNATIVE).items():
-        if key in known:
-            task, _, r = key
-            cell = groups.setdefault((task, r if by_budget else None), {})
-            cell[key] = {one["seed"]: one for one in own}
     finished = grouped([one for one in runs if not one["diverged"]], ["task"])
+    usable = [one for one in runs if tuple(one[name] for name in _ALTERNATIVE) in known]
     found = []
-    for (task, r), members in groups.items():
+    for (task, *rest), own in grouped(usable, ("task", "r") if by_budget else ("task",)).items():
+        members = {
+            key: {one["seed"]: one for one in rows}
+            for key, rows in grouped(own, _ALTERNATIVE).items()
+        }
         if len(members) < FEWEST_METHODS or (task,) not in finished:
             continue
-        first = next(iter(next(iter(members.values())).values()))
         predicted = {}
         for name, sign in signs.items():
-            if name in first:
+            if name in own[0]:
                 values = sign * _column(members, name)
                 if np.isfinite(values).any(axis=1).all():
                     predicted[name] = values
@@ -84,6 +82,7 @@ def cells(
                 means = [np.mean([one[name] for one in known[key]]) for key in members]
                 predicted[name] = sign * np.array(means)[:, None]
         reached = _column(members, "metric", min(one["metric"] for one in finished[task,]))
+        r = rest[0] if by_budget else None
         found.append(Cell(task, r, tuple(key[1] for key in members), reached, predicted))
     return found
 
