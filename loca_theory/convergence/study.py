@@ -174,7 +174,7 @@ class ConvergenceStudy:
         order = [
             (family, interpretation, search, numbers)
             for family, interpretation in product(self.families(), self.interpretations)
-            for numbers in self._blocks(family)
+            for numbers in blocks(0, self._problems(family.size), one.block(family.size))
             for search in self.searches
         ]
         results = runner.run([self._cell(*each) for each in order], one.evaluate)
@@ -189,9 +189,6 @@ class ConvergenceStudy:
             rows=tuple(self._row(*kind, found) for kind, found in outcomes.items()),
             traces=tuple(self._traces(outcomes, runner)),
         )
-
-    def _blocks(self, family: Family) -> list[tuple[int, int]]:
-        return blocks(0, self._problems(family.size), one.block(family.size))
 
     def _cell(
         self, family: Family, interpretation: str, search: str, numbers: tuple[int, int]

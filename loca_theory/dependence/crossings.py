@@ -69,8 +69,9 @@ def find_crossings(
     which = np.array(list(brackets))
     low, high, slopes, precisions = np.array(list(brackets.values())).T
     ends = np.zeros(len(which)), (high - low) / precisions
-    tolerances = {"xatol": 1.0, "xrtol": 0.0}
-    found = elementwise.find_root(means, ends, args=(which,), tolerances=tolerances)
+    found = elementwise.find_root(
+        means, ends, args=(which,), tolerances={"xatol": 1.0, "xrtol": 0.0}
+    )
     quantile = stats.norm.ppf(0.5 + _CONFIDENCE / 2)
     for i, step, slope in zip(which.tolist(), found.x.tolist(), slopes, strict=True):
         root = value_at(i, step)

@@ -35,7 +35,7 @@ Assoc. 62 (1967).
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy import fft
 
 from loca_theory.expressivity.laws.unequal_variances import expected_top_sum_of_unequal
@@ -52,7 +52,9 @@ def cosine_variances(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
     return fft.dct(once, axis=1, norm="ortho").diagonal().clip(min=0.0)
 
 
-def selection_loss_of_separable(a: ArrayLike, b: ArrayLike, count: int) -> float:
+def selection_loss_of_separable(
+    a: NDArray[np.float64], b: NDArray[np.float64], count: int
+) -> float:
     r"""Expected loss of the N largest of independent coordinates of variances :math:`a_i b_j`.
 
     Returns:

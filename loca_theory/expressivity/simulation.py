@@ -164,21 +164,7 @@ class Simulation:
     def run(self, runner: Runner = DEFAULT_RUNNER) -> SimulationResult:
         """Compute the table."""
         self.check_memory(runner.jobs)
-        found = self._values(runner)
-        rows = [
-            ErrorRow(
-                budget.p if budget.p == budget.q else None,
-                *(budget.p, budget.q, budget.r, method.name, engine),
-                *found[method.name, budget, engine],
-            )
-            for budget, method, engines in self._plan
-            for engine in engines
-        ]
-        origin = manifest(grid=self.describe(), seed=self.seed, device=self.device)
-        return SimulationResult(origin, tuple(rows))
-
-    def _values(self, runner: Runner) -> dict[tuple[str, Budget, Engine], tuple[Any, ...]]:
-        """The fields of each row that come from an engine."""
+        # The fields of each row that come from an engine.
         found: dict[tuple[str, Budget, Engine], tuple[Any, ...]] = {}
         cells = list(self._cells())
         for cell, estimates in zip(cells, estimate(cells, runner), strict=True):
@@ -193,7 +179,17 @@ class Simulation:
             if Engine.ASYMPTOTIC in engines:
                 error = float(checked_numbers(method, "limit", budget))
                 found[method.name, budget, Engine.ASYMPTOTIC] = error, None
-        return found
+        rows = tuple(
+            ErrorRow(
+                budget.p if budget.p == budget.q else None,
+                *(budget.p, budget.q, budget.r, method.name, engine),
+                *found[method.name, budget, engine],
+            )
+            for budget, method, engines in self._plan
+            for engine in engines
+        )
+        origin = manifest(grid=self.describe(), seed=self.seed, device=self.device)
+        return SimulationResult(origin, rows)
 
     def check_memory(self, jobs: int = -1) -> None:
         """Check that the simulation fits in memory, before anything is allocated or written."""
