@@ -51,6 +51,7 @@ _PERCENT = 100.0
 _RECOMMENDED = {"scaling": (1.0, 2.0), "alternating": (0.1, 0.2)}
 # Classes of the stored tasks, equally frequent: whoever guesses has the loss log(classes).
 _CLASSES = {"vision": 5, "text": 6}
+_RESELECT = "\nreselect: regrows the smallest components where the gradient is largest"
 # Marks of neighbouring methods are this many octaves of the budget apart.
 _APART = 0.07
 
@@ -231,9 +232,9 @@ def _draw_bars(axis: Axes, x: Any, y: Any, errors: Any, lines: pd.DataFrame) -> 
 
 def _add_legend(canvas: Canvas, caption: str) -> None:
     """Add the legend of all panels and a caption below them."""
-    canvas.caption(caption)
     found: dict[str, Any] = {}
     for axis in canvas.axes.flat:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             found.setdefault(title_in_words(label), handle)
+    canvas.caption(caption + _RESELECT * ("LoCA, reselect" in found))
     canvas.figure.legend(found.values(), found.keys(), loc="outside right center", handlelength=3.2)
