@@ -67,9 +67,7 @@ def views(result: Analysis) -> list[View]:
 def draw_histograms(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     """Histogram of the standardised entries and the normal density (the paper's Fig. 1a).
 
-    Args:
-        table: Table ``figure_data`` of an analysis; one panel per matrix.
-        ax: Axes for a single panel; None for a new figure.
+    ``table``: Table ``figure_data`` of an analysis; one panel per matrix.
     """
     rows = _of(table, "entries")
     canvas = Canvas.of(ax, (3.6 * len(rows), 3.0), 1, len(rows), sharey=True)
@@ -95,9 +93,7 @@ def draw_histograms(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
 def draw_p_values(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     """p-values of the normality test by layer, calibrated and as printed (Fig. 1b).
 
-    Args:
-        table: Table ``matrices`` of an analysis.
-        ax: Axes for a single panel; None for a new figure.
+    ``table``: Table ``matrices`` of an analysis.
     """
     canvas = Canvas.of(ax, (7.2, 3.2), 1, 2, sharey=True)
     axes = canvas.axes[0]

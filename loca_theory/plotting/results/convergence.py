@@ -45,9 +45,7 @@ def draw_spectrum(traces: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     The rows show the first problem that the search recovers, if there is one, and the first that it
     does not recover; the latter is shown again under a better search if the study includes one.
 
-    Args:
-        traces: ``traces`` of a :class:`~loca_theory.convergence.study.ConvergenceStudy`.
-        ax: Axes for a single panel; None for a new figure.
+    ``traces``: ``traces`` of a :class:`~loca_theory.convergence.study.ConvergenceStudy`.
     """
     chosen = str(traces["chosen_by"].iloc[0])
     lines = [(case, chosen) for case in _CASES if case in set(traces["case"])]
@@ -102,9 +100,7 @@ def _draw_line(axes: list[Axes], trace: pd.DataFrame, steps: list[int]) -> None:
 def draw_loss(traces: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     """Loss over the steps with learned and with fixed locations, one panel per problem.
 
-    Args:
-        traces: ``traces`` of a :class:`~loca_theory.convergence.study.ConvergenceStudy`.
-        ax: Axes for a single panel; None for a new figure.
+    ``traces``: ``traces`` of a :class:`~loca_theory.convergence.study.ConvergenceStudy`.
     """
     cases = [case for case in _CASES if case in set(traces["case"])]
     canvas = Canvas.of(ax, (3.6 * len(cases) + 0.4, 2.9), 1, len(cases), sharey=True)

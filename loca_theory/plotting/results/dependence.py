@@ -121,9 +121,7 @@ def draw_crossings(crossings: pd.DataFrame, *, ax: Axes | None = None) -> Figure
 
     There is one column per protocol, one row of panels per parameter and one mark per rank.
 
-    Args:
-        crossings: ``crossings`` of a :class:`~loca_theory.dependence.study.Study`.
-        ax: Axes for a single panel; None for a new figure.
+    ``crossings``: ``crossings`` of a :class:`~loca_theory.dependence.study.Study`.
     """
     groups = list(crossings.groupby("parameter", sort=False))
     protocols = [p for p in Protocol if p in set(crossings["protocol"])]

@@ -27,13 +27,8 @@ _ROW, _WIDE = 0.2, 7.2
 def draw_catalogue(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     """Draw a row per method: the energy that it retains of independent entries.
 
-    Args:
-        table: Rows of :class:`~loca_theory.expressivity.simulation.Simulation` of one shape and
-            rank. Bounds have no row.
-        ax: Axes to draw into; None for a new figure.
-
-    Returns:
-        The figure, not yet saved.
+    ``table``: Rows of :class:`~loca_theory.expressivity.simulation.Simulation` of one shape and
+    rank. Bounds have no row.
     """
     p, q, r = map(int, table[["p", "q", "r"]].iloc[0])
     budget = Budget(p, q, r)

@@ -51,12 +51,7 @@ def draw_margins(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     at which the ordering fails. A line marks where it first fails in the limit of large K; in bits,
     where there is no limit, a text says at which size it first fails.
 
-    Args:
-        table: Rows with the columns of an ordering.
-        ax: Axes for a single accounting; None for a new figure.
-
-    Returns:
-        The figure, not yet saved.
+    ``table``: Rows with the columns of an ordering.
     """
     panels = table.groupby("accounting", sort=False)
     canvas = Canvas.grid(ax, len(panels), 2, (3.7, 2.9), (0.8, 0), sharex=True)

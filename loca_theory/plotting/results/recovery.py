@@ -44,9 +44,7 @@ _KIND = ["interpretation", "components", "condition"]
 def draw_recovery(rows: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     """Fraction of problems solved, with exact intervals: against the size, or by search.
 
-    Args:
-        rows: ``rows`` of a :class:`~loca_theory.convergence.study.ConvergenceStudy`.
-        ax: Axes for a single panel; None for a new figure.
+    ``rows``: ``rows`` of a :class:`~loca_theory.convergence.study.ConvergenceStudy`.
     """
     if len(set(rows["size"])) > 1:
         return _draw_over_sizes(rows, ax)

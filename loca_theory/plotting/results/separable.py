@@ -39,10 +39,8 @@ def draw_separable_map(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure
     error of the second best method over that of the best. Errors are interpolated between the
     parameters and ranks of the table.
 
-    Args:
-        table: ``rows`` of a :class:`~loca_theory.dependence.study.Study` with at least two ranks,
-            two values of each parameter, and the methods R, D and S under ``same-draw``.
-        ax: Axes for a single panel; None for a new figure.
+    ``table``: ``rows`` of a :class:`~loca_theory.dependence.study.Study` with at least two
+    ranks, two values of each parameter, and the methods R, D and S under ``same-draw``.
     """
     table = table[(table["protocol"] == Protocol.SAME_DRAW) & table["method"].isin(_METHODS)]
     groups = list(table.groupby("structure", sort=False))

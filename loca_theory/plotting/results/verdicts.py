@@ -39,10 +39,8 @@ def views(result: VerificationResult) -> list[View]:
 def draw_verdicts(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     """Number of claims by verdict, one bar per section.
 
-    Args:
-        table: One row per claim: ``section``, ``verdict``, and ``erratum``, whether the claim is a
-            typo of the paper.
-        ax: Axes to draw into; None for a new figure.
+    ``table``: One row per claim: ``section``, ``verdict``, and ``erratum``, whether the claim
+    is a typo of the paper.
     """
     is_erratum = table["erratum"] & (table["verdict"] == "not supported")
     table = table.assign(verdict=table["verdict"].where(~is_erratum, _ERRATUM))
