@@ -129,7 +129,7 @@ def analyze(
         for (label, pair), source in zip(pairs.items(), sources, strict=True)
     }
     if total is not None:
-        check_total([layer for layers, *_ in models.values() for layer in layers], total)
+        check_total([layer for one in models.values() for layer in one.layers], total)
     if not all(map(is_recognisable, settings.methods)):
         # A method that has no definition as text cannot be sent to a worker.
         runner = replace(runner, jobs=1)
@@ -139,8 +139,8 @@ def analyze(
         IncrementCell(
             one.name, settings, one.module if one.adapters else "", one.adapters, tuned=(label,)
         )
-        for label, (layers, *_) in models.items()
-        for one in layers
+        for label, model in models.items()
+        for one in model.layers
     ]
     results = task.run(cells, compute_analysis)
     found = [STORED.validate_python(result) for _, result in results]
@@ -154,8 +154,8 @@ def analyze(
                 "base": describe(base), "finetuned": [describe(one) for one in tuned],
                 "labels": list(pairs),
                 "prefixes": {label: one.prefix for label, one in pairs.items()},
-                "ambiguous_names": any(ambiguous for _, ambiguous, _ in models.values()),
-                "unchecked": next((unchecked for *_, unchecked in models.values()), None),
+                "ambiguous_names": any(one.has_ambiguous_names for one in models.values()),
+                "unchecked": next((one.unchecked for one in models.values()), None),
                 "include": include, "exclude": exclude, "max_size": max_size, "experts": experts,
                 "allocate": total and str(total),
                 **settings.describe(),

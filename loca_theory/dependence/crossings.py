@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,15 @@ class Crossing:
     crossing: float | None
     low: float | None = None
     high: float | None = None
+
+
+class _Bracket(NamedTuple):
+    """Ends between which a gap changes its sign, its slope there, and the precision wanted."""
+
+    low: float
+    high: float
+    slope: float
+    precision: float
 
 
 def find_crossings(
@@ -81,10 +91,7 @@ def find_crossings(
     return crossings
 
 
-def _bracket(
-    values: Sequence[float], found: Sequence[Gap]
-) -> tuple[float, float, float, float] | None:
-    """The ends between which the gap changes sign, its slope there, and the precision wanted."""
+def _bracket(values: Sequence[float], found: Sequence[Gap]) -> _Bracket | None:
     means = [mean for mean, _ in found]
     start = next((i for i in range(len(means) - 1) if means[i] > 0 >= means[i + 1]), None)
     if start is None or means[0] <= 0:
@@ -92,4 +99,4 @@ def _bracket(
     low, high = values[start], values[start + 1]
     slope = (means[start] - means[start + 1]) / (high - low)
     precision = max(_PRECISION * found[start][1] / slope, 1e-9 * (high - low))
-    return low, high, slope, precision
+    return _Bracket(low, high, slope, precision)

@@ -5,6 +5,7 @@ import pickle
 import re
 import sys
 import warnings
+from importlib import import_module
 
 import peft
 import pytest
@@ -306,6 +307,8 @@ def test_kernels_and_weights_that_a_configuration_asks_for_are_not_fetched(pairs
 
 def test_names_are_checked_where_transformers_has_no_conversions(pairs, monkeypatch):
     folders, (_, vit) = pairs("Llama"), pairs("ViT")
+    # PEFT's own use of it, which is not meant here, is loaded before.
+    import_module("peft.utils.transformers_weight_conversion")
     monkeypatch.setitem(sys.modules, "transformers.conversion_mapping", None)
     found = extract(*folders, "lora", rank=2)
     assert found.manifest["grid"]["model"] == "LlamaForCausalLM"

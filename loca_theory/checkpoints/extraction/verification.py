@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -32,13 +32,13 @@ from loca_theory.checkpoints.weights.sources import Source, is_path, open_checkp
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps.files import writable_folder
 
-# The model with the weights of the base, what makes that with the weights of the fine-tune, and the
-# weights of the fine-tune and of the base by name.
-_Sides = tuple[
-    torch.nn.Module,
-    Callable[[], torch.nn.Module],
-    Callable[[str], tuple[torch.Tensor, torch.Tensor]],
-]
+
+class _Sides(NamedTuple):
+    """The base as a model, what makes the fine-tune as one, and the weights of both by name."""
+
+    base: torch.nn.Module
+    tuned: Callable[[], torch.nn.Module]
+    weights: Callable[[str], tuple[torch.Tensor, torch.Tensor]]
 
 
 def verified(
@@ -99,7 +99,7 @@ def _with_full_weights(
         if missing := sorted(loaded.shapes.keys() - side.entries.keys()):
             msg = f"a checkpoint has no {missing[0]}, so that outputs would be random; pass "
             raise InvalidArgumentError(msg + "no inputs")
-    return (
+    return _Sides(
         _built(loaded, base if model is None else model, first),
         lambda: _built(loaded, tuned, second),
         lambda name: (second.load(name), first.load(name)),
@@ -124,7 +124,7 @@ def _with_first_adapter(base: Source, folder: Path, model: torch.nn.Module | Non
     second = goal.state_dict()
     # A copy, because PEFT merges in place.
     first = {name: value.clone() for name, value in built.state_dict().items()}
-    return built, lambda: goal, lambda name: (second[name], first[name])
+    return _Sides(built, lambda: goal, lambda name: (second[name], first[name]))
 
 
 def _built(loaded: LoadedModel, source: Source, tensors: Checkpoint) -> torch.nn.Module:

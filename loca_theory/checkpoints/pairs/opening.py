@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 import torch
 
@@ -144,15 +145,23 @@ def open_model_pair(
     return check_any(pair), model, unchecked
 
 
-def model_layers(
-    pair: CheckpointPair, base: Source, tuned: Source
-) -> tuple[list[Layer], bool, str | None]:
+class ModelLayers(NamedTuple):
     """The matrices of a pair as layers of the model that the fine-tune is loaded into.
 
-    Then whether PEFT may take a list of the modules to fit others as well, and why names are not
-    those of a model but of the checkpoint, which is usually None. The names in an adapter do not
-    show which other modules the model has.
+    Attributes:
+        layers: Each matrix of the pair.
+        has_ambiguous_names: Whether PEFT may take a list of the modules to fit others as well. The
+            names in an adapter do not show which other modules the model has.
+        unchecked: Why names are not those of a model but of the checkpoint; usually None.
     """
+
+    layers: list[Layer]
+    has_ambiguous_names: bool
+    unchecked: str | None
+
+
+def model_layers(pair: CheckpointPair, base: Source, tuned: Source) -> ModelLayers:
+    """The layers of a pair that has the names of the checkpoints."""
     model = names = unchecked = None
     try:
         # An adapter has the names of its model.
@@ -164,7 +173,7 @@ def model_layers(
     found = layers_of(pair, model, names)
     own = {one.module for one in found}
     is_ambiguous = pair.base is None or end_others(own, module_names(pair, model))
-    return found, is_ambiguous, unchecked
+    return ModelLayers(found, is_ambiguous, unchecked)
 
 
 def _as_loaded(
