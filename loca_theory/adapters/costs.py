@@ -12,6 +12,7 @@ backward pass.
 
 from __future__ import annotations
 
+import math
 from typing import Literal, get_args
 
 import torch
@@ -41,25 +42,20 @@ def fastest(
 ) -> Literal["materialised", "implicit"]:
     """The implementation that is expected to need the least time for one step.
 
-    Args:
-        shape: (p, q) of ΔW.
-        components: B.
-        tokens: Number of rows of the input.
-        trains: Whether there is a backward pass.
-        foldable: Whether W + ΔW may replace W, which saves the products with ΔW.
-        device: Device of the input.
+    It is ``foldable`` if W + ΔW may replace W, which saves the products with ΔW.
     """
     if device.type != "cpu":
         most = _FORMED_UP_TO * (2 if foldable else 1)
         return "materialised" if shape[0] * shape[1] <= most else "implicit"
     entries, across = shape[0] * shape[1], tokens * sum(shape)
     passes = 2 if trains else 1
-    sampled = _sampling(shape, tokens, components) if trains else 0.0
-    # The implicit implementation uses the spectra of the tokens for product and gradient.
     implicit = passes * (_ROWS * across + _SPARSE * components * tokens)
-    implicit += _SAMPLED * components * tokens if trains else 0.0
     formed = _ENTRY * entries + _transform(shape, components)
-    formed += min(sampled, _through_product(shape, tokens, components)) if trains else 0.0
+    if trains:
+        # The implicit implementation has the spectra of the tokens from the product.
+        implicit += _SAMPLED * components * tokens
+        sampled = _sampling(shape, tokens, components)
+        formed += min(sampled, _through_product(shape, tokens, components))
     if not foldable:
         formed += passes * _DENSE * entries * tokens
     return "materialised" if formed < implicit else "implicit"
@@ -73,16 +69,8 @@ def sampling_pays(shape: tuple[int, int], tokens: int, samples: int, device: tor
 
 
 def one_sided_pays(shape: tuple[int, int], samples: int, device: torch.device) -> bool:
-    """Whether a sparse product with the smaller DCT matrix is cheaper than a transform.
-
-    Args:
-        shape: (p, q).
-        samples: Number of entries of the spectrum that are used.
-        device: Device of the product.
-    """
-    # All layers share the matrix, but a large one would be a burden all the same.
-    small = min(shape) ** 2 < _LARGE
-    return device.type == "cpu" and small and _one_sided(shape, samples) < _two_sided(shape)
+    """Whether a sparse product with the smaller DCT matrix is cheaper than a transform."""
+    return device.type == "cpu" and _one_sided(shape, samples) < _two_sided(shape)
 
 
 def _sampling(shape: tuple[int, int], tokens: int, samples: int) -> float:
@@ -94,11 +82,12 @@ def _through_product(shape: tuple[int, int], tokens: int, samples: int) -> float
 
 
 def _transform(shape: tuple[int, int], samples: int) -> float:
-    pays = one_sided_pays(shape, samples, torch.device("cpu"))
-    return _one_sided(shape, samples) if pays else _two_sided(shape)
+    return min(_one_sided(shape, samples), _two_sided(shape))
 
 
 def _one_sided(shape: tuple[int, int], samples: int) -> float:
+    if min(shape) ** 2 >= _LARGE:  # all layers share the DCT matrix, but it would be a burden
+        return math.inf
     return _ROWS * shape[0] * shape[1] + _SAMPLED * samples * min(shape)
 
 

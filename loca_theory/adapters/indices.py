@@ -1,4 +1,4 @@
-"""Locations of components in a p×q spectrum: draw, round, separate and check them."""
+"""Locations of components in a p×q spectrum: round, separate and check them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,6 @@ import torch
 # With fewer locations per component than this, the free locations are listed. Otherwise locations
 # are drawn until enough free ones are found, because most are free.
 _LISTED_BELOW = 8
-
-
-def random_indices(
-    shape: tuple[int, int], count: int, generator: np.random.Generator
-) -> torch.Tensor:
-    """Draw distinct locations uniformly at random: integers of shape (count, 2)."""
-    p, q = shape
-    flat = torch.from_numpy(generator.choice(p * q, count, replace=False))
-    return torch.stack([flat // q, flat % q], dim=1)
 
 
 def extent(shape: tuple[int, int], device: torch.device) -> torch.Tensor:

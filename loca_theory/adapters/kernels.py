@@ -9,13 +9,8 @@ from typing import Any
 import torch
 
 from loca_theory.adapters.costs import one_sided_pays
-from loca_theory.adapters.pattern import (
-    SparsityPattern,
-    sample_product,
-    shifted,
-    sparse_product,
-)
-from loca_theory.locations.gradient import NEIGHBOURS, Sample, location_gradient
+from loca_theory.adapters.pattern import SparsityPattern, sample_product, shifted, sparse_product
+from loca_theory.locations.gradient import NEIGHBOURS, Sample
 from loca_theory.transforms.dct_paths import transform
 from loca_theory.transforms.matrices import dct_matrix
 from loca_theory.transforms.transposed import rows_to_spectra, spectra_to_columns_, spectra_to_rows
@@ -26,70 +21,8 @@ from loca_theory.transforms.transposed import rows_to_spectra, spectra_to_column
 _BLOCK, _BLOCK_ON_DEVICE = 2**19, 2**24
 
 
-def add_product(
-    y: torch.Tensor, x: torch.Tensor, coefficients: torch.Tensor, s: SparsityPattern
-) -> list[torch.Tensor]:
-    """Add x ΔWᵀ to y without forming ΔW.
-
-    Args:
-        y: (T, p), changed in place.
-        x: (T, q).
-        coefficients: α a.
-        s: The pattern of S.
-
-    Returns:
-        The spectra of x, one tensor per block of tokens.
-    """
-    matrix, spectra = (s.starts, s.columns, coefficients[s.order]), []
-    for block in blocks(x, y.shape[1]):
-        spectra.append(rows_to_spectra(x[block]))
-        y[block] += spectra_to_rows(sparse_product(*matrix, spectra[-1]))
-    return spectra
-
-
-def add_transposed_product(
-    of_x: torch.Tensor | None,
-    g: torch.Tensor,
-    spectra: Sequence[torch.Tensor],
-    samples: Samples | None,
-    coefficients: torch.Tensor,
-    s: SparsityPattern,
-    columns: int,
-) -> None:
-    """Add g ΔW to ``of_x`` and the entries of Z to ``samples``; either may be None.
-
-    Args:
-        of_x: (T, q), changed in place, or None.
-        g: Gradient of the output, (T, p).
-        spectra: The spectra that :func:`add_product` returned.
-        samples: Sums of the entries of Z, or None.
-        coefficients: α a.
-        s: The pattern of S.
-        columns: q.
-    """
-    matrix = s.starts_t, s.rows, coefficients[s.order_t]
-    for i, block in enumerate(blocks(g, columns)):
-        of_g = rows_to_spectra(g[block])
-        if of_x is not None:
-            of_x[block] += spectra_to_rows(sparse_product(*matrix, of_g))
-        if samples is not None:
-            samples.add(of_g, spectra[i])
-
-
-def from_tokens(samples: Samples, g: torch.Tensor, x: torch.Tensor) -> Samples:
-    """The entries of Z of g and x, added to ``samples``."""
-    for block in blocks(g, x.shape[1]):
-        samples.add(rows_to_spectra(g[block]), rows_to_spectra(x[block]))
-    return samples
-
-
 def blocks(tokens: torch.Tensor, width: int) -> Iterator[slice]:
-    """Split the tokens into blocks that fit in the cache.
-
-    Args:
-        tokens: Inputs (T, q) or gradients (T, p).
-        width: p for inputs, q for gradients.
-    """
+    """Split tokens, (T, q) or (T, p), into blocks that fit in the cache; the other width too."""
     count, other = tokens.shape
     entries = _BLOCK if tokens.device.type == "cpu" else _BLOCK_ON_DEVICE
     most = max(16, entries // max(other, width))
@@ -123,27 +56,6 @@ def from_dense(samples: Samples, g: torch.Tensor, indices: torch.Tensor) -> Samp
     else:
         samples.add(rows_to_spectra(g.T), dct_matrix(q, **kind))
     return samples
-
-
-def gradients(
-    sample: Any,
-    coefficients: torch.Tensor,
-    indices: torch.Tensor,
-    shape: tuple[int, int],
-    scaling: float,
-    rule: Any,
-    needs: Sequence[bool],
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute ∂L/∂a and ∂L/∂l from the entries of Z; those that are not needed are empty.
-
-    ``sample`` is None if neither is needed.
-    """
-    of_a, of_l = coefficients.new_empty(0), coefficients.new_empty(0, 2)
-    if needs[1]:
-        of_a = sample(0, 0) * scaling
-    if needs[2]:
-        of_l = location_gradient(rule, sample, coefficients * scaling, indices, shape)
-    return of_a, of_l
 
 
 class Samples:

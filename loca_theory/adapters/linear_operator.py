@@ -11,32 +11,23 @@ the output's gradient :math:`\hat g = C g^\top` (p×T),
 and only the entries of Z that are needed are computed. This takes four one-dimensional transforms
 and three sparse products over the tokens, and nothing of size p×q. The implementation
 ``materialised`` forms W + ΔW, which costs one transform and no additional product; it computes Z as
-above, or as the transform of G = gᵀx. The gradients follow from Z as in
-:mod:`loca_theory.adapters.increment`.
+above, or as the transform of G = gᵀx. :mod:`loca_theory.adapters.increment` has the gradients.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch.autograd.function import once_differentiable
 
 from loca_theory.adapters.costs import sampling_pays
-from loca_theory.adapters.kernels import (
-    Samples,
-    add_product,
-    add_transposed_product,
-    blocks,
-    form,
-    from_dense,
-    from_tokens,
-    gradients,
-)
-from loca_theory.adapters.pattern import SparsityPattern
-from loca_theory.locations.gradient import LocationGradient
+from loca_theory.adapters.kernels import Samples, blocks, form, from_dense
+from loca_theory.adapters.pattern import SparsityPattern, sparse_product
+from loca_theory.locations.gradient import LocationGradient, location_gradient
 from loca_theory.transforms.dct_paths import without_autocast
+from loca_theory.transforms.transposed import rows_to_spectra, spectra_to_rows
 
 _PATTERN = len(SparsityPattern._fields)
 
@@ -101,6 +92,7 @@ def _linear(
     implementation: str,
     save: bool,
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """The output, and what the backward pass needs: the spectra of x, or W + ΔW."""
     del locations, indices, rule
     s, scaled = SparsityPattern(*pattern), coefficients * scaling
     # The products with W + ΔW use the same precision as the other layers of the model.
@@ -110,7 +102,10 @@ def _linear(
                 y = x.new_zeros(x.shape[0], rows)
             else:
                 y = torch.nn.functional.linear(x, weight, bias)
-            spectra = add_product(y, x, scaled, s)
+            matrix, spectra = (s.starts, s.columns, scaled[s.order]), []
+            for block in blocks(x, rows):
+                spectra.append(rows_to_spectra(x[block]))
+                y[block] += spectra_to_rows(sparse_product(*matrix, spectra[-1]))
             return y, spectra if save else []
         changed = form(scaled, s, rows, x.shape[1])
         if weight is not None:
@@ -147,24 +142,35 @@ def _linear_backward(
     implementation: str,
     needs: Sequence[bool],
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The gradients of x, a and l; those that are not needed are empty."""
     s, scaled = SparsityPattern(*pattern), coefficients * scaling
     shape, learns = (g.shape[1], columns), needs[1] or needs[2]
-    of_x = g.new_empty(0, columns)
+    of_x, of_a, of_l = g.new_empty(0, columns), g.new_empty(0), g.new_empty(0, 2)
     if implementation != "implicit":
         weight = saved[0]
     with without_autocast(g.device):
-        samples: Any = Samples(s, coefficients, rule, needs, columns) if learns else None
+        samples: Any = Samples(s, coefficients, rule, needs, columns)
         if needs[0]:
             of_x = g.new_zeros(g.shape[0], columns) if weight is None else g @ weight
         if implementation == "implicit":
-            target = of_x if needs[0] else None
-            add_transposed_product(target, g, saved, samples, scaled, s, columns)
-        elif samples is not None and x is not None:
+            matrix = s.starts_t, s.rows, scaled[s.order_t]
+            for i, block in enumerate(blocks(g, columns)):
+                of_g = rows_to_spectra(g[block])
+                if needs[0]:
+                    of_x[block] += spectra_to_rows(sparse_product(*matrix, of_g))
+                if learns:
+                    samples.add(of_g, saved[i])
+        elif x is not None:
             if sampling_pays(shape, g.shape[0], samples.count, g.device):
-                samples = from_tokens(samples, g, x)
+                for block in blocks(g, columns):
+                    samples.add(rows_to_spectra(g[block]), rows_to_spectra(x[block]))
             else:
                 samples = from_dense(samples, g.T @ x, indices)
-        return of_x, *gradients(samples, coefficients, indices, shape, scaling, rule, needs)
+        if needs[1]:
+            of_a = samples(0, 0) * scaling
+        if needs[2]:
+            of_l = location_gradient(cast("Any", rule), samples, scaled, indices, shape)
+        return of_x, of_a, of_l
 
 
 _linear_backward_op = torch.library.custom_op(
@@ -218,8 +224,7 @@ def _linear_gradients(ctx: Any, g: torch.Tensor | None, backward: Any) -> tuple[
 
 
 def _linear_differentiate(ctx: Any, g: torch.Tensor | None, _: Any) -> tuple[Any, ...]:
-    found = _linear_gradients(ctx, g, _linear_backward_op)
-    return *found, [None] * _PATTERN, None, None, None, None, None
+    return *_linear_gradients(ctx, g, _linear_backward_op), [None] * _PATTERN, *(None,) * 5
 
 
 _linear_op.register_autograd(_linear_differentiate, setup_context=_linear_setup)

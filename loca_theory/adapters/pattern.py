@@ -68,16 +68,7 @@ def sparse_product(
     r"""Compute :math:`S X` for a sparse S (p, q) in compressed rows.
 
     On the CPU this is torch's sum over bags of embeddings, which adds up each row of the result in
-    registers: twice as fast as torch's sparse product.
-
-    Args:
-        starts: Start of each row, (p + 1,).
-        columns: Column of each entry, (B,).
-        values: Value of each entry, (B,).
-        dense: X, (q, T), contiguous.
-
-    Returns:
-        (p, T).
+    registers: twice as fast as torch's sparse product. X, (q, T), is contiguous.
     """
     if dense.device.type == "cpu":
         return torch.nn.functional.embedding_bag(
@@ -101,16 +92,7 @@ def _suppress_beta_warning() -> None:
 def shifted(
     starts: torch.Tensor, columns: torch.Tensor, by: tuple[int, int], width: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Move the entries of compressed rows by one location; entries at the border stay there.
-
-    The order of the entries does not change, so sorting is not needed.
-
-    Args:
-        starts: Start of each row, (p + 1,).
-        columns: Column of each entry, (B,).
-        by: Rows and columns to move by; −1, 0 or 1 each.
-        width: q.
-    """
+    """Move entries by −1, 0 or 1 along rows and columns; at the border, and in order, they stay."""
     down, right = by
     if down == 1:
         # The entries of row i move to row i + 1; the last two rows become one.
@@ -123,16 +105,9 @@ def shifted(
 def sample_product(
     starts: torch.Tensor, columns: torch.Tensor, left: torch.Tensor, right: torch.Tensor
 ) -> torch.Tensor:
-    r"""Compute the entries of :math:`L R^\top` at the locations of a pattern only.
+    r"""Compute the entries of :math:`L R^\top` at the locations of a pattern, in its order.
 
-    Args:
-        starts: Start of each row, (p + 1,).
-        columns: Column of each entry, (B,).
-        left: L, (p, T), contiguous.
-        right: R, (q, T), contiguous.
-
-    Returns:
-        (B,) values in the order of the pattern's entries.
+    L, (p, T), and R, (q, T), are contiguous.
     """
     zeros = left.new_zeros(columns.shape[0])
     indices = compressed_rows(starts, columns, zeros, right.shape[0])

@@ -11,7 +11,6 @@ from torch import nn
 from loca_theory.adapters.checks import check_choice, check_scaling, check_whole
 from loca_theory.adapters.costs import IMPLEMENTATIONS, Implementation, fastest
 from loca_theory.adapters.increment import increment
-from loca_theory.adapters.indices import random_indices
 from loca_theory.adapters.linear_operator import increment_linear
 from loca_theory.adapters.pattern import SparsityPattern
 from loca_theory.adapters.search.schedule import AlternatingSchedule
@@ -100,7 +99,9 @@ class CosineSpectrum(SearchState):
         a = torch.zeros(n_components)
         if not zero_init:
             a.normal_(std=max(shape) ** -0.5)
-        indices = random_indices(shape, n_components, np.random.default_rng(seed)).to(a.device)
+        drawn = np.random.default_rng(seed).choice(p * q, n_components, replace=False)
+        flat = torch.from_numpy(drawn).to(a.device)
+        indices = torch.stack([flat // q, flat % q], dim=1)
         super().__init__(a, indices, shape, schedule, location_search, init_locations, location_lr)
         self.name, self.scaling = name, float(scaling)
         self.implementation: Implementation = implementation

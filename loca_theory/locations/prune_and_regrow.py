@@ -35,7 +35,7 @@ def predicted_decreases(z: torch.Tensor, curvature: torch.Tensor | None) -> torc
     """Predicted decreases without the factor 1/2: :math:`Z^2/h`, or :math:`Z^2` if h is unknown."""
     if curvature is None:
         return z.square()
-    return torch.where(curvature > 0, z.square() / curvature.clamp(min=_tiny(z)), 0)
+    return torch.where(curvature > 0, z.square() / curvature, 0)
 
 
 def saliencies(coefficients: torch.Tensor, curvature: torch.Tensor | None) -> torch.Tensor:
@@ -154,7 +154,3 @@ def cosine_count(first: float, components: int, progress: float) -> int:
 
 def _marked(like: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
     return torch.zeros_like(like, dtype=torch.bool).scatter(-1, indices, value=True)
-
-
-def _tiny(z: torch.Tensor) -> float:
-    return torch.finfo(z.dtype).tiny

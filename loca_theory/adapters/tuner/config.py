@@ -101,13 +101,6 @@ class LoCAConfig(PeftConfig):
         for name in ("target_modules", "exclude_modules"):
             if isinstance(getattr(self, name), list):
                 setattr(self, name, set(getattr(self, name)))
-        self._check_numbers()
-        check_search(self.schedule(), self.location_search, self.init_locations, self.location_lr)
-        check_choice("implementation", self.implementation, IMPLEMENTATIONS)
-        check_choice("bias", self.bias, ("none", "all", "loca_only"))
-        self._check_targets()
-
-    def _check_numbers(self) -> None:
         check_whole("n_frequency", self.n_frequency, 1)
         patterns = instance("n_frequency_pattern", self.n_frequency_pattern or {}, dict)
         for pattern, count in patterns.items():
@@ -117,6 +110,10 @@ class LoCAConfig(PeftConfig):
         check_whole("random_loc_seed", self.random_loc_seed, 0)
         for name in ("init_weights", "joint", "fan_in_fan_out"):
             check_choice(name, getattr(self, name), (True, False))
+        check_search(self.schedule(), self.location_search, self.init_locations, self.location_lr)
+        check_choice("implementation", self.implementation, IMPLEMENTATIONS)
+        check_choice("bias", self.bias, ("none", "all", "loca_only"))
+        self._check_targets()
 
     def _check_targets(self) -> None:
         names = self.target_parameters or []

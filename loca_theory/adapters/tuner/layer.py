@@ -7,12 +7,17 @@ import zlib
 from typing import Any
 
 import torch
-from peft.tuners.tuners_utils import BaseTunerLayer, check_adapters_to_merge
+from peft.tuners.tuners_utils import (
+    BaseTunerLayer,
+    _get_in_out_features,
+    check_adapters_to_merge,
+)
 from peft.utils import quantization_extra_repr
 from torch import nn
 
 from loca_theory.adapters.linear import (
     check_weight_is_stored,
+    features,
     foldable_weight,
     is_conv1d,
     with_increment,
@@ -20,7 +25,7 @@ from loca_theory.adapters.linear import (
 from loca_theory.adapters.spectrum import CosineSpectrum
 from loca_theory.adapters.tuner.config import LoCAConfig
 from loca_theory.adapters.tuner.parallel import refuse_split_weight
-from loca_theory.adapters.tuner.quantised import backend_of, dequantised, replace_weight, sizes
+from loca_theory.adapters.tuner.quantised import backend_of, dequantised, replace_weight
 from loca_theory.errors import InvalidArgumentError
 
 
@@ -56,7 +61,10 @@ class LoCALayer(nn.Module, BaseTunerLayer):
 
     def _features(self) -> tuple[int, int]:
         """(p, q) of the base layer's weight as a matrix: outputs, inputs."""
-        return sizes(self.get_base_layer(), self.quantization_backend, self.name)
+        base, backend = self.get_base_layer(), self.quantization_backend
+        is_quantised = backend is not None and backend.layer_type == "linear"
+        q, p = _get_in_out_features(base) if is_quantised else (None, None)
+        return (p, q) if p and q else features(base, self.name)
 
     def update_layer(self, adapter_name: str, n_frequency: int, config: LoCAConfig) -> None:
         """Add an adapter, or replace the one of that name.

@@ -117,7 +117,11 @@ class LoCAModel(BaseTuner):
             return
         base: Any = target.get_base_layer() if isinstance(target, BaseTunerLayer) else target
         refuse_plan(self.model, base, current_key)
-        _refuse_attention_output(parent, current_key)
+        if isinstance(parent, nn.MultiheadAttention):
+            msg = f"{current_key}: nn.MultiheadAttention uses the weight of its out_proj and never "
+            msg += "calls the module, so an adapter would do nothing; leave it out, as by "
+            msg += 'exclude_modules=["out_proj"]'
+            raise InvalidArgumentError(msg)
         if parameter_name is not None:
             layer = ParamWrapper(target, current_key, parameter_name)
         else:
@@ -129,11 +133,3 @@ class LoCAModel(BaseTuner):
             # A further adapter is not trainable until it is made active.
             layer.requires_grad_(requires_grad=False)
         self._replace_module(parent, target_name, layer, target)
-
-
-def _refuse_attention_output(parent: nn.Module, key: str) -> None:
-    if isinstance(parent, nn.MultiheadAttention):
-        msg = f"{key}: nn.MultiheadAttention uses the weight of its out_proj and never calls the "
-        msg += "module, so an adapter would do nothing; leave it out, as by "
-        msg += 'exclude_modules=["out_proj"]'
-        raise InvalidArgumentError(msg)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from peft.tuners.tuners_utils import _get_in_out_features
 from peft.utils import resolve_quantization_backend
 from peft.utils.quantization_utils import ForwardOnlyQuantizationBackend, QuantizationBackend
 from torch import nn
 
-from loca_theory.adapters.linear import features, is_torchao
+from loca_theory.adapters.linear import is_torchao
 from loca_theory.errors import InvalidArgumentError
 
 
@@ -28,17 +27,6 @@ def backend_of(base: nn.Module, options: dict[str, Any]) -> QuantizationBackend 
     return resolve_quantization_backend(base, **options)
 
 
-def sizes(base: nn.Module, backend: QuantizationBackend | None, name: str) -> tuple[int, int]:
-    """(p, q) of a linear layer that may be quantised: outputs, inputs.
-
-    Raises:
-        InvalidArgumentError: the layer is not linear.
-    """
-    is_quantised = backend is not None and backend.layer_type == "linear"
-    q, p = _get_in_out_features(base) if is_quantised else (None, None)
-    return (p, q) if p and q else features(base, name)
-
-
 def dequantised(layer: Any) -> torch.Tensor:
     """The weight of a tuner layer's base layer, dequantised if necessary.
 
@@ -46,7 +34,10 @@ def dequantised(layer: Any) -> torch.Tensor:
         InvalidArgumentError: the backend cannot dequantise and requantise the weight.
     """
     base = layer.get_base_layer()
-    if _is_repacked(base):
+    # bitsandbytes repacks a 4-bit weight to evaluate on some CPUs. Its ``dequantize_4bit``, which
+    # PEFT calls, reads such a weight wrongly.
+    state = getattr(getattr(base, "weight", None), "quant_state", None)
+    if getattr(state, "packing_format_for_cpu", False):
         return _weight_from_outputs(base, layer.in_features)
     try:
         return layer.get_base_weight()
@@ -63,15 +54,6 @@ def replace_weight(layer: Any, weight: torch.Tensor) -> None:
     base = layer.get_base_layer()
     if bias is not None and base.bias is None:  # PEFT builds a new HQQ layer without the bias
         base.bias = bias
-
-
-def _is_repacked(base: nn.Module) -> bool:
-    """Whether bitsandbytes has repacked a 4-bit weight, as it does to evaluate on some CPUs.
-
-    Its ``dequantize_4bit``, which PEFT calls, reads such a weight wrongly.
-    """
-    state = getattr(getattr(base, "weight", None), "quant_state", None)
-    return bool(getattr(state, "packing_format_for_cpu", False))
 
 
 @torch.no_grad()
