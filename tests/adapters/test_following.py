@@ -349,17 +349,6 @@ def test_the_states_of_model_and_optimiser_are_enough_to_resume(search, start, s
     assert not any(layer.is_searching for layer in spectra(whole[0]))
 
 
-def test_a_finished_state_ends_the_search_of_the_model_that_loads_it():
-    (finished, first), (model, optimizer) = followed(), followed()
-    train(finished, first, 10)
-    train(model, optimizer, 3)
-    model.load_state_dict(finished.state_dict())
-    assert not any(layer.is_searching for layer in spectra(model))
-    assert len(optimizer.param_groups[0]["params"]) == 2
-    train(model, optimizer, 3)
-    assert same(all_indices(model), all_indices(finished))
-
-
 # --- others ---
 
 

@@ -36,14 +36,10 @@ def border_and_shared_indices(shape):
     return torch.tensor([rows, columns]).T[: p * q].contiguous()
 
 
-def dense_spectrum(a, indices, shape):
-    spectrum = torch.zeros(shape, dtype=a.dtype)
-    return spectrum.index_put((indices[:, 0], indices[:, 1]), a, accumulate=True)
-
-
 def dense_increment(a, indices, shape):
     c, d = (dct_matrix(n, dtype=torch.float64) for n in shape)
-    return SCALING * c.T @ dense_spectrum(a, indices, shape) @ d
+    spectrum = torch.zeros(shape, dtype=a.dtype).index_put(tuple(indices.T), a, accumulate=True)
+    return SCALING * c.T @ spectrum @ d
 
 
 def one_by_one(rule, g_w, a, indices, shape):

@@ -12,7 +12,7 @@ from loca_theory.adapters import LoCAConfig, follow
 from loca_theory.adapters.tuner.other_layers import layer_class
 from loca_theory.transforms import dct2
 
-from .searching import SEARCHES, close, dense, normal
+from .searching import close, dense, normal, recording
 from .tiny_models import of_peft
 
 pytestmark = of_peft
@@ -70,12 +70,12 @@ def config_of(**options):
     return LoCAConfig(target_modules=["layer"], **settings | options)
 
 
+SEARCHED = {"location_search": "reselect", "location_lr": 0.3, "alternating_steps": 9,
+            "coefficient_steps": 1, "location_steps": 2, "recorded_steps": 1}  # fmt: skip
+
+
 def adapted(kind, **options):
     return get_peft_model(base_of(kind), config_of(**options))
-
-
-def layer_of(model):
-    return model.base_model.model.layer
 
 
 def in_layout(delta, weight):
@@ -83,17 +83,16 @@ def in_layout(delta, weight):
     return delta.T if delta.shape[0] != weight.shape[0] else delta.reshape(weight.shape)
 
 
-def changed(kind, *spectra):
-    """The base layer with the dense increments in its weight."""
+def changed(kind, spectrum, without=()):
+    """The base layer with the dense increment in its weight."""
     model = base_of(kind)
     with torch.no_grad():
-        for spectrum in spectra:
-            model.layer.weight += in_layout(dense(spectrum), model.layer.weight)
+        model.layer.weight += in_layout(dense(spectrum, without), model.layer.weight)
     return model
 
 
-def spectrum_of(model, name="default"):
-    return layer_of(model).spectrum(name)
+def spectrum_of(model):
+    return model.base_model.model.layer.spectrum("default")
 
 
 @each_layer
@@ -127,58 +126,48 @@ def test_merging_puts_the_increment_into_the_weight(kind):
     close(merged(x), expected(x))
 
 
-class Tokens(nn.Module):
-    """The same layer as a linear one over tokens that are made by hand."""
-
-    def __init__(self, base):
-        super().__init__()
-        weight = base.weight.detach()
-        weight = weight.T if isinstance(base, nn.Embedding) else weight.flatten(1)
-        self.layer = nn.Linear(weight.shape[1], weight.shape[0], bias=base.weight.ndim == 4)
-        self.layer = self.layer.double()
-        self.layer.weight.data = weight.clone()
-        self.base = [base]
-        if self.layer.bias is not None:
-            self.layer.bias.data = base.bias.detach().clone()
-
-    def forward(self, x):
-        base = self.base[0]
-        if isinstance(base, nn.Embedding):
-            return self.layer(functional.one_hot(x, base.num_embeddings).double())
-        patches = functional.unfold(x, base.kernel_size, base.dilation, base.padding, base.stride)
-        return self.layer(patches.mT).mT.reshape(base(x).shape)
+def tokens_of(layer, x):
+    """The inputs of the same layer as a linear one: indicators of indices, or patches."""
+    if isinstance(layer, nn.Embedding):
+        return functional.one_hot(x, layer.num_embeddings).double().flatten(0, 1)
+    patches = functional.unfold(x, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
+    return patches.mT.flatten(0, 1)
 
 
 @both_kinds
-@pytest.mark.parametrize("start", ["random", "gradient"])
-@pytest.mark.parametrize("search", SEARCHES)
-def test_every_search_moves_as_in_a_linear_layer_over_tokens(kind, search, start):
-    schedule = {"coefficient_steps": 2, "location_steps": 2, "alternating_steps": 16}
-    options = {**schedule, "location_lr": 0.3, "recorded_steps": 2, "location_search": search}
-    config = config_of(**options, init_locations=start)
-    x = input_of(kind)
-    bases = [base_of(kind), Tokens(base_of(kind).layer)]
-    models = []
-    for base in bases:
-        torch.manual_seed(1)  # the same coefficients in both
-        models.append(get_peft_model(base, copy.copy(config)))
-    first = spectrum_of(models[0]).indices.clone()
-    target = normal(*models[0](x).shape, seed=4)
-    optimizers = [torch.optim.AdamW(m.parameters(), lr=0.02) for m in models]
-    for model, optimizer in zip(models, optimizers, strict=True):
-        follow(model, optimizer)
-    for _ in range(18):
-        for model, optimizer in zip(models, optimizers, strict=True):
-            optimizer.zero_grad()
-            (model(x) - target).square().sum().backward()
-            optimizer.step()
-        ours, linear = map(spectrum_of, models)
-        assert torch.equal(ours.indices, linear.indices)
-        # 18 steps, each of which may enlarge the rounding of the one before.
-        close(ours.coefficients, linear.coefficients, 1e-9)
-    # `swap` moves a component only if that pays, which it need not do here.
-    assert search == "swap" or not torch.equal(ours.indices, first)
-    assert not ours.is_searching
+def test_a_search_records_the_tokens_of_a_linear_layer_and_leaves_out_what_it_dropped(kind):
+    model, x = adapted(kind, **SEARCHED), input_of(kind)
+    spectrum = recording(spectrum_of(model), 2)
+    assert spectrum.dropped.any()
+    plain = changed(kind, spectrum, without=spectrum.dropped.nonzero()[:, 0].tolist())
+    y, expected = model(x), plain(x)
+    close(y, expected)
+    g = normal(*y.shape, seed=4)
+    y.backward(g)
+    expected.backward(g)
+    spectrum.search.before_step()
+    of_weight, tokens = plain.layer.weight.grad, tokens_of(plain.layer, x)
+    of_delta = of_weight.T if kind == "embedding" else of_weight.flatten(1)
+    close(spectrum.recorded.gradient(), 1.5 * dct2(of_delta).flatten())
+    rows = g.flatten(0, 1) if kind == "embedding" else g.flatten(2).mT.flatten(0, 1)
+    powers = [dct2(one.T @ one).diagonal() for one in (rows, tokens)]
+    everywhere = torch.cartesian_prod(*(torch.arange(len(one)) for one in powers))
+    close(spectrum.recorded.curvature(everywhere, 1), 1.5**2 * torch.outer(*powers).flatten())
+
+
+@pytest.mark.parametrize("search", ["central", "reselect"])
+@both_kinds
+def test_locations_are_searched_for(kind, search):
+    model, x = adapted(kind, **SEARCHED | {"location_search": search}), input_of(kind)
+    optimizer, spectrum = torch.optim.AdamW(model.parameters(), lr=0.02), spectrum_of(model)
+    follow(model, optimizer)
+    before = spectrum.indices.clone()
+    for _ in range(10):
+        optimizer.zero_grad()
+        model(x).square().sum().backward()
+        optimizer.step()
+    assert not torch.equal(spectrum.indices, before)
+    assert not spectrum.is_searching
 
 
 @both_kinds

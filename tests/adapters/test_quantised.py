@@ -35,15 +35,9 @@ def net(replace):
     return model
 
 
-def adapted(base, adapters=("default",), **options):
+def adapted(base, adapters=("default",)):
     """LoCA with an increment that is larger than the errors of quantisation."""
-    config = LoCAConfig(
-        n_frequency=40,
-        target_modules=["first", "second"],
-        init_weights=False,
-        alternating_steps=0,
-        **options,
-    )
+    config = LoCAConfig(n_frequency=40, target_modules=["first", "second"], init_weights=False)
     model = get_peft_model(base, config, adapter_name=adapters[0])
     for name in adapters[1:]:
         model.add_adapter(name, config)
@@ -68,29 +62,15 @@ def weight_of(layer):
         return (base(torch.eye(N)) - base(torch.zeros(1, N))).T.float()
 
 
-def trains(model, steps=20):
-    """Losses of a short training, at the start and at the end."""
-    x, target = inputs(), torch.randn(16, N, generator=torch.Generator().manual_seed(2))
-    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.05)
-    losses = []
-    for _ in range(steps):
-        optimizer.zero_grad()
-        losses.append(nn.functional.mse_loss(model(x), target))
-        losses[-1].backward()
-        optimizer.step()
-    return losses[0].item(), losses[-1].item()
-
-
 def check_forward_and_training(model, rounding):
-    first = layers(model)[0]
-    x = inputs()
+    first, x = layers(model)[0], inputs()
     with torch.no_grad():
         expected = first.base_layer(x) + x @ first.get_delta_weight("default").T
         scale = expected.abs().max().item()
         torch.testing.assert_close(first(x), expected, rtol=0, atol=rounding * scale)
         plain = layers(model)[1].base_layer(torch.relu(first.base_layer(x)))
-    start, end = trains(model)
-    assert end < 0.7 * start
+    model(x).square().mean().backward()
+    assert all(layer.spectrum("default").coefficients.grad.any() for layer in layers(model))
     with torch.no_grad(), model.disable_adapter():
         scale = plain.abs().max().item()
         torch.testing.assert_close(model(x), plain, rtol=0, atol=rounding * scale)
@@ -100,7 +80,7 @@ def check_merging(model, error):
     """Merge and unmerge; ``error`` is that of quantisation, in units of the largest weight."""
     before = [weight_of(layer) for layer in layers(model)]
     bias = [layer.base_layer.bias.clone() for layer in layers(model)]
-    names = model.active_adapters if isinstance(model.active_adapters, list) else ["default"]
+    names = model.active_adapters
     model.merge_adapter(names)
     for layer, weight in zip(layers(model), before, strict=True):
         expected = weight + sum(layer.get_delta_weight(name) for name in names)
@@ -201,15 +181,14 @@ def test_what_cannot_be_merged_is_refused_in_one_line(backend, monkeypatch, erro
 
 
 def bnb_8bit(linear):
-    bnb = import_module("bitsandbytes")
-    layer = bnb.nn.Linear8bitLt(N, N, has_fp16_weights=False)
+    layer = import_module("bitsandbytes").nn.Linear8bitLt(N, N, has_fp16_weights=False)
     layer.load_state_dict(linear.state_dict())
     return layer.to("cpu")
 
 
 def bnb_4bit(linear):
-    bnb = import_module("bitsandbytes")
-    layer = bnb.nn.Linear4bit(N, N, quant_type="nf4", compute_dtype=torch.float32)
+    settings = {"quant_type": "nf4", "compute_dtype": torch.float32}
+    layer = import_module("bitsandbytes").nn.Linear4bit(N, N, **settings)
     layer.load_state_dict(linear.state_dict())
     return layer.to("cpu")
 

@@ -1,11 +1,14 @@
 """What the layer, its searches and its configuration refuse: one line that says what is wrong."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 from peft import PeftModel, get_peft_model
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from loca_theory.adapters import AlternatingSchedule, LoCAConfig, LoCALinear, follow
 from loca_theory.errors import InvalidArgumentError
@@ -32,10 +35,11 @@ def config(**options):
     return LoCAConfig(**options)
 
 
-def around(base, **options):
-    """LoCA in PEFT around one layer."""
-    settings = {"n_frequency": 9, "target_modules": ["layer"]}
-    return get_peft_model(Net(base), LoCAConfig(**settings | options))
+def around(base, **attributes):
+    """LoCA in PEFT around one layer of a model with these attributes."""
+    model = Net(base)
+    vars(model).update(attributes)
+    return get_peft_model(model, LoCAConfig(n_frequency=9, target_modules=["layer"]))
 
 
 JOINT = AlternatingSchedule(2, 3, 10, joint=True)
@@ -118,6 +122,22 @@ def parametrised():
     return get_peft_model(model, LoCAConfig(n_frequency=6, target_parameters=["head.weight"]))
 
 
+def planned():
+    """A layer with a plan of transformers."""
+    base = nn.Linear(4, 6)
+    base._hf_tp_plan = "colwise"
+    return base
+
+
+PLANNED = {  # a model with a plan of transformers
+    "_device_mesh": SimpleNamespace(mesh_dim_names=None, ndim=1),
+    "config": SimpleNamespace(model_type="none", tie_word_embeddings=False,
+                              distributed_config=SimpleNamespace(tp_size=2)),
+    "tp_plan": {"layer": "colwise"},
+}  # fmt: skip
+SPLIT = "layer: its weight is split over processes for tensor parallelism"
+
+
 def attention(**targets):
     return get_peft_model(Net(nn.MultiheadAttention(8, 2)), LoCAConfig(n_frequency=9, **targets))
 
@@ -155,6 +175,9 @@ MODELS = {
     "whole numbers": (
         lambda _: with_parameters(["experts.codes"]), "experts.codes: .* not torch.uint8 of shape"),
     "parametrised": (lambda _: parametrised(), "torch.nn.utils.parametrize already replaces"),
+    "a plan of the layer": (lambda _: around(planned()), f"{SPLIT}.*by the plan 'colwise'"),
+    "a plan of the model": (
+        lambda _: around(nn.Linear(4, 6), **PLANNED), f"{SPLIT}.*by the plan 'colwise'"),
 }  # fmt: skip
 
 
@@ -162,6 +185,26 @@ MODELS = {
 def test_what_does_not_fit_the_model_is_refused(call, message, tmp_path):
     with pytest.raises((InvalidArgumentError, RuntimeError), match=message):
         call(tmp_path)
+
+
+@pytest.fixture
+def group():
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("style", [ColwiseParallel, RowwiseParallel])
+def test_a_weight_that_torch_has_split_is_refused(style, group):
+    mesh, named = (init_device_mesh("cpu", (1,), mesh_dim_names=n) for n in (None, ("tp",)))
+    with pytest.raises(InvalidArgumentError, match=f"{SPLIT}.*over the mesh"):
+        around(parallelize_module(nn.Linear(4, 6), named, style()))
+    model = around(nn.Linear(4, 6))
+    parallelize_module(model.base_model.model.layer, mesh, {"base_layer": style()})
+    with pytest.raises(InvalidArgumentError, match=f"{SPLIT}.*as a DTensor"):
+        model(torch.randn(2, 4))
 
 
 class ScheduleFree(torch.optim.SGD):

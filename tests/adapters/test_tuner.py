@@ -456,14 +456,10 @@ def test_a_plain_loop_trains_coefficients_and_locations(adapt):
     drawn = [spectrum.indices.clone() for spectrum in layers]
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     follow(model, optimizer)
-    train(model, 2, optimizer)
-    learned = [spectrum.coefficients.detach().clone() for spectrum in layers]
-    assert all(a.ne(0).all() for a in learned)
-    assert all(torch.equal(s.indices, before) for s, before in zip(layers, drawn, strict=True))
-    train(model, 2, optimizer)
+    train(model, 4, optimizer)
     assert {(s.steps_done, s.phase) for s in layers} == {(4, "locations")}
+    assert all(s.coefficients.ne(0).all() for s in layers)
     assert not any(torch.equal(s.indices, b) for s, b in zip(layers, drawn, strict=True))
-    assert all(torch.equal(s.coefficients, a) for s, a in zip(layers, learned, strict=True))
 
 
 @pytest.mark.filterwarnings("ignore:.*nothing to follow")
@@ -497,15 +493,6 @@ def test_registering_again_does_nothing():
     assert PeftType("LOCA") is PeftType.LOCA
 
 
-@pytest.mark.parametrize("found", ["0.20.1", "0.21.0", "0.22.0", "1.0.0", "0.30.0.dev0"])
-def test_an_untested_peft_is_refused_with_the_range(monkeypatch, found):
-    monkeypatch.setattr(registration, "version", lambda _: found)
-    with pytest.raises(
-        ResourceError, match=rf"tested with peft>=0\.21\.1,<0\.22, but peft {found} is installed"
-    ):
-        registration.check_peft()
-
-
 @pytest.fixture
 def unregistered(monkeypatch):
     """The package as if nobody had asked for its method of PEFT yet."""
@@ -518,13 +505,14 @@ def unregistered(monkeypatch):
     return package
 
 
-@pytest.mark.parametrize(
-    ("found", "message"),
-    [(None, r"needs peft: pip install .*adapters\]"), ("0.30.0", r"peft 0\.30\.0 is installed")],
-)
+@pytest.mark.parametrize("found", [None, "0.20.1", "0.21.0", "0.22.0", "1.0.0", "0.30.0.dev0"])
 def test_without_a_tested_peft_the_layer_works_and_the_method_says_what_it_needs(
-    unregistered, monkeypatch, found, message
+    unregistered, monkeypatch, found
 ):
+    message = rf"tested with peft>=0\.21\.1,<0\.22, but peft {found} is installed"
+    if found is None:
+        message = r"needs peft: pip install .*adapters\]"
+
     def version(name):
         if found is None:
             raise metadata.PackageNotFoundError(name)
