@@ -163,16 +163,3 @@ def move(layer, step=0):
     layer.steps_done = step
     layer.search.before_step()
     return layer.search.prune_and_regrow(1.0)
-
-
-def steps_of_regrowth(model):
-    """Number of the step after which each layer pruned and regrew, as they come."""
-    happened = [[] for _ in spectra(model)]
-    for number, layer in enumerate(spectra(model)):
-
-        def noted(scale, number=number, layer=layer, move=layer.search.prune_and_regrow):
-            happened[number].append(layer.steps_done)
-            return move(scale)
-
-        layer.search.prune_and_regrow = noted
-    return happened

@@ -35,7 +35,6 @@ from .searching import (
     sgd,
     small,
     spectra,
-    steps_of_regrowth,
     train,
 )
 
@@ -199,37 +198,6 @@ def test_checkpointed_layers_are_recorded_once(search, reentrant):
 
 # --- steps of an optimiser ---
 
-TIMES = {
-    "in turn": ("swap", AlternatingSchedule(2, 3, 23, recorded_steps=2)),
-    "to the end of a period": ("swap-raw", AlternatingSchedule(2, 3, 20, recorded_steps=2)),
-    "records all the time": ("reselect", AlternatingSchedule(2, 3, 23, recorded_steps=9)),
-    "records once": ("swap", AlternatingSchedule(2, 3, 23, recorded_steps=1)),
-    "for ever": ("swap-raw", AlternatingSchedule(2, 3, None, recorded_steps=2)),
-    "every other step": ("reselect", AlternatingSchedule(1, 1, 9, recorded_steps=1)),
-}
-STEPS = 30
-
-
-@pytest.mark.parametrize(("search", "schedule"), TIMES.values(), ids=TIMES)
-def test_layers_prune_and_regrow_after_the_last_step_of_their_periods(search, schedule):
-    model, optimizer = followed(schedule=schedule, location_search=search)
-    happened, moved = steps_of_regrowth(model), [[], []]
-    for step in range(STEPS):
-        before = all_indices(model)
-        train(model, optimizer, 1, step)
-        for number, layer in enumerate(spectra(model)):
-            assert_distinct(layer)
-            assert layer.is_searching != schedule.is_over(step + 1)
-            if not torch.equal(before[number], layer.indices):
-                moved[number].append(step)
-    end = schedule.alternating_steps or STEPS
-    for number in range(2):
-        first = schedule.period - 1 - number * schedule.period // 2
-        assert happened[number] == list(range(first, end, schedule.period))
-        assert moved[number]
-        assert set(moved[number]) <= set(happened[number])
-
-
 WINDOWS = AlternatingSchedule(2, 3, 20, recorded_steps=2)
 
 
@@ -243,23 +211,28 @@ MOMENTA = {
 @pytest.mark.parametrize(("make", "name"), MOMENTA.values(), ids=MOMENTA)
 def test_a_component_that_moves_forgets_its_momentum_and_no_other_does(make, name):
     model, optimizer = followed(make, schedule=WINDOWS, location_search="swap-raw")
-    layer, saved = spectra(model)[0], []
-    regrow = layer.search.prune_and_regrow
+    layers, moves = spectra(model), [[], []]
+    for number, layer in enumerate(layers):
 
-    def noted(scale):
-        saved.append(optimizer.state[layer.coefficients][name].clone())
-        return regrow(scale)
+        def noted(scale, number=number, layer=layer, regrow=layer.search.prune_and_regrow):
+            momentum = optimizer.state[layer.coefficients][name].clone()
+            moves[number].append((layer.steps_done, momentum, moved := regrow(scale)))
+            return moved
 
-    layer.search.prune_and_regrow = noted
+        layer.search.prune_and_regrow = noted
     for step in range(15):
-        before, count = layer.indices.clone(), len(saved)
+        before = all_indices(model)
         train(model, optimizer, 1, step)
-        if len(saved) > count:
-            moved = (layer.indices != before).any(dim=1)
-            found = optimizer.state[layer.coefficients][name]
-            assert moved.any()
-            assert torch.equal(found, torch.where(moved, 0.0, saved[-1]))
-    assert len(saved) == 3
+        for layer, indices, found in zip(layers, before, moves, strict=True):
+            has_moved = (layer.indices != indices).any(dim=1)
+            assert has_moved.any() == (bool(found) and found[-1][0] == step)
+            if has_moved.any():
+                _, momentum, moved = found[-1]
+                assert torch.equal(moved, has_moved)
+                now = optimizer.state[layer.coefficients][name]
+                assert torch.equal(now, torch.where(moved, 0.0, momentum))
+    # Layers do not all prune at once.
+    assert [[step for step, _, _ in found] for found in moves] == [[4, 9, 14], [2, 7, 12]]
 
 
 @pytest.mark.parametrize("set_to_none", [True, False], ids=["None", "zeros"])
