@@ -283,24 +283,30 @@ def test_merging_changes_no_output_and_can_be_undone(family):
         close(logits(found), wanted)
 
 
-def truncated(delta, rank):
+def changed(model, family="Llama", adapters=("default",), of=lambda delta: delta):
+    """The base model with a function of each increment in its weights."""
+    base = FAMILIES[family]()
+    with torch.no_grad():
+        for adapter in adapters:
+            for name, spectrum in spectra(model, adapter).items():
+                layer, delta = name.split("base_model.model.")[-1], of(spectrum.increment())
+                base.get_submodule(layer).weight.add_(delta.T if family == "GPT-2" else delta)
+    return base
+
+
+def of_rank_two(delta):
     u, s, v = torch.linalg.svd(delta)
-    return u[:, :rank] * s[:rank] @ v[:rank]
+    return u[:, :2] * s[:2] @ v[:2]
 
 
 @BOTH_KINDS
 @pytest.mark.filterwarnings("ignore:fan_in_fan_out is set to False but:UserWarning")  # of PEFT
 def test_a_conversion_to_lora_is_the_truncated_svd(family, tmp_path):
-    model, expected = randomise(adapted(family)), FAMILIES[family]()
+    model = randomise(adapted(family))
     save_as_lora(tmp_path, model, rank=2)
     loaded = PeftModel.from_pretrained(FAMILIES[family](), tmp_path).eval()
     assert loaded.peft_config["default"].peft_type == "LORA"
-    with torch.no_grad():
-        for name, spectrum in spectra(model).items():
-            delta = truncated(spectrum.increment(), 2)
-            layer = expected.get_submodule(name.split("base_model.model.")[-1])
-            layer.weight.add_(delta.T if family == "GPT-2" else delta)
-    close(logits(loaded), logits(expected))
+    close(logits(loaded), logits(changed(model, family, of=of_rank_two)))
     assert differ(logits(loaded), logits(model))
 
 
@@ -312,21 +318,10 @@ def two_adapters():
     return randomise(randomise(model, "first"), "second").eval()
 
 
-def summed(model):
-    """The base model with the increments of both adapters in its weights."""
-    base = llama()
-    with torch.no_grad():
-        for adapter in ("first", "second"):
-            for name, spectrum in spectra(model, adapter).items():
-                layer = base.get_submodule(name.split("base_model.model.")[-1])
-                layer.weight.add_(spectrum.increment())
-    return base
-
-
 def test_active_adapters_add_up_are_trained_and_are_merged_together():
     model = two_adapters()
     both = ["first", "second"]
-    expected = logits(summed(model))
+    expected = logits(changed(model, adapters=both))
     model.merge_adapter(both)
     close(logits(model), expected)
     model.unmerge_adapter()
