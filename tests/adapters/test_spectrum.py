@@ -32,18 +32,10 @@ def _told(monkeypatch):
     monkeypatch.setattr(CosineSpectrum, "_was_told", True)
 
 
-def linear(p=6, q=9):
-    base = nn.Linear(q, p)
-    with torch.no_grad():
-        base.weight.copy_(normal(p, q))
-        base.bias.copy_(normal(p, seed=1))
-    return base
-
-
 def layer(p=6, q=9, n_components=7, seed=777, **options):
     torch.manual_seed(seed)
     options = {"scaling": 0.7, "schedule": AlternatingSchedule(), **options}
-    return LoCALinear(linear(p, q), n_components, seed=seed, zero_init=False, **options)
+    return LoCALinear(nn.Linear(q, p), n_components, seed=seed, zero_init=False, **options)
 
 
 def assert_close(actual, expected, tolerance=ROUNDING):
@@ -324,13 +316,13 @@ def test_a_weight_is_folded_unless_that_would_change_anything():
         def forward(self, x):
             return 2 * super().forward(x)
 
-    x, frozen = normal(2, 9), linear().requires_grad_(False)
+    x, frozen = normal(2, 9), nn.Linear(9, 6).requires_grad_(False)
     assert foldable_weight(frozen, x) is frozen.weight
     patched, hooked = copy.deepcopy(frozen), [copy.deepcopy(frozen) for _ in HOOKS]
     patched.forward = lambda x: 2 * frozen(x)
     for base, kind in zip(hooked, HOOKS, strict=True):
         getattr(base, f"register_{kind}")(lambda *_: None)
-    for base in (linear(), Scaled(9, 6).requires_grad_(False), patched, *hooked):
+    for base in (nn.Linear(9, 6), Scaled(9, 6).requires_grad_(False), patched, *hooked):
         assert foldable_weight(base, x) is None
     assert foldable_weight(frozen, x.double()) is None
     assert foldable_weight(copy.deepcopy(frozen).bfloat16(), x.bfloat16()) is None
