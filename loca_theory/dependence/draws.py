@@ -11,16 +11,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from loca_theory.dependence.detection import STATISTICS, centred, low_frequency_fraction
-from loca_theory.dependence.protocols import COMPARED, DRAWN
-from loca_theory.dependence.structures import Family, Structure
+from loca_theory.dependence.design import COMPARED, DRAWN
+from loca_theory.dependence.detection import PACKAGES, STATISTICS, centred, low_frequency_fraction
+from loca_theory.dependence.structure import Family, Structure
 from loca_theory.expressivity import Budget, Method
 from loca_theory.expressivity.matrices import mean_retained_energies
 from loca_theory.expressivity.methods import LowRank
 from loca_theory.expressivity.methods.bases import COSINE
 from loca_theory.expressivity.methods.coordinates import CoordinateMethod, prefix_sums
 from loca_theory.expressivity.methods.registry import identities, is_recognisable
-from loca_theory.expressivity.monte_carlo import PACKAGES as OF_ERRORS
 from loca_theory.increments.eigenvalues import squared_singular_values
 from loca_theory.increments.spectrum import spectral_statistics
 from loca_theory.sweeps import Cell, generator
@@ -29,8 +28,6 @@ from loca_theory.transforms import dct2
 
 EXPERIMENT = "dependence"
 _Array: TypeAlias = NDArray[np.float64]
-PACKAGES = ("loca_theory.dependence", *OF_ERRORS)
-"""The packages whose code computes losses and statistics."""
 # Draws per cell. Fixed, so that a run with more draws reuses the stored blocks of a shorter run.
 BLOCK = 25
 # Blocks with at most this many matrix entries (64 MiB) are cached between cells.

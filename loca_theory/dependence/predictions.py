@@ -10,14 +10,15 @@ import numpy as np
 from scipy import optimize
 
 from loca_theory.dependence.closed_forms import (
+    cosine_variances,
     low_rank_loss_with_shared_mean,
     low_rank_loss_with_spike,
+    selection_loss_of_separable,
     selection_loss_with_shared_mean,
     selection_loss_with_spike,
 )
-from loca_theory.dependence.protocols import Protocol
-from loca_theory.dependence.separable import cosine_variances, selection_loss_of_separable
-from loca_theory.dependence.structures import Structure
+from loca_theory.dependence.design import Protocol
+from loca_theory.dependence.structure import Structure
 from loca_theory.expressivity import METHODS, Budget, exact_error
 from loca_theory.expressivity.methods.method import Engine
 
@@ -61,10 +62,9 @@ class Prediction:
 
         Only the methods R, D and S have closed forms. The error of D is exact under
         ``shared-mean`` and ``equicorrelated``. Under the separable structures, those of D and S are
-        exact if the coordinates are independent, and otherwise approximations; see
-        :mod:`~loca_theory.dependence.separable`. The other errors are leading orders in the size:
-        that of R follows from the spiked model, and that of D under ``spiked`` follows from the
-        mixture law of the coefficients of a random spike.
+        exact if the coordinates are independent, and otherwise approximations. The other errors are
+        leading orders in the size: that of R follows from the spiked model, and that of D under
+        ``spiked`` from the mixture law of the coefficients of a random spike.
         """
         match structure.name, method:
             case (("shared-mean" | "equicorrelated"), ("R" | "D")):

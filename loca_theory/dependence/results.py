@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loca_theory.dependence.protocols import Protocol
+from loca_theory.dependence.design import Protocol
 from loca_theory.sweeps import Result
 from loca_theory.sweeps.results import rows as table
 

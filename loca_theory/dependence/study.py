@@ -9,14 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loca_theory import _arguments
-from loca_theory.dependence.design import DEFAULT_DRAWS, DEFAULT_LEVEL, DEFAULT_NULL_DRAWS, Design
+from loca_theory.dependence.design import (
+    COMPARED,
+    DEFAULT_DRAWS,
+    DEFAULT_LEVEL,
+    DEFAULT_NULL_DRAWS,
+    Design,
+)
+from loca_theory.dependence.detection import NULL_BLOCK, NullCell, evaluate_null
 from loca_theory.dependence.draws import BLOCK, Blocks, DrawCell, evaluate
-from loca_theory.dependence.null_law import BLOCK as NULL_BLOCK
-from loca_theory.dependence.null_law import NullCell, evaluate_null
 from loca_theory.dependence.predictions import predictions
-from loca_theory.dependence.protocols import COMPARED
 from loca_theory.dependence.results import CorrelationResult
-from loca_theory.dependence.structures import STRUCTURES, Structure
+from loca_theory.dependence.structure import Structure
+from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.dependence.tables import Configuration, crossing_rows, detection_rows, loss_rows
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Method

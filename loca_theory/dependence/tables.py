@@ -10,14 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loca_theory.dependence.crossings import Crossing, Gap, find_crossings
-from loca_theory.dependence.design import Design
-from loca_theory.dependence.detection import STATISTICS, upper_critical_value
+from loca_theory.dependence.design import Design, Protocol
+from loca_theory.dependence.detection import (
+    STATISTICS,
+    low_frequency_critical_value,
+    upper_critical_value,
+)
 from loca_theory.dependence.draws import Blocks
-from loca_theory.dependence.null_law import low_frequency_critical_value
 from loca_theory.dependence.predictions import Prediction
-from loca_theory.dependence.protocols import Protocol
 from loca_theory.dependence.results import CrossingRow, LossRow, PowerRow
-from loca_theory.dependence.structures import Structure
+from loca_theory.dependence.structure import Structure
 from loca_theory.expressivity import exact_error
 
 Configuration: TypeAlias = tuple[Structure, float]

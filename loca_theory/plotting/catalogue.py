@@ -9,7 +9,7 @@ from typing import Any
 
 from loca_theory._lookup import find
 from loca_theory.convergence.study import ConvergenceStudy
-from loca_theory.dependence.protocols import Protocol
+from loca_theory.dependence.design import Protocol
 from loca_theory.dependence.structures import find_structures
 from loca_theory.dependence.study import Study
 from loca_theory.errors import InvalidArgumentError

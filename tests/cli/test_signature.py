@@ -14,7 +14,7 @@ from loca_theory.cli.commands import correlate
 from loca_theory.cli.main import group
 from loca_theory.cli.signature import option_settings
 from loca_theory.convergence.interpretations import INTERPRETATIONS
-from loca_theory.dependence.protocols import Protocol
+from loca_theory.dependence.design import Protocol
 from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.expressivity import METHODS, Accounting
 from loca_theory.expressivity.methods.method import Engine

@@ -8,9 +8,9 @@ from loca_theory.dependence.closed_forms import (
     selection_loss_with_shared_mean,
     selection_loss_with_spike,
 )
+from loca_theory.dependence.design import Protocol
 from loca_theory.dependence.draws import Blocks, DrawCell, evaluate
 from loca_theory.dependence.predictions import Prediction, predictions
-from loca_theory.dependence.protocols import Protocol
 from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.expressivity import Budget, exact_error
 from loca_theory.expressivity.limits import low_rank_fraction

@@ -9,10 +9,10 @@ from loca_theory.dependence import ar1, blocks, correlate, spiked
 from loca_theory.dependence.closed_forms import (
     energy_retained_with_spike,
     limit_boundary,
+    selection_loss_of_separable,
     selection_loss_with_spike,
 )
-from loca_theory.dependence.protocols import Protocol
-from loca_theory.dependence.separable import selection_loss_of_separable
+from loca_theory.dependence.design import Protocol
 from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.dependence.study import Study
 from loca_theory.errors import InvalidArgumentError

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from loca_theory.dependence import ar1, blocks
+from loca_theory.dependence.closed_forms import cosine_variances, selection_loss_of_separable
 from loca_theory.dependence.draws import Blocks, DrawCell, evaluate
 from loca_theory.dependence.predictions import Prediction
-from loca_theory.dependence.separable import cosine_variances, selection_loss_of_separable
 from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.expressivity import Budget, exact_error
 from loca_theory.transforms.matrices import dct_matrix

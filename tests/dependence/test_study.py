@@ -8,8 +8,8 @@ import torch
 
 from loca_theory.dependence import CorrelationResult, ar1, blocks, correlate, spiked
 from loca_theory.dependence.closed_forms import selection_loss_with_spike
+from loca_theory.dependence.design import Protocol
 from loca_theory.dependence.draws import DrawCell, evaluate
-from loca_theory.dependence.protocols import Protocol
 from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.dependence.study import Study
 from loca_theory.expressivity import Budget, Method, approximate, exact_error

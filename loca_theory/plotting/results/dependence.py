@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from matplotlib.figure import Figure
 
-from loca_theory.dependence.protocols import Protocol
+from loca_theory.dependence.design import Protocol
 from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.plotting.canvas import COLORS, Canvas, View, styled
 from loca_theory.plotting.lines import (

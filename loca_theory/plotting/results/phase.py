@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from loca_theory.dependence.closed_forms import energy_retained_with_spike, limit_boundary
-from loca_theory.dependence.protocols import Protocol
+from loca_theory.dependence.design import Protocol
 from loca_theory.expressivity import Budget
 from loca_theory.expressivity.limits import coefficient_fraction, low_rank_fraction
 from loca_theory.plotting.canvas import BLACK, COLORS, Canvas, styled

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from scipy import interpolate, ndimage
 
-from loca_theory.dependence.protocols import Protocol
+from loca_theory.dependence.design import Protocol
 from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.expressivity.methods.names import display_name
 from loca_theory.plotting.canvas import BLACK, Canvas, styled
