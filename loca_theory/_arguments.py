@@ -1,4 +1,7 @@
-"""Check arguments of public functions, and convert them to plain Python values."""
+"""Check arguments of public functions, and convert them to plain Python values.
+
+Every function raises InvalidArgumentError for other values; the message names the argument.
+"""
 
 from __future__ import annotations
 
@@ -21,37 +24,17 @@ def as_tuple(values: _T | Iterable[_T]) -> tuple[_T, ...]:
 
 
 def integers(argument: str, values: Any) -> tuple[int, ...]:
-    """Convert a whole number, or an iterable of them, to a tuple of ``int``.
-
-    Args:
-        argument: Name of the argument, for the message.
-        values: The numbers.
-
-    Raises:
-        InvalidArgumentError: a value is not a whole number.
-    """
-    return _converted(argument, values, _index, "whole numbers")
+    """Convert a whole number, or an iterable of them, to a tuple of ``int``."""
+    return _converted(argument, values, _indices, "whole numbers")
 
 
 def numbers(argument: str, values: Any) -> tuple[float, ...]:
-    """Convert a number, or an iterable of numbers, to a tuple of ``float``.
-
-    Args:
-        argument: Name of the argument, for the message.
-        values: The numbers.
-
-    Raises:
-        InvalidArgumentError: a value is not a number.
-    """
-    return _converted(argument, values, _float, "numbers")
+    """Convert a number, or an iterable of numbers, to a tuple of ``float``."""
+    return _converted(argument, values, lambda some: tuple(map(_float, as_tuple(some))), "numbers")
 
 
 def ranks(values: Any) -> tuple[int, ...]:
-    """Return LoRA ranks without duplicates.
-
-    Raises:
-        InvalidArgumentError: no rank is given, or a rank is not a positive whole number.
-    """
+    """Return LoRA ranks without duplicates; they must be positive whole numbers."""
     try:
         found = integers("ranks", values)
     except InvalidArgumentError:
@@ -64,38 +47,22 @@ def ranks(values: Any) -> tuple[int, ...]:
 
 
 def shape(values: Any) -> tuple[int, int]:
-    """Return the shape (p, q) of a matrix.
+    """Return the shape (p, q) of a matrix."""
 
-    Raises:
-        InvalidArgumentError: the value is not two whole numbers.
-    """
-    try:
-        p, q = integers("shape", values)
-    except ValueError:  # too many, too few, or not whole
-        msg = f"shape must be two whole numbers (p, q), not {values!r}"
-        raise InvalidArgumentError(msg) from None
-    return p, q
+    def two(some: Any) -> tuple[int, int]:
+        p, q = _indices(some)
+        return p, q
+
+    return _converted("shape", values, two, "two whole numbers (p, q)")
 
 
 def path(argument: str, value: Any) -> Path:
-    """Return the path of a file or folder.
-
-    Raises:
-        InvalidArgumentError: the value is not a path.
-    """
-    try:
-        return Path(value)
-    except TypeError:
-        msg = f"{argument} must be a path, not {value!r}"
-        raise InvalidArgumentError(msg) from None
+    """Return the path of a file or folder."""
+    return _converted(argument, value, Path, "a path")
 
 
 def instance(argument: str, value: Any, kind: type[_T]) -> _T:
-    """Return the value if it has the given type.
-
-    Raises:
-        InvalidArgumentError: the value has another type.
-    """
+    """Return the value if it has the given type."""
     if not isinstance(value, kind):
         msg = f"{argument} must be a {kind.__name__}, not {value!r}"
         raise InvalidArgumentError(msg)
@@ -112,24 +79,12 @@ def expression(argument: str, value: Any) -> None:
 
 
 def whole_number(argument: str, value: Any) -> int:
-    """Return a whole number as an ``int``.
-
-    Raises:
-        InvalidArgumentError: the value is not a whole number.
-    """
-    try:
-        return _index(value)
-    except TypeError:
-        msg = f"{argument} must be a whole number, not {value!r}"
-        raise InvalidArgumentError(msg) from None
+    """Return a whole number as an ``int``."""
+    return _converted(argument, value, _index, "a whole number")
 
 
 def positive_number(argument: str, value: Any) -> int:
-    """Return a whole number that is at least 1 as an ``int``.
-
-    Raises:
-        InvalidArgumentError: the value is not such a number.
-    """
+    """Return a whole number that is at least 1 as an ``int``."""
     found = whole_number(argument, value)
     if found < 1:
         msg = f"{argument} must be at least 1, not {found}"
@@ -138,24 +93,12 @@ def positive_number(argument: str, value: Any) -> int:
 
 
 def real_number(argument: str, value: Any) -> float:
-    """Return a number as a ``float``.
-
-    Raises:
-        InvalidArgumentError: the value is not a number.
-    """
-    try:
-        return _float(value)
-    except (TypeError, ValueError):
-        msg = f"{argument} must be a number, not {value!r}"
-        raise InvalidArgumentError(msg) from None
+    """Return a number as a ``float``."""
+    return _converted(argument, value, _float, "a number")
 
 
 def fields_to_int(specification: object, *fields: str) -> None:
-    """Convert fields of a frozen dataclass instance to ``int``, in place.
-
-    Raises:
-        InvalidArgumentError: a field is not a whole number.
-    """
+    """Convert fields of a frozen dataclass instance to ``int``, in place."""
     for name in fields:
         object.__setattr__(specification, name, whole_number(name, getattr(specification, name)))
 
@@ -166,17 +109,20 @@ def _index(value: Any) -> int:
     return index(value)
 
 
+def _indices(values: Any) -> tuple[int, ...]:
+    return tuple(map(_index, as_tuple(values)))
+
+
 def _float(value: Any) -> float:
     if isinstance(value, bool | str):
         raise TypeError
     return float(value)
 
 
-def _converted(
-    argument: str, values: Any, convert: Callable[[Any], _T], wanted: str
-) -> tuple[_T, ...]:
+def _converted(argument: str, value: Any, convert: Callable[[Any], _T], wanted: str) -> _T:
+    """The converted value, or an error that says what was wanted of the argument."""
     try:
-        return tuple(convert(value) for value in as_tuple(values))
+        return convert(value)
     except (TypeError, ValueError):
-        msg = f"{argument} must be {wanted}, not {values!r}"
+        msg = f"{argument} must be {wanted}, not {value!r}"
         raise InvalidArgumentError(msg) from None

@@ -16,16 +16,9 @@ _E = TypeVar("_E", bound=StrEnum)
 
 
 def find(what: str, name: object, known: Mapping[str, _T]) -> _T:
-    """Return the entry with the given name.
+    """Return the entry with the given name; the error suggests the nearest and lists all.
 
-    Args:
-        what: Kind of entry, in the singular, for the message.
-        name: Name of the entry.
-        known: The table.
-
-    Raises:
-        InvalidArgumentError: the name is unknown; the message suggests the nearest name and lists
-            all.
+    ``what`` is the kind of entry, in the singular, for the message.
     """
     try:
         return known[cast("str", name)]
@@ -48,14 +41,5 @@ def unknown_name(what: str, name: object, known: Iterable[str]) -> InvalidArgume
 
 
 def member(kind: type[_E], what: str, value: object) -> _E:
-    """Return the member of an enumeration with the given value.
-
-    Args:
-        kind: The enumeration.
-        what: Kind of member, in the singular, for the message.
-        value: Value of the member.
-
-    Raises:
-        InvalidArgumentError: the value is unknown; the message lists the known values.
-    """
+    """Return the member of an enumeration with the given value; see :func:`find`."""
     return find(what, value, {one.value: one for one in kind})

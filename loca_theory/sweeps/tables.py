@@ -85,21 +85,13 @@ def store_tables(
 
     given = {key: _table(rows) for key, rows in tables.items()}
     columns = json.dumps({key: one.column_names for key, one in given.items()})
-    # The columns of a table without rows have no types.
-    schemas = [one.schema.remove_metadata() for one in given.values() if one.num_rows]
-    merged = pa.unify_schemas([pa.schema([]), *schemas], promote_options="permissive")
-    names = dict.fromkeys(column for one in given.values() for column in one.column_names)
-    untyped = [pa.field(one, pa.null()) for one in names if one not in merged.names]
-    schema = pa.schema([pa.field(_TABLE, pa.string()), *merged, *untyped], {_COLUMNS: columns})
-
-    def write(path: Path) -> None:
-        with parquet.ParquetWriter(path, schema) as writer:
-            for key, one in given.items():
-                rows = [{_TABLE: key, **row} for row in one.to_pylist()]
-                if rows:
-                    writer.write_table(pa.Table.from_pylist(rows, schema))
-
-    return _store(write, manifest, folder, name)
+    named = [
+        one.add_column(0, _TABLE, pa.array([key] * len(one), pa.string()))
+        for key, one in given.items()
+    ]
+    merged = pa.concat_tables(named, promote_options="permissive")
+    merged = merged.replace_schema_metadata({_COLUMNS: columns})
+    return _store(lambda path: parquet.write_table(merged, path), manifest, folder, name)
 
 
 def _store(write: Any, manifest: Mapping[str, Any], folder: Path, name: str) -> list[Path]:

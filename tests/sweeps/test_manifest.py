@@ -85,19 +85,14 @@ def state():
 
 @needs_git
 def test_a_changed_file_makes_a_checkout_dirty_and_a_new_one_does_not(repository):
+    """The index is left alone: to refresh it `git status` takes a lock that disturbs others."""
     (repository / "untracked.txt").write_text("")
+    os.utime(repository / "file.txt", (0, 0))
+    before = (repository / ".git" / "index").read_bytes()
     commit = git(repository, "rev-parse", "HEAD")
     assert state() == (commit, False)
     (repository / "file.txt").write_text("second\n")
     assert state() == (commit, True)
-
-
-@needs_git
-def test_the_index_is_left_alone(repository):
-    """To refresh it `git status` takes a lock, and a commit made meanwhile fails."""
-    os.utime(repository / "file.txt", (0, 0))
-    before = (repository / ".git" / "index").read_bytes()
-    assert manifest(**GIVEN)["git_dirty"] is False
     assert (repository / ".git" / "index").read_bytes() == before
 
 
@@ -114,14 +109,12 @@ def test_the_repository_where_the_user_stands_does_not_matter(repository, tmp_pa
 
 
 @needs_git
-def test_outside_a_checkout_and_without_commits_the_commit_is_unknown(root):
+def test_outside_a_checkout_without_commits_and_without_git_the_commit_is_unknown(
+    root, tmp_path, monkeypatch
+):
     assert state() == (None, None)
     git(root, "init", "--quiet")
     assert state() == (None, None)
-
-
-def test_without_git_the_commit_is_unknown(root, tmp_path, monkeypatch):
-    (root / ".git").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path))
     assert state() == (None, None)
 

@@ -69,51 +69,39 @@ def test_a_result_that_json_does_not_know_is_refused_and_leaves_nothing(store, p
     assert files(store) == []
 
 
-# Every way in which a file can be wrong: from the good file's content to the bad one's bytes.
-def _just(content):
-    return lambda _: content
-
-
-def _with(**changes):
-    return lambda good: json.dumps({**good, **changes}).encode()
-
-
-def _without(*names):
-    return lambda good: json.dumps({k: v for k, v in good.items() if k not in names}).encode()
-
-
-def _replaced(old, new):
-    return lambda good: json.dumps(good).replace(old, new).encode()
-
-
-def _sealed(result):
-    """Another result with its own right checksum."""
-    return _with(result=result, checksum=_checksum(result))
-
-
 def _checksum(result):
     return hashlib.sha256(json.dumps(result, sort_keys=True).encode()).hexdigest()
 
 
-WRONG = {
-    "empty": _just(b""),
-    "not utf-8": _just(b'{"result": "\xff"}'),
-    "truncated": lambda good: json.dumps(good).encode()[:-40],
-    "two documents": lambda good: json.dumps(good).encode() * 2,
-    "nested too deeply": _just(b"[" * 100_000),
-    "a number too long": _just(b"9" * 10_000),
-    "the result alone": lambda good: json.dumps(good["result"]).encode(),
-    "a changed value": _replaced("0.1", "0.2"),
-    "another checksum": _with(checksum="0" * 64),
-    "no checksum": _without("checksum"),
-    "no result": _without("result"),
+def _sealed(result):
+    """Another result with its own right checksum."""
+    return {"result": result, "checksum": _checksum(result)}
+
+
+# Every way in which a file can be wrong: its bytes; what changes in a good one; a text replaced.
+BYTES = {
+    "empty": b"",
+    "not utf-8": b'{"result": "\xff"}',
+    "truncated": b'{"version": "0", "result": {"mean": [0.',
+    "two documents": b"{}{}",
+    "nested too deeply": b"[" * 100_000,
+    "a number too long": b"9" * 10_000,
+    "the result alone": json.dumps(RESULT).encode(),
+}
+CHANGES = {
+    "another checksum": {"checksum": "0" * 64},
+    "no checksum": {"checksum": None},
+    "a null result": {"result": None},
     "a null result, with its checksum": _sealed(None),
     "a list as result, with its checksum": _sealed([1.0]),
-    "no point": _without("point"),
-    "another point": _with(point={"experiment": "experiment", "parameters": {"K": 17}}),
-    "a point that Python holds for equal": _replaced('"seed": 0', '"seed": false'),
-    "another experiment": _replaced('"experiment": "experiment"', '"experiment": "other"'),
-    "another version": _with(version="v0"),
+    "no point": {"point": None},
+    "another point": {"point": {"experiment": "experiment", "parameters": {"K": 17}}},
+    "another version": {"version": "v0"},
+}
+TEXTS = {
+    "a changed value": ("0.1", "0.2"),
+    "a point that Python holds for equal": ('"seed": 0', '"seed": false'),
+    "another experiment": ('"experiment": "experiment"', '"experiment": "other"'),
 }
 
 
@@ -124,16 +112,18 @@ def test_a_file_is_plain_json_with_a_checksum(store, point):
     assert content == {**content, **wanted, "point": point.describe()}
 
 
-@pytest.mark.parametrize("damage", WRONG.values(), ids=WRONG.keys())
+@pytest.mark.parametrize("damage", [*BYTES, *CHANGES, *TEXTS])
 def test_a_file_that_cannot_be_trusted_is_reported_and_computed_again(store, point, damage):
     store.save(point, RESULT)
     path = store.path(point)
-    path.write_bytes(damage(json.loads(path.read_bytes())))
+    good = path.read_text()
+    changed = json.dumps({**json.loads(good), **CHANGES.get(damage, {})})
+    path.write_bytes(BYTES.get(damage, changed.replace(*TEXTS.get(damage, ("", ""))).encode()))
     assert store.load(point) is None
-    assert len(store.rejected) == 1
-    assert store.rejected[0].startswith(path.name)
-    assert store.rejected[0].endswith("recomputed")
-    assert "\n" not in store.rejected[0]
+    (line,) = store.rejected
+    assert line.startswith(path.name)
+    assert line.endswith("recomputed")
+    assert "\n" not in line
     store.save(point, RESULT)
     assert bits(store.load(point)) == bits(RESULT)
     assert len(store.rejected) == 1
@@ -222,26 +212,16 @@ class Drawn(Cell):
     law: object = field(default=int, metadata={"describe": lambda law: law.__name__})
 
 
-def test_a_cell_is_described_by_its_fields():
-    cell = Drawn(Shape(Kind.ROUND, (1, 2)), None)
-    assert cell.describe() == {
-        "experiment": "drawn",
-        "parameters": {
-            "shape": {"kind": "round", "sides": [1, 2]},
-            "scale": None,
-            "law": "int",
-        },
-    }
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        pytest.param(Drawn(Shape(Kind.ROUND, (1, 3)), 1.0), id="inner value"),
-        pytest.param(Drawn(Shape(Kind.ROUND, (1, 2)), 1), id="type"),
-        pytest.param(Drawn(Shape(Kind.ROUND, (1, 2)), 1.0, float), id="field of any type"),
-    ],
-)
-def test_the_key_changes_with_every_field(other):
+def test_a_cell_is_described_by_its_fields_and_its_key_changes_with_each():
     cell = Drawn(Shape(Kind.ROUND, (1, 2)), 1.0)
-    assert other.key() != cell.key() == Drawn(Shape(Kind.ROUND, (1, 2)), 1.0).key()
+    shape = {"kind": "round", "sides": [1, 2]}
+    parameters = {"shape": shape, "scale": 1.0, "law": "int"}
+    assert cell.describe() == {"experiment": "drawn", "parameters": parameters}
+    others = [
+        Drawn(Shape(Kind.ROUND, (1, 3)), 1.0),
+        Drawn(Shape(Kind.ROUND, (1, 2)), 1),
+        Drawn(Shape(Kind.ROUND, (1, 2)), None),
+        Drawn(Shape(Kind.ROUND, (1, 2)), 1.0, float),
+    ]
+    assert len({one.key() for one in (cell, *others)}) == 5
+    assert cell.key() == Drawn(Shape(Kind.ROUND, (1, 2)), 1.0).key()

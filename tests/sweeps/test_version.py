@@ -41,25 +41,19 @@ def test_every_source_of_the_packages_counts(small, file, changes):
     assert [one != other for one, other in zip(before, versions(), strict=True)] == changes
 
 
-def test_libraries_count(small, monkeypatch):
+def test_libraries_count_and_the_order_of_the_packages_does_not(small, monkeypatch):
+    pair = ("small.laws", "small.plain")
+    assert code_version(*pair) == code_version(*pair[::-1]) != code_version(pair[0])
     before = versions()
     monkeypatch.setattr(version, "library_version", lambda name: "0" if name == "scipy" else None)
     assert all(one != other for one, other in zip(before, versions(), strict=True))
 
 
-def test_the_order_of_the_packages_does_not_count(small):
-    pair = ("small.laws", "small.plain")
-    assert code_version(*pair) == code_version(*pair[::-1]) != code_version(pair[0])
-
-
 @pytest.mark.parametrize("name", ["no_such_package", "loca_theory.no_such_module"])
-def test_a_package_without_sources_is_refused(name):
+def test_what_is_not_installed_has_no_version(name):
+    assert library_version(name) is None
     with pytest.raises(InvalidArgumentError, match=f"the source of '{name}' cannot be found"):
         code_version(name)
-
-
-def test_library_version_of_what_is_not_installed_is_none():
-    assert library_version("no-such-distribution-anywhere") is None
 
 
 # What no number depends on: arguments and messages, and what distributes and stores cells.
