@@ -12,7 +12,7 @@ from loca_theory.convergence.interpretations import Interpretation
 from loca_theory.convergence.problems import SAMPLES, Family, draw, network
 from loca_theory.convergence.state import Rates
 
-from .cells import trace_cell
+from .cells import toy_cell
 
 SEED, STEPS, MOVING = 11, 150, 75
 # In all of these locations move, and no two components share one when they are frozen, where the
@@ -57,15 +57,11 @@ def layer_run(rule, number):
     return indices, coefficients, losses
 
 
-def trace_of(rule, number):
-    numbers = (number, number + 1)
-    return simulation.evaluate_trace(trace_cell(rule, STEPS, SEED, numbers, rates=RATES))
-
-
 @pytest.mark.parametrize(("rule", "number"), CASES, ids=str)
 def test_every_step_is_that_of_the_layer(rule, number):
     indices, coefficients, losses = layer_run(rule, number)
-    trace = trace_of(rule, number)
+    cell = toy_cell(rule, STEPS, SEED, (number, number + 1), rates=RATES, is_traced=True)
+    trace = simulation.evaluate_trace(cell)
     assert trace["steps"] == list(range(STEPS + 1))
     # The layer keeps locations as distances. They matter by their rounding alone: the locations are
     # the same ones unless a location comes within 1e-6 of the middle between two, and with the same

@@ -21,9 +21,6 @@ LOSSES = {
     "mean-of-samples": lambda output, target: (output - target).square().sum(0).mean(),
     "sum": lambda output, target: mse_loss(output, target, reduction="sum"),
 }
-by_loss = pytest.mark.parametrize("loss", LOSSES)
-by_size = pytest.mark.parametrize("size", [6, 5], ids="K={}".format)
-by_condition = pytest.mark.parametrize("condition", [None, 1.0, 30.0], ids="condition {}".format)
 
 
 def textbook_dct(size):
@@ -90,45 +87,28 @@ def assert_close(actual, expected, tolerance=ROUNDING):
     assert float((actual - expected).norm()) <= tolerance * float(expected.norm())
 
 
-@by_loss
-@by_size
-@by_condition
-def test_the_gradient_is_that_of_the_network(size, loss, condition):
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(("size", "condition"), [(6, None), (5, 1.0), (5, 30.0)], ids=str)
+def test_gradient_loss_and_curvature_are_those_of_the_network(size, loss, condition):
     state, networks = scene(size, loss, condition)
+    relative, h = state.relative_loss(), state.problems.hessian(state.indices)
     for n, net in enumerate(networks):
-        z = net.gradient(net.spectrum(state.indices[n], state.coefficients[n]))
+        own = state.indices[n]
+        f, nothing = net.spectrum(own, state.coefficients[n]), torch.zeros(size, size).double()
+        z = net.gradient(f)
         assert_close(state.gradient()[n], z)
-        assert_close(state.own_gradient()[n], z[state.indices[n]])
-
-
-@by_loss
-@by_size
-def test_the_relative_loss_is_that_of_the_network(size, loss):
-    state, networks = scene(size, loss)
-    relative = state.relative_loss()
-    for n, net in enumerate(networks):
-        f = net.spectrum(state.indices[n], state.coefficients[n])
-        expected = net.loss(f) / net.loss(torch.zeros_like(f))
+        assert_close(state.own_gradient()[n], z[own])
+        expected = net.loss(f) / net.loss(nothing)
         assert float(relative[n]) == pytest.approx(float(expected), rel=ROUNDING)
-
-
-@by_loss
-@by_size
-def test_the_curvature_is_the_diagonal_of_the_hessian_of_the_network(size, loss):
-    state, networks = scene(size, loss)
-    for n, net in enumerate(networks):
-        start = torch.zeros(size, size, dtype=torch.float64)
-        dense = torch.autograd.functional.hessian(net.loss, start).view(size**2, size**2)
+        dense = torch.autograd.functional.hessian(net.loss, nothing).view(size**2, size**2)
         assert_close(state.curvature[n], dense.diagonal())
-        assert_close(
-            state.problems.hessian(state.indices)[n], dense[state.indices[n]][:, state.indices[n]]
-        )
+        assert_close(h[n], dense[own][:, own])
 
 
 # --- what a problem depends on ---
 
 
-@by_condition
+@pytest.mark.parametrize("condition", [None, 30.0], ids="condition {}".format)
 def test_a_problem_depends_on_its_number_alone(condition):
     family, interpretation = Family(5, 3, condition), Interpretation()
     every = draw(family, interpretation, SEED, range(12), samples=SAMPLES)

@@ -43,10 +43,7 @@ class Follower:
         self.state, self.momentum, self.jitter, self.reach = state, momentum, jitter, reach
         size = state.problems.size
         self.u = [
-            [
-                [set_indices // size / (size - 1), set_indices % size / (size - 1)]
-                for set_indices in indices
-            ]
+            [[index // size / (size - 1), index % size / (size - 1)] for index in indices]
             for indices in state.indices.tolist()
         ]
         self.velocity = [[[0.0, 0.0] for _ in each] for each in self.u]
@@ -130,10 +127,9 @@ def test_a_swap_is_the_best_regrowth_by_gain_and_loss():
     moved = 0
     for n in range(20):
         indices = before[n].tolist()
-        cost = [float(a[n, k] ** 2 * h[n, set_indices]) for k, set_indices in enumerate(indices)]
-        predicted_decrease = [
-            -1.0 if p in indices else float(z[n, p] ** 2 / h[n, p]) for p in range(36)
-        ]
+        cost = [float(a[n, k] ** 2 * h[n, index]) for k, index in enumerate(indices)]
+        decrease = z[n] ** 2 / h[n]
+        predicted_decrease = [-1.0 if p in indices else float(decrease[p]) for p in range(36)]
         expected = list(indices)
         if max(predicted_decrease) > min(cost):
             expected[int(np.argmin(cost))] = int(np.argmax(predicted_decrease))
@@ -184,12 +180,8 @@ def test_components_keep_locations_of_their_own(search, family):
 def test_pursuit_takes_the_location_of_the_least_loss_and_solves(interpretation, condition):
     """By trying every location; no two components share one, so that collisions do not count."""
     problems = 60
-    state, made = begin(
-        "pursuit",
-        Interpretation(collisions=interpretation),
-        family=Family(5, 3, condition),
-        problems=problems,
-    )
+    family, collisions = Family(5, 3, condition), Interpretation(collisions=interpretation)
+    state, made = begin("pursuit", collisions, family=family, problems=problems)
     truth = torch.zeros(problems, 25, dtype=torch.float64)
     truth.scatter_(1, state.problems.indices, state.problems.coefficients)
     chosen = [[] for _ in range(problems)]

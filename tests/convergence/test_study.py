@@ -1,6 +1,7 @@
 """The experiment as a table: what it refuses, what its rows and traces say, what they depend on."""
 
 import json
+from itertools import product
 
 import numpy as np
 import pytest
@@ -26,19 +27,10 @@ def tables(result):
     return result.rows, result.traces
 
 
-def outcomes(study, search, interpretation="default", family=None):
+def outcomes(study, search, interpretation="default"):
     """Results of all problems of one combination, in one block."""
-    numbers = (0, study.problems)
-    cell = toy_cell(
-        search,
-        study.steps,
-        study.seed,
-        numbers,
-        interpretation=interpretation,
-        rates=study.rates,
-        family=family,
-    )
-    return simulation.evaluate(cell)
+    what = study.steps, study.seed, (0, study.problems)
+    return simulation.evaluate(toy_cell(search, *what, interpretation, study.rates))
 
 
 def test_the_fewest_steps_of_pursuit_are_admitted():
@@ -64,35 +56,22 @@ def test_one_call_is_the_study_with_plain_arguments():
 
 
 def test_a_row_a_combination_with_what_was_asked_for():
-    study = ConvergenceStudy(
-        ("swap", "central"),
-        ("default", "sum+indices"),
-        sizes=(4, 6),
-        components=(2, 3),
-        conditions=(None, 5.0),
-        **{**SMALL, "steps": 20, "problems": 4},
-    )
+    grid = {"sizes": (4, 6), "components": (2, 3), "conditions": (None, 5.0)}
+    searches = {"interpretations": ("default", "sum+indices"), "searches": ("swap", "central")}
+    study = ConvergenceStudy(**grid, **searches, problems=4, steps=20, seed=4)
     rows = study.run(ALONE).rows
     names = ("size", "components", "condition", "interpretation", "search")
-    assert [tuple(getattr(row, name) for name in names) for row in rows] == [
-        (size, components, condition, interpretation, search)
-        for size in (4, 6)
-        for components in (2, 3)
-        for condition in (None, 5.0)
-        for interpretation in ("default", "sum+indices")
-        for search in ("swap", "central")
-    ]
-    for row in rows:
-        assert (row.problems, row.steps, row.seed) == (4, 20, 4)
+    found = [tuple(getattr(row, name) for name in names) for row in rows]
+    assert found == list(product(*grid.values(), *searches.values()))
+    assert {(row.problems, row.steps, row.seed) for row in rows} == {(4, 20, 4)}
     described = study.describe()
     assert json.loads(json.dumps(described, allow_nan=False)) == described
-    assert (
-        described["interpretations"]["sum+indices"] == find_interpretation("sum+indices").describe()
-    )
+    wanted = find_interpretation("sum+indices").describe()
+    assert described["interpretations"]["sum+indices"] == wanted
     assert described["problems"] == {"4": 4, "6": 4}
 
 
-@pytest.mark.parametrize("search", ["central", "reselect", "pursuit"])
+@pytest.mark.parametrize("search", ["central", "pursuit"])
 def test_rows_count_the_problems(search):
     study = ConvergenceStudy((search,), **{**SMALL, "steps": 400})
     (row,) = study.run(ALONE).rows
@@ -116,9 +95,6 @@ def test_rows_count_the_problems(search):
 )
 def test_larger_sizes_have_fewer_problems_by_default(size, problems):
     assert ConvergenceStudy(sizes=(size,)).describe()["problems"] == {str(size): problems}
-
-
-# --- what they depend on ---
 
 
 # --- divergence ---
@@ -168,47 +144,26 @@ def test_what_diverged_at_the_true_locations_is_not_recovered():
 # --- traces ---
 
 
-@pytest.fixture(scope="module")
-def traced():
+def test_a_trace_begins_at_nothing_is_thinned_and_ends_as_the_row_says():
     study = ConvergenceStudy(("reselect", "swap"), **{**SMALL, "steps": 430})
-    return study, study.run(ALONE).traces
-
-
-def test_a_trace_ends_as_the_row_says(traced):
-    study, traces = traced
-    results = {name: outcomes(study, name) for name in ("coefficients-only", "swap", "reselect")}
-    ends = [row for row in traces if row.kind == "learned" and row.step == study.steps]
-    assert len(ends) == 2 * 3 * 3
-    for search, result in results.items():
-        for case in ("recovered", "not recovered"):
-            end = [row for row in ends if (row.search, row.case) == (search, case)]
-            number = end[0].problem
-            assert [row.loss for row in end] == [result["loss"][number]] * 3
-            true = {
-                (row.row, row.column)
-                for row in traces
-                if (row.kind, row.case, row.search) == ("truth", case, search)
-            }
-            found = len(true & {(row.row, row.column) for row in end})
-            assert found == result["found"][number]
-
-
-def test_traces_begin_at_nothing_and_are_thinned(traced):
-    _, traces = traced
-    for search in ("coefficients-only", "swap", "reselect"):
-        mine = [
-            row
-            for row in traces
-            if (row.search, row.case, row.kind) == (search, "recovered", "learned")
-        ]
-        steps = sorted({row.step for row in mine})
+    traces = study.run(ALONE).traces
+    assert {row.search for row in traces} == {"coefficients-only", "swap", "reselect"}
+    for search, case in product(
+        ("coefficients-only", "swap", "reselect"), ("recovered", "not recovered")
+    ):
+        mine = [row for row in traces if (row.search, row.case) == (search, case)]
+        learned = [row for row in mine if row.kind == "learned"]
         # 430 steps, every second of them, and the end.
-        assert steps == list(range(0, 431, 2))
-        begin = [row for row in mine if row.step == 0]
+        assert [row.step for row in learned[::3]] == list(range(0, 431, 2))
+        assert [row.component for row in learned] == [0, 1, 2] * 216
+        begin, end = learned[:3], learned[-3:]
         assert [row.coefficient for row in begin] == [0.0] * 3
         # In units of itself; Γ and Σ act in another order on both.
         assert [row.loss for row in begin] == pytest.approx([1.0] * 3, rel=1e-12)
-        assert [row.component for row in mine] == [0, 1, 2] * len(steps)
+        result, number = outcomes(study, search), end[0].problem
+        assert [row.loss for row in end] == [result["loss"][number]] * 3
+        true = {(row.row, row.column) for row in mine if row.kind == "truth"}
+        assert len(true & {(row.row, row.column) for row in end}) == result["found"][number]
 
 
 def test_where_all_diverges_a_trace_shows_it_and_the_result_comes_back_as_it_was_saved(tmp_path):

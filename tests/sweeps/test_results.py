@@ -67,14 +67,11 @@ PAIRS = (Pair(16, "a", 0.1 + 0.2, None), Pair(None, "b", 5e-324, 0.5))
 FOUND = Found({"seed": 3}, PAIRS, (Total(2.0),))
 
 
-def test_the_first_table_is_the_frame_and_without_rows_it_has_its_columns():
+def test_tables_are_frames_and_plain_data_and_come_back_as_they_were_saved(tmp_path):
     for frame in (FOUND.to_frame(), replace(FOUND, pairs=()).to_frame()):
         assert list(frame.columns) == ["K", "name", "error", "spread"]
     assert list(FOUND.to_frame()["name"]) == ["a", "b"]
     assert list(FOUND.to_frame("totals")["sum"]) == [2.0]
-
-
-def test_plain_data_names_tables_and_manifest():
     assert FOUND.to_json() == {
         "pairs": [
             {"K": 16, "name": "a", "error": 0.1 + 0.2, "spread": None},
@@ -83,34 +80,26 @@ def test_plain_data_names_tables_and_manifest():
         "totals": [{"sum": 2.0}],
         "manifest": {"seed": 3},
     }
-
-
-def test_it_comes_back_as_it_was_saved(tmp_path):
     names = [path.name for path in FOUND.save(tmp_path / "new")]
     assert names == ["found.parquet", "found.manifest.json"]
     assert Found.load(tmp_path / "new") == FOUND
+    table = pd.read_parquet(tmp_path / "new" / "found.parquet")
+    assert list(table.columns) == ["table", "K", "name", "error", "spread", "sum"]
+    assert list(table["table"]) == ["pairs", "pairs", "totals"]
 
 
-@pytest.mark.parametrize("empty", ["pairs", "totals", "both"])
+@pytest.mark.parametrize("empty", [["pairs"], ["totals"], ["pairs", "totals"]], ids=str)
 def test_tables_without_rows_come_back_from_a_file_of_several(tmp_path, empty):
-    given = replace(FOUND, **{one: () for one in ("pairs", "totals") if empty in (one, "both")})
+    given = replace(FOUND, **dict.fromkeys(empty, ()))
     given.save(tmp_path)
     assert Found.load(tmp_path) == given
     assert list(load_rows(tmp_path, "found", "totals")[0].columns) == ["sum"]
 
 
-def test_tables_of_one_file_are_told_apart_by_a_column(tmp_path):
-    FOUND.save(tmp_path)
-    table = pd.read_parquet(tmp_path / "found.parquet")
-    assert list(table.columns) == ["table", "K", "name", "error", "spread", "sum"]
-    assert list(table["table"]) == ["pairs", "pairs", "totals"]
-
-
 def test_a_table_is_found_by_its_name_alone_or_in_a_file_of_several(tmp_path):
     FOUND.save(tmp_path / "a")
-    store_rows([{"K": 1}], {}, tmp_path / "b", "found-pairs")
-    store_rows([{"K": 1}], {}, tmp_path / "c", "found")
-    store_rows([{"K": 1}], {}, tmp_path / "quick", "found-pairs")
+    for folder, name in (("b", "found-pairs"), ("c", "found"), ("quick", "found-pairs")):
+        store_rows([{"K": 1}], {}, tmp_path / folder, name)
     found = find_tables(tmp_path, ["found-pairs", "found-none"])
     assert found == [
         StoredTable(tmp_path / "a" / "found.parquet", "pairs"),
@@ -132,17 +121,19 @@ def test_values_of_every_type_and_empty_tables_come_back(tmp_path, given):
     assert {(type(row.kind), type(row.counts)) for row in found} <= {(Kind, tuple)}
 
 
-def test_a_table_of_another_version_is_refused(tmp_path):
-    store_tables({"pairs": [{"K": 1, "old": "a"}], "totals": [{"sum": 1.0}]}, {}, tmp_path, "found")
-    with pytest.raises(
-        ResourceError,
-        match=r"found\.parquet was saved by another version of loca-theory \(no column "
-        r"name\); compute the result again",
-    ):
-        Found.load(tmp_path)
-    pairs = [vars(one) for one in PAIRS]
-    store_tables({"pairs": pairs, "others": [{"sum": 1.0}]}, {}, tmp_path, "found")
-    with pytest.raises(ResourceError, match=r"another version of loca-theory \(no table totals\)"):
+OTHER = r"found\.parquet was saved by another version of loca-theory "
+
+
+@pytest.mark.parametrize(
+    ("tables", "why"),
+    [
+        ({"pairs": [{"K": 1, "old": "a"}], "totals": [{"sum": 1.0}]}, "no column name"),
+        ({"pairs": [vars(one) for one in PAIRS], "others": [{"sum": 1.0}]}, "no table totals"),
+    ],
+)
+def test_a_table_of_another_version_is_refused(tmp_path, tables, why):
+    store_tables(tables, {}, tmp_path, "found")
+    with pytest.raises(ResourceError, match=OTHER + rf"\({why}\); compute the result again"):
         Found.load(tmp_path)
 
 
@@ -167,9 +158,7 @@ def test_values_that_do_not_fit_are_of_another_version(tmp_path, column, values)
     Stricts({}, (STRICT, STRICT)).save(tmp_path)
     table = tmp_path / "strict.parquet"
     pd.read_parquet(table).assign(**{column: values}).to_parquet(table)
-    message = r"strict\.parquet was saved by another version of loca-theory "
-    message += rf"\(unexpected values in column {column}\); compute the result again"
-    with pytest.raises(ResourceError, match=message):
+    with pytest.raises(ResourceError, match=rf"unexpected values in column {column}\); compute"):
         Stricts.load(tmp_path)
 
 
@@ -181,39 +170,34 @@ class Named(Found):
 NAMED = Named({}, (Pair(1, "fc.weight", 0.0, None), Pair(2, "fc.weight", 1.0, None)), ())
 
 
-def test_it_is_a_sequence_of_the_rows_of_its_main_table():
+def test_it_is_a_sequence_that_prints_and_shows_its_tables():
     assert (len(FOUND), list(FOUND), FOUND[0], FOUND[-1:]) == (2, [*PAIRS], PAIRS[0], PAIRS[1:])
     with pytest.raises(IndexError, match="out of range"):
         FOUND[2]
+    title, heading, *lines = repr(FOUND).splitlines()
+    assert title == "Found(pairs: 2 rows, totals: 1 row)"
+    assert heading.split() == ["K", "name", "error", "spread"]
+    assert len(lines) == len(FOUND)
+    assert repr(replace(FOUND, pairs=(), totals=())) == "Found()"
+    assert "<th>spread</th>" in FOUND._repr_html_()
+
+
+MANY = Named({}, tuple(Pair(i, f"layers.{i}.q_proj.weight", 0.0, None) for i in range(50)), ())
+UNKNOWN = [
+    (NAMED, "fc", r"2 rows are named fc; add one of 1, 2"),
+    (NAMED, "fc.wei", r"unknown row 'fc.wei'; did you mean fc.weight"),
+    (MANY, "layers.7.q_pro", r"layers.7\S+ or \S+ or \S+\? Otherwise choose one of 100 names$"),
+    (MANY, "q_proj", r"did you mean layers.0.q_proj.weight"),
+    (FOUND, "a", r"the rows of Found have no names; choose fro"),
+]
 
 
 def test_a_row_is_found_by_its_names():
     assert replace(NAMED, pairs=PAIRS)["b"] is PAIRS[1]
     assert NAMED["fc.weight", "2"] is NAMED["fc", "2"] is NAMED[1]
-    with pytest.raises(InvalidArgumentError, match=r"2 rows are named fc; add one of 1, 2"):
-        NAMED["fc"]
-    with pytest.raises(InvalidArgumentError, match=r"unknown row 'fc.wei'; did you mean fc.weig"):
-        NAMED["fc.wei"]
-    rows = tuple(Pair(i, f"layers.{i}.attention.q_proj.weight", 0.0, None) for i in range(50))
-    many = Named({}, rows, ())
-    said = r"unknown row 'layers.7.attention.q_pro'; did you mean layers.7\S+ or \S+ or \S+\? "
-    with pytest.raises(InvalidArgumentError, match=said + "Otherwise choose one of 100 names$"):
-        many["layers.7.attention.q_pro"]
-    with pytest.raises(
-        InvalidArgumentError, match=r"did you mean layers.0.attention.q_proj.weight"
-    ):
-        many["q_proj"]
-    with pytest.raises(InvalidArgumentError, match=r"the rows of Found have no names; choose fro"):
-        FOUND["a"]
-
-
-def test_it_prints_as_its_tables_sizes_and_shows_as_html():
-    title, heading, *lines = repr(FOUND).splitlines()
-    assert title == "Found(pairs: 2 rows, totals: 1 row)"
-    assert heading.split() == ["K", "name", "error", "spread"]
-    assert repr(replace(FOUND, pairs=(), totals=())) == "Found()"
-    assert len(lines) == len(FOUND)
-    assert "<th>spread</th>" in FOUND._repr_html_()
+    for result, name, message in UNKNOWN:
+        with pytest.raises(InvalidArgumentError, match=message):
+            result[name]
 
 
 # --- tables ---
@@ -229,22 +213,16 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_rows_and_origin_come_back_exactly(tmp_path):
-    written = store_rows(ROWS, ORIGIN, tmp_path / "new" / "folder", "name")
+def test_rows_and_origin_come_back_exactly_and_are_the_same_bytes_each_time(tmp_path):
     folder = tmp_path / "new" / "folder"
+    written = store_rows(ROWS, ORIGIN, folder, "name")
     assert written == [folder / "name.parquet", folder / "name.manifest.json"]
-    assert names(folder) == ["name.manifest.json", "name.parquet"]
     table, origin = load_rows(folder, "name")
     pd.testing.assert_frame_equal(table, pd.DataFrame(ROWS), check_exact=True)
     assert [value.hex() for value in table["error"]] == [row["error"].hex() for row in ROWS]
     assert origin == ORIGIN
-
-
-def test_the_same_rows_are_the_same_bytes(tmp_path):
-    for name in ("a", "b"):
-        store_rows(ROWS, ORIGIN, tmp_path, name)
-    for suffix in (".parquet", ".manifest.json"):
-        assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
+    again = store_rows(ROWS, ORIGIN, tmp_path, "name")
+    assert [one.read_bytes() for one in again] == [one.read_bytes() for one in written]
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".json"], ids=["table", "manifest"])
@@ -264,42 +242,32 @@ def test_a_table_never_stands_beside_the_manifest_of_another(tmp_path, monkeypat
     assert not is_stored(tmp_path, "name")
 
 
-def test_a_manifest_that_json_does_not_know_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        store_rows(ROWS, {"seed": math.nan}, tmp_path, "name")
-    assert not is_stored(tmp_path, "name")
+DAMAGES = {
+    "no table": ("name.parquet", b"PAR1 and no more"),
+    "truncated manifest": ("name.manifest.json", b'{"seed": 0'),
+    "not utf-8": ("name.manifest.json", b'"\xff"'),
+    "a list": ("name.manifest.json", b"[]"),
+    "nested too deeply": ("name.manifest.json", b"[" * 100_000),
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        pytest.param("name.parquet", b"PAR1 and no more", id="no table"),
-        pytest.param("name.manifest.json", b'{"seed": 0', id="truncated manifest"),
-        pytest.param("name.manifest.json", b'"\xff"', id="not utf-8"),
-        pytest.param("name.manifest.json", b"[]", id="a list"),
-        pytest.param("name.manifest.json", b"[" * 100_000, id="nested too deeply"),
-    ],
-)
-def test_what_cannot_be_read_is_one_error(tmp_path, name, content):
+@pytest.mark.parametrize(("name", "content"), DAMAGES.values(), ids=DAMAGES)
+def test_what_cannot_be_read_is_one_error_and_what_is_missing_another(tmp_path, name, content):
     store_rows(ROWS, ORIGIN, tmp_path, "name")
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(
-        ResourceError,
-        match=r"name\.parquet and its manifest cannot be read \(\w+\); delete them and compute",
-    ):
+    message = r"name\.parquet and its manifest cannot be read \(\w+\); delete them and compute"
+    with pytest.raises(ResourceError, match=message):
         load_rows(tmp_path, "name")
-
-
-@pytest.mark.parametrize("name", ["name.parquet", "name.manifest.json"])
-def test_what_is_missing_is_not_called_damaged(tmp_path, name):
-    store_rows(ROWS, ORIGIN, tmp_path, "name")
     (tmp_path / name).unlink()
     with pytest.raises(ResourceError, match=f"^there is no {name} in {tmp_path}; name the folder"):
         load_rows(tmp_path, "name")
 
 
-def test_a_manifest_that_cannot_be_replaced_is_an_error(tmp_path):
-    (tmp_path / "name.manifest.json").mkdir()
-    with pytest.raises(ResourceError, match=r"cannot write .*name\.manifest\.json: Is a d"):
-        store_rows(ROWS, ORIGIN, tmp_path, "name")
-    assert names(tmp_path) == ["name.manifest.json"]
+def test_a_manifest_that_cannot_be_written_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        store_rows(ROWS, {"seed": math.nan}, tmp_path, "name")
+    assert not is_stored(tmp_path, "name")
+    (tmp_path / "other.manifest.json").mkdir()
+    with pytest.raises(ResourceError, match=r"cannot write .*other\.manifest\.json: Is a d"):
+        store_rows(ROWS, ORIGIN, tmp_path, "other")
+    assert not (tmp_path / "other.parquet").exists()

