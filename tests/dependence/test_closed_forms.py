@@ -1,6 +1,10 @@
 """The closed forms against simulation of their definitions and against the figures in the notes."""
 
+from itertools import pairwise
+
+import numpy as np
 import pytest
+from scipy import integrate, optimize, special
 
 from loca_theory.dependence.closed_forms import (
     limit_boundary,
@@ -82,3 +86,25 @@ def test_predicted_crossings_are_roots_and_none_under_the_same_draw():
     low_rank, selected = (prediction.error(spiked, method, fraction) for method in "RD")
     assert low_rank == pytest.approx(selected, abs=1e-10)
     assert prediction.crossing(STRUCTURES["ar1"], Protocol.SAME_DRAW, 0.0, 0.4) is None
+
+
+@pytest.mark.parametrize("t", [1e-6, 0.3, 10.0, 1e3, 1e6])
+@pytest.mark.parametrize("retained", [0.01, 0.2, 0.8])
+def test_the_mixture_is_integrated_at_any_strength(t, retained):
+    edges = [0.0, *(10.0**k for k in range(-6, 1)), 3.0, 12.0]
+
+    def mean(f):
+        def density(g):
+            return f(1 + t * g * g) * np.exp(-g * g / 2) * np.sqrt(2 / np.pi)
+
+        pieces = (
+            integrate.quad(density, *ends, epsabs=0, epsrel=1e-11) for ends in pairwise(edges)
+        )
+        return sum(value for value, _ in pieces)
+
+    def excess(c):
+        return mean(lambda v: special.erfc(c / np.sqrt(2 * v))) - retained
+
+    c = optimize.brentq(excess, 1e-9, 40 * np.sqrt(1 + t))
+    loss = mean(lambda v: v * special.gammainc(1.5, c * c / (2 * v)))
+    assert selection_loss_with_spike(t, retained) == pytest.approx(loss, rel=1e-8)

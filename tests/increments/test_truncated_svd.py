@@ -98,7 +98,6 @@ def test_zeros_have_zeros():
 
 @pytest.mark.parametrize("k", [0, 241, -1])
 def test_a_number_of_values_that_there_is_not_is_refused(k):
-    with pytest.raises(
-        InvalidArgumentError, match=rf"k must be from 1 .* not {k} for \(300, 240\)"
-    ):
+    message = rf"k must be from 1 .* not {k} for \(300, 240\)"
+    with pytest.raises(InvalidArgumentError, match=message):
         truncated_svd(noise(300, 240), k)

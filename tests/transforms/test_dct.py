@@ -197,13 +197,10 @@ REFUSED = [
     (lambda: idct(torch.zeros(3, 0)), r"non-empty last dimension\(s\), not shape \(3, 0\)"),
     (lambda: dct2(torch.zeros(3)), r"needs 2 non-empty last dimension\(s\), not shape \(3,\)"),
     (lambda: idct2(torch.zeros(2, 0, 3)), r"dimension\(s\), not shape \(2, 0, 3\)"),
-    (
-        lambda: dct(torch.ones(3, 3), method="fast"),
-        "unknown DCT method 'fast'; choose one of auto, scipy, fft, matmul",
-    ),
+    (lambda: dct(torch.ones(3, 3), method="fast"), "unknown DCT method 'fast'; choose one of auto"),
     (
         lambda: idct2(torch.ones(3, 3, device="meta"), method="scipy"),
-        "runs on the CPU, not on meta; choose method='fft' or 'matmul'",
+        "runs on the CPU, not on meta",
     ),
 ]
 

@@ -37,43 +37,22 @@ def tf32_switch():
 
 @pytest.mark.parametrize("session", ["OFF", "ON"], ids=["session off", "session on"])
 def test_tf32_is_off_inside_and_as_before_outside(tf32_switch, session):
+    """The last of several threads puts it back: each GPU has one in a backward pass."""
     before = tf32_switch.state = getattr(tf32_switch, session)
-    with dct_paths.float32_products(CUDA):
-        with dct_paths.float32_products(CUDA):
-            assert tf32_switch.state == tf32_switch.OFF
-        assert tf32_switch.state == tf32_switch.OFF
-    assert tf32_switch.state == before
-
-
-def test_tf32_is_put_back_after_an_error(tf32_switch):
-    tf32_switch.state = tf32_switch.ON
-    message = "out of memory"
-
-    def fail():
-        with dct_paths.float32_products(CUDA):
-            raise RuntimeError(message)
-
-    with pytest.raises(RuntimeError, match=message):
-        fail()
-    assert tf32_switch.state == tf32_switch.ON
-
-
-def test_tf32_is_put_back_by_the_last_of_several_threads(tf32_switch):
-    """Each GPU has a thread of its own in a backward pass, and the switch is one for all."""
-    tf32_switch.state = tf32_switch.ON
     first, second = (dct_paths.float32_products(CUDA) for _ in range(2))
     first.__enter__()
+    assert tf32_switch.state == tf32_switch.OFF
     second.__enter__()
     first.__exit__(None, None, None)
     assert tf32_switch.state == tf32_switch.OFF
     second.__exit__(None, None, None)
-    assert tf32_switch.state == tf32_switch.ON
-
-
-def test_tf32_is_not_touched_off_cuda(tf32_switch):
-    tf32_switch.state = tf32_switch.ON
+    assert tf32_switch.state == before
     with dct_paths.float32_products(torch.device("cpu")):
-        assert tf32_switch.state == tf32_switch.ON
+        assert tf32_switch.state == before, "not CUDA"
+    message = "out of memory"
+    with pytest.raises(RuntimeError, match=message), dct_paths.float32_products(CUDA):
+        raise RuntimeError(message)
+    assert tf32_switch.state == before
 
 
 def test_tf32_set_by_the_older_name_is_respected(tf32_switch):
