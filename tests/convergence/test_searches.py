@@ -156,22 +156,6 @@ def test_annealing_puts_fading_noise_on_the_logarithm_of_each_gain():
         assert int(state.indices[n, 0]) == int(score.argmax())
 
 
-@pytest.mark.parametrize("search", ["swap", "swap-raw", "reselect", "cyclic-pursuit", "pursuit"])
-@pytest.mark.parametrize(
-    "family", [Family(), Family(4, 15), Family(2, 4)], ids=["3 of 36", "15 of 16", "4 of 4"]
-)
-def test_components_keep_locations_of_their_own(search, family):
-    state, made = begin(search, family=family, problems=5)
-    for step in range(60):
-        if made.moves_at(step):
-            made.move(step / 60)
-            unique = state.indices.sort(1).values.diff(dim=1)
-            if made.descends or step == family.components - 1:
-                assert bool((unique > 0).all())
-        elif made.descends:
-            state.descend()
-
-
 # --- orthogonal matching pursuit ---
 
 

@@ -47,9 +47,8 @@ def test_predictions_are_the_means_of_the_draws(structure, value, exact):
 
 
 @pytest.mark.parametrize("name", SEPARABLE)
-@pytest.mark.parametrize(("p", "q"), [(24, 24), (30, 18)], ids=["24x24", "30x18"])
-def test_independence_is_the_special_case(name, p, q):
-    budget = Budget(p, q, 2)
+def test_independence_is_the_special_case(name):
+    budget = Budget(30, 18, 2)
     for method in "DS":
         got = Prediction(budget, 1.0, 1.0).error(STRUCTURES[name], method, 0.0)
         assert got == pytest.approx(exact_error(method, budget), rel=1e-12)

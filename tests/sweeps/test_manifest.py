@@ -117,16 +117,3 @@ def test_outside_a_checkout_without_commits_and_without_git_the_commit_is_unknow
     assert state() == (None, None)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert state() == (None, None)
-
-
-def test_no_library_is_imported_for_it():
-    script = (
-        "import sys\n"
-        "from loca_theory.sweeps.manifest import manifest\n"
-        f"manifest(**{GIVEN!r})\n"
-        "print(sorted({'torch', 'pandas', 'pyarrow', 'scipy', 'matplotlib'} & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=os.environ
-    )
-    assert done.stdout.strip() == "[]"
