@@ -113,7 +113,5 @@ class State:
 
     def stop_diverged(self) -> None:
         """Mark problems whose loss has diverged, and set their coefficients to zero."""
-        new = ~(self.relative_loss() < _DIVERGED) & ~self.is_diverged
-        if bool(new.any()):
-            self.is_diverged = self.is_diverged | new
+        self.is_diverged = ~(self.relative_loss() < _DIVERGED)
         self.coefficients = torch.where(self.is_diverged[:, None], 0, self.coefficients)

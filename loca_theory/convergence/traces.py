@@ -17,8 +17,8 @@ def traced_problems(outcomes: Mapping[str, Sequence[Any]]) -> dict[str, int]:
     """Numbers of the first problem that a search recovers, and of the first that it does not."""
     exact, losses = outcomes["exact"], outcomes["loss"]
     missed = [not e and loss is not None for e, loss in zip(exact, losses, strict=True)]
-    first = {"recovered": _first(exact), "not recovered": _first(missed)}
-    found = {case: number for case, number in first.items() if number is not None}
+    cases = {"recovered": list(exact), "not recovered": missed}
+    found = {case: flags.index(True) for case, flags in cases.items() if any(flags)}
     return found or {"not recovered": 0}  # all diverged: trace the first
 
 
@@ -40,7 +40,3 @@ def trace_rows(
     ):
         for n, entry in enumerate(entries):
             yield TraceRow(*problem, "learned", step, n, *entry, loss=loss)
-
-
-def _first(flags: Sequence[bool]) -> int | None:
-    return next((number for number, flag in enumerate(flags) if flag), None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +21,7 @@ _PRECISION = 0.05
 _CONFIDENCE = 0.95
 
 
-@dataclass(frozen=True)
-class Crossing:
+class Crossing(NamedTuple):
     """The value at which R's error passes below D's.
 
     Attributes:

@@ -105,8 +105,6 @@ class Design:
             raise InvalidArgumentError(msg)
         self._check_grids()
         self._check_methods()
-        for r in self.ranks:
-            Budget(self.p, self.q, r)
         if not self.protocols or len(set(self.protocols)) < len(self.protocols):
             msg = "protocols must list at least one name and no name twice, not "
             raise InvalidArgumentError(msg + (", ".join(self.protocols) or "none"))

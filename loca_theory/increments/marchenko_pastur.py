@@ -81,8 +81,7 @@ class MarchenkoPastur:
 
     def cdf(self, x: ArrayLike) -> _Array:
         """P(X ≤ x)."""
-        x = np.asarray(x, dtype=np.float64)
-        return np.where(x < 0, 0.0, 1.0 - self.sf(x))
+        return 1.0 - self.sf(x)
 
     def sf(self, x: ArrayLike) -> _Array:
         """P(X > x)."""

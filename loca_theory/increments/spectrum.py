@@ -140,7 +140,7 @@ def spectral_statistics(eigenvalues: ArrayLike, p: int, q: int) -> dict[str, flo
     small, large = min(p, q), max(p, q)
     scaled = eigenvalues / variance  # of a matrix with unit mean square
     low, high = (np.sqrt(large) - np.sqrt(small)) ** 2, (np.sqrt(large) + np.sqrt(small)) ** 2
-    outside = (scaled < low) | (scaled > high) if low > 0 else scaled > high
+    outside = (scaled < low) | (scaled > high)
     return {
         "T": float(scaled[outside].sum() / scaled.sum()),
         "largest": float((scaled.max() - centre) / width),

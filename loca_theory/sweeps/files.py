@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 from loca_theory.errors import ResourceError
 
@@ -15,14 +16,11 @@ TEMPORARY_SUFFIX = ".partial"
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file under a temporary name in its folder, and rename it when it is complete."""
+    temporary = path.with_name(f"{path.stem}.{uuid4().hex}{path.suffix}{TEMPORARY_SUFFIX}")
     with naming_file(path):
-        handle, name = tempfile.mkstemp(
-            prefix=f"{path.stem}.", suffix=f"{path.suffix}{TEMPORARY_SUFFIX}", dir=path.parent
-        )
-        os.close(handle)
-        temporary = Path(name)
         try:
             write(temporary)
+            # safetensors makes files that only their owner can read.
             os.umask(mask := os.umask(0))
             temporary.chmod(0o666 & ~mask)
             temporary.replace(path)

@@ -32,14 +32,10 @@ def dct_matrix(
 
     Source: the definition of C below equation (original_dct) of the paper (Ahmed et al., 1974).
     """
-    return _shared_matrix(n, dtype, _indexed(torch.device(device)))
-
-
-def _indexed(device: torch.device) -> torch.device:
-    """Name the current CUDA device explicitly, so that "cuda" and "cuda:0" share a copy."""
-    if device.type == "cuda" and device.index is None:
-        return torch.device("cuda", torch.cuda.current_device())
-    return device
+    device = torch.device(device)
+    if device.type == "cuda" and device.index is None:  # "cuda" and "cuda:0" share a copy
+        device = torch.device("cuda", torch.cuda.current_device())
+    return _shared_matrix(n, dtype, device)
 
 
 @cache
