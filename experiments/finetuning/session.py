@@ -12,7 +12,7 @@ import click
 import pandas as pd
 
 from experiments.finetuning.adaptation import peft
-from experiments.finetuning.methods import Budget, check, find_method, rates_beyond
+from experiments.finetuning.methods import Budget, check, find_method
 from experiments.finetuning.metrics import METRIC
 from experiments.finetuning.protocol import Configuration, Finished, best_rate, loca_of, point
 from experiments.finetuning.settings import settings, task_names
@@ -44,9 +44,6 @@ class Session:
     device: str = "auto"
     seeds: int | None = None  # None for those of the protocol
     quiet: bool = False
-    # Where the lowest or highest learning rate tried is best, also try those beyond it. The designs
-    # fix the rates that are tried, so this is for checks.
-    beyond_grid: bool = False
 
     @property
     def folder(self) -> Path:
@@ -78,18 +75,11 @@ class Session:
     def tune(self, wanted: Sequence[Configuration], title: str) -> dict[Configuration, float]:
         """Find the learning rate of each configuration with the best mean validation metric."""
         found: dict[Configuration, dict[float, list[float | None]]] = {}
-        best: dict[Configuration, float] = {}
-        untried = {one: self._rates(one) for one in wanted}
-        while untried:
-            runs = [(one, rate) for one, rates in untried.items() for rate in rates]
-            for one in self.run(runs, f"{title}: learning rates", tunes=True):
-                of_rate = found.setdefault(one.configuration, {})
-                of_rate.setdefault(one.run.parameters["rate"], []).append(one.result["validation"])
-            best |= {one: best_rate(sorted(found[one]), found[one]) for one in untried}
-            untried = {}
-            if self.beyond_grid and not self.quick:
-                further = {one: rates_beyond(found[one], rate) for one, rate in best.items()}
-                untried = {one: rates for one, rates in further.items() if rates}
+        runs = [(one, rate) for one in dict.fromkeys(wanted) for rate in self._rates(one)]
+        for one in self.run(runs, f"{title}: learning rates", tunes=True):
+            of_rate = found.setdefault(one.configuration, {})
+            of_rate.setdefault(one.run.parameters["rate"], []).append(one.result["validation"])
+        best = {one: best_rate(sorted(of_rate), of_rate) for one, of_rate in found.items()}
         at_end = [
             f"{one.method} r={one.r} ({rate:g})"
             for one, rate in best.items()
@@ -218,8 +208,6 @@ _OPTIONS = (
                  help="Worker processes, -1 for one per core."),
     click.Option(["--device"], metavar="auto|cpu|cuda[:N]", default="auto", show_default=True,
                  help="Device to train on."),
-    click.Option(["--beyond-grid"], is_flag=True,
-                 help="Where the lowest or highest learning rate is best, try those beyond it."),
     click.Option(["-q", "--quiet"], is_flag=True, help="Print neither progress nor notes."),
 )  # fmt: skip
 

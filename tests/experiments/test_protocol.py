@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from experiments.finetuning import session as session_module
-from experiments.finetuning.methods import methods, rates_beyond
+from experiments.finetuning.methods import methods
 from experiments.finetuning.protocol import Configuration, best_rate, loca_of, point
 from experiments.finetuning.settings import settings, task_names
 from experiments.finetuning.training import compute
@@ -124,18 +124,6 @@ def test_from_twice_the_budget_on_all_rates_are_lower(made_up):
     tried = {name: [p["rate"] for p in asked if p["method"] == name] for name in ("lora", "full")}
     assert tried["lora"] == list(methods()["lora"].rates("small", beyond=1)[:4])
     assert tried["full"] == list(methods()["full"].rates("small"))
-
-
-def test_beyond_the_grid_rates_go_on_until_the_best_lies_inside(made_up):
-    session, asked = made_up
-    lora = Configuration("digits", "lora", 4 * settings("digits")["r"])
-    full = Configuration("digits", "full", 2)
-    # The first four of full fine-tuning end at 1e-2, which is the best.
-    rates = dataclasses.replace(session, beyond_grid=True).tune([lora, full], "")
-    assert rates == {lora: 1e-2, full: 1e-2}
-    assert [p["rate"] for p in asked if p["method"] == "full"] == [3e-4, 1e-3, 3e-3, 1e-2, 3e-2]
-    assert rates_beyond((1e-3, 3e-3, 1e-2), 1e-3) == (3e-4,)
-    assert rates_beyond((1e-5, 3e-5), 1e-5) == rates_beyond((3.0, 10.0), 10.0) == ()
 
 
 @pytest.mark.parametrize(("seeds", "blocks"), [(5, [[0, 1], [2, 3], [4]]), (None, [[0, 1], [2]])])
