@@ -54,8 +54,7 @@ def main(pair: Path, out: Path | None) -> None:
 
 def _measure(pair: Path) -> Iterator[dict[str, Any]]:
     """A row per adapter, with the 95% interval of its accuracy (Wilson)."""
-    peft, made = importlib.import_module("peft"), Pair(pair)
-    importlib.import_module("loca_theory.adapters")  # makes LoCA known to PEFT
+    made = Pair(pair)
 
     def row(
         adapter: str, split: str, numbers: int, retained: float, encoder: Any
@@ -70,10 +69,7 @@ def _measure(pair: Path) -> Iterator[dict[str, Any]]:
     yield row("base", "", 0, 0.0, made.loaded("base"))
     layers: set[str] = set()
     for extraction, adapter, split, retained in _extractions(pair):
-        with tempfile.TemporaryDirectory() as folder:
-            extraction.save(folder)
-            there = Path(folder, extraction.method)
-            encoder = peft.PeftModel.from_pretrained(made.loaded("base"), there)
+        encoder = with_adapter(made.loaded("base"), extraction)
         numbers = sum(one.numbers for one in extraction.matrices) + extraction.saved_numbers
         yield row(adapter, split, numbers, retained, encoder)
         layers |= {one.name for one in extraction.matrices}
@@ -84,6 +80,15 @@ def _measure(pair: Path) -> Iterator[dict[str, Any]]:
     yield row("the fine-tune's linear layers", "", numbers, 1.0, encoder)
     whole = made.loaded("tuned")
     yield row("fine-tune", "", sum(one.numel() for one in whole.parameters()), 1.0, whole)
+
+
+def with_adapter(base: Any, extraction: Extraction) -> Any:
+    """A model with an extracted adapter, which PEFT reads from its files."""
+    importlib.import_module("loca_theory.adapters")  # makes LoCA known to PEFT
+    with tempfile.TemporaryDirectory() as folder:
+        extraction.save(folder)
+        there = Path(folder, extraction.method)
+        return importlib.import_module("peft").PeftModel.from_pretrained(base, there)
 
 
 def _extractions(pair: Path) -> Iterator[tuple[Extraction, str, str, float]]:

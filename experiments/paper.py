@@ -14,9 +14,9 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import field
 from functools import cache
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-from pydantic import ConfigDict, TypeAdapter, model_validator
+from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from loca_theory.claims.printed import FOLDER
@@ -72,14 +72,6 @@ class Table:
     table: Head
     fields: Mapping[str, Field]
     rows: tuple[Row, ...]  # in the printed order
-
-    @model_validator(mode="after")
-    def _has_fields_of_all_values(self) -> Self:
-        for number, row in enumerate(self.rows, start=1):
-            if not self.fields.keys() >= row.values.keys() >= row.spreads.keys():
-                msg = f"row {number} has values of no field, or spreads of no value"
-                raise ValueError(msg)
-        return self
 
     def names(self, role: str) -> tuple[str, ...]:
         """The models, methods or tasks that the rows name, in the printed order."""

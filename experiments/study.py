@@ -91,8 +91,6 @@ def main(
     given = tuple(one.strip() for one in (methods or "").split(",") if one.strip())
     if study.more and session.full:
         study = replace(study, methods=(*study.methods, *study.more))
-    for one in given:
-        find_method(one)
     if (given or r) and not study.each_task_alone:
         msg = f"{name} has methods and budgets of its own; leave out --methods and --r"
         raise click.UsageError(msg)

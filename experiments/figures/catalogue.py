@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from matplotlib.figure import Figure
+from functools import partial
 
 from experiments.figures.comparisons import draw_comparisons
 from experiments.figures.low_rank import draw_low_rank
@@ -15,103 +13,64 @@ from experiments.figures.published import STUDIES, draw_published
 from experiments.figures.runs import draw_budgets, draw_sensitivity, draw_training
 from loca_theory.plotting.paper_figure import PaperFigure, Stored
 
-_VERDICTS = {"verdicts": "python -m experiments.everything --full"}
+_VERDICTS = Stored({"verdicts": "python -m experiments.everything --full"})
+_ALL_TABLES = Stored({
+    "sim_2": "loca-theory figures sim_2",
+    "analyze-errors": "loca-theory analyze BASE FINETUNED --out DIR",
+    "toy_recovery": "loca-theory figures toy_recovery",
+    **_VERDICTS.tables,
+    "claims": "loca-theory verify",
+})  # fmt: skip
 
 
-def _figure(
-    label: str, title: str, shows: str, table: str, command: str, draw: Callable[..., Figure]
-) -> PaperFigure:
-    data = Stored({table: f"python -m experiments.{command}"})
-    return PaperFigure(label, title, shows, data, draw)
+def _study(name: str, table: str, **more: str) -> Stored:
+    return Stored({table: f"python -m experiments.study {name}", **more})
 
 
 FIGURES = (
     PaperFigure(
-        "training_process",
-        "Loss during training",
+        "training_process", "Loss during training",
         "Validation loss over the steps of single tasks, with learned and fixed locations, beside "
         "that of guessing, and the difference over six kinds of tasks; measured",
-        Stored({"training_process": "python -m experiments.study training_process", **_VERDICTS}),
-        draw_training,
-    ),
-    _figure(
-        "budget",
-        "Metric against the budget",
+        _study("training_process", "training_process", **_VERDICTS.tables), draw_training),
+    PaperFigure(
+        "budget", "Metric against the budget",
         "Metric against the parameter budget, with 95% intervals over seeds; measured",
-        "budgets-summary",
-        "study budgets",
-        draw_budgets,
-    ),
-    _figure(
-        "parameter_sen",
-        "Sensitivity to the settings",
+        _study("budgets", "budgets-summary"), draw_budgets),
+    PaperFigure(
+        "parameter_sen", "Sensitivity to the settings",
         "Metric against the scaling and the fraction of alternating steps; measured",
-        "sensitivity-summary",
-        "study sensitivity",
-        draw_sensitivity,
-    ),
-    _figure(
-        "visualization_W",
-        "Learned increments",
+        _study("sensitivity", "sensitivity-summary"), draw_sensitivity),
+    PaperFigure(
+        "visualization_W", "Learned increments",
         "The increments that each method learns in two layers; measured",
-        "visualization_W",
-        "study patterns",
-        draw_patterns,
-    ),
+        _study("patterns", "visualization_W"), draw_patterns),
     PaperFigure(
-        "comparisons",
-        "Methods compared by fine-tuning",
+        "comparisons", "Methods compared by fine-tuning",
         "Differences between methods of fine-tuning over six kinds of small tasks, with the bounds "
-        "and the verdicts on the claims; measured",
-        Stored(_VERDICTS),
-        draw_comparisons,
-    ),
+        "and the verdicts on the claims; measured", _VERDICTS, draw_comparisons),
     PaperFigure(
-        "comparisons_six",
-        "Methods and settings compared on six tasks",
+        "comparisons_six", "Methods and settings compared on six tasks",
         "Differences between methods, searches, budgets and settings over six small tasks, with "
         "the bounds that decide the claims; measured",
-        Stored(_VERDICTS),
-        lambda table: draw_comparisons(table, largest=False),
-    ),
-    _figure(
-        "prediction",
-        "What predicts the better adapter",
+        _VERDICTS, partial(draw_comparisons, largest=False)),
+    PaperFigure(
+        "prediction", "What predicts the better adapter",
         "Rank correlations of predictors with the accuracy; measured",
-        "prediction",
-        "prediction",
-        draw_prediction,
-    ),
-    _figure(
-        "low_rank",
-        "Low rank of full increments",
+        Stored({"prediction": "python -m experiments.prediction"}), draw_prediction),
+    PaperFigure(
+        "low_rank", "Low rank of full increments",
         "Energy of the largest eighth of the singular values of full increments, by optimiser, "
         "rate, steps, batch, data and layer, beside that of independent entries; measured",
-        "low_rank",
-        "low_rank",
-        draw_low_rank,
-    ),
+        Stored({"low_rank": "python -m experiments.low_rank"}), draw_low_rank),
     PaperFigure(
-        "published",
-        "Fine-tunes that others published",
+        "published", "Fine-tunes that others published",
         "Energy of ΔW that LoRA, LoCA and plain entries retain, in 309 fine-tunes by others; "
         "measured",
         Stored({f"{name}-retained": "python -m experiments.published" for name in STUDIES}),
-        draw_published,
-    ),
+        draw_published),
     PaperFigure(
-        "overview",
-        "Overview",
+        "overview", "Overview",
         "Theorem 1, a real increment, the toy experiment, fine-tuning, the ledger",
-        Stored(
-            {
-                "sim_2": "loca-theory figures sim_2",
-                "analyze-errors": "loca-theory analyze BASE FINETUNED --out DIR",
-                "toy_recovery": "loca-theory figures toy_recovery",
-                **_VERDICTS,
-                "claims": "loca-theory verify",
-            }
-        ),
-        draw_overview,
-    ),
-)
+        _ALL_TABLES, draw_overview),
+)  # fmt: skip

@@ -55,11 +55,16 @@ def adapt(
             is_bias = method.kind == "biases" and name.rsplit(".", 1)[-1] == "bias"
             parameter.requires_grad_(_is_head(name, head) or is_bias or method.kind == "full")
         return model
-    config = _config(method, budget, shape, seed, overrides or {})
+    return with_adapter(model, _config(method, budget, shape, seed, overrides or {}), targets, head)
+
+
+def with_adapter(model: nn.Module, config: Any, targets: Sequence[str], head: str | None) -> Any:
+    """Adapt the layers of these names as a configuration of PEFT says; the head is trained too."""
     config.target_modules = set(targets)
     config.modules_to_save = [head] if head else None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PEFT warns about layers that store weights transposed
+        # About layers that store weights transposed, and names that transformers has replaced.
+        warnings.simplefilter("ignore")
         return peft().get_peft_model(model, config)
 
 
@@ -105,15 +110,24 @@ def _config(
 
 
 def groups(
-    model: nn.Module, *, head: str | None, rate: float, head_rate: float
+    model: nn.Module, *, head: str | None, rate: float, head_rate: float, weight_decay: float = 0.0
 ) -> list[dict[str, Any]]:
-    """Parameter groups for the optimiser: those of the method, and the head."""
-    parts: dict[bool, list[nn.Parameter]] = {False: [], True: []}
+    """Parameter groups for the optimiser: those of the method and of the head, decayed or not.
+
+    Matrices and coefficients are decayed.
+    """
+    spectra = [m for m in model.modules() if isinstance(m, CosineSpectrum)]
+    coefficients = {id(p) for s in spectra for p in s.parameters()}
+    parts: dict[tuple[bool, float], list[nn.Parameter]] = {}
     for name, p in model.named_parameters():
         if p.requires_grad:
-            parts[_is_head(name, head)].append(p)
-    rates = {False: rate, True: head_rate}
-    return [{"params": part, "lr": rates[is_head]} for is_head, part in parts.items() if part]
+            is_decayed = p.ndim > 1 or id(p) in coefficients or "fourierft_spectrum" in name
+            key = (_is_head(name, head), weight_decay if is_decayed else 0.0)
+            parts.setdefault(key, []).append(p)
+    return [
+        {"params": parts[key], "lr": head_rate if key[0] else rate, "weight_decay": key[1]}
+        for key in sorted(parts)
+    ]
 
 
 def count(model: nn.Module, head: str | None, *, pruned_to: int | None = None) -> dict[str, int]:

@@ -99,7 +99,8 @@ def target_shape(model: nn.Module, targets: Sequence[str]) -> tuple[int, int]:
     shapes = {
         tuple(module.weight.shape)
         for name, module in model.named_modules()
-        if name.rsplit(".", 1)[-1] in targets and isinstance(module.weight, torch.Tensor)
+        if f".{name}".endswith(tuple(f".{one}" for one in targets))
+        and isinstance(module.weight, torch.Tensor)
     }
     if not shapes:
         msg = f"targets must be layers of the model, but {', '.join(targets)} are not found"

@@ -121,15 +121,12 @@ def without_each_kind(rows: Sequence[Row]) -> pd.DataFrame:
     """Mean and interval of the primary comparisons over all kinds but one, by that kind."""
     table = compare(rows, read_design()["primary"])
     of_kinds = table[[one for one in table if one in read_design()["kinds"]]].astype(float)
-    return of_kinds.apply(
-        lambda line: pd.Series(
-            {
-                k: "{:.2f} ({:.2f} to {:.2f})".format(*interval(line.drop(k).tolist()))
-                for k in line.index
-            }
-        ),
-        axis=1,
-    )
+
+    def others(line: pd.Series) -> pd.Series:
+        found = {kind: interval(line.drop(kind).tolist()) for kind in line.index}
+        return pd.Series({k: "{:.2f} ({:.2f} to {:.2f})".format(*one) for k, one in found.items()})
+
+    return of_kinds.apply(others, axis=1)
 
 
 def _verdict(method: str, line: pd.Series) -> Row:
@@ -159,10 +156,8 @@ def _text_error(rows: Sequence[Row], method: str) -> float:
                 of_method[row["method"] == method].append(row["parts"])
         means = 100 * (np.mean(of_method[True], axis=0) - np.mean(of_method[False], axis=0))
         variances[task] = means.var(ddof=1) / len(means)
-    kinds = [
-        [variances[task] for task in tasks if task in variances]
-        for tasks in read_design()["kinds"].values()
-    ]
+    kinds = [[variances[task] for task in tasks if task in variances]
+             for tasks in read_design()["kinds"].values()]  # fmt: skip
     of_kinds = [sum(own) / len(own) ** 2 for own in kinds if own]
     return math.sqrt(sum(of_kinds)) / len(of_kinds)
 

@@ -21,13 +21,9 @@ from experiments.finetuning.protocol import best_rate
 _GRID = "text"  # group of tasks of the grids in methods.toml
 
 
+@cache
 def read_design() -> dict[str, Any]:
     """Everything that is fixed before the runs."""
-    return _read()
-
-
-@cache
-def _read() -> dict[str, Any]:
     return tomllib.loads(Path(__file__).with_name("design.toml").read_text(encoding="utf-8"))
 
 
@@ -101,18 +97,15 @@ def chosen_rates(
 def _best(
     grid: Sequence[float], trials: Callable[[float], list[Trial]], done: Done
 ) -> tuple[float, list[Trial]]:
-    """The best of a grid so far, and the runs that are missing: seed by seed, of all values.
-
-    Where an end of the grid wins, the next rate is tried as well. Of equals the highest wins: far
-    below, no location moves at any rate.
-    """
+    """The best of a grid, which is extended where an end wins, and the runs that are missing."""
+    # Of equals the highest wins: far below, no location moves at any rate.
     tried = sorted(grid, reverse=True)
     while True:
-        by_seed = zip(*map(trials, tried), strict=True)
+        runs = {rate: trials(rate) for rate in tried}
+        by_seed = zip(*runs.values(), strict=True)
         needed = [one for same in by_seed for one in same if one not in done]
-        found = {
-            one: [done[trial]["metric"] for trial in trials(one) if trial in done] for one in tried
-        }
+        found = {rate: [done[one]["metric"] for one in own if one in done]
+                 for rate, own in runs.items()}  # fmt: skip
         best = best_rate(tried, found)
         further = () if needed else rates_beyond(tried, best)
         if not further:

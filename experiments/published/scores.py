@@ -13,14 +13,16 @@ import csv
 import importlib
 import tempfile
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 import click
 import numpy as np
 import torch
 
 from experiments.coded import coded_models
+from experiments.extracted import with_adapter
 from experiments.published.__main__ import Row
 from experiments.published.wheels import STUDIES, Wheels
 from loca_theory.checkpoints import extract
@@ -94,24 +96,19 @@ class Answers:
 
 def adapted(answers: Answers) -> Iterator[Row]:
     """A row per adapter, beside the base and the fine-tune."""
-    peft = importlib.import_module("peft")
-    importlib.import_module("loca_theory.adapters")  # makes LoCA known to PEFT
     folder = answers.folder
     for side, name, retained in (("base", "base", 0.0), ("tuned", "fine-tune", 1.0)):
         known = {"model": name, "r": 0, "numbers": 0, "retained": retained}
         yield {**known, **answers.of(answers.loaded(side))}
-    for method in ("lora", "loca", "entries"):
-        for r in RANKS:
-            # LoCA gets as many coefficients as LoRA has numbers: locations are free here.
-            size = 2 * r if method == "loca" else r
-            made = extract(folder / "base", folder / "tuned", method, rank=size, device="cpu")
-            made.save(folder / f"{method}-{r}")
-            model = peft.PeftModel.from_pretrained(
-                answers.loaded("base"), folder / f"{method}-{r}" / method
-            )
-            numbers = sum(one.numbers for one in made.matrices)
-            known = {"model": method, "r": r, "numbers": numbers, "retained": 1 - made.error}
-            yield {**known, **answers.of(model.merge_and_unload())}
+    methods: tuple[Literal["lora", "loca", "entries"], ...] = ("lora", "loca", "entries")
+    for method, r in product(methods, RANKS):
+        # LoCA gets as many coefficients as LoRA has numbers: locations are free here.
+        size = 2 * r if method == "loca" else r
+        made = extract(folder / "base", folder / "tuned", method, rank=size, device="cpu")
+        model = with_adapter(answers.loaded("base"), made).merge_and_unload()
+        numbers = sum(one.numbers for one in made.matrices)
+        known = {"model": method, "r": r, "numbers": numbers, "retained": 1 - made.error}
+        yield {**known, **answers.of(model)}
 
 
 @click.command(cls=Command)

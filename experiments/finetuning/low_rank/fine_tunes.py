@@ -17,8 +17,8 @@ import torch
 from torch import nn
 
 from experiments.finetuning.low_rank.spectra import measure, measured_layers
-from experiments.finetuning.tasks import Prepared, Split, base_model, opened
-from loca_theory.errors import InvalidArgumentError
+from experiments.finetuning.tasks import Prepared, Split, base_model, opened, random_batches
+from loca_theory.checkpoints.pairs.task import MatrixCell
 from loca_theory.sweeps import generator
 from loca_theory.sweeps.store import Point
 
@@ -27,13 +27,7 @@ PACKAGES = (
     "experiments.finetuning.low_rank",
     "experiments.finetuning.settings",
     "experiments.finetuning.tasks",
-    "loca_theory.adapters",
-    "loca_theory.checkpoints",
-    "loca_theory.expressivity",
-    "loca_theory.increments",
-    "loca_theory.locations",
-    "loca_theory.sweeps.random",
-    "loca_theory.transforms",
+    *MatrixCell.packages,
 )
 ALL = "all"
 """The whole pool of examples, or all kinds of layers."""
@@ -59,15 +53,8 @@ class Training:
 
     def batches(self, pool: Split, rng: np.random.Generator) -> Iterator[Split]:
         """Random batches, one pass through the training set after the other."""
-        mine = rng.permutation(len(pool["labels"]))[: self.examples]
-        if self.batch > len(mine):
-            msg = f"batch={self.batch} exceeds the {len(mine)} training examples; use a smaller one"
-            raise InvalidArgumentError(msg)
-        while True:
-            order = rng.permutation(mine)
-            for start in range(0, len(order) - self.batch + 1, self.batch):
-                which = torch.from_numpy(order[start : start + self.batch])
-                yield {name: values[which] for name, values in pool.items()}
+        for which in random_batches(len(pool["labels"]), self.examples, self.batch, rng):
+            yield {name: values[which] for name, values in pool.items()}
 
 
 def train(

@@ -4,7 +4,8 @@ A task is prepared once: its data and, unless an installed package contains one,
 are written to a folder as safetensors. All workers then read these files only.
 """
 
-from experiments.finetuning.tasks.prepared import Prepared, Split, load
+from experiments.finetuning.tasks.prepared import Prepared, Split, load, random_batches
 from experiments.finetuning.tasks.registry import base_model, opened, prepare, prepare_by, quiet
 
-__all__ = ["Prepared", "Split", "base_model", "load", "opened", "prepare", "prepare_by", "quiet"]
+__all__ = ["Prepared", "Split", "base_model", "load", "opened", "prepare", "prepare_by", "quiet",
+           "random_batches"]  # fmt: skip

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from loca_theory.errors import ResourceError
+from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps.files import writable_folder, write_atomically
 
 Split = dict[str, torch.Tensor]
@@ -88,3 +89,17 @@ def digest_of(folder: Path) -> str:
     for name in (_DATA, _MODEL):
         digest.update((folder / name).read_bytes())
     return digest.hexdigest()[:32]
+
+
+def random_batches(
+    total: int, most: int | None, size: int, rng: np.random.Generator
+) -> Iterator[torch.Tensor]:
+    """Indices of batches of at most so many random examples, one pass after the other."""
+    mine = rng.permutation(total)[:most]
+    if size > len(mine):
+        msg = f"batch={size} exceeds the {len(mine)} training examples; use a smaller batch"
+        raise InvalidArgumentError(msg)
+    while True:
+        order = rng.permutation(mine)
+        for start in range(0, len(order) - size + 1, size):
+            yield torch.from_numpy(order[start : start + size])
