@@ -6,12 +6,18 @@ import pandas as pd
 import pytest
 
 from experiments.design import store_verdicts
-from experiments.finetuning.low_rank.tables import statistics_rows
+from experiments.finetuning.low_rank.tables import (
+    INDEPENDENT,
+    LABELS,
+    factor_rows,
+    statistics_rows,
+)
 from experiments.finetuning.prediction.predictors import SIGNS
 from experiments.finetuning.prediction.rank_correlation import cells, correlations, pairs
 from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.statistics import grouped, summary
 from experiments.finetuning.verdicts.design import read_alternatives
+from experiments.low_rank import _LARGE, _SMALL
 from experiments.prediction import COLUMNS, usable
 from experiments.pretrained import analysis
 from experiments.pretrained.runs import stored as stored_runs
@@ -85,6 +91,29 @@ def test_summaries(name, by, reference, of_each):
 @pytest.mark.filterwarnings("ignore:Precision loss occurred")  # some values are almost equal
 def test_statistics_of_low_rank():
     assert_stored(statistics_rows(records("low_rank-matrices")), "low_rank-statistics")
+
+
+@pytest.mark.filterwarnings("ignore:Precision loss occurred")
+def test_factors_of_low_rank():
+    """A case has the runs whose labels are those of its training, in the order of the cases."""
+    ranks, found = stored("low_rank-ranks"), []
+    accuracy = stored("low_rank-matrices").groupby([*LABELS, "seed"])["accuracy"].first()
+    for task, grid in {"digits": _SMALL, "docstrings": _SMALL, "text": _LARGE}.items():
+        of_task = ranks[(ranks["task"] == task) & (ranks["optimizer"] != INDEPENDENT)]
+        pool, runs = of_task["examples"].max(), {}
+        by_run = {key: rows.to_dict("records") for key, rows in of_task.groupby([*LABELS, "seed"])}
+        for one in dict.fromkeys(case.training for case in grid.cases()):
+            examples = one.examples or pool
+            labels = (task, one.optimizer, one.rate, one.steps, one.batch, examples)
+            runs[one] = [
+                {"task": task, "seed": seed, "accuracy": accuracy[*labels, seed], "diverged": False,
+                 "examples": examples, "matrices": [{**row, "ranks": [row]} for row in rows]}
+                for seed in range(grid.seeds) if (rows := by_run.get((*labels, seed)))
+            ]  # fmt: skip
+        found += factor_rows(grid.cases(), runs)
+    expected = stored("low_rank").drop(columns="diverged")
+    found = pd.DataFrame(found)[list(expected)].astype(expected.dtypes.to_dict())
+    pd.testing.assert_frame_equal(found, expected)
 
 
 def test_predictions():
