@@ -59,7 +59,6 @@ from loca_theory.expressivity.methods.low_rank import LowRank
 from loca_theory.expressivity.methods.method import Array, Method
 from loca_theory.expressivity.methods.registry import find_method
 from loca_theory.expressivity.methods.selection import LocationSelection, Selection
-from loca_theory.expressivity.methods.subspace import Subspace
 
 
 def spectral_error(singular_values: ArrayLike, method: str | Method, budget: Budget) -> float:
@@ -101,7 +100,7 @@ def spectral_error(singular_values: ArrayLike, method: str | Method, budget: Bud
         msg += "alone; use low "
         msg += "rank, a linear family or a selection, such as LoRA, LoCA or FourierFT"
         raise InvalidArgumentError(msg)
-    if isinstance(method, Subspace | LinearFamily):
+    if isinstance(method, LinearFamily):
         return float(method.expected_errors([budget])[0])
     if isinstance(method, Selection):
         return 1 - _selected(weights, method, budget)
@@ -114,7 +113,7 @@ def has_spectral_error(method: Method) -> bool:
     if isinstance(method, Selection):
         is_known = type(method) in (Selection, LocationSelection)
         return is_known and method.basis.atom_singular_values is not None
-    return type(method) is LowRank or isinstance(method, Subspace | LinearFamily)
+    return type(method) is LowRank or isinstance(method, LinearFamily)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -80,10 +80,9 @@ class Transform(StrEnum):
     OUTPUTS = "dct of outputs"
     RANDOM = "random"
 
-    def basis(self, shape: tuple[int, ...], rng: np.random.Generator | None = None) -> Basis:
+    def basis(self, shape: tuple[int, ...], rng: np.random.Generator) -> Basis:
         """The basis of the transform of matrices of a shape; ``rng`` draws the signs."""
         if self is Transform.RANDOM:
-            rng = np.random.default_rng(0) if rng is None else rng
             return Basis((-2, -1), *(rng.choice([-1.0, 1.0], side) for side in shape))
         return Basis(_AXES[self])
 
@@ -112,6 +111,8 @@ class Coder:
         self, matrix: Array, bits: Sequence[float], basis: Basis
     ) -> list[Approximation | None]:
         """The matrix as it is decoded, for several sizes; None where there is no code so small.
+
+        Coders of single numbers only measure, because their errors need no decoded matrix.
 
         Args:
             matrix: The matrix, not all 0.
@@ -155,12 +156,23 @@ class Quantiser(NamedTuple):
     bits: float
 
 
+@dataclass(frozen=True)
 class ScalarCoder(Coder):
-    """A coder of single numbers, of which only the law matters."""
+    """A coder of single numbers, of which only the law matters.
 
-    def quantiser(self, law: Law, count: int, bits: float) -> Quantiser | None:
-        """The quantiser of so many numbers of a law."""
-        raise NotImplementedError
+    Attributes:
+        name: Name in tables.
+        title: Title in a few words.
+        reference: Publication.
+        quantiser: The quantiser of so many numbers of a law, for the bits per number; None if
+            there is none of so few bits.
+    """
+
+    name: str
+    title: str = ""
+    reference: str = ""
+    _: KW_ONLY
+    quantiser: Callable[[Law, int, float], Quantiser | None]
 
     def coded(self, law: Law, count: int, bits: Sequence[float]) -> list[Coded | None]:
         """What is left of so many numbers of a law."""
@@ -168,21 +180,6 @@ class ScalarCoder(Coder):
         energy = moment(law, 2)
         return [
             one and Coded(error_of(law, one.edges, one.codes) / energy, one.bits) for one in found
-        ]
-
-    def approximate(
-        self, matrix: Array, bits: Sequence[float], basis: Basis
-    ) -> list[Approximation | None]:
-        """See :class:`Coder`."""
-        coordinates = basis.coordinates(matrix)
-        law = Entries(coordinates)
-        found = (self.quantiser(law, matrix.size, one) for one in bits)
-        return [
-            one
-            and Approximation(
-                basis.matrices(one.codes[np.searchsorted(one.edges, coordinates)]), one.bits
-            )
-            for one in found
         ]
 
     def measure(self, matrix: Array, bits: Sequence[float], basis: Basis) -> list[Coded | None]:

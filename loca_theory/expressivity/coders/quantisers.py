@@ -44,8 +44,6 @@ def lloyd_max(law: Law, width: int, beyond: float = 0.0) -> Array:
     All numbers of the law exceed ``beyond`` on either side.
     """
     scale = np.sqrt(moment(law, 2) / moment(law, 0))
-    if width == 0:
-        return np.array([moment(law, 1) / moment(law, 0)])
     # At high resolution the codes of N(0, 1) have the density of N(0, 3).
     start = ndtr(beyond / scale / np.sqrt(3))
     levels = start + (1 - start) * (np.arange(2 ** (width - 1)) + 0.5) / 2 ** (width - 1)
@@ -84,12 +82,6 @@ def normal_codes(width: int) -> Array:
 def nearest_codes(values: Array, codes: Array) -> Array:
     """The code that is nearest to each of some values."""
     return codes[np.searchsorted(between(codes), values)]
-
-
-def error_of_normal_codes(law: Law, width: int) -> float:
-    """Mean squared error of :func:`normal_codes` on the numbers of a law."""
-    codes = normal_codes(width)
-    return error_of(law, between(codes), codes)
 
 
 def uniform(law: Law, width: int) -> Array:

@@ -19,19 +19,28 @@ from loca_theory.expressivity.coders.laws import Entries
 from loca_theory.expressivity.coders.low_rank import SingularVectors
 from loca_theory.expressivity.coders.patches import Patches
 from loca_theory.expressivity.coders.scalar import (
-    EntropyCoded,
-    Largest,
-    LloydMax,
     RateDistortion,
     Signs,
-    Uniform,
+    best_codes,
+    best_step,
+    entropy_coded,
+    largest,
+    mean_magnitude,
 )
 from loca_theory.expressivity.coders.widths import upper_half
 
 CODERS: dict[str, Coder] = {
     coder.name: coder
     for coder in (
-        RateDistortion(), EntropyCoded(), LloydMax(), Uniform(), Signs(), Largest(),
+        RateDistortion(),
+        ScalarCoder("entropy-coded", "equal cells, ideal entropy coding",
+                    "doi:10.1109/TIT.1968.1054193", quantiser=entropy_coded),
+        ScalarCoder("Lloyd–Max", "best codes of whole bits",
+                    "doi:10.1109/TIT.1982.1056489", quantiser=best_codes),
+        ScalarCoder("uniform", "equidistant codes of whole bits",
+                    "doi:10.1109/TIT.1960.1057548", quantiser=best_step),
+        Signs("BitDelta", "signs and one scale", "arXiv:2402.10193", quantiser=mean_magnitude),
+        ScalarCoder("largest", "largest entries, quantised", quantiser=largest),
         SingularVectors(), Patches(),
         Patches(rule=upper_half, name="Delta-DCT by rank",
                 title="patches, 2 bits for half of them"),

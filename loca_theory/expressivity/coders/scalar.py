@@ -3,17 +3,13 @@ r"""Coders of single entries, and the bound that no coder passes."""
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 
 import numpy as np
 from scipy.special import entr
 
 from loca_theory.expressivity.bits import NUMBER_BITS, least_error, location_bits
-from loca_theory.expressivity.coders.coder import (
-    Coded,
-    Coder,
-    Quantiser,
-    ScalarCoder,
-)
+from loca_theory.expressivity.coders.coder import Coded, Coder, Quantiser, ScalarCoder
 from loca_theory.expressivity.coders.laws import Law, Tail, moment, threshold
 from loca_theory.expressivity.coders.quantisers import (
     between,
@@ -49,116 +45,84 @@ class Signs(ScalarCoder):
     :math:`(1 - 2/\pi)(1 - 1/n)` exactly.
     """
 
-    name = "BitDelta"
-    title = "signs and one scale"
-    reference = "arXiv:2402.10193"
-
-    def quantiser(self, law: Law, count: int, bits: float) -> Quantiser | None:
-        """See :class:`ScalarCoder`."""
-        if bits < 1:
-            return None
-        scale = moment(law, 1) - 2 * float(law.below([0.0])[1, 0])
-        return Quantiser(np.zeros(1), np.array([-scale, scale]), 1 + NUMBER_BITS / count)
-
     def expected(self, shape: tuple[int, int], bits: float) -> Coded | None:
         """See :class:`Coder`: exact for every size."""
         found = super().expected(shape, bits)
         return found and Coded(found.error * (1 - 1 / math.prod(shape)), found.bits)
 
 
-class LloydMax(ScalarCoder):
+def mean_magnitude(law: Law, count: int, bits: float) -> Quantiser | None:
+    """The quantiser of :class:`Signs`."""
+    if bits < 1:
+        return None
+    scale = moment(law, 1) - 2 * float(law.below([0.0])[1, 0])
+    return Quantiser(np.zeros(1), np.array([-scale, scale]), 1 + NUMBER_BITS / count)
+
+
+def best_codes(law: Law, count: int, bits: float) -> Quantiser | None:
     """The best codes of each width for the entries; the codes are stored."""
-
-    name = "Lloyd–Max"
-    title = "best codes of whole bits"
-    reference = "doi:10.1109/TIT.1982.1056489"
-
-    def quantiser(self, law: Law, count: int, bits: float) -> Quantiser | None:
-        """See :class:`ScalarCoder`."""
-        if bits < 1:
-            return None
-        codes = lloyd_max(law, width := int(bits))
-        return Quantiser(between(codes), codes, width + NUMBER_BITS * len(codes) / count)
+    if bits < 1:
+        return None
+    codes = lloyd_max(law, width := int(bits))
+    return Quantiser(between(codes), codes, width + NUMBER_BITS * len(codes) / count)
 
 
-class Uniform(ScalarCoder):
+def best_step(law: Law, count: int, bits: float) -> Quantiser | None:
     """Equidistant codes with the best step, which is stored."""
-
-    name = "uniform"
-    title = "equidistant codes of whole bits"
-    reference = "doi:10.1109/TIT.1960.1057548"
-
-    def quantiser(self, law: Law, count: int, bits: float) -> Quantiser | None:
-        """See :class:`ScalarCoder`."""
-        if bits < 1:
-            return None
-        codes = uniform(law, int(bits))
-        return Quantiser(between(codes), codes, int(bits) + NUMBER_BITS / count)
+    if bits < 1:
+        return None
+    codes = uniform(law, int(bits))
+    return Quantiser(between(codes), codes, int(bits) + NUMBER_BITS / count)
 
 
-class EntropyCoded(ScalarCoder):
+def entropy_coded(law: Law, count: int, bits: float) -> Quantiser | None:
     """Equal cells whose symbols an ideal entropy coder stores.
 
     The probability and the code of each symbol are stored. At high rate its error is
     :math:`πe/6` times the bound; at low rate it is close to it.
     """
+    scale = math.sqrt(moment(law, 2))
 
-    name = "entropy-coded"
-    title = "equal cells, ideal entropy coding"
-    reference = "doi:10.1109/TIT.1968.1054193"
+    def at(step: float) -> Quantiser:
+        edges, codes, mass = equal_cells(law, step * scale, _REACH * scale)
+        # A symbol is stored if at least half a number has it.
+        symbols = int((mass * count >= 0.5).sum())
+        entropy = float(entr(mass).sum() / math.log(2))
+        return Quantiser(edges, codes, entropy + 2 * NUMBER_BITS * symbols / count)
 
-    def quantiser(self, law: Law, count: int, bits: float) -> Quantiser | None:
-        """See :class:`ScalarCoder`."""
-        scale = math.sqrt(moment(law, 2))
-
-        def at(step: float) -> Quantiser:
-            edges, codes, mass = equal_cells(law, step * scale, _REACH * scale)
-            # A symbol is stored if at least half a number has it.
-            symbols = int((mass * count >= 0.5).sum())
-            entropy = float(entr(mass).sum() / math.log(2))
-            return Quantiser(edges, codes, entropy + 2 * NUMBER_BITS * symbols / count)
-
-        low, high = math.log(_FINEST), math.log(_COARSEST)
-        if at(_COARSEST).bits > bits:
-            return None
-        for _ in range(40):
-            middle = (low + high) / 2
-            low, high = (low, middle) if at(math.exp(middle)).bits <= bits else (middle, high)
-        return at(math.exp(high))
+    low, high = math.log(_FINEST), math.log(_COARSEST)
+    if at(_COARSEST).bits > bits:
+        return None
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if at(math.exp(middle)).bits <= bits else (middle, high)
+    return at(math.exp(high))
 
 
-class Largest(ScalarCoder):
+def largest(law: Law, count: int, bits: float) -> Quantiser | None:
     """The largest entries at a width, with the locations as one of all choices of as many.
 
     Of the widths, the one with the least error at the given bits is taken. The codes are stored.
     """
+    found = [_largest_at(law, count, bits, width) for width in _WIDTHS]
+    possible = [one for one in found if one is not None]
+    return min(possible, key=lambda one: error_of(law, one.edges, one.codes), default=None)
 
-    name = "largest"
-    title = "largest entries, quantised"
 
-    def quantiser(self, law: Law, count: int, bits: float) -> Quantiser | None:
-        """See :class:`ScalarCoder`."""
-        found = [self._at_width(law, count, bits, width) for width in _WIDTHS]
-        possible = [one for one in found if one is not None]
-        return min(possible, key=lambda one: error_of(law, one.edges, one.codes), default=None)
+def _largest_at(law: Law, count: int, bits: float, width: int) -> Quantiser | None:
+    def spent(chosen: int) -> float:
+        return location_bits(count, chosen) + width * chosen + NUMBER_BITS * 2**width
 
-    def _at_width(self, law: Law, count: int, bits: float, width: int) -> Quantiser | None:
-        def spent(chosen: int) -> float:
-            return location_bits(count, chosen) + width * chosen + NUMBER_BITS * 2**width
-
-        low, high = 0, count // 2
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if spent(middle) <= bits * count else (low, middle - 1)
-        if low < 2**width:
-            return None
-        tail = Tail(law, beyond := threshold(law, low / count))
-        if not moment(tail, 0):  # so many numbers have one magnitude
-            return None
-        codes = lloyd_max(tail, width, beyond)
-        negative, positive = codes[codes < 0], codes[codes > 0]
-        return Quantiser(
-            np.concatenate([between(negative), [-beyond, beyond], between(positive)]),
-            np.concatenate([negative, [0.0], positive]),
-            spent(low) / count,
-        )
+    chosen = bisect_right(range(count // 2 + 1), bits * count, key=spent) - 1
+    if chosen < 2**width:
+        return None
+    tail = Tail(law, beyond := threshold(law, chosen / count))
+    if not moment(tail, 0):  # so many numbers have one magnitude
+        return None
+    codes = lloyd_max(tail, width, beyond)
+    negative, positive = codes[codes < 0], codes[codes > 0]
+    return Quantiser(
+        np.concatenate([between(negative), [-beyond, beyond], between(positive)]),
+        np.concatenate([negative, [0.0], positive]),
+        spent(chosen) / count,
+    )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from loca_theory.expressivity.bits import NUMBER_BITS
 from loca_theory.expressivity.coders.laws import Array, Sphere
-from loca_theory.expressivity.coders.quantisers import error_of_normal_codes, normal_codes
+from loca_theory.expressivity.coders.quantisers import between, error_of, normal_codes
 
 # Widths that a component can have, and bits that say which one it has.
 _WIDTHS, _LABEL = np.arange(9), 4
@@ -29,9 +29,8 @@ def retained(lengths: tuple[int, ...]) -> Array:
 
     Of vectors with relative errors d and d′ the product retains (1 − d)(1 − d′).
     """
-    found = [
-        [1 - error_of_normal_codes(Sphere(one), int(width)) for width in _WIDTHS] for one in lengths
-    ]
+    codes = [normal_codes(int(width)) for width in _WIDTHS]
+    found = [[1 - error_of(Sphere(m), between(one), one) for one in codes] for m in lengths]
     return np.asarray(found).prod(axis=0)
 
 
@@ -44,11 +43,21 @@ def costs(lengths: tuple[int, ...]) -> Array:
 def water_filled(
     energies: Array, lengths: tuple[int, ...], total: float
 ) -> NDArray[np.int64] | None:
-    """Reverse water-filling: the widths that retain the most energy; a :data:`Rule`."""
-    prices = costs(lengths)
-    if len(energies) * prices[0] > total:
+    """Reverse water-filling: the widths that retain the most energy; a :data:`Rule`.
+
+    Bits are bought in the order of energy per bit, along the concave envelope of what the widths
+    retain, until the next do not fit: no split of what is spent retains more.
+    """
+    by_width, bits = retained(lengths), costs(lengths)
+    if len(energies) * bits[0] > total:
         return None
-    return best_widths(energies, retained(lengths), prices, total)
+    hull = _concave(bits, by_width)
+    prices = np.diff(bits[hull])
+    worth = np.outer(energies, np.diff(by_width[hull]) / prices)
+    order = np.argsort(-worth, axis=None, kind="stable")
+    spent = len(energies) * bits[0] + np.cumsum(prices[order % len(prices)])
+    bought = order[spent <= total]
+    return np.asarray(hull)[np.bincount(bought // len(prices), minlength=len(energies))]
 
 
 def upper_half(energies: Array, lengths: tuple[int, ...], total: float) -> NDArray[np.int64] | None:
@@ -70,28 +79,6 @@ def by_width(
         mine = widths == width
         found[mine] = code(components[mine], normal_codes(int(width)))
     return found
-
-
-def best_widths(energies: Array, retained: Array, costs: Array, total: float) -> NDArray[np.int64]:
-    """The widths that retain the most energy within a total, which pays for width 0.
-
-    A component of energy e retains ``e · retained[v]`` at width v and costs ``costs[v]``. Bits are
-    bought in the order of energy per bit, along the concave envelope of what the widths retain,
-    until the next do not fit: no split of what is spent retains more.
-
-    Args:
-        energies: Energies of the components.
-        retained: Fraction of a component's energy that is retained, by width from 0.
-        costs: Bits of a component, by width.
-        total: Bits for all.
-    """
-    hull = _concave(costs, retained)
-    prices = np.diff(costs[hull])
-    worth = np.outer(energies, np.diff(retained[hull]) / prices)
-    order = np.argsort(-worth, axis=None, kind="stable")
-    spent = len(energies) * costs[0] + np.cumsum(prices[order % len(prices)])
-    bought = order[spent <= total]
-    return np.asarray(hull)[np.bincount(bought // len(prices), minlength=len(energies))]
 
 
 def _concave(costs: Array, values: Array) -> list[int]:

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from loca_theory.errors import InvalidArgumentError
@@ -33,9 +34,7 @@ class FittedFactors(NamedMethod, ABC):
     """Base class; a method overrides :meth:`rounds_of`."""
 
     @abstractmethod
-    def rounds_of(
-        self, matrix: Tensor, budget: Budget, rng: np.random.Generator
-    ) -> Iterator[Tensor]:
+    def rounds_of(self, matrix: Tensor, budget: Budget, rng: Generator) -> Iterator[Tensor]:
         """The approximation after each round of least-squares steps."""
 
     def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
@@ -79,9 +78,7 @@ class HadamardOfLowRank(FittedFactors):
         """Four factors."""
         return 2 * (budget.p + budget.q) * self.rank(budget)
 
-    def rounds_of(
-        self, matrix: Tensor, budget: Budget, rng: np.random.Generator
-    ) -> Iterator[Tensor]:
+    def rounds_of(self, matrix: Tensor, budget: Budget, rng: Generator) -> Iterator[Tensor]:
         """A round solves for B₁, A₁, B₂ and A₂ in turn."""
         rank = self.rank(budget)
         (_, first), (left, second) = (random_factors(matrix, rank, rng) for _ in range(2))
@@ -105,9 +102,7 @@ class HadamardOfWeights(FittedFactors):
         """Two factors, as many numbers as LoRA."""
         return (budget.p + budget.q) * budget.r
 
-    def rounds_of(
-        self, matrix: Tensor, budget: Budget, rng: np.random.Generator
-    ) -> Iterator[Tensor]:
+    def rounds_of(self, matrix: Tensor, budget: Budget, rng: Generator) -> Iterator[Tensor]:
         """A round solves for B and then for A."""
         import torch
 
@@ -141,9 +136,7 @@ class ScaledRandomBases(FittedFactors):
         s, d = self.rank(budget), min(budget.p, budget.q)
         return -(-d // s) * (s + d)
 
-    def rounds_of(
-        self, matrix: Tensor, budget: Budget, rng: np.random.Generator
-    ) -> Iterator[Tensor]:
+    def rounds_of(self, matrix: Tensor, budget: Budget, rng: Generator) -> Iterator[Tensor]:
         """A round solves for all Λ_n and then, column by column, for all Γ_n."""
         import torch
 

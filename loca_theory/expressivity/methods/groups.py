@@ -21,7 +21,7 @@ from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.expressivity.methods.coordinates import total
 from loca_theory.expressivity.methods.method import Array, Budgets, Rng
 from loca_theory.expressivity.methods.selection import Selection
-from loca_theory.expressivity.methods.subspace import Flags, Indices, Subspace
+from loca_theory.expressivity.methods.subspace import Indices, Subspace
 from loca_theory.expressivity.random_choices import required
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class GroupedSubspace(Subspace):
     _: KW_ONLY
     groups: Groups
 
-    def draw(self, budget: Budget, count: int, rng: Rng) -> tuple[Indices, Flags]:
+    def draw(self, budget: Budget, count: int, rng: Rng) -> Indices:
         """The groups in turn, so that the first N items fill the quotas of N."""
         labels = self.groups(budget.p, budget.q)
         shuffled = required(rng).permutation(len(labels))
@@ -146,8 +146,7 @@ class GroupedSubspace(Subspace):
         within = np.arange(len(labels)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         # The quotas give what remains to the larger groups first.
         turn = np.argsort(np.argsort(sizes, kind="stable"))
-        drawn = order[np.lexsort((-turn[labels[order]], within))][:count]
-        return drawn, np.ones(count, dtype=bool)
+        return order[np.lexsort((-turn[labels[order]], within))][:count]
 
     def mean_sums(self, energies: Tensor, budgets: Budgets) -> Array:
         """The energy of every group times the fraction of it that is drawn."""

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods.bases import FOURIER, HAAR, Basis
 from loca_theory.expressivity.methods.coordinates import total
 from loca_theory.expressivity.methods.method import Array, Budgets, Rng
-from loca_theory.expressivity.methods.subspace import Flags, Indices, Subspace
+from loca_theory.expressivity.methods.subspace import Indices, Subspace
 from loca_theory.expressivity.random_choices import first_hits
 
 if TYPE_CHECKING:
@@ -48,27 +49,23 @@ class SharedCoordinates(Subspace):
         counts = counts.to(energies.device)
         return total(energies[counts == 1]), total(energies[counts == 2])
 
-    def is_first(self, drawn: Indices, budget: Budget) -> Flags:
+    def is_first(self, drawn: Indices, budget: Budget) -> NDArray[np.bool_]:
         """Mark every index that selects a coordinate that no earlier one selects."""
         found = np.zeros(len(drawn), dtype=bool)
         found[np.unique(self.targets(budget)[drawn], return_index=True)[1]] = True
         return found
 
-    def item_energies(self, coordinates: Tensor, budget: Budget) -> Tensor:
-        """Energy of the coordinate that each index selects."""
-        return coordinates[self.targets(budget)].square()
-
-    def draw(self, budget: Budget, count: int, rng: Rng) -> tuple[Indices, Flags]:
-        """Indices, and which of them are the first to select their coordinate."""
-        drawn, _ = super().draw(budget, count, rng)
-        return drawn, self.is_first(drawn, budget)
+    def item_energies(self, coordinates: Tensor, drawn: Indices, budget: Budget) -> Array:
+        """Energy of the coordinate that each index selects, unless an earlier one does."""
+        selected = super().item_energies(coordinates, self.targets(budget)[drawn], budget)
+        return np.where(self.is_first(drawn, budget), selected, 0.0)
 
     def chosen(self, coordinates: Tensor, budget: Budget, rng: Rng) -> Tensor:
         """Indices of the coordinates that random indices select."""
         import torch
 
-        drawn, _ = self.draw(budget, self.count(budget), rng)
-        return torch.from_numpy(self.targets(budget)[drawn]).to(coordinates.device)
+        drawn = super().chosen(coordinates, budget, rng)
+        return torch.from_numpy(self.targets(budget)).to(drawn.device)[drawn]
 
     def mean_sums(self, energies: Tensor, budgets: Budgets) -> Array:
         """From the energies of the coordinates that one and two indices select."""
@@ -89,10 +86,8 @@ class SharedCoordinates(Subspace):
     def _drawn_energies(self, budget: Budget, count: int, rng: np.random.Generator) -> Array:
         # The indices use a stream of their own, because their number decides how much they consume.
         stream = np.random.default_rng(rng.integers(1 << 63, size=4))
-        _, is_new = self.draw(budget, count, stream)
-        energies = rng.standard_normal(count) ** 2
-        energies[~is_new] = 0.0
-        return energies
+        drawn = self.draw(budget, count, stream)
+        return np.where(self.is_first(drawn, budget), rng.standard_normal(count) ** 2, 0.0)
 
 
 @dataclass(frozen=True)
@@ -123,7 +118,7 @@ class RandomCosines(SharedCoordinates):
         s, m = self.selected(budget)
         return total(energies[:s]), total(energies[s : s + m])
 
-    def is_first(self, drawn: Indices, budget: Budget) -> Flags:
+    def is_first(self, drawn: Indices, budget: Budget) -> NDArray[np.bool_]:
         """Without a table of the pairs."""
         return first_hits(drawn, budget.p, budget.q)
 
@@ -157,7 +152,7 @@ class PaddedWavelet(SharedCoordinates):
         return row * q + column
 
 
-def _cropped(index: Indices, is_difference: Flags, size: int) -> Indices:
+def _cropped(index: Indices, is_difference: NDArray[np.bool_], size: int) -> Indices:
     """Position in :class:`Haar` of sums and differences; the padded pair has only a sum."""
     sums = -(-size // 2)
     difference = np.where(sums + index < size, sums + index, sums - 1)

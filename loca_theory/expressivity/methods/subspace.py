@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods.bases import FOURIER, Basis
 from loca_theory.expressivity.methods.coordinates import CoordinateMethod, prefix_sums, total
+from loca_theory.expressivity.methods.linear_families import LinearFamily
 from loca_theory.expressivity.methods.method import Array, Budgets, Rng
 from loca_theory.expressivity.methods.selection import both_parts
 from loca_theory.expressivity.random_choices import random_indices, required
@@ -25,11 +26,10 @@ if TYPE_CHECKING:
 
 
 Indices: TypeAlias = NDArray[np.int64]
-Flags: TypeAlias = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Subspace(CoordinateMethod):
+class Subspace(CoordinateMethod, LinearFamily):
     """N random coordinates of a basis, with indices from a seed.
 
     The method draws items: here coordinates, in :class:`RandomLocations` locations, and in
@@ -50,29 +50,27 @@ class Subspace(CoordinateMethod):
         """Number of items to draw from."""
         return budget.p * budget.q
 
-    def item_energies(self, coordinates: Tensor, budget: Budget) -> Tensor:
-        """Energy that each item retains."""
-        return coordinates.square()
+    def item_energies(self, coordinates: Tensor, drawn: Indices, budget: Budget) -> Array:
+        """Energy that each drawn item retains, beyond those before it."""
+        return coordinates[drawn].square().cpu().numpy()
 
-    def draw(self, budget: Budget, count: int, rng: Rng) -> tuple[Indices, Flags]:
-        """Drawn items in order, and whether each retains energy that no earlier one does."""
-        drawn = random_indices(self.items(budget), count, required(rng))
-        return drawn, np.ones(count, dtype=bool)
+    def draw(self, budget: Budget, count: int, rng: Rng) -> Indices:
+        """Drawn items in order."""
+        return random_indices(self.items(budget), count, required(rng))
 
     def chosen(self, coordinates: Tensor, budget: Budget, rng: Rng) -> Tensor:
         """Indices of random coordinates."""
         import torch
 
-        drawn, _ = self.draw(budget, self.count(budget), rng)
+        drawn = self.draw(budget, self.count(budget), rng)
         return torch.from_numpy(drawn).to(coordinates.device)
 
     def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
         """See :class:`~loca_theory.expressivity.Method`; smaller budgets use the first items."""
         counts = [self.count(budget) for budget in budgets]
-        drawn, is_new = self.draw(budgets[0], max(counts), rng)
-        energies = self.item_energies(self.basis.coordinates(matrix.detach()), budgets[0])
-        found = energies[drawn].cpu().numpy()
-        return prefix_sums(np.where(is_new, found, 0.0), counts)
+        drawn = self.draw(budgets[0], max(counts), rng)
+        coordinates = self.basis.coordinates(matrix.detach())
+        return prefix_sums(self.item_energies(coordinates, drawn, budgets[0]), counts)
 
     def mean_sums(self, energies: Tensor, budgets: Budgets) -> Array:
         """The whole energy times the fraction of the items that is drawn."""
@@ -83,10 +81,6 @@ class Subspace(CoordinateMethod):
         """1 − N/n, where n is the number of items."""
         counts = np.array([self.count(budget) for budget in budgets])
         return 1 - counts / self.items(budgets[0])
-
-    def limit(self, budget: Budget) -> float:
-        """The same as the expected error."""
-        return 1 - self.count(budget) / (budget.p * budget.q)
 
     def sample(self, budgets: Budgets, rng: np.random.Generator) -> Array:
         """Sums of the energies of the drawn items."""
@@ -116,19 +110,16 @@ class RandomLocations(Subspace):
         """Number of independent locations."""
         return budget.half_spectrum.location_count
 
-    def item_energies(self, coordinates: Tensor, budget: Budget) -> Tensor:
+    def item_energies(self, coordinates: Tensor, drawn: Indices, budget: Budget) -> Array:
         """Energy of both parts of each location."""
         from loca_theory.transforms.real_spectrum import RealSpectrum
 
-        return RealSpectrum(budget.p, budget.q).merge_pairs(coordinates.square())
+        energies = RealSpectrum(budget.p, budget.q).merge_pairs(coordinates.square())
+        return energies[drawn].cpu().numpy()
 
     def chosen(self, coordinates: Tensor, budget: Budget, rng: Rng) -> Tensor:
         """Indices of both coordinates of random locations."""
         return both_parts(super().chosen(coordinates, budget, rng), budget)
-
-    def limit(self, budget: Budget) -> float:
-        """The limit, without the self-conjugate locations, of which there are at most four."""
-        return 1 - 2 * self.count(budget) / (budget.p * budget.q)
 
     def _drawn_energies(self, budget: Budget, count: int, rng: np.random.Generator) -> Array:
         half = budget.half_spectrum
