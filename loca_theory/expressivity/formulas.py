@@ -1,10 +1,15 @@
-"""Exact expected error of one method at one budget."""
+"""Numbers that a method gives, checked: its exact error, and those of other engines."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
-from loca_theory.expressivity.methods import Method
-from loca_theory.expressivity.methods.method import checked_numbers
+from loca_theory.expressivity.methods.method import Array, Method, called
 from loca_theory.expressivity.methods.registry import find_method
 
 
@@ -29,3 +34,22 @@ def exact_error(method: str | Method, budget: Budget) -> float:
     0.75
     """
     return float(checked_numbers(find_method(method), "expected_errors", [budget])[0])
+
+
+def checked_numbers(method: Method, function: str, *arguments: Any) -> Array:
+    """Call a function of a method, which must return one number per budget; one for one budget."""
+    shape = next(((len(one),) for one in arguments if isinstance(one, Sequence)), ())
+    found = called(method, function, *arguments)
+    wanted = f"one number per budget, {shape[0]} in all" if shape else "a number"
+    try:
+        values = np.asarray(found)
+    except (TypeError, ValueError, RuntimeError):
+        values = np.array(None)
+    if values.dtype.kind not in "iuf" or values.shape != shape:
+        what = f"an array of shape {values.shape}" if values.shape else repr(found)
+        msg = f"{method.name}.{function} must return {wanted}, not {what}"
+        raise InvalidArgumentError(msg)
+    if not np.isfinite(values).all():
+        msg = f"{method.name}.{function} must return finite numbers, not {found}"
+        raise InvalidArgumentError(msg)
+    return values.astype(np.float64)

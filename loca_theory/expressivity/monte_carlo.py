@@ -11,8 +11,9 @@ import numpy as np
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Accounting, Budget
+from loca_theory.expressivity.formulas import checked_numbers
 from loca_theory.expressivity.methods import Method
-from loca_theory.expressivity.methods.method import Engine, checked_numbers
+from loca_theory.expressivity.methods.method import Engine
 from loca_theory.expressivity.methods.registry import identity, is_recognisable
 from loca_theory.sweeps import Cell, Runner, generator
 from loca_theory.sweeps.random import Moments, blocks

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from typing import Any, Literal
 
 import joblib
@@ -13,9 +14,10 @@ from loca_theory import _arguments
 from loca_theory._lookup import find, member
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Accounting, Budget
+from loca_theory.expressivity.formulas import checked_numbers
 from loca_theory.expressivity.memory import check_memory
 from loca_theory.expressivity.methods import Method
-from loca_theory.expressivity.methods.method import Engine, checked_numbers
+from loca_theory.expressivity.methods.method import Engine
 from loca_theory.expressivity.methods.names import DEFAULT_KEYS
 from loca_theory.expressivity.methods.registry import DEFAULT_METHODS, find_methods, own_titles
 from loca_theory.expressivity.monte_carlo import ErrorCell, Sampler, estimate
@@ -58,9 +60,8 @@ def simulate(
         value_bits: Bits of a stored number, for rate–distortion and the accounting ``bits``.
         draws: Number of Monte Carlo draws.
         seed: Root seed.
-        sampler: How Monte Carlo draws errors. ``reduced``: from the law of the error, without a
-            matrix; ``dense``: by approximating random matrices; None for ``reduced`` where the
-            method has it, and ``dense`` elsewhere.
+        sampler: How Monte Carlo draws errors. ``reduced``: from their law; ``dense``: by
+            approximating random matrices; None for ``reduced`` where the method has it.
         device: ``auto``, ``cpu`` or ``cuda[:N]``, for the dense sampler.
         runner: Runner that computes the Monte Carlo draws.
 
@@ -114,9 +115,8 @@ class Simulation:
         vars(self).update(shapes=shapes, ranks=_arguments.ranks(self.ranks))
         _arguments.fields_to_int(self, "value_bits", "draws", "seed")
         find_methods(self.methods)
-        for budget in self.budgets:
-            for method in self.methods:
-                method.check_budget(budget)
+        for budget, method in product(self.budgets, self.methods):
+            method.check_budget(budget)
         if not any(engines for *_, engines in self._plan):
             names = ", ".join(method.display_name for method in self.methods)
             engines = ", ".join(self.engines or (Engine.EXACT, Engine.MONTE_CARLO))
@@ -141,7 +141,6 @@ class Simulation:
         """Copy of this simulation on the device that a name such as ``auto`` resolves to."""
         if name == "cpu" or (name == "auto" and not self.uses_dense_sampler):
             return replace(self, device="cpu")  # without importing torch
-        # Imports torch.
         from loca_theory.transforms.devices import resolve_device
 
         return replace(self, device=resolve_device(name))
@@ -164,8 +163,9 @@ class Simulation:
     def run(self, runner: Runner = DEFAULT_RUNNER) -> SimulationResult:
         """Compute the table."""
         self.check_memory(runner.jobs)
-        # The fields of each row that come from an engine.
-        found: dict[tuple[str, Budget, Engine], tuple[Any, ...]] = {}
+        found: dict[
+            tuple[str, Budget, Engine], tuple[Any, ...]
+        ] = {}  # what an engine adds to a row
         cells = list(self._cells())
         for cell, estimates in zip(cells, estimate(cells, runner), strict=True):
             for budget, one in zip(cell.budgets, estimates, strict=True):
@@ -196,9 +196,8 @@ class Simulation:
         if not any(self._cells()):
             return
         is_single = self.device != "cpu" or has_context()
-        p, q = max(self.shapes, key=lambda shape: shape[0] * shape[1])
         check_memory(
-            self._budget(p, q, max(self.ranks)),
+            max(self.budgets, key=lambda budget: (budget.p * budget.q, budget.r)),
             dense=self.uses_dense_sampler,
             # In a context of joblib the draws may be made on other machines.
             processes=1 if is_single else joblib.effective_n_jobs(jobs),
@@ -208,18 +207,13 @@ class Simulation:
     @cached_property
     def _plan(self) -> tuple[tuple[Budget, Method, tuple[Engine, ...]], ...]:
         """What the table has a row for, in order: budgets, methods and engines."""
-        return tuple(
-            (budget, method, self._engines(method, budget))
-            for budget in self.budgets
-            for method in self.methods
-        )
+        every = product(self.budgets, self.methods)
+        return tuple((budget, method, self._engines(method, budget)) for budget, method in every)
 
     def _engines(self, method: Method, budget: Budget) -> tuple[Engine, ...]:
-        known = method.engines(budget)
-        if self.engines is not None:
-            return tuple(engine for engine in self.engines if engine in known)
-        preferred = (Engine.EXACT, Engine.MONTE_CARLO)
-        return tuple(engine for engine in preferred if engine in known)[:1]
+        known, wanted = method.engines(budget), self.engines or (Engine.EXACT, Engine.MONTE_CARLO)
+        found = tuple(engine for engine in wanted if engine in known)
+        return found if self.engines else found[:1]
 
     def _grouped(self, engine: Engine) -> list[tuple[Method, list[Budget]]]:
         """The budgets that an engine evaluates, for each method and shape."""
@@ -234,18 +228,16 @@ class Simulation:
         for method, budgets in self._grouped(Engine.MONTE_CARLO):
             natural = Sampler.REDUCED if method.defines("sample") else Sampler.DENSE
             sampler = self.sampler or natural
-            p, q, ranks = budgets[0].p, budgets[0].q, tuple(budget.r for budget in budgets)
+            what = method, budgets[0].p, budgets[0].q, tuple(budget.r for budget in budgets)
             settings = self.accounting, self.value_bits, self.seed
             device = self.device if sampler is Sampler.DENSE else None
-            yield ErrorCell(method, p, q, ranks, sampler, (0, self.draws), *settings, device)
-
-    def _budget(self, p: int, q: int, r: int) -> Budget:
-        return Budget(p, q, r, self.accounting, self.value_bits)
+            yield ErrorCell(*what, sampler, (0, self.draws), *settings, device)
 
     @property
     def budgets(self) -> list[Budget]:
         """Every budget, in order of shape and rank."""
-        return [self._budget(p, q, r) for p, q in self.shapes for r in self.ranks]
+        charged = self.accounting, self.value_bits
+        return [Budget(*shape, r, *charged) for shape, r in product(self.shapes, self.ranks)]
 
 
 def squares(sizes: Iterable[int]) -> tuple[tuple[int, int], ...]:

@@ -18,10 +18,11 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Budget, Method, spectral_error
 from loca_theory.expressivity.coders.coder import Transform
 from loca_theory.expressivity.coders.registry import CODERS, measure_all
+from loca_theory.expressivity.formulas import checked_numbers
 from loca_theory.expressivity.matrices import mean_retained_energies
 from loca_theory.expressivity.methods import LowRank
 from loca_theory.expressivity.methods.bases import ENTRIES
-from loca_theory.expressivity.methods.method import Engine, checked_numbers
+from loca_theory.expressivity.methods.method import Engine
 from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.expressivity.methods.selection import Selection
 from loca_theory.expressivity.spectral import has_spectral_error

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from loca_theory.expressivity.coders.coder import Approximation, Basis, Coded, Coder, Transform
 from loca_theory.expressivity.coders.laws import Array
 from loca_theory.expressivity.coders.quantisers import nearest_codes
-from loca_theory.expressivity.coders.widths import by_width, costs, retained, water_filled
+from loca_theory.expressivity.coders.widths import by_width, costs, expectation, water_filled
 from loca_theory.increments.marchenko_pastur import angle_at_fraction
 
 
@@ -38,11 +38,7 @@ class SingularVectors(Coder):
         angles = angle_at_fraction((np.arange(count) + 0.5) / count, aspect)
         # The eigenvalues of the law are 1 + c + 2√c cos θ.
         energies = 1 + aspect + 2 * math.sqrt(aspect) * np.cos(angles)
-        widths = water_filled(energies, shape, bits * entries)
-        if widths is None:
-            return None
-        error = 1 - float(energies @ retained(shape)[widths] / energies.sum())
-        return Coded(error, float(costs(shape)[widths].sum() / entries))
+        return expectation(water_filled, energies, shape, bits, entries)
 
     def approximate(
         self, matrix: Array, bits: Sequence[float], basis: Basis

@@ -14,7 +14,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.coders.coder import Approximation, Basis, Coded, Coder
 from loca_theory.expressivity.coders.laws import Array
 from loca_theory.expressivity.coders.quantisers import nearest_codes
-from loca_theory.expressivity.coders.widths import Rule, by_width, costs, retained, water_filled
+from loca_theory.expressivity.coders.widths import Rule, by_width, costs, expectation, water_filled
 
 # Energies of normal components are taken at so many quantiles.
 _QUANTILES = 4000
@@ -62,11 +62,7 @@ class Patches(Coder):
         count, length = (patches, area) if self.by == "patches" else (area, patches)
         levels = min(_QUANTILES, count)
         energies = chi2.ppf((np.arange(levels) + 0.5) / levels, length)
-        widths = self.rule(energies, (length,), bits * length * levels)
-        if widths is None:
-            return None
-        error = 1 - float(energies @ retained((length,))[widths] / energies.sum())
-        return Coded(error, float(costs((length,))[widths].mean() / length))
+        return expectation(self.rule, energies, (length,), bits, length * levels)
 
     def approximate(
         self, matrix: Array, bits: Sequence[float], basis: Basis

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loca_theory.expressivity.bits import NUMBER_BITS
+from loca_theory.expressivity.coders.coder import Coded
 from loca_theory.expressivity.coders.laws import Array, Sphere
 from loca_theory.expressivity.coders.quantisers import between, error_of, normal_codes
 
@@ -68,6 +69,17 @@ def upper_half(energies: Array, lengths: tuple[int, ...], total: float) -> NDArr
     found = np.zeros(len(energies), dtype=np.int64)
     found[np.argsort(-energies)[: round(len(energies) / 2)]] = 2
     return found if found.sum() * sum(lengths) <= total else None
+
+
+def expectation(
+    rule: Rule, energies: Array, lengths: tuple[int, ...], bits: float, entries: int
+) -> Coded | None:
+    """What is left of components of these energies, for so many bits for each of the entries."""
+    widths = rule(energies, lengths, bits * entries)
+    if widths is None:
+        return None
+    error = 1 - float(energies @ retained(lengths)[widths] / energies.sum())
+    return Coded(error, float(costs(lengths)[widths].sum() / entries))
 
 
 def by_width(

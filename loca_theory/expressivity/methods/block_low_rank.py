@@ -66,22 +66,8 @@ class BlockLowRank(LowRankInside):
 
     def parameters(self, budget: Budget) -> int:
         """As many as LoRA: k² pairs of factors of rank r/k."""
-        self.check_budget(budget)
+        self.inner(budget)
         return (budget.p + budget.q) * budget.r
-
-    def check_budget(self, budget: Budget) -> None:
-        """See :class:`~loca_theory.expressivity.Method`."""
-        if self.k >= 1 and not (budget.p % self.k or budget.q % self.k or budget.r % self.k):
-            return
-        p, q, r = budget.p, budget.q, budget.r
-        msg = f"{self.display_name} needs p, q and r divisible by k = {self.k}, not {p}x{q} "
-        msg += f"and r = {r}; "
-        if self.k < 1 or p % self.k or q % self.k:
-            existing = ", ".join(map(str, divisors(math.gcd(p, q, r))))
-            msg += f"k may be {existing}: BlockLowRank(name, k=...)"
-        else:
-            msg += f"choose a multiple of {self.k} for r"
-        raise InvalidArgumentError(msg)
 
     def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
         """The truncated singular value decomposition of every block."""
@@ -119,9 +105,15 @@ class BlockLowRank(LowRankInside):
 
     def inner(self, budget: Budget) -> Budget:
         """The budget of one block."""
-        self.check_budget(budget)
-        k = self.k
-        return replace(budget, p=budget.p // k, q=budget.q // k, r=budget.r // k)
+        k, p, q, r = self.k, budget.p, budget.q, budget.r
+        divides = k >= 1 and not (p % k or q % k)
+        if divides and not r % k:
+            return replace(budget, p=p // k, q=q // k, r=r // k)
+        msg = f"{self.display_name} needs p, q and r divisible by k = {k}, not {p}x{q} "
+        msg += f"and r = {r}; "
+        existing = ", ".join(map(str, divisors(math.gcd(p, q, r))))
+        msg += f"choose a multiple of {k} for r" if divides else f"k may be {existing}: "
+        raise InvalidArgumentError(msg + ("" if divides else "BlockLowRank(name, k=...)"))
 
 
 @dataclass(frozen=True)

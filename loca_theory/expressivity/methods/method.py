@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = NDArray[np.float64]
 Budgets: TypeAlias = Sequence[Budget]
-# Random choices that do not depend on the matrix.
-Rng: TypeAlias = np.random.Generator | None
+Rng: TypeAlias = np.random.Generator | None  # of choices that do not depend on the matrix
 
 
 class Engine(StrEnum):
@@ -40,23 +39,18 @@ class Engine(StrEnum):
 class Method:
     r"""A method that approximates a matrix W by Ŵ within a budget.
 
-    To add your own method, write a subclass with a ``name`` and :meth:`approximate`. This is enough
-    for Monte Carlo errors, errors on a real matrix and a line in the figure. To add the exact
-    engine, override :meth:`expected_errors`; to add the asymptotic engine, override :meth:`limit`.
-    Override :meth:`sample` if the errors can be drawn without drawing a matrix.
-
-    Errors are relative, :math:`\|W-\hat W\|^2/\|W\|^2` in Frobenius norm; expectations are those
-    for independent N(0, 1) entries. The functions get matrices of the budget's shape: tensors of a
-    floating-point type with finite entries.
+    A subclass with a ``name`` and :meth:`approximate` is enough for Monte Carlo errors, errors on a
+    real matrix and a line in the figure. Override :meth:`expected_errors` to add the exact engine,
+    :meth:`limit` the asymptotic one, and :meth:`sample` to draw errors without a matrix. Errors
+    are relative, :math:`\|W-\hat W\|^2/\|W\|^2` in Frobenius norm; expectations are for independent
+    N(0, 1) entries. Matrices are finite floating-point tensors of the budget's shape.
 
     Attributes:
         name: Short name: the key in files, and the name in tables and figures of your own method.
         title: Title in a few words.
         reference: Publication.
-        is_oracle: Whether the method uses W to choose the coefficients or entries that it retains.
-            Training does not know W, so its error can at best equal the error of such a method.
-            A method that is not an oracle is attainable: its error is that of a trained adapter
-            which reaches the least loss.
+        is_oracle: Whether the method uses W to choose what it retains. Training, which does not
+            know W, can at best reach its error; that of any other method, at the least loss.
 
     >>> import torch
     >>> from loca_theory.expressivity import Budget, Method, retained_energies
@@ -157,10 +151,9 @@ class Method:
         return None
 
     def stored_bits(self, budget: Budget) -> float | None:
-        """Bits of the stored adapter: those of its numbers, and of indices chosen by looking at W.
+        """Bits of the stored adapter: its numbers, and log2 of the candidates for each index.
 
-        An index takes log2 of the number of candidates. Indices that follow from a seed or from the
-        pretrained weights are not stored.
+        An index that follows from a seed or from the pretrained weights is not stored.
 
         Raises:
             InvalidArgumentError: the method does not exist at this budget.
@@ -201,47 +194,24 @@ def checked_approximation(method: Method, matrix: Tensor, budget: Budget, rng: R
     """Call :meth:`Method.approximate`, and return Ŵ in the matrix's type, on its device."""
     import torch
 
-    found = _call(method, "approximate", matrix, budget, rng)
-    wanted = f"{method.name}.approximate must return a tensor of shape {tuple(matrix.shape)}"
-    if not isinstance(found, torch.Tensor):
-        is_array = isinstance(found, np.ndarray)
-        what = "an ndarray; use torch.from_numpy" if is_array else type(found).__name__
-        msg = f"{wanted}, not {what}"
-        raise InvalidArgumentError(msg)
-    if found.shape != matrix.shape:
-        msg = f"{wanted}, not {tuple(found.shape)}"
-        raise InvalidArgumentError(msg)
-    if found.is_complex() or not found.isfinite().all():
+    found = called(method, "approximate", matrix, budget, rng)
+    wanted, what = f"a tensor of shape {tuple(matrix.shape)}", ""
+    if isinstance(found, np.ndarray):
+        what = "an ndarray; use torch.from_numpy"
+    elif not isinstance(found, torch.Tensor):
+        what = type(found).__name__
+    elif found.shape != matrix.shape:
+        what = str(tuple(found.shape))
+    elif found.is_complex() or not found.isfinite().all():
+        wanted = "real, finite entries"
         what = "complex numbers" if found.is_complex() else "NaN or infinite entries"
-        msg = f"{method.name}.approximate must return real, finite entries, not {what}"
+    if what:
+        msg = f"{method.name}.approximate must return {wanted}, not {what}"
         raise InvalidArgumentError(msg)
     return found.to(matrix)
 
 
-def checked_numbers(method: Method, function: str, *arguments: Any) -> Array:
-    """Call a function of a method and check that it returns one number per budget.
-
-    With a single budget, rather than a sequence, the function must return a number.
-    """
-    counts = [(len(one),) for one in arguments if isinstance(one, Sequence)]
-    (shape,) = counts or [()]
-    found = _call(method, function, *arguments)
-    wanted = f"one number per budget, {shape[0]} in all" if shape else "a number"
-    try:
-        values = np.asarray(found)
-    except (TypeError, ValueError, RuntimeError):
-        values = np.array(None)
-    if values.dtype.kind not in "iuf" or values.shape != shape:
-        what = f"an array of shape {values.shape}" if values.shape else repr(found)
-        msg = f"{method.name}.{function} must return {wanted}, not {what}"
-        raise InvalidArgumentError(msg)
-    if not np.isfinite(values).all():
-        msg = f"{method.name}.{function} must return finite numbers, not {found}"
-        raise InvalidArgumentError(msg)
-    return values.astype(np.float64)
-
-
-def _call(method: Method, function: str, *arguments: Any) -> Any:
+def called(method: Method, function: str, *arguments: Any) -> Any:
     """Call a function of a method; turn an exception into a one-line error with its name."""
     try:
         return getattr(method, function)(*arguments)

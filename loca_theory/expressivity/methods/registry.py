@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 from loca_theory._arguments import as_tuple
-from loca_theory._lookup import unknown_name
+from loca_theory._lookup import find
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods import bounds
@@ -31,7 +31,7 @@ from loca_theory.expressivity.methods.linear_families import (
 )
 from loca_theory.expressivity.methods.low_rank import ColumnNormalised, LowRank
 from loca_theory.expressivity.methods.method import Method
-from loca_theory.expressivity.methods.names import DEFAULT_KEYS, DISPLAY_NAMES, key_of
+from loca_theory.expressivity.methods.names import DEFAULT_KEYS, display_name, key_of
 from loca_theory.expressivity.methods.selection import LocationSelection, Selection
 from loca_theory.expressivity.methods.shared_coordinates import PaddedWavelet, RandomCosines
 from loca_theory.expressivity.methods.subspace import RandomLocations, Subspace
@@ -125,10 +125,8 @@ def find_method(method: str | Method) -> Method:
     """Find a method by its name or by ``module:attribute``, or check a given one."""
     if isinstance(method, str):
         if ":" not in method:
-            if found := METHODS.get(key_of(method)):
-                return found
-            kind = "method"
-            raise unknown_name(kind, method, DISPLAY_NAMES.values())
+            shown = {display_name(key): one for key, one in METHODS.items()}
+            return find("method", display_name(key_of(method)), shown)
         found, origin = _imported(method), method
     else:
         kind = method if isinstance(method, type) else type(method)
