@@ -17,18 +17,16 @@ def test_only_the_simulated_methods_lack_a_limit():
 
 
 def test_values_at_a_budget_by_hand():
-    """K = 768, r = 8: N0/pq = 1/48, so f = 1/96 for D and 1/72 of the locations for F2."""
+    """K = 768, r = 8: N0/pq = 1/48, so 1/72 of the locations for F2, and 1/96 of the rank."""
     budget = Budget(768, 768, 8)
-    assert find_method("U").limit(budget) == pytest.approx(47 / 48)
-    assert find_method("F1").limit(budget) == pytest.approx(47 / 48)
-    assert find_method("V1").limit(budget) == pytest.approx(47 / 48)
-    # Half the space is out of reach, and a fraction 1/48 of the pairs' second locations is wasted.
-    assert find_method("FourierFT").limit(budget) == pytest.approx(0.5 + 0.5 * (47 / 48) ** 2)
-    expected = 1 - (1 + math.log(72)) / 72
-    for method in ("M1", "F2", "M2"):
-        assert find_method(method).limit(budget) == pytest.approx(expected)
-    assert find_method("RD").limit(budget) == pytest.approx(2 ** (-2 * 16 / 48))
-    assert find_method("R").limit(budget) == pytest.approx(1 - low_rank_fraction(1 / 96))
+    values = {
+        "FourierFT": 0.5 + 0.5 * (47 / 48) ** 2,  # half the space is out of reach
+        "F2": 1 - (1 + math.log(72)) / 72,
+        "RD": 2 ** (-2 * 16 / 48),
+        "R": 1 - low_rank_fraction(1 / 96),
+    }
+    for method, limit in values.items():
+        assert find_method(method).limit(budget) == pytest.approx(limit)
 
 
 # Of spectra, and of groups that do not grow with the number of entries, the limits are further off.

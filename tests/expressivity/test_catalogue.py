@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
+from scipy import stats
 
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import (
@@ -18,7 +19,7 @@ from loca_theory.expressivity import (
     retained_energies,
 )
 from loca_theory.expressivity.laws.order_statistics import expected_top_sum
-from loca_theory.expressivity.matrices import dense_errors, mean_retained_energies
+from loca_theory.expressivity.matrices import mean_retained_energies
 from loca_theory.expressivity.methods import (
     BlockCirculant,
     BlockLowRank,
@@ -116,8 +117,8 @@ def test_a_linear_family_projects_on_as_many_dimensions_as_it_trains(p, q, r, me
 
 
 @pytest.mark.parametrize("method", ["sDCTFT", "LoRA-XS", "WaveFT-PEFT"])
-def test_the_mean_over_the_random_choices_is_exact(gate_of, method):
-    """At a matrix whose energy is in a few coordinates."""
+def test_the_mean_over_the_random_choices_is_exact(method):
+    """At a matrix whose energy is in a few coordinates; wrong for one seed in 10⁴."""
     matrix, budgets = np.ones((9, 7)) + gaussian(9, 7), [Budget(9, 7, 1), Budget(9, 7, 3)]
     exact = mean_retained_energies(matrix, [method], budgets)[method]
     draws = np.array(
@@ -127,35 +128,8 @@ def test_the_mean_over_the_random_choices_is_exact(gate_of, method):
         ]
     )
     errors = draws.std(axis=0, ddof=1) / math.sqrt(len(draws))
-    assert (np.abs(draws.mean(axis=0) - exact) < gate_of(2, len(draws)) * errors).all()
-
-
-@pytest.fixture(scope="module")
-def gate_of():
-    """Limit of so many t statistics, exceeded by a correct program once in 10⁴ seeds."""
-    from scipy import stats
-
-    return lambda comparisons, draws: stats.t.isf(1e-4 / 2 / comparisons, draws - 1)
-
-
-# --- exact values ---------------------------------------------------------------------------
-
-EXACT = [*LINEAR, "QWHA", "MaCP", "GraLoRA", "LoKr"]
-
-
-@pytest.mark.parametrize("method", EXACT)
-def test_exact_values_are_the_means_of_dense_draws(gate_of, method):
-    budgets, draws = [Budget(12, 18, 2), Budget(12, 18, 4)], 200
-    found = np.array(
-        [
-            dense_errors(method, budgets, np.random.default_rng([4, i]), np.random.default_rng(i))
-            for i in range(draws)
-        ]
-    )
-    errors = found.std(axis=0, ddof=1) / math.sqrt(draws)
-    exact = METHODS[method].expected_errors(budgets)
-    limit = gate_of(2 * len(EXACT), draws)
-    assert (np.abs(found.mean(axis=0) - exact) < limit * errors).all()
+    limit = stats.t.isf(1e-4 / 2 / 2, len(draws) - 1)
+    assert (np.abs(draws.mean(axis=0) - exact) < limit * errors).all()
 
 
 # --- quotas ---------------------------------------------------------------------------------

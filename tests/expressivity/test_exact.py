@@ -20,12 +20,6 @@ def test_f1_is_the_printed_formula(K):
         assert exact_error("F1", Budget(K, K, r)) == pytest.approx(printed, rel=ROUNDING)
 
 
-def test_rate_distortion_by_hand():
-    """64x64, r = 2, 16 bits: 4096 bits for 4096 entries, one each: 2⁻²."""
-    assert exact_error("RD", Budget(64, 64, 2, value_bits=16)) == 0.25
-    assert exact_error("RD", Budget(64, 64, 2, value_bits=8)) == 0.5
-
-
 @pytest.mark.parametrize("accounting", [*Accounting], ids=[a.value for a in Accounting])
 def test_theorem_2_d_f3_and_s_have_one_expectation(accounting):
     budget = Budget(7, 4, 2, accounting)

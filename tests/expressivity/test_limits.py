@@ -83,44 +83,21 @@ def test_fractions_at_their_ends(function):
     assert function(-0.1) == 0
 
 
-def crossings_by_other_formulas():
-    """The four crossings, each from an equation of its own.
-
-    D×U: ρ + 2zφ = 2ρ is zφ(z) = 1 − Φ(z). F2×U: g(1 − ln g) = 2ρ = 3g/2 is g = e^(−1/2). The
-    other two have R by the quarter circle and D by the normal distribution of scipy.stats.
-    """
+def test_at_a_crossing_both_methods_have_its_error_by_other_formulas():
+    crossings = limit_crossings()
+    pairs = [(crossing.lower, crossing.upper) for crossing in crossings]
+    assert pairs == [("R", "U"), ("D", "F2"), ("D", "U"), ("F2", "U")]
     normal = stats.norm
-    z = optimize.brentq(lambda z: z * normal.pdf(z) - normal.sf(z), 0.1, 3)
-
-    def d(rho):
-        z = normal.isf(rho / 2)
-        return rho + 2 * z * normal.pdf(z)
-
-    def f2(rho):
-        return 4 * rho / 3 * (1 - math.log(4 * rho / 3))
-
-    return {
-        ("R", "U"): optimize.brentq(lambda rho: quarter_circle(rho) - 2 * rho, 0.3, 0.49),
-        ("D", "F2"): optimize.brentq(lambda rho: d(rho) - f2(rho), 0.3, 0.49),
-        ("D", "U"): 2 * normal.sf(z),
-        ("F2", "U"): 0.75 * math.exp(-0.5),
-    }
-
-
-def test_crossings_are_those_of_other_formulas_and_both_methods_have_their_error():
-    crossings, expected = limit_crossings(), crossings_by_other_formulas()
-    found = {(c.lower, c.upper): c.ratio for c in crossings}
-    assert list(found) == sorted(expected, key=expected.get)
-    assert found == pytest.approx(expected, abs=1e-9)
     errors = {
         "U": lambda rho: 1 - 2 * rho,
         "R": lambda rho: 1 - quarter_circle(rho),
-        "F2": lambda rho: 1 - location_fraction(4 * rho / 3),
-        "D": lambda rho: 1 - coefficient_fraction(rho),
+        "F2": lambda rho: 1 - 4 * rho / 3 * (1 - math.log(4 * rho / 3)),
+        "D": lambda rho: 1 - rho - 2 * (z := normal.isf(rho / 2)) * normal.pdf(z),
     }
     for crossing in crossings:
         lower, upper = (errors[method] for method in (crossing.lower, crossing.upper))
-        assert lower(crossing.ratio) == pytest.approx(crossing.error, abs=1e-9)
+        for error in (lower, upper):
+            assert error(crossing.ratio) == pytest.approx(crossing.error, abs=1e-9)
         assert lower(crossing.ratio - 1e-3) < upper(crossing.ratio - 1e-3)
         assert lower(crossing.ratio + 1e-3) > upper(crossing.ratio + 1e-3)
 

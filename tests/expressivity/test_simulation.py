@@ -7,6 +7,7 @@ import pytest
 
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.expressivity import Accounting, Budget, exact_error, matrices, memory
+from loca_theory.expressivity.methods import low_rank
 from loca_theory.expressivity.methods.method import Engine
 from loca_theory.expressivity.methods.names import display_name
 from loca_theory.expressivity.methods.registry import DEFAULT_METHODS, find_method, find_methods
@@ -27,46 +28,32 @@ def simulation(**options):
     return Simulation(**chosen)
 
 
-def test_rows_come_in_order_with_every_column():
+def test_rows_come_in_order_and_each_engine_fills_its_own_columns():
     """Shape by shape, rank by rank, method by method; engines that a method lacks are left out."""
-    shapes, ranks, methods = ((10, 10), (50, 42)), (1, 2), ("R", "U", "D", "DoRA")
-    rows = simulation(shapes=shapes, ranks=ranks, methods=methods, engines=ALL).run(ALONE).rows
-    have = {
-        "R": ("exact", "asymptotic", "monte-carlo"),
-        "U": ("exact", "asymptotic"),
-        "D": ("exact", "asymptotic", "monte-carlo"),
-        "DoRA": ("monte-carlo",),
-    }
+    shapes, ranks, methods = ((10, 10), (8, 12)), (1, 2), ("R", "U", "D", "VeRA")
+    ours = simulation(shapes=shapes, ranks=ranks, methods=methods, engines=ALL, seed=3)
+    rows = ours.run(ALONE).rows
+    have = {"R": ALL, "U": ("exact", "asymptotic"), "D": ALL, "VeRA": ("monte-carlo",)}
     expected = [
         (p, q, r, method, engine)
         for (p, q), r, method in itertools.product(shapes, ranks, methods)
         for engine in have[method]
     ]
     assert [(row.p, row.q, row.r, row.method, row.engine) for row in rows] == expected
-
-
-def test_formulas_and_draws_fill_their_own_columns():
-    methods = ("R", "U", "D", "VeRA")
-    rows = (
-        simulation(shapes=((10, 10), (8, 12)), methods=methods, engines=ALL, seed=3).run(ALONE).rows
-    )
     for row in rows:
         budget = Budget(row.p, row.q, row.r)
         assert (10 if row.p == row.q else None) == row.K
+        drawn = (None, None, None)
         match row.engine:
             case "exact":
-                assert row.error == exact_error(row.method, budget)
-                assert row.standard_error == 0
+                assert (row.error, row.standard_error) == (exact_error(row.method, budget), 0)
             case "asymptotic":
                 assert row.error == find_method(row.method).limit(budget)
                 assert row.standard_error is None
             case _:
                 assert row.standard_error > 0
-        if row.engine == "monte-carlo":
-            sampler = "dense" if row.method == "VeRA" else "reduced"
-            assert (row.draws, row.seed, row.sampler) == (5, 3, sampler)
-        else:
-            assert (row.draws, row.seed, row.sampler) == (None, None, None)
+                drawn = (5, 3, "dense" if row.method == "VeRA" else "reduced")
+        assert (row.draws, row.seed, row.sampler) == drawn
 
 
 def test_the_default_is_lora_loca_their_rivals_and_the_papers_bounds():
@@ -77,20 +64,16 @@ def test_the_default_is_lora_loca_their_rivals_and_the_papers_bounds():
     assert {row.engine for row in rows} == {"exact"}
 
 
-def test_without_an_engine_the_exact_one_comes_first_and_monte_carlo_fills_the_gaps():
+def test_without_an_engine_monte_carlo_fills_the_gaps_of_the_exact_one(monkeypatch):
     """DoRA has no exact error, and R none beyond its largest rank: the row says which it is."""
-    options = {"methods": ("R", "DoRA", "U"), "engines": None, "draws": 3}
-    options["accounting"] = Accounting.DOF
-    rows = simulation(shapes=((300, 260),), ranks=(1, 256, 257), **options).run(ALONE).rows
-    engines = {(row.method, row.r): row.engine for row in rows}
-    assert len(rows) == len(engines)
-    assert engines["R", 256] == "exact"
-    assert engines["R", 257] == "monte-carlo"
-    assert {engines["DoRA", r] for r in (1, 256, 257)} == {"monte-carlo"}
-    assert {engines["U", r] for r in (1, 256, 257)} == {"exact"}
-    found = {(row.method, row.r): row for row in rows}
-    assert found["R", 257].error < found["R", 256].error
-    assert found["R", 257].draws == 3
+    monkeypatch.setattr(low_rank, "LARGEST_EXACT_RANK", 2)
+    ours = simulation(methods=("R", "DoRA", "U"), ranks=(2, 3), engines=None, draws=3)
+    found = {(row.method, row.r): row for row in ours.run(ALONE).rows}
+    assert {key for key, row in found.items() if row.engine == "exact"} == {
+        ("R", 2), ("U", 2), ("U", 3)
+    }  # fmt: skip
+    assert [found["R", 3].draws, found["DoRA", 2].draws] == [3, 3]
+    assert found["R", 3].error < found["R", 2].error
 
 
 def test_accounting_and_value_bits_reach_every_engine():

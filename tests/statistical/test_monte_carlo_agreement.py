@@ -10,6 +10,16 @@ from loca_theory.expressivity.monte_carlo import ErrorCell, Sampler, estimate
 from loca_theory.sweeps import Runner, generator
 
 ALONE = Runner(jobs=1)
+# A correct package fails some of at most 60 tests for one root seed in a thousand; the seeds are
+# fixed, so a failure is a defect or that one seed. A tenth of each test's part is used: means of
+# skewed draws have tails heavier than the normal ones by e^(γz³/6√n), below three for these draws.
+ERROR_RATE = 1e-3 / 60 / 10
+
+
+def each(comparisons):
+    """False-alarm rate of one of several comparisons (Šidák's correction)."""
+    return 1 - (1 - ERROR_RATE) ** (1 / comparisons)
+
 
 REDUCED = ("R", "F1", "V1", "FourierFT", "F2", "F3", "D", "S")
 # Squares and rectangles, odd and even, with 1, 2 and 4 self-conjugate entries.
@@ -53,25 +63,26 @@ def deviations(method, sampler, draws, shapes, accounting=Accounting.PAPER, rank
     return found
 
 
-def assert_near(found, limit):
+def assert_near(found, draws):
+    limit = stats.t.isf(each(len(found)) / 2, draws - 1)
     assert {cell: z for cell, z in found.items() if abs(z) > limit} == {}
 
 
 @pytest.mark.parametrize("method", SAMPLED)
-def test_reduced_means_are_the_exact_ones(gate, method):
+def test_reduced_means_are_the_exact_ones(method):
     draws = 1000
     found = deviations(method, Sampler.REDUCED, draws, SHAPES)
-    assert_near(found, gate.t(len(found), draws - 1))
+    assert_near(found, draws)
 
 
 @pytest.mark.parametrize("accounting", ["trainable", "bits", "main-text", "dof"])
-def test_means_follow_the_accounting(gate, accounting):
+def test_means_follow_the_accounting(accounting):
     draws, chosen = 500, Accounting(accounting)
     found = {}
     for method in SAMPLED:
         cells = deviations(method, Sampler.REDUCED, draws, [(12, 12)], chosen, ranks=(1, 4))
         found.update({(method, *cell): z for cell, z in cells.items()})
-    assert_near(found, gate.t(len(found), draws - 1))
+    assert_near(found, draws)
 
 
 def dense_draw(method, budgets, seed):
@@ -83,7 +94,7 @@ def dense_draw(method, budgets, seed):
 
 
 @every_method
-def test_reduced_draws_have_the_law_of_dense_ones(gate, method):
+def test_reduced_draws_have_the_law_of_dense_ones(method):
     """Kolmogorov–Smirnov, for each rank and for the step between two: their joint law as well."""
     draws, shapes = 500, [(6, 6), (9, 7), (16, 12)]
     rejected, comparisons = {}, 3 * len(shapes)
@@ -95,13 +106,13 @@ def test_reduced_draws_have_the_law_of_dense_ones(gate, method):
         ours = 1 - np.array([METHODS[method].sample(budgets, rng) for _ in range(draws)])
         for name, weights in (("low", (1, 0)), ("high", (0, 1)), ("step", (-1, 1))):
             pvalue = stats.ks_2samp(ours @ weights, dense @ weights).pvalue
-            if pvalue < gate.each(comparisons):
+            if pvalue < each(comparisons):
                 rejected[p, q, name] = pvalue
     assert rejected == {}
 
 
 @pytest.mark.parametrize("method", ["R", "F2"])
-def test_standard_errors_are_the_spread_of_the_means(gate, method):
+def test_standard_errors_are_the_spread_of_the_means(method):
     """F-test of the means' variance over seeds against the variance that they report.
 
     Both χ² but for the draws' kurtosis, which the means no longer show.
@@ -113,7 +124,7 @@ def test_standard_errors_are_the_spread_of_the_means(gate, method):
     reported = np.array([[one.standard_error for one in run] for run in runs])
     ratio = means.var(axis=0, ddof=1) / (reported**2).mean(axis=0)
     law = stats.f(seeds - 1, seeds * (draws - 1))
-    tail = gate.each(2) / 2
+    tail = each(2) / 2
     assert law.isf(1 - tail) < ratio.min()
     assert ratio.max() < law.isf(tail)
 
@@ -123,7 +134,7 @@ def test_standard_errors_are_the_spread_of_the_means(gate, method):
     [(4, 60), pytest.param((4, 340), marks=pytest.mark.deep)],
     ids=["an eighth of the locations", "two thirds of the locations"],
 )
-def test_random_locations_of_a_large_spectrum_agree_with_the_exact_value(gate, ranks):
+def test_random_locations_of_a_large_spectrum_agree_with_the_exact_value(ranks):
     """More than 2²⁰ locations: up to a half with repeats dropped, the others by a permutation."""
     draws = 25
     series = [("FourierFT", 1030, 1030, ranks, Sampler.REDUCED)]
@@ -132,7 +143,7 @@ def test_random_locations_of_a_large_spectrum_agree_with_the_exact_value(gate, r
     for r, one in zip(ranks, estimates, strict=True):
         exact = exact_error("FourierFT", Budget(1030, 1030, r))
         found[r] = (one.error - exact) / one.standard_error
-    assert_near(found, gate.t(len(found), draws - 1))
+    assert_near(found, draws)
 
 
 def test_every_simulated_method_is_covered():
@@ -143,7 +154,7 @@ def test_every_simulated_method_is_covered():
 @pytest.mark.deep
 @pytest.mark.parametrize("method", SAMPLED)
 @pytest.mark.parametrize("sampler", [*Sampler], ids=[sampler.value for sampler in Sampler])
-def test_means_are_the_exact_ones_over_many_draws(gate, method, sampler):
+def test_means_are_the_exact_ones_over_many_draws(method, sampler):
     draws = 20_000 if sampler is Sampler.REDUCED else 4000
     found = deviations(method, sampler, draws, SHAPES)
-    assert_near(found, gate.t(len(found), draws - 1))
+    assert_near(found, draws)
