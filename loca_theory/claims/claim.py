@@ -191,8 +191,8 @@ class Claim:
 
         They are its id, its check, and the arguments of the check.
         """
-        content = [self.id, self.check, self.arguments]
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+        content = json.dumps([self.id, self.check, self.arguments], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     @property
     def quantity(self) -> str:
@@ -266,14 +266,14 @@ class Claim:
         many estimates as bounds.
         """
         count = sum(one.is_random for one in estimates)
+        why = ""
         if count > self.comparisons:
-            why = f"'comparisons' is {self.comparisons}, but the number of random estimates is"
-            return f"{why} {count}; set it to {count}, or the family-wise error rate does not hold"
-        if estimates and self.rule.length not in (1, len(estimates)):
-            count = len(estimates)
-            why = f"its rule has bounds for {self.rule.length} estimates, but the check made"
-            return f"{why} {count}; give one bound per estimate, or one for all"
-        return ""
+            why = f"'comparisons' is {self.comparisons}, but the number of random estimates is "
+            why += f"{count}; set it to {count}, or the family-wise error rate does not hold"
+        elif estimates and self.rule.length not in (1, len(estimates)):
+            why = f"its rule has bounds for {self.rule.length} estimates, but the check made "
+            why += f"{len(estimates)}; give one bound per estimate, or one for all"
+        return why
 
     def error(self, why: str) -> LedgerError:
         """A :class:`LedgerError` that names the claim."""

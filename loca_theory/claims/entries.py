@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from loca_theory.claims.claim import Claim
 from loca_theory.claims.estimates import Estimate, Estimates
 from loca_theory.claims.observation import ClaimCell, plain
@@ -19,6 +21,7 @@ DEFAULT_RESULTS = "loca-results"
 # Fields of the claim in the row of a table and, besides, in claims.json.
 _IN_ROW = ("section", "kind", "subject", "erratum")
 _IN_JSON = ("passage", "statement", "assumptions", "added", "check", "command")
+_ESTIMATES = TypeAdapter(Estimates)
 _HOW_TO_MAKE = "Make it with: {} && loca-theory verify {} --results {}"
 
 
@@ -162,9 +165,8 @@ class Entry:
     @property
     def lost(self) -> bool:
         """Whether it is inconclusive although the ledger expects a decision at this tier."""
-        is_due = self.claim.expected_verdict.is_decided and (
-            self.cell.tier not in self.claim.undecided
-        )
+        claim = self.claim
+        is_due = claim.expected_verdict.is_decided and self.cell.tier not in claim.undecided
         return self.verdict is Verdict.INCONCLUSIVE and is_due
 
     def row(self) -> dict[str, Any]:
@@ -212,13 +214,9 @@ def read_entry(
     cell: ClaimCell, found: Mapping[str, Any], error_rate: float, *, backed: bool = True
 ) -> Entry:
     """The entry of a claim from its observation as plain data."""
-    estimates = tuple(
-        Estimate(**{**one, "bounds": one["bounds"] and tuple(one["bounds"])})
-        for one in found["estimates"]
-    )
+    estimates = _ESTIMATES.validate_python(found["estimates"])
     rest = found["remark"], found["designed"], error_rate, found["seconds"], backed
-    others = {int(seed): verdict for seed, verdict in found.get("other_seeds", {}).items()}
-    return Entry(cell, estimates, *rest, others)
+    return Entry(cell, estimates, *rest)
 
 
 def _how_to_make(claim: Claim) -> str:

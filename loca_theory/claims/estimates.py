@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError
@@ -123,6 +123,16 @@ class Estimate:
         fraction = successes / trials
         error = float(np.sqrt(fraction * (1 - fraction) / trials))
         return cls(fraction, error, trials, int(successes))
+
+    @classmethod
+    def exceeding(cls, values: NDArray[Any], bound: float) -> Estimate:
+        """Fraction of independent values above a bound."""
+        return cls.fraction(int((values > bound).sum()), len(values))
+
+    def less(self, other: Estimate, times: float = 1.0) -> Estimate:
+        """Its difference from a multiple of an independent estimate."""
+        error = float(np.hypot(self.standard_error, times * other.standard_error))
+        return Estimate(self.value - times * other.value, error, min(self.n, other.n))
 
 
 Estimates = tuple[Estimate, ...]

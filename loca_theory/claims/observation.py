@@ -40,12 +40,7 @@ def packages_of(check: str) -> tuple[str, ...]:
 
 def _described(claim: Claim) -> dict[str, Any]:
     """What the measurement of a claim depends on; the rules change no number."""
-    return {
-        "id": claim.id,
-        "check": claim.check,
-        "arguments": dict(claim.arguments),
-        "comparisons": claim.comparisons,
-    }
+    return {name: getattr(claim, name) for name in ("id", "check", "arguments", "comparisons")}
 
 
 @dataclass(frozen=True)

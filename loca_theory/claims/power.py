@@ -9,9 +9,10 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 
 from loca_theory.claims.claim import Claim
+from loca_theory.claims.entries import Entry
 from loca_theory.claims.ledger import Ledger
-from loca_theory.claims.observation import EXPERIMENT
-from loca_theory.claims.rules import Verdict, decide
+from loca_theory.claims.observation import EXPERIMENT, ClaimCell
+from loca_theory.claims.rules import Verdict
 from loca_theory.claims.synthetic import TABLES
 from loca_theory.sweeps import generator
 
@@ -51,14 +52,11 @@ def refute(claim: Claim, ledger: Ledger, *, seed: int = 0, results: Path | None 
                 path = Path(folder) / f"{claim.arguments[argument]}.parquet"
                 pd.DataFrame(rows).to_parquet(path)
             results = Path(folder)
-        estimates, _, designed = changed.measure(alternative.tier, rng, results)
-    rate = ledger.error_rate(claim)
-    verdict, index = decide(
-        claim.rule, estimates, error_rate=rate, assumes=bool(claim.added), designed=designed
-    )
-    if verdict is not Verdict.NOT_SUPPORTED:
-        shown = None if index is None else estimates[index]
+        found = changed.measure(alternative.tier, rng, results)
+    cell = ClaimCell(changed, alternative.tier, seed, ())
+    entry = Entry(cell, *found, ledger.error_rate(claim), seconds=0.0)
+    if entry.verdict is not Verdict.NOT_SUPPORTED:
         why = f"'refuted_by' does not refute it at the {alternative.tier} tier: under the "
-        why += f"alternative it is {verdict} (observed {shown}); name an alternative that its rule "
-        raise claim.error(why + "can tell from the claim")
-    return verdict
+        why += f"alternative it is {entry.verdict} (observed {entry.estimate}); name an "
+        raise claim.error(why + "alternative that its rule can tell from the claim")
+    return entry.verdict

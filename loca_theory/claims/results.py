@@ -198,10 +198,10 @@ def _read(path: Path, ledger: Ledger) -> tuple[tuple[Entry, ...], dict[str, Any]
             cell = ClaimCell(claim, *run)
             found = store.load(cell) if store else None
             rate = ledger.error_rate(claim)
-            others = {"other_seeds": one.get("other_seeds", {})}
-            entry = read_entry(cell, {**(found or one), **others}, rate, backed=found is not None)
+            entry = read_entry(cell, found or one, rate, backed=found is not None)
             if not claim.objection(entry.estimates):
-                entries.append(entry)
+                others = {int(seed): each for seed, each in one.get("other_seeds", {}).items()}
+                entries.append(replace(entry, other_seeds=others))
         return tuple(entries), document.get("manifest", {})
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         msg = f"{path} cannot be read ({type(error).__name__}); move it away and run again"

@@ -38,7 +38,6 @@ from pydantic_core import ArgsKwargs
 
 from loca_theory._lookup import member
 from loca_theory.claims.estimates import Estimate
-from loca_theory.errors import InvalidArgumentError
 
 FAMILY_WISE = 0.01
 """Nominal probability that at least one interval of the ledger misses its true value in a run."""
@@ -191,7 +190,8 @@ def decide(
 
     Args:
         rule: The rule.
-        estimates: What the check measured; empty if it could not run.
+        estimates: What the check measured, one or as many as the rule has bounds; empty if it could
+            not run.
         error_rate: Probability with which each interval may miss the true value.
         assumes: Whether the check adds assumptions.
         designed: The verdict, if the design of the experiments defines it.
@@ -202,10 +202,6 @@ def decide(
     """
     if not estimates:
         return Verdict.NOT_RUN, None
-    if rule.length not in (1, len(estimates)):
-        msg = f"the rule has bounds for {rule.length} estimates, but there are "
-        msg += f"{len(estimates)}; give one bound per estimate, or one for all"
-        raise InvalidArgumentError(msg)
     if rule.kind == "designed":
         verdict, index = member(Verdict, "verdict", designed), 0
     else:

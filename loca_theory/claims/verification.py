@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -63,7 +63,7 @@ def verify(
     for claim in claims:
         claim.function()
     cells = [
-        ClaimCell(claim, tier, seed, _digests(folder, claim.tables))
+        ClaimCell(claim, tier, seed, tuple(_digests(folder, claim.tables)))
         # The longest start first, so that none runs alone at the end.
         for claim in sorted(claims, key=lambda claim: -claim.cost)
     ]
@@ -97,14 +97,11 @@ def folder_of_tables(results: str | Path | None) -> Path | None:
     return folder
 
 
-def _digests(folder: Path | None, tables: Iterable[str]) -> tuple[str, ...]:
+def _digests(folder: Path | None, tables: Iterable[str]) -> Iterator[str]:
     """The digests of the files of tables."""
-    return tuple(map(_digest, dict.fromkeys(one.path for one in find_tables(folder, tables))))
-
-
-def _digest(path: Path) -> str:
-    try:
-        return f"{path.name}:{hashlib.sha256(path.read_bytes()).hexdigest()[:32]}"
-    except OSError as error:
-        msg = f"cannot read {path}: {error.strerror or error}"
-        raise ResourceError(msg) from error
+    for path in dict.fromkeys(one.path for one in find_tables(folder, tables)):
+        try:
+            yield f"{path.name}:{hashlib.sha256(path.read_bytes()).hexdigest()[:32]}"
+        except OSError as error:
+            msg = f"cannot read {path}: {error.strerror or error}"
+            raise ResourceError(msg) from error

@@ -117,8 +117,6 @@ def test_pictures_show_normality_and_empty_rows_and_columns(tmp_path):
     assert part.value - 5 * part.standard_error > 0.02
     found = empirical.empty_lines(results=tmp_path, table="visualization_W")
     assert found == {"t, a": pytest.approx(12 / 80)}
-    found = empirical.empty_lines(results=tmp_path, table="visualization_W", method="full")
-    assert found == {"t, a": 0.0}
 
 
 def test_a_matrix_without_an_error_is_missing(tmp_path):

@@ -57,12 +57,6 @@ def test_added_assumptions_show_in_support_alone():
     assert found == [Verdict.SUPPORTED_UNDER_ASSUMPTIONS, REFUSED, UNDECIDED]
 
 
-@pytest.mark.parametrize("count", [1, 3], ids=["too few", "too many"])
-def test_a_rule_for_other_parts_is_refused(count):
-    with pytest.raises(InvalidArgumentError, match=f"bounds for 2 .*, but there are {count}"):
-        decide(TWO, [GOOD] * count, error_rate=FAMILY_WISE)
-
-
 def test_intervals_are_students_and_the_exact_binomial_ones():
     part, error_rate = Estimate(2.0, 0.5, 8), 0.003
     low, high = part.interval(error_rate)

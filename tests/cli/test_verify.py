@@ -290,8 +290,8 @@ def test_ctrl_c_inside_a_check_counts_claims(verify, monkeypatch):
     def interrupted(point):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("loca_theory.convergence.simulation.evaluate", interrupted)
-    done = verify("parseval.", "toy.recovery")
+    monkeypatch.setattr("loca_theory.expressivity.monte_carlo.evaluate", interrupted)
+    done = verify("parseval.", "f2.law")
     assert (done.code, done.out) == (130, "")
     said = "interrupted: 0 of 4 points are stored; run again to compute the rest"
     assert done.err == f"loca-theory: {said}\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 
 import numpy as np
 import torch
@@ -45,9 +46,6 @@ _ADAPTED = {
 }
 # Width and layers of the models of the table complexity; query and value are adapted.
 _COST_SHAPES = {"RoBERTa-base": (768, 12), "LLaMA-1-7b": (4096, 32), "ViT-base": (768, 12)}
-_ELEMENTWISE = dict.fromkeys(
-    (torch.ops.aten.mul, torch.ops.aten.sub), lambda *_, out_shape, **__: math.prod(out_shape)
-)
 
 
 def growth(*, form: str, order: str) -> Returned:
@@ -65,39 +63,35 @@ def growth(*, form: str, order: str) -> Returned:
 
     Source: section "Computational Complexity" and the table complexity.
     """
-    growths: dict[str, list[float]] = {name: [] for name in _STARTS[0]}
-    for start in _STARTS:
-        base = _operations(form, start)
-        for name, found in growths.items():
-            doubled = {**start, name: 2 * start[name]}
-            expected = _ORDERS[order](doubled) / _ORDERS[order](start)
-            found.append(_operations(form, doubled) / base / expected)
+
+    def relative(start: _Numbers, name: str) -> float:
+        doubled = {**start, name: 2 * start[name]}
+        expected = _ORDERS[order](doubled) / _ORDERS[order](start)
+        return _operations(form, **doubled) / _operations(form, **start) / expected
+
+    def from_one(ratio: float) -> float:
+        return abs(math.log(ratio))
+
     return {
-        f"{name} doubled": max(found, key=lambda ratio: abs(math.log(ratio)))
-        for name, found in growths.items()
+        f"{name} doubled": max((relative(start, name) for start in _STARTS), key=from_one)
+        for name in _STARTS[0]
     }
 
 
-def _operations(form: str, sizes: _Numbers) -> int:
-    p, q, components, r = (sizes[name] for name in ("p", "q", "B", "r"))
+def _operations(form: str, *, p: int, q: int, B: int = 1, r: int = 1) -> int:
     if form == "fast":
         columns, rows = (fast_cosine(np.zeros(n))[1] for n in (p, q))
         return q * columns + p * rows
+    shapes = {
+        "sparse": [(p, B), (B, q)],
+        "dense": [(p, p), (p, q), (q, q)],
+        "four indices": [(p * q, p * q), (p * q, 1)],  # (C ⊗ D)ᵀ vec S
+        "low rank": [(p, r), (r, q)],
+    }
     with FlopCounterMode(display=False) as counter:
-        if form == "sparse":
-            _ = _shaped(p, components) @ _shaped(components, q)
-        elif form == "dense":
-            _ = _shaped(p, p) @ _shaped(p, q) @ _shaped(q, q)
-        elif form == "four indices":
-            _ = _shaped(p * q, p * q) @ _shaped(p * q, 1)  # (C ⊗ D)ᵀ vec S
-        else:
-            _ = _shaped(p, r) @ _shaped(r, q)
+        # Tensors without entries: operations are counted from shapes alone.
+        reduce(torch.matmul, [torch.empty(shape, device="meta") for shape in shapes[form]])
     return counter.get_total_flops()
-
-
-def _shaped(*shape: int) -> torch.Tensor:
-    """A tensor without entries: operations are counted from shapes alone."""
-    return torch.empty(*shape, device="meta")
 
 
 def sparse_to_dense(*, models: Sequence[str] = (), dense: str = "dense") -> Returned:
@@ -112,8 +106,8 @@ def sparse_to_dense(*, models: Sequence[str] = (), dense: str = "dense") -> Retu
     ratios = {}
     for name in models or _ADAPTED:
         width, components = _ADAPTED[name]
-        sizes = {"p": width, "q": width, "B": components, "r": 1}
-        ratios[name] = _operations("sparse", sizes) / _operations(dense, sizes)
+        sparse = _operations("sparse", p=width, q=width, B=components)
+        ratios[name] = sparse / _operations(dense, p=width, q=width)
     shown = ", ".join(f"{name}: {ratio:.3g}" for name, ratio in ratios.items())
     return max(ratios.values()), f"{shown}."
 
@@ -129,10 +123,11 @@ def low_rank_to_fast(*, below: str = "ln pq") -> Returned:
     ratios = {}
     for width in (1024, 4096):
         bound = math.log(width**2) if below == "ln pq" else math.log2(width**2) / 2
-        sizes = {"p": width, "q": width, "B": 1, "r": math.ceil(bound) - 1}
+        r = math.ceil(bound) - 1
         # Torch counts an addition with each multiplication.
-        ratio = _operations("low rank", sizes) / 2 / _operations("fast", sizes)
-        ratios[f"p = q = {width}, r = {sizes['r']}"] = ratio
+        multiplications = _operations("low rank", p=width, q=width, r=r) / 2
+        fast = _operations("fast", p=width, q=width)
+        ratios[f"p = q = {width}, r = {r}"] = multiplications / fast
     return greatest(ratios, "Largest at {at}.")
 
 
@@ -150,13 +145,11 @@ def location_gradients(*, is_shared: bool = True) -> Returned:
     """
     ratios = {}
     for name, (width, components) in _ADAPTED.items():
-        products = _operations("dense", {"p": width, "q": width, "B": components, "r": 1})
-        with FlopCounterMode(display=False, custom_mapping=_ELEMENTWISE) as counter:
-            a = _shaped(components) * 0.5
-            for _ in range(2):
-                _ = a * (_shaped(components) - _shaped(components))
+        products = _operations("dense", p=width, q=width)
+        # a/2 once, and a difference and a product along each of the two axes.
+        of_gradients = (1 + 2 * 2) * components
         own = 0 if is_shared else components * products
-        ratios[name] = (counter.get_total_flops() + own) / products
+        ratios[name] = (of_gradients + own) / products
     return greatest(ratios, "Largest for {at}.")
 
 
@@ -197,9 +190,7 @@ def fast_cosine(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
     scale = 2 * np.cos(np.pi * (2 * np.arange(n // 2) + 1) / (2 * n))
     even, first = fast_cosine(x[: n // 2] + back)
     odd, second = fast_cosine((x[: n // 2] - back) / scale)
-    found = np.empty(n)
-    found[::2] = even
-    found[1::2] = odd + np.append(odd[1:], 0.0)
+    found = np.stack([even, odd + np.append(odd[1:], 0.0)], axis=1).ravel()
     return found, first + second + n // 2
 
 

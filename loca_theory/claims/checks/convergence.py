@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import hypot
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier, draw_seed
-from loca_theory.convergence import toy
 from loca_theory.convergence.interpretations import Interpretation, find_interpretation
 from loca_theory.convergence.problems import SAMPLES, Family, Problems, draw
 from loca_theory.convergence.search import Search
@@ -19,7 +17,6 @@ from loca_theory.convergence.searches import find_search
 from loca_theory.convergence.simulation import ToyCell, advance, evaluate
 from loca_theory.convergence.state import Rates, State
 from loca_theory.convergence.study import DEFAULT_STEPS
-from loca_theory.sweeps import Runner
 
 # Coefficients within this distance of the true ones, relative to their norm, have converged.
 _CLOSE = 0.01
@@ -37,10 +34,10 @@ def recovery(
     Source: appendix "Toy Experiment of the Convergence".
     """
     problems = tier.scaled(1000, 4000, 20_000) // len(interpretations)
-    rows = {name: _recovered(rng, (search,), name, problems)[search] for name in interpretations}
-    diverged = ", ".join(f"{name}: {count}" for name, (_, count) in rows.items())
+    found = {name: _outcomes(search, name, draw_seed(rng), problems) for name in interpretations}
+    diverged = ", ".join(f"{name}: {np.isinf(loss).sum()}" for name, (_, loss) in found.items())
     note = f"{problems} problems per interpretation; diverged: {diverged}."
-    return {name: part for name, (part, _) in rows.items()}, note
+    return {name: Estimate.exceeding(exact, 0) for name, (exact, _) in found.items()}, note
 
 
 def final_loss(
@@ -60,14 +57,8 @@ def final_loss(
     """
     # Fractions near one half are not decided by 1000 problems either.
     problems, seed = tier.scaled(250, 16_000, 64_000), draw_seed(rng)
-    losses = []
-    for name in (search, over):
-        what = Family(), find_interpretation(interpretation), find_search(name)
-        cell = ToyCell(*what, Rates(), DEFAULT_STEPS, seed, (0, problems))
-        found = evaluate(cell)["loss"]
-        losses.append([np.inf if value is None else value for value in found])
-    pairs = list(zip(*losses, strict=True))
-    lower, ties = sum(a < b for a, b in pairs), sum(a == b for a, b in pairs)
+    first, second = (_outcomes(name, interpretation, seed, problems)[1] for name in (search, over))
+    lower, ties = int((first < second).sum()), int((first == second).sum())
     note = f"Of {problems} problems, {ties} have the same loss in both."
     return Estimate.fraction(lower, problems - ties), note
 
@@ -100,13 +91,12 @@ def advantage(*, tier: Tier, rng: Rng, search: str, over: str, times: float) -> 
 
     Source: the remark that closes the appendix on the toy experiment.
     """
-    problems = tier.scaled(200, 16_000, 64_000)
-    rows = _recovered(rng, tuple(dict.fromkeys((search, over))), "default", problems)
-    better, worse = rows[search][0], rows[over][0]
-    # The error for independent problems is on the safe side: both searches solve the same ones.
-    error = hypot(better.standard_error, times * worse.standard_error)
+    problems, seed = tier.scaled(200, 16_000, 64_000), draw_seed(rng)
+    exact = (_outcomes(name, "default", seed, problems)[0] for name in (search, over))
+    better, worse = (Estimate.exceeding(one, 0) for one in exact)
     note = f"{search}: {better.value:.4f}; {over}: {worse.value:.4f}."
-    return Estimate(better.value - times * worse.value, error, problems), note
+    # The error for independent problems is on the safe side: both searches solve the same ones.
+    return better.less(worse, times), note
 
 
 def first_move(*, tier: Tier, rng: Rng, interpretation: str, after: int) -> Returned:
@@ -163,16 +153,14 @@ def search_of(
     return search, interpretation.moving_steps(DEFAULT_STEPS)
 
 
-def _recovered(
-    rng: Rng, searches: tuple[str, ...], interpretation: str, problems: int
-) -> dict[str, tuple[Estimate, int]]:
-    """The fraction of recovered problems and the number of diverged ones, by search."""
-    given = {"problems": problems, "seed": draw_seed(rng), "runner": Runner(jobs=1)}
-    found = {}
-    for row in toy(searches, interpretations=interpretation, **given).rows:
-        part = Estimate.fraction(round(row.recovered * row.problems), problems)
-        found[row.search] = part, row.diverged
-    return found
+def _outcomes(
+    search: str, interpretation: str, seed: int, problems: int
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Whether each problem is recovered, and its final loss, infinite if it diverged."""
+    what = Family(), find_interpretation(interpretation), find_search(search)
+    found = evaluate(ToyCell(*what, Rates(), DEFAULT_STEPS, seed, (0, problems)))
+    losses = [np.inf if value is None else value for value in found["loss"]]
+    return np.array(found["exact"]), np.array(losses)
 
 
 _Array = NDArray[np.float64]
@@ -207,12 +195,11 @@ def descent(
     wanted = tier.scaled(1000 if states == "fitted" else 400, 16_000, 64_000)
     problems = draw(Family(), Interpretation(), draw_seed(rng), range(wanted))
     starts = _visited(rng, problems) if states == "visited" else [None] * wanted
-    signs = rng.choice([-1, 1], wanted) if direction == "random" else np.full(wanted, -1)
+    sign = None if direction == "towards" else -1
+    signs = rng.choice([-1, 1], wanted).tolist() if direction == "random" else [sign] * wanted
     counted = []
-    for i, (start, sign) in enumerate(zip(starts, signs.tolist(), strict=True)):
-        wanted_sign = None if direction == "towards" else sign
-        losses = _losses(rng, problems, i, start, wanted_sign, refitted=refitted)
-        if losses:
+    for i, (start, sign) in enumerate(zip(starts, signs, strict=True)):
+        if losses := _losses(rng, problems, i, start, sign, refitted=refitted):
             here, along, opposite = losses
             counted.append(along < (here if over == "start" else opposite))
     note = f"{wanted - len(counted)} problems without a component that can move are excluded."
@@ -224,13 +211,12 @@ def _visited(rng: Rng, problems: Problems) -> list[_Start]:
     search, end = search_of(problems, Interpretation())
     moves = [step for step in range(end) if search.moves_at(step)]
     chosen = rng.choice(moves, len(problems.start))
-    found: list[_Start] = [(np.empty(0, np.int64), np.empty(0))] * len(chosen)
+    found: dict[int, _Start] = {}
     for step in advance(search, end, end):
-        for i in np.flatnonzero(chosen == step):
-            both = search.state.indices[i], search.state.coefficients[i]
-            indices, values = (one.numpy().copy() for one in both)
-            found[i] = indices, values.astype(np.float64)
-    return found
+        for i in np.flatnonzero(chosen == step).tolist():
+            values = search.state.coefficients[i].numpy().astype(np.float64)
+            found[i] = search.state.indices[i].numpy().copy(), values
+    return [found[i] for i in range(len(chosen))]
 
 
 def _losses(
@@ -244,14 +230,13 @@ def _losses(
     size = problems.size
     # vec(Γ F Σ) = (Γ ⊗ Σ) vec F, where vec stacks the rows of F.
     curvature = torch.kron(problems.rows[i], problems.columns[i]).double().numpy()
-    truth = np.zeros(size**2)
-    np.add.at(truth, problems.indices[i].numpy(), problems.coefficients[i].numpy())
+    true = problems.indices[i].numpy(), problems.coefficients[i].numpy()
+    truth = np.bincount(*true, minlength=size**2)
+    start = problems.start[i].numpy() if given is None else given[0]
     if given is None:
-        start = problems.start[i].numpy()
         spectrum = _fitted(curvature, truth, start)
     else:
-        start, spectrum = given[0], np.zeros_like(truth)
-        np.add.at(spectrum, start, given[1])
+        spectrum = np.bincount(*given, minlength=size**2)
     axis = int(rng.integers(2))
     along = np.divmod(start, size)[axis]
     inner = np.flatnonzero((along > 0) & (along < size - 1))

@@ -24,8 +24,7 @@ def marginals(*, structure: str, rho: float) -> Returned:
 
     Source: "while maintaining the marginal distributions of individual parameters".
     """
-    energy = STRUCTURES[structure].energy(SIZE, SIZE, rho)
-    return energy / SIZE**2
+    return STRUCTURES[structure].energy(SIZE, SIZE, rho) / SIZE**2
 
 
 def same_draw_gap(

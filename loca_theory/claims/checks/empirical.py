@@ -15,7 +15,6 @@ from loca_theory.claims.estimates import Estimate, NotMeasuredError, Returned, R
 from loca_theory.errors import ResourceError
 from loca_theory.increments import calibrated_test, fit_bulk
 from loca_theory.increments.histogram import histogram
-from loca_theory.increments.spectrum import BulkFit
 from loca_theory.sweeps.tables import find_tables
 
 _DECIDED = ("verdict", "difference", "standard_error", "low", "high", "fixed_low", "fixed_high",
@@ -156,15 +155,12 @@ def weights_spectrum(*, results: Path | None, table: str) -> Returned:
     rows = load(results, table, ("name", "quantity", "p", "q", "values"), ("name", "quantity"))
     if "weights" not in set(rows["quantity"]):
         return {}, f"There is no table {table}.parquet with the weights' spectra."
-    return {
-        name: _distance(fit_bulk(values, p, q))
+    fits = {
+        name: fit_bulk(values, p, q)
         for name, quantity, p, q, values in rows.itertuples(index=False)
         if quantity == "weights"
     }
-
-
-def _distance(fit: BulkFit) -> float:
-    return 1.0 if fit.kolmogorov is None else fit.kolmogorov
+    return {name: 1.0 if law.kolmogorov is None else law.kolmogorov for name, law in fits.items()}
 
 
 def advantage(
@@ -251,23 +247,22 @@ def normality(*, rng: Rng, results: Path | None, table: str) -> Returned:
     return parts or ({}, f"{table}.parquet has no full fine-tune.")
 
 
-def empty_lines(*, results: Path | None, table: str, method: str = "lora") -> Returned:
-    """Fraction of rows and columns of block means that are empty, less that of full fine-tuning.
+def empty_lines(*, results: Path | None, table: str) -> Returned:
+    """Fraction of rows and columns of LoRA's block means that are empty, less that of full tuning.
 
     A row or column is empty if its energy is below a tenth of the mean over rows or columns.
 
     Args:
         table: Pattern of the tables' names.
-        method: The method.
 
     Source: the figure visualization_W; LoRA is said to show a structured absence of many elements.
     """
     empty = {}
     for key, block in _pictures(results, table).items():
         energies = [np.square(block).mean(axis) for axis in (0, 1)]
-        empty[key] = np.mean([one < _EMPTY * one.mean() for one in energies])
-    return {name: float(empty[name, method] - empty[name, "full"])
-            for name, one in empty if one == "full"}  # fmt: skip
+        empty[key] = float(np.mean([one < _EMPTY * one.mean() for one in energies]))
+    full = [name for name, method in empty if method == "full"]
+    return {name: empty[name, "lora"] - empty[name, "full"] for name in full}
 
 
 def _pictures(results: Path | None, table: str) -> dict[tuple[str, str], NDArray[np.float64]]:

@@ -64,14 +64,10 @@ def gram_matrices(*, parity: str, detuning: float = 0) -> Returned:
     """
     gaps = []
     for size in range(2 if parity == "even" else 3, 18, 2):
-        for part, printed in zip(_parts(size, detuning), _printed_grams(size), strict=True):
-            gaps.append(part @ part.T - printed)
+        mirrored = np.roll(np.eye(size)[::-1], 1, axis=0)  # 1 where u + w is 0 or K
+        for part, sign in zip(_parts(size, detuning), (1, -1), strict=True):
+            gaps.append(part @ part.T - (np.eye(size) + sign * mirrored) / 2)
     return largest_entry(gaps)
-
-
-def _printed_grams(size: int) -> tuple[_Array, _Array]:
-    mirrored = np.roll(np.eye(size)[::-1], 1, axis=0)  # 1 where u + w is 0 or K
-    return (np.eye(size) + mirrored) / 2, (np.eye(size) - mirrored) / 2
 
 
 def maps(size: int, detuning: float = 0) -> tuple[_Array, _Array]:
@@ -304,10 +300,8 @@ def fourierft_span(*, size: int, learned: str = "real") -> Returned:
     Source: "FourierFT only considers learning the real part" in section 3.
     """
     units = np.eye(size**2).reshape(-1, size, size)
-    reached = np.fft.ifft2(units, norm="ortho").real.reshape(size**2, -1)
-    if learned == "both":
-        imaginary = np.fft.ifft2(1j * units, norm="ortho").real.reshape(size**2, -1)
-        reached = np.concatenate([reached, imaginary])
+    spectra = np.concatenate([units, 1j * units]) if learned == "both" else units
+    reached = np.fft.ifft2(spectra, norm="ortho").real.reshape(len(spectra), -1)
     return float(np.linalg.matrix_rank(reached)) / size**2
 
 

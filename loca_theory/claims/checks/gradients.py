@@ -68,19 +68,19 @@ def _indices(rng: Rng) -> NDArray[np.int64]:
 
 def _layer(rng: Rng) -> tuple[CosineSpectrum, _Array]:
     """A spectrum after a backward pass with a random ∂L/∂ΔW, and that ∂L/∂ΔW."""
-    layer = _searching(_SCALING)
+    layer = _searching(rng, _SCALING)
     with torch.no_grad():
-        layer.set_indices(torch.from_numpy(_indices(rng)))
         layer.coefficients.copy_(torch.from_numpy(rng.standard_normal(_COMPONENTS)))
     slope = rng.standard_normal((_ROWS, _COLUMNS))
     (layer.increment() * torch.from_numpy(slope)).sum().backward()
     return layer, slope
 
 
-def _searching(scaling: float = 1.0) -> CosineSpectrum:
-    """A spectrum whose coefficients and locations both have gradients; nothing steps."""
+def _searching(rng: Rng, scaling: float = 1.0) -> CosineSpectrum:
+    """A spectrum whose coefficients and random locations have gradients; nothing steps."""
     given = {"schedule": AlternatingSchedule(joint=True), "scaling": scaling}
     layer = CosineSpectrum((_ROWS, _COLUMNS), _COMPONENTS, **given).double()
+    layer.set_indices(torch.from_numpy(_indices(rng)))
     follow(layer, torch.optim.SGD(layer.parameters(), 0.0))
     return layer
 
@@ -107,13 +107,10 @@ def location_identity(*, rng: Rng, form: str, difference: str = "central") -> Re
     for n, (i, j) in enumerate(layer.indices.tolist()):
         a = float(layer.coefficients.detach()[n])
         for axis, (di, dj) in enumerate(((1, 0), (0, 1))):
+            # Forward differences start at the location itself.
+            back, length = ((i - di, j - dj), 2) if difference == "central" else ((i, j), 1)
             step = np.zeros_like(g)
-            step[i + di, j + dj] = a
-            if difference == "central":
-                step[i - di, j - dj] = -a
-                step /= 2
-            else:
-                step[i, j] = -a
+            step[i + di, j + dj], step[back] = a / length, -a / length
             trace = _SCALING * float(np.trace(g.T @ (c.T @ step @ d)))
             if form == "printed":
                 found = _SCALING * a * (z[j + dj, i + di] - z[j - dj, i - di]) / 2
@@ -156,8 +153,7 @@ def first_location_gradient(*, rng: Rng, steps: int | None = None) -> Returned:
 
     Source: lines 1 to 8 of Algorithm 1.
     """
-    layer = _searching()
-    layer.set_indices(torch.from_numpy(_indices(rng)))
+    layer = _searching(rng)
     target = torch.from_numpy(rng.standard_normal((_ROWS, _COLUMNS)))
     learned, located = cast("Any", layer.coefficients), cast("Any", layer.offset)
     count = AlternatingSchedule().coefficient_steps if steps is None else steps
@@ -178,8 +174,7 @@ def first_phase(*, first: int) -> Returned:
 
     Source: lines 2 and 5 of Algorithm 1; B_a = 10 and B_l = 20, as in the experiments.
     """
-    coefficients, locations = 10, 20
-    t = first
+    coefficients, locations, t = 10, 20, first
     while t % (coefficients + locations) < coefficients:
         t += 1
     return (t - first) / coefficients

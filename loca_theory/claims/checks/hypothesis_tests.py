@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from loca_theory.claims.checks.normality import LAWS, mix
 from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier
 from loca_theory.dependence.detection import centred, upper_critical_value
 from loca_theory.dependence.structures import STRUCTURES
@@ -33,11 +34,7 @@ _NOISE = 1e-5
 
 def _entries(rng: Rng, law: str, size: int) -> Histogram:
     """Counts of size² independent entries of unit variance."""
-    if law == "normal":
-        values = rng.standard_normal(size * size)
-    else:
-        values = rng.standard_t(5, size * size) / np.sqrt(5 / 3)
-    return histogram(torch.from_numpy(values))
+    return histogram(torch.from_numpy(LAWS[law](rng, (size * size,))))
 
 
 def printed_rejections(*, tier: Tier, rng: Rng, law: str, tail: str, size: int) -> Returned:
@@ -79,8 +76,7 @@ def loop_ends(*, tier: Tier, rng: Rng, standard_deviation: float, bins: int) -> 
 
     Source: step 3 of the testing procedure.
     """
-    runs, test = tier.scaled(20, 50, 200), PrintedTest(bins_per_sigma=bins)
-    ended = 0
+    runs, test, ended = tier.scaled(20, 50, 200), PrintedTest(bins_per_sigma=bins), 0
     for _ in range(runs):
         entries = histogram(torch.from_numpy(standard_deviation * rng.standard_normal(10_000)))
         with suppress(AcceptanceError):
@@ -100,10 +96,9 @@ def marchenko_pastur(*, tier: Tier, rng: Rng, rows: int, columns: int, ar: float
 
     Source: the Marchenko–Pastur law in the preliminary analysis.
     """
-    found, own = [], np.arange(columns)
-    mix = np.linalg.cholesky(ar ** np.abs(np.subtract.outer(own, own)))
+    found, factor = [], mix(ar, columns)
     for _ in range(tier.scaled(20, 100, 500)):
-        matrix = torch.from_numpy(rng.standard_normal((rows, columns)) @ mix.T)
+        matrix = torch.from_numpy(rng.standard_normal((rows, columns)) @ factor.T)
         law = fit_bulk(squared_singular_values(matrix), rows, columns)
         found.append(1.0 if law.kolmogorov is None else law.kolmogorov)
     return Estimate.mean(found), f"{rows}×{columns}."
@@ -193,7 +188,7 @@ def critical_level(*, tier: Tier, rng: Rng, printed: float, columns: str = "raw"
     else:
         null = _correlation_null(rng, tier.scaled(150, 16_000, 64_000))
     note = f"The 0.95 quantile of T at K = {SIZE} is {upper_critical_value(null, 0.05):.4f}."
-    return _above(null, printed), note
+    return Estimate.exceeding(null, printed), note
 
 
 def critical_value(*, tier: Tier, rng: Rng, printed: float, rounding: float, size: int) -> Returned:
@@ -211,14 +206,10 @@ def critical_value(*, tier: Tier, rng: Rng, printed: float, rounding: float, siz
     """
     null = _null(rng, tier.scaled(250, 1500, 10_000), size, size)
     bounds = (printed - rounding / 2, printed + rounding / 2)
-    parts = {f"T > {bound:g}": _above(null, bound) for bound in bounds}
+    parts = {f"T > {bound:g}": Estimate.exceeding(null, bound) for bound in bounds}
     fraction = float((null > printed).mean())
     note = f"The 0.95 quantile of T at K = {size} is {upper_critical_value(null, 0.05):.5f}; "
     return parts, f"{note}{printed:g} itself is exceeded by a fraction of {fraction:.3f}."
-
-
-def _above(values: _Array, bound: float) -> Estimate:
-    return Estimate.fraction(int((values > bound).sum()), len(values))
 
 
 def power(*, tier: Tier, rng: Rng, rhos: Sequence[float], is_centred: bool) -> Returned:
@@ -233,5 +224,5 @@ def power(*, tier: Tier, rng: Rng, rhos: Sequence[float], is_centred: bool) -> R
     null = _null(rng, tier.scaled(500, 4000, 20_000), SIZE - is_centred, SIZE)
     bound = upper_critical_value(null, 0.05)
     found = _statistics(rng, rhos, tier.scaled(60, 400, 2000), is_centred=is_centred)
-    parts = (_above(row, bound) for row in found)
+    parts = (Estimate.exceeding(row, bound) for row in found)
     return _by_rho(rhos, parts), f"Critical value {bound:.4f}."

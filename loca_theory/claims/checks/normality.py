@@ -19,7 +19,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import stats
 
 from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier
 from loca_theory.increments import calibrated_test
@@ -45,16 +45,15 @@ def least_squares(rng: Rng, n: int, replicates: int, ar: float) -> _Array:
         replicates: Number of replicates.
         ar: Correlation of neighbouring inputs.
     """
-    factors = _mix(ar) @ _factors(rng, n, replicates)
+    factors = mix(ar) @ _factors(rng, n, replicates)
     normal = rng.standard_normal((replicates, _INPUTS, _OUTPUTS))
     return np.linalg.solve(factors.transpose(0, 2, 1), normal).astype(np.float64)
 
 
-def _mix(ar: float) -> _Array:
-    """Cholesky factor of the inputs' correlations ρ^|i−j|."""
-    own = np.arange(_INPUTS)
-    correlations = ar ** np.abs(np.subtract.outer(own, own))
-    return np.linalg.cholesky(correlations).astype(np.float64)
+def mix(ar: float, size: int = _INPUTS) -> _Array:
+    """Cholesky factor of correlations ρ^|i−j|, of the inputs or of as many variables as given."""
+    own = np.arange(size)
+    return np.linalg.cholesky(ar ** np.abs(np.subtract.outer(own, own))).astype(np.float64)
 
 
 def _factors(rng: Rng, n: int, replicates: int) -> _Array:
@@ -91,9 +90,9 @@ def fitted(
         replicates: Number of replicates.
         ar: Correlation of neighbouring inputs.
     """
-    found, mix = np.empty((replicates, _INPUTS, _OUTPUTS)), _mix(ar)
+    found, factor = np.empty((replicates, _INPUTS, _OUTPUTS)), mix(ar)
     for i in range(replicates):
-        x = rng.standard_normal((n, _INPUTS)) @ mix.T
+        x = rng.standard_normal((n, _INPUTS)) @ factor.T
         y = noise(rng, (n, _OUTPUTS))
         found[i] = huber(x, y) if estimator == "huber" else np.linalg.solve(x.T @ x, x.T @ y)
     return found
@@ -144,12 +143,10 @@ def variance(
 
 def _steps(parts: Mapping[str, Estimate], times: float = 1.0) -> dict[str, Estimate]:
     """The difference of each estimate and a multiple of the next, which are independent."""
-    found = {}
-    for (first, a), (second, b) in pairwise(parts.items()):
-        error = float(np.hypot(a.standard_error, times * b.standard_error))
-        name = f"{first} less {'twice ' * (times == 2)}{second}"
-        found[name] = Estimate(a.value - times * b.value, error, min(a.n, b.n))
-    return found
+    return {
+        f"{first} less {'twice ' * (times == 2)}{second}": a.less(b, times)
+        for (first, a), (second, b) in pairwise(parts.items())
+    }
 
 
 def distance(
@@ -201,17 +198,7 @@ def neighbour_correlation(*, tier: Tier, rng: Rng, ar: float = 0.0) -> Returned:
 
     Source: assumption (A2) of Proposition 1.
     """
-    return correlation_of_neighbours(least_squares(rng, 200, tier.scaled(2000, 8000, 30_000), ar))
-
-
-def correlation_of_neighbours(entries: _Array) -> Estimate:
-    """Correlation of neighbouring parameters of an output.
-
-    Args:
-        entries: Entries of mean 0 of every replicate, shape (replicates, d, K).
-    """
-    products = (entries[:, :-1] * entries[:, 1:]).mean(axis=(1, 2))
-    return Estimate.mean(products / np.square(entries).mean())
+    return prior_correlation(tier=tier, rng=rng, ar=ar, samples=200, spread=0.0)
 
 
 def random_parameter(
@@ -240,19 +227,19 @@ def random_parameter(
 
     value = drawn()
     value = np.maximum(value, drawn()) if parameter == "chosen" else value
-    is_normal = limit == "normal"
-    points = np.array([-1.0, 0.0, 1.0] if is_normal else [0.5, 1.0, 2.0])
-    limits = special.ndtr(points) if is_normal else -np.expm1(-points)
+    law, points = stats.norm(), [-1.0, 0.0, 1.0]
+    if limit == "exponential":
+        law, points = stats.expon(), [0.5, 1.0, 2.0]
     parts = {}
-    for t, expected in zip(points, limits, strict=True):
+    for t in points:
         hits = Estimate.fraction(int((value <= t).sum()), trials)
-        parts[f"t = {t:g}"] = replace(hits, value=hits.value - float(expected), successes=None)
+        parts[f"t = {t:g}"] = replace(hits, value=hits.value - float(law.cdf(t)), successes=None)
     return parts
 
 
 _GRID = 20_001  # points of an integral over a density
 # Laws of errors and priors, with variance 1 where there is one.
-_LAWS: dict[str, Draw] = {
+LAWS: dict[str, Draw] = {
     "normal": lambda rng, shape: rng.standard_normal(shape),
     "t3": lambda rng, shape: rng.standard_t(3, shape) / np.sqrt(3),
     "t5": lambda rng, shape: rng.standard_t(5, shape) / np.sqrt(5 / 3),
@@ -275,11 +262,8 @@ def errors_alone(*, tier: Tier, rng: Rng, estimator: str, law: str, samples: int
 
     Source: assumption (A2) of Proposition 1, that W′ is an M-estimator with a normal limit.
     """
-    replicates, found = tier.scaled(125, 250, 1000), []
-    for _ in range(_BATCHES):
-        errors = fitted(rng, estimator, _LAWS[law], samples, replicates)
-        found.append(_distance(rng, errors))
-    return Estimate.mean(found)
+    given = estimator, LAWS[law], samples, tier.scaled(125, 250, 1000)
+    return Estimate.mean([_distance(rng, fitted(rng, *given)) for _ in range(_BATCHES)])
 
 
 def _distance(rng: Rng, entries: _Array) -> float:
@@ -301,8 +285,7 @@ def prior_distance(*, tier: Tier, rng: Rng, prior: str, samples: int) -> Returne
     replicates, found = tier.scaled(250, 1000, 4000), []
     for _ in range(_BATCHES):
         errors = least_squares(rng, samples, replicates, 0.0)
-        shift = 0.1 * _LAWS[prior](rng, errors.shape)
-        found.append(_distance(rng, errors + shift))
+        found.append(_distance(rng, errors + _SPREAD * LAWS[prior](rng, errors.shape)))
     return Estimate.mean(found)
 
 
@@ -320,7 +303,8 @@ def prior_correlation(
     """
     errors = least_squares(rng, samples, tier.scaled(2000, 8000, 30_000), ar)
     errors += spread * rng.standard_normal(errors.shape)
-    return correlation_of_neighbours(errors)
+    products = (errors[:, :-1] * errors[:, 1:]).mean(axis=(1, 2))
+    return Estimate.mean(products / np.square(errors).mean())
 
 
 def pre_training(*, tier: Tier, rng: Rng, law: str, samples: Sequence[int]) -> Returned:
@@ -337,9 +321,8 @@ def pre_training(*, tier: Tier, rng: Rng, law: str, samples: Sequence[int]) -> R
     """
     replicates, parts = tier.scaled(1000, 4000, 16_000), {}
     for n in samples:
-        first = fitted(rng, "least-squares", _LAWS[law], n, replicates)[:, 0, 0]
-        beyond = int((np.sqrt(n) * np.abs(first) > 3).sum())
-        parts[f"N = {n}"] = Estimate.fraction(beyond, replicates)
+        first = fitted(rng, "least-squares", LAWS[law], n, replicates)[:, 0, 0]
+        parts[f"N = {n}"] = Estimate.exceeding(np.sqrt(n) * np.abs(first), 3)
     return parts
 
 

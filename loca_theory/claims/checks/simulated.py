@@ -92,7 +92,7 @@ def value(
         what = (find_method(method), size, size, (r,), Sampler.DENSE, (0, draws))
         found = estimate([ErrorCell(*what, seed=draw_seed(rng))], Runner(jobs=1))[0][0]
         gap = found.error - exact_error(law or method, Budget(size, size, r))
-        parts[f"K = {size}"] = Estimate(gap, found.standard_error or 0.0, draws)
+        parts[f"K = {size}"] = Estimate(gap, found.standard_error, draws)
     return parts
 
 
@@ -112,17 +112,14 @@ def dora_expectation(*, tier: Tier, rng: Rng, factor: str, size: int, r: int) ->
     draws = tier.scaled(400, 2000, 20_000)
     log_mean = math.lgamma((size + 1) / 2) - math.lgamma(size / 2)
     c = math.sqrt(2) * math.exp(log_mean) if factor == "printed" else float(size)
-    left, right = [], []
-    for _ in range(draws):
+    left, right = np.empty((2, draws))
+    for draw in range(draws):
         w = torch.from_numpy(rng.standard_normal((size, size)))
         lengths = torch.linalg.vector_norm(w, dim=0)
         u, s, vh = torch.linalg.svd(w / lengths)
         rest = (u[:, r:] * s[r:]) @ vh[r:]
-        left.append(float((rest * lengths).square().sum()))
-        right.append(float(rest.square().sum()))
-    scale = c * float(np.mean(right))
-    gaps = (np.array(left) - c * np.array(right)) / scale
-    return Estimate.mean(gaps), f"n = {size}, r = {r}."
+        left[draw], right[draw] = (rest * lengths).square().sum(), rest.square().sum()
+    return Estimate.mean((left - c * right) / (c * right.mean())), f"n = {size}, r = {r}."
 
 
 def dora_like_low_rank(

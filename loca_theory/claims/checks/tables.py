@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from loca_theory.claims import printed
 from loca_theory.claims.estimates import Returned, greatest, least
@@ -238,14 +239,20 @@ def alternating_fraction(*, tasks: Sequence[str] = ()) -> Returned:
 
     Source: appendix "Hyperparameters" and the table glue_hyper.
     """
-    parts = {}
-    for size in ("base", "large"):
-        for task in tasks or printed.GLUE_TRAINING_SETS:
-            found = printed.GLUE_STEPS[task, size]
-            batches = math.ceil(printed.GLUE_TRAINING_SETS[task] / printed.GLUE_BATCH)
-            steps = found["alternating_steps"] / (found["epochs"] * batches)
-            parts[f"{task}, {size}"] = steps
-    return parts
+    sets = printed.GLUE_TRAINING_SETS
+    return {
+        f"{task}, {size}": _fraction(printed.GLUE_STEPS[task, size], sets[task], printed.GLUE_BATCH)
+        for size in ("base", "large")
+        for task in tasks or sets
+    }
+
+
+def _fraction(settings: Mapping[str, Any], samples: int, batch: int) -> float:
+    """B_s over all steps, which are printed or follow from the epochs."""
+    batches = math.ceil(samples / batch)
+    return settings["alternating_steps"] / (
+        settings.get("total_steps") or settings["epochs"] * batches
+    )
 
 
 def alternating_elsewhere(*, updates: bool = False) -> Returned:
@@ -259,11 +266,8 @@ def alternating_elsewhere(*, updates: bool = False) -> Returned:
     parts = {}
     for name, (table, model, samples) in _ELSEWHERE.items():
         found = printed.settings(table, model)
-        steps = found.get("total_steps")
-        if steps is None:
-            each = found["batch_size"] * (found.get("accumulation_steps", 1) if updates else 1)
-            steps = found["epochs"] * math.ceil(samples / each)
-        parts[name] = found["alternating_steps"] / steps
+        accumulated = found.get("accumulation_steps", 1) if updates else 1
+        parts[name] = _fraction(found, samples, found["batch_size"] * accumulated)
     return parts
 
 
@@ -296,12 +300,13 @@ def speed(*, forms: Sequence[str]) -> Returned:
 
     Source: the table complexity, and the sentence on speeds below it.
     """
-    parts = {}
-    for form in forms:
-        speeds = _measured(printed.SPEEDS, form, "LoRA", "FourierFT")
-        gaps = [abs(math.log(lora / b)) - abs(math.log(loca / b)) for loca, lora, b in speeds]
-        parts[form] = min(gaps)
-    return parts
+    return {
+        form: min(
+            abs(math.log(lora / b)) - abs(math.log(loca / b))
+            for loca, lora, b in _measured(printed.SPEEDS, form, "LoRA", "FourierFT")
+        )
+        for form in forms
+    }
 
 
 def _measured(

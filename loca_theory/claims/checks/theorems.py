@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise, product
+from itertools import pairwise
 from types import MappingProxyType
 
 from sympy import Rational
@@ -129,11 +129,7 @@ def third_inequality(*, accounting: str, sizes: Sequence[int], ranks: Sequence[i
 
     Source: "N_2 = 2/3 N_0" in the main text; 2Kr/3 in the proof.
     """
-    gaps = {}
-    for size, r in product(sizes, ranks):
-        budget = Budget(size, size, r, Accounting(accounting))
-        gaps[f"K = {size}, r = {r}"] = exact_error("F2", budget) - exact_error("D", budget)
-    return least(gaps, "smallest at {at}.")
+    return order(sizes=sizes, ranks=ranks, inequality="third", accounting=accounting)
 
 
 def limit_threshold(*, accounting: str = "paper") -> Returned:

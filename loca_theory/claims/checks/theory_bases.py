@@ -20,7 +20,7 @@ from loca_theory.transforms import dct2
 
 _Array = NDArray[np.float64]
 # Singular values of an atom of the largest rank.
-_ATOMS = {"D": (1.0,), "S": (1.0,), "F3": (0.5**0.5, 0.5**0.5)}
+_ATOMS = {"D": (1.0,), "F3": (0.5**0.5, 0.5**0.5)}
 
 
 def named_spectrum(name: str, size: int) -> _Array:
@@ -103,7 +103,7 @@ def selection(
 
     Args:
         tier: 30, 60 or 1000 matrices.
-        methods: From ``D``, ``S`` and ``F3``.
+        methods: ``D``, ``F3``, or both.
         spectra: Names as for :func:`difference`.
         size: K.
         r: LoRA's rank, which sets the budget.

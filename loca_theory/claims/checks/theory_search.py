@@ -7,10 +7,10 @@ from math import comb
 
 import torch
 
+from loca_theory.claims.checks.convergence import search_of
 from loca_theory.claims.estimates import Returned, Rng, Tier
 from loca_theory.convergence.interpretations import Interpretation
 from loca_theory.convergence.problems import Problems
-from loca_theory.convergence.searches import find_search
 from loca_theory.convergence.state import Rates, State
 from loca_theory.locations.gradient import location_gradient
 
@@ -37,8 +37,9 @@ def no_motion(*, rng: Rng, search: str, size: int, components: int) -> Returned:
     true, start = _all_pairs(size, components)
     eye = torch.eye(size, dtype=torch.float64).expand(len(true), -1, -1)
     coefficients = torch.from_numpy(rng.standard_normal(true.shape))
-    state = State(Problems(eye, eye, true, coefficients, start), Interpretation(), Rates())
-    found = find_search(search).make(state, _no_noise)
+    problems = Problems(eye, eye, true, coefficients, start)
+    found, _ = search_of(problems, Interpretation(), search)
+    state = found.state
     for step in range(_STEPS):
         if found.moves_at(step):
             found.move(step / _STEPS)
@@ -119,8 +120,8 @@ def coherent(
     # Coefficients of very different sizes are the hard case.
     values = rng.choice([-1.0, 1.0], true.shape) * 10.0 ** rng.uniform(-3, 0, true.shape)
     problems = Problems(matrices[0], matrices[1], true, torch.from_numpy(values), start)
-    state = State(problems, Interpretation(), Rates())
-    found = find_search(search).make(state, _no_noise)
+    found, _ = search_of(problems, Interpretation(), search)
+    state = found.state
     for turn in range(turns):
         state.solve(components)
         found.move(turn / turns)
@@ -145,8 +146,3 @@ def _signs(rng: Rng, count: int, size: int, coherence: float) -> torch.Tensor:
     """Symmetric matrices of diagonal 1 and other entries ±coherence, (count, K, K)."""
     signs = torch.from_numpy(rng.choice([-coherence, coherence], (count, size, size))).triu(1)
     return signs + signs.mT + torch.eye(size, dtype=torch.float64)
-
-
-def _no_noise(count: int) -> torch.Tensor:
-    msg = f"a search without noise asked for {count} numbers"
-    raise AssertionError(msg)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -158,8 +159,7 @@ def limit(
     for size in sizes:
         retained = Estimate.mean(_largest(rng, size, draws, aspect) / size)
         shift = size - 1 / size if printed else 0.0
-        gap = 4 - (retained.value - shift)
-        parts[f"K = {size}"] = Estimate(gap, retained.standard_error, draws)
+        parts[f"K = {size}"] = replace(retained, value=4 - (retained.value - shift))
     return parts
 
 
