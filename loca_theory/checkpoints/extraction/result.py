@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 
 from loca_theory import _arguments
-from loca_theory.checkpoints.extraction.outputs import OutputRow, check_requantise, read_inputs
+from loca_theory.checkpoints.extraction.outputs import OutputRow, read_inputs
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix, card_of
 from loca_theory.checkpoints.extraction.verification import verified
 from loca_theory.checkpoints.rows import Skipped
@@ -136,12 +136,7 @@ class Extraction(Result):
             raise InvalidArgumentError(msg)
         return next(iter(self.adapters.values()))
 
-    def verify(
-        self,
-        model: torch.nn.Module | None = None,
-        inputs: Any = None,
-        requantise: int | None = None,
-    ) -> Extraction:
+    def verify(self, model: torch.nn.Module | None = None, inputs: Any = None) -> Extraction:
         """Load the adapter with PEFT into the model of the base, merge it, and measure its errors.
 
         Args:
@@ -152,26 +147,20 @@ class Extraction(Result):
                 these, or the path of a file. A safetensors or PyTorch file holds tensors by the
                 names of the arguments; another file holds one text per line, for the tokenizer in
                 the folder of the base or of the fine-tune.
-            requantise: 8 or 4: what of the adapter is left if the base, and then the sum, are
-                rounded to LLM.int8 (8 bits, a scale per row) or NF4 (4 bits, a scale per 64
-                entries).
 
         Returns:
             The same result with ``loaded_error`` in its matrices and, given inputs, ``outputs``.
 
         Raises:
             InvalidArgumentError: the model is not known, is another one, does not run on the
-                inputs, a checkpoint lacks some of its weights, or ``requantise`` is not 8 or 4.
+                inputs, or a checkpoint lacks some of its weights.
             ResourceError: PEFT is not installed, or cannot load the adapter.
         """
-        check_requantise(requantise)
         given = self.given or self.manifest["grid"]
         base, tuned = given["base"], given["finetuned"]
         if isinstance(inputs, str | Path):
             inputs = read_inputs(Path(inputs), base, tuned)
-        matrices, outputs = verified(
-            self.matrices, self.adapters, base, tuned, model, inputs, requantise
-        )
+        matrices, outputs = verified(self.matrices, self.adapters, base, tuned, model, inputs)
         return replace(self, matrices=matrices, outputs=outputs)
 
     @property
