@@ -7,9 +7,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from typing import Any, ClassVar
 
-import torch
-
-from loca_theory.checkpoints.pairs.pair import not_finite
+from loca_theory.checkpoints.pairs.pair import check_finite
 from loca_theory.checkpoints.pairs.task import MatrixCell, Pairs, Task
 from loca_theory.checkpoints.rows import Comparison
 from loca_theory.checkpoints.settings import Settings
@@ -104,7 +102,11 @@ def compute_analysis(cell: IncrementCell, pairs: Pairs) -> dict[str, Any]:
     """Analyse one increment."""
     (tuned,), name = cell.tuned, cell.name
     increment, weights = pairs[tuned].increment(name), pairs[tuned].weights(name)
-    _check(increment)
+    low, high = (float(value) for value in increment.aminmax())
+    if low == high:
+        reason = "unchanged: every entry of the increment is 0"
+        raise LeftOutError("every entry of the increment is the same" if low else reason)
+    check_finite(increment)
     stored = pairs[tuned].matrices[name]
     known = {"tuned": tuned, "module": cell.module, "adapters": cell.adapters}
     known |= {"dtype": stored.dtype, "note": stored.note}
@@ -112,14 +114,3 @@ def compute_analysis(cell: IncrementCell, pairs: Pairs) -> dict[str, Any]:
         name, increment, cell.settings, weights=weights, known=known, consume=True
     )
     return asdict(found)
-
-
-def _check(increment: torch.Tensor) -> None:
-    """Raise the reason to leave an increment out if it cannot be analysed."""
-    low, high = (float(value) for value in increment.aminmax())
-    if low == high:
-        same = "the same" if low else "0"
-        reason = f"every entry of the increment is {same}"
-        raise LeftOutError(reason if low else f"unchanged: {reason}")
-    if reason := not_finite(increment):
-        raise LeftOutError(reason, damaged=True)

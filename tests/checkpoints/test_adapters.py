@@ -401,6 +401,21 @@ def test_conv1d_weights_of_a_base_without_prefix_and_head(tmp_path, kind):
         assert torch.equal(pair.increment(name), whole.increment(prefix + name))
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_increments_that_peft_adds_to_one_tensor_are_left_out(tmp_path, in_memory):
+    config = peft.LoraConfig(r=4, target_modules=["wte", "lm_head", "c_attn"])
+    base, folder = adapt(tmp_path, config, gpt2())
+    state = {name: one for name, one in load_file(base).items() if "lm_head" not in name}
+    save_file(state, base)
+    embedding, head = "transformer.wte.weight", "lm_head.weight"
+    pair = open_pair({**state, head: state[embedding]} if in_memory else base, folder)
+    assert list(pair.matrices) == ["transformer.h.0.attn.c_attn.weight"]
+    said = {one.name: one.reason for one in pair.skipped}
+    for name, other in ((embedding, head), (head, embedding)):
+        assert said[name].startswith(f"PEFT adds the increment of {other} to the same tensor: ")
+
+
 def test_equal_parameters_that_loca_adapts_are_left_out(tmp_path):
     """PEFT nests their tensors without names, in an order that only the model's code tells."""
     config = LoCAConfig(n_frequency=20, target_modules=[], target_parameters=STACKS)

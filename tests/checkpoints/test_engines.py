@@ -42,16 +42,16 @@ SIZES = {
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("pad", [False, True])
-def test_every_engine_that_the_card_names_gets_the_same_increment(tmp_path, size, pad):
+@pytest.mark.parametrize("serve", [None, "vllm"])
+def test_every_engine_that_the_card_names_gets_the_same_increment(tmp_path, size, serve):
     base, tuned = demo_pair()
-    found = extract(base, tuned, "lora", pad=pad, **SIZES[size])
+    found = extract(base, tuned, "lora", serve=serve, **SIZES[size])
     found.save(tmp_path)
     folder = tmp_path / "lora"
     config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
     factors = load_file(folder / "adapter_model.safetensors")
     card = (folder / "README.md").read_text(encoding="utf-8")
-    is_uniform = pad or size == "uniform"
+    is_uniform = serve == "vllm" or size == "uniform"
     assert ("PEFT, llama.cpp and vLLM read it" in card) == is_uniform
     scales = [peft_scale, llama_cpp_scale] + [vllm_scale] * is_uniform
     before, after = SafetensorsFile(base), SafetensorsFile(tuned)
@@ -76,7 +76,6 @@ def test_every_engine_that_the_card_names_gets_the_same_increment(tmp_path, size
         ({"serve": "vlmm"}, "unknown engine 'vlmm'; did you mean vllm"),
         ({"serve": "llama.cpp", "method": "loca"}, "llama.cpp serves LoRA only"),
         ({"serve": "vllm", "save_modules": "head"}, "vLLM reads no modules that are stored whole"),
-        ({"pad": True, "method": "loca"}, "pad is for LoRA only"),
         ({"rank": 97}, "rank=97 is above the smaller side of every matrix; pass at most 96"),
     ],
 )

@@ -44,7 +44,7 @@ ANALYSED = ["--r", "1", "-j", "1"]
 EXTRACTED = ["--include", "1.attention", "-j", "1"]
 SIZES = {"--r", "--components", "--energy", "--allocate"}
 LIMITS = {"--floor", "--cap"}
-SERVED = {"--pad", "--serve"}
+SERVED = {"--serve"}
 CHECKED = {"--check", "--inputs"}
 BASES = {
     "simulate": [

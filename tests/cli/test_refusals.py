@@ -77,7 +77,7 @@ REFUSED = [
     ("extract --method lora --allocate 80", 2, "a single unit costs 88; pass a total"),
     ("extract --r 2 --cap 3", 2, "pass --allocate 4MB or --energy 0.9 as well"),
     ("extract --r 2 --save-module 'x{'", 2, "--save-module x{ cannot be stored"),
-    ("extract --r 2 --save-module '('", 2, "--save-module ( is not a regular"),
+    ("extract --r 2 --save-module '('", 2, "save_modules must be a regular expression"),
     ("verify nil theorem1.ordr", 2, "unknown claims 'nil', 'theorem1.ordr' (nearest: "),
     ("verify --quick --deep", 2, "--quick and --deep exclude each other"),
     ("verify --results none", 1, "there is no folder none"),

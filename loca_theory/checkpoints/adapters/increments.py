@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -28,7 +28,7 @@ from loca_theory.checkpoints.weights.checkpoint import (
     read_json,
 )
 from loca_theory.checkpoints.weights.files import open_file
-from loca_theory.checkpoints.weights.layouts import match_names, resized
+from loca_theory.checkpoints.weights.layouts import match_names, resized, tied_weight
 from loca_theory.checkpoints.weights.sources import ADAPTER_CONFIG
 from loca_theory.errors import InvalidArgumentError
 
@@ -44,7 +44,7 @@ class AdapterIncrements(Checkpoint):
     Args:
         folder: A folder with ``adapter_config.json`` and ``adapter_model.safetensors`` (or
             ``.bin``).
-        base: The base; None if it is not there. Without it, only increments that do not depend on
+        base: The base; empty if it is not there. Without it, only increments that do not depend on
             it can be loaded, under their names in the model that was adapted.
 
     Attributes:
@@ -60,12 +60,12 @@ class AdapterIncrements(Checkpoint):
     """
 
     folder: Path
-    base: Checkpoint | None = None
+    base: Checkpoint = field(default_factory=Checkpoint)
 
     def __post_init__(self) -> None:
         self._config = read_json(self.folder / ADAPTER_CONFIG)
         self._kind = AdapterKind.of(self._config, self.folder)
-        if self._kind.needs_base and self.base is None:
+        if self._kind.needs_base and not self.base.entries:
             raise self._kind.without_base()
         prefix = prefix_of(self._kind.name) if self._kind.by_peft else "lora_"
         path = next((one for one in map(self.folder.joinpath, _FILES) if one.is_file()), None)
@@ -81,7 +81,7 @@ class AdapterIncrements(Checkpoint):
             msg += f"{ADAPTER_CONFIG} says it is; fetch both again"
             raise DamagedError(msg)
         wanted = [*wanted_names(layers, self._config), *map(_plain, others)]
-        partners, _ = match_names(wanted, [] if self.base is None else self.base.names)
+        partners, _ = match_names(wanted, self.base.names)
         found = AdaptedWeights(self._kind, self._config, self._source, self.base, layers, partners)
         try:
             self._add_layers(found)
@@ -91,6 +91,7 @@ class AdapterIncrements(Checkpoint):
         self.whole = {_plain(name): key for name, key in others.items() if _is_whole(name)}
         for name, key in others.items():
             self._add_copy(name, key, partners.get(_plain(name)))
+        self._leave_out_tied()
 
     def _add_layers(self, weights: AdaptedWeights) -> None:
         for name, found in weights.find():
@@ -114,14 +115,14 @@ class AdapterIncrements(Checkpoint):
             self.left_out[plain] = self._source.left_out[key]
             return
         entry = self._source.entries[key]
-        weight = None if self.base is None else self.base.entries.get(own or "")
+        weight = self.base.entries.get(own or "")
         if plain.endswith(".bias"):
             reason = "a trained bias"
         elif ".base_layer." in name:
             reason = "a copy of the base's weight"
         elif name.endswith("trainable_tokens_delta"):
             reason = "replaced rows of an embedding (trainable tokens)"
-        elif self.base is None:
+        elif not self.base.entries:
             reason = "stored whole (modules_to_save): pass the base as well to compare it"
         elif own is None or weight is None:
             reason = "only in the adapter"
@@ -134,6 +135,20 @@ class AdapterIncrements(Checkpoint):
             return
         # The increment of the same weight goes by its plain name.
         self.left_out[name if plain in self.entries else plain] = LeftOutError(reason)
+
+    def _leave_out_tied(self) -> None:
+        """Leave out weights that the model ties to one tensor, if the adapter changes several."""
+        owners: dict[str, list[str]] = {}
+        for name, one in self.layers.items():
+            entry = self.base.entries.get(name)
+            owner = tied_weight(name, one.shape, self.base) if entry is None else entry.tied_to
+            owners.setdefault(owner or name, []).append(name)
+        for names in owners.values():
+            for name in names if len(names) > 1 else ():
+                others = " and ".join(other for other in names if other != name)
+                reason = f"PEFT adds the increment of {others} to the same tensor: merge the "
+                self.left_out[name] = LeftOutError(reason + "adapter and pass the merged model")
+                del self.layers[name], self.entries[name]
 
     def load(self, name: str, expert: int | None = None) -> torch.Tensor:
         """ΔW in the base's orientation; float32, or float64 if float32 cannot hold it well."""
@@ -209,7 +224,7 @@ class AdapterIncrements(Checkpoint):
             layers,
             tensors,
             self._weight(layer.name) if self._kind.needs_weights else None,
-            has_bias=self.base is not None and bias in self.base.entries,
+            has_bias=bias in self.base.entries,
         ).reshape(layer.shape)
 
     def _difference(self, name: str) -> torch.Tensor:
@@ -218,8 +233,6 @@ class AdapterIncrements(Checkpoint):
         return saved.to(wide, copy=True).sub_(weight.to(wide))
 
     def _weight(self, name: str) -> torch.Tensor:
-        if self.base is None:
-            raise self._kind.without_base()
         weight = self.base.load(name)
         if not weight.is_floating_point():
             msg = f"the base stores {name} as {weight.dtype}: quantised, or not a weight"

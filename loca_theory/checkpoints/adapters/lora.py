@@ -39,11 +39,6 @@ class Product(NamedTuple):
     rank: int
     names: tuple[str, str]
 
-    @property
-    def is_embedding(self) -> bool:
-        """Whether the layer is an embedding."""
-        return self.names == _EMBEDDING
-
 
 def product_of(tensors: Mapping[str, Entry]) -> Product:
     """The product of the factors among a layer's tensors."""

@@ -42,7 +42,7 @@ class AdaptedWeights:
         kind: Type of the adapter.
         config: Its configuration.
         source: The file with its tensors.
-        base: The base, or None.
+        base: The base; empty if it is not there.
         layers: For each layer, as wrapped by PEFT, the names of its tensors.
         partners: The base's name of each weight by the adapter's name.
     """
@@ -50,7 +50,7 @@ class AdaptedWeights:
     kind: AdapterKind
     config: Mapping[str, Any]
     source: Checkpoint
-    base: Checkpoint | None
+    base: Checkpoint
     layers: Mapping[str, Mapping[str, str]]
     partners: Mapping[str, str]
 
@@ -70,11 +70,11 @@ class AdaptedWeights:
 
     def _entry(self, name: str) -> Entry | None:
         """The base's weight by the adapter's name; None if it is not there or is damaged."""
-        return None if self.base is None else self.base.entries.get(self.partners.get(name, ""))
+        return self.base.entries.get(self.partners.get(name, ""))
 
     def _of_layer(self, module: str, name: str, keys: Mapping[str, str]) -> AdaptedLayer:
         shape, can_turn = self._shape(module, keys)
-        if self.base is None:
+        if not self.base.entries:
             if shape is None:
                 raise LeftOutError(UNTOLD)
             turned = can_turn and self._is_guessed_transposed(name)
@@ -102,8 +102,7 @@ class AdaptedWeights:
         if rank != product.rank:
             msg = f"the factors have rank {product.rank}, and the configuration says {rank}"
             raise LeftOutError(msg, damaged=True)
-        is_matrix = len(product.shape) == 2
-        return product.shape, is_matrix and not product.is_embedding
+        return product.shape, len(product.shape) == 2 and "lora_A.weight" in product.names
 
     def _product(self, keys: Mapping[str, str]) -> Product:
         """The product of LoRA's factors of a layer."""
@@ -129,7 +128,7 @@ class AdaptedWeights:
         turned = self._is_embedding_of_loca(module)
         shape = shape[::-1] if turned and shape is not None else shape
         entry, own = self._entry(name), self.partners.get(name)
-        if self.base is not None and own in self.base.left_out:
+        if own in self.base.left_out:
             raise self.base.left_out[own]
         if kind_of(name) != "embedding":
             raise of_another_model(name, shape)
@@ -157,7 +156,7 @@ class AdaptedWeights:
             return flag
         if not has_conv1d_name(name):
             return False
-        known = None if self.base is None else stores_transposed(self.base)
+        known = stores_transposed(self.base)
         has_head = any(layer_of(module) is None for module in modules)
         return (flag or has_head) if known is None else known
 
@@ -206,7 +205,7 @@ class AdaptedWeights:
         """The parameter that some tensors of LoRA or LoCA change."""
         if self.kind.by_peft and self.kind.name != LOCA:
             raise LeftOutError("only plain LoRA and LoCA have target_parameters")  # noqa: EM101
-        if self.base is None:
+        if not self.base.entries:
             raise LeftOutError(UNTOLD)
         entry = self._entry(name)
         if self.kind.name == LOCA:
@@ -236,6 +235,5 @@ class AdaptedWeights:
         if shape != shape[::-1]:
             return shape != product
         # A square weight is stored like the one beside it, which has 2m rows (or columns) for m.
-        entries = {} if self.base is None else self.base.entries
-        beside = entries.get(f"{own.rpartition('.')[0]}.{_GATE_UP}")
+        beside = self.base.entries.get(f"{own.rpartition('.')[0]}.{_GATE_UP}")
         return beside is not None and beside.shape[2:] == (2 * beside.shape[1],)

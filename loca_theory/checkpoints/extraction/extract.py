@@ -19,7 +19,7 @@ from loca_theory.checkpoints.pairs.task import Task
 from loca_theory.checkpoints.settings import Selection
 from loca_theory.checkpoints.sizing.adapter_cells import DTYPES
 from loca_theory.checkpoints.sizing.adapter_size import AdapterSize, TotalSize
-from loca_theory.checkpoints.sizing.peft_config import check_readable, for_engine
+from loca_theory.checkpoints.sizing.peft_config import check_readable, is_padded
 from loca_theory.checkpoints.sizing.saved_modules import find_saved_modules
 from loca_theory.checkpoints.weights.sources import Source, describe, is_path
 from loca_theory.errors import InvalidArgumentError, ResourceError
@@ -42,7 +42,6 @@ def extract(
     floor: int = 0,
     cap: int | None = None,
     save_modules: str | Iterable[str] = (),
-    pad: bool = False,
     serve: str | None = None,
     dtype: str = "float32",
     check: bool = False,
@@ -89,10 +88,9 @@ def extract(
         save_modules: Regular expressions. The modules of the fine-tune with a tensor whose name
             contains a match are stored whole, as PEFT's ``modules_to_save``. They are not part of
             the total; ``saved_numbers`` counts them.
-        pad: Whether to store every factor of LoRA with zeros up to the largest rank, for engines
-            that know one rank for all layers. A total is of the numbers without these zeros.
         serve: The software that will serve the adapter: ``peft``, ``llama.cpp`` or ``vllm``. What
-            it cannot read is refused, and ranks are padded if it needs that.
+            it cannot read is refused. vLLM knows one rank for all layers, so that every factor is
+            stored with zeros up to the largest rank; a total is of the numbers without these zeros.
         dtype: Type of the stored numbers: ``float32``, ``float16`` or ``bfloat16``. Errors include
             the rounding to it.
         check: Whether to load the adapter with PEFT into the model of the base, merge it, and
@@ -125,7 +123,7 @@ def extract(
         (9, True)
     """
     patterns = _arguments.as_tuple(save_modules)
-    pad = for_engine(serve, method, pad=pad)
+    pad = is_padded(serve, method)
     total = TotalSize.parse(allocate)
     size = AdapterSize(method, rank, components, total, energy, floor, cap, pad)
     find("dtype", dtype, DTYPES)

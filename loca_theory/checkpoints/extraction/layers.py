@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from loca_theory.checkpoints.extraction.rows import reasons
+from loca_theory.checkpoints.pairs.comparable import nothing_left
 from loca_theory.checkpoints.pairs.linear_layers import Layer, layers_of
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
 from loca_theory.checkpoints.pairs.pair import CheckpointPair
@@ -48,8 +48,7 @@ def check_any(left: Sequence[Any], saved: SavedModules, skipped: Sequence[Skippe
     if saved.tensors and not skipped:
         msg = "save_modules stores every layer whole, so that none is left to adapt; match "
         raise InvalidArgumentError(msg + "fewer modules")
-    msg = f"no layer is left to extract (left out: {reasons(skipped)}); "
-    raise InvalidArgumentError(msg + 'change include="...", exclude="..." or max_size="..."')
+    raise nothing_left(skipped, "layer is left to extract")
 
 
 def _obstacle(layer: Layer, size: AdapterSize) -> str | None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loca_theory.checkpoints.rows import Skipped
+from loca_theory.checkpoints.pairs.comparable import reasons
 from loca_theory.checkpoints.sizing.adapter_size import TITLES
 from loca_theory.checkpoints.sizing.peft_config import PREFIX, engines_of
 
@@ -74,13 +72,6 @@ def card_of(found: Any, method: str) -> str:
         matrices=[one for one in found.matrices if one.method == method],
         base=json.dumps(config["base_model_name_or_path"]),
         saved=[one.removeprefix(PREFIX) for one in config["modules_to_save"] or ()],
-        left_out=reasons(found.skipped),
+        left_out=reasons(found.skipped) or "nothing",
         engines=engines_of(method, config, adapter.tensors),
     )
-
-
-def reasons(skipped: Sequence[Skipped]) -> str:
-    """How many tensors were left out for each of the most frequent reasons."""
-    counts = Counter(one.reason.partition(":")[0] for one in skipped)
-    found = [f"{n} tensor{'s' * (n > 1)} ({reason})" for reason, n in counts.most_common(6)]
-    return ", ".join(found) or "nothing"

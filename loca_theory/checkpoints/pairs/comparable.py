@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import psutil
@@ -190,6 +192,18 @@ class MatchedPair:
         if largest is not None and math.prod(flat) > largest:
             return f"larger than max_size={largest}: {by(flat)}"
         return None
+
+
+def reasons(skipped: Sequence[Skipped]) -> str:
+    """How many tensors were left out for each of the most frequent reasons."""
+    counts = Counter(one.reason.partition(":")[0] for one in skipped)
+    return ", ".join(f"{n} tensor{'s' * (n > 1)} ({reason})" for reason, n in counts.most_common(6))
+
+
+def nothing_left(skipped: Sequence[Skipped], what: str) -> InvalidArgumentError:
+    """The error for a selection of which nothing is left."""
+    msg = f"no {what} (left out: {reasons(skipped) or 'all, by their names'}); "
+    return InvalidArgumentError(msg + 'change include="...", exclude="..." or max_size="..."')
 
 
 def _matrix_name(tensor: str, expert: int | None) -> str:

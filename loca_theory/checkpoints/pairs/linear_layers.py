@@ -117,8 +117,7 @@ def _layer(
         obstacle = obstacle or f"not the same layer: {weight.note}"
     if with_experts and model is not None and obstacle == EXPERTS:
         experts, *shape = shape
-        obstacle, is_transposed = None, model.has_transposed_experts(own)
-        obstacles["entries"] = EXPERTS
+        obstacle, obstacles["entries"] = None, EXPERTS
     kernel = tuple(shape[2:])
     if obstacle is not None:
         obstacles |= dict.fromkeys(_METHODS, obstacle)
@@ -154,7 +153,7 @@ def module_names(pair: CheckpointPair, model: LoadedModel | None) -> set[str]:
     """
     if model is not None:
         return set(model.modules)
-    sides = [one for one in (pair.base, pair.adapted, pair.tuned) if one is not None]
+    sides = (pair.base or pair.adapted, pair.tuned)
     tensors = {name for side in sides for name in side.names}
     tensors |= {pair.prefix + name for name in tensors}
     parts = [name.split(".")[:-1] for name in tensors]

@@ -110,13 +110,9 @@ class LoadedModel:
         }
 
     def is_transposed(self, name: str) -> bool:
-        """Whether a parameter is the weight of a ``Conv1D``, stored as (inputs, outputs)."""
-        return _is_conv1d(self.modules.get(name.rpartition(".")[0]))
-
-    def has_transposed_experts(self, name: str) -> bool:
-        """Whether a parameter has the weights of its experts as (inputs, outputs)."""
+        """Whether a parameter is stored as (inputs, outputs), of a ``Conv1D`` or of experts."""
         module = self.modules.get(name.rpartition(".")[0])
-        return bool(getattr(module, "is_transposed", False))
+        return _is_conv1d(module) or bool(getattr(module, "is_transposed", False))
 
     def obstacle(self, name: str) -> str | None:
         """Why PEFT cannot adapt a parameter as the weight of a layer; None if it can."""

@@ -13,6 +13,7 @@ import torch
 
 from loca_theory.checkpoints.adapters.increments import AdapterIncrements, is_adapter
 from loca_theory.checkpoints.pairs.as_loaded import AsLoaded, as_loaded
+from loca_theory.checkpoints.pairs.comparable import nothing_left
 from loca_theory.checkpoints.pairs.linear_layers import Layer, end_others, layers_of, module_names
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel, UnknownModelError
 from loca_theory.checkpoints.pairs.pair import CheckpointPair
@@ -41,8 +42,8 @@ def open_pair(
     base = None if second is None else open_checkpoint(first)
     if folder is not None:
         # The adapter holds the whole increment, or computes it from the base.
-        increments = AdapterIncrements(folder, base)
-        return check_any(CheckpointPair(increments, None, chosen, is_from_files, adapted=base))
+        increments = AdapterIncrements(folder, base or Checkpoint())
+        return check_any(CheckpointPair(increments, None, chosen, is_from_files))
     tuned = open_checkpoint(source)
     if second is None and not is_array(first):
         what = f"{os.fspath(first)} is" if is_path(first) else "these weights are"
@@ -54,11 +55,7 @@ def open_pair(
 def check_any(pair: CheckpointPair) -> CheckpointPair:
     """The pair, if it has a matrix, or one that is damaged."""
     if not pair.matrices and not any(one.damaged for one in pair.skipped):
-        reasons = Counter(one.reason.partition(":")[0] for one in pair.skipped)
-        why = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(3))
-        msg = f"no matrix is left to compare (left out: {why or 'all, by their names'}); "
-        msg += 'change include="...", exclude="..." or max_size="..."'
-        raise InvalidArgumentError(msg)
+        raise nothing_left(pair.skipped, "matrix is left to compare")
     return pair
 
 
@@ -132,7 +129,6 @@ def open_model_pair(
     if adapter_folder(tuned) is not None:
         return open_pair(base, tuned, selection), None, None
     sides = open_checkpoint(tuned), open_checkpoint(base)
-    is_from_files = is_path(tuned) and is_path(base)
     model = unchecked = None
     try:
         mine, other, model = _as_loaded(sides, (tuned, base), module)
@@ -141,7 +137,7 @@ def open_model_pair(
         if module is not None:
             raise InvalidArgumentError(str(error)) from error
         unchecked = str(error)
-    pair = CheckpointPair(*sides, selection, is_from_files)
+    pair = CheckpointPair(*sides, selection, is_path(tuned) and is_path(base))
     return check_any(pair), model, unchecked
 
 

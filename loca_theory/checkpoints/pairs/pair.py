@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,9 +14,6 @@ from loca_theory.checkpoints.adapters.increments import AdapterIncrements
 from loca_theory.checkpoints.pairs.comparable import MatchedPair
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, DamagedError
 from loca_theory.errors import ResourceError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _ROWS_AT_ONCE = 1024
 _DIGEST_SIZE = 16
@@ -32,12 +29,14 @@ class CheckpointPair(MatchedPair):
 
     Attributes:
         is_from_files: Whether all tensors are read from files.
-        adapted: Without ``base``: the weights to which the increments are added, under the same
-            names; None if they are not known.
     """
 
     is_from_files: bool = False
-    adapted: Checkpoint | None = None
+
+    @property
+    def adapted(self) -> Checkpoint:
+        """The base of an adapter, under whose names its increments are; empty if there is none."""
+        return self.tuned.base if isinstance(self.tuned, AdapterIncrements) else Checkpoint()
 
     def increment(self, name: str) -> torch.Tensor:
         """ΔW in float32, or in float64 if a side is stored in float64 or float32 cannot hold ΔW.
@@ -90,7 +89,7 @@ class CheckpointPair(MatchedPair):
         sides = [(self.tuned, found.tuned)]
         if self.base is not None and found.base is not None:
             sides.append((self.base, found.base))
-        elif self.adapted is not None and found.tuned in self.adapted.entries:
+        elif found.tuned in self.adapted.entries:
             sides.append((self.adapted, found.tuned))
         return sides
 
@@ -129,10 +128,10 @@ class CheckpointPair(MatchedPair):
             raise ResourceError(msg) from error
 
 
-def not_finite(increment: torch.Tensor) -> str | None:
-    """Reason why an increment cannot be used, or None if all its entries are finite."""
+def check_finite(increment: torch.Tensor) -> None:
+    """Refuse an increment with entries that are not finite."""
     # The extremes show whether all entries are finite, without another tensor of that size.
-    if all(end.isfinite() for end in increment.aminmax()):
-        return None
-    bad = int((~increment.isfinite()).sum())
-    return f"not finite: {bad} of {increment.numel()} entries are NaN or infinite"
+    if not all(end.isfinite() for end in increment.aminmax()):
+        bad = int((~increment.isfinite()).sum())
+        msg = f"not finite: {bad} of {increment.numel()} entries are NaN or infinite"
+        raise DamagedError(msg)

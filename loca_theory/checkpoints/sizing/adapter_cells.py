@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from loca_theory.checkpoints.pairs.pair import not_finite
+from loca_theory.checkpoints.pairs.pair import check_finite
 from loca_theory.checkpoints.pairs.task import MatrixCell, Pairs
 from loca_theory.checkpoints.sizing.best_adapters import (
     BestAdapter,
@@ -22,7 +22,7 @@ from loca_theory.checkpoints.sizing.best_adapters import (
     resized_factors,
 )
 from loca_theory.checkpoints.sizing.profiles import largest_energies
-from loca_theory.checkpoints.weights.checkpoint import DamagedError, LeftOutError
+from loca_theory.checkpoints.weights.checkpoint import LeftOutError
 from loca_theory.increments.eigenvalues import squared_singular_values
 from loca_theory.increments.truncated_svd import TruncatedSVD, svd_of_product
 from loca_theory.transforms import dct2
@@ -152,8 +152,8 @@ def _product(cell: LayerCell, pairs: Pairs, methods: Sequence[str]) -> Truncated
     if factors is None:
         return None
     b, a = factors
-    if reason := not_finite(b) or not_finite(a):
-        raise DamagedError(reason)
+    check_finite(b)
+    check_finite(a)
     found = svd_of_product(a.mT, b.mT) if cell.is_transposed else svd_of_product(b, a)
     if not len(found.s):
         raise LeftOutError("unchanged by the fine-tune")  # noqa: EM101
@@ -168,8 +168,7 @@ def _increment(cell: LayerCell, pairs: Pairs, device: str) -> Iterator[tuple[tor
     way_out = f'leave it out with max_size={p * q - 1}, or use device="cpu"'
     with device_memory(f"the adapter of {cell.name} ({p}x{q})", device, way_out):
         increment = pair.increment(cell.name)
-        if reason := not_finite(increment):
-            raise DamagedError(reason)
+        check_finite(increment)
         found, exponent = balanced(increment.to(device), "increment")
         if not any(found.aminmax()):
             raise LeftOutError("unchanged by the fine-tune")  # noqa: EM101

@@ -104,9 +104,6 @@ class AdapterSize:
                 object.__setattr__(self, name, _arguments.positive_number(name, value))
         self._check_one_size()
         self._check_limits()
-        if self.pad and self.method != "lora":
-            msg = f"pad is for LoRA only, and method is {self.method}; leave one of them out"
-            raise InvalidArgumentError(msg)
         fraction = 1.0 if self.energy is None else _arguments.real_number("energy", self.energy)
         if not 0 < fraction <= 1:
             msg = f"the fraction of the energy must be above 0 and at most 1, not {fraction}"

@@ -147,15 +147,13 @@ def expression(modules: Sequence[str]) -> str:
     return "|".join(map(re.escape, modules))
 
 
-def for_engine(engine: str | None, method: str, *, pad: bool) -> bool:
-    """Check that an engine can read adapters of a method; whether ranks are padded."""
+def is_padded(engine: str | None, method: str) -> bool:
+    """Whether an engine needs padded ranks; check that it can read adapters of a method."""
     title = None if engine is None else find("engine", engine, ENGINES)
-    if engine in (None, "peft"):
-        return pad
-    if method != "lora":
+    if engine not in (None, "peft") and method != "lora":
         msg = f"{title} serves LoRA only, and method is {method}; pass method lora"
         raise InvalidArgumentError(msg)
-    return pad or engine == "vllm"
+    return engine == "vllm"
 
 
 def check_readable(engine: str | None, saved: Collection[str], layers: Iterable[Layer]) -> None:
@@ -185,6 +183,6 @@ def engines_of(method: str, config: Mapping[str, Any], tensors: Mapping[str, tor
     if config["rank_pattern"]:
         return (
             "PEFT and llama.cpp read it. vLLM would scale every layer as if all had the same rank; "
-            "for vLLM, extract an adapter with padded ranks."
+            'for vLLM, extract it anew with serve="vllm".'
         )
     return "PEFT, llama.cpp and vLLM read it, and scale it alike."

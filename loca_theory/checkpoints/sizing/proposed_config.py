@@ -104,10 +104,8 @@ def _uniform(
     }
     possible = [key for key in _CLASSES if fitting[key] and method in {None, key}]
     if not (errors and possible):
-        msg = (
-            "no analysed layer can have this adapter at this budget; choose another method or rank"
-        )
-        raise InvalidArgumentError(msg)
+        msg = "no analysed layer can have this adapter at this budget; choose another method or "
+        raise InvalidArgumentError(msg + "rank")
     best = min(possible, key=lambda key: errors[r][key].error)
     # LoCA and FourierFT take one number for all modules: the budget of the smallest module. A
     # budget that pays for the index of each entry as well buys half as many entries.

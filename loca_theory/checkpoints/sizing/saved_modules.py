@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from loca_theory import _arguments
 from loca_theory.checkpoints.adapters.increments import AdapterIncrements
 from loca_theory.checkpoints.names import kind_of
 from loca_theory.checkpoints.pairs.linear_layers import module_names
@@ -94,11 +95,8 @@ def find_saved_modules(
         if pattern == "":
             msg = 'save_modules="" would match every module; name one, or leave it out'
             raise InvalidArgumentError(msg)
-        try:
-            matching = [name for name in own if re.search(pattern, name)]
-        except (re.error, TypeError) as error:
-            msg = f'save_modules="{pattern}" is not a regular expression: {error}'
-            raise InvalidArgumentError(msg) from error
+        _arguments.expression("save_modules", pattern)
+        matching = [name for name in own if re.search(pattern, name)]
         left_out = pair.tuned.left_out
         damaged = [n for n, one in left_out.items() if one.damaged and re.search(pattern, n)]
         if damaged or not matching:
@@ -110,7 +108,12 @@ def find_saved_modules(
         msg = "save_modules must not match a tensor of the model itself; choose tensors of modules"
         raise InvalidArgumentError(msg)
     if model is not None:
-        chosen |= dict.fromkeys(_sharing(chosen, model))
+        chosen |= {
+            other.rpartition(".")[0]: None
+            for name, others in model.ties.items()
+            if len(model.shapes[name]) > 1 and name.rpartition(".")[0] in chosen
+            for other in others
+        }
     # A module inside another one is stored with it.
     modules = [one for one in chosen if not any(one.startswith(f"{other}.") for other in chosen)]
     tensors = {
@@ -124,16 +127,6 @@ def find_saved_modules(
         tensors |= heads
     others = module_names(pair, model)
     return SavedModules(tensors, tuple(entry_of(module, others) for module in modules))
-
-
-def _sharing(modules: Collection[str], model: LoadedModel) -> list[str]:
-    """Modules that share a matrix with one of some modules, under other names."""
-    return [
-        other.rpartition(".")[0]
-        for name, others in model.ties.items()
-        if len(model.shapes[name]) > 1 and name.rpartition(".")[0] in modules
-        for other in others
-    ]
 
 
 def entry_of(module: str, others: Collection[str]) -> str:

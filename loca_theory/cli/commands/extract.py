@@ -29,7 +29,7 @@ _COUNT = {"type": click.IntRange(min=1), "metavar": "N"}
     "below a folder of its own for each of several fine-tunes.  "
     f"[default: {DEFAULT_OUT}]",
     rare=(
-        *("floor", "cap", "pad", "serve", "inputs", "dtype", "exclude", "max_size"),
+        *("floor", "cap", "serve", "inputs", "dtype", "exclude", "max_size"),
         *("device", "jobs"),
     ),
     without=("base", "tuned", "model"),
