@@ -13,14 +13,10 @@ _KINDS = (
     ("query", r"query|q_proj|q_lin\b|to_q\b|\bq\b|\bwq\b"),
     ("key", r"\bkey\b|k_proj|k_lin\b|to_k\b|\bk\b|\bwk\b"),
     ("value", r"\bvalue\b|v_proj|v_lin\b|to_v\b|\bv\b|\bwv\b"),
-    (
-        "attention output",
-        r"o_proj|out_proj|out_lin|to_out\b|attention\.(output|dense)|attn\.(c_)?proj|\b[Ww]?o\b",
-    ),
-    (
-        "MLP in",
-        r"intermediate|gate_proj|up_proj|gate_up|\bfc1\b|c_fc|lin1|\b[Ww]i|\bw1\b|\bw3\b|h_to_4h",
-    ),
+    ("attention output", r"o_proj|out_proj|out_lin|to_out\b|attention\.(output|dense)"),
+    ("attention output", r"attn\.(c_)?proj|\b[Ww]?o\b"),
+    ("MLP in", r"intermediate|gate_proj|up_proj|gate_up|\bfc1\b|c_fc|lin1"),
+    ("MLP in", r"\b[Ww]i|\bw1\b|\bw3\b|h_to_4h"),
     ("MLP out", r"output\.dense|down_proj|\bfc2\b|mlp\.c_proj|lin2|\bw2\b"),
     ("pooler or head", r"pooler|classifier|score|\bcls\b"),
     ("router", r"\brouter\b|\bgate\b"),

@@ -128,9 +128,7 @@ def _most_often_best(errors: Sequence[MatrixError], field: str) -> tuple[str, in
 def _dependence(error: MeanError) -> str:
     """Does LoRA retain more than of independent entries, and is dependence the cause?"""
     own, shuffled = 1 - error.error, 1 - error.shuffled_error
-    if error.iid_error is None:  # never for R
-        return ""
-    expected = 1 - error.iid_error
+    expected = 1 - (error.iid_error or 0.0)  # never None for R
     if abs(own - expected) < 0.01:
         return "LoRA retains as much as it would of independent entries."
     cause = "their arrangement and their distribution both contribute"

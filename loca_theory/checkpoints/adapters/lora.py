@@ -47,11 +47,9 @@ def product_of(tensors: Mapping[str, Entry]) -> Product:
         raise LeftOutError("only one of the two factors is in the file", damaged=True)  # noqa: EM101
     # (r, q), (r, n) of an embedding, or (r, channels, …); (p, r), (d, r), or (p, r, 1, …).
     a, b = (tensors[name].shape for name in names)
-    if min(len(a), len(b)) < 2 or a[0] != b[1] or not math.prod(a + b):
+    is_product = len(a) == len(b) > 1 and a[0] == b[1] and math.prod(a + b) > 0
+    if not is_product or math.prod(b[2:]) != 1:
         msg = f"the factors {b} and {a} do not fit together"
-        raise LeftOutError(msg, damaged=True)
-    if len(a) != len(b) or math.prod(b[2:]) != 1:
-        msg = f"the factors {b} and {a} are not those of a linear layer or a convolution"
         raise LeftOutError(msg, damaged=True)
     shape = (a[1], b[0]) if names == _EMBEDDING else (b[0], *a[1:])
     return Product(shape, a[0], names)

@@ -134,9 +134,8 @@ class Extractor:
         for _ in range(_TRIES):
             split = allocate(profiles, total and total.amount, energy=wanted)
             sized = (one for one in split.matrices if one.size)
-            found = self._computed(
-                {one.profile.name: {one.profile.method: one.size} for one in sized}
-            )
+            asked = {one.profile.name: {one.profile.method: one.size} for one in sized}
+            found = self._computed(asked)
             rows = self._split_rows(split, found)
             # Rounded numbers retain less than the profiles say.
             energy = sum(one.energy for one in rows)
@@ -149,10 +148,7 @@ class Extractor:
     def _profiles(self) -> list[list[EnergyProfile]]:
         """Energy profiles by each method of each layer; layers without one are skipped."""
         cells = [
-            ProfileCell(
-                *(one.name, one.is_transposed, one.experts), self.size.methods_of(one.adapters)
-            )
-            for one in self.layers
+            ProfileCell(one.name, one, self.size.methods_of(one.adapters)) for one in self.layers
         ]
         results = self.task.run(cells, partial(compute_profiles, device=self.task.device))
         found = {cell.name: result for cell, result in results}
@@ -179,10 +175,7 @@ class Extractor:
         # all ranks are the same, and no product is scaled.
         self.alpha = 0 if self.size.pad else usual_size(ranks)[0]
         cells = [
-            AdapterCell(
-                *(one.name, one.is_transposed, one.experts),
-                *(tuple(asked[one.name].items()), one.kernel, self.alpha),
-            )
+            AdapterCell(one.name, one, tuple(asked[one.name].items()), self.alpha)
             for one in self.layers
             if one.name in asked
         ]

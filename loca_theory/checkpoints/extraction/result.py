@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 
@@ -24,13 +24,9 @@ from loca_theory.checkpoints.sizing.adapter_folder import (
 )
 from loca_theory.checkpoints.sizing.adapter_size import TITLES
 from loca_theory.checkpoints.weights.sources import Source
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Result
 from loca_theory.sweeps.files import writable_folder
 from loca_theory.sweeps.results import rows
-
-if TYPE_CHECKING:
-    from peft import PeftConfig, PeftModel
 
 # The weights of the model and the sum W + ΔW are rounded to float32.
 _AGREES = 1e-4
@@ -47,7 +43,7 @@ class Extraction(Result):
         matrices: Size and error of the adapter, by matrix.
         skipped: Tensors that are not part of the adapter.
         adapters: The adapter by its method: one; with ``best``, ``lora`` and ``loca`` of disjoint
-            layers.
+            layers. ``adapters["lora"].apply(model)`` puts it into a model.
         given: ``base`` and ``finetuned`` as they were passed; empty if the result was loaded.
         outputs: How the outputs of the base, and of the base with the adapter, differ from those of
             the fine-tune; empty before :meth:`verify` with inputs.
@@ -101,40 +97,6 @@ class Extraction(Result):
     def output_error(self) -> float | None:
         """The ``error`` of the adapter among the outputs; None if there are none."""
         return self.outputs[-1].error if self.outputs else None
-
-    @property
-    def config(self) -> PeftConfig:
-        """The adapter's configuration, an object of PEFT.
-
-        Raises:
-            InvalidArgumentError: there are two adapters; take one of ``adapters``.
-            ResourceError: PEFT is not installed.
-        """
-        return self._only().peft_config()
-
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        """The adapter's parameters, under the names that PEFT gives them.
-
-        Raises:
-            InvalidArgumentError: there are two adapters; take one of ``adapters``.
-        """
-        return dict(self._only().tensors)
-
-    def apply(self, model: torch.nn.Module) -> PeftModel:
-        """Put the adapter into a model of the base, in place, and return it as a model of PEFT.
-
-        Raises:
-            InvalidArgumentError: there are two adapters; take one of ``adapters``.
-            ResourceError: PEFT is not installed, or the adapter does not fit the model.
-        """
-        return self._only().apply(model)
-
-    def _only(self) -> Adapter:
-        if len(self.adapters) > 1:
-            names = " and ".join(self.adapters)
-            msg = f"there are two adapters, {names}; take one, such as adapters[...]"
-            raise InvalidArgumentError(msg)
-        return next(iter(self.adapters.values()))
 
     def verify(self, model: torch.nn.Module | None = None, inputs: Any = None) -> Extraction:
         """Load the adapter with PEFT into the model of the base, merge it, and measure its errors.

@@ -72,18 +72,14 @@ def empty_model(kind: Any, settings: Any, most: int) -> torch.nn.Module:
         if get_ident() == thread and next(left, None) is None:
             raise _too_many(_NUMBER, most + 1)
 
-    hooks = (
+    with (
         registration.register_module_module_registration_hook(count),
         registration.register_module_parameter_registration_hook(count),
-    )
-    try:
-        with warnings.catch_warnings(), torch.device("meta"):
-            warnings.simplefilter("ignore")
-            module = kind(settings)
-            module.tie_weights()
-    finally:
-        for one in hooks:
-            one.remove()
+        warnings.catch_warnings(action="ignore"),
+        torch.device("meta"),
+    ):
+        module = kind(settings)
+        module.tie_weights()
     return module
 
 

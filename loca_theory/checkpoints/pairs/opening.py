@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -98,14 +99,11 @@ def labels(sources: Sequence[Source]) -> list[str]:
             PurePath(os.path.normpath(os.fspath(one))).parts if is_path(one) else own
             for one, own in zip(sources, parts, strict=True)
         ]
-    if repeated := [one for one, count in Counter(parts).items() if count > 1]:
+    if repeated := [one for one, times in Counter(parts).items() if times > 1]:
         msg = f"{'/'.join(repeated[0])} is given twice; give every fine-tune once"
         raise InvalidArgumentError(msg)
-    for length in range(1, max(map(len, parts)) + 1):
-        found = ["/".join(one[-length:]) for one in parts]
-        if len(set(found)) == len(found):
-            return found
-    return ["/".join(one) for one in parts]
+    ends = (["/".join(one[-length:]) for one in parts] for length in count(1))
+    return next(found for found in ends if len(set(found)) == len(found))
 
 
 def _parts(source: Source, number: int) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from loca_theory.checkpoints.pairs.linear_layers import Layer
 from loca_theory.checkpoints.pairs.pair import check_finite
 from loca_theory.checkpoints.pairs.task import MatrixCell, Pairs
 from loca_theory.checkpoints.sizing.best_adapters import (
@@ -41,8 +42,7 @@ class LayerCell(MatrixCell):
     components of the matrix with the rows of all.
     """
 
-    is_transposed: bool
-    experts: int
+    layer: Layer
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,12 @@ class AdapterCell(LayerCell):
 
     Attributes:
         sizes: The r of LoRA or SHiRA, or the number of LoCA's coefficients, by method.
-        kernel: Shape of the kernel of a convolution.
         alpha: LoRA's α, or 0 for r; the product of the factors is multiplied by α/r when loaded.
     """
 
     experiment: ClassVar[str] = "adapter"
 
     sizes: tuple[tuple[str, int], ...]
-    kernel: tuple[int, ...]
     alpha: int
 
 
@@ -105,12 +103,12 @@ def compute_adapter(cell: AdapterCell, pairs: Pairs, dtype: str, device: str) ->
     if not all(bool(one.isfinite().all()) and bool(one.any()) for one in learned):
         raise _out_of_range(dtype, exponent)
     tensors = best.tensors
-    if cell.kernel:
+    if kernel := cell.layer.kernel:
         # LoRA's factors of a convolution: A has the kernel, and B one of side 1.
         a, b = tensors["lora_A.weight"], tensors["lora_B.weight"]
         tensors = {
-            "lora_A.weight": a.reshape(len(a), -1, *cell.kernel),
-            "lora_B.weight": b.reshape(*b.shape, *[1] * len(cell.kernel)),
+            "lora_A.weight": a.reshape(len(a), -1, *kernel),
+            "lora_B.weight": b.reshape(*b.shape, *[1] * len(kernel)),
         }
     known = {"method": method, "count": count, "error": best.error, "gap": best.gap}
     return {**known, "energy": math.ldexp(best.energy, 2 * exponent), "tensors": tensors}
@@ -133,10 +131,10 @@ def _candidates(
 
 def _matrices(cell: LayerCell, increment: torch.Tensor) -> list[torch.Tensor]:
     """The matrices of which LoRA has factors."""
-    if cell.experts == 1:
+    if cell.layer.experts == 1:
         return [increment]
-    found = increment.reshape(cell.experts, -1, increment.shape[1])
-    return list(found.mT if cell.is_transposed else found)
+    found = increment.reshape(cell.layer.experts, -1, increment.shape[1])
+    return list(found.mT if cell.layer.is_transposed else found)
 
 
 def _scale(cell: AdapterCell, rank: int) -> float:
@@ -154,7 +152,7 @@ def _product(cell: LayerCell, pairs: Pairs, methods: Sequence[str]) -> Truncated
     b, a = factors
     check_finite(b)
     check_finite(a)
-    found = svd_of_product(a.mT, b.mT) if cell.is_transposed else svd_of_product(b, a)
+    found = svd_of_product(a.mT, b.mT) if cell.layer.is_transposed else svd_of_product(b, a)
     if not len(found.s):
         raise LeftOutError("unchanged by the fine-tune")  # noqa: EM101
     return found
@@ -174,7 +172,8 @@ def _increment(cell: LayerCell, pairs: Pairs, device: str) -> Iterator[tuple[tor
             raise LeftOutError("unchanged by the fine-tune")  # noqa: EM101
         if not fits_squared(exponent):
             raise _out_of_range("float32", exponent)  # noqa: EM101
-        yield (found.T if cell.is_transposed and cell.experts == 1 else found), exponent
+        is_turned = cell.layer.is_transposed and cell.layer.experts == 1
+        yield (found.T if is_turned else found), exponent
 
 
 def _out_of_range(dtype: str, exponent: int) -> LeftOutError:
