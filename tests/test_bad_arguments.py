@@ -59,6 +59,11 @@ BAD = [
     # correlate and toy
     (lambda: correlate(draws="x"), "draws must be a whole number, not 'x'"),
     (lambda: correlate(level="x"), "level must be a number, not 'x'"),
+    *((lambda given=given: correlate(rho=given), f"rho must be numbers, not {given!r}")
+      for given in ("high", [None], [[0.1]])),
+    *((lambda given=given: loca.toy(components=given),
+       f"components must be whole numbers, not {given!r}")
+      for given in (8.5, [8, 8.5], "8", [[8]])),
     (lambda: correlate(structures=[]), "structures must list at least one name and no"),
     (lambda: correlate(structures=[["ar1"]]), "unknown structure ['ar1']; choose from"),
     (lambda: correlate(protocols=[]), "protocols must list at least one name and no"),
@@ -129,6 +134,11 @@ def test_numbers_of_numpy_and_names_are_plain():
     assert budget.chosen_coefficients == 16 * 32 // 22  # a value and a location take 16 + 6 bits
     found = simulate(methods="R", engine="all", draws=np.int64(2), seed=np.int64(1))
     assert (found.rows[-1].draws, found.manifest["seed"]) == (2, 1)
+    found = loca.toy(
+        "swap", components=np.arange(1, 3), conditions=np.float32(2), problems=2, steps=5
+    )
+    kinds = {(type(row.components), type(row.condition)) for row in found}
+    assert kinds == {(int, float)}
 
 
 def test_a_file_is_no_folder_and_a_folder_no_file(tmp_path):

@@ -4,12 +4,9 @@ import dataclasses
 import inspect
 import subprocess
 import sys
-from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 import loca_theory as loca
 from loca_theory.cli.main import group
@@ -45,33 +42,11 @@ def results():
     return {kind.command: make() for kind, make in RESULTS}
 
 
-def imported_by(statement):
-    """Which of the heavy packages a statement imports, in a fresh interpreter."""
-    script = f"import sys\n{statement}\nprint(*sorted({HEAVY!r} & set(sys.modules)))"
+def test_importing_it_imports_nothing_else():
+    script = f"import sys\nimport loca_theory\nprint(*sorted({HEAVY!r} & set(sys.modules)))"
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
-
-
-def test_importing_it_imports_nothing_else():
-    assert imported_by("import loca_theory") == set()
-
-
-def test_exact_answers_import_no_torch():
-    answer = "import loca_theory as loca\nloca.simulate(768, ranks=range(8, 33), engine='exact')"
-    assert imported_by(answer).isdisjoint({"torch", "pandas", "matplotlib", "rich", "click"})
-
-
-PACKAGES = sorted(path.parent.name for path in Path(loca.__file__).parent.glob("*/__init__.pyi"))
-
-
-@pytest.mark.parametrize("package", ["", *PACKAGES])
-def test_what_is_exported_is_listed_and_there(package):
-    module = import_module(f"loca_theory.{package}".rstrip("."))
-    assert set(dir(module)) == set(module.__all__) > set()
-    assert all(getattr(module, name) is not None for name in module.__all__)
-    with pytest.raises(AttributeError, match=f"{module.__name__} attribute nothing"):
-        module.nothing  # noqa: B018
+    assert done.stdout.split() == []
 
 
 @pytest.mark.parametrize(("kind", "make"), RESULTS, ids=NAMES)
@@ -133,21 +108,3 @@ def test_the_package_is_a_command():
         check=True,
     )
     assert done.stdout.splitlines()[1].startswith("D,")
-
-
-@pytest.mark.parametrize("name", ["simulate", "correlate", "toy", "analyze", "verify"])
-def test_a_result_has_a_picture(results, name):
-    figure = loca.plot(results[name])
-    assert isinstance(figure, Figure)
-    assert figure._repr_png_().startswith(b"\x89PNG")
-
-
-def test_a_folder_keeps_what_was_computed(tmp_path):
-    """The second time nothing is computed: the store's files are the first run's."""
-    runner = loca.Runner(tmp_path / "points", jobs=1)
-    first = loca.simulate(16, ranks=1, methods="R", draws=3, engine="monte-carlo", runner=runner)
-    stored = {path: path.stat().st_mtime_ns for path in (tmp_path / "points").iterdir()}
-    assert len(stored) == 1
-    again = loca.simulate(16, ranks=1, methods="R", draws=3, engine="monte-carlo", runner=runner)
-    assert again.rows == first.rows
-    assert stored == {path: path.stat().st_mtime_ns for path in (tmp_path / "points").iterdir()}

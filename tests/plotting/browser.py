@@ -1,6 +1,5 @@
 """A headless Chromium that a test drives through pipes, by the DevTools protocol."""
 
-import base64
 import fcntl
 import json
 import os
@@ -135,8 +134,3 @@ class Browser:
             self("Input.dispatchMouseEvent", type=kind, x=x, y=y, button=button,
                  clickCount=int(click), timestamp=self._clock)  # fmt: skip
         self.run(IDLE)
-
-    def screenshot(self, *, whole=False):
-        """The window, or the whole page, as a PNG."""
-        found = self("Page.captureScreenshot", captureBeyondViewport=whole)
-        return base64.b64decode(found["data"])
