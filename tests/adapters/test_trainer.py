@@ -4,13 +4,13 @@ from itertools import count
 
 import pytest
 import torch
-from peft import PeftModel
+from peft import PeftModel, get_peft_model
 from transformers import Trainer, TrainingArguments
 
-from loca_theory.adapters import CosineSpectrum, LoCACallback
+from loca_theory.adapters import CosineSpectrum, LoCACallback, LoCAConfig
 
 from .searching import all_indices, coefficients, same_state, spectra
-from .tiny_models import in_peft, of_peft, roberta, tokens
+from .tiny_models import of_peft, roberta
 
 pytestmark = of_peft
 
@@ -30,8 +30,12 @@ KINDS = {
 
 
 class Sentences(torch.utils.data.Dataset):
+    """Whose class is whether more than half of their tokens are above the middle."""
+
     def __init__(self, size=64):
-        self.data = tokens(count=size)
+        ids = torch.randint(4, 40, (size, 6), generator=torch.Generator().manual_seed(0))
+        labels = (ids > 21).float().mean(1).gt(0.5).long()
+        self.data = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
 
     def __len__(self):
         return len(self.data["labels"])
@@ -45,7 +49,8 @@ def base():
 
 
 def adapted(**options):
-    return in_peft(base(), **{"location_lr": 0.05} | SCHEDULE | options)
+    settings = {"task_type": "SEQ_CLS", "n_frequency": 12, "location_lr": 0.05}
+    return get_peft_model(base(), LoCAConfig(**settings | SCHEDULE | options))
 
 
 def trainer_for(model, folder, *, eval_dataset=None, **options):

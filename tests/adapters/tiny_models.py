@@ -1,8 +1,7 @@
-"""Tiny models with random weights; for RoBERTa also batches, and LoCA in it by PEFT."""
+"""Tiny models with random weights."""
 
 import pytest
 import torch
-from peft import get_peft_model
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
@@ -14,8 +13,6 @@ from transformers import (
     RobertaForSequenceClassification,
 )
 
-from loca_theory.adapters import LoCAConfig
-
 # PEFT calls it by the name that transformers 5 has replaced.
 of_peft = pytest.mark.filterwarnings(
     r"ignore:`\w*gradient_checkpointing\w*` is deprecated:FutureWarning"
@@ -25,18 +22,11 @@ of_peft = pytest.mark.filterwarnings(
 COMMON = {"vocab_size": 40, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
 
 
-def llama(hidden_size=16, **options):
+def llama(hidden_size=16):
     torch.manual_seed(1)
-    settings = {
-        "intermediate_size": 24,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "max_position_embeddings": 32,
-        "initializer_range": 0.3,
-    }
-    config = LlamaConfig(hidden_size=hidden_size, **COMMON | settings | options)
-    return LlamaForCausalLM(config).eval()
+    sizes = {"hidden_size": hidden_size, "intermediate_size": 24, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 32}
+    return LlamaForCausalLM(LlamaConfig(initializer_range=0.3, **sizes, **heads, **COMMON)).eval()
 
 
 def opt():
@@ -52,29 +42,10 @@ def gpt2():
     return GPT2LMHeadModel(GPT2Config(initializer_range=0.3, **sizes, **COMMON)).eval()
 
 
-def roberta(dtype=torch.float32, dropout=0.0):
+def roberta(dropout=0.0):
     torch.manual_seed(1)
-    config = RobertaConfig(
-        vocab_size=40,
-        hidden_size=16,
-        intermediate_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=32,
-        num_labels=2,
-        initializer_range=0.3,
-        hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=dropout,
-    )
-    return RobertaForSequenceClassification(config).to(dtype)
-
-
-def in_peft(base, **options):
-    return get_peft_model(base, LoCAConfig(task_type="SEQ_CLS", **{"n_frequency": 12} | options))
-
-
-def tokens(step=0, count=8):
-    """A batch whose class is whether more than half of its tokens are above the middle."""
-    ids = torch.randint(4, 40, (count, 6), generator=torch.Generator().manual_seed(step))
-    return {"input_ids": ids, "attention_mask": torch.ones_like(ids),
-            "labels": (ids > 21).float().mean(1).gt(0.5).long()}  # fmt: skip
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_labels": 2}
+    positions = {"num_attention_heads": 2, "max_position_embeddings": 32, "vocab_size": 40}
+    dropouts = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    config = RobertaConfig(initializer_range=0.3, **sizes, **positions, **dropouts)
+    return RobertaForSequenceClassification(config)
