@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.nn import functional
 
 from loca_theory.adapters import AlternatingSchedule, LoCALinear, follow, linear_operator
 from loca_theory.transforms import dct2
@@ -203,19 +203,6 @@ def test_a_forward_pass_keeps_one_copy_of_the_tokens_or_of_the_weight(implementa
     assert sum(found) in ({q * tokens} if implementation == "implicit" else {p * q, q * tokens})
 
 
-class Precisions(TorchDispatchMode):
-    """The precision of CUDA's float32 products at each of them."""
-
-    def __init__(self):
-        super().__init__()
-        self.found = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        if function in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default):
-            self.found.append(torch.backends.cuda.matmul.fp32_precision)
-        return function(*args, **kwargs or {})
-
-
 @pytest.fixture(params=["ieee", "tf32"])
 def session(request):
     """The precision of the products of other layers; the switch exists without CUDA too."""
@@ -227,13 +214,20 @@ def session(request):
 
 def test_products_with_the_weight_are_as_precise_as_those_of_other_layers(session, monkeypatch):
     """In shapes alone, which need no GPU."""
+    product, found = functional.linear, []
+
+    def noted(*inputs):
+        found.append(torch.backends.cuda.matmul.fp32_precision)
+        return product(*inputs)
+
+    monkeypatch.setattr(functional, "linear", noted)
     monkeypatch.setattr(linear_operator, "form", lambda a, _s, p, q: a.new_empty(p, q))
-    with FakeTensorMode(), torch.no_grad(), Precisions() as precisions:
+    with FakeTensorMode(), torch.no_grad():
         x, weight, a = (torch.empty(size, device="cuda") for size in ((5, 8), (6, 8), (3,)))
         pattern = [torch.empty(3, device="cuda")] * 7
         settings = (6, 1.0, "central", "materialised", True)
         linear_operator._linear(x, weight, None, a, None, pattern[0], pattern, *settings)
-    assert precisions.found == [session]
+    assert found == [session]
 
 
 @by_phase
