@@ -34,14 +34,10 @@ def test_boundary_solves_its_equation_and_rises(aspect):
         assert loss == pytest.approx(1 - low_rank_fraction(ratio, aspect), abs=1e-10)
 
 
-@pytest.mark.parametrize(
-    ("structure", "p", "q", "rho"),
-    [
-        ("shared-mean", 60, 60, 0.3),
-        ("equicorrelated", 60, 60, 0.05),
-        ("equicorrelated", 80, 40, 0.15),
-    ],
-)
+SHARED = [("shared-mean", 60, 60, 0.3), ("equicorrelated", 80, 40, 0.15)]
+
+
+@pytest.mark.parametrize(("structure", "p", "q", "rho"), SHARED)
 def test_losses_with_a_shared_mean_match_their_simulation(structure, p, q, rho):
     r, draws = 6, (0, 200)
     simulated = Blocks([evaluate(DrawCell(STRUCTURES[structure], rho, p, q, (r,), 3, draws))])

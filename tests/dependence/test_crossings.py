@@ -50,17 +50,14 @@ NONE = {
 }
 
 
-@pytest.mark.parametrize("gap", NONE.values(), ids=NONE.keys())
+@pytest.mark.parametrize("gap", NONE.values(), ids=NONE)
 def test_no_crossing_is_a_result(gap):
     (found,), calls = search(gap)
     assert (found.crossing, found.low, found.high, calls) == (None, None, None, [])
 
 
-def test_the_first_of_several_is_reported():
+def test_the_first_of_several_is_reported_and_one_on_the_grid_needs_nothing_more():
     (found,), _ = search(lambda x: np.cos(9 * x))
     assert found.crossing == pytest.approx(np.pi / 18, abs=1e-3)
-
-
-def test_a_grid_that_hits_the_root_needs_nothing_more():
     (found,), _ = search(lambda x: 0.5 - x, grid=(0.0, 0.5, 1.0))
     assert found.crossing == 0.5

@@ -27,12 +27,11 @@ def gaps(structure, value, p, q, r, draws):
 
 # The structure, its value, and the methods whose coordinates are independent.
 CASES = [
-    pytest.param(STRUCTURES["row-equicorrelated"], 0.5, "D", id="equicorrelated rows"),
-    pytest.param(blocks(24), 0.5, "D", id="one block"),
-    pytest.param(blocks(4), 0.5, "", id="blocks"),
-    pytest.param(STRUCTURES["scaled"], 0.7, "S", id="scaled"),
-    pytest.param(ar1(), 0.5, "", id="AR(1)"),
-    pytest.param(ar1(-0.3), 0.8, "", id="AR(1) of two correlations"),
+    (STRUCTURES["row-equicorrelated"], 0.5, "D"),
+    (blocks(24), 0.5, "D"),
+    (blocks(4), 0.5, ""),
+    (STRUCTURES["scaled"], 0.7, "S"),
+    (ar1(-0.3), 0.8, ""),
 ]
 
 
@@ -54,18 +53,11 @@ def test_independence_is_the_special_case(name):
         assert got == pytest.approx(exact_error(method, budget), rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    "structure", [ar1(), ar1(0.2), blocks(3)], ids=["ar1", "ar1 of two sides", "blocks"]
-)
-def test_cosine_variances_are_those_of_the_definition(structure):
+@pytest.mark.parametrize("structure", [ar1(0.2), blocks(3)], ids=["ar1", "blocks"])
+def test_cosine_variances_are_those_of_the_definition_and_not_negative(structure):
     c = dct_matrix(9).numpy()
     for factor in structure.factors(9, 9, 0.7):
-        np.testing.assert_allclose(
-            cosine_variances(factor), np.diag(c @ factor @ c.T), rtol=0, atol=1e-13
-        )
-
-
-def test_a_variance_of_zero_is_not_negative():
-    factor = blocks(8).factors(8, 8, 1.0)[0]
-    assert cosine_variances(factor).min() >= 0
+        expected = np.diag(c @ factor @ c.T)
+        np.testing.assert_allclose(cosine_variances(factor), expected, rtol=0, atol=1e-13)
+    assert cosine_variances(blocks(8).factors(8, 8, 1.0)[0]).min() >= 0
     assert selection_loss_of_separable(np.zeros(3), np.ones(3), 1) == 0.0

@@ -21,6 +21,7 @@ from loca_theory.transforms.matrices import dct_matrix
 
 SMALL = {"draws": 8, "null_draws": 400}
 ALONE = Runner(jobs=1)
+SAME, IID = Protocol
 
 
 class RandomRows(Method):
@@ -43,7 +44,7 @@ def test_one_call_is_the_study_with_plain_arguments_and_comes_back_as_it_was_sav
         protocols="same-draw", rho=np.linspace(0, 0.4, 3), **SMALL, seed=3, runner=ALONE,
     )  # fmt: skip
     study = Study(
-        12, 16, (1, 2), structures=(ar1(0.1), blocks(4)), protocols=(Protocol.SAME_DRAW,),
+        12, 16, (1, 2), structures=(ar1(0.1), blocks(4)), protocols=(SAME,),
         rho=(0.0, 0.2, 0.4), **SMALL, seed=3,
     )  # fmt: skip
     assert tables(result) == tables(study.run(ALONE))
@@ -113,12 +114,9 @@ def test_methods_that_are_named_stand_beside_the_two_compared():
     grid = {"structures": "ar1", "rho": (0.0, 0.3)}
     result = correlate(12, ranks=(1, 2), methods=["V1", "U", "RD"], **grid, **SMALL, runner=ALONE)
     usual = correlate(12, ranks=(1, 2), **grid, **SMALL, runner=ALONE)
-    under = {
-        protocol: list(dict.fromkeys(row.method for row in result.rows if row.protocol == protocol))
-        for protocol in Protocol
-    }
-    assert under["same-draw"] == ["R", "D", "V1", "U"]
-    assert under["iid-reference"] == ["R", "D", "V1", "U", "RD"]
+    for protocol, names in ((SAME, ["R", "D", "V1", "U"]), (IID, ["R", "D", "V1", "U", "RD"])):
+        under = [row.method for row in result.rows if row.protocol == protocol]
+        assert list(dict.fromkeys(under)) == names
     assert (result.crossings, result.detection) == (usual.crossings, usual.detection)
     known = set(usual.rows)
     assert all(row in known for row in result.rows if row.method in ("R", "D", "U"))
@@ -138,10 +136,9 @@ def test_a_method_of_the_users_own_has_rows_and_a_line():
         exponent=(0.0, 1.0), draws=50, null_draws=400, runner=ALONE,
     )  # fmt: skip
     mine = {(row.method, row.protocol): row for row in result.rows}
-    assert {key for key in mine if key[0] in ("rows", "half")} == {
-        ("rows", Protocol.SAME_DRAW), ("half", Protocol.IID_REFERENCE)
-    }  # fmt: skip
-    assert mine["half", Protocol.IID_REFERENCE].error == 0.5
+    own = {key for key in mine if key[0] in ("rows", "half")}
+    assert own == {("rows", SAME), ("half", IID)}
+    assert mine["half", IID].error == 0.5
     # Random rows retain their fraction on average, 2 of 12: five standard errors.
     for row in (row for row in result.rows if row.method == "rows"):
         assert abs(row.error - 10 / 12) < 5 * row.standard_error
