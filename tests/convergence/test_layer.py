@@ -79,5 +79,5 @@ def test_every_step_is_that_of_the_layer(rule, number):
     moved = [before != after for before, after in pairwise(indices)]
     assert sum(moved) >= 3
     assert not any(moved[MOVING:])
-    fractions = any(len({tuple(set_indices) for set_indices in each}) < 3 for each in indices)
+    fractions = any(len({tuple(index) for index in each}) < 3 for each in indices)
     assert fractions or number != NUMBERS[rule][0]

@@ -45,8 +45,8 @@ class Network:
     def spectrum(self, indices, coefficients):
         """Dense F; components at one location add up."""
         f = torch.zeros(self.w1.numel(), dtype=torch.float64)
-        for set_indices, a in zip(indices.tolist(), coefficients, strict=True):
-            f = f + a * torch.nn.functional.one_hot(torch.tensor(set_indices), f.numel())
+        for index, a in zip(indices.tolist(), coefficients, strict=True):
+            f = f + a * torch.nn.functional.one_hot(torch.tensor(index), f.numel())
         return f.view_as(self.w1)
 
     def output(self, f):

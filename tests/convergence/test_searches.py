@@ -55,8 +55,8 @@ class Follower:
         new = []
         for n, indices in enumerate(self.state.indices.tolist()):
             new.append([])
-            for k, set_indices in enumerate(indices):
-                at = divmod(set_indices, size)
+            for k, index in enumerate(indices):
+                at = divmod(index, size)
                 for axis in range(2):
                     ends = []
                     for sign in (1, -1):
