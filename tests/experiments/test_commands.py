@@ -13,11 +13,9 @@ import torch
 from click.testing import CliRunner
 from scipy import fft
 
-from experiments import conversion, everything, study
-from experiments.finetuning.run_tables import read_runs
+from experiments import conversion, everything
 from experiments.finetuning.session import configurations, tasks_of
 from experiments.finetuning.settings import task_names
-from experiments.finetuning.verdicts.design import MANY_TASKS, read_design
 from experiments.minilm_gradients import row
 
 COMMANDS = ("study", "prediction", "low_rank", "complexity", "everything")
@@ -114,36 +112,6 @@ def test_a_quick_comparison_leaves_tables_of_real_ones_alone(session):
     result = invoke("study comparison", *given, "--methods", "lora", "--r", 100)
     assert result.exit_code == 2
     assert "choose 1 to 64" in result.output
-
-
-@pytest.mark.deep
-def test_the_other_commands_run(session):
-    """Each makes its tables and figures, of runs that the ones before have made."""
-    given = ("--quick", "--out", session.out, "-j", 1, "--device", "cpu", "-q")
-    figures = {
-        "study ablation": None,
-        "study budgets": "budget-digits",
-        "study sensitivity": "parameter_sen-digits",
-        "study patterns": "visualization_W-digits",
-        "prediction": "prediction-digits",
-    }
-    for name, figure in figures.items():
-        result = invoke(name, *given, "--task", "digits")
-        assert result.exit_code == 0, (name, result.output)
-        if figure:
-            assert (session.out / "quick" / f"{figure}.pdf").stat().st_size > 1000
-
-
-@pytest.mark.deep
-def test_many_tasks_are_compared(session, monkeypatch):
-    few = dataclasses.replace(read_design(MANY_TASKS), tasks=("small-digits-1", "small-digits-2"))
-    monkeypatch.setattr(study, "read_design", lambda _: few)
-    given = ("--quick", "--out", session.out, "-j", 1, "--device", "cpu", "-q")
-    result = invoke("study many_tasks", *given)
-    assert result.exit_code == 0, result.output
-    runs = read_runs(session.out / "quick")
-    assert set(runs["task"]) >= set(few.tasks)
-    assert set(runs["method"]) >= {"loca", "loca-v1", "loca-reselect", "lora", "fourierft"}
 
 
 def test_complexity_keeps_the_rows_of_forms_that_are_gone(tmp_path, monkeypatch):

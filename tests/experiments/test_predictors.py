@@ -1,7 +1,5 @@
 """Predictors against explicit matrices on tiny shapes."""
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
@@ -83,16 +81,6 @@ def test_a_low_rank_fits_no_worse_than_by_descent(matrix, rng):
     start = first_steps(matrix, r, rng, magnitudes=False)
     found = metric.energy(matrix) - low_rank(r, start).retained(matrix, metric)
     assert found == pytest.approx(best, rel=1e-6)
-
-
-def test_learned_locations_are_the_best_in_the_frobenius_norm(rng):
-    small = torch.from_numpy(rng.standard_normal((2, 3)))
-    want = max(
-        projected(small, cosines(torch.tensor(chosen), 2, 3))
-        for chosen in itertools.combinations(range(6), 3)
-    )
-    assert learned_locations(3).retained(small, None) == pytest.approx(want)
-    assert projected(small, learned_locations(3).tangent(small, None)) == pytest.approx(want)
 
 
 def test_learned_locations_weigh_coefficients_by_the_curvature(metric, matrix):

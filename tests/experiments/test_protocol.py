@@ -9,9 +9,7 @@ from experiments.finetuning import session as session_module
 from experiments.finetuning.methods import methods
 from experiments.finetuning.protocol import Configuration, best_rate, loca_of, point
 from experiments.finetuning.settings import settings, task_names
-from experiments.finetuning.training import compute
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.sweeps import workers
 
 # PEFT builds the sparse increments of SHiRA from indices that it made itself.
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")
@@ -139,44 +137,6 @@ def test_seeds_are_trained_in_blocks_and_told_one_by_one(made_up, seeds, blocks,
     assert [one.configuration.method for one in done] == ["lora"] * count + ["loca"] * count
     assert [one.seed for one in done] == list(range(count)) * 2
     assert all(one.result["metric"] == one.seed / 100 for one in done)
-
-
-def without_time(done):
-    return [{k: v for k, v in one.result.items() if k != "seconds"} for one in done]
-
-
-@pytest.mark.deep
-def test_workers_and_company_change_nothing(session, monkeypatch):
-    rated = [(configuration, 1e-2) for configuration in (LORA, FOURIERFT, RESELECT)]
-    alone = without_time(session.run(rated, ""))
-    again = dataclasses.replace(session, jobs=2)
-    for path in (session.out / "runs").glob("*.json"):
-        path.unlink()
-    # Workers are taken however little there is to do.
-    monkeypatch.setattr(workers, "_WORKER_START_S", 0.0)
-    assert without_time(again.run(rated[::-1], "")) == [
-        alone[2 * (2 - i // 2) + i % 2] for i in range(6)
-    ]
-
-
-def test_what_is_finished_is_not_made_again_and_damage_is(session, monkeypatch):
-    made = []
-
-    def counted(one, folder):
-        made.append(one.parameters["method"])
-        return compute(one, folder)
-
-    monkeypatch.setattr(session_module, "compute", counted)
-    rated = [(configuration, 1e-2) for configuration in (LORA, FOURIERFT)]
-    first = without_time(session.run(rated[:1], ""))
-    (path,) = (session.out / "runs").glob("*.json")
-    assert without_time(session.run(rated, ""))[:2] == first
-    assert made == ["lora", "fourierft"]
-    session.run([*rated, (LORA, 3e-2)], "")  # another rate is another run
-    assert made == ["lora", "fourierft", "lora"]
-    path.write_text(path.read_text().replace('"diverged": false', '"diverged": true'))
-    assert without_time(session.run(rated[:1], "")) == first
-    assert len(made) == 4
 
 
 def test_points_differ_with_whatever_decides_a_run(digits):

@@ -4,14 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 
-from experiments.finetuning.statistics import holm, interval, paired_p_value, summary
+from experiments.finetuning.statistics import interval, paired_p_value, summary
 from experiments.finetuning.verdicts.estimates import over_tasks, these_tasks
-
-P_VALUES = st.lists(st.floats(0, 1), max_size=8)
 
 
 def rows(metrics, method="a"):
@@ -38,12 +34,6 @@ def naive_holm(p_values):
         steps = [(len(p_values) - k) * p for k, p in enumerate(before)]
         adjusted.append(min(1.0, max(steps)))
     return adjusted
-
-
-@settings(deadline=None, derandomize=True, database=None)
-@given(P_VALUES)
-def test_holm_is_the_step_down_procedure(p_values):
-    assert holm(p_values) == pytest.approx(naive_holm(p_values))
 
 
 def test_a_summary_pairs_by_seed_and_adjusts_over_all_groups():
