@@ -57,12 +57,6 @@ def encoded(tokenizer: Any, examples: Sequence[Example]) -> dict[str, torch.Tens
     return {**given, "labels": torch.tensor(labels)}
 
 
-def measured_accuracy(model: torch.nn.Module, tokenizer: Any, test: Sequence[Example]) -> float:
-    """Fraction of the texts that the model classifies correctly."""
-    labels = torch.tensor([label for _, label in test])
-    return float((answers(model, tokenizer, test) == labels).double().mean())
-
-
 def answers(model: torch.nn.Module, tokenizer: Any, test: Sequence[Example]) -> torch.Tensor:
     """The class that the model gives to each of the texts."""
     model.eval()
@@ -123,7 +117,8 @@ def main(out: Path, steps: int, seed: int) -> None:
             optimizer.step()
             if step % 50 == 0 or step == steps:
                 click.echo(f"step {step}: loss {loss.item():.3f}")
-        accuracy = measured_accuracy(model, tokenizer, test)
+        labels = torch.tensor([label for _, label in test])
+        accuracy = float((answers(model, tokenizer, test) == labels).double().mean())
     click.echo(f"accuracy on unseen files: {accuracy:.3f}")
     (out / "base").mkdir(parents=True, exist_ok=True)
     for name in _FILES:

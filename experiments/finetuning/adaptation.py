@@ -36,15 +36,11 @@ def adapt(
     *,
     targets: Sequence[str],
     head: str | None,
-    seed: int,
+    seed: int,  # of random locations, and of random factors that are never trained
+    # Settings of LoCA but those of the variant: B_s as a fraction, fields of its configuration.
     overrides: Mapping[str, Any] | None = None,
 ) -> nn.Module:
-    """Prepare a pretrained model with its new head for training, in place.
-
-    The seed is that of random locations and of random factors that are never trained. The overrides
-    are settings of LoCA besides those that define the variant: ``alternating`` (B_s as a fraction
-    of all steps) and fields of its configuration, such as ``scaling``.
-    """
+    """Prepare a pretrained model with its new head for training, in place."""
     shape = target_shape(model, targets)
     check(method, budget, shape, overrides or {})
     if not method.has_budget:

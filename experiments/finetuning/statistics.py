@@ -59,10 +59,9 @@ def summary(
 ) -> list[Row]:
     """Mean and interval of each group, and its difference from another group on the same seeds.
 
-    Diverged runs are counted but excluded from the means, so the mean of a method does not show
-    that it diverges: look at ``diverged`` first. The group to compare with has the values of
-    ``reference``, and in other columns those of the group itself; the p-values of Student's paired
-    test are adjusted by Holm's method over all groups.
+    Diverged runs are counted, and excluded from the means. The group to compare with has the values
+    of ``reference``, and in other columns those of the group itself; the p-values of Student's
+    paired test are adjusted by Holm's method over all groups.
     """
     groups = grouped(rows, by)
     found: list[Row] = []

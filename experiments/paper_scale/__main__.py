@@ -137,7 +137,13 @@ def _command(family: Family) -> click.Command:
 
         for choice in chosen:
             row, computed = run(choice)
-            click.echo(_line(row) + ("" if computed else " (stored)"))
+            line = f"{row['task']}, {row['size']}, {row['method']}, seed {row['seed']}: "
+            if row["diverged"]:
+                line += f"diverged after {row['steps']} steps"
+            else:
+                line += f"{row['metric']} {row['value']:.4g} after {row['steps']} steps, "
+                line += f"{row['trained']:,} trained parameters besides the head"
+            click.echo(line + ("" if computed else " (stored)"))
 
     return Command(
         family.name,
@@ -157,16 +163,6 @@ def _command(family: Family) -> click.Command:
 
 for one in families().values():
     main.add_command(_command(one))
-
-
-def _line(row: dict[str, Any]) -> str:
-    where = f"{row['task']}, {row['size']}, {row['method']}, seed {row['seed']}"
-    if row["diverged"]:
-        return f"{where}: diverged after {row['steps']} steps"
-    return (
-        f"{where}: {row['metric']} {row['value']:.4g} after {row['steps']} steps, "
-        f"{row['trained']:,} trained parameters besides the head"
-    )
 
 
 if __name__ == "__main__":

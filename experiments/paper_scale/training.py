@@ -82,12 +82,9 @@ def _loca(settings: Settings) -> dict[str, Any]:
 
 
 def regularise(model: Any) -> None:
-    """Add the gradient of AdaLoRA's regulariser; no effect for other methods.
+    """Add the gradient of AdaLoRA's regulariser, the mean of ‖PᵀP − 1‖ over all factors P.
 
-    The mean of ‖PᵀP − 1‖ over all factors P times its weight (Zhang et al., 2023) keeps the factors
-    orthogonal. PEFT adds it only if the model below its outer wrapper is called with labels, but
-    the Trainer calls the wrapper, and without labels if these are smoothed. Only its gradient is
-    added here, so that the reported loss is that of the task.
+    PEFT does if the model below its wrapper is called with labels; the Trainer calls the wrapper.
     """
     base: Any = getattr(model, "base_model", None)
     if hasattr(base, "update_and_allocate"):

@@ -15,7 +15,7 @@ import click
 import pandas as pd
 import torch
 
-from experiments.pretrained import analysis, retained, runs
+from experiments.pretrained import analysis, runs
 from experiments.pretrained.trials import read_design
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
@@ -69,11 +69,11 @@ def main(data: Path | None, out: Path, minutes: float, jobs: int, again: tuple[s
         )  # fmt: skip
     done, about = runs.stored(out), manifest(grid={}, seed=0, dtype="float32")
     store_rows(analysis.verdicts(list(done.values())), about, out, "comparisons")
-    if not (out / f"{retained.TABLE}.parquet").exists():
+    if not (out / f"{runs.RETAINED}.parquet").exists():
         found = [
-            retained.retained(one, prepared[one["full"].task]) for one in retained.groups(done)
+            runs.retained(one, prepared[one["full"].task]) for one in runs.complete_groups(done)
         ]
-        store_rows([row for rows in found for row in rows], about, out, retained.TABLE)
+        store_rows([row for rows in found for row in rows], about, out, runs.RETAINED)
 
 
 def _primary() -> list[str]:
@@ -97,8 +97,8 @@ def _print(out: Path) -> None:
             early = analysis.compare(rows, others, "loss_25").T
             _show("losses over steps 16 to 25, % less than that of V1", early)
     _show("comparisons that are stored", pd.DataFrame(analysis.verdicts(every)).T)
-    if (path := out / f"{retained.TABLE}.parquet").exists():
-        energy = pd.read_parquet(path).groupby("method")[[retained.TABLE]].mean()
+    if (path := out / f"{runs.RETAINED}.parquet").exists():
+        energy = pd.read_parquet(path).groupby("method")[[runs.RETAINED]].mean()
         _show("energy of full fine-tuning's increment at the locations", energy)
     click.echo(f"{len(every)} rows, {sum(row['seconds'] for row in every) / 3600:.2f} CPU hours")
 

@@ -16,7 +16,7 @@ from experiments.finetuning.statistics import Row
 from experiments.finetuning.tasks import Prepared, prepare_by
 from experiments.finetuning.tasks.published import check_files
 from experiments.finetuning.training import PACKAGES, Group, compute, trained
-from experiments.pretrained.trials import Trial, missing, read_design
+from experiments.pretrained.trials import Done, Trial, missing, read_design
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.store import Point
@@ -25,7 +25,8 @@ from loca_theory.sweeps.threads import one_thread
 from loca_theory.sweeps.version import code_version, library_version
 from loca_theory.transforms import dct2
 
-TABLE = "runs"
+TABLE, RETAINED = "runs", "retained"
+FULL, LARGEST, _SEEDS = "full", "largest", 2
 MEASURED = ("metric", "loss", "parts", "diverged")
 """What a run of the same settings repeats to the bit."""
 
@@ -144,3 +145,39 @@ def continue_runs(
             names = ("setting", "task", "method", "rate", "location_rate", "seed", "metric", "loss",
                      "seconds")  # fmt: skip
             say(f"{len(done)}: " + ", ".join(f"{row[name]}" for name in names))
+
+
+def complete_groups(done: Done) -> list[dict[str, Trial]]:
+    """The stored runs, by method, of full fine-tuning and of each search, of a task and seed."""
+    found: dict[tuple[str, int], dict[str, Trial]] = {}
+    wanted = {FULL, *read_design()["primary"]}
+    for one in done:
+        if one.setting == "main" and not one.tunes and one.seed < _SEEDS and one.method in wanted:
+            found.setdefault((one.task, one.seed), {})[one.method] = one
+    return [runs for runs in found.values() if {*runs} == wanted]
+
+
+def retained(runs: Mapping[str, Trial], prepared: Prepared) -> list[Row]:
+    r"""Train again, and return the energy of full fine-tuning's ΔW at the locations of each method.
+
+    At locations l it is :math:`\sum_l (C\,\Delta W\,D^\top)_l^2 / \lVert\Delta W\rVert_F^2`, where
+    the sums are over the layers as well.
+    """
+    locations: dict[str, list[torch.Tensor]] = {}
+    with one_thread():
+        energies = spectra(runs[FULL], prepared)
+        for method in read_design()["primary"]:
+            _, run = point_of(runs[method], prepared)
+            with trained(run, prepared.folder.parent) as (group, _, _):
+                (own,) = group.runs
+                locations[method] = [one.indices for one in own.spectra]
+                locations[read_design()["reference"]] = own.first_indices
+    energy: dict[str, Any] = {
+        method: sum(one[tuple(at.T)].sum() for one, at in zip(energies, found, strict=True))
+        for method, found in locations.items()
+    }
+    count = len(next(iter(locations.values()))[0])
+    energy[LARGEST] = sum(one.flatten().topk(count).values.sum() for one in energies)
+    total = float(sum(one.sum() for one in energies))
+    about = {"task": runs[FULL].task, "seed": runs[FULL].seed}
+    return [{**about, "method": name, RETAINED: float(e) / total} for name, e in energy.items()]

@@ -126,11 +126,8 @@ def _sre(wheels: Wheels) -> Iterator[Fitted]:
 
 
 def _mhc(parent: str, wheels: Wheels) -> Iterator[Fitted]:
-    """Alleles whose recurrent kernel descends from the parent's.
-
-    That of every allele has a cosine of at least 0.87 with one of the two parents, and of about 0
-    with the other.
-    """
+    """Alleles whose recurrent kernel descends from the parent's."""
+    # All have a cosine of at least 0.87 with one of the two parents, and of about 0 with the other.
     base = _keras(wheels, f"{_MHC}/{parent}_BA.h5")
     for name in sorted(wheels.named(rf"{_MHC}/.*_BA\.h5")):
         allele = PurePosixPath(name).name.removesuffix("_BA.h5")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from experiments.coded import coded_models, linear_layers
-from experiments.minilm import answers, measured_accuracy
+from experiments.minilm import answers
 
 
 @pytest.fixture
@@ -65,5 +65,3 @@ def test_answers_are_in_the_order_of_the_texts():
     firsts = [int(one) for one in torch.randint(10, (70,), generator=torch.manual_seed(1))]
     texts = [(str(first) + "1" * (7 * i % 50), first) for i, first in enumerate(firsts)]
     assert answers(Echo(), tokens, texts).tolist() == firsts
-    wrong = [(text, label if i % 7 else label + 1) for i, (text, label) in enumerate(texts)]
-    assert measured_accuracy(Echo(), tokens, wrong) == pytest.approx(6 / 7)

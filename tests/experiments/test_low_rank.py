@@ -20,7 +20,7 @@ from experiments.finetuning.low_rank.fine_tunes import (
     point,
     train,
 )
-from experiments.finetuning.low_rank.spectra import KINDS, measure, measured_layers
+from experiments.finetuning.low_rank.spectra import KINDS, measure
 from experiments.finetuning.settings import settings
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget, exact_error
@@ -96,21 +96,6 @@ def test_loss_and_accuracy_are_means_over_examples():
     assert loss == pytest.approx(float(whole.loss.detach()), rel=1e-12)
     assert accuracy == (whole.logits.argmax(1) == test["labels"]).sum() / 450
     assert 0 < accuracy < 1
-
-
-def test_the_kinds_of_layers():
-    kinds = {
-        "blocks.0.query.weight": "query",
-        "blocks.1.output.weight": "attention output",
-        "blocks.1.expand.weight": "MLP in",
-        "blocks.1.contract.weight": "MLP out",
-        "encoder.encoder.layer.3.attention.output.dense.weight": "attention output",
-        "encoder.encoder.layer.3.output.dense.weight": "MLP out",
-    }
-    others = ("encoder.embeddings.word_embeddings.weight", "embed.weight", "head.weight")
-    state = {name: torch.zeros(2, 2) for name in (*kinds, *others)}
-    state |= {"blocks.0.query.bias": torch.zeros(2), "blocks.0.value.weight": torch.zeros(2)}
-    assert measured_layers(state) == kinds
 
 
 def matrix(seed=0, p=24, q=40):

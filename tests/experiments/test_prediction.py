@@ -83,24 +83,6 @@ def read(folder, tasks):
     return usable(read_runs(folder, COLUMNS, tuned=True), tasks)
 
 
-def test_tables_of_several_files_with_different_methods_are_merged(tmp_path):
-    table(tmp_path / "comparison-a-lora-full.parquet", "a", ("lora", "full"), rate=0.003)
-    table(tmp_path / "comparison-a.parquet", "a", ("loca", "waveft", "loca-v2"), loss_25=None)
-    table(tmp_path / "comparison-b.parquet", "b", ("lora", "loca", "dora", "full"), rate=0.01)
-    table(tmp_path / "budgets.parquet", "a", ("loca",), 4, diverged=True, metric=None)
-    # The same runs once more, and runs at the rate of other settings.
-    table(tmp_path / "again.parquet", "a", ("lora", "full"), rate=0.003)
-    table(tmp_path / "sensitivity.parquet", "a", ("shira", "full"), rate=0.3, setting="scaling")
-    rates, runs = read(tmp_path, ["b", "a"])
-    assert rates == {"b": 0.01, "a": 0.003}
-    found = [(one["task"], one["method"], one["r"], one["seed"]) for one in runs]
-    kinds = [("b", "lora", 1), ("b", "dora", 1), ("b", "loca", 1)]
-    kinds += [("a", "lora", 1), ("a", "waveft", 1), ("a", "loca", 1), ("a", "loca", 4)]
-    assert found == [(*kind, seed) for kind in kinds for seed in (0, 1)]
-    assert [one["diverged"] for one in runs] == [False] * 12 + [True] * 2
-    assert [one["metric"] for one in runs[:2]] == [4.0, 4.1]
-
-
 def test_a_task_needs_full_fine_tunes_and_three_adapters_at_one_budget(tmp_path):
     table(tmp_path / "a.parquet", "a", ("lora", "loca", "dora"))
     table(tmp_path / "b.parquet", "b", ("lora", "loca", "full"))

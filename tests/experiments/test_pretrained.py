@@ -17,7 +17,7 @@ from experiments.finetuning.methods import find_method
 from experiments.finetuning.metrics import accuracy, correlation
 from experiments.finetuning.tasks import published
 from experiments.finetuning.training import trained
-from experiments.pretrained import analysis, retained, runs, trials
+from experiments.pretrained import analysis, runs, trials
 from experiments.pretrained.__main__ import main
 from experiments.pretrained.trials import Trial
 from loca_theory.errors import ResourceError
@@ -352,7 +352,7 @@ def test_energy_and_the_best_locations(texts, tmp_path, design):
     prepared = runs.prepare_all(texts, tmp_path / "tasks")["mood"]
     group = {method: Trial("main", "mood", method, 1e-3, 5e-3, 1e-2, 0, tunes=False)
              for method in ("full", "loca", "loca-reselect")}  # fmt: skip
-    found = {row["method"]: row["retained"] for row in retained.retained(group, prepared)}
+    found = {row["method"]: row["retained"] for row in runs.retained(group, prepared)}
     best = runs.point_of(replace(group["loca"], setting="best", method="loca-v1"), prepared)[1]
     put = runs._located(replace(group["loca"], setting="best", method="loca-v1"), prepared)
     with trained(best, prepared.folder.parent, put) as (own, _, _):

@@ -37,25 +37,22 @@ def naive_holm(p_values):
 
 
 def test_a_summary_pairs_by_seed_and_adjusts_over_all_groups():
-    sets = {"a": [0.5, 0.7, 0.9, 0.4], "b": [0.4, 0.65, 0.7, 0.35], "c": [0.45, 0.7, 0.85, 0.4]}
+    """Diverged runs, of seeds 4 and 5, are counted and left out on both sides."""
+    sets = {"a": [0.5, 0.7, 0.9, 0.4, None, 1.0], "b": [0.4, 0.65, 0.7, 0.35, 0.1, None],
+            "c": [0.45, 0.7, 0.85, 0.4]}  # fmt: skip
     entries = [row for name, found in sets.items() for row in rows(found, name)[::-1]]
     lines = summary(entries, ("task", "method"), reference={"method": "b"})
-    test = stats.ttest_rel(sets["a"], sets["b"])
+    sides = {name: found[:4] for name, found in sets.items()}
+    test = stats.ttest_rel(sides["a"], sides["b"])
     ends = test.confidence_interval(0.95)
     found = [lines[0][f"difference{end}"] for end in ("", "_low", "_high")]
-    assert found == pytest.approx([np.mean(sets["a"]) - np.mean(sets["b"]), ends.low, ends.high])
-    raw = [stats.ttest_rel(sets[name], sets["b"]).pvalue for name in "ac"]
+    assert found == pytest.approx([np.mean(sides["a"]) - np.mean(sides["b"]), ends.low, ends.high])
+    raw = [stats.ttest_rel(sides[name], sides["b"]).pvalue for name in "ac"]
     assert [lines[0]["p_value"], lines[2]["p_value"]] == pytest.approx(naive_holm(raw))
     assert lines[1]["p_value"] is None
-
-
-def test_diverged_runs_are_counted_and_left_out_on_both_sides():
-    a, b = [0.5, None, 0.9, 0.4], [0.4, 0.65, None, 0.35]
-    line = summary(rows(a) + rows(b, "b"), ("method",), reference={"method": "b"})[0]
-    assert (line["seeds"], line["diverged"]) == (3, 1)
-    assert line["mean"] == pytest.approx(0.6)
-    assert line["difference"] == pytest.approx((0.1 + 0.05) / 2)
-    line = summary(rows([None, None]), ("method",), reference={"method": "a"})[0]
+    assert (lines[0]["seeds"], lines[0]["diverged"]) == (5, 1)
+    assert lines[0]["mean"] == pytest.approx(np.mean([0.5, 0.7, 0.9, 0.4, 1.0]))
+    (line,) = summary(rows([None, None]), ("method",), reference={"method": "a"})
     assert (line["mean"], line["low"], line["seeds"], line["diverged"]) == (None, None, 0, 2)
 
 

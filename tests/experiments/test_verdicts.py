@@ -63,62 +63,33 @@ def is_false(kind, margin, truth, verdict, estimate, level):
     return truth > 0 if estimate.bounds(level)[1] < 0 else truth >= margin
 
 
-def rate_of_any_false_verdict(truths, kinds, draws, *, between=0.0, within=1.0):
-    """Fraction of families with a false verdict; all comparisons share what they compare with."""
-    rng = np.random.default_rng(0)
-    tasks, seeds, margin = 4, 3, 1.0
-    level = 0.05 / len(truths)
-    wrong = 0
-    for _ in range(draws):
-        shared = rng.normal(0, within, (tasks, seeds)) + rng.normal(0, between, (tasks, 1))
-        found = False
-        for truth, kind in zip(truths, kinds, strict=True):
-            own = rng.normal(0, within, (tasks, seeds)) + rng.normal(0, between, (tasks, 1))
-            estimate = over_tasks(truth + own - shared)
-            verdict = verdict_of(kind, margin, estimate, level)
-            found |= is_false(kind, margin, truth, verdict, estimate, level)
-        wrong += found
-    return wrong / draws
-
-
-def most(draws):
-    """5% and five standard errors of a simulated rate."""
-    return 0.05 + 5 * (0.05 * 0.95 / draws) ** 0.5
-
-
 # True differences, in margins, and kinds of the comparisons of a family.
 FAMILIES = {
     "nothing differs": ([0, 0, 0], ["greater"] * 3),
     "by the margin": ([1, 1, 1], ["greater", "greater", "equivalent"]),
     "mixed": ([0, 1, -1], ["greater", "greater", "not-worse"]),
 }
-UNEQUAL = np.array([[5.0], [2.0], [1.0], [0.2]])  # standard deviations of the seeds of four tasks
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_any_verdict_of_a_family_is_false_in_at_most_5_percent(name):
-    draws = 2000
-    assert rate_of_any_false_verdict(*FAMILIES[name], draws, within=0.5) <= most(draws)
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("within", [0.2, 1.0, 5.0, UNEQUAL], ids=["0.2", "1", "5", "unequal"])
-@pytest.mark.parametrize("between", [0.0, 0.7])
-@pytest.mark.parametrize(
-    ("truths", "kinds"),
-    [
-        *FAMILIES.values(),
-        ([0], ["greater"]),
-        ([0.999] * 4, ["equivalent"] * 4),
-        ([-0.999] * 4, ["not-worse"] * 4),
-        ([0.001, 0.5, 0.999, 2, -2], ["greater"] * 5),
-        ([1, 0, 1, 0, -1, 0, 1], ["greater"] * 7),
-    ],
-)
-def test_any_verdict_is_false_in_at_most_5_percent_of_many_worlds(truths, kinds, between, within):
-    draws = 10_000
-    found = rate_of_any_false_verdict(truths, kinds, draws, between=between, within=within)
-    assert found <= most(draws)
+    """Where all comparisons share what they compare with."""
+    (truths, kinds), draws, within = FAMILIES[name], 2000, 0.5
+    rng = np.random.default_rng(0)
+    tasks, seeds, margin = 4, 3, 1.0
+    level = 0.05 / len(truths)
+    wrong = 0
+    for _ in range(draws):
+        shared = rng.normal(0, within, (tasks, seeds))
+        found = False
+        for truth, kind in zip(truths, kinds, strict=True):
+            own = rng.normal(0, within, (tasks, seeds))
+            estimate = over_tasks(truth + own - shared)
+            verdict = verdict_of(kind, margin, estimate, level)
+            found |= is_false(kind, margin, truth, verdict, estimate, level)
+        wrong += found
+    # 5% and five standard errors of a simulated rate.
+    assert wrong / draws <= 0.05 + 5 * (0.05 * 0.95 / draws) ** 0.5
 
 
 def test_tasks_of_one_draw_count_as_one():

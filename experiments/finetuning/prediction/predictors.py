@@ -28,14 +28,7 @@ import torch
 
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.prediction.curvature import LayerStatistics, record_statistics
-from experiments.finetuning.prediction.reach import (
-    Metric,
-    Reach,
-    captured,
-    effective_dimension,
-    projected,
-    reach,
-)
+from experiments.finetuning.prediction.reach import Metric, Reach, captured, projected, reach
 from experiments.finetuning.protocol import Configuration, variant_of
 from experiments.finetuning.tasks import opened
 from experiments.finetuning.training import Group
@@ -84,7 +77,8 @@ def predictors(
         damped = Metric(layer.outputs, layer.inputs, damping)
         start = one.tangent(gradient, damped)
         factor = damped.factor(start)
-        dimension += effective_dimension(factor, damping)
+        # n − λ tr (F + λ)⁻¹, where F is the curvature on the n first steps.
+        dimension += len(factor) - damping * float(torch.cholesky_inverse(factor).trace())
         parts.append([
             one.retained(increment, None), float(increment.square().sum()),
             one.retained(increment, curvature), curvature.energy(increment),

@@ -56,10 +56,8 @@ def cells(
 ) -> list[Cell]:
     """Put runs and predictions together, by task or by task and budget.
 
-    A diverged run has the worst metric of all runs of its task. Methods without a prediction are
-    left out, and so are cells with fewer than three methods and tasks of which every run diverged.
-    A cell has the predictors that are known of all its alternatives: those measured in the runs,
-    and means over the predictions.
+    A diverged run has the worst metric of its task. A cell has the predictors that are known of all
+    its methods: those measured in the runs, and means over the predictions.
     """
     known = grouped(predictions, _ALTERNATIVE)
     finished = grouped([one for one in runs if not one["diverged"]], ["task"])
@@ -99,16 +97,6 @@ def _column(members: _Members, name: str, of_diverged: float = np.nan) -> Array:
     return np.array([[value(own.get(seed)) for seed in seeds] for own in members.values()])
 
 
-def split(tasks: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The tasks on which a predictor is chosen, and those on which it is judged."""
-    kinds = sorted({kind_of(task) for task in tasks})
-    chosen, judged = (
-        [task for task in sorted(set(tasks)) if kind_of(task) in half]
-        for half in (kinds[::2], kinds[1::2])
-    )
-    return chosen, judged
-
-
 def correlations(
     runs: Sequence[Row], predictions: Sequence[Row], signs: Mapping[str, int]
 ) -> list[Row]:
@@ -117,7 +105,11 @@ def correlations(
     for scope, (by_budget, without) in _SCOPES.items():
         used = [one for one in runs if one["method"] not in without]
         found = cells(used, predictions, signs, by_budget=by_budget)
-        choice, judgement = split([one.task for one in found])
+        known = sorted({one.task for one in found})
+        kinds = sorted(set(map(kind_of, known)))
+        choice, judgement = (
+            [task for task in known if kind_of(task) in half] for half in (kinds[::2], kinds[1::2])
+        )
         parts = {"all": [*choice, *judgement], "choice": choice, "judgement": judgement}
         means: dict[tuple[str, str], tuple[float, float, float]] = {}
         for name in (*signs, OTHER_SEEDS):

@@ -73,15 +73,6 @@ def projected(matrix: torch.Tensor, atoms: torch.Tensor) -> float:
     return float((atoms.flatten(1) @ matrix.flatten()).square().sum())
 
 
-def effective_dimension(factor: torch.Tensor, damping: float) -> float:
-    r"""Number of directions of a family that the curvature determines: tr F (F + λ)⁻¹.
-
-    F is the curvature on the family, in orthonormal atoms:
-    :math:`n - \lambda\,\mathrm{tr}\,(F + \lambda)^{-1}`.
-    """
-    return len(factor) - damping * float(torch.cholesky_inverse(factor).trace())
-
-
 # The linear family that each adapter trains, for those whose family is fixed before training.
 _FAMILIES = {"fourierft": "FourierFT", "waveft": "WaveFT-PEFT", "shira": "SHiRA", "c3a": "C3A"}
 

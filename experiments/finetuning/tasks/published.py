@@ -92,11 +92,8 @@ _MOST_SCORE = 5.0
 
 
 def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
-    """Make the splits of tokenised texts; the pretrained model stays in its package.
-
-    The training split is a pool from which every run draws its training set. What is left of the
-    texts to train on is to validate with, and what the texts to test on lack of ``test``.
-    """
+    """Make the splits of tokenised texts; the pretrained model stays in its package."""
+    # Runs draw their training sets from the pool; the rest validates, and tests if texts lack.
     seen: set[tuple[str, ...]] = set()
     test, held, train = (_distinct(part, seen) for part in _parts(chosen))
     pool, rest = train[: chosen["pool"]], held + train[chosen["pool"] :]
