@@ -23,7 +23,6 @@ from loca_theory.expressivity.matrices import mean_retained_energies
 from loca_theory.expressivity.method_table import methods
 from loca_theory.expressivity.methods import Basis, Selection
 from loca_theory.expressivity.methods.registry import find_method, find_methods
-from loca_theory.expressivity.simulation import Simulation
 from loca_theory.plotting import plot
 from loca_theory.sweeps import Runner
 
@@ -225,13 +224,6 @@ def test_a_class_or_an_object_is_a_method_everywhere(given):
     assert analyze(MATRIX, ranks=1, methods=given).errors[-1].method == "rows"
 
 
-def test_two_of_one_name_are_refused():
-    with pytest.raises(InvalidArgumentError, match="methods names rows twice; leave one out"):
-        find_methods([TopRows(), "D", TopRows()])
-    with pytest.raises(InvalidArgumentError, match="methods names LoCA twice"):
-        Simulation(((8, 8),), (1,), (METHODS["D"], METHODS["D"]))
-
-
 # --- what an engine misses ------------------------------------------------------------------
 
 
@@ -276,18 +268,6 @@ def test_an_approximation_that_is_none_is_one_line(found, message):
 def test_an_approximation_may_be_of_another_type():
     own = failing("approximate", torch.ones(8, 8, dtype=torch.int64))
     assert approximate(ONES, own, Budget(8, 8, 1)).dtype == torch.float64
-
-
-def test_a_function_without_its_parameters_is_refused():
-    class NoGenerator(Method):
-        name = "no-rng"
-
-        def approximate(self, matrix, budget):
-            return matrix
-
-    message = r"no-rng.approximate must take \(matrix, budget, rng\): TypeError: .*4 were given"
-    with pytest.raises(InvalidArgumentError, match=message):
-        simulate(8, ranks=1, methods=NoGenerator, draws=2, runner=ALONE)
 
 
 def exactly(own):
@@ -338,26 +318,40 @@ def test_numbers_of_another_kind_are_refused(function, use, found, what):
         use(failing(function, found))
 
 
-@pytest.mark.parametrize(
-    ("found", "message"),
-    [
-        ("low", "boom.limit must return a number, not 'low'"),
-        ([0.5, 1], r"boom.limit must return a number, not an array of shape \(2,\)"),
-        (np.nan, "boom.limit must return finite numbers, not nan"),
-        (KeyError("r"), r"boom.limit failed \(KeyError: 'r'\)"),
-    ],
-    ids=str,
-)
-def test_a_limit_that_is_no_number_is_refused(found, message):
-    with pytest.raises(InvalidArgumentError, match=message):
-        simulate(8, ranks=1, methods=failing("limit", found), engine="asymptotic")
+class NoGenerator(Method):
+    name = "no-rng"
+
+    def approximate(self, matrix, budget):
+        return matrix
 
 
-@pytest.mark.parametrize("use", [methods, exactly, analysed, approximated])
-def test_a_method_without_functions_is_refused(use):
-    message = r"nothing defines no function of a method; add approximate\(matrix, budget, rng\)"
+def asymptotically(own):
+    return simulate(8, ranks=1, methods=own, engine="asymptotic")
+
+
+ADD = r"nothing defines no function of a method; add approximate\(matrix, budget, rng\)"
+LIMITS = [
+    ("low", "boom.limit must return a number, not 'low'"),
+    ([0.5, 1], r"boom.limit must return a number, not an array of shape \(2,\)"),
+    (np.nan, "boom.limit must return finite numbers, not nan"),
+    (KeyError("r"), r"boom.limit failed \(KeyError: 'r'\)"),
+]
+CALLS = [
+    (find_methods, [TopRows(), "D", TopRows()], "methods names rows twice; leave one out"),
+    (find_methods, ["LoCA", METHODS["D"]], "methods names LoCA twice"),
+    *((use, Nothing(), ADD) for use in (methods, exactly, analysed, approximated)),
+    *((asymptotically, failing("limit", found), message) for found, message in LIMITS),
+    (drawn, NoGenerator, r"no-rng.approximate must take \(matrix, budget, rng\): TypeError"),
+    (exactly, TopRows(), r"nothing to compute: no engine of \(exact\) .* \(rows\)"),
+    (lambda own: exact_error(own, Budget(8, 8, 1)), TopRows(),
+     r"rows has no exact value at 8x8, rank 1; use engine=.mon"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("use", "own", "message"), CALLS)
+def test_what_a_method_lacks_is_said(use, own, message):
     with pytest.raises(InvalidArgumentError, match=message):
-        use(Nothing())
+        use(own)
 
 
 def test_memory_that_is_short_is_not_the_methods_fault():
@@ -365,14 +359,3 @@ def test_memory_that_is_short_is_not_the_methods_fault():
     message = r"^boom of a dense 8x8 matrix does not fit .*; use sampler=.reduced., a"
     with pytest.raises(ResourceError, match=message):
         simulate(8, ranks=1, methods=own, draws=2, runner=ALONE)
-
-
-def test_a_method_that_lacks_what_an_engine_needs_says_so():
-    with pytest.raises(
-        InvalidArgumentError, match=r"nothing to compute: no engine of \(exact\) .* \(rows\)"
-    ):
-        simulate(8, ranks=1, methods=TopRows(), engine="exact")
-    with pytest.raises(
-        InvalidArgumentError, match=r"rows has no exact value at 8x8, rank 1; use engine=.mon"
-    ):
-        exact_error(TopRows(), Budget(8, 8, 1))
