@@ -147,7 +147,6 @@ class Simulation:
 
     def describe(self) -> dict[str, Any]:
         """All shapes, ranks, methods, engines and options as plain data, for a manifest."""
-        titles = own_titles(self.methods)
         return {
             "shapes": [list(shape) for shape in self.shapes],
             "ranks": list(self.ranks),
@@ -157,7 +156,7 @@ class Simulation:
             "value_bits": self.value_bits,
             "draws": self.draws,
             "sampler": self.sampler.value if self.sampler else None,
-            **({"titles": titles} if titles else {}),
+            **({"titles": titles} if (titles := own_titles(self.methods)) else {}),
         }
 
     def run(self, runner: Runner = DEFAULT_RUNNER) -> SimulationResult:
@@ -195,12 +194,11 @@ class Simulation:
         """Check that the simulation fits in memory, before anything is allocated or written."""
         if not any(self._cells()):
             return
-        is_single = self.device != "cpu" or has_context()
         check_memory(
             max(self.budgets, key=lambda budget: (budget.p * budget.q, budget.r)),
             dense=self.uses_dense_sampler,
             # In a context of joblib the draws may be made on other machines.
-            processes=1 if is_single else joblib.effective_n_jobs(jobs),
+            processes=1 if self.device != "cpu" or has_context() else joblib.effective_n_jobs(jobs),
             device=self.device,
         )
 

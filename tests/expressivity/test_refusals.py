@@ -50,10 +50,6 @@ def simulated(**options):
     return Simulation(**{**given, "methods": find_methods(options.get("methods", ("R", "D")))})
 
 
-def ordered(*sizes, **options):
-    return Ordering(sizes, **options).run(Runner(jobs=1))
-
-
 ONES = torch.ones(8, 8, dtype=torch.float64)
 SPOILED = torch.where(torch.eye(8, dtype=torch.bool), torch.nan, ONES)
 BAD = [
@@ -108,8 +104,7 @@ CALLS = [
     (lambda: selection_bound([-1.0, 2.0], Budget(4, 4, 1)), SPIKES),
     (lambda: spiked_low_rank_bound(0.1, 3, Budget(9, 9, 2)), "between 1 and r = 2, not 3"),
     (lambda: proven_gaps(9, 3), "the theorem is about 1 <= r < K/3, not about r = 3 and K = 9"),
-    (lambda: ordered(), "sizes must be positive whole numbers, at least one"),
-    (lambda: ordered(8, accountings=("papre",)), "unknown accountings 'papre'"),
+    (lambda: Ordering(()), "sizes must be positive whole numbers, at least one"),
     # singular values
     *(
         (lambda v=values, n=n: spectral_error(v, n, Budget(8, 10, 1)), message)

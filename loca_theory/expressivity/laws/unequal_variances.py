@@ -63,9 +63,8 @@ def expected_top_sum_of_unequal(variances: ArrayLike, count: int) -> float:
         msg = "variances must be finite and not negative and count must be at least 0, "
         msg += f"not count={count}" if count < 0 else "but some are not"
         raise InvalidArgumentError(msg)
-    v, multiplicity = np.unique(
-        given[given > _SMALLEST * given.max(initial=0.0)], return_counts=True
-    )
+    positive = given[given > _SMALLEST * given.max(initial=0.0)]
+    v, multiplicity = np.unique(positive, return_counts=True)
     n = int(multiplicity.sum())
     if count >= n:
         return float(multiplicity @ v)
@@ -105,13 +104,12 @@ def _panels(
         """The z at which the mean of B is about the given one."""
         if mean >= n:
             return 0.0
-        return optimize.brentq(
-            lambda z: np.log(max(sums(z)[0], 1e-300) / mean),
-            0.0,
-            40 * deviations[-1],
-            xtol=1e-9 * deviations[0],
-            rtol=1e-4,
-        )
+
+        def excess(z: float) -> float:
+            return np.log(max(sums(z)[0], 1e-300) / mean)
+
+        tolerances = {"xtol": 1e-9 * deviations[0], "rtol": 1e-4}
+        return optimize.brentq(excess, 0.0, 40 * deviations[-1], **tolerances)
 
     mean, squares = sums(level(count))
     reach = _STANDARD_DEVIATIONS * np.sqrt(max(mean - squares, 0.0)) + _CHERNOFF

@@ -36,8 +36,16 @@ class Basis(ABC):
         return self.coordinates(matrix).square()
 
 
+class SelfInverse(Basis):
+    """A basis whose map is its own inverse."""
+
+    def matrix(self, coordinates: Tensor, p: int, q: int) -> Tensor:
+        """See :class:`Basis`."""
+        return self.coordinates(coordinates.unflatten(0, (p, q))).unflatten(0, (p, q))
+
+
 @dataclass(frozen=True)
-class Entries(Basis):
+class Entries(SelfInverse):
     """The entries of the matrix themselves."""
 
     atom_singular_values = (1.0,)
@@ -45,10 +53,6 @@ class Entries(Basis):
     def coordinates(self, matrix: Tensor) -> Tensor:
         """See :class:`Basis`."""
         return matrix.flatten()
-
-    def matrix(self, coordinates: Tensor, p: int, q: int) -> Tensor:
-        """See :class:`Basis`."""
-        return coordinates.unflatten(0, (p, q))
 
 
 @dataclass(frozen=True)
@@ -101,14 +105,6 @@ class Fourier(Basis):
         from loca_theory.transforms.real_spectrum import RealSpectrum
 
         return RealSpectrum(*matrix.shape).coordinate_energies(matrix)
-
-
-class SelfInverse(Basis):
-    """A basis whose map is its own inverse."""
-
-    def matrix(self, coordinates: Tensor, p: int, q: int) -> Tensor:
-        """See :class:`Basis`."""
-        return self.coordinates(coordinates.unflatten(0, (p, q))).unflatten(0, (p, q))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from loca_theory import _arguments
-from loca_theory._lookup import member
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Accounting, Budget
 from loca_theory.expressivity.laws.low_rank_exact import expected_leading_energy
@@ -97,8 +96,6 @@ class Ordering:
         if not self.sizes or min(self.sizes) < 1:
             msg = f"sizes must be positive whole numbers, at least one, not {self.sizes}"
             raise InvalidArgumentError(msg)
-        found = tuple(member(Accounting, "accountings", one) for one in self.accountings)
-        vars(self).update(accountings=found)
 
     def describe(self) -> dict[str, Any]:
         """The specification as plain data, for a manifest."""
