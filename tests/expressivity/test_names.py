@@ -2,7 +2,6 @@
 
 import pytest
 
-from loca_theory import InvalidArgumentError
 from loca_theory.expressivity import METHODS
 from loca_theory.expressivity.methods.names import DISPLAY_NAMES, display_name, key_of
 from loca_theory.expressivity.methods.registry import find_method
@@ -24,11 +23,3 @@ def test_every_name_stands_for_one_method():
 )  # fmt: skip
 def test_case_and_punctuation_do_not_matter(typed, key):
     assert key_of(typed) == key
-
-
-@pytest.mark.parametrize(("typed", "nearest"), [("LoRe", "LoRA"), ("fouriar", "Fourier")])
-def test_an_unknown_name_suggests_the_nearest(typed, nearest):
-    with pytest.raises(
-        InvalidArgumentError, match=f"^unknown method '{typed}'; did you mean {nearest}. Otherwise"
-    ):
-        find_method(typed)

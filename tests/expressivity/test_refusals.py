@@ -73,6 +73,7 @@ CALLS = [
     (lambda: Budget(8, 8, 4, MAIN_TEXT).chosen_locations, "42 locations, but the half spectrum of"),
     # exact errors and limits
     (lambda: exact_error("X", SMALL), "unknown method 'X'; did you mean LoRA-XS? Otherwise"),
+    (lambda: find_method("fouriar"), "unknown method 'fouriar'; did you mean Fourier? Otherwise"),
     (lambda: exact_error("DoRA", SMALL), 'has no exact value at 8x8, rank 2; use engine="mont'),
     (lambda: exact_error("VeRA", SMALL), "VeRA has no exact value at 8x8, rank 2; use"),
     (lambda: exact_error("R", Budget(600, 900, 257)), "LoRA has no exact value at 600x900"),
