@@ -122,10 +122,8 @@ class Entry:
 
     def with_interval(self, estimate: Estimate) -> str:
         """The value of one of its estimates, with the confidence interval that the rule judges."""
-        if not estimate.standard_error and estimate.bounds is None and estimate.successes is None:
-            return str(estimate)
         low, high = estimate.interval(self.error_rate)
-        return f"{estimate.value:.4g} ({low:.3g} to {high:.3g})"
+        return f"{estimate.value:.4g} ({low:.3g} to {high:.3g})" if low < high else str(estimate)
 
     @property
     def bounds(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -159,13 +159,10 @@ def largest_entry(arrays: Iterable[ArrayLike]) -> float:
     return max(float(np.abs(one).max()) for one in arrays)
 
 
-def least(found: Mapping[str, float], note: str) -> tuple[float, str]:
-    """The smallest number, and a note: ``{at}`` is its name, ``{count}`` how many there are."""
-    at = min(found, key=lambda name: found[name])
-    return found[at], note.format(at=at, count=len(found))
+def extreme(pick: Callable[..., str], found: Mapping[str, float], note: str) -> tuple[float, str]:
+    """The number that ``min`` or ``max`` picks, and a note with its name and how many there are.
 
-
-def greatest(found: Mapping[str, float], note: str) -> tuple[float, str]:
-    """As :func:`least`, for the largest number."""
-    at = max(found, key=lambda name: found[name])
+    In the note, ``{at}`` is the name and ``{count}`` the number.
+    """
+    at = pick(found, key=lambda name: found[name])
     return found[at], note.format(at=at, count=len(found))

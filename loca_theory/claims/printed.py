@@ -31,18 +31,18 @@ def _read(name: str) -> dict[str, Any]:
     return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def _scores(table: str) -> dict[str, dict[str, Scores]]:
-    """The scores of a table by model and method; one that is printed at two budgets has both."""
+def _scores(table: str, field: str = "values") -> dict[str, dict[str, Scores]]:
+    """Scores, or spreads, by model and method; one that is printed at two budgets has both."""
     file, prefix = _FILES[table]
     found: dict[str, dict[str, Scores]] = {}
     for row in _read(file)["rows"]:
-        model, method, values = row.get("model", "base"), row["method"], dict(row["values"])
-        numbers = values.pop("parameters", 0)
+        model, method = row.get("model", "base"), row["method"]
         if (table, method) == ("glue", "FF"):
             method = "FT"
         if table == "vit" and method in ("FourierFT", "LoCA"):
-            method = f"{method} {numbers // 1000}K"
-        found.setdefault(model.removeprefix(prefix), {})[method] = values
+            method = f"{method} {row['values']['parameters'] // 1000}K"
+        scores = {name: one for name, one in row.get(field, {}).items() if name != "parameters"}
+        found.setdefault(model.removeprefix(prefix), {})[method] = scores
     return found
 
 
@@ -60,12 +60,7 @@ TABLES = {table: _scores(table) for table in _FILES}
 MARKED = {mark: _marked(mark) for mark in ("bold", "underlined")}
 """The number in bold, or underlined, by table, model and column."""
 
-SPREADS: Scores = next(
-    row["spreads"]
-    for row in _read("vit_results")["rows"]
-    if (row["model"], row["values"].get("parameters")) == ("ViT-large", 144_000)
-    if row["method"] == "LoCA"
-)
+SPREADS = _scores("vit", "spreads")["large"]["LoCA 144K"]
 """Standard deviations of LoCA with 144K on ViT-large, by column of ``vit`` but the mean."""
 
 

@@ -211,6 +211,5 @@ def _read(path: Path, ledger: Ledger) -> tuple[tuple[Entry, ...], dict[str, Any]
 def _replaces(new: Entry, old: Entry) -> bool:
     if Verdict.NOT_RUN in (new.verdict, old.verdict):
         return old.verdict is Verdict.NOT_RUN
-    if not old.backed or new.cell.tables != old.cell.tables:
-        return True
-    return new.cell.tier.depth >= old.cell.tier.depth
+    is_other = not old.backed or new.cell.tables != old.cell.tables
+    return is_other or new.cell.tier.depth >= old.cell.tier.depth

@@ -70,14 +70,8 @@ _Values = Annotated[tuple[_Finite, ...], BeforeValidator(_listed)]
 _Width = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-_FORMS = (
-    {"low"},
-    {"high"},
-    {"low", "high"},
-    {"value", "precision"},
-    {"printed", "unit"},
-    {"designed"},
-)
+# The fields of each form of a rule, in alphabetical order.
+_FORMS = ("low", "high", "high low", "precision value", "printed unit", "designed")
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -109,10 +103,10 @@ class Rule:
     @model_validator(mode="before")
     @classmethod
     def _has_one_form(cls, given: Any) -> Any:
-        keys = set((given.kwargs or {}) if isinstance(given, ArgsKwargs) else given)
-        if keys not in _FORMS:
+        keys = sorted((given.kwargs or {}) if isinstance(given, ArgsKwargs) else given)
+        if " ".join(keys) not in _FORMS:
             msg = "a rule needs low or high or both, or value and precision, or printed and unit, "
-            raise ValueError(msg + f"or designed, not {', '.join(sorted(keys)) or 'nothing'}")
+            raise ValueError(msg + f"or designed, not {', '.join(keys) or 'nothing'}")
         return given
 
     @model_validator(mode="after")

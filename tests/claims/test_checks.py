@@ -72,19 +72,6 @@ def test_another_variance_is_refused(monkeypatch):
     assert verdict("proposition1.variance") is Verdict.NOT_SUPPORTED
 
 
-def test_drawn_factors_are_those_of_drawn_inputs():
-    """Means of (XᵀX)⁻¹: Σ⁻¹/(n − d − 1), from factors and from inputs themselves."""
-    n, draws = 40, 20_000
-    errors = normality.least_squares(rng(), n, draws, 0.5)
-    found = np.einsum("rik,rjk->ij", errors, errors) / (draws * 8)
-    correlations = 0.5 ** abs(np.subtract.outer(*[range(8)] * 2))
-    drawn = np.random.default_rng(3)
-    inputs = drawn.multivariate_normal(np.zeros(8), correlations, (4000, n))
-    gram = np.linalg.inv(inputs.transpose(0, 2, 1) @ inputs)
-    scale = np.abs(gram.mean(axis=0)).max()
-    np.testing.assert_allclose(found, gram.mean(axis=0), atol=0.02 * scale)
-
-
 def total_variation(law):
     """From the normal law of the same variance."""
     x = np.linspace(-30, 30, 200_001)
@@ -166,15 +153,6 @@ def test_the_ordering_at_four_is_the_one_that_fails_and_hangs_on_rounding(roundi
     found, note = quick(theorems.small_sizes, rounding=rounding)
     assert found == count
     assert ("K = 4, r = 1: LoRA 0.3668, Fourier pairs 0." in note) == (count == 1)
-
-
-@pytest.mark.parametrize(
-    ("accounting", "expected"), [("paper", 0.413), ("dof", 0.32675), ("main-text", 0.0)]
-)
-def test_the_ordering_in_the_limit_ends_where_errors_meet(accounting, expected):
-    assert quick(theorems.limit_threshold, accounting=accounting)[0] == pytest.approx(
-        expected, abs=5e-4
-    )
 
 
 def test_unweighted_selection_is_told_from_the_weighted_one():

@@ -141,35 +141,34 @@ def test_seeds_that_agree_are_remembered():
     assert (found.verdict, found.other_seeds) == (Verdict.SUPPORTED, {0: "supported"})
 
 
+WIDE, QUICK = Estimate(0.0, 1.0, 9), (Tier.QUICK,)
+
+
 @pytest.mark.parametrize(
-    ("expected", "tier", "lost"),
+    ("found", "tier", "expected", "undecided", "changed", "lost"),
     [
-        (Verdict.SUPPORTED, Tier.DEFAULT, True),
-        (Verdict.SUPPORTED, Tier.QUICK, False),
-        (Verdict.INCONCLUSIVE, Tier.DEFAULT, False),
-        (Verdict.NOT_RUN, Tier.DEFAULT, False),
+        (WIDE, Tier.DEFAULT, Verdict.SUPPORTED, QUICK, False, True),
+        (WIDE, Tier.QUICK, Verdict.SUPPORTED, QUICK, False, False),
+        (WIDE, Tier.DEFAULT, Verdict.INCONCLUSIVE, QUICK, False, False),
+        (WIDE, Tier.DEFAULT, Verdict.NOT_RUN, QUICK, False, False),
+        # One seed may decide a claim on which seeds disagree.
+        (Estimate(0.0), Tier.QUICK, Verdict.INCONCLUSIVE, QUICK, False, False),
+        (Estimate(0.0), Tier.QUICK, Verdict.INCONCLUSIVE, (), True, False),
     ],
 )
-def test_an_inconclusive_verdict_is_lost_where_a_decision_was_due(expected, tier, lost):
+def test_verdicts_are_those_that_the_ledger_expects(
+    found, tier, expected, undecided, changed, lost
+):
     claim = replace(
-        LEDGER.find(["f2.law"])[0], expected_verdict=expected, undecided=(Tier.QUICK,), added=()
+        LEDGER.find(["f2.law"])[0], expected_verdict=expected, undecided=undecided, added=()
     )
     cell, ledger = ClaimCell(claim, tier, 0, ()), Ledger((claim,))
-    one = Entry(cell, (Estimate(0.0, 1.0, 9),), "", "", ledger.error_rate(claim), 0.1)
-    assert (one.verdict, one.lost, one.changed) == (Verdict.INCONCLUSIVE, lost, False)
+    one = Entry(cell, (found,), "", "", ledger.error_rate(claim), 0.1)
+    assert one.verdict is (Verdict.INCONCLUSIVE if found is WIDE else Verdict.SUPPORTED)
+    assert (one.changed, one.lost) == (changed, lost)
     refused = pytest.raises(VerdictsChangedError, match=r"^1 verdict is not .*: f2\.law; if this")
-    with refused if lost else nullcontext():
+    with refused if changed or lost else nullcontext():
         result_of(one, ledger=ledger).require_expected()
-
-
-@pytest.mark.parametrize(("undecided", "changed"), [((), True), ((Tier.QUICK,), False)])
-def test_one_seed_may_decide_a_claim_on_which_seeds_disagree(undecided, changed):
-    claim = replace(
-        LEDGER.find(["parseval.unitary"])[0],
-        expected_verdict=Verdict.INCONCLUSIVE, undecided=undecided,
-    )  # fmt: skip
-    one = verify(tier="quick", ledger=Ledger((claim,)), runner=ALONE).claims[0]
-    assert (one.verdict, one.changed, one.lost) == (Verdict.SUPPORTED, changed, False)
 
 
 def test_two_claims_at_most_are_so_near_their_bound_that_seeds_disagree():

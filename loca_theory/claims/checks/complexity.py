@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch.utils.flop_counter import FlopCounterMode
 
 from loca_theory.claims import printed
-from loca_theory.claims.estimates import Returned, greatest
+from loca_theory.claims.estimates import Returned, extreme
 from loca_theory.expressivity import Budget
 
 _Numbers = Mapping[str, int]
@@ -128,7 +128,7 @@ def low_rank_to_fast(*, below: str = "ln pq") -> Returned:
         multiplications = _operations("low rank", p=width, q=width, r=r) / 2
         fast = _operations("fast", p=width, q=width)
         ratios[f"p = q = {width}, r = {r}"] = multiplications / fast
-    return greatest(ratios, "Largest at {at}.")
+    return extreme(max, ratios, "Largest at {at}.")
 
 
 def location_gradients(*, is_shared: bool = True) -> Returned:
@@ -150,7 +150,7 @@ def location_gradients(*, is_shared: bool = True) -> Returned:
         of_gradients = (1 + 2 * 2) * components
         own = 0 if is_shared else components * products
         ratios[name] = (of_gradients + own) / products
-    return greatest(ratios, "Largest for {at}.")
+    return extreme(max, ratios, "Largest for {at}.")
 
 
 def transform_memory(*, of: str, copies: str = "one") -> Returned:

@@ -252,20 +252,15 @@ def _losses(
         z = curvature @ (spectrum - truth)
         gradient = spectrum[start[n]] * (z[start[n] + step] - z[start[n] - step]) / 2
         side = sign * int(np.sign(gradient))
-    if side == 0:
-        return []
-    step *= side
 
     def loss(by: int) -> float:
         indices = start.copy()
         indices[n] += by
-        after = spectrum.copy()
-        after[start[n]] = 0.0
-        after[indices[n]] += spectrum[start[n]]
+        after = np.bincount(indices, spectrum[start], size**2)
         gap = (_fitted(curvature, truth, indices) if refitted else after) - truth
         return float(gap @ curvature @ gap)
 
-    return [loss(by) for by in (0, step, -step)]
+    return [loss(by) for by in (0, side * step, -side * step)] if side else []
 
 
 def _fitted(curvature: _Array, truth: _Array, indices: NDArray[np.int64]) -> _Array:

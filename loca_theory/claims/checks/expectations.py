@@ -9,7 +9,7 @@ import numpy as np
 from scipy import integrate, special, stats
 
 from loca_theory.claims.checks.theorems import covered
-from loca_theory.claims.estimates import Returned, Rng, largest_entry, least
+from loca_theory.claims.estimates import Returned, Rng, extreme, largest_entry
 from loca_theory.expressivity import Budget, exact_error, retained_energies
 from loca_theory.expressivity.laws.order_statistics import expected_top_sum
 from loca_theory.expressivity.methods.names import display_name
@@ -118,7 +118,7 @@ def bounds_compared(*, means: bool, sizes: Sequence[int], locations: int = 2) ->
             gap += (single - 2 * pairs) if means else 0
             gaps[f"K = {size}, r = {r}"] = float(gap) / size**2
     note = "Smallest at {at}. The order of two upper bounds says nothing about the order of what "
-    return least(gaps, note + "they bound.")
+    return extreme(min, gaps, note + "they bound.")
 
 
 def bracket(*, method: str = "F2") -> Returned:

@@ -110,8 +110,7 @@ def _statistics(rng: Rng, rhos: Sequence[float], draws: int, *, is_centred: bool
     for draw in range(draws):
         family = STRUCTURES["equicorrelated"].family(SIZE, SIZE, rng)
         for i, rho in enumerate(rhos):
-            matrix = family(rho)
-            matrix = centred(matrix) if is_centred else matrix
+            matrix = centred(family(rho)) if is_centred else family(rho)
             found[i, draw] = _t(matrix, SIZE - is_centred)
     return found
 
@@ -129,12 +128,9 @@ def _null(rng: Rng, draws: int, rows: int, columns: int) -> _Array:
 
 def _correlation_null(rng: Rng, draws: int) -> _Array:
     """T of the sample correlation matrix of independent entries."""
-    found = np.empty(draws)
-    for draw in range(draws):
-        matrix = centred(rng.standard_normal((SIZE, SIZE)))
-        matrix /= np.sqrt(np.square(matrix).mean(axis=0))
-        found[draw] = _t(matrix, SIZE - 1)
-    return found
+    matrices = (centred(rng.standard_normal((SIZE, SIZE))) for _ in range(draws))
+    scaled = (one / np.sqrt(np.square(one).mean(axis=0)) for one in matrices)
+    return np.array([_t(one, SIZE - 1) for one in scaled])
 
 
 def statistic(

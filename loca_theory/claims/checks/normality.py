@@ -319,11 +319,10 @@ def pre_training(*, tier: Tier, rng: Rng, law: str, samples: Sequence[int]) -> R
 
     Source: the last term of Proposition 1, O_P(1/√N).
     """
-    replicates, parts = tier.scaled(1000, 4000, 16_000), {}
-    for n in samples:
-        first = fitted(rng, "least-squares", LAWS[law], n, replicates)[:, 0, 0]
-        parts[f"N = {n}"] = Estimate.exceeding(np.sqrt(n) * np.abs(first), 3)
-    return parts
+    replicates = tier.scaled(1000, 4000, 16_000)
+    fits = {n: fitted(rng, "least-squares", LAWS[law], n, replicates) for n in samples}
+    first = {n: np.sqrt(n) * np.abs(errors[:, 0, 0]) for n, errors in fits.items()}
+    return {f"N = {n}": Estimate.exceeding(one, 3) for n, one in first.items()}
 
 
 def mixture_distance(*, spreads: Sequence[float]) -> Returned:
@@ -334,10 +333,9 @@ def mixture_distance(*, spreads: Sequence[float]) -> Returned:
 
     Source: appendix "Justification of Assumptions", on (A1).
     """
-    laws = [stats.norm(scale=one) for one in spreads]
     whole = stats.norm(scale=np.sqrt(np.mean(np.square(spreads))))
     x = np.linspace(-12 * max(spreads), 12 * max(spreads), _GRID)
-    mixture = np.mean([law.pdf(x) for law in laws], axis=0)
+    mixture = np.mean([stats.norm.pdf(x, scale=one) for one in spreads], axis=0)
     return float(np.trapezoid(np.abs(mixture - whole.pdf(x)), x)) / 2
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from loca_theory.claims import printed
-from loca_theory.claims.estimates import Returned, greatest, least
+from loca_theory.claims.estimates import Returned, extreme
 from loca_theory.claims.printed import Scores
 
 _AVERAGE = "average"
@@ -42,7 +42,7 @@ def lead(
             for name in methods:
                 where = f"{name} {rows[name][column]:g}, {rival} {best:g} ({model}, {column})"
                 leads[where] = rows[name][column] - best
-    return least(leads, "Smallest: {at}.")
+    return extreme(min, leads, "Smallest: {at}.")
 
 
 def wins(
@@ -169,7 +169,7 @@ def averages(*, table: str, leave_out: Sequence[str] = (), average: str = "mean"
         for method, row in rows.items()
         if method not in leave_out
     }
-    return greatest(gaps, "{count} rows; largest for {at}.")
+    return extreme(max, gaps, "{count} rows; largest for {at}.")
 
 
 def marked(
@@ -215,7 +215,7 @@ def spread(*, leave_out: Sequence[str] = ()) -> Returned:
         for name, found in printed.SPREADS.items()
         if name not in leave_out
     }
-    return greatest(ratios, "Largest for {at}.")
+    return extreme(max, ratios, "Largest for {at}.")
 
 
 # Tasks other than GLUE: the table of hyper-parameters, the model, and the size of the training set,
@@ -249,10 +249,8 @@ def alternating_fraction(*, tasks: Sequence[str] = ()) -> Returned:
 
 def _fraction(settings: Mapping[str, Any], samples: int, batch: int) -> float:
     """B_s over all steps, which are printed or follow from the epochs."""
-    batches = math.ceil(samples / batch)
-    return settings["alternating_steps"] / (
-        settings.get("total_steps") or settings["epochs"] * batches
-    )
+    steps = settings.get("total_steps") or settings["epochs"] * math.ceil(samples / batch)
+    return settings["alternating_steps"] / steps
 
 
 def alternating_elsewhere(*, updates: bool = False) -> Returned:
@@ -300,13 +298,12 @@ def speed(*, forms: Sequence[str]) -> Returned:
 
     Source: the table complexity, and the sentence on speeds below it.
     """
-    return {
-        form: min(
-            abs(math.log(lora / b)) - abs(math.log(loca / b))
-            for loca, lora, b in _measured(printed.SPEEDS, form, "LoRA", "FourierFT")
-        )
-        for form in forms
-    }
+    parts = {}
+    for form in forms:
+        speeds = _measured(printed.SPEEDS, form, "LoRA", "FourierFT")
+        gaps = [abs(math.log(lora / b)) - abs(math.log(loca / b)) for loca, lora, b in speeds]
+        parts[form] = min(gaps)
+    return parts
 
 
 def _measured(

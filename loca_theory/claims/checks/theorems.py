@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from sympy import Rational
 
-from loca_theory.claims.estimates import Returned, Tier, least
+from loca_theory.claims.estimates import Returned, Tier, extreme
 from loca_theory.expressivity import METHODS, Accounting, Budget, exact_error
 from loca_theory.expressivity.laws.low_rank_exact import expected_leading_energy
 from loca_theory.expressivity.laws.order_statistics import expected_location_sum
@@ -71,7 +71,7 @@ def order(
         for worse, better in pairs:
             for name, gap in zip(where, errors[worse] - errors[better], strict=True):
                 gaps[f"{name} ({display_name(worse)} and {display_name(better)})"] = float(gap)
-    return least(gaps, "{count} gaps; the smallest at {at}.")
+    return extreme(min, gaps, "{count} gaps; the smallest at {at}.")
 
 
 def covered(sizes: Iterable[int]) -> list[Budget]:
@@ -102,7 +102,9 @@ def small_sizes(
             # 2Kr/3 in thirds; an interpolation between its neighbours needs no rounding.
             thirds = budget.numbers
             thirds = 3 * ((2 * thirds + 3) // 6) if rounding == "nearest" else thirds
-            errors["F2"] = 1 - _interpolated(budget, thirds) / budget.p**2
+            low, above = divmod(thirds, 3)
+            ends = [expected_location_sum(budget.half_spectrum, low + extra) for extra in (0, 1)]
+            errors["F2"] = 1 - (ends[0] + above / 3 * (ends[1] - ends[0])) / budget.p**2
         failing += [
             f"K = {budget.p}, r = {budget.r}: {display_name(a)} {errors[a]:.4f}, "
             f"{display_name(b)} {errors[b]:.4f}"
@@ -110,13 +112,6 @@ def small_sizes(
             if errors[a] <= errors[b]
         ]
     return len(failing), f"K up to {largest}. {'; '.join(failing[:4])}"
-
-
-def _interpolated(budget: Budget, thirds: int) -> float:
-    """Energy of the thirds/3 strongest locations, linear between whole numbers of locations."""
-    low, above = divmod(thirds, 3)
-    ends = [expected_location_sum(budget.half_spectrum, low + extra) for extra in (0, 1)]
-    return ends[0] + above / 3 * (ends[1] - ends[0])
 
 
 def third_inequality(*, accounting: str, sizes: Sequence[int], ranks: Sequence[int]) -> Returned:
@@ -185,7 +180,7 @@ def proof(*, sizes: Sequence[int], constant: int = 0) -> Returned:
         top = (size - 1) // 3
         for r in range(1, top + 1, max(1, top // 300)):
             gaps[f"K = {size}, r = {r}"] = size * min(proven_gaps(size, r))
-    gap, note = least(gaps, "Smallest bound at {at}.")
+    gap, note = extreme(min, gaps, "Smallest bound at {at}.")
     found = {"conditions that fail": len(failed), "K times the smallest proven gap": gap}
     return found, f"{'; '.join(failed) or 'All conditions hold'}. {note}"
 
@@ -211,4 +206,4 @@ def small_cases(*, tier: Tier, smallest: int = 5) -> Returned:
             if size < UPPER_FROM:
                 errors += [exact_error("F2", budget), exact_error("D", budget)]
             gaps[f"K = {size}, r = {r}"] = min(a - b for a, b in pairwise(errors))
-    return least(gaps, "{count} pairs; the smallest gap at {at}.")
+    return extreme(min, gaps, "{count} pairs; the smallest gap at {at}.")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from loca_theory.claims.checks.empirical import load
-from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier, least
+from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier, extreme
 from loca_theory.expressivity import Budget, retained_energies
 from loca_theory.expressivity.energy_bounds import KAPPA, selection_bound
 from loca_theory.expressivity.limits import coefficient_fraction
@@ -34,13 +34,9 @@ def named_spectrum(name: str, size: int) -> _Array:
 def random_matrices(rng: Rng, singular_values: _Array, count: int) -> _Array:
     """Matrices with these singular values and uniformly random singular vectors, (count, K, K)."""
     size = len(singular_values)
-    left, right = (_haar(rng.standard_normal((count, size, size))) for _ in range(2))
+    q, r = np.linalg.qr(rng.standard_normal((2, count, size, size)))
+    left, right = q * np.sign(np.diagonal(r, axis1=-2, axis2=-1))[..., None, :]
     return (left * singular_values) @ right.mT
-
-
-def _haar(gaussian: _Array) -> _Array:
-    q, r = np.linalg.qr(gaussian)
-    return q * np.sign(np.diagonal(r, axis1=-2, axis2=-1))[..., None, :]
 
 
 def fractions(matrices: _Array, method: str, budget: Budget) -> _Array:
@@ -148,7 +144,7 @@ def criterion(*, results: Path | None, matrices: str, errors: str, r: int) -> Re
         whole = int(stable_rank)
         weights = [1.0] * whole + [stable_rank - whole]
         gaps[name] = 1 - low_rank[name] - selection_bound(weights, Budget(p, q, r))
-    return least(gaps, "{count} matrices; the smallest at {at}.")
+    return extreme(min, gaps, "{count} matrices; the smallest at {at}.")
 
 
 _NODES = 40
@@ -268,7 +264,7 @@ def normal_law(*, sizes: Sequence[int], spectral: float = 1.0) -> Returned:
 
 
 def _smallest(found: dict[str, dict[str, float]]) -> Returned:
-    parts = {name: least(values, "{at}") for name, values in found.items()}
+    parts = {name: extreme(min, values, "{at}") for name, values in found.items()}
     cases = "; ".join(f"{name}: {at}" for name, (_, at) in parts.items())
     return {name: gap for name, (gap, _) in parts.items()}, f"The smallest is at: {cases}."
 

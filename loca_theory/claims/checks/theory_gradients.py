@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier, least
+from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier, extreme
 from loca_theory.expressivity.energy_bounds import sign_energy_bound
 
 _Array = NDArray[np.float64]
@@ -172,7 +172,7 @@ def adam_first_step(*, rng: Rng, size: int, tokens: Sequence[int], more: int = 0
         for k in range(1, count + 1):
             top = energies[:k].sum() / energies.sum()
             gaps[f"{count} tokens at k = {k}"] = top - sign_energy_bound(gradient, k + more)
-    return least(gaps, "{count} cases; the smallest for {at}.")
+    return extreme(min, gaps, "{count} cases; the smallest for {at}.")
 
 
 def later_update(
@@ -201,4 +201,4 @@ def later_update(
             energies = _energies(matrix * scales)
             gap = energies[:r].sum() / energies.sum() - (1 - allowed * delta**2)
             gaps[f"{delta:g}"] = min(gaps.get(f"{delta:g}", np.inf), gap)
-    return least(gaps, "The smallest is at δ = {at}.")
+    return extreme(min, gaps, "The smallest is at δ = {at}.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -87,15 +87,12 @@ def density(*, pi_power: float = 0.25) -> Returned:
         total = 2.0**size * np.sqrt(2 * np.pi) ** (size * (size - 1) // 2)  # below the diagonal
         for i in range(1, size + 1):
             # |A|^{-1/2} takes one power of each diagonal entry.
-            total *= _integral(lambda x, power=size - i: x**power * np.exp(-(x**2) / 2))
+            power = size - i
+            total *= integrate.quad(lambda x, n=power: x**n * np.exp(-(x**2) / 2), 0, np.inf)[0]
         gammas = np.prod(special.gamma((size - np.arange(size)) / 2))
         printed = 2 ** (size**2 / 2) * np.pi ** (pi_power * size * (size - 1)) * gammas
         worst = max(worst, abs(float(total / printed) - 1))
     return worst
-
-
-def _integral(function: Callable[[float], float], low: float = 0, high: float = np.inf) -> float:
-    return float(integrate.quad(function, low, high)[0])
 
 
 def exchangeable(*, factor: int) -> Returned:
@@ -117,7 +114,7 @@ def exchangeable(*, factor: int) -> Returned:
         return stats.norm.pdf(x) * special.ndtr((1 - rho) * x / np.sqrt(1 - rho**2))
 
     for t in (-1.0, 0.0, 1.0, 2.0):
-        ordered = _integral(density, -np.inf, t)
+        ordered = integrate.quad(density, -np.inf, t)[0]
         worst = max(worst, abs(factor * ordered - float(law.cdf(np.array([t, t])))))
     return worst
 
@@ -136,11 +133,9 @@ def largest_eigenvalue(
 
     Source: equation (maxeigenvaluecalcu).
     """
-    draws, parts = tier.scaled(4000, 15_000, 60_000), {}
-    for size in sizes:
-        largest = _largest(rng, size, draws, aspect)
-        parts[f"K = {size}"] = Estimate.mean((largest - 4 * size + 2) / size ** (1 / 3))
-    return parts
+    draws = tier.scaled(4000, 15_000, 60_000)
+    largest = {size: _largest(rng, size, draws, aspect) - 4 * size + 2 for size in sizes}
+    return {f"K = {size}": Estimate.mean(one / size ** (1 / 3)) for size, one in largest.items()}
 
 
 def limit(
