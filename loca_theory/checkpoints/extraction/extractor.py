@@ -28,6 +28,7 @@ from loca_theory.checkpoints.sizing.peft_config import (
     adapter_config,
     padded,
     parameter_prefix,
+    target_modules,
     usual_size,
     wrapper_names,
 )
@@ -102,15 +103,16 @@ class Extractor:
             prefix = parameter_prefix(wrappers.get(layer.own, layer.own), method)
             own = padded(one["tensors"], rank, layer.experts) if rank else one["tensors"]
             tensors |= {f"{prefix}.{key}": tensor for key, tensor in own.items()}
+        linear = [one for one in sizes if one not in fused]
         config = adapter_config(
             method,
-            base,
             dict.fromkeys(sizes, rank) if rank else sizes,
-            module_names(pair, self.model),
-            fused,
             self.alpha,
-            is_transposed=any(one.is_transposed for one, _ in computed if one.experts == 1),
-            saved_modules=saved.entries,
+            base_model_name_or_path=base,
+            fan_in_fan_out=any(one.is_transposed for one, _ in computed if one.experts == 1),
+            target_modules=target_modules(linear, module_names(pair, self.model)),
+            modules_to_save=list(saved.entries) or None,
+            **({"target_parameters": [one for one in sizes if one in fused]} if fused else {}),
         )
         return Adapter(tensors | saved.load(pair, getattr(torch, self.dtype)), config)
 

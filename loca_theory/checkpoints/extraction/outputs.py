@@ -49,10 +49,8 @@ def outputs_of(model: torch.nn.Module, inputs: Any) -> torch.Tensor:
 def _output(model: torch.nn.Module, inputs: Any) -> torch.Tensor:
     what = f"{type(model).__name__} does not run on these inputs"
     with any_error_as(InvalidArgumentError, what), torch.no_grad():
-        if isinstance(inputs, Mapping):
-            found = model(**inputs)
-        else:
-            found = model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+        given = inputs if isinstance(inputs, Mapping | tuple) else (inputs,)
+        found = model(**given) if isinstance(given, Mapping) else model(*given)
     found = getattr(found, "logits", found)
     return (found if isinstance(found, torch.Tensor) else found[0]).double()
 

@@ -104,9 +104,10 @@ def _with_full_weights(
 
 def _with_first_adapter(base: Source, folder: Path, model: torch.nn.Module | None) -> _Sides:
     """The base, and with another adapter, which PEFT loads as well."""
-    if model is None and isinstance(base, torch.nn.Module):
-        model = base
-    if model is None:
+    own = base if model is None else model
+    if isinstance(own, torch.nn.Module):
+        built = copy.deepcopy(own).float().eval()
+    else:
         side = open_checkpoint(base)
         try:
             loaded = LoadedModel.of_config(side.config, tensors=len(side.entries))
@@ -114,8 +115,6 @@ def _with_first_adapter(base: Source, folder: Path, model: torch.nn.Module | Non
             msg = f"the model is not known ({error}); pass it as model=..."
             raise InvalidArgumentError(msg) from error
         built = _built(loaded, base, AsLoaded(side, loaded))
-    else:
-        built = copy.deepcopy(model).float().eval()
     goal = _merged(_with_adapter(copy.deepcopy(built), folder))
     second = goal.state_dict()
     # A copy, because PEFT merges in place.

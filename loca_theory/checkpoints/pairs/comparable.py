@@ -120,6 +120,8 @@ class MatchedPair:
                     self.skipped.append(Skipped(name, str(error), error.damaged))
                 continue
             self.matrices |= {one.name: one for one in found if self.selection.selects(one.name)}
+        if not self.matrices and not any(one.damaged for one in self.skipped):
+            raise nothing_left(self.skipped, "matrix is left to compare")
 
     def _matrices(self, name: str, tuned: str | None, base: str | None) -> list[Weight]:
         sides, own = {"fine-tuned": self.tuned}, {"fine-tuned": tuned}

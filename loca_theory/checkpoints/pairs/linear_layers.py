@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from loca_theory.checkpoints.adapters.increments import AdapterIncrements
 from loca_theory.checkpoints.adapters.layers import FUSED_ATTENTION
 from loca_theory.checkpoints.names import kind_of
-from loca_theory.checkpoints.pairs.comparable import Weight
 from loca_theory.checkpoints.pairs.loaded_model import EXPERTS, READ_BY_ATTENTION, LoadedModel
 from loca_theory.checkpoints.pairs.pair import CheckpointPair
 from loca_theory.checkpoints.weights.layouts import (
@@ -98,39 +97,27 @@ def layers_of(
             obstacle, is_transposed = model.obstacle(own), model.is_transposed(own)
         else:
             obstacle = "stored in another form than the model has it"
-        found.append(_layer(weight, own, obstacle, is_transposed, model, with_experts))
+        experts, shape = 1, weight.stored_shape
+        obstacles: dict[str, str] = {}
+        if weight.note:
+            obstacle = obstacle or f"not the same layer: {weight.note}"
+        if with_experts and model is not None and obstacle == EXPERTS:
+            experts, *shape = shape
+            obstacle, obstacles["entries"] = None, EXPERTS
+        kernel = tuple(shape[2:])
+        if obstacle is not None:
+            obstacles |= dict.fromkeys(_METHODS, obstacle)
+        if kernel:
+            obstacles.setdefault("loca", "convolution: LoCA adapts linear layers only")
+        if kernel or (is_transposed and experts == 1):
+            kind = "convolution" if kernel else "Conv1D"
+            obstacles.setdefault("entries", f"{kind}: SHiRA adapts nn.Linear only")
+        if model is not None and own.removesuffix(".weight") in model.taken_for_experts:
+            obstacles.setdefault("lora", "PEFT takes a LoRA of this name for one of experts")
+        rows, columns = weight.shape
+        p, q = (columns, rows // experts) if is_transposed else (rows // experts, columns)
+        found.append(Layer(weight.name, own, (p, q), obstacles, is_transposed, kernel, experts))
     return found
-
-
-def _layer(
-    weight: Weight,
-    own: str,
-    obstacle: str | None,
-    is_transposed: bool,
-    model: LoadedModel | None,
-    with_experts: bool,
-) -> Layer:
-    """A weight as a layer, with what each method cannot adapt."""
-    obstacles: dict[str, str] = {}
-    experts, shape = 1, weight.stored_shape
-    if weight.note:
-        obstacle = obstacle or f"not the same layer: {weight.note}"
-    if with_experts and model is not None and obstacle == EXPERTS:
-        experts, *shape = shape
-        obstacle, obstacles["entries"] = None, EXPERTS
-    kernel = tuple(shape[2:])
-    if obstacle is not None:
-        obstacles |= dict.fromkeys(_METHODS, obstacle)
-    if kernel:
-        obstacles.setdefault("loca", "convolution: LoCA adapts linear layers only")
-    if kernel or (is_transposed and experts == 1):
-        kind = "convolution" if kernel else "Conv1D"
-        obstacles.setdefault("entries", f"{kind}: SHiRA adapts nn.Linear only")
-    if model is not None and own.removesuffix(".weight") in model.taken_for_experts:
-        obstacles.setdefault("lora", "PEFT takes a LoRA of this name for one of experts")
-    rows, columns = weight.shape
-    p, q = (columns, rows // experts) if is_transposed else (rows // experts, columns)
-    return Layer(weight.name, own, (p, q), obstacles, is_transposed, kernel, experts)
 
 
 def _guessed_obstacle(own: str, shape: tuple[int, ...]) -> str | None:

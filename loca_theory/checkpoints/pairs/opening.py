@@ -14,7 +14,6 @@ import torch
 
 from loca_theory.checkpoints.adapters.increments import AdapterIncrements, is_adapter
 from loca_theory.checkpoints.pairs.as_loaded import AsLoaded, as_loaded
-from loca_theory.checkpoints.pairs.comparable import nothing_left
 from loca_theory.checkpoints.pairs.linear_layers import Layer, end_others, layers_of, module_names
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel, UnknownModelError
 from loca_theory.checkpoints.pairs.pair import CheckpointPair
@@ -44,20 +43,13 @@ def open_pair(
     if folder is not None:
         # The adapter holds the whole increment, or computes it from the base.
         increments = AdapterIncrements(folder, base or Checkpoint())
-        return check_any(CheckpointPair(increments, None, chosen, is_from_files))
+        return CheckpointPair(increments, None, chosen, is_from_files)
     tuned = open_checkpoint(source)
     if second is None and not is_array(first):
         what = f"{os.fspath(first)} is" if is_path(first) else "these weights are"
         msg = f"{what} not an adapter; pass the fine-tuned checkpoint as well"
         raise InvalidArgumentError(msg)
-    return check_any(CheckpointPair(tuned, base, chosen, is_from_files))
-
-
-def check_any(pair: CheckpointPair) -> CheckpointPair:
-    """The pair, if it has a matrix, or one that is damaged."""
-    if not pair.matrices and not any(one.damaged for one in pair.skipped):
-        raise nothing_left(pair.skipped, "matrix is left to compare")
-    return pair
+    return CheckpointPair(tuned, base, chosen, is_from_files)
 
 
 def adapter_folder(source: Source) -> Path | None:
@@ -135,8 +127,8 @@ def open_model_pair(
         if module is not None:
             raise InvalidArgumentError(str(error)) from error
         unchecked = str(error)
-    pair = CheckpointPair(*sides, selection, is_path(tuned) and is_path(base))
-    return check_any(pair), model, unchecked
+    is_from_files = is_path(tuned) and is_path(base)
+    return CheckpointPair(*sides, selection, is_from_files), model, unchecked
 
 
 class ModelLayers(NamedTuple):

@@ -30,6 +30,8 @@ PREFIX = "base_model.model."
 ENGINES = {"peft": "PEFT", "llama.cpp": "llama.cpp", "vllm": "vLLM"}
 """Titles of the engines."""
 
+_ONLY_PEFT = "PEFT reads it; llama.cpp and vLLM"
+
 
 def parameter_prefix(weight: str, method: str) -> str:
     """Beginning of the names of an adapter's parameters for a weight.
@@ -59,39 +61,18 @@ def wrapper_names(parameters: Iterable[str]) -> dict[str, str]:
 
 
 def adapter_config(
-    method: str,
-    base: str | None,
-    sizes: Mapping[str, int],
-    others: Collection[str],
-    parameters: Collection[str],
-    alpha: int,
-    *,
-    is_transposed: bool,
-    saved_modules: Sequence[str],
+    method: str, sizes: Mapping[str, int], alpha: int, **common: Any
 ) -> dict[str, Any]:
-    """Configuration of an adapter of the modules with a size, and of none of the others.
-
-    ``parameters`` are those of the names that are parameters with the weights of several experts.
-    """
+    """Configuration of an adapter with these sizes of its modules, and with what is common."""
     usual, patterns = usual_size(sizes, alpha if method == "lora" else None)
-    common = {
-        "base_model_name_or_path": base,
-        "bias": "none",
-        "fan_in_fan_out": is_transposed,
-        "inference_mode": True,
-        "target_modules": target_modules([one for one in sizes if one not in parameters], others),
-        "modules_to_save": list(saved_modules) or None,
-    }
-    if parameters:
-        common["target_parameters"] = [one for one in sizes if one in parameters]
+    common["inference_mode"] = True
     if method == "loca":
         own = {"n_frequency": usual, "n_frequency_pattern": patterns, "scaling": 1.0}
-        return {"peft_type": "LOCA", **common, **own, "alternating_steps": 0}
+        return {"peft_type": "LOCA", **common, **own, "bias": "none", "alternating_steps": 0}
     if method == "entries":
-        del common["bias"]
         return {"peft_type": "SHIRA", **common, "r": usual}
     own = {"r": usual, "lora_alpha": usual, "lora_dropout": 0.0, "use_rslora": False}
-    return {"peft_type": "LORA", **common, **own, "rank_pattern": patterns}
+    return {"peft_type": "LORA", **common, **own, "bias": "none", "rank_pattern": patterns}
 
 
 def padded(tensors: Mapping[str, torch.Tensor], rank: int, experts: int) -> dict[str, torch.Tensor]:
@@ -117,19 +98,9 @@ def padded(tensors: Mapping[str, torch.Tensor], rank: int, experts: int) -> dict
 def usual_size(sizes: Mapping[str, int], usual: int | None = None) -> tuple[int, dict[str, int]]:
     """The most frequent size, and the others by the key that PEFT finds their module by."""
     usual = usual or next((size for size, _ in Counter(sizes.values()).most_common(1)), 1)
-    return usual, {anchored(name): size for name, size in sizes.items() if size != usual}
-
-
-def anchored(module: str) -> str:
-    r"""A key of ``rank_pattern`` that fits one module only.
-
-    PEFT takes a key to fit any name that ends with it after a dot: its rule is the expression
-    ``(.*\.)?(KEY)$``. The ``^`` excludes what comes before.
-
-    >>> anchored("block.fc")
-    '^block\\.fc'
-    """
-    return f"^{re.escape(module)}"
+    # PEFT takes a key to fit any name that ends with it after a dot: its rule is the expression
+    # (.*\.)?(KEY)$. The ^ excludes what comes before.
+    return usual, {f"^{re.escape(name)}": one for name, one in sizes.items() if one != usual}
 
 
 def target_modules(modules: Sequence[str], others: Collection[str]) -> list[str] | str:
@@ -172,17 +143,12 @@ def check_readable(engine: str | None, saved: Collection[str], layers: Iterable[
 def engines_of(method: str, config: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> str:
     """Which engines read an adapter, by its configuration and tensors: a sentence for its card."""
     if method != "lora":
-        return "PEFT reads it; llama.cpp and vLLM serve LoRA only."
+        return f"{_ONLY_PEFT} serve LoRA only."
     if config["modules_to_save"]:
-        return "PEFT reads it; llama.cpp and vLLM read no modules that are stored whole."
+        return f"{_ONLY_PEFT} read no modules that are stored whole."
     if config.get("target_parameters") or any(one.ndim > 2 for one in tensors.values()):
-        return (
-            "PEFT reads it; llama.cpp and vLLM read no LoRA of experts in one parameter or of "
-            "convolutions."
-        )
+        return f"{_ONLY_PEFT} read no LoRA of experts in one parameter or of convolutions."
     if config["rank_pattern"]:
-        return (
-            "PEFT and llama.cpp read it. vLLM would scale every layer as if all had the same rank; "
-            'for vLLM, extract it anew with serve="vllm".'
-        )
+        text = "PEFT and llama.cpp read it. vLLM would scale every layer as if all had the same "
+        return text + 'rank; for vLLM, extract it anew with serve="vllm".'
     return "PEFT, llama.cpp and vLLM read it, and scale it alike."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 _EVERY_UP_TO, _GROWTH = 64, 1.03
 
 
+@dataclass(eq=False)
 class EnergyProfile:
     """Retained energy of one matrix as a function of the size of its adapter.
 
@@ -30,36 +32,32 @@ class EnergyProfile:
         cap: It gets no more units.
     """
 
-    def __init__(
-        self,
-        name: str,
-        method: str,
-        units: NDArray[np.int64],
-        retained: NDArray[np.float64],
-        cost: int,
-        entry_cost: int = 0,
-        *,
-        floor: int = 0,
-        cap: int | None = None,
-    ) -> None:
-        self.name, self.method = name, method
-        self.cost, self.entry_cost = cost, entry_cost
-        self.energy = float(retained[-1])
-        self._units, self._retained = np.append(0.0, units), np.append(0.0, retained)
-        self.most = int(units[-1]) if cap is None else min(int(units[-1]), cap)
-        self.least = min(floor, self.most)
-        inside = self._units[(self._units > self.least) & (self._units < self.most)]
+    name: str
+    method: str
+    units: NDArray[Any]
+    retained: NDArray[np.float64]
+    cost: int
+    entry_cost: int = 0
+    floor: int = 0
+    cap: int | None = None
+
+    def __post_init__(self) -> None:
+        self.energy = float(self.retained[-1])
+        self.most = min(int(self.units[-1]), self.cap or int(self.units[-1]))
+        self.units, self.retained = np.append(0.0, self.units), np.append(0.0, self.retained)
+        self.least = min(self.floor, self.most)
+        inside = self.units[(self.units > self.least) & (self.units < self.most)]
         sizes = np.unique([self.least, *inside, self.most])
         gains = np.diff(self.at(sizes)) / np.diff(sizes)
         # Rounding must not change the order of the segments, and no unit without energy is bought.
         gains = np.minimum.accumulate(gains)
         gains = gains[gains > 0]
-        self._sizes, self.density = sizes[: len(gains) + 1], gains / cost
+        self._sizes, self.density = sizes[: len(gains) + 1], gains / self.cost
         self._falling, self._energies = -self.density, self.at(self._sizes)
 
     def at(self, size: Any) -> Any:
         """Retained energy at a size."""
-        return np.interp(size, self._units, self._retained)
+        return np.interp(size, self.units, self.retained)
 
     def fraction(self, size: int) -> float:
         """Fraction of the energy that a size retains."""

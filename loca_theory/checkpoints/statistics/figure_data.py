@@ -167,12 +167,9 @@ def representative(analyses: Sequence[MatrixAnalysis]) -> list[MatrixAnalysis]:
     first = [one for one in analyses if one.matrix.tuned == analyses[0].matrix.tuned]
     chosen: list[MatrixAnalysis] = []
     for kind in _KINDS:
-        mine = sorted((one for one in first if one.matrix.kind == kind), key=_layer)
+        mine = [one for one in first if one.matrix.kind == kind]
+        mine.sort(key=lambda one: -1 if one.matrix.layer is None else one.matrix.layer)
         if mine:
             chosen.append(mine[len(mine) // 2])
     others = [one for one in first if one not in chosen]
     return (chosen + others)[: len(_KINDS)]
-
-
-def _layer(found: MatrixAnalysis) -> float:
-    return -1.0 if found.matrix.layer is None else found.matrix.layer

@@ -88,130 +88,120 @@ def analyse_matrix(
     with device_memory(what, settings.device, way_out):
         dtype = str(increment.dtype).removeprefix("torch.")
         known = {"name": name, "dtype": dtype, **_UNKNOWN, **known}
-        return _analysed(known, increment, weights, settings, consume=consume)
-
-
-def _analysed(
-    known: dict[str, Any],
-    increment: TensorLike,
-    weights: TensorLike | None,
-    settings: Settings,
-    *,
-    consume: bool,
-) -> MatrixAnalysis:
-    name: str = known["name"]
-    given = usable(increment, "increment").detach()
-    consume = consume or given.device.type != torch.device(settings.device).type
-    given = given.to(settings.device)
-    counts = histogram(given)
-    base_norm = cosine = None
-    subspaces: dict[str, Any] = dict.fromkeys(_SUBSPACES)
-    if weights is not None:
-        before = usable(weights, "weights").detach().to(settings.device)
-        base_norm, cosine = norm_and_cosine(before, given)
-        if settings.subspaces is not None and base_norm:
-            subspaces = compare_subspaces(given, before, settings.subspaces)
-        del before, weights
-    change, exponent = balanced(given, "increment")
-    if change is given and not consume:
-        change = change.clone()
-    del given
-    eigenvalues = squared_singular_values(change)
-    p, q = change.shape
-    by_rows, by_columns = (
-        float(change.mean(axis, dtype=torch.float64).square().mean()) for axis in (1, 0)
-    )
-    mean_square = float(eigenvalues.sum()) / (p * q)
-    notes = [known["note"]] if known["note"] else []
-    if cosine is not None and cosine < UNRELATED:
-        notes.append(f"unrelated to the base's weight: their cosine is below {UNRELATED}")
-    variation = calibrated_test(
-        counts,
-        generator(settings.seed, "increments.bootstrap", name),
-        epsilon=settings.epsilon,
-        null=shared_draws.null(counts.size, settings.seed),
-    )
-    try:
-        printed = settings.printed.p_value(
+        given = usable(increment, "increment").detach()
+        consume = consume or given.device.type != torch.device(settings.device).type
+        given = given.to(settings.device)
+        counts = histogram(given)
+        base_norm = cosine = None
+        subspaces: dict[str, Any] = dict.fromkeys(_SUBSPACES)
+        if weights is not None:
+            before = usable(weights, "weights").detach().to(settings.device)
+            base_norm, cosine = norm_and_cosine(before, given)
+            if settings.subspaces is not None and base_norm:
+                subspaces = compare_subspaces(given, before, settings.subspaces)
+            del before, weights
+        change, exponent = balanced(given, "increment")
+        if change is given and not consume:
+            change = change.clone()
+        del given
+        eigenvalues = squared_singular_values(change)
+        p, q = change.shape
+        by_rows, by_columns = (
+            float(change.mean(axis, dtype=torch.float64).square().mean()) for axis in (1, 0)
+        )
+        mean_square = float(eigenvalues.sum()) / (p * q)
+        notes = [known["note"]] if known["note"] else []
+        if cosine is not None and cosine < UNRELATED:
+            notes.append(f"unrelated to the base's weight: their cosine is below {UNRELATED}")
+        variation = calibrated_test(
             counts,
-            generator(settings.seed, "increments.printed", name),
-            shared_draws.reference(settings.printed, settings.seed),
+            generator(settings.seed, "increments.bootstrap", name),
+            epsilon=settings.epsilon,
+            null=shared_draws.null(counts.size, settings.seed),
         )
-    except AcceptanceError as error:
-        printed = None
-        notes.append(str(error))
-    bulk = fit_bulk(eigenvalues, p, q)
-    has_law = bulk.kolmogorov is not None and bulk.kolmogorov <= FAR_FROM_LAW
-    if bulk.sigma is None or bulk.kolmogorov is None:
-        notes.append(
-            f"the spectrum has no bulk: all but {bulk.spikes} eigenvalues are rounding errors"
+        try:
+            printed = settings.printed.p_value(
+                counts,
+                generator(settings.seed, "increments.printed", name),
+                shared_draws.reference(settings.printed, settings.seed),
+            )
+        except AcceptanceError as error:
+            printed = None
+            notes.append(str(error))
+        bulk = fit_bulk(eigenvalues, p, q)
+        has_law = bulk.kolmogorov is not None and bulk.kolmogorov <= FAR_FROM_LAW
+        if bulk.sigma is None or bulk.kolmogorov is None:
+            notes.append(
+                f"the spectrum has no bulk: all but {bulk.spikes} eigenvalues are rounding errors"
+            )
+        elif not has_law:
+            notes.append(
+                "the spectrum is too far from a Marchenko–Pastur law (a Kolmogorov distance above "
+                f"{FAR_FROM_LAW}) for its σ and spikes to mean much"
+            )
+        energy = None
+        if fits_squared(exponent):
+            energy = math.ldexp(float(eigenvalues.sum()), 2 * exponent)
+        else:
+            notes.append("the energy does not fit float64")
+        budgets = [budget for r in settings.ranks if (budget := fitting_budget(p, q, r, settings))]
+        if left_out := [r for r in settings.ranks if r not in [budget.r for budget in budgets]]:
+            notes.append(
+                f"no errors at r = {', '.join(map(str, left_out))}: the budget exceeds the matrix"
+            )
+        known["note"] = "; ".join(notes)
+        ranks: dict[str, Any] = dict(
+            zip(_RANKS, energy_ranks(eigenvalues, _FRACTIONS), strict=True)
         )
-    elif not has_law:
-        notes.append(
-            "the spectrum is too far from a Marchenko–Pastur law (a Kolmogorov distance above "
-            f"{FAR_FROM_LAW}) for its σ and spikes to mean much"
+        matrix = Matrix(
+            **known,
+            **ranks,
+            **subspaces,
+            shape=(p, q),
+            kind=kind_of(name, settings.group),
+            layer=layer_of(name),
+            sigma=counts.standard_deviation,
+            mean=counts.mean,
+            energy=energy,
+            relative_norm=relative_norm(float(eigenvalues.sum()), exponent, base_norm),
+            weights_cosine=cosine,
+            zero_fraction=counts.zero_fraction,
+            excess_kurtosis=counts.excess_kurtosis,
+            row_mean_energy=by_rows / mean_square,
+            column_mean_energy=by_columns / mean_square,
+            tv=variation.estimate,
+            tv_low=variation.low,
+            tv_high=variation.high,
+            tv_p_value=variation.p_value,
+            tv_p_value_as_printed=printed,
+            mp_sigma=None if bulk.sigma is None else math.ldexp(bulk.sigma, exponent),
+            mp_distance=bulk.kolmogorov,
+            mp_wasserstein=bulk.wasserstein,
+            outlier_mass=bulk.outlier_mass,
+            spikes=bulk.spikes,
+            T=spectral_statistics(eigenvalues, p, q)["T"],
+            stable_rank=stable_rank(eigenvalues),
+            effective_rank=effective_rank(eigenvalues),
+            tail_exponent=tail_exponent(eigenvalues),
         )
-    energy = None
-    if fits_squared(exponent):
-        energy = math.ldexp(float(eigenvalues.sum()), 2 * exponent)
-    else:
-        notes.append("the energy does not fit float64")
-    budgets = [budget for r in settings.ranks if (budget := fitting_budget(p, q, r, settings))]
-    if left_out := [r for r in settings.ranks if r not in [budget.r for budget in budgets]]:
-        notes.append(
-            f"no errors at r = {', '.join(map(str, left_out))}: the budget exceeds the matrix"
+        # Computed before the errors, which overwrite the increment.
+        components, entries = (
+            (_profile(dct2(change).square_()), _profile(change.square()))
+            if settings.has_profiles
+            else ((), ())
         )
-    known["note"] = "; ".join(notes)
-    ranks: dict[str, Any] = dict(zip(_RANKS, energy_ranks(eigenvalues, _FRACTIONS), strict=True))
-    matrix = Matrix(
-        **known,
-        **ranks,
-        **subspaces,
-        shape=(p, q),
-        kind=kind_of(name, settings.group),
-        layer=layer_of(name),
-        sigma=counts.standard_deviation,
-        mean=counts.mean,
-        energy=energy,
-        relative_norm=relative_norm(float(eigenvalues.sum()), exponent, base_norm),
-        weights_cosine=cosine,
-        zero_fraction=counts.zero_fraction,
-        excess_kurtosis=counts.excess_kurtosis,
-        row_mean_energy=by_rows / mean_square,
-        column_mean_energy=by_columns / mean_square,
-        tv=variation.estimate,
-        tv_low=variation.low,
-        tv_high=variation.high,
-        tv_p_value=variation.p_value,
-        tv_p_value_as_printed=printed,
-        mp_sigma=None if bulk.sigma is None else math.ldexp(bulk.sigma, exponent),
-        mp_distance=bulk.kolmogorov,
-        mp_wasserstein=bulk.wasserstein,
-        outlier_mass=bulk.outlier_mass,
-        spikes=bulk.spikes,
-        T=spectral_statistics(eigenvalues, p, q)["T"],
-        stable_rank=stable_rank(eigenvalues),
-        effective_rank=effective_rank(eigenvalues),
-        tail_exponent=tail_exponent(eigenvalues),
-    )
-    # Computed before the errors, which overwrite the increment.
-    components, entries = (
-        (_profile(dct2(change).square_()), _profile(change.square()))
-        if settings.has_profiles
-        else ((), ())
-    )
-    coded = coded_errors(matrix, change, settings)
-    cells = counts.counts[1:-1].reshape(-1, _CELLS).sum(axis=1) / counts.size
-    return MatrixAnalysis(
-        matrix,
-        matrix_errors(matrix, change, eigenvalues, budgets, settings),
-        tuple(cells.tolist()),
-        tuple(eigenvalues.tolist()),
-        eigenvalue_histogram(matrix, eigenvalues, bulk, has_law=has_law),
-        components,
-        entries,
-        coded,
-    )
+        coded = coded_errors(matrix, change, settings)
+        cells = counts.counts[1:-1].reshape(-1, _CELLS).sum(axis=1) / counts.size
+        return MatrixAnalysis(
+            matrix,
+            matrix_errors(matrix, change, eigenvalues, budgets, settings),
+            tuple(cells.tolist()),
+            tuple(eigenvalues.tolist()),
+            eigenvalue_histogram(matrix, eigenvalues, bulk, has_law=has_law),
+            components,
+            entries,
+            coded,
+        )
 
 
 def _profile(squares: torch.Tensor) -> tuple[float, ...]:
