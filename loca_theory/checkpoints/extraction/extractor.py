@@ -101,7 +101,7 @@ class Extractor:
         tensors: dict[str, torch.Tensor] = {}
         for layer, one in computed:
             prefix = parameter_prefix(wrappers.get(layer.own, layer.own), method)
-            own = padded(one["tensors"], rank, layer.experts) if rank else one["tensors"]
+            own = padded(one["tensors"], rank) if rank else one["tensors"]
             tensors |= {f"{prefix}.{key}": tensor for key, tensor in own.items()}
         linear = [one for one in sizes if one not in fused]
         config = adapter_config(

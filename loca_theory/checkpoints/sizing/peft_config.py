@@ -75,23 +75,13 @@ def adapter_config(
     return {"peft_type": "LORA", **common, **own, "bias": "none", "rank_pattern": patterns}
 
 
-def padded(tensors: Mapping[str, torch.Tensor], rank: int, experts: int) -> dict[str, torch.Tensor]:
-    """LoRA's factors, of one or several experts, with zeros up to a rank.
-
-    A has the rows of all experts, one expert after the other; B has the first columns of all, then
-    the second ones, and so on.
-    """
-    rows = tensors["lora_A.weight"].unflatten(0, (experts, -1))
-    columns = tensors["lora_B.weight"].unflatten(1, (-1, experts))
-
-    def grown(factor: torch.Tensor) -> torch.Tensor:
-        """A factor with zeros up to the rank along its second dimension."""
-        beside = [0, 0] * (factor.ndim - 2)
-        return torch.nn.functional.pad(factor, [*beside, 0, rank - factor.shape[1]])
-
+def padded(tensors: Mapping[str, torch.Tensor], rank: int) -> dict[str, torch.Tensor]:
+    """LoRA's factors of a linear layer with zeros up to a rank."""
+    a, b = tensors["lora_A.weight"], tensors["lora_B.weight"]
+    missing = rank - len(a)
     return {
-        "lora_A.weight": grown(rows).flatten(0, 1),
-        "lora_B.weight": grown(columns).flatten(1, 2),
+        "lora_A.weight": torch.nn.functional.pad(a, (0, 0, 0, missing)),
+        "lora_B.weight": torch.nn.functional.pad(b, (0, missing)),
     }
 
 
