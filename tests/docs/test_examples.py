@@ -10,17 +10,13 @@ from .pages import PAGES, REASONS, RUN, SHOWN, blocks, commands, name, tokens
 each_page = pytest.mark.parametrize("page", PAGES, ids=name)
 
 
-def runs(page, *, shell):
-    """Whether a page has blocks that are run; of Python at least, or of any kind."""
-    return any(block.reason is None and (shell or not block.is_shell) for block in blocks(page))
+def each_page_that_runs(*, shell):
+    """Pages with blocks that are run; of Python at least, or of any kind."""
 
+    def runs(page):
+        return any(one.reason is None and (shell or not one.is_shell) for one in blocks(page))
 
-each_with_python = pytest.mark.parametrize(
-    "page", [page for page in PAGES if runs(page, shell=False)], ids=name
-)
-each_with_blocks = pytest.mark.parametrize(
-    "page", [page for page in PAGES if runs(page, shell=True)], ids=name
-)
+    return pytest.mark.parametrize("page", list(filter(runs, PAGES)), ids=name)
 
 
 @pytest.fixture
@@ -35,7 +31,7 @@ trains = pytest.mark.filterwarnings(
 
 
 @trains
-@each_with_python
+@each_page_that_runs(shell=False)
 def test_the_python_of_a_page_runs(page, here):
     """Each command of a page takes seconds to start, its Python does not."""
     for block in blocks(page):
@@ -45,7 +41,7 @@ def test_the_python_of_a_page_runs(page, here):
 
 @pytest.mark.deep
 @trains
-@each_with_blocks
+@each_page_that_runs(shell=True)
 def test_the_blocks_of_a_page_run_one_after_the_other(page, here):
     for block in blocks(page):
         if block.reason is None:
