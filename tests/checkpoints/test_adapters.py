@@ -187,8 +187,6 @@ CASES = {
         **LORA, "rank_pattern": {"q": 2, "layers.1.v": 6}, "alpha_pattern": {"^layers.0.v": 1},
     },
     "LORA biases": {**LORA, "lora_bias": True, "target_modules": ["q"], "bias": "lora_only"},
-    "LORA Gaussian": {**LORA, "init_lora_weights": "gaussian"},
-    "LORA orthogonal": {**LORA, "init_lora_weights": "orthogonal"},
     "LORA MiCA": {**LORA, "init_lora_weights": "mica"},
     "LORA VeLoRA": {**LORA, "velora_config": {"num_groups": 8}},
     "LORA of an embedding": {**LORA, "target_modules": ["embed", "q"]},
@@ -273,7 +271,8 @@ def test_every_type_is_what_peft_merges(tmp_path, case):
         for name in alone.matrices:
             assert torch.equal(alone.increment(name), pair.increment(name))
     elif not case.startswith("LOCA parameters"):
-        with pytest.raises(InvalidArgumentError, match="pass the base as well: BASE ADAPTER"):
+        rewrite(folder, base_model_name_or_path="org/base")
+        with pytest.raises(InvalidArgumentError, match="pass the base org/base as well: BASE ADA"):
             open_pair(folder)
     else:
         left_out = AdapterIncrements(folder).left_out
@@ -313,13 +312,6 @@ def test_factors_whose_product_single_precision_cannot_hold(tmp_path, scale):
     torch.testing.assert_close(
         found / scale**2, expected.double(), rtol=0, atol=(2 + 2 * 5) * 4 * FLOAT32 * largest
     )
-
-
-def test_the_refusal_says_which_base_to_pass(tmp_path):
-    _, folder = adapt(tmp_path, config_of("OFT", oft_block_size=8))
-    rewrite(folder, base_model_name_or_path="org/base")
-    with pytest.raises(InvalidArgumentError, match="pass the base org/base as well: BASE ADAPTER"):
-        open_pair(folder)
 
 
 def test_layers_of_an_unknown_class_follow_the_configuration(tmp_path):
@@ -472,29 +464,6 @@ def test_an_initialisation_that_takes_its_product_out_of_the_base(tmp_path, star
 # --- names ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("prefix", ["bert.", "model.bert."])
-@pytest.mark.parametrize("dora", [False, True])
-def test_names_are_those_of_the_base(tmp_path, prefix, dora):
-    base, folder = adapt(tmp_path, config_of("LORA", r=4, use_dora=dora))
-    expected = {name: open_pair(base, folder).increment(name) for name in WEIGHTS}
-    # Copies, because what is loaded is mapped.
-    content = {name: one.clone() for name, one in load_file(base).items()}
-    stored = load_file(folder / FILE)
-    save_file({prefix + name: one for name, one in content.items()}, base)
-    pair = open_pair(base, folder)
-    assert list(pair.matrices) == [prefix + name for name in WEIGHTS]
-    for name, one in expected.items():
-        assert torch.equal(pair.increment(prefix + name), one)
-    # A bare base lacks the prefix that the adapter has.
-    save_file(content, base)
-    inside = {n.replace("model.layers", f"model.{prefix}layers"): v for n, v in stored.items()}
-    save_file(inside, folder / FILE)
-    pair = open_pair(base, folder)
-    assert list(pair.matrices) == WEIGHTS
-    for name, one in expected.items():
-        assert torch.equal(pair.increment(name), one)
-
-
 @pytest.mark.parametrize("kind", ["LORA", "LOCA"])
 def test_a_resized_vocabulary_is_left_out(tmp_path, kind):
     settings = {"r": 4} if kind == "LORA" else {"n_frequency": 20}
@@ -515,35 +484,17 @@ def rewrite(folder, **changes):
     (folder / CONFIG).write_text(json.dumps(config | changes))
 
 
-REFUSED = {
-    "prompts": ({"peft_type": "PREFIX_TUNING"}, "changes no weight, so that there is no ΔW"),
-    "norms": ({"peft_type": "LN_TUNING"}, "biases or norms and no matrix"),
-    "router": ({"peft_type": "XLORA"}, "depends on the input"),
-    "unknown": ({"peft_type": "NEW"}, "not a known type; known are ADALORA, BOFT.* merge it into"),
-    "fast SVD": ({"init_lora_weights": "pissa_niter_16"}, "path_initial_model_for_weight_conv"),
-    "covariances": ({"init_lora_weights": "corda"}, "changes the base in a way that"),
-    "gradients": ({"init_lora_weights": "lora_ga"}, "changes the base in a way that"),
-    "quantisation": ({"init_lora_weights": "loftq"}, "changes the base in a way that"),
-    "some tokens": ({"alora_invocation_tokens": [1]}, "only on the tokens after its invocation"),
-    "quantised base": ({"use_qalora": True}, "belongs to a quantised base"),
-    "repeated layers": ({"layer_replication": [[0, 2]]}, "repeats layers of its base"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_adapters_without_one_increment_are_refused(tmp_path, case):
-    base, folder = adapt(tmp_path, config_of("LORA", r=4))
-    changes, message = REFUSED[case]
-    rewrite(folder, **changes)
-    for sources in ((folder,), (base, folder)):
-        with pytest.raises(InvalidArgumentError, match=message):
-            open_pair(*sources)
-
-
 Q = "base_model.model.layers.0.q"
 SMALL, BASE = ("LORA", {"r": 4}), "base.safetensors"
 # The adapter, changes of its configuration, those of tensors in a file, and what is said.
-DISAGREE = {
+REFUSED = {
+    "unknown": (*SMALL, {"peft_type": "NEW"}, {}, "not a known type; known are ADALORA.* merge it"),
+    "fast SVD": (
+        *SMALL, {"init_lora_weights": "pissa_niter_16"}, {}, "path_initial_model_for_weight_conv",
+    ),
+    "covariances": (*SMALL, {"init_lora_weights": "corda"}, {}, "changes the base in a way that"),
+    "quantised base": (*SMALL, {"use_qalora": True}, {}, "belongs to a quantised base"),
+    "repeated layers": (*SMALL, {"layer_replication": [[0, 2]]}, {}, "repeats layers of its base"),
     "rank": (*SMALL, {"r": 8}, {}, "have rank 4, and the configuration says 8"),
     "no DoRA": ("LORA", {"use_dora": True}, {"use_dora": False}, {}, "lora_magnitude_vector"),
     "DoRA": (*SMALL, {"use_dora": True}, {}, "lacks lora_magnitude_vector"),
@@ -576,9 +527,9 @@ DISAGREE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", DISAGREE)
-def test_an_adapter_that_disagrees_with_itself_or_its_base(tmp_path, case):
-    kind, settings, changes, tensors, message = DISAGREE[case]
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_has_no_increment_or_disagrees_with_itself_or_its_base(tmp_path, case):
+    kind, settings, changes, tensors, message = REFUSED[case]
     base, folder = adapt(tmp_path, config_of(kind, **settings))
     rewrite(folder, **changes)
     for name, changed in tensors.items():
@@ -596,15 +547,7 @@ def test_an_adapter_that_disagrees_with_itself_or_its_base(tmp_path, case):
 
 
 def test_shapes_beyond_memory_are_refused_before_they_are_used(tmp_path):
-    _, folder = adapt(tmp_path / "lora", config_of("LORA", r=1))
-    content = {
-        "base_model.model.q.lora_A.weight": torch.ones(1, 3_000_000),
-        "base_model.model.q.lora_B.weight": torch.ones(3_000_000, 1),
-    }
-    save_file(content, folder / FILE)
-    with pytest.raises(InvalidArgumentError, match="larger than this machine's memory"):
-        open_pair(folder)
-    _, folder = adapt(tmp_path / "loca", config_of("LOCA", n_frequency=20))
+    _, folder = adapt(tmp_path, config_of("LOCA", n_frequency=20))
     sizes = {f"{Q}.loca_spectrum.shape": torch.tensor([2**40, 2**40])}
     save_file(load_file(folder / FILE) | sizes, folder / FILE)
     pair = open_pair(folder)
@@ -612,25 +555,15 @@ def test_shapes_beyond_memory_are_refused_before_they_are_used(tmp_path):
     assert pair.skipped[0].reason.startswith("larger than this machine's memory")
 
 
-def test_files_of_an_adapter_that_are_not_intact(tmp_path):
+def test_the_file_of_an_adapter_may_be_one_of_torch(tmp_path):
     _, folder = adapt(tmp_path, config_of("LORA", r=4))
     expected = open_pair(folder).increment(WEIGHTS[0])
     content = {name: one.clone() for name, one in load_file(folder / FILE).items()}
-    (folder / FILE).write_bytes((folder / FILE).read_bytes()[:100])
-    with pytest.raises(DamagedError, match="is not an intact safetensors file"):
-        open_pair(folder)
     (folder / FILE).unlink()
     with pytest.raises(InvalidArgumentError, match=r"and no adapter_model\.safetensors; fetch"):
         open_pair(folder)
     torch.save(content, folder / "adapter_model.bin")
     assert torch.equal(open_pair(folder).increment(WEIGHTS[0]), expected)
-    (folder / "adapter_model.bin").unlink()  # it may be mapped
-    torch.save({"x": Block()}, folder / "adapter_model.bin")
-    with pytest.raises(DamagedError, match="was refused: it holds Python objects"):
-        open_pair(folder)
-    (folder / CONFIG).write_text("[")
-    with pytest.raises(DamagedError, match="is not valid JSON"):
-        open_pair(folder)
 
 
 def test_several_adapters_in_one_folder(tmp_path):

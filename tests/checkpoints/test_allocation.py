@@ -1,4 +1,4 @@
-"""The split of a total among matrices: against every split there is, and its bounds."""
+"""Totals as users write them, and their split: against every split there is, and its bounds."""
 
 from dataclasses import dataclass
 from itertools import product
@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loca_theory.checkpoints.sizing import sizes
-from loca_theory.checkpoints.sizing.profiles import EnergyProfile, largest_energies, unit_counts
+from loca_theory.checkpoints.sizing.adapter_size import TotalSize
+from loca_theory.checkpoints.sizing.profiles import EnergyProfile, largest_energies
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms import dct2
 from loca_theory.transforms.matrices import dct_matrix
@@ -18,9 +19,8 @@ from loca_theory.transforms.matrices import dct_matrix
 
 @dataclass(frozen=True)
 class Spectrum:
-    """A matrix whose units retain these energies, largest first."""
+    """A matrix whose units retain these energies."""
 
-    name: str
     energies: list
     cost: int
     entry_cost: int = 0
@@ -30,197 +30,108 @@ class Spectrum:
     def retained(self):
         return np.cumsum(sorted(map(float, self.energies), reverse=True))
 
-    @property
-    def whole(self):
-        return float(self.retained[-1])
-
     def profile(self, **limits):
         units = np.arange(1, len(self.energies) + 1)
         costs = (self.cost, self.entry_cost)
-        return EnergyProfile(self.name, self.method, units, self.retained, *costs, **limits)
-
-
-class Found:
-    """A split, and what is made of its sizes."""
-
-    def __init__(self, split):
-        self.matrices, self.bound = split.matrices, split.bound
-        self.equal_retained = split.equal_retained
-        self.sizes = {one.profile.name: one.size for one in split.matrices}
-        self.uniform_sizes = [one.uniform_size for one in split.matrices]
-        self.spent, self.uniform_spent = self._cost("size"), self._cost("uniform_size")
-        whole = sum(one.profile.energy for one in split.matrices)
-        self.energy, self.uniform_energy = self._energy("size"), self._energy("uniform_size")
-        self.retained, self.uniform_retained = self.energy / whole, self.uniform_energy / whole
-
-    def _cost(self, size):
-        return sum(one.profile.cost_of(getattr(one, size)) for one in self.matrices)
-
-    def _energy(self, size):
-        return sum(float(one.profile.at(getattr(one, size))) for one in self.matrices)
+        return EnergyProfile("", self.method, units, self.retained, *costs, **limits)
 
 
 def allocate(spectra, total=None, energy=None, **limits):
     several = [[one] if isinstance(one, Spectrum) else one for one in spectra]
     profiles = [[one.profile(**limits) for one in own] for own in several]
-    return Found(sizes.allocate(profiles, total, energy=energy))
+    return sizes.allocate(profiles, total, energy=energy)
+
+
+def of(split, size="size"):
+    """What a split costs and retains."""
+    rows = [(one.profile, getattr(one, size)) for one in split.matrices]
+    costs, energies = zip(*((one.cost_of(n), float(one.at(n))) for one, n in rows), strict=True)
+    return sum(costs), sum(energies)
 
 
 def splits(spectra, floor=0, cap=99):
     """Every split that respects floor and cap: its cost and the energy that it retains."""
-    ranges = []
-    for one in spectra:
-        most = min(len(one.energies), cap)
-        ranges.append(range(min(floor, most), most + 1))
-    for chosen in product(*ranges):
+    most = [min(len(one.energies), cap) for one in spectra]
+    for chosen in product(*(range(min(floor, one), one + 1) for one in most)):
         pairs = list(zip(chosen, spectra, strict=True))
         energy = sum(one.retained[size - 1] if size else 0 for size, one in pairs)
         yield sum(size * one.cost for size, one in pairs), float(energy)
 
 
-def best(spectra, total, **limits):
-    return max(energy for cost, energy in splits(spectra, **limits) if cost <= total)
-
-
 @st.composite
-def problems(draw, equal_costs):
+def problems(draw):
     # Integer energies: sums are exact, so that optima can be compared without a tolerance.
     energies = st.lists(st.integers(0, 20), min_size=1, max_size=4).filter(any)
-    common = draw(st.integers(1, 5))
+    common = draw(st.none() | st.integers(1, 5))
     spectra = [
-        Spectrum(str(i), one, common if equal_costs else draw(st.integers(1, 7)))
-        for i, one in enumerate(draw(st.lists(energies, min_size=1, max_size=4)))
+        Spectrum(one, common or draw(st.integers(1, 7)))
+        for one in draw(st.lists(energies, min_size=1, max_size=4))
     ]
     floor, cap = draw(st.integers(0, 1)), draw(st.integers(1, 4))
     least = sum(one.cost for one in spectra) if floor else min(one.cost for one in spectra)
-    return spectra, least + draw(st.integers(0, 40)), {"floor": floor, "cap": cap}
+    return spectra, least + draw(st.integers(0, 40)), {"floor": floor, "cap": cap}, bool(common)
 
 
-@given(problems(equal_costs=True))
-@settings(max_examples=150, deadline=None)
-def test_it_is_the_best_of_all_splits_if_units_cost_the_same(problem):
-    spectra, total, limits = problem
+@given(problems())
+@settings(max_examples=250, deadline=None)
+def test_it_is_the_best_of_all_splits_or_within_the_gap_if_units_cost_more_or_less(problem):
+    spectra, total, limits, equal_costs = problem
     found = allocate(spectra, total, **limits)
-    assert found.energy == pytest.approx(best(spectra, total, **limits), rel=1e-12)
-    assert found.spent <= total
-
-
-@given(problems(equal_costs=False))
-@settings(max_examples=150, deadline=None)
-def test_the_best_of_all_splits_lies_within_the_gap_if_units_cost_more_or_less(problem):
-    spectra, total, limits = problem
-    found = allocate(spectra, total, **limits)
-    optimum = best(spectra, total, **limits)
-    whole = sum(one.whole for one in spectra)
-    rounding = 1e-9 * whole
-    bound = found.bound * whole
-    assert found.energy <= optimum + rounding <= bound + 2 * rounding
+    spent, energy = of(found)
+    optimum = max(energy for cost, energy in splits(spectra, **limits) if cost <= total)
+    whole = sum(one.retained[-1] for one in spectra)
+    rounding, bound = 1e-9 * whole, found.bound * whole
+    assert spent <= total
+    assert energy <= optimum + rounding <= bound + 2 * rounding
     # Dantzig: what the relaxation has more is less than the unit that no longer fits.
-    assert bound - found.energy <= max(one.retained[0] for one in spectra) + rounding
-    assert found.spent <= total
-    for one, spectrum in zip(found.matrices, spectra, strict=True):
-        most = min(len(spectrum.energies), limits["cap"])
-        assert min(limits["floor"], most) <= one.size <= most
-
-
-@given(problems(equal_costs=False))
-@settings(max_examples=100, deadline=None)
-def test_the_uniform_split_is_the_largest_common_size_and_never_better(problem):
-    spectra, total, limits = problem
-    found = allocate(spectra, total, **limits)
+    assert bound - energy <= max(one.retained[0] for one in spectra) + rounding
+    if equal_costs:
+        assert energy == pytest.approx(optimum, rel=1e-12)
+    most = [min(len(one.energies), limits["cap"]) for one in spectra]
+    for one, n in zip(found.matrices, most, strict=True):
+        assert min(limits["floor"], n) <= one.size <= n
 
     def common(size):
-        low, high = limits["floor"], limits["cap"]
-        lengths = [len(one.energies) for one in spectra]
-        return [int(np.clip(size, min(low, n), min(high, n))) for n in lengths]
+        return [min(max(size, limits["floor"]), n) for n in most]
 
     costs = [one.cost for one in spectra]
-    fitting = [size for size in range(5) if np.dot(common(size), costs) <= total]
-    assert found.uniform_sizes == common(max(fitting))
-    assert found.uniform_spent == np.dot(common(max(fitting)), costs)
-    assert found.uniform_retained - 1e-12 <= found.equal_retained <= found.retained + 1e-12
+    largest = max(size for size in range(5) if np.dot(common(size), costs) <= total)
+    assert [one.uniform_size for one in found.matrices] == common(largest)
+    uniform = of(found, "uniform_size")[1] / whole
+    assert uniform - 1e-12 <= found.equal_retained <= energy / whole + 1e-12
 
 
-@pytest.mark.parametrize("equal_costs", [True, False])
-@given(st.data(), st.floats(0.01, 1))
-@settings(max_examples=100, deadline=None)
-def test_the_smallest_total_that_retains_a_fraction(equal_costs, data, fraction):
+@given(problems(), st.floats(0.01, 1))
+@settings(max_examples=150, deadline=None)
+def test_the_smallest_total_that_retains_a_fraction(problem, fraction):
     """With unequal costs, less than a unit more."""
-    spectra, _, limits = data.draw(problems(equal_costs))
-    wanted = (fraction - 1e-9) * sum(one.whole for one in spectra)
+    spectra, _, limits, equal_costs = problem
+    wanted = (fraction - 1e-9) * sum(one.retained[-1] for one in spectra)
     enough = [cost for cost, energy in splits(spectra, **limits) if energy >= wanted]
     if not enough:
         with pytest.raises(InvalidArgumentError, match=r"the largest retain 0\.\d+; ask for less"):
             allocate(spectra, energy=fraction, **limits)
         return
-    found = allocate(spectra, energy=fraction, **limits)
-    assert found.retained >= fraction - 1e-9
+    spent, energy = of(allocate(spectra, energy=fraction, **limits))
+    assert energy >= wanted - 1e-9
     more = 1 if equal_costs else max(one.cost for one in spectra)
-    assert min(enough) <= found.spent < min(enough) + more
+    assert min(enough) <= spent < min(enough) + more
 
 
-@given(problems(equal_costs=False), problems(equal_costs=False))
-@settings(max_examples=100, deadline=None)
-def test_the_choice_of_methods_is_best_up_to_one_unit(one, other):
-    """Against every choice of one of two profiles for each matrix, and every split."""
-    # Two methods describe the same matrix, so its energy is the same.
-    pairs = [
-        [Spectrum(a.name, [n * energy for n in each.energies], each.cost) for each, energy in both]
-        for a, b in zip(one[0], other[0], strict=False)
-        for both in [((a, b.whole), (b, a.whole))]
-    ]
-    total = one[1] + max(each.cost for several in pairs for each in several)
-    optimum = max(best(choice, total) for choice in map(list, product(*pairs)))
-    found = allocate(pairs, total)
-    largest = max(float(each.retained[0]) for several in pairs for each in several)
-    # The relaxation has one matrix that is not at a vertex.
-    assert optimum - 2 * largest <= found.energy <= optimum * (1 + 1e-12)
-    assert optimum <= (found.bound + 1e-9) * sum(each.whole for each, _ in pairs)
+# A cheap unit gains more per number than a dear one, and not more; units without energy;
+# and what any size costs besides its units.
+CHEAP = [Spectrum([4], 400), Spectrum([1], 64)]
+EMPTY = [Spectrum([3, 0, 0], 2), Spectrum([1, 0], 2)]
+ENTRY = [Spectrum([8, 4], 2, entry_cost=3), Spectrum([6, 5], 2, entry_cost=3)]
 
 
-def test_each_method_is_chosen_where_it_is_best():
-    steep = Spectrum("a", [7, 4, 1, 1], 4, method="steep")
-    even = Spectrum("a", [1] * 13, 1, method="even")
-    flat = [Spectrum("b", [3] * 8, 1, method="even"), Spectrum("b", [8, 8, 8], 9)]
-    for size in ({"total": 16}, {"energy": 0.93}):
-        for offers in ([steep, even], [even, steep]):
-            found = allocate([offers, flat], **size)
-            assert [one.profile.method for one in found.matrices] == ["steep", "even"]
-
-
-def test_a_cheap_unit_does_not_keep_an_expensive_one_out_that_gains_more():
-    """The cheap one gains more per number: 1/64 against 4/400."""
-    spectra = [Spectrum("dear", [4], 400), Spectrum("cheap", [1], 64)]
-    found = [tuple(allocate(spectra, total).sizes.values()) for total in (400, 399, 464)]
-    assert found == [(1, 0), (0, 1), (1, 1)]
-
-
-def test_units_without_energy_are_not_bought():
-    found = allocate([Spectrum("a", [3, 0, 0], 2), Spectrum("b", [1, 0], 2)], 100)
-    assert found.sizes == {"a": 1, "b": 1}
-    assert (found.spent, found.retained, found.bound) == (4, 1.0, 1.0)
-
-
-def test_what_any_size_costs_besides_its_units_counts_once():
-    spectra = [Spectrum("a", [8, 4], 2, entry_cost=3), Spectrum("b", [6, 5], 2, entry_cost=3)]
-    found = [tuple(allocate(spectra, total).sizes.values()) for total in (7, 9, 10, 14)]
-    assert found == [(2, 0), (2, 0), (1, 1), (2, 2)]
-    split = allocate(spectra, 13)
-    assert (split.spent, split.uniform_spent) == (12, 10)
-    with pytest.raises(InvalidArgumentError, match="a single unit costs 5"):
-        allocate(spectra, 4)
-
-
-BAD = {
-    "floors": ({"total": 6, "floor": 1}, "a total of 6 is too small: 1 of every matrix costs 7"),
-    "a unit": ({"total": 2}, "a total of 2 is too small: a single unit costs 3; .* at least 3"),
-}
-
-
-@pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=BAD.keys())
-def test_what_cannot_be_is_said(arguments, message):
-    with pytest.raises(InvalidArgumentError, match=message):
-        allocate([Spectrum("a", [3, 2], 3), Spectrum("b", [2], 4)], **arguments)
+@pytest.mark.parametrize(
+    ("spectra", "total", "expected"),
+    [(CHEAP, 400, (1, 0)), (CHEAP, 399, (0, 1)), (CHEAP, 464, (1, 1)), (EMPTY, 100, (1, 1)),
+     (ENTRY, 7, (2, 0)), (ENTRY, 9, (2, 0)), (ENTRY, 10, (1, 1)), (ENTRY, 14, (2, 2))],
+)  # fmt: skip
+def test_what_is_bought_for_a_total(spectra, total, expected):
+    assert tuple(one.size for one in allocate(spectra, total).matrices) == expected
 
 
 def test_a_summary_of_a_large_spectrum_is_a_close_lower_bound():
@@ -237,9 +148,21 @@ def test_a_summary_of_a_large_spectrum_is_a_close_lower_bound():
     assert (summary >= exact * (1 - 0.015)).all()
 
 
-@pytest.mark.parametrize("most", [1, 63, 64, 65, 66, 1000, 4096**2])
-def test_counts_reach_the_whole_matrix(most):
-    counts = unit_counts(most)
-    assert (counts[0], counts[-1]) == (1, most)
-    assert (np.diff(counts) >= 1).all()
-    assert (counts[1:] <= np.ceil(counts[:-1] * 1.03) + 1).all()
+SIZES = {
+    "200k": (200_000, False), "1.5M": (1_500_000, False), "2g": (2 * 10**9, False),
+    "300B": (300, True), "500KB": (500_000, True), "4 MB": (4_000_000, True),
+    "0.5KiB": (512, True), 200_000: (200_000, False), TotalSize(7, in_bytes=True): (7, True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "expected"), SIZES.items(), ids=map(str, SIZES))
+def test_numbers_and_bytes_are_read(given, expected):
+    found = TotalSize.parse(given)
+    assert (found.amount, found.in_bytes) == expected
+
+
+def test_a_location_costs_bytes_but_is_not_trained():
+    numbers, size = TotalSize.parse(100), TotalSize.parse("100B")
+    assert (numbers.costs("lora", (3, 4), 2), numbers.costs("loca", (3, 4), 2)) == ((7, 0), (1, 0))
+    # With its location, and the shape of each matrix.
+    assert (size.costs("lora", (3, 4), 2), size.costs("loca", (3, 4), 2)) == ((14, 0), (18, 16))

@@ -3,24 +3,20 @@
 import json
 import math
 import re
-from dataclasses import asdict, fields, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
-from loca_theory.checkpoints import analyze
+from loca_theory.checkpoints import analyze, demo_pair
 from loca_theory.checkpoints.names import kind_of, layer_of
-from loca_theory.checkpoints.rows import Matrix
 from loca_theory.checkpoints.settings import ANALYSED, Settings
-from loca_theory.checkpoints.sizing.proposed_config import proposed_config
-from loca_theory.checkpoints.statistics.figure_data import STORED
 from loca_theory.checkpoints.statistics.matrix import analyse_matrix
-from loca_theory.checkpoints.statistics.matrix_errors import shuffled
 from loca_theory.checkpoints.verdict import verdict
-from loca_theory.errors import InvalidArgumentError, ResourceError
+from loca_theory.errors import ResourceError
 from loca_theory.expressivity import (
     Accounting,
     Budget,
@@ -32,6 +28,7 @@ from loca_theory.expressivity import (
 from loca_theory.expressivity.coders.coder import Transform
 from loca_theory.increments import PrintedTest
 from loca_theory.sweeps import ResultStore, Runner
+from tests.checkpoints.files import normal
 
 SETTINGS = Settings((2, 4), printed=PrintedTest(copies=10, samples=5000))
 
@@ -41,8 +38,14 @@ ASKED = {"ranks": (2, 4), "device": "cpu", "printed": SETTINGS.printed}
 
 
 @pytest.fixture(scope="module")
-def analysis(pair_files):
-    return analyze(*pair_files, **ASKED)
+def analysis():
+    return analyze(*demo_pair(), **ASKED)
+
+
+@pytest.fixture(scope="module")
+def weights():
+    """(base, tuned) state dictionaries of a small pair that was really trained."""
+    return [{name: one.float() for name, one in load_file(path).items()} for path in demo_pair()]
 
 
 def errors_of(analysis, r):
@@ -90,21 +93,6 @@ def test_independent_entries_have_their_expected_errors_and_shuffling_changes_no
     assert analysis.matrix.mp_sigma == pytest.approx(1.0, abs=0.02)
 
 
-class _OnCuda(torch.Tensor):
-    """A tensor of the CPU that says it lies on a GPU."""
-
-    device = property(lambda self: torch.device("cuda"))
-
-
-def test_the_shuffled_order_does_not_depend_on_the_device():
-    w = torch.arange(30.0).view(5, 6)
-    orders = [
-        shuffled(tensor, np.random.default_rng(7)).tolist()
-        for tensor in (w.clone(), w.clone().as_subclass(_OnCuda), w.T.clone().T)
-    ]
-    assert orders[0] == orders[1] == orders[2] != w.tolist()
-
-
 def test_a_result_of_a_gpu_is_that_of_the_cpu(accelerator):
     w = torch.randn(40, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     here, there = (
@@ -143,39 +131,18 @@ def test_a_device_without_memory_says_what_to_leave_out(monkeypatch):
 
 
 def test_shuffling_tells_dependence_from_distribution():
-    source = torch.Generator().manual_seed(0)
-    u, v = (torch.randn(200, 3, generator=source) for _ in range(2))
-    low_rank = u @ v.T / 3**0.5 + 0.3 * torch.randn(200, 200, generator=source)
-    heavy = torch.from_numpy(np.random.default_rng(0).standard_t(2.5, (200, 200))).float()
-    dependent = errors_of(analyse_matrix("a", low_rank, replace(SETTINGS, ranks=(8,))), 8)
-    assert dependent["R"].error < 0.2
-    assert dependent["R"].shuffled_error > 0.75
-    marginal = errors_of(analyse_matrix("b", heavy, replace(SETTINGS, ranks=(8,))), 8)
-    assert marginal["S"].error < 0.9 * marginal["S"].iid_error
-    assert marginal["S"].shuffled_error == pytest.approx(marginal["S"].error, abs=1e-6)
-
-
-def test_rounding_to_few_bits_shows_as_zeros():
-    source = torch.Generator().manual_seed(0)
-    base = torch.randn(64, 64, generator=source)
-    tuned = base + 1e-3 * torch.randn(64, 64, generator=source)
-    increment = tuned.bfloat16().float() - base.bfloat16().float()
-    found = analyse_matrix("w", increment, SETTINGS).matrix
-    assert found.zero_fraction == float((increment == 0).float().mean())
-    assert found.zero_fraction > 0.5
-
-
-def test_an_analysis_survives_being_stored():
-    w = torch.randn(40, 30, generator=torch.Generator().manual_seed(0))
-    analysis = analyse_matrix("w", w, SETTINGS)
-    assert STORED.validate_python(json.loads(json.dumps(asdict(analysis)))) == analysis
+    low_rank = normal(200, 3) @ normal(3, 200, seed=1) + 0.5 * normal(200, 200, seed=2)
+    found = errors_of(analyse_matrix("w", low_rank, replace(SETTINGS, ranks=(8,))), 8)
+    assert found["R"].error < 0.2
+    assert found["R"].shuffled_error > 0.75
+    assert found["S"].shuffled_error == pytest.approx(found["S"].error, abs=1e-6)
 
 
 def test_every_matrix_of_a_real_pair_has_a_row(analysis, weights):
     base, tuned = weights
     expected = {
         name for name, value in tuned.items()
-        if value.ndim == 2 and not torch.equal(value, base[name])
+        if value.ndim == 2 and min(value.shape) >= 16
     }  # fmt: skip
     assert {row.name for row in analysis.matrices} == expected
     assert not any(one.damaged for one in analysis.skipped)
@@ -184,33 +151,36 @@ def test_every_matrix_of_a_real_pair_has_a_row(analysis, weights):
     ]
     for row in analysis.matrices:
         increment = tuned[row.name] - base[row.name]
+        assert row.zero_fraction == float((increment == 0).double().mean())
         assert row.energy == pytest.approx(float(increment.double().square().sum()), rel=1e-5)
         assert row.sigma == pytest.approx(float(increment.double().std(correction=0)), rel=1e-5)
 
 
-def test_a_stored_analysis_is_used_again(pair_files, tmp_path, analysis, monkeypatch):
+def test_a_stored_analysis_is_used_again(tmp_path, analysis, monkeypatch):
     runner = Runner(ResultStore(tmp_path / "points"))
-    first = analyze(*pair_files, include="linear1", runner=runner, **ASKED)
+    first = analyze(*demo_pair(), include="up_proj", runner=runner, **ASKED)
     monkeypatch.setattr("loca_theory.checkpoints.computation.analyse_matrix", None)
-    again = analyze(*pair_files, include="linear1", runner=runner, **ASKED)
+    again = analyze(*demo_pair(), include="up_proj", runner=runner, **ASKED)
     assert (again.matrices, again.errors, again.spectra, again.figure_data) == (
         first.matrices, first.errors, first.spectra, first.figure_data
     )  # fmt: skip
-    assert list(first.matrices) == [row for row in analysis.matrices if "linear1" in row.name]
+    assert list(first.matrices) == [row for row in analysis.matrices if "up_proj" in row.name]
 
 
 def test_damage_costs_the_matrix_and_is_marked(weights):
     base, tuned = weights
     changed = {name: value.clone() for name, value in tuned.items()}
-    changed["head.weight"][3, 5] = float("nan")
-    changed["embed.weight"] = base["embed.weight"]
-    changed["encoder.layers.0.linear1.weight"] = base["encoder.layers.0.linear1.weight"] + 1.0
+    changed["layers.0.up_proj.weight"][3, 5] = float("nan")
+    changed["layers.1.up_proj.weight"] = base["layers.1.up_proj.weight"]
+    changed["layers.0.down_proj.weight"] = base["layers.0.down_proj.weight"] + 1.0
     found = analyze(base, changed, **ASKED)
     reasons = {one.name: one.reason for one in found.skipped}
-    assert reasons["head.weight"] == "not finite: 1 of 3072 entries are NaN or infinite"
-    assert reasons["embed.weight"] == "unchanged: every entry of the increment is 0"
-    assert [one.name for one in found.skipped if one.damaged] == ["head.weight"]
-    assert "head.weight" not in {row.name for row in found.matrices}
+    damaged = "layers.0.up_proj.weight"
+    assert reasons[damaged] == "not finite: 1 of 18432 entries are NaN or infinite"
+    unchanged = reasons["layers.1.up_proj.weight"]
+    assert unchanged == "unchanged: every entry of the increment is 0"
+    assert [one.name for one in found.skipped if one.damaged] == [damaged]
+    assert damaged not in {row.name for row in found.matrices}
     assert found.summary.all.matrices == len(found.matrices) > 0
 
 
@@ -223,92 +193,50 @@ def test_ranks_whose_budget_does_not_fit_are_left_out_of_that_matrix(accounting)
     assert "no errors at r =" in found.matrix.note
 
 
-WITH_UNITS = ("sigma", "mean", "mp_sigma")
-# The noise of the printed test has a size of its own.
-WITHOUT = {field.name for field in fields(Matrix)} - {
-    "name", "tuned", "shape", "dtype", "kind", "layer", "module", "adapters", *WITH_UNITS,
-    "energy", "relative_norm", "weights_cosine", "tv_p_value_as_printed", "left_alignment",
-    "right_alignment", "intruders", "subspace_error", "note",
-}  # fmt: skip
+UNCHANGED = ("zero_fraction", "excess_kurtosis", "row_mean_energy", "tv", "mp_distance", "spikes",
+             "outlier_mass", "stable_rank", "effective_rank", "tail_exponent")  # fmt: skip
+F32, F64 = torch.float32, torch.float64
 
 
 @pytest.mark.parametrize(
-    ("dtype", "scale"),
-    [
-        (torch.float32, 1e30),
-        (torch.float32, 1e-40),
-        (torch.float64, 1e300),
-        (torch.float64, 1e-300),
-    ],
-    ids=["1e30", "1e-40", "1e300", "1e-300"],
+    ("dtype", "scale"), [(F32, 1e30), (F32, 1e-40), (F64, 1e300), (F64, 1e-300)]
 )
 def test_finite_increments_of_any_size_are_analysed(dtype, scale):
     """As a matrix of ordinary size with the very digits that are stored."""
-    source = torch.Generator().manual_seed(0)
-    w = (torch.randn(40, 32, generator=source, dtype=torch.float64) * scale).to(dtype)
-    found = analyze({"w.weight": torch.zeros_like(w)}, {"w.weight": w}, **ASKED)
+    w = (normal(40, 32).double() * scale).to(dtype)
+    found = analyze({"w": torch.zeros_like(w)}, {"w": w}, **ASKED)
     (row,) = found.matrices
     power = int(np.frexp(float(w.double().abs().max()))[1])
-    plain = analyse_matrix(
-        "w.weight", torch.from_numpy(np.ldexp(w.double().numpy(), -power)), SETTINGS
-    )
+    plain = analyse_matrix("w", torch.from_numpy(np.ldexp(w.double().numpy(), -power)), SETTINGS)
     # Sums of 1280 squares, in the type of the entries.
     close = partial(pytest.approx, rel=1280 * torch.finfo(dtype).eps, abs=1e-9)
-    for name in WITHOUT:
+    for name in UNCHANGED:
         assert getattr(row, name) == close(getattr(plain.matrix, name)), name
-    for name in WITH_UNITS:
+    for name in ("sigma", "mean", "mp_sigma"):
         assert getattr(row, name) == close(getattr(plain.matrix, name) * 2.0**power)
     for mine, other in zip(found.errors, plain.errors, strict=True):
-        assert mine.error == close(other.error)
-        assert mine.shuffled_error == close(other.shuffled_error)
+        assert (mine.error, mine.shuffled_error) == close((other.error, other.shuffled_error))
     assert mean_error(found, 2, "D") == pytest.approx(errors_of(found, 2)["D"].error)
-    if dtype == torch.float32:
-        assert row.energy == pytest.approx(float(w.double().square().sum()), rel=1e-4)
-    else:
-        assert row.energy is None
-        assert "energy does not fit float64" in row.note
+    energy = pytest.approx(float(w.double().square().sum()), rel=1e-4)
+    assert row.energy == (energy if dtype == F32 else None)
+    assert ("energy does not fit float64" in row.note) == (dtype == F64)
     assert found.summary.all.energy == row.energy
     json.dumps(found.to_json(), allow_nan=False)
 
 
-def test_two_huge_sides_further_apart_than_float32_reaches_are_analysed():
-    source = torch.Generator().manual_seed(0)
-    a, b = (torch.rand(20, 24, generator=source) * scale for scale in (3e38, -3e38))
-    (row,) = analyze({"w": a}, {"w": b}, **ASKED).matrices
-    change = b.double() - a.double()
-    scale = float(change.abs().max())
-    assert row.sigma == pytest.approx(scale * float((change / scale).std(correction=0)), rel=1e-5)
-
-
 @pytest.mark.parametrize(
     ("dtype", "base", "tuned"),
-    [
-        pytest.param(torch.float32, 1.0, 1.0, id="float32"),
-        pytest.param(torch.float32, 1e-40, 1e-40, id="float32, subnormal"),
-        pytest.param(torch.float64, 1e300, 1e300, id="float64, large"),
-        pytest.param(torch.float64, 1e-300, 1e-300, id="float64, small"),
-        pytest.param(torch.float64, 1e-200, 1.0, id="far apart"),
-    ],
+    [(F32, 1e-40, 1e-40), (F64, 1e300, 1e300), (F64, 1e-300, 1e-300), (F64, 1e-200, 1.0)],
 )
 def test_the_cosine_of_the_weights_is_that_of_the_vectors(dtype, base, tuned):
-    source = torch.Generator().manual_seed(0)
-    first, second = torch.randn(2, 600, 20, generator=source, dtype=torch.float64)
+    first, second = normal(2, 600, 20).double()
     sides = [(base * first).to(dtype), (tuned * (0.3 * first + second)).to(dtype)]
     (row,) = analyze(*({"w": side} for side in sides), **ASKED).matrices
     # The range of an extended float holds the squares of all of these.
     a, b = (side.double().numpy().astype(np.longdouble) for side in sides)
     expected = float((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum()))
-    assert 0.2 < expected < 0.4
     # W′ is recomputed from W₀ and the rounded ΔW, which is at most twice as long.
     assert row.weights_cosine == pytest.approx(expected, abs=4 * torch.finfo(dtype).eps)
-
-
-def test_without_weights_there_is_no_cosine():
-    zero, some = torch.zeros(20, 20), torch.eye(20)
-    for base, tuned in ((zero, some), (some, zero)):
-        found = analyze(base, tuned, **ASKED)
-        assert found.matrices[0].weights_cosine is None
-        assert found.warnings == ()
 
 
 def sides_of(*cosines):
@@ -354,23 +282,11 @@ def test_of_several_fine_tunes_the_unrelated_one_is_named():
     assert warning.startswith("fine-tune 2: The weights of the base and of the fine-tune are unrel")
 
 
-NO_BULK = {
-    "nearly constant": lambda: torch.full((20, 24), 0.1).index_put(
-        (torch.tensor(3), torch.tensor(4)), torch.tensor(0.10000001)
-    ),
-    "rank 1": lambda: torch.outer(torch.arange(1.0, 21), torch.arange(1.0, 25)),
-    "one row": lambda: torch.eye(20)[:, :1] @ torch.arange(24.0)[None],
-}
-
-
-@pytest.mark.parametrize("make", NO_BULK.values(), ids=NO_BULK.keys())
-def test_a_spectrum_without_a_bulk_has_no_fit_and_says_so(make):
-    w = make()
-    found = analyze({"w": torch.zeros_like(w)}, {"w": w}, **ASKED)
+def test_a_spectrum_without_a_bulk_has_no_fit_and_says_so():
+    found = analyze(torch.outer(torch.arange(1.0, 21), torch.arange(1.0, 25)), **ASKED)
     (row,) = found.matrices
-    assert [row.mp_sigma, row.mp_distance, row.mp_wasserstein] == [None] * 3
+    assert [row.mp_sigma, row.mp_distance, row.mp_wasserstein, row.tail_exponent] == [None] * 4
     assert (row.spikes, row.outlier_mass) == (1, 1.0)
-    assert row.tail_exponent is None
     assert "the spectrum has no bulk: all but 1 eigenvalues are rounding errors" in row.note
     assert found.summary.all.follow_mp == 0
     assert "of independent entries in 0 of 1 matrix." in found.verdict
@@ -386,37 +302,18 @@ def test_totals_weigh_by_energy(analysis):
 
 
 @pytest.mark.parametrize(
-    ("best", "name", "config", "size"),
-    [
-        ("R", "LoRA", "LoraConfig", {"r": 2, "lora_alpha": 4}),
-        # The smallest of the linear layers has 64 rows and 48 columns.
-        ("D", "LoCA (best DCT coefficients)", "LoCAConfig", {"n_frequency": 112}),
-        ("FourierFT", "FourierFT", "FourierFTConfig", {"n_frequency": 224}),
-    ],
+    ("best", "name"), [("R", "LoRA"), ("D", "LoCA (best DCT coefficients)"), ("S", "the largest")]
 )
-def test_the_verdict_names_the_winner_and_the_configuration_is_its(
-    analysis, best, name, config, size
-):
+def test_the_verdict_names_the_winner_and_ends_with_normality(analysis, best, name):
     won = [replace(e, error=0.001) if (e.method, e.r) == (best, 2) else e
            for e in analysis.summary.all.errors]  # fmt: skip
-    total = replace(analysis.summary.all, errors=tuple(won))
-    summary = replace(analysis.summary, all=total)
+    summary = replace(analysis.summary, all=replace(analysis.summary.all, errors=tuple(won)))
     text = verdict(summary, analysis.matrices, analysis.errors, 0.001)
-    assert text.startswith(f"At the budget of LoRA with r = 2, {name} retains 100% of the energy")
-    count = len(analysis.matrices)
-    assert (
-        f"up to a total variation of 0.001, is rejected at the level 5% in {count} of {count} "
-        in text
-    )
-    proposed, space = proposed_config(analysis.matrices, total), {}
-    exec(proposed.source, space)
-    assert type(space["config"]).__name__ == config
-    assert {field: getattr(space["config"], field) for field in size} == size
-    assert proposed.make() == space["config"]
-    # Attention uses ``in_proj_weight``, a parameter, and the weight of ``out_proj``.
-    layers = [f"encoder.layers.{i}" for i in (0, 1)]
-    expected = {f"{layer}.linear{i}" for layer in layers for i in (1, 2)}
-    assert space["config"].target_modules == expected | {"head"}
+    assert re.match(rf"At the budget of LoRA with r = 2, {re.escape(name)}.* retains? 100%", text)
+    rejected = sum(row.tv_p_value < 0.05 for row in analysis.matrices)
+    rejected = f"is rejected at the level 5% in {rejected} of {len(analysis.matrices)} "
+    assert f"up to a total variation of 0.001, {rejected}" in text
+    assert len(re.findall(r"\.(?= [A-Z9]|$)", analysis.verdict)) == 5
 
 
 def test_a_verdict_on_nothing(weights):
@@ -453,10 +350,10 @@ def test_paths_state_dicts_modules_and_arrays_give_the_same(tmp_path):
 
 
 def test_one_matrix_is_its_own_increment(weights):
-    base, tuned = (side["head.weight"] for side in weights)
+    base, tuned = (side["layers.0.up_proj.weight"] for side in weights)
     alone, pair = analyze(tuned - base, **ASKED), analyze(base, tuned, **ASKED)
     # Only the base says how large the change is in proportion, and whether it is one.
-    size = pytest.approx(float((tuned - base).norm() / base.norm()), rel=1e-6)
+    size = pytest.approx(float((tuned - base).norm() / base.norm()), rel=1e-5)
     assert [row.relative_norm for row in (*alone.matrices, *pair.matrices)] == [None, size]
     without = replace(pair.matrices[0], relative_norm=None, weights_cosine=None)
     assert alone.matrices == (without,)
@@ -465,13 +362,7 @@ def test_one_matrix_is_its_own_increment(weights):
     assert alone.config_source == "", "no module has that name"
 
 
-def test_small_and_integer_matrices_are_taken():
-    counts = np.random.default_rng(0).poisson(3, (5, 7))
-    (row,) = analyze(counts, ranks=[1]).matrices
-    assert row.sigma == pytest.approx(counts.std())
-
-
-def test_the_users_weights_are_left_as_they_are(weights):
+def test_the_users_weights_are_left_as_they_are():
     module = torch.nn.Linear(20, 20)
     before = module.weight.detach().clone()
     delta = before.clone()
@@ -482,47 +373,12 @@ def test_the_users_weights_are_left_as_they_are(weights):
 
 
 SQUARE = np.random.default_rng(0).normal(size=(20, 20))
-BAD = {
-    "a vector": (SQUARE[0], r"the array has shape \(20,\); pass a matrix"),
-    "a stack": (SQUARE[None], r"the array has shape \(1, 20, 20\); pass a matrix"),
-    "empty": (np.empty((0, 3)), r"the array has shape \(0, 3\); pass a matrix"),
-    "constant": (np.ones((20, 20)), "every entry of the increment is the same; pass a matrix"),
-    "zero": (np.zeros((20, 20)), "every entry of the increment is 0; pass a matrix"),
-    "not finite": (SQUARE * np.inf, "not finite: 400 of 400 .* pass a matrix with finite"),
-    "complex": (SQUARE + 1j, "the array must be real .* pass its real part"),
-    "a list": ([[1.0, 2.0]], "not a list; convert a matrix with numpy.asarray"),
-    "no tensors": ({"a": 3}, "holds no tensor; pass what model.state_dict"),
-    "meta": (torch.nn.Linear(20, 20, device="meta"), "on the meta device .* load them first"),
-}
-
-
-@pytest.mark.parametrize(("base", "message"), BAD.values(), ids=BAD.keys())
-def test_what_cannot_be_analysed_is_one_line(base, message):
-    with pytest.raises(InvalidArgumentError, match=rf"^[^\n]*{message}[^\n]*$"):
-        analyze(base)
-
-
-def test_a_total_variation_of_one_is_refused():
-    with pytest.raises(InvalidArgumentError, match=r"epsilon must be .* not 1\.0; .*=0\.001"):
-        analyze(SQUARE, epsilon=1.0)
-
-
 # --- what comes out -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("scale", "text"), [(1.0, "not rejected"), (5.0, "rejected")])
-def test_the_verdict_ends_with_normality(scale, text):
-    entries = np.random.default_rng(0).standard_normal((64, 64))
-    entries[:32] *= scale
-    *_, last = analyze(entries, ranks=2).verdict.split(". ")
-    start = "Normality of the entries, up to a total variation of 0.001, is "
-    end = "(total variation from a normal law 0."
-    assert last.startswith(f"{start}{text} at the level 5% {end}")
 
 
 def test_a_notebook_shows_the_verdict_and_a_line_a_matrix_or_one_matrix_down_the_page(analysis):
     shown = analysis._repr_html_()
-    for part in ("Normality of the entries", "encoder.layers.0.linear1.weight", "R, r = 2"):
+    for part in ("Normality of the entries", "layers.0.up_proj.weight", "R, r = 2"):
         assert part in shown
     shown = analyze(SQUARE, ranks=[2])._repr_html_()
     for name in ("mp_distance", "tv_p_value", "R, r = 2", "FourierFT, r = 2"):
@@ -583,30 +439,19 @@ def test_a_method_of_the_users_own_stands_beside_the_others(tmp_path):
     assert set(columns) == {f"{name}, r = 4" for name in ("R", "D", "FourierFT", "S", "half", "V1")}
 
 
-def test_the_basis_is_worth_what_the_singular_values_do_not_explain():
-    """Smooth factors suit the DCT; the entries, and random factors, are a control."""
-    source = np.random.default_rng(0)
-    draws = source.standard_normal((2, 128, 12))
-    smooth, rough = (
-        left @ right.T for left, right in (np.cumsum(np.cumsum(draws, axis=1), axis=1), draws)
-    )
+def test_errors_of_the_same_singular_values_in_an_unrelated_basis():
     settings = replace(SETTINGS, ranks=(4,), methods=(*SETTINGS.methods, Half()))
-    worth = {}
-    for kind, w in (("smooth", smooth), ("rough", rough)):
-        found = errors_of(analyse_matrix("w", torch.from_numpy(w), settings), 4)
-        values, budget = np.linalg.svd(w, compute_uv=False), Budget(128, 128, 4)
-        for method, error in found.items():
-            if method == "half":
-                assert error.spectral_error is None
-                continue
-            expected = spectral_error(values, method, budget)
-            assert error.spectral_error == pytest.approx(expected, abs=1e-9)
-            worth[kind, method] = error.spectral_error - error.error
-        assert found["R"].error == pytest.approx(found["R"].spectral_error, abs=1e-9)
-    assert worth["smooth", "D"] > 0.1
-    # The standard deviation of S and D for random vectors of these sizes is below 0.01.
-    assert abs(worth["rough", "D"]) < 0.04
-    assert abs(worth["rough", "S"]) < 0.04
+    w = np.random.default_rng(0).standard_normal((2, 128, 12)).cumsum(axis=1)
+    w = w[0] @ w[1].T
+    found = errors_of(analyse_matrix("w", torch.from_numpy(w), settings), 4)
+    assert found.pop("half").spectral_error is None
+    values, budget = np.linalg.svd(w, compute_uv=False), Budget(128, 128, 4)
+    for method, error in found.items():
+        expected = spectral_error(values, method, budget)
+        assert error.spectral_error == pytest.approx(expected, abs=1e-9)
+    assert found["R"].error == pytest.approx(found["R"].spectral_error, abs=1e-9)
+    # Smooth factors suit the DCT.
+    assert found["D"].spectral_error - found["D"].error > 0.1
 
 
 @pytest.mark.parametrize(
@@ -683,17 +528,12 @@ def test_errors_by_other_accountings_are_those_of_an_analysis_with_them(field, a
             assert getattr(one, field) is None
 
 
-def test_the_verdict_names_plain_entries_and_where_the_accounting_decides():
+def test_the_verdict_says_where_the_accounting_decides():
     w = torch.from_numpy(np.random.default_rng(7).standard_t(2.5, (64, 64)))
-    found = analyze({"up": torch.zeros(64, 64)}, {"up": w}, ranks=[2])
-    assert "with r = 2, the largest plain entries retain " in found.verdict
     left, right = np.random.default_rng(8).standard_normal((2, 64, 2))
-    mixed = torch.from_numpy(left @ right.T) + w
-    text = analyze({"up": torch.zeros(64, 64)}, {"up": mixed}, ranks=[2]).verdict
+    text = analyze(torch.from_numpy(left @ right.T) + w, ranks=[2]).verdict
     assert "At the budget of LoRA with r = 2, LoRA retains" in text
-    assert (
-        "; if indices were free, the largest plain entries would retain most in 1 of 1. "
-    ) in text
+    assert "; if indices were free, the largest plain entries would retain most in 1 of 1. " in text
 
 
 def test_the_verdict_names_the_matrices_that_the_dct_suits_and_why():
@@ -729,28 +569,11 @@ def test_the_verdict_names_the_matrices_of_which_other_forms_retain_more():
     assert f"{both} matrices (noise)" in text
 
 
-@pytest.mark.parametrize(
-    ("scale", "said"),
-    [
-        (
-            (0, 0),
-            "is close to the Marchenko–Pastur law of independent entries in 2 of 2 matrices.",
-        ),
-        ((0, 2), "in 1 of 2 matrices, and in 1 but for a few larger values that hold 51%."),
-    ],
-)
-def test_the_verdict_counts_spectra_instead_of_averaging_them(scale, said):
-    rng = np.random.default_rng(0)
-    noise = rng.standard_normal((2, 96, 80))
-    spike = np.einsum("i,j->ij", rng.standard_normal(96), rng.standard_normal(80)) / 2
-    tuned = {f"{i}.weight": torch.from_numpy(noise[i] + scale[i] * spike) for i in range(2)}
-    base = {name: torch.zeros(96, 80) for name in tuned}
-    assert said in analyze(base, tuned, ranks=[2]).verdict
-
-
-def test_a_verdict_has_at_most_five_sentences(analysis):
-    assert analysis.verdict.endswith(".")
-    assert len(re.findall(r"\.(?= [A-Z9]|$)", analysis.verdict)) == 5
+def test_the_verdict_counts_spectra_instead_of_averaging_them():
+    noise, spike = normal(2, 96, 80), torch.outer(normal(96), normal(80, seed=1))
+    tuned = {"0.weight": noise[0], "1.weight": noise[1] + spike}
+    text = analyze({name: torch.zeros(96, 80) for name in tuned}, tuned, ranks=[2]).verdict
+    assert re.search(r"in 1 of 2 matrices, and in 1 but for a few larger values that hold 5", text)
 
 
 def test_coders_are_compared_at_equal_bits():
@@ -773,17 +596,6 @@ def test_coders_are_compared_at_equal_bits():
     assert len(found.to_json()["bits"]) == len(found.bits) == len(found.to_frame("bits"))
 
 
-def test_the_gain_of_an_axis_is_that_of_what_is_smooth_along_it():
-    w = np.cumsum(np.random.default_rng(1).standard_normal((64, 48)), axis=1)
-    w = torch.from_numpy(w - w.mean(axis=1, keepdims=True))
-    found = analyze({"w": torch.zeros(64, 48)}, {"w": w}, ranks=[2], bits=1)
-    gains = {one.transform: one for one in found.bits if one.method == "entropy-coded"}
-    assert gains["dct of inputs"].gain > 0.1
-    assert gains["dct of inputs"].excess_gain > 0.1
-    assert gains["dct of outputs"].gain < gains["dct of inputs"].gain / 2
-    assert gains["none"].gain == gains["random"].excess_gain == 0
-
-
 @pytest.mark.parametrize(
     ("group", "kinds"),
     [(r"\.([HC])\.", ["H", "C", "H"]), ("weight|bias", ["weight"] * 3), ("none", ["other"] * 3)],
@@ -795,5 +607,3 @@ def test_kinds_can_be_given_by_an_expression(group, kinds):
         name: torch.randn(20, 20, generator=torch.Generator().manual_seed(0)) for name in names
     }
     assert [one.kind for one in analyze(base, tuned, ranks=[1], group=group).matrices] == kinds
-    with pytest.raises(InvalidArgumentError, match="group must be a regular expression"):
-        analyze(base, tuned, group="(")

@@ -61,8 +61,3 @@ def test_a_bulk_is_shown_beside_its_law_and_the_rest_by_decades():
     _, spectrum = found["decades"]
     assert (spectrum.below, spectrum.start) == (0, -6)
     assert max(spectrum.counts) == 2, "60 eigenvalues at equal distances in 40 cells"
-
-
-def test_equal_singular_values_fill_the_last_cell():
-    _, found = analysed(np.diag([1.0, 1.0, -1.0]))
-    assert (found.start, found.counts[-1], sum(found.counts)) == (-1, 3, 3)

@@ -8,7 +8,6 @@ from safetensors.torch import load_file
 
 from loca_theory.checkpoints import demo_pair, extract
 from loca_theory.checkpoints.weights.files import SafetensorsFile
-from loca_theory.errors import InvalidArgumentError
 
 
 def peft_scale(config, module, rank):
@@ -68,20 +67,6 @@ def test_every_engine_that_the_card_names_gets_the_same_increment(tmp_path, size
             assert error == pytest.approx(row.error, rel=1e-5, abs=1e-6)
         ranks.add(len(a))
     assert (len(ranks) == 1) == is_uniform
-
-
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        ({"serve": "vlmm"}, "unknown engine 'vlmm'; did you mean vllm"),
-        ({"serve": "llama.cpp", "method": "loca"}, "llama.cpp serves LoRA only"),
-        ({"serve": "vllm", "save_modules": "head"}, "vLLM reads no modules that are stored whole"),
-        ({"rank": 97}, "rank=97 is above the smaller side of every matrix; pass at most 96"),
-    ],
-)
-def test_what_an_engine_cannot_read_is_refused(asked, message):
-    with pytest.raises(InvalidArgumentError, match=message):
-        extract(*demo_pair(), **{"method": "lora", "rank": 2} | asked)
 
 
 def test_vllm_gets_one_rank_for_all_layers():

@@ -11,7 +11,7 @@ import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
 from loca_theory.checkpoints import extract
 from loca_theory.checkpoints.sizing import adapter_folder
 from loca_theory.checkpoints.sizing.adapter_folder import check_folder
-from loca_theory.errors import InvalidArgumentError, ResourceError
+from loca_theory.errors import ResourceError
 from loca_theory.transforms.matrices import dct_matrix
 
 
@@ -119,52 +119,6 @@ def test_an_adapter_that_was_changed_since_is_not_replaced(tmp_path, name):
     assert check_folder(folder, "lora") == folder
 
 
-def test_what_is_no_linear_layer_is_named():
-    more = {"embed.weight": torch.randn(30, 20), "norm.weight": torch.randn(20)}
-    found = extract(*checkpoints(**more), "loca", components=5)
-    reasons = {one.name: one.reason for one in found.skipped}
-    assert reasons["embed.weight"].startswith("embedding")
-    assert reasons["norm.weight"].startswith("not a matrix")
-    assert [row.name for row in found.matrices] == list(LAYERS)
-
-
-def test_an_unchanged_matrix_has_no_adapter():
-    base = {name: torch.randn(*shape) for name, shape in LAYERS.items()}
-    tuned = base | {"a.0.q.weight": base["a.0.q.weight"] + 1}
-    found = extract(base, tuned, "loca", components=5)
-    assert [row.name for row in found.matrices] == ["a.0.q.weight"]
-    # A constant is one cosine.
-    assert found.matrices[0].error == pytest.approx(0, abs=1e-6)
-
-
-BAD = {
-    "two sizes": (("loca",), {"rank": 2, "components": 3}, "or energy=0.9"),
-    "components of LoRA": (("lora",), {"components": 3}, "components is for LoCA only; .*rank=8"),
-    "no rank": (("lora",), {}, 'exactly one size; pass one of rank=8, allocate="4MB" or energy'),
-    "nothing": (("lora",), {"rank": 0}, "rank must be at least 1, not 0"),
-    "all and more": (("lora",), {"energy": 1.1}, "must be above 0 and at most 1, not 1.1"),
-    "floor": (
-        ("lora",),
-        {"allocate": 9, "floor": 3, "cap": 2},
-        "at least 0 and at most cap, not 3",
-    ),
-    "no floor": (("lora",), {"allocate": 9, "floor": -1}, "at least 0 and at most cap, not -1"),
-    "cap of two kinds": (("best",), {"allocate": 9, "cap": 2}, "which method best mixes"),
-    "entries by total": (("entries",), {"allocate": "4MB"}, "one r for all; pass a rank"),
-    "unknown": (
-        ("dora",),
-        {"rank": 1},
-        "unknown method 'dora'; did you mean lora\\? Otherwise choose from loca, lora, entries",
-    ),
-}
-
-
-@pytest.mark.parametrize(("method", "sizes", "message"), BAD.values(), ids=BAD.keys())
-def test_the_size_is_said_in_one_way(method, sizes, message):
-    with pytest.raises(InvalidArgumentError, match=message):
-        extract("none", "none", *method, **sizes)
-
-
 def test_modules_in_memory_are_taken_and_named_where_they_have_a_name(tmp_path):
     base, tuned = (torch.nn.Sequential(torch.nn.Linear(20, 24)) for _ in range(2))
     assert adapter_of(extract(base, tuned, rank=2)).config["base_model_name_or_path"] is None
@@ -174,19 +128,6 @@ def test_modules_in_memory_are_taken_and_named_where_they_have_a_name(tmp_path):
     assert [one.name for one in found.matrices] == ["0.weight"]
     found.save(tmp_path / "adapter")
     assert 'base_model: "org/model"' in (tmp_path / "adapter" / "loca" / "README.md").read_text()
-
-
-def test_names_are_those_of_the_model_with_a_head():
-    base, tuned = checkpoints()
-    longer = {f"model.{name}": value for name, value in tuned.items()}
-    found = extract(base, longer, "loca", components=5)
-    assert [row.name for row in found.matrices] == [f"model.{name}" for name in LAYERS]
-
-
-def test_small_layers_and_an_output_head_are_linear_layers_too():
-    layers = {"gate.weight": (3, 20), "lm_head.weight": (50, 20)}
-    found = extract(*checkpoints(layers), "loca", components=5)
-    assert [row.name for row in found.matrices] == list(layers)
 
 
 @pytest.mark.parametrize("method", ["loca", "lora"])

@@ -1,12 +1,10 @@
 """Extracted adapters in PEFT: they change the layers that they name, by the stated error."""
 
-import json
 import warnings
 
 import peft
 import pytest
 import torch
-from safetensors.torch import save_file
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
@@ -14,6 +12,7 @@ import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
 from loca_theory.checkpoints import Extraction, extract
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.transforms import idct2
+from tests.checkpoints.files import folder_of, normal
 
 # Of torch, once per process, when SHiRA makes a sparse tensor.
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks:UserWarning")
@@ -117,22 +116,6 @@ def test_a_name_that_ends_another_is_another_layer(tmp_path, method, size, only)
     check(found, before, after, tuned)
 
 
-@pytest.mark.parametrize("method", ["lora", "loca"])
-def test_a_layer_with_nothing_allocated_is_left_out(tmp_path, method):
-    model = model_of({name: nn.Linear(20, 24, bias=False) for name in ("a.fc", "b.fc", "fc")})
-    tuned = finetuned(model)
-    tuned["fc.weight"] = model.state_dict()["fc.weight"] + 1e-3 * torch.randn(24, 20)
-    found, before, after = round_trip(model, tuned, tmp_path, method, allocate=200)
-    numbers = {one.name: one.numbers for one in found.matrices}
-    assert numbers["fc.weight"] == 0
-    assert 0 < sum(numbers.values()) <= 200
-    check(found, before, after, tuned)
-    assert found.error == pytest.approx(
-        sum(one.error * one.energy for one in found.matrices)
-        / sum(one.energy for one in found.matrices)
-    )
-
-
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("method", ["lora", "loca", "entries"])
 def test_the_error_includes_the_rounding_of_the_stored_numbers(tmp_path, method, dtype):
@@ -185,27 +168,6 @@ def test_plain_entries_are_the_largest_and_only_as_many_as_fit(tmp_path):
     check(found, before, after, tuned)
 
 
-@pytest.mark.parametrize("method", ["lora", "loca"])
-def test_modules_that_are_stored_whole_are_those_of_the_finetune(tmp_path, method):
-    torch.manual_seed(0)
-    model, other = Tiny(), Tiny()
-    tuned = finetuned(model)
-    # Biases of adapted layers are not part of the adapter.
-    for name in ("up.bias", "down.bias"):
-        tuned[name] = model.state_dict()[name]
-    size = {"rank": 20} if method == "lora" else {"components": 480}
-    found = extract(model, tuned, method, save_modules=["embed|norm", r"^score\.weight"], **size)
-    assert [one.name for one in found.matrices] == ["up.weight", "down.weight"]
-    assert not {one.name for one in found.skipped} & {"embed.weight", "norm.bias", "score.bias"}
-    config = found.adapters[method].config
-    assert config["modules_to_save"] == ["embed", "norm", "score"]
-    found.save(tmp_path)
-    assert "embed, norm, score" in (tmp_path / method / "README.md").read_text()
-    adapted = loaded(model, tmp_path / method)
-    other.load_state_dict(tuned)
-    torch.testing.assert_close(adapted(TOKENS), other(TOKENS), rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize("method", ["lora", "loca", "entries"])
 def test_an_adapter_is_applied_as_if_it_had_been_saved_and_loaded(tmp_path, method):
     torch.manual_seed(0)
@@ -241,13 +203,9 @@ def test_a_mixed_result_is_two_adapters_that_are_loaded_one_after_the_other(tmp_
     assert {one.name: one.method for one in found.matrices} == {
         "up.weight": "loca", "down.weight": "lora", "score.weight": "lora",
     }  # fmt: skip
-    for one in found.matrices:
-        single = {way: extract(before, tuned, way, rank=2) for way in ("lora", "loca")}
-        errors = {
-            way: {row.name: row.error for row in result.matrices}[one.name]
-            for way, result in single.items()
-        }
-        assert one.error == pytest.approx(min(errors.values()), rel=1e-6)
+    for row in zip(found.matrices, *(extract(before, tuned, one, rank=2).matrices
+                                     for one in ("lora", "loca")), strict=True):  # fmt: skip
+        assert row[0].error == pytest.approx(min(row[1].error, row[2].error), rel=1e-6)
     found.save(tmp_path)
     adapted = loaded(model, tmp_path / "lora").merge_and_unload()
     adapted = loaded(adapted, tmp_path / "loca")
@@ -285,32 +243,12 @@ def test_a_module_that_is_stored_whole_is_not_another_whose_name_ends_like_it(tm
         model, tuned, tmp_path, method, **size, save_modules=r"^norm\."
     )
     assert [one.name for one in found.matrices] == ["block.fcnorm.weight", "fc.weight"]
+    assert found.adapters[method].config["modules_to_save"] == ["base_model.model.norm"]
+    assert not {one.name for one in found.skipped} & {"norm.weight", "norm.bias"}
+    assert "norm" in (tmp_path / method / "README.md").read_text()
     for name, value in after.items():
         expected = before[name] if name.startswith("block.norm") else tuned[name]
         torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("method", ["lora", "loca"])
-def test_gpt2_with_its_head(tmp_path, method):
-    """Transposed and plain layers in one adapter."""
-    transformers = pytest.importorskip("transformers")
-    config = transformers.GPT2Config(
-        n_embd=16, n_layer=1, n_head=2, vocab_size=23, n_positions=8, tie_word_embeddings=False
-    )
-    torch.manual_seed(0)
-    model = transformers.GPT2LMHeadModel(config)
-    tuned = finetuned(model)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    found = extract(before, tuned, method, rank=3)
-    assert {one.name.split(".")[-2] for one in found.matrices} == {
-        "c_attn", "c_proj", "c_fc", "lm_head",
-    }  # fmt: skip
-    found.save(tmp_path)
-    # PEFT warns that the flag of the configuration does not suit the head, and corrects it.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        adapted = peft.PeftModel.from_pretrained(model, tmp_path / method)
-    check(found, before, adapted.merge_and_unload().state_dict(), tuned)
 
 
 @pytest.mark.parametrize(
@@ -333,39 +271,19 @@ def test_a_convolution_has_lora_factors(tmp_path, layer):
     assert "llama.cpp and vLLM read no LoRA" in (tmp_path / "lora" / "README.md").read_text()
 
 
-class Positioned(torch.nn.Module):
-    """A model with embeddings of tokens and positions, and a head that is tied to the tokens."""
-
-    def __init__(self, seed):
-        super().__init__()
-        torch.manual_seed(seed)
-        self.transformer = torch.nn.ModuleDict(
-            {
-                "wte": torch.nn.Embedding(20, 20),
-                "wpe": torch.nn.Embedding(20, 20),
-                "fc": torch.nn.Linear(20, 20),
-            }
-        )
-
-
 def test_positions_are_not_the_head(tmp_path):
     """They may even have its shape."""
-    folders = []
-    for seed, side in enumerate(("base", "tuned")):
-        folder = tmp_path / side
-        folder.mkdir()
-        save_file(Positioned(seed).state_dict(), folder / "model.safetensors")
-        config = {"architectures": ["GPT2LMHeadModel"], "tie_word_embeddings": True}
-        (folder / "config.json").write_text(json.dumps(config))
-        folders.append(folder)
-    tuned = Positioned(1).transformer
-    keys = {
-        "wpe": {"transformer.wpe.weight": tuned["wpe"].weight},
-        "wte": dict.fromkeys(["transformer.wte.weight", "lm_head.weight"], tuned["wte"].weight),
-    }
-    for pattern, expected in (*keys.items(), ("wte|wpe", keys["wpe"] | keys["wte"])):
+    wte, wpe, fc = (f"transformer.{one}.weight" for one in ("wte", "wpe", "fc"))
+    config = {"architectures": ["GPT2LMHeadModel"], "tie_word_embeddings": True}
+    base, tuned = (
+        {name: normal(20, 20, seed=seed + i) for i, name in enumerate((wte, wpe, fc))}
+        for seed in (0, 3)
+    )
+    folders = folder_of(tmp_path / "base", base, config), folder_of(tmp_path / "own", tuned, config)
+    positions, tokens = {wpe: wpe}, {wte: wte, "lm_head.weight": wte}
+    for pattern, expected in (("wpe", positions), ("wte", tokens), ("wte|wpe", tokens | positions)):
         found = extract(*folders, "lora", rank=1, save_modules=pattern).adapters["lora"].tensors
         saved = {name: one for name, one in found.items() if "lora_" not in name}
         assert set(saved) == {f"base_model.model.{name}" for name in expected}
-        for name, weight in expected.items():
-            assert torch.equal(saved[f"base_model.model.{name}"], weight.detach())
+        for name, own in expected.items():
+            assert torch.equal(saved[f"base_model.model.{name}"], tuned[own])

@@ -1,15 +1,22 @@
-"""Outputs of a loaded adapter beside those of the fine-tune: files of inputs, and what differs."""
+"""Outputs of a loaded adapter beside those of the fine-tune, and adapters in bases of few bits."""
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from scipy import stats
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from loca_theory.checkpoints import extract
-from loca_theory.checkpoints.extraction.outputs import OutputRow, compared
+from loca_theory.checkpoints.extraction.outputs import (
+    OutputRow,
+    compared,
+    quantised,
+    surviving_energy,
+)
 from loca_theory.errors import InvalidArgumentError
 from tests.checkpoints.test_resizing import CONFIGS, llama, pytestmark, written  # noqa: F401
 
@@ -79,39 +86,75 @@ def test_bad_inputs_are_refused_before_anything_is_computed(folders, tmp_path, c
         path.write_bytes(content)
     with pytest.raises(InvalidArgumentError, match=message):
         extract(*folders, "lora", rank=2, check=True, inputs=path)
-    with pytest.raises(InvalidArgumentError, match="pass check=True as well"):
-        extract(*folders, "lora", rank=2, inputs=path)
 
 
-def test_a_text_that_the_tokenizer_cannot_read_is_one_line(folders, tmp_path):
-    base, adapter = folders
-    model = Tokenizer(models.WordLevel({"a": 0}))  # without a token for other words
-    (tmp_path / "base").mkdir()
-    for name in ("config.json", "model.safetensors"):
-        (tmp_path / "base" / name).write_bytes((base / name).read_bytes())
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=model)
-    tokenizer.save_pretrained(tmp_path / "base")
-    texts = tmp_path / "texts.txt"
-    texts.write_text("z", encoding="utf-8")
-    with pytest.raises(InvalidArgumentError, match=r"the tokenizer cannot read a text of .*: Word"):
-        extract(tmp_path / "base", adapter, "lora", rank=2, check=True, inputs=texts)
-    # A damaged file of a tokenizer raises errors of any type.
-    (tmp_path / "base" / "tokenizer.json").write_text(
-        '{"version": "1.0", "added_tokens": [], "model": {"type": "None"}}', encoding="utf-8"
-    )
-    with pytest.raises(InvalidArgumentError, match=r"no tokenizer can be read .* - .*base: \w"):
-        extract(tmp_path / "base", adapter, "lora", rank=2, check=True, inputs=texts)
-
-
-def test_texts_need_a_tokenizer_and_tensors_the_names_of_arguments(folders, tmp_path):
+def test_what_cannot_be_read_or_run_is_one_line(folders, tmp_path):
     base, adapter = folders
     texts, tensors = tmp_path / "texts.txt", tmp_path / "inputs.safetensors"
-    texts.write_text("a b", encoding="utf-8")
+    texts.write_text("z", encoding="utf-8")
     save_file({"pixels": torch.zeros(2, 3)}, tensors)
-    (tmp_path / "base").mkdir()
+    bare = tmp_path / "base"
+    bare.mkdir()
     for name in ("config.json", "model.safetensors"):
-        (tmp_path / "base" / name).write_bytes((base / name).read_bytes())
-    with pytest.raises(InvalidArgumentError, match="no tokenizer can be read"):
-        extract(tmp_path / "base", adapter, "lora", rank=2, check=True, inputs=texts)
-    with pytest.raises(InvalidArgumentError, match="does not run on these inputs"):
-        extract(base, adapter, "lora", rank=2, check=True, inputs=tensors)
+        (bare / name).write_bytes((base / name).read_bytes())
+
+    def refused(base, inputs, message):
+        with pytest.raises(InvalidArgumentError, match=message):
+            extract(base, adapter, "lora", rank=2, check=True, inputs=inputs)
+
+    refused(base, tensors, "does not run on these inputs")
+    refused(bare, texts, r"no tokenizer can be read .* - .*base: \w")
+    model = Tokenizer(models.WordLevel({"a": 0}))  # without a token for other words
+    PreTrainedTokenizerFast(tokenizer_object=model).save_pretrained(bare)
+    refused(bare, texts, r"the tokenizer cannot read a text of .*: Word")
+    # A damaged file of a tokenizer raises errors of any type.
+    damaged = '{"version": "1.0", "added_tokens": [], "model": {"type": "None"}}'
+    (bare / "tokenizer.json").write_text(damaged, encoding="utf-8")
+    refused(bare, texts, r"no tokenizer can be read .* - .*base: \w")
+
+
+# QLoRA, appendix E: quantiles of a normal law on both sides of 0, over the largest.
+_LAST = 0.9677083
+_QUANTILES = (
+    *stats.norm.ppf(np.linspace(_LAST, 0.5, 9)),
+    *-stats.norm.ppf(np.linspace(_LAST, 0.5, 8)[:-1]),
+)
+NF4 = np.array(_QUANTILES) / max(_QUANTILES)
+
+
+@pytest.fixture
+def weight():
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(24, 40, generator=generator)
+
+
+def test_four_bits_are_those_of_bitsandbytes(weight):
+    bnb = pytest.importorskip("bitsandbytes.functional")
+    packed, state = bnb.quantize_4bit(weight, blocksize=64, quant_type="nf4")
+    theirs = bnb.dequantize_4bit(packed, state)
+    torch.testing.assert_close(quantised(weight, 4), theirs, rtol=1e-6, atol=1e-6)
+
+
+def test_four_bits_are_the_nearest_code_of_each_block(weight):
+    for block, found in zip(
+        weight.reshape(-1, 64), quantised(weight, 4).reshape(-1, 64), strict=True
+    ):
+        scale = block.abs().max()
+        for entry, code in zip(block, found, strict=True):
+            nearest = min(NF4, key=lambda level: abs(float(entry / scale) - level))
+            assert float(code) == pytest.approx(nearest * float(scale), rel=1e-6)
+
+
+def test_eight_bits_have_a_scale_per_row(weight):
+    rows = torch.stack([row / row.abs().max() * 127 for row in weight])
+    codes = quantised(weight, 8) / weight.abs().amax(1, keepdim=True) * 127
+    torch.testing.assert_close(codes, rows.round(), rtol=0, atol=1e-4)
+
+
+def test_what_survives_is_less_the_smaller_the_change_is(weight):
+    change = torch.outer(torch.linspace(-1, 1, 24), torch.linspace(1, 2, 40))
+    found = [surviving_energy(weight, weight + size * change, 8) for size in (1.0, 0.1, 0.01)]
+    assert found[0] > 0.99
+    assert found == sorted(found, reverse=True)
+    assert surviving_energy(weight, weight + 0.01 * change, 4) < found[2]
+    assert surviving_energy(weight, weight, 4) == 1.0

@@ -2,18 +2,17 @@
 
 import json
 import pickle
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 import safetensors
 import torch
 from safetensors.torch import save_file
 
-from loca_theory.checkpoints import extract
 from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.settings import Selection
 from loca_theory.checkpoints.weights.checkpoint import DamagedError
-from loca_theory.checkpoints.weights.layouts import holds_experts
-from loca_theory.errors import InvalidArgumentError
 from tests.checkpoints.files import folder_of, normal
 
 NAME = "a.0.q.weight"
@@ -84,15 +83,6 @@ def test_the_increment_is_the_difference_of_the_widened_weights(dtype):
     assert pair.matrices[NAME].dtype == str(dtype).removeprefix("torch.")
 
 
-def test_one_double_side_is_enough():
-    base = {name: one.double() for name, one in tensors(0).items()}
-    assert open_pair(base, tensors(1)).increment(NAME).dtype == torch.float64
-
-
-def test_increments_alone_have_no_weights():
-    assert open_pair(torch.ones(3, 4)).weights("increment") is None
-
-
 # --- names -----------------------------------------------------------------------------------
 
 
@@ -111,21 +101,10 @@ def test_a_prefix_of_either_side_is_found(longer, prefix):
     assert torch.equal(pair.increment(NAME if longer else prefix + NAME), expected)
 
 
-def test_pairs_that_are_refused():
-    with pytest.raises(InvalidArgumentError, match="in common"):
-        open_pair({"x": torch.ones(20, 20)}, {"y": torch.ones(20, 20)})
-    with pytest.raises(InvalidArgumentError, match=r"is left .*: 2 tensors \(larger"):
-        open_pair(tensors(0), tensors(1), Selection(max_size=100))
-
-
 def test_selection():
     assert list(open_pair(tensors(0), tensors(1), Selection("q")).matrices) == [NAME]
     excluded = Selection(exclude=r"\.q\.")
     assert list(open_pair(tensors(0), tensors(1), excluded).matrices) == ["a.0.v.weight"]
-    with pytest.raises(InvalidArgumentError, match="include must be a regular expression"):
-        Selection("(")
-    with pytest.raises(InvalidArgumentError, match="interpretation of experts 'all'"):
-        Selection(experts="all")
 
 
 # --- what is left out ------------------------------------------------------------------------
@@ -202,27 +181,20 @@ def test_a_file_that_changes_is_noticed(tmp_path, store):
         pickle.loads(opened).increment(NAME)
 
 
-CHANGES = {
-    "an entry of the base": lambda base, tuned: base[NAME][19, 23].add_(1),
-    "an entry of the fine-tune": lambda base, tuned: tuned[NAME][0, 0].add_(1),
-    "the type": lambda base, tuned: tuned.update({NAME: tuned[NAME].double()}),
-    "the sides": lambda base, tuned: (
-        base.update({NAME: tuned[NAME]}), tuned.update({NAME: tensors(0)[NAME]}),
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-def test_the_fingerprint_covers_both_sides(change):
+def test_the_fingerprint_covers_both_sides_and_the_type():
     base, tuned = tensors(0), tensors(1)
     opened = open_pair(base, tuned)
     first, other = opened.fingerprint(NAME), opened.fingerprint("a.0.v.weight")
     assert len(bytes.fromhex(first)) == 16
-    assert first != other
-    change(base, tuned)
-    changed = open_pair(base, tuned)
-    assert changed.fingerprint(NAME) != first
-    assert changed.fingerprint("a.0.v.weight") == other
+    changed = [
+        ({**base, NAME: base[NAME] + 1}, tuned),
+        (base, {**tuned, NAME: tuned[NAME] + 1}),
+        (base, {**tuned, NAME: tuned[NAME].double()}),
+        ({**base, NAME: tuned[NAME]}, {**tuned, NAME: base[NAME]}),
+    ]
+    pairs = [open_pair(*sides) for sides in changed]
+    assert {one.fingerprint("a.0.v.weight") for one in pairs} == {other}
+    assert len({first, other} | {one.fingerprint(NAME) for one in pairs}) == 2 + len(changed)
 
 
 def test_the_fingerprint_covers_the_rows_that_are_compared():
@@ -261,63 +233,17 @@ def test_each_expert_is_a_matrix_or_all_are_stacked(tmp_path, store):
 
 def test_only_the_expert_is_read(tmp_path, monkeypatch):
     paths = as_files(tmp_path, {EXPERTS: normal(3, 20, 24)}, {EXPERTS: normal(3, 20, 24, seed=1)})
-    pair = open_pair(*paths)
-    loaded = []
+    pair, real = open_pair(*paths), safetensors.safe_open
 
-    class Spy:
-        def __init__(self, *args, **settings):
-            self.file = real(*args, **settings)
+    @contextmanager
+    def without_whole_tensors(*args, **settings):
+        with real(*args, **settings) as file:
+            yield SimpleNamespace(get_slice=file.get_slice)
 
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
-        def get_tensor(self, name):
-            loaded.append(name)
-            return self.file.get_tensor(name)
-
-        def get_slice(self, name):
-            return self.file.get_slice(name)
-
-    real = safetensors.safe_open
-    monkeypatch.setattr(safetensors, "safe_open", Spy)
+    monkeypatch.setattr(safetensors, "safe_open", without_whole_tensors)
     increment = pair.increment(f"{EXPERTS}[1]")
-    pair.fingerprint(f"{EXPERTS}[1]")
-    assert loaded == []
     assert increment.untyped_storage().nbytes() == 20 * 24 * 4
-
-
-def test_an_expert_of_a_damaged_file_is_one_line(tmp_path):
-    paths = as_files(tmp_path, {EXPERTS: normal(3, 20, 24)}, {EXPERTS: normal(3, 20, 24, seed=1)})
-    pair = open_pair(*paths)
-    paths[1].write_bytes(paths[1].read_bytes()[:-100])
-    for read in (pair.increment, pair.fingerprint):
-        with pytest.raises(DamagedError, match=r"tuned\.safetensors is not an intact safetensors"):
-            read(f"{EXPERTS}[1]")
-
-
-@pytest.mark.parametrize("shape", [(20, 8, 3), (20, 2, 3, 3), (20, 2, 2, 2, 2)], ids=str)
-def test_a_kernel_has_a_row_for_each_output(shape):
-    base, tuned = normal(*shape), normal(*shape, seed=1)
-    pair = open_pair({"conv.weight": base}, {"conv.weight": tuned})
-    expected = torch.stack([output.flatten() for output in tuned - base])
-    assert torch.equal(pair.increment("conv.weight"), expected)
-    assert pair.matrices["conv.weight"].shape == tuple(expected.shape)
-
-
-@pytest.mark.parametrize(
-    ("name", "is_experts"),
-    [
-        ("feed_forward.experts.down_proj", True),
-        ("block_sparse_moe.input_linear.weight", True),
-        ("smoe_norm.weight", False),
-        ("encoder.conv1.weight", False),
-    ],
-)
-def test_the_name_tells_experts_from_kernels(name, is_experts):
-    assert holds_experts(name, (4, 20, 24)) == is_experts
+    assert pair.fingerprint(f"{EXPERTS}[1]")
 
 
 @pytest.mark.parametrize("name", [EMBEDDING, HEAD])
@@ -410,10 +336,3 @@ def test_ties_that_memory_shows():
         pair = open_pair(*sides)
         assert reasons(pair) == {HEAD: f"tied to {EMBEDDING}"}
         assert HEAD not in pair.matrices
-
-
-def test_an_adapter_does_not_hold_a_head_that_was_compared_by_the_embedding():
-    found = extract(weights(0, EMBEDDING), weights(1, EMBEDDING, HEAD), rank=2)
-    assert [one.name for one in found.matrices] == ["model.layers.0.q.weight"]
-    (head,) = (one for one in found.skipped if one.name == HEAD)
-    assert head.reason.startswith("not the same layer: the base checkpoint has no lm_head.weight")

@@ -126,13 +126,6 @@ def test_experts_have_scales_of_their_own(tmp_path, shape, of):
         assert torch.equal(checkpoint.load(name)[e], expected)
 
 
-def test_a_kernel_has_scales_of_its_outputs(tmp_path):
-    weight, scale = stored(FP8, 20, 2, 3, 3), positive(20, 1, 1, 1)
-    content = {"conv.weight": weight, "conv.weight_scale": scale}
-    found = open_checkpoint(folder_of(tmp_path, content)).load("conv.weight")
-    assert torch.equal(found, weight.float() * scale)
-
-
 def test_the_configuration_states_the_blocks(tmp_path):
     """Blocks of 128 would be as many."""
     weight, scale = stored(FP8, 200, Q), positive(2, 1)
@@ -142,35 +135,18 @@ def test_the_configuration_states_the_blocks(tmp_path):
     assert torch.equal(open_checkpoint(folder).load("a.weight"), expected)
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
-@given(
-    p=st.integers(1, 300),
-    q=st.integers(1, 300),
-    rows=st.sampled_from([1, 16, 32, 64, 128]),
-    columns=st.sampled_from([1, 16, 32, 64, 128]),
-)
-def test_scales_of_blocks_of_any_size(p, q, rows, columns):
-    count = (math.ceil(p / rows), math.ceil(q / columns))
-    scale = torch.arange(1.0, math.prod(count) + 1).reshape(count)
-    i, j = torch.arange(p) // rows, torch.arange(q) // columns
-    assert torch.equal(scaled(torch.ones(p, q), scale, block=[rows, columns]), scale[i][:, j])
-
-
 class Allocated(TorchDispatchMode):
     """Adds up the memory that operations claim."""
 
     def __init__(self):
         super().__init__()
-        self.bytes = 0
-        self.seen = set()
+        self.sizes = {}
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         found = function(*args, **(kwargs or {}))
         if isinstance(found, torch.Tensor):
             storage = found.untyped_storage()
-            if storage.data_ptr() not in self.seen:
-                self.seen.add(storage.data_ptr())
-                self.bytes += storage.nbytes()
+            self.sizes[storage.data_ptr()] = storage.nbytes()
         return found
 
 
@@ -180,7 +156,7 @@ def test_scales_take_little_more_memory_than_the_matrix(shape):
     given = weight.untyped_storage().nbytes() + scale.untyped_storage().nbytes()
     with Allocated() as allocated:
         scaled(weight, scale)
-    assert allocated.bytes <= 1.05 * 512 * 512 * 4 + given
+    assert sum(allocated.sizes.values()) <= 1.05 * 512 * 512 * 4 + given
 
 
 # --- pairs -----------------------------------------------------------------------------------
@@ -246,10 +222,6 @@ PACKED = {
         "a.weight": integers(P * Q // 2, 1, kind=torch.uint8), "a.weight.absmax": normal(23),
         "a.weight.quant_map": normal(16),
         "a.weight.quant_state.bitsandbytes__nf4": integers(50, kind=torch.uint8),
-    },
-    "FP4 of bitsandbytes": {
-        "a.weight": integers(P * Q // 2, 1, kind=torch.uint8), "a.weight.absmax": normal(23),
-        "a.weight.quant_state.bitsandbytes__fp4": integers(50, kind=torch.uint8),
     },
     "compressed-tensors": {
         "a.weight_packed": integers(P, 5), "a.weight_scale": normal(P, 1),
@@ -323,25 +295,19 @@ def test_scales_that_are_not_finite_are_damage(tmp_path, bad):
         open_checkpoint(folder).load("a.weight")
 
 
-def test_scales_of_a_missing_shard_are_damage(tmp_path):
-    save_file({"a.weight": stored(FP8, P, Q)}, tmp_path / "1.safetensors")
-    index = {"weight_map": {"a.weight": "1.safetensors", "a.weight_scale": "2.safetensors"}}
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    checkpoint = open_checkpoint(tmp_path)
-    assert checkpoint.entries == {}
-    assert "its a.weight_scale cannot be read" in str(checkpoint.left_out["a.weight"])
-    assert "2.safetensors" in str(checkpoint.left_out["a.weight"])
-
-
-def test_scales_of_a_missing_weight_are_not_a_weight(tmp_path):
-    content = {"a.weight_scale_inv": positive(20, 20), "b.weight": stored(FP8, P, Q)}
-    content["b.weight_scale_inv"] = positive(P, 1)
+def test_a_missing_shard_costs_the_weight_of_its_scales_and_no_scales_are_a_weight(tmp_path):
+    content = {"a.weight_scale_inv": positive(P, 1), "b.weight": stored(FP8, P, Q)}
+    content |= {"b.weight_scale_inv": positive(P, 1), "c.weight": stored(FP8, P, Q)}
     save_file(content, tmp_path / "1.safetensors")
-    index = {"weight_map": {**dict.fromkeys(content, "1.safetensors"), "a.weight": "2.safetensors"}}
+    missing = dict.fromkeys(["a.weight", "c.weight_scale_inv"], "2.safetensors")
+    index = {"weight_map": {**dict.fromkeys(content, "1.safetensors"), **missing}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     checkpoint = open_checkpoint(tmp_path)
     assert set(checkpoint.entries) == {"b.weight"}
-    assert [name for name, one in checkpoint.left_out.items() if one.damaged] == ["a.weight"]
+    damaged = {name: str(one) for name, one in checkpoint.left_out.items() if one.damaged}
+    assert damaged.keys() >= {"a.weight", "c.weight"}
+    assert "its c.weight_scale_inv cannot be read" in damaged["c.weight"]
+    assert "2.safetensors" in damaged["c.weight"]
 
 
 def test_int8_in_the_layout_of_a_gpu_is_refused(tmp_path):
@@ -358,26 +324,6 @@ def test_int8_in_the_layout_of_a_gpu_is_refused(tmp_path):
     found = open_checkpoint(folder_of(tmp_path, content)).load("a.weight")
     expected = content["a.weight"].float() * content["a.SCB"][:, None] / 127
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
-
-
-def test_fp8_without_scales_is_as_it_is(tmp_path):
-    weight = stored(FP8, P, Q)
-    checkpoint = open_checkpoint(folder_of(tmp_path, {"a.weight": weight}, {"hidden_size": 3}))
-    assert not checkpoint.entries["a.weight"].is_scaled
-    assert torch.equal(checkpoint.load("a.weight").float(), weight.float())
-
-
-@pytest.mark.parametrize(
-    "config",
-    ["[", "3", '{"quantization_config": 3}', '{"quantization_config": {"weight_block_size": "x"}}',
-     '{"quantization_config": {"weight_block_size": [0, true]}}'],
-)  # fmt: skip
-def test_a_hostile_configuration_does_not_matter(tmp_path, config):
-    weight, scale = stored(FP8, P, Q), positive(3, 3)
-    folder_of(tmp_path, {"a.weight": weight, "a.weight_scale": scale})
-    (tmp_path / "config.json").write_text(config)
-    expected = by_loops(weight.float(), lambda i, j: scale[i // 16, j // 12])
-    assert torch.equal(open_checkpoint(tmp_path).load("a.weight"), expected)
 
 
 @settings(

@@ -116,15 +116,6 @@ def test_modules_that_are_stored_whole_stay(tmp_path):
         extract(base, adapter, "lora", rank=2, serve="vllm")
 
 
-@pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`:UserWarning")
-def test_embeddings_and_convolutions_of_an_adapter(tmp_path):
-    config = LoraConfig(r=4, target_modules=["embed_tokens", "q_proj"])
-    base, adapter = written(tmp_path, llama, config)
-    found = extract(base, adapter, "lora", rank=2)
-    assert {one.name.split(".")[-2] for one in found.matrices} == {"q_proj"}
-    assert any("embedding" in one.reason for one in found.skipped)
-
-
 def test_the_model_of_an_adapter_must_be_known_for_a_check(tmp_path):
     base, adapter = written(tmp_path, llama, CONFIGS["lora"])
     (base / "config.json").unlink()

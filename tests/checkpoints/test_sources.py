@@ -75,7 +75,7 @@ def as_cache(folder, tensors):
     snapshot.mkdir(parents=True)
     (snapshot.parent / "old").mkdir()
     (folder / "models--org--name" / "refs").mkdir()
-    (folder / "models--org--name" / "refs" / "main").write_text("abc")
+    (folder / "models--org--name" / "refs" / "main").write_bytes(b"abc\r\n")
     as_folder(snapshot, tensors)
     return folder / "models--org--name"
 
@@ -114,15 +114,6 @@ def test_every_kind_of_source_gives_the_tensors(tmp_path, tensors, kind):
     same(open_checkpoint(kind(tmp_path, tensors)), tensors)
 
 
-def test_a_header_whose_length_begins_like_a_pickle_is_one_of_safetensors(tmp_path, tensors):
-    path = tmp_path / "w.safetensors"
-    for length in range(256):
-        save_file(tensors, path, {"note": "x" * length})
-        if path.read_bytes()[:1] == b"\x80":
-            break
-    assert open_checkpoint(path).entries["layer.0.weight"].dtype == "F32"
-
-
 @pytest.mark.parametrize(
     ("content", "keys"),
     [
@@ -147,16 +138,6 @@ def test_a_file_without_tensors_is_named(tmp_path):
     torch.save(content, tmp_path / "round.ckpt")
     with pytest.raises(ResourceError, match=r"round.ckpt "):
         open_checkpoint(tmp_path / "round.ckpt")
-
-
-@pytest.mark.parametrize("kind", [as_shards, as_cache], ids=["index", "reference"])
-def test_line_ends_of_windows_make_no_difference(tmp_path, tensors, kind):
-    source = kind(tmp_path, tensors)
-    texts = [*tmp_path.rglob("main"), *tmp_path.rglob("*.index.json")]
-    for path in texts:
-        path.write_bytes(path.read_bytes().replace(b", ", b",\r\n") + b"\r\n")
-    assert len(texts) == 1
-    same(open_checkpoint(source), tensors)
 
 
 def test_tied_weights_of_a_torch_file_are_named(tmp_path, tensors):
@@ -190,26 +171,19 @@ def test_a_pickle_with_code_is_refused_and_not_run(tmp_path, tensors, kind):
     assert not trace.exists()
 
 
-def truncated(path):
-    path.write_bytes(path.read_bytes()[:-100])
-
-
-def empty(path):
-    path.write_bytes(b"")
-
-
-def garbage(path):
-    path.write_bytes(bytes(range(256)) * 4)
-
-
-@pytest.mark.parametrize("damage", [truncated, empty, garbage], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("damage", ["truncated", "empty", "garbage"])
 def test_a_damaged_file_is_one_line(tmp_path, tensors, damage):
+    def write(path):
+        whole = path.read_bytes()
+        damaged = {"truncated": whole[:-100], "empty": b"", "garbage": bytes(range(256)) * 4}
+        path.write_bytes(damaged[damage])
+
     path = as_file(tmp_path, tensors)
-    damage(path)
+    write(path)
     with pytest.raises(DamagedError, match=r"odd-name\.safetensors is not an intact safetensors"):
         open_checkpoint(path)
     folder = as_torch(tmp_path, tensors)
-    damage(folder / "pytorch_model.bin")
+    write(folder / "pytorch_model.bin")
     with pytest.raises(DamagedError, match=r"pytorch_model\.bin"):
         open_checkpoint(folder)
 

@@ -5,54 +5,15 @@ import pytest
 import torch
 
 from loca_theory.checkpoints import analyze
-from loca_theory.checkpoints.statistics.comparison import compare, compare_subspaces, overlap
+from loca_theory.checkpoints.statistics.comparison import compare, compare_subspaces
 
 generator = torch.Generator().manual_seed(0)
 
 
-def orthonormal(rows, columns):
-    return torch.linalg.qr(torch.randn(rows, columns, generator=generator))[0]
-
-
-def low_rank(u, values, v):
-    return u * torch.tensor(values) @ v.T
-
-
-@pytest.fixture
-def weights():
-    """W₀ with a decaying spectrum and known singular vectors."""
-    u, v = orthonormal(60, 40), orthonormal(40, 40)
-    return low_rank(u, [10 * 0.9**i for i in range(40)], v), u, v
-
-
-def test_a_change_along_the_leading_directions_is_aligned_and_adds_no_intruder(weights):
-    w, u, v = weights
-    found = compare_subspaces(low_rank(u[:, :3], [0.3, 0.2, 0.1], v[:, :3]), w, 3)
-    assert (found["left_alignment"], found["right_alignment"]) == (
-        pytest.approx(1, abs=1e-4),
-        pytest.approx(1, abs=1e-4),
-    )
-    assert found["intruders"] == 0
-    # Residuals of decompositions in single precision: a few dozen roundings.
-    assert 0 <= found["subspace_error"] < 1e-4
-
-
-def test_strong_new_directions_are_intruders_and_unaligned(weights):
-    w, u, v = weights
-    outside = torch.linalg.qr(torch.cat([u, torch.randn(60, 2, generator=generator)], 1))[0][:, 40:]
-    change = low_rank(outside, [30.0, 20.0], v[:, -2:])
-    found = compare_subspaces(change, w, 4)
-    assert found["intruders"] == 2
-    two = compare_subspaces(change, w, 2)
-    assert (two["left_alignment"], two["right_alignment"]) == (
-        pytest.approx(0, abs=1e-6),
-        pytest.approx(0, abs=1e-6),
-    )
-
-
 @pytest.mark.parametrize("k", [1, 5, 40, 100])
-def test_the_numbers_are_those_of_dense_decompositions(weights, k):
-    w, _, _ = weights
+def test_the_numbers_are_those_of_dense_decompositions(k):
+    # A decaying spectrum.
+    w = torch.randn(60, 40, generator=generator) @ torch.diag(10 * 0.9 ** torch.arange(40))
     change = 0.8 * torch.randn(60, 40, generator=generator)
     found = compare_subspaces(change, w, k)
     k = min(k, 40)
@@ -62,17 +23,12 @@ def test_the_numbers_are_those_of_dense_decompositions(weights, k):
     cosines = np.abs(u0[:, : min(4 * k, 40)].T @ ua[:, :k]).max(axis=0)
     assert np.abs(cosines - 0.5).min() > 1e-3, "no cosine is too close to the threshold"
     assert found["intruders"] == (cosines < 0.5).sum()
+    assert 0 <= found["subspace_error"] < 1e-4
     # Angles between spans move by the rounding over the gap of the singular values, here about 1%.
     assert found["left_alignment"] == pytest.approx(
         ((u0[:, :k].T @ ud[:, :k]) ** 2).sum() / k, abs=1e-3
     )
     assert found["right_alignment"] == pytest.approx(((v0[:k] @ vd[:k].T) ** 2).sum() / k, abs=1e-3)
-
-
-def test_the_overlap_of_unrelated_spans_is_their_dimension_over_that_of_the_space():
-    draws = [overlap(orthonormal(50, 5), orthonormal(50, 5)) for _ in range(200)]
-    # A mean squared cosine of k² = 25 nearly independent terms of mean 1/50 and variance 2/50².
-    assert np.mean(draws) == pytest.approx(5 / 50, abs=4.5 * np.std(draws) / np.sqrt(200))
 
 
 def test_two_increments_are_compared_by_their_entries():

@@ -21,6 +21,7 @@ _BART = {
     "max_position_embeddings": 40, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
     "decoder_start_token_id": 2, "forced_eos_token_id": None,
 }  # fmt: skip
+_GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 2, "vocab_size": 61, "n_positions": 40}
 _DEEPSEEK = {
     "moe_intermediate_size": 24, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 2,
     "topk_group": 1, "first_k_dense_replace": 1, "kv_lora_rank": 16, "q_lora_rank": 24,
@@ -36,8 +37,6 @@ _SOUND = {
 
 MODELS = {
     "ViT": ("ViTForImageClassification", "ViTConfig", _IMAGE, _PIXELS),
-    "DeiT": ("DeiTForImageClassification", "DeiTConfig", _IMAGE, _PIXELS),
-    "DINOv2": ("Dinov2ForImageClassification", "Dinov2Config", _IMAGE, _PIXELS),
     "DINOv2-SwiGLU": (
         "Dinov2ForImageClassification", "Dinov2Config", {**_IMAGE, "use_swiglu_ffn": True}, _PIXELS,
     ),
@@ -49,9 +48,6 @@ MODELS = {
     ),
     "BERT": ("BertForSequenceClassification", "BertConfig", _TEXT, TOKENS),
     "BERT-MLM": ("BertForMaskedLM", "BertConfig", _TEXT, TOKENS),
-    "RoBERTa": (
-        "RobertaForSequenceClassification", "RobertaConfig", {**_TEXT, "pad_token_id": 1}, TOKENS,
-    ),
     "T5": ("T5ForConditionalGeneration", "T5Config", _T5, _BOTH),
     "BART": ("BartForConditionalGeneration", "BartConfig", _BART, _BOTH),
     "Whisper": (
@@ -60,9 +56,9 @@ MODELS = {
          "suppress_tokens": None, "begin_suppress_tokens": None},
         _SOUND,
     ),
-    "GPT-2": (
-        "GPT2LMHeadModel", "GPT2Config",
-        {"n_embd": 32, "n_layer": 2, "n_head": 2, "vocab_size": 61, "n_positions": 40}, TOKENS,
+    "GPT-2": ("GPT2LMHeadModel", "GPT2Config", _GPT2, TOKENS),
+    "GPT-2 with a head": (
+        "GPT2LMHeadModel", "GPT2Config", {**_GPT2, "tie_word_embeddings": False}, TOKENS,
     ),
     "Llama": ("LlamaForCausalLM", "LlamaConfig", _TEXT, TOKENS),
     "Llama-tied": (
@@ -84,10 +80,6 @@ MODELS = {
         {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 4, "vocab_size": 61,
          "num_heads": 4, "head_dim": 16, "n_groups": 2},
         TOKENS,
-    ),
-    "PhiMoE": (
-        "PhimoeForCausalLM", "PhimoeConfig",
-        {**_TEXT, "num_key_value_heads": 2, "num_local_experts": 4}, TOKENS,
     ),
     "Mamba": (
         "MambaForCausalLM", "MambaConfig",
