@@ -16,11 +16,7 @@ _TIMEOUT_S = 10
 
 @contextmanager
 def cluster(backend: str, scheduler: str | None, jobs: int) -> Iterator[int]:
-    """Open a context of joblib on the workers that the user named; none for ``loky``.
-
-    Yields:
-        The number of jobs for a runner.
-    """
+    """Open a joblib context on the named workers, none for ``loky``; yield the number of jobs."""
     if backend == BACKENDS[0]:
         if scheduler is not None:
             msg = 'scheduler="..." needs backend="dask" or backend="ray"'

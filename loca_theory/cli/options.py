@@ -29,19 +29,12 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 @dataclass(frozen=True)
 class Common:
-    """Values of the options that are not arguments of the Python functions.
+    """Values of the options that are not arguments of the Python functions."""
 
-    Attributes:
-        output_format: ``table``, ``json`` or ``csv``.
-        quiet: Whether to print no progress and no notes.
-        out: Folder for results; None if the user gave none.
-        jobs: Number of worker processes; −1 for one per core.
-    """
-
-    output_format: str
-    quiet: bool
-    out: Path | None
-    jobs: int = 1
+    output_format: str  # ``table``, ``json`` or ``csv``
+    quiet: bool  # print no progress and no notes
+    out: Path | None  # folder for results; None if the user gave none
+    jobs: int = 1  # worker processes; −1 for one per core
 
     @property
     def folder(self) -> Path:

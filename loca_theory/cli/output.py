@@ -34,14 +34,9 @@ def emit(
     rows: str = "rows",
     columns: Sequence[str] | None = None,
 ) -> None:
-    """Print a result in the format that the user chose.
+    """Print a result in the format that the user chose: the document, or what ``show`` prints.
 
-    Args:
-        document: The result for JSON.
-        show: Prints the result as tables.
-        common: The shared options.
-        rows: Name of the rows of the document that are printed as CSV.
-        columns: Their columns; None for those of the first row.
+    CSV has one table of the document, with these columns or those of its first row.
     """
     match common.output_format:
         case "json":
@@ -92,10 +87,10 @@ def console() -> Console:
 
 @dataclass(frozen=True)
 class Rows:
-    """A table whose headings are the keys of its rows; the first column has their names.
+    """A table whose headings are the keys of its first row; the first column names the rows.
 
     Attributes:
-        cells: The rows; text of unknown origin must be printable.
+        cells: The rows, in which a cell may be missing; text of unknown origin must be printable.
         justify: How columns are justified other than names to the left and the rest to the right.
     """
 
@@ -134,7 +129,7 @@ class Rows:
     def _headings(self) -> list[str]:
         """The name of the rows, and the headings of all columns that are not empty."""
         names, *others = self.cells[0]
-        return [names, *(one for one in others if any(row[one] for row in self.cells))]
+        return [names, *(one for one in others if any(row.get(one) for row in self.cells))]
 
     def _width(self, headings: Sequence[str], out: Console) -> int:
         options = out.options.update_width(10_000)
@@ -151,7 +146,7 @@ class Rows:
             justify = self.justify.get(heading, "right")
             table.add_column(heading, justify=justify, no_wrap=True)
         for row in self.cells:
-            cells = [row[heading] for heading in headings]
+            cells = [row.get(heading, "") for heading in headings]
             if any(cells[1:]) or not others:
                 table.add_row(*cells)
         return table

@@ -73,33 +73,20 @@ class Picture(Figure):
 
 @dataclass(frozen=True)
 class View:
-    """One picture that can be drawn of a result.
-
-    Attributes:
-        name: Name of the picture, unique among those of the result.
-        title: Title of the picture.
-        draw: Function that draws the picture; its argument ``ax`` is the user's axes, or None for a
-            new figure.
-    """
+    """One picture that can be drawn of a result, which has no other of this name."""
 
     name: str
     title: str
-    draw: Callable[..., Figure]
+    draw: Callable[..., Figure]  # its argument ``ax`` is the user's axes, or None
 
 
 @dataclass(frozen=True)
 class Canvas:
-    """The panels of a picture.
-
-    Attributes:
-        figure: The figure that contains them.
-        axes: The panels, by row and column.
-        is_own: Whether the figure was made for this picture.
-    """
+    """The panels of a picture."""
 
     figure: Figure
-    axes: NDArray[Any]
-    is_own: bool
+    axes: NDArray[Any]  # the panels, by row and column
+    is_own: bool  # whether the figure was made for this picture
 
     @classmethod
     def of(
@@ -112,15 +99,7 @@ class Canvas:
     ) -> Canvas:
         """Create a figure with panels, or use the user's axes as the only panel.
 
-        Args:
-            ax: The user's axes; None for a new figure.
-            size: Width and height of a new figure, in inches.
-            rows: Rows of panels.
-            columns: Columns of panels.
-            sharing: Further arguments of :meth:`~matplotlib.figure.Figure.subplots`.
-
-        Raises:
-            InvalidArgumentError: ``ax`` is not a matplotlib axes, or there are several panels.
+        The size is in inches; ``sharing`` goes to :meth:`~matplotlib.figure.Figure.subplots`.
         """
         if ax is None:
             figure = Picture(figsize=size)
@@ -145,15 +124,9 @@ class Canvas:
         margin: tuple[float, float] = (0.0, 0.0),
         **sharing: Any,
     ) -> Canvas:
-        """Create so many panels of one size in rows, or use the user's axes as the only panel.
+        """Create so many panels of one size, at most ``columns`` in a row, or use the user's axes.
 
-        Args:
-            ax: The user's axes; None for a new figure.
-            count: Number of panels.
-            columns: The most panels in a row.
-            panel: Width and height of a panel, in inches.
-            margin: What the figure has beside and below the panels.
-            sharing: Further arguments of :meth:`~matplotlib.figure.Figure.subplots`.
+        ``margin`` is what the figure has beside and below the panels, in inches.
         """
         columns = min(columns, count)
         rows = -(-count // columns)
@@ -197,19 +170,7 @@ def png(figure: Figure) -> bytes:
 
 
 def save_figure(figure: Figure, folder: str | Path, name: str) -> list[Path]:
-    """Write a figure as ``name.png`` and ``name.pdf``, the same bytes for the same data.
-
-    Args:
-        figure: The figure.
-        folder: The folder to write to; created if it does not exist.
-        name: Name of the files without the ending.
-
-    Returns:
-        The files, the PNG first.
-
-    Raises:
-        ResourceError: the folder cannot be written to.
-    """
+    """Write a figure as ``name.png`` and ``name.pdf``, the same bytes for the same data."""
     folder = writable_folder(_arguments.path("folder", folder))
     written = []
     with _laid_out(figure) as box:

@@ -205,11 +205,7 @@ FIGURES: dict[str, PaperFigure] = {
 
 
 def find_figure(label: str) -> PaperFigure:
-    """The figure with a label.
-
-    Raises:
-        InvalidArgumentError: there is no such figure; the message lists all labels.
-    """
+    """The figure with a label."""
     try:
         return find("figure", label, FIGURES)
     except InvalidArgumentError as error:

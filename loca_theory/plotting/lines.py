@@ -99,11 +99,6 @@ def key_lines(names: Iterable[str], titles: Mapping[str, str], width: int) -> li
     """Lines of text that give the title of each method, of at most ``width`` characters each.
 
     A title continues on the next line only if it is longer than a line.
-
-    Args:
-        names: Names of methods.
-        titles: Their titles.
-        width: Characters per line.
     """
     lines: list[str] = []
     for name in names:
@@ -120,10 +115,9 @@ def key_lines(names: Iterable[str], titles: Mapping[str, str], width: int) -> li
 def draw_line(
     axis: Axes, rows: pd.DataFrame, x: str, look: Look, *, alpha: float = 0.25, ms: float = 4
 ) -> float:
-    """Draw one method's errors with a band of two standard errors, a single one as a mark.
+    """Draw a method's errors with a band of two standard errors; return the right end's height.
 
-    Returns:
-        The height of the line's right end.
+    A single error is a mark.
     """
     rows = rows.sort_values(x)
     position, error = rows[x].to_numpy(float), rows["error"].to_numpy(float)
@@ -138,15 +132,9 @@ def draw_line(
 def label_ends(
     axis: Axes, ends: Sequence[tuple[float, str]], looks: Mapping[str, Look], gap: float
 ) -> None:
-    """Label lines at their right ends; lines that end together share a label.
+    """Label lines at their right ends, given by height and name; such as end together share one.
 
-    Labels that would overlap are moved apart.
-
-    Args:
-        axis: The axes with the lines.
-        ends: Height of each line's right end, and the line's name.
-        looks: The styles of the lines.
-        gap: The smallest distance of two labels, as a fraction of the axis' height.
+    Labels are at least ``gap`` apart, a fraction of the axis' height.
     """
     low, high = axis.get_ylim()
     merged: list[tuple[float, list[str]]] = []

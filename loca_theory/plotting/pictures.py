@@ -105,11 +105,7 @@ def names_of(result: Result) -> tuple[str, ...]:
 def _chosen(
     result: Result, methods: str | Iterable[str] | None, ranks: int | Iterable[int] | None
 ) -> Result:
-    """The result with the rows of some methods and ranks only.
-
-    Raises:
-        InvalidArgumentError: the result has no such method or rank.
-    """
+    """The result with the rows of some methods and ranks only."""
     if methods is None and ranks is None:
         return result
     # The column "method" of a table without ranks names something else, such as coders.
@@ -142,11 +138,7 @@ def _title(value: Any) -> str:
 
 
 def views(result: Result) -> list[View]:
-    """List the pictures of a result, the most informative first; none if it has no rows.
-
-    Raises:
-        InvalidArgumentError: results of this type cannot be drawn.
-    """
+    """List the pictures of a result, the most informative first; none if it has no rows."""
     _check_type(result)
     if result.to_frame().empty:
         return []
@@ -163,19 +155,7 @@ def _check_type(result: object) -> None:
 
 
 def save_pictures(result: Result, folder: str | Path) -> list[Path]:
-    """Write every picture of a result as PNG and PDF, and name the files after its command.
-
-    Args:
-        result: The result.
-        folder: The folder to write to; created if it does not exist.
-
-    Returns:
-        The files.
-
-    Raises:
-        InvalidArgumentError: results of this type cannot be drawn.
-        ResourceError: the folder cannot be written to.
-    """
+    """Write every picture of a result as PNG and PDF, and name the files after its command."""
     found = views(result)
     names = (
         f"{result.command}-{view.name}" if len(found) > 1 else result.command for view in found

@@ -51,7 +51,8 @@ def print_claims(result: VerificationResult) -> None:
                                     " (erratum)" * is_erratum,
                                     " (seeds disagree)" * one.seeds_disagree))  # fmt: skip
             if one.estimate is not None:
-                out.print(_filled(_observation(one), out), style="dim")
+                text = f"{one.quantity}: {one.shown}; supported if {one.bounds}"
+                out.print(_filled(text, out), style="dim")
     if len(entries) == 1:
         out.print()
         _print_details(entries[0], out)
@@ -59,11 +60,6 @@ def print_claims(result: VerificationResult) -> None:
     for line in tally(entries):
         out.print(line, style="bold")
     out.print(family_in_words(result.ledger), style="dim")
-
-
-def _observation(one: Entry) -> str:
-    """The quantity that decided a verdict, its value, and the rule for it."""
-    return f"{one.quantity}: {one.shown}; supported if {one.bounds}"
 
 
 def _filled(text: str, out: Console) -> str:
@@ -91,8 +87,8 @@ def _print_details(one: Entry, out: Console) -> None:
     is_run = one.verdict is not Verdict.NOT_RUN
     if one.note and is_run:
         lines.append(("note", one.note))
-    for name, text in lines:
-        table.add_row(name, text)
+    for line in lines:
+        table.add_row(*line)
     out.print(table, width=text_width(out))
     if not is_run:
         # Not wrapped, so that a command in the note can be copied.

@@ -121,7 +121,7 @@ def _crossings(rows: Sequence[CrossingRow]) -> Rows:
         forms = {f"r = {row.r}": "" if row.closed_form is None else f"{row.closed_form:.3f}      "
                  for row in mine}  # fmt: skip
         if any(forms.values()):
-            cells.append({"structure": "  closed form", **forms, "searched": ""})
+            cells.append({"structure": "  closed form", **forms})
     return Rows(cells, {"searched": "left"})
 
 

@@ -16,7 +16,6 @@ from loca_theory.cli.running import running
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Extraction
-    from loca_theory.checkpoints.extraction.outputs import OutputRow
 
 _COUNT = {"type": click.IntRange(min=1), "metavar": "N"}
 
@@ -134,7 +133,16 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
             same = "The same size for all matrices would cost more; "
         out.print(f"{same}allocated sizes retain {own}; no split retains more than {bound}.")
     if result.outputs:
-        Rows([_of_outputs(one) for one in result.outputs]).print(out)
+        cells = [
+            {
+                "outputs of": one.model,
+                "error": f"{one.error:.3f}",
+                "same": _text(one.agreement, ".1%"),
+                "KL": _text(one.kl, ".3g"),
+            }
+            for one in result.outputs
+        ]
+        Rows(cells).print(out)
         out.print(
             f"Outputs on {result.outputs[0].positions:,} positions, compared with those of the "
             "fine-tune: squared error in units of the base's, how often the largest logit is the "
@@ -146,15 +154,6 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
     are = "adapters are" if len(result.adapters) > 1 else "adapter is"
     out.print(f"The {are} in {where}.", soft_wrap=True)
     print_skipped(out, result.skipped)
-
-
-def _of_outputs(one: OutputRow) -> dict[str, str]:
-    return {
-        "outputs of": one.model,
-        "error": f"{one.error:.3f}",
-        "same": _text(one.agreement, ".1%"),
-        "KL": _text(one.kl, ".3g"),
-    }
 
 
 def _text(value: float | None, form: str = "") -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -10,9 +10,6 @@ from loca_theory.cli.command import in_flags
 from loca_theory.cli.options import DEFAULT_OUT, Common, Folder, command_of
 from loca_theory.cli.output import emit
 from loca_theory.cli.running import running
-
-if TYPE_CHECKING:
-    from loca_theory.plotting.drawing import Drawing
 
 
 @command_of(
@@ -45,6 +42,7 @@ def command(*, common: Common, labels: tuple[str, ...], **asked: Any) -> None:
     """
     from loca_theory.plotting.catalogue import EXPERIMENTS, FIGURES, WITHOUT_EXPERIMENTS
     from loca_theory.plotting.drawing import NotStoredError, UndrawableError, find_drawing
+    from loca_theory.sweeps.files import writable_folder
 
     for label in labels:
         # Reports missing tables before anything is computed.
@@ -52,7 +50,16 @@ def command(*, common: Common, labels: tuple[str, ...], **asked: Any) -> None:
     written, missing = [], []
     for label in labels or FIGURES:
         try:
-            written.append(_draw(find_drawing(label, out=common.folder, **asked), common))
+            drawing = find_drawing(label, out=common.folder, **asked)
+            if drawing.source is None:
+                common.note(
+                    f"{label}: drawn from {', '.join(str(one.path) for one in drawing.tables)}"
+                )
+            writable_folder(common.folder)  # or fail before anything is computed
+            with running(common, label) as runner:
+                _, files = drawing.draw(runner)
+            shows = drawing.paper.shows
+            written.append({"figure": label, "shows": shows, "files": list(map(str, files))})
         except (NotStoredError, UndrawableError) as error:
             # Fail if the user named this figure; otherwise draw the others.
             if labels:
@@ -69,17 +76,3 @@ def command(*, common: Common, labels: tuple[str, ...], **asked: Any) -> None:
 
     document = {"figures": written, "not_drawn": missing}
     emit(document, show, common, "figures", ("figure", "shows", "files"))
-
-
-def _draw(drawing: Drawing, common: Common) -> dict[str, Any]:
-    from loca_theory.sweeps.files import writable_folder
-
-    paper = drawing.paper
-    if drawing.source is None:
-        common.note(
-            f"{paper.label}: drawn from {', '.join(str(one.path) for one in drawing.tables)}"
-        )
-    writable_folder(common.folder)  # or fail before anything is computed
-    with running(common, paper.label) as runner:
-        _, files = drawing.draw(runner)
-    return {"figure": paper.label, "shows": paper.shows, "files": list(map(str, files))}

@@ -18,11 +18,7 @@ _MOST_REASONS = 8
 
 
 def note_damaged(skipped: Sequence[Skipped]) -> int:
-    """Print a note if matrices are damaged.
-
-    Returns:
-        The exit code: 4 if there are any, else 0.
-    """
+    """Print a note if matrices are damaged; return the exit code: 4 if there are any, else 0."""
     damaged = [one for one in skipped if one.damaged]
     if not damaged:
         return 0

@@ -84,7 +84,11 @@ def _print(rows: Sequence[RecoveryRow]) -> None:
     # Searches with the same results share a row.
     searches: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for row, mine in zip(rows, settings, strict=True):
-        cells = {name: mine[name] for name in differing} | _solved(row)
+        cells = {name: mine[name] for name in differing}
+        # The digits that one problem more can change.
+        digits = max(0, math.ceil(math.log10(row.problems)) - 2)
+        cells["solved"] = f"{row.recovered:.{digits}%}"
+        cells["95% interval"] = f"{100 * row.low:.{digits}f}..{100 * row.high:.{digits}f}%"
         if not differing:
             loss = row.median_final_loss
             cells["found"] = f"{row.mean_found:.2f} of {row.components}"
@@ -106,10 +110,3 @@ def _settings(row: RecoveryRow) -> dict[str, str]:
         "weights": "Gaussian" if row.condition is None else f"condition {row.condition:g}",
         "interpretation": row.interpretation,
     }
-
-
-def _solved(row: RecoveryRow) -> dict[str, str]:
-    """The percentage solved and its interval, with the digits that one problem more can change."""
-    digits = max(0, math.ceil(math.log10(row.problems)) - 2)
-    interval = f"{100 * row.low:.{digits}f}..{100 * row.high:.{digits}f}%"
-    return {"solved": f"{row.recovered:.{digits}%}", "95% interval": interval}

@@ -16,9 +16,10 @@ from loca_theory.errors import LocaTheoryError, ResourceError
 if TYPE_CHECKING:
     from loca_theory.claims import VerificationResult
     from loca_theory.claims.entries import Entry
-    from loca_theory.claims.ledger import Ledger
 
 _NOT_SUPPORTED = 3
+# What --list says of a claim in JSON and CSV.
+_LISTED = ("id", "kind", "subject", "expected_verdict", "section", "passage", "statement")
 
 
 class BrokenCheckError(LocaTheoryError):
@@ -83,10 +84,13 @@ def command(
     from loca_theory.claims import load_ledger
     from loca_theory.claims.results import read_entries
     from loca_theory.claims.rules import Verdict
+    from loca_theory.cli.commands.claim_tables import print_claims, print_ledger
 
     ledger = load_ledger()
     if only_list:
-        _list(ledger, names, common)
+        claims = ledger.find(names)
+        rows = [{name: getattr(one, name) for name in _LISTED} for one in claims]
+        emit({"claims": rows}, lambda: print_ledger(claims), common, "claims")
         return 0
     if results is None and common.folder.is_dir():
         results = common.folder
@@ -95,8 +99,16 @@ def command(
     tier = "quick" if quick else "deep" if deep else "default"
     result = _measure(names or None, common, tier=tier, seed=seed, results=results, ledger=ledger)
     result = result.beside(earlier)
-    written = _write(result, common)
-    _print(result, written, common)
+    try:
+        written = result.save(common.folder)
+    except ResourceError:
+        if common.out:
+            raise
+        common.note("CLAIMS.md and claims.json were not written")
+        written = []
+    document = {**result.to_json(), "files": [str(path) for path in written]}
+    columns = list(result.claims[0].row())
+    emit(document, lambda: print_claims(result), common, "claims", columns)
     _note_earlier(result, earlier, common)
     if written:
         common.note_written(written)
@@ -132,16 +144,6 @@ def _measure(names: tuple[str, ...] | None, common: Common, **given: Any) -> Ver
         raise BrokenCheckError(msg) from error
 
 
-def _write(result: VerificationResult, common: Common) -> list[Path]:
-    try:
-        return result.save(common.folder)
-    except ResourceError:
-        if common.out:
-            raise
-        common.note("CLAIMS.md and claims.json were not written")
-        return []
-
-
 def _note_earlier(result: VerificationResult, earlier: Sequence[Entry], common: Common) -> None:
     """Print notes on earlier observations whose verdicts the files keep, or that are not stored."""
     latest = {one.id: one for one in result.joined(earlier).claims}
@@ -156,20 +158,3 @@ def _note_earlier(result: VerificationResult, earlier: Sequence[Entry], common: 
         text = f"no observation is stored in {common.folder}/points for {len(unbacked)} earlier "
         text += f"results: {len(unbacked) - kept} measured again and replaced"
         common.note(text + f", {kept} kept until you verify them again" * (kept > 0))
-
-
-def _print(result: VerificationResult, written: list[Path], common: Common) -> None:
-    from loca_theory.cli.commands.claim_tables import print_claims
-
-    document = {**result.to_json(), "files": [str(path) for path in written]}
-    columns = list(result.claims[0].row())
-    emit(document, lambda: print_claims(result), common, "claims", columns)
-
-
-def _list(ledger: Ledger, names: tuple[str, ...], common: Common) -> None:
-    from loca_theory.cli.commands.claim_tables import print_ledger
-
-    claims = ledger.find(names)
-    columns = ("id", "kind", "subject", "expected_verdict", "section", "passage", "statement")
-    rows = [{name: getattr(one, name) for name in columns} for one in claims]
-    emit({"claims": rows}, lambda: print_ledger(claims), common, "claims")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -47,21 +48,21 @@ def identity(row: Any) -> tuple[str, str]:
     return row.tuned, row.name
 
 
-_Errors = dict[tuple[str, str], dict[tuple[int, str], "MatrixError"]]
+_Errors = dict[tuple[str, str, int, str], "MatrixError"]
 
 
 def _error_columns(result: Analysis) -> list[Column]:
     """For each rank: what every method retains, what its basis is worth, and the best method."""
-    found: _Errors = {}
-    for error in result.errors:
-        found.setdefault(identity(error), {})[error.r, error.method] = error
+    found: _Errors = {(*identity(one), one.r, one.method): one for one in result.errors}
     methods = list(dict.fromkeys(error.method for error in result.errors))
     predicted = {error.method for error in result.errors if error.spectral_error is not None}
     titles = titles_of(result.manifest)
     columns = []
     for r in sorted({error.r for error in result.errors}):
         about = "Method that retains most at the budget of rank r."
-        columns.append(Column("best", about, partial(_best, found, r), group=_RETAINED, r=r))
+        columns.append(
+            Column("best", about, partial(_best, found, methods, r), group=_RETAINED, r=r)
+        )
         for method in methods:
             shown, title = display_name(method), titles.get(method, method)
             about = "Energy retained at the budget of rank r by "
@@ -85,21 +86,18 @@ def _error_columns(result: Analysis) -> list[Column]:
 
 
 def _retained(found: _Errors, r: int, method: str, field: str, row: Any) -> float | None:
-    one = found.get(identity(row), {}).get((r, method))
+    one = found.get((*identity(row), r, method))
     return None if one is None else 1 - getattr(one, field)
 
 
 def _worth(found: _Errors, r: int, method: str, row: Any) -> float | None:
-    one = found.get(identity(row), {}).get((r, method))
-    if one is None or one.spectral_error is None:
-        return None
-    return one.spectral_error - one.error
+    one = found.get((*identity(row), r, method))
+    return one.spectral_error - one.error if one and one.spectral_error is not None else None
 
 
-def _best(found: _Errors, r: int, row: Any) -> str:
-    errors = {
-        method: one.error for (at, method), one in found.get(identity(row), {}).items() if at == r
-    }
+def _best(found: _Errors, methods: Iterable[str], r: int, row: Any) -> str:
+    known = {method: found.get((*identity(row), r, method)) for method in methods}
+    errors = {method: one.error for method, one in known.items() if one}
     least = min(errors.values(), default=None)
     best = (display_name(method) for method, error in errors.items() if error == least)
     return ", ".join(best) or MISSING
@@ -107,16 +105,13 @@ def _best(found: _Errors, r: int, row: Any) -> str:
 
 def _size_columns(result: Analysis) -> list[Column]:
     """For each method that gives a matrix its own size: this size."""
-    sizes: dict[str, dict[tuple[str, str], int]] = {}
-    for one in result.allocation:
-        if one.method != "S":
-            sizes.setdefault(one.method, {})[identity(one)] = one.size
+    sizes = {(one.method, *identity(one)): one.size for one in result.allocation}
     columns = []
-    for method, own in sizes.items():
+    for method in dict.fromkeys(one.method for one in result.allocation if one.method != "S"):
         about = "LoRA's rank" if method == "R" else "Number of LoCA's coefficients"
         about += f" if {result.total} are split among the layers."
         title = f"{display_name(method)} size"
-        value = lambda row, own=own: own.get(identity(row))  # noqa: E731
+        value = lambda row, method=method: sizes.get((method, *identity(row)))  # noqa: E731
         columns.append(Column(title, about, value, "d", _SIZES, _WIDE))
     return columns
 

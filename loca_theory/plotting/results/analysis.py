@@ -130,13 +130,11 @@ def draw_spectra(
     """Density of the eigenvalues and the fitted Marchenko–Pastur law (Fig. 1c).
 
     Each panel states how many eigenvalues lie beyond 1.5 times the upper edge, where the axis ends.
-    A spectrum without a bulk cannot be fitted and is described in words instead.
+    A spectrum without a bulk cannot be fitted and is described in words instead. ``quantity``:
+    ``increment`` for ΔW, ``weights`` for the fine-tuned W′ themselves (the figure of the appendix
+    that justifies the assumptions).
 
-    Args:
-        table: Table ``figure_data`` of an analysis; one panel per matrix.
-        quantity: ``increment`` for ΔW, ``weights`` for the fine-tuned W′ themselves (the figure
-            of the appendix that justifies the assumptions).
-        ax: Axes for a single panel; None for a new figure.
+    ``table``: Table ``figure_data`` of an analysis; one panel per matrix.
     """
     rows = _of(table, quantity)
     canvas = Canvas.of(ax, (3.6 * len(rows), 3.0), 1, len(rows))
@@ -183,11 +181,7 @@ def draw_errors_by_layer(
 ) -> Figure:
     """Reconstruction error by layer and kind of matrix, also for the same entries shuffled.
 
-    Args:
-        errors: Table ``errors`` of an analysis, one row per matrix, rank and method.
-        r: The rank that sets the budget.
-        titles: Titles of the methods that do not ship with the package, by name.
-        ax: Axes for a single panel; None for a new figure.
+    ``errors``: table ``errors`` of an analysis; ``titles``: those of the user's own methods.
     """
     usual = {method.name for method in ANALYSED}
     shown = (*SHOWN, *(name for name in dict.fromkeys(errors["method"]) if name not in usual))

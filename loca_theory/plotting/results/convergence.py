@@ -90,8 +90,7 @@ def _draw_line(axes: list[Axes], trace: pd.DataFrame, steps: list[int]) -> None:
         for row, column in truth[["row", "column"]].to_numpy():
             corner = (column - 0.5, row - 0.5)
             axis.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor="#222222", linewidth=1.1))
-        axis.set_xticks([])
-        axis.set_yticks([])
+        axis.set(xticks=[], yticks=[])
         axis.grid(visible=False)
         axis.spines[:].set(visible=True, linewidth=0.6, color="#999999")
 
@@ -117,8 +116,8 @@ def draw_loss(traces: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
         # Most changes happen in the first steps.
         axis.set_xscale("symlog", linthresh=_EARLY)
         axis.set_xlim(left=0)
-        axis.set_title(f"problem {int(mine['problem'].iloc[0])}: {case} by {chosen}")
-        axis.set_xlabel("step")
+        problem = int(mine["problem"].iloc[0])
+        axis.set(title=f"problem {problem}: {case} by {chosen}", xlabel="step")
     axes[0].set_ylabel("loss / loss at ΔW = 0 (clipped at 1e-16)")
     canvas.legend(traces["search"].nunique())
     return canvas.figure

@@ -66,18 +66,14 @@ def draw_losses(
 ) -> Figure:
     """Error against the parameter of one structure: one row per rank, one column per protocol.
 
-    This is the paper's sim_3.
-
-    Args:
-        table: ``rows`` of a :class:`~loca_theory.dependence.study.Study`.
-        structure: Name of the structure.
-        titles: Titles of the methods by name.
-        ax: Axes for a single panel; None for a new figure.
+    This is the paper's sim_3. ``table``: ``rows`` of a
+    :class:`~loca_theory.dependence.study.Study`.
     """
     table = table[table["structure"] == structure]
     ranks = sorted(table["r"].unique())
     protocols = [p for p in Protocol if p in set(table["protocol"])]
-    key = _key(table, titles)
+    line = f"Simulated lines: mean of {int(table['draws'].max())} draws (the same at every value)"
+    key = [*key_lines(table["method"].unique(), titles, 140), f"{line}, band ±2 standard errors"]
     size = (_PANEL_WIDTH * len(protocols), _PANEL_HEIGHT * len(ranks) + 0.15 * (len(key) + 1))
     canvas = Canvas.of(ax, size, len(ranks), len(protocols), sharex=True, sharey="row")
     axes, looks = canvas.axes, looks_of(table["method"])
@@ -92,15 +88,6 @@ def draw_losses(
         axis.set_xlabel(f"{structure}: {'ρ' if name == 'rho' else name}")
     canvas.caption("\n".join(key), x=0.01, ha="left", linespacing=1.4)
     return canvas.figure
-
-
-def _key(table: pd.DataFrame, titles: Mapping[str, str]) -> list[str]:
-    present = list(dict.fromkeys(table["method"]))
-    draws = int(table["draws"].max())
-    line = (
-        f"Simulated lines: mean of {draws} draws (the same at every value), band ±2 standard errors"
-    )
-    return [*key_lines(present, titles, 140), line]
 
 
 def _draw_lines(axis: Axes, panel: pd.DataFrame, looks: Mapping[str, Look]) -> None:
@@ -139,8 +126,7 @@ def draw_crossings(crossings: pd.DataFrame, *, ax: Axes | None = None) -> Figure
                 _draw_crossing_line(axis, mine[mine["structure"] == name], i, ranks)
             name = "ρ" if parameter == "rho" else parameter
             axis.set_xlabel(f"{name} from which LoRA retains more")
-            axis.set_xlim(start - pad, end + pad)
-            axis.set_ylim(len(structures) - 0.4, -0.6)
+            axis.set(xlim=(start - pad, end + pad), ylim=(len(structures) - 0.4, -0.6))
         row[0].set_yticks(range(len(structures)), structures)
     for axis, protocol in zip(canvas.axes[0], protocols, strict=True):
         axis.set_title(_PROTOCOL_TITLES[protocol])

@@ -69,13 +69,8 @@ def draw_measured(
     """Draw a row per method: the energy that it retains of analysed matrices, with their spread.
 
     A dot is the median over the matrices, a bar the middle half of them, and a white dot the median
-    for independent entries.
-
-    Args:
-        errors: Table ``errors`` of an analysis, one row per matrix, rank and method.
-        r: The rank that sets the budget.
-        titles: Titles of the methods that do not ship with the package, by name.
-        ax: Axes to draw into; None for a new figure.
+    for independent entries. ``errors``: table ``errors`` of an analysis; ``titles``: those of the
+    methods that do not ship with the package.
     """
     mine = errors[errors["r"] == r]
     mine = mine.assign(retained=1 - mine["error"], independent=1 - mine["iid_error"].astype(float))

@@ -43,14 +43,9 @@ def draw_phase(
     With crossings, three more things are drawn: the line of noise with one random spike, for which
     selection retains a little more; the crossings simulated at a finite size; independent entries.
 
-    Args:
-        crossings: ``crossings`` of a study with the structure ``spiked``; None for matrices only.
-        shape: (p, q) of that study.
-        marks: Matrices to mark on the diagram: columns ``coefficients`` (fraction of the
-            coefficients that the budget pays for), ``fraction`` (of the energy that low rank
-            retains) and ``label``.
-        r: The rank that sets their budget.
-        ax: Axes to draw into; None for a new figure.
+    ``crossings``: those of a study of this shape with the structure ``spiked``. ``marks``: matrices
+    to mark, at the fraction of the ``coefficients`` that the budget of rank r pays for and the
+    ``fraction`` of the energy that low rank retains.
     """
     canvas = Canvas.of(ax, (5.2, 4.2))
     axis = canvas.axes[0, 0]

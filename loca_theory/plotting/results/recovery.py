@@ -61,8 +61,7 @@ def draw_recovery(rows: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
             # Print the number on that side of the interval where there is room.
             side, align = (high + 1.5, "left") if high < _RIGHTMOST else (low - 1.5, "right")
             axis.text(side, y, f"{found:.1f}", va="center", ha=align, fontsize=7)
-        axis.set_ylim(len(searches) - 0.5, -0.5)
-        axis.set_xlim(-3, 103)
+        axis.set(ylim=(len(searches) - 0.5, -0.5), xlim=(-3, 103))
     _label_lowest(canvas, len(kinds))
     labels = [f"{name} (the paper's)" if name == _PAPERS else name for name in searches]
     for axis in canvas.axes[:, 0]:
@@ -106,8 +105,7 @@ def _draw_over_sizes(rows: pd.DataFrame, ax: Axes | None) -> Figure:
         axis.set_xscale("log")
         axis.set_xticks(sizes, [str(size) for size in sizes])
         axis.set_xticks([], minor=True)
-        axis.set_title(_title(kind, rows))
-        axis.set_xlabel("size K")
+        axis.set(title=_title(kind, rows), xlabel="size K")
     _label_lowest(canvas, len(kinds))
     for axis in canvas.axes[:, 0]:
         axis.set_ylabel("problems solved, %")

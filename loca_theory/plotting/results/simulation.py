@@ -54,14 +54,6 @@ def draw_errors(
     otherwise there is one panel per shape and the rank is the x axis. Each point is the exact error
     if the table has it, else the simulated one with a band of two standard errors, else the limit.
     Methods that coincide to a line's width share a label at the line's end.
-
-    Args:
-        table: Rows with the columns of a simulation.
-        titles: Titles of the methods by name.
-        ax: Axes for a single panel; None for a new figure.
-
-    Returns:
-        The figure, not yet saved.
     """
     by_size = bool(table["K"].notna().all()) and table["K"].nunique() > table["r"].nunique()
     panels = _panels(table, by_size=by_size)

@@ -56,8 +56,7 @@ def draw_verdicts(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
         bars = axis.barh(sections, counts, left=left, color=color, height=0.7, label=verdict)
         axis.bar_label(bars, [str(one or "") for one in counts], label_type="center", fontsize=7)
         left += counts.to_numpy()
-    axis.set_xlabel("claims")
     axis.grid(visible=False, axis="y")
-    axis.set_title(f"{len(table)} claims by section and verdict")
+    axis.set(xlabel="claims", title=f"{len(table)} claims by section and verdict")
     canvas.legend(3)
     return canvas.figure
