@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from loca_theory import plotting
 from loca_theory.convergence.study import ConvergenceStudy
@@ -14,7 +13,6 @@ from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.expressivity.theorem1.ordering import Ordering
 from loca_theory.plotting import catalogue, drawing
 from loca_theory.plotting.paper_figure import Computed
-from loca_theory.sweeps import tables
 
 COMPUTED = [label for label, one in plotting.FIGURES.items() if isinstance(one.data, Computed)]
 STORED = [label for label in plotting.FIGURES if label not in COMPUTED]
@@ -57,28 +55,6 @@ def unseen(monkeypatch):
     monkeypatch.setattr(drawing, "save_figure", save)
 
 
-def drawn(folder):
-    """The table and the pictures of sim_1."""
-    return [(folder / f"sim_1.{end}").read_bytes() for end in ("parquet", "pdf", "png")]
-
-
-def test_a_figure_is_drawn_from_the_table_that_comes_with_it(cli, here, monkeypatch):
-    assert cli("figures", "sim_1", "--out", "kept").code == 0
-    names = sorted(path.name for path in (here / "kept").iterdir() if path.is_file())
-    assert names == ["sim_1.manifest.json", "sim_1.parquet", "sim_1.pdf", "sim_1.png"]
-    with Image.open(here / "kept" / "sim_1.png") as picture:
-        picture.verify()
-    assert (here / "kept" / "sim_1.pdf").read_bytes().startswith(b"%PDF-")
-    manifest = json.loads((here / "kept" / "sim_1.manifest.json").read_text())
-    assert manifest["grid"] == plotting.FIGURES["sim_1"].data.source.describe()
-    monkeypatch.setattr(Simulation, "run", None)  # nothing may be computed
-    done = cli("figures", "sim_1", "--results", "kept", "--out", "drawn")
-    assert (done.code, done.err) == (0, "note: sim_1: drawn from kept/sim_1.parquet\n")
-    assert sorted(path.name for path in (here / "drawn").iterdir()) == ["sim_1.pdf", "sim_1.png"]
-    for name in ("sim_1.png", "sim_1.pdf"):
-        assert (here / "drawn" / name).read_bytes() == (here / "kept" / name).read_bytes()
-
-
 def test_without_id_every_figure_is_drawn_for_which_there_is_data(cli, here, unseen):
     done = cli("figures", "--format", "json")
     assert done.code == 0
@@ -99,62 +75,18 @@ def test_without_id_every_figure_is_drawn_for_which_there_is_data(cli, here, uns
     assert len(notes) == len(STORED)
 
 
+def test_what_it_is_drawn_from_is_said(cli, unseen):
+    assert cli("figures", "sim_1", "--out", "kept").err == ""
+    done = cli("figures", "sim_1", "--results", "kept", "--out", "drawn")
+    assert (done.code, done.err) == (0, "note: sim_1: drawn from kept/sim_1.parquet\n")
+
+
 def test_outside_a_checkout_one_line_says_where_the_other_figures_are(cli, unseen, monkeypatch):
     monkeypatch.setattr(catalogue, "EXPERIMENTS", ())
     monkeypatch.setattr(catalogue, "FIGURES", {"sim_1": plotting.FIGURES["sim_1"]})
     done = cli("figures")
     line = "note: the figures of the experiments are in a checkout of the project only\n"
     assert (done.code, done.err) == (0, line)
-
-
-def change(name, value):
-    def edit(folder):
-        path = folder / "sim_1.manifest.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
-
-    return edit
-
-
-STALE = {
-    "another version": change("version", "0.0.0"),
-    "another grid": change("grid", {}),
-    "another seed": change("seed", 1),
-    "no manifest": lambda folder: (folder / "sim_1.manifest.json").unlink(),
-}
-
-
-@pytest.mark.parametrize("spoil", STALE.values(), ids=STALE.keys())
-def test_a_stale_table_is_computed_again(cli, here, spoil, unseen):
-    folder = here / "loca-results"
-    cli("figures", "sim_1")
-    before = drawn(folder)
-    spoil(folder)
-    done = cli("figures", "sim_1")
-    assert (done.code, done.err) == (0, "")
-    assert drawn(folder) == before
-    manifest = json.loads((folder / "sim_1.manifest.json").read_text())
-    assert manifest["grid"] == plotting.FIGURES["sim_1"].data.source.describe()
-
-
-def test_a_run_killed_between_table_and_manifest_is_not_taken_for_current(
-    cli, here, monkeypatch, unseen
-):
-    folder = here / "loca-results"
-    cli("figures", "sim_1", "--seed", 0)
-    before = drawn(folder)
-    write = tables.write_atomically
-
-    def killed(path, content):
-        if path.name == "sim_1.manifest.json":
-            raise KeyboardInterrupt
-        write(path, content)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(tables, "write_atomically", killed)
-        assert cli("figures", "sim_1", "--seed", 1).code == 130
-    assert (folder / "sim_1.parquet").read_bytes() != before[0]
-    assert cli("figures", "sim_1", "--seed", 0).code == 0
-    assert drawn(folder) == before
 
 
 FIGURES = Path(__file__).parents[2] / "figures"

@@ -115,16 +115,6 @@ def test_an_argument_of_the_library_is_a_flag_of_the_command(capsys):
     assert capsys.readouterr().err == "program: use --sampler dense, size=3, --out PATH\n"
 
 
-def test_ctrl_c_while_a_command_is_imported_is_one_line(cli, monkeypatch):
-    def interrupted(name):
-        raise KeyboardInterrupt
-
-    # The package exports the function under the module's name.
-    monkeypatch.setattr(sys.modules[main.__module__], "import_module", interrupted)
-    done = cli(*ANSWER)
-    assert (done.code, done.out, done.err) == (130, "", "loca-theory: interrupted\n")
-
-
 def test_a_mistake_of_the_program_is_not_dressed_up(monkeypatch, here):
     def fail(*_, **__):
         raise ZeroDivisionError("a bug")  # noqa: EM101

@@ -129,24 +129,3 @@ def test_help_has_examples_that_parse(cli, name):
     for example in examples:
         assert len(f"    {example}") <= 80
         command.make_context(name, shlex.split(example)[2:])
-
-
-WORKERS = {"--jobs", "--backend", "--scheduler"}
-SHARED = {
-    "simulate": {"--seed", "--device", *WORKERS},
-    "correlate": {"--seed", *WORKERS},
-    "toy": {"--seed", *WORKERS},
-    "analyze": {"--seed", "--device", *WORKERS},
-    "extract": {"--device", *WORKERS},
-    "verify": {"--seed", *WORKERS},
-    "methods": set(),
-    "figures": {"--seed", "--device", *WORKERS},
-}
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_offers_the_shared_options_that_do_something_for_it(cli, name):
-    command = command_of(name)
-    offered = {option for parameter in command.params for option in parameter.opts}
-    assert offered & {"--seed", "--device", *WORKERS} == SHARED[name]
-    assert offered >= {"--out", "--format", "--quiet", "--debug"}
