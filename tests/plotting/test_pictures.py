@@ -22,7 +22,6 @@ from loca_theory.expressivity.method_table import methods
 from loca_theory.expressivity.theorem1.ordering import Ordering
 from loca_theory.plotting import plot
 from loca_theory.plotting.lines import looks_of
-from loca_theory.plotting.pictures import save_pictures
 from loca_theory.plotting.results.phase import draw_phase
 from loca_theory.sweeps import Runner
 
@@ -216,15 +215,6 @@ def without_rows(analysis):
 def test_what_cannot_be_drawn_is_refused(results, call, message):
     with pytest.raises(InvalidArgumentError, match=re.escape(message)):
         call(results)
-
-
-def test_pictures_are_saved_under_the_names_of_the_tables(results, tmp_path):
-    for kind in ("simulation", "toy"):
-        for path in save_pictures(results(kind), tmp_path):
-            assert path.exists()
-    names = {"simulate", "toy-recovery", "toy-spectrum", "toy-loss"}
-    assert {path.stem for path in tmp_path.iterdir()} == names
-    assert len(list(tmp_path.iterdir())) == 2 * len(names)
 
 
 def test_methods_of_ones_own_have_lines_and_entries_in_the_key(results):
