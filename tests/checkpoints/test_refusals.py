@@ -30,7 +30,7 @@ REFUSED = [
     (partial(analyze, SQUARE, epsilon=1.0), r"epsilon must be .* not 1\.0; .*=0\.001"),
     (partial(analyze, SQUARE, allocate=50), "can have an adapter, and there is none"),
     (partial(analyze, {"x": SQUARE}, {"y": SQUARE}), "in common"),
-    (partial(pair, max_size=100), "is left .*: 1 tensors? \\(larger than"),
+    (partial(pair, max_size=100), r"is left .*: 1 tensors? \(larger than"),
     (partial(pair, include="("), "include must be a regular expression"),
     (partial(pair, group="("), "group must be a regular expression"),
     (partial(pair, experts="all"), "interpretation of experts 'all'"),
