@@ -176,14 +176,29 @@ def test_an_adapter_is_applied_as_if_it_had_been_saved_and_loaded(tmp_path, meth
     found = extract(model, finetuned(model), method, rank=2, save_modules="norm")
     found.save(tmp_path)
     expected = loaded(other, tmp_path / method)(TOKENS)
-    torch.testing.assert_close(found.adapters[method].apply(model)(TOKENS), expected)
+    torch.testing.assert_close(found.apply(model)(TOKENS), expected)
+    kinds = {"lora": "LORA", "loca": "LOCA", "entries": "SHIRA"}
+    assert found.config.peft_type == kinds[method]
+    assert found.state_dict().keys() == found.adapters[method].tensors.keys()
 
 
 def test_an_adapter_that_does_not_fit_the_model_is_said():
     model = model_of({"up": nn.Linear(20, 24)})
     found = extract(model, finetuned(model), "lora", rank=2)
     with pytest.raises(ResourceError, match="the adapter does not fit Module: Target modules"):
-        found.adapters["lora"].apply(model_of({"down": nn.Linear(20, 24)}))
+        found.apply(model_of({"down": nn.Linear(20, 24)}))
+
+
+def test_of_two_adapters_one_has_to_be_named():
+    torch.manual_seed(0)
+    model = model_of({"up": nn.Linear(20, 24), "down": nn.Linear(24, 20)})
+    tuned = finetuned(model)
+    tuned["up.weight"] = model.up.weight.detach() + idct2(torch.eye(24, 20))
+    found = extract(model, tuned, "best", rank=2)
+    for ask in (lambda: found.config, found.state_dict, lambda: found.apply(model)):
+        with pytest.raises(InvalidArgumentError, match=r"two adapters, lora and loca; take one"):
+            ask()
+    assert found.adapters["lora"].peft_config().peft_type == "LORA"
 
 
 def test_a_mixed_result_is_two_adapters_that_are_loaded_one_after_the_other(tmp_path):

@@ -194,7 +194,7 @@ def test_the_result_says_where_the_adapter_is(cli, pair, out):
     lines = cli(*command, "--format", "csv", "--quiet").out.splitlines()
     assert lines[0] == (
         "name,shape,method,r,components,numbers,error,gap,energy,uniform_error,uniform_size,"
-        "equal_error,least_error,loaded_error"
+        "equal_error,least_error,loaded_error,surviving_energy"
     )
     assert lines[1].startswith("layers.0.q_proj.weight,48x40,loca,,100,100,")
 

@@ -45,7 +45,7 @@ EXTRACTED = ["--include", "1.attention", "-j", "1"]
 SIZES = {"--r", "--components", "--energy", "--allocate"}
 LIMITS = {"--floor", "--cap"}
 SERVED = {"--serve"}
-CHECKED = {"--check", "--inputs"}
+CHECKED = {"--check", "--inputs", "--requantise"}
 BASES = {
     "simulate": [
         (["--K", "4", *SIMULATED], [], {"--shape"}),
@@ -117,6 +117,7 @@ RIGHT = {
     "--epsilon": ["0", "0.01"],
     "--max-size": ["20000", "1_000_000"],
     "--inputs": ["inputs.txt", "inputs.safetensors"],
+    "--requantise": ["4", "8"],
 }
 BY_TYPE = {
     IntegerList: ["1", "1,2", "1..3", "1..3..2"],

@@ -12,7 +12,7 @@ from loca_theory import _arguments
 from loca_theory._lookup import find
 from loca_theory.checkpoints.extraction.extractor import Extractor
 from loca_theory.checkpoints.extraction.layers import choose_layers
-from loca_theory.checkpoints.extraction.outputs import read_inputs
+from loca_theory.checkpoints.extraction.outputs import check_requantise, read_inputs
 from loca_theory.checkpoints.extraction.result import Extraction
 from loca_theory.checkpoints.pairs.opening import open_model_pair
 from loca_theory.checkpoints.pairs.task import Task
@@ -46,6 +46,7 @@ def extract(
     dtype: str = "float32",
     check: bool = False,
     inputs: Any = None,
+    requantise: int | None = None,
     include: str | None = None,
     exclude: str | None = None,
     max_size: int | None = None,
@@ -99,6 +100,8 @@ def extract(
             and of the fine-tune: the path of a file with one text per line, or of a safetensors or
             PyTorch file with tensors by the names of the model's arguments. In Python, these
             texts or tensors will do.
+        requantise: With ``check``, 8 or 4: how much of the adapter's energy is left in a base of so
+            many bits, if the sum is rounded to them again.
         include: Regular expression; only matrices whose name contains a match are extracted.
         exclude: Regular expression; matrices whose name contains a match are left out.
         max_size: Matrices with more entries are left out.
@@ -130,9 +133,10 @@ def extract(
     runner = chosen_runner(runner)
     selection = Selection(include, exclude, max_size, smallest_side=1, experts="stacked")
     pair, loaded, unchecked = open_model_pair(base, tuned, selection, model)
-    if inputs is not None and not check:
-        msg = "inputs are for the check of the adapter; pass check=True as well"
+    if not check and (inputs is not None or requantise is not None):
+        msg = "inputs and requantise are for the check of the adapter; pass check=True as well"
         raise InvalidArgumentError(msg)
+    check_requantise(requantise)
     if isinstance(inputs, str | Path):
         inputs = read_inputs(Path(inputs), base, tuned)
     if check and loaded is None and unchecked is not None:
@@ -164,7 +168,7 @@ def extract(
     )
     if not check:
         return found
-    found = found.verify(model, inputs)
+    found = found.verify(model, inputs, requantise)
     if wrong := found.disagreements:
         msg = f"{len(wrong)} matrices have another error once PEFT has loaded the adapter: "
         msg += ", ".join(wrong[:3])

@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 
 from loca_theory import _arguments
-from loca_theory.checkpoints.extraction.outputs import OutputRow, read_inputs
+from loca_theory.checkpoints.extraction.outputs import OutputRow, check_requantise, read_inputs
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix, card_of
 from loca_theory.checkpoints.extraction.verification import verified
 from loca_theory.checkpoints.rows import Skipped
@@ -24,9 +24,13 @@ from loca_theory.checkpoints.sizing.adapter_folder import (
 )
 from loca_theory.checkpoints.sizing.adapter_size import TITLES
 from loca_theory.checkpoints.weights.sources import Source
+from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Result
 from loca_theory.sweeps.files import writable_folder
 from loca_theory.sweeps.results import rows
+
+if TYPE_CHECKING:
+    from peft import PeftConfig, PeftModel
 
 # The weights of the model and the sum W + ΔW are rounded to float32.
 _AGREES = 1e-4
@@ -43,7 +47,7 @@ class Extraction(Result):
         matrices: Size and error of the adapter, by matrix.
         skipped: Tensors that are not part of the adapter.
         adapters: The adapter by its method: one; with ``best``, ``lora`` and ``loca`` of disjoint
-            layers. ``adapters["lora"].apply(model)`` puts it into a model.
+            layers.
         given: ``base`` and ``finetuned`` as they were passed; empty if the result was loaded.
         outputs: How the outputs of the base, and of the base with the adapter, differ from those of
             the fine-tune; empty before :meth:`verify` with inputs.
@@ -98,7 +102,46 @@ class Extraction(Result):
         """The ``error`` of the adapter among the outputs; None if there are none."""
         return self.outputs[-1].error if self.outputs else None
 
-    def verify(self, model: torch.nn.Module | None = None, inputs: Any = None) -> Extraction:
+    @property
+    def config(self) -> PeftConfig:
+        """The adapter's configuration, an object of PEFT.
+
+        Raises:
+            InvalidArgumentError: there are two adapters; take one of ``adapters``.
+            ResourceError: PEFT is not installed.
+        """
+        return self._only().peft_config()
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """The adapter's parameters, under the names that PEFT gives them.
+
+        Raises:
+            InvalidArgumentError: there are two adapters; take one of ``adapters``.
+        """
+        return dict(self._only().tensors)
+
+    def apply(self, model: torch.nn.Module) -> PeftModel:
+        """Put the adapter into a model of the base, in place, and return it as a model of PEFT.
+
+        Raises:
+            InvalidArgumentError: there are two adapters; take one of ``adapters``.
+            ResourceError: PEFT is not installed, or the adapter does not fit the model.
+        """
+        return self._only().apply(model)
+
+    def _only(self) -> Adapter:
+        if len(self.adapters) > 1:
+            names = " and ".join(self.adapters)
+            msg = f"there are two adapters, {names}; take one, such as adapters[...]"
+            raise InvalidArgumentError(msg)
+        return next(iter(self.adapters.values()))
+
+    def verify(
+        self,
+        model: torch.nn.Module | None = None,
+        inputs: Any = None,
+        requantise: int | None = None,
+    ) -> Extraction:
         """Load the adapter with PEFT into the model of the base, merge it, and measure its errors.
 
         Args:
@@ -109,20 +152,26 @@ class Extraction(Result):
                 these, or the path of a file. A safetensors or PyTorch file holds tensors by the
                 names of the arguments; another file holds one text per line, for the tokenizer in
                 the folder of the base or of the fine-tune.
+            requantise: 8 or 4: what of the adapter is left if the base, and then the sum, are
+                rounded to LLM.int8 (8 bits, a scale per row) or NF4 (4 bits, a scale per 64
+                entries).
 
         Returns:
             The same result with ``loaded_error`` in its matrices and, given inputs, ``outputs``.
 
         Raises:
             InvalidArgumentError: the model is not known, is another one, does not run on the
-                inputs, or a checkpoint lacks some of its weights.
+                inputs, a checkpoint lacks some of its weights, or ``requantise`` is not 8 or 4.
             ResourceError: PEFT is not installed, or cannot load the adapter.
         """
+        check_requantise(requantise)
         given = self.given or self.manifest["grid"]
         base, tuned = given["base"], given["finetuned"]
         if isinstance(inputs, str | Path):
             inputs = read_inputs(Path(inputs), base, tuned)
-        matrices, outputs = verified(self.matrices, self.adapters, base, tuned, model, inputs)
+        matrices, outputs = verified(
+            self.matrices, self.adapters, base, tuned, model, inputs, requantise
+        )
         return replace(self, matrices=matrices, outputs=outputs)
 
     @property

@@ -39,6 +39,8 @@ class ExtractedMatrix:
         least_error: Lower bound of this error with any split of the total; the same in every row.
         loaded_error: Relative squared error of this weight in the model, after PEFT has loaded and
             merged the adapter; None before :meth:`Extraction.verify`.
+        surviving_energy: Fraction of the adapter's energy that is left in a base of few bits, if
+            the sum is rounded to as many; None if it was not asked for.
     """
 
     name: str
@@ -55,6 +57,7 @@ class ExtractedMatrix:
     equal_error: float | None = None
     least_error: float | None = None
     loaded_error: float | None = None
+    surviving_energy: float | None = None
 
 
 def card_of(found: Any, method: str) -> str:

@@ -19,6 +19,7 @@ from loca_theory.checkpoints.extraction.outputs import (
     compared,
     outputs_of,
     relative_error,
+    surviving_energy,
 )
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
 from loca_theory.checkpoints.pairs.as_loaded import AsLoaded
@@ -47,6 +48,7 @@ def verified(
     tuned: Source,
     model: torch.nn.Module | None,
     inputs: Any,
+    bits: int | None,
 ) -> tuple[tuple[ExtractedMatrix, ...], tuple[OutputRow, ...]]:
     """The rows with the errors of the loaded weights, and what outputs differ by.
 
@@ -72,8 +74,10 @@ def verified(
     rows = []
     for one in matrices:
         goal, start = weights(one.name)
-        error = relative_error(goal.double(), start.double(), merged[one.name].double())
-        rows.append(replace(one, loaded_error=error))
+        after = merged[one.name]
+        left = None if bits is None else surviving_energy(start, after, bits)
+        error = relative_error(goal.double(), start.double(), after.double())
+        rows.append(replace(one, loaded_error=error, surviving_energy=left))
     if not outputs:
         return tuple(rows), ()
     goal, before, after = outputs

@@ -21,7 +21,7 @@ from loca_theory.errors import ResourceError
 from loca_theory.sweeps.files import TEMPORARY_SUFFIX, write_atomically
 
 if TYPE_CHECKING:
-    from peft import PeftModel
+    from peft import PeftConfig, PeftModel
 
 WEIGHTS, README = "adapter_model.safetensors", "README.md"
 _WITH_WEIGHTS = (README, ADAPTER_CONFIG)
@@ -39,6 +39,14 @@ class Adapter:
     tensors: Mapping[str, torch.Tensor]
     config: Mapping[str, Any]
 
+    def peft_config(self) -> PeftConfig:
+        """The configuration as an object of PEFT.
+
+        Raises:
+            ResourceError: PEFT is not installed.
+        """
+        return peft_package().PeftConfig.from_peft_type(**self.config)
+
     def apply(self, model: torch.nn.Module) -> PeftModel:
         """Put the adapter into a model, in place.
 
@@ -47,7 +55,7 @@ class Adapter:
         """
         peft = peft_package()
         with any_error_as(ResourceError, f"the adapter does not fit {type(model).__name__}"):
-            adapted = peft.get_peft_model(model, peft.PeftConfig.from_peft_type(**self.config))
+            adapted = peft.get_peft_model(model, self.peft_config())
             peft.set_peft_model_state_dict(adapted, dict(self.tensors))
         return adapted.eval()
 

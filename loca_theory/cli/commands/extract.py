@@ -28,7 +28,7 @@ _COUNT = {"type": click.IntRange(min=1), "metavar": "N"}
     "below a folder of its own for each of several fine-tunes.  "
     f"[default: {DEFAULT_OUT}]",
     rare=(
-        *("floor", "cap", "serve", "inputs", "dtype", "exclude", "max_size"),
+        *("floor", "cap", "serve", "inputs", "requantise", "dtype", "exclude", "max_size"),
         *("device", "jobs"),
     ),
     without=("base", "tuned", "model"),
@@ -112,6 +112,7 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
             "numbers": f"{one.numbers:,}",
             "retained": f"{1 - one.error:.1%}",
             "retained in PEFT": "" if one.loaded_error is None else f"{1 - one.loaded_error:.1%}",
+            "left after rounding": _text(one.surviving_energy, ".0%"),
         }
         for one in result.matrices
     ]
