@@ -125,9 +125,8 @@ def check_weight_is_stored(base: nn.Module, name: str, parameter: str = "weight"
     """
     if is_parametrized(base, parameter) or isinstance(vars(base).get(parameter), torch.Tensor):
         msg = f"{name}: its weight is computed from other parameters, so nothing can be merged; "
-        msg += (
-            "use the adapter unmerged, or first torch.nn.utils.parametrize.remove_parametrizations"
-        )
+        msg += "use the adapter unmerged, or first "
+        msg += "torch.nn.utils.parametrize.remove_parametrizations"
         raise InvalidArgumentError(msg)
 
 

@@ -189,9 +189,7 @@ def _(
 
 
 def _linear_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-    x, weight, _, coefficients, locations, indices, pattern, _, scaling, rule, implementation, _ = (
-        inputs
-    )
+    x, weight, _, a, locations, indices, pattern, _, scaling, rule, implementation, _ = inputs
     needs_l = locations is not None and ctx.needs_input_grad[4]
     ctx.needs = [ctx.needs_input_grad[0], ctx.needs_input_grad[3], needs_l]
     ctx.needs_bias = ctx.needs_input_grad[2]
@@ -201,7 +199,7 @@ def _linear_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) ->
     ctx.save_for_backward(
         x if reads_x else None,
         weight if implementation == "implicit" else None,
-        coefficients,
+        a,
         indices,
         *pattern,
         *output[1],

@@ -37,11 +37,8 @@ class SparsityPattern(NamedTuple):
         """The pattern of integer locations (B, 2) in a spectrum of shape (p, q)."""
         p, q = shape
         row, column = indices[:, 0].long(), indices[:, 1].long()
-        return cls(
-            row * q + column,
-            *_compressed(row, column, p, q),
-            *_compressed(column, row, q, p),
-        )
+        by_rows, by_columns = _compressed(row, column, p, q), _compressed(column, row, q, p)
+        return cls(row * q + column, *by_rows, *by_columns)
 
 
 def _compressed(

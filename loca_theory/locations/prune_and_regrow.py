@@ -118,9 +118,8 @@ def reselect(
     """
     own = indices.gather(-1, dropped)
     # In a tie, the component's own location wins.
-    here = torch.nextafter(
-        predicted_decrease.gather(-1, own), predicted_decrease.new_full((), math.inf)
-    )
+    infinity = predicted_decrease.new_full((), math.inf)
+    here = torch.nextafter(predicted_decrease.gather(-1, own), infinity)
     candidates = predicted_decrease.scatter(-1, indices, -1.0).scatter(-1, own, here)
     best = largest(candidates, dropped.shape[-1])
     is_best = _marked(candidates, best).gather(-1, own)
