@@ -126,25 +126,19 @@ def test_shira_trains_as_many_entries():
     assert ((atoms == 0) | (atoms == 1)).all()
 
 
-def test_gralora_finds_what_pefts_makes():
-    p, q, r = 8, 12, 4
-    layer, model = adapted(GraloraConfig(r=r, gralora_k=2, init_weights=False), p, q)
-    assert model.get_nb_trainable_parameters()[0] == METHODS["GraLoRA"].parameters(Budget(p, q, r))
-    matrix = change(layer, p, q).double().numpy()
-    assert np.linalg.matrix_rank(matrix, tol=1e-5) > r
-    found = approximated(matrix, "GraLoRA", Budget(p, q, r))
-    np.testing.assert_allclose(found, matrix, atol=ROUNDING)
-
-
-def test_lokr_finds_what_pefts_makes():
-    p, q, r = 12, 12, 2
-    budget, method = Budget(p, q, r), METHODS["LoKr"]
-    assert method.factor(budget) == (2, 2)
-    config = LoKrConfig(r=100, decompose_factor=2, init_weights=False)
-    layer, model = adapted(config, p, q)
-    assert model.get_nb_trainable_parameters()[0] == method.parameters(budget)
-    matrix = change(layer, p, q).double().numpy()
-    np.testing.assert_allclose(approximated(matrix, "LoKr", budget), matrix, atol=ROUNDING)
+@pytest.mark.parametrize(
+    ("name", "config", "budget"),
+    [
+        ("GraLoRA", GraloraConfig(r=4, gralora_k=2, init_weights=False), Budget(8, 12, 4)),
+        ("LoKr", LoKrConfig(r=100, decompose_factor=2, init_weights=False), Budget(12, 12, 2)),
+    ],
+)
+def test_what_pefts_makes_is_found(name, config, budget):
+    layer, model = adapted(config, budget.p, budget.q)
+    assert model.get_nb_trainable_parameters()[0] == METHODS[name].parameters(budget)
+    matrix = change(layer, budget.p, budget.q).double().numpy()
+    assert np.linalg.matrix_rank(matrix, tol=1e-5) > budget.r
+    np.testing.assert_allclose(approximated(matrix, name, budget), matrix, atol=ROUNDING)
 
 
 # PEFT's DoRA has a magnitude for each row, and the paper's for each column: as many in a square.

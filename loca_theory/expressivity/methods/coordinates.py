@@ -69,17 +69,3 @@ def total(energies: Tensor) -> float:
 def prefix_sums(values: Array, counts: Sequence[int]) -> Array:
     """Sums of the first ``count`` values, for each count."""
     return np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])[list(counts)]
-
-
-def largest_sums(energies: Tensor, counts: Sequence[int]) -> Array:
-    """Sums of the largest values, one per count, in double precision; may reorder the values."""
-    count = max(counts)
-    if energies.device.type == "cpu":
-        # NumPy's partition and sort are vectorised, and several times faster than topk here.
-        values = energies.numpy()
-        if count:
-            values.partition(len(values) - count)
-        top = np.sort(values[len(values) - count :])[::-1]
-    else:
-        top = energies.topk(count).values.cpu().numpy()
-    return prefix_sums(top, counts)
