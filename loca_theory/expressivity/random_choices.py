@@ -59,12 +59,3 @@ def _distinct(n: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]
         if len(first) >= count:
             return drawn[np.sort(first)[:count]]
         drawn = np.concatenate([drawn, rng.integers(0, n, _CHUNK)])
-
-
-def first_hits(indices: NDArray[np.int64], p: int, q: int) -> NDArray[np.bool_]:
-    """Mark every index of the full p×q spectrum that is the first of its conjugate pair."""
-    i, j = np.divmod(indices, q)
-    pair = np.minimum(indices, (-i % p) * q + (-j % q))
-    hits = np.zeros(len(indices), dtype=bool)
-    hits[np.unique(pair, return_index=True)[1]] = True
-    return hits

@@ -6,7 +6,7 @@ import pytest
 from loca_theory.expressivity import METHODS, Budget
 from loca_theory.expressivity.methods.coordinates import CoordinateMethod
 from loca_theory.expressivity.methods.shared_coordinates import SharedCoordinates
-from loca_theory.expressivity.random_choices import first_hits, random_indices
+from loca_theory.expressivity.random_choices import random_indices
 
 REDUCED = [m.name for m in METHODS.values() if isinstance(m, CoordinateMethod)]
 every_method = pytest.mark.parametrize("method", [*REDUCED, "R"])
@@ -56,8 +56,8 @@ def test_many_locations_are_a_stream_of_uniform_integers_without_its_repeats():
 @pytest.mark.parametrize(
     ("p", "q"), [(1, 1), (1, 6), (2, 2), (3, 3), (4, 4), (5, 8), (7, 6), (9, 9)], ids=str
 )
-def test_first_hits_are_those_of_the_table_of_pairs(p, q):
-    for seed in range(20):
-        indices = np.random.default_rng(seed).permutation(p * q)
-        table = SharedCoordinates.is_first(METHODS["FourierFT"], indices, Budget(p, q, 1, "dof"))
-        np.testing.assert_array_equal(first_hits(indices, p, q), table)
+def test_pairs_of_indices_are_those_of_the_table(p, q):
+    method, budget = METHODS["FourierFT"], Budget(p, q, 1, "dof")
+    labels = method.labels(np.arange(p * q), budget)
+    table = SharedCoordinates.labels(method, np.arange(p * q), budget)
+    np.testing.assert_array_equal(np.equal.outer(labels, labels), np.equal.outer(table, table))

@@ -196,10 +196,9 @@ def checked_approximation(method: Method, matrix: Tensor, budget: Budget, rng: R
 
     found = called(method, "approximate", matrix, budget, rng)
     wanted, what = f"a tensor of shape {tuple(matrix.shape)}", ""
-    if isinstance(found, np.ndarray):
-        what = "an ndarray; use torch.from_numpy"
-    elif not isinstance(found, torch.Tensor):
-        what = type(found).__name__
+    if not isinstance(found, torch.Tensor):
+        is_array = isinstance(found, np.ndarray)
+        what = "an ndarray; use torch.from_numpy" if is_array else type(found).__name__
     elif found.shape != matrix.shape:
         what = str(tuple(found.shape))
     elif found.is_complex() or not found.isfinite().all():

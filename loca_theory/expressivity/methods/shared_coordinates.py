@@ -18,7 +18,6 @@ from loca_theory.expressivity.methods.bases import FOURIER, HAAR, Basis
 from loca_theory.expressivity.methods.coordinates import total
 from loca_theory.expressivity.methods.method import Array, Budgets, Rng
 from loca_theory.expressivity.methods.subspace import Indices, Subspace
-from loca_theory.expressivity.random_choices import first_hits
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,8 +51,12 @@ class SharedCoordinates(Subspace):
     def is_first(self, drawn: Indices, budget: Budget) -> NDArray[np.bool_]:
         """Mark every index that selects a coordinate that no earlier one selects."""
         found = np.zeros(len(drawn), dtype=bool)
-        found[np.unique(self.targets(budget)[drawn], return_index=True)[1]] = True
+        found[np.unique(self.labels(drawn, budget), return_index=True)[1]] = True
         return found
+
+    def labels(self, drawn: Indices, budget: Budget) -> Indices:
+        """A number for each index, the same for two that select the same coordinate."""
+        return self.targets(budget)[drawn]
 
     def item_energies(self, coordinates: Tensor, drawn: Indices, budget: Budget) -> Array:
         """Energy of the coordinate that each index selects, unless an earlier one does."""
@@ -118,9 +121,10 @@ class RandomCosines(SharedCoordinates):
         s, m = self.selected(budget)
         return total(energies[:s]), total(energies[s : s + m])
 
-    def is_first(self, drawn: Indices, budget: Budget) -> NDArray[np.bool_]:
-        """Without a table of the pairs."""
-        return first_hits(drawn, budget.p, budget.q)
+    def labels(self, drawn: Indices, budget: Budget) -> Indices:
+        """The smaller index of each conjugate pair, which needs no table of the pairs."""
+        i, j = np.divmod(drawn, budget.q)
+        return np.minimum(drawn, (-i % budget.p) * budget.q + (-j % budget.q))
 
     def limit(self, budget: Budget) -> float:
         """The limit, in which a pair retains half its energy if either of its indices is drawn."""
