@@ -230,13 +230,13 @@ def _losses(
     size = problems.size
     # vec(Γ F Σ) = (Γ ⊗ Σ) vec F, where vec stacks the rows of F.
     curvature = torch.kron(problems.rows[i], problems.columns[i]).double().numpy()
-    true = problems.indices[i].numpy(), problems.coefficients[i].numpy()
-    truth = np.bincount(*true, minlength=size**2)
+    indices, values = problems.indices[i].numpy(), problems.coefficients[i].numpy()
+    truth = np.bincount(indices, values, size**2).astype(np.float64)
     start = problems.start[i].numpy() if given is None else given[0]
     if given is None:
         spectrum = _fitted(curvature, truth, start)
     else:
-        spectrum = np.bincount(*given, minlength=size**2)
+        spectrum = np.bincount(start, given[1], size**2)
     axis = int(rng.integers(2))
     along = np.divmod(start, size)[axis]
     inner = np.flatnonzero((along > 0) & (along < size - 1))

@@ -92,7 +92,7 @@ def value(
         what = (find_method(method), size, size, (r,), Sampler.DENSE, (0, draws))
         found = estimate([ErrorCell(*what, seed=draw_seed(rng))], Runner(jobs=1))[0][0]
         gap = found.error - exact_error(law or method, Budget(size, size, r))
-        parts[f"K = {size}"] = Estimate(gap, found.standard_error, draws)
+        parts[f"K = {size}"] = Estimate(gap, found.standard_error or 0.0, draws)
     return parts
 
 
