@@ -1,13 +1,17 @@
 """Checks that read stored tables: what they measure, and what they refuse."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from loca_theory.claims import load_ledger
+from loca_theory.claims import VerificationResult, load_ledger, verify
 from loca_theory.claims.checks import empirical, theory_bases
 from loca_theory.claims.estimates import Tier
+from loca_theory.claims.rules import Verdict
 from loca_theory.errors import ResourceError
+from loca_theory.sweeps import ResultStore, Runner
 
 VERDICT = {
     "comparison": "loca-over-random", "measure": "accuracy", "margin": 1.0, "tasks": 6, "seeds": 64,
@@ -125,3 +129,28 @@ def test_a_matrix_without_an_error_is_missing(tmp_path):
     written(tmp_path, "e", {"name": "a", "r": 1, "method": "R", "error": 0.5})
     found = theory_bases.criterion(results=tmp_path, matrices="m", errors="e", r=1)
     assert found == ({}, "e.parquet has no error of LoRA at r = 1 for b.")
+
+
+def test_new_tables_are_looked_at_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "loca-results"  # where experiments write, and tables are looked for
+    (folder / "quick").mkdir(parents=True)
+    row = {**VERDICT, "comparison": "many-fourierft", "draws_verdict": "supported"}
+    runner = Runner(ResultStore(tmp_path / "points"), jobs=1)
+    chosen = partial(verify, "results.loca-over-fourierft", runner=runner)
+    assert chosen().claims[0].verdict is Verdict.NOT_RUN
+    written(folder / "quick", "verdicts", row)  # tables of a trial run do not count
+    assert chosen().claims[0].verdict is Verdict.NOT_RUN
+    written(folder, "verdicts", row)
+    result = chosen()
+    assert (result.claims[0].verdict, result.claims[0].observed) == (Verdict.SUPPORTED, 0.2)
+    result.save(tmp_path / "ledger")
+    assert VerificationResult.load(tmp_path / "ledger").claims == result.claims
+
+
+def test_damaged_tables_and_missing_folders_are_errors(tmp_path):
+    (tmp_path / "verdicts.parquet").write_bytes(b"nothing")
+    with pytest.raises(ResourceError, match=r"verdicts\.parquet cannot be read"):
+        verify("results.", results=tmp_path, runner=Runner(jobs=1))
+    with pytest.raises(ResourceError, match="there is no folder"):
+        verify("results.", results=tmp_path / "none")

@@ -17,7 +17,7 @@ from loca_theory.claims.page import anchor, page
 from loca_theory.claims.results import VerdictsChangedError, read_entries
 from loca_theory.claims.rules import Rule, Verdict
 from loca_theory.errors import InvalidArgumentError, ResourceError
-from loca_theory.sweeps import ResultStore, Runner
+from loca_theory.sweeps import Runner
 
 ALONE = Runner(jobs=1)
 LEDGER = load_ledger()
@@ -261,42 +261,3 @@ def test_a_foreign_report_is_refused(tmp_path, text):
     (tmp_path / "claims.json").write_text(text, encoding="utf-8")
     with pytest.raises(ResourceError, match=r"claims\.json cannot be read \(\w+\); move it away"):
         read_entries(tmp_path, LEDGER)
-
-
-# --- stored tables ---------------------------------------------------------------------------
-
-
-def verdicts_table(folder):
-    row = {
-        "comparison": "many-fourierft", "measure": "accuracy", "margin": 0.5, "tasks": 6,
-        "seeds": 64, "pairs": 384, "verdict": "supported", "difference": 0.9,
-        "standard_error": 0.1, "low": 0.6, "high": 1.2, "within": 1.2, "fixed_low": 0.7,
-        "fixed_high": 1.1, "kinds_low": None, "kinds_high": None, "draws_error": 0.1,
-        "draws_low": 0.6, "draws_high": 1.2, "draws_verdict": "supported",
-    }  # fmt: skip
-    pd.DataFrame([row]).to_parquet(folder / "verdicts.parquet")
-
-
-def test_new_tables_are_looked_at_again(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "loca-results"  # where experiments write, and tables are looked for
-    folder.mkdir()
-    runner = Runner(ResultStore(tmp_path / "points"), jobs=1)
-    chosen = partial(verify, "results.loca-over-fourierft", runner=runner)
-    assert chosen().claims[0].verdict is Verdict.NOT_RUN
-    (folder / "quick").mkdir()
-    verdicts_table(folder / "quick")  # tables of a trial run do not count
-    assert chosen().claims[0].verdict is Verdict.NOT_RUN
-    verdicts_table(folder)
-    result = chosen()
-    assert (result.claims[0].verdict, result.claims[0].observed) == (Verdict.SUPPORTED, 0.9)
-    result.save(tmp_path / "ledger")
-    assert VerificationResult.load(tmp_path / "ledger").claims == result.claims
-
-
-def test_damaged_tables_and_missing_folders_are_errors(tmp_path):
-    (tmp_path / "verdicts.parquet").write_bytes(b"nothing")
-    with pytest.raises(ResourceError, match=r"verdicts\.parquet cannot be read"):
-        verify("results.", results=tmp_path, runner=ALONE)
-    with pytest.raises(ResourceError, match="there is no folder"):
-        verify("results.", results=tmp_path / "none")
