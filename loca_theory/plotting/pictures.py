@@ -106,21 +106,19 @@ def _chosen(
     result: Result, methods: str | Iterable[str] | None, ranks: int | Iterable[int] | None
 ) -> Result:
     """The result with the rows of some methods and ranks only."""
-    if methods is None and ranks is None:
-        return result
-    # The column "method" of a table without ranks names something else, such as coders.
-    tables = {
-        name: rows
-        for name, rows in vars(result).items()
-        if isinstance(rows, tuple) and rows and hasattr(rows[0], "r")
-    }
     wanted: dict[str, tuple[Any, ...]] = {}
     if methods is not None:
         wanted["method"] = tuple(map(key_of, as_tuple(methods)))
     if ranks is not None:
         wanted["r"] = as_tuple(ranks)
     for column, values in wanted.items():
-        mine = {name: rows for name, rows in tables.items() if hasattr(rows[0], column)}
+        # The column "method" of a table without ranks names something else, such as coders.
+        mine = {
+            name: rows
+            for name, rows in vars(result).items()
+            if isinstance(rows, tuple) and rows and hasattr(rows[0], "r")
+            if hasattr(rows[0], column)
+        }
         known = dict.fromkeys(getattr(row, column) for rows in mine.values() for row in rows)
         titles = {_title(one): one for one in known}
         for value in values:

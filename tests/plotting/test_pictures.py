@@ -123,7 +123,7 @@ def test_some_methods_can_be_drawn(results, kind, picture):
 
 def test_ranks_a_title_and_a_size_are_those_that_are_asked(results):
     (axis,) = plot(results("simulation"), methods="R", ranks=2).axes
-    assert list(axis.lines[0].get_xdata()) == [2]
+    assert [list(line.get_xdata()) for line in axis.lines] == [[2]]
     figure = plot(results("simulation"), title="Mine", figsize=(4, 3))
     assert (figure.axes[0].get_title(), tuple(figure.get_size_inches())) == ("Mine", (4, 3))
     for picture in ("recovery", "spectrum"):
