@@ -83,13 +83,9 @@ def head(name):
 
 
 @each_example
-def test_an_example_says_how_it_is_run(name):
+def test_an_example_says_how_it_is_run_and_the_documentation_lists_it(name):
     assert f"\nRun: python examples/{name}.py\n" in head(name)
     written = needs(name).replace("-", "_").split()
     assert sorted(written) == sorted(PACKAGES[name])
-
-
-@each_example
-def test_the_documentation_lists_an_example(name):
     page = (ROOT / "docs" / "how-to" / "fine-tune-with-loca.md").read_text(encoding="utf-8")
     assert f"(../../examples/{name}.py)" in page

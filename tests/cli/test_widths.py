@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from loca_theory.sweeps.progress import progress_bar
 
-WIDTHS = [40, 60, 80, 120, 200]
+WIDTHS = [40, 80, 120]
 
 
 @pytest.fixture

@@ -71,22 +71,18 @@ def command(*, common: Common, base: str, tuned: tuple[str, ...], method: Any, *
 
     names = labels(tuned) if len(tuned) > 1 else [""]
     folders = {name: check_folder(common.folder / name, method) for name in names}
-    results, documents = [], []
+    results, documents = [], {}
     for (name, folder), one in zip(folders.items(), tuned, strict=True):
         with running(common, f"extracting {name}".rstrip(), "matrices") as runner:
             result = extract(base, one, method, runner=runner, **asked)
         files = result.save(folder)
         results.append((name, folder, result))
-        documents.append({**result.to_json(), "files": [str(path) for path in files]})
+        documents[name] = {**result.to_json(), "files": [str(path) for path in files]}
         common.note_written(files)
-    document, columns = documents[0], [one.name for one in fields(ExtractedMatrix)]
+    document, columns = documents[names[0]], [one.name for one in fields(ExtractedMatrix)]
     if len(documents) > 1:
-        found = [
-            {"tuned": name, **row}
-            for name, one in zip(names, documents, strict=True)
-            for row in one["rows"]
-        ]
-        document = {"rows": found, "extractions": dict(zip(names, documents, strict=True))}
+        rows = [{"tuned": name, **row} for name, one in documents.items() for row in one["rows"]]
+        document = {"rows": rows, "extractions": documents}
         columns = ["tuned", *columns]
 
     def show() -> None:
