@@ -70,16 +70,6 @@ def as_old_torch(folder, tensors):
     return path
 
 
-def as_cache(folder, tensors):
-    snapshot = folder / "models--org--name" / "snapshots" / "abc"
-    snapshot.mkdir(parents=True)
-    (snapshot.parent / "old").mkdir()
-    (folder / "models--org--name" / "refs").mkdir()
-    (folder / "models--org--name" / "refs" / "main").write_bytes(b"abc\r\n")
-    as_folder(snapshot, tensors)
-    return folder / "models--org--name"
-
-
 def as_of_a_trainer(folder, tensors):
     state = {0: {"exp_avg": torch.zeros(2)}}
     content = {"model": {"state_dict": tensors, "model_args": {"width": 3}}, "epoch": 4,
@@ -105,7 +95,7 @@ def as_safetensors_of_any_name(folder, tensors):
 
 
 KINDS = [as_file, as_folder, as_folder_of_one, as_shards, as_torch, as_old_torch, as_torch_shards,
-         as_cache, as_of_a_trainer, as_of_any_name, as_beside_a_number,
+         as_of_a_trainer, as_of_any_name, as_beside_a_number,
          as_safetensors_of_any_name]  # fmt: skip
 
 

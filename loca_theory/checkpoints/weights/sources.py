@@ -60,9 +60,8 @@ def open_checkpoint(source: Source) -> Checkpoint:
 
     A ``.safetensors`` file; a PyTorch file of any name that loads with ``weights_only=True``, also
     a trainer's, of which the model's tensors are taken; a folder with
-    ``model.safetensors``, ``pytorch_model.bin`` or either with an index of shards; a Hugging Face
-    cache folder ``models--org--name``; ``hub:org/name[@rev]``; or a state dict, a module or one
-    matrix in memory.
+    ``model.safetensors``, ``pytorch_model.bin`` or either with an index of shards;
+    ``hub:org/name[@rev]``; or a state dict, a module or one matrix in memory.
 
     Weights in FP8 or INT8 are loaded times the scales that are stored with them.
     """
@@ -94,23 +93,7 @@ def resolve(source: str | os.PathLike[str]) -> Path:
         if _HUB_NAME.fullmatch(text) and path.suffix not in (".safetensors", *PICKLES):
             msg += f"; write hub:{text} if it is on the hub"
         raise InvalidArgumentError(msg)
-    if path.is_dir() and (path / "snapshots").is_dir():
-        return _snapshot(path)
     return path
-
-
-def _snapshot(cache: Path) -> Path:
-    """The snapshot of a Hugging Face cache folder that ``main`` points to, or the only one."""
-    reference = cache / "refs" / "main"
-    if reference.is_file():
-        named = cache / "snapshots" / reference.read_text(encoding="utf-8").strip()
-        if named.is_dir():
-            return named
-    snapshots = sorted(one for one in (cache / "snapshots").iterdir() if one.is_dir())
-    if len(snapshots) != 1:
-        msg = f"{cache} holds {len(snapshots)} snapshots; pass the path of one of them"
-        raise InvalidArgumentError(msg)
-    return snapshots[0]
 
 
 def _open_file(path: Path) -> Checkpoint:

@@ -63,9 +63,9 @@ def command(
     change the base in the same direction?
 
     BASE and FINETUNED are .safetensors files, PyTorch files (loaded without executing code),
-    folders with a checkpoint (sharded or not), Hugging Face cache folders or
-    hub:org/name[@revision]. FINETUNED may also be the folder of an adapter of PEFT. To analyse
-    an adapter whose change does not depend on the base, such as plain LoRA, you can omit BASE.
+    folders with a checkpoint (sharded or not) or hub:org/name[@revision]. FINETUNED may also be
+    the folder of an adapter of PEFT. To analyse an adapter whose change does not depend on the
+    base, such as plain LoRA, you can omit BASE.
 
     \b
     Examples:
