@@ -69,10 +69,8 @@ class Settings:
             msg = f"epsilon must be at least 0 and below 1, not {self.epsilon}; "
             raise InvalidArgumentError(msg + "choose a value such as epsilon=0.001")
         if self.subspaces is not None:
-            _arguments.fields_to_int(self, "subspaces")
-            if self.subspaces < 1:
-                msg = f"subspaces must be at least 1, not {self.subspaces}; choose a value such as "
-                raise InvalidArgumentError(msg + "subspaces=10")
+            found = _arguments.positive_number("subspaces", self.subspaces)
+            object.__setattr__(self, "subspaces", found)
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,10 @@ def extract(
     layers, skipped = choose_layers(pair, loaded, size, saved)
     check_readable(serve, saved.entries, layers)
     task = Task({"": pair}, device, runner, skipped)
-    rows, adapters = Extractor(layers, task, size, dtype, saved, loaded).run(_name(base))
+    # Of the base model, for the adapter's configuration.
+    name = describe(base).removeprefix("hub:") if is_path(base) else None
+    name = name or getattr(base, "name_or_path", None) or None
+    rows, adapters = Extractor(layers, task, size, dtype, saved, loaded).run(name)
     grid = {
         "base": describe(base), "finetuned": describe(tuned), "method": method, "r": rank,
         "components": components,
@@ -174,10 +177,3 @@ def extract(
         msg += ", ".join(wrong[:3])
         raise ResourceError(msg + '; leave them out with exclude="..."')
     return found
-
-
-def _name(base: Source) -> str | None:
-    """Name of the base model for the adapter's configuration; None if it has no name."""
-    if is_path(base):
-        return describe(base).removeprefix("hub:")
-    return getattr(base, "name_or_path", None) or None

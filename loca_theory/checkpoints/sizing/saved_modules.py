@@ -65,7 +65,7 @@ def carried_modules(adapter: AdapterIncrements) -> SavedModules:
     """The modules that an adapter stores whole already."""
     ends = tuple(one.removeprefix(PREFIX) for one in adapter.saved_modules)
     tensors: dict[str, str] = {}
-    for name in adapter.whole if ends else ():
+    for name in adapter.whole:
         parts = name.split(".")[:-1]
         if any(".".join(parts[:i]).endswith(ends) for i in range(1, len(parts) + 1)):
             tensors[name] = name
