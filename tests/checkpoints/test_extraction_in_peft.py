@@ -266,13 +266,9 @@ def test_a_module_that_is_stored_whole_is_not_another_whose_name_ends_like_it(tm
         torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "layer",
-    [nn.Conv2d(5, 20, (3, 2), bias=False), nn.Conv1d(6, 20, 4, stride=2, bias=False)],
-    ids=["2d", "1d"],
-)
-def test_a_convolution_has_lora_factors(tmp_path, layer):
-    model = model_of({"conv": layer, "fc": nn.Linear(20, 24, bias=False)})
+def test_a_convolution_has_lora_factors(tmp_path):
+    conv = nn.Conv1d(6, 20, 4, stride=2, bias=False)
+    model = model_of({"conv": conv, "fc": nn.Linear(20, 24, bias=False)})
     tuned = finetuned(model)
     found, before, after = round_trip(model, tuned, tmp_path, "lora", rank=3)
     assert [one.name for one in found.matrices] == ["conv.weight", "fc.weight"]

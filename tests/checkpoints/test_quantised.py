@@ -1,4 +1,4 @@
-"""Weights in FP8 and INT8 with scales, against a loop over their entries."""
+"""Weights in FP8 and INT8 with scales, against the scale of each entry by its indices."""
 
 import json
 import math
@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from loca_theory.checkpoints import analyze, extract
 from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.weights.checkpoint import DamagedError
 from loca_theory.checkpoints.weights.scales import scaled
@@ -30,15 +29,8 @@ def stored(kind, *shape):
     return values.round().clamp(-127, 127).to(kind) if kind == torch.int8 else values.to(kind)
 
 
-def by_loops(weight, value_of):
-    """A matrix whose entry (i, j) is that of the weight times a factor that depends on i and j."""
-    found = torch.empty(weight.shape, dtype=torch.float32)
-    for i in range(weight.shape[0]):
-        for j in range(weight.shape[1]):
-            found[i, j] = float(weight[i, j]) * float(value_of(i, j))
-    return found
-
-
+# The expert, row and column of every entry.
+EXPERT, ROW, COLUMN = torch.meshgrid(*map(torch.arange, (2, P, Q)), indexing="ij")
 POWERS = 2.0 ** normal(P, 3).round()
 # Scales, and which of them the entry (i, j) is multiplied by.
 GRIDS = {
@@ -64,7 +56,7 @@ def test_a_weight_is_multiplied_by_its_scales(tmp_path, kind, scale, of):
     checkpoint = open_checkpoint(folder_of(tmp_path, content))
     assert set(checkpoint.entries) == {"a.weight", "a.bias"}
     assert checkpoint.entries["a.weight"].is_scaled
-    expected = by_loops(weight.float(), lambda i, j: of(scale, i, j))
+    expected = weight.float() * of(scale, ROW[0], COLUMN[0])
     assert torch.equal(checkpoint.load("a.weight"), expected)
 
 
@@ -83,7 +75,7 @@ def test_every_name_of_scales_is_known(tmp_path, name, factor):
     weight, scale = stored(torch.int8, P, Q), positive(P)
     checkpoint = open_checkpoint(folder_of(tmp_path, {"a.weight": weight, name: scale}))
     assert set(checkpoint.entries) == {"a.weight"}
-    expected = by_loops(weight.float(), lambda i, j: scale[i] * factor)
+    expected = weight.float() * scale[:, None] * factor
     torch.testing.assert_close(checkpoint.load("a.weight"), expected, rtol=1e-6, atol=0)
 
 
@@ -94,12 +86,9 @@ def test_the_zero_point_is_subtracted_first(tmp_path, shape):
     content = {"a.weight": weight, "a.weight_scale": scale, "a.weight_zero_point": zero}
     checkpoint = open_checkpoint(folder_of(tmp_path, content))
     assert set(checkpoint.entries) == {"a.weight"}
-    expected = torch.empty(P, Q)
-    for i in range(P):
-        for j in range(Q):
-            at = {(): (), (P, 1): (i, 0), (P, 3): (i, j // 12)}[shape]
-            expected[i, j] = (float(weight[i, j]) - float(zero[at])) * float(scale[at])
-    assert torch.equal(checkpoint.load("a.weight"), expected)
+    if shape == (P, 3):
+        scale, zero = (one.repeat_interleave(12, dim=1) for one in (scale, zero))
+    assert torch.equal(checkpoint.load("a.weight"), (weight.float() - zero) * scale)
 
 
 EXPERT_GRIDS = {
@@ -120,10 +109,9 @@ def test_experts_have_scales_of_their_own(tmp_path, shape, of):
     weight, scale = stored(FP8, 2, P, Q), positive(*shape)
     checkpoint = open_checkpoint(folder_of(tmp_path, {name: weight, f"{name}_scale": scale}))
     assert set(checkpoint.entries) == {name}
-    for e in range(2):
-        expected = by_loops(weight[e].float(), lambda i, j, e=e: of(scale, e, i, j))
-        assert torch.equal(checkpoint.load(name, e), expected)
-        assert torch.equal(checkpoint.load(name)[e], expected)
+    expected = weight.float() * of(scale, EXPERT, ROW, COLUMN)
+    assert torch.equal(checkpoint.load(name), expected)
+    assert torch.equal(checkpoint.load(name, 1), expected[1])
 
 
 def test_the_configuration_states_the_blocks(tmp_path):
@@ -160,34 +148,6 @@ def test_scales_take_little_more_memory_than_the_matrix(shape):
 
 
 # --- pairs -----------------------------------------------------------------------------------
-
-
-def quantise(matrix):
-    """A matrix in FP8 and the scale that makes its largest entry the largest FP8 number."""
-    scale = matrix.abs().max() / torch.finfo(FP8).max
-    return (matrix / scale).to(FP8), scale
-
-
-def quantised(matrices):
-    content = {}
-    for name, matrix in matrices.items():
-        content[name], content[f"{name}_scale"] = quantise(matrix)
-    return content
-
-
-def test_a_quantised_fine_tune_is_analysed_and_extracted_with_its_scales(tmp_path):
-    name, base = "layers.0.q_proj.weight", 0.02 * normal(64, 48)
-    content = quantised({name: base + 0.02 * normal(64, 48, seed=9)})
-    paths = folder_of(tmp_path / "base", {name: base}), folder_of(tmp_path / "tuned", content)
-    expected = content[name].float() * content[f"{name}_scale"] - base
-    found = analyze(*paths, ranks=[2])
-    (row,) = found.matrices
-    assert found.skipped == ()
-    assert (row.name, row.dtype) == (name, "F8_E4M3")
-    assert row.sigma == pytest.approx(expected.std(correction=0).item(), rel=1e-5)
-    tensors = extract(*paths, "lora", rank=48).adapters["lora"].tensors
-    a, b = (tensors[f"base_model.model.layers.0.q_proj.lora_{x}.weight"] for x in "AB")
-    torch.testing.assert_close(b @ a, expected, atol=1e-6, rtol=1e-5)
 
 
 def test_the_fingerprint_covers_the_scales(tmp_path):
