@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from loca_theory.checkpoints.sizing import sizes
 from loca_theory.checkpoints.sizing.adapter_size import TotalSize
-from loca_theory.checkpoints.sizing.profiles import EnergyProfile, largest_energies
+from loca_theory.checkpoints.sizing.profiles import EnergyProfile, largest_energies, unit_counts
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms import dct2
 from loca_theory.transforms.matrices import dct_matrix
@@ -146,6 +146,14 @@ def test_a_summary_of_a_large_spectrum_is_a_close_lower_bound():
     # Between counts c and 1.03 c a concave function exceeds its chord by at most 1.5% of E(c).
     assert (summary <= exact * (1 + 1e-6)).all()
     assert (summary >= exact * (1 - 0.015)).all()
+
+
+@pytest.mark.parametrize("most", [1, 63, 64, 65, 66, 1000, 4096**2])
+def test_counts_reach_the_whole_matrix(most):
+    counts = unit_counts(most)
+    assert (counts[0], counts[-1]) == (1, most)
+    assert (np.diff(counts) >= 1).all()
+    assert (counts[1:] <= np.ceil(counts[:-1] * 1.03) + 1).all()
 
 
 SIZES = {

@@ -174,10 +174,13 @@ def test_what_an_adapter_cannot_hold_is_named(method, scale):
     assert left.reason.startswith("too large or too small: an adapter holds float32")
 
 
-def test_a_matrix_that_is_not_finite_is_damaged():
-    base, tuned = checkpoints()
+def test_a_matrix_that_is_not_finite_is_damaged_and_an_unchanged_one_has_no_adapter():
+    base, tuned = checkpoints({**LAYERS, "a.0.v.weight": (20, 24)})
     tuned["a.0.q.weight"][0, 0] = float("nan")
+    tuned["a.0.up.weight"] = base["a.0.up.weight"]
     found = extract(base, tuned, "loca", components=5)
-    (left,) = found.skipped
-    assert left.damaged
-    assert left.reason == "not finite: 1 of 480 entries are NaN or infinite"
+    assert [row.name for row in found.matrices] == ["a.0.v.weight"]
+    assert {one.name: (one.damaged, one.reason) for one in found.skipped} == {
+        "a.0.q.weight": (True, "not finite: 1 of 480 entries are NaN or infinite"),
+        "a.0.up.weight": (False, "unchanged by the fine-tune"),
+    }

@@ -40,12 +40,6 @@ MODELS = {
     "DINOv2-SwiGLU": (
         "Dinov2ForImageClassification", "Dinov2Config", {**_IMAGE, "use_swiglu_ffn": True}, _PIXELS,
     ),
-    "Swin": (
-        "SwinForImageClassification", "SwinConfig",
-        {"embed_dim": 16, "depths": [1, 1], "num_heads": [2, 2], "window_size": 2, "image_size": 16,
-         "patch_size": 2, "num_labels": 5},
-        _PIXELS,
-    ),
     "BERT": ("BertForSequenceClassification", "BertConfig", _TEXT, TOKENS),
     "BERT-MLM": ("BertForMaskedLM", "BertConfig", _TEXT, TOKENS),
     "T5": ("T5ForConditionalGeneration", "T5Config", _T5, _BOTH),
