@@ -22,6 +22,7 @@ DEFAULT_RESULTS = "loca-results"
 _IN_ROW = ("section", "kind", "subject", "erratum")
 _IN_JSON = ("passage", "statement", "assumptions", "added", "check", "command")
 _ESTIMATES = TypeAdapter(Estimates)
+_HOW_TO_MAKE = "Make it with: {} && loca-theory verify {} --results {}"
 
 
 @dataclass(frozen=True)
@@ -220,6 +221,6 @@ def _how_to_make(claim: Claim) -> str:
     """The commands that make a claim's missing tables and then decide it."""
     written = re.findall(r"--out(?:\s|=)(\S+)", claim.command)
     folder = written[-1] if written else DEFAULT_RESULTS
-    text = f"Make it with: {claim.command} && loca-theory verify {claim.id} --results {folder}"
-    is_of_checkout = "experiments." in claim.command
-    return text + " (experiments need a checkout of the repository)" * is_of_checkout
+    where = " (experiments need a checkout of the repository)"
+    text = _HOW_TO_MAKE.format(claim.command, claim.id, folder)
+    return text + where if "experiments." in claim.command else text
