@@ -148,7 +148,7 @@ class AdapterIncrements(Checkpoint):
                 others = " and ".join(other for other in names if other != name)
                 reason = f"PEFT adds the increment of {others} to the same tensor: merge the "
                 self.left_out[name] = LeftOutError(reason + "adapter and pass the merged model")
-                del self.layers[name], self.entries[name]
+                del self.entries[name]
 
     def load(self, name: str, expert: int | None = None) -> torch.Tensor:
         """ΔW in the base's orientation; float32, or float64 if float32 cannot hold it well."""

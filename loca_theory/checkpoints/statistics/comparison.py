@@ -100,11 +100,6 @@ def _largest(matrix: torch.Tensor) -> float:
     return max(abs(float(end)) for end in matrix.aminmax())
 
 
-def relative_norm(energy: float, exponent: int, base_norm: float | None) -> float | None:
-    """‖ΔW‖/‖W₀‖ from the energy of ΔW/2ᵉ; None if there is no quotient."""
-    return math.ldexp(math.sqrt(energy) / base_norm, exponent) if base_norm else None
-
-
 def compare_subspaces(
     increment: torch.Tensor, weights: torch.Tensor, k: int
 ) -> dict[str, float | int]:

@@ -17,7 +17,6 @@ from loca_theory.checkpoints.statistics import shared_draws
 from loca_theory.checkpoints.statistics.comparison import (
     compare_subspaces,
     norm_and_cosine,
-    relative_norm,
 )
 from loca_theory.checkpoints.statistics.figure_data import MatrixAnalysis, eigenvalue_histogram
 from loca_theory.checkpoints.statistics.matrix_errors import (
@@ -109,7 +108,8 @@ def analyse_matrix(
         by_rows, by_columns = (
             float(change.mean(axis, dtype=torch.float64).square().mean()) for axis in (1, 0)
         )
-        mean_square = float(eigenvalues.sum()) / (p * q)
+        total = float(eigenvalues.sum())
+        mean_square = total / (p * q)
         notes = [known["note"]] if known["note"] else []
         if cosine is not None and cosine < UNRELATED:
             notes.append(f"unrelated to the base's weight: their cosine is below {UNRELATED}")
@@ -141,7 +141,7 @@ def analyse_matrix(
             )
         energy = None
         if fits_squared(exponent):
-            energy = math.ldexp(float(eigenvalues.sum()), 2 * exponent)
+            energy = math.ldexp(total, 2 * exponent)
         else:
             notes.append("the energy does not fit float64")
         budgets = [budget for r in settings.ranks if (budget := fitting_budget(p, q, r, settings))]
@@ -163,7 +163,7 @@ def analyse_matrix(
             sigma=counts.standard_deviation,
             mean=counts.mean,
             energy=energy,
-            relative_norm=relative_norm(float(eigenvalues.sum()), exponent, base_norm),
+            relative_norm=math.ldexp(math.sqrt(total) / base_norm, exponent) if base_norm else None,
             weights_cosine=cosine,
             zero_fraction=counts.zero_fraction,
             excess_kurtosis=counts.excess_kurtosis,
