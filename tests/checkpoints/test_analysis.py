@@ -33,7 +33,6 @@ from tests.checkpoints.files import normal
 SETTINGS = Settings((2, 4), printed=PrintedTest(copies=10, samples=5000))
 
 
-METHODS_SHOWN = [method.name for method in ANALYSED]
 ASKED = {"ranks": (2, 4), "device": "cpu", "printed": SETTINGS.printed}
 
 
@@ -147,7 +146,7 @@ def test_every_matrix_of_a_real_pair_has_a_row(analysis, weights):
     assert {row.name for row in analysis.matrices} == expected
     assert not any(one.damaged for one in analysis.skipped)
     assert [(e.name, e.r, e.method) for e in analysis.errors] == [
-        (row.name, r, c) for row in analysis.matrices for r in (2, 4) for c in METHODS_SHOWN
+        (row.name, r, c.name) for row in analysis.matrices for r in (2, 4) for c in ANALYSED
     ]
     for row in analysis.matrices:
         increment = tuned[row.name] - base[row.name]
@@ -222,6 +221,12 @@ def test_finite_increments_of_any_size_are_analysed(dtype, scale):
     assert ("energy does not fit float64" in row.note) == (dtype == F64)
     assert found.summary.all.energy == row.energy
     json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_two_huge_sides_further_apart_than_float32_reaches_are_analysed():
+    a, b = normal(20, 24).sigmoid() * 3e38, normal(20, 24, seed=1).sigmoid() * -3e38
+    (row,) = analyze({"w": a}, {"w": b}, **ASKED).matrices
+    assert row.sigma == pytest.approx(float(((b.double() - a) / 1e38).std(correction=0)) * 1e38)
 
 
 @pytest.mark.parametrize(
@@ -381,6 +386,7 @@ def test_a_notebook_shows_the_verdict_and_a_line_a_matrix_or_one_matrix_down_the
     for part in ("Normality of the entries", "layers.0.up_proj.weight", "R, r = 2"):
         assert part in shown
     shown = analyze(SQUARE, ranks=[2])._repr_html_()
+    assert "is not rejected at the level 5% (" in shown
     for name in ("mp_distance", "tv_p_value", "R, r = 2", "FourierFT, r = 2"):
         assert f"<th>{name}</th>" in shown
 
@@ -534,6 +540,7 @@ def test_the_verdict_says_where_the_accounting_decides():
     text = analyze(torch.from_numpy(left @ right.T) + w, ranks=[2]).verdict
     assert "At the budget of LoRA with r = 2, LoRA retains" in text
     assert "; if indices were free, the largest plain entries would retain most in 1 of 1. " in text
+    assert "is rejected at the level 5% (total variation from a normal law 0." in text
 
 
 def test_the_verdict_names_the_matrices_that_the_dct_suits_and_why():

@@ -66,11 +66,3 @@ def test_every_engine_that_the_card_names_gets_the_same_increment(tmp_path, size
             assert error == pytest.approx(row.error, rel=1e-5, abs=1e-6)
         ranks.add(len(a))
     assert (len(ranks) == 1) == is_uniform
-
-
-def test_vllm_gets_one_rank_for_all_layers():
-    found = extract(*demo_pair(), "lora", allocate=9000, serve="vllm")
-    ranks = {len(one) for name, one in found.adapters["lora"].tensors.items() if "lora_A" in name}
-    assert ranks == {max(one.r for one in found.matrices)}
-    config = found.adapters["lora"].config
-    assert config["r"] == config["lora_alpha"]

@@ -224,13 +224,9 @@ def test_a_mixed_result_is_two_adapters_that_are_loaded_one_after_the_other(tmp_
     found.save(tmp_path)
     adapted = loaded(model, tmp_path / "lora").merge_and_unload()
     adapted = loaded(adapted, tmp_path / "loca")
-    expected = Tiny()
-    norms = {name: tuned[name] for name in tuned if name.startswith("norm")}
-    expected.load_state_dict({**before, **norms})
-    for one in found.matrices:
-        expected.get_submodule(one.name.removesuffix(".weight")).weight.data = tuned[one.name]
-    with torch.no_grad():
-        torch.testing.assert_close(adapted(TOKENS), expected(TOKENS), rtol=1e-4, atol=1e-4)
+    after = adapted.merge_and_unload().state_dict()
+    for name in (*(one.name for one in found.matrices), "norm.weight", "norm.bias"):
+        torch.testing.assert_close(after[name], tuned[name], rtol=1e-4, atol=1e-4)
     for method in ("lora", "loca"):
         assert "merge_and_unload" in (tmp_path / method / "README.md").read_text()
     back = Extraction.load(tmp_path)

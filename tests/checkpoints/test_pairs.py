@@ -3,6 +3,7 @@
 import json
 import pickle
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ import safetensors
 import torch
 from safetensors.torch import save_file
 
+from loca_theory.checkpoints import extract
 from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.settings import Selection
 from loca_theory.checkpoints.weights.checkpoint import DamagedError
@@ -30,16 +32,15 @@ def as_memory(folder, base, tuned):
     return base, tuned
 
 
-def as_files(folder, base, tuned):
-    for name, content in (("base", base), ("tuned", tuned)):
-        save_file(content, folder / f"{name}.safetensors")
-    return folder / "base.safetensors", folder / "tuned.safetensors"
+def as_stored(save, suffix, folder, base, tuned):
+    paths = folder / f"base.{suffix}", folder / f"tuned.{suffix}"
+    for path, content in zip(paths, (base, tuned), strict=True):
+        save(content, path)
+    return paths
 
 
-def as_pickles(folder, base, tuned):
-    for name, content in (("base", base), ("tuned", tuned)):
-        torch.save(content, folder / f"{name}.pt")
-    return folder / "base.pt", folder / "tuned.pt"
+as_files = partial(as_stored, save_file, "safetensors")
+as_pickles = partial(as_stored, torch.save, "pt")
 
 
 def as_shards(folder, base, tuned):
@@ -81,6 +82,8 @@ def test_the_increment_is_the_difference_of_the_widened_weights(dtype):
     assert torch.equal(pair.weights(NAME), base[NAME].to(wide))
     assert torch.equal(pair.increment(NAME), tuned[NAME].to(wide) - base[NAME].to(wide))
     assert pair.matrices[NAME].dtype == str(dtype).removeprefix("torch.")
+    double = {NAME: base[NAME].double()}
+    assert open_pair(double, tuned).increment(NAME).dtype == torch.float64
 
 
 # --- names -----------------------------------------------------------------------------------
@@ -322,6 +325,9 @@ def test_a_classifier_or_a_bare_model_has_no_tied_head():
 
 def test_ties_that_memory_shows():
     base, tuned = tied(0), weights(1, EMBEDDING, HEAD)
+    # An adapter could change either of two layers that the base holds as one.
+    said = "not the same layer: the base checkpoint ties it to"
+    assert reasons(extract(base, tuned, rank=2))[HEAD].startswith(said)
     pair = open_pair(base, tuned)
     assert torch.equal(pair.increment(HEAD), tuned[HEAD] - base[EMBEDDING])
     assert notes(pair) == {HEAD: f"the base checkpoint ties it to {EMBEDDING}"}

@@ -147,9 +147,6 @@ def test_scales_take_little_more_memory_than_the_matrix(shape):
     assert sum(allocated.sizes.values()) <= 1.05 * 512 * 512 * 4 + given
 
 
-# --- pairs -----------------------------------------------------------------------------------
-
-
 def test_the_fingerprint_covers_the_scales(tmp_path):
     """Of an expert, its own."""
     name, experts = "a.weight", "mlp.experts.down_proj"
