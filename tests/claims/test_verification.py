@@ -212,13 +212,6 @@ def test_the_report_is_read_back(tmp_path, cheap):
         VerificationResult.load(tmp_path / "none")
 
 
-def test_saving_keeps_what_was_decided_before(tmp_path):
-    deep, other = entry(tier=Tier.DEEP), entry("parseval.unitary")
-    result_of(deep).save(tmp_path)
-    result_of(entry(), other).save(tmp_path)
-    assert read_entries(tmp_path, LEDGER) == (deep, other)
-
-
 def test_every_link_of_the_page_has_its_heading():
     whole = [entry(claim.id, verdict=Verdict.NOT_RUN) for claim in LEDGER.claims]
     text = page(whole, LEDGER)
