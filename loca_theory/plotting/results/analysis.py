@@ -69,23 +69,19 @@ def draw_histograms(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
 
     ``table``: Table ``figure_data`` of an analysis; one panel per matrix.
     """
-    rows = _of(table, "entries")
-    canvas = Canvas.of(ax, (3.6 * len(rows), 3.0), 1, len(rows), sharey=True)
-    axes = canvas.axes[0]
+    canvas, rows = _panels(table, "entries", ax, sharey=True)
     z = np.linspace(-5, 5, 400)
-    for axis, row in zip(axes, rows, strict=True):
+    for axis, row in zip(canvas.axes[0], rows, strict=True):
         edges = np.linspace(-_REACH, _REACH, len(row["values"]) + 1)
         density = np.asarray(row["values"]) / np.diff(edges)
         axis.stairs(density, edges, fill=True, color=BLUE, alpha=0.35, label="entries")
         normal = np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
         axis.plot(z, normal, color=BLACK, lw=1, label="normal density")
         axis.set(xlim=(-5, 5), xlabel="entry / σ")
-        axis.set_title(_short(row["name"]), fontsize=8)
         text = f"σ = {row['sigma']:.2e}\nTV = {row['tv']:.4f}"
         text += f"\nexcess kurtosis {row['excess_kurtosis']:+.2f}"
         axis.text(0.03, 0.96, text, transform=axis.transAxes, va="top", fontsize=7)
-    axes[0].set_ylabel("density")
-    axes[-1].legend(loc="upper right", fontsize=7)
+    canvas.axes[0, -1].legend(loc="upper right", fontsize=7)
     return canvas.figure
 
 
@@ -136,14 +132,11 @@ def draw_spectra(
 
     ``table``: Table ``figure_data`` of an analysis; one panel per matrix.
     """
-    rows = _of(table, quantity)
-    canvas = Canvas.of(ax, (3.6 * len(rows), 3.0), 1, len(rows))
+    canvas, rows = _panels(table, quantity, ax)
     axes = canvas.axes[0]
     for axis, row in zip(axes, rows, strict=True):
         _draw_spectrum(axis, np.asarray(row["values"], dtype=float), int(row["p"]), int(row["q"]))
         axis.set_xlabel(f"eigenvalue of {_OF[quantity]}ᵀ{_OF[quantity]} / (n σ²), y axis clipped")
-        axis.set_title(_short(row["name"]), fontsize=8)
-    axes[0].set_ylabel("density")
     if drawn := [axis for axis in axes if axis.has_data()]:
         drawn[-1].legend(loc="upper right", fontsize=7)
     return canvas.figure
@@ -219,14 +212,18 @@ def draw_errors_by_layer(
     return canvas.figure
 
 
-def _of(table: pd.DataFrame, quantity: str) -> list[Any]:
+def _panels(
+    table: pd.DataFrame, quantity: str, ax: Axes | None, **sharing: Any
+) -> tuple[Canvas, list[Any]]:
+    """A panel for the density of a quantity of each matrix, and the rows of the table."""
     rows = table[table["quantity"] == quantity].to_dict("records")
     if not rows:
         msg = f"the table has no {quantity}, because the analysed checkpoint does not hold them "
         msg += "(an adapter, for example, does not hold the weights)"
         raise InvalidArgumentError(msg)
-    return rows
-
-
-def _short(name: str) -> str:
-    return ".".join(name.removesuffix(".weight").split(".")[-5:])
+    canvas = Canvas.of(ax, (3.6 * len(rows), 3.0), 1, len(rows), **sharing)
+    for axis, row in zip(canvas.axes[0], rows, strict=True):
+        name = ".".join(row["name"].removesuffix(".weight").split(".")[-5:])
+        axis.set_title(name, fontsize=8)
+    canvas.axes[0, 0].set_ylabel("density")
+    return canvas, rows
