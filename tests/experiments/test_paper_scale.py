@@ -333,5 +333,6 @@ def test_metrics_by_hand():
 def test_list_names_everything():
     output = call("list")
     for name in ("roberta-base", "STS-B", "gpt2-medium", "Alpaca", "RESISC45", "cartoons",
-                 "no gradient clip", "GPT-4 as the judge", "6, 66, 666", "not run"):  # fmt: skip
+                 "no gradient clip", "GPT-4 as the judge", "6, 66, 666", "2020, 2021", "not run",
+                 "seeds: 0\n"):  # fmt: skip
         assert name in output

@@ -8,7 +8,7 @@ from experiments.finetuning.adaptation import count, groups
 from experiments.finetuning.methods import find_method
 from experiments.paper import load
 from experiments.paper_scale.generation import split_projections
-from experiments.paper_scale.settings import Choice, families, resolve, seeds
+from experiments.paper_scale.settings import Choice, families, resolve
 from experiments.paper_scale.training import Steering, adapt_as_stated, regularise
 from loca_theory.errors import InvalidArgumentError
 
@@ -58,11 +58,6 @@ def test_instruction_tuning():
     found = settings("instruct", "Alpaca", "llama2-13b", "full")
     assert (found.rate, found.epochs, found.batch_size * found.accumulation) == (1e-5, 1, 16)
     assert settings("instruct", "Alpaca", "llama1-7b", "lora").rank == 64
-
-
-def test_seeds():
-    expected = {"glue": (6, 66, 666), "vit": (2020, 2021, 2022, 2023, 2024), "e2e": (0,)}
-    assert {name: seeds(families()[name]) for name in expected} == expected
 
 
 @pytest.mark.parametrize(
