@@ -5,8 +5,10 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 from scipy.fft import dctn
+from scipy.stats import spearmanr
 
 from experiments.finetuning.prediction.predictors import TITLES, compute, forecast
+from experiments.finetuning.prediction.rank_correlation import rank_correlation
 from experiments.finetuning.protocol import Configuration, point
 from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.settings import settings
@@ -125,3 +127,10 @@ def test_the_command_runs_its_own_full_fine_tunes_only(session):
     assert {"prediction.pdf", *(f"prediction{one}.parquet" for one in tables)} <= names
     done = [path.name.partition("@")[0] for path in (session.out / "runs").iterdir()]
     assert done == ["prediction"] * 2
+
+
+def test_rank_correlations_are_spearmans():
+    """Also of ties, and 0 of equal values; their means over tasks are those that are stored."""
+    x, y = np.random.default_rng(0).integers(5, size=(2, 9)).astype(float)
+    assert rank_correlation(x, y) == pytest.approx(spearmanr(x, y).statistic)
+    assert rank_correlation(x, np.ones(9)) == 0
