@@ -1,8 +1,10 @@
 """Published fine-tunes: what is read of a wheel, and what is measured of an increment."""
 
+import importlib
 import io
 import re
 import sys
+import tomllib
 import zipfile
 
 import h5py
@@ -11,8 +13,11 @@ import pandas as pd
 import pytest
 import torch
 from click.testing import CliRunner
+from safetensors.torch import save_file
 
 from experiments.published.__main__ import increments, main, rows, statistics
+from experiments.published.hub import PAIRS
+from experiments.published.hub import main as hub
 from experiments.published.wheels import STUDIES, Fitted, Wheels
 from loca_theory.checkpoints import analyze
 from loca_theory.errors import InvalidArgumentError
@@ -144,6 +149,50 @@ def test_files_of_keras_need_h5py(tmp_path, monkeypatch):
     study = STUDIES["mhc-1"]
     with pytest.raises(InvalidArgumentError, match="h5py, which reads the files of Keras"):
         next(study.pairs(Wheels(tmp_path, study.packages)))
+
+
+def snapshot(cache, name, tensors):
+    """A model in a folder as the hub's cache has it."""
+    folder = cache / f"models--{name.replace('/', '--')}" / "snapshots" / "abc"
+    folder.mkdir(parents=True)
+    save_file(tensors, folder / "model.safetensors")
+    (folder.parent.parent / "refs").mkdir()
+    (folder.parent.parent / "refs" / "main").write_text("abc")
+
+
+def test_a_pair_of_the_hub_is_analysed_from_its_cache(tmp_path, monkeypatch):
+    constants = importlib.import_module("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    base = matrices(0, ((64, 48), (48, 64)))
+    tuned = {name: one.clone() for name, one in base.items()}
+    tuned["layer.0.weight"][:, :12] += 1.0  # a quarter of one matrix, of rank 1
+    snapshot(tmp_path, "org/base", base)
+    snapshot(tmp_path, "org/tuned", tuned)
+    listed = tmp_path / "pairs.toml"
+    listed.write_text('[mine]\nbase = "hub:org/base"\ntuned = ["hub:org/tuned"]\ngigabytes = 1\n'
+                      'published = "A quarter changed."\n')  # fmt: skip
+    asked = ["--pairs", str(listed), "--out", str(tmp_path / "out"), "--device", "cpu"]
+    done = CliRunner().invoke(hub, ["mine", *asked])
+    assert done.exit_code == 0, done.output
+    assert "published: A quarter changed." in done.stdout
+    assert (
+        "matrices 1, entries changed in them 0.25, norm of ΔW 27.71, mean effective rank 1, "
+        in done.stdout
+    )
+    assert (tmp_path / "out" / "analyze.parquet").exists()
+    assert "mine (1 GB): hub:org/tuned" in CliRunner().invoke(hub, asked).stdout
+    done = CliRunner().invoke(hub, ["mime", *asked])
+    assert "unknown pair 'mime'; did you mean mine?" in done.stderr
+
+
+def test_every_listed_pair_names_repositories():
+    for one in tomllib.loads(PAIRS.read_text()).values():
+        assert all(
+            re.fullmatch(r"hub:[\w-]+/[\w.-]+", name) for name in (one["base"], *one["tuned"])
+        )
+        assert one["published"]
+        assert one["gigabytes"] > 0
 
 
 def keras_file(weights):
