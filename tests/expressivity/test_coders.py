@@ -17,13 +17,11 @@ from loca_theory.expressivity import METHODS, Budget, exact_error
 from loca_theory.expressivity.bits import NUMBER_BITS, location_bits
 from loca_theory.expressivity.coders.bounds import spectral_bound, water_filling
 from loca_theory.expressivity.coders.coder import (
-    Approximation,
     Basis,
     Coded,
-    ScalarCoder,
     Transform,
 )
-from loca_theory.expressivity.coders.laws import Entries, Normal, Sphere
+from loca_theory.expressivity.coders.laws import Normal, Sphere
 from loca_theory.expressivity.coders.patches import Patches
 from loca_theory.expressivity.coders.quantisers import (
     between,
@@ -175,22 +173,12 @@ def test_coding_in_a_basis_is_coding_its_coordinates(seed, coder, bits):
     else:
         turned = basis.coordinates(w)
     (found,), (expected,) = coder.measure(w, [bits], basis), coder.measure(turned, [bits], Basis())
-    decoded = decode(coder, w, bits, basis)
+    (decoded,) = coder.approximate(w, [bits], basis)
     if expected is None:
         assert found is decoded is None
         return
     assert (found.error, found.bits) == pytest.approx((expected.error, expected.bits))
     assert ((w - decoded.matrix) ** 2).sum() / (w**2).sum() == pytest.approx(expected.error)
-
-
-def decode(coder, matrix, bits, basis):
-    if not isinstance(coder, ScalarCoder):
-        return coder.approximate(matrix, [bits], basis)[0]
-    coordinates = basis.coordinates(matrix)
-    codes = coder.quantiser(Entries(coordinates), matrix.size, bits)
-    return codes and Approximation(
-        basis.matrices(codes.codes[np.searchsorted(codes.edges, coordinates)]), codes.bits
-    )
 
 
 def expected_of(coder, shape, bits) -> Coded:
@@ -202,7 +190,7 @@ def expected_of(coder, shape, bits) -> Coded:
 def coded(coder, matrix, bits, transform=Transform.NONE, seed=0) -> Coded:
     basis = transform.basis(coder.block(matrix.shape), np.random.default_rng(seed))
     (found,) = coder.measure(matrix, [bits], basis)
-    decoded = decode(coder, matrix, bits, basis)
+    (decoded,) = coder.approximate(matrix, [bits], basis)
     energy = float((matrix**2).sum())
     assert found.error == pytest.approx(((matrix - decoded.matrix) ** 2).sum() / energy, rel=1e-9)
     assert found.bits == decoded.bits

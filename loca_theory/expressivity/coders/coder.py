@@ -112,8 +112,6 @@ class Coder:
     ) -> list[Approximation | None]:
         """The matrix as it is decoded, for several sizes; None where there is no code so small.
 
-        Coders of single numbers only measure, because their errors need no decoded matrix.
-
         Args:
             matrix: The matrix, not all 0.
             bits: Bits per entry to spend at most. A scheme of whole bits per entry stores its one
@@ -180,6 +178,21 @@ class ScalarCoder(Coder):
         energy = moment(law, 2)
         return [
             one and Coded(error_of(law, one.edges, one.codes) / energy, one.bits) for one in found
+        ]
+
+    def approximate(
+        self, matrix: Array, bits: Sequence[float], basis: Basis
+    ) -> list[Approximation | None]:
+        """See :class:`Coder`."""
+        coordinates = basis.coordinates(matrix)
+        law = Entries(coordinates)
+        found = (self.quantiser(law, matrix.size, one) for one in bits)
+        return [
+            one
+            and Approximation(
+                basis.matrices(one.codes[np.searchsorted(one.edges, coordinates)]), one.bits
+            )
+            for one in found
         ]
 
     def measure(self, matrix: Array, bits: Sequence[float], basis: Basis) -> list[Coded | None]:
