@@ -20,6 +20,7 @@ from experiments.finetuning.methods import Method
 from loca_theory.expressivity import Accounting, Budget
 from loca_theory.expressivity.methods import LinearFamily
 from loca_theory.expressivity.methods.registry import find_method
+from loca_theory.expressivity.methods.subspace import Subspace
 from loca_theory.transforms import dct2, idct2
 
 # Added to the diagonal of T M Tᵀ as a fraction of its trace, against rounding errors where the
@@ -130,7 +131,7 @@ def cosines(indices: torch.Tensor, p: int, q: int) -> torch.Tensor:
 def family(name: str, budget: Budget, rng: np.random.Generator) -> torch.Tensor:
     """Orthonormal atoms (n, p, q) of a method that chooses them without seeing the increment."""
     method: Any = find_method(name)
-    if isinstance(method, LinearFamily):
+    if not isinstance(method, Subspace):
         return _range(method, budget)
     p, q = budget.p, budget.q
     chosen = method.chosen(torch.zeros(p * q, dtype=torch.float64), budget, rng)
