@@ -16,7 +16,9 @@ TEMPORARY_SUFFIX = ".partial"
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file under a temporary name in its folder, and rename it when it is complete."""
-    temporary = path.with_name(f"{path.stem}.{uuid4().hex}{path.suffix}{TEMPORARY_SUFFIX}")
+    # Absolute: pyarrow would take the path s3:/table.parquet for an address.
+    name = f"{path.stem}.{uuid4().hex}{path.suffix}{TEMPORARY_SUFFIX}"
+    temporary = path.absolute().with_name(name)
     with naming_file(path):
         try:
             write(temporary)

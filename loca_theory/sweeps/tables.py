@@ -145,6 +145,7 @@ def read(folder: Path, name: str, table: str | None = None) -> tuple[pa.Table, d
 def _read_table(path: Path, table: str | None) -> pa.Table:
     from pyarrow import parquet
 
+    path = path.absolute()  # or pyarrow would take s3:/table.parquet for an address
     if table is None:
         return parquet.read_table(path)
     columns = _columns(path)
@@ -159,7 +160,7 @@ def _columns(path: Path) -> dict[str, list[str]]:
     from pyarrow import ArrowInvalid, parquet
 
     try:
-        stored = (parquet.read_schema(path).metadata or {}).get(_COLUMNS, b"{}")
+        stored = (parquet.read_schema(path.absolute()).metadata or {}).get(_COLUMNS, b"{}")
     except ArrowInvalid:  # damaged, which whoever reads it says
         return {}
     return json.loads(stored)

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -67,7 +68,7 @@ PAIRS = (Pair(16, "a", 0.1 + 0.2, None), Pair(None, "b", 5e-324, 0.5))
 FOUND = Found({"seed": 3}, PAIRS, (Total(2.0),))
 
 
-def test_tables_are_frames_and_plain_data_and_come_back_as_they_were_saved(tmp_path):
+def test_tables_are_frames_and_plain_data_and_come_back_as_they_were_saved(tmp_path, monkeypatch):
     for frame in (FOUND.to_frame(), replace(FOUND, pairs=()).to_frame()):
         assert list(frame.columns) == ["K", "name", "error", "spread"]
     assert list(FOUND.to_frame()["name"]) == ["a", "b"]
@@ -86,6 +87,10 @@ def test_tables_are_frames_and_plain_data_and_come_back_as_they_were_saved(tmp_p
     table = pd.read_parquet(tmp_path / "new" / "found.parquet")
     assert list(table.columns) == ["table", "K", "name", "error", "spread", "sum"]
     assert list(table["table"]) == ["pairs", "pairs", "totals"]
+    monkeypatch.chdir(tmp_path)
+    FOUND.save("s3:")  # a folder, not the address that pyarrow would see
+    assert Found.load("s3:") == FOUND
+    assert len(find_tables(Path("s3:"), ["found-pairs"])) == 1
 
 
 @pytest.mark.parametrize("empty", [["pairs"], ["totals"], ["pairs", "totals"]], ids=str)
