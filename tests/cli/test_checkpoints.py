@@ -138,15 +138,6 @@ def test_unrelated_checkpoints_are_said_to_be_first(cli, here, pair):
     assert "weights_cosine" in done.out.splitlines()[0].split(",")
 
 
-def test_out_stores_tables_and_a_page(cli, here, pair):
-    done = cli("analyze", *pair, "--r", "2,4", "--out", "report", "--format", "csv")
-    assert done.code == 0, done.err
-    assert len(done.out.splitlines()) == 5
-    files = ["analyze.parquet", "analyze.manifest.json", "analyze.html"]
-    assert f"results are in report: {', '.join(files)}" in done.err.splitlines()[0]
-    assert {path.name for path in (here / "report").iterdir()} == {*files, "points"}
-
-
 def test_all_methods_are_those_that_approximate_a_matrix(cli, pair):
     done = cli("analyze", *pair, "--r", "2", "--methods", "all", "--format", "json", "--quiet")
     assert (done.code, done.err) == (0, "")

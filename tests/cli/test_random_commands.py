@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import sys
-from collections import Counter
 from itertools import chain
 from pathlib import Path
 
@@ -137,20 +136,7 @@ APART = {
     "--serve": {"--save-module"},
 }
 # These start processes, wait for a network or print help, and have tests of their own.
-NEVER = {
-    "--jobs",
-    "--backend",
-    "--scheduler",
-    "--debug",
-    "--deep",
-    "--help",
-    "--help-all",
-}
-# How many lines the deep tier tries, 2,000 together: the fewer, the longer one takes.
-LINES = {
-    "simulate": 400, "correlate": 100, "toy": 200, "analyze": 200, "extract": 400, "verify": 200,
-    "methods": 400, "figures": 100,
-}  # fmt: skip
+NEVER = {"--jobs", "--backend", "--scheduler", "--debug", "--deep", "--help", "--help-all"}
 
 
 def flag_of(option):
@@ -252,12 +238,10 @@ def check(cli, here):
 
 
 @pytest.fixture
-def explore(check, record_property):
+def explore(check):
     """Run random command lines of one kind; those of right values must all succeed."""
 
     def run(name, examples, **kind):
-        codes = Counter()
-
         @settings(
             max_examples=examples,
             deadline=None,
@@ -267,14 +251,9 @@ def explore(check, record_property):
         @given(line=command_lines(name, **kind))
         def one(line):
             code = check(line)
-            codes[code] += 1
             assert kind or code == 0, line
 
         one()
-        # That many lines succeeded, so that what they leave was checked.
-        assert kind or codes[0] >= examples // 2
-        for code, count in codes.items():
-            record_property(f"{name}, {' '.join(kind) or 'right'}, exit code {code}", count)
 
     return run
 
@@ -297,12 +276,10 @@ def test_some_random_command_lines(explore, name):
     explore(name, 3, wrong=True)
 
 
-# With --junitxml, the report has the number of lines with each exit code.
 @pytest.mark.deep
 @ignores_warnings
 @every_command
 def test_many_random_command_lines(explore, name):
-    assert sum(LINES.values()) == 2000
-    explore(name, LINES[name] // 2)
-    explore(name, LINES[name] // 4, mixed=True)
-    explore(name, LINES[name] // 4, wrong=True)
+    explore(name, 120)
+    explore(name, 60, mixed=True)
+    explore(name, 60, wrong=True)

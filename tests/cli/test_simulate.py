@@ -12,8 +12,6 @@ import pytest
 from loca_theory.expressivity import METHODS
 from loca_theory.expressivity.methods.names import DEFAULT_KEYS
 
-from .test_surroundings import results
-
 COLUMNS = ["K", "p", "q", "r", "method", "engine", "error", "standard_error", "draws", "seed",
            "sampler"]  # fmt: skip
 SMALL = ("simulate", "--K", 16, "--r", "1,2", "--draws", 4, "--jobs", 1)
@@ -45,7 +43,8 @@ def test_one_draw_has_no_standard_error_and_says_so_unless_it_shall_be_quiet(cli
     command = (*SMALL, "--draws", 1, "--engine", "monte-carlo", "--methods", "D,R")
     loud, quiet = cli(*command, "--out", "a"), cli(*command, "--out", "b", "--quiet")
     assert loud.err.startswith("note: one draw has no standard error, so it is left empty\n")
-    assert "note: results are in a: simulate.parquet, " in loud.err
+    written = "simulate.parquet, simulate.manifest.json, simulate.png, simulate.pdf"
+    assert f"note: results are in a: {written}\n" in loud.err
     assert quiet == (0, loud.out, "")
     assert re.search(r"0\.\d{4} ± \?", loud.out)
     rows = parse(cli(*command, "--format", "json").out)["rows"]
@@ -121,26 +120,6 @@ def test_a_folder_that_takes_no_files_does_not_hinder_the_answer(cli, here):
     (here / "loca-results").unlink()
     unhindered = cli(*SMALL, "--engine", "all", "--format", "json")
     assert parse(blocked.out)["rows"] == parse(unhindered.out)["rows"]
-
-
-def test_out_receives_the_table_its_origin_and_its_picture(cli, here):
-    done = cli(*SMALL, "--out", "results", "--format", "json")
-    written = ["simulate.parquet", "simulate.manifest.json", "simulate.png", "simulate.pdf"]
-    assert (done.code, done.err) == (0, f"note: results are in results: {', '.join(written)}\n")
-    assert {path.name for path in (here / "results").iterdir()} == set(written)
-    manifest = parse((here / "results" / "simulate.manifest.json").read_text(encoding="utf-8"))
-    assert manifest == parse(done.out)["manifest"]
-
-
-def test_the_same_command_writes_the_same_bytes(cli, process, here):
-    command = (*SMALL, "--methods", "R,D,FourierFT", "--out")
-    cli(*command, "one")
-    before = results(here / "one")
-    cli(*command, "one")
-    assert results(here / "one") == before
-    # In a process that has another order of sets.
-    assert process(*command, "two", PYTHONHASHSEED="1").code == 0
-    assert results(here / "two") == before
 
 
 # --- what it imports ------------------------------------------------------------------------

@@ -78,10 +78,11 @@ def test_paths_may_hold_spaces_and_letters_of_any_alphabet(cli, here, name):
     assert results(here / "my results ä").keys() == results(here / "plain").keys() > set()
 
 
-# An ASCII locale that Python is kept from replacing by UTF-8, and a home where no file can be made.
+# An ASCII locale that Python is kept from replacing by UTF-8, a home where no file can be made, and
+# another order of sets.
 BARE = {
     "HOME": os.devnull, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0",
-    "MPLCONFIGDIR": "", "XDG_CACHE_HOME": "", "XDG_CONFIG_HOME": "",
+    "MPLCONFIGDIR": "", "XDG_CACHE_HOME": "", "XDG_CONFIG_HOME": "", "PYTHONHASHSEED": "1",
 }  # fmt: skip
 
 
