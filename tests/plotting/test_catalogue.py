@@ -29,18 +29,9 @@ SOURCES = {
 }
 
 
-@pytest.mark.parametrize("label", ["sim_1", "sim_2"])
-def test_what_it_calls_exact_is_exact_and_needs_no_torch(label):
-    assert FIGURES[label].shows.endswith("; exact")
-    source = SOURCES[label]
-    assert source.engines == (Engine.EXACT,)
-    assert not source.uses_dense_sampler
-    for budget in source.budgets:
-        assert all(Engine.EXACT in method.engines(budget) for method in source.methods)
-
-
 def test_they_show_what_the_paper_shows():
     one, two, toy = (SOURCES[label] for label in ("sim_1", "sim_2", "toy_recovery"))
+    assert one.engines == two.engines == (Engine.EXACT,)
     assert (one.shapes[0], one.shapes[-1]) == ((100, 100), (300, 300))
     assert one.ranks == (8, 16, 24, 32)
     assert two.shapes == ((768, 768), (4096, 4096))

@@ -171,22 +171,6 @@ def test_a_statistic_that_no_matrix_has_is_not_a_column(analysis, full):
     assert optional <= {column.title for column in matrix_columns(full)}
 
 
-def test_every_field_of_a_matrix_that_a_reader_needs_has_a_column(full):
-    read = set()
-
-    class Row:
-        def __getattribute__(self, name):
-            read.add(name)
-            return getattr(full.matrices[0], name)
-
-    for column in matrix_columns(full):
-        column.read(Row())
-    unshown = {"mean", "tv_low", "tv_high", "mp_wasserstein", "T", "note", "module",
-               "adapters", "row_mean_energy", "column_mean_energy"}  # fmt: skip
-    assert set(vars(full.matrices[0])) - read <= unshown
-    assert "rank_90" in read
-
-
 def test_two_fine_tunes_of_one_name_are_told_apart(full):
     columns = {column.heading: column for column in matrix_columns(full)}
     found = picture_data(full, list(columns.values()))
