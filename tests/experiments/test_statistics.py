@@ -6,17 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.finetuning.statistics import interval, paired_p_value, summary
+from experiments.finetuning.statistics import interval, paired_p_value
 from experiments.finetuning.verdicts.estimates import over_tasks, these_tasks
-
-
-def rows(metrics, method="a"):
-    base = {"measure": "accuracy", "trained": 3, "stored": 5, "task": "t"}
-    base |= {"method": method, "title": method.upper()}
-    return [
-        {**base, "seed": seed, "metric": value, "diverged": value is None}
-        for seed, value in enumerate(metrics)
-    ]
 
 
 def test_values_without_spread():
@@ -24,36 +15,6 @@ def test_values_without_spread():
     assert interval([2.5, 2.5]) == (2.5, 2.5, 2.5)
     found = [paired_p_value(one) for one in ([0.0, 0.0], [0.3], [0.5, 0.5])]
     assert found == [1, 1, 0]
-
-
-def naive_holm(p_values):
-    """The smallest level at which the step-down procedure rejects each."""
-    adjusted = []
-    for mine in p_values:
-        before = sorted(p for p in p_values if p <= mine)
-        steps = [(len(p_values) - k) * p for k, p in enumerate(before)]
-        adjusted.append(min(1.0, max(steps)))
-    return adjusted
-
-
-def test_a_summary_pairs_by_seed_and_adjusts_over_all_groups():
-    """Diverged runs, of seeds 4 and 5, are counted and left out on both sides."""
-    sets = {"a": [0.5, 0.7, 0.9, 0.4, None, 1.0], "b": [0.4, 0.65, 0.7, 0.35, 0.1, None],
-            "c": [0.45, 0.7, 0.85, 0.4]}  # fmt: skip
-    entries = [row for name, found in sets.items() for row in rows(found, name)[::-1]]
-    lines = summary(entries, ("task", "method"), reference={"method": "b"})
-    sides = {name: found[:4] for name, found in sets.items()}
-    test = stats.ttest_rel(sides["a"], sides["b"])
-    ends = test.confidence_interval(0.95)
-    found = [lines[0][f"difference{end}"] for end in ("", "_low", "_high")]
-    assert found == pytest.approx([np.mean(sides["a"]) - np.mean(sides["b"]), ends.low, ends.high])
-    raw = [stats.ttest_rel(sides[name], sides["b"]).pvalue for name in "ac"]
-    assert [lines[0]["p_value"], lines[2]["p_value"]] == pytest.approx(naive_holm(raw))
-    assert lines[1]["p_value"] is None
-    assert (lines[0]["seeds"], lines[0]["diverged"]) == (5, 1)
-    assert lines[0]["mean"] == pytest.approx(np.mean([0.5, 0.7, 0.9, 0.4, 1.0]))
-    (line,) = summary(rows([None, None]), ("method",), reference={"method": "a"})
-    assert (line["mean"], line["low"], line["seeds"], line["diverged"]) == (None, None, 0, 2)
 
 
 # --- means over tasks and seeds -------------------------------------------------------------
