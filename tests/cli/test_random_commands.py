@@ -280,6 +280,6 @@ def test_some_random_command_lines(explore, name):
 @ignores_warnings
 @every_command
 def test_many_random_command_lines(explore, name):
-    explore(name, 120)
-    explore(name, 60, mixed=True)
+    explore(name, 125)  # 2,000 lines of eight commands in all
+    explore(name, 65, mixed=True)
     explore(name, 60, wrong=True)
