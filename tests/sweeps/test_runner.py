@@ -323,7 +323,7 @@ def test_a_point_runs_with_one_thread_and_the_former_number_comes_back(three_thr
         seen.append(threads_now())
         return {"quotient": 1 / point.parameters["i"]}
 
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ZeroDivisionError, match="division by zero"):
         Runner(jobs=1).run(make_points(3)[::-1], compute)
     assert seen == [{1}] * 3
     assert threads_now() == {3}
