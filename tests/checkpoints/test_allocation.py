@@ -101,6 +101,27 @@ def test_it_is_the_best_of_all_splits_or_within_the_gap_if_units_cost_more_or_le
     assert uniform - 1e-12 <= found.equal_retained <= energy / whole + 1e-12
 
 
+@pytest.mark.parametrize(
+    ("seed", "below", "least"), [(407, 0.001, 154), (2277, 0.001, 94), (550, 0.005, 46)]
+)
+def test_a_matrix_may_change_its_method_between_two_prices(seed, below, least):
+    """At one price for all it was 0.6% of the energy less, or cost twice as much."""
+    random = np.random.default_rng(seed)
+    several = []
+    for _ in range(6):
+        energy, own = 10 ** random.normal(), []
+        for method, most, cost, steepest in (("lora", 8, 40, 2.0), ("loca", 150, 2, 1.2)):
+            units = np.arange(1, most + 1)
+            retained = np.cumsum(units ** -random.uniform(0, steepest))
+            retained *= energy / retained[-1]
+            own.append(EnergyProfile("", method, units, retained, cost))
+        several.append(own)
+    whole = sum(own[0].energy for own in several)
+    found = sizes.allocate(several, 200)
+    assert found.bound - below < of(found)[1] / whole <= found.bound
+    assert of(sizes.allocate(several, energy=0.5))[0] == least
+
+
 @given(problems(), st.floats(0.01, 1))
 @settings(max_examples=150, deadline=None)
 def test_the_smallest_total_that_retains_a_fraction(problem, fraction):

@@ -75,16 +75,19 @@ class _Problem:
 
     def solve(self) -> _Choice:
         """The best choice that is found, or the cheapest if there is no total."""
-        found = [choice for one in (self, *self._alone()) for choice in one._choices()]
+        found = [choice for one in (self, *self._settled()) for choice in one._choices()]
         if self.total < math.inf:
             return max(found, key=_retained)
         return min(found, key=lambda one: (_retained(one) < self.energy, _cost(one)))
 
-    def _alone(self) -> Iterator[_Problem]:
-        """One method for all, which may fill the total better than a mixture does."""
+    def _settled(self) -> Iterator[_Problem]:
+        """Methods that are settled first: as bought at either price, and one for all."""
         most = max(map(len, self.profiles))
-        for i in range(most if most > 1 else 0):
-            yield replace(self, profiles=[[own[min(i, len(own) - 1)]] for own in self.profiles])
+        if most > 1:
+            for price in self.prices():
+                yield replace(self, profiles=[[one] for one, _ in self._bought(price)])
+            for i in range(most):
+                yield replace(self, profiles=[[own[min(i, len(own) - 1)]] for own in self.profiles])
 
     def _choices(self) -> Iterator[_Choice]:
         """A cheap unit with a high gain can leave too little for a dear one that gains more.
@@ -92,19 +95,22 @@ class _Problem:
         So the matrices with the cheaper units are also left for last.
         """
         for least_cost in sorted({one.cost for several in self.profiles for one in several}):
-            found = self._bought(self.price(least_cost), least_cost)
+            found = self._bought(self.prices(least_cost)[0], least_cost)
             yield self._filled(found, least_cost)
             if self.total < math.inf:
                 yield _uniform([one for one, _ in found], self.total)
 
     def bound(self) -> float:
         """Upper bound of the energy that any choice within the total retains."""
-        price = self.price()
+        price = self.prices()[0]
         values = (max(one.best(price)[0] for one in several) for several in self.profiles)
         return price * self.total + sum(values)
 
-    def price(self, least_cost: int = 0) -> float:
-        """The lowest price at which no more is bought than wanted."""
+    def prices(self, least_cost: int = 0) -> tuple[float, float]:
+        """The lowest price at which no more is bought than wanted, and the next lower one.
+
+        Between the two a matrix may change its method.
+        """
         densities = [one.density for several in self.profiles for one in several]
         prices = np.unique(np.concatenate([[0.0], *densities]))
         low, high = 0, len(prices) - 1
@@ -113,9 +119,9 @@ class _Problem:
             found = self._bought(float(prices[middle]), least_cost)
             fits = _cost(found) <= self.total and _retained(found) < self.energy
             low, high = (low, middle) if fits else (middle + 1, high)
-        return float(prices[low])
+        return float(prices[low]), float(prices[max(low - 1, 0)])
 
-    def _bought(self, price: float, least_cost: int) -> _Choice:
+    def _bought(self, price: float, least_cost: int = 0) -> _Choice:
         """The best method of each matrix at a price, and what is bought of it."""
         chosen = []
         for several in self.profiles:
