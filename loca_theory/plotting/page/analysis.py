@@ -127,16 +127,14 @@ def _numbers(column: Column, rows: Sequence[Matrix]) -> list[float | None] | Non
 def _coefficient_fractions(result: Analysis, ranks: Iterable[int]) -> dict[int, list[float | None]]:
     """Fraction of all coefficients that each budget pays for; None if it exceeds the matrix."""
     accounting = result.manifest["grid"]["accounting"]
+    shapes = {tables.identity(row): row.shape for row in result.matrices}
+    found = {}
     # A matrix has errors at a rank if and only if the budget fits it.
-    fitting = {(*tables.identity(error), error.r) for error in result.errors}
-
-    def fraction(row: Matrix, r: int) -> float | None:
-        if (*tables.identity(row), r) not in fitting:
-            return None
-        p, q = row.shape
-        return float(f"{Budget(p, q, r, accounting).chosen_coefficients / (p * q):.6g}")
-
-    return {r: [fraction(row, r) for row in result.matrices] for r in ranks}
+    for error in result.errors:
+        p, q = shapes[key := tables.identity(error)]
+        fraction = Budget(p, q, error.r, accounting).chosen_coefficients / (p * q)
+        found[error.r, key] = float(f"{fraction:.6g}")
+    return {r: [found.get((r, key)) for key in shapes] for r in ranks}
 
 
 def _line(fractions: Sequence[float]) -> dict[str, list[float]]:

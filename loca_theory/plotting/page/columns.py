@@ -29,7 +29,8 @@ class Column:
         title: Heading; columns that differ only by the rank have the same.
         explanation: One line that says what the values are.
         value: Name of the row's field, or function of the row: a number, a text, or None.
-        form: Format of numbers, or a function that makes the text of a row's cell.
+        form: Format of numbers, or a function that makes the text of a row's cell; by default a
+            float has four digits.
         group: Heading of the columns that belong together.
         scale: Colours on the heat map.
         r: The rank whose budget the values belong to; None if they belong to no budget.
@@ -64,7 +65,7 @@ class Column:
         value = self.read(row)
         if value is None or value != value:
             return MISSING
-        return format(value, self.form) if self.form else str(value)
+        return format(value, self.form or (".4g" if isinstance(value, float) else ""))
 
     def number(self, row: Any) -> float | None:
         """The value of a row in its unit, to six digits; None if it is not a finite number."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass, field
-from functools import partial
 from html import escape
-from numbers import Real
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,7 +13,7 @@ from loca_theory import _arguments
 from loca_theory.errors import ResourceError
 from loca_theory.plotting.canvas import png
 from loca_theory.plotting.page.analysis import analysis_page
-from loca_theory.plotting.page.columns import MISSING, Column
+from loca_theory.plotting.page.columns import Column
 from loca_theory.plotting.page.templates import render
 from loca_theory.plotting.pictures import views
 from loca_theory.sweeps import Result
@@ -93,18 +92,7 @@ def report(result: Result) -> Page:
 
 
 def _main_table(result: Result) -> tuple[str, list[Any], list[Column], str]:
-    frame = result.to_frame()
-    rows = frame.head(_MOST_ROWS).astype(object).to_dict("records")
-    columns = [Column(name, "", name, partial(_text, name)) for name in map(str, frame)]
-    hidden = len(frame) - len(rows)
-    lead = f"The first {len(rows)} of {len(frame)} rows; to_frame() returns all." if hidden else ""
-    return "Table", rows, columns, lead
-
-
-def _text(name: str, row: dict[str, Any]) -> str:
-    """The text of a cell: four digits for floats, ``none`` for missing values."""
-    value = row[name]
-    if value is None or value != value:
-        return MISSING
-    is_number = isinstance(value, Real) and not isinstance(value, bool | int)
-    return f"{value:.4g}" if is_number else str(value)
+    rows = next(iter(result.to_json().values()))
+    columns = [Column(name, "", itemgetter(name)) for name in map(str, result.to_frame())]
+    lead = f"The first {_MOST_ROWS} of {len(rows)} rows; to_frame() returns all."
+    return "Table", rows[:_MOST_ROWS], columns, lead if len(rows) > _MOST_ROWS else ""
