@@ -112,8 +112,25 @@ def key_lines(names: Iterable[str], titles: Mapping[str, str], width: int) -> li
     return lines
 
 
-def draw_line(
-    axis: Axes, rows: pd.DataFrame, x: str, look: Look, *, alpha: float = 0.25, ms: float = 4
+def draw_lines(
+    axis: Axes,
+    lines: Iterable[tuple[str, pd.DataFrame]],
+    x: str,
+    looks: Mapping[str, Look],
+    gap: float,
+    **marks: float,
+) -> None:
+    """Draw the errors of methods against a column, and label each line at its right end.
+
+    Labels are at least ``gap`` apart, a fraction of the axis' height.
+    """
+    ends = [(_draw_line(axis, rows, x, looks[name], **marks), name) for name, rows in lines]
+    axis.margins(x=0.02)
+    _label_ends(axis, ends, looks, gap)
+
+
+def _draw_line(
+    axis: Axes, rows: pd.DataFrame, x: str, look: Look, alpha: float = 0.25, ms: float = 4
 ) -> float:
     """Draw a method's errors with a band of two standard errors; return the right end's height.
 
@@ -129,13 +146,10 @@ def draw_line(
     return error[-1]
 
 
-def label_ends(
+def _label_ends(
     axis: Axes, ends: Sequence[tuple[float, str]], looks: Mapping[str, Look], gap: float
 ) -> None:
-    """Label lines at their right ends, given by height and name; such as end together share one.
-
-    Labels are at least ``gap`` apart, a fraction of the axis' height.
-    """
+    """Label lines at their right ends, given by height and name; such as end together share one."""
     low, high = axis.get_ylim()
     merged: list[tuple[float, list[str]]] = []
     for height, name in sorted(ends):

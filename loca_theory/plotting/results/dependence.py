@@ -11,15 +11,7 @@ from matplotlib.figure import Figure
 from loca_theory.dependence.design import Protocol
 from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.plotting.canvas import COLORS, Canvas, View, styled
-from loca_theory.plotting.lines import (
-    TITLES,
-    Look,
-    draw_line,
-    key_lines,
-    label_ends,
-    looks_of,
-    titles_of,
-)
+from loca_theory.plotting.lines import TITLES, draw_lines, key_lines, looks_of, titles_of
 from loca_theory.plotting.results.phase import draw_phase
 
 if TYPE_CHECKING:
@@ -80,7 +72,11 @@ def draw_losses(
     for row, r in zip(axes, ranks, strict=True):
         for axis, protocol in zip(row, protocols, strict=True):
             panel = table[(table["r"] == r) & (table["protocol"] == protocol)]
-            _draw_lines(axis, panel, looks)
+            lines = [(str(method), rows) for method, rows in panel.groupby("method", sort=False)]
+            draw_lines(axis, lines, "value", looks, _LABEL_GAP / _PANEL_HEIGHT, alpha=0.2, ms=6)
+            values = panel["value"].unique()
+            if len(values) == 1:
+                axis.set_xlim(values[0] - 0.5, values[0] + 0.5)
             axis.set_title(f"r = {r}: {_PROTOCOL_TITLES[protocol]}")
         row[0].set_ylabel("relative error")
     name = STRUCTURES[structure].parameter
@@ -88,18 +84,6 @@ def draw_losses(
         axis.set_xlabel(f"{structure}: {'ρ' if name == 'rho' else name}")
     canvas.caption("\n".join(key), x=0.01, ha="left", linespacing=1.4)
     return canvas.figure
-
-
-def _draw_lines(axis: Axes, panel: pd.DataFrame, looks: Mapping[str, Look]) -> None:
-    ends = [
-        (draw_line(axis, rows, "value", looks[str(method)], alpha=0.2, ms=6), str(method))
-        for method, rows in panel.groupby("method", sort=False)
-    ]
-    values = panel["value"].unique()
-    if len(values) == 1:
-        axis.set_xlim(values[0] - 0.5, values[0] + 0.5)
-    axis.margins(x=0.02)
-    label_ends(axis, ends, looks, _LABEL_GAP / _PANEL_HEIGHT)
 
 
 @styled

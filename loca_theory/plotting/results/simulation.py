@@ -16,11 +16,9 @@ from loca_theory.plotting.canvas import Canvas, View, styled
 from loca_theory.plotting.lines import (
     BAND,
     TITLES,
-    Look,
-    draw_line,
+    draw_lines,
     in_order,
     key_lines,
-    label_ends,
     looks_of,
     titles_of,
 )
@@ -64,7 +62,11 @@ def draw_errors(
     canvas = Canvas.grid(ax, len(panels), 2, panel, (0, below), sharex=by_size)
     looks = looks_of(table["method"])
     for axis, (title, x, rows) in zip(canvas.axes.flat, panels, strict=False):
-        _draw_panel(axis, rows, x, looks, _LABEL_GAP / panel[1])
+        names = in_order(rows["method"])
+        lines = [(name, _best(rows[rows["method"] == name])) for name in names]
+        draw_lines(axis, lines, x, looks, _LABEL_GAP / panel[1])
+        if x == "r":
+            axis.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 4, 8, 10]))
         axis.set_title(title)
     for axis in canvas.axes[-1]:
         axis.set_xlabel("matrix size K" if by_size else "LoRA rank r")
@@ -93,19 +95,6 @@ def _panels(table: pd.DataFrame, *, by_size: bool) -> list[tuple[str, str, pd.Da
         return [(f"r = {r}", "K", rows) for r, rows in table.groupby("r", sort=True)]
     shapes = table.groupby(["p", "q"], sort=False)
     return [(f"{p} × {q}", "r", rows) for (p, q), rows in shapes]
-
-
-def _draw_panel(
-    axis: Axes, rows: pd.DataFrame, x: str, looks: Mapping[str, Look], gap: float
-) -> None:
-    ends = [
-        (draw_line(axis, _best(rows[rows["method"] == method]), x, looks[method]), method)
-        for method in in_order(rows["method"])
-    ]
-    axis.margins(x=0.02)
-    if x == "r":
-        axis.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 4, 8, 10]))
-    label_ends(axis, ends, looks, gap)
 
 
 def _best(rows: pd.DataFrame) -> pd.DataFrame:
