@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, cast
 
 from loca_theory import _arguments
 from loca_theory._version import __version__
@@ -23,7 +21,7 @@ from loca_theory.sweeps.tables import StoredTable, find_tables, is_stored, load_
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from loca_theory.plotting.paper_figure import Source
+    from loca_theory.plotting.paper_figure import Computed, Source
 
 # The default output folder of commands and experiments.
 _DEFAULT_RESULTS = Path("loca-results")
@@ -119,11 +117,15 @@ class Drawing:
 
         The files are the pictures and, if the table was computed, the table and its manifest.
         """
-        if self.source is None:
-            tables = self.tables
-            frames = [load_rows(one.path.parent, one.path.stem, one.table)[0] for one in tables]
-        else:
-            frames, tables = self._compute(self.source, runner)
+        tables, frames = self.tables, []
+        if self.source is not None:
+            found, data = self.source.run(runner), cast("Computed", self.paper.data)
+            frames = [found.to_frame(data.table)]
+            if self.out is not None:
+                name = data.shared_with or self.paper.label
+                stored, _ = store_rows(frames.pop(), found.manifest, self.out, name)
+                tables = (StoredTable(stored),)
+        frames += [load_rows(one.path.parent, one.path.stem, one.table)[0] for one in tables]
         try:
             drawn = self.paper.draw(*frames)
         except (InvalidArgumentError, LookupError, TypeError) as error:
@@ -143,18 +145,6 @@ class Drawing:
         elif (path := tables[0].path).parent == out:
             beside = (path, path.with_suffix(".manifest.json"))
         return (*save_figure(drawn, folder, label), *beside)
-
-    def _compute(
-        self, source: Source, runner: Runner
-    ) -> tuple[list[pd.DataFrame], tuple[StoredTable, ...]]:
-        data: Any = self.paper.data
-        found = source.run(runner)
-        frame = found.to_frame(data.table)
-        if self.out is None:
-            return [frame], ()
-        name = data.shared_with or self.paper.label
-        stored, _ = store_rows(frame, found.manifest, self.out, name)
-        return [load_rows(self.out, name)[0]], (StoredTable(stored),)
 
 
 def _find(label: str, name: str, maker: str, results: Path) -> StoredTable:
