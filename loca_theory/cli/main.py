@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 from importlib import import_module
-from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -30,18 +28,12 @@ class _LazyGroup(Group):
             return None
         return import_module(f"loca_theory.cli.commands.{cmd_name}").command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in _GROUPS.items():
+            helps = [getattr(self.get_command(ctx, name), "help", "") for name in names]
+            firsts = [" ".join(text.partition("\n\n")[0].split()) for text in helps]
             with formatter.section(title):
-                formatter.write_dl([(name, _summary(name)) for name in names])
-
-
-def _summary(name: str) -> str:
-    """The first sentence of a command's help, read as text: importing all takes seconds."""
-    path = Path(__file__).parent / "commands" / f"{name}.py"
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    function = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "command")
-    return " ".join((ast.get_docstring(function) or "").partition("\n\n")[0].split())
+                formatter.write_dl(list(zip(names, firsts, strict=True)))
 
 
 @click.command(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
