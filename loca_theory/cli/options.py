@@ -55,9 +55,6 @@ class Common:
 class Folder(click.Path):
     """The path of a folder; an empty path, as from an unset variable, and bytes are errors."""
 
-    def __init__(self, *, file_okay: bool = True) -> None:
-        super().__init__(file_okay=file_okay, path_type=Path)
-
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Convert the text to a path."""
         if value == "":
@@ -67,7 +64,7 @@ class Folder(click.Path):
         except UnicodeEncodeError:
             # Arrow and safetensors take names in UTF-8 alone.
             self.fail("the name of the folder is not valid UTF-8; choose another")
-        return super().convert(value, param, ctx)
+        return Path(super().convert(value, param, ctx))
 
 
 class Rare(click.Option):
@@ -127,7 +124,10 @@ _PRINTING = (
         help="Format of the printed result; CSV has only the first table.",
     ),
     _rare_option("-q", "--quiet", is_flag=True, help="Print no progress and no notes on stderr."),
-    _rare_option("--debug", is_flag=True, help="Show the traceback of an error."),
+    # What Command.main looks for.
+    _rare_option(
+        "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."
+    ),
     click.option(
         "--help-all",
         is_flag=True,
@@ -179,19 +179,11 @@ def command_of(
 
     def decorate(run: Callable[..., Any]) -> Command:
         def with_common(
-            *,
-            output_format: str,
-            quiet: bool,
-            debug: bool,
-            out: Path | None,
-            jobs: int = 1,
-            backend: str = BACKENDS[0],
-            scheduler: str | None = None,
-            **given: Any,
+            jobs: int = 1, backend: str = BACKENDS[0], scheduler: str | None = None, **given: Any
         ) -> Any:
-            del debug  # read by Command.main
+            own = {name: given.pop(name) for name in ("output_format", "quiet", "out")}
             with cluster(backend, scheduler, jobs) as workers:
-                return run(common=Common(output_format, quiet, out, workers), **given)
+                return run(common=Common(**own, jobs=workers), **given)
 
         with_common.__doc__ = run.__doc__
         for option in reversed((*further, *options, with_out, *_PRINTING)):

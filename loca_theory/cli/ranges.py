@@ -14,7 +14,19 @@ _MOST = 100_000
 _LARGEST_EXPONENT = 99
 
 
-class NumberList(click.ParamType):
+class _Tuple(click.ParamType):
+    """Text that stands for several values."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[Any, ...]:  # noqa: ARG002
+        """Return the values; click also converts defaults, which are tuples already."""
+        return value if isinstance(value, tuple) else self.parse(value)
+
+    def parse(self, text: str) -> tuple[Any, ...]:
+        """The values that the text stands for."""
+        raise NotImplementedError
+
+
+class NumberList(_Tuple):
     """Numbers: ``0.1``, ``0,0.1,0.3``, the inclusive range ``0..0.4..0.01`` or a mix of these."""
 
     name = "list"
@@ -24,11 +36,9 @@ class NumberList(click.ParamType):
     default_steps: tuple[Decimal, ...] = ()
     kind: type = float
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[Any, ...]:  # noqa: ARG002
-        """Return the numbers in increasing order, without duplicates."""
-        if isinstance(value, tuple):
-            return value
-        found = {number for part in value.split(",") for number in self._range(part)}
+    def parse(self, text: str) -> tuple[Any, ...]:
+        """The numbers in increasing order, without duplicates."""
+        found = {number for part in text.split(",") for number in self._range(part)}
         return tuple(map(self.kind, sorted(found)))
 
     def _range(self, part: str) -> list[Decimal]:
@@ -74,32 +84,27 @@ def _shortened(text: str) -> str:
     return repr(text if len(text) <= 40 else f"{text[:37]}...")
 
 
-class Shape(click.ParamType):
+class Shape(_Tuple):
     """A matrix shape, ``PxQ``."""
 
     name = "PxQ"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, int]:
-        """Return (p, q)."""
-        if isinstance(value, tuple):
-            return value
-        match = re.fullmatch(r"([1-9][0-9]{0,8})[xX×]([1-9][0-9]{0,8})", value.strip())
+    def parse(self, text: str) -> tuple[int, int]:
+        """The shape (p, q)."""
+        match = re.fullmatch(r"([1-9][0-9]{0,8})[xX×]([1-9][0-9]{0,8})", text.strip())
         if not match:
-            text = f"{value!r} is not a shape; write rows x columns, such as 768x3072"
-            self.fail(text, param, ctx)
+            self.fail(f"{text!r} is not a shape; write rows x columns, such as 768x3072")
         return int(match[1]), int(match[2])
 
 
-class NameList(click.ParamType):
+class NameList(_Tuple):
     """Comma-separated names, which the command checks."""
 
     name = "names"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, ...]:
-        """Return the names in the given order, without duplicates."""
-        if isinstance(value, tuple):
-            return value
-        names = tuple(dict.fromkeys(name.strip() for name in value.split(",")))
+    def parse(self, text: str) -> tuple[str, ...]:
+        """The names in the given order, without duplicates."""
+        names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
         if "" in names:
-            self.fail(f"{value!r} holds an empty name; write them as A,B,C", param, ctx)
+            self.fail(f"{text!r} holds an empty name; write them as A,B,C")
         return names

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from textwrap import fill
+from typing import TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -17,6 +18,7 @@ from loca_theory.claims.rules import Verdict
 from loca_theory.claims.summary import family_in_words, tally
 from loca_theory.cli.output import console, print_note, text_width
 
+_Listed = TypeVar("_Listed", Claim, Entry)
 _STYLES = {
     Verdict.SUPPORTED: "green",
     Verdict.SUPPORTED_UNDER_ASSUMPTIONS: "green",
@@ -41,18 +43,14 @@ def print_claims(result: VerificationResult) -> None:
     out, entries = console(), result.claims
     width = max(len(one.id) for one in entries)
     print_note(out, _NOTES)
-    for title, listed in by_section(entries).items():
-        if title:
-            out.print(title, style="bold")
-        for one in listed:
-            verdict = one.verdict, _STYLES[one.verdict]
-            is_erratum = one.claim.erratum and one.verdict is Verdict.NOT_SUPPORTED
-            out.print(Text.assemble(_GAP, one.id.ljust(width), _GAP, verdict,
-                                    " (erratum)" * is_erratum,
-                                    " (seeds disagree)" * one.seeds_disagree))  # fmt: skip
-            if one.estimate is not None:
-                text = f"{one.quantity}: {one.shown}; supported if {one.bounds}"
-                out.print(_filled(text, out), style="dim")
+    for one in _below_titles(entries, out):
+        verdict = one.verdict, _STYLES[one.verdict]
+        is_erratum = one.claim.erratum and one.verdict is Verdict.NOT_SUPPORTED
+        marks = " (erratum)" * is_erratum, " (seeds disagree)" * one.seeds_disagree
+        out.print(Text.assemble(_GAP, one.id.ljust(width), _GAP, verdict, *marks))
+        if one.estimate is not None:
+            text = f"{one.quantity}: {one.shown}; supported if {one.bounds}"
+            out.print(_filled(text, out), style="dim")
     if len(entries) == 1:
         out.print()
         _print_details(entries[0], out)
@@ -60,6 +58,14 @@ def print_claims(result: VerificationResult) -> None:
     for line in tally(entries):
         out.print(line, style="bold")
     out.print(family_in_words(result.ledger), style="dim")
+
+
+def _below_titles(listed: Sequence[_Listed], out: Console) -> Iterator[_Listed]:
+    """Claims or entries by section; the title of a section is printed before its first."""
+    for title, some in by_section(listed).items():
+        if title:
+            out.print(title, style="bold")
+        yield from some
 
 
 def _filled(text: str, out: Console) -> str:
@@ -98,12 +104,8 @@ def _print_details(one: Entry, out: Console) -> None:
 def print_ledger(claims: Sequence[Claim]) -> None:
     """Print the claims by section, without checking them."""
     out = console()
-    for title, listed in by_section(claims).items():
-        if title:
-            out.print(title, style="bold")
-        for claim in listed:
-            verdict = claim.expected_verdict, _STYLES[claim.expected_verdict]
-            name = claim.id, "bold"
-            out.print(Text.assemble(_GAP, name, _GAP, verdict, f" · {claim.kind}"))
-            out.print(_filled(f"{claim.passage}: {claim.statement}", out))
+    for claim in _below_titles(claims, out):
+        verdict = claim.expected_verdict, _STYLES[claim.expected_verdict]
+        out.print(Text.assemble(_GAP, (claim.id, "bold"), _GAP, verdict, f" · {claim.kind}"))
+        out.print(_filled(f"{claim.passage}: {claim.statement}", out))
     out.print("The verdicts shown are those that the ledger expects.", style="dim")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from loca_theory.cli.command import in_flags
@@ -30,24 +30,22 @@ def note_damaged(skipped: Sequence[Skipped]) -> int:
 def print_skipped(out: Console, skipped: Sequence[Skipped]) -> None:
     """Print the skipped matrices by reason."""
     has_several = len({one.tuned for one in skipped}) > 1
-    reasons: dict[str, list[str]] = {}
-    for one in skipped:
-        name = short_name(one.name) + f" ({one.tuned})" * has_several
-        reasons.setdefault(one.reason.partition(":")[0], []).append(name)
-    _print_grouped(out, "Left out", reasons)
+    names = (short_name(one.name) + f" ({one.tuned})" * has_several for one in skipped)
+    reasons = (one.reason.partition(":")[0] for one in skipped)
+    _print_grouped(out, "Left out", zip(reasons, names, strict=True))
 
 
 def print_remarks(out: Console, matrices: Sequence[Matrix]) -> None:
     """Print the remarks on matrices by text."""
-    remarks: dict[str, dict[str, None]] = {}
-    for one in matrices:
-        for remark in filter(None, one.note.split("; ")):
-            remarks.setdefault(remark, {})[short_name(one.name)] = None
-    _print_grouped(out, "Remarks", {remark: list(names) for remark, names in remarks.items()})
+    remarks = [(text, short_name(one.name)) for one in matrices for text in one.note.split("; ")]
+    _print_grouped(out, "Remarks", dict.fromkeys(one for one in remarks if one[0]))
 
 
-def _print_grouped(out: Console, title: str, groups: Mapping[str, Sequence[str]]) -> None:
+def _print_grouped(out: Console, title: str, named: Iterable[tuple[str, str]]) -> None:
     """Print names by reason or remark, each with its first names."""
+    groups: dict[str, list[str]] = {}
+    for text, name in named:
+        groups.setdefault(text, []).append(name)
     if not groups:
         return
     out.print(f"\n{title}: {sum(map(len, groups.values()))}", style="bold")
