@@ -46,6 +46,7 @@ class VerificationResult(Result):
     """
 
     command: ClassVar[str] = "verify"
+    stored_as: ClassVar[str] = "claims"
     names: ClassVar[tuple[str, ...]] = ("id",)
     ledger: Ledger
     claims: tuple[Entry, ...] = rows(Entry)
@@ -156,10 +157,6 @@ class VerificationResult(Result):
             raise ResourceError(msg)
         entries, manifest = _read(path, ledger)
         return cls(manifest=manifest, ledger=ledger, claims=entries)
-
-    @classmethod
-    def _stored_name(cls, table: str) -> str:
-        return table
 
     def _plain(self, table: str) -> list[dict[str, Any]]:
         return [one.row() for one in getattr(self, table)]

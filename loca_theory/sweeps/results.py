@@ -51,12 +51,14 @@ class Result:
 
     Attributes:
         manifest: How the tables were computed: arguments, seed, versions, machine.
-        command: Name of the command that prints this result; stored tables are named after it.
+        command: Name of the command that prints this result.
+        stored_as: Name of the file of its tables; the command's if it is empty.
         names: Fields that name a row of the main table.
     """
 
     manifest: dict[str, Any]
     command: ClassVar[str]
+    stored_as: ClassVar[str] = ""
     names: ClassVar[tuple[str, ...]] = ()
 
     def __len__(self) -> int:
@@ -160,10 +162,10 @@ class Result:
         """
         folder = path("folder", folder)
         tables = {name: self._plain(name) or self.to_frame(name) for name in self._tables()}
-        if len(tables) > 1:
-            return store_tables(tables, self.manifest, folder, self.command)
-        ((name, rows),) = tables.items()
-        return store_rows(rows, self.manifest, folder, self._stored_name(name))
+        (main, *others), stored = tables.values(), self.stored_as or self.command
+        if others:
+            return store_tables(tables, self.manifest, folder, stored)
+        return store_rows(main, self.manifest, folder, stored)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -177,11 +179,10 @@ class Result:
             msg = f"{cls.__name__} has no tables; call load on the class of the saved result, for "
             msg += "example SimulationResult.load(folder)"
             raise InvalidArgumentError(msg)
-        folder = path("folder", folder)
+        folder, stored = path("folder", folder), cls.stored_as or cls.command
         tables, manifest = dict[str, Any](), dict[str, Any]()
         for name, row_type in cls._tables().items():
-            stored, part = cls._stored_name(name), name if len(cls._tables()) > 1 else None
-            table, manifest = read(folder, stored, part)
+            table, manifest = read(folder, stored, name if len(cls._tables()) > 1 else None)
             tables[name] = typed(table, row_type, f"{folder / stored}.parquet")
         return cls(manifest=manifest, **tables)
 
@@ -204,11 +205,6 @@ class Result:
     def _tables(cls) -> dict[str, type]:
         declared = dataclasses.fields(cls)
         return {one.name: one.metadata["row"] for one in declared if "row" in one.metadata}
-
-    @classmethod
-    def _stored_name(cls, table: str) -> str:
-        del table
-        return cls.command
 
     def _plain(self, table: str) -> list[dict[str, Any]]:
         return [dict(vars(row)) for row in getattr(self, table)]

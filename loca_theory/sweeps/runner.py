@@ -53,12 +53,10 @@ class Runner:
 
     def __post_init__(self) -> None:
         fields_to_int(self, "jobs")
-        if not (self.store is None or isinstance(self.store, ResultStore) or callable(self.store)):
+        if not (isinstance(self.store, ResultStore | None) or callable(self.store)):
             folder = writable_folder(path("store", self.store), "store")
             object.__setattr__(self, "store", ResultStore(folder))
-        if not (
-            self.progress is None or isinstance(self.progress, bool) or callable(self.progress)
-        ):
+        if not (isinstance(self.progress, bool | None) or callable(self.progress)):
             msg = "progress must be True, False or a function of (finished, total), not "
             msg += repr(self.progress)
             raise InvalidArgumentError(msg)

@@ -64,10 +64,7 @@ def store_rows(rows: Rows, manifest: Mapping[str, Any], folder: Path, name: str)
     Returns:
         The two files.
     """
-    from pyarrow import parquet
-
-    table = _table(rows)
-    return _store(lambda path: parquet.write_table(table, path), manifest, folder, name)
+    return _store(_table(rows), manifest, folder, name)
 
 
 def store_tables(
@@ -81,7 +78,6 @@ def store_tables(
         The two files.
     """
     import pyarrow as pa
-    from pyarrow import parquet
 
     given = {key: _table(rows) for key, rows in tables.items()}
     columns = json.dumps({key: one.column_names for key, one in given.items()})
@@ -90,16 +86,17 @@ def store_tables(
         for key, one in given.items()
     ]
     merged = pa.concat_tables(named, promote_options="permissive")
-    merged = merged.replace_schema_metadata({_COLUMNS: columns})
-    return _store(lambda path: parquet.write_table(merged, path), manifest, folder, name)
+    return _store(merged.replace_schema_metadata({_COLUMNS: columns}), manifest, folder, name)
 
 
-def _store(write: Any, manifest: Mapping[str, Any], folder: Path, name: str) -> list[Path]:
+def _store(table: pa.Table, manifest: Mapping[str, Any], folder: Path, name: str) -> list[Path]:
+    from pyarrow import parquet
+
     writable_folder(folder)
     path, manifest_path = folder / f"{name}.parquet", folder / f"{name}.manifest.json"
     with naming_file(manifest_path):
         manifest_path.unlink(missing_ok=True)
-    write_atomically(path, write)
+    write_atomically(path, partial(parquet.write_table, table))
     dumps = partial(json.dumps, allow_nan=False)
     entries = ",\n ".join(f"{dumps(name)}: {dumps(one)}" for name, one in manifest.items())
     text = f"{{\n {entries}\n}}\n"
