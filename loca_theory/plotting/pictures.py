@@ -154,12 +154,8 @@ def _check_type(result: object) -> None:
 
 def save_pictures(result: Result, folder: str | Path) -> list[Path]:
     """Write every picture of a result as PNG and PDF, and name the files after its command."""
-    found = views(result)
-    names = (
-        f"{result.command}-{view.name}" if len(found) > 1 else result.command for view in found
-    )
-    return [
-        path
-        for name, view in zip(names, found, strict=True)
-        for path in save_figure(view.draw(), folder, name)
-    ]
+    found, written = views(result), []
+    for view in found:
+        name = f"{result.command}-{view.name}" if len(found) > 1 else result.command
+        written += save_figure(view.draw(), folder, name)
+    return written

@@ -37,6 +37,8 @@ _ALLOCATION = (
     "{}, split among the layers so that they retain the most energy, beside the same size for all."
 )
 _LINE_POINTS = 120
+# What the script knows of a matrix besides its columns.
+_OF_A_ROW = ("name", "tuned", "kind", "layer", "shape")
 
 
 def analysis_page(result: Analysis) -> str:
@@ -106,11 +108,7 @@ def picture_data(result: Analysis, columns: Sequence[Column]) -> dict[str, Any]:
             }
             for column in columns
         ],
-        "rows": [
-            {"name": row.name, "tuned": row.tuned, "kind": row.kind, "layer": row.layer,
-             "shape": row.shape}
-            for row in rows
-        ],
+        "rows": [{key: getattr(row, key) for key in _OF_A_ROW} for row in rows],
         "ranks": ranks,
         "coefficients": {str(r): found for r, found in fractions.items()},
         "line": _line([one for found in fractions.values() for one in found if one is not None]),

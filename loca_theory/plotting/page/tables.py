@@ -31,10 +31,9 @@ def matrix_columns(result: Analysis) -> list[Column]:
     A statistic that is missing for every matrix has no column.
     """
     rows, errors = result.matrices, _error_columns(result)
-    is_one_fine_tune = len({row.tuned for row in rows}) == 1
-    first = [column for column in _MATRIX if column is not _TUNED or not is_one_fine_tune]
+    needless = {"tuned"} if len({row.tuned for row in rows}) == 1 else set()
     return [
-        *with_values(first, rows),
+        *with_values([column for column in _MATRIX if column.value not in needless], rows),
         *(column for column in errors if column.group == _RETAINED),
         *_size_columns(result),
         *with_values((*CHANGE, *STATISTICS), rows),
@@ -132,7 +131,6 @@ def _or_unknown(field: str, row: Any) -> str:
     return "not known" if error is None else f"{1 - error:.1%}"
 
 
-_TUNED = Column("fine-tune", "The fine-tune that changed it.", "tuned", group=_NAME)
 _WEIGHT = (
     Column("name", "Name of the weight in the base.", "name", group=_NAME),
     Column("kind", "What the matrix does, from its name.", "kind", group=_NAME),
@@ -140,7 +138,7 @@ _WEIGHT = (
 )
 _MATRIX = (
     _WEIGHT[0],
-    _TUNED,
+    Column("fine-tune", "The fine-tune that changed it.", "tuned", group=_NAME),
     *_WEIGHT[1:],
     Column("shape", "Rows × columns.", "shape", lambda row: "×".join(map(str, row.shape)), _NAME),
 )  # fmt: skip
