@@ -159,7 +159,7 @@ def analyze(
                 "include": include, "exclude": exclude, "max_size": max_size, "experts": experts,
                 "allocate": total and str(total),
                 **settings.describe(),
-                **({"titles": titles} if (titles := own_titles(settings.methods)) else {}),
+                **own_titles(settings.methods),
             },
             seed=seed,
             device=settings.device,

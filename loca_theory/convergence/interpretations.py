@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from loca_theory.errors import InvalidArgumentError
@@ -52,10 +52,6 @@ class Interpretation:
     def moving_steps(self, steps: int) -> int:
         """Number of steps after which the locations are frozen."""
         return round(self.moving * steps)
-
-    def describe(self) -> dict[str, Any]:
-        """The settings as plain data."""
-        return asdict(self)
 
 
 DEFAULT_INTERPRETATION = "default"

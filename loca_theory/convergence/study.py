@@ -22,6 +22,7 @@ from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.random import blocks
 from loca_theory.sweeps.runner import DEFAULT_RUNNER, chosen_runner
+from loca_theory.sweeps.store import described
 
 DEFAULT_STEPS = 4000
 _DEFAULT_RATES = Rates()
@@ -151,18 +152,9 @@ class ConvergenceStudy:
 
     def describe(self) -> dict[str, Any]:
         """The expanded grid and options as plain data, for a manifest."""
-        return {
-            "searches": list(self.searches),
-            "interpretations": {
-                name: find_interpretation(name).describe() for name in self.interpretations
-            },
-            "sizes": list(self.sizes),
-            "components": list(self.components),
-            "conditions": list(self.conditions),
-            "problems": {str(size): self._problems(size) for size in self.sizes},
-            "steps": self.steps,
-            "rates": vars(self.rates).copy(),
-        }
+        found = {name: described(find_interpretation(name)) for name in self.interpretations}
+        problems = {str(size): self._problems(size) for size in self.sizes}
+        return {**described(self, "seed"), "interpretations": found, "problems": problems}
 
     def _problems(self, size: int) -> int:
         default = next((count for limit, count in _PROBLEMS if size <= limit), _PROBLEMS_BEYOND)

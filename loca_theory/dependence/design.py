@@ -16,7 +16,8 @@ from loca_theory.dependence.structures import STRUCTURES, find_structures
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Budget, Method
 from loca_theory.expressivity.methods.method import Engine
-from loca_theory.expressivity.methods.registry import find_methods, own_titles
+from loca_theory.expressivity.methods.registry import find_methods, names_of, own_titles
+from loca_theory.sweeps.store import described
 
 COMPARED = find_methods(("R", "D"))
 """The methods that the crossings compare."""
@@ -194,18 +195,11 @@ class Design:
 
     def describe(self) -> dict[str, Any]:
         """The expanded grid and options as plain data, for a manifest."""
-        titles = own_titles(self.methods or ())
-        options = {one.name: one.option for one in self.structures if one.option is not None}
-        named = None if self.methods is None else [method.name for method in self.methods]
         return {
+            **described(self, "p", "q", "seed", "methods", *_DEFAULT_GRIDS),
             "shape": [self.p, self.q],
-            "ranks": list(self.ranks),
             "structures": {one.name: list(self.grid(one)) for one in self.structures},
-            "options": options,
-            "protocols": [protocol.value for protocol in self.protocols],
-            "draws": self.draws,
-            "level": self.level,
-            "null_draws": self.null_draws,
-            **({} if named is None else {"methods": named}),
-            **({"titles": titles} if titles else {}),
+            "options": {one.name: one.option for one in self.structures if one.option is not None},
+            **({"methods": names_of(self.methods)} if self.methods is not None else {}),
+            **own_titles(self.methods or ()),
         }

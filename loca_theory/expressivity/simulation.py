@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from typing import Any, Literal
@@ -19,12 +19,18 @@ from loca_theory.expressivity.memory import check_memory
 from loca_theory.expressivity.methods import Method
 from loca_theory.expressivity.methods.method import Engine
 from loca_theory.expressivity.methods.names import DEFAULT_KEYS
-from loca_theory.expressivity.methods.registry import DEFAULT_METHODS, find_methods, own_titles
+from loca_theory.expressivity.methods.registry import (
+    DEFAULT_METHODS,
+    find_methods,
+    names_of,
+    own_titles,
+)
 from loca_theory.expressivity.monte_carlo import ErrorCell, Sampler, estimate
 from loca_theory.expressivity.results import ErrorRow, SimulationResult
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.runner import DEFAULT_RUNNER, chosen_runner
+from loca_theory.sweeps.store import described
 from loca_theory.sweeps.workers import has_context
 
 DEFAULT_DRAWS = 100
@@ -97,7 +103,7 @@ class Simulation:
 
     shapes: tuple[tuple[int, int], ...]
     ranks: tuple[int, ...]
-    methods: tuple[Method, ...] = DEFAULT_METHODS
+    methods: tuple[Method, ...] = field(default=DEFAULT_METHODS, metadata={"describe": names_of})
     engines: tuple[Engine, ...] | None = None
     accounting: Accounting = Accounting.PAPER
     value_bits: int = 16
@@ -147,17 +153,7 @@ class Simulation:
 
     def describe(self) -> dict[str, Any]:
         """All shapes, ranks, methods, engines and options as plain data, for a manifest."""
-        return {
-            "shapes": [list(shape) for shape in self.shapes],
-            "ranks": list(self.ranks),
-            "methods": [method.name for method in self.methods],
-            "engines": self.engines and [engine.value for engine in self.engines],
-            "accounting": self.accounting.value,
-            "value_bits": self.value_bits,
-            "draws": self.draws,
-            "sampler": self.sampler.value if self.sampler else None,
-            **({"titles": titles} if (titles := own_titles(self.methods)) else {}),
-        }
+        return {**described(self, "seed", "device"), **own_titles(self.methods)}
 
     def run(self, runner: Runner = DEFAULT_RUNNER) -> SimulationResult:
         """Compute the table."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from loca_theory.sweeps.files import TEMPORARY_SUFFIX, writable_folder, write_atomically
 from loca_theory.sweeps.version import code_version
@@ -48,12 +48,7 @@ class Cell:
 
     def describe(self) -> dict[str, Any]:
         """The cell as plain data, as it is stored beside its result."""
-        parameters = {
-            one.name: one.metadata.get("describe", _plain)(getattr(self, one.name))
-            for one in dataclasses.fields(cast("Any", self))
-            if one.compare
-        }
-        return {"experiment": self.experiment, "parameters": parameters}
+        return {"experiment": self.experiment, "parameters": described(self)}
 
     def key(self) -> str:
         """Hash that names the cell's file: equal only for equal cells and code."""
@@ -173,6 +168,15 @@ def _digest(data: Any) -> str:
 
 def _canonical(data: Any) -> str:
     return json.dumps(data, sort_keys=True)
+
+
+def described(specification: Any, *left_out: str) -> dict[str, Any]:
+    """The compared fields of a dataclass as plain data, but for those that are left out."""
+    return {
+        one.name: one.metadata.get("describe", _plain)(getattr(specification, one.name))
+        for one in dataclasses.fields(specification)
+        if one.compare and one.name not in left_out
+    }
 
 
 def _plain(value: Any) -> Any:

@@ -1,5 +1,7 @@
 """What each interpretation of the printed experiment changes."""
 
+from dataclasses import asdict
+
 import pytest
 import torch
 
@@ -42,7 +44,7 @@ def state(indices, coefficients, truth, interpretation, rates=None):
 )
 def test_names_say_what_differs_from_the_default(name, changes):
     assert find_interpretation(name) == Interpretation(**changes)
-    assert find_interpretation(name).describe() == {**Interpretation().describe(), **changes}
+    assert asdict(find_interpretation(name)) == {**asdict(Interpretation()), **changes}
 
 
 def test_the_spread_is_a_variance_or_a_standard_deviation():

@@ -183,9 +183,15 @@ def existing_methods(budgets: Iterable[Budget]) -> dict[str, str]:
     return found
 
 
-def own_titles(methods: Iterable[Method]) -> dict[str, str]:
-    """Titles of the methods that are not part of the package, for a manifest."""
-    return {one.name: one.title for one in methods if one.name not in METHODS and one.title}
+def names_of(methods: Iterable[Method]) -> list[str]:
+    """The names of methods, for a manifest."""
+    return [method.name for method in methods]
+
+
+def own_titles(methods: Iterable[Method]) -> dict[str, dict[str, str]]:
+    """For a manifest: ``titles`` of the methods that are not part of the package, if any."""
+    found = {one.name: one.title for one in methods if one.name not in METHODS and one.title}
+    return {"titles": found} if found else {}
 
 
 def identity(method: Method) -> str | dict[str, str | None]:

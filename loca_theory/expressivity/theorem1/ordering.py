@@ -18,6 +18,7 @@ from loca_theory.sweeps import Cell, Result, Runner
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.results import rows
 from loca_theory.sweeps.runner import DEFAULT_RUNNER
+from loca_theory.sweeps.store import described
 
 THEOREM_1_ORDER = ("F1", "R", "F2", "D")
 """Worst first: random Fourier locations, low rank, best locations, best coefficients."""
@@ -99,11 +100,7 @@ class Ordering:
 
     def describe(self) -> dict[str, Any]:
         """The specification as plain data, for a manifest."""
-        return {
-            "sizes": list(self.sizes),
-            "accountings": [one.value for one in self.accountings],
-            "order": list(THEOREM_1_ORDER),
-        }
+        return {**described(self), "order": list(THEOREM_1_ORDER)}
 
     def run(self, runner: Runner = DEFAULT_RUNNER) -> OrderingResult:
         """Compute the table; each size is one cell of the sweep."""
