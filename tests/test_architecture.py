@@ -39,7 +39,7 @@ FLOORS = (
     ("examples",),
 )
 # Modules beside the packages, which every floor stands on.
-GROUND = ("errors", "_arguments", "_lookup", "_version")
+GROUND = ("errors", "_arguments", "_lookup", "_types", "_version")
 OURS = ("loca_theory", "benchmarks", "experiments", "examples")
 
 

@@ -38,30 +38,30 @@ process; Z. Šidák, J. Am. Stat. Assoc. 62 (1967).
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import fft, optimize, special
 
+from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget
-from loca_theory.expressivity.laws.order_statistics import expected_top_sum_with_outlier
+from loca_theory.expressivity.laws.order_statistics import (
+    expected_top_sum_with_outlier,
+    on_panels,
+)
 from loca_theory.expressivity.laws.unequal_variances import expected_top_sum_of_unequal
 from loca_theory.expressivity.limits import low_rank_fraction
 
-_Array = NDArray[np.float64]
 _NODES, _FAR = 32, 9.0
 
 
-def _half_normal_nodes(scale: float) -> tuple[_Array, _Array]:
+def _half_normal_nodes(scale: float) -> tuple[Array, Array]:
     """Nodes and weights for E f(|g|), where g is standard normal and f varies on the given scale.
 
     The rule is Gauss–Legendre on panels whose edges double from the scale up to 9 standard
     deviations.
     """
     edges = [0.0, *(scale * 2.0 ** np.arange(np.ceil(np.log2(_FAR / scale)))), _FAR]
-    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-    low, half = np.array(edges[:-1])[:, None], np.diff(edges)[:, None] / 2
-    g = (low + half * (1 + nodes)).ravel()
-    return g, (half * weights).ravel() * np.sqrt(2 / np.pi) * np.exp(-g * g / 2)
+    g, weights = on_panels(edges, _NODES)
+    return g, weights * np.sqrt(2 / np.pi) * np.exp(-g * g / 2)
 
 
 def selection_loss_with_spike(t: float, retained: float) -> float:
@@ -189,7 +189,7 @@ def limit_boundary(ratio: float, aspect: float = 1.0) -> float:
     return t / (1 + t)
 
 
-def cosine_variances(covariance: _Array) -> _Array:
+def cosine_variances(covariance: Array) -> Array:
     r"""Variances :math:`(C A C^\top)_{ii}` of the orthonormal DCT-II of a random vector.
 
     For another basis C they are ``((C @ A) * C).sum(axis=1)``, and for the entries themselves the
@@ -200,7 +200,7 @@ def cosine_variances(covariance: _Array) -> _Array:
     return fft.dct(once, axis=1, norm="ortho").diagonal().clip(min=0.0)
 
 
-def selection_loss_of_separable(a: _Array, b: _Array, count: int) -> float:
+def selection_loss_of_separable(a: Array, b: Array, count: int) -> float:
     r"""Expected loss of the N largest of independent coordinates of variances :math:`a_i b_j`.
 
     Returns:

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
+from loca_theory._types import Array
 from loca_theory.expressivity.laws.bidiagonal import sample_leading_eigenvalues
 from loca_theory.expressivity.monte_carlo import PACKAGES as OF_ERRORS
 from loca_theory.increments.spectrum import spectral_statistics
@@ -36,22 +36,20 @@ STATISTICS = ("T", "largest", "spikes", "low-frequency")
 PACKAGES = ("loca_theory.dependence", *OF_ERRORS)
 """The packages whose code computes losses and statistics."""
 
-_Array = NDArray[np.float64]
 
-
-def low_frequency_fraction(spectrum: _Array) -> float:
+def low_frequency_fraction(spectrum: Array) -> float:
     """Fraction of the energy in the ⌈√p⌉ × ⌈√q⌉ lowest frequencies of a DCT spectrum."""
     p, q = spectrum.shape
     corner = spectrum[: math.ceil(math.sqrt(p)), : math.ceil(math.sqrt(q))]
     return float(np.square(corner).sum() / np.square(spectrum).sum())
 
 
-def centred(matrix: _Array) -> _Array:
+def centred(matrix: Array) -> Array:
     """Subtract the mean of each column."""
     return matrix - matrix.mean(axis=0, keepdims=True)
 
 
-def upper_critical_value(null: _Array, level: float) -> float:
+def upper_critical_value(null: Array, level: float) -> float:
     """The smallest null draw c that at most a fraction ``level`` of the null draws exceeds.
 
     A test that rejects if the statistic exceeds c has at most this size, even if the law has an

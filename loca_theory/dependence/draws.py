@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from loca_theory._types import Array
 from loca_theory.dependence.design import COMPARED, DRAWN
 from loca_theory.dependence.detection import PACKAGES, STATISTICS, centred, low_frequency_fraction
 from loca_theory.dependence.structure import Family, Structure
@@ -27,7 +27,6 @@ from loca_theory.sweeps.random import Moments
 from loca_theory.transforms import dct2
 
 EXPERIMENT = "dependence"
-_Array: TypeAlias = NDArray[np.float64]
 # Draws per cell. Fixed, so that a run with more draws reuses the stored blocks of a shorter run.
 BLOCK = 25
 # Blocks with at most this many matrix entries (64 MiB) are cached between cells.
@@ -75,7 +74,7 @@ def evaluate(cell: DrawCell) -> dict[str, Any]:
     p, q, structure = cell.p, cell.q, cell.structure
     energy = structure.energy(p, q, cell.value)
     budgets = [Budget(p, q, r) for r in cell.ranks]
-    losses: dict[str, list[_Array]] = {method.name: [] for method in cell.methods}
+    losses: dict[str, list[Array]] = {method.name: [] for method in cell.methods}
     statistics, centred_statistics = [], []
     count = cell.draws[1] - cell.draws[0]
     families = _families_in_memory if count * p * q <= _ENTRIES_IN_MEMORY else _families
@@ -106,7 +105,7 @@ def evaluate(cell: DrawCell) -> dict[str, Any]:
     }
 
 
-def _statistics(eigenvalues: _Array, p: int, q: int, spectrum: torch.Tensor) -> dict[str, float]:
+def _statistics(eigenvalues: Array, p: int, q: int, spectrum: torch.Tensor) -> dict[str, float]:
     low = low_frequency_fraction(spectrum.numpy())
     return {**spectral_statistics(eigenvalues, p, q), "low-frequency": low}
 
@@ -120,11 +119,11 @@ def _retained(
     budgets: Sequence[Budget],
     matrix: torch.Tensor,
     spectrum: torch.Tensor,
-    eigenvalues: _Array,
+    eigenvalues: Array,
     path: tuple[Any, ...],
-) -> dict[str, _Array]:
+) -> dict[str, Array]:
     """Retained energies of each method, from a known decomposition and DCT."""
-    retained: dict[str, _Array] = {}
+    retained: dict[str, Array] = {}
     transformed: list[CoordinateMethod] = []
     for method in methods:
         if type(method) is LowRank:  # a subclass may approximate differently
@@ -160,21 +159,21 @@ class Blocks:
 
     results: Sequence[dict[str, Any]]
 
-    def losses(self, method: str) -> tuple[_Array, _Array]:
+    def losses(self, method: str) -> tuple[Array, Array]:
         """Mean losses of a method and their standard errors, one per rank."""
         return _mean_and_error([result["losses"][method] for result in self.results])
 
-    def gap(self) -> tuple[_Array, _Array]:
+    def gap(self) -> tuple[Array, Array]:
         """Mean loss of the method R minus D on the same draws, and its standard error, by rank."""
         return _mean_and_error([result["gap"] for result in self.results])
 
-    def statistic(self, name: str, *, is_centred: bool) -> _Array:
+    def statistic(self, name: str, *, is_centred: bool) -> Array:
         """A statistic's value in every draw."""
         key = "centred_statistics" if is_centred else "statistics"
         return np.concatenate([result[key][name] for result in self.results])
 
 
-def _mean_and_error(stored: Sequence[dict[str, Any]]) -> tuple[_Array, _Array]:
+def _mean_and_error(stored: Sequence[dict[str, Any]]) -> tuple[Array, Array]:
     moments = Moments.merge([Moments.from_json(one) for one in stored])
     # NaN for a single draw, which has no standard error.
     return moments.mean, np.asarray(moments.standard_error, dtype=np.float64)

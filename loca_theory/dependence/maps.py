@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, signal
 
-_Array = NDArray[np.float64]
+from loca_theory._types import Array
 
 
-def shared_mean(z: _Array, rho: float) -> _Array:
+def shared_mean(z: Array, rho: float) -> Array:
     """W of the covariance I + ρ 11ᵀ."""
     # 11ᵀ/n projects onto the mean; I + ρ 11ᵀ multiplies the variance of the mean by 1 + nρ.
     return z + (np.sqrt(1 + z.size * rho) - 1) * z.mean()
 
 
-def equicorrelated(z: _Array, rho: float) -> _Array:
+def equicorrelated(z: Array, rho: float) -> Array:
     """W of the covariance (1−ρ) I + ρ 11ᵀ."""
     mean = z.mean()
     return np.sqrt(1 - rho) * (z - mean) + np.sqrt(1 + (z.size - 1) * rho) * mean
 
 
-def exchangeable(z: _Array, rho: float, block: int, axis: int) -> _Array:
+def exchangeable(z: Array, rho: float, block: int, axis: int) -> Array:
     """E(ρ)^{1/2} along an axis: it multiplies the mean of a block of z and the rest."""
     sizes = list(z.shape)
     sizes[axis : axis + 1] = [z.shape[axis] // block, block]
@@ -29,13 +28,13 @@ def exchangeable(z: _Array, rho: float, block: int, axis: int) -> _Array:
     return np.sqrt(1 - rho) * (z - mean) + np.sqrt(1 + (block - 1) * rho) * mean
 
 
-def exchangeable_covariance(n: int, rho: float, block: int) -> _Array:
+def exchangeable_covariance(n: int, rho: float, block: int) -> Array:
     """E(ρ): (1−ρ) I + ρ 11ᵀ in every block."""
     one = (1 - rho) * np.eye(block) + rho
     return linalg.block_diag(*[one] * (n // block))
 
 
-def autoregression(innovations: _Array, rho: float, axis: int) -> _Array:
+def autoregression(innovations: Array, rho: float, axis: int) -> Array:
     """x_0 = z_0, x_t = ρ x_{t−1} + √(1−ρ²) z_t along an axis: stationary with unit variance."""
     driven = np.sqrt(1 - rho * rho) * innovations
     first = [slice(None)] * 2
@@ -44,24 +43,24 @@ def autoregression(innovations: _Array, rho: float, axis: int) -> _Array:
     return signal.lfilter([1.0], [1.0, -rho], driven, axis=axis)
 
 
-def powers_of_lag(n: int, rho: float) -> _Array:
+def powers_of_lag(n: int, rho: float) -> Array:
     """A(ρ): ρ^|i−j|."""
     return np.asarray(linalg.toeplitz(rho ** np.arange(n)), dtype=np.float64)
 
 
-def scaled(z: _Array, exponent: float) -> _Array:
+def scaled(z: Array, exponent: float) -> Array:
     """W whose variances decay along rows and columns."""
     rows, columns = (power_law_variances(n, exponent) for n in z.shape)
     return np.sqrt(rows)[:, None] * z * np.sqrt(columns)
 
 
-def power_law_variances(n: int, exponent: float) -> _Array:
+def power_law_variances(n: int, exponent: float) -> Array:
     """Variances ∝ i^(−exponent) with mean 1."""
     variances = np.arange(1.0, n + 1) ** -exponent
     return variances / variances.mean()
 
 
-def directions(n: int, count: int, rng: np.random.Generator) -> _Array:
+def directions(n: int, count: int, rng: np.random.Generator) -> Array:
     """``count`` random orthonormal columns of length n, uniformly distributed (Stewart, 1980)."""
     q, r = np.linalg.qr(rng.standard_normal((n, count)))
     return q * np.sign(np.diag(r))

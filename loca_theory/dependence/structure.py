@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loca_theory import _arguments
+from loca_theory._types import Array
 from loca_theory.dependence import maps
 from loca_theory.errors import InvalidArgumentError
 
@@ -24,8 +24,7 @@ _OPEN = 1e-9
 # The largest block by default.
 _LARGEST_BLOCK = 16
 
-_Array = NDArray[np.float64]
-Family = Callable[[float], _Array]
+Family = Callable[[float], Array]
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Structure:
     bounds: Callable[[int, int], tuple[float, float]] = field(compare=False)
     family: Callable[[int, int, np.random.Generator], Family] = field(compare=False)
     energy: Callable[[int, int, float], float] = field(compare=False)
-    factors: Callable[[int, int, float], tuple[_Array, _Array]] | None = field(
+    factors: Callable[[int, int, float], tuple[Array, Array]] | None = field(
         default=None, compare=False
     )
     option: float | None = None
@@ -74,7 +73,7 @@ class Structure:
 
 
 def of_normals(
-    matrix: Callable[[_Array, float], _Array],
+    matrix: Callable[[Array, float], Array],
 ) -> Callable[[int, int, np.random.Generator], Family]:
     """The family that computes every W from one Z."""
 
@@ -110,10 +109,10 @@ def ar1(rho_columns: float | None = None) -> Structure:
     def between_columns(rho: float) -> float:
         return rho if rho_columns is None else rho_columns
 
-    def matrix(z: _Array, rho: float) -> _Array:
+    def matrix(z: Array, rho: float) -> Array:
         return maps.autoregression(maps.autoregression(z, rho, 0), between_columns(rho), 1)
 
-    def factors(p: int, q: int, rho: float) -> tuple[_Array, _Array]:
+    def factors(p: int, q: int, rho: float) -> tuple[Array, Array]:
         return maps.powers_of_lag(p, rho), maps.powers_of_lag(q, between_columns(rho))
 
     return Structure(
@@ -155,11 +154,11 @@ def blocks(block: int | None = None) -> Structure:
             raise InvalidArgumentError(msg)
         return block
 
-    def matrix(z: _Array, rho: float) -> _Array:
+    def matrix(z: Array, rho: float) -> Array:
         b = order(*z.shape)
         return maps.exchangeable(maps.exchangeable(z, rho, b, 0), rho, b, 1)
 
-    def factors(p: int, q: int, rho: float) -> tuple[_Array, _Array]:
+    def factors(p: int, q: int, rho: float) -> tuple[Array, Array]:
         b = order(p, q)
         return maps.exchangeable_covariance(p, rho, b), maps.exchangeable_covariance(q, rho, b)
 
@@ -195,7 +194,7 @@ def spiked(spikes: int = 1) -> Structure:
         z = rng.standard_normal((p, q))
         signal_part = maps.directions(p, spikes, rng) @ maps.directions(q, spikes, rng).T
 
-        def matrix(fraction: float) -> _Array:
+        def matrix(fraction: float) -> Array:
             # Spikes of strength θ have the fraction spikes·θ² / (pq + spikes·θ²) of the energy.
             return z + np.sqrt(fraction / (1 - fraction) * p * q / spikes) * signal_part
 

@@ -36,7 +36,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loca_theory import _arguments
 from loca_theory._lookup import find
@@ -51,8 +50,6 @@ from loca_theory.dependence.structure import (
     unit_energy,
 )
 from loca_theory.errors import InvalidArgumentError
-
-_Array = NDArray[np.float64]
 
 
 def _power_law(p: int, q: int, rng: np.random.Generator) -> Family:

@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
+from loca_theory._types import Array
 from loca_theory.dependence.crossings import Crossing, Gap, find_crossings
 from loca_theory.dependence.design import Design, Protocol
 from loca_theory.dependence.detection import (
@@ -24,7 +22,6 @@ from loca_theory.expressivity import exact_error
 
 Configuration: TypeAlias = tuple[Structure, float]
 Drawn: TypeAlias = Mapping[Configuration, Blocks]
-_Array: TypeAlias = NDArray[np.float64]
 
 
 def loss_rows(study: Design, blocks: Drawn, predictions: Sequence[Prediction]) -> Iterator[LossRow]:
@@ -102,7 +99,7 @@ def crossing_rows(
 
 
 def detection_rows(
-    study: Design, blocks: Drawn, nulls: Mapping[bool, Mapping[str, _Array]]
+    study: Design, blocks: Drawn, nulls: Mapping[bool, Mapping[str, Array]]
 ) -> Iterator[PowerRow]:
     """Power of every statistic, preceded by its law under independence."""
     for is_centred in (False, True):
@@ -114,7 +111,7 @@ def detection_rows(
             study.p, study.q, study.level, is_centred=is_centred
         )
         for statistic in STATISTICS:
-            samples: list[tuple[str, str | None, float | None, _Array]] = [
+            samples: list[tuple[str, str | None, float | None, Array]] = [
                 (one.name, one.parameter, value,
                  blocks[one, value].statistic(statistic, is_centred=is_centred))
                 for one in study.structures

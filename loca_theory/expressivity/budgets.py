@@ -69,9 +69,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         fields_to_int(self, "p", "q", "r", "value_bits")
-        if not isinstance(self.accounting, Accounting):
-            chosen = member(Accounting, "accounting", self.accounting)
-            object.__setattr__(self, "accounting", chosen)
+        vars(self).update(accounting=member(Accounting, "accounting", self.accounting))
         if self.p < 1 or self.q < 1:
             msg = f"a matrix needs at least one row and one column, not {self.p}x{self.q}"
             raise InvalidArgumentError(msg)
@@ -111,14 +109,12 @@ class Budget:
     @property
     def random_locations(self) -> int:
         """Number of random locations of the method F1. Each costs two numbers, but no index."""
-        if self.accounting is Accounting.BITS:
-            return self.bits // (2 * self.value_bits)
         return self.numbers // 2
 
     @property
     def random_coefficients(self) -> int:
         """Number of random coefficients of the methods V1 and FourierFT. Each costs one number."""
-        return self.bits // self.value_bits if self.accounting is Accounting.BITS else self.numbers
+        return self.numbers
 
     @property
     def chosen_locations(self) -> int:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
-from loca_theory.expressivity.methods.method import Array, Method, called
+from loca_theory.expressivity.methods.method import Method, called
 from loca_theory.expressivity.methods.registry import find_method
 
 

@@ -51,12 +51,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.laws.coordinate import energy_beyond
 from loca_theory.expressivity.methods.linear_families import LinearFamily
 from loca_theory.expressivity.methods.low_rank import LowRank
-from loca_theory.expressivity.methods.method import Array, Method
+from loca_theory.expressivity.methods.method import Method
 from loca_theory.expressivity.methods.registry import find_method
 from loca_theory.expressivity.methods.selection import LocationSelection, Selection
 

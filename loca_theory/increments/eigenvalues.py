@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms.dct_paths import float32_products
 from loca_theory.transforms.inputs import TensorLike, balanced, squared_units
-
-_Array = NDArray[np.float64]
 
 # If the smaller side is at most this, the Gram matrix is formed and solved in double precision.
 DOUBLE_UP_TO = 1536
@@ -29,7 +27,7 @@ _ROWS, _COLUMNS = 1024, 512
 _LOW_RANK, _ROUNDING = 160, (64 * 2.0**-24) ** 2
 
 
-def squared_singular_values(matrix: TensorLike) -> _Array:
+def squared_singular_values(matrix: TensorLike) -> Array:
     """Eigenvalues of the smaller Gram matrix, smallest first, on the matrix's own device.
 
     Args:
@@ -84,7 +82,7 @@ def _lower_gram(tall: torch.Tensor) -> torch.Tensor:
     return gram
 
 
-def _of_low_rank(tall: torch.Tensor) -> _Array | None:
+def _of_low_rank(tall: torch.Tensor) -> Array | None:
     """Squared singular values of a matrix whose rows lie in a small space up to rounding.
 
     The space is spanned by random combinations of the first rows. The result is None for any other
@@ -112,5 +110,5 @@ def _of_low_rank(tall: torch.Tensor) -> _Array | None:
     return np.concatenate([np.zeros(tall.shape[1] - len(leading)), leading])
 
 
-def _eigenvalues(gram: torch.Tensor) -> _Array:
+def _eigenvalues(gram: torch.Tensor) -> Array:
     return torch.linalg.eigvalsh(gram).clamp_(min=0).cpu().numpy().astype(np.float64)

@@ -15,10 +15,9 @@ import torch
 from numpy.typing import NDArray
 from scipy import special
 
+from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms.inputs import TensorLike, ends, exponent_of, times_power_of_two, usable
-
-_Array = NDArray[np.float64]
 
 STEPS = 64
 """Grid cells per standard deviation."""
@@ -108,18 +107,18 @@ def histogram(entries: TensorLike) -> Histogram:
 
 
 @cache
-def grid_edges() -> _Array:
+def grid_edges() -> Array:
     """The 1025 edges between the cells, in standard deviations."""
     return np.arange(-STEPS * REACH, STEPS * REACH + 1) / STEPS
 
 
 @cache
-def normal_cells() -> _Array:
+def normal_cells() -> Array:
     """Probability of each cell under N(0, 1)."""
     return cell_probabilities(grid_edges())
 
 
-def cell_probabilities(edges: _Array) -> _Array:
+def cell_probabilities(edges: Array) -> Array:
     """P(edge_i < Z ≤ edge_{i+1}) of a standard normal, including the open ends.
 
     Returns:

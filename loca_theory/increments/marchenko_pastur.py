@@ -19,11 +19,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError
-
-_Array = NDArray[np.float64]
 
 # Angles between which the first guess is interpolated; bisection alone would take 53 steps.
 _GRID, _MOST_STEPS, _ROUNDING = 257, 60, 4e-15
@@ -70,7 +69,7 @@ class MarchenkoPastur:
         """The variance, y σ⁴."""
         return self.ratio * self.sigma**4
 
-    def pdf(self, x: ArrayLike) -> _Array:
+    def pdf(self, x: ArrayLike) -> Array:
         """Density of the continuous part; it integrates to 1 − atom."""
         x = np.asarray(x, dtype=np.float64)
         a, b = self.support
@@ -79,22 +78,22 @@ class MarchenkoPastur:
         height = np.sqrt(np.maximum((b - safe) * (safe - a), 0.0))
         return np.where(inside, height / (2 * np.pi * self.sigma**2 * self.ratio * safe), 0.0)
 
-    def cdf(self, x: ArrayLike) -> _Array:
+    def cdf(self, x: ArrayLike) -> Array:
         """P(X ≤ x)."""
         return 1.0 - self.sf(x)
 
-    def sf(self, x: ArrayLike) -> _Array:
+    def sf(self, x: ArrayLike) -> Array:
         """P(X > x)."""
         x = np.asarray(x, dtype=np.float64)
         beyond = (1 - self.atom) * fraction_up_to_angle(self._angle(x), self._aspect)
         return np.where(x < 0, 1.0, beyond)
 
-    def energy_fraction_above(self, x: ArrayLike) -> _Array:
+    def energy_fraction_above(self, x: ArrayLike) -> Array:
         """Fraction of E X that comes from eigenvalues above x, (θ − sin θ cos θ)/π."""
         theta = self._angle(np.asarray(x, dtype=np.float64))
         return (theta - np.sin(theta) * np.cos(theta)) / np.pi
 
-    def isf(self, probability: ArrayLike) -> _Array:
+    def isf(self, probability: ArrayLike) -> Array:
         """The x with P(X > x) = probability; 0 if no x > 0 has this probability.
 
         Raises:
@@ -109,7 +108,7 @@ class MarchenkoPastur:
         x = np.maximum(x, self.support[0])
         return np.where(wanted > 1 - self.atom, 0.0, x)
 
-    def ppf(self, probability: ArrayLike) -> _Array:
+    def ppf(self, probability: ArrayLike) -> Array:
         """The x with P(X ≤ x) = probability; 0 if the probability is at most P(X = 0).
 
         Raises:
@@ -125,12 +124,12 @@ class MarchenkoPastur:
     def _scale(self) -> float:
         return self.sigma**2 * max(1.0, self.ratio)
 
-    def _angle(self, x: _Array) -> _Array:
+    def _angle(self, x: Array) -> Array:
         cosine = (x / self._scale - 1 - self._aspect) / (2 * np.sqrt(self._aspect))
         return np.arccos(np.clip(cosine, -1.0, 1.0))
 
 
-def fraction_up_to_angle(theta: ArrayLike, aspect: float) -> _Array:
+def fraction_up_to_angle(theta: ArrayLike, aspect: float) -> Array:
     r"""Fraction of the nonzero eigenvalues whose angle is at most θ: those of at least x(θ).
 
     .. math:: \frac2π\Bigl[\frac{(1+c)θ}{4c} - \frac{\sin θ}{2\sqrt c}
@@ -143,7 +142,7 @@ def fraction_up_to_angle(theta: ArrayLike, aspect: float) -> _Array:
     return straight / (np.pi * aspect)
 
 
-def angle_at_fraction(fraction: ArrayLike, aspect: float) -> _Array:
+def angle_at_fraction(fraction: ArrayLike, aspect: float) -> Array:
     r"""Inverse of :func:`fraction_up_to_angle`, up to rounding.
 
     Newton's method, with the derivative :math:`2\sin^2θ/(π(1 + c + 2\sqrt c\cos θ))`; a step that

@@ -27,10 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError
 from loca_theory.increments.histogram import REACH, Histogram, coarse_cells
 
-_Array = NDArray[np.float64]
 _Counts = NDArray[np.int64]
 _Draw = Callable[[int, np.random.Generator], _Counts]
 
@@ -84,12 +84,12 @@ class PrintedTest:
     bins_per_sigma: int | None = None
     tail: Tail = Tail.UPPER
 
-    def reference(self, rng: np.random.Generator) -> _Array:
+    def reference(self, rng: np.random.Generator) -> Array:
         """Draw G, sorted; the tests of several matrices can share it."""
         return np.sort(rng.standard_normal(self.samples))
 
     def p_value(
-        self, entries: Histogram, rng: np.random.Generator, reference: _Array | None = None
+        self, entries: Histogram, rng: np.random.Generator, reference: Array | None = None
     ) -> float:
         """Run the test.
 
@@ -121,7 +121,7 @@ class PrintedTest:
         return float(beyond.mean())
 
     def _accepted(
-        self, sample: _Array, noise: float, rng: np.random.Generator
+        self, sample: Array, noise: float, rng: np.random.Generator
     ) -> tuple[int, _Counts]:
         """Bins in one standard deviation, and the counts of the accepted copies."""
         binnings = _BINNINGS if self.bins_per_sigma is None else (self.bins_per_sigma,)
@@ -130,7 +130,7 @@ class PrintedTest:
                 return bins, self._copies(sample, bins, noise, rng)
         return binnings[-1], self._copies(sample, binnings[-1], noise, rng)
 
-    def _copies(self, sample: _Array, bins: int, noise: float, rng: np.random.Generator) -> _Counts:
+    def _copies(self, sample: Array, bins: int, noise: float, rng: np.random.Generator) -> _Counts:
         coarse_cells(bins, REACH)  # raises if there are no such bins
         counts = bin_counts(sample, bins)
         draw = copies_of(sample, bins, noise)
@@ -157,7 +157,7 @@ class PrintedTest:
         return accepted
 
 
-def bin_counts(z: _Array, steps: int) -> _Counts:
+def bin_counts(z: Array, steps: int) -> _Counts:
     """Number of values in each bin of width 1/steps from −8 to 8, and beyond."""
     cells = np.floor(z * steps)
     np.clip(cells, -REACH * steps - 1, REACH * steps, out=cells)
@@ -165,7 +165,7 @@ def bin_counts(z: _Array, steps: int) -> _Counts:
     return np.bincount(cells.astype(np.intp), minlength=2 * REACH * steps + 2)
 
 
-def copies_of(sample: _Array, steps: int, noise: float) -> _Draw:
+def copies_of(sample: Array, steps: int, noise: float) -> _Draw:
     """Make a function that draws the counts of perturbed copies.
 
     Returns:
@@ -193,7 +193,7 @@ def copies_of(sample: _Array, steps: int, noise: float) -> _Draw:
     return draw_crossings
 
 
-def _crossing_samples(sample: _Array, steps: int, noise: float) -> list[tuple[_Array, _Counts]]:
+def _crossing_samples(sample: Array, steps: int, noise: float) -> list[tuple[Array, _Counts]]:
     """Probabilities of crossing an edge, and the edges: those that often cross, and that rarely do.
 
     One element per sample and edge. Edges count twice: crossings from below, then from above.
@@ -218,7 +218,7 @@ def _crossing_samples(sample: _Array, steps: int, noise: float) -> list[tuple[_A
 
 
 def _cross_often(
-    flows: _Counts, probability: _Array, owner: _Counts, rng: np.random.Generator
+    flows: _Counts, probability: Array, owner: _Counts, rng: np.random.Generator
 ) -> None:
     """Draw every crossing by itself."""
     if not len(probability):
@@ -230,7 +230,7 @@ def _cross_often(
 
 
 def _cross_seldom(
-    flows: _Counts, probability: _Array, owner: _Counts, rng: np.random.Generator
+    flows: _Counts, probability: Array, owner: _Counts, rng: np.random.Generator
 ) -> None:
     """Draw the crossings of a random subset."""
     bound = special.ndtr(-_RARE)

@@ -22,12 +22,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments.marchenko_pastur import MarchenkoPastur
-
-_Array = NDArray[np.float64]
 
 SPIKE_LEVEL = 0.99
 """A spike exceeds this quantile of the law of the largest eigenvalue."""
@@ -117,7 +116,7 @@ def fit_bulk(eigenvalues: ArrayLike, p: int, q: int) -> BulkFit:
     )
 
 
-def _bulk_variance(ordered: _Array, p: int, q: int) -> float:
+def _bulk_variance(ordered: Array, p: int, q: int) -> float:
     """σ² by least squares through the origin on the middle of the quantile–quantile line."""
     count = len(ordered)
     low, high = int(_TRIM * count), max(int((1 - _TRIM) * count), int(_TRIM * count) + 1)
@@ -190,7 +189,7 @@ def edge_scaling(p: int, q: int) -> tuple[float, float]:
     return float((a + b) ** 2), float((a + b) * (1 / a + 1 / b) ** (1 / 3))
 
 
-def checked_eigenvalues(eigenvalues: ArrayLike) -> tuple[_Array, int]:
+def checked_eigenvalues(eigenvalues: ArrayLike) -> tuple[Array, int]:
     """Return (x, 2e) with eigenvalues = 4ᵉ x, which is exact, and the largest x near 1."""
     try:
         values = np.asarray(eigenvalues)

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import optimize, special
 
+from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments.histogram import (
     REACH,
@@ -34,9 +34,6 @@ from loca_theory.increments.histogram import (
     grid_edges,
     normal_cells,
 )
-
-_Array = NDArray[np.float64]
-
 
 # Bins in one standard deviation, and where they end; one open bin lies beyond each end. Bins of
 # equal width lose less of the distance than bins of equal probability would, and have less counting
@@ -75,7 +72,7 @@ def calibrated_test(
     *,
     epsilon: float = 0.001,
     replicates: int = 999,
-    null: _Array | None = None,
+    null: Array | None = None,
 ) -> TotalVariation:
     """Test whether entries are within ε of a normal law, and estimate their distance from it.
 
@@ -113,7 +110,7 @@ def calibrated_test(
     return TotalVariation(statistic, estimate, low, high, (exceeding + 1) / (len(null) + 1))
 
 
-def null_statistics(n: int, rng: np.random.Generator, replicates: int = 999) -> _Array:
+def null_statistics(n: int, rng: np.random.Generator, replicates: int = 999) -> Array:
     """Draw T for normal entries, each time against the normal law fitted to them.
 
     These numbers depend only on the number of entries, so matrices of one size can share them.
@@ -121,9 +118,7 @@ def null_statistics(n: int, rng: np.random.Generator, replicates: int = 999) -> 
     return _refitted_statistics(normal_cells(), n, replicates, rng)
 
 
-def _refitted_statistics(
-    cells: _Array, n: int, replicates: int, rng: np.random.Generator
-) -> _Array:
+def _refitted_statistics(cells: Array, n: int, replicates: int, rng: np.random.Generator) -> Array:
     """T of samples with given cell probabilities, each against the normal law fitted to it."""
     merged = coarse_cells(_STEPS, REACH)
     probabilities = np.add.reduceat(cells, merged)
@@ -142,7 +137,7 @@ def _refitted_statistics(
 
 
 @cache
-def _cell_moments() -> tuple[_Array, _Array]:
+def _cell_moments() -> tuple[Array, Array]:
     """Mean of z and of z² within each cell of the grid, under N(0, 1)."""
     edges = np.concatenate([[-np.inf], grid_edges(), [np.inf]])
     density = np.exp(-(edges**2) / 2) / np.sqrt(2 * np.pi)
@@ -151,12 +146,12 @@ def _cell_moments() -> tuple[_Array, _Array]:
     return -np.diff(density) / cells, 1 - np.diff(moment) / cells
 
 
-def _noise(probabilities: _Array, n: int) -> _Array:
+def _noise(probabilities: Array, n: int) -> Array:
     """Standard deviation of each bin's observed fraction."""
     return np.sqrt(probabilities * (1 - probabilities) / n)
 
 
-def _folded_sum(shifts: _Array, noise: _Array) -> tuple[float, float]:
+def _folded_sum(shifts: Array, noise: Array) -> tuple[float, float]:
     """Mean and standard deviation of ½ Σ|N(shift, noise²)|, treating bins as independent."""
     standard = shifts / noise
     density = np.sqrt(2 / np.pi) * np.exp(-(standard**2) / 2)
@@ -166,7 +161,7 @@ def _folded_sum(shifts: _Array, noise: _Array) -> tuple[float, float]:
 
 
 def _invert(
-    statistic: float, gaps: _Array, noise: _Array, spread: float
+    statistic: float, gaps: Array, noise: Array, spread: float
 ) -> tuple[float, float, float]:
     """The τ with m(τ) = T, and the ends of |m(τ) − T| ≤ z s(τ) with s multiplied by ``spread``."""
     direction = gaps / (np.abs(gaps).sum() / 2) if statistic > 0 else gaps

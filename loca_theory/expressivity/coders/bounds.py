@@ -7,8 +7,8 @@ import math
 import numpy as np
 from scipy.special import gammaln, psi
 
+from loca_theory._types import Array
 from loca_theory.expressivity.bits import least_error
-from loca_theory.expressivity.coders.laws import Array
 
 # ln z at which the integrand of E ln Q is summed; it is analytic, so that the sum converges fast.
 _LOG_Z = np.arange(-40.0, 90.0, 0.05)

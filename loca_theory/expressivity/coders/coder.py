@@ -12,8 +12,9 @@ import numpy as np
 from scipy.fft import dctn, idctn
 
 from loca_theory._arguments import real_number
+from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity.coders.laws import Array, Entries, Law, Normal, moment
+from loca_theory.expressivity.coders.laws import Entries, Law, Normal, moment
 from loca_theory.expressivity.coders.quantisers import error_of
 
 WIDEST = 16

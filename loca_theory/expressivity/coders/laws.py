@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import betainc, gammaln, ndtr
 
-Array = NDArray[np.float64]
+from loca_theory._types import Array
 
 # Thresholds are searched up to this multiple of the root mean square, by so many halvings: a
 # number with more than 1/10⁸ of the energy per entry would lie beyond.

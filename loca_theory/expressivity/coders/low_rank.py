@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from loca_theory._types import Array
 from loca_theory.expressivity.coders.coder import Approximation, Basis, Coded, Coder, Transform
-from loca_theory.expressivity.coders.laws import Array
 from loca_theory.expressivity.coders.quantisers import nearest_codes
 from loca_theory.expressivity.coders.widths import by_width, costs, expectation, water_filled
 from loca_theory.increments.marchenko_pastur import angle_at_fraction

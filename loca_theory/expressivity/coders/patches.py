@@ -10,9 +10,9 @@ from typing import Literal
 import numpy as np
 from scipy.stats import chi2
 
+from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.coders.coder import Approximation, Basis, Coded, Coder
-from loca_theory.expressivity.coders.laws import Array
 from loca_theory.expressivity.coders.quantisers import nearest_codes
 from loca_theory.expressivity.coders.widths import Rule, by_width, costs, expectation, water_filled
 

@@ -14,7 +14,8 @@ import numpy as np
 from scipy.optimize import minimize_scalar, root
 from scipy.special import ndtr, ndtri
 
-from loca_theory.expressivity.coders.laws import Array, Law, Normal, moment
+from loca_theory._types import Array
+from loca_theory.expressivity.coders.laws import Law, Normal, moment
 
 # Lloyd's iteration ends when it gains less than this fraction of the error, or after so many steps.
 _GAIN, _STEPS = 1e-8, 1000

@@ -12,9 +12,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from loca_theory._types import Array
 from loca_theory.expressivity.bits import NUMBER_BITS
 from loca_theory.expressivity.coders.coder import Coded
-from loca_theory.expressivity.coders.laws import Array, Sphere
+from loca_theory.expressivity.coders.laws import Sphere
 from loca_theory.expressivity.coders.quantisers import between, error_of, normal_codes
 
 # Widths that a component can have, and bits that say which one it has.

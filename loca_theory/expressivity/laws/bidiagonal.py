@@ -21,13 +21,12 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 from scipy.linalg import lapack
 
-_DECAY_LENGTHS = 11.0
+from loca_theory._types import Array
 
-_Array = NDArray[np.float64]
+_DECAY_LENGTHS = 11.0
 
 
 @lru_cache(maxsize=1024)
@@ -43,7 +42,7 @@ def leading_rows(p: int, q: int, r: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def _degrees_of_freedom(p: int, q: int) -> _Array:
+def _degrees_of_freedom(p: int, q: int) -> Array:
     small, large = min(p, q), max(p, q)
     i = np.arange(small)
     # Ordered row by row, so that a draw does not depend on the number of rows used.
@@ -53,7 +52,7 @@ def _degrees_of_freedom(p: int, q: int) -> _Array:
 
 def sample_leading_eigenvalues(
     p: int, q: int, r: int, rng: np.random.Generator
-) -> tuple[_Array, float]:
+) -> tuple[Array, float]:
     """Draw the r largest σ² of a p×q Gaussian matrix W, and its ‖W‖².
 
     Returns:

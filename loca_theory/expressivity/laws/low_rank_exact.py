@@ -28,8 +28,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.laws.order_statistics import expected_minimum
 from loca_theory.expressivity.laws.wishart_kernel import pre_kernel
@@ -40,7 +40,6 @@ from loca_theory.sweeps.threads import one_thread
 # Laguerre functions, it exceeds that of many draws. Simulation is better there.
 LARGEST_EXACT_RANK, LARGEST_EXACT_SIZE = 256, 1 << 17
 
-_Array = NDArray[np.float64]
 
 # The level that ten more singular values than r exceed on average is exceeded by fewer than r with
 # probability below 1e-16: the variance of the number is about 1.
@@ -58,7 +57,7 @@ _LEVELS = 24
 
 def expected_leading_energy(
     p: int, q: int, r: int | None = None, *, refinement: float = 1.0
-) -> _Array:
+) -> Array:
     r"""E Σ_{i≤k} σ_i² of a p×q matrix of independent N(0, 1), for k = 0, …, r.
 
     Returns:
@@ -87,7 +86,7 @@ def expected_leading_energy(
 # busy that takes longer than the computation.
 @lru_cache(maxsize=128)
 @one_thread()
-def _leading_energy(p: int, q: int, r: int, refinement: float) -> _Array:
+def _leading_energy(p: int, q: int, r: int, refinement: float) -> Array:
     low, levels, measure, minus, plus = _indicators(p, q, r, refinement)
     k = np.arange(r + 1)
     expected = expected_minimum(plus, (r + 1) // 2)[:, (k + 1) // 2]
@@ -98,7 +97,7 @@ def _leading_energy(p: int, q: int, r: int, refinement: float) -> _Array:
 
 def _indicators(
     p: int, q: int, r: int, refinement: float
-) -> tuple[float, _Array, _Array, _Array, _Array]:
+) -> tuple[float, Array, Array, Array, Array]:
     """The lowest level; levels τ, their weights, and the probabilities of N₋ and N₊ at each."""
     low, high = _range(p, q, r)
     half = 0.5 * (high - low)
@@ -142,7 +141,7 @@ class _Basis:
         self.scale = np.sqrt((np.arange(order) + 0.5) / self.half)
         self.nodes, self.weights = np.polynomial.legendre.leggauss(order)
 
-    def evaluate(self, x: _Array) -> tuple[_Array, _Array]:
+    def evaluate(self, x: Array) -> tuple[Array, Array]:
         """P_k(x), and the integrals of P_k from x to the upper end; shape (..., order)."""
         values = np.asarray(np.polynomial.legendre.legvander(x, self.order), dtype=np.float64)
         integrals = np.empty((*x.shape, self.order))
@@ -151,15 +150,18 @@ class _Basis:
         integrals[..., 1:] /= 2 * np.arange(1, self.order) + 1
         return values[..., :-1] * self.scale, integrals * (self.half * self.scale)
 
-    def factors(self, p: int, q: int) -> tuple[_Array, _Array]:
+    def factors(self, p: int, q: int) -> tuple[Array, Array]:
         """Matrices Z and Y of small rank with Y Zᵀ = [[G, g], [−gᵀ, 0]]."""
         values, _ = self.evaluate(self.nodes)
         points = self.centre + self.half * self.nodes
         kernel, border = pre_kernel(p, q, points, (self.half * self.weights)[:, None] * values)
-        bordered = np.block([[kernel, border[:, None]], [-border, 0.0]])
-        return _balanced(bordered)
+        left, singular, right = np.linalg.svd(np.block([[kernel, border[:, None]], [-border, 0.0]]))
+        kept = singular > _NEGLIGIBLE * singular[0]
+        # Both are graded like the roots of the spectrum.
+        root = np.sqrt(singular[kept])
+        return right[kept].T * root, left[:, kept] * root
 
-    def reduction(self, rows: _Array, columns: _Array, x: float) -> tuple[_Array, _Array]:
+    def reduction(self, rows: Array, columns: Array, x: float) -> tuple[Array, Array]:
         """Maps of Z and Y to factors of smaller rank, for functions on [x, 1] only."""
         length = 0.5 * (1 - x)
         values, _ = self.evaluate(1 - length * (1 + self.nodes))
@@ -172,15 +174,7 @@ class _Basis:
         return right.T @ (u[:, kept] / root), left.T @ (vt[kept].T / root)
 
 
-def _balanced(matrix: _Array) -> tuple[_Array, _Array]:
-    """Z and Y of small rank with Y Zᵀ = matrix, both graded like the roots of its spectrum."""
-    left, singular, right = np.linalg.svd(matrix)
-    kept = singular > _NEGLIGIBLE * singular[0]
-    root = np.sqrt(singular[kept])
-    return right[kept].T * root, left[:, kept] * root
-
-
-def _double_eigenvalues(matrices: _Array, count: int) -> _Array:
+def _double_eigenvalues(matrices: Array, count: int) -> Array:
     """The ``count`` largest of the double eigenvalues of each matrix, all in [0, 1]."""
     values = -np.sort(-np.linalg.eigvals(matrices).real, axis=1)
     padded = np.zeros((len(values), 2 * count))

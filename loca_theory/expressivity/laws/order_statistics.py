@@ -23,28 +23,41 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
+from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms.half_spectrum import HalfSpectrum
 
-# P(Bin(n, u) < N) differs from 0 or 1 by less than 1e-18 if the mean nu is further from N than
-# 9 standard deviations (the bulk) plus 45 (the Chernoff bound, for small N or n - N).
-_STANDARD_DEVIATIONS = 9.0
-_CHERNOFF = 45.0
-# Nodes per panel. The step takes three panels; if it reaches the far tail, two more are needed.
-_NODES = 48
-
-_Array = NDArray[np.float64]
-
 
 @cache
-def _gauss_legendre(count: int) -> tuple[_Array, _Array]:
+def _gauss_legendre(count: int) -> tuple[Array, Array]:
     return np.polynomial.legendre.leggauss(count)
 
 
-def survival(x: _Array | np.float64, df: int) -> _Array:
+def on_panels(edges: ArrayLike, count: int = 48) -> tuple[Array, Array]:
+    """Nodes and weights of Gauss–Legendre quadrature, so many between neighbouring edges."""
+    nodes, weights = _gauss_legendre(count)
+    low, half = np.asarray(edges)[:-1, None], 0.5 * np.diff(edges)[:, None]
+    return (low + half * (1 + nodes)).ravel(), (half * weights).ravel()
+
+
+def around_step(fewest: int, most: int, variance: float, negligible: float) -> list[float]:
+    """Means of a count, the largest first, between which it can lie on either side of N.
+
+    It is on one side of N, but for less than 1e-18, if its mean is 9 standard deviations (the bulk)
+    plus 45 (the Chernoff bound, for a small N) away. N lies between ``fewest`` and ``most``.
+    """
+    reach = 9 * np.sqrt(max(variance, 0.0)) + 45
+    means = [most + reach, most + reach / 3, fewest - reach / 3, fewest - reach]
+    if means[-1] > 0:
+        return means
+    # The step reaches into the far tail: extend the panels until the rest is negligible.
+    return [*(mean for mean in means if mean > fewest), fewest, fewest / 8, negligible]
+
+
+def survival(x: Array | np.float64, df: int) -> Array:
     """P(χ²_df > x) for df = 1, 2, 3, 4 in elementary functions and erfc."""
     half = 0.5 * x
     match df:
@@ -58,18 +71,18 @@ def survival(x: _Array | np.float64, df: int) -> _Array:
             return (1 + half) * np.exp(-half)
 
 
-def upper_quantile(u: _Array, df: int) -> _Array:
+def upper_quantile(u: Array, df: int) -> Array:
     """The x with P(χ²_df > x) = u, for df = 1 or 2."""
     return special.ndtri(0.5 * u) ** 2 if df == 1 else -2.0 * np.log(u)
 
 
-def _density_in_z(z: _Array, df: int) -> _Array:
+def _density_in_z(z: Array, df: int) -> Array:
     """f_df(z²)·2z, for df = 1 or 2."""
     gaussian = np.exp(-0.5 * z * z)
     return np.sqrt(2 / np.pi) * gaussian if df == 1 else z * gaussian
 
 
-def _fewer_than(count: int, n: int, u: _Array) -> _Array:
+def _fewer_than(count: int, n: int, u: Array) -> Array:
     """P(Bin(n, u) < count)."""
     if count <= 0 or count > n:
         return np.full_like(u, float(count > n))
@@ -78,25 +91,18 @@ def _fewer_than(count: int, n: int, u: _Array) -> _Array:
     return special.betaincc(count, n - count + 1, u)
 
 
-def _panels(n: int, fewest: int, most: int, df: int) -> tuple[_Array, _Array, float]:
+def _panels(n: int, fewest: int, most: int, df: int) -> tuple[Array, Array, float]:
     """Nodes and weights in z across the step of P(Bin(n, S(z²)) < N), fewest ≤ N ≤ most.
 
     Also returns the z above which that probability is 1 (to 1e-18).
     """
-    reach = _STANDARD_DEVIATIONS * np.sqrt(most * max(1 - fewest / n, 0.0)) + _CHERNOFF
-    means = [most + reach, most + reach / 3, fewest - reach / 3, fewest - reach]
-    if means[-1] <= 0:
-        # The step reaches into the far tail: extend the panels until the rest is negligible.
-        means = [*(mean for mean in means if mean > fewest), fewest, fewest / 8, 1e-20]
+    means = around_step(fewest, most, most * (1 - fewest / n), 1e-20)
     u = np.minimum(np.array(means) / n, 1.0)
     edges = np.unique(np.sqrt(upper_quantile(u, df)))
-    nodes, weights = _gauss_legendre(_NODES)
-    half = 0.5 * np.diff(edges)[:, None]
-    z = edges[:-1, None] + half * (1 + nodes)
-    return z.ravel(), (half * weights).ravel(), float(edges[-1])
+    return *on_panels(edges), float(edges[-1])
 
 
-def expected_minimum(chances: _Array, count: int) -> _Array:
+def expected_minimum(chances: Array, count: int) -> Array:
     """E min(k, B), k = 0, …, count, for sums B of independent indicators (Poisson-binomial).
 
     Returns:

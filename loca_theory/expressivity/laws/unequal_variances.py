@@ -24,24 +24,24 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import optimize, special
 
+from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity.laws.order_statistics import expected_minimum, survival
+from loca_theory.expressivity.laws.order_statistics import (
+    around_step,
+    expected_minimum,
+    on_panels,
+    survival,
+)
 
-# B(x) is on one side of N, but for less than 1e-18, if its mean is this many standard deviations
-# (the bulk) plus this number (the Chernoff bound) away from N.
-_STANDARD_DEVIATIONS, _CHERNOFF = 9.0, 45.0
 # P(B > N) is below the square of the mean, so means below this one do not matter.
 _NEGLIGIBLE = 1e-9
-_NODES = 48
 # Up to this many variables the Poisson-binomial law is computed.
 _MOST_EXACT = 400
 # Variances below this fraction of the largest one count as 0.
 _SMALLEST = 1e-20
-
-_Array = NDArray[np.float64]
 
 
 def expected_top_sum_of_unequal(variances: ArrayLike, count: int) -> float:
@@ -78,10 +78,8 @@ def expected_top_sum_of_unequal(variances: ArrayLike, count: int) -> float:
         return float(multiplicity @ p), float(multiplicity @ (p * p))
 
     edges = _panels(sums, n, count, deviations)
-    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-    half = 0.5 * np.diff(edges)[:, None]
-    z = (edges[:-1, None] + half * (1 + nodes)).ravel()
-    measure = 2 * z * (half * weights).ravel()
+    z, weights = on_panels(edges)
+    measure = 2 * z * weights
     if n <= _MOST_EXACT:
         chances = special.erfc(z[:, None] / np.sqrt(2) / np.repeat(deviations, multiplicity))
         inside = measure @ expected_minimum(chances, count)[:, count]
@@ -96,8 +94,8 @@ def expected_top_sum_of_unequal(variances: ArrayLike, count: int) -> float:
 
 
 def _panels(
-    sums: Callable[[float], tuple[float, float]], n: int, count: int, deviations: _Array
-) -> _Array:
+    sums: Callable[[float], tuple[float, float]], n: int, count: int, deviations: Array
+) -> Array:
     """Edges in z = √x of the panels on which B(z²) may be on either side of N."""
 
     def level(mean: float) -> float:
@@ -112,10 +110,7 @@ def _panels(
         return optimize.brentq(excess, 0.0, 40 * deviations[-1], **tolerances)
 
     mean, squares = sums(level(count))
-    reach = _STANDARD_DEVIATIONS * np.sqrt(max(mean - squares, 0.0)) + _CHERNOFF
-    means = [count + reach, count + reach / 3, count - reach / 3, count - reach]
-    if means[-1] <= 0:
-        means = [*(one for one in means if one > count), count, count / 8, _NEGLIGIBLE]
+    means = around_step(count, count, mean - squares, _NEGLIGIBLE)
     edges = np.array([level(one) for one in means])
     # Each group of similar variances has a step of its own in Σ p_j, of the width of its √v.
     doublings = np.ceil(np.log2(40 * deviations[-1] / deviations[0]))
@@ -124,7 +119,7 @@ def _panels(
     return np.unique(np.concatenate([edges, between]))
 
 
-def _binomial_minimum(count: int, mean: _Array, squares: _Array) -> _Array:
+def _binomial_minimum(count: int, mean: Array, squares: Array) -> Array:
     """E min(N, B) of the binomial law with mean Σp and variance Σp − Σp².
 
     N P(B ≥ N) + νπ P(B' ≤ N − 2), with B' the binomial law of ν − 1 trials.

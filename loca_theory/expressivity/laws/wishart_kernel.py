@@ -27,16 +27,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
-_Array = NDArray[np.float64]
+from loca_theory._types import Array
 
 # Rows between two changes of the scale; a function grows by less than 1e15 per row.
 _ROWS = 16
 
 
-def pre_kernel(p: int, q: int, u: _Array, weights: _Array) -> tuple[_Array, _Array]:
+def pre_kernel(p: int, q: int, u: Array, weights: Array) -> tuple[Array, Array]:
     r"""The pre-kernel, projected onto functions on a grid.
 
     Returns:
@@ -67,7 +66,7 @@ def _beta_half(x: float) -> float:
     return np.sqrt(np.pi / x) * np.exp(1 / (8 * x) - 1 / (192 * x**3) + 1 / (640 * x**5))
 
 
-def laguerre_functions(p: int, q: int, u: _Array) -> Iterator[tuple[_Array, _Array]]:
+def laguerre_functions(p: int, q: int, u: Array) -> Iterator[tuple[Array, Array]]:
     """The functions f_j, j < q, and the couplings β_j, block by block.
 
     The three-term recurrence carries a scale per point, because the first functions underflow.
@@ -93,7 +92,7 @@ def laguerre_functions(p: int, q: int, u: _Array) -> Iterator[tuple[_Array, _Arr
         before, now, log_scale = before / size, now / size, log_scale + np.log(size)
 
 
-def _log_weight(a: int, x: _Array) -> _Array:
+def _log_weight(a: int, x: Array) -> Array:
     r"""Ln of x^{a/2} e^{−x/2} / √Γ(a+1), without cancellation for large a."""
     if a == 0:
         return -0.5 * x

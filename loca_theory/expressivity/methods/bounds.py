@@ -7,11 +7,12 @@ from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
+from loca_theory._types import Array
 from loca_theory.expressivity.bits import least_error
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.laws.order_statistics import expected_top_sum
 from loca_theory.expressivity.limits import location_fraction
-from loca_theory.expressivity.methods.method import Array, NamedMethod
+from loca_theory.expressivity.methods.method import NamedMethod
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from loca_theory._types import Array
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods.bases import Basis
-from loca_theory.expressivity.methods.method import Array, Budgets, NamedMethod, Rng
+from loca_theory.expressivity.methods.method import Budgets, NamedMethod, Rng
 
 if TYPE_CHECKING:
     from torch import Tensor

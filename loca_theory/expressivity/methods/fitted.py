@@ -18,9 +18,10 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
-from loca_theory.expressivity.methods.method import Array, Budgets, NamedMethod, Rng, squared_norm
+from loca_theory.expressivity.methods.method import Budgets, NamedMethod, Rng, squared_norm
 from loca_theory.expressivity.random_choices import random_factors, required
 
 if TYPE_CHECKING:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from loca_theory._types import Array
 from loca_theory.expressivity.bits import location_bits
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.laws.order_statistics import expected_top_sum, upper_quantile
 from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.expressivity.methods.coordinates import total
-from loca_theory.expressivity.methods.method import Array, Budgets, Rng
+from loca_theory.expressivity.methods.method import Budgets, Rng
 from loca_theory.expressivity.methods.selection import Selection
 from loca_theory.expressivity.methods.subspace import Indices, Subspace
 from loca_theory.expressivity.random_choices import required

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loca_theory._types import Array
 from loca_theory.expressivity.budgets import Accounting, Budget
 from loca_theory.expressivity.laws.bidiagonal import sample_leading_eigenvalues
 from loca_theory.expressivity.laws.low_rank_exact import (
@@ -26,7 +27,7 @@ from loca_theory.expressivity.laws.low_rank_exact import (
 )
 from loca_theory.expressivity.limits import low_rank_fraction
 from loca_theory.expressivity.methods.coordinates import prefix_sums
-from loca_theory.expressivity.methods.method import Array, Budgets, Engine, NamedMethod, Rng
+from loca_theory.expressivity.methods.method import Budgets, Engine, NamedMethod, Rng
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,8 +9,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods.names import display_name
@@ -18,7 +18,6 @@ from loca_theory.expressivity.methods.names import display_name
 if TYPE_CHECKING:
     from torch import Tensor
 
-Array: TypeAlias = NDArray[np.float64]
 Budgets: TypeAlias = Sequence[Budget]
 Rng: TypeAlias = np.random.Generator | None  # of choices that do not depend on the matrix
 

@@ -43,24 +43,13 @@ METHODS: dict[str, Method] = {
         Bound("U", "random locations, the paper's line 1 - N0/pq", error=bounds.printed_line),
         RandomLocations("F1", "Fourier, random locations"),
         Subspace("V1", "DCT, random locations", basis=COSINE),
-        RandomCosines(
-            "FourierFT",
-            "as in PEFT: real coefficients, random locations, full spectrum",
-            "arXiv:2405.03003",
-        ),
-        Bound(
-            "M1",
-            "upper bound on the error of Fourier pairs",
-            error=bounds.upper_bound,
-            large=bounds.limit_of_bounds,
-        ),
+        RandomCosines("FourierFT", "as in PEFT: real coefficients, random locations, full spectrum",
+                      "arXiv:2405.03003"),
+        Bound("M1", "upper bound on the error of Fourier pairs",
+              error=bounds.upper_bound, large=bounds.limit_of_bounds),
         LocationSelection("F2", "Fourier, best locations"),
-        Bound(
-            "M2",
-            "lower bound on the error of Fourier pairs",
-            error=bounds.lower_bound,
-            large=bounds.limit_of_bounds,
-        ),
+        Bound("M2", "lower bound on the error of Fourier pairs",
+              error=bounds.lower_bound, large=bounds.limit_of_bounds),
         Selection("F3", "Fourier, best single coefficients", basis=FOURIER),
         Selection("D", "DCT, best coefficients (LoCA's target)", "arXiv:2502.06820", basis=COSINE),
         Selection("S", "the largest entries of the matrix itself", basis=ENTRIES),
@@ -68,51 +57,29 @@ METHODS: dict[str, Method] = {
         ColumnNormalised("DoRA", "column magnitudes times a rank-r direction", "arXiv:2402.09353"),
         FrozenFactors("VeRA", "frozen random factors, trained diagonals", "arXiv:2310.11454"),
         Subspace("WaveFT", "Haar wavelet, random locations", "arXiv:2505.12532", basis=HAAR),
-        PaddedWavelet(
-            "WaveFT-PEFT", "as in PEFT: Haar wavelet, odd sides padded", "arXiv:2505.12532"
-        ),
+        PaddedWavelet("WaveFT-PEFT", "as in PEFT: Haar wavelet, odd sides padded",
+                      "arXiv:2505.12532"),
         Subspace("SHiRA", "entries, random mask", "arXiv:2406.13175", basis=ENTRIES),
-        Subspace(
-            "SSH",
-            "Hartley, locations chosen without the increment",
-            "arXiv:2502.05539",
-            basis=HARTLEY,
-        ),
-        GroupedSubspace(
-            "sDCTFT",
-            "DCT, locations in three bands, chosen without the increment",
-            "arXiv:2410.09103",
-            basis=COSINE,
-            groups=bands,
-        ),
+        Subspace("SSH", "Hartley, locations chosen without the increment", "arXiv:2502.05539",
+                 basis=HARTLEY),
+        GroupedSubspace("sDCTFT", "DCT, locations in three bands, chosen without the increment",
+                        "arXiv:2410.09103", basis=COSINE, groups=bands),
         BlockCirculant("C3A", "circulant blocks", "arXiv:2407.19342"),
         RepeatedColumns("MiSS", "columns that repeat", "arXiv:2409.15371"),
         FrozenFrames("LoRA-XS", "a square core between frozen frames", "arXiv:2405.17604"),
-        GroupedSelection(
-            "QWHA",
-            "Hadamard, best coefficients of each row",
-            "arXiv:2509.17428",
-            basis=HADAMARD,
-            groups=rows,
-        ),
-        GroupedSelection(
-            "MaCP",
-            "DCT, best coefficients of each of three bands",
-            "arXiv:2505.23870",
-            basis=COSINE,
-            groups=bands,
-        ),
+        GroupedSelection("QWHA", "Hadamard, best coefficients of each row", "arXiv:2509.17428",
+                         basis=HADAMARD, groups=rows),
+        GroupedSelection("MaCP", "DCT, best coefficients of each of three bands",
+                         "arXiv:2505.23870", basis=COSINE, groups=bands),
         BlockLowRank("GraLoRA", "2x2 blocks of rank r/2", "arXiv:2505.20355"),
         Kronecker("LoKr", "one Kronecker product of full factors", "arXiv:2309.14859"),
         HadamardOfLowRank("LoHa", "entrywise product of two low-rank matrices", "arXiv:2108.06098"),
-        HadamardOfWeights(
-            "HiRA", "low rank times the pretrained weights, entrywise", "openreview:TwJrTz9cRS"
-        ),
-        ScaledRandomBases(
-            "RandLoRA", "sum of frozen random bases, trained diagonals", "arXiv:2502.00987"
-        ),
+        HadamardOfWeights("HiRA", "low rank times the pretrained weights, entrywise",
+                          "openreview:TwJrTz9cRS"),
+        ScaledRandomBases("RandLoRA", "sum of frozen random bases, trained diagonals",
+                          "arXiv:2502.00987"),
     )
-}
+}  # fmt: skip
 """The methods by name, in the order of tables and legends."""
 
 DEFAULT_METHODS = tuple(METHODS[key] for key in DEFAULT_KEYS)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loca_theory._types import Array
 from loca_theory.expressivity.bits import location_bits
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.laws.order_statistics import (
@@ -27,7 +28,7 @@ from loca_theory.expressivity.laws.order_statistics import (
 from loca_theory.expressivity.limits import coefficient_fraction, location_fraction
 from loca_theory.expressivity.methods.bases import FOURIER, Basis
 from loca_theory.expressivity.methods.coordinates import CoordinateMethod, prefix_sums
-from loca_theory.expressivity.methods.method import Array, Budgets, Rng
+from loca_theory.expressivity.methods.method import Budgets, Rng
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from loca_theory._types import Array
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods.bases import FOURIER, HAAR, Basis
 from loca_theory.expressivity.methods.coordinates import total
-from loca_theory.expressivity.methods.method import Array, Budgets, Rng
+from loca_theory.expressivity.methods.method import Budgets, Rng
 from loca_theory.expressivity.methods.subspace import Indices, Subspace
 
 if TYPE_CHECKING:
