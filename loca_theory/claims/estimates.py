@@ -159,6 +159,11 @@ def largest_entry(arrays: Iterable[ArrayLike]) -> float:
     return max(float(np.abs(one).max()) for one in arrays)
 
 
+def listed(found: Mapping[str, Any], form: str = "") -> str:
+    """A note with the name and the value of each number."""
+    return ", ".join(f"{name}: {one:{form}}" for name, one in found.items()) + "."
+
+
 def extreme(pick: Callable[..., str], found: Mapping[str, float], note: str) -> tuple[float, str]:
     """The number that ``min`` or ``max`` picks, and a note with its name and how many there are.
 

@@ -14,28 +14,27 @@ from loca_theory.sweeps.runner import SweepInterruptedError
 
 EXPERIMENT = "verify"
 
-# The packages whose code checks run besides their own, and the families of checks that do. Those
-# that only read tables run none.
-_EXPRESSIVITY = ("expressivity", "increments", "transforms")
+# The packages whose code checks run besides their own, by family of checks. Families that only read
+# tables run none.
+_SEARCH = ("locations", "transforms")
+_ERRORS = ("expressivity", "increments", "transforms")
+_OF_ERRORS = ("complexity", "expectations", "simulated", "theorems", "wishart")
+_OF_THEORY = ("theory_bases", "theory_gradients", "theory_spikes")
 _RUNS = {
-    ("transforms",): ("fourier",),
-    ("increments", "transforms"): ("empirical", "normality"),
-    ("convergence", "locations", "transforms"): ("convergence", "theory_search"),
-    ("adapters", "locations", "transforms"): ("gradients",),
-    ("dependence", *_EXPRESSIVITY): ("dependence", "hypothesis_tests"),
-    _EXPRESSIVITY: (
-        *("complexity", "expectations", "simulated", "theorems", "wishart"),
-        *("theory_bases", "theory_gradients", "theory_spikes"),
-    ),
+    **dict.fromkeys((*_OF_ERRORS, *_OF_THEORY), _ERRORS),
+    **dict.fromkeys(("dependence", "hypothesis_tests"), ("dependence", *_ERRORS)),
+    **dict.fromkeys(("empirical", "normality"), ("increments", "transforms")),
+    **dict.fromkeys(("convergence", "theory_search"), ("convergence", *_SEARCH)),
+    "gradients": ("adapters", *_SEARCH),
+    "fourier": ("transforms",),
 }
 _ALL = (CHECKS, "loca_theory.claims.estimates", "loca_theory.sweeps.random")
 
 
 def packages_of(check: str) -> tuple[str, ...]:
     """The packages whose code a check runs; the code that judges does not count."""
-    family = check.partition(".")[0]
-    mine = (packages for packages, families in _RUNS.items() if family in families)
-    return (*_ALL, *(".".join(("loca_theory", one)) for one in next(mine, ())))
+    mine = _RUNS.get(check.partition(".")[0], ())
+    return (*_ALL, *(".".join(("loca_theory", one)) for one in mine))
 
 
 def _described(claim: Claim) -> dict[str, Any]:

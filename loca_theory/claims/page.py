@@ -28,7 +28,9 @@ def page(entries: Sequence[Entry], ledger: Ledger) -> str:
     environment = Environment(
         loader=PackageLoader("loca_theory.claims", ""), trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters.update(link=_link, verdict=_verdict, plain=_plain, history=history_in_words)
+    environment.filters.update(
+        anchor=anchor, verdict=_verdict, plain=_plain, history=history_in_words
+    )
     text = environment.get_template("CLAIMS.md.j2").render(
         tally=tally(entries),
         written_by=WRITTEN_BY,
@@ -54,10 +56,6 @@ def _verdict(one: Entry) -> str:
         *(["older code"] if one.stale else []),
     ]
     return f"{one.verdict} ({', '.join(marks)})" if marks else one.verdict
-
-
-def _link(one: Entry) -> str:
-    return f"[`{one.id}`](#{anchor(one.id)})"
 
 
 def anchor(heading: str) -> str:

@@ -9,5 +9,5 @@ if it asks for them,
 
 It returns a number, an :class:`~loca_theory.claims.Estimate` or a dictionary of them, alone or with
 a remark for the reader; without the stored table that it needs, it raises NotMeasuredError. It
-decides nothing.
+decides nothing. The ``passage`` of a claim says where the paper makes the statement.
 """

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch.utils.flop_counter import FlopCounterMode
 
 from loca_theory.claims import printed
-from loca_theory.claims.estimates import Returned, extreme
+from loca_theory.claims.estimates import Returned, extreme, listed
 from loca_theory.expressivity import Budget
 
 _Numbers = Mapping[str, int]
@@ -60,8 +60,6 @@ def growth(*, form: str, order: str) -> Returned:
             indices``, the sum over all of S for every entry of ΔW; ``fast``, fast transforms of
             columns and rows; ``low rank``, BA.
         order: ``B pq``, ``B log pq``, ``p²q²``, ``pq (p + q)``, ``pq log pq`` or ``rpq``.
-
-    Source: section "Computational Complexity" and the table complexity.
     """
 
     def relative(start: _Numbers, name: str) -> float:
@@ -100,16 +98,13 @@ def sparse_to_dense(*, models: Sequence[str] = (), dense: str = "dense") -> Retu
     Args:
         models: Models of the paper, with the number of components; all if empty.
         dense: ``dense``, two matrix products, or ``four indices``, as for :func:`growth`.
-
-    Source: section 4.2, below equation (original_dct).
     """
     ratios = {}
     for name in models or _ADAPTED:
         width, components = _ADAPTED[name]
         sparse = _operations("sparse", p=width, q=width, B=components)
         ratios[name] = sparse / _operations(dense, p=width, q=width)
-    shown = ", ".join(f"{name}: {ratio:.3g}" for name, ratio in ratios.items())
-    return max(ratios.values()), f"{shown}."
+    return max(ratios.values()), listed(ratios, ".3g")
 
 
 def low_rank_to_fast(*, below: str = "ln pq") -> Returned:
@@ -117,8 +112,6 @@ def low_rank_to_fast(*, below: str = "ln pq") -> Returned:
 
     Args:
         below: The bound on r: ``ln pq``, or ``half log2 pq``.
-
-    Source: appendix "Computational Complexity", "the complexity of LoRA is lower when r < log(pq)".
     """
     ratios = {}
     for width in (1024, 4096):
@@ -139,9 +132,6 @@ def location_gradients(*, is_shared: bool = True) -> Returned:
 
     Args:
         is_shared: Whether all gradients are taken from one Z; if not, each component forms its own.
-
-    Source: section 4.3, below equation (position_gradient2), and appendix "Computational
-    Efficiency of Gradient Estimation".
     """
     ratios = {}
     for name, (width, components) in _ADAPTED.items():
@@ -161,8 +151,6 @@ def transform_memory(*, of: str, copies: str = "one") -> Returned:
     Args:
         of: ``all``, in MiB, or ``the run``, as a fraction of the printed memory of LoCA³.
         copies: ``one``, or ``each`` adapted matrix its own.
-
-    Source: section 4.2, last sentence, and the table complexity.
     """
     parts = {}
     for name, (width, layers) in _COST_SHAPES.items():
@@ -207,8 +195,6 @@ def parameters(
         budget: Rank or number of components.
         matrices: Adapted matrices per layer: query and value.
         counted: ``values`` alone, or ``values and locations``, one index per component.
-
-    Source: the parameter columns of the tables of results.
     """
     each = budget if method == "loca" else Budget(width, width, budget).numbers
     each += width * (method == "dora")

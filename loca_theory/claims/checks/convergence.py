@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier, draw_seed
+from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier, draw_seed, listed
 from loca_theory.convergence.interpretations import Interpretation, find_interpretation
 from loca_theory.convergence.problems import SAMPLES, Family, Problems, draw
 from loca_theory.convergence.search import Search
@@ -30,13 +30,11 @@ def recovery(
     Args:
         search: Name of the search; ``central`` is the paper's.
         interpretations: Interpretations of the paper's description.
-
-    Source: appendix "Toy Experiment of the Convergence".
     """
     problems = tier.scaled(1000, 4000, 20_000) // len(interpretations)
     found = {name: _outcomes(search, name, draw_seed(rng), problems) for name in interpretations}
-    diverged = ", ".join(f"{name}: {np.isinf(loss).sum()}" for name, (_, loss) in found.items())
-    note = f"{problems} problems per interpretation; diverged: {diverged}."
+    diverged = listed({name: np.isinf(loss).sum() for name, (_, loss) in found.items()})
+    note = f"{problems} problems per interpretation; diverged: {diverged}"
     return {name: Estimate.exceeding(exact, 0) for name, (exact, _) in found.items()}, note
 
 
@@ -52,8 +50,6 @@ def final_loss(
         search: The search that should end at the lower loss.
         over: The search to compare with, on the same problems.
         interpretation: Interpretation of the paper's description.
-
-    Source: the figure toy_experiment_loss.
     """
     # Fractions near one half are not decided by 1000 problems either.
     problems, seed = tier.scaled(250, 16_000, 64_000), draw_seed(rng)
@@ -71,8 +67,6 @@ def uniqueness(*, tier: Tier, rng: Rng, samples: int = SAMPLES) -> Returned:
 
     Args:
         samples: Number of samples of the data, 5000 as printed.
-
-    Source: the footnote that the solution is unique.
     """
     numbers = range(tier.scaled(1000, 4000, 20_000))
     problems = draw(Family(), Interpretation(), draw_seed(rng), numbers, samples=samples)
@@ -88,8 +82,6 @@ def advantage(*, tier: Tier, rng: Rng, search: str, over: str, times: float) -> 
         search: The search that should recover more.
         over: The search to compare with.
         times: The multiple.
-
-    Source: the remark that closes the appendix on the toy experiment.
     """
     problems, seed = tier.scaled(200, 16_000, 64_000), draw_seed(rng)
     exact = (_outcomes(name, "default", seed, problems)[0] for name in (search, over))
@@ -105,8 +97,6 @@ def first_move(*, tier: Tier, rng: Rng, interpretation: str, after: int) -> Retu
     Args:
         interpretation: Interpretation of the paper's description.
         after: Number of steps.
-
-    Source: "begin to change gradually after 200 steps" in the appendix on the toy experiment.
     """
     wanted, chosen = tier.scaled(250, 4000, 20_000), find_interpretation(interpretation)
     problems = draw(Family(), chosen, draw_seed(rng), range(wanted))
@@ -127,8 +117,6 @@ def fixed_locations(*, tier: Tier, rng: Rng, start: str = "true") -> Returned:
 
     Args:
         start: The fixed locations: ``true`` or ``random``.
-
-    Source: "fix the locations and only learn the coefficients" in the appendix on the experiment.
     """
     wanted = tier.scaled(250, 1000, 4000)
     problems = draw(Family(), Interpretation(), draw_seed(rng), range(wanted))
@@ -187,9 +175,6 @@ def descent(
             at a random step in which locations may move in a run of the paper's search.
         direction: ``against`` the sign of the central difference, ``random``, or ``towards`` the
             nearest true location.
-
-    Source: "the difference approximation generally works well"; "even if one parameter moves in a
-    better direction".
     """
     # Of fractions as near one half as 0.46, 4000 problems would decide only seven in ten runs.
     wanted = tier.scaled(1000 if states == "fitted" else 400, 16_000, 64_000)

@@ -20,10 +20,7 @@ _GRID = tuple(round(0.05 * i, 2) for i in range(7))
 
 
 def marginals(*, structure: str, rho: float) -> Returned:
-    """Variance of an entry under a covariance structure with one ρ.
-
-    Source: "while maintaining the marginal distributions of individual parameters".
-    """
+    """Variance of an entry under a covariance structure with one ρ."""
     return STRUCTURES[structure].energy(SIZE, SIZE, rho) / SIZE**2
 
 
@@ -36,9 +33,6 @@ def same_draw_gap(
         structure: ``equicorrelated``, (1−ρ)I + ρ11ᵀ, or ``shared-mean``, I + ρ11ᵀ as printed.
         rhos: One ρ for each rank.
         ranks: Values of r.
-
-    Source: "the critical correlation value where LoRA's reconstruction ability begins to
-    outperform LoCA", and the third implication, that LoCA's advantage persists.
     """
     draws, seed = tier.scaled(25, 100, 400), draw_seed(rng)
     parts = {}
@@ -65,8 +59,6 @@ def reference_gap(
         structure: As in :func:`same_draw_gap`.
         rhos: One ρ for each rank.
         ranks: Values of r.
-
-    Source: the axis "L/K²" of the figures, and the printed ρ_c.
     """
     draws, seed = tier.scaled(25, 100, 400), draw_seed(rng)
     parts = {}
@@ -104,8 +96,6 @@ def reference_crossings(
         structure: As in :func:`same_draw_gap`.
         ranks: Values of r, increasing.
         fraction: Fraction of the tier's draws to use, for values far from the bounds of the rule.
-
-    Source: the printed ρ_c and the figure sim_3.
     """
     # With 1200 draws two seeds would disagree in 15 of 100 cases, with these in one.
     draws, seed = tier.scaled(25, 2400, 4800), draw_seed(rng)

@@ -31,17 +31,7 @@ def load(
 ) -> pd.DataFrame:
     """Read all tables whose names match a pattern and which have some columns.
 
-    A run that is in two tables counts once.
-
-    Args:
-        results: Folder of the tables.
-        pattern: Pattern of the tables' names.
-        columns: Columns that a table needs.
-        key: Columns that identify a run.
-
-    Raises:
-        NotMeasuredError: no table is found.
-        ResourceError: a table cannot be read, or two tables disagree on a run.
+    A run, which the columns of the key identify, counts once if it is in two tables.
     """
     found, names = [], []
     for stored in find_tables(results, [pattern]):
@@ -73,15 +63,13 @@ def designed(
 ) -> Returned:
     """Mean difference between the two sides of a comparison, over tasks.
 
-    The design of the experiments defines the verdict. The bounds have the error rate of the
-    comparison's family.
+    The design of the experiments, ``experiments/design.toml``, defines the verdict. The bounds have
+    the error rate of the comparison's family.
 
     Args:
         table: Pattern of the names of the table that ``python -m experiments.design --out`` writes.
         comparison: Name of the comparison.
         by_draws: Whether bounds and verdict count tasks with the same random draw as dependent.
-
-    Source: ``experiments/design.toml``.
     """
     rows = load(results, table, ("comparison", *_DECIDED), ("comparison",))
     mine = rows[rows["comparison"] == comparison]
@@ -112,8 +100,6 @@ def speed(*, results: Path | None, table: str, rival: str) -> Returned:
     Args:
         table: Pattern of the tables' names.
         rival: The form of LoCA.
-
-    Source: the table complexity, and the sentence that times are closer than the orders.
     """
     rows = load(results, table, ("model", "rival", "of_lora"), ("model", "rival"))
     mine = rows.loc[rows["rival"] == rival, "of_lora"].dropna()
@@ -130,8 +116,6 @@ def increments(*, results: Path | None, table: str, column: str) -> Returned:
     Args:
         table: Pattern of the names of the tables, which ``loca-theory analyze`` writes.
         column: ``tv``, ``tv_p_value_as_printed``, ``mp_distance``, ….
-
-    Source: Fig. 1 of the paper.
     """
     rows = load(results, table, ("name", "kind", column), ("name",))
     values = rows.loc[rows["kind"] != "embedding", column].dropna().to_numpy(dtype=np.float64)
@@ -149,8 +133,6 @@ def weights_spectrum(*, results: Path | None, table: str) -> Returned:
 
     Args:
         table: Pattern of the names of the tables, which ``loca-theory analyze`` writes.
-
-    Source: the figure spectral_analysis_appendix.
     """
     rows = load(results, table, ("name", "quantity", "p", "q", "values"), ("name", "quantity"))
     if "weights" not in set(rows["quantity"]):
@@ -234,8 +216,6 @@ def normality(*, rng: Rng, results: Path | None, table: str) -> Returned:
 
     Args:
         table: Pattern of the tables' names.
-
-    Source: the figure visualization_W; full fine-tuning is said to look Gaussian.
     """
     parts = {}
     for (name, method), block in _pictures(results, table).items():
@@ -254,8 +234,6 @@ def empty_lines(*, results: Path | None, table: str) -> Returned:
 
     Args:
         table: Pattern of the tables' names.
-
-    Source: the figure visualization_W; LoRA is said to show a structured absence of many elements.
     """
     empty = {}
     for key, block in _pictures(results, table).items():

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import integrate, special, stats
 
 from loca_theory.claims.checks.theorems import covered
-from loca_theory.claims.estimates import Returned, Rng, extreme, largest_entry
+from loca_theory.claims.estimates import Returned, Rng, extreme, largest_entry, listed
 from loca_theory.expressivity import Budget, exact_error, retained_energies
 from loca_theory.expressivity.laws.order_statistics import expected_top_sum
 from loca_theory.expressivity.methods.names import display_name
@@ -28,8 +28,6 @@ def density(*, rank: str) -> Returned:
 
     Args:
         rank: Whether l counts from the ``largest``, as printed, or from the ``smallest``.
-
-    Source: the lemma on order statistics in the proof of Theorem 1.
     """
     n, df, gaps = 12, 2, []
     x = np.linspace(0, 60, 20_001)
@@ -49,8 +47,6 @@ def mean_bound(*, factor: float = 1.0) -> Returned:
 
     Args:
         factor: Factor of σ in the bound, 1 as printed.
-
-    Source: the remark on order-statistic bounds.
     """
     excess = -np.inf
     for df, sigma in ((1, np.sqrt(2.0)), (2, 2.0)):
@@ -78,8 +74,8 @@ def bound_reached(*, law: str) -> Returned:
     Args:
         law: ``independent``, with l = 1, or ``any``, with all l < n; n = 2, 3, 10 and 60.
 
-    Source: the remark on order-statistic bounds; E. J. Gumbel, Ann. Math. Stat. 25 (1954); B. C.
-    Arnold and R. A. Groeneveld, Ann. Stat. 7 (1979).
+    Source: E. J. Gumbel, Ann. Math. Stat. 25 (1954); B. C. Arnold and R. A. Groeneveld, Ann. Stat.
+    7 (1979).
     """
     ratios = []
     for n in (2, 3, 10, 60):
@@ -104,8 +100,6 @@ def bounds_compared(*, means: bool, sizes: Sequence[int], locations: int = 2) ->
         means: Include the terms μ, which the printed comparison omits.
         sizes: Even values of K.
         locations: N₂ in units of Kr/3: 2 as in the proof.
-
-    Source: the displayed inequality of the remark in the proof of Theorem 1.
     """
     gaps = {}
     for size in sizes:
@@ -126,8 +120,6 @@ def bracket(*, method: str = "F2") -> Returned:
 
     Args:
         method: The method between M₁ and M₂.
-
-    Source: M₁ ≤ E(K² − L_F^(2)) ≤ M₂ in the proof of Theorem 1.
     """
     gaps = []
     for budget in covered(range(4, 61)):
@@ -146,8 +138,6 @@ def random_locations_retained(*, odd_locations: str = "printed") -> Returned:
     Args:
         odd_locations: Number of locations for odd K: ``printed``, (K² + 1)/2, or ``as for even K``,
             K²/2 + 2.
-
-    Source: the displayed expectation of K² − L_F^(1) in the proof of Theorem 1.
     """
     worst = 0.0
     for size in range(3, 61):
@@ -167,10 +157,7 @@ def random_locations_retained(*, odd_locations: str = "printed") -> Returned:
 
 
 def random_locations_loss(*, size: int, r: int) -> Returned:
-    """The exact loss of random Fourier locations over the printed "L_F^(1) = 2Kr".
-
-    Source: the last paragraph of the proof of Theorem 1.
-    """
+    """The exact loss of random Fourier locations over the printed "L_F^(1) = 2Kr"."""
     loss, printed = size**2 * exact_error("F1", Budget(size, size, r)), 2 * size * r
     note = f"At K = {size}, r = {r} the loss is {loss:.6g}; the retained energy is "
     return loss / printed, f"{note}{size**2 - loss:.6g}, close to 2Kr = {printed}."
@@ -183,8 +170,6 @@ def printed_line(*, slope: float = 2.0) -> Returned:
 
     Args:
         slope: 2 as in the figures.
-
-    Source: the line U of the figures sim_1 and sim_2.
     """
     return max(
         abs(1 - slope * r / size - exact_error("F1", Budget(size, size, r)))
@@ -197,8 +182,6 @@ def cosine_covariance(*, first: float = 0.5) -> Returned:
 
     Args:
         first: Squared weight of the first row of Q before scaling, ½ for the DCT.
-
-    Source: the proof of Theorem 2.
     """
     gaps = []
     for size in range(2, 10):
@@ -217,8 +200,6 @@ def rescaled(*, rng: Rng, scale: float = 1.0, shift: float = 0.0) -> Returned:
     Args:
         scale: Factor of all entries.
         shift: Mean of all entries.
-
-    Source: the paragraph below Theorem 1.
     """
     w = rng.standard_normal((24, 24))
     budgets, changes = [Budget(24, 24, r) for r in (1, 4, 7)], {}
@@ -227,6 +208,6 @@ def rescaled(*, rng: Rng, scale: float = 1.0, shift: float = 0.0) -> Returned:
             np.square(one).sum() - retained_energies(one, method, budgets)
             for one in (w, scale * w + shift)
         )
-        changes[method] = float(np.abs(after / (scale**2 * before) - 1).max())
-    shown = ", ".join(f"{display_name(name)}: {change:.2g}" for name, change in changes.items())
-    return max(changes.values()), f"{shown}."
+        change = np.abs(after / (scale**2 * before) - 1).max()
+        changes[display_name(method)] = float(change)
+    return max(changes.values()), listed(changes, ".2g")

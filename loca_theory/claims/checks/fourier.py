@@ -1,7 +1,8 @@
 r"""The appendix's lemmas on the Fourier matrix, in its own notation, and the half spectrum.
 
 :math:`H_{uv} = K^{-1/2}(\cos(2\pi uv/K) - i\sin(2\pi uv/K))`, R = Re H, I = Im H, F = HWH. Of F
-conjugate pairs are redundant; what is left are the weighted matrices F^H and F^S.
+conjugate pairs are redundant; what is left are the weighted matrices F^H and F^S. ``detuning`` is
+added to the period K of H, which is then not the printed one.
 """
 
 from __future__ import annotations
@@ -29,8 +30,6 @@ def parseval(*, rng: Rng, factor: str, transform: str) -> Returned:
     Args:
         factor: c: ``1/K`` as printed, or ``1``.
         transform: ``unitary`` (the appendix's H) or ``unnormalised``.
-
-    Source: the lemma "Discrete Parseval Theorem".
     """
     gaps = []
     for size in _SIZES:
@@ -43,13 +42,7 @@ def parseval(*, rng: Rng, factor: str, transform: str) -> Returned:
 
 
 def real_times_imaginary(*, detuning: float = 0) -> Returned:
-    """Largest entry of Re(H) Im(H), sizes 2 to 16.
-
-    Args:
-        detuning: Added to the period K of H; 0 for the printed H.
-
-    Source: the lemma "Re(H)Im(H) = 0".
-    """
+    """Largest entry of Re(H) Im(H), sizes 2 to 16."""
     return largest_entry(np.matmul(*_parts(size, detuning)) for size in _SIZES)
 
 
@@ -58,9 +51,6 @@ def gram_matrices(*, parity: str, detuning: float = 0) -> Returned:
 
     Args:
         parity: ``even`` sizes, as printed, or ``odd`` ones, where K/2 is not an index.
-        detuning: Added to the period K of H; 0 for the printed H.
-
-    Source: the lemma on Re(H)Re(H)ᵀ and Im(H)Im(H)ᵀ, and "the odd case can be proved similarly".
     """
     gaps = []
     for size in range(2 if parity == "even" else 3, 18, 2):
@@ -71,12 +61,7 @@ def gram_matrices(*, parity: str, detuning: float = 0) -> Returned:
 
 
 def maps(size: int, detuning: float = 0) -> tuple[_Array, _Array]:
-    """The matrices that take vec W to vec Re F and to vec Im F, from the printed products.
-
-    Args:
-        size: K.
-        detuning: Added to the period K of H; 0 for the printed H.
-    """
+    """The matrices that take vec W to vec Re F and to vec Im F, from the printed products."""
     real, imaginary = _parts(size, detuning)
     to_real = np.kron(real, real) - np.kron(imaginary, imaginary)
     return to_real, np.kron(real, imaginary) + np.kron(imaginary, real)
@@ -96,9 +81,6 @@ def independence(*, product: str, detuning: float = 0) -> Returned:
     Args:
         product: ``A B'``, the cross-covariance; ``A B``, which the proof displays, and its
             difference from A Bᵀ; or ``covariances``, Σ_R Σ_I.
-        detuning: Added to the period K of H; 0 for the printed H.
-
-    Source: the independence of Re F and Im F in the proof of Theorem 1.
     """
     gaps: list[_Array] = []
     for size in range(2, 9):
@@ -115,9 +97,6 @@ def covariance_identity(*, form: str, detuning: float = 0) -> Returned:
 
     Args:
         form: ``sum``, Σ_R + Σ_I = I, or ``kronecker``, RRᵀ⊗RRᵀ + IIᵀ⊗IIᵀ and RRᵀ⊗IIᵀ + IIᵀ⊗RRᵀ.
-        detuning: Added to the period K of H; 0 for the printed H.
-
-    Source: the displayed formulas for Σ_R, Σ_I and their sum in the proof of Theorem 1.
     """
     gaps = []
     for size in range(2, 9):
@@ -136,9 +115,6 @@ def locations_of_one(*, detuning: float = 0) -> Returned:
 
     The sizes are even, 4 to 8. The printed positions are (0,0), (K/2,K/2), (K²/2,K²/2) and
     ((K²+K)/2,(K²+K)/2).
-
-    Args:
-        detuning: Added to the period K of H; 0 for the printed H.
     """
     wrong = 0
     for size in (4, 6, 8):
@@ -154,11 +130,6 @@ def block_form(*, detuning: float = 0) -> Returned:
 
     The blocks are I₄ and 0₄, then Δ₂ with entries 0.5, and Δ₂⁻ with 0.5 and −0.5. The sizes are
     even, 4 to 8.
-
-    Args:
-        detuning: Added to the period K of H; 0 for the printed H.
-
-    Source: equations (sigmar) and (sigmai).
     """
     gaps = []
     for size in (4, 6, 8):
@@ -176,21 +147,12 @@ def block_form(*, detuning: float = 0) -> Returned:
 
 
 def permutation_order(*, size: int) -> Returned:
-    """Number of rows of Σ_R over that of the printed permutation U ∈ ℝ^{K×K}.
-
-    Source: the sentence before equation (sigmar).
-    """
+    """Number of rows of Σ_R over that of the printed permutation U ∈ ℝ^{K×K}."""
     return _covariances(size)[0].shape[0] / size
 
 
 def is_marked(i: int, j: int, size: int) -> bool:
-    """Whether condition U as printed marks an entry; its n is taken to be K.
-
-    Args:
-        i: Row.
-        j: Column.
-        size: K.
-    """
+    """Whether condition U as printed marks the entry (i, j); its n is taken to be K."""
     return (
         (i == 0 and j > size - j)
         or (j == 0 and i > size - i)
@@ -204,8 +166,6 @@ def condition_u(*, first: int) -> Returned:
 
     Args:
         first: The first index: 0, or 1 as in "1 ≤ i, j ≤ K". Indices are frequencies modulo K.
-
-    Source: condition U and the reference matrix of the appendix.
     """
     wrong, pairs = 0, 0
     for size in range(3, 13):
@@ -218,10 +178,7 @@ def condition_u(*, first: int) -> Returned:
 
 
 def _weights(size: int, pair: float = 2.0) -> _Array:
-    """Weights: 1 if an entry is its own counterpart, else 0 if condition U holds, ``pair`` if not.
-
-    The printed weight of a pair is 2.
-    """
+    """1 for an entry that is its own counterpart, else 0 if condition U holds, ``pair`` if not."""
     weights = np.empty((size, size))
     for i, j in np.ndindex(size, size):
         is_own = (-i % size, -j % size) == (i, j)
@@ -235,8 +192,6 @@ def energy(*, rng: Rng, matrix: str, pair_weight: float = 2.0) -> Returned:
     Args:
         matrix: ``F^H``, weighted |F|², or ``F^S``, weighted Re(F)² beside weighted Im(F)².
         pair_weight: Weight of the entries that stand for a conjugate pair, 2 as printed.
-
-    Source: the matrices F^H and F^S and their sums in the appendix's proposition.
     """
     gaps = []
     for size in range(3, 13):
@@ -257,8 +212,6 @@ def coordinates(*, pair_weight: float = 2.0) -> Returned:
 
     Args:
         pair_weight: Weight of the entries that stand for a conjugate pair, 2 as printed.
-
-    Source: the laws of F^R and F^I for R = 0, 1 and −1 in the proof of Theorem 1.
     """
     gaps = []
     for size in range(3, 9):
@@ -276,8 +229,6 @@ def squared_twice(*, rng: Rng, power: int) -> Returned:
 
     Args:
         power: 2 as printed, or 1.
-
-    Source: "When R = 0, |F^H|² = Re(F)²" in the proof of Theorem 1.
     """
     gaps = []
     for size in (4, 5, 8):
@@ -296,8 +247,6 @@ def fourierft_span(*, size: int, learned: str = "real") -> Returned:
     Args:
         size: K.
         learned: ``real`` parts of the spectrum, as in FourierFT, or ``both`` parts.
-
-    Source: "FourierFT only considers learning the real part" in section 3.
     """
     units = np.eye(size**2).reshape(-1, size, size)
     spectra = np.concatenate([units, 1j * units]) if learned == "both" else units
@@ -306,8 +255,5 @@ def fourierft_span(*, size: int, learned: str = "real") -> Returned:
 
 
 def search_space(*, size: int) -> Returned:
-    """Number of independent locations of the half spectrum, less the pq/2 of [p]×[q/2].
-
-    Source: the search space Ω₁ of the main text.
-    """
+    """Number of independent locations of the half spectrum, less the pq/2 of [p]×[q/2]."""
     return HalfSpectrum(size, size).location_count - size**2 / 2

@@ -30,8 +30,6 @@ def cosine_matrix(*, source: str, first: float = 0.5) -> Returned:
     Args:
         source: ``printed`` or ``package``.
         first: k_0² of the printed C, ½.
-
-    Source: the definition of C below equation (original_dct).
     """
     gaps = []
     for n in (1, 2, 3, 8, 33, 768):
@@ -45,8 +43,6 @@ def sparse_sum(*, rng: Rng, vectors: str = "rows") -> Returned:
 
     Args:
         vectors: C_l and D_l are ``rows`` of C and D, or their ``columns``.
-
-    Source: the sparse form below equation (original_dct).
     """
     a, indices = rng.standard_normal(_COMPONENTS), _indices(rng)
     c, d = _printed_matrix(_ROWS), _printed_matrix(_COLUMNS)
@@ -96,8 +92,6 @@ def location_identity(*, rng: Rng, form: str, difference: str = "central") -> Re
             Z = D (∂L/∂ΔW)ᵀ Cᵀ, or ``package``, the gradient that the layer computes.
         difference: The difference of spectra: ``central``, as above, or ``forward``,
             S(a_n, l + e) − S(a_n, l).
-
-    Source: equations (position_gradient) and (position_gradient2).
     """
     layer, g = _layer(rng)
     located: Any = layer.offset
@@ -125,8 +119,6 @@ def coefficient_identity(*, rng: Rng, scaling: float = _SCALING) -> Returned:
 
     Args:
         scaling: The factor of Z[l]; α is 1.7.
-
-    Source: appendix "Computational Efficiency of Gradient Estimation".
     """
     layer, g = _layer(rng)
     learned = cast("Any", layer.coefficients)
@@ -150,8 +142,6 @@ def first_location_gradient(*, rng: Rng, steps: int | None = None) -> Returned:
 
     Args:
         steps: Steps of the first phase of coefficients; None for B_a.
-
-    Source: lines 1 to 8 of Algorithm 1.
     """
     layer = _searching(rng)
     target = torch.from_numpy(rng.standard_normal((_ROWS, _COLUMNS)))
@@ -169,10 +159,10 @@ def first_location_gradient(*, rng: Rng, steps: int | None = None) -> Returned:
 def first_phase(*, first: int) -> Returned:
     """Steps before locations first move under t mod (B_a + B_l) < B_a, divided by B_a.
 
+    B_a = 10 and B_l = 20, as in the experiments.
+
     Args:
         first: The first t, 1 as printed.
-
-    Source: lines 2 and 5 of Algorithm 1; B_a = 10 and B_l = 20, as in the experiments.
     """
     coefficients, locations, t = 10, 20, first
     while t % (coefficients + locations) < coefficients:

@@ -44,8 +44,6 @@ def printed_rejections(*, tier: Tier, rng: Rng, law: str, tail: str, size: int) 
         law: ``normal``, or ``t5`` for Student's with 5 degrees of freedom.
         tail: The p-value: the ``upper`` tail, or the ``percentile`` taken literally.
         size: Rows and columns.
-
-    Source: appendix "Details of the Hypothesis Testing".
     """
     runs, test = tier.scaled(18, 60, 300), PrintedTest(tail=Tail(tail), noise=_NOISE)
     rejected = sum(test.p_value(_entries(rng, law, size), rng) <= _LEVEL for _ in range(runs))
@@ -56,8 +54,6 @@ def calibrated_rejections(*, tier: Tier, rng: Rng, law: str, size: int) -> Retur
     """Fraction of size×size matrices that the calibrated test rejects at level 0.05.
 
     Its null hypothesis is "total variation at most 0.001".
-
-    Source: the null hypothesis of the paper; :func:`~loca_theory.increments.calibrated_test`.
     """
     # Judging a level of 0.05 takes more runs than judging a power of one half.
     runs = tier.scaled(300, 600, 3000) if law == "normal" else tier.scaled(18, 60, 300)
@@ -73,8 +69,6 @@ def loop_ends(*, tier: Tier, rng: Rng, standard_deviation: float, bins: int) -> 
         standard_deviation: Standard deviation of the entries, which decides whether the noise
             σ_e = 10⁻⁵ is small.
         bins: Bins per standard deviation, a number that is not printed.
-
-    Source: step 3 of the testing procedure.
     """
     runs, test, ended = tier.scaled(20, 50, 200), PrintedTest(bins_per_sigma=bins), 0
     for _ in range(runs):
@@ -93,8 +87,6 @@ def marchenko_pastur(*, tier: Tier, rng: Rng, rows: int, columns: int, ar: float
         rows: Rows of the matrix.
         columns: Columns of the matrix.
         ar: Correlation of neighbouring entries of a row, ρ^|i−j|; 0 for independent ones.
-
-    Source: the Marchenko–Pastur law in the preliminary analysis.
     """
     found, factor = [], mix(ar, columns)
     for _ in range(tier.scaled(20, 100, 500)):
@@ -148,8 +140,6 @@ def statistic(
         printed: Printed values of T. If given, each estimate is the printed value less the mean, in
             standard errors of a mean of 100 draws.
         is_centred: Subtract each column's mean first.
-
-    Source: the four printed values of T.
     """
     # With 5000 draws two seeds would disagree on a claim in 15 of 100 cases, with these in one.
     draws = tier.scaled(30, 10_000, 20_000)
@@ -176,8 +166,6 @@ def critical_level(*, tier: Tier, rng: Rng, printed: float, columns: str = "raw"
         printed: The printed critical value.
         columns: ``raw``, or ``standardised`` to mean 0 and variance 1, as for a sample correlation
             matrix.
-
-    Source: "the critical value at the 0.95 significance level is 0.005".
     """
     if columns == "raw":
         null = _null(rng, tier.scaled(1000, 8000, 50_000), SIZE, SIZE)
@@ -197,8 +185,6 @@ def critical_value(*, tier: Tier, rng: Rng, printed: float, rounding: float, siz
         printed: The printed critical value.
         rounding: Unit of its last digit.
         size: K.
-
-    Source: as for :func:`critical_level`.
     """
     null = _null(rng, tier.scaled(250, 1500, 10_000), size, size)
     bounds = (printed - rounding / 2, printed + rounding / 2)
@@ -214,8 +200,6 @@ def power(*, tier: Tier, rng: Rng, rhos: Sequence[float], is_centred: bool) -> R
     Args:
         rhos: Values of ρ in (1−ρ)I + ρ11ᵀ.
         is_centred: Subtract each column's mean first, as for a sample correlation matrix.
-
-    Source: "all these test statistics substantially exceed the critical value".
     """
     null = _null(rng, tier.scaled(500, 4000, 20_000), SIZE - is_centred, SIZE)
     bound = upper_critical_value(null, 0.05)

@@ -38,12 +38,6 @@ def least_squares(rng: Rng, n: int, replicates: int, ar: float) -> _Array:
     """(XᵀX)⁻¹XᵀE of every replicate, shape (replicates, d, K), E standard normal.
 
     X enters only through XᵀX = LLᵀ. Given X, the product XᵀE is L times standard normal numbers.
-
-    Args:
-        rng: Source of the draws.
-        n: Number of samples.
-        replicates: Number of replicates.
-        ar: Correlation of neighbouring inputs.
     """
     factors = mix(ar) @ _factors(rng, n, replicates)
     normal = rng.standard_normal((replicates, _INPUTS, _OUTPUTS))
@@ -80,16 +74,7 @@ def huber(x: _Array, y: _Array) -> NDArray[np.floating]:
 def fitted(
     rng: Rng, estimator: str, noise: Draw, n: int, replicates: int, ar: float = 0.0
 ) -> _Array:
-    """W′ − W̄ of every replicate, shape (replicates, d, K), from inputs and errors themselves.
-
-    Args:
-        rng: Source of the draws.
-        estimator: ``least-squares`` or ``huber``.
-        noise: Draws errors of Y.
-        n: Number of samples.
-        replicates: Number of replicates.
-        ar: Correlation of neighbouring inputs.
-    """
+    """W′ − W̄ of every replicate, shape (replicates, d, K), from inputs and errors themselves."""
     found, factor = np.empty((replicates, _INPUTS, _OUTPUTS)), mix(ar)
     for i in range(replicates):
         x = rng.standard_normal((n, _INPUTS)) @ factor.T
@@ -127,8 +112,6 @@ def variance(
             degrees of freedom).
         samples: Values of n′, increasing; an output has 8 parameters.
         ar: Correlation of neighbouring inputs, ρ^|i−j|; 0 for isotropic ones.
-
-    Source: Proposition 1.
     """
     base, parts = _asymptotic_variance(estimator), {}
     for n in samples:
@@ -163,8 +146,6 @@ def distance(
         halving: Return each distance less twice that at the next n′ instead.
         levels: Standard deviation of the logarithm of the variance of the noise, which differs from
             one fine-tune to the next; 0 if it is 1 in all.
-
-    Source: Proposition 1.
     """
     replicates, parts = tier.scaled(1000, 4000, 16_000), {}
     for n in samples:
@@ -195,8 +176,6 @@ def neighbour_correlation(*, tier: Tier, rng: Rng, ar: float = 0.0) -> Returned:
 
     Args:
         ar: Correlation of neighbouring inputs, ρ^|i−j|; 0 for isotropic ones.
-
-    Source: assumption (A2) of Proposition 1.
     """
     return prior_correlation(tier=tier, rng=rng, ar=ar, samples=200, spread=0.0)
 
@@ -214,8 +193,6 @@ def random_parameter(
         limit: ``normal`` or ``exponential``.
         parameter: S is ``independent`` of X_n, or ``chosen``: of two such values, the one with the
             larger g.
-
-    Source: the lemma in the derivation of Proposition 1.
     """
     trials, n = tier.scaled(200_000, 1_000_000, 4_000_000), 2000
 
@@ -259,8 +236,6 @@ def errors_alone(*, tier: Tier, rng: Rng, estimator: str, law: str, samples: int
         estimator: ``least-squares`` or ``huber``.
         law: Law of the errors of Y: ``normal``, ``t3``, ``t5``, ``exponential`` or ``t2``.
         samples: n′; an output has 8 parameters.
-
-    Source: assumption (A2) of Proposition 1, that W′ is an M-estimator with a normal limit.
     """
     given = estimator, LAWS[law], samples, tier.scaled(125, 250, 1000)
     return Estimate.mean([_distance(rng, fitted(rng, *given)) for _ in range(_BATCHES)])
@@ -279,8 +254,6 @@ def prior_distance(*, tier: Tier, rng: Rng, prior: str, samples: int) -> Returne
     Args:
         prior: Law of W̄ − W̄₀.
         samples: n′.
-
-    Source: assumptions (A1) and (A2) of Proposition 1.
     """
     replicates, found = tier.scaled(250, 1000, 4000), []
     for _ in range(_BATCHES):
@@ -298,8 +271,6 @@ def prior_correlation(
         ar: Correlation of neighbouring inputs, ρ^|i−j|, which makes (A2) false unless it is 0.
         samples: n′.
         spread: σ̄, the standard deviation of the prior; 0 for none.
-
-    Source: assumptions (A1) and (A2) of Proposition 1.
     """
     errors = least_squares(rng, samples, tier.scaled(2000, 8000, 30_000), ar)
     errors += spread * rng.standard_normal(errors.shape)
@@ -316,8 +287,6 @@ def pre_training(*, tier: Tier, rng: Rng, law: str, samples: Sequence[int]) -> R
     Args:
         law: Law of the errors.
         samples: Values of N.
-
-    Source: the last term of Proposition 1, O_P(1/√N).
     """
     replicates = tier.scaled(1000, 4000, 16_000)
     fits = {n: fitted(rng, "least-squares", LAWS[law], n, replicates) for n in samples}
@@ -330,8 +299,6 @@ def mixture_distance(*, spreads: Sequence[float]) -> Returned:
 
     Args:
         spreads: Standard deviations of the laws, which have equal weights.
-
-    Source: appendix "Justification of Assumptions", on (A1).
     """
     whole = stats.norm(scale=np.sqrt(np.mean(np.square(spreads))))
     x = np.linspace(-12 * max(spreads), 12 * max(spreads), _GRID)
@@ -346,8 +313,6 @@ def mean_distance(*, count: int) -> Returned:
 
     Args:
         count: n.
-
-    Source: appendix "Justification of Assumptions", on (A1).
     """
     law, normal = stats.gamma(count), stats.norm(count, np.sqrt(count))
     x = count + np.sqrt(count) * np.linspace(-12, 40, _GRID)

@@ -59,9 +59,6 @@ def difference(
             ``F3 raw``, the same chosen by unweighted absolute values.
         sizes: Values of K.
         r: LoRA's rank, which sets the budget.
-
-    Source: Theorem 2; the choice of the top N3 coefficients in the main text, and the weight 2 of
-    F^R and F^I in the appendix.
     """
     first, second = (_RETAINED[method] for method in methods)
     parts = {}
@@ -84,8 +81,6 @@ def value(
         sizes: Values of K.
         r: LoRA's rank, which sets the budget.
         law: The method whose exact expectation is compared; empty for ``method``.
-
-    Source: the expectations of order statistics in the proof of Theorem 1.
     """
     draws, parts = tier.scaled(8000, 24_000, 96_000), {}
     for size in sizes:
@@ -106,8 +101,6 @@ def dora_expectation(*, tier: Tier, rng: Rng, factor: str, size: int, r: int) ->
         factor: c: ``printed``, √2 Γ((n+1)/2)/Γ(n/2), the mean of χ_n, or ``second-moment``, n.
         size: n.
         r: Rank.
-
-    Source: the displayed expectation in "Extended Analysis on other LoRA Variants".
     """
     draws = tier.scaled(400, 2000, 20_000)
     log_mean = math.lgamma((size + 1) / 2) - math.lgamma(size / 2)
@@ -131,8 +124,6 @@ def dora_like_low_rank(
         size: n.
         r: Rank.
         method: The method that takes DoRA's place.
-
-    Source: the closing sentence of the outline on DoRA.
     """
     draws, budget = tier.scaled(100, 500, 5000), [Budget(size, size, r)]
     gaps, losses = [], []
@@ -152,8 +143,6 @@ def dora_eigenvalues(*, rng: Rng, source: str) -> Returned:
 
     Args:
         source: ``eigenvalues`` in absolute value, as printed, or ``singular values``.
-
-    Source: "Λ_r contains r largest eigenvalues of A" in the outline on DoRA.
     """
     size, worst = 12, 0.0
     for r in (1, 2, 3, 4):
@@ -177,8 +166,6 @@ def vera_like_noise(*, tier: Tier, rng: Rng, size: int, ranks: Sequence[int]) ->
     Args:
         size: n.
         ranks: Values of r.
-
-    Source: the paragraph on VeRA, whose error is said to be about that of white noise.
     """
     draws, parts = tier.scaled(8, 40, 200), {}
     for r in ranks:
@@ -186,9 +173,8 @@ def vera_like_noise(*, tier: Tier, rng: Rng, size: int, ranks: Sequence[int]) ->
         for draw in range(draws):
             w = torch.from_numpy(rng.standard_normal((size, size)))
             rest = w - fit_diagonals(w, *random_factors(w, r, rng))
-            retained = w.square().sum() - rest.square().sum()
             # Divided by E‖W‖² = n², since ‖W‖² itself varies more than the retained energy.
-            found[draw] = float(retained) / (size + r)
+            found[draw] = float(w.square().sum() - rest.square().sum()) / (size + r)
         parts[f"r = {r}"] = Estimate.mean(found - 1)
     fractions = ", ".join(f"{(size + r) / size**2:.3f}" for r in ranks)
     return parts, f"n = {size}; noise retains {fractions} of the energy."
@@ -202,8 +188,6 @@ def vera_least_squares(*, rng: Rng, intercept: bool = False) -> Returned:
 
     Args:
         intercept: Whether the regressions have an intercept.
-
-    Source: the paragraph on VeRA in "Extended Analysis on other LoRA Variants".
     """
     n, r = 12, 5
     w, b, a = (rng.standard_normal(shape) for shape in ((n, n), (n, r), (r, n)))

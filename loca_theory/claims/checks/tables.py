@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from loca_theory.claims import printed
-from loca_theory.claims.estimates import Returned, extreme
+from loca_theory.claims.estimates import Returned, extreme, listed
 from loca_theory.claims.printed import Scores
 
 _AVERAGE = "average"
@@ -30,8 +30,6 @@ def lead(
         over: The others; all other methods if empty.
         models: Models of the table; all if empty.
         columns: Columns of the table; all but the average if empty.
-
-    Source: the tables of results, and the sentences on them in section 5.
     """
     leads = {}
     for model in models or printed.TABLES[table]:
@@ -64,8 +62,6 @@ def wins(
         methods: The method, or the method at certain budgets.
         margin: Amount by which the method may be below the other.
         pooled: Whether the columns of all pairs are counted together.
-
-    Source: the tables of results, and the sentences on them in section 5.
     """
     won = {
         name: [mine[column] > theirs[column] - margin for column in mine]
@@ -73,8 +69,8 @@ def wins(
     }
     if pooled:
         won = {"all": [one for each in won.values() for one in each]}
-    shown = ", ".join(f"{name}: {sum(each)} of {len(each)}" for name, each in won.items())
-    return min(map(statistics.mean, won.values())), f"{shown}."
+    shown = {name: f"{sum(each)} of {len(each)}" for name, each in won.items()}
+    return min(map(statistics.mean, won.values())), listed(shown)
 
 
 def mean_lead(*, table: str, over: str) -> Returned:
@@ -85,15 +81,12 @@ def mean_lead(*, table: str, over: str) -> Returned:
     Args:
         table: ``glue`` or ``vit``.
         over: The other method.
-
-    Source: section 5.4, on the table vit_results.
     """
     leads = {
         name: statistics.mean(mine.values()) - statistics.mean(theirs.values())
         for name, mine, theirs in _pairs(table, ["LoCA"], over)
     }
-    shown = ", ".join(f"{name}: {one:.2f}" for name, one in leads.items())
-    return min(leads.values()), f"{shown}."
+    return min(leads.values()), listed(leads, ".2f")
 
 
 def _without_average(row: Scores) -> Scores:
@@ -117,8 +110,6 @@ def largest_gains(*, columns: Sequence[str]) -> Returned:
 
     Args:
         columns: The columns in which the gains are said to be obvious.
-
-    Source: section 5.4, on the table vit_results.
     """
     ((_, mine, theirs),) = _pairs("vit", ["LoCA 72K"], "FourierFT")
     gains = {name: score - theirs[name] for name, score in mine.items()}
@@ -136,8 +127,6 @@ def first_ranks(*, table: str, method: str = "LoCA", over: Sequence[str] = ()) -
         table: ``e2e`` or ``glue``.
         method: The method.
         over: The others; all if empty.
-
-    Source: section 5.2, on the table NLG; section 5.1, on the table glue_results.
     """
     counts = {}
     for model, rows in printed.TABLES[table].items():
@@ -146,8 +135,7 @@ def first_ranks(*, table: str, method: str = "LoCA", over: Sequence[str] = ()) -
             score > max(rows[name][column] for name in names)
             for column, score in _without_average(rows[method]).items()
         )
-    shown = ", ".join(f"{model}: {count}" for model, count in counts.items())
-    return min(counts.values()), f"{shown}."
+    return min(counts.values()), listed(counts)
 
 
 def averages(*, table: str, leave_out: Sequence[str] = (), average: str = "mean") -> Returned:
@@ -159,8 +147,6 @@ def averages(*, table: str, leave_out: Sequence[str] = (), average: str = "mean"
         table: ``glue`` (one decimal) or ``vit`` (two).
         leave_out: Rows to exclude.
         average: ``mean`` or ``median``.
-
-    Source: the columns of averages of the tables of results.
     """
     unit, mean = 0.1 if table == "glue" else 0.01, getattr(statistics, average)
     gaps = {
@@ -182,8 +168,6 @@ def marked(
         mark: ``bold`` or ``underlined``.
         rank: The rank of the marked number, 1 for the largest.
         leave_out: Columns to exclude, by model and name: ``"large, EuroSAT"``.
-
-    Source: the captions of the tables.
     """
     wrong, count = [], 0
     for model, numbers in printed.MARKED[mark][table].items():
@@ -206,8 +190,6 @@ def spread(*, leave_out: Sequence[str] = ()) -> Returned:
 
     Args:
         leave_out: Columns to exclude.
-
-    Source: the table vit_results, LoCA with 144K on ViT-large.
     """
     means = printed.TABLES["vit"]["large"]["LoCA 144K"]
     ratios = {
@@ -236,8 +218,6 @@ def alternating_fraction(*, tasks: Sequence[str] = ()) -> Returned:
 
     Args:
         tasks: The tasks; all if empty.
-
-    Source: appendix "Hyperparameters" and the table glue_hyper.
     """
     sets = printed.GLUE_TRAINING_SETS
     return {
@@ -258,8 +238,6 @@ def alternating_elsewhere(*, updates: bool = False) -> Returned:
 
     Args:
         updates: Whether a step of LLaMA is an update, of 4 accumulated batches, instead of a batch.
-
-    Source: appendix "Hyperparameters" and the tables e2e_hyper, It_hyper and hyper_diffusion.
     """
     parts = {}
     for name, (table, model, samples) in _ELSEWHERE.items():
@@ -276,8 +254,6 @@ def memory(*, more: Sequence[str], less: Sequence[str]) -> Returned:
         more: Methods that take more memory: ``LoRA``, ``FourierFT``, ``LoCA-1``, sparse,
             ``LoCA-2``, by FFT, or ``LoCA-3``, by matrices, the default.
         less: Methods that take less.
-
-    Source: the table complexity, and the sentence on memory below it.
     """
     return {
         f"{a} less {b}": min(x - y for x, y in _measured(printed.MEMORY, a, b))
@@ -295,8 +271,6 @@ def speed(*, forms: Sequence[str]) -> Returned:
 
     Args:
         forms: Forms of LoCA, as for :func:`memory`.
-
-    Source: the table complexity, and the sentence on speeds below it.
     """
     parts = {}
     for form in forms:

@@ -54,8 +54,6 @@ def order(
             ``plotted`` (U > R > M1 > M2 > D, the methods of the figures).
         accounting: An :class:`~loca_theory.expressivity.Accounting`.
         instead: Methods that take the place of others.
-
-    Source: Theorem 1 of the paper.
     """
     pairs = tuple(
         (instead.get(worse, worse), instead.get(better, better))
@@ -90,8 +88,6 @@ def small_sizes(
         better: ``F2``, or ``M1``, the bound on the error of F2 that the proof compares with R.
         rounding: Rounding of N2 = 2Kr/3: ``down``, to the ``nearest`` whole number, or ``none``,
             with the expectation interpolated between the two whole numbers around it.
-
-    Source: Theorem 1, which bounds K only by r < K/3; the chain of inequalities in its proof.
     """
     largest = tier.scaled(12, 24, 40)
     methods = [better if method == "F2" else method for method in THEOREM_1_ORDER]
@@ -121,8 +117,6 @@ def third_inequality(*, accounting: str, sizes: Sequence[int], ranks: Sequence[i
         accounting: An :class:`~loca_theory.expressivity.Accounting`.
         sizes: Values of K.
         ranks: Values of r.
-
-    Source: "N_2 = 2/3 N_0" in the main text; 2Kr/3 in the proof.
     """
     return order(sizes=sizes, ranks=ranks, inequality="third", accounting=accounting)
 
@@ -137,8 +131,6 @@ def limit_threshold(*, accounting: str = "paper") -> Returned:
 
     Args:
         accounting: An :class:`~loca_theory.expressivity.Accounting`.
-
-    Source: the bound r < K/3 of Theorem 1.
     """
     counted = Accounting(accounting)
     small = Budget(_LARGE, _LARGE, round(_SMALL_RATIO * _LARGE), counted)
@@ -157,8 +149,6 @@ def first_of_the_target(*, better: str = "D") -> Returned:
 
     Args:
         better: The method that should have the smaller error.
-
-    Source: the first inequality of equation (finaltarget), Σψ ≥ M2.
     """
     return min(exact_error("M2", one) - exact_error(better, one) for one in covered(range(4, 61)))
 

@@ -51,10 +51,6 @@ def fourth_powers(method: str, size: int) -> float:
 
     Atoms of rank one have 1. Those of F3 have rank two and ½, except the atoms that have a
     frequency 0 or K/2, which have rank one.
-
-    Args:
-        method: ``D``, ``S`` or ``F3``.
-        size: K.
     """
     if method != "F3":
         return 1.0

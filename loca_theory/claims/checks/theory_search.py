@@ -11,6 +11,7 @@ from loca_theory.claims.checks.convergence import search_of
 from loca_theory.claims.estimates import Returned, Rng, Tier
 from loca_theory.convergence.interpretations import Interpretation
 from loca_theory.convergence.problems import Problems
+from loca_theory.convergence.simulation import advance
 from loca_theory.convergence.state import Rates, State
 from loca_theory.locations.gradient import location_gradient
 
@@ -40,11 +41,8 @@ def no_motion(*, rng: Rng, search: str, size: int, components: int) -> Returned:
     problems = Problems(eye, eye, true, coefficients, start)
     found, _ = search_of(problems, Interpretation(), search)
     state = found.state
-    for step in range(_STEPS):
-        if found.moves_at(step):
-            found.move(step / _STEPS)
-        else:
-            state.descend()
+    for _ in advance(found, _STEPS, _STEPS):
+        pass
     moved = (state.indices != start).any(1)
     recovered = (state.indices.sort(dim=1).values == true).all(1)
     apart = ~_neighbours(true, true, size).any(2).any(1)

@@ -97,11 +97,7 @@ def histogram(
 
 
 def law_distance(singular_values: _Array) -> float:
-    """Kolmogorov distance from the distribution of singular values to their limit, if K = p = q.
-
-    Args:
-        singular_values: Of a K×K matrix of entries with variance 1/K.
-    """
+    """Kolmogorov distance of singular values from their limit, for K×K entries of variance 1/K."""
     law: Any = MarchenkoPastur(1.0).cdf  # of arrays, which the types of scipy do not know
     return float(stats.ks_1samp(singular_values**2, law, method="asymp").statistic)
 

@@ -23,8 +23,6 @@ def low_rank_sum(*, rng: Rng, first: str) -> Returned:
 
     Args:
         first: ``K-r+1``, as printed, or ``r+1``.
-
-    Source: the expression for L_R in the appendix's proposition.
     """
     size, worst = 12, 0.0
     for r in (1, 2, 3, 4):
@@ -45,8 +43,6 @@ def constant(*, gamma_power: int = 2) -> Returned:
 
     Args:
         gamma_power: g.
-
-    Source: the density of the Wishart eigenvalues and its constant.
     """
     x, w = np.polynomial.legendre.leggauss(_NODES)
     s, ws = 7 * (1 + x), 7 * w  # the integrand is negligible beyond u = 14
@@ -79,8 +75,6 @@ def density(*, pi_power: float = 0.25) -> Returned:
 
     Args:
         pi_power: a in the factor π^{a K(K−1)} of the density, ¼ as printed.
-
-    Source: the density of the Wishart distribution in the proof of Theorem 1.
     """
     worst = 0.0
     for size in range(1, 5):
@@ -103,8 +97,6 @@ def exchangeable(*, factor: int) -> Returned:
 
     Args:
         factor: 2 = K! as printed for K = 2.
-
-    Source: the lemma on order statistics of exchangeable variables.
     """
     rho, worst = 0.5, 0.0
     law = stats.multivariate_normal(cov=np.array([[1.0, rho], [rho, 1.0]]))
@@ -130,8 +122,6 @@ def largest_eigenvalue(
     Args:
         sizes: Values of K.
         aspect: 1/c, rows over columns of W.
-
-    Source: equation (maxeigenvaluecalcu).
     """
     draws = tier.scaled(4000, 15_000, 60_000)
     largest = {size: _largest(rng, size, draws, aspect) - 4 * size + 2 for size in sizes}
@@ -147,8 +137,6 @@ def limit(
         printed: Whether 1 stands for K², as printed.
         sizes: Values of K, the number of columns.
         aspect: Rows over columns of W.
-
-    Source: the displayed limit after the expansion of λ₁ in the proof of Theorem 1.
     """
     draws, parts = tier.scaled(1000, 4000, 16_000), {}
     for size in sizes:
