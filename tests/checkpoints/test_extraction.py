@@ -105,15 +105,10 @@ def test_what_no_extraction_wrote_is_neither_replaced_nor_joined(tmp_path, name)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {name: b"not ours"}
 
 
-@pytest.mark.parametrize("name", ["README.md", "adapter_config.json", "adapter_model.safetensors"])
-def test_an_adapter_that_was_changed_since_is_not_replaced(tmp_path, name):
+def test_an_adapter_that_was_trained_since_is_not_replaced(tmp_path):
     found, folder = written(tmp_path)
-    if name.endswith(".safetensors"):
-        save_file(
-            adapter_of(found).tensors, folder / "loca" / name, {"format": "pt"}
-        )  # as PEFT does after training
-    else:
-        (folder / "loca" / name).write_text("edited")
+    weights = folder / "loca" / "adapter_model.safetensors"
+    save_file(adapter_of(found).tensors, weights, {"format": "pt"})  # as PEFT does after training
     with pytest.raises(ResourceError, match=r"loca holds \w.*; choose a new folder"):
         check_folder(folder, "best")
     assert check_folder(folder, "lora") == folder

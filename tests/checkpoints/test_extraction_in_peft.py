@@ -12,7 +12,6 @@ import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
 from loca_theory.checkpoints import Extraction, extract
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.transforms import idct2
-from tests.checkpoints.files import folder_of, normal
 
 # Of torch, once per process, when SHiRA makes a sparse tensor.
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks:UserWarning")
@@ -276,21 +275,3 @@ def test_a_convolution_has_lora_factors(tmp_path):
     with pytest.raises(InvalidArgumentError, match=r"convolutions \(conv.weight\); leave them out"):
         extract(before, tuned, "lora", rank=3, serve="llama.cpp")
     assert "llama.cpp and vLLM read no LoRA" in (tmp_path / "lora" / "README.md").read_text()
-
-
-def test_positions_are_not_the_head(tmp_path):
-    """They may even have its shape."""
-    wte, wpe, fc = (f"transformer.{one}.weight" for one in ("wte", "wpe", "fc"))
-    config = {"architectures": ["GPT2LMHeadModel"], "tie_word_embeddings": True}
-    base, tuned = (
-        {name: normal(20, 20, seed=seed + i) for i, name in enumerate((wte, wpe, fc))}
-        for seed in (0, 3)
-    )
-    folders = folder_of(tmp_path / "base", base, config), folder_of(tmp_path / "own", tuned, config)
-    positions, tokens = {wpe: wpe}, {wte: wte, "lm_head.weight": wte}
-    for pattern, expected in (("wpe", positions), ("wte", tokens), ("wte|wpe", tokens | positions)):
-        found = extract(*folders, "lora", rank=1, save_modules=pattern).adapters["lora"].tensors
-        saved = {name: one for name, one in found.items() if "lora_" not in name}
-        assert set(saved) == {f"base_model.model.{name}" for name in expected}
-        for name, own in expected.items():
-            assert torch.equal(saved[f"base_model.model.{name}"], tuned[own])

@@ -87,8 +87,8 @@ def extract(
         floor: Smallest rank or number of coefficients that a matrix may be allocated.
         cap: Largest rank or number of coefficients that a matrix may be allocated.
         save_modules: Regular expressions. The modules of the fine-tune with a tensor whose name
-            contains a match are stored whole, as PEFT's ``modules_to_save``. They are not part of
-            the total; ``saved_numbers`` counts them.
+            contains a match are stored whole, as PEFT's ``modules_to_save``, with those that a
+            known model ties to them. They are not part of the total; ``saved_numbers`` counts them.
         serve: The software that will serve the adapter: ``peft``, ``llama.cpp`` or ``vllm``. What
             it cannot read is refused. vLLM knows one rank for all layers, so that every factor is
             stored with zeros up to the largest rank; a total is of the numbers without these zeros.

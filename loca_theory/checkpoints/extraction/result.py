@@ -205,7 +205,7 @@ class Extraction(Result):
 
         Raises:
             ResourceError: the folder cannot be written to, or the folder of an adapter holds a file
-                that no extraction wrote, or that was changed since.
+                that no extraction wrote.
         """
         folder = _arguments.path("folder", folder)
         writable_folder(check_folder(folder, self.method))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
     from peft import PeftConfig, PeftModel
 
 WEIGHTS, README = "adapter_model.safetensors", "README.md"
-_WITH_WEIGHTS = (README, ADAPTER_CONFIG)
+# In the header of the weights: an extraction wrote them.
+_MARK = "extracted"
 
 
 @dataclass(frozen=True)
@@ -64,40 +64,33 @@ def check_folder(folder: Path, method: str) -> Path:
     """Check that writing adapters below this folder would not replace or disturb other files.
 
     An adapter is written to a folder in it that is named after the method. This is new or empty, or
-    holds an adapter that an extraction wrote and nobody has changed since: PEFT could load another
-    file together with the adapter. Hidden files and those of a killed process do not matter.
+    holds only an adapter that an extraction wrote: PEFT could load another file together with the
+    adapter. Hidden files and those of a killed process do not matter.
     """
     for name in find("method", method, METHODS):
         own = folder / name
         files = {path.name for path in own.iterdir()} if own.is_dir() else set()
         foreign = [
             file
-            for file in sorted(files - _written(own / WEIGHTS))
+            for file in sorted(files - _written(own))
             if not file.startswith(".") and not file.endswith(TEMPORARY_SUFFIX)
         ]
         if foreign:
-            msg = f"{own} holds {', '.join(foreign[:3])}, which no extraction wrote or which was "
-            msg += "changed since: an adapter there would replace it or be loaded with it; choose "
-            raise ResourceError(msg + "a new folder")
+            msg = f"{own} holds {', '.join(foreign[:3])}, which no extraction wrote: an adapter "
+            msg += "there would replace it or be loaded with it; choose a new folder"
+            raise ResourceError(msg)
     return folder
 
 
 def write_adapter(folder: Path, adapter: Adapter, card: str) -> list[Path]:
-    """Write the weights, the card and the configuration of an adapter.
-
-    The header of the weights file holds a digest of each other file of the adapter, so that
-    :func:`check_folder` can recognise these files.
-    """
+    """Write the weights, the card and the configuration of an adapter."""
     texts = {README: card, ADAPTER_CONFIG: json.dumps(adapter.config, indent=2) + "\n"}
-    contents = {name: text.encode() for name, text in texts.items()}
-    header = {"format": "pt", **{name: _digest(content) for name, content in contents.items()}}
-    # The weights first: if the process is killed while it writes, no file is left whose digest is
-    # not in the header of the weights.
+    # The weights first: they mark the folder of a process that is killed while it writes.
     weights = folder / WEIGHTS
-    write_atomically(weights, lambda path: _save(adapter.tensors, path, header))
-    for name, content in contents.items():
-        write_atomically(folder / name, lambda path, content=content: path.write_bytes(content))
-    return [weights, *(folder / name for name in contents)]
+    write_atomically(weights, lambda path: _save(adapter.tensors, path))
+    for name, text in texts.items():
+        write_atomically(folder / name, lambda path, text=text: path.write_bytes(text.encode()))
+    return [weights, *(folder / name for name in texts)]
 
 
 def read_adapter(folder: Path) -> Adapter:
@@ -108,40 +101,28 @@ def read_adapter(folder: Path) -> Adapter:
 
 
 def remove_adapter(folder: Path) -> None:
-    """Delete the unchanged files of an adapter that an extraction wrote, the weights last."""
-    ours = _written(folder / WEIGHTS)
-    for name in sorted(ours, key=lambda name: name == WEIGHTS):
+    """Delete the files of an adapter that an extraction wrote, the weights last."""
+    for name in sorted(_written(folder), key=lambda name: name == WEIGHTS):
         (folder / name).unlink(missing_ok=True)
 
 
-def _save(tensors: Mapping[str, torch.Tensor], path: Path, header: dict[str, str]) -> None:
+def _save(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     try:
-        save_file(dict(tensors), path, header)
+        save_file(dict(tensors), path, {"format": "pt", _MARK: "true"})
     except SafetensorError as error:  # also what the system refused, such as room on the disk
         raise OSError(str(error)) from error
 
 
-def _written(weights: Path) -> set[str]:
-    """Names of the unchanged files that were written together with an adapter's weights.
-
-    The set is empty if no extraction wrote the weights.
-    """
+def _written(folder: Path) -> set[str]:
+    """Names of the files of an adapter, if an extraction wrote the weights in a folder."""
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(weights, framework="pt") as tensors:
+        with safe_open(folder / WEIGHTS, framework="pt") as tensors:
             header = tensors.metadata() or {}
     except (SafetensorError, OSError):
         return set()
-    if not header.keys() >= set(_WITH_WEIGHTS):
-        return set()
-    files = [path for name in _WITH_WEIGHTS if (path := weights.with_name(name)).is_file()]
-    same = {path.name for path in files if _digest(path.read_bytes()) == header[path.name]}
-    return {weights.name, *same}
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+    return {README, ADAPTER_CONFIG, WEIGHTS} if _MARK in header else set()

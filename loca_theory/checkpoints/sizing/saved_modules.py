@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -15,14 +15,7 @@ from loca_theory.checkpoints.pairs.linear_layers import module_names
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
 from loca_theory.checkpoints.pairs.pair import CheckpointPair
 from loca_theory.checkpoints.sizing.peft_config import PREFIX
-from loca_theory.checkpoints.weights.checkpoint import Checkpoint
 from loca_theory.errors import InvalidArgumentError
-
-_HEAD = "lm_head"
-# Names of the embedding of the tokens; GPT-2, OPT and BERT have others, of positions or types.
-_TOKENS = re.compile(r"(^|\.)(wte|embed_tokens|word_embeddings|tok_embeddings|shared)\.weight$")
-# Classes of transformers whose output head is called so, and is tied to the embedding by default.
-_WITH_HEAD = re.compile(r"CausalLM|LMHead")
 
 
 @dataclass(frozen=True)
@@ -77,8 +70,8 @@ def find_saved_modules(
 ) -> SavedModules:
     """Find the modules with a tensor whose name contains a match.
 
-    A module is stored with all its tensors, and so is each module that shares a matrix with it:
-    PEFT gives each a copy.
+    A module is stored with all its tensors, and so is each module that shares a matrix with it in a
+    model that is known: PEFT gives each a copy.
     """
     if isinstance(pair.tuned, AdapterIncrements):
         if patterns:
@@ -121,10 +114,6 @@ def find_saved_modules(
         for name, tuned in own.items()
         if any(name.startswith(f"{module}.") for module in modules)
     }
-    if model is None:
-        heads = _tied_head(own, tensors, pair.tuned)
-        modules += [name.rpartition(".")[0] for name in heads]
-        tensors |= heads
     others = module_names(pair, model)
     return SavedModules(tensors, tuple(entry_of(module, others) for module in modules))
 
@@ -145,26 +134,3 @@ def entry_of(module: str, others: Collection[str]) -> str:
         if other != module and not other.startswith(f"{module}.")
     )
     return f"{PREFIX}{module}" if any(is_other) else module
-
-
-def _tied_head(
-    own: Mapping[str, str], saved: Mapping[str, str], tuned: Checkpoint
-) -> dict[str, str]:
-    """The output head that is tied to a saved embedding of the tokens, if there is one.
-
-    A file holds their common weight once, under the embedding's name. The embedding has a usual
-    name, or is the model's only one: others hold positions or types.
-    """
-    named = [name for name in saved if _TOKENS.search(name)]
-    every = [name for name in own if kind_of(name) == "embedding" and _HEAD not in name]
-    embedding = next(iter(named or every), "")
-    if embedding not in saved or not (named or len(every) == 1):
-        return {}
-    for name, stored in own.items():
-        if _HEAD in name:
-            is_tied = tuned.entries[stored].tied_to == saved[embedding]
-            return {name: saved[embedding]} if is_tied else {}
-    architectures = str(tuned.config.get("architectures"))
-    ties = tuned.config.get("tie_word_embeddings", True) is not False
-    has_head = ties and _WITH_HEAD.search(architectures)
-    return {f"{_HEAD}.weight": saved[embedding]} if has_head else {}
