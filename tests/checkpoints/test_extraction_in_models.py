@@ -55,7 +55,8 @@ def with_adapter(model, folder):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_checkpoint_as_loaded_is_what_transformers_loads(pairs, name):
     base, tuned = map(open_checkpoint, pairs(name))
-    for view, folder in zip(as_loaded(tuned, base, tuned.config), pairs(name)[::-1], strict=False):
+    *views, _, _ = as_loaded(tuned, base, [tuned.config])
+    for view, folder in zip(views, pairs(name)[::-1], strict=True):
         expected = loaded(name, folder).state_dict()
         assert view.entries.keys() == expected.keys()
         sent = pickle.loads(pickle.dumps(view))
@@ -312,7 +313,8 @@ def test_a_part_that_is_damaged_or_missing_spoils_what_is_made_of_it(pairs, tmp_
     name = next(own for own in weights if own.endswith("weights_in.weight"))
     weights[name] = torch.zeros(3, 3, 3)
     checkpoint = open_checkpoint(weights)
-    _, _, model = as_loaded(*map(open_checkpoint, (tuned, base)), open_checkpoint(tuned).config)
+    first, second = map(open_checkpoint, (tuned, base))
+    _, _, model, _ = as_loaded(first, second, [first.config])
     view = AsLoaded(checkpoint, model)
     shapes = {own: one.shape for own, one in view.entries.items() if ".0.mlp.gate" in own}
     assert all(model.shapes[own] != shape for own, shape in shapes.items() if "weight" in own)

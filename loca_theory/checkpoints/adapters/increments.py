@@ -17,7 +17,7 @@ from loca_theory.checkpoints.adapters.layers import (
     wanted_names,
     without_wrappers,
 )
-from loca_theory.checkpoints.adapters.lora import lora_factors, lora_increment, lora_scale
+from loca_theory.checkpoints.adapters.lora import lora_factors, lora_increment
 from loca_theory.checkpoints.adapters.peft import peft_increment, prefix_of, with_largest
 from loca_theory.checkpoints.adapters.weights import UNTOLD, AdaptedWeights
 from loca_theory.checkpoints.weights.checkpoint import (
@@ -131,7 +131,7 @@ class AdapterIncrements(Checkpoint):
         elif weight.shape != entry.shape:
             reason = resized(weight.shape, entry.shape)
         else:
-            self.entries[own], self._copies[own] = entry, key
+            self.entries[own], self._copies[own] = entry, plain
             return
         # The increment of the same weight goes by its plain name.
         self.left_out[name if plain in self.entries else plain] = LeftOutError(reason)
@@ -158,8 +158,7 @@ class AdapterIncrements(Checkpoint):
         elif self._kind.by_peft:
             found = self._by_peft(layer)
         else:
-            scale = lora_scale(self._config, layer.parameter or layer.module)
-            found = lora_increment(layer, layer.load(self._source), scale, expert)
+            found = lora_increment(layer, self._source, self._config, expert)
             # Of experts in one tensor, only the one asked for was computed.
             expert = expert if layer.experts is None else None
         return found if expert is None else found[expert]
@@ -169,14 +168,13 @@ class AdapterIncrements(Checkpoint):
         layer = self.layers.get(name)
         if layer is None or self._kind.by_peft or layer.experts is not None:
             return None
-        scale = lora_scale(self._config, layer.parameter or layer.module)
-        return lora_factors(layer, layer.load(self._source), scale)
+        return lora_factors(layer, self._source, self._config)
 
     def own_name(self, name: str) -> str:
         """Name of a weight in the model that was adapted."""
         layer = self.layers.get(name)
         if layer is None:
-            return next(own for own, key in self.whole.items() if key == self._copies[name])
+            return self._copies[name]
         return layer.parameter or f"{layer.module}.weight"
 
     def load_whole(self, name: str) -> torch.Tensor:
@@ -195,7 +193,7 @@ class AdapterIncrements(Checkpoint):
         """
         del expert  # the factors of all experts are stored together
         if name in self._copies:
-            yield self._source.load(self._copies[name])
+            yield self.load_whole(self._copies[name])
             return
         layer = self.layers[name]
         for key in (*layer.keys.values(), *self._shared):
@@ -228,7 +226,7 @@ class AdapterIncrements(Checkpoint):
         ).reshape(layer.shape)
 
     def _difference(self, name: str) -> torch.Tensor:
-        saved, weight = self._source.load(self._copies[name]), self._weight(name)
+        saved, weight = self.load_whole(self._copies[name]), self._weight(name)
         wide = torch.float64 if torch.float64 in (saved.dtype, weight.dtype) else torch.float32
         return saved.to(wide, copy=True).sub_(weight.to(wide))
 
@@ -238,11 +236,6 @@ class AdapterIncrements(Checkpoint):
             msg = f"the base stores {name} as {weight.dtype}: quantised, or not a weight"
             raise DamagedError(msg)
         return weight
-
-
-def is_adapter(path: Path) -> bool:
-    """Whether a folder holds a PEFT adapter."""
-    return path.is_dir() and (path / ADAPTER_CONFIG).is_file()
 
 
 def _is_whole(name: str) -> bool:

@@ -19,7 +19,12 @@ from typing import Any, NamedTuple
 import torch
 
 from loca_theory.checkpoints.adapters.layers import AdaptedLayer
-from loca_theory.checkpoints.weights.checkpoint import DamagedError, Entry, LeftOutError
+from loca_theory.checkpoints.weights.checkpoint import (
+    Checkpoint,
+    DamagedError,
+    Entry,
+    LeftOutError,
+)
 
 # Between these bounds, products of single-precision entries and their sums stay normal numbers.
 _LEAST, _MOST = 2.0**-64, 2.0**64
@@ -63,7 +68,7 @@ def lora_rank(config: Mapping[str, Any], module: str) -> int:
     return rank
 
 
-def lora_scale(config: Mapping[str, Any], module: str) -> float:
+def _scale(config: Mapping[str, Any], module: str) -> float:
     """Factor s of one layer."""
     rank = lora_rank(config, module)
     alpha = _of_layer(config, "alpha_pattern", module, config.get("lora_alpha", 8))
@@ -87,36 +92,43 @@ def _of_layer(config: Mapping[str, Any], key: str, module: str, default: Any) ->
     return default
 
 
+def _factors(
+    layer: AdaptedLayer, source: Checkpoint, config: Mapping[str, Any]
+) -> tuple[torch.Tensor, torch.Tensor, float, bool]:
+    """A, B and s of a layer, and whether its increment is s(BA)ᵀ."""
+    names = _LAYER if _LAYER[0] in layer.keys else _EMBEDDING
+    a, b = (source.load(layer.keys[name]) for name in names)
+    scale = _scale(config, layer.parameter or layer.module)
+    return a, b, scale, layer.is_transposed or names == _EMBEDDING
+
+
 def lora_factors(
-    layer: AdaptedLayer, tensors: Mapping[str, torch.Tensor], scale: float
+    layer: AdaptedLayer, source: Checkpoint, config: Mapping[str, Any]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Two factors in float64 of which s·BA, as a matrix in the base's orientation, is the product.
 
     The layer is not of several experts.
     """
-    names = _LAYER if _LAYER[0] in tensors else _EMBEDDING
-    a, b = (tensors[name].double().flatten(1) for name in names)
-    b = scale * b
-    return (a.mT, b.mT) if layer.is_transposed or names == _EMBEDDING else (b, a)
+    a, b, scale, is_turned = _factors(layer, source, config)
+    a, b = a.double().flatten(1), scale * b.double().flatten(1)
+    return (a.mT, b.mT) if is_turned else (b, a)
 
 
 def lora_increment(
-    layer: AdaptedLayer, tensors: Mapping[str, torch.Tensor], scale: float, expert: int | None
+    layer: AdaptedLayer, source: Checkpoint, config: Mapping[str, Any], expert: int | None
 ) -> torch.Tensor:
     """s·BA of a layer or one expert; in float64 if a product could leave float32's range."""
-    names = _LAYER if _LAYER[0] in tensors else _EMBEDDING
-    stored = (tensors[name] for name in names)
+    *stored, scale, is_turned = _factors(layer, source, config)
     a, b = (one if one.dtype == torch.float64 else one.float() for one in stored)
     largest = abs(scale) * float(a.double().abs().max()) * float(b.double().abs().max())
     if largest and not _LEAST < largest < _MOST:
         a, b = a.double(), b.double()
-    shape = (b.shape[0], *a.shape[1:])
     if layer.experts is not None:
         a = a.reshape(layer.experts, -1, a.shape[1])
         b = b.reshape(b.shape[0], -1, layer.experts).permute(2, 0, 1)
         a, b = (a, b) if expert is None else (a[expert], b[expert])
         increment = scale * (b @ a)
     else:
+        shape = (b.shape[0], *a.shape[1:])
         increment = scale * (b.flatten(1) @ a.flatten(1)).reshape(shape)
-    turned = layer.is_transposed or names == _EMBEDDING
-    return increment.mT.contiguous() if turned else increment
+    return increment.mT.contiguous() if is_turned else increment

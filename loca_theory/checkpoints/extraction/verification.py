@@ -22,8 +22,8 @@ from loca_theory.checkpoints.extraction.outputs import (
     surviving_energy,
 )
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
-from loca_theory.checkpoints.pairs.as_loaded import AsLoaded
-from loca_theory.checkpoints.pairs.loaded_model import LoadedModel, UnknownModelError
+from loca_theory.checkpoints.pairs.as_loaded import as_loaded
+from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
 from loca_theory.checkpoints.pairs.opening import adapter_folder, open_model_pair
 from loca_theory.checkpoints.settings import Selection
 from loca_theory.checkpoints.sizing.adapter_folder import Adapter, write_adapter
@@ -113,12 +113,11 @@ def _with_first_adapter(base: Source, folder: Path, model: torch.nn.Module | Non
         built = copy.deepcopy(own).float().eval()
     else:
         side = open_checkpoint(base)
-        try:
-            loaded = LoadedModel.of_config(side.config, tensors=len(side.entries))
-        except UnknownModelError as error:
-            msg = f"the model is not known ({error}); pass it as model=..."
-            raise InvalidArgumentError(msg) from error
-        built = _built(loaded, base, AsLoaded(side, loaded))
+        view, _, loaded, unchecked = as_loaded(side, side, [side.config])
+        if loaded is None:
+            msg = f"the model is not known ({unchecked}); pass it as model=..."
+            raise InvalidArgumentError(msg)
+        built = _built(loaded, base, view)
     goal = _merged(_with_adapter(copy.deepcopy(built), folder))
     second = goal.state_dict()
     # A copy, because PEFT merges in place.

@@ -8,7 +8,7 @@ transformers lacks them, names stay those of the file.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -154,23 +154,40 @@ class AsLoaded(Checkpoint):
 
 
 def as_loaded(
-    tuned: Checkpoint, base: Checkpoint, like: torch.nn.Module | Mapping[str, Any]
-) -> tuple[AsLoaded, AsLoaded, LoadedModel]:
-    """Two checkpoints as a model has them after loading."""
-    if isinstance(like, Mapping):
-        model = LoadedModel.of_config(like, tensors=len(tuned.entries))
-    else:
-        model = LoadedModel.of_module(like)
-    views = AsLoaded(tuned, model), AsLoaded(base, model)
-    for one, side in zip(views, ("fine-tuned", "base"), strict=True):
-        fitting = (name for name, own in one.entries.items() if model.shapes[name] == own.shape)
-        stored = {name for own in fitting for name in one.sources[own]}
-        fraction = len(stored) / max(1, len(one.source.entries))
-        if fraction < _LEAST:
-            msg = f"{model.title} is not the model of the {side} checkpoint: it has only "
-            msg += f"{fraction:.0%} of the tensors by name and shape"
-            raise UnknownModelError(msg)
-    return *views, model
+    tuned: Checkpoint, base: Checkpoint, likes: Sequence[torch.nn.Module | Mapping[str, Any]]
+) -> tuple[Checkpoint, Checkpoint, LoadedModel | None, str | None]:
+    """A fine-tune and its base as a model has them after loading, and this model.
+
+    It is the first of the modules, or of the models that configurations describe, which has their
+    tensors. If none has, both are as they are stored, and the last value says why.
+    """
+    reasons = []
+    for like in likes:
+        try:
+            if isinstance(like, Mapping):
+                model = LoadedModel.of_config(like, tensors=len(tuned.entries))
+            else:
+                model = LoadedModel.of_module(like)
+            views = AsLoaded(tuned, model), AsLoaded(base, model)
+            _check_is_loaded(views[0], "fine-tuned")
+            _check_is_loaded(views[1], "base")
+        except UnknownModelError as error:
+            reasons.append(str(error))
+        else:
+            return *views, model, model.unchecked
+    return tuned, base, None, reasons[0]
+
+
+def _check_is_loaded(view: AsLoaded, side: str) -> None:
+    """Refuse a model that has few of the tensors of a checkpoint."""
+    shapes = view.model.shapes
+    fitting = (name for name, own in view.entries.items() if shapes[name] == own.shape)
+    stored = {name for own in fitting for name in view.sources[own]}
+    fraction = len(stored) / max(1, len(view.source.entries))
+    if fraction < _LEAST:
+        msg = f"{view.model.title} is not the model of the {side} checkpoint: it has only "
+        msg += f"{fraction:.0%} of the tensors by name and shape"
+        raise UnknownModelError(msg)
 
 
 def _renamed(names: list[str], model: LoadedModel) -> tuple[dict[str, str], list[Conversion]]:

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path, PurePath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from loca_theory.checkpoints.adapters.increments import AdapterIncrements, is_adapter
+from loca_theory.checkpoints.adapters.increments import AdapterIncrements
 from loca_theory.checkpoints.pairs.as_loaded import AsLoaded, as_loaded
 from loca_theory.checkpoints.pairs.linear_layers import Layer, end_others, layers_of, module_names
-from loca_theory.checkpoints.pairs.loaded_model import LoadedModel, UnknownModelError
+from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
 from loca_theory.checkpoints.pairs.pair import CheckpointPair
 from loca_theory.checkpoints.settings import Selection
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, is_array
-from loca_theory.checkpoints.weights.sources import Source, is_path, open_checkpoint, resolve
+from loca_theory.checkpoints.weights.sources import (
+    ADAPTER_CONFIG,
+    Source,
+    is_path,
+    open_checkpoint,
+    resolve,
+)
 from loca_theory.errors import InvalidArgumentError
 
 ALONE = "tuned"
@@ -57,16 +63,16 @@ def adapter_folder(source: Source) -> Path | None:
     if not is_path(source):
         return None
     folder = resolve(source)
-    if is_adapter(folder) or not folder.is_dir():
-        return folder if folder.is_dir() else None
-    inside = sorted(one.name for one in folder.iterdir() if is_adapter(one))
-    if inside and not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
-        if len(inside) == 1:
-            return folder / inside[0]
-        msg = f"{folder} holds adapters in folders of their own ({', '.join(inside)}); pass one of "
-        msg += "these folders"
-        raise InvalidArgumentError(msg)
-    return None
+    if (folder / ADAPTER_CONFIG).is_file():
+        return folder
+    inside = sorted(one.parent for one in folder.glob(f"*/{ADAPTER_CONFIG}"))
+    if not inside or any(folder.glob("*.safetensors")) or any(folder.glob("*.bin")):
+        return None
+    if len(inside) > 1:
+        names = ", ".join(one.name for one in inside)
+        msg = f"{folder} holds adapters in folders of their own ({names}); pass one of "
+        raise InvalidArgumentError(msg + "these folders")
+    return inside[0]
 
 
 def open_fine_tunes(
@@ -119,14 +125,10 @@ def open_model_pair(
     if adapter_folder(tuned) is not None:
         return open_pair(base, tuned, selection), None, None
     sides = open_checkpoint(tuned), open_checkpoint(base)
-    model = unchecked = None
-    try:
-        mine, other, model = _as_loaded(sides, (tuned, base), module)
-        sides, unchecked = (mine, other), model.unchecked
-    except UnknownModelError as error:
-        if module is not None:
-            raise InvalidArgumentError(str(error)) from error
-        unchecked = str(error)
+    likes = _likes(sides, (tuned, base)) if module is None else [module]
+    *sides, model, unchecked = as_loaded(*sides, likes)
+    if model is None and module is not None:
+        raise InvalidArgumentError(unchecked)
     is_from_files = is_path(tuned) and is_path(base)
     return CheckpointPair(*sides, selection, is_from_files), model, unchecked
 
@@ -138,7 +140,7 @@ class ModelLayers(NamedTuple):
         layers: Each matrix of the pair.
         has_ambiguous_names: Whether PEFT may take a list of the modules to fit others as well. The
             names in an adapter do not show which other modules the model has.
-        unchecked: Why names are not those of a model but of the checkpoint; usually None.
+        unchecked: What of the names is not checked, and why; usually None.
     """
 
     layers: list[Layer]
@@ -149,34 +151,22 @@ class ModelLayers(NamedTuple):
 def model_layers(pair: CheckpointPair, base: Source, tuned: Source) -> ModelLayers:
     """The layers of a pair that has the names of the checkpoints."""
     model = names = unchecked = None
-    try:
-        # An adapter has the names of its model.
-        if pair.base is not None:
-            view, _, model = _as_loaded((pair.tuned, pair.base), (tuned, base), None)
-            names = view.renamed
-    except UnknownModelError as error:
-        unchecked = str(error)
+    # An adapter has the names of its model.
+    if pair.base is not None:
+        sides = pair.tuned, pair.base
+        view, _, model, unchecked = as_loaded(*sides, _likes(sides, (tuned, base)))
+        names = view.renamed if isinstance(view, AsLoaded) else None
     found = layers_of(pair, model, names)
     own = {one.module for one in found}
     is_ambiguous = pair.base is None or end_others(own, module_names(pair, model))
     return ModelLayers(found, is_ambiguous, unchecked)
 
 
-def _as_loaded(
-    sides: tuple[Checkpoint, Checkpoint],
-    sources: tuple[Source, Source],
-    module: torch.nn.Module | None,
-) -> tuple[AsLoaded, AsLoaded, LoadedModel]:
-    """The fine-tune and the base as the model has them."""
-    # The fine-tuned side comes first: it may have a head that the base lacks.
-    likes = [
+def _likes(
+    sides: tuple[Checkpoint, Checkpoint], sources: tuple[Source, Source]
+) -> list[torch.nn.Module | Mapping[str, Any]]:
+    """What tells the model of each side: a module, or a configuration."""
+    return [
         source if isinstance(source, torch.nn.Module) else side.config
         for source, side in zip(sources, sides, strict=True)
     ]
-    reasons = []
-    for like in likes if module is None else [module]:
-        try:
-            return as_loaded(*sides, like)
-        except UnknownModelError as error:
-            reasons.append(str(error))
-    raise UnknownModelError(reasons[0])
