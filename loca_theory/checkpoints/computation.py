@@ -70,14 +70,13 @@ def compare_all(
     task: Task, analyses: Iterable[MatrixAnalysis], subspaces: int | None
 ) -> tuple[Comparison, ...]:
     """Compare every two fine-tunes on each matrix that both change."""
-    alike: dict[str, list[tuple[str, tuple[int, int]]]] = {}
+    alike: dict[tuple[str, tuple[int, int]], list[str]] = {}
     for one in analyses:
-        alike.setdefault(one.matrix.name, []).append((one.matrix.tuned, one.matrix.shape))
+        alike.setdefault((one.matrix.name, one.matrix.shape), []).append(one.matrix.tuned)
     cells = [
-        ComparisonCell(name, subspaces, tuned=(first, second))
-        for name, changed_by in alike.items()
-        for (first, shape), (second, other) in combinations(changed_by, 2)
-        if shape == other
+        ComparisonCell(name, subspaces, tuned=labels)
+        for (name, _), changed_by in alike.items()
+        for labels in combinations(changed_by, 2)
     ]
     found = task.run(cells, compute_comparison, is_shown=False)
     return tuple(Comparison(**result) for _, result in found)
@@ -85,9 +84,8 @@ def compare_all(
 
 def compute_comparison(cell: ComparisonCell, pairs: Pairs) -> dict[str, Any]:
     """Compare two increments of one weight."""
-    (first, second), name = cell.tuned, cell.name
-    one, other = (pairs[label].increment(name) for label in cell.tuned)
-    return asdict(compare(name, (first, second), one, other, cell.subspaces))
+    first, second = (pairs[label].increment(cell.name) for label in cell.tuned)
+    return asdict(compare(cell.name, cell.tuned, first, second, cell.subspaces))
 
 
 def compute_spectrum(cell: WeightsCell, pairs: Pairs) -> dict[str, Any]:
@@ -109,7 +107,7 @@ def compute_analysis(cell: IncrementCell, pairs: Pairs) -> dict[str, Any]:
     check_finite(increment)
     stored = pairs[tuned].matrices[name]
     known = {"tuned": tuned, "module": cell.module, "adapters": cell.adapters}
-    known |= {"dtype": stored.dtype, "note": stored.note}
+    known |= {"dtype": stored.entry.dtype, "note": stored.note}
     found = analyse_matrix(
         name, increment, cell.settings, weights=weights, known=known, consume=True
     )

@@ -81,7 +81,7 @@ def test_the_increment_is_the_difference_of_the_widened_weights(dtype):
     change.zero_(), found.zero_()
     assert torch.equal(pair.weights(NAME), base[NAME].to(wide))
     assert torch.equal(pair.increment(NAME), tuned[NAME].to(wide) - base[NAME].to(wide))
-    assert pair.matrices[NAME].dtype == str(dtype).removeprefix("torch.")
+    assert pair.matrices[NAME].entry.dtype == str(dtype).removeprefix("torch.")
     double = {NAME: base[NAME].double()}
     assert open_pair(double, tuned).increment(NAME).dtype == torch.float64
 
@@ -225,7 +225,7 @@ def test_each_expert_is_a_matrix_or_all_are_stacked(tmp_path, store):
     assert list(pair.matrices) == [f"{EXPERTS}[{i}]" for i in range(3)]
     for i, name in enumerate(pair.matrices):
         assert pair.matrices[name].shape == (20, 24)
-        assert pair.matrices[name].stored_shape == (3, 20, 24)
+        assert pair.matrices[name].entry.shape == (3, 20, 24)
         assert torch.equal(pair.increment(name), tuned[i] - base[i])
         assert torch.equal(pair.weights(name), base[i])
     assert list(open_pair(*sources, Selection(include=r"\[1\]$")).matrices) == [f"{EXPERTS}[1]"]

@@ -15,31 +15,24 @@ LORA, LOCA = "LORA", "LOCA"
 _MERGE = "merge it into its base with PEFT and analyse the merged checkpoint"
 _CONVERT = "convert it with PEFT's save_pretrained(..., path_initial_model_for_weight_conversion="
 _CONVERT += f'"..."), or {_MERGE}'
-_NO_WEIGHT = "which adds to the input and changes no weight, so that there is no ΔW"
-_NO_MATRIX = "which changes biases or norms and no matrix"
 _MIXES = "whose increment depends on the input, so that there is no single ΔW"
-_WHOLE = "whose increment depends on all layers of the model together"
+_REASONS = {
+    "which adds to the input and changes no weight, so that there is no ΔW": (
+        "ADAPTION_PROMPT", "CARTRIDGE", "CPT", "MULTITASK_PROMPT_TUNING", "PREFIX_TUNING",
+        "PROMPT_TUNING", "P_TUNING",
+    ),
+    "which changes biases or norms and no matrix": ("BEFT", "LN_TUNING"),
+    _MIXES: ("LILY", "POLY", "XLORA"),
+    f"whose increment depends on all layers of the model together; {_MERGE}": (
+        "FROD", "TINYLORA", "UNILORA",
+    ),
+    f"which clusters the rows of W anew when it is loaded; {_MERGE}": ("ADAMSS",),
+    "which adds a network beside the model and changes no weight": ("SHADOW",),
+    f"which replaces rows of an embedding; {_MERGE}": ("TRAINABLE_TOKENS",),
+}  # fmt: skip
+REFUSED = {name: reason for reason, names in _REASONS.items() for name in names}
+"""Types that are not read, and why."""
 
-REFUSED = {
-    "ADAMSS": f"which clusters the rows of W anew when it is loaded; {_MERGE}",
-    "ADAPTION_PROMPT": _NO_WEIGHT,
-    "BEFT": _NO_MATRIX,
-    "CARTRIDGE": _NO_WEIGHT,
-    "CPT": _NO_WEIGHT,
-    "FROD": f"{_WHOLE}; {_MERGE}",
-    "LILY": _MIXES,
-    "LN_TUNING": _NO_MATRIX,
-    "MULTITASK_PROMPT_TUNING": _NO_WEIGHT,
-    "POLY": _MIXES,
-    "PREFIX_TUNING": _NO_WEIGHT,
-    "PROMPT_TUNING": _NO_WEIGHT,
-    "P_TUNING": _NO_WEIGHT,
-    "SHADOW": "which adds a network beside the model and changes no weight",
-    "TINYLORA": f"{_WHOLE}; {_MERGE}",
-    "TRAINABLE_TOKENS": f"which replaces rows of an embedding; {_MERGE}",
-    "UNILORA": f"{_WHOLE}; {_MERGE}",
-    "XLORA": _MIXES,
-}
 _REFUSED_OPTIONS = {
     "alora_invocation_tokens": "which acts only on the tokens after its invocation: there is no "
     "single ΔW",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -137,8 +136,7 @@ def extract(
         msg = "inputs and requantise are for the check of the adapter; pass check=True as well"
         raise InvalidArgumentError(msg)
     check_requantise(requantise)
-    if isinstance(inputs, str | Path):
-        inputs = read_inputs(Path(inputs), base, tuned)
+    inputs = read_inputs(inputs, base, tuned)
     if check and loaded is None and unchecked is not None:
         msg = f"the adapter cannot be checked, because the model is not known ({unchecked}); leave "
         raise InvalidArgumentError(msg + "the check out, or pass the model in Python")

@@ -63,7 +63,7 @@ def _obstacle(layer: Layer, size: AdapterSize) -> str | None:
 
 def _check_shapes(layers: Sequence[Layer], pair: CheckpointPair, model: LoadedModel) -> None:
     """Refuse a model with weights of other shapes."""
-    stored = {one.own: pair.matrices[one.name].stored_shape for one in layers}
+    stored = {one.own: pair.matrices[one.name].entry.shape for one in layers}
     wrong = [
         f"{name} ({by(shape)})" for name, shape in stored.items() if model.shapes.get(name) != shape
     ]

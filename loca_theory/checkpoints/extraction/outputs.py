@@ -83,12 +83,15 @@ def compared(
     return OutputRow(model, error, agreement, max(kl, 0.0), len(goal))
 
 
-def read_inputs(path: Path, *sources: Source) -> list[Any]:
-    """Inputs of a model from a file.
+def read_inputs(inputs: Any, *sources: Source) -> Any:
+    """Inputs of a model, from a file if they are a path.
 
     A safetensors or PyTorch file holds tensors by the names of the model's arguments. Any other
     file holds one text per line, for the tokenizer in the folder of one of the sources.
     """
+    if not isinstance(inputs, str | Path):
+        return inputs
+    path = Path(inputs)
     if not path.is_file():
         msg = f"there is no file {path} with inputs"
         raise InvalidArgumentError(msg)

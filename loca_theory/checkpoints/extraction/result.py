@@ -167,8 +167,7 @@ class Extraction(Result):
         check_requantise(requantise)
         given = self.given or self.manifest["grid"]
         base, tuned = given["base"], given["finetuned"]
-        if isinstance(inputs, str | Path):
-            inputs = read_inputs(Path(inputs), base, tuned)
+        inputs = read_inputs(inputs, base, tuned)
         matrices, outputs = verified(
             self.matrices, self.adapters, base, tuned, model, inputs, requantise
         )

@@ -42,8 +42,7 @@ class Weight:
         shape: Numbers of rows and columns that are compared: the rows that both sides have.
         tuned: Name of the tensor of the fine-tuned checkpoint that holds it.
         base: Name of the base's tensor; None without a base.
-        stored_shape: Shape of the fine-tuned checkpoint's tensor.
-        dtype: Element type of that tensor, as it is stored.
+        entry: What the fine-tuned checkpoint stores of that tensor.
         expert: Index of the expert; None if the whole tensor is one matrix.
         note: What is special about the comparison; usually "".
     """
@@ -52,8 +51,7 @@ class Weight:
     shape: tuple[int, int]
     tuned: str
     base: str | None
-    stored_shape: tuple[int, ...]
-    dtype: str
+    entry: Entry
     expert: int | None = None
     note: str = ""
 
@@ -156,8 +154,7 @@ class MatchedPair:
                 matrix_shape(name, shape, self.selection.experts),
                 names[0],
                 own.get("base"),
-                entries[0].shape,
-                entries[0].dtype,
+                entries[0],
                 expert,
                 "; ".join(notes),
             )

@@ -86,10 +86,10 @@ def layers_of(
         if isinstance(pair.tuned, AdapterIncrements):
             own, layer = pair.tuned.own_name(weight.own), pair.tuned.layers.get(weight.own)
             is_parameter = layer is not None and layer.parameter
-            obstacle = EXPERTS if is_parameter else _guessed_obstacle(own, weight.stored_shape)
+            obstacle = EXPERTS if is_parameter else _guessed_obstacle(own, weight.entry.shape)
             is_transposed = layer is not None and layer.is_transposed
         elif model is None:
-            obstacle = _guessed_obstacle(own, weight.stored_shape)
+            obstacle = _guessed_obstacle(own, weight.entry.shape)
             if weight.own.removesuffix(_OUTPUT) + FUSED_ATTENTION in tensors:
                 obstacle = READ_BY_ATTENTION
             is_transposed = has_conv1d and has_conv1d_name(own)
@@ -97,7 +97,7 @@ def layers_of(
             obstacle, is_transposed = model.obstacle(own), model.is_transposed(own)
         else:
             obstacle = "stored in another form than the model has it"
-        experts, shape = 1, weight.stored_shape
+        experts, shape = 1, weight.entry.shape
         obstacles: dict[str, str] = {}
         if weight.note:
             obstacle = obstacle or f"not the same layer: {weight.note}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +32,7 @@ _CLASSES = {
 _REMARK = '# The entries are random; extract(..., "entries") stores the largest of a fine-tune.'
 # LoRA's α in units of its rank.
 _ALPHA = 2
-_WIDTH = 88
+_WIDTH = 72
 
 
 @dataclass(frozen=True)
@@ -146,13 +145,7 @@ def _settings(method: str, sizes: Mapping[str, int], targets: list[str] | str) -
 
 
 def _value(value: Any) -> str:
-    """Source of a value; a regular expression has one line per alternative."""
-    if isinstance(value, str) and len(value) > _WIDTH:
-        pieces = re.findall(r"[^|]*\|?", value)
-        lines = "\n".join(repr(piece) for piece in pieces if piece)
-        return f"(\n{indent(lines, '    ')}\n)"
-    text = pformat(value, width=_WIDTH, compact=True, sort_dicts=False)
-    if "\n" not in text:
-        return text
-    # pformat aligns the lines below the first by one space.
-    return f"{text[0]}\n{indent(' ' + text[1:-1], '   ')},\n{text[-1]}"
+    """Source of a value; a regular expression is joined from its alternatives."""
+    if isinstance(value, str):
+        return f'"|".join({_value(value.split("|"))})'
+    return pformat(value, width=_WIDTH, compact=True, sort_dicts=False)

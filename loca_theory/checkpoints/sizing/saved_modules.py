@@ -78,8 +78,6 @@ def find_saved_modules(
             msg = "an adapter keeps the modules that it stores whole; leave save_modules out"
             raise InvalidArgumentError(msg)
         return carried_modules(pair.tuned)
-    if not patterns:
-        return SavedModules()
     # By the name in the model with a head.
     partners = pair.partners
     own = {max(name, partners.get(name, ""), key=len): name for name in pair.tuned.entries}

@@ -19,6 +19,7 @@ illusion of equivalence, arXiv 2410.21228, for intruders.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 
@@ -35,7 +36,7 @@ _COMPARED = 4  # singular vectors of W₀ per one of W′
 
 def compare(
     name: str,
-    labels: tuple[str, str],
+    labels: Sequence[str],
     first: torch.Tensor,
     second: torch.Tensor,
     k: int | None = None,

@@ -123,7 +123,7 @@ def analyse_matrix(
             printed = settings.printed.p_value(
                 counts,
                 generator(settings.seed, "increments.printed", name),
-                shared_draws.reference(settings.printed, settings.seed),
+                shared_draws.reference(settings.printed.samples, settings.seed),
             )
         except AcceptanceError as error:
             printed = None

@@ -19,13 +19,9 @@ from loca_theory.sweeps import generator
 _Array = NDArray[np.float64]
 
 
-def reference(test: PrintedTest, seed: int) -> _Array:
-    """The reference sample of the test as printed, read-only."""
-    return _reference(test.samples, seed)
-
-
 @lru_cache(maxsize=4)
-def _reference(samples: int, seed: int) -> _Array:
+def reference(samples: int, seed: int) -> _Array:
+    """The reference sample of the test as printed, read-only."""
     rng = generator(seed, "increments.reference", str(samples))
     return _read_only(PrintedTest(samples=samples).reference(rng))
 
