@@ -29,89 +29,79 @@ def stored(kind, *shape):
     return values.round().clamp(-127, 127).to(kind) if kind == torch.int8 else values.to(kind)
 
 
-# The expert, row and column of every entry.
-EXPERT, ROW, COLUMN = torch.meshgrid(*map(torch.arange, (2, P, Q)), indexing="ij")
 POWERS = 2.0 ** normal(P, 3).round()
-# Scales, and which of them the entry (i, j) is multiplied by.
+MATRIX, EXPERTS = (P, Q), (2, P, Q)
+# The shape of a weight, its scales, and which of them an entry is multiplied by.
 GRIDS = {
-    "of the tensor": (positive(), lambda s, i, j: s),
-    "of the tensor, one entry": (positive(1), lambda s, i, j: s[0]),
-    "of rows": (positive(P), lambda s, i, j: s[i]),
-    "of rows, two dimensions": (positive(P, 1), lambda s, i, j: s[i, 0]),
-    "of rows, bfloat16": (positive(P, 1).bfloat16(), lambda s, i, j: s[i, 0]),
-    "of columns": (positive(1, Q), lambda s, i, j: s[0, j]),
-    "powers of two": (POWERS.to(torch.float8_e8m0fnu), lambda s, i, j: POWERS[i, j // 12]),
-    "of groups": (positive(P, 3), lambda s, i, j: s[i, j // 12]),
-    "of blocks": (positive(3, 3), lambda s, i, j: s[i // 16, j // 12]),
-    "of blocks that divide": (positive(10, 9), lambda s, i, j: s[i // 4, j // 4]),
-    "of blocks, four dimensions": (positive(3, 1, 3, 1), lambda s, i, j: s[i // 16, 0, j // 12, 0]),
-}
+    "of the tensor": (MATRIX, positive(), lambda s, i, j: s),
+    "of the tensor, one entry": (MATRIX, positive(1), lambda s, i, j: s[0]),
+    "of rows": (MATRIX, positive(P), lambda s, i, j: s[i]),
+    "of rows, bfloat16": (MATRIX, positive(P, 1).bfloat16(), lambda s, i, j: s[i, 0]),
+    "of columns": (MATRIX, positive(1, Q), lambda s, i, j: s[0, j]),
+    "powers of two": (
+        MATRIX, POWERS.to(torch.float8_e8m0fnu), lambda s, i, j: POWERS[i, j // 12]
+    ),
+    "of blocks": (MATRIX, positive(3, 3), lambda s, i, j: s[i // 16, j // 12]),
+    "of blocks that divide": (MATRIX, positive(10, 9), lambda s, i, j: s[i // 4, j // 4]),
+    "of blocks, four dimensions": (
+        MATRIX, positive(3, 1, 3, 1), lambda s, i, j: s[i // 16, 0, j // 12, 0]
+    ),
+    "of all experts": (EXPERTS, positive(), lambda s, e, i, j: s),
+    "of each expert": (EXPERTS, positive(2), lambda s, e, i, j: s[e]),
+    "of each expert, three dimensions": (
+        EXPERTS, positive(2, 1, 1), lambda s, e, i, j: s[e, 0, 0]
+    ),
+    "of experts' rows": (EXPERTS, positive(2, P), lambda s, e, i, j: s[e, i]),
+    "of experts' columns": (EXPERTS, positive(2, 1, Q), lambda s, e, i, j: s[e, 0, j]),
+    "of experts' blocks": (EXPERTS, positive(2, 3, 3), lambda s, e, i, j: s[e, i // 16, j // 12]),
+    "of experts' halves": (EXPERTS, positive(2, 2, 1), lambda s, e, i, j: s[e, i // 20, 0]),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", [FP8, torch.float8_e5m2], ids=str)
-@pytest.mark.parametrize(("scale", "of"), GRIDS.values(), ids=GRIDS.keys())
-def test_a_weight_is_multiplied_by_its_scales(tmp_path, kind, scale, of):
-    weight = stored(kind, P, Q)
-    content = {"a.weight": weight, "a.weight_scale_inv": scale, "a.bias": normal(P)}
+@pytest.mark.parametrize(("shape", "scale", "of"), GRIDS.values(), ids=GRIDS.keys())
+def test_a_weight_is_multiplied_by_its_scales(tmp_path, shape, scale, of):
+    name = "a.weight" if shape == MATRIX else "mlp.experts.gate_up_proj"
+    weight = stored(FP8, *shape)
+    content = {name: weight, f"{name}_scale": scale, "a.bias": normal(P)}
     checkpoint = open_checkpoint(folder_of(tmp_path, content))
-    assert set(checkpoint.entries) == {"a.weight", "a.bias"}
-    assert checkpoint.entries["a.weight"].is_scaled
-    expected = weight.float() * of(scale, ROW[0], COLUMN[0])
-    assert torch.equal(checkpoint.load("a.weight"), expected)
+    assert set(checkpoint.entries) == {name, "a.bias"}
+    assert checkpoint.entries[name].is_scaled
+    indices = torch.meshgrid(*map(torch.arange, shape), indexing="ij")
+    expected = weight.float() * of(scale, *indices)
+    assert torch.equal(checkpoint.load(name), expected)
+    if shape == EXPERTS:
+        assert torch.equal(checkpoint.load(name, 1), expected[1])
 
 
+# Names of scales, the type of the weight, and what the scales are multiplied by.
 NAMES = {
-    "a.weight_scale": 1.0,
-    "a.weight_scale_inv": 1.0,
-    "a.scale": 1.0,
-    "a.qscale_weight": 1.0,
-    "a.scale_weight": 1.0,
-    "a.SCB": 1 / 127,
+    "a.weight_scale": (torch.int8, 1.0),
+    "a.weight_scale_inv": (torch.float8_e5m2, 1.0),
+    "a.scale": (FP8, 1.0),
+    "a.qscale_weight": (FP8, 1.0),
+    "a.scale_weight": (FP8, 1.0),
+    "a.SCB": (torch.int8, 1 / 127),
 }
 
 
-@pytest.mark.parametrize(("name", "factor"), NAMES.items(), ids=NAMES.keys())
-def test_every_name_of_scales_is_known(tmp_path, name, factor):
-    weight, scale = stored(torch.int8, P, Q), positive(P)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_of_scales_is_known(tmp_path, name):
+    kind, factor = NAMES[name]
+    weight, scale = stored(kind, P, Q), positive(P)
     checkpoint = open_checkpoint(folder_of(tmp_path, {"a.weight": weight, name: scale}))
     assert set(checkpoint.entries) == {"a.weight"}
     expected = weight.float() * scale[:, None] * factor
     torch.testing.assert_close(checkpoint.load("a.weight"), expected, rtol=1e-6, atol=0)
 
 
-@pytest.mark.parametrize("shape", [(), (P, 1), (P, 3)], ids=str)
-def test_the_zero_point_is_subtracted_first(tmp_path, shape):
-    weight, scale = stored(torch.int8, P, Q), positive(*shape)
-    zero = (20 * normal(*shape)).round().to(torch.int8)
+def test_the_zero_point_is_subtracted_first(tmp_path):
+    weight, scale = stored(torch.int8, P, Q), positive(P, 3)
+    zero = (20 * normal(P, 3)).round().to(torch.int8)
     content = {"a.weight": weight, "a.weight_scale": scale, "a.weight_zero_point": zero}
     checkpoint = open_checkpoint(folder_of(tmp_path, content))
     assert set(checkpoint.entries) == {"a.weight"}
-    if shape == (P, 3):
-        scale, zero = (one.repeat_interleave(12, dim=1) for one in (scale, zero))
+    scale, zero = (one.repeat_interleave(12, dim=1) for one in (scale, zero))
     assert torch.equal(checkpoint.load("a.weight"), (weight.float() - zero) * scale)
-
-
-EXPERT_GRIDS = {
-    "of the tensor": ((), lambda s, e, i, j: s),
-    "of each expert": ((2,), lambda s, e, i, j: s[e]),
-    "of each expert, three dimensions": ((2, 1, 1), lambda s, e, i, j: s[e, 0, 0]),
-    "of rows": ((2, P, 1), lambda s, e, i, j: s[e, i, 0]),
-    "of rows, two dimensions": ((2, P), lambda s, e, i, j: s[e, i]),
-    "of columns": ((2, 1, Q), lambda s, e, i, j: s[e, 0, j]),
-    "of blocks": ((2, 3, 3), lambda s, e, i, j: s[e, i // 16, j // 12]),
-    "of the two halves": ((2, 2, 1), lambda s, e, i, j: s[e, i // 20, 0]),
-}
-
-
-@pytest.mark.parametrize(("shape", "of"), EXPERT_GRIDS.values(), ids=EXPERT_GRIDS.keys())
-def test_experts_have_scales_of_their_own(tmp_path, shape, of):
-    name = "mlp.experts.gate_up_proj"
-    weight, scale = stored(FP8, 2, P, Q), positive(*shape)
-    checkpoint = open_checkpoint(folder_of(tmp_path, {name: weight, f"{name}_scale": scale}))
-    assert set(checkpoint.entries) == {name}
-    expected = weight.float() * of(scale, EXPERT, ROW, COLUMN)
-    assert torch.equal(checkpoint.load(name), expected)
-    assert torch.equal(checkpoint.load(name, 1), expected[1])
 
 
 def test_the_configuration_states_the_blocks(tmp_path):
