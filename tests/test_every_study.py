@@ -3,6 +3,8 @@
 import pytest
 
 import loca_theory as loca
+from loca_theory.checkpoints import demo_pair
+from loca_theory.checkpoints.pairs import task
 from loca_theory.expressivity.theorem1.ordering import Ordering
 from loca_theory.sweeps import ResultStore, Runner, workers
 
@@ -20,6 +22,12 @@ STUDIES = {
     "theorem1": lambda runner: Ordering((7, 8, 9)).run(runner),
     "verify": lambda runner: loca.verify(
         ["parseval.", "dora.expectation"], tier="quick", runner=runner
+    ),
+    "analyze": lambda runner: loca.analyze(
+        *demo_pair(), include="attention", ranks=2, device="cpu", runner=runner
+    ),
+    "extract": lambda runner: loca.extract(
+        *demo_pair(), "lora", allocate=2000, include="attention", device="cpu", runner=runner
     ),
 }  # fmt: skip
 each = pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
@@ -46,6 +54,7 @@ def expected(request, alone, study):
 @each
 def test_workers_change_nothing(monkeypatch, study, expected):
     monkeypatch.setattr(workers, "_WORKER_START_S", 0.0)
+    monkeypatch.setattr(task, "_SMALL", 0)
     assert tables(study(Runner(jobs=2))) == expected
 
 

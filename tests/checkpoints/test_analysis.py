@@ -58,11 +58,7 @@ def mean_error(analysis, r, method):
 
 @pytest.mark.parametrize("shape", [(40, 40), (30, 48), (49, 24)])
 def test_errors_are_those_of_the_approximations(shape):
-    source = torch.Generator().manual_seed(1)
-    w = torch.randn(*shape, generator=source, dtype=torch.float64)
-    w += 3 * torch.outer(
-        torch.randn(shape[0], generator=source), torch.randn(shape[1], generator=source)
-    )
+    w = normal(*shape).double() + 3 * torch.outer(*(normal(side, seed=1) for side in shape))
     found = errors_of(analyse_matrix("w", w, SETTINGS), 4)
     budget = Budget(*shape, 4)
     for method in ("R", "F2", "F3", "D", "S"):
@@ -80,7 +76,7 @@ def test_errors_are_those_of_the_approximations(shape):
 
 
 def test_independent_entries_have_their_expected_errors_and_shuffling_changes_nothing():
-    w = torch.randn(200, 200, generator=torch.Generator().manual_seed(0))
+    w = normal(200, 200)
     analysis = analyse_matrix("w", w, replace(SETTINGS, ranks=(8,)))
     for method, error in errors_of(analysis, 8).items():
         assert error.error == pytest.approx(error.iid_error, abs=0.01)
@@ -93,7 +89,7 @@ def test_independent_entries_have_their_expected_errors_and_shuffling_changes_no
 
 
 def test_a_result_of_a_gpu_is_that_of_the_cpu(accelerator):
-    w = torch.randn(40, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    w = normal(40, 30).double()
     here, there = (
         analyse_matrix("w", w, replace(SETTINGS, device=str(device)))
         for device in ("cpu", accelerator)
@@ -112,7 +108,7 @@ def test_a_result_of_a_gpu_is_that_of_the_cpu(accelerator):
 
 @pytest.mark.parametrize("consume", [False, True])
 def test_the_increment_is_left_as_it_is_wherever_it_lies(consume, device):
-    w = torch.randn(12, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    w = normal(12, 10).double()
     before = w.clone()
     analyse_matrix("w", w, replace(SETTINGS, device=str(device)), consume=consume)
     assert torch.equal(w, before) == (not consume or device.type != "cpu")
@@ -127,14 +123,6 @@ def test_a_device_without_memory_says_what_to_leave_out(monkeypatch):
     message += 'more; leave it out with max_size=19, or use device="cpu"$'
     with pytest.raises(ResourceError, match=message):
         analyse_matrix("w", torch.arange(20.0).view(4, 5), SETTINGS)
-
-
-def test_shuffling_tells_dependence_from_distribution():
-    low_rank = normal(200, 3) @ normal(3, 200, seed=1) + 0.5 * normal(200, 200, seed=2)
-    found = errors_of(analyse_matrix("w", low_rank, replace(SETTINGS, ranks=(8,))), 8)
-    assert found["R"].error < 0.2
-    assert found["R"].shuffled_error > 0.75
-    assert found["S"].shuffled_error == pytest.approx(found["S"].error, abs=1e-6)
 
 
 def test_every_matrix_of_a_real_pair_has_a_row(analysis, weights):
@@ -153,17 +141,6 @@ def test_every_matrix_of_a_real_pair_has_a_row(analysis, weights):
         assert row.zero_fraction == float((increment == 0).double().mean())
         assert row.energy == pytest.approx(float(increment.double().square().sum()), rel=1e-5)
         assert row.sigma == pytest.approx(float(increment.double().std(correction=0)), rel=1e-5)
-
-
-def test_a_stored_analysis_is_used_again(tmp_path, analysis, monkeypatch):
-    runner = Runner(ResultStore(tmp_path / "points"))
-    first = analyze(*demo_pair(), include="up_proj", runner=runner, **ASKED)
-    monkeypatch.setattr("loca_theory.checkpoints.computation.analyse_matrix", None)
-    again = analyze(*demo_pair(), include="up_proj", runner=runner, **ASKED)
-    assert (again.matrices, again.errors, again.spectra, again.figure_data) == (
-        first.matrices, first.errors, first.spectra, first.figure_data
-    )  # fmt: skip
-    assert list(first.matrices) == [row for row in analysis.matrices if "up_proj" in row.name]
 
 
 def test_damage_costs_the_matrix_and_is_marked(weights):
@@ -185,7 +162,7 @@ def test_damage_costs_the_matrix_and_is_marked(weights):
 
 @pytest.mark.parametrize("accounting", list(Accounting))
 def test_ranks_whose_budget_does_not_fit_are_left_out_of_that_matrix(accounting):
-    w = torch.randn(32, 16, generator=torch.Generator().manual_seed(0))
+    w = normal(32, 16)
     found = analyse_matrix("w", w, replace(SETTINGS, ranks=(1, 16, 40), accounting=accounting))
     # R's own numbers are counted as the paper does, and 16·(32 + 16) are more than 512.
     assert {error.r for error in found.errors} == {1}
@@ -282,7 +259,7 @@ def test_checkpoints_of_two_trainings_are_said_to_be_unrelated(cosines, said, re
 
 def test_of_several_fine_tunes_the_unrelated_one_is_named():
     base, other = sides_of(0.1)
-    (_, near) = sides_of(0.9)
+    _, near = sides_of(0.9)
     (warning,) = analyze(base, near, other, **ASKED).warnings
     assert warning.startswith("fine-tune 2: The weights of the base and of the fine-tune are unrel")
 
@@ -333,25 +310,19 @@ def test_a_verdict_on_nothing(weights):
 
 def test_paths_state_dicts_modules_and_arrays_give_the_same(tmp_path):
     modules = [torch.nn.Linear(24, 20, bias=False) for _ in range(2)]
-    for index, module in enumerate(modules):
-        save_file(module.state_dict(), tmp_path / f"{index}.safetensors")
-    kinds = {
-        "path": lambda i: tmp_path / f"{i}.safetensors",
-        "text": lambda i: str(tmp_path / f"{i}.safetensors"),
-        "module": lambda i: modules[i],
-        "tensors": lambda i: modules[i].state_dict(),
-        "arrays": lambda i: {"weight": modules[i].weight.detach().numpy()},
-    }
-    found = {
-        (one, other): analyze(kinds[one](0), kinds[other](1), **ASKED)
-        for one, other in zip(kinds, [*list(kinds)[1:], "path"], strict=True)
-    }
-    first = found["path", "text"]
-    for each in found.values():
+    states = [one.state_dict() for one in modules]
+    paths = [tmp_path / f"{index}.safetensors" for index in range(2)]
+    for state, path in zip(states, paths, strict=True):
+        save_file(state, path)
+    arrays = [{"weight": one["weight"].numpy()} for one in states]
+    forms = [paths, list(map(str, paths)), modules, states, arrays]
+    sides = zip(forms, [*forms[1:], paths], strict=True)
+    first, *others = (analyze(one[0], other[1], **ASKED) for one, other in sides)
+    for each in others:
         assert each.errors == first.errors
         # What a type is called depends on where it is from.
         assert [replace(row, dtype="F32") for row in each.matrices] == list(first.matrices)
-    assert found["module", "tensors"].manifest["grid"]["base"] == "Linear"
+    assert others[1].manifest["grid"]["base"] == "Linear"
 
 
 def test_one_matrix_is_its_own_increment(weights):
@@ -456,6 +427,8 @@ def test_errors_of_the_same_singular_values_in_an_unrelated_basis():
         expected = spectral_error(values, method, budget)
         assert error.spectral_error == pytest.approx(expected, abs=1e-9)
     assert found["R"].error == pytest.approx(found["R"].spectral_error, abs=1e-9)
+    assert found["R"].shuffled_error > found["R"].error + 0.5
+    assert found["S"].shuffled_error == pytest.approx(found["S"].error, abs=1e-6)
     # Smooth factors suit the DCT.
     assert found["D"].spectral_error - found["D"].error > 0.1
 
@@ -497,24 +470,20 @@ def test_errors_with_shuffled_axes_say_which_axis_the_dct_suits():
     assert along["outputs"].outputs_shuffled_error - along["outputs"].error > 0.1
     assert abs(along["outputs"].inputs_shuffled_error - along["outputs"].error) < 0.05
     # A constant row times random numbers suits the DCT in any order.
-    constant = torch.from_numpy(np.random.default_rng(4).standard_normal((96, 1))).expand(96, 80)
-    noise = torch.from_numpy(np.random.default_rng(5).standard_normal((96, 80)))
-    one = errors_of(analyse_matrix("w", constant + noise, replace(SETTINGS, ranks=(2,))), 2)["D"]
+    constant = normal(96, 1) + normal(96, 80, seed=1)
+    one = errors_of(analyse_matrix("w", constant, replace(SETTINGS, ranks=(2,))), 2)["D"]
     assert one.axes_shuffled_error == pytest.approx(one.error, abs=0.03)
     assert one.spectral_error - one.error > 0.05
 
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_energies_of_the_means_are_fractions_of_the_whole(axis):
-    w = torch.from_numpy(np.random.default_rng(4).standard_normal((96, 80)))
+    w = normal(96, 80)
     w += w.mean(axis, keepdim=True) * 5
-    found = analyse_matrix("w", w, SETTINGS).matrix
-    energy = float(w.square().sum())
-    rows = w.mean(1, keepdim=True).expand_as(w)
-    columns = w.mean(0, keepdim=True).expand_as(w)
-    assert found.row_mean_energy == pytest.approx(float(rows.square().sum()) / energy, rel=1e-5)
-    expected = float(columns.square().sum()) / energy
-    assert found.column_mean_energy == pytest.approx(expected, rel=1e-5)
+    found, energy = analyse_matrix("w", w, SETTINGS).matrix, float(w.square().sum())
+    for field, over, count in (("row", 1, 80), ("column", 0, 96)):
+        expected = count * float(w.mean(over).square().sum()) / energy
+        assert getattr(found, f"{field}_mean_energy") == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -534,43 +503,42 @@ def test_errors_by_other_accountings_are_those_of_an_analysis_with_them(field, a
             assert getattr(one, field) is None
 
 
+def verdict_on(changes, ranks=2):
+    """What is said of changes of layers from zero."""
+    tuned = {f"{name}.weight": change for name, change in changes.items()}
+    base = {name: torch.zeros_like(change) for name, change in tuned.items()}
+    return analyze(base, tuned, ranks=ranks).verdict
+
+
 def test_the_verdict_says_where_the_accounting_decides():
     w = torch.from_numpy(np.random.default_rng(7).standard_t(2.5, (64, 64)))
-    left, right = np.random.default_rng(8).standard_normal((2, 64, 2))
-    text = analyze(torch.from_numpy(left @ right.T) + w, ranks=[2]).verdict
+    text = verdict_on({"fc": 1.1 * normal(64, 2) @ normal(2, 64, seed=1) + w})
     assert "At the budget of LoRA with r = 2, LoRA retains" in text
     assert "; if indices were free, the largest plain entries would retain most in 1 of 1. " in text
     assert "is rejected at the level 5% (total variation from a normal law 0." in text
 
 
 def test_the_verdict_names_the_matrices_that_the_dct_suits_and_why():
-    base = {f"layer.{i}.weight": torch.zeros(96, 80) for i in range(6)}
-    tuned = {name: torch.from_numpy(np.random.default_rng(i).standard_normal((96, 80)))
-             for i, name in enumerate(base)}  # fmt: skip
-    assert "3 points more" not in analyze(base, tuned, ranks=[2]).verdict
-    tuned |= {"layer.0.weight": smooth(1), "layer.1.weight": smooth(0)}
-    text = analyze(base, tuned, ranks=[2]).verdict
+    plain = {str(i): normal(96, 80, seed=i).double() for i in range(6)}
+    assert "3 points more" not in verdict_on(plain)
+    text = verdict_on(plain | {"0": smooth(1), "1": smooth(0)})
     assert re.search(
         r"; in 2 of 6 matrices the DCT retains at least 3 points more, up to \d\d ", text
     )
-    assert "layer.0: smooth along its inputs" in text
-    assert "layer.1: smooth along its outputs" in text
-    noise = torch.from_numpy(np.random.default_rng(9).standard_normal((96, 80)))
-    tuned |= {"layer.0.weight": noise + noise[:1], "layer.1.weight": noise + noise[:, :1]}
-    text = analyze(base, tuned, ranks=[2]).verdict
-    assert "layer.0: constant along its outputs" in text
-    assert "layer.1: constant along its inputs" in text
+    assert "0: smooth along its inputs" in text
+    assert "1: smooth along its outputs" in text
+    noise = normal(96, 80, seed=9)
+    text = verdict_on(plain | {"0": noise + noise[:1], "1": noise + noise[:, :1]})
+    assert "0: constant along its outputs" in text
+    assert "1: constant along its inputs" in text
 
 
 def test_the_verdict_names_the_matrices_of_which_other_forms_retain_more():
     """Besides a large one of low rank: a sparse one, and noise, which any basis retains alike."""
-    rng = np.random.default_rng(0)
-    left, right = rng.standard_normal((2, 96, 1))
     sparse = torch.zeros(96, 96)
     sparse.view(-1)[::101] = 1.0
-    tuned = {"low": torch.from_numpy(10 * left @ right.T).float(), "sparse": sparse}
-    tuned["noise"] = torch.from_numpy(rng.standard_normal((96, 96))).float()
-    text = analyze({name: torch.zeros(96, 96) for name in tuned}, tuned, ranks=[4]).verdict
+    low = 10 * torch.outer(normal(96), normal(96, seed=1))
+    text = verdict_on({"low": low, "sparse": sparse, "noise": normal(96, 96, seed=2)}, ranks=4)
     assert "; the largest plain entries retain more in 1 of 3 matrices (sparse)" in text
     both = "; LoCA (best DCT coefficients) and the largest plain entries retain more in 1 of 3"
     assert f"{both} matrices (noise)" in text
@@ -578,8 +546,7 @@ def test_the_verdict_names_the_matrices_of_which_other_forms_retain_more():
 
 def test_the_verdict_counts_spectra_instead_of_averaging_them():
     noise, spike = normal(2, 96, 80), torch.outer(normal(96), normal(80, seed=1))
-    tuned = {"0.weight": noise[0], "1.weight": noise[1] + spike}
-    text = analyze({name: torch.zeros(96, 80) for name in tuned}, tuned, ranks=[2]).verdict
+    text = verdict_on({"0": noise[0], "1": noise[1] + spike})
     assert re.search(r"in 1 of 2 matrices, and in 1 but for a few larger values that hold 5", text)
 
 
@@ -608,9 +575,7 @@ def test_coders_are_compared_at_equal_bits():
     [(r"\.([HC])\.", ["H", "C", "H"]), ("weight|bias", ["weight"] * 3), ("none", ["other"] * 3)],
 )
 def test_kinds_can_be_given_by_an_expression(group, kinds):
-    names = ("0.H.1.weight", "0.C.1.weight", "1.H.1.weight")
-    base = {name: torch.zeros(20, 20) for name in names}
-    tuned = {
-        name: torch.randn(20, 20, generator=torch.Generator().manual_seed(0)) for name in names
-    }
-    assert [one.kind for one in analyze(base, tuned, ranks=[1], group=group).matrices] == kinds
+    changes = {f"{name}.1.weight": normal(20, 20) for name in ("0.H", "0.C", "1.H")}
+    base = {name: torch.zeros(20, 20) for name in changes}
+    found = analyze(base, changes, ranks=[1], group=group)
+    assert [one.kind for one in found.matrices] == kinds

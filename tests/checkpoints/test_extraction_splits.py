@@ -1,7 +1,5 @@
 """Sizes that differ from matrix to matrix, and where the matrices are computed."""
 
-import pickle
-
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -72,41 +70,10 @@ def test_floors_and_caps_limit_every_matrix():
         extract(*weights(), "lora", allocate=209, floor=1)
 
 
-class Elsewhere(Runner):
-    """Gives every point and its function to a process that knows nothing else."""
-
-    def run(self, cells, compute, **options):
-        copies = pickle.loads(pickle.dumps((cells, compute)))
-        return super().run(*copies, **options)
-
-
-@pytest.mark.parametrize("size", [{"allocate": 500}, {"rank": 2}], ids=str)
-def test_a_point_and_its_function_can_be_sent_to_another_process(files, size):
-    here = extract(*files, "lora", **size, runner=Runner(jobs=1))
-    there = extract(*files, "lora", **size, runner=Elsewhere(jobs=1))
-    assert there.matrices == here.matrices
-    same_adapter(here, there)
-
-
 def test_checkpoints_in_memory_stay_in_this_process(monkeypatch):
     monkeypatch.setattr(runner, "on_workers", None)
     monkeypatch.setattr(workers, "_WORKER_START_S", 0.0)
     extract(*weights(), "lora", rank=2, runner=Runner(jobs=2))
-
-
-def same_adapter(one, other):
-    for name, tensor in one.adapters["lora"].tensors.items():
-        assert torch.equal(other.adapters["lora"].tensors[name], tensor)
-
-
-@pytest.mark.deep
-def test_workers_and_this_process_find_the_same(files, monkeypatch):
-    monkeypatch.setattr(workers, "_WORKER_START_S", 0.0)
-    monkeypatch.setattr(workers, "_WARM_WORKER_START_S", 0.0)
-    here = extract(*files, "lora", allocate=500, runner=Runner(jobs=1))
-    there = extract(*files, "lora", allocate=500, runner=Runner(jobs=2))
-    assert there.matrices == here.matrices
-    same_adapter(here, there)
 
 
 def test_progress_counts_matrices_of_each_step(files):

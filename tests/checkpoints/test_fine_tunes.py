@@ -119,14 +119,3 @@ def test_only_large_matrices_are_known_to_take_seconds():
     assert Task({"": open_pair(large, large)}, "cpu", Runner()).is_long
     assert not Task({"": open_pair(small, small)}, "cpu", Runner()).is_long
     assert not Task({}, "cpu", Runner()).is_long
-
-
-@pytest.mark.deep
-def test_workers_give_the_same_as_this_process(family, both, monkeypatch):
-    monkeypatch.setattr("loca_theory.sweeps.workers._WORKER_START_S", 0.0)
-    monkeypatch.setattr("loca_theory.checkpoints.pairs.task._SMALL", 0)
-    sources = [family / f"{name}.safetensors" for name in ("base", "one", "two")]
-    found = analyze(*sources, **ASKED, runner=Runner(jobs=2))
-    assert found.matrices == both.matrices
-    assert found.errors == both.errors
-    assert found.comparisons == both.comparisons

@@ -2,15 +2,11 @@
 
 import numpy as np
 import pytest
-import torch
 
 from loca_theory.checkpoints import analyze, demo_pair, extract
 from loca_theory.checkpoints.pairs.opening import open_pair
-from loca_theory.checkpoints.sizing.profiles import EnergyProfile, largest_energies
-from loca_theory.checkpoints.sizing.sizes import allocate
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import PrintedTest
-from loca_theory.transforms import dct2
 from tests.checkpoints import zoo
 
 ASKED = {"ranks": (2,), "device": "cpu", "printed": PrintedTest(copies=10, samples=5000)}
@@ -28,34 +24,24 @@ def increments(analysis):
     return {one.name: pair.increment(one.name).double() for one in analysis.matrices}
 
 
-def profile(name, method, increment):
-    if method == "D":
-        return EnergyProfile(name, method, *largest_energies(dct2(increment).square()), 1)
-    retained = torch.linalg.svdvals(increment).square().cumsum(0).numpy()
-    units = np.arange(1, len(retained) + 1)
-    return EnergyProfile(name, method, units, retained, sum(increment.shape))
-
-
-@pytest.mark.parametrize("method", ["R", "D"])
-def test_the_split_is_that_of_the_increments_themselves(analysis, increments, method):
-    expected = allocate([[profile(name, method, w)] for name, w in increments.items()], TOTAL)
-    sizes = {one.profile.name: one.size for one in expected.matrices}
-    rows = [row for row in analysis.allocation if row.method == method]
-    # Increments are analysed in single precision: a tie may move a unit or two.
-    moved = sum(abs(row.size - sizes[row.name]) for row in rows)
-    assert moved <= (0 if method == "R" else 4)
-    energy = sum(one.profile.energy for one in expected.matrices)
-    for key, size in (("retained", "size"), ("uniform_retained", "uniform_size")):
-        found = sum(row.energy * getattr(row, key) for row in rows)
-        kept = sum(one.profile.at(getattr(one, size)) for one in expected.matrices) / energy
-        assert found == pytest.approx(kept, abs=1e-5)
+@pytest.mark.parametrize(("letter", "method", "atol"), [("R", "lora", 1e-5), ("D", "loca", 3e-3)])
+def test_the_split_is_that_of_an_extraction(analysis, letter, method, atol):
+    rows = [row for row in analysis.allocation if row.method == letter]
+    found = extract(*demo_pair(), method, include="layers.0", allocate=TOTAL)
+    assert [row.name for row in rows] == [one.name for one in found.matrices]
     assert sum(row.numbers for row in rows) <= TOTAL
     assert sum(row.energy for row in rows) == pytest.approx(1)
-    for key in ("equal_retained", "bound"):
-        values = [getattr(row, key) for row in rows]
-        assert values == pytest.approx([getattr(expected, key)] * len(rows), abs=1e-5)
-    cost = {name: sum(w.shape) if method == "R" else 1 for name, w in increments.items()}
-    assert [row.numbers for row in rows] == [row.size * cost[row.name] for row in rows]
+    for key, error in (("retained", found.error), ("uniform_retained", found.uniform_error)):
+        kept = sum(row.energy * getattr(row, key) for row in rows)
+        assert kept == pytest.approx(1 - error, abs=atol)
+    moved = 0
+    for row, one in zip(rows, found.matrices, strict=True):
+        moved += abs(row.size - (one.r or one.components or 0))
+        assert row.numbers == row.size * (1 if method == "loca" else sum(one.shape))
+        assert row.equal_retained == pytest.approx(1 - found.equal_error, abs=atol)
+        assert row.bound == pytest.approx(1 - found.least_error, abs=atol)
+    # Increments are analysed in single precision: a tie may move a unit or two.
+    assert moved <= (0 if method == "lora" else 4)
     assert "With 6,000 trainable numbers for 4 layers, LoRA retains" in analysis.verdict
     assert "LoCA (best DCT coefficients) retains" in analysis.verdict
 
@@ -82,10 +68,9 @@ def test_entries_get_the_r_that_retains_most(increments, total):
     # A summary at counts that grow by 3% is a lower bound.
     assert best[0] / whole * (1 - 0.015) <= retained <= best[0] / whole + 1e-6
     assert {row.size for row in rows} - {0} == {best[1]}
-    assert sum(row.numbers for row in rows) <= budget
-    assert [row.numbers for row in rows] == [
-        row.size * sum(increments[row.name].shape) for row in rows
-    ]
+    numbers = [row.size * sum(increments[row.name].shape) for row in rows]
+    assert [row.numbers for row in rows] == numbers
+    assert sum(numbers) <= budget
     said = f"the largest plain entries retain {retained:.0%} of their energy as SHiRA, with r = "
     assert said + str(best[1]) in found.verdict
     named = [one.name for one in extract(*demo_pair(), "entries", rank=best[1]).matrices]

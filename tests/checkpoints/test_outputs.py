@@ -1,7 +1,5 @@
 """Outputs of a loaded adapter beside those of the fine-tune, and adapters in bases of few bits."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -18,6 +16,7 @@ from loca_theory.checkpoints.extraction.outputs import (
     surviving_energy,
 )
 from loca_theory.errors import InvalidArgumentError
+from tests.checkpoints.files import normal
 from tests.checkpoints.test_resizing import CONFIGS, llama, pytestmark, written  # noqa: F401
 
 
@@ -37,15 +36,10 @@ def test_what_differs_is_what_the_formulas_say():
     before = torch.zeros_like(goal)
     after = torch.tensor([[0.0, 0.5], [0.0, 1.0]], dtype=torch.float64)
     found = compared("adapter", goal, before, after)
-    p = [[1 / (1 + math.e), math.e / (1 + math.e)], [math.e**2 / (1 + math.e**2), 0]]
-    p[1][1] = 1 - p[1][0]
-    half, one = math.sqrt(math.e), math.e
-    q = [[1 / (1 + half), half / (1 + half)], [1 / (1 + one), one / (1 + one)]]
-    kl = sum(
-        a * math.log(a / b) for x, y in zip(p, q, strict=True) for a, b in zip(x, y, strict=True)
-    )
-    assert (found.error, found.agreement, found.positions) == (pytest.approx(5.25 / 5), 0.5, 2)
-    assert found.kl == pytest.approx(kl / 2)
+    p, q = (one.exp() / one.exp().sum(1, keepdim=True) for one in (goal, after))
+    kl = float((p * (p / q).log()).sum()) / 2
+    assert (found.error, found.kl) == (pytest.approx(5.25 / 5), pytest.approx(kl))
+    assert (found.agreement, found.positions) == (0.5, 2)
     assert compared("base", goal[:, :1], before[:, :1], before[:, :1]) == OutputRow(
         "base", 1.0, None, None, 2
     )
@@ -119,13 +113,12 @@ _QUANTILES = (
     *stats.norm.ppf(np.linspace(_LAST, 0.5, 9)),
     *-stats.norm.ppf(np.linspace(_LAST, 0.5, 8)[:-1]),
 )
-NF4 = np.array(_QUANTILES) / max(_QUANTILES)
+NF4 = torch.tensor(_QUANTILES).float() / max(_QUANTILES)
 
 
 @pytest.fixture
 def weight():
-    generator = torch.Generator().manual_seed(0)
-    return torch.randn(24, 40, generator=generator)
+    return normal(24, 40)
 
 
 def test_four_bits_are_those_of_bitsandbytes(weight):
@@ -136,19 +129,17 @@ def test_four_bits_are_those_of_bitsandbytes(weight):
 
 
 def test_four_bits_are_the_nearest_code_of_each_block(weight):
-    for block, found in zip(
-        weight.reshape(-1, 64), quantised(weight, 4).reshape(-1, 64), strict=True
-    ):
-        scale = block.abs().max()
-        for entry, code in zip(block, found, strict=True):
-            nearest = min(NF4, key=lambda level: abs(float(entry / scale) - level))
-            assert float(code) == pytest.approx(nearest * float(scale), rel=1e-6)
+    blocks = weight.view(-1, 64)
+    scaled = blocks / blocks.abs().amax(1, keepdim=True)
+    nearest = NF4[(scaled[..., None] - NF4).abs().argmin(-1)]
+    found = quantised(weight, 4).view(-1, 64) / blocks.abs().amax(1, keepdim=True)
+    torch.testing.assert_close(found, nearest, rtol=1e-6, atol=1e-6)
 
 
 def test_eight_bits_have_a_scale_per_row(weight):
-    rows = torch.stack([row / row.abs().max() * 127 for row in weight])
-    codes = quantised(weight, 8) / weight.abs().amax(1, keepdim=True) * 127
-    torch.testing.assert_close(codes, rows.round(), rtol=0, atol=1e-4)
+    scale = 127 / weight.abs().amax(1, keepdim=True)
+    codes = quantised(weight, 8) * scale
+    torch.testing.assert_close(codes, (weight * scale).round(), rtol=0, atol=1e-4)
 
 
 def test_what_survives_is_less_the_smaller_the_change_is(weight):

@@ -26,12 +26,9 @@ def written(tmp_path, make, config):
     generator = torch.Generator().manual_seed(1)
     for parameter in model.parameters():
         if parameter.requires_grad:
-            noise = torch.randn(parameter.shape, generator=generator)
-            parameter.data = (
-                0.1
-                * noise
-                * torch.arange(1, len(noise) + 1).pow(-1.0).reshape(-1, *[1] * (noise.ndim - 1))
-            )
+            noise = 0.1 * torch.randn(parameter.shape, generator=generator)
+            decay = 1 / torch.arange(1, len(noise) + 1)
+            parameter.data = (noise.movedim(0, -1) * decay).movedim(-1, 0)
     model.save_pretrained(tmp_path / "adapter")
     return tmp_path / "base", tmp_path / "adapter"
 
@@ -71,7 +68,6 @@ def test_a_resized_adapter_has_the_stated_error_in_the_model(tmp_path, kind, met
     for row in found.matrices:
         left = (goal[row.name] - got[row.name]).square().sum() / goal[row.name].square().sum()
         assert float(left) == pytest.approx(row.error, rel=1e-3, abs=1e-6)
-        assert row.loaded_error == pytest.approx(row.error, abs=1e-4)
     others = goal.keys() - {row.name for row in found.matrices}
     assert all(not goal[name].any() and not got[name].any() for name in others)
 
