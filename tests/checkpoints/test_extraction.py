@@ -13,6 +13,7 @@ from loca_theory.checkpoints.sizing import adapter_folder
 from loca_theory.checkpoints.sizing.adapter_folder import check_folder
 from loca_theory.errors import ResourceError
 from loca_theory.transforms.matrices import dct_matrix
+from tests.checkpoints.files import normal
 
 
 def adapter_of(found):
@@ -24,14 +25,9 @@ def adapter_of(found):
 LAYERS = {"a.0.q.weight": (24, 20), "a.0.up.weight": (48, 20)}
 
 
-def checkpoints(layers=LAYERS, **more):
-    source = torch.Generator().manual_seed(0)
-    base = {name: torch.randn(*shape, generator=source) for name, shape in layers.items()} | more
-    tuned = {
-        name: value + 0.1 * torch.randn(*value.shape, generator=source)
-        for name, value in base.items()
-    }
-    return base, tuned
+def checkpoints(layers=LAYERS):
+    base = {name: normal(*shape) for name, shape in layers.items()}
+    return base, {name: one + 0.1 * normal(*one.shape, seed=1) for name, one in base.items()}
 
 
 def test_a_rank_buys_loca_the_budget_of_the_paper():
@@ -129,8 +125,7 @@ def test_modules_in_memory_are_taken_and_named_where_they_have_a_name(tmp_path):
 @pytest.mark.parametrize("scale", [1, 1e30, 1e-30, 1e-40, 3e-44], ids=str)
 def test_the_best_adapter_is_stored_also_if_squares_overflow_or_vanish(method, scale):
     """The largest coefficients, or the truncated decomposition, against dense ones."""
-    source = torch.Generator().manual_seed(0)
-    w = (torch.randn(24, 20, generator=source, dtype=torch.float64) * scale).float()
+    w = (normal(24, 20).double() * scale).float()
     found = extract({"q.weight": torch.zeros(24, 20)}, {"q.weight": w}, method, rank=3)
     (row,) = found.matrices
     delta = w.double() / scale
@@ -138,21 +133,20 @@ def test_the_best_adapter_is_stored_also_if_squares_overflow_or_vanish(method, s
     if method == "lora":
         assert stored["lora_A.weight"].shape == (3, 20)
         rebuilt = stored["lora_B.weight"].double() @ stored["lora_A.weight"].double() / scale
-        energies = torch.linalg.svdvals(delta).square()[3:]
+        units, kept = torch.linalg.svdvals(delta), 3
     else:
         spectrum = torch.zeros(24, 20, dtype=torch.float64)
-        indices = stored["loca_spectrum.indices"]
-        coefficients = stored["loca_spectrum.coefficients"].double()
-        spectrum[indices[:, 0], indices[:, 1]] = coefficients / scale
+        coefficients = stored["loca_spectrum.coefficients"].double() / scale
+        spectrum[tuple(stored["loca_spectrum.indices"].T)] = coefficients
         rebuilt = dct_matrix(24).T @ spectrum @ dct_matrix(20)
-        all_ = dct_matrix(24) @ delta @ dct_matrix(20).T
-        energies = all_.square().flatten().sort(descending=True).values[3 * 44 // 2 :]
+        units, kept = dct_matrix(24) @ delta @ dct_matrix(20).T, 3 * 44 // 2
     energy = delta.square().sum()
     error = float((delta - rebuilt).square().sum() / energy)
-    assert row.error == pytest.approx(error, rel=1e-5)
-    # The smallest positive float32 numbers have few digits.
-    assert error == pytest.approx(float(energies.sum() / energy), rel=1e-4 if scale > 1e-39 else 1)
     assert found.error == pytest.approx(row.error)
+    assert row.error == pytest.approx(error, rel=1e-5)
+    least = units.square().flatten().sort(descending=True).values[kept:].sum() / energy
+    # The smallest positive float32 numbers have few digits.
+    assert error == pytest.approx(float(least), rel=1e-4 if scale > 1e-39 else 1)
     assert row.energy == pytest.approx(float(energy) * scale**2, rel=1e-5)
 
 
