@@ -60,15 +60,15 @@ def main(folder: Path | None, family: str | None, words: bool, out: Path | None)
         msg = "--out needs the FOLDER of the runs' tables"
         raise click.UsageError(msg)
     designs = [read_design(path) for path in DESIGNS]
-    known = [name for design in designs for name in design.families]
+    known = [name for design in designs for name in design.file["families"]]
     if family and family not in known:
         msg = f"there is no family {family}; use one of {', '.join(known)}"
         raise click.UsageError(msg)
     runs = None if folder is None else read_runs(folder)
     for design in designs:
-        chosen = [name for name in design.families if family in (None, name)]
+        chosen = [name for name in design.file["families"] if family in (None, name)]
         if words and chosen:
-            click.echo(design.analysis)
+            click.echo(design.file["analysis"].strip())
         if chosen and runs is None:
             _print_design(design, chosen)
         elif chosen and runs is not None:
@@ -82,33 +82,32 @@ def main(folder: Path | None, family: str | None, words: bool, out: Path | None)
 
 
 def _print_design(design: Design, chosen: Sequence[str]) -> None:
+    file, (runs, hours) = design.file, design.cost()
+    shown = set()
     for name in chosen:
         _print_family(design, name)
-    shown = {
-        ", ".join(f"{between:g}{_UNITS[one.measure]}" for between in one.between)
-        for name in chosen
-        for one in design.members(name)
-    }
-    runs, hours = design.cost()
+        for one in design.members(name):
+            shown.add(", ".join(f"{between:g}{_UNITS[one.measure]}" for between in one.between))
+    wanted = f"{file['power']['wanted']:.0%}"
     lines = (
         "",
         f"three numbers: for standard deviations between tasks of {' or '.join(sorted(shown))}",
         "sees: power if the true difference is the margin",
         "excludes: power to be equivalent if there is no difference",
-        f"seeds: the fewest for a power of {design.wanted_power:.0%}; – if {MOST_SEEDS} do not do",
+        f"seeds: the fewest for a power of {wanted}; – if {MOST_SEEDS} do not do",
         "",
-        f"fixed on {design.fixed}",
+        f"fixed on {file['date']}",
         f"all runs, with curves and the choice of rates: {runs}, {hours:.1f} CPU hours",
-        *(f"not decided: {claim}. {reason}" for claim, reason in design.undecided.items()),
+        *(f"not decided: {one['claim']}. {one['reason']}" for one in file.get("undecided", ())),
     )
     click.echo("\n".join(lines))
 
 
 def _print_family(design: Design, name: str) -> None:
-    family, members, rows = design.families[name], design.members(name), []
+    family, members, rows = design.file["families"][name], design.members(name), []
     for one in members:
         plans = [plan(one, len(members), between) for between in one.between]
-        wanted = (one.margin, design.wanted_power)
+        wanted = (one.margin, design.file["power"]["wanted"])
         is_equal = one.kind == "equivalent"
         needed = [each and each.seeds_needed(*wanted, equivalence=is_equal) for each in plans]
         seeds = " ".join("–" if count is None else str(count) for count in needed)
@@ -123,7 +122,7 @@ def _print_family(design: Design, name: str) -> None:
 
 def _print_results(design: Design, name: str, done: Sequence[Progress]) -> None:
     """The verdicts on a family, and the power so far where runs are missing."""
-    title, size = design.families[name]["title"], len(design.members(name))
+    title, size = design.file["families"][name]["title"], len(design.members(name))
     decided, missing = [], []
     for one, pairs, found in done:
         if found:
@@ -171,29 +170,22 @@ def _powers(plans: Sequence[Plan | None], comparison: Comparison) -> tuple[str, 
 def store_verdicts(runs: pd.DataFrame, out: Path) -> list[Path]:
     """Write the tables ``verdicts`` of all designs and ``alternatives``, and return the paths."""
     instead = read_alternatives()
-    designs = {path.stem: read_design(path) for path in DESIGNS}
-    changed = [read_design(path, instead) for path in DESIGNS]
-    names = {one["name"] for one in instead.values()}
-    dates = {name: str(one.fixed) for name, one in designs.items()}
+    designs, changed = ([read_design(path, fields) for path in DESIGNS] for fields in ({}, instead))
+    dates = {path.stem: str(one.file["date"]) for path, one in zip(DESIGNS, designs, strict=True)}
     about = manifest(grid={"dates": dates}, seed=0, device="cpu", dtype="float64")
-
-    def rows_of(designs: Iterable[Design]) -> list[Row]:
-        return [row for one in designs for row in verdict_rows(one, runs)]
-
-    tables = {
-        "verdicts": rows_of(designs.values()),
-        "alternatives": [row for row in rows_of(changed) if row["comparison"] in names],
-    }
+    names = {one["name"] for one in instead.values()}
+    alternatives = [row for row in verdict_rows(changed, runs) if row["comparison"] in names]
+    tables = {"verdicts": verdict_rows(designs, runs), "alternatives": alternatives}
     return [path for name, rows in tables.items() for path in store_rows(rows, about, out, name)]
 
 
-def verdict_rows(design: Design, runs: pd.DataFrame) -> list[Row]:
-    """One row per comparison: its verdict and what it rests on."""
+def verdict_rows(designs: Iterable[Design], runs: pd.DataFrame) -> list[Row]:
+    """One row per comparison of the designs: its verdict and what it rests on."""
     return [
         {
             "comparison": one.name,
             "family": one.family,
-            "family_title": design.families[one.family]["title"],
+            "family_title": design.file["families"][one.family]["title"],
             "title": _title(one),
             "claims": ", ".join(one.claims),
             "kind": one.kind,
@@ -205,6 +197,7 @@ def verdict_rows(design: Design, runs: pd.DataFrame) -> list[Row]:
             "pairs": sum(pairs),
             **(found or dict.fromkeys(DECIDED)),
         }
+        for design in designs
         for one, pairs, found in progress(design, runs)
     ]
 

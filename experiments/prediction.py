@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import cast
 
 import click
+import numpy as np
 import pandas as pd
 
 from experiments.finetuning.prediction.predictors import SIGNS, TITLES, compute, forecast
@@ -29,7 +29,7 @@ from experiments.finetuning.printing import number, print_table
 from experiments.finetuning.protocol import Configuration, point
 from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.session import Session, session_command
-from experiments.finetuning.statistics import Row
+from experiments.finetuning.statistics import Row, grouped
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps.store import Point
 
@@ -61,7 +61,7 @@ def main(session: Session, task: str | None = None) -> None:
     known = sorted(set(stored["task"]))
     tasks = [task] if task else [x for x in known if session.settings(x)["grid"] == "small"]
     rates, runs = usable(stored, tasks)
-    if not runs:
+    if not rates:
         msg = f"{session.folder} has no tables with full fine-tunes and {FEWEST_METHODS} adapters "
         msg += f"at one budget of {task or 'any small task'}; {_MAKE_THEM}"
         raise ResourceError(msg)
@@ -69,21 +69,22 @@ def main(session: Session, task: str | None = None) -> None:
         session.say(f"note: left out, because runs are missing: {', '.join(lacking)}")
     points = [one for name, rate in rates.items() for one in _forecasts(session, name, rate, runs)]
     done = session.compute(points, compute, "predictors", unit="full fine-tunes")
-    predictions = [row for result in done for row in result["rows"]]
-    if not predictions:
+    rows = [row for result in done for row in result["rows"]]
+    if not rows:
         msg = "every full fine-tune diverged, so there is nothing to predict from"
         raise click.ClickException(msg)
+    predictions = pd.DataFrame(rows)
     found = correlations(runs, predictions, SIGNS)
     found = [{**one, "title": _TITLES[one["predictor"]]} for one in found]
     compared = pairs(cells(runs, predictions, SIGNS))
     suffix = f"-{task}" if task else ""
-    tables = {"": found, "predictors": predictions, "pairs": compared}
+    tables = {"": found, "predictors": rows, "pairs": compared}
     session.store("prediction" + suffix, tables)
     session.draw("prediction", found, suffix)
     _print(found, compared)
 
 
-def usable(stored: pd.DataFrame, tasks: Sequence[str]) -> tuple[dict[str, float], list[Row]]:
+def usable(stored: pd.DataFrame, tasks: Sequence[str]) -> tuple[dict[str, float], pd.DataFrame]:
     """Select the tasks that can be predicted, and the runs of their adapters."""
     adapters = stored[stored["method"].isin(ADAPTERS)].astype({"r": int})
     counts = adapters.groupby(["task", "r"])["method"].nunique().groupby("task").max()
@@ -94,16 +95,15 @@ def usable(stored: pd.DataFrame, tasks: Sequence[str]) -> tuple[dict[str, float]
         for task, rate in found.items()
         if rate is not None and counts.get(task, 0) >= FEWEST_METHODS
     }
-    rows = cast("list[Row]", adapters[adapters["task"].isin(list(rates))].to_dict("records"))
-    rows.sort(key=lambda one: (tasks.index(one["task"]), one["r"],
-                               ADAPTERS.index(one["method"]), one["seed"]))  # fmt: skip
-    return rates, rows
+    runs = adapters[adapters["task"].isin(list(rates))]
+    at, method = runs["task"].map(list(tasks).index), runs["method"].map(ADAPTERS.index)
+    return rates, runs.iloc[np.lexsort((runs["seed"], method, runs["r"], at))]
 
 
-def _forecasts(session: Session, task: str, rate: float, runs: Sequence[Row]) -> list[Point]:
+def _forecasts(session: Session, task: str, rate: float, runs: pd.DataFrame) -> list[Point]:
     """The points that compute the predictors of the runs of a task."""
-    own = dict.fromkeys((one["method"], one["r"]) for one in runs if one["task"] == task)
-    wanted = [Configuration(task, method, r) for method, r in own]
+    own = runs.loc[runs["task"] == task, ["method", "r"]].drop_duplicates()
+    wanted = [Configuration(task, *one) for one in own.itertuples(index=False, name=None)]
     chosen = session.settings(task)
     full = point(
         Configuration(task, "full", chosen["r"]), chosen, session.prepared(task), rate=rate,
@@ -114,19 +114,18 @@ def _forecasts(session: Session, task: str, rate: float, runs: Sequence[Row]) ->
 
 def _print(found: Sequence[Row], compared: Sequence[Row]) -> None:
     parts = {"all": "all tasks", "choice": "choice", "judgement": "judgement"}
-    for scope in dict.fromkeys(one["scope"] for one in found):
-        of = {(one["predictor"], one["tasks"]): one for one in found if one["scope"] == scope}
+    note = "rank correlations with the accuracy, with 95% intervals over tasks\n"
+    note += "* largest on the kinds of the choice; its correlation on the others judges it"
+    for (scope,), lines in grouped(found, ["scope"]).items():
         rows = []
-        for name in dict.fromkeys(key[0] for key in of):
-            mark = " *" if of[name, "all"]["chosen"] else ""
-            rows.append((_TITLES[name] + mark, *(_correlation(of.get((name, p))) for p in parts)))
-        note = "rank correlations with the accuracy, with 95% intervals over tasks\n"
-        note += "* largest on the kinds of the choice; its correlation on the others judges it"
+        for (name,), own in grouped(lines, ["predictor"]).items():
+            of = {one["tasks"]: one for one in own}
+            mark = " *" if own[0]["chosen"] else ""
+            rows.append((_TITLES[name] + mark, *(_correlation(of.get(part)) for part in parts)))
         title = f"what predicts the better adapter: {scope}"
         print_table(title, ("predictor",), tuple(parts.values()), rows, note)
     rows = []
-    for name in dict.fromkeys(one["predictor"] for one in compared):
-        own = [one for one in compared if one["predictor"] == name]
+    for (name,), own in grouped(compared, ["predictor"]).items():
         clear = [one for one in own if one["clear"]]
         counts = (f"{sum(one['right'] for one in some)} of {len(some)}" for some in (own, clear))
         rows.append((_TITLES[name], *counts))

@@ -209,7 +209,7 @@ def _compare_many_tasks(session: Session, study: Study, *_: Any) -> None:
     """The second design: tasks with random data, whose verdicts ``experiments.design`` prints."""
     design = read_design(MANY_TASKS)
     if session.seeds is None and not session.quick:
-        session = replace(session, seeds=design.seeds[""])
+        session = replace(session, seeds=design.file["seeds"]["results"])
     names = tuple(dict.fromkeys(arm.method for _, arm in design.arms()))
     tasks = design.tasks[:2] if session.quick else design.tasks
     session.say(f"preparing {len(tasks)} tasks")

@@ -38,11 +38,11 @@ def runs():
 def test_a_design_can_be_run_in_the_hours_that_there_are(path):
     fixed = read_design(path)
     assert fixed.cost() == (COSTS[path.stem][0], pytest.approx(COSTS[path.stem][1]))
-    assert fixed.cost()[1] <= fixed.hours == 30
+    assert fixed.cost()[1] <= fixed.file["cost"]["hours"] == 30
     names = [one.name for one in fixed.comparisons]
     assert len(set(names)) == len(names)
     for one in fixed.comparisons:
-        assert one.family in fixed.families
+        assert one.family in fixed.file["families"]
         assert one.kind in ("greater", "equivalent", "not-worse")
         assert one.measure in ("accuracy", "loss")
         assert one.margin >= 0.5
@@ -66,7 +66,7 @@ def test_what_is_decided_are_empirical_claims_of_the_ledger(fixed):
     claims = {one["id"]: one for one in tomllib.loads(text)["claim"]}
     decided = [claim for one in fixed.comparisons for claim in one.claims]
     assert len(decided) == len(set(decided)) == 11
-    for claim in (*decided, *fixed.undecided):
+    for claim in (*decided, *(one["claim"] for one in fixed.file["undecided"])):
         assert claims[claim]["kind"] == "empirical"
 
 
@@ -130,9 +130,8 @@ def test_tables_that_disagree_or_lack_a_column_are_refused(runs, tmp_path):
 def invoke(fixed, monkeypatch):
     """The command on two comparisons of the first design, each in a family of its own."""
     first, other = fixed.comparisons[0], fixed.comparisons[7]
-    small = replace(fixed, comparisons=(first, other), tasks=first.tasks, families={
-        one.family: fixed.families[one.family] for one in (first, other)
-    })  # fmt: skip
+    families = {one.family: fixed.file["families"][one.family] for one in (first, other)}
+    small = replace(fixed, comparisons=(first, other), file={**fixed.file, "families": families})
     monkeypatch.setattr(command, "DESIGNS", (DESIGN,))
     monkeypatch.setattr(command, "read_design", lambda *_: small)
     return lambda *arguments: CliRunner().invoke(command.main, [str(one) for one in arguments])
@@ -141,8 +140,8 @@ def invoke(fixed, monkeypatch):
 def test_the_command_prints_the_plan(invoke, fixed):
     result = invoke("--words")
     assert result.exit_code == 0, result.output
-    for word in (fixed.analysis[:40], "loca-over-random", "6 × 64", "CPU hours",
-                 f"fixed on {fixed.fixed}", "not decided: visualization"):  # fmt: skip
+    for word in (fixed.file["analysis"].strip()[:40], "loca-over-random", "6 × 64", "CPU hours",
+                 f"fixed on {fixed.file['date']}", "not decided: visualization"):  # fmt: skip
         assert word in result.output
     only = invoke("--family", "ablation").output
     assert "loca-over-endless" in only

@@ -117,8 +117,8 @@ def test_factors_of_low_rank():
 
 
 def test_predictions():
-    predictions = stored("prediction-predictors").to_dict("records")
-    tasks = list(dict.fromkeys(row["task"] for row in predictions))
+    predictions = stored("prediction-predictors")
+    tasks = list(predictions["task"].unique())
     _, runs = usable(read_runs(RUNS, COLUMNS, tuned=True), tasks)
     expected = stored("prediction").drop(columns="title")
     found = pd.DataFrame(correlations(runs, predictions, SIGNS))[list(expected)]

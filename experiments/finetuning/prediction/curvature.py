@@ -41,31 +41,21 @@ class LayerStatistics:
 def record_statistics(
     model: nn.Module, targets: Sequence[str], batches: Iterable[Mapping[str, torch.Tensor]]
 ) -> dict[str, LayerStatistics]:
-    """Record gradients and factors of linear layers over batches, without a step in between."""
+    """Record gradients and factors of trained linear layers over batches, without a step."""
     weights = {
         f"{name}.weight": module.weight
         for name, module in model.named_modules()
         if name.rsplit(".", 1)[-1] in targets and isinstance(module, nn.Linear)
     }
-    recorder = _Recorder(weights.values())
-    trained = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
-    was_training, count = model.training, 0
-    model.eval()
-    try:
-        for name, parameter in model.named_parameters():
-            parameter.requires_grad_(name in weights)
-        for batch in batches:
-            count += 1
-            recorder.examples = len(batch["labels"])
-            with recorder:
-                loss = model(**batch).loss
-            found = torch.autograd.grad(loss, list(weights.values()))
-            for weight, gradient in zip(weights.values(), found, strict=True):
-                recorder.sums[id(weight)].gradient.add_(gradient)
-    finally:
-        model.train(was_training)
-        for name, parameter in model.named_parameters():
-            parameter.requires_grad_(trained[name])
+    recorder, count = _Recorder(weights.values()), 0
+    for batch in batches:
+        count += 1
+        recorder.examples = len(batch["labels"])
+        with recorder:
+            loss = model(**batch).loss
+        found = torch.autograd.grad(loss, list(weights.values()))
+        for weight, gradient in zip(weights.values(), found, strict=True):
+            recorder.sums[id(weight)].gradient.add_(gradient)
     return {
         name: LayerStatistics(
             weight.detach().double().cpu(),

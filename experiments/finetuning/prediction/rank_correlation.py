@@ -9,29 +9,28 @@ kind; a predictor is chosen on some kinds and judged on the others.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from experiments.finetuning.settings import kind_of
-from experiments.finetuning.statistics import Row, grouped, interval
+from experiments.finetuning.statistics import Row, interval
 
 Array = NDArray[np.float64]
 OTHER_SEEDS = "other_seeds"
 # Two methods have no rank correlation but 1 and -1.
 FEWEST_METHODS = 3
-_ALTERNATIVE = ("task", "method", "r")
+_ALTERNATIVE = ["task", "method", "r"]
 # Whether each cell has one budget, and the methods that are left out.
 _SCOPES: dict[str, tuple[bool, tuple[str, ...]]] = {
     "methods at one budget": (True, ()),
     "methods at one budget, without LoRA": (True, ("lora", "dora")),
     "methods and budgets": (False, ()),
 }
-_Members = Mapping[tuple[Any, ...], Mapping[int, Row]]
 
 
 @dataclass(frozen=True)
@@ -48,8 +47,8 @@ class Cell:
 
 
 def cells(
-    runs: Sequence[Row],
-    predictions: Sequence[Row],
+    runs: pd.DataFrame,
+    predictions: pd.DataFrame,
     signs: Mapping[str, int],
     *,
     by_budget: bool = True,
@@ -59,51 +58,37 @@ def cells(
     A diverged run has the worst metric of its task. A cell has the predictors that are known of all
     its methods: those measured in the runs, and means over the predictions.
     """
-    known = grouped(predictions, _ALTERNATIVE)
-    finished = grouped([one for one in runs if not one["diverged"]], ["task"])
-    usable = [one for one in runs if tuple(one[name] for name in _ALTERNATIVE) in known]
+    diverged = runs["diverged"].astype(bool)
+    worst = runs["task"].map(runs[~diverged].groupby("task")["metric"].min())
+    measured = [name for name in signs if name in runs]
+    seen = runs[[*measured, "metric"]].mask(diverged)
+    seen["metric"] = seen["metric"].fillna(worst)
+    seen = seen.set_index(pd.MultiIndex.from_frame(runs[[*_ALTERNATIVE, "seed"]]))
+    known = predictions.groupby(_ALTERNATIVE)[[one for one in signs if one not in measured]].mean()
+    seen = seen[seen.index.droplevel("seed").isin(known.index) & seen["metric"].notna()]
     found = []
-    for (task, *rest), own in grouped(usable, ("task", "r") if by_budget else ("task",)).items():
-        members = {
-            key: {one["seed"]: one for one in rows}
-            for key, rows in grouped(own, _ALTERNATIVE).items()
-        }
-        if len(members) < FEWEST_METHODS or (task,) not in finished:
+    for _, own in seen.groupby(["task", "r"] if by_budget else "task", sort=False):
+        members, seeds = own.index.droplevel("seed").unique(), sorted(own.index.unique("seed"))
+        if len(members) < FEWEST_METHODS:
             continue
-        predicted = {}
-        for name, sign in signs.items():
-            if name in own[0]:
-                values = sign * _column(members, name)
-                if np.isfinite(values).any(axis=1).all():
-                    predicted[name] = values
-            elif all(name in one for key in members for one in known[key]):
-                means = [np.mean([one[name] for one in known[key]]) for key in members]
-                predicted[name] = sign * np.array(means)[:, None]
-        reached = _column(members, "metric", min(one["metric"] for one in finished[task,]))
-        r = rest[0] if by_budget else None
-        found.append(Cell(task, r, tuple(key[1] for key in members), reached, predicted))
+        own = own.reindex([(*one, seed) for one in members for seed in seeds])
+        of = {name: own[name].to_numpy().reshape(len(members), -1) for name in own}
+        of |= {name: known.loc[members, [name]].to_numpy() for name in known}
+        is_known = {name: np.isfinite(values).any(axis=1).all() for name, values in of.items()}
+        predicted = {name: sign * of[name] for name, sign in signs.items() if is_known[name]}
+        task, _, r = members[0]
+        methods = tuple(members.get_level_values("method"))
+        found.append(Cell(task, int(r) if by_budget else None, methods, of["metric"], predicted))
     return found
 
 
-def _column(members: _Members, name: str, of_diverged: float = np.nan) -> Array:
-    """A number of every alternative and seed; NaN for a missing run."""
-
-    def value(run: Row | None) -> float:
-        if run is None:
-            return np.nan
-        return of_diverged if run["diverged"] or run[name] is None else float(run[name])
-
-    seeds = sorted({seed for of_seed in members.values() for seed in of_seed})
-    return np.array([[value(own.get(seed)) for seed in seeds] for own in members.values()])
-
-
 def correlations(
-    runs: Sequence[Row], predictions: Sequence[Row], signs: Mapping[str, int]
+    runs: pd.DataFrame, predictions: pd.DataFrame, signs: Mapping[str, int]
 ) -> list[Row]:
     """Correlation of every predictor on all tasks, on those of the choice and on the others."""
     rows: list[Row] = []
     for scope, (by_budget, without) in _SCOPES.items():
-        used = [one for one in runs if one["method"] not in without]
+        used = runs[~runs["method"].isin(without)]
         found = cells(used, predictions, signs, by_budget=by_budget)
         known = sorted({one.task for one in found})
         kinds = sorted(set(map(kind_of, known)))
@@ -117,7 +102,7 @@ def correlations(
             for part, tasks in parts.items():
                 own = [one for one in usable if one.task in tasks and name in one.predicted]
                 if own:
-                    means[name, part] = mean_correlation(own, name)
+                    means[name, part] = _mean_correlation(own, name)
         on_choice = {name: means[name, "choice"][0] for name in signs if (name, "choice") in means}
         chosen = max(on_choice, key=lambda name: on_choice[name]) if on_choice else None
         rows += [
@@ -134,7 +119,7 @@ def correlations(
     return rows
 
 
-def mean_correlation(found: Sequence[Cell], name: str) -> tuple[float, float, float]:
+def _mean_correlation(found: Sequence[Cell], name: str) -> tuple[float, float, float]:
     """Mean over tasks of the rank correlation of means over seeds, with Student's 95% interval."""
     by_task: dict[str, list[float]] = {}
     for one in found:
@@ -178,7 +163,5 @@ def _halved(one: Cell) -> Cell:
     """The cell with the metric of every other seed as the predictor of that of the others."""
     count = one.reached.shape[1] // 2
     reached, others = (one.reached[:, start : 2 * count : 2] for start in (0, 1))
-    is_whole = bool(count) and all(
-        np.isfinite(half).any(axis=1).all() for half in (reached, others)
-    )
-    return Cell(one.task, one.r, one.methods, reached, {OTHER_SEEDS: others} if is_whole else {})
+    is_whole = count and np.isfinite([reached, others]).any(axis=2).all()
+    return replace(one, reached=reached, predicted={OTHER_SEEDS: others} if is_whole else {})

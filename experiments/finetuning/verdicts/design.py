@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -38,17 +37,14 @@ class Comparison:
 
     name: str
     family: str  # whose error rate is controlled
-    question: str
     kind: str  # what the paper says: ``greater``, ``equivalent`` or ``not-worse``
     method: tuple[Arm, ...]  # that the paper speaks for
     over: tuple[Arm, ...]
     # Smallest difference worth knowing, in percentage points or, of the loss, in per cent.
     margin: float
-    margin_from: str
     tasks: tuple[str, ...]
     seeds: int  # of every task
     standard_deviation: float  # planned, of paired differences within a task
-    spread_from: str  # where that is from
     between: tuple[float, ...]  # of true differences between tasks, for which power is shown
     measure: str = "accuracy"  # or ``loss``
     claims: tuple[str, ...] = ()  # of the ledger, which it decides
@@ -58,23 +54,13 @@ class Comparison:
 class Design:
     """Everything that is fixed before the runs."""
 
-    fixed: date
-    analysis: str  # in words
-    # Comparisons that answer one question, and share a family-wise error rate: title and reason.
-    families: Mapping[str, Mapping[str, str]]
+    file: Mapping[str, Any]  # families, seeds, costs and words, as they stand in the TOML file
+    tasks: tuple[str, ...]  # of all comparisons that do not name theirs
     comparisons: tuple[Comparison, ...]  # in the order of their value per hour
     orientation: tuple[Arm, ...]  # runs without a verdict
-    undecided: Mapping[str, str]  # why some claims are not decided
-    tasks: tuple[str, ...]  # of all comparisons that do not name theirs
-    seeds: Mapping[str, int]  # of results by task; ``""`` for every other task
-    tuning_seeds: int
-    rates: int  # that are tried
-    seconds: Mapping[str, float]  # planned CPU time of a run by task; ``""`` for every other
-    hours: float  # CPU time that all runs may take
-    wanted_power: float  # for which the number of seeds is computed
 
     def members(self, family: str) -> tuple[Comparison, ...]:
-        """The comparisons of a family."""
+        """The comparisons of a family, which answer one question and share its error rate."""
         return tuple(one for one in self.comparisons if one.family == family)
 
     def arms(self, comparisons: Collection[Comparison] | None = None) -> dict[tuple[str, Arm], int]:
@@ -86,22 +72,18 @@ class Design:
                     found[task, arm] = max(one.seeds, found.get((task, arm), 0))
         for task in self.tasks if comparisons is None else ():
             for arm in self.orientation:
-                found.setdefault((task, arm), for_task(self.seeds, task))
+                found.setdefault((task, arm), _seeds(self.file, task))
         return found
 
     def cost(self, comparisons: Collection[Comparison] | None = None) -> tuple[int, float]:
         """Number of all runs, or of those that some comparisons need, and their CPU hours."""
         runs, seconds = 0, 0.0
+        counts, costs = self.file["seeds"], self.file["cost"]
         for (task, arm), seeds in self.arms(comparisons).items():
-            mine = seeds + (0 if arm.setting else self.rates * self.tuning_seeds)
+            mine = seeds + (0 if arm.setting else counts["rates"] * counts["tuning"])
             runs += mine
-            seconds += mine * for_task(self.seconds, task)
+            seconds += mine * costs.get(task, costs["seconds"])
         return runs, seconds / 3600
-
-
-def for_task(values: Mapping[str, Any], task: str) -> Any:
-    """The value of a task, or that of every other task."""
-    return values.get(task, values[""])
 
 
 def read_alternatives() -> dict[str, dict[str, Any]]:
@@ -113,52 +95,38 @@ def read_design(
     path: Path = DESIGN, instead: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 ) -> Design:
     """Read a design, with other values of some fields of some comparisons ``instead``."""
-    given = tomllib.loads(path.read_text(encoding="utf-8"))
-    seeds, seconds = dict(given["seeds"]), dict(given["cost"])
-    tuning, rates, hours = seeds.pop("tuning"), seeds.pop("rates"), seconds.pop("hours")
-    seeds[""], seconds[""] = seeds.pop("results"), seconds.pop("seconds")
-    tasks = tuple(given["tasks"]["all"])
-    if "draws" in given["tasks"]:
-        draws = range(1, given["tasks"]["draws"] + 1)
+    file = tomllib.loads(path.read_text(encoding="utf-8"))
+    tasks = tuple(file["tasks"]["all"])
+    if "draws" in file["tasks"]:
+        draws = range(1, file["tasks"]["draws"] + 1)
         tasks = tuple(f"{name}-{draw}" for name in tasks for draw in draws)
-    orientation = [Arm(name) for name in given.get("context", {}).get("methods", ())]
-    for one in given.get("curves", ()):
+    orientation = [Arm(name) for name in file.get("context", {}).get("methods", ())]
+    for one in file.get("curves", ()):
         orientation += _varied(one["method"], one["setting"], one["values"])
-    shared = {"between": given["power"]["between"], "tasks": tasks}
-    return Design(
-        fixed=given["date"],
-        analysis=given["analysis"].strip(),
-        families=given["families"],
-        comparisons=tuple(
-            _comparison({**shared, **one, **instead.get(one["name"], {})}, seeds)
-            for one in given["comparisons"]
-        ),
-        orientation=tuple(orientation),
-        undecided={entry["claim"]: entry["reason"] for entry in given.get("undecided", ())},
-        tasks=tasks,
-        seeds=seeds,
-        tuning_seeds=tuning,
-        rates=rates,
-        seconds=seconds,
-        hours=hours,
-        wanted_power=given["power"]["wanted"],
-    )
+    shared = {"between": file["power"]["between"], "tasks": tasks}
+    comparisons = [
+        _comparison({**shared, **one, **instead.get(one["name"], {})}, file)
+        for one in file["comparisons"]
+    ]
+    return Design(file, tasks, tuple(comparisons), tuple(orientation))
 
 
-def _comparison(entry: dict[str, Any], seeds: Mapping[str, int]) -> Comparison:
-    name, setting = entry.pop("method"), entry.pop("setting", "")
-    if setting:
-        method = _varied(name, setting, entry.pop("inside"))
-        over = _varied(name, setting, entry.pop("outside"))
+def _comparison(entry: Mapping[str, Any], file: Mapping[str, Any]) -> Comparison:
+    """A comparison by its entry in the file, which also says where its numbers are from."""
+    name, r = entry["method"], entry.get("r")
+    if "setting" in entry:
+        method, over = (_varied(name, entry["setting"], entry[x]) for x in ("inside", "outside"))
     else:
-        r = entry.pop("r", None)
         method = _at_budgets(name, r)
-        over = _at_budgets(entry.pop("over"), entry.pop("over_r", r))
-    for key in ("tasks", "between", "claims"):
-        entry[key] = tuple(entry.get(key, ()))
-    entry["spread_from"] = entry.pop("standard_deviation_from")
-    counts = [for_task(seeds, task) for task in entry["tasks"]]
-    return Comparison(method=method, over=over, seeds=min(counts), **entry)
+        over = _at_budgets(entry["over"], entry.get("over_r", r))
+    given = {one.name: entry[one.name] for one in fields(Comparison) if one.name in entry}
+    given |= {key: tuple(entry.get(key, ())) for key in ("tasks", "between", "claims")}
+    given["seeds"] = min(_seeds(file, task) for task in entry["tasks"])
+    return Comparison(**given | {"method": method, "over": over})
+
+
+def _seeds(file: Mapping[str, Any], task: str) -> int:
+    return file["seeds"].get(task, file["seeds"]["results"])
 
 
 def _varied(method: str, setting: str, values: Sequence[float]) -> tuple[Arm, ...]:
