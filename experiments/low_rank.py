@@ -12,7 +12,6 @@ Needs ``pip install 'loca-theory[experiments]'``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import click
 
@@ -28,7 +27,7 @@ from experiments.finetuning.low_rank.tables import (
 )
 from experiments.finetuning.printing import number, print_table
 from experiments.finetuning.session import Session, session_command
-from experiments.finetuning.statistics import Row
+from experiments.finetuning.statistics import Row, grouped
 from loca_theory.errors import InvalidArgumentError
 
 _SMALL = TrainingGrid(
@@ -108,13 +107,10 @@ def main(session: Session, task: str | None = None) -> None:
 
 
 def _print(title: str, statistics: Sequence[Row], found: Row) -> None:
-    trainings: dict[tuple[Any, ...], dict[str, float]] = {}
-    for row in statistics:
-        key = tuple(row[name] for name in LABELS[1:])
-        trainings.setdefault(key, {})[row["statistic"]] = row["mean"]
     headings = (*LABELS[2:], *(heading for heading, _ in _SHOWN.values()))
     rows = []
-    for (optimizer, *numbers), means in trainings.items():
+    for (optimizer, *numbers), lines in grouped(statistics, LABELS[1:]).items():
+        means = {row["statistic"]: row["mean"] for row in lines}
         cells = ["" if value is None else f"{value:g}" for value in numbers]
         values = [number(means.get(name), digits) for name, (_, digits) in _SHOWN.items()]
         rows.append((optimizer, *cells, *values))

@@ -68,7 +68,7 @@ def main(session: Session, task: str | None = None) -> None:
     if lacking := [name for name in tasks if name not in rates]:
         session.say(f"note: left out, because runs are missing: {', '.join(lacking)}")
     points = [one for name, rate in rates.items() for one in _forecasts(session, name, rate, runs)]
-    done = session.compute(points, compute, "predictors", unit="full fine-tunes")
+    done = session.compute(points, compute, "predictors, by full fine-tunes")
     rows = [row for result in done for row in result["rows"]]
     if not rows:
         msg = "every full fine-tune diverged, so there is nothing to predict from"

@@ -17,11 +17,10 @@ import click
 from joblib import Parallel, delayed
 
 from experiments.finetuning.methods import find_method
-from experiments.finetuning.printing import number, print_summary, print_table
+from experiments.finetuning.printing import print_summary
 from experiments.finetuning.protocol import Configuration, Finished
 from experiments.finetuning.session import TASKS, Session, configurations, session_command, tasks_of
-from experiments.finetuning.settings import kind_of
-from experiments.finetuning.statistics import Row, summary
+from experiments.finetuning.statistics import Row, grouped, summary
 from experiments.finetuning.tasks import prepare
 from experiments.finetuning.verdicts.design import MANY_TASKS, read_design
 
@@ -34,9 +33,9 @@ class Study:
 
     name: str
     about: str
-    methods: tuple[str, ...]  # at the budget of the task
-    more: tuple[str, ...] = ()  # methods that are added with ``--full``
-    at_every_budget: tuple[str, ...] = ()
+    methods: Sequence[str]  # at the budget of the task
+    more: Sequence[str] = ()  # methods that are added with ``--full``
+    at_every_budget: Sequence[str] = ()
     reference: str = ""  # the method that the others are compared with
     note: str = ""  # below the printed table
     figure: str = ""  # label of the figure that it draws
@@ -55,12 +54,10 @@ def studies() -> dict[str, Study]:
     return {name: Study(name, **entry) for name, entry in tomllib.loads(text).items()}
 
 
-def run(
-    session: Session, study: Study, task: str, methods: Sequence[str] = (), r: int | None = None
-) -> list[Finished]:
-    """Tune the methods of a study, or others, on a task and run them on all seeds."""
+def run(session: Session, study: Study, task: str, r: int | None = None) -> list[Finished]:
+    """Tune the methods of a study on a task and run them on all seeds."""
     title = f"{study.name.replace('_', ' ')}, {task}"
-    wanted = configurations(session, task, methods or study.methods, r)
+    wanted = configurations(session, task, study.methods, r)
     budgets = _RANKS[:2] if session.quick else _RANKS
     for rank in budgets if study.at_every_budget else ():
         wanted += configurations(session, task, study.at_every_budget, rank)
@@ -89,38 +86,32 @@ def main(
     """
     study = studies()[name]
     given = tuple(one.strip() for one in (methods or "").split(",") if one.strip())
-    if study.more and session.full:
-        study = replace(study, methods=(*study.methods, *study.more))
-    if (given or r) and not study.each_task_alone:
+    if study.each_task_alone:
+        more = study.more if session.full else ()
+        study = replace(study, methods=given or (*study.methods, *more))
+        for one in tasks_of(session, task):
+            suffix = "-".join((f"-{one}", *([f"r{r}"] if r else []), *given))
+            _compare(session, study, [one], suffix, r)
+        return
+    if given or r:
         msg = f"{name} has methods and budgets of its own; leave out --methods and --r"
         raise click.UsageError(msg)
     if task and name == "many_tasks":
         msg = f"{name} has tasks of its own; leave out --task"
         raise click.UsageError(msg)
-    if study.each_task_alone:
-        for one in tasks_of(session, task):
-            suffix = "-".join((f"-{one}", *([f"r{r}"] if r else []), *given))
-            _compare(session, study, [one], suffix, given, r)
-    else:
-        chosen = tasks_of(session, task or study.task)
-        suffix = f"-{task}" if task and task != study.task else ""
-        _REPORTS.get(name, _compare)(session, study, chosen, suffix)
+    suffix = f"-{task}" if task and task != study.task else ""
+    _REPORTS.get(name, _compare)(session, study, tasks_of(session, task or study.task), suffix)
 
 
 def _compare(
-    session: Session,
-    study: Study,
-    tasks: Sequence[str],
-    suffix: str,
-    given: tuple[str, ...] = (),
-    r: int | None = None,
+    session: Session, study: Study, tasks: Sequence[str], suffix: str, r: int | None = None
 ) -> None:
     """Runs of several methods, compared with the reference on the same seeds."""
     rows: list[Row] = []
     lines: list[Row] = []
     curves: list[Row] = []
     for task in tasks:
-        done = run(session, study, task, given, r)
+        done = run(session, study, task, r)
         mine = [finished.row for finished in done]
         own_r = r or session.settings(task)["r"]
         # Methods without a budget are compared with the reference at that of the task.
@@ -143,17 +134,16 @@ def _compare(
 
 def _vary(session: Session, study: Study, tasks: Sequence[str], suffix: str) -> None:
     """One setting of LoCA after the other; each row has the name and the value of the setting."""
-    rows = [row for one in tasks for row in sweep(session, study, one)]
+    rows = [row for one in tasks for row in _sweep(session, study, one)]
     lines = summary(rows, ("task", "setting", "label", "value", "method"))
     session.store(f"{study.name}{suffix}", {"": rows, "summary": lines})
     session.draw(study.figure, lines, suffix)
-    for task, setting in dict.fromkeys((line["task"], line["setting"]) for line in lines):
-        mine = [line for line in lines if (line["task"], line["setting"]) == (task, setting)]
+    for (task, setting), mine in grouped(lines, ("task", "setting")).items():
         title = f"{session.settings(task)['title']}: {setting}"
         print_summary(mine, title=title, columns=("value", "method"))
 
 
-def sweep(session: Session, study: Study, task: str) -> list[Row]:
+def _sweep(session: Session, study: Study, task: str) -> list[Row]:
     """Vary one setting at a time on a task."""
     chosen = session.settings(task)
     plain = {name: Configuration(task, name, chosen["r"]) for name in study.methods}
@@ -220,21 +210,7 @@ def _compare_many_tasks(session: Session, study: Study, *_: Any) -> None:
     rows = [one.row for one in session.run(rates.items(), f"{len(tasks)} tasks")]
     lines = summary(rows, ("task", "method", "r"), reference={"method": study.reference})
     session.store(study.name.replace("_", "-"), {"": rows, "summary": lines})
-    kinds = dict.fromkeys(kind_of(task) for task in tasks)
-    shown = []
-    for name in names:
-        mine = [line for line in lines if line["method"] == name]
-        of_kind = ([line for line in mine if kind_of(line["task"]) == kind] for kind in kinds)
-        shown.append((name, *map(_mean, of_kind), _mean(mine)))
-    title = f"mean accuracy over {len(tasks)} random tasks, %"
-    note = f"for the verdicts: python -m experiments.design {session.folder}"
-    print_table(title, ("method",), (*kinds, "all"), shown, note)
-
-
-def _mean(lines: Sequence[Row]) -> str:
-    """Mean over the tasks, in percent; a dash if every run on one diverged."""
-    means = [line["mean"] for line in lines]
-    return number(None if None in means else 100 * sum(means) / len(means), 1)
+    click.echo(f"for the verdicts: python -m experiments.design {session.folder}")
 
 
 _REPORTS: dict[str, Callable[..., None]] = {

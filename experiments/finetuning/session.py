@@ -130,14 +130,13 @@ class Session:
         work: Callable[..., dict[str, Any]],
         title: str,
         *,
-        unit: str = "runs",
         in_words: Callable[[Point, Mapping[str, Any]], str] | None = None,
         is_long: bool = False,
     ) -> list[dict[str, Any]]:
         """Compute every point whose result is not stored in the session's folder."""
         store = ResultStore(self.out / "runs")
         self.say(title)
-        with progress_bar(title, unit, is_shown=not self.quiet) as bar:
+        with progress_bar(title, "runs", is_shown=not self.quiet) as bar:
             jobs = 1 if self.resolved_device.startswith("cuda") else self.jobs
             results = Runner(store, jobs, bar).run(
                 points,
@@ -165,12 +164,8 @@ class Session:
     def store(self, name: str, tables: Mapping[str, Sequence[Row]]) -> None:
         """Write tables as ``name`` or ``name-TABLE``, each with a manifest."""
         tasks = sorted({row["task"] for rows in tables.values() for row in rows if "task" in row})
-        about = manifest(
-            grid={task: self.settings(task) for task in tasks},
-            seed=0,
-            device=self.resolved_device,
-            dtype="float32",
-        )
+        grid = {task: self.settings(task) for task in tasks}
+        about = manifest(grid=grid, seed=0, device=self.resolved_device, dtype="float32")
         for table, rows in tables.items():
             stored = f"{name}-{table}" if table else name
             self.report_written(store_rows(rows, about, self.folder, stored))

@@ -45,6 +45,9 @@ _DIVERGED = 10.0
 # The mean training loss is recorded over the steps from the first number to the second.
 EARLY = {"loss_10": (1, 10), "loss_25": (16, 25)}
 
+Measured = tuple[float | None, float | None, list[float] | None]
+"""Loss, metric and metrics of every n-th example from each start; None if the loss diverged."""
+
 
 def compute(
     point: Point, folder: Path, start: Callable[[Group], None] | None = None
@@ -117,44 +120,24 @@ class Group:
             which = torch.stack([next(batch) for batch in batches])
             self._step({name: values[which] for name, values in train.items()})
             if is_watched and (step % chosen["every"] == 0 or step == chosen["steps"]):
-                looked = self._evaluate("validation", chosen["looks"])
-                for run, curve, found in zip(self.runs, curves, looked, strict=True):
+                looked = self.evaluate("validation", chosen["looks"])
+                for run, curve, (loss, metric, _) in zip(self.runs, curves, looked, strict=True):
                     since = run.losses[curve[-1][0] if curve else 0 :]  # type: ignore[misc]
                     if not run.diverged:
-                        curve.append([step, sum(since) / len(since), *found])
-        losses, predicted, labels = self._predict("validation" if p["tunes"] else "test")
-        return [
-            self._result(run, loss, own, labels, curve)
-            for run, loss, own, curve in zip(self.runs, losses, predicted, curves, strict=True)
-        ]
+                        curve.append([step, sum(since) / len(since), loss, metric])
+        measured = self.evaluate("validation" if p["tunes"] else "test")
+        return [self._result(*one) for one in zip(self.runs, measured, curves, strict=True)]
 
-    def _result(
-        self,
-        run: Run,
-        loss: float | None,
-        predicted: torch.Tensor,
-        labels: torch.Tensor,
-        curve: list[Any],
-    ) -> dict[str, Any]:
-        """The result of a run: ``parts`` are the metrics of every n-th example from each start."""
-        diverged = (
-            run.diverged
-            or loss is None
-            or not math.isfinite(loss)
-            or loss > _DIVERGED * max(run.losses[0], 1.0)
-        )
-        metric, parts, count = None, None, self.p["settings"].get("parts", 0)
+    def _result(self, run: Run, measured: Measured, curve: list[Any]) -> dict[str, Any]:
+        loss, metric, parts = measured
+        diverged = run.diverged or loss is None or loss > _DIVERGED * max(run.losses[0], 1.0)
         if diverged:
-            loss = None
-        else:
-            metric = self._metric(predicted, labels)
-            parts = [self._metric(predicted[i::count], labels[i::count]) for i in range(count)]
-        early = {
-            name: sum(part) / len(part)
-            if len(part := run.losses[first - 1 : last]) == last - first + 1 and not run.diverged
-            else None
-            for name, (first, last) in EARLY.items()
-        }
+            loss = metric = parts = None
+        early = {}
+        for name, (first, last) in EARLY.items():
+            part = run.losses[first - 1 : last]
+            is_whole = len(part) == last - first + 1 and not run.diverged
+            early[name] = sum(part) / len(part) if is_whole else None
         return {
             "validation" if self.p["tunes"] else "metric": metric,
             "loss": loss,
@@ -187,24 +170,9 @@ class Group:
             found.append(forward(**{name: values[n] for name, values in batch.items()}))
         return torch.stack([one.loss for one in found]), torch.stack([one.logits for one in found])
 
-    def _evaluate(
-        self, split: str, most: int | None = None
-    ) -> list[tuple[float | None, float | None]]:
-        """Mean loss and metric of each run; both are None if the loss is not finite."""
-        losses, predicted, labels = self._predict(split, most)
-        return [
-            (loss, self._metric(own, labels)) if math.isfinite(loss) else (None, None)
-            for loss, own in zip(losses, predicted, strict=True)
-        ]
-
-    def _metric(self, predicted: torch.Tensor, labels: torch.Tensor) -> float:
-        return METRICS[self.p["settings"].get("measure", METRIC)](predicted, labels)
-
     @torch.no_grad()
-    def _predict(
-        self, split: str, most: int | None = None
-    ) -> tuple[list[float], torch.Tensor, torch.Tensor]:
-        """Mean losses and predictions of all runs on ``most`` examples, and the labels."""
+    def evaluate(self, split: str, most: int | None = None) -> list[Measured]:
+        """Mean loss, metric and metrics of the parts of ``most`` examples, of each run."""
         for run in self.runs:
             run.model.eval()
         examples = {name: values[:most] for name, values in self.splits[split].items()}
@@ -218,5 +186,11 @@ class Group:
             )
             losses += loss.double().cpu() * len(part["labels"])
             found.append(predictions(logits, part["labels"]).cpu())
-        labels = targets(examples["labels"]).cpu()
-        return (losses / total).tolist(), torch.cat(found, dim=1), labels
+        labels, settings = targets(examples["labels"]).cpu(), self.p["settings"]
+        metric, parts = METRICS[settings.get("measure", METRIC)], settings.get("parts", 0)
+        return [
+            (loss, metric(own, labels), [metric(own[i::parts], labels[i::parts])
+                                         for i in range(parts)])
+            if math.isfinite(loss) else (None, None, None)
+            for loss, own in zip((losses / total).tolist(), torch.cat(found, dim=1), strict=True)
+        ]  # fmt: skip

@@ -198,7 +198,7 @@ def test_adalora_is_trained_with_its_regulariser_and_measured_without(plain):
     group = plain("adalora")
     (run,) = group.runs
     batch = {name: values[:8] for name, values in group.splits["train"].items()}
-    ((measured, _),) = group._evaluate("test")
+    ((measured, *_),) = group.evaluate("test")
     with torch.no_grad():
         assert measured == pytest.approx(float(run.core(**group.splits["test"]).loss), rel=1e-5)
         loss = float(run.core(**batch).loss)

@@ -168,14 +168,14 @@ def test_a_run_that_diverges_leaves_the_others_alone(begin, method):
 def test_a_run_tells_the_metric_of_its_last_step(begin):
     group = begin("full", seeds=(0, 1), rate=1e-3, steps=7, every=3)
     results = group.train()
-    looked = group._evaluate("validation", settings("digits", quick=True)["looks"])
-    tested = group._evaluate("test")
+    looked = group.evaluate("validation", settings("digits", quick=True)["looks"])
+    tested = group.evaluate("test")
     for number, (run, result) in enumerate(zip(group.runs, results, strict=True)):
         assert [entry[0] for entry in result["curve"]] == [3, 6, 7]
         means = [sum(run.losses[a:b]) / (b - a) for a, b in ((0, 3), (3, 6), (6, 7))]
         assert [entry[1] for entry in result["curve"]] == pytest.approx(means)
-        assert result["curve"][-1][2:] == list(looked[number])
-        assert (result["loss"], result["metric"]) == tested[number]
+        assert result["curve"][-1][2:] == list(looked[number][:2])
+        assert (result["loss"], result["metric"], result["parts"]) == tested[number]
 
 
 @pytest.mark.parametrize("steps", [9, 25])

@@ -6,9 +6,10 @@ What the optimisers make of a batch's gradient is in docs/theory/low-rank-increm
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,11 +52,6 @@ class Training:
     batch: int
     examples: int | None = None  # that each seed draws from the task's pool; None for all
 
-    def batches(self, pool: Split, rng: np.random.Generator) -> Iterator[Split]:
-        """Random batches, one pass through the training set after the other."""
-        for which in random_batches(len(pool["labels"]), self.examples, self.batch, rng):
-            yield {name: values[which] for name, values in pool.items()}
-
 
 def train(
     model: nn.Module,
@@ -73,10 +69,10 @@ def train(
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min((step + 1) / warm, (steps - step) / max(steps - warm, 1), 1.0)
     )
-    batches = training.batches(pool, rng)
+    batches = random_batches(len(pool["labels"]), training.examples, training.batch, rng)
     model.train()
-    for _ in range(steps):
-        loss: torch.Tensor = model(**next(batches)).loss
+    for which in islice(batches, steps):
+        loss: torch.Tensor = model(**{name: values[which] for name, values in pool.items()}).loss
         if not math.isfinite(float(loss.detach())):
             return False
         optimizer.zero_grad()
@@ -169,26 +165,21 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
         torch.manual_seed(int(source("model").integers(2**62)))
         model = base_model(prepared, settings).to(device)
         before = {name: value.detach().clone() for name, value in model.state_dict().items()}
+        run: dict[str, Any] = {"loss": None, "accuracy": None, "diverged": False, "examples": None}
         if p["training"] is None:
             rng = source("independent")
             drawn = {name: torch.from_numpy(rng.standard_normal(before[name].shape)).float()
                      for name in measured_layers(before)}  # fmt: skip
-            found = {"loss": None, "accuracy": None, "diverged": False, "examples": None}
-            return found | {"matrices": measure(drawn)}
-        training = Training(**p["training"])
+            return run | {"matrices": measure(drawn)}
+        training, pool = Training(**p["training"]), len(splits["train"]["labels"])
+        run["examples"] = min(training.examples or pool, pool)
         # Dropout draws from the global generator too.
         torch.manual_seed(int(source("training").integers(2**62)))
         options = {name: settings[name] for name in _SETTINGS}
         finite = train(model, splits["train"], training, source("batches"), **options)
         loss, accuracy = evaluate(model, splits["test"]) if finite else (math.nan, None)
-        finite, after = math.isfinite(loss), model.state_dict()
-        changes = {name: after[name] - before[name] for name in measured_layers(before) if finite}
-        matrices = measure(changes, before)
-    pool = len(splits["train"]["labels"])
-    return {
-        "loss": loss if finite else None,
-        "accuracy": accuracy if finite else None,
-        "diverged": not finite,
-        "examples": min(training.examples or pool, pool),
-        "matrices": matrices,
-    }
+        if not math.isfinite(loss):
+            return run | {"diverged": True, "matrices": []}
+        after = model.state_dict()
+        changes = {name: after[name] - before[name] for name in measured_layers(before)}
+        return run | {"loss": loss, "accuracy": accuracy, "matrices": measure(changes, before)}
