@@ -35,16 +35,10 @@ _UNITS = {"accuracy": "difference, points of accuracy", "loss": "difference, per
 
 @styled
 def draw_comparisons(table: pd.DataFrame, *, largest: bool = True) -> Figure:
-    """Mean differences of one design, with the bounds that decide and the verdicts in words.
+    """Mean differences over the ``largest`` number of tasks, or others, with bounds and verdicts.
 
     The best verdicts come first. The bar of a row goes from −margin to the margin. Small dots are
     the differences of the kinds of tasks.
-
-    Args:
-        table: Rows of ``python -m experiments.design --out``: ``title``, ``measure``, ``tasks``,
-            ``margin``, ``verdict``, ``difference``, ``low``, ``high``, ``draws_verdict``,
-            ``draws_low``, ``draws_high``, ``task_names``, ``task_differences``.
-        largest: Whether to draw the comparisons over the most tasks, or the others.
     """
     table, most = judged(table), largest_design(table)
     table = most if largest else table[table["verdict"].notna()].drop(index=most.index)

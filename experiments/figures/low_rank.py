@@ -35,11 +35,6 @@ def draw_low_rank(table: pd.DataFrame) -> Figure:
 
     One stroke is the fraction f + 2zφ(z) that the best cosine coefficients of the same budget
     retain, the other what low rank would retain of independent normal entries.
-
-    Args:
-        table: Rows of :mod:`experiments.low_rank`: ``task``, ``factor``, ``label``, ``value``,
-            ``optimizer``, ``K``, ``r``, ``retained``, ``low``, ``high``, ``independent``,
-            ``threshold``.
     """
     table = table[table["retained"].notna()]
     if table.empty:

@@ -28,15 +28,7 @@ def draw_overview(
     tuned: pd.DataFrame,
     claims: pd.DataFrame,
 ) -> Figure:
-    """Draw Theorem 1, a real increment, the toy experiment, fine-tuning and the ledger.
-
-    Args:
-        theorem: Table of the figure ``sim_2``.
-        real: Table ``analyze-errors`` of an analysis.
-        toy: Table of the figure ``toy_recovery``.
-        tuned: Table ``verdicts`` of ``python -m experiments.design --out``.
-        claims: Table stored by ``loca-theory verify``; claims about this package are not shown.
-    """
+    """Draw Theorem 1, a real increment, the toy experiment, fine-tuning and the ledger."""
     figure = Picture(figsize=(11.0, 6.6))
     # Separate subfigures: the long labels of a lower panel do not narrow the panel above it.
     above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.25), hspace=0.04).flat

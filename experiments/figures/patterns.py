@@ -18,10 +18,6 @@ def draw_patterns(table: pd.DataFrame) -> Figure:
     """The increments of each method in the first and the last layer; each has its own scale.
 
     Below each is the energy of the picture's largest singular values: stripes have all of it there.
-
-    Args:
-        table: Rows of the images, which are block means of the increments: ``title`` of the
-            method, ``layer``, ``values``, from top to bottom.
     """
     if table.empty:
         raise nothing_to_draw()

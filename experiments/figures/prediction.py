@@ -20,10 +20,6 @@ def draw_prediction(table: pd.DataFrame) -> Figure:
     """Rank correlations of predictors with the accuracy, with their 95% intervals over tasks.
 
     Intervals without 0 are coloured.
-
-    Args:
-        table: Table of :mod:`experiments.prediction`: ``predictor``, ``title``, ``scope``,
-            ``tasks``, ``correlation``, ``low``, ``high``; those over all tasks are drawn.
     """
     table = table[table["scope"].isin(list(_PANELS)) & (table["tasks"] == "all")]
     if table.empty:

@@ -25,12 +25,7 @@ _FORMS = {method: (title, LOOKS[method].color) for method, title in _TITLES.item
 
 @styled
 def draw_published(*tables: pd.DataFrame) -> Figure:
-    """One row per study: mean and quartiles over its matrices, and who retains most in how many.
-
-    Args:
-        tables: Tables of ``python -m experiments.published``, one a study: ``study``, ``pair``,
-            ``name``, ``r``, ``accounting``, ``method``, ``retained``.
-    """
+    """One row per study: mean and quartiles over its matrices, and who retains most in how many."""
     figure = Picture(figsize=(7.6, 0.62 * len(tables) + 1.2))
     axis = figure.subplots()
     for row, table in enumerate(tables):

@@ -58,12 +58,7 @@ _APART = 0.07
 
 @styled
 def draw_budgets(table: pd.DataFrame) -> Figure:
-    """Metric against the budget, one panel per task; bars are 95% intervals over seeds.
-
-    Args:
-        table: Summary of ``experiments.study budgets``: ``task``, ``method``, ``title``, ``r``,
-            ``mean``, ``low``, ``high``; r is null for methods without a budget.
-    """
+    """Metric against the budget, one panel per task; bars are 95% intervals over seeds."""
     table = _with_mean(table)
     canvas = _panels(table, 3.3)
     tasks = list(table.groupby("task", sort=False))
@@ -102,10 +97,6 @@ def draw_sensitivity(table: pd.DataFrame) -> Figure:
     """Metric against each setting, the others fixed, less the mean of the task.
 
     Thin lines are tasks, thick ones their means, with 95% intervals over tasks (of one: seeds).
-
-    Args:
-        table: Summary of ``experiments.study sensitivity``: ``task``, ``setting``, ``label``,
-            ``value``, ``method``, ``title``, ``mean``, ``high``.
     """
     table = _with_mean(table)
     settings = list(table.groupby("setting", sort=False))
@@ -157,13 +148,7 @@ def _draw_setting(axis: Axes, lines: pd.DataFrame) -> None:
 
 @styled
 def draw_training(table: pd.DataFrame, verdicts: pd.DataFrame | None = None) -> Figure:
-    """Validation loss over the steps: means over seeds with standard errors; a panel per task.
-
-    Args:
-        table: Evaluations on the validation set: ``task``, ``method``, ``title``, ``step``,
-            ``validation_loss``.
-        verdicts: Table ``verdicts`` of the comparisons, for the loss over many tasks.
-    """
+    """Validation loss over the steps: means over seeds with standard errors; a panel per task."""
     if table.empty:
         raise nothing_to_draw()
     canvas = _panels(table, 2.6)

@@ -13,7 +13,7 @@ from experiments import design as command
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.run_tables import distinct, read_runs
 from experiments.finetuning.settings import settings
-from experiments.finetuning.verdicts.decisions import plan, progress
+from experiments.finetuning.verdicts.decisions import plan
 from experiments.finetuning.verdicts.design import DESIGN, DESIGNS, read_design
 from experiments.finetuning.verdicts.estimates import scores
 from experiments.study import studies
@@ -83,20 +83,9 @@ def test_runs_without_a_score_are_refused(runs):
     assert worst.tolist() == pytest.approx([90, 70, 70, 80])
 
 
-def without(runs, comparison):
-    """The runs but one that a comparison needs."""
-    arm = comparison.over[0]
-    gone = (runs["task"] == comparison.tasks[0]) & (runs["method"] == arm.method)
-    return runs[~(gone & (runs["seed"] == 1))]
-
-
-def test_without_some_runs_there_is_power_and_no_verdict(fixed, runs):
+def test_the_power_so_far_is_that_of_the_pairs_that_there_are(fixed):
     first = fixed.comparisons[0]
-    design = replace(fixed, comparisons=fixed.comparisons[:2])
-    (_, pairs, decision), _ = progress(design, without(runs, first))
-    assert pairs == (first.seeds - 1, *[first.seeds] * 5)
-    assert decision is None
-    so_far = plan(first, 2, 0.5, pairs)
+    so_far = plan(first, 2, 0.5, (first.seeds - 1, *[first.seeds] * 5))
     assert (so_far.tasks, so_far.seeds, so_far.level) == (6, first.seeds - 1, 0.025)
     assert plan(first, 2, 0.5, (3, 1)) is None
     assert plan(first, 2, 0.5).seeds == first.seeds
@@ -151,7 +140,9 @@ def test_the_command_prints_the_plan(invoke, fixed):
 def test_the_command_prints_and_stores_verdicts(invoke, fixed, runs, tmp_path):
     folder = tmp_path / "runs"
     folder.mkdir()
-    without(runs, fixed.comparisons[0]).to_parquet(folder / "runs.parquet")
+    first = fixed.comparisons[0]
+    gone = (runs["task"] == first.tasks[0]) & (runs["method"] == first.over[0].method)
+    runs[~(gone & (runs["seed"] == 1))].to_parquet(folder / "runs.parquet")
     result = invoke(folder, "--out", tmp_path / "found")
     assert result.exit_code == 0, result.output
     assert "Runs are missing: the power so far" in result.output

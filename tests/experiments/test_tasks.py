@@ -8,6 +8,7 @@ from importlib import import_module
 from importlib.metadata import packages_distributions, requires
 from itertools import combinations
 from pathlib import Path
+from types import SimpleNamespace
 from zlib import crc32
 
 import numpy as np
@@ -130,16 +131,13 @@ def test_a_prepared_task_is_a_pretrained_model(mnist, tmp_path, monkeypatch, tas
 @pytest.fixture
 def simple(tmp_path, monkeypatch):
     """A task that takes no time, and how often it was made."""
-    made = []
+    made, values = [], torch.arange(6.0)
 
-    class Module:
-        @staticmethod
-        def make(chosen):
-            made.append(chosen)
-            values = torch.arange(6.0)
-            return {n: {"x": values, "labels": values} for n in SPLITS}, {"w": values}
+    def make(chosen):
+        made.append(chosen)
+        return {n: {"x": values, "labels": values} for n in SPLITS}, {"w": values}
 
-    monkeypatch.setattr(registry, "_module_of", lambda _: Module)
+    monkeypatch.setattr(registry, "_module_of", lambda _: SimpleNamespace(make=make))
     return prepare("digits", tmp_path, quick=True), made
 
 
@@ -162,9 +160,7 @@ def test_a_task_that_changed_meanwhile_is_refused(simple):
     prepared, _ = simple
     load.cache_clear()
     path = prepared.folder / "data.safetensors"
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
     with pytest.raises(ResourceError, match="changed since it was prepared"):
         load(prepared.folder, prepared.digest)
     path.unlink()
@@ -174,12 +170,8 @@ def test_a_task_that_changed_meanwhile_is_refused(simple):
 
 
 def test_a_missing_package_is_one_line(tmp_path, monkeypatch):
-    class Module:
-        @staticmethod
-        def make(_):
-            import_module("no_such_package")
-
-    monkeypatch.setattr(registry, "_module_of", lambda _: Module)
+    module = SimpleNamespace(make=lambda _: import_module("no_such_package"))
+    monkeypatch.setattr(registry, "_module_of", lambda _: module)
     with pytest.raises(ResourceError, match=r"no_such_package.*pip install"):
         prepare("digits", tmp_path, quick=True)
 
@@ -206,12 +198,11 @@ def package(tmp_path, monkeypatch):
                 f'{function}\n    """{COPIED}"""\n    return numpy.{told.replace(" ", "_")}\n'
             )
 
-    class Spec:
-        def __init__(self, name):
-            self.origin = str(tmp_path / name / "__init__.py")
+    def spec_of(name):
+        return SimpleNamespace(origin=str(tmp_path / name / "__init__.py"))
 
     docstrings.texts.cache_clear()
-    monkeypatch.setattr(docstrings.importlib.util, "find_spec", Spec)
+    monkeypatch.setattr(docstrings.importlib.util, "find_spec", spec_of)
     yield
     docstrings.texts.cache_clear()
 

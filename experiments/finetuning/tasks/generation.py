@@ -24,7 +24,7 @@ from loca_theory.errors import ResourceError
 
 _BYTES, _BATCH = 256, 16
 _EXCLUDED = ("test", "site-packages", "idlelib", "lib2to3", "encodings")
-_FRACTIONS = {"validation": 0.15, "test": 0.25}
+_VALIDATION, _TEST = 0.15, 0.25
 
 
 def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
@@ -66,12 +66,9 @@ def _files(draw: int, most: int | None) -> dict[str, list[Path]]:
     ]
     random.Random(draw).shuffle(paths)
     paths = paths[:most]
-    bounds = [round(fraction * len(paths)) for fraction in _FRACTIONS.values()]
-    return {
-        "validation": paths[: bounds[0]],
-        "test": paths[bounds[0] : sum(bounds)],
-        "train": paths[sum(bounds) :],
-    }
+    first = round(_VALIDATION * len(paths))
+    second = first + round(_TEST * len(paths))
+    return {"validation": paths[:first], "test": paths[first:second], "train": paths[second:]}
 
 
 def model(chosen: dict[str, Any]) -> nn.Module:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from experiments.finetuning.tasks.prepared import Split
+from experiments.finetuning.tasks.prepared import SPLITS, Split
 from experiments.finetuning.tasks.pretraining import pretrain
 from experiments.finetuning.tasks.transformer import small_transformer
 from loca_theory.errors import ResourceError
@@ -43,10 +43,16 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
         of_digit = torch.tensor([[*old, *new].index(digit) % _NEW for digit in range(_DIGITS)])
         classes = of_digit[digits]
     patches = _patches(images, chosen["patch"])
-    edges = _edges(int(is_new.sum()), chosen)
+    total, pool, validation = int(is_new.sum()), chosen["pool"], chosen["validation"]
+    if pool + validation >= total:
+        msg = f"{total} images are too few for {pool} to train on and {validation} to validate; "
+        msg += "choose fewer in tasks.toml"
+        raise ResourceError(msg)
+    counts = [pool, validation, total - pool - validation]
+    parts = zip(patches[is_new].split(counts), classes[is_new].split(counts), strict=True)
     splits = {
-        split: {"inputs": patches[is_new][edge], "labels": classes[is_new][edge]}
-        for split, edge in edges.items()
+        split: {"inputs": inputs, "labels": labels}
+        for split, (inputs, labels) in zip(SPLITS, parts, strict=True)
     }
     others = {"inputs": patches[~is_new], "labels": classes[~is_new]}
     return splits, pretrain(partial(model, chosen), others, chosen, _BATCH)
@@ -63,19 +69,6 @@ def _turned(images: torch.Tensor, draw: int) -> torch.Tensor:
     which = random.Random(draw).randint(1, 7) if draw else 1
     images = images.transpose(1, 2) if which >= 4 else images
     return images.rot90(which % 4, (1, 2))
-
-
-def _edges(total: int, chosen: dict[str, Any]) -> dict[str, slice]:
-    pool, validation = chosen["pool"], chosen["validation"]
-    if pool + validation >= total:
-        msg = f"{total} images are too few for {pool} to train on and {validation} to validate; "
-        msg += "choose fewer in tasks.toml"
-        raise ResourceError(msg)
-    return {
-        "train": slice(0, pool),
-        "validation": slice(pool, pool + validation),
-        "test": slice(pool + validation, None),
-    }
 
 
 def _patches(images: torch.Tensor, side: int) -> torch.Tensor:
