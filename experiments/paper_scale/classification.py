@@ -5,59 +5,53 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import datasets
 import torch
+import transformers
 
 from experiments.finetuning.metrics import accuracy, correlation
-from experiments.paper import load
-from experiments.paper_scale.loading import Prepared, column, load_pretrained, package, read_data
-from experiments.paper_scale.settings import Choice, Settings
+from experiments.paper_scale.prepared import Prepared, column, load_pretrained, read_data
+from experiments.paper_scale.settings import Choice, Settings, printed
 from loca_theory.errors import InvalidArgumentError
 
 
 def prepare(choice: Choice, settings: Settings) -> Prepared:
     """Prepare the model with a new head, the data, and the metric of the paper."""
-    transformers, datasets = package("transformers"), package("datasets")
     task, is_text = choice.family.tasks[choice.task], choice.family.name == "glue"
-    parts = read_data(task, choice.data)
+    parts = read_data(choice)
     for part in parts.values():
         # The test sets of GLUE have labels of −1.
         if task.classes > 1 and not set(part[column(part, task.label)]) <= {*range(task.classes)}:
             msg = f"{choice.task} has labels from 0 to {task.classes - 1}, but the data have "
             raise InvalidArgumentError(msg + "others; use labelled data")
+    options: dict[str, Any] = {"num_labels": task.classes, "trust_remote_code": False}
     if is_text:
-        tokenizer = load_pretrained(transformers.AutoTokenizer, choice.source)
-        most = tokenizer.model_max_length
-        longest = min(settings.max_length or most, most)
-        data = {k: _tokenised(choice, part, tokenizer, longest) for k, part in parts.items()}
+        tokenizer = load_pretrained(transformers.AutoTokenizer, choice, trust_remote_code=False)
+        data = {name: _tokenised(choice, settings, one, tokenizer) for name, one in parts.items()}
         kind = transformers.AutoModelForSequenceClassification
-        options = {"problem_type": "regression" if task.classes == 1 else None}
+        options["problem_type"] = "regression" if task.classes == 1 else None
         collate = transformers.DataCollatorWithPadding(tokenizer)
     else:
-        package("PIL")
-        process = load_pretrained(transformers.AutoImageProcessor, choice.source)
-        data = {k: _pixels(choice, part, process) for k, part in parts.items()}
+        process = load_pretrained(transformers.AutoImageProcessor, choice, trust_remote_code=False)
+        data = {name: _pixels(choice, one, process) for name, one in parts.items()}
         kind = transformers.AutoModelForImageClassification
-        options, collate = {"ignore_mismatched_sizes": True}, transformers.default_data_collator
-    model = load_pretrained(
-        kind, choice.source, num_labels=task.classes, use_safetensors=True, **options
-    )
-    metric = load(choice.family.results).fields[choice.task].metric
-    evaluated = [data[name] for name in task.evaluation]
+        options["ignore_mismatched_sizes"] = True
+        collate = transformers.default_data_collator
+    metric = printed(choice.family.results)["fields"][choice.task]["metric"]
     return Prepared(
-        model=model,
+        model=load_pretrained(kind, choice, use_safetensors=True, **options),
         train=data["train"],
-        evaluation=datasets.concatenate_datasets(evaluated) if evaluated[1:] else evaluated[0],
+        evaluation=datasets.concatenate_datasets([data[name] for name in task.evaluation]),
         collate=collate,
         metric=metric,
-        head=choice.family.head,
         measure=measure(metric),
-        best_of_epochs=is_text,  # for images, the paper reports the final accuracy
     )
 
 
-def _tokenised(choice: Choice, part: Any, tokenizer: Any, longest: int) -> Any:
-    task = choice.family.tasks[choice.task]
+def _tokenised(choice: Choice, settings: Settings, part: Any, tokenizer: Any) -> Any:
+    task, most = choice.family.tasks[choice.task], tokenizer.model_max_length
     label, columns = column(part, task.label), [column(part, (name,)) for name in task.columns]
+    longest = min(settings.max_length or most, most)
 
     def encode(rows: Any) -> Any:
         texts = (rows[name] for name in columns)
@@ -75,7 +69,7 @@ def _pixels(choice: Choice, part: Any, process: Any) -> Any:
         pictures = [picture.convert("RGB") for picture in rows[image]]
         return {**process(pictures, return_tensors="pt"), "labels": rows[label]}
 
-    return part.cast_column(image, package("datasets").Image()).with_transform(transform)
+    return part.cast_column(image, datasets.Image()).with_transform(transform)
 
 
 def measure(metric: str) -> Callable[[Any], dict[str, float]]:

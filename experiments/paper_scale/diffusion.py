@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import datasets
+import diffusers
 import numpy as np
 import torch
+import transformers
 from torch import nn
 
-from experiments.paper_scale.loading import Prepared, column, load_pretrained, package, read_data
+from experiments.paper_scale.prepared import Prepared, column, load_pretrained, read_data
 from experiments.paper_scale.settings import Choice, Settings
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps.files import writable_folder
 
 _SEED = 0
@@ -35,7 +37,7 @@ class NoiseLoss:
             after = vae.encode(batch["labels"]).latent_dist.mode() * vae.config.scaling_factor
             before = vae.encode(batch["before"]).latent_dist.mode()
             said = text(batch["tokens"])[0]
-            nothing = text(self._empty[None].to(device))[0]
+            nothing = text(self._empty.to(device))[0]
         size, levels = len(after), noise_of.config.num_train_timesteps
         noise = torch.randn(after.shape, generator=generator).to(device)
         times = torch.randint(levels, (size,), generator=generator).to(device)
@@ -52,39 +54,31 @@ class NoiseLoss:
 def prepare(choice: Choice, settings: Settings) -> Prepared:
     """Prepare the U-Net of the pipeline, the pairs of images, and the loss."""
     del settings
-    diffusers, transformers = package("diffusers"), package("transformers")
-    datasets, _ = package("datasets"), package("PIL")
     task, options = choice.family.tasks[choice.task], choice.family.options
-    part = read_data(task, choice.data)["train"]
+    size = options["resolution"]
+    part = read_data(choice)["train"]
     before, instruction, after = (
         column(part, (name,)) for name in (*task.columns, *task.label)
     )  # of a photograph, the edit, and its result
     for name in (before, after):
         part = part.cast_column(name, datasets.Image())
-    held_out = min(options["held_out"], len(part) // 2)
-    if not held_out:
-        msg = f"the data must have at least 2 pairs, for training and evaluation, not {len(part)}"
-        raise InvalidArgumentError(msg)
 
     def loaded(kind: Any, folder: str, **more: Any) -> Any:
-        return load_pretrained(kind, choice.source, subfolder=folder, **more)
+        return load_pretrained(kind, choice, subfolder=folder, **more)
 
-    weights = {"use_safetensors": True}
     parts = {
-        "vae": loaded(diffusers.AutoencoderKL, "vae", **weights),
-        "text_encoder": loaded(transformers.CLIPTextModel, "text_encoder", **weights),
+        "vae": loaded(diffusers.AutoencoderKL, "vae", use_safetensors=True),
+        "text_encoder": loaded(transformers.CLIPTextModel, "text_encoder", use_safetensors=True),
         "scheduler": loaded(diffusers.DDPMScheduler, "scheduler"),
-        "tokenizer": loaded(transformers.CLIPTokenizer, "tokenizer"),
-        "unet": loaded(diffusers.UNet2DConditionModel, "unet", **weights),
+        "tokenizer": loaded(transformers.AutoTokenizer, "tokenizer", trust_remote_code=False),
+        "unet": loaded(diffusers.UNet2DConditionModel, "unet", use_safetensors=True),
     }
     for name in ("vae", "text_encoder"):
         parts[name].requires_grad_(False).eval()
-    size = choice.own.get("resolution") or options["resolution"]
 
-    def tokens(texts: Any) -> torch.Tensor:
-        most = parts["tokenizer"].model_max_length
-        asked = {"padding": "max_length", "truncation": True, "max_length": most}
-        return parts["tokenizer"](texts, return_tensors="pt", **asked)["input_ids"]
+    def tokens(texts: list[str]) -> torch.Tensor:
+        padded = {"padding": "max_length", "truncation": True}
+        return parts["tokenizer"](texts, return_tensors="pt", **padded)["input_ids"]
 
     def transform(rows: Any) -> Any:
         pixels = {
@@ -93,19 +87,16 @@ def prepare(choice: Choice, settings: Settings) -> Prepared:
         }
         return {**pixels, "tokens": tokens(rows[instruction])}
 
-    cut = len(part) - held_out
-    unseen = part.select(range(cut, len(part)))
+    halves = part.train_test_split(min(options["held_out"], len(part) // 2), shuffle=False)
 
     def show(trained: nn.Module, folder: Path) -> dict[str, float]:
-        chosen = unseen.select(range(min(choice.own.get("samples", 0), len(unseen))))
         sampler = diffusers.DDIMScheduler.from_config(parts["scheduler"].config)
         pipeline = diffusers.StableDiffusionInstructPix2PixPipeline(
             **{**parts, "scheduler": sampler}, safety_checker=None, feature_extractor=None,
             requires_safety_checker=False,
         )  # fmt: skip
-        pipeline.set_progress_bar_config(disable=True)
         trained.eval()
-        for i, row in enumerate(chosen):
+        for i, row in enumerate(halves["test"].take(min(choice.samples, len(halves["test"])))):
             photograph = _resized(row[before], size)
             edited = pipeline(
                 row[instruction], image=photograph, num_inference_steps=options["sampling_steps"],
@@ -117,11 +108,11 @@ def prepare(choice: Choice, settings: Settings) -> Prepared:
 
     return Prepared(
         model=parts["unet"],
-        train=part.select(range(cut)).with_transform(transform),
-        evaluation=unseen.with_transform(transform),
+        train=halves["train"].with_transform(transform),
+        evaluation=halves["test"].with_transform(transform),
         collate=transformers.default_data_collator,
         metric="loss",
-        loss=NoiseLoss(parts, options["conditioning_dropout"], tokens("")[0]),
+        loss=NoiseLoss(parts, options["conditioning_dropout"], tokens([""])),
         afterwards=show,
     )
 

@@ -6,21 +6,20 @@ the answers to questions, GPT-4, is not run.
 
 from __future__ import annotations
 
-import importlib
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import sacrebleu
 import torch
+import transformers
 from torch import nn
 
-from experiments.paper_scale.loading import Prepared, column, load_pretrained, package, read_data
+from experiments.paper_scale.prepared import Prepared, column, load_pretrained, read_data, readable
 from experiments.paper_scale.settings import Choice, Settings
-from loca_theory.errors import InvalidArgumentError
-from loca_theory.sweeps.files import writable_folder, write_atomically
+from loca_theory.sweeps.files import writable_folder
 
 _DECODING = ("num_beams", "length_penalty", "no_repeat_ngram_size", "max_new_tokens")
 _IGNORED = -100  # label of a token that no loss counts
@@ -31,94 +30,102 @@ _WITHOUT += "completes the request."
 _ASK = "### Instruction:\n{}\n\n### Response:\n"
 
 
-def prepare(choice: Choice, settings: Settings) -> Prepared:
-    """Prepare the model and the texts; only the answers count in the loss."""
-    transformers = package("transformers")
-    family, task = choice.family, choice.family.tasks[choice.task]
-    is_e2e = family.name == "e2e"
-    questions = _questions(choice.own.get("questions"))
-    parts = read_data(task, choice.data)
-    tokenizer = load_pretrained(transformers.AutoTokenizer, choice.source)
-    tokenizer.pad_token, tokenizer.padding_side = tokenizer.eos_token, "right"
+def prepare_e2e(choice: Choice, settings: Settings) -> Prepared:
+    """Prepare GPT-2, and sentences that follow a meaning; only they count in the loss."""
+    task, options = choice.family.tasks[choice.task], choice.family.options
+    parts, tokenizer = read_data(choice), _tokenizer(choice)
     dropout = dict.fromkeys(("attn_pdrop", "resid_pdrop", "embd_pdrop"), settings.dropout)
-    model = load_pretrained(
-        transformers.AutoModelForCausalLM,
-        choice.source,
-        use_safetensors=True,
-        dtype=getattr(torch, family.dtype),
-        **(dropout if is_e2e and settings.dropout is not None else {}),
-    )
-    longest = settings.max_length or family.options["max_length"]
-    make, before = (meaning_prompt, " ") if is_e2e else (prompt, "")
-    texts = {}
-    for name, part in parts.items():
-        given = zip(*(part[column(part, (one,))] for one in task.columns), strict=True)
-        answers = [before + one for one in part[column(part, task.label)]]
-        texts[name] = _encoded([make(*one) for one in given], answers, tokenizer, longest)
-
-    def answer(trained: nn.Module, folder: Path) -> dict[str, float]:
-        """Answer all turns of each question; the prompt of a turn contains the earlier ones."""
-        rows, options = [], {"max_new_tokens": family.options["max_new_tokens"]}
-        for question in questions:
-            so_far, answers = "", []
-            for turn in question["turns"]:
-                so_far += f"\n\n{_ASK.format(turn)}" if so_far else prompt(turn)
-                answers += continued(trained, tokenizer, [so_far], 1, **options)
-                so_far += answers[-1]
-            name = f"{choice.model_size}-{choice.method}-seed{choice.seed}"
-            choices = [{"index": 0, "turns": answers}]
-            rows.append({"question_id": question["question_id"], "model_id": name,
-                         "choices": choices})  # fmt: skip
-        if rows:
-            _write_lines(folder, "answers.jsonl", rows)
-        return {}
-
-    if not is_e2e:  # as in the paper, all instructions are for training
-        return Prepared(
-            model, texts["train"], None, transformers.DataCollatorForSeq2Seq(tokenizer),
-            "training loss", afterwards=answer,
-        )  # fmt: skip
-    evaluated = parts[task.evaluation[0]]
+    model = split_projections(_model(choice, **({} if settings.dropout is None else dropout)))
+    data: dict[str, Any] = {}
     references: dict[str, list[str]] = {}  # the data repeat a meaning for each of its sentences
-    columns = (evaluated[column(evaluated, names)] for names in (task.columns, task.label))
-    for meaning, sentence in zip(*columns, strict=True):
-        references.setdefault(meaning, []).append(sentence)
+    for name, part in parts.items():
+        meanings, sentences = (part[column(part, one)] for one in (task.columns, task.label))
+        prompts = [meaning_prompt(one) for one in meanings]
+        answers = [f" {one}" for one in sentences]
+        data[name] = _encoded(part, prompts, answers, tokenizer, settings)
+        if name in task.evaluation:
+            for meaning, sentence in zip(meanings, sentences, strict=True):
+                references.setdefault(meaning, []).append(sentence)
 
     def write(trained: nn.Module, folder: Path) -> dict[str, float]:
-        asked = list(references)[: choice.own.get("texts")]
+        asked = list(references)[: choice.texts]
         if not asked:
             return {}
-        decoding = {name: family.options[name] for name in _DECODING}
+        decoding = {name: options[name] for name in _DECODING}
         prompts = [meaning_prompt(one) for one in asked]
         written = continued(trained, tokenizer, prompts, settings.batch_size, **decoding)
         rows = [
             {"meaning_representation": one, "text": text, "references": references[one]}
             for one, text in zip(asked, written, strict=True)
         ]
-        _write_lines(folder, "texts.jsonl", rows)
-        return bleu(written, [references[one] for one in asked])
+        _write_lines(folder / "texts.jsonl", rows)
+        streams = list(zip_longest(*(references[one] for one in asked)))
+        return {"BLEU": float(sacrebleu.corpus_bleu(written, streams).score)}
 
     return Prepared(
-        split_projections(model), texts["train"], texts[task.evaluation[0]],
-        transformers.DataCollatorForSeq2Seq(tokenizer), "perplexity",
-        value=perplexity, afterwards=write,
+        model, data["train"], data[task.evaluation[0]],
+        transformers.DataCollatorForSeq2Seq(tokenizer), "perplexity", afterwards=write,
     )  # fmt: skip
 
 
-def _encoded(prompts: list[str], answers: list[str], tokenizer: Any, longest: int) -> Any:
+def prepare_instruct(choice: Choice, settings: Settings) -> Prepared:
+    """Prepare LLaMA and instructions, all for training as in the paper."""
+    family, task = choice.family, choice.family.tasks[choice.task]
+    questions = _questions(choice.questions)
+    part, tokenizer = read_data(choice)["train"], _tokenizer(choice)
+    given = (part[column(part, (name,))] for name in task.columns)
+    prompts = [prompt(*one) for one in zip(*given, strict=True)]
+    data = _encoded(part, prompts, part[column(part, task.label)], tokenizer, settings)
+
+    def answer(trained: nn.Module, folder: Path) -> dict[str, float]:
+        """Answer all turns of each question; the prompt of a turn contains the earlier ones."""
+        rows, most = [], family.options["max_new_tokens"]
+        for question, turns in questions:
+            so_far, answers = "", []
+            for turn in turns:
+                so_far += f"\n\n{_ASK.format(turn)}" if so_far else prompt(turn)
+                answers += continued(trained, tokenizer, [so_far], 1, max_new_tokens=most)
+                so_far += answers[-1]
+            name = f"{choice.model_size}-{choice.method}-seed{choice.seed}"
+            choices = [{"index": 0, "turns": answers}]
+            rows.append({"question_id": question, "model_id": name, "choices": choices})
+        if rows:
+            _write_lines(folder / "answers.jsonl", rows)
+        return {}
+
+    return Prepared(
+        _model(choice), data, None, transformers.DataCollatorForSeq2Seq(tokenizer),
+        "training loss", afterwards=answer,
+    )  # fmt: skip
+
+
+def _tokenizer(choice: Choice) -> Any:
+    tokenizer = load_pretrained(transformers.AutoTokenizer, choice, trust_remote_code=False)
+    tokenizer.pad_token, tokenizer.padding_side = tokenizer.eos_token, "right"
+    return tokenizer
+
+
+def _model(choice: Choice, **options: Any) -> Any:
+    options |= {"use_safetensors": True, "trust_remote_code": False}
+    options["dtype"] = getattr(torch, choice.family.dtype)
+    return load_pretrained(transformers.AutoModelForCausalLM, choice, **options)
+
+
+def _encoded(
+    part: Any, prompts: Sequence[str], answers: Sequence[str], tokenizer: Any, settings: Settings
+) -> Any:
     """Tokens of prompts and answers, and labels that leave out the prompts."""
 
-    def encode(row: Mapping[str, str]) -> dict[str, list[int]]:
-        given = tokenizer(row["prompt"])["input_ids"]
-        rest = tokenizer(row["answer"], add_special_tokens=False)["input_ids"]
+    def encode(_: Any, i: int) -> dict[str, list[int]]:
+        given = tokenizer(prompts[i])["input_ids"]
+        rest = tokenizer(answers[i], add_special_tokens=False)["input_ids"]
         rest = [*rest, tokenizer.eos_token_id]
         return {
-            "input_ids": [*given, *rest][:longest],
-            "labels": [*[_IGNORED] * len(given), *rest][:longest],
+            "input_ids": [*given, *rest][: settings.max_length],
+            "labels": [*[_IGNORED] * len(given), *rest][: settings.max_length],
         }
 
-    data = package("datasets").Dataset.from_dict({"prompt": prompts, "answer": answers})
-    return data.map(encode, remove_columns=data.column_names)
+    return part.map(encode, with_indices=True, remove_columns=part.column_names)
 
 
 def meaning_prompt(meaning: str) -> str:
@@ -133,63 +140,39 @@ def prompt(instruction: str, context: str = "") -> str:
     return f"{_WITH}\n\n### Instruction:\n{instruction}\n\n### Input:\n{context}\n\n### Response:\n"
 
 
-def perplexity(metrics: Mapping[str, float]) -> float:
-    """The exponential of the loss; infinite if it overflows."""
-    loss = metrics.get("loss", math.nan)
-    return math.exp(loss) if loss < 700 or math.isnan(loss) else math.inf
-
-
-def bleu(texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
-    """BLEU against all references of each text; empty if sacrebleu is not installed."""
-    try:
-        sacrebleu = importlib.import_module("sacrebleu")
-    except ImportError:
-        return {}
-    streams = list(zip_longest(*references))
-    return {"BLEU": float(sacrebleu.corpus_bleu(list(texts), streams).score)}
-
-
 @torch.no_grad()
 def continued(
-    model: nn.Module, tokenizer: Any, prompts: Sequence[str], batch_size: int, **options: Any
+    model: Any, tokenizer: Any, prompts: Sequence[str], batch_size: int, **options: Any
 ) -> list[str]:
     """Generate a continuation of each prompt."""
     model.eval()
-    generate: Callable[..., torch.Tensor] = model.generate  # type: ignore[assignment]
-    device = next(model.parameters()).device
     texts: list[str] = []
     for start in range(0, len(prompts), batch_size):
         given = tokenizer(
             list(prompts[start : start + batch_size]), return_tensors="pt",
             return_token_type_ids=False, padding=True, padding_side="left",
-        ).to(device)  # fmt: skip
-        written = generate(**given, pad_token_id=tokenizer.eos_token_id, do_sample=False, **options)
-        own = written[:, given["input_ids"].shape[1] :]
+        ).to(model.device)  # fmt: skip
+        options |= {"pad_token_id": tokenizer.eos_token_id, "do_sample": False}
+        own = model.generate(**given, **options)[:, given["input_ids"].shape[1] :]
         texts += tokenizer.batch_decode(own, skip_special_tokens=True)
     return [text.strip() for text in texts]
 
 
-def _questions(path: Path | None) -> list[dict[str, Any]]:
+def _questions(path: Path | None) -> list[tuple[int | str, list[str]]]:
     """Read questions of MT-Bench or Vicuna in the format of LLM-as-a-judge."""
     if path is None:
         return []
-    try:
+    with readable(path, "--questions"):
         lines = path.read_text(encoding="utf-8").splitlines()
-        questions = [json.loads(line) for line in lines if line.strip()]
-        known = all(isinstance(q["question_id"], int | str) and q["turns"] for q in questions)
-    except (OSError, ValueError, KeyError, TypeError):
-        known, questions = False, []
-    if not known:
-        msg = f"{path} has no questions: each line must be a JSON object with question_id and turns"
-        raise InvalidArgumentError(msg)
-    return questions
+        rows = [json.loads(line) for line in lines if line.strip()]
+        return [(row["question_id"], row["turns"]) for row in rows]
 
 
-def _write_lines(folder: Path, name: str, rows: Sequence[dict[str, Any]]) -> None:
+def _write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write a file with one JSON object per line."""
+    writable_folder(path.parent)
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    path = writable_folder(folder) / name
-    write_atomically(path, lambda target: target.write_text(text, encoding="utf-8"))
+    path.write_text(text, encoding="utf-8")
 
 
 class SplitProjection(nn.Module):
@@ -210,9 +193,8 @@ class SplitProjection(nn.Module):
 
 
 def split_projections(model: nn.Module) -> nn.Module:
-    """Replace every fused projection of GPT-2; other models stay as they are."""
+    """Replace every fused projection of GPT-2."""
     for module in list(model.modules()):
-        fused = getattr(module, "c_attn", None)
-        if isinstance(fused, nn.Module) and not isinstance(fused, SplitProjection):
-            module.c_attn = SplitProjection(fused)
+        if hasattr(module, "c_attn"):
+            module.c_attn = SplitProjection(module.c_attn)
     return model

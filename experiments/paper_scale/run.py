@@ -4,196 +4,231 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import math
 import shutil
 import sys
-import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import click
-import datasets
 import torch
 import transformers
+from torch import nn
 
-from experiments.finetuning.adaptation import count
-from experiments.finetuning.methods import find_method
+from experiments.finetuning.adaptation import adapt, count, groups, peft, with_adapter
+from experiments.finetuning.methods import Budget, find_method
 from experiments.paper_scale import classification, diffusion, generation
-from experiments.paper_scale.loading import Prepared, fingerprint
+from experiments.paper_scale.prepared import Prepared
 from experiments.paper_scale.settings import Choice, Settings, resolve
-from experiments.paper_scale.training import adapt_as_stated, make_trainer
-from loca_theory.errors import InvalidArgumentError, ResourceError
+from loca_theory.adapters import CosineSpectrum, LoCACallback, LoCAConfig, follow
+from loca_theory.errors import ResourceError
 from loca_theory.sweeps.files import writable_folder
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.tables import is_stored, load_rows, store_rows
 from loca_theory.sweeps.version import library_version
 
 # Increase this number when the meaning of a row changes.
-_VERSION = "3"
+_VERSION = "4"
 _LIBRARIES = ("transformers", "peft", "accelerate", "datasets", "diffusers")
-# Columns of a row that the command prints.
-_SHOWN = {
-    "task", "size", "method", "seed", "diverged", "steps", "metric", "value", "trained",
-}  # fmt: skip
-# Endings of the names that the Trainer reports besides the metrics.
-_BESIDE = ("_runtime", "_per_second", "epoch")
+_LOGGED_EVERY = 50
+_WORKERS = 8  # that load data for a GPU
 _PREPARE = {
     "glue": classification.prepare,
     "vit": classification.prepare,
-    "e2e": generation.prepare,
-    "instruct": generation.prepare,
+    "e2e": generation.prepare_e2e,
+    "instruct": generation.prepare_instruct,
     "diffusion": diffusion.prepare,
 }
 
 
 def run(choice: Choice) -> tuple[dict[str, Any], bool]:
-    """Return the stored result of a run, or compute and store it."""
-    settings = resolve(choice)
-    described = _described(choice, settings)
-    content = json.dumps([choice.family.name, described, _VERSION], sort_keys=True)
-    name = "-".join(
-        (choice.family.name, choice.task, choice.model_size, choice.method, f"seed{choice.seed}",
-         hashlib.sha256(content.encode()).hexdigest()[:12])
-    )  # fmt: skip
-    stored = _stored(choice.out, name)
-    if stored is not None:
-        return stored, False
-    transformers.logging.set_verbosity_error()
-    datasets.logging.set_verbosity(logging.CRITICAL)  # errors are raised as well
-    if not sys.stderr.isatty():
-        transformers.logging.disable_progress_bar()
-        datasets.disable_progress_bars()
-    folder = writable_folder(choice.out) / name
-    row = _compute(choice, settings, folder)
-    about = manifest(
-        grid=described, seed=choice.seed, device=row["device"], dtype=choice.family.dtype
-    )
+    """Return the result of a run, and whether it was computed rather than stored."""
+    settings, family = resolve(choice), choice.family
+    described = {**vars(choice), **asdict(settings), "family": family.name, "version": _VERSION}
+    described["files"] = [*_files(choice.model), *_files(choice.data)]
+    del described["out"], described["save_every"]
+    content = json.dumps(described, sort_keys=True, default=str)
+    parts = (family.name, choice.task, choice.model_size, choice.method, f"seed{choice.seed}")
+    name = "-".join((*parts, hashlib.sha256(content.encode()).hexdigest()[:12]))
+    if is_stored(choice.out, name):
+        table, _ = load_rows(choice.out, name)
+        return table.to_dict("records")[0], False
+    row = _compute(choice, settings, writable_folder(choice.out) / name)
+    about = manifest(grid=json.loads(content), seed=choice.seed, device=row["device"],
+                     dtype=family.dtype)  # fmt: skip
     about["libraries"] |= {library: library_version(library) for library in _LIBRARIES}
     store_rows([row], about, choice.out, name)
-    for checkpoint in folder.glob("checkpoint-*"):
-        shutil.rmtree(checkpoint, ignore_errors=True)
+    for checkpoint in (choice.out / name).glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
     return row, True
 
 
-def _described(choice: Choice, settings: Settings) -> dict[str, Any]:
-    """Everything that the result depends on, as plain data."""
-    own = {key: value for key, value in vars(choice).items() if key not in ("family", "out", "own")}
-    return {
-        **own,
-        "settings": asdict(settings),
-        "model": choice.source,
-        "model_files": fingerprint(choice.model),
-        "data": choice.data or choice.family.tasks[choice.task].data,
-        "data_files": fingerprint(choice.data),
-        **{key: str(value) for key, value in choice.own.items() if value is not None},
-    }
-
-
-def _stored(out: Path, name: str) -> dict[str, Any] | None:
-    """The row of a finished run; None if it is missing or damaged."""
-    if not is_stored(out, name):
-        return None
-    try:
-        table, _ = load_rows(out, name)
-        if len(table) == 1 and set(table.columns) >= _SHOWN:
-            return {str(key): value for key, value in table.iloc[0].items()}
-    except ResourceError:
-        pass
-    click.echo(f"{out / name}.parquet or its manifest is damaged and is computed again", err=True)
-    return None
+def _files(source: str | None) -> list[str]:
+    """The files of a local folder and their times, to detect changes."""
+    files = sorted(Path(source).rglob("*")) if source else []
+    return [f"{file} {file.stat().st_mtime_ns}" for file in files]
 
 
 def _compute(choice: Choice, settings: Settings, folder: Path) -> dict[str, Any]:
-    method = find_method(choice.method)
+    family = choice.family
     transformers.set_seed(choice.seed)
-    ready = _PREPARE[choice.family.name](choice, settings)
-    steps = steps_of(settings, len(ready.train))
-    model = adapt_as_stated(
-        ready.model, method, settings, head=ready.head, seed=choice.seed, steps=steps
-    )
+    ready = _PREPARE[family.name](choice, settings)
+    model = adapted(ready.model, choice, settings)
     # Count before training: at its end locations are frozen and would not count as learned.
-    rank = (settings.r or settings.rank) if method.kind == "adalora" else None
-    counts = count(model, ready.head, pruned_to=rank)
-    trainer, steering = make_trainer(
-        model, ready, settings, folder, seed=choice.seed, steps=steps, save_every=choice.save_every
-    )
-    last = last_checkpoint(folder)
-    start = time.monotonic()
-    try:
-        trainer.train(resume_from_checkpoint=last)
-        seconds = time.monotonic() - start
-        metrics = {} if steering.diverged else _evaluate(trainer, ready)
-    except torch.OutOfMemoryError as error:
-        msg = "the GPU is out of memory; give a smaller --batch-size"
-        raise ResourceError(msg) from error
-    steering.look(metrics)
+    counts = count(model, family.head)
+    trainer = make_trainer(model, ready, choice, settings, folder)
+    # The Trainer writes its state last, so a checkpoint that has it is complete.
+    states = folder.glob("checkpoint-*/trainer_state.json")
+    last = max(states, key=lambda path: path.stat().st_mtime_ns, default=None)
+    done = trainer.train(resume_from_checkpoint=str(last.parent) if last else None)
+    metrics = {"training loss": done.metrics["train_loss"]}
+    if ready.evaluation is not None:
+        trainer.label_smoother = None  # smoothing is for training only
+        found = trainer.evaluate()
+        metrics |= {key.removeprefix("eval_"): one for key, one in found.items()}
+        metrics["perplexity"] = float(torch.tensor(metrics["loss"]).double().exp())
+    history = trainer.state.log_history
+    is_finite = all(math.isfinite(loss) for log in history for loss in _losses(log))
     trained = trainer.accelerator.unwrap_model(trainer.model)
-    if not steering.diverged:
-        if ready.afterwards is not None:
-            metrics |= ready.afterwards(trained, folder)
-        # The Trainer would also save its arguments as a pickle.
-        trained.save_pretrained(str(writable_folder(folder / "final")))
-    value = metrics.get(ready.metric, math.nan)
-    name, history = f"eval_{ready.metric}", trainer.state.log_history
-    best = [log[name] for log in history if name in log] if ready.best_of_epochs else []
+    if is_finite:
+        metrics |= ready.afterwards(trained, folder)
+    # The Trainer would also save its arguments as a pickle.
+    trained.save_pretrained(str(writable_folder(folder / "final")))
+    last_value, name = metrics[ready.metric], f"eval_{ready.metric}"
+    best = max(log[name] for log in history if name in log) if family.best_of_epochs else last_value
     return {
-        "family": choice.family.name,
+        "family": family.name,
         "task": choice.task,
         "size": choice.model_size,
         "model": choice.source,
         "method": choice.method,
         "seed": choice.seed,
         "metric": ready.metric,
-        "value": max([value, *best]),
-        "last": value,
-        "others": json.dumps({k: v for k, v in metrics.items() if math.isfinite(v)}),
+        "value": best if is_finite else math.nan,
+        "last": last_value if is_finite else math.nan,
+        "others": json.dumps({key: one for key, one in metrics.items() if math.isfinite(one)}),
         **counts,
-        "r": choice.r,
+        "r": settings.rank,
         "components": settings.components,
         "steps": trainer.state.global_step,
-        "seconds": seconds,
+        "seconds": done.metrics["train_runtime"],
         "resumed": last is not None,
-        "diverged": steering.diverged,
+        "diverged": not is_finite,
         "device": str(trainer.args.device),
     }
 
 
-def _evaluate(trainer: Any, ready: Prepared) -> dict[str, float]:
-    """The metrics of the trained model."""
-    losses = [log["loss"] for log in trainer.state.log_history if "loss" in log]
-    metrics = {"training loss": losses[-1]} if losses else {}
-    if ready.evaluation is not None:
-        trainer.label_smoother = None  # smoothing is for training only
-        metrics |= {
-            name.removeprefix("eval_"): value
-            for name, value in trainer.evaluate().items()
-            if not name.endswith(_BESIDE)
-        }
-    if ready.value is not None:
-        metrics[ready.metric] = ready.value(metrics)
-    return metrics
+def adapted(model: nn.Module, choice: Choice, settings: Settings) -> nn.Module:
+    """Prepare a model for training with a method, with the paper's settings."""
+    method, head, components = find_method(choice.method), choice.family.head, settings.components
+    scaling = {} if settings.scaling is None else {"scaling": settings.scaling}
+    match method.kind:
+        case "lora" | "dora":
+            config = peft().LoraConfig(
+                r=settings.rank, lora_alpha=settings.scaling, use_dora=method.kind == "dora"
+            )
+        case "fourierft":
+            # PEFT initialises the coefficients at random, as in the paper of FourierFT.
+            config = peft().FourierFTConfig(
+                n_frequency=components, random_loc_seed=choice.seed, **scaling
+            )
+        case "loca":
+            options, steps = {**scaling, **method.options}, settings.alternating_steps
+            if options.pop("endless", False):
+                steps = None
+            if options.pop("alternating", None) == 0.0:  # V1 learns no locations
+                steps = 0
+            config = LoCAConfig(
+                n_frequency=max(round(method.fraction * (components or 1)), 1),
+                coefficient_steps=settings.coefficient_steps,
+                location_steps=settings.location_steps,
+                location_lr=settings.location_rate,
+                alternating_steps=steps,
+                random_loc_seed=choice.seed,
+                **options,
+            )
+        case _:
+            targets = settings.targets
+            return adapt(model, method, Budget(1, 1), targets=targets, head=head, seed=choice.seed)
+    return with_adapter(model, config, settings.targets, head)
 
 
-def steps_of(settings: Settings, examples: int) -> int:
-    """Number of training steps, counted as in the Trainer."""
-    if settings.steps is not None:
-        return settings.steps
-    if not examples:
-        msg = "the training set is empty; give data with examples"
-        raise InvalidArgumentError(msg)
-    passes = math.ceil(examples / settings.batch_size)
-    return math.ceil(passes / settings.accumulation) * math.ceil(settings.epochs or 1)
+def _losses(logs: dict[str, Any]) -> list[float]:
+    return [value for name, value in logs.items() if name.endswith("loss")]
 
 
-def last_checkpoint(folder: Path) -> str | None:
-    """The latest complete checkpoint, that is with the Trainer's state, which is written last."""
-    found = []
-    for path in folder.glob("checkpoint-*"):
-        try:
-            step = json.loads((path / "trainer_state.json").read_bytes())["global_step"]
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-        found.append((step, str(path)))
-    return max(found)[1] if found else None
+class StopWhenDiverged(transformers.TrainerCallback):
+    """Ends the training where a loss is infinite or NaN."""
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        """Look at the logged loss."""
+        del args, state
+        control.should_training_stop |= not all(map(math.isfinite, _losses(logs or {})))
+
+
+class LossTrainer(transformers.Trainer):
+    """A Trainer with an optional loss of its own, of the model and a batch."""
+
+    own_loss: Callable[[Any, Any], Any] | None = None
+
+    def compute_loss(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, model: Any, inputs: Any, return_outputs: bool = False, **kwargs: Any
+    ) -> Any:
+        """Compute the loss of a batch."""
+        if self.own_loss is None:
+            return super().compute_loss(model, inputs, return_outputs=return_outputs, **kwargs)
+        loss = self.own_loss(model, inputs)
+        return (loss, {"loss": loss}) if return_outputs else loss
+
+
+def make_trainer(
+    model: nn.Module, ready: Prepared, choice: Choice, settings: Settings, folder: Path
+) -> LossTrainer:
+    """Make the Trainer with the paper's optimiser, AdamW, and its linear schedule."""
+    has_gpu = torch.cuda.is_available()
+    arguments = transformers.TrainingArguments(
+        output_dir=str(folder),
+        per_device_train_batch_size=settings.batch_size,
+        per_device_eval_batch_size=settings.batch_size,
+        gradient_accumulation_steps=settings.accumulation,
+        max_steps=settings.steps or -1,
+        num_train_epochs=settings.epochs or 1,
+        warmup_steps=settings.warmup,
+        label_smoothing_factor=settings.label_smoothing,
+        seed=choice.seed,
+        logging_steps=_LOGGED_EVERY,
+        logging_nan_inf_filter=False,
+        save_steps=choice.save_every,
+        save_total_limit=1,
+        eval_strategy="epoch" if choice.family.best_of_epochs else "no",
+        report_to=[],
+        disable_tqdm=not sys.stderr.isatty(),
+        remove_unused_columns=False,
+        label_names=["labels"],
+        dataloader_pin_memory=has_gpu,
+        dataloader_num_workers=_WORKERS if has_gpu else 0,
+    )
+    if arguments.n_gpu > 1:
+        msg = "several GPUs are visible, but a run uses one; set CUDA_VISIBLE_DEVICES=0"
+        raise ResourceError(msg)
+    callbacks: list[transformers.TrainerCallback] = [StopWhenDiverged()]
+    if any(isinstance(m, CosineSpectrum) and m.is_searching for m in model.modules()):
+        follow(model)  # adds the locations before the optimiser is made
+        callbacks.append(LoCACallback())
+    parts = groups(model, head=choice.family.head, rate=settings.rate,
+                   head_rate=settings.head_rate, weight_decay=settings.weight_decay)  # fmt: skip
+    trainer = LossTrainer(
+        model,
+        arguments,
+        train_dataset=ready.train,
+        eval_dataset=ready.evaluation,
+        data_collator=ready.collate,
+        compute_metrics=ready.measure,
+        optimizers=(torch.optim.AdamW(parts), None),
+        callbacks=callbacks,
+    )
+    if ready.loss is not None:
+        trainer.own_loss = ready.loss
+        trainer.model_accepts_loss_kwargs = False  # makes the Trainer average over accumulation
+    return trainer

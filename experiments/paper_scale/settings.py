@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -13,13 +12,16 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from experiments.finetuning.methods import Method, find_method
-from experiments.paper import load
 from loca_theory._lookup import find
+from loca_theory.claims.printed import FOLDER
 from loca_theory.errors import InvalidArgumentError
 
-_Values = Mapping[str, Any]
+KINDS = ("head", "full", "biases", "lora", "dora", "fourierft", "loca")
+"""Kinds of the methods that the paper's experiments compare, and that are run here."""
+
 # Names of the methods in the tables.
 _PRINTED = {"full": "FF", "linear-probing": "LP"}
+_ROLES = ("model", "method", "task")
 # Fields that are specific to a method; all others hold for all.
 _OWN = {
     "learning_rate", "learning_rate_coefficients", "learning_rate_locations",
@@ -54,18 +56,16 @@ class Family:
 
     name: str
     title: str
-    example: str  # options of an example
     table: str  # the transcribed table of its hyper-parameters
     sizes: dict[str, Size]
     tasks: dict[str, Task]
     layers: dict[str, tuple[str, ...]]  # names in the model, by those in the paper
     head: str | None = None  # the new head, which is trained in full
     results: str = ""  # the transcribed table of its results
+    best_of_epochs: bool = False  # whether the best epoch is reported rather than the last
     dtype: str = "float32"  # of the frozen weights
     divide_batch: bool = False  # whether the printed batch is that after accumulation
-    several_shapes: bool = False  # whether the adapted layers differ in shape
-    methods: tuple[str, ...] = ()  # kinds of methods that can be run; empty for all
-    not_run: tuple[str, ...] = ()  # parts of the paper's experiment, with the reasons
+    notes: tuple[str, ...] = ()  # what is not run, and how the paper is read
     options: dict[str, Any] = field(default_factory=dict)  # what the paper does not state
 
 
@@ -86,16 +86,18 @@ class Choice:
     model_size: str
     method: str
     seed: int = 0  # of the new head, the order of the data and random locations
-    r: int | None = None  # the rank of LoRA, whose budget the other methods get
+    r: int | None = None
     components: int | None = None
     lr: float | None = None
     batch_size: int | None = None
     max_steps: int | None = None
     model: str | None = None  # a folder, or another name on the hub
-    data: str | None = None  # a folder
+    data: str | None = None  # a folder, or another name on the hub
+    texts: int | None = None  # number of texts to write; None for all
+    questions: Path | None = None  # file of questions to answer
+    samples: int = 0  # number of photographs to edit
     save_every: int = 500
     out: Path = Path("loca-results") / "paper-scale"
-    own: Mapping[str, Any] = field(default_factory=dict)  # the family's own options
 
     @property
     def source(self) -> str:
@@ -120,117 +122,115 @@ class Settings:
     dropout: float | None  # None for the model's default
     max_length: int | None  # largest number of tokens
     targets: tuple[str, ...]  # names of the layers that are adapted
-    r: int | None  # a rank given by the user; None for the paper's settings
-    rank: int | None  # the paper's
+    rank: int | None
     components: int | None  # per layer
     scaling: float | None  # the paper's α
     alternating_steps: int | None  # B_s
     coefficient_steps: int  # B_a
     location_steps: int  # B_l
-    notes: tuple[str, ...]  # what the paper does not state, and what is used instead
+
+
+@cache
+def printed(table: str) -> dict[str, Any]:
+    """A transcribed table of the paper."""
+    return tomllib.loads((FOLDER / f"{table}.toml").read_text(encoding="utf-8"))
+
+
+def stated(table: str, **roles: str) -> dict[str, Any]:
+    """All values of a table for a model, method and task; the row that names more of them wins."""
+    rows = [
+        row
+        for row in printed(table)["rows"]
+        if all(row[role] == roles.get(role) for role in _ROLES if role in row)
+    ]
+    rows.sort(key=lambda row: sum(role in row for role in _ROLES))
+    return {name: value for row in rows for name, value in row["values"].items()}
 
 
 def seeds(family: Family) -> tuple[int, ...]:
     """The seeds that the paper states, or 0 if it states none."""
-    found: Any = load(family.table).settings(method="LoCA").get("seeds", (0,))
-    return tuple(found)
+    return tuple(stated(family.table, method="LoCA").get("seeds", (0,)))
 
 
 def resolve(choice: Choice) -> Settings:
     """Determine the settings of a run."""
     family, method = choice.family, find_method(choice.method)
-    if family.methods and method.kind not in family.methods:
-        msg = f"{family.title} is not run with {method.title}: choose from "
-        raise InvalidArgumentError(msg + ", ".join(family.methods))
-    if method.kind == "head" and family.head is None:
-        msg = f"{method.title} trains a new head, and {family.title} has none"
+    if method.kind not in KINDS or (method.kind == "head" and family.head is None):
+        msg = f"{family.title} is not run with {method.title}"
         raise InvalidArgumentError(msg)
-    frame, own, notes = _stated(choice, method)
-    if choice.lr is not None and not (math.isfinite(choice.lr) and choice.lr > 0):
-        msg = f"--lr {choice.lr:g} is not a learning rate: give a finite number above 0"
-        raise InvalidArgumentError(msg)
-    head = frame.get("learning_rate_head") if method.kind == "head" else None
-    rate = choice.lr or own.get("learning_rate_coefficients", own.get("learning_rate", head))
-    _check_complete(choice, method, own, rate)
-    stated, scaling = own.get("frequency_components"), own.get("scaling")
-    components = choice.components or (stated[0] if isinstance(stated, tuple) else stated)
-    if isinstance(stated, tuple) and isinstance(scaling, tuple):  # that of the components
-        scaling = scaling[stated.index(components) if components in stated else 0]
-    if "epochs" not in frame and "total_steps" not in frame:
-        frame |= load("stated").settings(task="image classification")
-    batch, accumulation = frame["batch_size"], frame.get("accumulation_steps", 1)
-    if family.divide_batch and choice.batch_size is None:
-        batch //= accumulation
-        notes.append(f"the batch of {frame['batch_size']} is read as that after accumulation")
-    steps = choice.max_steps or frame.get("total_steps")
+    common, own = _stated(choice, method)
+    sizes, scalings = (_several(own.get(name)) for name in ("frequency_components", "scaling"))
+    components = choice.components or next(iter(sizes), None)
+    # Where the paper states several, the scaling is that of the number of components.
+    scaling = dict(zip(sizes, scalings, strict=False)).get(components, next(iter(scalings), None))
+    head = common.get("learning_rate_head", 0.0)
+    rate = own.get("learning_rate_coefficients", own.get("learning_rate"))
+    rate = choice.lr or (head if method.kind == "head" else rate)
+    rank = choice.r or own.get("rank")
+    _check(choice, method, {"--lr": rate, "--r": rank, "--components": components})
+    if "epochs" not in common and "total_steps" not in common:
+        common |= stated("stated", task="image classification")
+    batch, accumulation = common["batch_size"], common.get("accumulation_steps", 1)
+    steps = choice.max_steps or common.get("total_steps")
     # The learning rate of locations is the same in all tables that state one.
-    loca: Any = load("e2e_hyperparameters").settings(model="GPT-2", method="LoCA")
-    loca |= load("stated").settings(method="LoCA")
+    loca = stated("e2e_hyperparameters", model="GPT-2", method="LoCA")
+    loca |= stated("stated", method="LoCA")
     return Settings(
-        batch_size=choice.batch_size or batch,
+        batch_size=choice.batch_size or (batch // accumulation if family.divide_batch else batch),
         accumulation=accumulation,
-        epochs=None if steps else frame["epochs"],
+        epochs=None if steps else common["epochs"],
         steps=steps,
-        rate=rate or 0.0,
-        head_rate=frame.get("learning_rate_head", 0.0),
+        rate=rate,
+        head_rate=head,
         location_rate=own.get("learning_rate_locations", loca["learning_rate_locations"]),
-        weight_decay=frame["weight_decay"],
-        warmup=frame.get("warmup_steps", frame.get("warmup_ratio", 0)),
-        label_smoothing=frame.get("label_smoothing", 0.0),
-        dropout=frame.get("dropout"),
-        max_length=frame.get("max_length", family.options.get("max_length")),
-        targets=tuple(name for layer in frame["targets"] for name in family.layers[layer]),
-        r=choice.r,
-        rank=own.get("rank"),
+        weight_decay=common["weight_decay"],
+        warmup=common.get("warmup_steps", common.get("warmup_ratio", 0)),
+        label_smoothing=common.get("label_smoothing", 0.0),
+        dropout=common.get("dropout"),
+        max_length=common.get("max_length", family.options.get("max_length")),
+        targets=tuple(name for layer in common["targets"] for name in family.layers[layer]),
+        rank=rank,
         components=components,
-        scaling=scaling,
+        scaling=choice.r or scaling,  # a rank given by the user gets α = r
         alternating_steps=own.get("alternating_steps"),
         coefficient_steps=loca["coefficient_steps"],
         location_steps=loca["location_steps"],
-        notes=tuple(notes),
     )
 
 
-def _stated(choice: Choice, method: Method) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """Settings for all methods, those specific to the method, and notes on missing ones."""
-    family, table = choice.family, load(choice.family.table)
+def _stated(choice: Choice, method: Method) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings for all methods, which are LoCA's where a table lacks a method, and its own."""
+    family, table = choice.family, choice.family.table
     find("task", choice.task, family.tasks)
     size = find("model size", choice.model_size, family.sizes)
-    roles = {"model": size.printed} if size.printed else {}
-    if choice.task in table.names("task"):
-        roles["task"] = choice.task
-    printed = _PRINTED.get(choice.method, "LoCA" if method.kind == "loca" else method.title)
-    notes: list[str] = []
-    if printed in table.names("method"):
-        values: Any = table.settings(method=printed, **roles)
-        own = {name: value for name, value in values.items() if name in _OWN}
-    else:
-        values, own = dict(table.settings(method="LoCA", **roles)), {}
-        notes.append(f"{method.title} is not in the table: epochs, batch, decay are LoCA's")
-    if method.kind in ("lora", "dora", "adalora") and not own and family.name == "glue":
-        own = dict(load("stated").settings(method="LoRA", task="GLUE"))
-    return {name: value for name, value in values.items() if name not in _OWN}, own, notes
+    name = _PRINTED.get(choice.method, "LoCA" if method.kind == "loca" else method.title)
+    is_printed = any(row.get("method") == name for row in printed(table)["rows"])
+    roles = {"model": size.printed, "task": choice.task}
+    values = stated(table, method=name if is_printed else "LoCA", **roles)
+    own = {name: value for name, value in values.items() if name in _OWN} if is_printed else {}
+    if method.kind in ("lora", "dora") and not own and family.name == "glue":
+        own = stated("stated", method="LoRA", task="GLUE")
+    return {name: value for name, value in values.items() if name not in _OWN}, own
 
 
-def _check_complete(choice: Choice, method: Method, own: _Values, rate: float | None) -> None:
-    """Check that the paper and the user together specify everything that a method needs."""
-    counted = method.kind in ("fourierft", "loca")
-    msg = ""
-    if choice.components is not None and not counted:
-        msg = f"{method.title} has no components: give --r instead of --components"
-    elif choice.components is not None and choice.r is not None:
-        msg = "--components and --r both set the number of trained parameters: give one"
-    elif choice.r is not None and counted and choice.family.several_shapes:
-        msg = "the layers have several shapes, so --r does not define one budget: give --components"
-    if msg:
+def _several(value: Any) -> tuple[Any, ...]:
+    """The values of a field, of which a table may have none, one or several."""
+    if value is None:
+        return ()
+    return tuple(value) if isinstance(value, list) else (value,)
+
+
+def _check(choice: Choice, method: Method, known: dict[str, float | None]) -> None:
+    """Check that the paper and the user together specify what a method needs, and no more."""
+    amount = {"lora": "--r", "dora": "--r", "fourierft": "--components", "loca": "--components"}
+    needed = [amount[method.kind], "--lr"] if method.kind in amount else ["--lr"]
+    for option, given in (("--r", choice.r), ("--components", choice.components)):
+        if given is not None and option not in needed:
+            msg = f"{option} does not apply to {method.title}: leave it out"
+            raise InvalidArgumentError(msg)
+    if choice.lr is not None and not math.isfinite(choice.lr):
+        msg = f"--lr {choice.lr:g} is not a learning rate: give a finite number above 0"
         raise InvalidArgumentError(msg)
-    lacking = []
-    given = choice.r is not None or choice.components is not None
-    if method.has_budget and not given and not {"rank", "frequency_components"} & set(own):
-        lacking.append("components (--components)" if counted else "rank (--r)")
-    if rate is None:
-        lacking.append("learning rate (--lr)")
-    if lacking:
-        msg = f"the paper does not state the {' and the '.join(lacking)} of {method.title} on "
-        msg += f"{choice.task}; give {'both' if lacking[1:] else 'it'}"
-        raise InvalidArgumentError(msg)
+    if lacking := [option for option in needed if known[option] is None]:
+        msg = f"the paper does not state all settings of {method.title} on {choice.task}: give "
+        raise InvalidArgumentError(msg + " and ".join(lacking))
