@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -61,13 +61,6 @@ class Method:
             raise InvalidArgumentError(msg)
         start = _LADDER.index(self.lowest[tasks])
         return _LADDER[max(start - beyond, 0) : start + _RATES + beyond]
-
-
-def rates_beyond(tried: Collection[float], best: float) -> tuple[float, ...]:
-    """The rate of the grid beyond those tried, if the lowest or highest of them is the best."""
-    steps = {min(tried): -1, max(tried): 1}
-    beyond = _LADDER.index(best) + steps[best] if best in steps else -1
-    return _LADDER[beyond : beyond + 1] if beyond >= 0 else ()
 
 
 @dataclass(frozen=True)

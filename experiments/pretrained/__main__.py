@@ -1,8 +1,8 @@
-"""Continue the ablation on a pretrained sentence transformer, or print its result.
+"""Repeat the ablation on a pretrained sentence transformer, or print its result.
 
 ``python -m experiments.pretrained`` prints the design and the result of the runs that are stored.
-With the folder of the published texts, whose sources are in ``design.toml``, it continues them; it
-can be stopped at any time.
+With the folder of the published texts, whose sources are in ``design.toml``, and another folder for
+the results, it runs them again; it can be stopped at any time.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _TASKS = Path("loca-results") / "experiments" / "tasks"
 @click.command(cls=Command)
 @click.option("--data", type=click.Path(exists=True, file_okay=False, path_type=Path),
               help="Folder of the published texts; without it nothing is run.")  # fmt: skip
-@click.option("--out", type=Folder(), default=Path("figures/pretrained"), show_default=True,
-              help="Folder of the table of runs.")  # fmt: skip
+@click.option("--out", type=Folder(), default=runs.STORED,
+              help="Folder of the table of runs.  [default: that of the checkout]")  # fmt: skip
 @click.option("--minutes", default=math.inf, help="Start no run after so many minutes.")
 @click.option("-j", "--jobs", default=1, show_default=True, help="Worker processes.")
 @click.option("--again", multiple=True, metavar="TASK",
               help="Repeat the runs of a task with seed 0 from this kind of machine, to the bit.",
 )  # fmt: skip
 def main(data: Path | None, out: Path, minutes: float, jobs: int, again: tuple[str, ...]) -> None:
-    """Continue the runs of the ablation, or print its result.
+    """Repeat the runs of the ablation, those that tuned last, or print its result.
 
-    Example: python -m experiments.pretrained --data texts --minutes 60
+    Example: python -m experiments.pretrained --data texts --out again --minutes 60
     """
     if data is None:
         _print(out)
@@ -59,14 +59,10 @@ def main(data: Path | None, out: Path, minutes: float, jobs: int, again: tuple[s
             other += is_other
             click.echo(f"{row['task']}, {row['method']}: {'differs' if is_other else 'the same'}")
         raise SystemExit(bool(other))
-    described = read_design()["described"]
-    settings = read_design()["settings"].items()
-    further = [(name, one.get("methods", _primary())) for name, one in settings]
-    for setting, methods in (further[0], ("main", [*_primary(), *described]), *further[1:]):
-        runs.continue_runs(
-            setting, methods, prepared, out, jobs=jobs, say=click.echo,
-            stops=lambda: time.monotonic() - start > 60 * minutes,
-        )  # fmt: skip
+    runs.continue_runs(
+        sorted(runs.stored(runs.STORED), key=lambda one: one.tunes), prepared, out, jobs=jobs,
+        say=click.echo, stops=lambda: time.monotonic() - start > 60 * minutes,
+    )  # fmt: skip
     done, about = runs.stored(out), manifest(grid={}, seed=0, dtype="float32")
     store_rows(analysis.verdicts(list(done.values())), about, out, "comparisons")
     if not (out / f"{runs.RETAINED}.parquet").exists():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from experiments.finetuning.statistics import Row
 from experiments.finetuning.tasks import Prepared, prepare_by
 from experiments.finetuning.tasks.published import check_files
 from experiments.finetuning.training import PACKAGES, Group, compute, trained
-from experiments.pretrained.trials import Done, Trial, missing, read_design
+from experiments.pretrained.trials import Done, Trial, read_design
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.store import Point
@@ -25,6 +25,7 @@ from loca_theory.sweeps.threads import one_thread
 from loca_theory.sweeps.version import code_version, library_version
 from loca_theory.transforms import dct2
 
+STORED = Path(__file__).parents[2] / "figures" / "pretrained"
 TABLE, RETAINED = "runs", "retained"
 FULL, LARGEST, _SEEDS = "full", "largest", 2
 MEASURED = ("metric", "loss", "parts", "diverged")
@@ -123,8 +124,7 @@ def trial_of(row: Mapping[str, Any]) -> Trial:
 
 
 def continue_runs(
-    setting: str,
-    methods: Sequence[str],
+    trials: Iterable[Trial],
     prepared: Mapping[str, Prepared],
     folder: Path,
     *,
@@ -132,19 +132,18 @@ def continue_runs(
     stops: Callable[[], bool] = lambda: False,
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Tune methods in a setting and run them on all seeds, if not stored, until ``stops``."""
+    """Run the trials that the folder lacks, until ``stops``."""
     done = stored(folder)
     about = manifest(grid={"versions": read_design()["versions"]}, seed=0, dtype="float32")
-    while not stops() and (wanted := missing(setting, methods, done)):
-        runs = Parallel(jobs, return_as="generator")(
-            delayed(train)(trial, prepared[trial.task]) for trial in wanted if not stops()
-        )
-        for row in filter(None, runs):
-            done[trial_of(row)] = row
-            store_rows(list(done.values()), about, folder, TABLE)
-            names = ("setting", "task", "method", "rate", "location_rate", "seed", "metric", "loss",
-                     "seconds")  # fmt: skip
-            say(f"{len(done)}: " + ", ".join(f"{row[name]}" for name in names))
+    wanted = [one for one in trials if one not in done]
+    for row in Parallel(jobs, return_as="generator")(
+        delayed(train)(one, prepared[one.task]) for one in wanted if not stops()
+    ):
+        done[trial_of(row)] = row
+        store_rows(list(done.values()), about, folder, TABLE)
+        names = ("setting", "task", "method", "rate", "location_rate", "seed", "metric", "loss",
+                 "seconds")  # fmt: skip
+        say(f"{len(done)}: " + ", ".join(f"{row[name]}" for name in names))
 
 
 def complete_groups(done: Done) -> list[dict[str, Trial]]:

@@ -50,66 +50,16 @@ def design(monkeypatch):
     return DESIGN
 
 
-def outcome(trial, best):
-    """A score that is highest at the rates ``best`` of the method, the location and the head."""
-    rates = (trial.rate, trial.location_rate, trial.head_rate)
-    return 1 - sum(abs(np.log(a / b)) for a, b in zip(rates, best, strict=True)) / 100
-
-
-def tuned(best, methods=ARMS):
-    """What is run until the runs that count are next, and these."""
-    done = {}
-    while (wanted := trials.missing("main", methods, done)) and wanted[0].tunes:
-        assert not {*wanted} & {*done}
-        done |= {one: {"metric": outcome(one, best)} for one in wanted}
-    return done, wanted
-
-
-@pytest.mark.parametrize("best", [(1e-2, 5e-3, 3e-3), (3e-1, 3e-1, 1e-1), (1e-3, 1e-4, 1e-3)])
-def test_each_choice_is_made_at_those_before_it_and_a_grid_is_extended(best):
-    """The three values are the best rates of a method, of LoCA's locations, and of the head."""
-    rate, location, head = best
-    done, counted = tuned(best)
-    usual = DESIGN["protocol"]["location_rate"]
-    assert {one.seed for one in done} == {*DESIGN["tuning"]["seeds"]}
-    assert {one.task for one in done} == {*DESIGN["tuning"]["tasks"]}
-    # The probe's only rate is that of its head, so it is best between those two.
-    probe = trials.chosen_rates("main", DESIGN["tuning"]["probe"], done)[0]
-    assert min(rate, head) <= probe[0] == probe[2] <= max(rate, head)
-    for method in ARMS:
-        moved = location if method == "loca" else usual
-        assert trials.chosen_rates("main", method, done) == ((rate, moved, probe[2]), [])
-    assert [(one.seed, one.task, one.method) for one in counted] == list(
-        product(range(DESIGN["seeds"]), TASKS, ARMS)
-    )
-    assert not any(one.tunes for one in counted)
-    # A stored run is not run again.
-    assert trials.missing("main", ARMS, done | {counted[5]: {}}) == counted[:5] + counted[6:]
-
-
-def test_a_setting_is_tuned_at_the_head_of_the_main_one_or_takes_its_rates(design):
-    design["settings"] = {"main": {}, "small": {"tasks": ["cola"], "seeds": 2},
-                          "same": {"rates": "main", "location_rate": 1e-12}}  # fmt: skip
-    done, _ = tuned((1e-2, 2e-2, 3e-3))
-    counted = trials.missing("same", ARMS, done)
-    assert {(one.setting, one.rate, one.location_rate) for one in counted} == {
-        ("same", 1e-2, 1e-12)
-    }
-    needed = trials.missing("small", ARMS, done)
-    assert {one.setting for one in needed} == {"small"}
-    assert {one.head_rate for one in needed} == {counted[0].head_rate}
-    assert {one.method for one in needed} == {*ARMS}
-    while (needed := trials.missing("small", ARMS, done))[0].tunes:
-        done |= {one: {"metric": outcome(one, (1e-1, 2e-2, 3e-3))} for one in needed}
-    assert {(one.task, one.seed, one.rate) for one in needed} == {("cola", s, 1e-1) for s in (0, 1)}
-
-
-def test_equal_location_rates_do_not_extend_the_grid_forever():
-    done, _ = tuned((1e-2, 1e-9, 3e-3))
-    for one in done:
-        if one.method == "loca" and one.location_rate <= 1e-3:
-            done[one] = {"metric": 1.0}
-    assert trials.chosen_rates("main", "loca", done)[0][1] == 1e-3
+def test_the_runs_that_count_have_the_best_of_the_rates_that_were_tried():
+    table = pd.DataFrame(runs.stored(runs.STORED).values())
+    for (setting, method), tried in table[table["tunes"]].groupby(["setting", "method"]):
+        means = tried.groupby(["rate", "location_rate"])["metric"].mean()
+        mine = table[~table["tunes"] & (table["setting"] == setting) & (table["method"] == method)]
+        assert (
+            means[means == means.max()]
+            .index.isin([*zip(mine["rate"], mine["location_rate"], strict=True)])
+            .any()
+        )
 
 
 # --- the statistics --------------------------------------------------------------------------
@@ -126,7 +76,7 @@ def test_signs_are_flipped_as_by_scipy(seed):
 @pytest.fixture(scope="module")
 def stored():
     """The stored runs that count."""
-    rows = runs.stored(Path(__file__).parents[2] / "figures" / "pretrained").values()
+    rows = runs.stored(runs.STORED).values()
     return [row for row in rows if not row["tunes"]]
 
 
@@ -262,8 +212,6 @@ def texts(tmp_path, design):
                     "test_files": [], "classes": 1, "pairs": True, "measure": "correlation"},
     }  # fmt: skip
     design["kinds"] = {"mood": ["mood"], "similar": ["similar"]}
-    design["tuning"] |= {"tasks": ["mood", "similar"], "seeds": [1000], "location_rates": [5e-3]}
-    design["seeds"] = 1
     design["settings"] = {"main": {"device": "cpu"}}
     design["digests"] = {}
     prepared = runs.prepare_all(data, tmp_path / "tasks")
@@ -298,28 +246,19 @@ def test_other_data_are_named_before_anything_is_trained(texts, tmp_path, monkey
     refused(r"design has [\w-]+ [\d.]+, and 0.2.0 is installed; pip install [\w-]+==")
 
 
-def test_runs_continue_and_repeat_to_the_bit(texts, tmp_path, design, monkeypatch):
-    design["primary"], design["described"] = ["loca"], []
-    methods, out = ["loca-v1", "loca"], tmp_path / "out"
-    monkeypatch.setattr(trials, "_GRID", "one")
-    method = find_method
-    monkeypatch.setattr(
-        trials, "find_method", lambda name: replace(method(name), lowest={"one": 1e-2})
-    )
-    monkeypatch.setattr("experiments.finetuning.methods._RATES", 1)
-    monkeypatch.setattr(trials, "rates_beyond", lambda *_: ())
-    prepared = runs.prepare_all(texts, tmp_path / "tasks")
-    for count in (1, 3):
-        asked = iter([False] * (count + 1) + [True] * 9)
-        runs.continue_runs("main", methods, prepared, out, stops=asked.__next__)
+def test_runs_continue_and_repeat_to_the_bit(texts, tmp_path):
+    out, prepared = tmp_path / "out", runs.prepare_all(texts, tmp_path / "tasks")
+    wanted = [Trial("main", task, method, 1e-2, 5e-3, 1e-2, 1000 * tunes, tunes=tunes)
+              for tunes in (False, True)
+              for task, method in product(prepared, ("loca-v1", "loca"))]  # fmt: skip
+    asked = iter([False] * 3 + [True] * 9)
+    runs.continue_runs(wanted, prepared, out, stops=asked.__next__)
     first = runs.stored(out)
-    assert 0 < len(first) < 10
-    runs.continue_runs("main", methods, prepared, out)
+    assert list(first) == wanted[:3]
+    runs.continue_runs(wanted, prepared, out)
     rows = runs.stored(out)
-    # Two tasks, with the probe and two methods that are tuned and two that count.
-    assert len(rows) == 2 * 3 + 2 * 2
+    assert list(rows) == wanted
     assert {trial: rows[trial] for trial in first} == first
-    assert not trials.missing("main", methods, rows)
     for trial, row in rows.items():
         if not trial.tunes and trial.method == "loca":
             again = runs.train(trial, prepared[trial.task])
@@ -329,8 +268,6 @@ def test_runs_continue_and_repeat_to_the_bit(texts, tmp_path, design, monkeypatc
         assert row["head"] == (385 * 2 if trial.task == "mood" else 2 * 384 + 1)
     scores = {t: row["metric"] for t, row in rows.items() if not t.tunes and t.task == "mood"}
     assert min(scores.values()) > 0.7
-    found = analysis.compare(list(rows.values()), ["loca"])
-    assert found.loc["loca", "seeds"] == 1
 
 
 def test_energy_and_the_best_locations(texts, tmp_path, design):
