@@ -64,7 +64,7 @@ class Folder(click.Path):
         except UnicodeEncodeError:
             # Arrow and safetensors take names in UTF-8 alone.
             self.fail("the name of the folder is not valid UTF-8; choose another")
-        return Path(super().convert(value, param, ctx))
+        return Path(str(super().convert(value, param, ctx)))
 
 
 class Rare(click.Option):
