@@ -69,12 +69,10 @@ def increment_linear(
     tokens = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
     learns = coefficients.requires_grad or (locations is not None and locations.requires_grad)
     save = torch.is_grad_enabled() and learns
-    inputs = (tokens, weight, bias, coefficients, locations, indices)
-    settings = (rows, scaling, rule, implementation, save)
-    if torch.compiler.is_compiling():
-        y, _ = _linear_op(*inputs, list(pattern), *settings)
-    else:
-        y = _Linear.apply(*inputs, *settings, *pattern)
+    inputs = tokens, weight, bias, coefficients, locations, indices, list(pattern)
+    settings = rows, scaling, rule, implementation, save
+    is_compiling = torch.compiler.is_compiling()
+    y = _linear_op(*inputs, *settings)[0] if is_compiling else _Linear.apply(*inputs, *settings)
     return y if x.ndim == 2 else y.reshape(*x.shape[:-1], rows)
 
 
@@ -232,9 +230,7 @@ class _Linear(torch.autograd.Function):
     """The same operator outside ``torch.compile``, without a custom operator's 1 ms of overhead."""
 
     @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> torch.Tensor:
-        pattern = list(arguments[-_PATTERN:])
-        inputs: Any = (*arguments[:6], pattern, *arguments[6:-_PATTERN])
+    def forward(ctx: Any, *inputs: Any) -> torch.Tensor:
         output = _linear(*inputs)
         _linear_setup(ctx, inputs, output)
         return output[0]
@@ -244,5 +240,4 @@ class _Linear(torch.autograd.Function):
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, *gradients: Any
     ) -> tuple[Any, ...]:
-        found = _linear_gradients(ctx, gradients[0], _linear_backward)
-        return *found, *(None,) * (5 + _PATTERN)
+        return *_linear_gradients(ctx, gradients[0], _linear_backward), *(None,) * 6

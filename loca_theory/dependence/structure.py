@@ -38,9 +38,9 @@ class Structure:
         bounds: Function of (p, q) that returns the smallest and the largest value of the parameter.
         family: Function of (p, q, generator) that draws random numbers once and returns a function
             from values of the parameter to matrices.
-        energy: Function of (p, q, value) that returns :math:`E\|W\|^2`.
         factors: Function of (p, q, value) that returns A (p×p) and B (q×q) of the covariance
             Σ = A ⊗ B; None if Σ is not separable.
+        energy: Function of (p, q, value) that returns :math:`E\|W\|^2`; pq by default.
         option: The argument of the function that made the structure, if it has one.
     """
 
@@ -49,9 +49,11 @@ class Structure:
     title: str
     bounds: Callable[[int, int], tuple[float, float]] = field(compare=False)
     family: Callable[[int, int, np.random.Generator], Family] = field(compare=False)
-    energy: Callable[[int, int, float], float] = field(compare=False)
     factors: Callable[[int, int, float], tuple[Array, Array]] | None = field(
         default=None, compare=False
+    )
+    energy: Callable[[int, int, float], float] = field(
+        default=lambda p, q, _: float(p * q), compare=False
     )
     option: float | None = None
 
@@ -84,12 +86,6 @@ def of_normals(
     return family
 
 
-def unit_energy(p: int, q: int, value: float) -> float:
-    """E‖W‖² of entries whose variances average to 1."""
-    del value
-    return float(p * q)
-
-
 def ar1(rho_columns: float | None = None) -> Structure:
     """Make the structure ``ar1``: neighbours are correlated along rows and columns.
 
@@ -115,17 +111,10 @@ def ar1(rho_columns: float | None = None) -> Structure:
     def factors(p: int, q: int, rho: float) -> tuple[Array, Array]:
         return maps.powers_of_lag(p, rho), maps.powers_of_lag(q, between_columns(rho))
 
-    return Structure(
-        "ar1",
-        "rho",
-        "AR(1) ⊗ AR(1): neighbouring rows have correlation ρ, neighbouring columns "
-        + ("ρ" if rho_columns is None else f"{rho_columns:g}"),
-        lambda p, q: (-1 + _OPEN, 1 - _OPEN),
-        of_normals(matrix),
-        unit_energy,
-        factors,
-        rho_columns,
-    )
+    title = "AR(1) ⊗ AR(1): neighbouring rows have correlation ρ, neighbouring columns "
+    title += "ρ" if rho_columns is None else f"{rho_columns:g}"
+    bounds, family = (-1 + _OPEN, 1 - _OPEN), of_normals(matrix)
+    return Structure("ar1", "rho", title, lambda *_: bounds, family, factors, option=rho_columns)
 
 
 def blocks(block: int | None = None) -> Structure:
@@ -154,6 +143,9 @@ def blocks(block: int | None = None) -> Structure:
             raise InvalidArgumentError(msg)
         return block
 
+    def bounds(p: int, q: int) -> tuple[float, float]:
+        return -1 / max(order(p, q) - 1, 1), 1.0
+
     def matrix(z: Array, rho: float) -> Array:
         b = order(*z.shape)
         return maps.exchangeable(maps.exchangeable(z, rho, b, 0), rho, b, 1)
@@ -162,16 +154,8 @@ def blocks(block: int | None = None) -> Structure:
         b = order(p, q)
         return maps.exchangeable_covariance(p, rho, b), maps.exchangeable_covariance(q, rho, b)
 
-    return Structure(
-        "blocks",
-        "rho",
-        f"correlation ρ within blocks of {block or f'up to {_LARGEST_BLOCK}'} rows and columns",
-        lambda p, q: (-1 / max(order(p, q) - 1, 1), 1.0),
-        of_normals(matrix),
-        unit_energy,
-        factors,
-        block,
-    )
+    title = f"correlation ρ within blocks of {block or f'up to {_LARGEST_BLOCK}'} rows and columns"
+    return Structure("blocks", "rho", title, bounds, of_normals(matrix), factors, option=block)
 
 
 def spiked(spikes: int = 1) -> Structure:
@@ -200,12 +184,8 @@ def spiked(spikes: int = 1) -> Structure:
 
         return matrix
 
-    return Structure(
-        "spiked",
-        "fraction",
-        f"independent entries plus {spikes} random rank-one term{'s' * (spikes > 1)}",
-        bounds,
-        family,
-        lambda p, q, fraction: p * q / (1 - fraction),
-        option=spikes,
-    )
+    def energy(p: int, q: int, fraction: float) -> float:
+        return p * q / (1 - fraction)
+
+    title = f"independent entries plus {spikes} random rank-one term{'s' * (spikes > 1)}"
+    return Structure("spiked", "fraction", title, bounds, family, energy=energy, option=spikes)

@@ -47,7 +47,6 @@ from loca_theory.dependence.structure import (
     blocks,
     of_normals,
     spiked,
-    unit_energy,
 )
 from loca_theory.errors import InvalidArgumentError
 
@@ -62,39 +61,28 @@ STRUCTURES: dict[str, Structure] = {
     structure.name: structure
     for structure in (
         Structure(
-            "shared-mean",
-            "rho",
+            "shared-mean", "rho",
             "all entries share a random mean of variance ρ, as the appendix prints: Σ = I + ρ 11ᵀ",
-            lambda p, q: (-1 / (p * q), np.inf),
-            of_normals(maps.shared_mean),
-            lambda p, q, rho: (1 + rho) * p * q,
+            lambda p, q: (-1 / (p * q), np.inf), of_normals(maps.shared_mean),
+            energy=lambda p, q, rho: (1 + rho) * p * q,
         ),
         Structure(
-            "equicorrelated",
-            "rho",
+            "equicorrelated", "rho",
             "all pairs of entries have correlation ρ, as the appendix's text says",
-            lambda p, q: (-1 / max(p * q - 1, 1), 1.0),
-            of_normals(maps.equicorrelated),
-            unit_energy,
+            lambda p, q: (-1 / max(p * q - 1, 1), 1.0), of_normals(maps.equicorrelated),
         ),
         Structure(
-            "row-equicorrelated",
-            "rho",
-            "independent rows, correlation ρ within each",
+            "row-equicorrelated", "rho", "independent rows, correlation ρ within each",
             lambda p, q: (-1 / max(q - 1, 1), 1.0),
             of_normals(lambda z, rho: maps.exchangeable(z, rho, z.shape[1], 1)),
-            unit_energy,
             lambda p, q, rho: (np.eye(p), maps.exchangeable_covariance(q, rho, q)),
         ),
         ar1(),
         blocks(),
         Structure(
-            "scaled",
-            "exponent",
+            "scaled", "exponent",
             "independent entries whose variances decay along rows and columns",
-            lambda p, q: (0.0, 10.0),
-            of_normals(maps.scaled),
-            unit_energy,
+            lambda p, q: (0.0, 10.0), of_normals(maps.scaled),
             lambda p, q, exponent: (
                 np.diag(maps.power_law_variances(p, exponent)),
                 np.diag(maps.power_law_variances(q, exponent)),
@@ -102,15 +90,12 @@ STRUCTURES: dict[str, Structure] = {
         ),
         spiked(),
         Structure(
-            "power-law",
-            "exponent",
+            "power-law", "exponent",
             "column covariance with eigenvalues j^(−exponent), random directions",
-            lambda p, q: (0.0, 10.0),
-            _power_law,
-            unit_energy,
+            lambda p, q: (0.0, 10.0), _power_law,
         ),
     )
-}
+}  # fmt: skip
 
 
 # The structures that have an argument beside the parameter, and the type of the argument.

@@ -36,9 +36,6 @@ def low_rank_fraction(rank_fraction: float, aspect: float = 1.0) -> float:
     Returns:
         The fraction of ‖W‖² that the best rank-r approximation retains, in [0, 1].
     """
-    if not (0 <= rank_fraction <= 1 and 0 < aspect <= 1):
-        msg = "rank_fraction must lie in [0, 1] and aspect in (0, 1], "
-        raise InvalidArgumentError(msg + f"not {rank_fraction} and {aspect}")
     if rank_fraction == 0.0:
         return 0.0
     law = MarchenkoPastur(aspect)

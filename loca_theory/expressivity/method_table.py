@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from loca_theory import _arguments
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
-from loca_theory.expressivity.coders.coder import Coder
 from loca_theory.expressivity.coders.registry import CODERS
 from loca_theory.expressivity.methods import Method
 from loca_theory.expressivity.methods.method import Engine
@@ -104,8 +103,11 @@ def methods(
         raise InvalidArgumentError(msg)
     grid = {"methods": [method.name for method in found], "K": budget.p, "r": budget.r}
     rows = tuple(_row(method, budget) for method in found)
-    coders = () if names is not None else tuple(_described(one) for one in CODERS.values())
-    return MethodTable(manifest(grid=grid, seed=None), rows, coders)
+    coders = tuple(
+        CoderRow(one.name, one.title, one.reference, tuple(each.value for each in one.transforms))
+        for one in CODERS.values()
+    )
+    return MethodTable(manifest(grid=grid, seed=None), rows, coders if names is None else ())
 
 
 def _row(method: Method, budget: Budget) -> MethodRow:
@@ -116,8 +118,3 @@ def _row(method: Method, budget: Budget) -> MethodRow:
         parameters=method.parameters(budget) if exists else None,
         stored_bits=method.stored_bits(budget) if exists else None,
     )
-
-
-def _described(coder: Coder) -> CoderRow:
-    transforms = tuple(one.value for one in coder.transforms)
-    return CoderRow(coder.name, coder.title, coder.reference, transforms)

@@ -158,14 +158,12 @@ class Simulation:
     def run(self, runner: Runner = DEFAULT_RUNNER) -> SimulationResult:
         """Compute the table."""
         self.check_memory(runner.jobs)
-        found: dict[
-            tuple[str, Budget, Engine], tuple[Any, ...]
-        ] = {}  # what an engine adds to a row
+        # What an engine adds to a row.
+        found: dict[tuple[str, Budget, Engine], tuple[Any, ...]] = {}
         cells = list(self._cells())
         for cell, estimates in zip(cells, estimate(cells, runner), strict=True):
             for budget, one in zip(cell.budgets, estimates, strict=True):
-                value = one.error, one.standard_error, one.draws, self.seed, cell.sampler
-                found[cell.method.name, budget, Engine.MONTE_CARLO] = value
+                found[cell.method.name, budget, Engine.MONTE_CARLO] = *one, self.seed, cell.sampler
         for method, budgets in self._grouped(Engine.EXACT):
             errors = checked_numbers(method, "expected_errors", budgets).tolist()
             for budget, error in zip(budgets, errors, strict=True):

@@ -289,8 +289,8 @@ def test_what_cannot_be_coded_is_refused(call, message):
 def test_patches_that_do_not_divide_are_refused():
     message = r"patches of side 16 do not divide a 32x40 matrix; choose a side that divides both"
     with pytest.raises(InvalidArgumentError, match=message):
-        Patches().approximate(np.ones((32, 40)), [1.0], Basis())
-    assert coded(Patches(side=8), np.ones((32, 40)), 1.0).error < 1
+        Patches("any").approximate(np.ones((32, 40)), [1.0], Basis())
+    assert coded(Patches("any", side=8), np.ones((32, 40)), 1.0).error < 1
     names = {name for name, *_ in measure_all(np.ones((32, 40)), [1.0], np.random.default_rng(0))}
     names |= {"rate–distortion"}
     assert {*CODERS} - names == {"Delta-DCT", "Delta-DCT by rank", "positions"}

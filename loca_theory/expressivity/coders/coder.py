@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy.fft import dctn, idctn
@@ -42,27 +42,21 @@ class Approximation(NamedTuple):
 
 @dataclass(frozen=True)
 class Basis:
-    """An orthonormal basis of matrices: cosines along axes, after signs of rows and columns."""
+    """An orthonormal basis of matrices: cosines along axes, after signs of the entries."""
 
     axes: tuple[int, ...] = ()
-    rows: Array | None = None
-    columns: Array | None = None
+    signs: Array | float = 1.0
 
     def coordinates(self, matrices: Array) -> Array:
         """The coordinates of matrices, which the last two axes are."""
-        signed = self._signed(matrices)
+        signed = self.signs * matrices
         return dctn(signed, norm="ortho", axes=self.axes) if self.axes else signed
 
     def matrices(self, coordinates: Array) -> Array:
         """The matrices with these coordinates."""
         if self.axes:
             coordinates = idctn(coordinates, norm="ortho", axes=self.axes)
-        return self._signed(coordinates)
-
-    def _signed(self, matrices: Array) -> Array:
-        if self.rows is None or self.columns is None:
-            return matrices
-        return self.rows[:, None] * matrices * self.columns
+        return self.signs * coordinates
 
 
 class Transform(StrEnum):
@@ -84,7 +78,7 @@ class Transform(StrEnum):
     def basis(self, shape: tuple[int, ...], rng: np.random.Generator) -> Basis:
         """The basis of the transform of matrices of a shape; ``rng`` draws the signs."""
         if self is Transform.RANDOM:
-            return Basis((-2, -1), *(rng.choice([-1.0, 1.0], side) for side in shape))
+            return Basis((-2, -1), np.outer(*(rng.choice([-1.0, 1.0], side) for side in shape)))
         return Basis(_AXES[self])
 
 
@@ -93,6 +87,7 @@ _AXES: dict[Transform, tuple[int, ...]] = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
 class Coder:
     """A scheme that stores a matrix in few bits.
 
@@ -106,7 +101,7 @@ class Coder:
     name: str
     title: str = ""
     reference: str = ""
-    transforms: tuple[Transform, ...] = tuple(Transform)
+    transforms: ClassVar[tuple[Transform, ...]] = tuple(Transform)
 
     def approximate(
         self, matrix: Array, bits: Sequence[float], basis: Basis
@@ -160,16 +155,10 @@ class ScalarCoder(Coder):
     """A coder of single numbers, of which only the law matters.
 
     Attributes:
-        name: Name in tables.
-        title: Title in a few words.
-        reference: Publication.
         quantiser: The quantiser of so many numbers of a law, for the bits per number; None if
             there is none of so few bits.
     """
 
-    name: str
-    title: str = ""
-    reference: str = ""
     _: KW_ONLY
     quantiser: Callable[[Law, int, float], Quantiser | None]
 

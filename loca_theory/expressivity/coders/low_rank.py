@@ -27,9 +27,6 @@ class SingularVectors(Coder):
     orthogonal; at finite sizes it differs by O(1/min(p, q)).
     """
 
-    name = "Delta-CoMe"
-    title = "singular vectors of mixed widths"
-    reference = "arXiv:2406.08903"
     transforms = (Transform.NONE,)
 
     def expected(self, shape: tuple[int, int], bits: float) -> Coded | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 import numpy as np
@@ -44,17 +44,12 @@ class Patches(Coder):
         side: Rows and columns of a patch.
         rule: The widths of the components: ``water_filled`` or ``upper_half`` of
             :mod:`loca_theory.expressivity.coders.widths`, or your own.
-        name: Name in tables.
-        title: Title in a few words.
-        reference: Publication.
     """
 
+    _: KW_ONLY
     by: Literal["patches", "positions"] = "patches"
     side: int = 16
     rule: Rule = water_filled
-    name: str = "Delta-DCT"
-    title: str = "patches of mixed widths"
-    reference: str = "arXiv:2503.06676"
 
     def expected(self, shape: tuple[int, int], bits: float) -> Coded | None:
         """See :class:`Coder`: exact for many components."""

@@ -32,7 +32,7 @@ from loca_theory.expressivity.coders.widths import upper_half
 CODERS: dict[str, Coder] = {
     coder.name: coder
     for coder in (
-        RateDistortion(),
+        RateDistortion("rate–distortion", "the bound of independent normal entries"),
         ScalarCoder("entropy-coded", "equal cells, ideal entropy coding",
                     "doi:10.1109/TIT.1968.1054193", quantiser=entropy_coded),
         ScalarCoder("Lloyd–Max", "best codes of whole bits",
@@ -41,11 +41,12 @@ CODERS: dict[str, Coder] = {
                     "doi:10.1109/TIT.1960.1057548", quantiser=best_step),
         Signs("BitDelta", "signs and one scale", "arXiv:2402.10193", quantiser=mean_magnitude),
         ScalarCoder("largest", "largest entries, quantised", quantiser=largest),
-        SingularVectors(), Patches(),
-        Patches(rule=upper_half, name="Delta-DCT by rank",
-                title="patches, 2 bits for half of them"),
-        Patches("positions", name="positions", title="positions in patches, as in JPEG",
-                reference="doi:10.1109/30.125072"),
+        SingularVectors("Delta-CoMe", "singular vectors of mixed widths", "arXiv:2406.08903"),
+        Patches("Delta-DCT", "patches of mixed widths", "arXiv:2503.06676"),
+        Patches("Delta-DCT by rank", "patches, 2 bits for half of them", "arXiv:2503.06676",
+                rule=upper_half),
+        Patches("positions", "positions in patches, as in JPEG", "doi:10.1109/30.125072",
+                by="positions"),
     )
 }  # fmt: skip
 

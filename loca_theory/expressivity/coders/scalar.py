@@ -27,8 +27,6 @@ _FINEST, _COARSEST, _REACH = 2e-3, 40.0, 64.0
 class RateDistortion(Coder):
     r"""The bound :math:`2^{-2b}` of normal entries at b bits, for large matrices."""
 
-    name = "rate–distortion"
-    title = "the bound of independent normal entries"
     transforms = ()
 
     def expected(self, shape: tuple[int, int], bits: float) -> Coded:

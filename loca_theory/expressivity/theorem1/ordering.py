@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from loca_theory import _arguments
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Accounting, Budget
 from loca_theory.expressivity.laws.low_rank_exact import expected_leading_energy
 from loca_theory.expressivity.methods.registry import METHODS
@@ -91,12 +89,6 @@ class Ordering:
 
     sizes: tuple[int, ...]
     accountings: tuple[Accounting, ...] = ORDERING_ACCOUNTINGS
-
-    def __post_init__(self) -> None:
-        vars(self).update(sizes=_arguments.integers("sizes", self.sizes))
-        if not self.sizes or min(self.sizes) < 1:
-            msg = f"sizes must be positive whole numbers, at least one, not {self.sizes}"
-            raise InvalidArgumentError(msg)
 
     def describe(self) -> dict[str, Any]:
         """The specification as plain data, for a manifest."""
