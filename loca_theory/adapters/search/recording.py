@@ -32,11 +32,6 @@ def record(y: torch.Tensor, x: torch.Tensor | None, handle: torch.Tensor) -> tor
     return y.clone()
 
 
-@record.register_fake
-def _(y, x, handle):  # noqa: ARG001
-    return torch.empty_like(y)
-
-
 @torch.library.custom_op("loca_theory::record_backward", mutates_args=())
 def _record_backward(g: torch.Tensor, x: torch.Tensor | None, handle: torch.Tensor) -> torch.Tensor:
     recorder = _recorders.get(int(handle))
@@ -45,9 +40,10 @@ def _record_backward(g: torch.Tensor, x: torch.Tensor | None, handle: torch.Tens
     return g.clone()
 
 
+@record.register_fake
 @_record_backward.register_fake
-def _(g, x, handle):  # noqa: ARG001
-    return torch.empty_like(g)
+def _(y, x, handle):  # noqa: ARG001
+    return torch.empty_like(y)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
