@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from rich.console import Console
@@ -41,15 +41,12 @@ class Bar(Progress):
         self.update(self._task, description=text)
 
 
-@contextmanager
-def progress_bar(title: str, unit: str, *, is_shown: bool = True) -> Iterator[Bar | None]:
+def progress_bar(
+    title: str, unit: str, *, is_shown: bool = True
+) -> AbstractContextManager[Bar | None]:
     """Show a bar if it is to be shown and stderr is a terminal; the context is None if not."""
     console = Console(stderr=True)
-    if not (is_shown and console.is_terminal):
-        yield None
-        return
-    with Bar(title, unit, console) as bar:
-        yield bar
+    return Bar(title, unit, console) if is_shown and console.is_terminal else nullcontext()
 
 
 @contextmanager
