@@ -105,6 +105,5 @@ class Selection:
 
     def selects(self, name: str) -> bool:
         """Whether include and exclude admit a name."""
-        if self.include is not None and not re.search(self.include, name):
-            return False
-        return self.exclude is None or not re.search(self.exclude, name)
+        is_included = bool(re.search(self.include or "", name))
+        return is_included and (self.exclude is None or not re.search(self.exclude, name))

@@ -101,26 +101,20 @@ def summarise(
     for error in errors:
         mine[error.name, error.tuned].append(error)
 
-    def totals(name: str, group: Sequence[Matrix]) -> Totals:
-        return _totals(name, group, list(_mean_errors(group, mine, ranks)))
-
     def by(field: str, values: Iterable[Any]) -> tuple[Totals, ...]:
         groups = {str(n): [one for one in matrices if getattr(one, field) == n] for n in values}
-        return tuple(totals(name, group) for name, group in groups.items())
+        return tuple(_totals(name, group, mine, ranks) for name, group in groups.items())
 
-    kinds, fine_tunes = (
-        dict.fromkeys(getattr(one, key) for one in matrices) for key in ("kind", "tuned")
-    )
     layers = sorted({one.layer for one in matrices if one.layer is not None})
     return Summary(
-        all=totals("all", matrices),
-        by_kind=by("kind", kinds),
+        all=_totals("all", matrices, mine, ranks),
+        by_kind=by("kind", dict.fromkeys(one.kind for one in matrices)),
         by_layer=by("layer", layers),
-        by_tuned=by("tuned", fine_tunes),
+        by_tuned=by("tuned", dict.fromkeys(one.tuned for one in matrices)),
     )
 
 
-def _totals(name: str, matrices: Sequence[Matrix], errors: Sequence[MeanError]) -> Totals:
+def _totals(name: str, matrices: Sequence[Matrix], errors: _Errors, ranks: Sequence[int]) -> Totals:
     energies = [one.energy for one in matrices if one.energy is not None]
     return Totals(
         name=name,
@@ -131,7 +125,7 @@ def _totals(name: str, matrices: Sequence[Matrix], errors: Sequence[MeanError]) 
         median_relative_norm=_median(one.relative_norm for one in matrices),
         median_weights_cosine=_median(one.weights_cosine for one in matrices),
         median_rank_90=_median(one.rank_90 for one in matrices),
-        errors=tuple(errors),
+        errors=tuple(_mean_errors(matrices, errors, ranks)),
     )
 
 

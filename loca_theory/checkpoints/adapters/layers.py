@@ -85,11 +85,9 @@ def depth(module: str) -> int:
 def wanted_names(layers: Iterable[str], config: Mapping[str, Any]) -> Iterator[str]:
     """All names that weights of an adapter's layers may have in the base."""
     for module in map(without_wrappers, layers):
-        yield from (
-            f"{module}.weight",
-            f"{module}.{FUSED_ATTENTION}",
-            *targeted_parameters(module, config),
-        )
+        yield f"{module}.weight"
+        yield f"{module}.{FUSED_ATTENTION}"
+        yield from targeted_parameters(module, config)
 
 
 def targeted_parameters(module: str, config: Mapping[str, Any]) -> list[str]:

@@ -175,9 +175,8 @@ class AdaptedWeights:
         found: dict[str, str] = {}
         for raw in sorted(self.layers, key=depth, reverse=True):
             module = without_wrappers(raw)
-            free = [
-                one for one in targeted_parameters(module, self.config) if one not in found.values()
-            ]
+            targeted = targeted_parameters(module, self.config)
+            free = [one for one in targeted if one not in found.values()]
             fitting = [name for name in free if self._fits_parameter(name, self.layers[raw])]
             if not fitting and f"{module}.weight" not in self.partners:
                 fitting = free

@@ -174,9 +174,8 @@ def _is_plain(module: torch.nn.Module) -> bool:
     """Whether a module is a linear layer or a convolution, and computes what torch's own does."""
     forwards = [one.forward for one in (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)]
     kind = type(module)
-    return kind.forward in forwards or (
-        kind.__name__ in _AS_LINEAR and isinstance(module, nn.Linear)
-    )
+    writes_it_out = kind.__name__ in _AS_LINEAR and isinstance(module, nn.Linear)
+    return writes_it_out or kind.forward in forwards
 
 
 def _is_conv1d(module: torch.nn.Module | None) -> bool:

@@ -124,13 +124,13 @@ def open_model_pair(
     """
     if adapter_folder(tuned) is not None:
         return open_pair(base, tuned, selection), None, None
-    sides = open_checkpoint(tuned), open_checkpoint(base)
-    likes = _likes(sides, (tuned, base)) if module is None else [module]
-    *sides, model, unchecked = as_loaded(*sides, likes)
+    mine, other = open_checkpoint(tuned), open_checkpoint(base)
+    likes = _likes((mine, other), (tuned, base)) if module is None else [module]
+    mine, other, model, unchecked = as_loaded(mine, other, likes)
     if model is None and module is not None:
         raise InvalidArgumentError(unchecked)
     is_from_files = is_path(tuned) and is_path(base)
-    return CheckpointPair(*sides, selection, is_from_files), model, unchecked
+    return CheckpointPair(mine, other, selection, is_from_files), model, unchecked
 
 
 class ModelLayers(NamedTuple):

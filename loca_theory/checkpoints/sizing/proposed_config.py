@@ -79,8 +79,7 @@ def proposed_config(
     """The configuration of an adapter of all layers that can have it, as in ``Analysis.config``."""
     key = None if method is None else key_of(method)
     if key is not None and key not in _CLASSES:
-        kind = "method"
-        raise unknown_name(kind, method, map(display_name, _CLASSES))
+        raise unknown_name("method", method, map(display_name, _CLASSES))  # noqa: EM101
     if allocation and rank is None:
         key, sizes = _allocated(matrices, allocation, key)
     else:

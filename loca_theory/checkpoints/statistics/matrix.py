@@ -185,11 +185,9 @@ def analyse_matrix(
             tail_exponent=tail_exponent(eigenvalues),
         )
         # Computed before the errors, which overwrite the increment.
-        components, entries = (
-            (_profile(dct2(change).square_()), _profile(change.square()))
-            if settings.has_profiles
-            else ((), ())
-        )
+        components = entries = ()
+        if settings.has_profiles:
+            components, entries = _profile(dct2(change).square_()), _profile(change.square())
         coded = coded_errors(matrix, change, settings)
         cells = counts.counts[1:-1].reshape(-1, _CELLS).sum(axis=1) / counts.size
         return MatrixAnalysis(

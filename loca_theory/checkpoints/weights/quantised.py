@@ -67,7 +67,7 @@ _WAY_OUT = "dequantise the model with its own library, save it and pass the copy
 
 @dataclass
 class QuantisedCheckpoint(Checkpoint):
-    """A checkpoint whose quantised weights are multiplied by their scales when they are loaded.
+    """A checkpoint whose quantised weights, if any, are multiplied by their scales when loaded.
 
     The scales are not listed. Weights that cannot be made into numbers are, with the reason.
 
@@ -182,15 +182,6 @@ class QuantisedCheckpoint(Checkpoint):
         for part in self._scales.get(name, ()):
             is_whole = expert is None or not self._is_per_expert(name, part)
             yield self.source.load(part) if is_whole else self.source.load(part)[expert]
-
-
-def with_scales(source: Checkpoint) -> Checkpoint:
-    """Wrap a checkpoint if it may hold quantised weights."""
-    is_quantised = any(
-        _FP8.match(entry.dtype) or entry.dtype in (*_INT8, *_BYTES, *_INT32)
-        for entry in source.entries.values()
-    )
-    return QuantisedCheckpoint(source) if is_quantised else source
 
 
 def _packed_weights(entries: Mapping[str, Entry]) -> Iterator[tuple[str, str, list[str]]]:

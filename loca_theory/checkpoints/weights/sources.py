@@ -23,7 +23,7 @@ from loca_theory.checkpoints.weights.checkpoint import (
     tensors_in_memory,
 )
 from loca_theory.checkpoints.weights.files import PICKLES, Shards, is_pickled, open_file
-from loca_theory.checkpoints.weights.quantised import with_scales
+from loca_theory.checkpoints.weights.quantised import QuantisedCheckpoint
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.transforms.inputs import TensorLike
 
@@ -66,7 +66,7 @@ def open_checkpoint(source: Source) -> Checkpoint:
     Weights in FP8 or INT8 are loaded times the scales that are stored with them.
     """
     if not is_path(source):
-        return with_scales(tensors_in_memory(source))
+        return QuantisedCheckpoint(tensors_in_memory(source))
     path = resolve(source)
     if path.is_file():
         return _open_file(path)
@@ -121,7 +121,7 @@ def _with_config(tensors: Checkpoint, folder: Path) -> Checkpoint:
     """Tensors with their scales and the configuration of the model in a folder, if it is valid."""
     with suppress(ResourceError):
         tensors.config = read_json(folder / _CONFIG)
-    return with_scales(tensors)
+    return QuantisedCheckpoint(tensors)
 
 
 def download(name: str) -> Path:
