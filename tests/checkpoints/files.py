@@ -12,7 +12,7 @@ def normal(*shape, seed=0):
 
 def folder_of(path, content, config=None):
     path.mkdir(exist_ok=True)
-    save_file(content, path / "model.safetensors")
+    save_file(content, path / "model.safetensors", {"format": "pt"})
     if config is not None:
         (path / "config.json").write_text(json.dumps(config))
     return path

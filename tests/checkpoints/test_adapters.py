@@ -14,6 +14,7 @@ import pytest
 import torch
 from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from loca_theory.adapters import LoCAConfig
 from loca_theory.checkpoints.adapters.increments import AdapterIncrements
@@ -29,27 +30,17 @@ FLOAT32 = 2.0**-24
 FILE, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 
 
-class Block(torch.nn.Module):
+def model(vocabulary=40):
     """Layers of each sort that adapters change; never run."""
-
-    def __init__(self):
-        super().__init__()
-        self.q = torch.nn.Linear(32, 48)
-        self.v = torch.nn.Linear(32, 32, bias=False)
-
-
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed = torch.nn.Embedding(40, 32)
-        self.conv = torch.nn.Conv2d(4, 24, 3)
-        self.layers = torch.nn.ModuleList([Block(), Block()])
-        self.classifier = torch.nn.Linear(32, 3)
-
-
-def model():
     torch.manual_seed(0)
-    return Model()
+    blocks = [
+        nn.ModuleDict({"q": nn.Linear(32, 48), "v": nn.Linear(32, 32, bias=False)})
+        for _ in range(2)
+    ]
+    return nn.ModuleDict({
+        "embed": nn.Embedding(vocabulary, 32), "conv": nn.Conv2d(4, 24, 3),
+        "layers": nn.ModuleList(blocks), "classifier": nn.Linear(32, 3),
+    })  # fmt: skip
 
 
 def adapt(folder, config, original=None, **settings):
@@ -76,38 +67,28 @@ def merged(folder, original, dtype=torch.float64):
     return {name: after[name] - one for name, one in before.items() if name in after}
 
 
-class Convolutions(torch.nn.Module):
+def convolutions():
     """Kernels of each sort: of one entry, in groups, and with as many inputs as outputs."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.wide = torch.nn.Conv2d(4, 24, 3)
-        self.point = torch.nn.Conv2d(18, 20, 1)
-        self.square = torch.nn.Conv2d(16, 16, 3)
-        self.grouped = torch.nn.Conv2d(8, 24, 3, groups=2)
-        self.single = torch.nn.Conv2d(32, 32, 5, groups=32)
-        self.line = torch.nn.Conv1d(6, 20, 3)
+    torch.manual_seed(0)
+    return nn.ModuleDict({
+        "wide": nn.Conv2d(4, 24, 3), "point": nn.Conv2d(18, 20, 1), "square": nn.Conv2d(16, 16, 3),
+        "grouped": nn.Conv2d(8, 24, 3, groups=2), "single": nn.Conv2d(32, 32, 5, groups=32),
+        "line": nn.Conv1d(6, 20, 3),
+    })  # fmt: skip
 
 
-class Experts(torch.nn.Module):
+class Experts(nn.Module):
     def __init__(self, gate_up, down, *, is_transposed=False):
         super().__init__()
         torch.manual_seed(0)
         self.is_transposed = is_transposed
-        self.gate_up_proj = torch.nn.Parameter(torch.randn(gate_up))
-        self.down_proj = torch.nn.Parameter(torch.randn(down))
+        self.gate_up_proj = nn.Parameter(torch.randn(gate_up))
+        self.down_proj = nn.Parameter(torch.randn(down))
 
 
 def experts(*shapes, **options):
-    inside = torch.nn.ModuleDict({"experts": Experts(*shapes, **options)})
-    return torch.nn.ModuleDict({"mlp": inside})
-
-
-def with_embedding(vocabulary):
-    made = model()
-    made.embed = torch.nn.Embedding(vocabulary, 32)
-    return made
+    inside = nn.ModuleDict({"experts": Experts(*shapes, **options)})
+    return nn.ModuleDict({"mlp": inside})
 
 
 gpt2 = partial(zoo.make, "GPT-2 with a head")
@@ -191,7 +172,7 @@ CASES = {
     },
     **{
         f"LOCA embedding of {rows}": {
-            "model": partial(with_embedding, rows), "n_frequency": 20,
+            "model": partial(model, rows), "n_frequency": 20,
             "target_modules": ["embed", "v"],
         }
         for rows in (40, 32)
@@ -233,7 +214,7 @@ SINGLE = {"LORA MiCA": 1e-6, "LORA with PiSSA": 1e-6, "LORA with OLoRA": 1e-6, "
 @pytest.mark.parametrize("case", CASES)
 def test_every_type_is_what_peft_merges(tmp_path, case):
     settings = dict(CASES[case])
-    original = settings.pop("model", Convolutions if "kernels" in case else model)
+    original = settings.pop("model", convolutions if "kernels" in case else model)
     base, folder = adapt(tmp_path, config_of(case.split()[0], **settings), original())
     expected = merged(folder, original(), torch.float32 if case in SINGLE else torch.float64)
     everything = Selection(smallest_side=1, experts="stacked")
@@ -344,7 +325,7 @@ def test_a_trained_bias_and_a_whole_weight(tmp_path):
 def test_attention_with_one_weight_for_query_key_and_value(tmp_path):
     def original():
         torch.manual_seed(0)
-        return torch.nn.ModuleDict({"attn": torch.nn.MultiheadAttention(32, 2)})
+        return nn.ModuleDict({"attn": nn.MultiheadAttention(32, 2)})
 
     base, folder = adapt(tmp_path, config_of("LORA", r=4, target_modules=["attn"]), original())
     pair = open_pair(base, folder)

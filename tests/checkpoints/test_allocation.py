@@ -24,7 +24,6 @@ class Spectrum:
     energies: list
     cost: int
     entry_cost: int = 0
-    method: str = ""
 
     @property
     def retained(self):
@@ -32,14 +31,11 @@ class Spectrum:
 
     def profile(self, **limits):
         units = np.arange(1, len(self.energies) + 1)
-        costs = (self.cost, self.entry_cost)
-        return EnergyProfile("", self.method, units, self.retained, *costs, **limits)
+        return EnergyProfile("", "", units, self.retained, self.cost, self.entry_cost, **limits)
 
 
 def allocate(spectra, total=None, energy=None, **limits):
-    several = [[one] if isinstance(one, Spectrum) else one for one in spectra]
-    profiles = [[one.profile(**limits) for one in own] for own in several]
-    return sizes.allocate(profiles, total, energy=energy)
+    return sizes.allocate([[one.profile(**limits)] for one in spectra], total, energy=energy)
 
 
 def of(split, size="size"):

@@ -9,26 +9,21 @@ from loca_theory.checkpoints import demo_pair, extract
 from loca_theory.checkpoints.weights.files import SafetensorsFile
 
 
-def peft_scale(config, module, rank):
-    """PEFT: the pattern of a module if one fits it, and α over the rank that it says."""
+def scales(config, module, rank, *, with_vllm):
+    """By what PEFT, llama.cpp and vLLM multiply factors of a rank: α over the rank that each reads.
+
+    PEFT reads it in a pattern or as r, llama.cpp from the tensors, vLLM as r.
+    """
+    of_peft = config["rank_pattern"].get("^" + module.replace(".", r"\."), config["r"])
+    assert of_peft == rank
     assert not config.get("alpha_pattern")
-    own = [
-        r for key, r in config["rank_pattern"].items() if key == "^" + module.replace(".", r"\.")
-    ]
-    assert (own or [config["r"]]) == [rank]
-    return config["lora_alpha"] / (own or [config["r"]])[0]
-
-
-def llama_cpp_scale(config, module, rank):
-    """llama.cpp: α over the rank of the tensors."""
-    return config["lora_alpha"] / rank
-
-
-def vllm_scale(config, module, rank):
-    """vLLM: α over r, which no factor may exceed; it refuses modules that are stored whole."""
-    assert rank <= config["r"]
-    assert config["modules_to_save"] is None
-    return config["lora_alpha"] / config["r"]
+    found = {config["lora_alpha"] / of_peft, config["lora_alpha"] / rank}
+    if with_vllm:
+        # It accepts no larger factors, and no modules that are stored whole.
+        assert rank <= config["r"]
+        assert config["modules_to_save"] is None
+        found.add(config["lora_alpha"] / config["r"])
+    return found
 
 
 SIZES = {
@@ -51,7 +46,6 @@ def test_every_engine_that_the_card_names_gets_the_same_increment(tmp_path, size
     card = (folder / "README.md").read_text(encoding="utf-8")
     is_uniform = serve == "vllm" or size == "uniform"
     assert ("PEFT, llama.cpp and vLLM read it" in card) == is_uniform
-    scales = [peft_scale, llama_cpp_scale] + [vllm_scale] * is_uniform
     before, after = SafetensorsFile(base), SafetensorsFile(tuned)
     ranks = set()
     for row in found.matrices:
@@ -60,8 +54,8 @@ def test_every_engine_that_the_card_names_gets_the_same_increment(tmp_path, size
         module = row.name.removesuffix(".weight")
         a, b = (factors[f"base_model.model.{module}.lora_{one}.weight"].double() for one in "AB")
         change = after.load(row.name).double() - before.load(row.name).double()
-        for scale in scales:
-            left = change - scale(config, module, len(a)) * (b @ a)
+        for scale in scales(config, module, len(a), with_vllm=is_uniform):
+            left = change - scale * (b @ a)
             error = float(left.square().sum() / change.square().sum())
             assert error == pytest.approx(row.error, rel=1e-5, abs=1e-6)
         ranks.add(len(a))

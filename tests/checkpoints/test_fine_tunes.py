@@ -10,7 +10,6 @@ from safetensors.torch import save_file
 from loca_theory.checkpoints import Analysis, analyze
 from loca_theory.checkpoints.pairs.opening import labels, open_pair
 from loca_theory.checkpoints.pairs.task import Task
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import PrintedTest
 from loca_theory.sweeps import Runner
 from tests.checkpoints.files import normal
@@ -20,40 +19,37 @@ ASKED = {"ranks": (2,), "device": "cpu", "printed": PrintedTest(copies=10, sampl
 
 @pytest.fixture(scope="module")
 def family(tmp_path_factory):
-    """A base and two fine-tunes as files; the second leaves one matrix alone."""
-    folder = tmp_path_factory.mktemp("family")
+    """Files of a base and of two fine-tunes; the second leaves one matrix alone."""
     names = ("layers.0.q_proj.weight", "layers.1.q_proj.weight", "layers.1.v_proj.weight")
     base = {name: normal(40, 30, seed=i) for i, name in enumerate(names)}
     shared = normal(40, 30, seed=10)
     one = {name: w + 0.1 * shared for name, w in base.items()}
-    two = {
-        name: w + 0.1 * (shared + normal(40, 30, seed=20 + i))
-        for i, (name, w) in enumerate(base.items())
-    }
-    two[names[2]] = base[names[2]]
-    for name, content in (("base", base), ("one", one), ("two", two)):
-        save_file(content, folder / f"{name}.safetensors")
-    return folder
+    two = {name: one[name] + 0.1 * normal(40, 30, seed=20 + i) for i, name in enumerate(names[:2])}
+    folder = tmp_path_factory.mktemp("family")
+    paths = [folder / f"{name}.safetensors" for name in ("base", "one", "two")]
+    for path, content in zip(paths, (base, one, base | two), strict=True):
+        save_file(content, path)
+    return paths
 
 
 @pytest.fixture(scope="module")
 def both(family):
-    return analyze(*(family / f"{name}.safetensors" for name in ("base", "one", "two")), **ASKED)
+    return analyze(*family, **ASKED)
 
 
 def test_each_fine_tune_has_the_rows_that_it_has_alone(family, both):
-    for label, count in (("one", 3), ("two", 2)):
-        alone = analyze(family / "base.safetensors", family / f"{label}.safetensors", **ASKED)
-        mine = [replace(row, tuned="tuned") for row in both.matrices if row.tuned == label]
-        assert tuple(mine) == alone.matrices
-        assert len(mine) == count
-        errors = [replace(row, tuned="tuned") for row in both.errors if row.tuned == label]
-        assert tuple(errors) == alone.errors
+    base, *tuned = family
+    for path, count in zip(tuned, (3, 2), strict=True):
+        alone = analyze(base, path, **ASKED)
+        for name in ("matrices", "errors"):
+            mine = [one for one in getattr(both, name) if one.tuned == path.stem]
+            assert tuple(replace(one, tuned="tuned") for one in mine) == getattr(alone, name)
+        assert len(alone.matrices) == count
     assert both.tuned == ("one", "two")
     assert [(one.name, one.tuned) for one in both.skipped] == [("layers.1.v_proj.weight", "two")]
 
 
-def test_fine_tunes_are_compared_on_what_both_change(family, both):
+def test_fine_tunes_are_compared_on_what_both_change(both):
     assert [one.name for one in both.comparisons] == [
         "layers.0.q_proj.weight", "layers.1.q_proj.weight"
     ]  # fmt: skip
@@ -94,24 +90,15 @@ def test_totals_and_tables_tell_fine_tunes_apart(both, tmp_path):
     ("given", "expected"),
     [
         (["a", "b"], ["a", "b"]),
-        (["runs/a/model.safetensors", "runs/b/model.safetensors"], ["a", "b"]),
+        (["runs/a/model.safetensors", "runs/b/pytorch_model.bin"], ["a", "b"]),
         (["x/final.safetensors", "y/final.safetensors"], ["x/final", "y/final"]),
-        (
-            ["a/model.safetensors", "a/pytorch_model.bin"],
-            ["model.safetensors", "pytorch_model.bin"],
-        ),
+        (["a/model.safetensors", "a/model.bin"], ["model.safetensors", "model.bin"]),
         (["hub:org/name", "./name/"], ["org/name", "name"]),
         ([{}, "b"], ["fine-tune 1", "b"]),
     ],
 )
 def test_labels_are_the_shortest_that_differ(given, expected):
     assert labels(given) == expected
-
-
-def test_a_fine_tune_given_twice_is_refused(family):
-    path = family / "one.safetensors"
-    with pytest.raises(InvalidArgumentError, match="is given twice; give every fine-tune once"):
-        analyze(family / "base.safetensors", path, path)
 
 
 def test_only_large_matrices_are_known_to_take_seconds():

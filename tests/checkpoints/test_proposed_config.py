@@ -187,7 +187,7 @@ def test_without_a_module_or_an_error_nothing_is_proposed():
 @pytest.mark.parametrize("name", ["ViT", "BERT", "T5", "Mixtral", "DeepSeek-V3", "GPT-2"])
 def test_a_proposed_configuration_has_the_names_of_the_loaded_model(tmp_path, name):
     """Whatever the file calls them, and only layers that PEFT can adapt."""
-    base, tuned = zoo.pair(name, tmp_path, biases=False)
+    base, tuned = zoo.pair(name, tmp_path)
     found = analyze(base, tuned, ranks=[1])
     kinds = {"lora": "Lora", "loca": "LoCA|FourierFT", "entries": "Shira"}
     (method,) = (one for one in kinds if re.search(f"({kinds[one]})Config", found.config_source))

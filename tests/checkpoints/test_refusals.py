@@ -1,6 +1,7 @@
 """What ``analyze`` and ``extract`` refuse: one line that says what is wrong and what to do."""
 
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,6 +31,10 @@ REFUSED = [
     (partial(analyze, SQUARE, epsilon=1.0), r"epsilon must be .* not 1\.0; .*=0\.001"),
     (partial(analyze, SQUARE, allocate=50), "can have an adapter, and there is none"),
     (partial(analyze, {"x": SQUARE}, {"y": SQUARE}), "in common"),
+    (partial(analyze, *demo_pair(), demo_pair()[1]), "is given twice; give every fine-tune once"),
+    (partial(analyze, Path(__file__).parent, SQUARE), r"holds no model\.safetensors, .*; pass the"),
+    *((partial(analyze, f"hub:{name}", SQUARE), "does not name a repository")
+      for name in ("a", "a/b/c", "/b", "a/")),
     (partial(pair, max_size=100), r"is left .*: 1 tensors? \(larger than"),
     (partial(pair, include="("), "include must be a regular expression"),
     (partial(pair, group="("), "group must be a regular expression"),

@@ -27,6 +27,7 @@ _DEEPSEEK = {
     "topk_group": 1, "first_k_dense_replace": 1, "kv_lora_rank": 16, "q_lora_rank": 24,
     "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 16, "num_key_value_heads": 2,
 }  # fmt: skip
+_MAMBA = {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 4, "vocab_size": 61}
 TOKENS = {"input_ids": torch.arange(3, 19).reshape(2, 8)}
 _PIXELS = {"pixel_values": torch.linspace(-1, 1, 2 * 3 * 16 * 16).reshape(2, 3, 16, 16)}
 _BOTH = {**TOKENS, "decoder_input_ids": TOKENS["input_ids"].flip(1)}
@@ -35,78 +36,67 @@ _SOUND = {
     "decoder_input_ids": TOKENS["input_ids"][:1],
 }
 
+# The class of a model, its settings, and inputs that it runs on.
 MODELS = {
-    "ViT": ("ViTForImageClassification", "ViTConfig", _IMAGE, _PIXELS),
-    "DINOv2-SwiGLU": (
-        "Dinov2ForImageClassification", "Dinov2Config", {**_IMAGE, "use_swiglu_ffn": True}, _PIXELS,
-    ),
-    "BERT": ("BertForSequenceClassification", "BertConfig", _TEXT, TOKENS),
-    "BERT-MLM": ("BertForMaskedLM", "BertConfig", _TEXT, TOKENS),
-    "T5": ("T5ForConditionalGeneration", "T5Config", _T5, _BOTH),
-    "BART": ("BartForConditionalGeneration", "BartConfig", _BART, _BOTH),
+    "ViT": ("ViTForImageClassification", _IMAGE, _PIXELS),
+    "DINOv2-SwiGLU": ("Dinov2ForImageClassification", {**_IMAGE, "use_swiglu_ffn": True}, _PIXELS),
+    "BERT": ("BertForSequenceClassification", _TEXT, TOKENS),
+    "BERT-MLM": ("BertForMaskedLM", _TEXT, TOKENS),
+    "T5": ("T5ForConditionalGeneration", _T5, _BOTH),
+    "BART": ("BartForConditionalGeneration", _BART, _BOTH),
     "Whisper": (
-        "WhisperForConditionalGeneration", "WhisperConfig",
+        "WhisperForConditionalGeneration",
         {**_BART, "num_mel_bins": 8, "max_source_positions": 16, "max_target_positions": 40,
          "suppress_tokens": None, "begin_suppress_tokens": None},
         _SOUND,
     ),
-    "GPT-2": ("GPT2LMHeadModel", "GPT2Config", _GPT2, TOKENS),
-    "GPT-2 with a head": (
-        "GPT2LMHeadModel", "GPT2Config", {**_GPT2, "tie_word_embeddings": False}, TOKENS,
-    ),
-    "Llama": ("LlamaForCausalLM", "LlamaConfig", _TEXT, TOKENS),
-    "Llama-tied": (
-        "LlamaForCausalLM", "LlamaConfig", {**_TEXT, "tie_word_embeddings": True}, TOKENS,
-    ),
+    "GPT-2": ("GPT2LMHeadModel", _GPT2, TOKENS),
+    "GPT-2 with a head": ("GPT2LMHeadModel", {**_GPT2, "tie_word_embeddings": False}, TOKENS),
+    "Llama": ("LlamaForCausalLM", _TEXT, TOKENS),
+    "Llama-tied": ("LlamaForCausalLM", {**_TEXT, "tie_word_embeddings": True}, TOKENS),
     "Qwen2-MoE": (
-        "Qwen2MoeForCausalLM", "Qwen2MoeConfig",
+        "Qwen2MoeForCausalLM",
         {**_TEXT, "num_key_value_heads": 2, "moe_intermediate_size": 24, "num_experts": 4,
          "shared_expert_intermediate_size": 40, "num_experts_per_tok": 2},
         TOKENS,
     ),
     "Mixtral": (
-        "MixtralForCausalLM", "MixtralConfig",
-        {**_TEXT, "num_key_value_heads": 2, "num_local_experts": 4}, TOKENS,
+        "MixtralForCausalLM", {**_TEXT, "num_key_value_heads": 2, "num_local_experts": 4}, TOKENS,
     ),
-    "DeepSeek-V3": ("DeepseekV3ForCausalLM", "DeepseekV3Config", {**_TEXT, **_DEEPSEEK}, TOKENS),
+    "DeepSeek-V3": ("DeepseekV3ForCausalLM", {**_TEXT, **_DEEPSEEK}, TOKENS),
     "Mamba2": (
-        "Mamba2ForCausalLM", "Mamba2Config",
-        {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 4, "vocab_size": 61,
-         "num_heads": 4, "head_dim": 16, "n_groups": 2},
-        TOKENS,
+        "Mamba2ForCausalLM", {**_MAMBA, "num_heads": 4, "head_dim": 16, "n_groups": 2}, TOKENS,
     ),
-    "Mamba": (
-        "MambaForCausalLM", "MambaConfig",
-        {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 4, "vocab_size": 61}, TOKENS,
-    ),
+    "Mamba": ("MambaForCausalLM", _MAMBA, TOKENS),
 }  # fmt: skip
 
 
-def make(name, seed=0):
+def make(name):
     """A model with random weights."""
-    cls, config, options, _ = MODELS[name]
-    torch.manual_seed(seed)
-    return getattr(transformers, cls)(getattr(transformers, config)(**options)).eval()
+    kind, settings, _ = MODELS[name]
+    kind = getattr(transformers, kind)
+    torch.manual_seed(0)
+    return kind(kind.config_class(**settings)).eval()
 
 
-def fine_tuned(model, *, of_rank=3, biases=True):
-    """Change a model's parameters in place: matrices by a low rank and some noise."""
+def fine_tuned(model, *, biases=True):
+    """Change a model's parameters in place: matrices by rank 3 and some noise."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for one in model.parameters():
             noise = 0.01 * torch.randn(one.shape, generator=generator)
             if one.ndim == 2:
-                left = torch.randn(one.shape[0], of_rank, generator=generator)
-                right = torch.randn(of_rank, one.shape[1], generator=generator)
+                left = torch.randn(one.shape[0], 3, generator=generator)
+                right = torch.randn(3, one.shape[1], generator=generator)
                 noise = 0.1 * noise + 0.02 * left @ right
             if one.ndim != 1 or biases:
                 one.add_(noise)
     return model
 
 
-def pair(name, folder, **options):
-    """Folders of a base and a fine-tune as ``save_pretrained`` writes them."""
+def pair(name, folder):
+    """Folders of a base and a fine-tune of its matrices as ``save_pretrained`` writes them."""
     base, tuned = folder / "base", folder / "tuned"
     make(name).save_pretrained(base)
-    fine_tuned(make(name), **options).save_pretrained(tuned)
+    fine_tuned(make(name), biases=False).save_pretrained(tuned)
     return base, tuned
