@@ -140,12 +140,13 @@ def _print_detection(out: Console, rows: Sequence[PowerRow]) -> None:
     # The normal interval is widest at a power of one half.
     points = 100 * 1.96 / math.sqrt(4 * draws[False])
     print_note(out, _STATISTICS.format(draws=draws[False], null=draws[True], points=points))
+    statistics = dict.fromkeys(_SHORT.get(row.statistic, row.statistic) for row in rows)
     cells: dict[str, dict[str, str]] = {}
     for row in rows:
         name = row.structure
         if row.parameter:
             name += f", {_SHORT.get(row.parameter, row.parameter)} {row.value:g}"
-        found = cells.setdefault(name, {"structure": name})
+        found = cells.setdefault(name, {"structure": name, **dict.fromkeys(statistics, "")})
         if not row.centred:
             found[_SHORT.get(row.statistic, row.statistic)] = f"{row.power:.0%}"
     Rows(list(cells.values())).print(out)
