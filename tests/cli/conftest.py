@@ -7,6 +7,8 @@ import sys
 from typing import NamedTuple
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from loca_theory.cli import main
 
@@ -65,6 +67,27 @@ def process(here, command):
         return Outcome(done.returncode, done.stdout, done.stderr)
 
     return run
+
+
+@pytest.fixture
+def write_pair(here):
+    """Write a base and its fine-tune: matrices that change by a spike and noise, and a vector."""
+
+    def write(names, shape=(48, 40), vector="norm.weight", damaged=None):
+        source = torch.Generator().manual_seed(0)
+        base = {name: torch.randn(shape, generator=source) for name in names}
+        u, v = (torch.randn(size, generator=source) for size in shape)
+        tuned = {
+            name: one + 0.01 * torch.outer(u, v) + 0.002 * torch.randn(shape, generator=source)
+            for name, one in base.items()
+        }
+        if damaged:
+            tuned[damaged][0, 0] = torch.nan
+        for name, content in (("base", base), ("tuned", tuned)):
+            save_file(content | {vector: torch.ones(48)}, here / f"{name}.safetensors")
+        return "base.safetensors", "tuned.safetensors"
+
+    return write
 
 
 OWN = """

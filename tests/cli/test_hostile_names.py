@@ -6,8 +6,6 @@ import json
 from unicodedata import category
 
 import pytest
-import torch
-from safetensors.torch import save_file
 
 from loca_theory.cli.printable import printable
 
@@ -27,14 +25,8 @@ COMMANDS = {
 
 
 @pytest.fixture
-def pair(here):
-    source = torch.Generator().manual_seed(0)
-    base = {name: torch.randn(20, 24, generator=source) for name in (*NAMES, DAMAGED)}
-    tuned = {name: one + torch.randn(one.shape, generator=source) for name, one in base.items()}
-    tuned[DAMAGED][0, 0] = torch.nan
-    for name, content in (("base", base), ("tuned", tuned)):
-        save_file(content | {SKIPPED: torch.ones(4)}, here / f"{name}.safetensors")
-    return "base.safetensors", "tuned.safetensors"
+def pair(write_pair):
+    return write_pair((*NAMES, DAMAGED), (20, 24), SKIPPED, DAMAGED)
 
 
 def steering(text):

@@ -3,9 +3,7 @@
 import re
 
 import pytest
-import torch
 from rich.console import Console
-from safetensors.torch import save_file
 
 from loca_theory.sweeps.progress import progress_bar
 
@@ -29,17 +27,11 @@ def plain(text):
 
 
 @pytest.fixture
-def pair(here):
-    """Matrices with long names, a normal one and one that is not finite."""
-    source = torch.Generator().manual_seed(0)
-    names = [f"backbone.stages.{i}.a_rather_long_name.{kind}_proj.weight" for i in (0, 1)
-             for kind in "qv"]  # fmt: skip
-    base = {name: torch.randn(32, 32, generator=source) for name in names}
-    tuned = {name: w + 0.01 * torch.randn(w.shape, generator=source) for name, w in base.items()}
-    tuned[names[0]][0, 0] = float("nan")
-    for name, content in (("base", base), ("tuned", tuned)):
-        save_file(content, here / f"{name}.safetensors")
-    return "base.safetensors", "tuned.safetensors"
+def pair(write_pair):
+    """Matrices with long names, of which one is not finite."""
+    start, kinds = "backbone.stages", ("q_proj", "v_proj")
+    names = [f"{start}.{i}.a_rather_long_name.{kind}.weight" for i in (0, 1) for kind in kinds]
+    return write_pair(names, damaged=names[0])
 
 
 COMMANDS = {

@@ -1,4 +1,6 @@
-"""Small simulations, as tables read back from disk: what every figure is drawn from."""
+"""Small simulations, whose tables the figures are drawn from."""
+
+from functools import cache
 
 import pytest
 
@@ -7,7 +9,6 @@ from loca_theory.expressivity.methods.method import Engine
 from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.sweeps import Runner
-from loca_theory.sweeps.tables import load_rows, store_rows
 
 LIMIT, DRAWN = Engine.ASYMPTOTIC, Engine.MONTE_CARLO
 
@@ -20,27 +21,16 @@ SIMULATIONS = {
     "sizes": Simulation(squares((16, 24, 32, 48)), (2, 3), methods("R", "U", "D"), draws=6),
     "one shape": Simulation(squares((48,)), (1, 2, 3, 4), methods("DoRA", "D"), draws=6),
     "one point": Simulation(squares((64,)), (2,), methods("R", "D"), draws=6),
-    "rectangles": Simulation(((16, 48), (48, 16), (20, 20)), (1, 2), methods("R", "F2"), draws=6),
+    "rectangles": Simulation(
+        ((16, 48), (48, 16), (20, 20)), (1, 2), methods("R", "F2"), tuple(Engine), draws=4
+    ),
     "limits alone": Simulation(squares((64,)), (1, 2), methods("R", "F3", "D", "S"), (LIMIT,)),
     "one draw": Simulation(squares((16,)), (1, 2), methods("D", "F1"), (DRAWN,), draws=1),
     "every method": Simulation(squares((16,)), (2, 4), tuple(METHODS.values()), draws=3),
-    "every engine": Simulation(
-        squares((24, 48)), (1, 2), methods("R", "D"), tuple(Engine), draws=4
-    ),
 }
 
 
 @pytest.fixture(scope="session")
-def tables(tmp_path_factory):
-    """The stored table of each simulation, computed once."""
-    folder = tmp_path_factory.mktemp("tables")
-    known = {}
-
-    def table(name):
-        if name not in known:
-            rows = SIMULATIONS[name].run(Runner(jobs=1)).to_json()["rows"]
-            store_rows(rows, {}, folder, name.replace(" ", "_"))
-            known[name], _ = load_rows(folder, name.replace(" ", "_"))
-        return known[name].copy()
-
-    return table
+def tables():
+    """The table of each simulation, computed once."""
+    return cache(lambda name: SIMULATIONS[name].run(Runner(jobs=1)).to_frame())

@@ -19,7 +19,7 @@ from loca_theory.plotting import FIGURES, figure
 from loca_theory.plotting.drawing import NotStoredError, UndrawableError, find_drawing
 from loca_theory.plotting.paper_figure import Computed
 from loca_theory.sweeps import Runner
-from loca_theory.sweeps.tables import StoredTable, store_rows
+from loca_theory.sweeps.tables import store_rows
 
 STORED = Path(__file__).parents[2] / "figures"
 PACKAGE = Path(loca_theory.__file__).parent
@@ -95,6 +95,8 @@ def names(folder):
 
 
 def test_what_was_computed_is_stored_and_drawn_from(here, small):
+    assert figure("sim_2", STORED).axes[0].get_title("left") == "768 × 768"
+    assert small == names(here) == []
     figure("sim_1", runner=Runner(here / "points", jobs=1))
     assert names(here) == ["points"], "written where the runner says, and nowhere else"
     figure("sim_1", out="kept", seed=1, runner=ALONE)
@@ -114,15 +116,6 @@ def test_what_was_computed_is_stored_and_drawn_from(here, small):
         assert find_drawing("sim_1", "kept", seed=1).source, "the table is of another run"
     path.unlink()
     assert find_drawing("sim_1", "kept", seed=1).source
-
-
-def test_one_knows_what_it_is_drawn_from_before_it_is_computed(here, small):
-    drawing = find_drawing("sim_1", seed=3)
-    assert (drawing.tables, drawing.source.seed) == ((), 3)
-    drawing = find_drawing("phase", STORED)
-    assert (drawing.tables, drawing.source) == ((StoredTable(STORED / "phase.parquet"),), None)
-    assert figure("sim_2", STORED).axes[0].get_title("left") == "768 × 768"
-    assert small == names(here) == []
 
 
 MISSING = (

@@ -27,6 +27,7 @@ from loca_theory.plotting.page.templates import breakable
 from loca_theory.plotting.pictures import views
 from loca_theory.sweeps import Runner
 
+ALONE = Runner(jobs=1)
 HTML = files("loca_theory.plotting.page") / "html"
 # Tags inside a text, which do not begin another.
 INLINE = ("wbr",)
@@ -91,18 +92,6 @@ def simulation():
     return simulate(16, ranks=[1, 2], methods=["D", "R"], engine="exact")
 
 
-def data_of(page):
-    return json.loads(re.search(r'<script [^>]*id="data">(.*?)</script>', page.html)[1])
-
-
-def only(rows, **fields):
-    """The only row with these values."""
-    (found,) = [
-        row for row in rows if all(getattr(row, key) == value for key, value in fields.items())
-    ]
-    return found
-
-
 def test_an_analysis_has_verdict_tables_and_manifest(analysis, page):
     texts = Texts(page.html).texts
     assert set(analysis.verdict.split("\n\n")) <= set(texts)
@@ -112,14 +101,6 @@ def test_an_analysis_has_verdict_tables_and_manifest(analysis, page):
         assert heading in texts
     assert "unchanged: every entry of the increment is 0" in texts
     assert repr(page) == "Page()", "not the whole text"
-
-
-@pytest.mark.parametrize(
-    ("recorded", "first"), [({}, "loca-theory "), ({"argv": ["my", "line"]}, "my line\n")]
-)
-def test_a_command_line_is_shown_if_there_is_one(simulation, recorded, first):
-    found = replace(simulation, manifest=simulation.manifest | recorded)
-    assert f"<h2>Manifest</h2>\n<pre>{first}" in report(found).html
 
 
 def test_unrelated_checkpoints_are_said_to_be_before_the_verdict(page):
@@ -148,7 +129,7 @@ def test_the_table_of_matrices_is_complete_without_scripts(analysis, page):
             if error.method != "R" and error.spectral_error is not None:
                 worth = error.spectral_error - error.error
                 assert cells[f"{shown} worth, r = {error.r}"] == f"{worth:+z.1%}"
-        low_rank = only(mine, method="R", r=2)
+        (low_rank,) = [one for one in mine if (one.method, one.r) == ("R", 2)]
         assert cells["LoRA shuffled, r = 2"] == f"{1 - low_rank.shuffled_error:.1%}"
         assert "LoRA worth, r = 2" not in cells
         best = min((one for one in mine if one.r == 2), key=lambda one: one.error)
@@ -222,7 +203,8 @@ def test_names_from_files_stay_names(page):
     assert HOSTILE in found.texts, "escaped, not left out"
     assert "img" not in found.tags
     assert found.tags.count("script") == page.html.count("</script>") == 4
-    assert data_of(page)["rows"][0]["name"] == HOSTILE
+    data = re.search(r'<script [^>]*id="data">(.*?)</script>', page.html)[1]
+    assert json.loads(data)["rows"][0]["name"] == HOSTILE
     assert breakable("a.<b>.c") == "a.<wbr>&lt;b&gt;.<wbr>c"
 
 
@@ -298,5 +280,12 @@ def test_any_result_that_is_drawn_has_a_page(simulation, monkeypatch):
     assert "The first 3 of 4 rows; to_frame() returns all." in texts
     rows = [f"{row.error:.4g}" for row in simulation.rows]
     assert [error for error in texts if error in rows] == rows[:3]
-    ordering = Ordering((4, 5), (Accounting.PAPER,)).run(Runner(jobs=1))
+    assert "<h2>Manifest</h2>\n<pre>loca-theory " in report(simulation).html
+    seed = 20_261_127
+    drawn = simulate(16, ranks=[1], methods="D", engine="all", draws=2, seed=seed, runner=ALONE)
+    drawn.manifest["argv"] = ["my", "line"]
+    page = report(drawn).html
+    assert str(seed) in Texts(page).texts, "not rounded beside rows without a seed"
+    assert "<h2>Manifest</h2>\n<pre>my line\n" in page
+    ordering = Ordering((4, 5), (Accounting.PAPER,)).run(ALONE)
     assert "The ordering of Theorem 1" in Texts(report(ordering).html).texts
