@@ -12,7 +12,7 @@ from loca_theory.claims.observation import packages_of
 FOLDER = Path(checks.__file__).parent
 PACKAGE = FOLDER.parents[1]
 # What no number depends on, and what every check counts anyhow.
-BESIDE = {"claims", "errors", "sweeps", "_arguments", "_lookup", "_version"}
+BESIDE = {"claims", "errors", "sweeps", "_arguments", "_lookup", "_types", "_version"}
 
 
 @cache
