@@ -32,7 +32,7 @@ _CLASSES = {
 _REMARK = '# The entries are random; extract(..., "entries") stores the largest of a fine-tune.'
 # LoRA's α in units of its rank.
 _ALPHA = 2
-_WIDTH = 72
+_WIDTH = 88
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,11 @@ def _settings(method: str, sizes: Mapping[str, int], targets: list[str] | str) -
 
 
 def _value(value: Any) -> str:
-    """Source of a value; a regular expression is joined from its alternatives."""
-    if isinstance(value, str):
+    """Source of a value; a long regular expression is joined from its alternatives."""
+    if isinstance(value, str) and len(value) > _WIDTH:
         return f'"|".join({_value(value.split("|"))})'
-    return pformat(value, width=_WIDTH, compact=True, sort_dicts=False)
+    text = pformat(value, width=_WIDTH, compact=True, sort_dicts=False)
+    if "\n" not in text:
+        return text
+    # pformat aligns the lines below the first by one space.
+    return f"{text[0]}\n{indent(' ' + text[1:-1], '   ')},\n{text[-1]}"
