@@ -70,37 +70,32 @@ def test_claims_are_consistent():
             assert (claim.subject == OTHER_MODEL) == (claim.kind == EMPIRICAL), claim.id
 
 
+def ids(*names):
+    return [claim.id for claim in LEDGER.find(names)]
+
+
 def test_claims_are_found_by_name_and_family_and_grouped_by_section():
-    found = LEDGER.find(["parseval."])
-    assert [claim.id for claim in found] == [
-        "parseval.factor", "parseval.factor-unnormalised", "parseval.unitary"
-    ]  # fmt: skip
-    assert LEDGER.find(["parseval"]) == found
-    assert [claim.id for claim in LEDGER.find(["condition-u"])] == ["condition-u"]
-    assert [claim.id for claim in LEDGER.find(["condition-u."])] == ["condition-u.one-based"]
-    theorem = [claim for claim in LEDGER.claims if claim.section == "Theorem 2"]
-    assert LEDGER.find(["theorem 2"]) == theorem
+    names = ["parseval.factor", "parseval.factor-unnormalised", "parseval.unitary"]
+    assert ids("parseval.") == ids("parseval") == names
+    assert (ids("condition-u"), ids("condition-u.")) == (["condition-u"], ["condition-u.one-based"])
+    theorem = [claim.id for claim in LEDGER.claims if claim.section == "Theorem 2"]
+    assert ids("theorem 2") == theorem
     assert {claim.section for claim in LEDGER.find(["Section 4"])} == {"Section 4: the method"}
     assert LEDGER.find([]) == list(LEDGER.claims)
-    a, b, c = (replace(one, section=name) for one, name in zip(found, "xyx", strict=True))
+    found = zip(LEDGER.find(["parseval"]), "xyx", strict=True)
+    a, b, c = (replace(one, section=name) for one, name in found)
     assert by_section([a, b, c]) == {"x": [a, c], "y": [b]}
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("theorem1.ordr", r"unknown claim 'theorem1\.ordr' \(nearest: theorem1\.order"),
-        ("gradiant.", r"'gradiant\.' \(nearest: gradient"),
-        ("zzzzzzzzzz", "^unknown claim 'zzzzzzzzzz'; `loca-theory verify --list`"),
-        ("", "^unknown claim ''; "),
-    ],
-)
-def test_an_unknown_claim_is_refused_with_the_nearest(name, message):
+def test_unknown_claims_are_refused_with_the_nearest():
+    message = r"^unknown claims 'theorem1\.ordr' \(nearest: theorem1\.order.*\), 'gradiant\.' "
+    message += r"\(nearest: gradient.*\), 'zzzzzzzzzz', ''; `loca-theory verify --list` lists all$"
     with pytest.raises(InvalidArgumentError, match=message):
-        LEDGER.find([name])
+        LEDGER.find(["theorem1.ordr", "gradiant.", "zzzzzzzzzz", ""])
+    with pytest.raises(InvalidArgumentError, match=r"^unknown claim 'zzzzzzzzzz'; "):
+        LEDGER.find(["zzzzzzzzzz"])
 
 
-ARGUMENTS = '{ factor = "1", transform = "unitary" }'
 GOOD = """
 [[claim]]
 id = "first"
@@ -153,7 +148,6 @@ BAD = {
     "lists of two lengths": (ruled("low = [0, 1, 2], high = [3, 4]"),
                              r"rule: 'low' has 3 bounds, but 'high' has 2; give one"),
     "a bound that is none": (ruled("low = inf"), r"rule: no finite number satisfies this bound"),
-    "no bound at all": (ruled("low = -inf"), r"rule: a rule without any bound cannot fail"),
     "one part without a bound": (ruled("low = [0, -inf]"), r"a rule without any bound cannot fail"),
     "an alternative without change": (GOOD + 'refuted_by = { statement = "Noise." }',
                                       r"claim 'first': 'refuted_by' needs 'arguments' that differ"),
@@ -204,29 +198,12 @@ def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path):
 
 def test_a_good_one_is_read_with_line_ends_of_windows_too(tmp_path):
     plain = read(tmp_path, GOOD + SECOND)
-    assert [claim.id for claim in plain.claims] == ["first", "second"]
-    assert {claim.command for claim in plain.claims} == {
+    assert [claim.command for claim in plain.claims] == [
         "loca-theory verify first", "loca-theory verify second"
-    }  # fmt: skip
+    ]  # fmt: skip
     path = tmp_path / "claims.toml"
-    path.write_bytes((GOOD + SECOND).replace("\n", "\r\n").encode())
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
     assert load_ledger(path) == plain
-
-
-def test_history_alternative_marks_sections_and_printed_numbers_are_read(tmp_path):
-    alternative = '{ statement = "Noise.", arguments = { factor = "1/K" }, tier = "default" }'
-    text = ruled("printed = [3.5, 12], unit = 0.1").replace('"supported"', '"not supported"')
-    text += f"rule_changes = [{FIRST}, {CHANGE}]\nrefuted_by = {alternative}\nerratum = true\n"
-    text += 'subject = "package"\nundecided = ["quick"]\n'
-    text = text.replace('"first"', '"first.a"') + PART.replace("first", "first.")
-    (claim,) = read(tmp_path, text).claims
-    assert (claim.rule.low, claim.rule.high) == ((3.45, 11.95), (3.55, 12.05))
-    assert [one.why for one in claim.rule_changes] == ["", "Tighter."]
-    assert claim.refuted_by
-    assert claim.refuted_by.arguments == {"factor": "1/K"}
-    assert claim.refuted_by.tier is Tier.DEFAULT
-    assert (claim.erratum, claim.subject, claim.undecided) == (True, "package", (Tier.QUICK,))
-    assert (claim.section, claim.passage) == ("One", "here")
 
 
 NOT_RUN = {
@@ -277,11 +254,3 @@ def test_what_only_shows_in_the_run_names_the_claim(tmp_path, monkeypatch, check
     monkeypatch.setattr("loca_theory.claims.checks.fourier.parseval", check)
     with pytest.raises(LedgerError, match=f"claim 'first': {message}"):
         claim.measure(Tier.QUICK, np.random.default_rng(0))
-
-
-def test_a_mistake_in_a_check_is_raised_as_what_it_is(tmp_path, monkeypatch):
-    check = raising(TypeError("3 is not a text"))
-    monkeypatch.setattr("loca_theory.claims.checks.fourier.parseval", check)
-    with pytest.raises(TypeError, match="3 is not a text") as error:
-        read(tmp_path, GOOD).claims[0].measure(Tier.QUICK, np.random.default_rng(0))
-    assert error.value.__notes__ == ["claim 'first': the check fourier.parseval raised TypeError"]

@@ -1,6 +1,5 @@
 """Rules on made-up estimates: every verdict is reached, and by the interval alone."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -8,10 +7,8 @@ import pytest
 from scipy import stats
 
 from loca_theory.claims import Estimate, load_ledger
-from loca_theory.claims.entries import read_entry
-from loca_theory.claims.estimates import Tier, observed
+from loca_theory.claims.estimates import observed
 from loca_theory.claims.ledger import Ledger
-from loca_theory.claims.observation import ClaimCell, plain
 from loca_theory.claims.rules import FAMILY_WISE, Rule, Verdict, decide
 from loca_theory.errors import InvalidArgumentError
 
@@ -106,6 +103,11 @@ def test_half_of_the_rate_is_for_empirical_claims():
     assert Ledger((of_kind(claim, "bound", 0),)).error_rate(claim) <= FAMILY_WISE
 
 
+def test_printed_numbers_allow_half_a_unit():
+    rule = Rule(printed=[3.5, 12], unit=0.1)
+    assert (rule.low, rule.high) == ((3.45, 11.95), (3.55, 12.05))
+
+
 @pytest.mark.parametrize(
     ("rule", "text"),
     [
@@ -140,14 +142,6 @@ def test_what_a_check_returns_is_read_as_named_estimates():
     assert found[0] == (Estimate(1.0, name="a"), replace(Estimate.fraction(1, 7), name="b"))
     assert found[2] == "supported"
     assert observed(({}, "no table")) == ((), "no table", "")
-
-
-def test_what_a_check_returns_survives_json():
-    found = (Estimate(0.1, 0.2, 3, name="a"), Estimate(0.2, 0.1, 384, bounds=(-0.3, 0.7)))
-    cell = ClaimCell(load_ledger().claims[0], Tier.QUICK, 0, ())
-    one = read_entry(cell, json.loads(json.dumps(plain(found, "why", "supported", 0.5))), 0.01)
-    again = (one.estimates, one.remark, one.designed, one.seconds)
-    assert again == (found, "why", "supported", 0.5)
 
 
 def test_the_design_gives_verdict_and_bounds():
