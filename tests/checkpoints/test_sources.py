@@ -1,6 +1,7 @@
 """Opening checkpoints: every kind of source, and everything that is wrong with one."""
 
 import json
+import os
 import pickle
 import struct
 import sys
@@ -170,6 +171,16 @@ def test_a_missing_shard_or_tensor_costs_its_own_tensors_only(tmp_path, tensors,
     assert missing.name in str(checkpoint.left_out["layer.0.weight"])
     assert "does not hold it" in str(checkpoint.left_out["ghost.weight"])
     assert torch.equal(checkpoint.load("layer.3.weight"), tensors["layer.3.weight"])
+
+
+def test_a_pipe_in_the_place_of_a_file_is_not_opened(tmp_path, tensors):
+    folder = as_shards(tmp_path, tensors)
+    (folder / "a.safetensors").unlink()
+    for name in ("a.safetensors", "config.json"):
+        os.mkfifo(folder / name)
+    checkpoint = open_checkpoint(folder)
+    assert "a.safetensors cannot be read: there" in str(checkpoint.left_out["layer.0.weight"])
+    assert set(checkpoint.entries) == set(tensors) - {"layer.0.weight"}
 
 
 INDICES = {

@@ -125,6 +125,9 @@ class Shards(Checkpoint):
 
 def open_file(path: Path) -> TorchFile | SafetensorsFile:
     """The tensors of a file of PyTorch, or of safetensors."""
+    if not path.is_file():  # to open a pipe would take for ever
+        msg = f"{path} cannot be read: there is no such file"
+        raise ResourceError(msg)
     return TorchFile(path) if is_pickled(path) else SafetensorsFile(path)
 
 
@@ -234,4 +237,4 @@ def _has_matrix(tensors: dict[Any, Any]) -> bool:
 def _natural_order(name: str) -> list[tuple[bool, int, str]]:
     """Sorting key that puts layer 2 before layer 10."""
     parts = re.split(r"(\d+)", name)
-    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
+    return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]

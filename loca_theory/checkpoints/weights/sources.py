@@ -119,8 +119,9 @@ def _open_sharded(index: Path) -> Checkpoint:
 
 def _with_config(tensors: Checkpoint, folder: Path) -> Checkpoint:
     """Tensors with their scales and the configuration of the model in a folder, if it is valid."""
-    with suppress(ResourceError):
-        tensors.config = read_json(folder / _CONFIG)
+    if (folder / _CONFIG).is_file():
+        with suppress(ResourceError):
+            tensors.config = read_json(folder / _CONFIG)
     return QuantisedCheckpoint(tensors)
 
 
