@@ -1,5 +1,6 @@
 """Adapters as input of ``extract``: resized, under their own names, with what they store whole."""
 
+import json
 from functools import partial
 
 import pytest
@@ -8,7 +9,7 @@ from peft import LoHaConfig, LoraConfig, PeftModel, get_peft_model
 
 from loca_theory.checkpoints import extract
 from loca_theory.checkpoints.pairs.pair import CheckpointPair
-from loca_theory.errors import InvalidArgumentError
+from loca_theory.errors import InvalidArgumentError, ResourceError
 from tests.checkpoints.zoo import make
 
 # Of transformers, when PEFT asks it something.
@@ -110,6 +111,10 @@ def test_modules_that_are_stored_whole_stay(tmp_path):
         extract(base, adapter, "lora", rank=2, save_modules="classifier")
     with pytest.raises(InvalidArgumentError, match="vLLM reads no modules"):
         extract(base, adapter, "lora", rank=2, serve="vllm")
+    config = adapter / "adapter_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"modules_to_save": [3]}))
+    with pytest.raises(ResourceError, match="modules_to_save is not a list of names"):
+        extract(base, adapter, "lora", rank=2)
 
 
 def test_the_model_of_an_adapter_must_be_known_for_a_check(tmp_path):

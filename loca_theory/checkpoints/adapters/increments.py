@@ -184,7 +184,11 @@ class AdapterIncrements(Checkpoint):
     @property
     def saved_modules(self) -> list[str]:
         """The entries of ``modules_to_save``."""
-        return list(self._config.get("modules_to_save") or ())
+        modules = self._config.get("modules_to_save") or []
+        if not isinstance(modules, list) or not all(isinstance(one, str) for one in modules):
+            msg = f"{self.folder / ADAPTER_CONFIG}: modules_to_save is not a list of names"
+            raise DamagedError(msg)
+        return modules
 
     def stored(self, name: str, expert: int | None = None) -> Iterator[torch.Tensor]:
         """Yield the adapter's tensors and settings from which an increment is made.
