@@ -41,4 +41,6 @@ def kind_of(name: str, group: str | None = None) -> str:
 
 def layer_of(name: str) -> int | None:
     """Number of the layer: the first number among the dotted parts of the name."""
-    return next((int(part) for part in name.split(".") if part.isdigit()), None)
+    # Tables store it in 64 bits.
+    numbers = (one for one in name.split(".") if one.isdecimal() and len(one) < 19)
+    return next(map(int, numbers), None)

@@ -376,6 +376,8 @@ NAMES = {
     "model.layers.2.block_sparse_moe.gate.weight": ("router", 2),
     "down_blocks.1.attentions.0.attn1.to_q.weight": ("query", 1),
     "down_blocks.1.resnets.0.conv1.weight": ("convolution", 1),
+    "layers.²³.q_proj.weight": ("query", None),
+    f"layers.{2**63}.q_proj.weight": ("query", None),
     "something": ("other", None),
 }
 
