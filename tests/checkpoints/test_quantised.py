@@ -265,6 +265,11 @@ def test_int8_in_the_layout_of_a_gpu_is_refused(tmp_path):
     assert set(checkpoint.entries) == {"a.weight"}
     with pytest.raises(DamagedError, match="in the layout of a GPU"):
         checkpoint.load("a.weight")
+    for rows in (torch.tensor(0, dtype=torch.uint8), torch.zeros(0, dtype=torch.uint8)):
+        content["a.weight_format"] = rows
+        found = open_checkpoint(folder_of(tmp_path, content)).load("a.weight")
+        expected = content["a.weight"].float() * content["a.SCB"][:, None] / 127
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
 
 
 @settings(

@@ -161,7 +161,7 @@ class QuantisedCheckpoint(Checkpoint):
                 found[i] = self.load(name, i)
             return found
         layout = f"{name.removesuffix('weight')}weight_format"
-        if layout in self.source.entries and int(self.source.load(layout).flatten()[0]):
+        if layout in self.source.entries and self.source.load(layout).bool().any():
             msg = f"{name} is in the layout of a GPU ({layout}): {_WAY_OUT}"
             raise DamagedError(msg)
         scale, *zero_points = self._factors(name, expert)
