@@ -430,10 +430,17 @@ REFUSED = {
     "DoRA": (*SMALL, {"use_dora": True}, {}, "lacks lora_magnitude_vector"),
     "size": ("FOURIERFT", {"n_frequency": 20}, {"n_frequency": 30}, {}, "size mismatch"),
     "no number": (*SMALL, {"lora_alpha": "x"}, {}, "has no number for lora_alpha"),
+    "a number beyond floats": (
+        *SMALL, {"lora_alpha": 10**400}, {}, "has no number for lora_alpha",
+    ),
     "no rank": (*SMALL, {"r": 0}, {}, "adapter: adapter_config.json has no positive"),
     "pattern": (*SMALL, {"alpha_pattern": {"(": 3}}, {}, "alpha_pattern is not a regular"),
     "no type": (*SMALL, {"peft_type": None}, {}, "has no peft_type"),
     "vectors": ("VERA", {"r": 16}, {"r": 10**9}, {}, "r=1000000000, and its tensors have at most"),
+    "no shape": (
+        "LOCA", {"n_frequency": 20}, {},
+        {FILE: {f"{Q}.loca_spectrum.shape": torch.tensor([torch.nan, 32])}}, "PEFT cannot load it",
+    ),
     "blocks": ("OFT", {"oft_block_size": 8}, {"oft_block_size": 16}, {}, "PEFT cannot load it"),
     "type": (*SMALL, {"peft_type": "LOHA"}, {}, "holds no tensor of a LOHA adapter"),
     "no tensor": (
@@ -448,7 +455,8 @@ REFUSED = {
         r"no weight layers\.0\.q\.weight of shape 48x32",
     ),
     "a base without it": (
-        *SMALL, {}, {BASE: {WEIGHTS[0]: None}}, "pass the base that the adapter was trained on",
+        *SMALL, {}, {BASE: {WEIGHTS[0]: None}},
+        "save_original_format=False; otherwise pass the base that the adapter was trained on",
     ),
     "a quantised base": (
         "OFT", {"oft_block_size": 8}, {}, {BASE: {WEIGHTS[0]: torch.ones(48, 32).char()}},

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint
-from loca_theory.checkpoints.weights.layouts import by, holds_experts
+from loca_theory.checkpoints.weights.layouts import by
 from loca_theory.errors import InvalidArgumentError
 
 FUSED_ATTENTION = "in_proj_weight"
@@ -119,7 +119,6 @@ def of_another_model(name: str, shape: tuple[int, ...] | None) -> InvalidArgumen
     """The error for a base that lacks a weight which the adapter changes."""
     size = "" if shape is None else f" of shape {by(shape)}"
     msg = f"the base has no weight {name}{size}, which the adapter changes; "
-    if holds_experts(name, shape or ()):
-        msg += "if it stores each expert by itself, save the loaded model again with "
-        msg += "save_original_format=False; otherwise "
+    msg += "if it has another name or parts in the file, save the loaded model again with "
+    msg += "save_original_format=False; otherwise "
     return InvalidArgumentError(msg + "pass the base that the adapter was trained on")

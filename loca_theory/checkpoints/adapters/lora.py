@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -72,7 +73,7 @@ def _scale(config: Mapping[str, Any], module: str) -> float:
     """Factor s of one layer."""
     rank = lora_rank(config, module)
     alpha = _of_layer(config, "alpha_pattern", module, config.get("lora_alpha", 8))
-    if not isinstance(alpha, int | float) or not math.isfinite(alpha):
+    if not isinstance(alpha, int | float) or not abs(alpha) <= sys.float_info.max:
         raise DamagedError("adapter_config.json has no number for lora_alpha")  # noqa: EM101
     return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
 

@@ -118,7 +118,7 @@ class AdaptedWeights:
         key = keys.get(_LOCA_SHAPE)
         if key is None or self.source.entries[key].shape != (2,):
             return None
-        shape = tuple(int(side) for side in self.source.load(key))
+        shape = tuple(self.source.load(key).long().tolist())
         return shape if min(shape) > 0 else None
 
     def _without_weight(
