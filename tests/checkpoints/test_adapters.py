@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from loca_theory.adapters import LoCAConfig
+from loca_theory.checkpoints import analyze
 from loca_theory.checkpoints.adapters.increments import AdapterIncrements
 from loca_theory.checkpoints.adapters.kinds import KNOWN, AdapterKind
 from loca_theory.checkpoints.pairs.opening import open_pair
@@ -378,6 +379,14 @@ def test_equal_parameters_that_loca_adapts_are_left_out(tmp_path):
     assert set(left_out) == {f"mlp.{one}" for one in STACKS}
     for one in left_out.values():
         assert "the file does not tell which; merge the adapter" in str(one)
+
+
+def test_the_experts_of_an_adapter_are_analysed(tmp_path):
+    config = config_of("LORA", r=4, target_modules=[], target_parameters=STACKS)
+    base, folder = adapt(tmp_path, config, LAYOUTS["outputs first"]())
+    found = analyze(base, folder, ranks=[2])
+    names = {f"mlp.{stack}[{i}]" for stack in STACKS for i in range(3)}
+    assert {one.name for one in found.matrices} == names
 
 
 def test_experts_of_another_number(tmp_path):

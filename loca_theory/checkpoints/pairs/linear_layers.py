@@ -84,7 +84,7 @@ def layers_of(
     for weight in pair.matrices.values():
         own, is_transposed = weight.full_name, False
         if isinstance(pair.tuned, AdapterIncrements):
-            own, layer = pair.tuned.own_name(weight.own), pair.tuned.layers.get(weight.own)
+            own, layer = pair.tuned.own_name(weight.tuned), pair.tuned.layers.get(weight.tuned)
             is_parameter = layer is not None and layer.parameter
             obstacle = EXPERTS if is_parameter else _guessed_obstacle(own, weight.entry.shape)
             is_transposed = layer is not None and layer.is_transposed
