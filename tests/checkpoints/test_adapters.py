@@ -224,6 +224,8 @@ def test_every_type_is_what_peft_merges(tmp_path, case):
     assert set(pair.matrices) == {
         name for name, one in expected.items() if one.ndim > 1 and one.any()
     }
+    biases = {name for name, one in expected.items() if name.endswith("bias") and one.any()}
+    assert biases <= {one.name for one in pair.skipped}
     for name in pair.matrices:
         found, want = pair.increment(name), expected[name]
         assert found.dtype == torch.float32

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from loca_theory.checkpoints.adapters.kinds import AdapterKind
+from loca_theory.checkpoints.adapters.kinds import WITH_BIAS, AdapterKind
 from loca_theory.checkpoints.adapters.layers import (
     AdaptedLayer,
     flattened,
@@ -102,6 +102,9 @@ class AdapterIncrements(Checkpoint):
             dtypes = [self._source.entries[key].dtype for key in found.keys.values()]
             stored = next((one for one in dtypes if "F" in one.upper()), "F32")
             self.entries[found.name] = Entry(found.shape, stored)
+            bias = f"{found.name.removesuffix('weight')}bias"
+            if self._kind.name in WITH_BIAS and bias in self.base.entries:
+                self.left_out[bias] = LeftOutError("a bias, which may change with the weight")
             for what in found.keys:
                 if what.endswith(".bias"):
                     self.left_out[f"{found.module}.{what}"] = LeftOutError("a trained bias")

@@ -58,6 +58,9 @@ MULTIPLICATIVE = (
 )  # fmt: skip
 """Types that transform W, or use its singular vectors."""
 
+WITH_BIAS = ("GLORA", "IA3", "ROAD")
+"""Types that may change the bias of a layer together with its weight."""
+
 KNOWN = tuple(sorted((LORA, *ADDITIVE, *MULTIPLICATIVE)))
 """All types that are read."""
 
