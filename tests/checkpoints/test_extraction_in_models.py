@@ -221,6 +221,18 @@ def test_what_peft_cannot_load_is_said(pairs):
         found.verify()
 
 
+def test_a_base_without_its_configuration_is_checked(pairs, tmp_path):
+    base, tuned = pairs("Llama")
+    weights, file = load_file(base / "model.safetensors"), tmp_path / "model.safetensors"
+    save_file(weights, file, {"format": "pt"})
+    assert extract(tmp_path, tuned, "lora", rank=2, check=True).disagreements == []
+    (tmp_path / "config.json").write_bytes((base / "config.json").read_bytes())
+    index = {"weight_map": dict.fromkeys(weights, file.rename(tmp_path / "a.safetensors").name)}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ResourceError, match="cannot load the weights into Llama"):
+        extract(tmp_path, tuned, "lora", rank=2, check=True)
+
+
 # --- which model ----------------------------------------------------------------------------------
 
 
@@ -257,6 +269,17 @@ def test_without_a_model_names_are_those_of_the_file(pairs, tmp_path, config, re
     assert "model.layers.0.self_attn.q_proj.weight" in {one.name for one in found.matrices}
     found.save(tmp_path / "out")
     assert found.note in (tmp_path / "out" / "lora" / "README.md").read_text()
+
+
+def test_a_name_that_transformers_cannot_read_costs_the_model(pairs, tmp_path):
+    base, tuned = pairs("Llama")
+    save_file(
+        {**load_file(tuned / "model.safetensors"), "a.²³.weight": torch.ones(2, 2)},
+        tmp_path / "model.safetensors",
+    )
+    (tmp_path / "config.json").write_bytes((tuned / "config.json").read_bytes())
+    note = extract(base, tmp_path, "lora", rank=2).note
+    assert "transformers cannot read the names of the tensors: invalid literal for int()" in note
 
 
 def test_kernels_and_weights_that_a_configuration_asks_for_are_not_fetched(pairs, monkeypatch):

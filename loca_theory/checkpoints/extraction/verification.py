@@ -141,8 +141,10 @@ def _built(loaded: LoadedModel, source: Source, tensors: Checkpoint) -> torch.nn
     settings = copy.deepcopy(settings)
     if rows is not None:
         settings.get_text_config().vocab_size = rows[0]
-    with warnings.catch_warnings(action="ignore"):
-        if is_path(source) and (folder := resolve(source)).is_dir():
+    what = f"transformers cannot load the weights into {kind.__name__}"
+    with any_error_as(ResourceError, what), warnings.catch_warnings(action="ignore"):
+        # Without its config.json, transformers fails to load a folder.
+        if is_path(source) and ((folder := resolve(source)) / "config.json").is_file():
             made = kind.from_pretrained(folder, config=settings, dtype=torch.float32)
         else:
             made = kind(settings)

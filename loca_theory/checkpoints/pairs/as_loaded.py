@@ -213,15 +213,17 @@ def _renamed(names: list[str], model: LoadedModel) -> tuple[dict[str, str], list
     found: dict[str, str] = {}
     conversions: dict[str, Conversion] = {}
     state = dict.fromkeys(shapes, True)
-    for name in sorted(names, key=dot_natural_key):
-        own, pattern = rename_source_key(name, renamings, converters, prefix, state)
-        if own not in shapes and name in shapes:
-            own, pattern = rename_source_key(name, [], [], prefix, state)
-        if pattern is None or own not in shapes:
-            found[name] = own
-        else:
-            one = conversions.setdefault(own, Conversion(by_pattern[pattern], own))
-            one.sources.setdefault(pattern, []).append(name)
+    # Its order of names fails at a superscript number, or at a very long one.
+    with any_error_as(UnknownModelError, "transformers cannot read the names of the tensors"):
+        for name in sorted(names, key=dot_natural_key):
+            own, pattern = rename_source_key(name, renamings, converters, prefix, state)
+            if own not in shapes and name in shapes:
+                own, pattern = rename_source_key(name, [], [], prefix, state)
+            if pattern is None or own not in shapes:
+                found[name] = own
+            else:
+                one = conversions.setdefault(own, Conversion(by_pattern[pattern], own))
+                one.sources.setdefault(pattern, []).append(name)
     return found, list(conversions.values())
 
 
