@@ -88,7 +88,6 @@ BASES = {
 # Right values of the options whose type does not say them, all of them cheap.
 RIGHT = {
     "--K": ["4", "6"],
-    "--shape": ["4x6", "6x4"],
     "--methods": ["R", "D,S", "R,DoRA", "all"],
     "--structures": FAMILIES,
     "--draws": ["2", "3"],
@@ -264,14 +263,9 @@ every_command = pytest.mark.parametrize("name", COMMANDS)
 
 @ignores_warnings
 @every_command
-def test_the_command_lines_to_vary_succeed(check, name):
+def test_the_command_lines_to_vary_and_some_random_ones(check, explore, name):
     for base, arguments, _ in BASES[name]:
         assert check([name, *base, *arguments]) == 0
-
-
-@ignores_warnings
-@every_command
-def test_some_random_command_lines(explore, name):
     explore(name, 2)
     explore(name, 3, wrong=True)
 

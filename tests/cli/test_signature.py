@@ -1,6 +1,7 @@
 """Options are those of the Python functions, and a command's help offers what the packages have."""
 
 import inspect
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -23,16 +24,6 @@ from loca_theory.expressivity.methods.registry import DEFAULT_METHODS
 from loca_theory.expressivity.monte_carlo import Sampler
 
 COMMANDS = group.list_commands(click.Context(group))
-FUNCTIONS = {
-    "simulate": "expressivity.simulation:simulate",
-    "correlate": "dependence.study:correlate",
-    "toy": "convergence.study:toy",
-    "analyze": "checkpoints.analysis:analyze",
-    "extract": "checkpoints.extraction.extract:extract",
-    "verify": "claims.verification:verify",
-    "methods": "expressivity.method_table:methods",
-    "figures": "plotting.drawing:figure",
-}
 # What the command line calls, or sets, otherwise.
 OTHERWISE = {
     "correlate": {"ranks": (8, 16, 24, 32)},
@@ -81,9 +72,10 @@ def test_every_choice_is_offered(offered, known):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_default_of_the_command_line_is_that_of_the_function(name):
-    module, _, function = FUNCTIONS[name].partition(":")
-    real = inspect.signature(getattr(import_module(f"loca_theory.{module}"), function)).parameters
-    read = option_settings(FUNCTIONS[name])
+    source = inspect.getsource(import_module(f"loca_theory.cli.commands.{name}"))
+    named = re.search(r'@command_of\(\s*"([\w.]+:\w+)"', source)[1]
+    real = inspect.signature(pkgutil.resolve_name(f"loca_theory.{named}")).parameters
+    read = option_settings(named)
     assert list(read) == [one.name for one in real.values() if one.kind is not one.VAR_POSITIONAL]
     assert all(one["help"] for one in read.values())
     command = command_of(name)

@@ -9,7 +9,6 @@ import resource
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 
 import pytest
@@ -182,21 +181,6 @@ def test_files_that_find_no_room_are_one_line_and_can_follow(cli, here, name):
         assert re.fullmatch(rf"loca-theory: cannot write kept/[^\n]*{reason}[^\n]*\n", done.err)
     assert cli(*line(name), "--out", "kept").code == 0
     assert results(here / "kept") == results(here / "elsewhere")
-
-
-def test_a_read_only_disk_is_one_line(cli, here, monkeypatch):
-    assert cli(*SAMPLED, "--out", "kept").code == 0
-    before = contents(here / "kept")
-
-    def refuse(*_, **__):
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
-    done = cli(*SAMPLED, "--seed", 1, "--out", "kept")
-    assert (done.code, done.out) == (1, "")
-    reason = re.escape(os.strerror(errno.EROFS))
-    assert re.fullmatch(rf"loca-theory: cannot write to kept/points: {reason}; [^\n]+\n", done.err)
-    assert contents(here / "kept") == before
 
 
 def test_results_of_another_version_stay_and_are_not_used(cli, here, monkeypatch):

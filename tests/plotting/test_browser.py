@@ -83,31 +83,22 @@ def fill(page, element, value):
     page.run(browsers.IDLE)
 
 
-def bring(page, element):
-    """Scroll an element into the window and return its left, top, width and height."""
-    return page.run(
-        f"(() => {{ const one = document.getElementById({element!r}); "
-        "one.scrollIntoView({ block: 'center' }); const box = one.getBoundingClientRect(); "
-        "return [box.left, box.top, box.width, box.height]; })()"
-    )
-
-
 def mark(page, picture, index, glyph):
-    """The point of the window where a picture has one of its marks."""
-    left, top, *_ = bring(page, picture)
-    x, y = page.run(
+    """The point of the window where a picture, scrolled into it, has one of its marks."""
+    return page.run(
         f"""(() => {{
+          const element = document.getElementById({picture!r});
+          element.scrollIntoView({{ block: "center" }});
+          const {{ left, top }} = element.getBoundingClientRect();
           const root = Bokeh.documents.flatMap((one) => one.roots()).find((one) =>
-            Bokeh.index.get_by_id(one.id).el.parentNode.id === {picture!r}
-            || document.getElementById({picture!r}).contains(Bokeh.index.get_by_id(one.id).el));
+            element.contains(Bokeh.index.get_by_id(one.id).el));
           const view = Bokeh.index.get_by_id(root.id);
           const renderer = root.renderers.find((one) => one.glyph.type === {glyph!r});
           const {{ x, y }} = renderer.data_source.data;
-          const frame = view.frame, box = frame.bbox;
-          return [frame.x_scale.compute(x[{index}]), frame.y_scale.compute(y[{index}])];
+          const {{ x_scale, y_scale }} = view.frame;
+          return [left + x_scale.compute(x[{index}]), top + y_scale.compute(y[{index}])];
         }})()"""
     )
-    return left + x, top + y
 
 
 def chosen(page):
