@@ -8,7 +8,7 @@ at equal bits instead.
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -114,40 +114,26 @@ def increments(pair: Fitted) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]
             yield name, base, tuned
 
 
-def retained(
-    base: torch.Tensor, tuned: torch.Tensor, rng: np.random.Generator
-) -> dict[str, list[Row]]:
-    """What forms of adapters retain of one matrix, and its statistics."""
-    return {
-        "retained": list(rows(tuned.double() - base.double(), rng)),
-        "matrices": [statistics(base, tuned)],
-    }
+def coded(delta: torch.Tensor, rng: np.random.Generator) -> Iterator[Row]:
+    """One row per coder, transform and size: the error that is left of one increment."""
+    for method, transform, bits, found in measure_all(delta.double().numpy(), BITS, rng):
+        yield {"method": method, "transform": transform.value, "bits": bits,
+               "stored_bits": found.bits, "error": found.error}  # fmt: skip
 
 
-def at_equal_bits(
-    base: torch.Tensor, tuned: torch.Tensor, rng: np.random.Generator
-) -> dict[str, list[Row]]:
-    """What coders leave of one matrix."""
-    found = measure_all((tuned.double() - base.double()).numpy(), BITS, rng)
-    names = ("method", "transform", "bits", "stored_bits", "error")
-    return {"bits": [
-        dict(zip(names, (method, one.value, bits, coded.bits, coded.error), strict=True))
-        for method, one, bits, coded in found
-    ]}  # fmt: skip
-
-
-def measure(
-    study: str, data: Path, measured: Callable[..., dict[str, list[Row]]]
-) -> dict[str, list[Row]]:
+def measure(study: str, data: Path, *, bits: bool) -> dict[str, list[Row]]:
     """The rows of each table for one study."""
     torch.set_num_threads(1)  # small matrices, and sums in one order
     tables: dict[str, list[Row]] = {}
     for pair in STUDIES[study].pairs(Wheels(data, STUDIES[study].packages)):
         for name, base, tuned in increments(pair):
-            known = {"study": study, "pair": pair.name, "name": name}
+            delta = tuned.double() - base.double()
             rng = generator(0, "published", study, pair.name, name)
-            for table, found in measured(base, tuned, rng).items():
-                tables.setdefault(table, []).extend({**known, **row} for row in found)
+            found = {"bits": coded(delta, rng)} if bits else {
+                "retained": rows(delta, rng), "matrices": [statistics(base, tuned)]}  # fmt: skip
+            known = {"study": study, "pair": pair.name, "name": name}
+            for table, own in found.items():
+                tables.setdefault(table, []).extend({**known, **row} for row in own)
     return tables
 
 
@@ -166,7 +152,7 @@ def main(data: Path, only: tuple[str, ...], out: Path, *, bits: bool) -> None:
     done = 0
     for study in only or STUDIES:
         try:
-            tables = measure(study, data, at_equal_bits if bits else retained)
+            tables = measure(study, data, bits=bits)
         except (LocaTheoryError, OSError, ValueError, zipfile.BadZipFile) as error:
             click.echo(f"{study}: left out: {error}", err=True)
             continue

@@ -9,8 +9,8 @@ fine-tune are coded at equal bits instead, in several bases.
 
 from __future__ import annotations
 
-import csv
 import importlib
+import re
 import tempfile
 from collections.abc import Iterator
 from itertools import product
@@ -38,16 +38,14 @@ BITS = (0.25, 0.5, 1.0)
 
 def pairs_of(path: Path, count: int) -> tuple[np.ndarray, list[str], list[str]]:
     """Scores and sentences, evenly from the whole file, of the pairs that have a score."""
-    with path.open(encoding="utf-8") as file:
-        every = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-        lines = [line for line in every if line and line[0]]  # some pairs have no score
-    chosen = [lines[i] for i in np.linspace(0, len(lines) - 1, min(count, len(lines))).astype(int)]
-    try:
-        scores = np.array([float(line[0]) for line in chosen])
-        return scores, [line[1] for line in chosen], [line[2] for line in chosen]
-    except (ValueError, IndexError) as error:
+    text = path.read_text(encoding="utf-8")
+    lines = re.findall(r"^([\d.]+)\t([^\t\n]*)\t([^\t\n]*)", text, re.MULTILINE)
+    if not lines:
         msg = f"{path} does not have a score and two sentences in each line"
-        raise InvalidArgumentError(msg) from error
+        raise InvalidArgumentError(msg)
+    chosen = np.linspace(0, len(lines) - 1, min(count, len(lines))).astype(int)
+    scores, first, second = zip(*(lines[i] for i in chosen), strict=True)
+    return np.array(scores, dtype=float), list(first), list(second)
 
 
 class Answers:
