@@ -273,3 +273,6 @@ def test_list_names_everything():
                  "GPT-4 as the judge", "6, 66, 666", "2020, 2021", "not run", "seeds: 0\n",
                  "loca, MRPC base: batch_size 32"):  # fmt: skip
         assert name in output
+    # The paper has all settings of LoCA but the components for cartoons.
+    lines = [line for line in output.splitlines() if line.startswith("  loca, ")]
+    assert len([line for line in lines if "alternating_steps" in line]) == len(lines) - 1

@@ -16,18 +16,6 @@ def settings(family, task, size, method="loca", **asked):
     return resolve(Choice(families()[family], task, size, method, **asked))
 
 
-def test_every_task_and_size_has_its_settings():
-    for family in families().values():
-        for task in family.tasks:
-            for size in family.sizes:
-                components = 7 if family.name == "diffusion" else None
-                found = settings(family.name, task, size, components=components)
-                assert found.components
-                assert found.rate > 0
-                assert found.alternating_steps
-                assert (found.epochs is None) != (found.steps is None)
-
-
 def test_glue_is_that_of_the_table():
     found = settings("glue", "MRPC", "base")
     roles = {"model": "RoBERTa-base", "method": "LoCA", "task": "MRPC"}
