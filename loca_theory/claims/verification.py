@@ -21,6 +21,9 @@ from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.runner import chosen_runner
 from loca_theory.sweeps.tables import find_tables
 
+# Workers start at once for a check that takes longer, which would otherwise run alone.
+_LONG_S = 10.0
+
 
 def verify(
     names: str | Iterable[str] | None = None,
@@ -67,7 +70,8 @@ def verify(
         # The longest start first, so that none runs alone at the end.
         for claim in sorted(claims, key=lambda claim: -claim.cost)
     ]
-    found = runner.run(cells, partial(measure, results=folder))
+    is_long = tier is not Tier.QUICK and any(claim.cost > _LONG_S for claim in claims)
+    found = runner.run(cells, partial(measure, results=folder), is_long=is_long)
     entries = {
         # With the version, which the code of a later process may not share.
         cell.claim.id: read_entry(
