@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -63,12 +64,14 @@ def cells(
     measured = [name for name in signs if name in runs]
     seen = runs[[*measured, "metric"]].mask(diverged)
     seen["metric"] = seen["metric"].fillna(worst)
-    seen = seen.set_index(pd.MultiIndex.from_frame(runs[[*_ALTERNATIVE, "seed"]]))
+    index: Any = pd.MultiIndex.from_frame(runs[[*_ALTERNATIVE, "seed"]])
     known = predictions.groupby(_ALTERNATIVE)[[one for one in signs if one not in measured]].mean()
-    seen = seen[seen.index.droplevel("seed").isin(known.index) & seen["metric"].notna()]
+    seen = seen.set_index(index)
+    seen = seen[index.droplevel("seed").isin(known.index) & seen["metric"].notna()]
     found = []
     for _, own in seen.groupby(["task", "r"] if by_budget else "task", sort=False):
-        members, seeds = own.index.droplevel("seed").unique(), sorted(own.index.unique("seed"))
+        levels: Any = own.index
+        members, seeds = levels.droplevel("seed").unique(), sorted(levels.unique("seed"))
         if len(members) < FEWEST_METHODS:
             continue
         own = own.reindex([(*one, seed) for one in members for seed in seeds])

@@ -119,10 +119,11 @@ def _comparison(entry: Mapping[str, Any], file: Mapping[str, Any]) -> Comparison
     else:
         method = _at_budgets(name, r)
         over = _at_budgets(entry["over"], entry.get("over_r", r))
-    given = {one.name: entry[one.name] for one in fields(Comparison) if one.name in entry}
+    wanted = {one.name for one in fields(Comparison)} - {"method", "over"}
+    given = {key: value for key, value in entry.items() if key in wanted}
     given |= {key: tuple(entry.get(key, ())) for key in ("tasks", "between", "claims")}
-    given["seeds"] = min(_seeds(file, task) for task in entry["tasks"])
-    return Comparison(**given | {"method": method, "over": over})
+    seeds = min(_seeds(file, task) for task in entry["tasks"])
+    return Comparison(method=method, over=over, seeds=seeds, **given)
 
 
 def _seeds(file: Mapping[str, Any], task: str) -> int:
