@@ -5,11 +5,12 @@ import pytest
 import torch
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.increments import fit_bulk
+from loca_theory.increments import MarchenkoPastur, PrintedTest, calibrated_test, fit_bulk
 from loca_theory.increments.eigenvalues import squared_singular_values
 from loca_theory.increments.histogram import histogram
-from loca_theory.increments.ranks import stable_rank
+from loca_theory.increments.ranks import energy_ranks, stable_rank
 from loca_theory.increments.spectrum import spectral_statistics, tail_exponent
+from loca_theory.increments.truncated_svd import truncated_svd
 
 
 def entries():
@@ -22,6 +23,7 @@ def spoiled(value):
     return x
 
 
+RNG, COUNTED = np.random.default_rng(0), histogram(entries())
 ONE_LINE = [
     (spoiled(np.nan), "must be finite: 2 of 30 entries are NaN or infinite"),
     (spoiled(-np.inf), "must be finite: 2 of 30 entries are NaN or infinite"),
@@ -57,7 +59,20 @@ CALLS = [
         for bad, message in BAD_EIGENVALUES
     ),
     (lambda values: fit_bulk(values, 4, 6), np.ones(3), "must be all 4 of a 4x6 matrix, not 3"),
-]
+    *((lambda bad: energy_ranks([1.0], [bad]), one, "fractions must be above 0 and at most 1")
+      for one in (0.0, 1.5, -1.0, np.nan)),
+    *((lambda bad: MarchenkoPastur(*bad), one, "ratio and sigma must be positive")
+      for one in ((0, 1), (-1, 1), (1, 0), (np.inf, 1), (np.nan, 1))),
+    (MarchenkoPastur(1.0).isf, 1.5, "between 0 and 1"),
+    *((lambda bad: truncated_svd(entries(), bad), one, rf"k must be from 1 .* not {one} for \(5, 6")
+      for one in (0, 6, -1)),
+    *((histogram, one, "entries must not all be equal") for one in (np.full(9, 0.1), np.ones(0))),
+    *((lambda bad: calibrated_test(COUNTED, RNG, **bad), one, "needs 0 <= epsilon < 1")
+      for one in ({"epsilon": -0.1}, {"epsilon": 1.0}, {"replicates": 0})),
+    (lambda bad: PrintedTest(bins_per_sigma=bad).p_value(COUNTED, RNG), 5, "must divide 64"),
+    (lambda bad: PrintedTest(samples=5000).p_value(COUNTED, RNG, bad), np.zeros(3),
+     "reference must have the test's 5000 samples"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("function", "bad", "message"), CALLS)

@@ -5,7 +5,6 @@ import pytest
 import torch
 from scipy import special, stats
 
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import PrintedTest, printed_test
 from loca_theory.increments.histogram import histogram
 from loca_theory.increments.printed_test import AcceptanceError, Tail, bin_counts, copies_of
@@ -83,11 +82,7 @@ def test_copies_have_the_moments_of_their_definition(steps, noise):
 def test_a_reference_can_be_shared():
     x, test = counted(rng().standard_normal(900)), PrintedTest(copies=10, samples=5000)
     source = rng(1)
-    with pytest.raises(InvalidArgumentError, match="must divide 64"):
-        PrintedTest(bins_per_sigma=5).p_value(x, rng())
     assert test.p_value(x, source, test.reference(source)) == test.p_value(x, rng(1))
-    with pytest.raises(InvalidArgumentError, match="reference must have the test's 5000 samples"):
-        test.p_value(x, rng(1), np.zeros(3))
 
 
 def test_few_samples_are_given_all_attempts(monkeypatch):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments.ranks import effective_rank, energy_ranks, stable_rank
 
 rng = np.random.default_rng(0)
@@ -35,9 +34,3 @@ def test_ranks_are_their_definitions_in_any_order_and_unit(values, scale):
 def test_the_whole_energy_needs_the_rank_and_no_more():
     assert energy_ranks([5.0, 0.0, 3.0, 0.0], [1.0]) == (2,)
     assert effective_rank(np.ones(17)) == pytest.approx(17)
-
-
-@pytest.mark.parametrize("fraction", [0.0, 1.5, -1.0, float("nan")])
-def test_a_fraction_out_of_range_is_refused(fraction):
-    with pytest.raises(InvalidArgumentError, match="fractions must be above 0 and at most 1"):
-        energy_ranks([1.0], [fraction])

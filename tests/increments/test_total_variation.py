@@ -5,7 +5,6 @@ import pytest
 import torch
 from scipy import stats
 
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import calibrated_test
 from loca_theory.increments.histogram import cell_probabilities, grid_edges, histogram, normal_cells
 
@@ -33,12 +32,6 @@ def test_counts_and_moments_are_those_of_numpy(dtype):
     expected = np.histogram(z, [-np.inf, *grid_edges(), np.inf])[0]
     # Entries within rounding of an edge may fall to either side.
     assert np.abs(found.counts - expected).sum() <= 4
-
-
-@pytest.mark.parametrize("bad", [torch.full((9,), 0.1), torch.ones(0)], ids=["constant", "empty"])
-def test_what_has_no_histogram(bad):
-    with pytest.raises(InvalidArgumentError, match="entries must not all be equal"):
-        histogram(bad)
 
 
 @pytest.mark.parametrize(
@@ -117,9 +110,3 @@ def test_normal_entries_are_not_rejected_and_their_distance_is_small():
     plug_in = np.mean([one.statistic for one in found])
     assert np.mean([one.estimate for one in found]) < 0.4 * plug_in
     assert np.mean([one.low == 0 for one in found]) > 0.8
-
-
-@pytest.mark.parametrize("change", [{"epsilon": -0.1}, {"epsilon": 1.0}, {"replicates": 0}])
-def test_arguments_out_of_range(change):
-    with pytest.raises(InvalidArgumentError, match="needs 0 <= epsilon < 1"):
-        calibrated_test(counted(rng().standard_normal(100)), rng(), **change)

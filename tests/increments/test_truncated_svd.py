@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments.truncated_svd import truncated_svd
 
 MODULE = import_module("loca_theory.increments.truncated_svd")
@@ -94,10 +93,3 @@ def test_zeros_have_zeros():
     found = truncated_svd(torch.zeros(300, 240), KRYLOV)
     assert found.s.tolist() == [0.0] * KRYLOV
     assert found.missing == 0
-
-
-@pytest.mark.parametrize("k", [0, 241, -1])
-def test_a_number_of_values_that_there_is_not_is_refused(k):
-    message = rf"k must be from 1 .* not {k} for \(300, 240\)"
-    with pytest.raises(InvalidArgumentError, match=message):
-        truncated_svd(noise(300, 240), k)
