@@ -82,13 +82,15 @@ def _compute(choice: Choice, settings: Settings, folder: Path) -> dict[str, Any]
     states = folder.glob("checkpoint-*/trainer_state.json")
     last = max(states, key=lambda path: path.stat().st_mtime_ns, default=None)
     done = trainer.train(resume_from_checkpoint=str(last.parent) if last else None)
-    metrics = {"training loss": done.metrics["train_loss"]}
+    history = trainer.state.log_history
+    # The mean over training, if it was too short to log one: of a resumed run it would be wrong.
+    logged = (log["loss"] for log in reversed(history) if "loss" in log)
+    metrics = {"training loss": next(logged, done.metrics["train_loss"])}
     if ready.evaluation is not None:
         trainer.label_smoother = None  # smoothing is for training only
         found = trainer.evaluate()
         metrics |= {key.removeprefix("eval_"): one for key, one in found.items()}
         metrics["perplexity"] = float(torch.tensor(metrics["loss"]).double().exp())
-    history = trainer.state.log_history
     is_finite = all(math.isfinite(loss) for log in history for loss in _losses(log))
     trained = trainer.accelerator.unwrap_model(trainer.model)
     if is_finite:
