@@ -1,15 +1,25 @@
 """Checks against independent oracles."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 from scipy import fft, stats
 
 from loca_theory.claims.checks import (
     complexity,
+    convergence,
+    dependence,
     fourier,
     normality,
     theory_bases,
 )
+from loca_theory.claims.estimates import Tier
+from loca_theory.convergence.interpretations import Interpretation
+from loca_theory.convergence.problems import Family, draw
 
 
 def rng():
@@ -49,6 +59,48 @@ def test_the_fast_transform_is_the_transform():
     found, multiplications = complexity.fast_cosine(x)
     np.testing.assert_allclose(found, fft.dct(x, 2) / 2, atol=1e-12)
     assert multiplications == 32 * 6
+
+
+def crossings():
+    given = {"structure": "equicorrelated", "ranks": [8, 16]}
+    return dependence.reference_crossings(tier=Tier.QUICK, rng=rng(), **given)
+
+
+def test_a_crossing_is_where_the_gap_changes_its_sign(monkeypatch):
+    """For made-up losses whose gap is 0.01·(0.12 − ρ) + 0.02·(0.12 − ρ)² for every rank."""
+
+    def losses(structure, rho, ranks, draws, seed):
+        noise = rng().standard_normal((draws, 1))
+        noise -= noise.mean()
+        gap = 0.01 * (0.12 - rho) + 0.02 * (0.12 - rho) ** 2
+        return np.repeat(300**2 * (0.5 + gap + 1e-5 * noise), len(ranks), axis=1)
+
+    monkeypatch.setattr(dependence, "_low_rank_losses", losses)
+    monkeypatch.setattr(dependence, "exact_error", lambda method, budget: 0.5)
+    for part in crossings().values():
+        assert part.value == pytest.approx(0.12, abs=2e-4)
+        assert part.standard_error == pytest.approx(1e-5 / 0.01 / 5, rel=0.3)
+
+
+def test_a_missing_crossing_is_told_rank_by_rank(monkeypatch):
+    monkeypatch.setattr(
+        dependence, "_low_rank_losses",
+        lambda structure, rho, ranks, draws, seed: np.full((draws, len(ranks)), 300.0**2),
+    )  # fmt: skip
+    assert crossings() == {"r = 8, none up to 0.3": 0.3, "r = 16, none up to 0.3": 0.3}
+
+
+@pytest.mark.parametrize(("axis", "start"), [(0, 14), (0, 26), (1, 19), (1, 21)])
+def test_a_step_towards_the_only_true_location_beside_it_reaches_it(axis, start):
+    problems = draw(Family(components=1), Interpretation(), 3, range(1))
+    at = {"indices": torch.tensor([[20]]), "start": torch.tensor([[start]])}
+    chosen: Any = SimpleNamespace(integers=lambda _: axis, choice=lambda inner: inner[0])
+    given = chosen, replace(problems, **at), 0, None, None
+    here, along, opposite = convergence._losses(*given, refitted=True)
+    assert along == pytest.approx(0.0, abs=1e-12 * here)
+    assert min(here, opposite) > 0
+    other: Any = SimpleNamespace(integers=lambda _: 1 - axis, choice=lambda inner: inner[0])
+    assert convergence._losses(other, *given[1:], refitted=True) == []
 
 
 @pytest.mark.parametrize("size", [5, 6])

@@ -46,6 +46,9 @@ def test_quick_runs_come_to_the_ledgers_verdicts_and_to_the_stored_numbers(quick
             if error or not hangs_on_tier:
                 near = pytest.approx(before.value, rel=1e-6, abs=5 * error + 1e-6)
                 assert found.value == near, one.id
+            if found.standard_error and before.standard_error:
+                ratio = found.standard_error / before.standard_error
+                assert 0.3 < ratio * math.sqrt(found.n / before.n) < 3.5, one.id
 
 
 @pytest.mark.deep
