@@ -402,9 +402,6 @@ def test_experts_of_another_number(tmp_path):
         open_pair(base, folder)
 
 
-# --- names ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["LORA", "LOCA"])
 def test_a_resized_vocabulary_is_left_out(tmp_path, kind):
     settings = {"r": 4} if kind == "LORA" else {"n_frequency": 20}

@@ -31,8 +31,6 @@ from loca_theory.sweeps import ResultStore, Runner
 from tests.checkpoints.files import normal
 
 SETTINGS = Settings((2, 4), printed=PrintedTest(copies=10, samples=5000))
-
-
 ASKED = {"ranks": (2, 4), "device": "cpu", "printed": SETTINGS.printed}
 
 
@@ -297,9 +295,6 @@ def test_the_verdict_says_what_the_dct_is_worth(analysis, expected, text):
     assert f"The DCT retains 60%, a basis unrelated to the matrices {text}" in found
 
 
-# --- what goes in ---------------------------------------------------------------------------
-
-
 def test_paths_state_dicts_modules_and_arrays_give_the_same(tmp_path):
     modules = [torch.nn.Linear(24, 20, bias=False) for _ in range(2)]
     states = [one.state_dict() for one in modules]
@@ -340,15 +335,11 @@ def test_the_users_weights_are_left_as_they_are():
     assert torch.equal(delta, before)
 
 
-SQUARE = np.random.default_rng(0).normal(size=(20, 20))
-# --- what comes out -------------------------------------------------------------------------
-
-
 def test_a_notebook_shows_the_verdict_and_a_line_a_matrix_or_one_matrix_down_the_page(analysis):
     shown = analysis._repr_html_()
     for part in ("Normality of the entries", "layers.0.up_proj.weight", "R, r = 2"):
         assert part in shown
-    shown = analyze(SQUARE, ranks=[2])._repr_html_()
+    shown = analyze(normal(20, 20), ranks=[2])._repr_html_()
     assert "is not rejected at the level 5% (" in shown
     for name in ("mp_distance", "tv_p_value", "R, r = 2", "FourierFT, r = 2"):
         assert f"<th>{name}</th>" in shown

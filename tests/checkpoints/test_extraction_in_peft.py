@@ -1,17 +1,19 @@
-"""Extracted adapters in PEFT: they change the layers that they name, by the stated error."""
+"""Extracted adapters in PEFT and other engines: the stated errors, of the layers that they name."""
 
 import copy
+import json
 import warnings
 from functools import partial
 
 import peft
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
-from loca_theory.checkpoints import Extraction, extract
+from loca_theory.checkpoints import Extraction, demo_pair, extract
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.transforms import idct2
 from tests.checkpoints.zoo import fine_tuned
@@ -216,3 +218,43 @@ def test_a_convolution_has_lora_factors(tmp_path):
     with pytest.raises(InvalidArgumentError, match=r"convolutions \(conv.weight\); leave them out"):
         extract(before, tuned, "lora", rank=3, serve="llama.cpp")
     assert "llama.cpp and vLLM read no LoRA" in (tmp_path / "lora" / "README.md").read_text()
+
+
+SIZES = {
+    "uniform": {"rank": 5},
+    "some clipped": {"rank": 8},  # the head has 5 rows
+    "split": {"allocate": 9000},
+    "half": {"allocate": "40kB", "dtype": "float16"},
+}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("serve", [None, "vllm"])
+def test_every_engine_that_the_card_names_gets_the_same_increment(tmp_path, size, serve):
+    """PEFT divides α by a rank in a pattern or by r, llama.cpp by the tensors', vLLM by r."""
+    found = extract(*demo_pair(), "lora", serve=serve, **SIZES[size])
+    found.save(tmp_path)
+    folder = tmp_path / "lora"
+    config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+    factors = load_file(folder / "adapter_model.safetensors")
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    is_uniform = serve == "vllm" or size == "uniform"
+    assert ("PEFT, llama.cpp and vLLM read it" in card) == is_uniform
+    # vLLM reads no modules that are stored whole, and llama.cpp no patterns of α.
+    assert (config["modules_to_save"], config.get("alpha_pattern") or None) == (None, None)
+    before, after = map(load_file, demo_pair())
+    ranks = set()
+    for row in found.matrices:
+        if not row.numbers:
+            continue
+        module = row.name.removesuffix(".weight")
+        a, b = (factors[f"base_model.model.{module}.lora_{one}.weight"].double() for one in "AB")
+        pattern = "^" + module.replace(".", r"\.")
+        assert config["rank_pattern"].get(pattern, config["r"]) == len(a)
+        change = after[row.name].double() - before[row.name].double()
+        for rank in {len(a), config["r"]} if is_uniform else {len(a)}:
+            left = change - config["lora_alpha"] / rank * (b @ a)
+            error = float(left.square().sum() / change.square().sum())
+            assert error == pytest.approx(row.error, rel=1e-5, abs=1e-6)
+        ranks.add(len(a))
+    assert (len(ranks) == 1) == is_uniform

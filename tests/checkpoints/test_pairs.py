@@ -48,9 +48,6 @@ def notes(pair):
     return {name: one.note for name, one in pair.matrices.items() if one.note}
 
 
-# --- increments and weights ------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float64]
 )
@@ -73,9 +70,6 @@ def test_the_increment_is_the_difference_of_the_widened_weights(dtype):
     assert open_pair(double, tuned).increment(NAME).dtype == torch.float64
 
 
-# --- names -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("longer", [0, 1], ids=["base", "tuned"])
 @pytest.mark.parametrize("prefix", ["model.", "base_model.model.", "module."])
 def test_a_prefix_of_either_side_is_found(longer, prefix):
@@ -89,9 +83,6 @@ def test_a_prefix_of_either_side_is_found(longer, prefix):
     assert list(pair.matrices) == list(base)
     assert [one.own for one in pair.matrices.values()] == list(tuned)
     assert torch.equal(pair.increment(NAME if longer else prefix + NAME), expected)
-
-
-# --- what is left out ------------------------------------------------------------------------
 
 
 def test_what_cannot_be_compared_is_listed_with_its_reason():
