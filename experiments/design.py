@@ -48,10 +48,9 @@ _SETTINGS = {
 
 @click.command(cls=Command)
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
-@click.option("--family", help="Only the comparisons of this family.")
 @click.option("--words", is_flag=True, help="Also print the analysis in words.")
 @click.option("--out", type=Folder(), help="Folder to write the verdicts to as a table.")
-def main(folder: Path | None, family: str | None, words: bool, out: Path | None) -> None:
+def main(folder: Path | None, words: bool, out: Path | None) -> None:
     """Print the designs of the experiments, with the verdicts from the runs' tables in FOLDER.
 
     Example: python -m experiments.design loca-results/experiments
@@ -59,21 +58,16 @@ def main(folder: Path | None, family: str | None, words: bool, out: Path | None)
     if out and folder is None:
         msg = "--out needs the FOLDER of the runs' tables"
         raise click.UsageError(msg)
-    designs = [read_design(path) for path in DESIGNS]
-    known = [name for design in designs for name in design.file["families"]]
-    if family and family not in known:
-        msg = f"there is no family {family}; use one of {', '.join(known)}"
-        raise click.UsageError(msg)
     runs = None if folder is None else read_runs(folder)
-    for design in designs:
-        chosen = [name for name in design.file["families"] if family in (None, name)]
-        if words and chosen:
+    for path in DESIGNS:
+        design = read_design(path)
+        if words:
             click.echo(design.file["analysis"].strip())
-        if chosen and runs is None:
-            _print_design(design, chosen)
-        elif chosen and runs is not None:
+        if runs is None:
+            _print_design(design)
+        else:
             done = progress(design, runs)
-            for name in chosen:
+            for name in design.file["families"]:
                 _print_results(design, name, [one for one in done if one[0].family == name])
             click.echo(_RESULTS)
     if out and runs is not None:
@@ -81,13 +75,14 @@ def main(folder: Path | None, family: str | None, words: bool, out: Path | None)
             click.echo(f"wrote {path}", err=True)
 
 
-def _print_design(design: Design, chosen: Sequence[str]) -> None:
+def _print_design(design: Design) -> None:
     file, (runs, hours) = design.file, design.cost()
-    shown = set()
-    for name in chosen:
+    for name in file["families"]:
         _print_family(design, name)
-        for one in design.members(name):
-            shown.add(", ".join(f"{between:g}{_UNITS[one.measure]}" for between in one.between))
+    shown = {
+        ", ".join(f"{between:g}{_UNITS[one.measure]}" for between in one.between)
+        for one in design.comparisons
+    }
     wanted = f"{file['power']['wanted']:.0%}"
     lines = (
         "",

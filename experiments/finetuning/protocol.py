@@ -33,11 +33,8 @@ class Configuration:
     method: str
     r: int  # the budget as a rank of LoRA
     # Settings of LoCA, and its rate of locations, that differ from those of the protocol.
-    loca: Mapping[str, Any] = field(default_factory=dict)
+    loca: Mapping[str, Any] = field(default_factory=dict, hash=False)
     location_rate: float | None = None
-
-    def __hash__(self) -> int:
-        return hash((self.task, self.method, self.r, repr(self.loca), self.location_rate))
 
 
 def variant_of(name: str) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def read_runs(
     tuned: bool = False,
     otherwise: str = "give the folder that the runs wrote to",
 ) -> pd.DataFrame:
-    """Read the runs of all tables in a folder that have the columns of runs."""
+    """Read the runs of all tables in a folder that have the columns of runs, each run once."""
     columns = [*COLUMNS, *more]
     found = []
     for stored in find_tables(folder, ["*"]):
@@ -49,12 +49,7 @@ def read_runs(
     if not found:
         msg = f"{folder} has no table of runs; {otherwise}"
         raise ResourceError(msg)
-    return distinct(pd.concat(found, ignore_index=True))
-
-
-def distinct(runs: pd.DataFrame) -> pd.DataFrame:
-    """Each run once."""
-    runs = runs.drop_duplicates()
+    runs = pd.concat(found, ignore_index=True).drop_duplicates()
     twice = runs[runs.duplicated(list(_RUN))]
     if len(twice):
         one = ", ".join(f"{name} {twice.iloc[0][name]}" for name in ("task", "method", "seed"))

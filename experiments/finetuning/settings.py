@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,13 +39,9 @@ def settings(task: str, *, quick: bool = False) -> dict[str, Any]:
     known = {name: entry for name, entry in _read().items() if name != PROTOCOL}
     name = kind_of(task)
     draw = 0 if name == task else int(task.removeprefix(f"{name}-"))
-    layers: list[Mapping[str, Any]] = [_read()[PROTOCOL], find("task", name, known)]
-    merged: dict[str, Any] = {}
-    for layer in layers:
-        merged.update({key: value for key, value in layer.items() if key != "quick"})
-    if quick:
-        for layer in layers:
-            merged.update(layer.get("quick", {}))
+    protocol, own = _read()[PROTOCOL], find("task", name, known)
+    merged = {**protocol, **own, **(protocol["quick"] | own["quick"] if quick else {})}
+    del merged["quick"]
     if draw:
         if merged["grid"] != "small":
             msg = f"{name} has no variants; use {name}"

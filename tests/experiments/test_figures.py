@@ -186,42 +186,35 @@ def some(name, count=None, **changed):
 
 
 EMPTY = {"mean": None, "low": None, "high": None}
-MORE = [some("budgets-summary")]
 # Tables of single methods, tasks, seeds and settings, without a budget, and of runs that diverged.
 WHATEVER = [
-    (draw_budgets, lambda: some("budgets-summary", 1)),
-    (draw_budgets, lambda: some("budgets-summary", 14, r=None)),
-    (draw_budgets, lambda: pd.concat([some("budgets-summary", 9, **EMPTY), *MORE])),
-    (draw_sensitivity, lambda: some("sensitivity-summary", 6, high=math.inf)),
-    (draw_sensitivity, lambda: some("sensitivity-summary", 1)),
-    (draw_training, lambda: some("training_process", 1, validation_loss=None)),
-    (draw_low_rank, lambda: some("low_rank", low=-math.inf, high=math.inf)),
-]  # fmt: skip
+    (draw_budgets, some("budgets-summary", 14, r=None)),
+    (draw_budgets, pd.concat([some("budgets-summary", 9, **EMPTY), stored("budgets-summary")])),
+    (draw_sensitivity, some("sensitivity-summary", 6, high=math.inf)),
+    (draw_training, some("training_process", 1, validation_loss=None)),
+    (draw_low_rank, some("low_rank", low=-math.inf, high=math.inf)),
+]
 
 
 @pytest.mark.parametrize(("draw", "table"), WHATEVER)
 def test_whatever_there_is_is_drawn(draw, table):
-    panels = table()["setting" if draw is draw_sensitivity else "task"].nunique()
-    assert len(shown(drawn(draw, table()))) == panels
+    panels = table["setting" if draw is draw_sensitivity else "task"].nunique()
+    assert len(shown(drawn(draw, table))) == panels
 
 
 DIVERGED = "every run diverged"
 NOTHING = [
-    (draw_budgets, "budgets-summary", EMPTY, DIVERGED),
-    (draw_sensitivity, "sensitivity-summary", EMPTY, DIVERGED),
-    (draw_low_rank, "low_rank", {"retained": None}, DIVERGED),
-    (draw_comparisons, "verdicts", {"verdict": None, "draws_verdict": None}, "no comparison has"),
-    (draw_prediction, "prediction", {"scope": "other"}, "no correlations of methods at one"),
+    (draw_budgets, some("budgets-summary", **EMPTY), DIVERGED),
+    (draw_sensitivity, some("sensitivity-summary", **EMPTY), DIVERGED),
+    (draw_low_rank, some("low_rank", retained=None), DIVERGED),
+    (draw_training, pd.DataFrame(), DIVERGED),
+    (draw_patterns, pd.DataFrame(), DIVERGED),
+    (draw_comparisons, some("verdicts", verdict=None, draws_verdict=None), "no comparison has"),
+    (draw_prediction, some("prediction", scope="other"), "no correlations of methods at one"),
 ]
 
 
-@pytest.mark.parametrize(("draw", "name", "changed", "message"), NOTHING)
-def test_nothing_to_draw(draw, name, changed, message):
+@pytest.mark.parametrize(("draw", "table", "message"), NOTHING)
+def test_nothing_to_draw(draw, table, message):
     with pytest.raises(InvalidArgumentError, match=message):
-        draw(some(name, **changed))
-
-
-@pytest.mark.parametrize("draw", [draw_training, draw_patterns])
-def test_an_empty_table_is_refused(draw):
-    with pytest.raises(InvalidArgumentError, match=DIVERGED):
-        draw(pd.DataFrame())
+        draw(table)

@@ -93,23 +93,16 @@ def test_a_task_needs_full_fine_tunes_and_three_adapters_at_one_budget(tmp_path)
     assert (rates, len(runs)) == ({}, 0)
 
 
-def test_without_tables_of_runs_the_commands_that_make_them_are_named(tmp_path):
-    def error():
-        result = CliRunner().invoke(main, ["--out", str(tmp_path)])
-        assert result.exit_code == 1
-        assert result.output.count("\n") == 1
-        assert "experiments.study comparison --full, python -m experiments.study" in result.output
+def test_refusals_are_one_line_that_names_the_commands_that_make_tables(tmp_path):
+    def error(*more):
+        result = CliRunner().invoke(main, ["--out", str(tmp_path), *more])
+        assert (result.exit_code, result.output.count("\n")) == (2 if more else 1, 1)
         return result.output
 
+    assert "--task cannot be text: the predictors need layers" in error("--task", "text")
     assert "has no table of runs; make them with python -m" in error()
     table(tmp_path / "comparison-digits.parquet", "digits", ("lora", "loca", "dora"))
-    assert "full fine-tunes and 3 adapters at one budget of any small task" in error()
-
-
-def test_a_task_with_large_layers_is_refused_in_one_line(tmp_path):
-    result = CliRunner().invoke(main, ["--quick", "--out", str(tmp_path), "--task", "text"])
-    assert result.exit_code == 2
-    assert "--task cannot be text: the predictors need layers of at most" in result.output
+    assert "3 adapters at one budget of any small task; make them with python -m" in error()
 
 
 def test_the_command_runs_its_own_full_fine_tunes_only(session):

@@ -57,7 +57,7 @@ def test_a_run_sees_its_own_small_training_set_only(begin):
     assert [len(one) for one in seen] == [64, 64]
     assert seen[0] != seen[1]
     (run,) = begin("linear-probing", train=64, batch=65).runs
-    with pytest.raises(InvalidArgumentError, match="use a smaller batch"):
+    with pytest.raises(InvalidArgumentError, match="batch=65 exceeds the 64 training examples"):
         next(run.batches(300))
 
 
@@ -182,6 +182,7 @@ def test_a_row_tells_its_run(session, method, alternating, learned):
     """Its seed and result, and the setting that the variant has."""
     done = session.run([(Configuration("digits", method, 1), 1e-2)], "")
     assert [one.row["seed"] for one in done] == [0, 1]
+    assert ["patterns" in one.result for one in done] == [True, False]
     for one in done:
         assert one.row["alternating"] == alternating
         for name in ("metric", "loss", "diverged", "moved", "loss_10", "loss_25", "seconds"):
