@@ -10,7 +10,7 @@ import peft
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
