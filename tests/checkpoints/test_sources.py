@@ -103,6 +103,9 @@ def test_a_file_without_tensors_is_named(tmp_path):
     torch.save(content, tmp_path / "round.ckpt")
     with pytest.raises(ResourceError, match=r"round.ckpt "):
         open_checkpoint(tmp_path / "round.ckpt")
+    torch.save({"a.\ud800.weight": torch.ones(2, 2)}, tmp_path / "name.pt")
+    with pytest.raises(ResourceError, match=r"name.pt has a name that is no text"):
+        open_checkpoint(tmp_path / "name.pt")
 
 
 def test_tied_weights_of_a_torch_file_are_named(tmp_path, tensors):
@@ -174,11 +177,11 @@ def test_a_missing_shard_or_tensor_costs_its_own_tensors_only(tmp_path, tensors,
 
 
 def test_a_pipe_in_the_place_of_a_file_is_not_opened(tmp_path, tensors):
-    folder = as_shards(tmp_path, tensors)
-    (folder / "a.safetensors").unlink()
+    as_shards(tmp_path, tensors)
+    (tmp_path / "a.safetensors").unlink()
     for name in ("a.safetensors", "config.json"):
-        os.mkfifo(folder / name)
-    checkpoint = open_checkpoint(folder)
+        os.mkfifo(tmp_path / name)
+    checkpoint = open_checkpoint(tmp_path)
     assert "a.safetensors cannot be read: there" in str(checkpoint.left_out["layer.0.weight"])
     assert set(checkpoint.entries) == set(tensors) - {"layer.0.weight"}
 

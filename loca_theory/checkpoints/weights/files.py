@@ -192,12 +192,18 @@ def _load_pickled(path: Path) -> dict[str, torch.Tensor]:
         msg = f"{path} holds no dictionary of tensors"
         raise DamagedError(msg)
     # The members of an ensemble, or several models, keep the keys that lead to them.
-    return {
+    loaded = {
         f"{key}.{name}".removeprefix(".") if len(found) > 1 else str(name): value
         for key, tensors in found.items()
         for name, value in tensors.items()
         if isinstance(value, torch.Tensor)
     }
+    try:
+        "".join(loaded).encode()
+    except UnicodeEncodeError as error:
+        msg = f"{path} has a name that is no text ({one_line(error)}); rename the tensor"
+        raise DamagedError(msg) from error
+    return loaded
 
 
 def _state_dicts(content: Any, path: str = "") -> dict[str, dict[Any, Any]]:
