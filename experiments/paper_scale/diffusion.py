@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
 import datasets
-import diffusers
 import numpy as np
 import torch
 import transformers
@@ -16,6 +16,7 @@ from experiments.paper_scale.prepared import Prepared, column, load_pretrained, 
 from experiments.paper_scale.settings import Choice, Settings
 from loca_theory.sweeps.files import writable_folder
 
+diffusers: Any = importlib.import_module("diffusers")  # its types lack what it loads lazily
 _SEED = 0
 
 

@@ -195,6 +195,7 @@ class SplitProjection(nn.Module):
 def split_projections(model: nn.Module) -> nn.Module:
     """Replace every fused projection of GPT-2."""
     for module in list(model.modules()):
-        if hasattr(module, "c_attn"):
-            module.c_attn = SplitProjection(module.c_attn)
+        fused: Any = getattr(module, "c_attn", None)
+        if fused is not None:
+            module.c_attn = SplitProjection(fused)
     return model

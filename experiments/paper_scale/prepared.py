@@ -56,7 +56,9 @@ def read_data(choice: Choice) -> dict[str, Any]:
     """Read the parts of a data set that are trained and evaluated on."""
     task = choice.family.tasks[choice.task]
     parts = ["train", *task.evaluation]
-    options = {} if choice.data else {"name": task.config, "revision": task.revision}
+    options: dict[str, Any] = (
+        {} if choice.data else {"name": task.config, "revision": task.revision}
+    )
     with readable(choice.data or task.data, "--data"):
         found = datasets.load_dataset(choice.data or task.data, split=parts, **options)
     return dict(zip(parts, found, strict=True))

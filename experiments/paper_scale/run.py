@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import transformers
@@ -53,7 +53,7 @@ def run(choice: Choice) -> tuple[dict[str, Any], bool]:
     name = "-".join((*parts, hashlib.sha256(content.encode()).hexdigest()[:12]))
     if is_stored(choice.out, name):
         table, _ = load_rows(choice.out, name)
-        return table.to_dict("records")[0], False
+        return cast("dict[str, Any]", table.to_dict("records")[0]), False
     row = _compute(choice, settings, writable_folder(choice.out) / name)
     about = manifest(grid=json.loads(content), seed=choice.seed, device=row["device"],
                      dtype=family.dtype)  # fmt: skip

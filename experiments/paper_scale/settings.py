@@ -164,8 +164,8 @@ def resolve(choice: Choice) -> Settings:
     # Where the paper states several, the scaling is that of the number of components.
     scaling = dict(zip(sizes, scalings, strict=False)).get(components, next(iter(scalings), None))
     head = common.get("learning_rate_head", 0.0)
-    rate = own.get("learning_rate_coefficients", own.get("learning_rate"))
-    rate = choice.lr or (head if method.kind == "head" else rate)
+    own_rate = own.get("learning_rate_coefficients", own.get("learning_rate"))
+    rate: Any = choice.lr or (head if method.kind == "head" else own_rate)
     rank = choice.r or own.get("rank")
     _check(choice, method, {"--lr": rate, "--r": rank, "--components": components})
     if "epochs" not in common and "total_steps" not in common:

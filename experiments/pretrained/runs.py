@@ -136,9 +136,10 @@ def continue_runs(
     done = stored(folder)
     about = manifest(grid={"versions": read_design()["versions"]}, seed=0, dtype="float32")
     wanted = [one for one in trials if one not in done]
-    for row in Parallel(jobs, return_as="generator")(
+    runs = Parallel(jobs, return_as="generator")(
         delayed(train)(one, prepared[one.task]) for one in wanted if not stops()
-    ):
+    )
+    for row in filter(None, runs):
         done[trial_of(row)] = row
         store_rows(list(done.values()), about, folder, TABLE)
         names = ("setting", "task", "method", "rate", "location_rate", "seed", "metric", "loss",
