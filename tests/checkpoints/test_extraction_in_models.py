@@ -221,6 +221,17 @@ def test_what_peft_cannot_load_is_said(pairs):
         found.verify()
 
 
+def test_a_check_prints_nothing_of_transformers(pairs, tmp_path, capfd):
+    base, tuned = pairs("Llama")
+    (tmp_path / "config.json").write_bytes((base / "config.json").read_bytes())
+    odd = {"\x1b[31mred.weight": torch.ones(2, 2)}
+    weights = load_file(base / "model.safetensors") | odd
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    capfd.readouterr()
+    assert extract(tmp_path, tuned, "lora", rank=2, check=True).disagreements == []
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_base_without_its_configuration_is_checked(pairs, tmp_path):
     base, tuned = pairs("Llama")
     weights, file = load_file(base / "model.safetensors"), tmp_path / "model.safetensors"

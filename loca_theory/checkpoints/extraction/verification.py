@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -145,7 +146,8 @@ def _built(loaded: LoadedModel, source: Source, tensors: Checkpoint) -> torch.nn
     with any_error_as(ResourceError, what), warnings.catch_warnings(action="ignore"):
         # Without its config.json, transformers fails to load a folder.
         if is_path(source) and ((folder := resolve(source)) / "config.json").is_file():
-            made = kind.from_pretrained(folder, config=settings, dtype=torch.float32)
+            with _quiet_transformers():
+                made = kind.from_pretrained(folder, config=settings, dtype=torch.float32)
         else:
             made = kind(settings)
             weights = {name: tensors.load(name).float() for name in tensors.entries}
@@ -153,6 +155,22 @@ def _built(loaded: LoadedModel, source: Source, tensors: Checkpoint) -> torch.nn
         if rows is not None:
             made.resize_token_embeddings(rows[1], mean_resizing=False)
     return made.eval()
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Without a progress bar, and without a report that shows names as they are."""
+    from transformers.utils import logging
+
+    level, has_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if has_bar:
+            logging.enable_progress_bar()
 
 
 def _other_vocabulary(loaded: LoadedModel, tensors: Checkpoint) -> tuple[int, int] | None:
