@@ -22,7 +22,7 @@ from experiments.paper_scale import classification, diffusion, generation
 from experiments.paper_scale.prepared import Prepared
 from experiments.paper_scale.settings import Choice, Settings, resolve
 from loca_theory.adapters import CosineSpectrum, LoCACallback, LoCAConfig, follow
-from loca_theory.errors import ResourceError
+from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps.files import writable_folder
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.tables import is_stored, load_rows, store_rows
@@ -81,7 +81,11 @@ def _compute(choice: Choice, settings: Settings, folder: Path) -> dict[str, Any]
     # The Trainer writes its state last, so a checkpoint that has it is complete.
     states = folder.glob("checkpoint-*/trainer_state.json")
     last = max(states, key=lambda path: path.stat().st_mtime_ns, default=None)
-    done = trainer.train(resume_from_checkpoint=str(last.parent) if last else None)
+    try:
+        done = trainer.train(resume_from_checkpoint=str(last.parent) if last else None)
+    except torch.OutOfMemoryError as error:
+        msg = "the GPU is out of memory; give a smaller --batch-size"
+        raise ResourceError(msg) from error
     history = trainer.state.log_history
     # The mean over training, if it was too short to log one: of a resumed run it would be wrong.
     logged = (log["loss"] for log in reversed(history) if "loss" in log)
@@ -153,7 +157,11 @@ def adapted(model: nn.Module, choice: Choice, settings: Settings) -> nn.Module:
         case _:
             targets = settings.targets
             return adapt(model, method, Budget(1, 1), targets=targets, head=head, seed=choice.seed)
-    return with_adapter(model, config, settings.targets, head)
+    try:
+        return with_adapter(model, config, settings.targets, head)
+    except ValueError as error:  # PEFT names what does not fit
+        msg = f"{choice.method} does not fit {choice.source}: {error}"
+        raise InvalidArgumentError(msg) from error
 
 
 def _losses(logs: dict[str, Any]) -> list[float]:

@@ -65,7 +65,8 @@ def main(data: Path | None, out: Path, minutes: float, jobs: int, again: tuple[s
     )  # fmt: skip
     done, about = runs.stored(out), manifest(grid={}, seed=0, dtype="float32")
     store_rows(analysis.verdicts(list(done.values())), about, out, "comparisons")
-    if not (out / f"{runs.RETAINED}.parquet").exists():
+    is_complete = runs.stored(runs.STORED).keys() <= done.keys()
+    if is_complete and not (out / f"{runs.RETAINED}.parquet").exists():
         found = [
             runs.retained(one, prepared[one["full"].task]) for one in runs.complete_groups(done)
         ]

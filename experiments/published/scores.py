@@ -39,7 +39,7 @@ BITS = (0.25, 0.5, 1.0)
 def pairs_of(path: Path, count: int) -> tuple[np.ndarray, list[str], list[str]]:
     """Scores and sentences, evenly from the whole file, of the pairs that have a score."""
     text = path.read_text(encoding="utf-8")
-    lines = re.findall(r"^([\d.]+)\t([^\t\n]*)\t([^\t\n]*)", text, re.MULTILINE)
+    lines = re.findall(r"^(\d+(?:\.\d+)?)\t([^\t\n]*)\t([^\t\n]*)", text, re.MULTILINE)
     if not lines:
         msg = f"{path} does not have a score and two sentences in each line"
         raise InvalidArgumentError(msg)

@@ -1,6 +1,7 @@
 """Checks against independent oracles."""
 
 from dataclasses import replace
+from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,12 +27,23 @@ def rng():
     return np.random.default_rng(0)
 
 
+def quick(check, **arguments):
+    """What a check measures at the quick tier, with what it asks for of tier and rng."""
+    given = {"tier": Tier.QUICK, "rng": rng()}
+    return check(**{name: given[name] for name in signature(check).parameters if name in given},
+                 **arguments)  # fmt: skip
+
+
+def total_variation(law):
+    """Of a law from the normal law of its variance."""
+    x = np.linspace(-30, 30, 200_001)
+    return np.trapezoid(np.abs(law.pdf(x) - stats.norm.pdf(x, scale=law.std())), x) / 2
+
+
 def test_the_distance_is_that_of_students_law(monkeypatch):
     """Without a prior an entry is Student's with n − 7 degrees of freedom, up to scale."""
-    n, x = 20, np.linspace(-30, 30, 200_001)
-    law = stats.t(n - 7)
-    gap = np.abs(law.pdf(x) - stats.norm.pdf(x, scale=law.std()))
-    expected = np.trapezoid(gap, x) / 2
+    n = 20
+    expected = total_variation(stats.t(n - 7))
     # Of 2000 draws the standard deviation is 0.0010, of 20,000 a third of that.
     error = 5 * 0.0010 / np.sqrt(10)
     # The prior is normal: with it ΔW is closer.
@@ -45,6 +57,31 @@ def test_hubers_estimator_solves_its_equation():
     x, y = rng().standard_normal((200, 8)), rng().standard_t(3, (200, 4))
     score = np.clip(y - x @ normality.huber(x, y), -1.345, 1.345)
     assert np.abs(x.T @ score).max() < 1e-3 * len(x)
+
+
+def test_hubers_asymptotic_variance_is_the_errors_where_nothing_is_clipped(monkeypatch):
+    """Without clipping it is the errors' own variance: 3 for 3 degrees of freedom."""
+    monkeypatch.setattr(normality, "_TUNING", 390.0)
+    assert normality._asymptotic_variance.__wrapped__("huber") == pytest.approx(3, rel=0.01)
+
+
+def test_the_distance_of_a_prior_is_that_of_its_law():
+    """For many samples the prior decides the law of ΔW."""
+    part = quick(normality.prior_distance, prior="laplace", samples=10**6)
+    # Bins of a quarter of a standard deviation hide up to 0.007.
+    expected = pytest.approx(total_variation(stats.laplace()), abs=5 * part.standard_error + 0.007)
+    assert part.value == expected
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.05])
+def test_correlations_are_those_of_the_inverse_covariance_and_the_prior(spread):
+    """The errors have the covariance Σ⁻¹/(n − 9), the prior adds a multiple of I."""
+    n, own = 200, np.arange(8)
+    covariance = np.linalg.inv(0.5 ** np.abs(np.subtract.outer(own, own))) / (n - 9)
+    covariance += spread**2 * np.eye(8)
+    expected = np.diag(covariance, 1).mean() / np.diag(covariance).mean()
+    part = quick(normality.prior_correlation, ar=0.5, samples=n, spread=spread)
+    assert part.value == pytest.approx(expected, abs=5 * part.standard_error)
 
 
 def test_maps_are_those_of_the_transform():

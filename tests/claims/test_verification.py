@@ -61,6 +61,10 @@ def test_one_claim_or_several_are_decided_in_one_line():
     assert [one.id for one in verify("condition-u", tier="quick").claims] == ["condition-u"]
     both = verify(["parseval.unitary", "condition-u"], tier=Tier.QUICK, ledger=LEDGER)
     assert [one.id for one in both.claims] == ["parseval.unitary", "condition-u"]
+    pair = verify(["dora.expectation", "condition-u"], tier="quick")
+    assert pair["dora.expectation"] == replace(
+        verify("dora.expectation", tier="quick")[0], seconds=pair["dora.expectation"].seconds
+    )
     observed = {verify("dora.expectation", tier="quick", seed=seed)[0].observed for seed in (0, 1)}
     assert len(observed) == 2
     with pytest.raises(InvalidArgumentError, match="unknown tier 'slow'; choose from quick, def"):

@@ -169,7 +169,7 @@ def as_loaded(
             else:
                 model = LoadedModel.of_module(like)
             views = AsLoaded(tuned, model), AsLoaded(base, model)
-            _check_is_loaded(views[0], "fine-tuned")
+            _check_is_loaded(views[0], "base" if tuned is base else "fine-tuned")
             _check_is_loaded(views[1], "base")
         except UnknownModelError as error:
             reasons.append(str(error))

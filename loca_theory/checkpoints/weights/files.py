@@ -126,7 +126,7 @@ class Shards(Checkpoint):
 def open_file(path: Path) -> TorchFile | SafetensorsFile:
     """The tensors of a file of PyTorch, or of safetensors."""
     if not path.is_file():  # to open a pipe would take for ever
-        msg = f"{path} cannot be read: there is no such file"
+        msg = f"{path} cannot be read: there is no ordinary file of this name"
         raise ResourceError(msg)
     return TorchFile(path) if is_pickled(path) else SafetensorsFile(path)
 
