@@ -228,6 +228,12 @@ def _check(choice: Choice, method: Method, known: dict[str, float | None]) -> No
         if given is not None and option not in needed:
             msg = f"{option} does not apply to {method.title}: leave it out"
             raise InvalidArgumentError(msg)
+    for option, given, owner in (
+        ("--texts", choice.texts, "e2e"), ("--questions", choice.questions, "instruct"),
+    ):  # fmt: skip
+        if given is not None and choice.family.name != owner:
+            msg = f"{option} is an option of {owner}: leave it out"
+            raise InvalidArgumentError(msg)
     if choice.lr is not None and not math.isfinite(choice.lr):
         msg = f"--lr {choice.lr:g} is not a learning rate: give a finite number above 0"
         raise InvalidArgumentError(msg)

@@ -51,6 +51,7 @@ def test_instruction_tuning():
         ("glue", "CoLA", "large", {"method": "lora"}, "--lr"),
         ("glue", "CoLA", "base", {"method": "lora", "components": 5}, "--components does not"),
         ("glue", "CoLA", "base", {"r": 2}, "--r does not apply to LoCA"),
+        ("glue", "CoLA", "base", {"texts": 5}, "--texts is an option of e2e"),
         ("e2e", "E2E", "medium", {"method": "linear-probing"}, "not run with linear probing"),
         ("diffusion", "cartoons", "sd15", {"method": "lora"}, "--r and --lr"),
     ],
