@@ -40,7 +40,7 @@ def figure(
     results: str | Path | None = None,
     out: str | Path | None = None,
     *,
-    seed: int = 0,
+    seed: int | None = None,
     device: str = "auto",
     runner: Runner | None = None,
 ) -> Figure:
@@ -53,7 +53,7 @@ def figure(
         results: Folder of the stored tables, searched with its subfolders; None for ``out``, or
             ``loca-results`` if ``out`` is None too.
         out: Folder to write the figure and a newly computed table to; None to write nothing.
-        seed: Root seed of a simulation.
+        seed: Root seed of a simulation; None for the one of a stored table, or 0.
         device: ``auto``, ``cpu`` or ``cuda[:N]``, for simulations of dense matrices.
         runner: Runs the computation and determines where finished points are stored.
 
@@ -76,7 +76,7 @@ def find_drawing(
     results: str | Path | None = None,
     out: str | Path | None = None,
     *,
-    seed: int = 0,
+    seed: int | None = None,
     device: str = "auto",
 ) -> Drawing:
     """Find the data that a figure is drawn from, without computing anything; as :func:`figure`."""
@@ -92,12 +92,12 @@ def find_drawing(
         return Drawing(paper, folder, where, tables)
     source = paper.data.source
     if not isinstance(source, Ordering):  # which draws nothing
-        source = replace(source, seed=seed)
+        source = replace(source, seed=seed or 0)
     if isinstance(source, Simulation):
         source = source.on_device(device)
     name = paper.data.shared_with or label
     for position in filter(None, (where, folder)):
-        if _is_current(position, name, source):
+        if _is_current(position, name, source, seed):
             return Drawing(paper, folder, where, (StoredTable(position / f"{name}.parquet"),))
     return Drawing(paper, folder, where, (), source)
 
@@ -161,11 +161,12 @@ def _find(label: str, name: str, maker: str, results: Path) -> StoredTable:
     return found[0]
 
 
-def _is_current(folder: Path, name: str, source: Source) -> bool:
+def _is_current(folder: Path, name: str, source: Source, seed: int | None) -> bool:
     """Whether a table with these settings and of this version of the package is stored."""
     if not is_stored(folder, name):
         return False
     _, manifest = load_rows(folder, name)
-    seed = None if isinstance(source, Ordering) else source.seed
-    wanted = {"version": __version__, "grid": source.describe(), "seed": seed}
+    wanted = {"version": __version__, "grid": source.describe()}
+    if seed is not None and not isinstance(source, Ordering):
+        wanted["seed"] = seed
     return all(manifest.get(key) == value for key, value in wanted.items())

@@ -111,6 +111,7 @@ def test_what_was_computed_is_stored_and_drawn_from(here, small):
     manifest = json.loads(path.read_text())
     assert manifest["grid"] == FIGURES["sim_1"].data.source.describe()
     assert find_drawing("sim_1", "kept", seed=1).source is None
+    assert find_drawing("sim_1", "kept").source is None, "without a seed, that of the table"
     for stale in ({"version": "0.0.0"}, {"grid": {}}, {"seed": 2}):
         path.write_text(json.dumps(manifest | stale))
         assert find_drawing("sim_1", "kept", seed=1).source, "the table is of another run"

@@ -29,8 +29,8 @@ def command(*, common: Common, labels: tuple[str, ...], **asked: Any) -> None:
     """Draw the paper's figures, or only the named ones, such as sim_1.
 
     Each figure is drawn from stored tables. If the table of a simulation, ID.parquet, is missing or
-    belongs to other settings, it is computed with --seed and stored first, which takes some
-    minutes for all figures. Tables of analyze, verify and the fine-tuning experiments are not
+    belongs to other settings or not to a given --seed, it is computed and stored first, which takes
+    some minutes for all figures. Tables of analyze, verify and the fine-tuning experiments are not
     computed here; if one is missing, a note gives the command that computes it. Without ID, the
     command draws all figures that can be drawn. The figures of the experiments are drawn in a
     checkout of the project only.
