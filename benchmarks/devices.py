@@ -141,7 +141,8 @@ def _analysed(paths: tuple[str, str], ranks: tuple[int, ...], device: str) -> di
     found = {name: value for name, value in vars(row).items() if isinstance(value, float)}
     for error in result.errors:
         for key in ("error", "iid_error", "shuffled_error", "spectral_error"):
-            found[f"{key} of {error.method} at r = {error.r}"] = getattr(error, key)
+            if (value := getattr(error, key)) is not None:
+                found[f"{key} of {error.method} at r = {error.r}"] = value
     return found
 
 

@@ -16,7 +16,7 @@ from loca_theory.plotting.paper_figure import PaperFigure, Stored
 _VERDICTS = Stored({"verdicts": "python -m experiments.everything --full"})
 _ALL_TABLES = Stored({
     "sim_2": "loca-theory figures sim_2",
-    "analyze-errors": "loca-theory analyze BASE FINETUNED --out DIR",
+    "analyze-errors": "loca-theory analyze BASE FINETUNED --shuffle all --out DIR",
     "toy_recovery": "loca-theory figures toy_recovery",
     **_VERDICTS.tables,
     "claims": "loca-theory verify",

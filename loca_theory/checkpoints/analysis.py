@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Literal
 
 from loca_theory import _arguments
-from loca_theory._lookup import member
+from loca_theory._lookup import member, unknown_name
 from loca_theory.checkpoints.computation import (
     IncrementCell,
     compare_all,
     compute_analysis,
     weight_spectra,
 )
+from loca_theory.checkpoints.names import middle_of_each_kind
 from loca_theory.checkpoints.pairs.opening import model_layers, open_fine_tunes
 from loca_theory.checkpoints.pairs.task import Task
 from loca_theory.checkpoints.results import Analysis
@@ -30,6 +32,8 @@ from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.runner import chosen_runner
 
+_SHUFFLES = ("representative", "all")
+
 
 def analyze(
     base: Source,
@@ -46,6 +50,7 @@ def analyze(
     subspaces: int | None = None,
     allocate: int | str | TotalSize | None = None,
     bits: float | Iterable[float] = (),
+    shuffle: Literal["representative", "all"] = "representative",
     seed: int = 0,
     device: str = "auto",
     printed: PrintedTest | None = None,
@@ -82,6 +87,9 @@ def analyze(
             retains the most energy: trainable numbers, or bytes such as ``"4MB"``.
         bits: Bits per entry, such as ``[0.5, 1, 2]``, at which coders of ΔW are compared, each with
             and without a cosine transform.
+        shuffle: Of which matrices the methods are also applied to the entries in random order:
+            ``representative``, the one in the middle layer of each kind; ``all``, which takes half
+            as long again.
         seed: Root seed of the bootstrap, the shuffle and the random choices.
         device: Where the linear algebra runs: ``auto``, ``cpu`` or ``cuda[:N]``.
         printed: Settings of the test of normality as the paper prints it.
@@ -122,6 +130,8 @@ def analyze(
         bits=_arguments.as_tuple(bits),
     )
     total = TotalSize.parse(allocate)
+    if shuffle not in _SHUFFLES:
+        raise unknown_name("shuffle", shuffle, _SHUFFLES)  # noqa: EM101
     pairs = open_fine_tunes(base, tuned, Selection(include, exclude, max_size, experts=experts))
     sources = tuned or (base,)
     models = {
@@ -135,13 +145,18 @@ def analyze(
         runner = replace(runner, jobs=1)
     skipped = [replace(one, tuned=label) for label, pair in pairs.items() for one in pair.skipped]
     task = Task(pairs, settings.device, runner, skipped)
-    cells = [
-        IncrementCell(
-            one.name, settings, one.module if one.adapters else "", one.adapters, tuned=(label,)
-        )
-        for label, model in models.items()
-        for one in model.layers
-    ]
+    cells = []
+    for label, model in models.items():
+        names = [one.name for one in model.layers]
+        controlled = names if shuffle == "all" else middle_of_each_kind(names, group)
+        cells += [
+            IncrementCell(
+                *(one.name, settings, one.name in controlled),
+                *(one.module if one.adapters else "", one.adapters),
+                tuned=(label,),
+            )
+            for one in model.layers
+        ]
     results = task.run(cells, compute_analysis)
     found = [STORED.validate_python(result) for _, result in results]
     if is_array(base) and not found:
@@ -157,7 +172,7 @@ def analyze(
                 "ambiguous_names": any(one.has_ambiguous_names for one in models.values()),
                 "unchecked": next((one.unchecked for one in models.values()), None),
                 "include": include, "exclude": exclude, "max_size": max_size, "experts": experts,
-                "allocate": total and str(total),
+                "allocate": total and str(total), "shuffle": shuffle,
                 **settings.describe(),
                 **own_titles(settings.methods),
             },

@@ -49,6 +49,7 @@ class IncrementCell(MatrixCell):
     experiment: ClassVar[str] = "increments"
 
     settings: Settings = field(metadata={"describe": _described})
+    has_control: bool
     module: str
     adapters: tuple[str, ...]
 
@@ -109,6 +110,10 @@ def compute_analysis(cell: IncrementCell, pairs: Pairs) -> dict[str, Any]:
     known = {"tuned": tuned, "module": cell.module, "adapters": cell.adapters}
     known |= {"dtype": stored.entry.dtype, "note": stored.note}
     found = analyse_matrix(
-        name, increment, cell.settings, weights=weights, known=known, consume=True
+        *(name, increment, cell.settings),
+        weights=weights,
+        known=known,
+        consume=True,
+        has_control=cell.has_control,
     )
     return asdict(found)

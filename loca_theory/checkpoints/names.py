@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 # The first match counts. The patterns cover BERT, RoBERTa, DistilBERT, GPT-2, OPT, Llama, T5 and
 # ViT models, mixtures of experts, and diffusion models.
@@ -37,6 +38,14 @@ def kind_of(name: str, group: str | None = None) -> str:
     if group is not None and (found := re.search(group, name)):
         return next(filter(None, found.groups()), found[0])
     return next((kind for kind, pattern in _PATTERNS if pattern.search(name)), "other")
+
+
+def middle_of_each_kind(names: Iterable[str], group: str | None = None) -> set[str]:
+    """Of the weights of each kind, the one in the middle layer."""
+    kinds: dict[str, list[str]] = {}
+    for name in sorted(names, key=lambda name: (layer_of(name) is not None, layer_of(name) or 0)):
+        kinds.setdefault(kind_of(name, group), []).append(name)
+    return {mine[len(mine) // 2] for mine in kinds.values()}
 
 
 def layer_of(name: str) -> int | None:

@@ -119,12 +119,13 @@ class MatrixError(IncrementRow):
         error: Relative squared error.
         iid_error: Expected error for independent normal entries; None if only simulation gives it.
         shuffled_error: Error on the same entries in random order, which removes their dependence
-            but not their distribution.
+            but not their distribution; None but for one matrix per kind, unless all were asked for.
         spectral_error: Expected error for the same singular values and random singular vectors; see
             :func:`~loca_theory.expressivity.spectral_error`. Less ``error``, it is what the basis
             of the method is worth here. None if only simulation can give it.
         inputs_shuffled_error: Error of D (LoCA) after the columns are put in random order, which
-            takes away what is smooth along the inputs; None for other methods, as for the next two.
+            takes away what is smooth along the inputs. None for other methods, and where the basis
+            of D is worth less than 0.03 at every budget, as for the next two.
         outputs_shuffled_error: The same for the rows.
         axes_shuffled_error: The same for both. What D is still worth then comes from the vectors
             that are constant along an axis.
@@ -138,14 +139,14 @@ class MatrixError(IncrementRow):
     r: int
     method: str
     error: float
-    iid_error: float | None
-    shuffled_error: float
-    spectral_error: float | None
-    inputs_shuffled_error: float | None
-    outputs_shuffled_error: float | None
-    axes_shuffled_error: float | None
-    free_error: float | None
-    bits_error: float | None
+    iid_error: float | None = None
+    shuffled_error: float | None = None
+    spectral_error: float | None = None
+    inputs_shuffled_error: float | None = None
+    outputs_shuffled_error: float | None = None
+    axes_shuffled_error: float | None = None
+    free_error: float | None = None
+    bits_error: float | None = None
 
 
 @dataclass(frozen=True)

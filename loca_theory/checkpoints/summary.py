@@ -29,7 +29,8 @@ class MeanError:
         error: Relative squared error, weighted by energy, that is, of the whole fine-tune.
         iid_error: The same mean of the expected errors for independent normal entries; None if one
             of these is not known.
-        shuffled_error: The same mean of the errors on shuffled entries.
+        shuffled_error: The same mean of the errors on shuffled entries; None if one of these is not
+            known.
         spectral_error: The same mean of the expected errors for the same singular values and random
             singular vectors; None if one of these is not known.
         matrices: Number of increments that the budget fits.
@@ -40,7 +41,7 @@ class MeanError:
     method: str
     error: float
     iid_error: float | None
-    shuffled_error: float
+    shuffled_error: float | None
     spectral_error: float | None
     matrices: int
     best_on: int
@@ -75,9 +76,14 @@ class Totals:
 
 @dataclass(frozen=True)
 class Summary:
-    """Totals over all matrices, by kind, by layer and by fine-tune."""
+    """Totals over all matrices, by kind, by layer and by fine-tune.
+
+    Attributes:
+        controlled: Over the matrices whose errors on shuffled entries are known.
+    """
 
     all: Totals
+    controlled: Totals
     by_kind: tuple[Totals, ...]
     by_layer: tuple[Totals, ...]
     by_tuned: tuple[Totals, ...]
@@ -105,9 +111,15 @@ def summarise(
         groups = {str(n): [one for one in matrices if getattr(one, field) == n] for n in values}
         return tuple(_totals(name, group, mine, ranks) for name, group in groups.items())
 
+    controlled = [
+        one
+        for one in matrices
+        if any(error.shuffled_error is not None for error in mine[one.name, one.tuned])
+    ]
     layers = sorted({one.layer for one in matrices if one.layer is not None})
     return Summary(
         all=_totals("all", matrices, mine, ranks),
+        controlled=_totals("controlled", controlled, mine, ranks),
         by_kind=by("kind", dict.fromkeys(one.kind for one in matrices)),
         by_layer=by("layer", layers),
         by_tuned=by("tuned", dict.fromkeys(one.tuned for one in matrices)),
@@ -162,7 +174,7 @@ def _mean_errors(
             method,
             error=float(fractions @ [one.error for one in group]),
             iid_error=_mean(fractions, (one.iid_error for one in group)),
-            shuffled_error=float(fractions @ [one.shuffled_error for one in group]),
+            shuffled_error=_mean(fractions, (one.shuffled_error for one in group)),
             spectral_error=_mean(fractions, (one.spectral_error for one in group)),
             matrices=len(group),
             best_on=sum(best),

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from loca_theory.checkpoints.rows import Matrix, MatrixError
+from loca_theory.checkpoints.statistics.matrix_errors import NOTICEABLE
 from loca_theory.checkpoints.summary import MeanError, Summary, Totals, follows_law
 
 ADAPTERS = {
@@ -31,9 +32,6 @@ _NAMED = 3
 _BACK = 0.1
 # Forms whose retained fractions differ by less are not told apart.
 _TIED = 0.01
-# A smaller fraction of the energy makes no practical difference and may be the spread of small
-# matrices.
-_NOTICEABLE = 0.03
 
 
 def verdict(
@@ -52,7 +50,12 @@ def verdict(
     if len(summary.by_tuned) > 1:
         winner = _winners([errors_by_rank(one).get(r, {}) for one in summary.by_tuned])
     first = f"At the budget of LoRA with r = {r}, {winner}"
-    why = (_dependence(total["R"]), _spectrum(matrices), _order(total["D"], here, matrices))
+    controlled = errors_by_rank(summary.controlled).get(r, {}).get("R")
+    why = (
+        _dependence(total["R"], controlled),
+        _spectrum(matrices),
+        _order(total["D"], here, matrices),
+    )
     return " ".join([first, *why, last])
 
 
@@ -125,19 +128,25 @@ def _most_often_best(errors: Sequence[MatrixError], field: str) -> tuple[str, in
     return next(iter(Counter(best).most_common(1)), ("", 0))
 
 
-def _dependence(error: MeanError) -> str:
+def _dependence(every: MeanError, controlled: MeanError | None) -> str:
     """Does LoRA retain more than of independent entries, and is dependence the cause?"""
-    own, shuffled = 1 - error.error, 1 - error.shuffled_error
-    expected = 1 - (error.iid_error or 0.0)  # never None for R
+    own, expected = 1 - every.error, 1 - (every.iid_error or 0.0)  # never None for R
     if abs(own - expected) < 0.01:
         return "LoRA retains as much as it would of independent entries."
+    text = f"LoRA would retain {expected:.0%} of independent normal entries"
+    if controlled is None:
+        return f"{text}."
+    of_entries = "of these entries"
+    own, expected = 1 - controlled.error, 1 - (controlled.iid_error or 0.0)
+    shuffled = 1 - (controlled.shuffled_error or 0.0)
+    if controlled.matrices < every.matrices:
+        text += f"; in {controlled.matrices} representative matri"
+        text += f"{'x' if controlled.matrices == 1 else 'ces'}, it retains {own:.0%}"
+        of_entries = "of their entries"
     cause = "their arrangement and their distribution both contribute"
     if abs(shuffled - expected) <= _BACK * abs(own - expected):
         cause = "the difference is in how the entries are arranged, not how they are distributed"
-    return (
-        f"LoRA would retain {expected:.0%} of independent normal entries, and {shuffled:.0%} "
-        f"of these entries in random order: {cause}."
-    )
+    return f"{text}, and {shuffled:.0%} {of_entries} in random order: {cause}."
 
 
 def _spectrum(matrices: Sequence[Matrix]) -> str:
@@ -163,11 +172,11 @@ def _order(total: MeanError, errors: Sequence[MatrixError], matrices: Sequence[M
     gains = {
         (one.name, one.tuned): (one.spectral_error - one.error, one)
         for one in errors
-        if one.axes_shuffled_error is not None and one.spectral_error is not None
+        if one.method == "D" and one.spectral_error is not None
     }
-    suited = [key for key, (gain, _) in gains.items() if gain >= _NOTICEABLE]
+    suited = [key for key, (gain, _) in gains.items() if gain >= NOTICEABLE]
     if not suited:
-        is_alike = abs(own - expected) < _NOTICEABLE
+        is_alike = abs(own - expected) < NOTICEABLE
         use = ": rows and columns are in no order that the DCT could use"
         return f"{text}{use * is_alike}."
     suited.sort(key=lambda key: -gains[key][0])
@@ -177,7 +186,7 @@ def _order(total: MeanError, errors: Sequence[MatrixError], matrices: Sequence[M
     ]
     return (
         f"{text}; in {len(suited)} of {len(gains)} matrices the DCT retains at least "
-        f"{100 * _NOTICEABLE:.0f} points more, up to {100 * gains[suited[0]][0]:.0f} "
+        f"{100 * NOTICEABLE:.0f} points more, up to {100 * gains[suited[0]][0]:.0f} "
         f"({_named(reasons, '; ')})."
     )
 

@@ -16,7 +16,7 @@ from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.settings import ANALYSED, Settings
 from loca_theory.checkpoints.statistics.matrix import analyse_matrix
 from loca_theory.checkpoints.verdict import verdict
-from loca_theory.errors import ResourceError
+from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.expressivity import (
     Accounting,
     Budget,
@@ -416,6 +416,23 @@ def test_errors_of_the_same_singular_values_in_an_unrelated_basis():
     assert found["S"].shuffled_error == pytest.approx(found["S"].error, abs=1e-6)
     # Smooth factors suit the DCT.
     assert found["D"].spectral_error - found["D"].error > 0.1
+
+
+def test_entries_are_shuffled_in_the_middle_layer_of_each_kind_or_in_all():
+    names = [f"{layer}.{kind}.weight" for layer in range(10, 15) for kind in ("query", "value")]
+    tuned = {name: normal(20, 20, seed=i) for i, name in enumerate([*names, "other.weight"])}
+    base = {name: torch.zeros(20, 20) for name in tuned}
+    found, every = (analyze(base, tuned, ranks=[2], **one) for one in ({}, {"shuffle": "all"}))
+    shuffled = {(one.name, one.method): one for one in every.errors}
+    assert None not in {one.shuffled_error for one in every.errors}
+    middle = {"12.query.weight", "12.value.weight", "other.weight"}
+    for one in found.errors:
+        full = shuffled[one.name, one.method]
+        assert one == (full if one.name in middle else replace(full, shuffled_error=None))
+    assert found.summary.all.errors[0].shuffled_error is None
+    assert found.summary.controlled.matrices == 3
+    with pytest.raises(InvalidArgumentError, match="unknown shuffle"):
+        analyze(base, tuned, shuffle="none")
 
 
 def smooth(axis):

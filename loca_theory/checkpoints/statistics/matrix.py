@@ -58,6 +58,7 @@ def analyse_matrix(
     weights: TensorLike | None = None,
     known: Mapping[str, Any] = MappingProxyType({}),
     consume: bool = False,
+    has_control: bool = True,
 ) -> MatrixAnalysis:
     """Analyse one increment.
 
@@ -73,6 +74,7 @@ def analyse_matrix(
         known: Fields of the row that are known: ``tuned``, ``module``, ``adapters``,
             ``dtype``, ``note``.
         consume: Whether the increment may be overwritten, which saves a copy.
+        has_control: Whether the methods are also applied to the entries in random order.
 
     Returns:
         The analysis.
@@ -192,7 +194,7 @@ def analyse_matrix(
         cells = counts.counts[1:-1].reshape(-1, _CELLS).sum(axis=1) / counts.size
         return MatrixAnalysis(
             matrix,
-            matrix_errors(matrix, change, eigenvalues, budgets, settings),
+            matrix_errors(matrix, change, eigenvalues, budgets, settings, has_control=has_control),
             tuple(cells.tolist()),
             tuple(eigenvalues.tolist()),
             eigenvalue_histogram(matrix, eigenvalues, bulk, has_law=has_law),

@@ -33,6 +33,9 @@ from loca_theory.sweeps import generator
 _DCT = "D"
 # The control shows a cause, for which LoRA's error to a few thousandths is enough.
 _OF_CONTROL = 3e-3
+NOTICEABLE = 0.03
+"""A smaller fraction of the energy makes no practical difference, and may be chance."""
+
 _ACCOUNTINGS = {"free_error": Accounting.TRAINABLE, "bits_error": Accounting.BITS}
 
 
@@ -54,31 +57,26 @@ def matrix_errors(
     eigenvalues: NDArray[np.float64],
     budgets: list[Budget],
     settings: Settings,
+    *,
+    has_control: bool,
 ) -> tuple[MatrixError, ...]:
     """Errors of every method at every budget; the increment is overwritten."""
     if not budgets:
         return ()
-    rng = generator(settings.seed, "increments.shuffle", matrix.name)
     choices = generator(settings.seed, "increments.choices", matrix.name)
     total = float(eigenvalues.sum())
-    methods = settings.methods
-    errors = _relative_errors(increment, eigenvalues[::-1], methods, budgets, total, choices)
+    methods, selected = settings.methods, find_methods((_DCT, "S"))
+    others = [method for method in methods if method not in selected]
+    errors = _relative_errors(increment, eigenvalues[::-1], others, budgets, total, choices)
+    accountings = {"error": settings.accounting, **_ACCOUNTINGS}
+    counted = [replace(one, accounting=by) for by in accountings.values() for one in budgets]
+    by_size = _relative_errors(increment, None, selected, counted, total, None)
     # By the name of the field, and by that of the method at each budget.
-    found: dict[str, dict[str, list[Any]]] = {"error": errors}
-    counted = [replace(one, accounting=by) for by in _ACCOUNTINGS.values() for one in budgets]
-    indexed = _relative_errors(increment, None, find_methods((_DCT, "S")), counted, total, None)
-    for i, field in enumerate(_ACCOUNTINGS):
+    found: dict[str, dict[str, list[Any]]] = {}
+    for i, field in enumerate(accountings):
         mine = slice(i * len(budgets), (i + 1) * len(budgets))
-        found[field] = {"R": errors["R"]} | {name: one[mine] for name, one in indexed.items()}
-    for field, by_axis in _axis_errors(increment, budgets, total, settings, matrix.name).items():
-        found[field] = {_DCT: by_axis}
-    # Shuffle in place: two matrices of the largest size may not fit into memory.
-    mixed = shuffled(increment, rng)
-    most = max(one.r for one in budgets)
-    leading = truncated_svd(mixed, most, tolerance=_OF_CONTROL).s.double().square().cpu().numpy()
-    moved = [method for method in methods if not _ignores_order(method)]
-    again = _relative_errors(mixed, leading, moved, budgets, total, choices)
-    found["shuffled_error"] = errors | again
+        found[field] = {"R": errors["R"]} | {name: one[mine] for name, one in by_size.items()}
+    found["error"] |= errors
     found["iid_error"] = {method.name: _independent(method, budgets) for method in methods}
     singular_values = np.sqrt(eigenvalues)
     found["spectral_error"] = {
@@ -86,6 +84,19 @@ def matrix_errors(
         for method in methods
         if has_spectral_error(method)
     }
+    own, unrelated = found["error"][_DCT], found["spectral_error"][_DCT]
+    if max(np.subtract(unrelated, own)) >= NOTICEABLE:
+        by_axis = _axis_errors(increment, budgets, total, settings, matrix.name)
+        found |= {field: {_DCT: one} for field, one in by_axis.items()}
+    if has_control:
+        # Shuffle in place: two matrices of the largest size may not fit into memory.
+        mixed = shuffled(increment, generator(settings.seed, "increments.shuffle", matrix.name))
+        most = max(one.r for one in budgets)
+        svd = truncated_svd(mixed, most, tolerance=_OF_CONTROL)
+        leading = svd.s.double().square().cpu().numpy()
+        moved = [method for method in methods if not _ignores_order(method)]
+        again = _relative_errors(mixed, leading, moved, budgets, total, choices)
+        found["shuffled_error"] = found["error"] | again
     unknown: list[Any] = [None] * len(budgets)
     return tuple(
         MatrixError(

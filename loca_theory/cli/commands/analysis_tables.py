@@ -36,7 +36,8 @@ _TOGETHER = "together: all matrices as one, so that each counts by its ‖ΔW‖
 _INDEPENDENT = "independent: expected of independent normal entries in matrices of these shapes."
 _SHUFFLED, _BASIS = "LoRA, shuffled", "other basis"
 _COLUMNS = {
-    _SHUFFLED: "What LoRA retains of the same entries in random order.",
+    _SHUFFLED: "What LoRA retains of the same entries in random order: of one matrix per kind, or "
+    "of all with --shuffle all.",
     _BASIS: "What LoCA would retain in a basis unrelated to the matrix, by its singular values.",
 }
 # Titles of those columns of the page that the full table has, too.
@@ -109,7 +110,8 @@ def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
         cells = _retained(known, methods)
         if is_full:
             lora, loca = known.get("R"), known.get("D")
-            cells[_SHUFFLED] = f"{1 - lora.shuffled_error:.1%}" if lora else ""
+            shuffled = lora.shuffled_error if lora else None
+            cells[_SHUFFLED] = "" if shuffled is None else f"{1 - shuffled:.1%}"
             cells[_BASIS] = f"{1 - loca.spectral_error:.1%}" if loca and loca.spectral_error else ""
         return cells
 

@@ -31,7 +31,7 @@ from loca_theory.cli.running import running
     "which an interrupted run continues.  [default: nothing is stored]",
     rare=(
         *("group", "bits", "subspaces", "max_size", "experts", "epsilon", "accounting"),
-        *("seed", "device"),
+        *("shuffle", "seed", "device"),
     ),
     without=("base", "printed"),
     group={"metavar": "REGEX"},
@@ -42,6 +42,7 @@ from loca_theory.cli.running import running
         "your own method as module:attribute."
     },
     experts={"type": click.Choice(["each", "stacked"])},
+    shuffle={"type": click.Choice(["representative", "all"])},
     epsilon={"type": click.FloatRange(0, 1, max_open=True), "metavar": "FLOAT"},
     subspaces={"type": click.IntRange(min=1), "metavar": "K"},
     allocate={"type": str, "metavar": "TOTAL"},

@@ -70,7 +70,10 @@ def _error_columns(result: Analysis) -> list[Column]:
             columns.append(Column(shown, about, value, ".1%", _RETAINED, r=r))
         if "R" in methods:
             about = "What LoRA retains of the same entries in random order; much less than without "
-            about += "shuffling if the entries depend on each other."
+            about += (
+                "shuffling if the entries depend on each other. Of one matrix per kind, unless "
+            )
+            about += "all were asked for."
             value = partial(_retained, found, r, "R", "shuffled_error")
             columns.append(Column("LoRA shuffled", about, value, ".1%", _RETAINED, r=r))
         for method in methods:
@@ -85,8 +88,8 @@ def _error_columns(result: Analysis) -> list[Column]:
 
 
 def _retained(found: _Errors, r: int, method: str, field: str, row: Any) -> float | None:
-    one = found.get((*identity(row), r, method))
-    return None if one is None else 1 - getattr(one, field)
+    error = getattr(found.get((*identity(row), r, method)), field, None)
+    return None if error is None else 1 - error
 
 
 def _worth(found: _Errors, r: int, method: str, row: Any) -> float | None:

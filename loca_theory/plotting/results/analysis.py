@@ -196,8 +196,8 @@ def draw_errors_by_layer(
             label = f"{method} = {titles[method]}" if method in titles else name
             axis.plot(layer, line["error"], "o-", ms=3, color=color, label=label)
             if method in ("R", "D"):
-                mark = "x" if len(line) == 1 else ":"
-                axis.plot(layer, line["shuffled_error"], mark, color=color,
+                mark = "x" if line["shuffled_error"].count() == 1 else ":"
+                axis.plot(layer, line["shuffled_error"].astype(float), mark, color=color,
                           label=f"{name}, shuffled")  # fmt: skip
         axis.set_title(kind, fontsize=8)
         axis.set_ylim(0, 1.02)
