@@ -7,8 +7,9 @@ Run from the checkout: ``python -m benchmarks.increments [--matrices 8] [--out F
   and the nine dense SVDs, in this process. The ratio is that of the medians, with the imports taken
   off. The rivals run in rounds and in random order.
 - *large*: matrices of LLaMA-7B's shape (4096×4096, bfloat16, sharded), whose increments are
-  independent entries plus a weak spike: reading and analysing one, compared with the eigenvalues of
-  its Gram matrix alone, on one thread and in random order.
+  independent entries plus a weak spike: reading and analysing one, with and without its entries in
+  random order, as one matrix per kind is, compared with the eigenvalues of its Gram matrix alone,
+  on one thread and in random order.
 - *extraction*: LoRA of rank 16 of one of these matrices, read and computed, and the dense SVD of
   its increment alone, on one thread and in random order.
 - *weightwatcher*: time and result of the Marchenko–Pastur fit of some of the same increments, by
@@ -169,8 +170,14 @@ def measure_large(base: Path, tuned: Path, rounds: int) -> list[dict[str, Any]]:
     increment = pair.increment(name)
     gram = increment.mT @ increment
     del increment
+
+    def analysed(*, has_control: bool) -> None:
+        increment = pair.increment(name)
+        analyse_matrix(name, increment, settings, consume=True, has_control=has_control)
+
     rivals = {
-        "matrix": lambda: analyse_matrix(name, pair.increment(name), settings, consume=True),
+        "matrix": lambda: analysed(has_control=False),
+        "with shuffled entries": lambda: analysed(has_control=True),
         "eigenvalues": lambda: torch.linalg.eigvalsh(gram),
     }
     return _on_one_thread(rivals, rounds)
@@ -189,7 +196,7 @@ def measure_extraction(base: Path, tuned: Path, rounds: int) -> list[dict[str, A
 
 
 def _on_one_thread(rivals: dict[str, Callable[[], object]], rounds: int) -> list[dict[str, Any]]:
-    """The times of two rivals, and their ratios to the second."""
+    """The times of rivals, and their ratios to the last."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -197,7 +204,7 @@ def _on_one_thread(rivals: dict[str, Callable[[], object]], rounds: int) -> list
             rows = timed(rivals, rounds=rounds, attempts=_ATTEMPTS)
     finally:
         torch.set_num_threads(threads)
-    return [{**row, "ratio": row["median_s"] / rows[1]["median_s"]} for row in rows]
+    return [{**row, "ratio": row["median_s"] / rows[-1]["median_s"]} for row in rows]
 
 
 def measure_weightwatcher(base: Path, tuned: Path) -> list[dict[str, Any]]:

@@ -102,9 +102,8 @@ class AdapterIncrements(Checkpoint):
             dtypes = [self._source.entries[key].dtype for key in found.keys.values()]
             stored = next((one for one in dtypes if "F" in one.upper()), "F32")
             self.entries[found.name] = Entry(found.shape, stored)
-            bias = f"{found.name.removesuffix('weight')}bias"
-            if self._kind.name in WITH_BIAS and bias in self.base.entries:
-                self.left_out[bias] = LeftOutError("a bias, which may change with the weight")
+            if self._kind.name in WITH_BIAS and found.bias in self.base.entries:
+                self.left_out[found.bias] = LeftOutError("a bias, which may change with the weight")
             for what in found.keys:
                 if what.endswith(".bias"):
                     self.left_out[f"{found.module}.{what}"] = LeftOutError("a trained bias")
@@ -222,15 +221,10 @@ class AdapterIncrements(Checkpoint):
             for what, one in layer.load(self._source).items()
         }
         tensors |= {name: self._source.load(name) for name in self._shared}
-        bias = f"{layer.name.removesuffix('weight')}bias"
-        return peft_increment(
-            self._kind.name,
-            self._config,
-            layers,
-            tensors,
-            self._weight(layer.name) if self._kind.needs_weights else None,
-            has_bias=bias in self.base.entries,
-        ).reshape(layer.shape)
+        weight = self._weight(layer.name) if self._kind.needs_weights else None
+        given = self._kind.name, self._config, layers, tensors, weight
+        found = peft_increment(*given, has_bias=layer.bias in self.base.entries)
+        return found.reshape(layer.shape)
 
     def _difference(self, name: str) -> torch.Tensor:
         saved, weight = self.load_whole(self._copies[name]), self._weight(name)

@@ -44,6 +44,11 @@ class AdaptedLayer:
     experts: int | None = None
     parameter: str = ""
 
+    @property
+    def bias(self) -> str:
+        """The base's name of the bias beside the weight."""
+        return f"{self.name.removesuffix('weight')}bias"
+
     def load(self, source: Checkpoint) -> dict[str, torch.Tensor]:
         """Load the tensors of the layer, by what they are."""
         return {what: source.load(key) for what, key in self.keys.items()}

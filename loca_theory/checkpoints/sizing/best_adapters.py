@@ -101,19 +101,29 @@ def best_factors(
         dtype: Type of the stored factors.
         scale: The number s by which their product is multiplied when they are loaded.
     """
-    found, half = truncated_svd(increment, r), exponent // 2
-    root = (found.s.clamp(min=0) / scale).sqrt()
-    a = times_power_of_two(root[:, None] * found.vh, half).to(dtype)
-    b = times_power_of_two(found.u * root, exponent - half).to(dtype)
-    wide_a = scale * times_power_of_two(a.double(), -half)
-    wide_b = times_power_of_two(b.double(), half - exponent)
+    found = truncated_svd(increment, r)
+    factors, a, b = _stored(found, r, exponent, dtype, scale)
     common = sum(
-        float(((rows.double() @ wide_a.mT) * factor).sum())
-        for rows, factor in zip(increment.split(_ROWS), wide_b.split(_ROWS), strict=True)
+        float(((rows.double() @ a.mT) * factor).sum())
+        for rows, factor in zip(increment.split(_ROWS), b.split(_ROWS), strict=True)
     )
     energy = energy_of(increment)
-    error = _error_of_factors(wide_b, wide_a, common, energy)
-    return BestAdapter(_factors(a, b), error, found.missing, energy)
+    return BestAdapter(factors, _error_of_factors(b, a, common, energy), found.missing, energy)
+
+
+def _stored(
+    svd: TruncatedSVD, r: int, exponent: int, dtype: torch.dtype, scale: float
+) -> tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor]:
+    """The factors A and B of 2ᵉ times a matrix as they are stored, and sA and B as they are read.
+
+    What is read has the units of the matrix.
+    """
+    half = exponent // 2
+    root = (svd.s[:r].clamp(min=0) / scale).sqrt()
+    a = times_power_of_two(root[:, None] * svd.vh[:r], half).to(dtype)
+    b = times_power_of_two(svd.u[:, :r] * root, exponent - half).to(dtype)
+    wide_a = scale * times_power_of_two(a.double(), -half)
+    return _factors(a, b), wide_a, times_power_of_two(b.double(), half - exponent)
 
 
 def joined(experts: Sequence[BestAdapter]) -> BestAdapter:
@@ -138,14 +148,11 @@ def resized_factors(
     product: TruncatedSVD, r: int, dtype: torch.dtype, scale: float = 1.0
 ) -> BestAdapter:
     """The same for a matrix of small rank, of which all singular values and vectors are known."""
-    root = (product.s[:r] / scale).sqrt()
-    a, b = (root[:, None] * product.vh[:r]).to(dtype), (product.u[:, :r] * root).to(dtype)
-    wide_a, wide_b = scale * a.double(), b.double()
+    factors, a, b = _stored(product, r, 0, dtype, scale)
     # ⟨WAᵀ, B⟩ for W = U diag(s) Vᵀ is ⟨BᵀU diag(s), AV⟩.
-    common = float(((wide_b.mT @ product.u * product.s) * (wide_a @ product.vh.mT)).sum())
+    common = float(((b.mT @ product.u * product.s) * (a @ product.vh.mT)).sum())
     energy = float(product.s.square().sum())
-    error = _error_of_factors(wide_b, wide_a, common, energy)
-    return BestAdapter(_factors(a, b), error, 0.0, energy)
+    return BestAdapter(factors, _error_of_factors(b, a, common, energy), 0.0, energy)
 
 
 def _error_of_factors(b: torch.Tensor, a: torch.Tensor, common: float, energy: float) -> float:

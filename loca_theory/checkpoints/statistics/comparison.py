@@ -19,7 +19,7 @@ illusion of equivalence, arXiv 2410.21228, for intruders.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -44,17 +44,12 @@ def compare(
     """Compare two increments of one weight."""
     # The cosine and the signs do not depend on the scale of either increment.
     first, second = (balanced(one, "increment")[0] for one in (first, second))
-    products, squares, others = [], [], []
+    pieces = list(zip(first.split(_ROWS_AT_ONCE), second.split(_ROWS_AT_ONCE), strict=True))
     conflicts = changed = 0
-    for mine, theirs in zip(first.split(_ROWS_AT_ONCE), second.split(_ROWS_AT_ONCE), strict=True):
-        a, b = mine.double(), theirs.double()
-        products.append(float((a * b).sum()))
-        squares.append(float(a.square().sum()))
-        others.append(float(b.square().sum()))
-        signs = a.sign() * b.sign()
+    for mine, theirs in pieces:
+        signs = mine.sign() * theirs.sign()
         conflicts += int((signs < 0).sum())
         changed += int((signs != 0).sum())
-    norm = math.sqrt(math.fsum(squares)) * math.sqrt(math.fsum(others))
     left = right = None
     if k is not None:
         k = min(k, *first.shape)
@@ -66,7 +61,7 @@ def compare(
         layer=layer_of(name),
         first=labels[0],
         second=labels[1],
-        cosine=min(max(math.fsum(products) / norm, -1.0), 1.0),
+        cosine=_norm_and_cosine((a.double(), b.double()) for a, b in pieces)[1] or 0.0,
         sign_conflict=conflicts / changed if changed else None,
         left_overlap=left,
         right_overlap=right,
@@ -81,19 +76,27 @@ def norm_and_cosine(
     if not math.isfinite(largest) or not largest:
         return largest if largest == 0 else None, None
     scale = max(largest, _largest(change))
-    squares, others, products = [], [], []
-    # In pieces, so that no temporary tensor is as large as W₀.
     pieces = zip(weights.split(_FEW_ROWS), change.split(_FEW_ROWS), strict=True)
-    for rows, changes in pieces:
-        after = changes.double() / scale
-        after += rows.double() / scale
-        before = rows.double() / largest
-        squares.append(float(before.square().sum()))
-        others.append(float(after.square().sum()))
-        products.append(float((before * after).sum()))
-    norm, other = math.sqrt(math.fsum(squares)), math.sqrt(math.fsum(others))
-    cosine = min(max(math.fsum(products) / (norm * other), -1.0), 1.0) if other else None
+    norm, cosine = _norm_and_cosine(
+        (rows.double() / largest, (changes.double() / scale).add_(rows.double() / scale))
+        for rows, changes in pieces
+    )
     return largest * norm, cosine
+
+
+def _norm_and_cosine(
+    pieces: Iterable[tuple[torch.Tensor, torch.Tensor]],
+) -> tuple[float, float | None]:
+    """Norm of the first of two matrices, and their cosine, from pieces of both.
+
+    In pieces, so that no temporary tensor is as large as they are.
+    """
+    sums = [
+        (float(a.square().sum()), float(b.square().sum()), float((a * b).sum())) for a, b in pieces
+    ]
+    squares, others, products = map(math.fsum, zip(*sums, strict=True))
+    norms = math.sqrt(squares) * math.sqrt(others)
+    return math.sqrt(squares), min(max(products / norms, -1.0), 1.0) if norms else None
 
 
 def _largest(matrix: torch.Tensor) -> float:

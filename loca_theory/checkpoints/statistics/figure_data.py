@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
+from loca_theory.checkpoints.names import middle_of_each_kind
 from loca_theory.checkpoints.rows import CodedError, IncrementRow, Matrix, MatrixError
 from loca_theory.increments.spectrum import BulkFit
 
@@ -165,11 +166,10 @@ def representative(analyses: Sequence[MatrixAnalysis]) -> list[MatrixAnalysis]:
     Only matrices of the first fine-tune are chosen.
     """
     first = [one for one in analyses if one.matrix.tuned == analyses[0].matrix.tuned]
-    chosen: list[MatrixAnalysis] = []
-    for kind in _KINDS:
-        mine = [one for one in first if one.matrix.kind == kind]
-        mine.sort(key=lambda one: -1 if one.matrix.layer is None else one.matrix.layer)
-        if mine:
-            chosen.append(mine[len(mine) // 2])
-    others = [one for one in first if one not in chosen]
-    return (chosen + others)[: len(_KINDS)]
+    middle = middle_of_each_kind(one.matrix.name for one in first)
+
+    def place(one: MatrixAnalysis) -> int:
+        is_shown = one.matrix.name in middle and one.matrix.kind in _KINDS
+        return _KINDS.index(one.matrix.kind) if is_shown else len(_KINDS)
+
+    return sorted(first, key=place)[: len(_KINDS)]
