@@ -123,11 +123,10 @@ class MatrixError(IncrementRow):
         spectral_error: Expected error for the same singular values and random singular vectors; see
             :func:`~loca_theory.expressivity.spectral_error`. Less ``error``, it is what the basis
             of the method is worth here. None if only simulation can give it.
-        inputs_shuffled_error: Error of D (LoCA) after the columns are put in random order, which
-            takes away what is smooth along the inputs. None for other methods, and where the basis
-            of D is worth less than 0.03 at every budget, as for the next two.
-        outputs_shuffled_error: The same for the rows.
-        axes_shuffled_error: The same for both. What D is still worth then comes from the vectors
+        inputs_shuffled_error: Error of D (LoCA) with the columns in random order, which takes away
+            what is smooth along the inputs. None for others, and where D's basis is worth < 0.03.
+        outputs_shuffled_error: The same with the rows in random order.
+        axes_shuffled_error: The same with both. What D is still worth then comes from the vectors
             that are constant along an axis.
         free_error: Error of R, D and S if all indices are free; None for other methods.
         bits_error: The same if an index costs its bits.

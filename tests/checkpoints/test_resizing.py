@@ -8,6 +8,7 @@ import torch
 from peft import LoHaConfig, LoraConfig, PeftModel, get_peft_model
 
 from loca_theory.checkpoints import extract
+from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.pairs.pair import CheckpointPair
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from tests.checkpoints.zoo import make
@@ -49,6 +50,25 @@ CONFIGS = {
     ),
     "loha": LoHaConfig(r=2, alpha=4, target_modules=["q_proj", "down_proj"]),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("ViT", LoraConfig(r=2, target_modules=["q_proj", "fc1"])),
+        ("Mixtral", LoraConfig(r=2, target_parameters=["mlp.experts.gate_up_proj"])),
+    ],
+)
+def test_an_adapter_is_read_beside_a_base_whose_files_have_other_names(tmp_path, name, config):
+    base, adapter = written(tmp_path, partial(make, name), config)
+    expected, pair = changes(partial(make, name), adapter), open_pair(base, adapter)
+    assert {one.tuned for one in pair.matrices.values()} == {
+        name for name, change in expected.items() if change.any()
+    }
+    for matrix, weight in pair.matrices.items():
+        whole = expected[weight.tuned]
+        change = whole if weight.expert is None else whole[weight.expert]
+        assert torch.allclose(pair.increment(matrix), change, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", CONFIGS)

@@ -120,10 +120,14 @@ def flattened(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (math.prod(shape[:-1]), *shape[-1:])
 
 
-def of_another_model(name: str, shape: tuple[int, ...] | None) -> InvalidArgumentError:
+class AnotherModelError(InvalidArgumentError):
+    """The base lacks a weight which the adapter changes, at least under the names of its files."""
+
+
+def of_another_model(name: str, shape: tuple[int, ...] | None) -> AnotherModelError:
     """The error for a base that lacks a weight which the adapter changes."""
     size = "" if shape is None else f" of shape {by(shape)}"
     msg = f"the base has no weight {name}{size}, which the adapter changes; "
     msg += "if it has another name or parts in the file, save the loaded model again with "
     msg += "save_original_format=False; otherwise "
-    return InvalidArgumentError(msg + "pass the base that the adapter was trained on")
+    return AnotherModelError(msg + "pass the base that the adapter was trained on")

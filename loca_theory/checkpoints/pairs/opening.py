@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from loca_theory.checkpoints.adapters.increments import AdapterIncrements
+from loca_theory.checkpoints.adapters.layers import AnotherModelError
 from loca_theory.checkpoints.pairs.as_loaded import AsLoaded, as_loaded
 from loca_theory.checkpoints.pairs.linear_layers import Layer, end_others, layers_of, module_names
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
@@ -48,7 +49,7 @@ def open_pair(
     base = None if second is None else open_checkpoint(first)
     if folder is not None:
         # The adapter holds the whole increment, or computes it from the base.
-        increments = AdapterIncrements(folder, base or Checkpoint())
+        increments = _adapter_on(base or Checkpoint(), first, folder)
         return CheckpointPair(increments, None, chosen, is_from_files)
     tuned = open_checkpoint(source)
     if second is None and not is_array(first):
@@ -56,6 +57,18 @@ def open_pair(
         msg = f"{what} not an adapter; pass the fine-tuned checkpoint as well"
         raise InvalidArgumentError(msg)
     return CheckpointPair(tuned, base, chosen, is_from_files)
+
+
+def _adapter_on(base: Checkpoint, source: Source, folder: Path) -> AdapterIncrements:
+    """An adapter beside its base, whose model may have other names than its files."""
+    try:
+        return AdapterIncrements(folder, base)
+    except AnotherModelError:
+        like = source if isinstance(source, torch.nn.Module) else base.config
+        view, _, model, _ = as_loaded(base, base, [like])
+        if model is None:
+            raise
+        return AdapterIncrements(folder, view)
 
 
 def adapter_folder(source: Source) -> Path | None:
