@@ -25,12 +25,10 @@ class Gradient(Search):
         super().__init__(state, noise)
         self.rule: LocationGradient = rule
         self.momentum, self.jitter, self.reach = momentum, jitter, reach
-        size, indices = state.problems.size, state.indices
-        self._size = size
+        self._size = state.problems.size
         # Locations are stored in the unit that the learning rate applies to.
-        self._unit = size - 1 if state.interpretation.units == "interval" else 1
-        start = torch.stack([indices // size, indices % size], dim=-1)
-        self._locations = start.to(state.coefficients) / self._unit
+        self._unit = self._size - 1 if state.interpretation.units == "interval" else 1
+        self._locations = self._pairs().to(state.coefficients) / self._unit
         self._velocity = torch.zeros_like(self._locations)
 
     def moves_at(self, step: int) -> bool:
@@ -42,7 +40,7 @@ class Gradient(Search):
         """Take one step of gradient descent on the locations."""
         furthest = (self._size - 1) // 2
         distance = max(1, min(furthest, round(self.reach * self._size * (1 - progress))))
-        gradient = self._gradient(distance) * self._unit
+        gradient = self.gradient(distance) * self._unit
         self._velocity = self.momentum * self._velocity + gradient
         update = -self.state.rates.location_lr * self._velocity
         if self.jitter:
@@ -56,30 +54,29 @@ class Gradient(Search):
         rounded = (self._locations * self._unit).round().long()
         self.state.set_indices(rounded[..., 0] * self._size + rounded[..., 1])
 
-    def _gradient(self, distance: int) -> torch.Tensor:
-        state = self.state
-        z, size = state.gradient(), self._size
-        i, j = state.indices // size, state.indices % size
+    def gradient(self, distance: int = 1) -> torch.Tensor:
+        """Gradient of the loss in the locations, (P, B, 2), by differences over this distance."""
+        state, size = self.state, self._size
+        z, here, border = state.gradient(), self._pairs(), state.interpretation.border
+
+        def nearest(to: torch.Tensor) -> torch.Tensor:
+            inside = to.clamp(0, size - 1)
+            return z.gather(1, inside[..., 0] * size + inside[..., 1])
 
         def entry(di: int, dj: int) -> torch.Tensor:
-            to_i, to_j = i + distance * di, j + distance * dj
-            inside_i, inside_j = to_i.clamp(0, size - 1), to_j.clamp(0, size - 1)
-            value = z.gather(1, inside_i * size + inside_j)
-            if state.interpretation.border == "clamp":
-                return value.flatten()
-            is_outside = (to_i != inside_i) | (to_j != inside_j)
-            beyond = torch.zeros_like(value)
-            if state.interpretation.border == "one-sided":
-                other = (i - distance * di).clamp(0, size - 1) * size
-                other = other + (j - distance * dj).clamp(0, size - 1)
-                beyond = 2 * z.gather(1, state.indices) - z.gather(1, other)
-            return torch.where(is_outside, beyond, value).flatten()
+            by = distance * torch.tensor([di, dj])
+            value = nearest(here + by)
+            if border != "clamp":
+                is_outside = ((here + by < 0) | (here + by >= size)).any(-1)
+                is_linear = border == "one-sided"
+                beyond = 2 * nearest(here) - nearest(here - by) if is_linear else 0.0
+                value = torch.where(is_outside, beyond, value)
+            return value.flatten()
 
-        found = location_gradient(
-            self.rule,
-            entry,
-            state.coefficients.flatten(),
-            torch.stack([i, j], dim=-1).flatten(0, 1),
-            (size, size),
-        )
-        return found.view(*state.indices.shape, 2) / distance
+        where = state.coefficients.flatten(), here.flatten(0, 1), (size, size)
+        return location_gradient(self.rule, entry, *where).view(*here.shape) / distance
+
+    def _pairs(self) -> torch.Tensor:
+        """Rows and columns of the locations, (P, B, 2)."""
+        indices = self.state.indices
+        return torch.stack([indices // self._size, indices % self._size], dim=-1)

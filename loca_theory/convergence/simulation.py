@@ -78,12 +78,10 @@ def outcomes(state: State) -> dict[str, list[Any]]:
     indices, true = state.indices, state.problems.indices
     found = (true[:, :, None] == indices[:, None, :]).any(2).sum(1)
     found = torch.where(state.is_diverged, 0, found)
-    exact = found == true.shape[1]
-    loss = state.relative_loss()
     return {
         "found": found.tolist(),
-        "exact": exact.tolist(),
-        "loss": [_finite(value) for value in loss.tolist()],
+        "exact": (found == true.shape[1]).tolist(),
+        "loss": [_finite(value) for value in state.relative_loss().tolist()],
     }
 
 

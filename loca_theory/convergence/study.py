@@ -128,18 +128,14 @@ class ConvergenceStudy:
                 raise InvalidArgumentError(msg)
         for search in self.searches:
             find_search(search)
-        for interpretation in self.interpretations:
-            find_interpretation(interpretation)
+        interpretations = [find_interpretation(name) for name in self.interpretations]
         for name in ("searches", "interpretations", "sizes", "components", "conditions"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
                 msg = f"{name} must have at least one value and no duplicates, not "
                 msg += ", ".join(map(str, values)) or "none"
                 raise InvalidArgumentError(msg)
-        moving = min(
-            find_interpretation(interpretation).moving_steps(self.steps)
-            for interpretation in self.interpretations
-        )
+        moving = min(one.moving_steps(self.steps) for one in interpretations)
         if "pursuit" in self.searches and moving < max(self.components):
             msg = f"pursuit needs a step for each of {max(self.components)} components, but "
             msg += f"locations move in only {moving} of {self.steps} steps; increase steps"

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier, draw_seed, listed
+from loca_theory.convergence.descent import Gradient
 from loca_theory.convergence.interpretations import Interpretation, find_interpretation
 from loca_theory.convergence.problems import SAMPLES, Family, Problems, draw
 from loca_theory.convergence.search import Search
@@ -139,6 +140,11 @@ def search_of(
     state = State(problems, interpretation, Rates())
     search = find_search(name).make(state, lambda count: torch.empty(0))
     return search, interpretation.moving_steps(DEFAULT_STEPS)
+
+
+def location_gradient_of(state: State) -> torch.Tensor:
+    """Gradient of the loss in the locations by central differences, (P, B, 2)."""
+    return Gradient(state, lambda count: torch.empty(0)).gradient()
 
 
 def _outcomes(

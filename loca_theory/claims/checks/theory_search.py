@@ -7,13 +7,12 @@ from math import comb
 
 import torch
 
-from loca_theory.claims.checks.convergence import search_of
+from loca_theory.claims.checks.convergence import location_gradient_of, search_of
 from loca_theory.claims.estimates import Returned, Rng, Tier
 from loca_theory.convergence.interpretations import Interpretation
 from loca_theory.convergence.problems import Problems
 from loca_theory.convergence.simulation import advance
 from loca_theory.convergence.state import Rates, State
-from loca_theory.locations.gradient import location_gradient
 
 _STEPS = 200
 # Gradients of order 1 are exact to 1e-15.
@@ -78,15 +77,7 @@ def finished(*, rng: Rng, size: int, components: int, coherence: float = 0.0) ->
     problems = Problems(matrices[0], matrices[1], true, coefficients, start)
     state = State(problems, Interpretation(), Rates())
     state.solve(components)
-    z, i, j = state.gradient(), start // size, start % size
-
-    def entry(di: int, dj: int) -> torch.Tensor:
-        to = (i + di).clamp(0, size - 1) * size + (j + dj).clamp(0, size - 1)
-        return z.gather(1, to).flatten()
-
-    where = state.coefficients.flatten(), torch.stack([i, j], dim=-1).flatten(0, 1)
-    found = location_gradient("central", entry, *where, (size, size)).view(*start.shape, 2)
-    moves = found.abs().amax(2) > _ROUNDING
+    moves = location_gradient_of(state).abs().amax(2) > _ROUNDING
     same = start[:, :, None] == true[:, None]
     missing = ~same.any(1)
     may_move = same.any(2) & (_neighbours(start, true, size) & missing[:, None]).any(2)
