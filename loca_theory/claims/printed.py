@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 from typing import Any
+
+import pandas as pd
 
 # By column: benchmarks or metrics, and the mean where it is printed.
 Scores = Mapping[str, float]
@@ -29,12 +32,13 @@ _FILES = {
 }
 
 
+@cache
 def _read(name: str) -> dict[str, Any]:
     return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def _scores(table: str, field: str = "values") -> dict[str, dict[str, Scores]]:
-    """Scores, or spreads, by model and method; one that is printed at two budgets has both."""
+def scores(table: str, field: str = "values") -> dict[str, dict[str, Scores]]:
+    """Scores, or ``spreads``, by model and method; one that is printed at two budgets has both."""
     file, prefix = _FILES[table]
     found: dict[str, dict[str, Scores]] = {}
     for row in _read(file)["rows"]:
@@ -43,65 +47,40 @@ def _scores(table: str, field: str = "values") -> dict[str, dict[str, Scores]]:
             method = "FT"
         if table == "vit" and method in ("FourierFT", "LoCA"):
             method = f"{method} {row['values']['parameters'] // 1000}K"
-        scores = {name: one for name, one in row.get(field, {}).items() if name != "parameters"}
-        found.setdefault(model.removeprefix(prefix), {})[method] = scores
+        mine = {name: one for name, one in row.get(field, {}).items() if name != "parameters"}
+        found.setdefault(model.removeprefix(prefix), {})[method] = mine
     return found
 
 
-def _marked(mark: str) -> dict[str, dict[str, Scores]]:
-    return {
-        table: {model.removeprefix(prefix): scores for model, scores in marked.items()}
-        for table, (file, prefix) in _FILES.items()
-        if (marked := _read(file).get(mark))
-    }
+def marked(table: str, mark: str) -> dict[str, Scores]:
+    """The numbers that are ``bold``, or ``underlined``, by model and column."""
+    file, prefix = _FILES[table]
+    return {model.removeprefix(prefix): row for model, row in _read(file)[mark].items()}
 
 
-TABLES = {table: _scores(table) for table in _FILES}
-"""Scores by table, model, method and column."""
+def costs(field: str, *methods: str) -> pd.DataFrame:
+    """A cost of some methods, by model, where all are measured.
 
-MARKED = {mark: _marked(mark) for mark in ("bold", "underlined")}
-"""The number in bold, or underlined, by table, model and column."""
-
-SPREADS = _scores("vit", "spreads")["large"]["LoCA 144K"]
-"""Standard deviations of LoCA with 144K on ViT-large, by column of ``vit`` but the mean."""
-
-
-def _costs(field: str) -> dict[str, dict[str, float]]:
-    """A cost by method and model, where it was measured."""
-    found: dict[str, dict[str, float]] = {}
-    for row in _read("complexity")["rows"]:
-        if field in row["values"]:
-            found.setdefault(row["method"], {})[row["model"]] = row["values"][field]
-    return found
+    The cost is ``speed`` in iterations per second, or ``memory`` in MB. LoCA-1 is the sparse form,
+    LoCA-2 that by FFT, LoCA-3 that by matrix products, the default.
+    """
+    rows = pd.json_normalize(_read("complexity")["rows"])
+    every = rows.pivot_table(index="model", columns="method", values=f"values.{field}")
+    return every[list(methods)].dropna()
 
 
-SPEEDS = _costs("speed")
-"""Iterations per second by method and model. LoCA-1 is the sparse form, LoCA-2 that by FFT, LoCA-3
-that by matrix products, the default."""
+def settings(table: str, model: str = "", task: str = "") -> dict[str, Any]:
+    """Hyper-parameters of LoCA, from a table that prints common ones only once.
 
-MEMORY = _costs("memory")
-"""Memory in MB by method and model."""
-
-GLUE_STEPS = {
-    (row["task"], row["model"].removeprefix("RoBERTa-")): row["values"]
-    for row in _read("glue_hyperparameters")["rows"]
-    if "alternating_steps" in row["values"]
-}
-"""Hyper-parameters of LoCA by GLUE task and size of RoBERTa, with ``epochs``, and B_s as
-``alternating_steps``."""
-
-
-def settings(table: str, model: str = "") -> dict[str, Any]:
-    """Hyper-parameters of LoCA for a model, from a table that prints common ones only once."""
+    The number of steps B_s is ``alternating_steps``.
+    """
     found: dict[str, Any] = {}
+    wanted = {"method": "LoCA", "model": model, "task": task}
     for row in _read(f"{table}_hyperparameters")["rows"]:
-        if row.get("method", "LoCA") == "LoCA" and row.get("model", model) == model:
+        if all(row.get(name, value) == value for name, value in wanted.items()):
             found |= row["values"]
     return found
 
-
-GLUE_BATCH = 32
-"""Batch size of all GLUE tasks."""
 
 GLUE_TRAINING_SETS = {
     "CoLA": 8551,

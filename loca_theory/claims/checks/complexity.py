@@ -154,7 +154,7 @@ def transform_memory(*, of: str, copies: str = "one") -> Returned:
     """
     parts = {}
     for name, (width, layers) in _COST_SHAPES.items():
-        run = printed.MEMORY["LoCA-3"][name]
+        run = printed.costs("memory", "LoCA-3")["LoCA-3"][name]
         size = 4 * width**2 * (2 * layers if copies == "each" else 1)
         parts[name] = size / 2**20 if of == "all" else size / (run * 1e6)
     return parts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from loca_theory.claims import printed
@@ -32,8 +33,8 @@ def lead(
         columns: Columns of the table; all but the average if empty.
     """
     leads = {}
-    for model in models or printed.TABLES[table]:
-        rows = printed.TABLES[table][model]
+    for model in models or printed.scores(table):
+        rows = printed.scores(table)[model]
         others = over or [name for name in rows if name not in methods]
         for column in columns or _without_average(rows[methods[0]]):
             best, rival = max((rows[name][column], name) for name in others)
@@ -95,7 +96,7 @@ def _without_average(row: Scores) -> Scores:
 
 def _pairs(table: str, methods: Sequence[str], over: str) -> Iterator[tuple[str, Scores, Scores]]:
     """Rows of a method and of another, with the same model and budget, without the averages."""
-    for model, rows in printed.TABLES[table].items():
+    for model, rows in printed.scores(table).items():
         for name, row in rows.items():
             method, _, budget = name.partition(" ")
             if {name, method} & set(methods):
@@ -129,7 +130,7 @@ def first_ranks(*, table: str, method: str = "LoCA", over: Sequence[str] = ()) -
         over: The others; all if empty.
     """
     counts = {}
-    for model, rows in printed.TABLES[table].items():
+    for model, rows in printed.scores(table).items():
         names = over or [name for name in rows if name not in ("FF", "FT", method)]
         counts[model] = sum(
             score > max(rows[name][column] for name in names)
@@ -151,7 +152,7 @@ def averages(*, table: str, leave_out: Sequence[str] = (), average: str = "mean"
     unit, mean = 0.1 if table == "glue" else 0.01, getattr(statistics, average)
     gaps = {
         f"{method}, {size}": abs(mean(_without_average(row).values()) - row[_AVERAGE]) / unit
-        for size, rows in printed.TABLES[table].items()
+        for size, rows in printed.scores(table).items()
         for method, row in rows.items()
         if method not in leave_out
     }
@@ -170,8 +171,8 @@ def marked(
         leave_out: Columns to exclude, by model and name: ``"large, EuroSAT"``.
     """
     wrong, count = [], 0
-    for model, numbers in printed.MARKED[mark][table].items():
-        rows = printed.TABLES[table][model].values()
+    for model, numbers in printed.marked(table, mark).items():
+        rows = printed.scores(table)[model].values()
         for name, number in numbers.items():
             if (where := f"{model}, {name}") in leave_out:
                 continue
@@ -191,10 +192,12 @@ def spread(*, leave_out: Sequence[str] = ()) -> Returned:
     Args:
         leave_out: Columns to exclude.
     """
-    means = printed.TABLES["vit"]["large"]["LoCA 144K"]
+    means, spreads = (
+        printed.scores("vit", field)["large"]["LoCA 144K"] for field in ("values", "spreads")
+    )
     ratios = {
         name: found / math.sqrt(means[name] * (100 - means[name]) * 5 / 4)
-        for name, found in printed.SPREADS.items()
+        for name, found in spreads.items()
         if name not in leave_out
     }
     return extreme(max, ratios, "Largest for {at}.")
@@ -221,14 +224,15 @@ def alternating_fraction(*, tasks: Sequence[str] = ()) -> Returned:
     """
     sets = printed.GLUE_TRAINING_SETS
     return {
-        f"{task}, {size}": _fraction(printed.GLUE_STEPS[task, size], sets[task], printed.GLUE_BATCH)
+        f"{task}, {size}": _fraction(sets[task], printed.settings("glue", f"RoBERTa-{size}", task))
         for size in ("base", "large")
         for task in tasks or sets
     }
 
 
-def _fraction(settings: Mapping[str, Any], samples: int, batch: int) -> float:
-    """B_s over all steps, which are printed or follow from the epochs."""
+def _fraction(samples: int, settings: Mapping[str, Any], batches: int = 1) -> float:
+    """B_s over all steps of some batches, which are printed or follow from the epochs."""
+    batch = settings["batch_size"] * batches
     steps = settings.get("total_steps") or settings["epochs"] * math.ceil(samples / batch)
     return settings["alternating_steps"] / steps
 
@@ -242,8 +246,8 @@ def alternating_elsewhere(*, updates: bool = False) -> Returned:
     parts = {}
     for name, (table, model, samples) in _ELSEWHERE.items():
         found = printed.settings(table, model)
-        accumulated = found.get("accumulation_steps", 1) if updates else 1
-        parts[name] = _fraction(found, samples, found["batch_size"] * accumulated)
+        batches = found.get("accumulation_steps", 1) if updates else 1
+        parts[name] = _fraction(samples, found, batches)
     return parts
 
 
@@ -255,11 +259,11 @@ def memory(*, more: Sequence[str], less: Sequence[str]) -> Returned:
             ``LoCA-2``, by FFT, or ``LoCA-3``, by matrices, the default.
         less: Methods that take less.
     """
-    return {
-        f"{a} less {b}": min(x - y for x, y in _measured(printed.MEMORY, a, b))
-        for a in more
-        for b in less
-    }
+    parts = {}
+    for a, b in product(more, less):
+        both = printed.costs("memory", a, b)
+        parts[f"{a} less {b}"] = (both[a] - both[b]).min()
+    return parts
 
 
 def speed(*, forms: Sequence[str]) -> Returned:
@@ -274,16 +278,7 @@ def speed(*, forms: Sequence[str]) -> Returned:
     """
     parts = {}
     for form in forms:
-        speeds = _measured(printed.SPEEDS, form, "LoRA", "FourierFT")
+        speeds = printed.costs("speed", form, "LoRA", "FourierFT").itertuples(index=False)
         gaps = [abs(math.log(lora / b)) - abs(math.log(loca / b)) for loca, lora, b in speeds]
         parts[form] = min(gaps)
     return parts
-
-
-def _measured(
-    values: Mapping[str, Mapping[str, float]], *methods: str
-) -> Iterator[tuple[float, ...]]:
-    """Values of some methods, model by model; without the models on which one is not measured."""
-    for model in values[methods[0]]:
-        if all(model in values[name] for name in methods):
-            yield tuple(float(values[name][model]) for name in methods)
