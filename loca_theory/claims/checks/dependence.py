@@ -76,8 +76,7 @@ def _low_rank_losses(
     found = np.empty((draws, len(ranks)))
     for draw in range(draws):
         family = STRUCTURES[structure].family(SIZE, SIZE, np.random.default_rng([seed, draw]))
-        eigenvalues = squared_singular_values(torch.from_numpy(family(rho)))
-        lost = np.cumsum(np.sort(eigenvalues))
+        lost = np.cumsum(squared_singular_values(torch.from_numpy(family(rho))))
         found[draw] = [lost[SIZE - r - 1] for r in ranks]
     return found
 

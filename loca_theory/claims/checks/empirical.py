@@ -33,7 +33,7 @@ def load(
 
     A run, which the columns of the key identify, counts once if it is in two tables.
     """
-    found, names = [], []
+    found = {}
     for stored in find_tables(results, [pattern]):
         try:
             table = stored.read()
@@ -42,17 +42,16 @@ def load(
             msg = f"{stored.path} cannot be read ({why}); delete it and make it again"
             raise ResourceError(msg) from error
         if set(columns) <= set(table.columns):
-            found.append(table[list(columns)])
-            names.append(str(stored.path))
+            found[str(stored.path)] = table[list(columns)]
     if not found:
         msg = f"There is no table {pattern}.parquet."
         raise NotMeasuredError(msg)
-    rows = pd.concat(found, ignore_index=True)
+    rows = pd.concat(found.values(), ignore_index=True)
     # Lists cannot be hashed, so rows are compared as text.
     rows = rows.loc[~rows.astype(str).duplicated()]
     if rows.duplicated(list(key)).any():
         run = rows[rows.duplicated(list(key))].iloc[0][list(key)]
-        msg = f"{' and '.join(names)} disagree on the run {', '.join(map(str, run))}; "
+        msg = f"{' and '.join(found)} disagree on the run {', '.join(map(str, run))}; "
         msg += "give a folder that has only one of them"
         raise ResourceError(msg)
     return rows
@@ -71,11 +70,10 @@ def designed(
         comparison: Name of the comparison.
         by_draws: Whether bounds and verdict count tasks with the same random draw as dependent.
     """
-    rows = load(results, table, ("comparison", *_DECIDED), ("comparison",))
-    mine = rows[rows["comparison"] == comparison]
-    if mine.empty:
+    rows = load(results, table, ("comparison", *_DECIDED), ("comparison",)).set_index("comparison")
+    if comparison not in rows.index:
         return {}, f"There is no table {table}.parquet with {comparison}."
-    row = mine.iloc[0]
+    row = rows.loc[comparison]
     size = f"{row['tasks']} tasks × {row['seeds']} seeds"
     if pd.isna(row["verdict"]):
         return {}, f"Of {size}, {row['pairs']} pairs of runs are there."
@@ -135,14 +133,10 @@ def weights_spectrum(*, results: Path | None, table: str) -> Returned:
         table: Pattern of the names of the tables, which ``loca-theory analyze`` writes.
     """
     rows = load(results, table, ("name", "quantity", "p", "q", "values"), ("name", "quantity"))
-    if "weights" not in set(rows["quantity"]):
-        return {}, f"There is no table {table}.parquet with the weights' spectra."
-    fits = {
-        name: fit_bulk(values, p, q)
-        for name, quantity, p, q, values in rows.itertuples(index=False)
-        if quantity == "weights"
-    }
-    return {name: 1.0 if law.kolmogorov is None else law.kolmogorov for name, law in fits.items()}
+    spectra = rows[rows["quantity"] == "weights"].drop(columns="quantity")
+    fits = {name: fit_bulk(values, p, q) for name, p, q, values in spectra.itertuples(index=False)}
+    found = {name: 1.0 if one.kolmogorov is None else one.kolmogorov for name, one in fits.items()}
+    return found or ({}, f"There is no table {table}.parquet with the weights' spectra.")
 
 
 def advantage(

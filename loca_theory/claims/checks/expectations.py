@@ -8,7 +8,7 @@ from itertools import combinations, product
 import numpy as np
 from scipy import integrate, special, stats
 
-from loca_theory.claims.checks.theorems import covered
+from loca_theory.claims.checks.theorems import covered, exact_gaps
 from loca_theory.claims.estimates import Returned, Rng, extreme, largest_entry, listed
 from loca_theory.expressivity import Budget, exact_error, retained_energies
 from loca_theory.expressivity.laws.order_statistics import expected_top_sum
@@ -121,11 +121,8 @@ def bracket(*, method: str = "F2") -> Returned:
     Args:
         method: The method between M₁ and M₂.
     """
-    gaps = []
-    for budget in covered(range(4, 61)):
-        low, true, high = (exact_error(name, budget) for name in ("M2", method, "M1"))
-        gaps += [high - true, true - low]
-    return min(gaps)
+    pairs = [("M1", method), (method, "M2")]
+    return min(exact_gaps(pairs, covered([size])).min() for size in range(4, 61))
 
 
 def random_locations_retained(*, odd_locations: str = "printed") -> Returned:

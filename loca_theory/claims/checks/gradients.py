@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any, cast
 
 import numpy as np
@@ -22,6 +23,9 @@ def _printed_matrix(n: int, first: float = 0.5) -> _Array:
     i, j = np.arange(n)[:, None], np.arange(n)[None, :]
     k = np.where(i == 0, np.sqrt(first), 1.0)
     return np.sqrt(2 / n) * k * np.cos(np.pi * (2 * j + 1) * i / (2 * n))
+
+
+_C, _D = _printed_matrix(_ROWS), _printed_matrix(_COLUMNS)
 
 
 def cosine_matrix(*, source: str, first: float = 0.5) -> Returned:
@@ -45,11 +49,10 @@ def sparse_sum(*, rng: Rng, vectors: str = "rows") -> Returned:
         vectors: C_l and D_l are ``rows`` of C and D, or their ``columns``.
     """
     a, indices = rng.standard_normal(_COMPONENTS), _indices(rng)
-    c, d = _printed_matrix(_ROWS), _printed_matrix(_COLUMNS)
     spectrum = np.zeros((_ROWS, _COLUMNS))  # S(a, l, 1)
     spectrum[*indices.T] = a
-    dense = c.T @ spectrum @ d
-    left, right = (c, d) if vectors == "rows" else (c.T, d.T)
+    dense = _C.T @ spectrum @ _D
+    left, right = (_C, _D) if vectors == "rows" else (_C.T, _D.T)
     summed = sum(x * np.outer(left[i], right[j]) for x, (i, j) in zip(a, indices, strict=True))
     ours = idct2(spectrum).numpy()
     return largest_entry(one - dense for one in (np.asarray(summed), ours))
@@ -95,8 +98,7 @@ def location_identity(*, rng: Rng, form: str, difference: str = "central") -> Re
     """
     layer, g = _layer(rng)
     located: Any = layer.offset
-    c, d = _printed_matrix(_ROWS), _printed_matrix(_COLUMNS)
-    z = d @ g.T @ c.T
+    z = _D @ g.T @ _C.T
     gaps = []
     for n, (i, j) in enumerate(layer.indices.tolist()):
         a = float(layer.coefficients.detach()[n])
@@ -105,7 +107,7 @@ def location_identity(*, rng: Rng, form: str, difference: str = "central") -> Re
             back, length = ((i - di, j - dj), 2) if difference == "central" else ((i, j), 1)
             step = np.zeros_like(g)
             step[i + di, j + dj], step[back] = a / length, -a / length
-            trace = _SCALING * float(np.trace(g.T @ (c.T @ step @ d)))
+            trace = _SCALING * float(np.trace(g.T @ (_C.T @ step @ _D)))
             if form == "printed":
                 found = _SCALING * a * (z[j + dj, i + di] - z[j - dj, i - di]) / 2
             else:  # the offset is on the scale of u = l/(dim − 1)
@@ -122,14 +124,13 @@ def coefficient_identity(*, rng: Rng, scaling: float = _SCALING) -> Returned:
     """
     layer, g = _layer(rng)
     learned = cast("Any", layer.coefficients)
-    c, d = _printed_matrix(_ROWS), _printed_matrix(_COLUMNS)
-    z = d @ g.T @ c.T
+    z = _D @ g.T @ _C.T
     gaps = []
     for n, (i, j) in enumerate(layer.indices.tolist()):
         unit = np.zeros_like(g)
         unit[i, j] = 1.0
         # L is linear in a, so its value at a unit coefficient is the derivative.
-        derivative = float((g * (_SCALING * c.T @ unit @ d)).sum())
+        derivative = float((g * (_SCALING * _C.T @ unit @ _D)).sum())
         found = scaling * float(z[j, i])
         gaps += [found - derivative, found - float(learned.grad[n])]
     return largest_entry(gaps)
@@ -146,8 +147,8 @@ def first_location_gradient(*, rng: Rng, steps: int | None = None) -> Returned:
     layer = _searching(rng)
     target = torch.from_numpy(rng.standard_normal((_ROWS, _COLUMNS)))
     learned, located = cast("Any", layer.coefficients), cast("Any", layer.offset)
-    count = AlternatingSchedule().coefficient_steps if steps is None else steps
-    for step in range(count + 1):
+    steps = AlternatingSchedule().coefficient_steps if steps is None else steps
+    for step in range(steps + 1):
         if step:
             with torch.no_grad():
                 learned -= 0.1 * learned.grad
@@ -164,7 +165,6 @@ def first_phase(*, first: int) -> Returned:
     Args:
         first: The first t, 1 as printed.
     """
-    coefficients, locations, t = 10, 20, first
-    while t % (coefficients + locations) < coefficients:
-        t += 1
+    coefficients, locations = 10, 20
+    t = next(t for t in count(first) if t % (coefficients + locations) >= coefficients)
     return (t - first) / coefficients

@@ -12,14 +12,13 @@ Errors and the prior of W̄ are normal, so that ΔW is nearly normal by construc
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import linalg, stats
 
 from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier
 from loca_theory.increments import calibrated_test
@@ -46,8 +45,7 @@ def least_squares(rng: Rng, n: int, replicates: int, ar: float) -> _Array:
 
 def mix(ar: float, size: int = _INPUTS) -> _Array:
     """Cholesky factor of correlations ρ^|i−j|, of the inputs or of as many variables as given."""
-    own = np.arange(size)
-    return np.linalg.cholesky(ar ** np.abs(np.subtract.outer(own, own))).astype(np.float64)
+    return np.linalg.cholesky(linalg.toeplitz(ar ** np.arange(size))).astype(np.float64)
 
 
 def _factors(rng: Rng, n: int, replicates: int) -> _Array:
@@ -204,14 +202,11 @@ def random_parameter(
 
     value = drawn()
     value = np.maximum(value, drawn()) if parameter == "chosen" else value
-    law, points = stats.norm(), [-1.0, 0.0, 1.0]
-    if limit == "exponential":
-        law, points = stats.expon(), [0.5, 1.0, 2.0]
-    parts = {}
-    for t in points:
-        hits = Estimate.fraction(int((value <= t).sum()), trials)
-        parts[f"t = {t:g}"] = replace(hits, value=hits.value - float(law.cdf(t)), successes=None)
-    return parts
+    is_normal = limit == "normal"
+    law, points = (stats.norm, [-1.0, 0.0, 1.0]) if is_normal else (stats.expon, [0.5, 1.0, 2.0])
+    hits = {t: Estimate.fraction(int((value <= t).sum()), trials) for t in points}
+    limits = {t: Estimate(float(law.cdf(t)), n=trials) for t in points}
+    return {f"t = {t:g}": hits[t].less(limits[t]) for t in points}
 
 
 _GRID = 20_001  # points of an integral over a density

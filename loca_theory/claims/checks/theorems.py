@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
 
+import numpy as np
+from numpy.typing import NDArray
 from sympy import Rational
 
 from loca_theory.claims.estimates import Returned, Tier, extreme
 from loca_theory.expressivity import METHODS, Accounting, Budget, exact_error
-from loca_theory.expressivity.laws.low_rank_exact import expected_leading_energy
 from loca_theory.expressivity.laws.order_statistics import expected_location_sum
 from loca_theory.expressivity.limits import limit_crossings
 from loca_theory.expressivity.methods.names import display_name
@@ -64,12 +65,17 @@ def order(
         top = (min(p, q) - 1) // 3
         wanted = sorted({r for r in ranks if r <= top} | {max(1, int(s * top)) for s in fractions})
         budgets = [Budget(p, q, r, Accounting(accounting)) for r in wanted]
-        errors = {name: METHODS[name].expected_errors(budgets) for pair in pairs for name in pair}
         where = [f"K = {p}, r = {r}" if p == q else f"{p}×{q}, r = {r}" for r in wanted]
-        for worse, better in pairs:
-            for name, gap in zip(where, errors[worse] - errors[better], strict=True):
+        for (worse, better), found in zip(pairs, exact_gaps(pairs, budgets), strict=True):
+            for name, gap in zip(where, found, strict=True):
                 gaps[f"{name} ({display_name(worse)} and {display_name(better)})"] = float(gap)
     return extreme(min, gaps, "{count} gaps; the smallest at {at}.")
+
+
+def exact_gaps(pairs: Sequence[tuple[str, str]], budgets: Sequence[Budget]) -> NDArray[np.float64]:
+    """The exact error of the first of two methods less that of the second, (pairs, budgets)."""
+    errors = {name: METHODS[name].expected_errors(budgets) for pair in pairs for name in pair}
+    return np.array([errors[worse] - errors[better] for worse, better in pairs])
 
 
 def covered(sizes: Iterable[int]) -> list[Budget]:
@@ -150,7 +156,7 @@ def first_of_the_target(*, better: str = "D") -> Returned:
     Args:
         better: The method that should have the smaller error.
     """
-    return min(exact_error("M2", one) - exact_error(better, one) for one in covered(range(4, 61)))
+    return min(exact_gaps([("M2", better)], covered([size])).min() for size in range(4, 61))
 
 
 def proof(*, sizes: Sequence[int], constant: int = 0) -> Returned:
@@ -188,12 +194,9 @@ def small_cases(*, tier: Tier, smallest: int = 5) -> Returned:
     largest = tier.scaled(12, LOWER_FROM - 1, LOWER_FROM - 1)
     gaps = {}
     for size in range(smallest, largest + 1):
-        top = (size - 1) // 3
-        low_rank = 1 - expected_leading_energy(size, size, top) / size**2
-        for r in range(1, top + 1) if size < UPPER_FROM else (top,):
-            budget = Budget(size, size, r)
-            errors = [exact_error("F1", budget), float(low_rank[r])]
-            if size < UPPER_FROM:
-                errors += [exact_error("F2", budget), exact_error("D", budget)]
-            gaps[f"K = {size}, r = {r}"] = min(a - b for a, b in pairwise(errors))
+        are_all = size < UPPER_FROM
+        budgets = covered([size]) if are_all else covered([size])[-1:]
+        found = exact_gaps(_PAIRS["all" if are_all else "first"], budgets)
+        for budget, gap in zip(budgets, found.min(axis=0), strict=True):
+            gaps[f"K = {size}, r = {budget.r}"] = float(gap)
     return extreme(min, gaps, "{count} pairs; the smallest gap at {at}.")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from scipy import special
@@ -126,20 +127,18 @@ def criterion(*, results: Path | None, matrices: str, errors: str, r: int) -> Re
     """
     rows = load(results, matrices, ("name", "kind", "shape", "stable_rank"), ("name",))
     found = load(results, errors, ("name", "r", "method", "error"), ("name", "r", "method"))
-    mine = found[(found["r"] == r) & (found["method"] == "R")]
-    low_rank = dict(zip(mine["name"], mine["error"], strict=True))
-    rows = rows[rows["kind"] != "embedding"]
+    low_rank = found[(found["r"] == r) & (found["method"] == "R")].set_index("name")["error"]
+    rows = rows[rows["kind"] != "embedding"].join(low_rank, on="name")
     if rows.empty:
         return {}, f"{matrices}.parquet has embeddings alone."
-    if lacking := sorted(set(rows["name"]) - set(low_rank)):
-        return {}, f"{errors}.parquet has no error of LoRA at r = {r} for {lacking[0]}."
+    if len(lacking := rows.loc[rows["error"].isna(), "name"]):
+        return {}, f"{errors}.parquet has no error of LoRA at r = {r} for {lacking.min()}."
     gaps = {}
-    for name, shape, stable_rank in rows[["name", "shape", "stable_rank"]].itertuples(index=False):
-        p, q = (int(one) for one in shape)
+    for name, _, (p, q), stable_rank, error in rows.itertuples(index=False):
         # Weights with this largest one and the largest possible sum of squares.
         whole = int(stable_rank)
         weights = [1.0] * whole + [stable_rank - whole]
-        gaps[name] = 1 - low_rank[name] - selection_bound(weights, Budget(p, q, r))
+        gaps[name] = 1 - error - selection_bound(weights, Budget(int(p), int(q), r))
     return extreme(min, gaps, "{count} matrices; the smallest at {at}.")
 
 
@@ -192,14 +191,6 @@ class EqualSingularValues:
         return np.minimum(t[:, None] / (self.size * self._v), 1.0)
 
 
-def _laws(sizes: Sequence[int]) -> list[EqualSingularValues]:
-    return [
-        EqualSingularValues(count, size)
-        for size in sizes
-        for count in sorted({1, 2, 4, size // 4, size // 2, size})
-    ]
-
-
 def _selections(law: EqualSingularValues) -> tuple[_Array, _Array, _Array]:
     """Fractions f, what a selection of f retains beyond f + 2zφ(z), and z."""
     t = _GRID**2
@@ -224,13 +215,15 @@ def normal_value(*, sizes: Sequence[int], corrections: float = 1.0) -> Returned:
         The retained fraction less the lower bound, and the upper bound less the retained fraction,
         the smallest over all fractions f from 0.001 to 0.5.
     """
-    above, below = {}, {}
-    for law in _laws(sizes):
+
+    def measured(law: EqualSingularValues) -> dict[str, float]:
         _, excess, _ = _selections(law)
-        at = f"N = {law.count}, K = {law.size}"
-        above[at] = float(excess.min() + corrections * 1.2 / law.size)
-        below[at] = float(corrections * 2 * KAPPA / law.count - excess.max())
-    return _smallest({"retained less the lower bound": above, "upper bound less it": below})
+        return {
+            "retained less the lower bound": excess.min() + corrections * 1.2 / law.size,
+            "upper bound less it": corrections * 2 * KAPPA / law.count - excess.max(),
+        }
+
+    return _smallest(sizes, measured)
 
 
 def normal_law(*, sizes: Sequence[int], spectral: float = 1.0) -> Returned:
@@ -247,22 +240,30 @@ def normal_law(*, sizes: Sequence[int], spectral: float = 1.0) -> Returned:
         f + 2zφ(z), the bound z²d less it, and it less the bound −d/f. Each is the smallest over all
         f from 0.001 to 0.5 and all matrices.
     """
-    bounds, below, above = {}, {}, {}
-    for law in _laws(sizes):
-        at = f"N = {law.count}, K = {law.size}"
-        d = law.distance(_GRID)
-        f, excess, z = _selections(law)
-        bounds[at] = spectral * 5.4 / law.count + 2 * np.sqrt(3) / (law.size - 1) - d
-        below[at] = float((z**2 * d - excess).min())
-        above[at] = float((excess + d / f).min())
-    found = {"bound less the distance": bounds, "z²d less the excess": below, "it less −d/f": above}
-    return _smallest(found)
+
+    def measured(law: EqualSingularValues) -> dict[str, float]:
+        d, (f, excess, z) = law.distance(_GRID), _selections(law)
+        return {
+            "bound less the distance":
+                spectral * 5.4 / law.count + 2 * np.sqrt(3) / (law.size - 1) - d,
+            "z²d less the excess": (z**2 * d - excess).min(),
+            "it less −d/f": (excess + d / f).min(),
+        }  # fmt: skip
+
+    return _smallest(sizes, measured)
 
 
-def _smallest(found: dict[str, dict[str, float]]) -> Returned:
-    parts = {name: extreme(min, values, "{at}") for name, values in found.items()}
-    cases = "; ".join(f"{name}: {at}" for name, (_, at) in parts.items())
-    return {name: gap for name, (gap, _) in parts.items()}, f"The smallest is at: {cases}."
+def _smallest(
+    sizes: Sequence[int], measured: Callable[[EqualSingularValues], dict[str, float]]
+) -> Returned:
+    """The smallest of each number over the matrices of :func:`normal_value`."""
+    found = pd.DataFrame({
+        f"N = {count}, K = {size}": measured(EqualSingularValues(count, size))
+        for size in sizes
+        for count in sorted({1, 2, 4, size // 4, size // 2, size})
+    })  # fmt: skip
+    cases = "; ".join(f"{name}: {at}" for name, at in found.idxmin(axis=1).items())
+    return found.min(axis=1).to_dict(), f"The smallest is at: {cases}."
 
 
 def fourth_moment(
