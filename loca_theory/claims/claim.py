@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import field
 from datetime import date
-from functools import wraps
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import Parameter, isfunction, signature
@@ -27,7 +26,14 @@ from pydantic import (
 )
 from pydantic.dataclasses import dataclass
 
-from loca_theory.claims.estimates import Estimates, NotMeasuredError, Returned, Tier, observed
+from loca_theory.claims.estimates import (
+    Estimates,
+    Measured,
+    NotMeasuredError,
+    Returned,
+    Tier,
+    observed,
+)
 from loca_theory.claims.rules import Rule, Verdict
 from loca_theory.errors import LocaTheoryError, ResourceError
 from loca_theory.sweeps.runner import SweepInterruptedError
@@ -36,6 +42,8 @@ EMPIRICAL = "empirical"
 PAPER, OTHER_MODEL, PACKAGE = "paper", "another model", "package"
 # The package of the check functions.
 CHECKS = "loca_theory.claims.checks"
+# What a check is given if it asks for it.
+_INPUTS = {"tier", "rng", "results"}
 
 STRICT = ConfigDict(extra="forbid")
 
@@ -158,11 +166,10 @@ class Claim:
     def _is_consistent(self) -> Self:
         if why := next(self._contradictions(), ""):
             raise ValueError(why)
-        if not self.command:
-            object.__setattr__(self, "command", f"loca-theory verify {self.id}")
-        if not self.subject:
-            subject = OTHER_MODEL if self.kind == EMPIRICAL else PAPER
-            object.__setattr__(self, "subject", subject)
+        vars(self).update(
+            command=self.command or f"loca-theory verify {self.id}",
+            subject=self.subject or (OTHER_MODEL if self.kind == EMPIRICAL else PAPER),
+        )
         return self
 
     def _contradictions(self) -> Iterator[str]:
@@ -217,20 +224,17 @@ class Claim:
             why = f"there is no check {self.check!r} in {CHECKS}"
             raise self.error(why)
         check = cast("Callable[..., Returned]", found)
-        given = [one for one in ("tier", "rng", "results") if one in taken]
         try:
-            signature(check).bind(**self.arguments, **dict.fromkeys(given))
+            signature(check).bind(**self.arguments, **dict.fromkeys(_INPUTS & taken.keys()))
         except TypeError as error:
             why = f"the check {self.check} does not take these arguments: {error}"
             raise self.error(why) from error
-        return wraps(check)(
-            lambda **inputs: check(**self.arguments, **{one: inputs[one] for one in given})
-        )
+        return check
 
     def measure(
         self, tier: Tier, rng: np.random.Generator, results: Path | None = None
-    ) -> tuple[Estimates, str, str]:
-        """Run the check; return its estimates, its remark and the verdict if it is designed.
+    ) -> Measured:
+        """Run the check.
 
         An unexpected exception from the check passes through unchanged, with a note that names the
         claim.
@@ -240,11 +244,12 @@ class Claim:
                 estimates do not fit the claim (see :meth:`objection`).
             ResourceError: a file that the check needs is missing or damaged.
         """
-        function = self.function()
+        check, given = self.function(), {"tier": tier, "rng": rng, "results": results}
+        asked = {one: given[one] for one in _INPUTS & signature(check).parameters.keys()}
         try:
-            found = observed(function(tier=tier, rng=rng, results=results))
+            found = observed(check(**self.arguments, **asked))
         except NotMeasuredError as why:
-            return (), str(why), ""
+            return Measured((), str(why))
         except (ResourceError, SweepInterruptedError):
             raise
         except LocaTheoryError as error:
@@ -254,7 +259,7 @@ class Claim:
             kind = type(error).__name__
             error.add_note(f"claim {self.id!r}: the check {self.check} raised {kind}")
             raise
-        if why := self.objection(found[0]):
+        if why := self.objection(found.estimates):
             raise self.error(why)
         return found
 

@@ -8,11 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from loca_theory.claims.claim import Claim
-from loca_theory.claims.estimates import Estimate, Estimates
-from loca_theory.claims.observation import ClaimCell, plain
+from loca_theory.claims.estimates import Estimate, Estimates, Measured
+from loca_theory.claims.observation import MEASURED, ClaimCell
 from loca_theory.claims.rules import Verdict, decide
 
 # Default output folder of the experiments, and where verify looks for their tables.
@@ -21,7 +19,6 @@ DEFAULT_RESULTS = "loca-results"
 # Fields of the claim in the row of a table and, besides, in claims.json.
 _IN_ROW = ("section", "kind", "subject", "erratum")
 _IN_JSON = ("passage", "statement", "assumptions", "added", "check", "command")
-_ESTIMATES = TypeAdapter(Estimates)
 _HOW_TO_MAKE = "Make it with: {} && loca-theory verify {} --results {}"
 
 
@@ -32,12 +29,9 @@ class Entry:
     Attributes:
         cell: The claim, the tier and seed of its check, the digests of the stored tables that it
             read, and the version of the code that measured it.
-        estimates: The numbers that the rule judges; empty if the check could not run.
-        remark: Remark of the check.
-        designed: The verdict, if the design of the experiments defines it; empty otherwise.
+        measured: What the check measured.
         error_rate: Probability with which each of its intervals may miss the true value
             (``Ledger.error_rate``).
-        seconds: Duration of the check.
         backed: Whether this run or a stored observation has its numbers.
         other_seeds: Verdicts of earlier runs that differ in the seed alone. One that differs makes
             the claim inconclusive, since trying seeds until one gives the desired verdict would
@@ -45,11 +39,8 @@ class Entry:
     """
 
     cell: ClaimCell
-    estimates: Estimates
-    remark: str
-    designed: str
+    measured: Measured
     error_rate: float
-    seconds: float
     backed: bool = True
     other_seeds: Mapping[int, str] = field(default_factory=dict)
 
@@ -60,13 +51,13 @@ class Entry:
 
     @cached_property
     def _decision(self) -> tuple[Verdict, int | None]:
-        return decide(
-            self.claim.rule,
-            self.estimates,
-            error_rate=self.error_rate,
-            assumes=bool(self.claim.added),
-            designed=self.designed,
-        )
+        rule, assumes = self.claim.rule, bool(self.claim.added)
+        return decide(rule, self.measured, self.error_rate, assumes=assumes)
+
+    @property
+    def estimates(self) -> Estimates:
+        """The numbers that the rule judges; empty if the check could not run."""
+        return self.measured.estimates
 
     @property
     def id(self) -> str:
@@ -82,6 +73,11 @@ class Entry:
     def verdict(self) -> Verdict:
         """The verdict; inconclusive if seeds disagree."""
         return Verdict.INCONCLUSIVE if self.seeds_disagree else self._decision[0]
+
+    @property
+    def is_erratum(self) -> bool:
+        """Whether the statement is an erratum, and is not supported."""
+        return self.claim.erratum and self.verdict is Verdict.NOT_SUPPORTED
 
     @property
     def seeds_disagree(self) -> bool:
@@ -137,13 +133,8 @@ class Entry:
         verdicts = {**self.other_seeds, self.cell.seed: self._decision[0].value}
         each = ", ".join(f"{verdict} with seed {seed}" for seed, verdict in verdicts.items())
         seeds = f"Seeds disagree: {each}." if self.seeds_disagree else ""
-        notes = (seeds, self.claim.note, self.remark, missing)
+        notes = (seeds, self.claim.note, self.measured.remark, missing)
         return " ".join(one.strip() for one in notes if one.strip())
-
-    @property
-    def observation(self) -> dict[str, Any]:
-        """What the check returned, as plain data."""
-        return plain(self.estimates, self.remark, self.designed, self.seconds)
 
     @property
     def stale(self) -> bool:
@@ -181,7 +172,7 @@ class Entry:
             "expected": claim.expected,
             "rule": claim.rule.in_words(),
             "n": one.n if one else 0,
-            "seconds": self.seconds,
+            "seconds": self.measured.seconds,
             "tier": self.cell.tier.value,
             "seed": self.cell.seed,
             "expected_verdict": claim.expected_verdict.value,
@@ -195,7 +186,7 @@ class Entry:
         return {
             **self.row(),
             "decided_by": {"name": estimate.name if estimate else "", "rule": self.bounds},
-            **self.observation,
+            **MEASURED.dump_python(self.measured, mode="json"),
             "data": list(self.cell.tables),
             "version": self.cell.version,
             "other_seeds": {str(seed): verdict for seed, verdict in self.other_seeds.items()},
@@ -206,15 +197,6 @@ class Entry:
             "figure": claim.figure or None,
             "definition": claim.definition,
         }
-
-
-def read_entry(
-    cell: ClaimCell, found: Mapping[str, Any], error_rate: float, *, backed: bool = True
-) -> Entry:
-    """The entry of a claim from its observation as plain data."""
-    estimates = _ESTIMATES.validate_python(found["estimates"])
-    rest = found["remark"], found["designed"], error_rate, found["seconds"], backed
-    return Entry(cell, estimates, *rest)
 
 
 def _how_to_make(claim: Claim) -> str:

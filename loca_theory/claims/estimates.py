@@ -142,16 +142,33 @@ Found = float | Estimate | Mapping[str, float | Estimate]
 Returned = Found | tuple[Found, str] | tuple[Found, str, str]
 
 
-def observed(returned: Returned) -> tuple[Estimates, str, str]:
-    """The estimates, the remark and the verdict of what a check returned."""
+@dataclass(frozen=True)
+class Measured:
+    """What a check measured.
+
+    Attributes:
+        estimates: The numbers that the rule judges; empty if the check could not run.
+        remark: Remark of the check.
+        designed: The verdict, if the design of the experiments defines it; empty otherwise.
+        seconds: Duration of the check.
+    """
+
+    estimates: Estimates
+    remark: str = ""
+    designed: str = ""
+    seconds: float = 0.0
+
+
+def observed(returned: Returned) -> Measured:
+    """The observation that a check returned."""
     parts: tuple[Any, ...] = returned if isinstance(returned, tuple) else (returned,)
-    found, remark, verdict = (*parts, "", "")[:3]
+    found, *rest = parts
     named = found if isinstance(found, Mapping) else {"": found}
     estimates = [
         replace(one, name=name) if isinstance(one, Estimate) else Estimate(float(one), name=name)
         for name, one in named.items()
     ]
-    return tuple(estimates), remark, verdict
+    return Measured(tuple(estimates), *rest)
 
 
 def largest_entry(arrays: Iterable[ArrayLike]) -> float:

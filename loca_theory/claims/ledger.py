@@ -54,7 +54,7 @@ class Ledger:
         Raises:
             InvalidArgumentError: some names are unknown; the message has the nearest names of each.
         """
-        found = {str(name): self._meant(str(name)) for name in names}
+        found = {str(name): self.named(str(name)) for name in names}
         if unknown := [name for name in names if not found[str(name)]]:
             hints = ", ".join(map(self._hint, unknown))
             msg = f"unknown claim{'s' * (len(unknown) > 1)} {hints}; "
@@ -62,7 +62,7 @@ class Ledger:
         chosen = {one for mine in found.values() for one in mine}
         return [claim for claim in self.claims if not names or claim.id in chosen]
 
-    def _meant(self, name: str) -> list[str]:
+    def named(self, name: str) -> list[str]:
         """The claim of this id, else those below it, else those of the section of this title."""
         known = [claim.id for claim in self.claims]
         if name in known:
@@ -80,11 +80,6 @@ class Ledger:
         )
         near = ", ".join(get_close_matches(str(name), known, n=3, cutoff=0.6))
         return f"{name!r} (nearest: {near})" if near else repr(name)
-
-
-def _stands_for(name: str, claim: str) -> bool:
-    """Whether a name is the id of a claim or, if it ends in a dot, the beginning of the id."""
-    return claim == name or (name.endswith(".") and claim.startswith(name))
 
 
 def by_section(listed: Iterable[Any]) -> dict[str, list[Any]]:
@@ -137,11 +132,10 @@ def load_ledger(path: str | Path | None = None) -> Ledger:
 
 def _sectioned(document: _Document) -> Iterator[Claim]:
     """The claims, each with the title of its section."""
-    titles: dict[str, str] = {}
+    ledger, titles = Ledger(document.claim), dict[str, str]()
     for section in document.section:
         for name in section.claims:
-            mine = [claim.id for claim in document.claim if _stands_for(name, claim.id)]
-            if not mine:
+            if not (mine := ledger.named(name)):
                 msg = f"section {section.title!r}: no claim is named {name!r}"
                 raise ValueError(msg)
             for one in mine:

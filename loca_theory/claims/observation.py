@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from loca_theory.claims.claim import CHECKS, Claim
-from loca_theory.claims.estimates import Estimates, Tier
+from loca_theory.claims.estimates import Measured, Tier
 from loca_theory.sweeps import Cell, generator
 from loca_theory.sweeps.runner import SweepInterruptedError
 
 EXPERIMENT = "verify"
+MEASURED = TypeAdapter(Measured)
+"""Observations as plain data for JSON, and back."""
 
 # The packages whose code checks run besides their own, by family of checks. Families that only read
 # tables run none.
@@ -83,14 +87,9 @@ def measure(cell: ClaimCell, *, results: Path | None) -> dict[str, Any]:
     rng = generator(cell.seed, EXPERIMENT, cell.claim.id)
     start = time.perf_counter()
     try:
-        estimates, remark, designed = cell.claim.measure(cell.tier, rng, results)
+        found = cell.claim.measure(cell.tier, rng, results)
     except SweepInterruptedError:
         # A sweep inside the check was interrupted. The user follows claims, not its cells.
         raise KeyboardInterrupt from None
-    return plain(estimates, remark, designed, time.perf_counter() - start)
-
-
-def plain(estimates: Estimates, remark: str, designed: str, seconds: float) -> dict[str, Any]:
-    """An observation as plain data for JSON."""
-    listed = [asdict(one) for one in estimates]
-    return {"estimates": listed, "remark": remark, "designed": designed, "seconds": seconds}
+    found = replace(found, seconds=time.perf_counter() - start)
+    return MEASURED.dump_python(found, mode="json")

@@ -20,7 +20,6 @@ from loca_theory.claims.summary import (
 
 WRITTEN_BY = "Written by `loca-theory verify`"
 """Text by which a CLAIMS.md of this package is recognised."""
-_SUBJECTS = {OTHER_MODEL: "another model", PACKAGE: "this package"}
 
 
 def page(entries: Sequence[Entry], ledger: Ledger) -> str:
@@ -41,7 +40,7 @@ def page(entries: Sequence[Entry], ledger: Ledger) -> str:
             for one in entries
             if one.verdict is Verdict.NOT_SUPPORTED
             and one.claim.subject != PACKAGE
-            and not one.claim.erratum
+            and not one.is_erratum
         ],
         sections=by_section(entries),
     )
@@ -49,13 +48,15 @@ def page(entries: Sequence[Entry], ledger: Ledger) -> str:
 
 
 def _verdict(one: Entry) -> str:
-    marks = [
-        *(["erratum"] if one.claim.erratum and one.verdict is Verdict.NOT_SUPPORTED else []),
-        *([_SUBJECTS[one.claim.subject]] if one.claim.subject in _SUBJECTS else []),
-        *(["seeds disagree"] if one.seeds_disagree else []),
-        *(["older code"] if one.stale else []),
-    ]
-    return f"{one.verdict} ({', '.join(marks)})" if marks else one.verdict
+    marks = {
+        "erratum": one.is_erratum,
+        "another model": one.claim.subject == OTHER_MODEL,
+        "this package": one.claim.subject == PACKAGE,
+        "seeds disagree": one.seeds_disagree,
+        "older code": one.stale,
+    }
+    shown = ", ".join(mark for mark, is_shown in marks.items() if is_shown)
+    return f"{one.verdict} ({shown})" if shown else one.verdict
 
 
 def anchor(heading: str) -> str:

@@ -54,7 +54,7 @@ def refute(claim: Claim, ledger: Ledger, *, seed: int = 0, results: Path | None 
             results = Path(folder)
         found = changed.measure(alternative.tier, rng, results)
     cell = ClaimCell(changed, alternative.tier, seed, ())
-    entry = Entry(cell, *found, ledger.error_rate(claim), seconds=0.0)
+    entry = Entry(cell, found, ledger.error_rate(claim))
     if entry.verdict is not Verdict.NOT_SUPPORTED:
         why = f"'refuted_by' does not refute it at the {alternative.tier} tier: under the "
         why += f"alternative it is {entry.verdict} (observed {entry.estimate}); name an "

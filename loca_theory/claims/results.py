@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from loca_theory import _arguments
 from loca_theory._lookup import find
 from loca_theory.claims.claim import OTHER_MODEL, PACKAGE
-from loca_theory.claims.entries import Entry, read_entry
+from loca_theory.claims.entries import Entry
 from loca_theory.claims.estimates import Tier
 from loca_theory.claims.ledger import Ledger, load_ledger
-from loca_theory.claims.observation import ClaimCell
+from loca_theory.claims.observation import MEASURED, ClaimCell
 from loca_theory.claims.page import WRITTEN_BY, page
 from loca_theory.claims.rules import FAMILY_WISE, Verdict
 from loca_theory.claims.summary import count_errata, counts
@@ -134,8 +134,9 @@ class VerificationResult(Result):
         folder = writable_folder(_arguments.path("folder", folder))
         store = ResultStore(folder / _POINTS)
         for one in self.claims:
-            if store.load(one.cell) != one.observation:
-                store.save(one.cell, one.observation)
+            found = MEASURED.dump_python(one.measured, mode="json")
+            if store.load(one.cell) != found:
+                store.save(one.cell, found)
         together = self.joined(read_entries(folder, self.ledger))
         text = json.dumps(together.to_json(), indent=1, allow_nan=False) + "\n"
         markdown, written = page(together.claims, self.ledger), [folder / name for name in _NAMES]
@@ -194,11 +195,10 @@ def _read(path: Path, ledger: Ledger) -> tuple[tuple[Entry, ...], dict[str, Any]
             run = (Tier(one["tier"]), one["seed"], tuple(one["data"]), str(one["version"]))
             cell = ClaimCell(claim, *run)
             found = store.load(cell) if store else None
-            rate = ledger.error_rate(claim)
-            entry = read_entry(cell, found or one, rate, backed=found is not None)
-            if not claim.objection(entry.estimates):
+            measured, is_backed = MEASURED.validate_python(found or one), found is not None
+            if not claim.objection(measured.estimates):
                 others = {int(seed): each for seed, each in one.get("other_seeds", {}).items()}
-                entries.append(replace(entry, other_seeds=others))
+                entries.append(Entry(cell, measured, ledger.error_rate(claim), is_backed, others))
         return tuple(entries), document.get("manifest", {})
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         msg = f"{path} cannot be read ({type(error).__name__}); move it away and run again"

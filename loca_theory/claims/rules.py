@@ -27,7 +27,6 @@ if none fails, one that is inconclusive makes the claim inconclusive.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
@@ -37,7 +36,7 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs
 
 from loca_theory._lookup import member
-from loca_theory.claims.estimates import Estimate
+from loca_theory.claims.estimates import Estimate, Measured
 
 FAMILY_WISE = 0.01
 """Nominal probability that at least one interval of the ledger misses its true value in a run."""
@@ -87,7 +86,7 @@ class Rule:
         high: Upper bounds, one per estimate or one for all; ∞ if there is none.
         value: The values that the statement gives, one per estimate or one for all.
         precision: The largest half-width of an interval that supports the values.
-        printed: Printed numbers; once read, they are the bounds.
+        printed: Printed numbers, from which the bounds are made.
         unit: The unit of their last digit.
         designed: Whether the design of the experiments defines the verdict.
     """
@@ -115,7 +114,6 @@ class Rule:
             for name, half in (("low", -self.unit / 2), ("high", self.unit / 2)):
                 bounds = tuple(round(one + half, 12) for one in self.printed)
                 object.__setattr__(self, name, bounds)
-            object.__setattr__(self, "printed", ())
         if len({len(self.low), len(self.high)} - {1}) > 1:
             msg = f"'low' has {len(self.low)} bounds, but 'high' has {len(self.high)}; "
             raise ValueError(msg + "give one per estimate, or one for all")
@@ -173,33 +171,28 @@ _SEVERITY = (Verdict.NOT_SUPPORTED, Verdict.INCONCLUSIVE, Verdict.SUPPORTED)
 
 
 def decide(
-    rule: Rule,
-    estimates: Sequence[Estimate],
-    *,
-    error_rate: float,
-    assumes: bool = False,
-    designed: str = "",
+    rule: Rule, measured: Measured, error_rate: float, *, assumes: bool = False
 ) -> tuple[Verdict, int | None]:
     """Judge the estimates of a claim.
 
     Args:
         rule: The rule.
-        estimates: What the check measured, one or as many as the rule has bounds; empty if it could
-            not run.
+        measured: What the check measured, with one estimate or as many as the rule has bounds;
+            none if it could not run.
         error_rate: Probability with which each interval may miss the true value.
         assumes: Whether the check adds assumptions.
-        designed: The verdict, if the design of the experiments defines it.
 
     Returns:
         The verdict, and the index of the estimate with the worst verdict and, among those, the
         smallest margin; None if the claim was not run.
     """
-    if not estimates:
+    if not measured.estimates:
         return Verdict.NOT_RUN, None
     if rule.kind == "designed":
-        verdict, index = member(Verdict, "verdict", designed), 0
+        verdict, index = member(Verdict, "verdict", measured.designed), 0
     else:
-        judged = [(*rule.judge(one, i, error_rate), i) for i, one in enumerate(estimates)]
+        numbered = enumerate(measured.estimates)
+        judged = [(*rule.judge(one, i, error_rate), i) for i, one in numbered]
         verdict, _, index = min(judged, key=lambda one: (_SEVERITY.index(one[0]), one[1]))
     if verdict is Verdict.SUPPORTED and assumes:
         verdict = Verdict.SUPPORTED_UNDER_ASSUMPTIONS

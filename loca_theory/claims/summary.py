@@ -27,10 +27,7 @@ def counts(entries: Entries, subject: str = PAPER) -> dict[str, int]:
 
 def count_errata(entries: Entries) -> int:
     """Number of errata among the unsupported claims of the paper."""
-    return sum(
-        one.claim.erratum and one.claim.subject == PAPER and one.verdict is Verdict.NOT_SUPPORTED
-        for one in entries
-    )
+    return sum(one.is_erratum and one.claim.subject == PAPER for one in entries)
 
 
 def tally(entries: Entries) -> list[str]:
@@ -75,10 +72,8 @@ def history_in_words(claim: Claim) -> list[str]:
     """Since when the rule of a claim stands, and each of its changes, as text."""
     if not claim.rule_changes:
         return []
-    *_, latest = claim.rule_changes
-    lines = [f"rule since {latest.date.isoformat()}, fixed before the stored run"]
-    lines += [
-        f"changed {one.date.isoformat()}: {one.why} Before: {one.before}."
-        for one in claim.rule_changes[1:]
+    _, *changes = claim.rule_changes
+    return [
+        f"rule since {claim.rule_changes[-1].date}, fixed before the stored run",
+        *(f"changed {one.date}: {one.why} Before: {one.before}." for one in changes),
     ]
-    return lines

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from loca_theory import _arguments
 from loca_theory._lookup import member
-from loca_theory.claims.entries import DEFAULT_RESULTS, read_entry
+from loca_theory.claims.entries import DEFAULT_RESULTS, Entry
 from loca_theory.claims.estimates import Tier
 from loca_theory.claims.ledger import Ledger, load_ledger
-from loca_theory.claims.observation import ClaimCell, measure
+from loca_theory.claims.observation import MEASURED, ClaimCell, measure
 from loca_theory.claims.results import VerificationResult
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps import Runner
@@ -74,8 +74,10 @@ def verify(
     found = runner.run(cells, partial(measure, results=folder), is_long=is_long)
     entries = {
         # With the version, which the code of a later process may not share.
-        cell.claim.id: read_entry(
-            replace(cell, measured_by=cell.version), one, ledger.error_rate(cell.claim)
+        cell.claim.id: Entry(
+            replace(cell, measured_by=cell.version),
+            MEASURED.validate_python(one),
+            ledger.error_rate(cell.claim),
         )
         for cell, one in zip(cells, found, strict=True)
     }

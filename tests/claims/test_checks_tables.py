@@ -20,7 +20,6 @@ VERDICT = {
     "fixed_high": 0.35, "kinds_low": None, "kinds_high": None, "draws_error": 0.2,
     "draws_low": -0.8, "draws_high": 1.2, "draws_verdict": "inconclusive",
 }  # fmt: skip
-GIVEN = {"table": "verdicts", "comparison": "loca-over-random"}
 
 
 def written(folder, name, *rows):
@@ -29,30 +28,26 @@ def written(folder, name, *rows):
 
 
 def test_the_design_is_told_with_the_tasks_and_other_kinds_of_tasks(tmp_path):
-    other = {**VERDICT, "comparison": "other", "kinds_low": -1.0, "kinds_high": 2.0}
-    written(tmp_path, "verdicts", VERDICT, other)
-    note = empirical.designed(results=tmp_path, **GIVEN)[1]
+    other = {"comparison": "other", "kinds_low": -1.0, "kinds_high": 2.0}
+    numbers = ("difference", "standard_error", "low", "high", "within", "fixed_low", "fixed_high")
+    cut = {"comparison": "cut", "verdict": None, "pairs": 17, **dict.fromkeys(numbers)}
+    written(tmp_path, "verdicts", *({**VERDICT, **one} for one in ({}, other, cut)))
+    designed = partial(empirical.designed, results=tmp_path, table="verdicts")
+    note = designed(comparison="loca-over-random")[1]
     assert note.startswith("6 tasks × 64 seeds; margin 1 points of accuracy; within 0.7; for these")
     assert note.endswith(" tasks alone +0.05 to +0.35.")
-    note = empirical.designed(results=tmp_path, table="verdicts", comparison="other")[1]
-    assert note.endswith("for other kinds of tasks -1.00 to +2.00.")
-
-
-def test_a_comparison_without_its_runs_has_no_verdict(tmp_path):
-    numbers = ("difference", "standard_error", "low", "high", "within", "fixed_low", "fixed_high")
-    row = {**VERDICT, "verdict": None, "pairs": 17, **dict.fromkeys(numbers)}
-    written(tmp_path, "verdicts", row, {**VERDICT, "comparison": "other"})
-    found = empirical.designed(results=tmp_path, **GIVEN)
-    assert found == ({}, "Of 6 tasks × 64 seeds, 17 pairs of runs are there.")
-    assert empirical.designed(results=tmp_path, table="verdicts", comparison="x")[0] == {}
+    assert designed(comparison="other")[1].endswith("for other kinds of tasks -1.00 to +2.00.")
+    without = {}, "Of 6 tasks × 64 seeds, 17 pairs of runs are there."
+    assert designed(comparison="cut") == without
+    assert designed(comparison="none")[0] == {}
 
 
 @pytest.mark.parametrize("name", [one.id for one in load_ledger().claims if one.tables])
 def test_no_claim_is_measured_without_its_tables(name):
     (claim,) = load_ledger().find([name])
-    found, why, _ = claim.measure(Tier.QUICK, np.random.default_rng(0), None)
-    assert found == ()
-    assert why.startswith("There is no table ")
+    found = claim.measure(Tier.QUICK, np.random.default_rng(0), None)
+    assert found.estimates == ()
+    assert found.remark.startswith("There is no table ")
 
 
 def test_tables_that_disagree_are_refused(tmp_path):

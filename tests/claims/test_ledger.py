@@ -196,16 +196,6 @@ def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path):
         load_ledger(path)
 
 
-def test_a_good_one_is_read_with_line_ends_of_windows_too(tmp_path):
-    plain = read(tmp_path, GOOD + SECOND)
-    assert [claim.command for claim in plain.claims] == [
-        "loca-theory verify first", "loca-theory verify second"
-    ]  # fmt: skip
-    path = tmp_path / "claims.toml"
-    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
-    assert load_ledger(path) == plain
-
-
 NOT_RUN = {
     "no such check": (but("fourier.parseval", "fourier.nothing"), "there is no check 'fourier.not"),
     "no such module": (but("fourier.", "furrier."), "there is no check 'furrier.parseval' in "),

@@ -11,7 +11,7 @@ from rich.console import Console
 from loca_theory.claims import Estimate, VerificationResult, load_ledger
 from loca_theory.claims.checks import fourier
 from loca_theory.claims.entries import Entry
-from loca_theory.claims.estimates import Tier
+from loca_theory.claims.estimates import Measured, Tier
 from loca_theory.claims.ledger import by_section
 from loca_theory.claims.observation import ClaimCell
 
@@ -114,7 +114,7 @@ def store(names, *details):
     """Earlier verdicts, of a wrong observation of a tier, a seed and a version."""
     ledger, wrong = load_ledger(), (Estimate(7.0),)
     entries = (
-        Entry(ClaimCell(claim, *details), wrong, "", "", ledger.error_rate(claim), 0.1)
+        Entry(ClaimCell(claim, *details), Measured(wrong), ledger.error_rate(claim))
         for claim in ledger.find(names)
     )
     VerificationResult(manifest={}, ledger=ledger, claims=tuple(entries)).save("loca-results")

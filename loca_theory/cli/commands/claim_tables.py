@@ -45,8 +45,7 @@ def print_claims(result: VerificationResult) -> None:
     print_note(out, _NOTES)
     for one in _below_titles(entries, out):
         verdict = one.verdict, _STYLES[one.verdict]
-        is_erratum = one.claim.erratum and one.verdict is Verdict.NOT_SUPPORTED
-        marks = " (erratum)" * is_erratum, " (seeds disagree)" * one.seeds_disagree
+        marks = " (erratum)" * one.is_erratum, " (seeds disagree)" * one.seeds_disagree
         out.print(Text.assemble(_GAP, one.id.ljust(width), _GAP, verdict, *marks))
         if one.estimate is not None:
             text = f"{one.quantity}: {one.shown}; supported if {one.bounds}"
@@ -89,7 +88,8 @@ def _print_details(one: Entry, out: Console) -> None:
     lines += [("also assumed", text) for text in claim.added]
     lines += [(each.name, one.with_interval(each)) for each in estimates if len(estimates) > 1]
     if one.estimate is not None:
-        lines += [("draws or runs", f"{one.estimate.n}"), ("time", f"{one.seconds:.1f} s")]
+        seconds = one.measured.seconds
+        lines += [("draws or runs", f"{one.estimate.n}"), ("time", f"{seconds:.1f} s")]
     is_run = one.verdict is not Verdict.NOT_RUN
     if one.note and is_run:
         lines.append(("note", one.note))
