@@ -13,17 +13,10 @@ from importlib.util import find_spec
 from inspect import Parameter, isfunction, signature
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Literal, Self, cast
 
 import numpy as np
-from pydantic import (
-    AfterValidator,
-    ConfigDict,
-    Field,
-    JsonValue,
-    StringConstraints,
-    model_validator,
-)
+from pydantic import ConfigDict, Field, JsonValue, StringConstraints, model_validator
 from pydantic.dataclasses import dataclass
 
 from loca_theory.claims.estimates import (
@@ -45,17 +38,10 @@ CHECKS = "loca_theory.claims.checks"
 # What a check is given if it asks for it.
 _INPUTS = {"tier", "rng", "results"}
 
-STRICT = ConfigDict(extra="forbid")
-
-
-def _finite(given: dict[str, Any]) -> dict[str, Any]:
-    json.dumps(given, allow_nan=False)
-    return given
-
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 Text = Annotated[str, StringConstraints(pattern=r"\S")]
 _Id = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+([.-][a-z0-9]+)*$")]
-_Arguments = Annotated[dict[str, JsonValue], AfterValidator(_finite)]
 Texts = tuple[str, ...]
 
 
@@ -79,7 +65,7 @@ class Alternative:
     """
 
     statement: Text
-    arguments: _Arguments = field(default_factory=dict)
+    arguments: dict[str, JsonValue] = field(default_factory=dict)
     table: str = ""
     tier: Tier = Tier.QUICK
 
@@ -150,7 +136,7 @@ class Claim:
     command: Text = ""
     assumptions: Texts = ()
     added: Texts = ()
-    arguments: _Arguments = field(default_factory=dict)
+    arguments: dict[str, JsonValue] = field(default_factory=dict)
     comparisons: Annotated[int, Field(ge=0)] = 0
     cost: Annotated[float, Field(gt=0)] = 1.0
     tables: Texts = ()

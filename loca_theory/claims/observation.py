@@ -35,12 +35,6 @@ _RUNS = {
 _ALL = (CHECKS, "loca_theory.claims.estimates", "loca_theory.sweeps.random")
 
 
-def packages_of(check: str) -> tuple[str, ...]:
-    """The packages whose code a check runs; the code that judges does not count."""
-    mine = _RUNS.get(check.partition(".")[0], ())
-    return (*_ALL, *(".".join(("loca_theory", one)) for one in mine))
-
-
 def _described(claim: Claim) -> dict[str, Any]:
     """What the measurement of a claim depends on; the rules change no number."""
     return {name: getattr(claim, name) for name in ("id", "check", "arguments", "comparisons")}
@@ -78,8 +72,9 @@ class ClaimCell(Cell):
 
     @property
     def packages(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The packages whose code the check runs."""
-        return packages_of(self.claim.check)
+        """The packages whose code the check runs; the code that judges does not count."""
+        mine = _RUNS.get(self.claim.check.partition(".")[0], ())
+        return (*_ALL, *(".".join(("loca_theory", one)) for one in mine))
 
 
 def measure(cell: ClaimCell, *, results: Path | None) -> dict[str, Any]:

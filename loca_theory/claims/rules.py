@@ -62,18 +62,17 @@ def _listed(given: object) -> object:
     return given if isinstance(given, list | tuple) else (given,)
 
 
-_Bound = Annotated[float, Field(ge=-np.inf)]  # a number, but not NaN
+_Bound = Annotated[float, Field(ge=-np.inf, allow_inf_nan=True)]  # a number, but not NaN
 _Bounds = Annotated[tuple[_Bound, ...], Field(min_length=1), BeforeValidator(_listed)]
-_Finite = Annotated[float, Field(allow_inf_nan=False)]
-_Values = Annotated[tuple[_Finite, ...], BeforeValidator(_listed)]
-_Width = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Values = Annotated[tuple[float, ...], BeforeValidator(_listed)]
+_Width = Annotated[float, Field(ge=0)]
 
 
 # The fields of each form of a rule, in alphabetical order.
 _FORMS = ("low", "high", "high low", "precision value", "printed unit", "designed")
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
 class Rule:
     """An acceptance rule, fixed before the stored run.
 

@@ -162,7 +162,7 @@ BAD = {
                         r"claim 'first' is in the section 'One' and in another"),
     "in no section": (GOOD + PART + SECOND, r"claim 'second' is not in any \[\[section\]\]"),
     "an argument that is not a data": (but('"1"', "1979-05-27"), r"arguments: factor: "),
-    "an argument that is not a number": (but('"1"', "nan"), r"arguments: Out of range float"),
+    "an argument that is not a number": (but('"1"', "nan"), r"factor: float: Input should be a f"),
     "empirical without tables": (but('"identity"', '"empirical"'), r"an empirical claim, and"),
     "tables of another kind": (GOOD + 'tables = ["x"]', r"an empirical claim, and no other, has"),
     "Monte Carlo without comparisons": (but('"identity"', '"Monte Carlo"'), r"needs 'comparisons'"),

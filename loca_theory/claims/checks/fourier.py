@@ -151,14 +151,16 @@ def permutation_order(*, size: int) -> Returned:
     return _covariances(size)[0].shape[0] / size
 
 
-def is_marked(i: int, j: int, size: int) -> bool:
-    """Whether condition U as printed marks the entry (i, j); its n is taken to be K."""
-    return (
-        (i == 0 and j > size - j)
-        or (j == 0 and i > size - i)
-        or (j > 0 and j > size - j)
-        or (j == size - j and i > size - i)
+def _marked(size: int, first: int = 0) -> NDArray[np.bool_]:
+    """The entries that condition U as printed marks, by frequency; its n is taken to be K."""
+    i, j = np.indices((size, size)) + first
+    marked = (
+        (i == 0) & (j > size - j)
+        | (j == 0) & (i > size - i)
+        | (j > 0) & (j > size - j)
+        | (j == size - j) & (i > size - i)
     )
+    return np.roll(marked, first, axis=(0, 1))
 
 
 def condition_u(*, first: int) -> Returned:
@@ -169,20 +171,16 @@ def condition_u(*, first: int) -> Returned:
     """
     wrong, pairs = 0, 0
     for size in range(3, 13):
-        numbers = range(first, first + size)
-        marked = {(i % size, j % size): is_marked(i, j, size) for i in numbers for j in numbers}
-        for i, j in HalfSpectrum(size, size).representatives.tolist():
-            pairs += 1
-            wrong += marked[i, j] + marked[-i % size, -j % size] != 1
+        marked, (i, j) = _marked(size, first), HalfSpectrum(size, size).representatives.T
+        pairs += len(i)
+        wrong += int((marked[i, j] == marked[-i, -j]).sum())
     return wrong, f"Of {pairs} pairs."
 
 
 def _weights(size: int, pair: float = 2.0) -> _Array:
     """1 for an entry that is its own counterpart, else 0 if condition U holds, ``pair`` if not."""
-    weights = np.empty((size, size))
-    for i, j in np.ndindex(size, size):
-        is_own = (-i % size, -j % size) == (i, j)
-        weights[i, j] = 1.0 if is_own else 0.0 if is_marked(i, j, size) else pair
+    weights = np.where(_marked(size), 0.0, pair)
+    weights[*HalfSpectrum(size, size).self_conjugate.T] = 1.0
     return weights
 
 

@@ -98,13 +98,12 @@ def marchenko_pastur(*, tier: Tier, rng: Rng, rows: int, columns: int, ar: float
 
 def _statistics(rng: Rng, rhos: Sequence[float], draws: int, *, is_centred: bool) -> _Array:
     """T under (1−ρ)I + ρ11ᵀ, shape (len(rhos), draws); the draws are shared by all ρ."""
-    found = np.empty((len(rhos), draws))
-    for draw in range(draws):
-        family = STRUCTURES["equicorrelated"].family(SIZE, SIZE, rng)
-        for i, rho in enumerate(rhos):
-            matrix = centred(family(rho)) if is_centred else family(rho)
-            found[i, draw] = _t(matrix, SIZE - is_centred)
-    return found
+
+    def t(matrix: _Array) -> float:
+        return _t(centred(matrix) if is_centred else matrix, SIZE - is_centred)
+
+    families = (STRUCTURES["equicorrelated"].family(SIZE, SIZE, rng) for _ in range(draws))
+    return np.array([[t(family(rho)) for rho in rhos] for family in families]).T.copy()
 
 
 def _t(matrix: _Array, rows: int) -> float:
