@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -23,29 +23,20 @@ _Array = NDArray[np.float64]
 _ENTRIES = 2**20  # number of entries drawn at a time
 
 
-def _cosine(draws: _Array, count: int) -> _Array:
-    c = dct_matrix(draws.shape[-1]).numpy()
-    energies = np.square(c @ draws @ c.T).reshape(len(draws), -1)
-    return np.partition(energies, -count)[:, -count:].sum(axis=1)
-
-
-def _fourier(draws: _Array, count: int, *, is_weighted: bool) -> _Array:
-    """Energy of the ``count`` largest real or imaginary parts; those of pairs count twice."""
+def _retained(method: str, draws: _Array, count: int) -> _Array:
+    """Energy of the ``count`` coordinates that a method of :func:`difference` chooses."""
+    if method == "D":
+        c = dct_matrix(draws.shape[-1]).numpy()
+        energies = np.square(c @ draws @ c.T).reshape(len(draws), -1)
+        return np.partition(energies, -count)[:, -count:].sum(axis=1)
     half = HalfSpectrum(*draws.shape[1:])
     spectra = np.fft.fft2(draws, norm="ortho")
     single, pairs = (spectra[:, *where.T] for where in (half.self_conjugate, half.representatives))
     energies = np.square(np.concatenate([single.real, pairs.real, pairs.imag], axis=1))
     weights = np.repeat([1.0, 2.0], [single.shape[1], 2 * pairs.shape[1]])
-    ranked = energies * weights if is_weighted else energies
+    ranked = energies if method == "F3 raw" else energies * weights
     chosen = np.argpartition(ranked, -count, axis=1)[:, -count:]
     return np.take_along_axis(energies * weights, chosen, axis=1).sum(axis=1)
-
-
-_RETAINED: dict[str, Callable[[_Array, int], _Array]] = {
-    "D": _cosine,
-    "F3": lambda draws, count: _fourier(draws, count, is_weighted=True),
-    "F3 raw": lambda draws, count: _fourier(draws, count, is_weighted=False),
-}
 
 
 def difference(
@@ -60,13 +51,13 @@ def difference(
         sizes: Values of K.
         r: LoRA's rank, which sets the budget.
     """
-    first, second = (_RETAINED[method] for method in methods)
     parts = {}
     for size in sizes:
         gaps, block = [], _ENTRIES // size**2
         for _ in range(tier.scaled(6, 24, 96)):
             draws = rng.standard_normal((block, size, size))
-            gaps.append((second(draws, size * r) - first(draws, size * r)) / size**2)
+            first, second = (_retained(method, draws, size * r) for method in methods)
+            gaps.append((second - first) / size**2)
         parts[f"K = {size}"] = Estimate.mean(np.concatenate(gaps))
     return parts
 
