@@ -6,7 +6,6 @@ power and cost; with the folder of the runs' tables the verdicts, or the power s
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import click
 import pandas as pd
 
 from experiments.finetuning.methods import find_method
-from experiments.finetuning.printing import number, print_table
+from experiments.finetuning.printing import print_table
 from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.statistics import Row
 from experiments.finetuning.verdicts.decisions import DECIDED, Progress, plan, progress
@@ -33,10 +32,12 @@ from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.tables import store_rows
 
 _UNITS = {"accuracy": "", "loss": " %"}
+_SHOWN = ("measure", "margin", "difference", "low", "high", "within", "fixed_low", "fixed_high",
+          "kinds_low", "kinds_high", "between")  # fmt: skip
 _RESULTS = """
 within: the sides are equivalent within this margin
-these tasks: bounds for these tasks alone, which decide nothing
-other kinds: bounds if the kinds of tasks are random as well, which decide nothing
+fixed: bounds for these tasks alone, which decide nothing
+kinds: bounds if the kinds of tasks are random as well, which decide nothing
 between: estimated standard deviation of true differences between tasks"""
 # The settings in words, and the unit of their values.
 _SETTINGS = {
@@ -66,10 +67,7 @@ def main(folder: Path | None, words: bool, out: Path | None) -> None:
         if runs is None:
             _print_design(design)
         else:
-            done = progress(design, runs)
-            for name in design.file["families"]:
-                _print_results(design, name, [one for one in done if one[0].family == name])
-            click.echo(_RESULTS)
+            _print_results(design, progress(design, runs))
     if out and runs is not None:
         for path in store_verdicts(runs, out):
             click.echo(f"wrote {path}", err=True)
@@ -115,31 +113,25 @@ def _print_family(design: Design, name: str) -> None:
     print_table(family["title"], ("comparison", "kind"), headings, rows, note)
 
 
-def _print_results(design: Design, name: str, done: Sequence[Progress]) -> None:
-    """The verdicts on a family, and the power so far where runs are missing."""
-    title, size = design.file["families"][name]["title"], len(design.members(name))
-    decided, missing = [], []
-    for one, pairs, found in done:
-        if found:
-            between = None if math.isnan(found["between"]) else found["between"]
-            decided.append((
-                one.name, found["verdict"], _margin(one), number(found["difference"], sign=True),
-                _interval(found), number(found["within"]), _interval(found, "fixed_"),
-                _interval(found, "kinds_"), number(between),
-            ))  # fmt: skip
-        else:
-            plans = [plan(one, size, between, pairs) for between in one.between]
-            low, high = min(pairs), max(pairs)
-            so_far = str(low) if low == high else f"{low} to {high}"
-            missing.append((one.name, _margin(one), so_far, _size(one), *_powers(plans, one)))
-    headings = ("margin", "difference", "bounds", "within", "these tasks", "other kinds", "between")
-    note = f"each bound has the one-sided level 5 % / {size}"
-    print_table(title, ("comparison", "verdict"), headings, decided, note)
-    note = "no verdict before all runs are there; pairs: of each task, both sides run"
-    print_table(
-        f"{title} Runs are missing: the power so far", ("comparison",),
-        ("margin", "pairs", "of", "sees, %", "excludes, %"), missing, note,
-    )  # fmt: skip
+def _print_results(design: Design, done: Sequence[Progress]) -> None:
+    """The verdicts on each family, and the power so far where runs are missing."""
+    table, left = pd.DataFrame(verdict_rows(design, done)), ("comparison", "verdict")
+    for name, family in design.file["families"].items():
+        size, missing = len(design.members(name)), []
+        decided = table[(table["family"] == name) & table["verdict"].notna()]
+        rows = decided[[*left, *_SHOWN]].itertuples(index=False)
+        note = f"each bound has the one-sided level 5 % / {size}"
+        print_table(family["title"], left, _SHOWN, rows, note)
+        for one, pairs, found in done:
+            if one.family == name and not found:
+                plans = [plan(one, size, between, pairs) for between in one.between]
+                missing.append((one.name, _margin(one), min(pairs), max(pairs), _size(one),
+                                *_powers(plans, one)))  # fmt: skip
+        note = "no verdict before all runs are there; pairs: of each task, both sides run"
+        headings = ("margin", "fewest pairs", "most", "of", "sees, %", "excludes, %")
+        title = f"{family['title']} Runs are missing: the power so far"
+        print_table(title, ("comparison",), headings, missing, note)
+    click.echo(_RESULTS)
 
 
 def _size(one: Comparison) -> str:
@@ -148,11 +140,6 @@ def _size(one: Comparison) -> str:
 
 def _margin(one: Comparison) -> str:
     return f"{one.margin:g}{_UNITS[one.measure]}"
-
-
-def _interval(found: Row, which: str = "") -> str:
-    low, high = found[f"{which}low"], found[f"{which}high"]
-    return "–" if math.isnan(low) else f"{number(low, sign=True)}..{number(high, sign=True)}"
 
 
 def _powers(plans: Sequence[Plan | None], comparison: Comparison) -> tuple[str, str]:
@@ -165,17 +152,21 @@ def _powers(plans: Sequence[Plan | None], comparison: Comparison) -> tuple[str, 
 def store_verdicts(runs: pd.DataFrame, out: Path) -> list[Path]:
     """Write the tables ``verdicts`` of all designs and ``alternatives``, and return the paths."""
     instead = read_alternatives()
-    designs, changed = ([read_design(path, fields) for path in DESIGNS] for fields in ({}, instead))
-    dates = {path.stem: str(one.file["date"]) for path, one in zip(DESIGNS, designs, strict=True)}
-    about = manifest(grid={"dates": dates}, seed=0, device="cpu", dtype="float64")
+    dates, verdicts, alternatives = {}, [], []
+    for path in DESIGNS:
+        design, changed = read_design(path), read_design(path, instead)
+        dates[path.stem] = str(design.file["date"])
+        verdicts += verdict_rows(design, progress(design, runs))
+        alternatives += verdict_rows(changed, progress(changed, runs))
     names = {one["name"] for one in instead.values()}
-    alternatives = [row for row in verdict_rows(changed, runs) if row["comparison"] in names]
-    tables = {"verdicts": verdict_rows(designs, runs), "alternatives": alternatives}
+    alternatives = [row for row in alternatives if row["comparison"] in names]
+    about = manifest(grid={"dates": dates}, seed=0, device="cpu", dtype="float64")
+    tables = {"verdicts": verdicts, "alternatives": alternatives}
     return [path for name, rows in tables.items() for path in store_rows(rows, about, out, name)]
 
 
-def verdict_rows(designs: Iterable[Design], runs: pd.DataFrame) -> list[Row]:
-    """One row per comparison of the designs: its verdict and what it rests on."""
+def verdict_rows(design: Design, done: Iterable[Progress]) -> list[Row]:
+    """One row per comparison of a design: its verdict and what it rests on."""
     return [
         {
             "comparison": one.name,
@@ -192,8 +183,7 @@ def verdict_rows(designs: Iterable[Design], runs: pd.DataFrame) -> list[Row]:
             "pairs": sum(pairs),
             **(found or dict.fromkeys(DECIDED)),
         }
-        for design in designs
-        for one, pairs, found in progress(design, runs)
+        for one, pairs, found in done
     ]
 
 

@@ -15,19 +15,19 @@ from collections.abc import Sequence
 
 import click
 
-from experiments.finetuning.low_rank.fine_tunes import ALL, Training, TrainingGrid, compute, point
+from experiments.finetuning.low_rank.fine_tunes import ALL, TrainingGrid, compute, point
 from experiments.finetuning.low_rank.tables import (
     INDEPENDENT,
     LABELS,
-    Done,
+    STATISTICS,
     factor_rows,
     matrix_rows,
-    prediction,
     statistics_rows,
 )
-from experiments.finetuning.printing import number, print_table
+from experiments.finetuning.printing import print_table
 from experiments.finetuning.session import Session, session_command
 from experiments.finetuning.statistics import Row, grouped
+from experiments.finetuning.tasks.prepared import load
 from loca_theory.errors import InvalidArgumentError
 
 _SMALL = TrainingGrid(
@@ -45,17 +45,11 @@ _QUICK = TrainingGrid(
     rates=_SMALL.rates,
     default={"steps": 4, "batch": 8, "examples": 20},
     multiples=(0.3, 1),
-    varied={"steps": (2,)},
+    varied={"steps": (2, 4)},
     seeds=2,
 )
 TASKS = ("digits", "docstrings")
 _EXPENSIVE, _NO_CLASSES = "text", "generation"
-# Statistics that are printed: the heading and the number of digits.
-_SHOWN = {
-    "accuracy": ("accuracy", 3), "rank_50": ("r50", 2), "rank_90": ("r90", 2),
-    "rank_99": ("r99", 2), "effective_rank": ("effective", 2), "relative_norm": ("norm", 3),
-    "tv": ("TV", 3), "mp_distance": ("MP", 3),
-}  # fmt: skip
 
 
 def sweep(session: Session, task: str) -> tuple[list[Row], list[Row], list[Row]]:
@@ -65,20 +59,21 @@ def sweep(session: Session, task: str) -> tuple[list[Row], list[Row], list[Row]]
     if chosen["module"] == _NO_CLASSES:
         msg = "only tasks with one label per example are fine-tuned here, not language models; "
         raise InvalidArgumentError(msg + "choose a task such as digits")
-    cases, prepared = grid.cases(), session.prepared(task)
-    trainings: list[Training | None] = [*dict.fromkeys(case.training for case in cases), None]
-    wanted = [(one, seed) for one in trainings for seed in range(session.seeds or grid.seeds)]
-    points = [point(prepared, chosen, *one, session.resolved_device) for one in wanted]
+    prepared, seeds = session.prepared(task), session.seeds or grid.seeds
+    cases = grid.cases(len(load(*prepared)[0]["train"]["labels"]))
+    trainings = [*dict.fromkeys(case.training for case in cases), None]
+    wanted = [(training, seed) for training in trainings for seed in range(seeds)]
+    device = session.resolved_device
+    points = [point(task, prepared, chosen, *one, device) for one in wanted]
     title = f"full fine-tunes, {task}"
     results = session.compute(points, compute, title, is_long=not session.quick)
-    runs: dict[Training | None, list[Done]] = {}
-    tables: tuple[list[Row], list[Row]] = ([], [])
-    for (training, seed), result in zip(wanted, results, strict=True):
-        run = {"task": task, "seed": seed, **result}
-        runs.setdefault(training, []).append(run)
-        for rows, own in zip(tables, matrix_rows(training, run), strict=True):
-            rows += own
-    return factor_rows(cases, runs), *tables
+    matrices: list[Row] = []
+    ranks: list[Row] = []
+    for one, result in zip(wanted, results, strict=True):
+        found = matrix_rows(task, *one, result)
+        matrices += found[0]
+        ranks += found[1]
+    return factor_rows(task, cases, matrices, ranks, seeds), matrices, ranks
 
 
 @session_command
@@ -103,27 +98,19 @@ def main(session: Session, task: str | None = None) -> None:
     for name in dict.fromkeys(line["task"] for line in lines):
         title = f"{session.settings(name)['title']}: increments of full fine-tunes"
         shown = [row for row in statistics if row["task"] == name and row["kind"] == ALL]
-        _print(title, shown, prediction(row for row in ranks if row["task"] == name))
+        _print(title, shown)
 
 
-def _print(title: str, statistics: Sequence[Row], found: Row) -> None:
-    headings = (*LABELS[2:], *(heading for heading, _ in _SHOWN.values()))
+def _print(title: str, statistics: Sequence[Row]) -> None:
     rows = []
-    for (optimizer, *numbers), lines in grouped(statistics, LABELS[1:]).items():
+    for key, lines in grouped(statistics, LABELS[1:]).items():
         means = {row["statistic"]: row["mean"] for row in lines}
-        cells = ["" if value is None else f"{value:g}" for value in numbers]
-        values = [number(means.get(name), digits) for name, (_, digits) in _SHOWN.items()]
-        rows.append((optimizer, *cells, *values))
-    note = "means over matrices and seeds; r50, r90, r99: ranks for that percentage of the energy, "
-    note += "and effective: effective rank, in units of min(p, q);\nnorm: ‖ΔW‖/‖W₀‖; TV: total "
-    note += "variation of the entries from a normal law; MP: Kolmogorov distance from the "
-    note += f"Marchenko–Pastur law; {INDEPENDENT}: matrices of independent normal entries"
-    if found["count"]:
-        note += "\nlow rank or the best cosine coefficients: the singular values alone predict in "
-        note += f"{found['right']:,} of {found['count']:,} cases (matrix and rank) which retains "
-        note += f"more;\nthe coefficients retain {100 * found['excess']:+.1f} points more than "
-        note += f"predicted on average, {100 * found['error']:.1f} in modulus"
-    print_table(title, LABELS[1:2], headings, rows, note)
+        rows.append((*key, *map(means.get, STATISTICS)))
+    note = "means over matrices and seeds; rank_50, rank_90, rank_99: ranks for that percentage of "
+    note += "the energy, and effective_rank, in units of min(p, q);\nrelative_norm: ‖ΔW‖/‖W₀‖; tv: "
+    note += "total variation of the entries from a normal law; mp_distance: Kolmogorov distance "
+    note += f"from the Marchenko–Pastur law;\n{INDEPENDENT}: matrices of independent normal entries"
+    print_table(title, LABELS[1:2], (*LABELS[2:], *STATISTICS), rows, note)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ budget; a random variant of a task, such as ``digits-3``, may have the learning 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import click
@@ -21,11 +20,9 @@ from experiments.finetuning.prediction.predictors import SIGNS, TITLES, compute,
 from experiments.finetuning.prediction.rank_correlation import (
     FEWEST_METHODS,
     OTHER_SEEDS,
-    cells,
     correlations,
-    pairs,
 )
-from experiments.finetuning.printing import number, print_table
+from experiments.finetuning.printing import print_table
 from experiments.finetuning.protocol import Configuration, point
 from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.session import Session, session_command
@@ -73,15 +70,12 @@ def main(session: Session, task: str | None = None) -> None:
     if not rows:
         msg = "every full fine-tune diverged, so there is nothing to predict from"
         raise click.ClickException(msg)
-    predictions = pd.DataFrame(rows)
-    found = correlations(runs, predictions, SIGNS)
+    found = correlations(runs, pd.DataFrame(rows), SIGNS)
     found = [{**one, "title": _TITLES[one["predictor"]]} for one in found]
-    compared = pairs(cells(runs, predictions, SIGNS))
     suffix = f"-{task}" if task else ""
-    tables = {"": found, "predictors": rows, "pairs": compared}
-    session.store("prediction" + suffix, tables)
+    session.store("prediction" + suffix, {"": found, "predictors": rows})
     session.draw("prediction", found, suffix)
-    _print(found, compared)
+    _print(found)
 
 
 def usable(stored: pd.DataFrame, tasks: Sequence[str]) -> tuple[dict[str, float], pd.DataFrame]:
@@ -112,35 +106,17 @@ def _forecasts(session: Session, task: str, rate: float, runs: pd.DataFrame) -> 
     return [forecast(full, seed, wanted) for seed in range(_SEEDS)]
 
 
-def _print(found: Sequence[Row], compared: Sequence[Row]) -> None:
-    parts = {"all": "all tasks", "choice": "choice", "judgement": "judgement"}
+def _print(found: Sequence[Row]) -> None:
     note = "rank correlations with the accuracy, with 95% intervals over tasks\n"
     note += "* largest on the kinds of the choice; its correlation on the others judges it"
+    parts = ("all", "choice", "judgement")
     for (scope,), lines in grouped(found, ["scope"]).items():
         rows = []
-        for (name,), own in grouped(lines, ["predictor"]).items():
-            of = {one["tasks"]: one for one in own}
-            mark = " *" if own[0]["chosen"] else ""
-            rows.append((_TITLES[name] + mark, *(_correlation(of.get(part)) for part in parts)))
-        title = f"what predicts the better adapter: {scope}"
-        print_table(title, ("predictor",), tuple(parts.values()), rows, note)
-    rows = []
-    for (name,), own in grouped(compared, ["predictor"]).items():
-        clear = [one for one in own if one["clear"]]
-        counts = (f"{sum(one['right'] for one in some)} of {len(some)}" for some in (own, clear))
-        rows.append((_TITLES[name], *counts))
-    title = "pairs of methods at one budget whose winner is predicted"
-    note = "clear: the 95% interval of the difference, paired by seed, excludes 0"
-    print_table(title, ("predictor",), ("right", "right, if clear"), rows, note)
-
-
-def _correlation(one: Row | None) -> str:
-    if one is None:
-        return "–"
-    middle = number(one["correlation"], sign=True)
-    if math.isinf(one["low"]):
-        return middle
-    return f"{middle} ({number(one['low'], sign=True)} to {number(one['high'], sign=True)})"
+        for (title,), own in grouped(lines, ["title"]).items():
+            of = {one["tasks"]: "{correlation:+.2f} ({low:+.2f} to {high:+.2f})".format(**one)
+                  for one in own}  # fmt: skip
+            rows.append((title + " *" * own[0]["chosen"], *map(of.get, parts)))
+        print_table(f"what predicts the better adapter: {scope}", ("predictor",), parts, rows, note)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from experiments.finetuning.printing import print_summary
 from experiments.finetuning.protocol import Configuration, Finished
 from experiments.finetuning.session import TASKS, Session, configurations, session_command, tasks_of
 from experiments.finetuning.statistics import Row, grouped, summary
-from experiments.finetuning.tasks import prepare
+from experiments.finetuning.tasks.prepared import prepare
 from experiments.finetuning.verdicts.design import MANY_TASKS, read_design
 
 _RANKS = (1, 2, 4, 8)  # budgets that are compared
@@ -32,7 +32,6 @@ class Study:
     """A study, as ``studies.toml`` has it."""
 
     name: str
-    about: str
     methods: Sequence[str]  # at the budget of the task
     more: Sequence[str] = ()  # methods that are added with ``--full``
     at_every_budget: Sequence[str] = ()
@@ -45,6 +44,7 @@ class Study:
     # Settings that are varied one at a time, with their values.
     varied: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)  # of these settings, in the figure
+    r: int | None = None  # the budget as LoRA's rank; None for that of the task
 
 
 @cache
@@ -54,10 +54,10 @@ def studies() -> dict[str, Study]:
     return {name: Study(name, **entry) for name, entry in tomllib.loads(text).items()}
 
 
-def run(session: Session, study: Study, task: str, r: int | None = None) -> list[Finished]:
+def run(session: Session, study: Study, task: str) -> list[Finished]:
     """Tune the methods of a study on a task and run them on all seeds."""
     title = f"{study.name.replace('_', ' ')}, {task}"
-    wanted = configurations(session, task, study.methods, r)
+    wanted = configurations(session, task, study.methods, study.r)
     budgets = _RANKS[:2] if session.quick else _RANKS
     for rank in budgets if study.at_every_budget else ():
         wanted += configurations(session, task, study.at_every_budget, rank)
@@ -84,36 +84,33 @@ def main(
 
     Example: python -m experiments.study comparison --task digits --methods lora,loca,fourierft
     """
-    study = studies()[name]
+    study = replace(studies()[name], r=r)
     given = tuple(one.strip() for one in (methods or "").split(",") if one.strip())
-    if study.each_task_alone:
-        more = study.more if session.full else ()
-        study = replace(study, methods=given or (*study.methods, *more))
-        for one in tasks_of(session, task):
-            suffix = "-".join((f"-{one}", *([f"r{r}"] if r else []), *given))
-            _compare(session, study, [one], suffix, r)
-        return
-    if given or r:
+    if (given or r) and not study.each_task_alone:
         msg = f"{name} has methods and budgets of its own; leave out --methods and --r"
         raise click.UsageError(msg)
     if task and name == "many_tasks":
         msg = f"{name} has tasks of its own; leave out --task"
         raise click.UsageError(msg)
-    suffix = f"-{task}" if task and task != study.task else ""
-    _REPORTS.get(name, _compare)(session, study, tasks_of(session, task or study.task), suffix)
+    if given or session.full:
+        study = replace(study, methods=given or (*study.methods, *study.more))
+    tasks = tasks_of(session, task or study.task)
+    for own in [[one] for one in tasks] if study.each_task_alone else [tasks]:
+        is_named = study.each_task_alone or (task and task != study.task)
+        named = (*(own if is_named else ()), *([f"r{r}"] if r else ()), *given)
+        suffix = "".join(f"-{part}" for part in named)
+        _REPORTS.get(name, _compare)(session, study, own, suffix)
 
 
-def _compare(
-    session: Session, study: Study, tasks: Sequence[str], suffix: str, r: int | None = None
-) -> None:
+def _compare(session: Session, study: Study, tasks: Sequence[str], suffix: str) -> None:
     """Runs of several methods, compared with the reference on the same seeds."""
     rows: list[Row] = []
     lines: list[Row] = []
     curves: list[Row] = []
     for task in tasks:
-        done = run(session, study, task, r)
+        done = run(session, study, task)
         mine = [finished.row for finished in done]
-        own_r = r or session.settings(task)["r"]
+        own_r = study.r or session.settings(task)["r"]
         # Methods without a budget are compared with the reference at that of the task.
         reference = {"method": study.reference} | ({} if study.at_every_budget else {"r": own_r})
         is_compared = any(row["method"] == study.reference for row in mine)
@@ -121,11 +118,8 @@ def _compare(
         rows += mine
         lines += found
         curves += [line for finished in done for line in finished.curve]
-        by, columns = f"r = {own_r}", ("method",)
-        if study.at_every_budget:
-            by, columns = "by budget", ("method", "r")
-        title, note = f"{session.settings(task)['title']}, {by}", study.note if is_compared else ""
-        print_summary(found, title=title, columns=columns, note=note)
+        title, note = session.settings(task)["title"], study.note if is_compared else ""
+        print_summary(found, title=title, columns=("method", "r"), note=note)
     tables = {"": rows, "summary": lines, **({"curves": curves} if study.curves else {})}
     session.store(study.name + suffix, tables)
     if study.figure:

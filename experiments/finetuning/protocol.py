@@ -16,7 +16,7 @@ from typing import Any
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.metrics import METRIC
 from experiments.finetuning.statistics import Row
-from experiments.finetuning.tasks import Prepared
+from experiments.finetuning.tasks.prepared import Prepared
 from experiments.finetuning.training import EXPERIMENT, PACKAGES
 from loca_theory.sweeps.store import Point
 
@@ -67,10 +67,15 @@ def point(
         "tunes": tunes,
         "loca": loca_of(configuration, chosen),
         "location_rate": configuration.location_rate or chosen["location_rate"],
-        "settings": {name: value for name, value in chosen.items() if name not in _BESIDE},
+        "settings": run_settings(chosen),
         "device": device,
     }
     return Point(EXPERIMENT, parameters, PACKAGES)
+
+
+def run_settings(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a task that a run depends on, but those of LoCA."""
+    return {name: value for name, value in chosen.items() if name not in _BESIDE}
 
 
 def loca_of(configuration: Configuration, chosen: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from torch import nn
 
 from experiments.finetuning.adaptation import adapt, count, groups
 from experiments.finetuning.methods import Budget, find_method
-from experiments.finetuning.tasks import random_batches
+from experiments.finetuning.tasks.prepared import random_batches
 from loca_theory.adapters import CosineSpectrum, follow
 from loca_theory.sweeps import generator
 

@@ -17,7 +17,7 @@ from experiments.finetuning.metrics import METRIC
 from experiments.finetuning.protocol import Configuration, Finished, best_rate, loca_of, point
 from experiments.finetuning.settings import settings, task_names
 from experiments.finetuning.statistics import Row
-from experiments.finetuning.tasks import Prepared, prepare
+from experiments.finetuning.tasks.prepared import Prepared, prepare
 from experiments.finetuning.training import compute, layer_shape
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder

@@ -46,12 +46,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
     Source: Holm, Scandinavian Journal of Statistics 6, 1979.
     """
-    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
-    adjusted, highest = [0.0] * len(p_values), 0.0
-    for position, index in enumerate(order):
-        highest = max(highest, min(1.0, (len(p_values) - position) * p_values[index]))
-        adjusted[index] = highest
-    return adjusted
+    order = np.argsort(p_values, kind="stable")
+    steps = np.arange(len(order), 0, -1) * np.asarray(p_values, dtype=float)[order]
+    adjusted = np.empty(len(order))
+    adjusted[order] = np.maximum.accumulate(steps).clip(max=1.0)
+    return adjusted.tolist()
 
 
 def summary(

@@ -14,7 +14,8 @@ import torch
 from experiments.finetuning.methods import find_method, target_shape
 from experiments.finetuning.metrics import METRIC, METRICS, predictions, targets
 from experiments.finetuning.run import Run
-from experiments.finetuning.tasks import Prepared, Split, base_model, opened, quiet
+from experiments.finetuning.tasks import Split
+from experiments.finetuning.tasks.prepared import Prepared, base_model, opened, quiet
 from experiments.finetuning.tasks.transformer import (
     SmallTransformer,
     adopt_parameters,

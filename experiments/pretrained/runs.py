@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 from experiments.finetuning.protocol import Configuration, Finished, point
 from experiments.finetuning.statistics import Row
-from experiments.finetuning.tasks import Prepared, prepare_by
+from experiments.finetuning.tasks.prepared import Prepared, prepare_by
 from experiments.finetuning.tasks.published import check_files
 from experiments.finetuning.training import PACKAGES, Group, compute, trained
 from experiments.pretrained.trials import Done, Trial, read_design

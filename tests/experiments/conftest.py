@@ -9,7 +9,7 @@ import torch
 from experiments.finetuning.protocol import Configuration, point
 from experiments.finetuning.session import Session
 from experiments.finetuning.settings import settings
-from experiments.finetuning.tasks import load, prepare, quiet
+from experiments.finetuning.tasks.prepared import load, prepare, quiet
 from experiments.finetuning.training import Group
 
 
@@ -29,10 +29,10 @@ def digits(tmp_path_factory):
 
 
 def point_of(prepared, method, *, seeds=(0,), rate=1e-2, r=2, tunes=False, **changed):
-    """Runs of a method on a task in quick form, with some settings changed."""
-    chosen = {**settings(prepared.task, quick=True), **changed}
+    """Runs of a method on the task in quick form, with some settings changed."""
+    chosen = {**settings("digits", quick=True), **changed}
     return point(
-        Configuration(prepared.task, method, r), chosen, prepared, rate=rate, seeds=seeds,
+        Configuration("digits", method, r), chosen, prepared, rate=rate, seeds=seeds,
         device="cpu", tunes=tunes,
     )  # fmt: skip
 

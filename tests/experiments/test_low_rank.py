@@ -1,7 +1,6 @@
 """Full fine-tunes with any optimiser, against a loop of plain torch, and what is measured."""
 
 import importlib
-import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -80,13 +79,6 @@ def test_training_is_that_of_a_plain_loop(name):
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_a_loss_that_is_not_finite_ends_the_training():
-    model, pool = Classifier(), examples(4)
-    pool["inputs"][0, 0, 0] = math.nan
-    assert not train(model, pool, Training("SGD", 1e-2, 5, 4), np.random.default_rng(0))
-    assert torch.isfinite(model.query.weight).all()
-
-
 def test_loss_and_accuracy_are_means_over_examples():
     model, test = Classifier(), examples(450)
     whole = model(**test)
@@ -96,28 +88,17 @@ def test_loss_and_accuracy_are_means_over_examples():
     assert 0 < accuracy < 1
 
 
-def matrix(seed=0, p=24, q=40):
-    source = torch.Generator().manual_seed(seed)
-    return torch.randn(p, 3, generator=source) @ torch.randn(3, q, generator=source) + 0.5 * (
-        torch.randn(p, q, generator=source)
-    )
-
-
 def test_what_is_measured_of_a_matrix():
-    """Each number by its definition."""
+    """What low rank and cosines retain, by the definitions; unchanged matrices are left out."""
     p, q = 24, 40
-    before = {"blocks.0.expand.weight": matrix(1)}
-    zero = {"blocks.0.query.weight": torch.zeros(p, q)}  # unchanged matrices are left out
-    (found,) = measure({"blocks.0.expand.weight": matrix(), **zero}, {**before, **zero})
-    increment = matrix().double().numpy()
-    energies = np.linalg.svd(increment, compute_uv=False) ** 2
-    fractions = np.cumsum(energies) / energies.sum()
+    source = torch.Generator().manual_seed(0)
+    increment = torch.randn(p, q, generator=source).cumsum(0)
+    increments = {"blocks.0.expand.weight": increment, "blocks.0.query.weight": torch.zeros(p, q)}
+    (found,) = measure(increments, {name: torch.ones(p, q) for name in increments})
     assert (found["kind"], found["layer"], found["p"], found["q"]) == ("MLP in", 0, p, q)
-    for name, energy in (("rank_50", 0.5), ("rank_90", 0.9), ("rank_99", 0.99)):
-        assert found[name] == 1 + int((fractions < energy).sum())
-    norm = np.linalg.norm(increment) / np.linalg.norm(before["blocks.0.expand.weight"])
-    assert found["relative_norm"] == pytest.approx(norm, rel=1e-5)
-    coefficients = np.sort(np.square(fft.dctn(increment, norm="ortho")), axis=None)[::-1]
+    assert found["relative_norm"] == pytest.approx(float(increment.norm()) / (p * q) ** 0.5)
+    energies = np.linalg.svd(increment.numpy(), compute_uv=False) ** 2
+    coefficients = np.sort(np.square(fft.dctn(increment.numpy(), norm="ortho")), axis=None)[::-1]
     assert [row["r"] for row in found["ranks"]] == [1, 2, 3, 6]
     for row in found["ranks"]:
         r = row["r"]
@@ -125,7 +106,7 @@ def test_what_is_measured_of_a_matrix():
         f = count / (p * q)
         z = stats.norm.isf(f / 2)
         retained = coefficients[:count].sum() / coefficients.sum()
-        assert row["retained"] == pytest.approx(fractions[r - 1], rel=1e-5)
+        assert row["retained"] == pytest.approx(energies[:r].sum() / energies.sum(), rel=1e-5)
         assert row["cosine"] == pytest.approx(retained, rel=1e-4)
         assert row["threshold"] == pytest.approx(f + 2 * z * stats.norm.pdf(z), rel=1e-9)
         assert row["independent"] == pytest.approx(1 - exact_error("R", Budget(p, q, r)), rel=1e-9)
@@ -137,7 +118,7 @@ def test_a_run_depends_on_its_point_alone(digits):
     chosen = settings("digits", quick=True)
 
     def found(training, seed=0):
-        return compute(point(digits, chosen, training, seed, "cpu"), digits.folder.parent)
+        return compute(point("digits", digits, chosen, training, seed, "cpu"), digits.folder.parent)
 
     training = Training("SGD", 0.1, 3, 8, 20)
     with torch.random.fork_rng(devices=[]):
@@ -148,7 +129,7 @@ def test_a_run_depends_on_its_point_alone(digits):
         assert found(training) == first
     other = found(training, seed=1)
     assert first["matrices"][0]["sigma"] != other["matrices"][0]["sigma"]
-    assert (first["examples"], first["diverged"]) == (20, False)
+    assert not first["diverged"]
     assert 0 <= first["accuracy"] <= 1
     assert {one["kind"] for one in first["matrices"]} == set(KINDS)
     assert all(one["relative_norm"] > 0 for one in first["matrices"])

@@ -12,7 +12,7 @@ from experiments.finetuning.prediction.rank_correlation import rank_correlation
 from experiments.finetuning.protocol import Configuration, point
 from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.settings import settings
-from experiments.finetuning.tasks import opened, prepare
+from experiments.finetuning.tasks.prepared import opened, prepare
 from experiments.finetuning.training import Group
 from experiments.prediction import COLUMNS, main, usable
 
@@ -117,8 +117,7 @@ def test_the_command_runs_its_own_full_fine_tunes_only(session):
     lines = result.output.splitlines()
     assert "what predicts the better adapter: methods at one budget" in lines
     names = {path.name for path in folder.iterdir()}
-    tables = ("", "-predictors", "-pairs")
-    assert {"prediction.pdf", *(f"prediction{one}.parquet" for one in tables)} <= names
+    assert {"prediction.pdf", "prediction.parquet", "prediction-predictors.parquet"} <= names
     done = [path.name.partition("@")[0] for path in (session.out / "runs").iterdir()]
     assert done == ["prediction"] * 2
 

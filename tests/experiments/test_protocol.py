@@ -1,6 +1,7 @@
 """Pairing by seed, rates by validation, and runs that are stored once."""
 
 import dataclasses
+from itertools import product
 
 import pytest
 import torch
@@ -67,16 +68,15 @@ def test_the_rate_is_the_best_on_average():
     assert best_rate([0.1, 0.3], {0.1: [None], 0.3: [None]}) == 0.1
 
 
-@pytest.mark.parametrize("quick", [False, True])
-@pytest.mark.parametrize("task", task_names())
-def test_results_are_of_other_seeds_than_rates(session, task, quick):
-    one = dataclasses.replace(session, quick=quick)
-    assert not set(one.seeds_of(task)) & set(one.settings(task)["tuning_seeds"])
+def test_results_are_of_other_seeds_than_rates(session):
+    for task, quick in product(task_names(), (False, True)):
+        one = dataclasses.replace(session, quick=quick)
+        assert not set(one.seeds_of(task)) & set(one.settings(task)["tuning_seeds"])
 
 
 @pytest.fixture
 def made_up(session, digits, monkeypatch):
-    """A session whose runs only say what they were asked for."""
+    """A session whose runs only say what they were asked for, in blocks of two seeds."""
     asked = []
 
     def result(p, seed):
@@ -90,49 +90,37 @@ def made_up(session, digits, monkeypatch):
             for one in points
         ]
 
+    chosen = {**settings("digits"), "block": 2, "seeds": 3}
     monkeypatch.setattr(session_module.Runner, "run", run)
     monkeypatch.setattr(session_module.Session, "prepared", lambda *_: digits)
+    monkeypatch.setattr(session_module.Session, "settings", lambda *_: chosen)
     return dataclasses.replace(session, quick=False), asked
 
 
 def test_rates_are_chosen_by_validation_on_the_tuning_seeds(made_up):
+    """From twice the task's budget on, all rates are lower."""
     session, asked = made_up
-    wanted = [Configuration("digits", name, 2) for name in ("lora", "loca", "full")]
-    rates = session.tune(wanted, "")
+    known = {name: list(methods()[name].rates("small")) for name in ("lora", "loca", "full")}
+    wanted = [Configuration("digits", name, 2) for name in known]
+    rates = session.tune([*wanted, Configuration("digits", "lora", 4)], "")
     assert [rates[configuration] for configuration in wanted[:2]] == [1e-2, 1e-1]
-    chosen = settings("digits")
+    assert all(p["tunes"] for p in asked)
+    tuning = [[1000, 1001], [1002, 1003]]
     for configuration in wanted:
-        mine = [p for p in asked if p["method"] == configuration.method]
-        assert all(p["tunes"] for p in mine)
-        assert {(p["rate"], seed) for p in mine for seed in p["seeds"]} == {
-            (rate, seed)
-            for rate in methods()[configuration.method].rates("small")
-            for seed in chosen["tuning_seeds"]
-        }
-    asked.clear()
-    session.run(rates.items(), "")
-    assert {seed for p in asked for seed in p["seeds"]} == set(range(chosen["seeds"]))
-    assert not any(p["tunes"] for p in asked)
-
-
-def test_from_twice_the_budget_on_all_rates_are_lower(made_up):
-    session, asked = made_up
-    r = settings("digits")["r"]
-    session.tune([Configuration("digits", "lora", 2 * r), Configuration("digits", "full", 9)], "")
-    tried = {name: [p["rate"] for p in asked if p["method"] == name] for name in ("lora", "full")}
-    assert tried["lora"] == list(methods()["lora"].rates("small", beyond=1)[:4])
-    assert tried["full"] == list(methods()["full"].rates("small"))
+        name = configuration.method
+        mine = [p for p in asked if p["method"] == name and p["r"] != 4]
+        assert [(p["rate"], p["seeds"]) for p in mine] == [*product(known[name], tuning)]
+    lower = [p["rate"] for p in asked if p["r"] == 4]
+    assert lower[::2] == list(methods()["lora"].rates("small", beyond=1)[:4])
 
 
 @pytest.mark.parametrize(("seeds", "blocks"), [(5, [[0, 1], [2, 3], [4]]), (None, [[0, 1], [2]])])
-def test_seeds_are_trained_in_blocks_and_told_one_by_one(made_up, seeds, blocks, monkeypatch):
+def test_seeds_are_trained_in_blocks_and_told_one_by_one(made_up, seeds, blocks):
     session, asked = made_up
-    small = {**settings("digits"), "block": 2, "seeds": 3}
-    monkeypatch.setattr(session_module.Session, "settings", lambda *_: small)
     session = dataclasses.replace(session, seeds=seeds)
     wanted = [(Configuration("digits", name, 2), 1e-2) for name in ("lora", "loca")]
     done = session.run(wanted, "")
-    assert [p["seeds"] for p in asked] == blocks * 2
+    assert [(p["seeds"], p["tunes"]) for p in asked] == [(one, False) for one in blocks] * 2
     count = sum(map(len, blocks))
     assert [one.configuration.method for one in done] == ["lora"] * count + ["loca"] * count
     assert [one.seed for one in done] == list(range(count)) * 2

@@ -7,13 +7,11 @@ import pytest
 
 from experiments.design import store_verdicts
 from experiments.finetuning.low_rank.tables import (
-    INDEPENDENT,
-    LABELS,
     factor_rows,
     statistics_rows,
 )
 from experiments.finetuning.prediction.predictors import SIGNS
-from experiments.finetuning.prediction.rank_correlation import cells, correlations, pairs
+from experiments.finetuning.prediction.rank_correlation import correlations
 from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.statistics import grouped, summary
 from experiments.finetuning.verdicts.design import read_alternatives
@@ -95,25 +93,13 @@ def test_statistics_of_low_rank():
 
 @pytest.mark.filterwarnings("ignore:Precision loss occurred")
 def test_factors_of_low_rank():
-    """A case has the runs whose labels are those of its training, in the order of the cases."""
-    ranks, found = stored("low_rank-ranks"), []
-    accuracy = stored("low_rank-matrices").groupby([*LABELS, "seed"])["accuracy"].first()
+    found = []
     for task, grid in {"digits": _SMALL, "docstrings": _SMALL, "text": _LARGE}.items():
-        of_task = ranks[(ranks["task"] == task) & (ranks["optimizer"] != INDEPENDENT)]
-        pool, runs = of_task["examples"].max(), {}
-        by_run = {key: rows.to_dict("records") for key, rows in of_task.groupby([*LABELS, "seed"])}
-        for one in dict.fromkeys(case.training for case in grid.cases()):
-            examples = one.examples or pool
-            labels = (task, one.optimizer, one.rate, one.steps, one.batch, examples)
-            runs[one] = [
-                {"task": task, "seed": seed, "accuracy": accuracy[*labels, seed], "diverged": False,
-                 "examples": examples, "matrices": [{**row, "ranks": [row]} for row in rows]}
-                for seed in range(grid.seeds) if (rows := by_run.get((*labels, seed)))
-            ]  # fmt: skip
-        found += factor_rows(grid.cases(), runs)
-    expected = stored("low_rank").drop(columns="diverged")
-    found = pd.DataFrame(found)[list(expected)].astype(expected.dtypes.to_dict())
-    pd.testing.assert_frame_equal(found, expected)
+        matrices, ranks = ([row for row in records(f"low_rank-{name}") if row["task"] == task]
+                           for name in ("matrices", "ranks"))  # fmt: skip
+        pool = max(row["examples"] or 0 for row in ranks)
+        found += factor_rows(task, grid.cases(pool), matrices, ranks, grid.seeds)
+    assert_stored(found, "low_rank")
 
 
 def test_predictions():
@@ -123,7 +109,6 @@ def test_predictions():
     expected = stored("prediction").drop(columns="title")
     found = pd.DataFrame(correlations(runs, predictions, SIGNS))[list(expected)]
     pd.testing.assert_frame_equal(found, expected)
-    assert_stored(pairs(cells(runs, predictions, SIGNS)), "prediction-pairs")
 
 
 def test_comparisons_of_the_pretrained_model():

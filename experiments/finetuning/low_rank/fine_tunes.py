@@ -18,7 +18,9 @@ import torch
 from torch import nn
 
 from experiments.finetuning.low_rank.spectra import measure, measured_layers
-from experiments.finetuning.tasks import Prepared, Split, base_model, opened, random_batches
+from experiments.finetuning.protocol import run_settings
+from experiments.finetuning.tasks import Split
+from experiments.finetuning.tasks.prepared import Prepared, base_model, opened, random_batches
 from loca_theory.checkpoints.pairs.task import MatrixCell
 from loca_theory.sweeps import generator
 from loca_theory.sweeps.store import Point
@@ -50,7 +52,7 @@ class Training:
     rate: float  # highest of the schedule, of all parameters
     steps: int
     batch: int
-    examples: int | None = None  # that each seed draws from the task's pool; None for all
+    examples: int  # that each seed draws from the task's pool
 
 
 def train(
@@ -102,31 +104,30 @@ class TrainingGrid:
 
     rates: Mapping[str, float]  # default learning rate of each optimiser
     # ``steps``, ``batch`` and ``examples`` of a default training, the whole pool without the last.
-    default: Mapping[str, Any]
+    default: Mapping[str, int]
     multiples: Sequence[float] = ()  # learning rates that are tried, in units of the default
+    # Values of the others that are tried, one at a time; None for the whole pool.
     varied: Mapping[str, Sequence[int | None]] = field(default_factory=dict)
     seeds: int = 4
 
-    def cases(self) -> list[Case]:
+    def cases(self, pool: int) -> list[Case]:
         """All trainings by factor; the default ones take part in every factor."""
         found = []
-        for optimizer in OPTIMIZERS:
-            rate = self.rates[optimizer]
-            default = Training(optimizer, rate, **self.default)
+        for optimizer, rate in self.rates.items():
+            default = Training(optimizer, rate, **{"examples": pool, **self.default})
             found.append(Case("optimizer", optimizer, None, default))
-            for multiple in sorted({1.0, *self.multiples}) if self.multiples else ():
+            for multiple in self.multiples:
                 own = replace(default, rate=float(f"{multiple * rate:.6g}"))
                 found.append(Case("rate", f"{multiple:g}", multiple, own))
-            for name, others in self.varied.items():
-                values = {getattr(default, name), *others}
-                for value in sorted(values, key=lambda one: (one is None, one or 0)):
-                    label = ALL if value is None else str(value)
-                    found.append(Case(name, label, value, replace(default, **{name: value})))
+            for name, values in self.varied.items():
+                for value in values:
+                    own = replace(default, **{name: value or pool})
+                    found.append(Case(name, str(value or ALL), value or pool, own))
         return found
 
 
 class Case(NamedTuple):
-    """A training as one value of a factor, which is None for an optimiser or for the whole pool."""
+    """A training as one value of a factor, which is None for an optimiser."""
 
     factor: str  # ``optimizer``, ``rate``, ``steps``, ``batch`` or ``examples``
     label: str
@@ -135,6 +136,7 @@ class Case(NamedTuple):
 
 
 def point(
+    task: str,
     prepared: Prepared,
     chosen: Mapping[str, Any],
     training: Training | None,
@@ -143,10 +145,10 @@ def point(
 ) -> Point:
     """Define one run by all that it depends on; no training is a control of independent entries."""
     parameters = {
-        "task": prepared.task,
+        "task": task,
         "folder": prepared.folder.name,
         "digest": prepared.digest,
-        "settings": {**prepared.settings, **{name: chosen[name] for name in _SETTINGS}},
+        "settings": run_settings(chosen),
         "training": training and asdict(training),
         "seed": seed,
         "device": device,
@@ -165,21 +167,19 @@ def compute(point: Point, folder: Path) -> dict[str, Any]:
         torch.manual_seed(int(source("model").integers(2**62)))
         model = base_model(prepared, settings).to(device)
         before = {name: value.detach().clone() for name, value in model.state_dict().items()}
-        run: dict[str, Any] = {"loss": None, "accuracy": None, "diverged": False, "examples": None}
         if p["training"] is None:
             rng = source("independent")
             drawn = {name: torch.from_numpy(rng.standard_normal(before[name].shape)).float()
                      for name in measured_layers(before)}  # fmt: skip
-            return run | {"matrices": measure(drawn)}
-        training, pool = Training(**p["training"]), len(splits["train"]["labels"])
-        run["examples"] = min(training.examples or pool, pool)
+            return {"accuracy": None, "diverged": False, "matrices": measure(drawn)}
         # Dropout draws from the global generator too.
         torch.manual_seed(int(source("training").integers(2**62)))
         options = {name: settings[name] for name in _SETTINGS}
+        training = Training(**p["training"])
         finite = train(model, splits["train"], training, source("batches"), **options)
         loss, accuracy = evaluate(model, splits["test"]) if finite else (math.nan, None)
         if not math.isfinite(loss):
-            return run | {"diverged": True, "matrices": []}
+            return {"accuracy": None, "diverged": True, "matrices": []}
         after = model.state_dict()
         changes = {name: after[name] - before[name] for name in measured_layers(before)}
-        return run | {"loss": loss, "accuracy": accuracy, "matrices": measure(changes, before)}
+        return {"accuracy": accuracy, "diverged": False, "matrices": measure(changes, before)}

@@ -17,15 +17,13 @@ arXiv:2311.00636.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
-
-_SUMMED = ("gradient", "outputs", "inputs")
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class LayerStatistics:
 
 
 def record_statistics(
-    model: nn.Module, targets: Sequence[str], batches: Iterable[Mapping[str, torch.Tensor]]
+    model: nn.Module, targets: Sequence[str], batches: Sequence[Mapping[str, torch.Tensor]]
 ) -> dict[str, LayerStatistics]:
     """Record gradients and factors of trained linear layers over batches, without a step."""
     weights = {
@@ -47,51 +45,38 @@ def record_statistics(
         for name, module in model.named_modules()
         if name.rsplit(".", 1)[-1] in targets and isinstance(module, nn.Linear)
     }
-    recorder, count = _Recorder(weights.values()), 0
+    name_of = {id(weight): name for name, weight in weights.items()}
+    sums: dict[str, list[Any]] = {name: [0.0, 0.0, 0.0] for name in weights}
     for batch in batches:
-        count += 1
-        recorder.examples = len(batch["labels"])
-        with recorder:
+        with _Recorder() as recorder:
             loss = model(**batch).loss
-        found = torch.autograd.grad(loss, list(weights.values()))
-        for weight, gradient in zip(weights.values(), found, strict=True):
-            recorder.sums[id(weight)].gradient.add_(gradient)
+        applied = [(name_of[id(one)], x, y) for one, x, y in recorder.calls if id(one) in name_of]
+        found = torch.autograd.grad(loss, [*weights.values(), *(y for *_, y in applied)])
+        for own, gradient in zip(sums.values(), found, strict=False):
+            own[0] += gradient.double()
+        for (name, x, _), g in zip(applied, found[len(weights) :], strict=True):
+            x, g = (one.detach().flatten(0, -2).double() for one in (x, g))
+            # The loss is a mean: the gradient of an example's own loss is N times larger.
+            sums[name][1] += len(batch["labels"]) * g.T @ g
+            sums[name][2] += x.T @ x / len(x)
     return {
         name: LayerStatistics(
-            weight.detach().double().cpu(),
-            *(getattr(recorder.sums[id(weight)], one).cpu() / count for one in _SUMMED),
+            weight.detach().double().cpu(), *(one.cpu() / len(batches) for one in own)
         )
-        for name, weight in weights.items()
+        for (name, weight), own in zip(weights.items(), sums.values(), strict=True)
     }
 
 
 class _Recorder(TorchFunctionMode):
-    """Sums inputs and gradients of the outputs wherever one of the weights is applied."""
+    """Keeps weight, input and output wherever a linear layer is applied."""
 
-    def __init__(self, weights: Iterable[torch.Tensor]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.examples = 0
-        self.sums: dict[int, LayerStatistics] = {}
-        for weight in weights:
-            p, q = weight.shape
-            zeros = (
-                torch.zeros(shape, dtype=torch.float64, device=weight.device)
-                for shape in ((p, q), (p, p), (q, q))
-            )
-            self.sums[id(weight)] = LayerStatistics(weight, *zeros)
+        self.calls: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         del types
         y = func(*args, **(kwargs or {}))
-        if func is nn.functional.linear and id(args[1]) in self.sums:
-            one, examples = self.sums[id(args[1])], self.examples
-            x = args[0].detach().reshape(-1, args[0].shape[-1]).double()
-            one.inputs.add_(x.T @ x / len(x))
-
-            def add(g: torch.Tensor) -> None:
-                # The loss is a mean: the gradient of an example's own loss is N times larger.
-                flat = g.reshape(-1, g.shape[-1]).double()
-                one.outputs.add_(examples * flat.T @ flat)
-
-            y.register_hook(add)
+        if func is nn.functional.linear:
+            self.calls.append((args[1], args[0], y))
         return y

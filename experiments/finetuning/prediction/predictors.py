@@ -28,9 +28,9 @@ import torch
 
 from experiments.finetuning.methods import find_method
 from experiments.finetuning.prediction.curvature import LayerStatistics, record_statistics
-from experiments.finetuning.prediction.reach import Metric, Reach, captured, projected, reach
+from experiments.finetuning.prediction.reach import Metric, Reach, captured, reach
 from experiments.finetuning.protocol import Configuration, variant_of
-from experiments.finetuning.tasks import opened
+from experiments.finetuning.tasks.prepared import opened
 from experiments.finetuning.training import Group
 from loca_theory.sweeps import generator
 from loca_theory.sweeps.store import Point
@@ -82,7 +82,7 @@ def predictors(
         parts.append([
             one.retained(increment, None), float(increment.square().sum()),
             one.retained(increment, curvature), curvature.energy(increment),
-            projected(gradient, one.tangent(gradient, None)), float(gradient.square().sum()),
+            captured(gradient, one.tangent(gradient, None)), float(gradient.square().sum()),
             captured(gradient, start, factor), damped.dual_energy(gradient),
         ])  # fmt: skip
     sums = [sum(column) for column in zip(*parts, strict=True)]

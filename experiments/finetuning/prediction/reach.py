@@ -58,20 +58,20 @@ class Metric:
         return torch.linalg.cholesky(gram)
 
 
-def captured(gradient: torch.Tensor, atoms: torch.Tensor, factor: torch.Tensor) -> float:
+def captured(
+    gradient: torch.Tensor, atoms: torch.Tensor, factor: torch.Tensor | None = None
+) -> float:
     r"""The number :math:`c(g) = (T g)^\top (T M T^\top)^{-1} (T g)` for the atoms T, (n, pq).
 
     Half of it is the largest decrease that the span of the atoms makes of
     :math:`\tfrac12\langle W, M[W]\rangle - \langle g, W\rangle`; with :math:`g = M[\Delta]` it is
-    the energy in the metric that the best approximation of Δ retains.
+    the energy in the metric that the best approximation of Δ retains. Without a factor, the metric
+    is the Frobenius norm.
     """
     seen = atoms.flatten(1) @ gradient.flatten()
-    return float(torch.linalg.solve_triangular(factor, seen[:, None], upper=False).square().sum())
-
-
-def projected(matrix: torch.Tensor, atoms: torch.Tensor) -> float:
-    """Energy of the projection on orthonormal atoms: c(g) in the Frobenius norm."""
-    return float((atoms.flatten(1) @ matrix.flatten()).square().sum())
+    if factor is not None:
+        seen = torch.linalg.solve_triangular(factor, seen[:, None], upper=False)
+    return float(seen.square().sum())
 
 
 # The linear family that each adapter trains, for those whose family is fixed before training.
@@ -183,7 +183,7 @@ def reach(method: Method, weight: torch.Tensor, r: int, rng: np.random.Generator
 
 def _fitted(increment: torch.Tensor, atoms: torch.Tensor, metric: Metric | None) -> float:
     if metric is None:
-        return projected(increment, atoms)
+        return captured(increment, atoms)
     return captured(metric.apply(increment), atoms, metric.factor(atoms))
 
 

@@ -4,8 +4,11 @@ A task is prepared once: its data and, unless an installed package contains one,
 are written to a folder as safetensors. All workers then read these files only.
 """
 
-from experiments.finetuning.tasks.prepared import Prepared, Split, load, random_batches
-from experiments.finetuning.tasks.registry import base_model, opened, prepare, prepare_by, quiet
+from __future__ import annotations
 
-__all__ = ["Prepared", "Split", "base_model", "load", "opened", "prepare", "prepare_by", "quiet",
-           "random_batches"]  # fmt: skip
+from torch import Tensor
+
+Split = dict[str, Tensor]
+"""Examples of a split as arguments of the model; the first dimension is that of the examples."""
+
+SPLITS = ("train", "validation", "test")

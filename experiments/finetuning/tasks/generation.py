@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import sysconfig
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,18 @@ import torch
 from torch import nn
 
 from experiments.docstrings import OTHER_PACKAGES, PACKAGES, root_of, without_docstrings
-from experiments.finetuning.tasks.prepared import Split
-from experiments.finetuning.tasks.pretraining import pretrain
+from experiments.finetuning.tasks import Split
 from experiments.finetuning.tasks.transformer import small_transformer
 from loca_theory.errors import ResourceError
 
-_BYTES, _BATCH = 256, 16
+BATCH = 16  # of the pretraining
+_BYTES = 256
 _EXCLUDED = ("test", "site-packages", "idlelib", "lib2to3", "encodings")
 _VALIDATION, _TEST = 0.15, 0.25
 
 
 def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
-    """Make the splits of docstring bytes, and pretrain a model on the source without docstrings."""
+    """Make the splits of docstring bytes, and source without docstrings to pretrain a model on."""
     length = chosen["length"]
     source, words = "", {}
     for split, files in _files(chosen["draw"], chosen.get("files")).items():
@@ -46,8 +45,7 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
     if min(len(pretraining), *(len(split["labels"]) for split in splits.values())) == 0:
         msg = f"{_root(chosen['draw'])} has too few source files; use a Python with its sources"
         raise ResourceError(msg)
-    examples = {"inputs": pretraining, "labels": pretraining}
-    return splits, pretrain(partial(model, chosen), examples, chosen, _BATCH)
+    return splits, {"inputs": pretraining, "labels": pretraining}
 
 
 def _root(draw: int) -> Path:

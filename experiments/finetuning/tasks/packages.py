@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 from zlib import crc32
 
@@ -25,19 +24,19 @@ from experiments.docstrings import (
     functions_in,
     splits,
 )
-from experiments.finetuning.tasks.prepared import SPLITS, Split
-from experiments.finetuning.tasks.pretraining import pretrain
+from experiments.finetuning.tasks import SPLITS, Split
 from experiments.finetuning.tasks.transformer import small_transformer
 from loca_theory.errors import ResourceError
 
 _READERS = {"docstrings": docstrings_in, "functions": functions_in}
-_FRACTIONS, _BATCH = (0.15, 0.25), 64
+BATCH = 64  # of the pretraining
+_FRACTIONS = (0.15, 0.25)
 _WORD = re.compile("[A-Za-z]+")
 _PADDING = 0
 
 
 def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
-    """Make the splits, and pretrain a model on docstrings of other packages."""
+    """Make the splits, and docstrings of other packages to pretrain a model on."""
     own, others = _halves(chosen["draw"])
     options = {"most_files": chosen.get("files"), "masked": (*PACKAGES, *OTHER_PACKAGES)}
     read = _READERS[chosen["texts"]]
@@ -52,8 +51,7 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
             msg += f"{', '.join(own)} with their source"
             raise ResourceError(msg)
     (examples,) = splits(chosen["draw"], (), packages=others, **options)
-    others_encoded = _encoded(examples, chosen, seen)
-    return made, pretrain(partial(model, chosen), others_encoded, chosen, _BATCH)
+    return made, _encoded(examples, chosen, seen)
 
 
 def tokens(text: str, length: int, vocabulary: int) -> tuple[int, ...]:

@@ -1,55 +1,92 @@
-"""Prepared tasks on disk and in memory."""
+"""Tasks are prepared by name: stored on disk, read from there, and opened for runs."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import nn
 
+from experiments.finetuning.settings import settings
+from experiments.finetuning.tasks import SPLITS, Split
+from experiments.finetuning.tasks.pretraining import pretrain
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps.files import writable_folder, write_atomically
+from loca_theory.sweeps.version import code_version
 
-Split = dict[str, torch.Tensor]
-"""Examples of a split as arguments of the model; the first dimension is that of the examples."""
-
-SPLITS = ("train", "validation", "test")
 _DATA, _MODEL, _ABOUT = "data.safetensors", "model.safetensors", "about.json"
+# The code that makes the data and the pretrained models.
+_PACKAGES = ("experiments.docstrings", "experiments.finetuning.tasks")
+# Settings that the data and the pretrained model depend on.
+_PREPARED_BY = (
+    "module", "draw", "images", "turned", "texts", "length", "files", "pool", "validation", "test",
+    "width", "layers", "heads", "patch", "vocabulary", "pretraining_steps", "pretraining_rate",
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(NamedTuple):
     """A prepared task."""
 
     folder: Path
-    task: str
-    settings: Mapping[str, Any]  # settings that it was prepared with
     digest: str  # hash of data and pretrained weights
 
 
-def stored(folder: Path, task: str, key: Mapping[str, Any]) -> Prepared | None:
-    """The task as an earlier run prepared it with the same settings; None if missing or damaged."""
-    try:
-        about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
-        if about["key"] != json.loads(json.dumps(key)) or about["digest"] != digest_of(folder):
-            return None
-        return Prepared(folder, task, about["key"], about["digest"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+def _module_of(chosen: Mapping[str, Any]) -> ModuleType:
+    return import_module(f"experiments.finetuning.tasks.{chosen['module']}")
 
 
-def write(
-    folder: Path, task: str, key: Mapping[str, Any], splits: Mapping[str, Split], model: Split
+def prepare(
+    task: str, folder: Path, *, quick: bool = False, say: Callable[[str], None] = lambda _: None
 ) -> Prepared:
-    """Store a prepared task."""
+    """Prepare the data and the pretrained model of a task, unless they are stored already."""
+    chosen = settings(task, quick=quick)
+    key = {name: chosen[name] for name in _PREPARED_BY if name in chosen}
+    return prepare_by(task, chosen, key, folder, say)
+
+
+def prepare_by(
+    task: str,
+    chosen: dict[str, Any],
+    key: Mapping[str, Any],
+    folder: Path,
+    say: Callable[[str], None] = lambda _: None,
+) -> Prepared:
+    """Prepare a task by its settings, of which ``key`` has all that its data depend on."""
+    key = {"task": task, "code": code_version(*_PACKAGES), **key}
+    name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:8]
+    target = folder / f"{task}-{name}"
+    with suppress(OSError, ValueError):  # missing or damaged
+        about = json.loads((target / _ABOUT).read_text(encoding="utf-8"))
+        if about == {"key": json.loads(json.dumps(key)), "digest": _digest_of(target)}:
+            return Prepared(target, about["digest"])
+    if target.exists():
+        say(f"note: {target} is damaged or incomplete and is prepared again")
+    say(f"preparing {chosen['title']}")
+    try:
+        splits, others = (module := _module_of(chosen)).make(chosen)
+    except ImportError as error:
+        msg = f"{error}; pip install 'loca-theory[experiments]'"
+        raise ResourceError(msg) from error
+    if others is None:  # an installed package has the pretrained model
+        return _write(target, key, splits, {"none": torch.zeros(0)})
+    return _write(target, key, splits, pretrain(module, chosen, others))
+
+
+def _write(
+    folder: Path, key: Mapping[str, Any], splits: Mapping[str, Split], model: Split
+) -> Prepared:
     writable_folder(folder)
     data = {
         f"{split}.{name}": tensor.detach().clone().contiguous()
@@ -59,17 +96,17 @@ def write(
     write_atomically(folder / _DATA, lambda path: save_file(data, path))
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.items()}
     write_atomically(folder / _MODEL, lambda path: save_file(weights, path))
-    digest = digest_of(folder)
-    text = json.dumps({"key": dict(key), "digest": digest}, indent=1) + "\n"
+    digest = _digest_of(folder)
+    text = json.dumps({"key": key, "digest": digest}, indent=1) + "\n"
     write_atomically(folder / _ABOUT, lambda path: path.write_text(text, encoding="utf-8"))
-    return Prepared(folder, task, key, digest)
+    return Prepared(folder, digest)
 
 
 @lru_cache(maxsize=2)
 def load(folder: Path, digest: str) -> tuple[dict[str, Split], Split]:
     """Load the splits and the state of the pretrained model; the last two tasks stay in memory."""
     try:
-        if digest_of(folder) != digest:
+        if _digest_of(folder) != digest:
             msg = f"{folder} changed since it was prepared; delete it and run the command again"
             raise ResourceError(msg)
         data, model = load_file(folder / _DATA), load_file(folder / _MODEL)
@@ -83,12 +120,50 @@ def load(folder: Path, digest: str) -> tuple[dict[str, Split], Split]:
     return splits, model
 
 
-def digest_of(folder: Path) -> str:
+def _digest_of(folder: Path) -> str:
     """Hash of data and weights."""
-    digest = hashlib.sha256()
-    for name in (_DATA, _MODEL):
-        digest.update((folder / name).read_bytes())
-    return digest.hexdigest()[:32]
+    content = b"".join((folder / name).read_bytes() for name in (_DATA, _MODEL))
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+def base_model(prepared: Prepared, chosen: Mapping[str, Any]) -> nn.Module:
+    """The pretrained model; a new head, if any, is initialised from torch's global generator."""
+    _, weights = load(*prepared)
+    model = _module_of(chosen).model(chosen)
+    # A classifier gets a new head, a language model keeps its own.
+    is_causal = getattr(model, "causal", False)
+    kept = {name: one for name, one in weights.items() if is_causal or not name.startswith("head.")}
+    model.load_state_dict(kept, strict=False)
+    return model
+
+
+@contextmanager
+def opened(
+    p: Mapping[str, Any], folder: Path
+) -> Iterator[tuple[Prepared, dict[str, Split], torch.device]]:
+    """The prepared task of a point, its data on the point's device, and the device."""
+    device, prepared = torch.device(p["device"]), Prepared(folder / p["folder"], p["digest"])
+    splits, _ = load(*prepared)
+    moved = {name: {key: t.to(device) for key, t in one.items()} for name, one in splits.items()}
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), quiet():
+        yield prepared, moved, device
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence messages of transformers and PEFT that do not apply to small models."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(before)
+        logging.enable_progress_bar()
 
 
 def random_batches(

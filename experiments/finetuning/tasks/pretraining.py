@@ -8,55 +8,40 @@ trained on.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from experiments.finetuning.tasks.prepared import Split
+from experiments.finetuning.tasks import Split
+from loca_theory.sweeps.threads import one_thread
 
 MODELS = Path(__file__).parent / "models"
 
-# Fixed on all machines, because sums depend on the number of threads in their last bits. Models of
-# this size gain nothing from more.
-_THREADS = 1
 
-
-def pretrain(
-    build: Callable[[], nn.Module], examples: Split, chosen: dict[str, Any], batch: int
-) -> Split:
-    """Train a model from scratch on random batches with AdamW and a linear schedule."""
-    how = (chosen["pretraining_steps"], batch, chosen["pretraining_rate"])
-    kept = MODELS / f"{_name(build, examples, *how)}.safetensors"
-    if kept.exists():
-        return load_file(kept)
-    before = torch.get_num_threads()
-    torch.set_num_threads(_THREADS)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            # Modules initialise from the global generator and take no other; it is restored
-            # afterwards.
-            torch.default_generator.manual_seed(0)
-            model = build()
-            _train(model, examples, *how)
-    finally:
-        torch.set_num_threads(before)
-    return model.state_dict()
-
-
-def _name(
-    build: Callable[[], nn.Module], examples: Split, steps: int, batch: int, rate: float
-) -> str:
-    """Hash of the training set, the sizes of the model and the settings of the training."""
+def pretrain(module: ModuleType, chosen: dict[str, Any], examples: Split) -> Split:
+    """Train the model of a task from scratch on random batches with AdamW and a linear schedule."""
+    how = (chosen["pretraining_steps"], module.BATCH, chosen["pretraining_rate"])
+    # The hash of the training set, the sizes of the model and the settings of the training.
     with torch.device("meta"):
-        sizes = {name: list(tensor.shape) for name, tensor in build().state_dict().items()}
-    digest = hashlib.sha256(repr((sizes, steps, batch, rate)).encode())
+        state = module.model(chosen).state_dict()
+    sizes = {name: list(tensor.shape) for name, tensor in state.items()}
+    digest = hashlib.sha256(repr((sizes, *how)).encode())
     for name, values in sorted(examples.items()):
         digest.update(name.encode() + values.numpy().tobytes())
-    return digest.hexdigest()[:16]
+    kept = MODELS / f"{digest.hexdigest()[:16]}.safetensors"
+    if kept.exists():
+        return load_file(kept)
+    # Sums depend on the number of threads in their last bits. Modules initialise from the global
+    # generator and take no other.
+    with one_thread(), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        model = module.model(chosen)
+        _train(model, examples, *how)
+    return model.state_dict()
 
 
 def _train(model: nn.Module, examples: Split, steps: int, batch: int, rate: float) -> None:

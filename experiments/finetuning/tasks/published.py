@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from experiments.docstrings import docstrings_in, functions_in, model_folder, splits
-from experiments.finetuning.tasks.prepared import SPLITS, Split
+from experiments.finetuning.tasks import SPLITS, Split
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps import generator
 
@@ -91,7 +91,7 @@ _TESTED = (0.3, 0.3)
 _MOST_SCORE = 5.0
 
 
-def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
+def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], None]:
     """Make the splits of tokenised texts; the pretrained model stays in its package."""
     # Runs draw their training sets from the pool; the rest validates, and tests if texts lack.
     seen: set[tuple[str, ...]] = set()
@@ -101,7 +101,7 @@ def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], Split]:
     parts = zip(SPLITS, (pool, validation, (test + rest)[: chosen["test"]]), strict=True)
     names = sorted({label for _, label in train})
     made = {split: _encoded(part, chosen, names) for split, part in parts if part}
-    return made, {"none": torch.zeros(0)}
+    return made, None
 
 
 def _parts(chosen: Mapping[str, Any]) -> tuple[list[Example], ...]:

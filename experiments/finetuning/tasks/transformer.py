@@ -8,7 +8,7 @@ linear layer takes part by its increment: the layer's weight in run r is :math:`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -20,14 +20,6 @@ from loca_theory.transforms import idct2
 
 # Width of the hidden layer of a block, in widths of the model.
 _EXPANSION = 2
-
-
-@dataclass(frozen=True)
-class Output:
-    """Loss and logits, by the names that Hugging Face models give them."""
-
-    loss: torch.Tensor
-    logits: torch.Tensor
 
 
 class Block(nn.Module):
@@ -75,10 +67,10 @@ class SmallTransformer(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, classes)
 
-    def forward(self, inputs: torch.Tensor, labels: torch.Tensor) -> Output:
+    def forward(self, inputs: torch.Tensor, labels: torch.Tensor) -> SimpleNamespace:
         """Mean loss over examples (and positions), and logits (N, classes) or (N, T, classes)."""
         losses, logits = group_losses([self], inputs[None], labels[None])
-        return Output(losses[0], logits[0])
+        return SimpleNamespace(loss=losses[0], logits=logits[0])
 
 
 def small_transformer(chosen: Mapping[str, Any], classes: int, **kind: Any) -> SmallTransformer:
@@ -157,10 +149,8 @@ def _linear(layers: Sequence[Any], x: torch.Tensor) -> torch.Tensor:
 
 def _affine(x: torch.Tensor, weight: torch.Tensor, layers: Sequence[nn.Linear]) -> torch.Tensor:
     bias = _own([layer.bias for layer in layers])
-    if weight.ndim == 2 and bias.ndim == 1:
+    if weight.ndim == 2:  # then all runs share the bias as well
         return functional.linear(x, weight, bias)
-    if weight.ndim == 2:
-        return functional.linear(x, weight) + bias[:, None]
     return torch.baddbmm(bias if bias.ndim == 1 else bias[:, None], x, weight.mT)
 
 
