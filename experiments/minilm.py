@@ -14,8 +14,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +32,6 @@ _FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_confi
 HEAD = "head.safetensors"
 STEPS, BATCH, RATE, LENGTH = 500, 32, 5e-5, 64
 TESTED_FRACTION = 0.2
-
-
-@contextmanager
-def pretrained(seed: int) -> Iterator[tuple[Any, MeanPooledClassifier]]:
-    """The tokenizer, and the pretrained model with a new head."""
-    from transformers import AutoModel, AutoTokenizer
-
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # from which dropout draws
-        encoder = AutoModel.from_pretrained(model_folder())
-        model = MeanPooledClassifier(encoder, encoder.config.hidden_size, len(PACKAGES))
-        yield AutoTokenizer.from_pretrained(model_folder()), model
 
 
 def encoded(tokenizer: Any, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
@@ -104,10 +91,16 @@ class Pair:
 @click.option("--seed", default=0, show_default=True)
 def main(out: Path, steps: int, seed: int) -> None:
     """Fine-tune the model and write the pair of checkpoints."""
+    from transformers import AutoModel, AutoTokenizer
+
     train, test = splits(seed, (TESTED_FRACTION,))
     click.echo(f"{len(train)} docstrings to train on, {len(test)} to test")
     choice = random.Random(seed)
-    with pretrained(seed) as (tokenizer, model):
+    tokenizer: Any = AutoTokenizer.from_pretrained(model_folder())
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # from which dropout draws
+        encoder: Any = AutoModel.from_pretrained(model_folder())
+        model = MeanPooledClassifier(encoder, encoder.config.hidden_size, len(PACKAGES))
         optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
         model.train()
         for step in range(1, steps + 1):
@@ -123,7 +116,6 @@ def main(out: Path, steps: int, seed: int) -> None:
     (out / "base").mkdir(parents=True, exist_ok=True)
     for name in _FILES:
         shutil.copyfile(model_folder() / name, out / "base" / name)
-    encoder: Any = model.encoder
     encoder.save_pretrained(out / "tuned")
     save_file(model.head.state_dict(), out / HEAD)
     record = {"steps": steps, "seed": seed, "accuracy": accuracy, "packages": PACKAGES}

@@ -16,7 +16,6 @@ from scipy import fft
 from experiments import conversion, everything
 from experiments.finetuning.session import configurations, tasks_of
 from experiments.finetuning.settings import task_names
-from experiments.minilm_gradients import row
 
 COMMANDS = ("study", "prediction", "low_rank", "complexity", "everything")
 
@@ -139,18 +138,3 @@ def test_the_error_of_a_conversion_is_that_of_the_increment():
     # S is in single precision.
     errors = [100 * (1 - fractions[7]), 100 * (1 - fractions[63])]
     assert found == pytest.approx([rows, *ranks, *errors], abs=1e-4)
-
-
-def test_fractions_of_gradients_are_those_of_an_svd_and_bounds_hold():
-    generator = torch.Generator().manual_seed(0)
-    x, g = (
-        torch.randn(40, n, generator=generator, dtype=torch.float64)
-        * 0.5 ** torch.arange(n, dtype=torch.float64)
-        for n in (12, 9)
-    )
-    found = row(x, g, torch.sign(g.T @ x), 3)
-    for name, matrix in (("inputs", x), ("outputs", g), ("gradient", g.T @ x)):
-        energies = np.square(np.linalg.svd(matrix.numpy(), compute_uv=False))
-        assert found[name] == pytest.approx(energies[3:].sum() / energies.sum(), rel=1e-6)
-    assert found["gradient"] <= found["bound"]
-    assert found["adam"] <= found["adam_bound"] + 1e-12
