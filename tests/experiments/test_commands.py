@@ -6,14 +6,12 @@ import inspect
 import re
 import sys
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
 from click.testing import CliRunner
-from scipy import fft
 
-from experiments import conversion, everything
+from experiments import everything
 from experiments.finetuning.session import configurations, tasks_of
 from experiments.finetuning.settings import task_names
 
@@ -123,18 +121,3 @@ def test_complexity_keeps_the_rows_of_forms_that_are_gone(tmp_path, monkeypatch)
         assert result.exit_code == 0, result.output
         found.append(pd.read_parquet(tmp_path / "quick" / "complexity.parquet")["rival"].tolist())
     assert found == [["LoRA", "LoCA", "LoCA sparse"]] * 2
-
-
-def test_the_error_of_a_conversion_is_that_of_the_increment():
-    found = conversion.spectrum(80, 150, 3)
-    rng = np.random.default_rng(3)
-    s = np.zeros(80 * 80)
-    s[rng.choice(80 * 80, 150, replace=False)] = rng.standard_normal(150)
-    increment = fft.idctn(s.reshape(80, 80), norm="ortho")
-    energy = np.linalg.svd(increment, compute_uv=False) ** 2
-    fractions = np.cumsum(energy) / energy.sum()
-    ranks = [int((fractions < part).sum()) + 1 for part in (0.9, 0.99)]
-    rows = (s.reshape(80, 80) != 0).any(1).sum()
-    # S is in single precision.
-    errors = [100 * (1 - fractions[7]), 100 * (1 - fractions[63])]
-    assert found == pytest.approx([rows, *ranks, *errors], abs=1e-4)
