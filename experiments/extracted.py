@@ -1,28 +1,36 @@
-"""Accuracy of adapters extracted from the fine-tune that ``experiments.minilm`` makes.
+"""What is left of the fine-tune that ``experiments.minilm`` makes in adapters, or in few bits.
 
 ``python -m experiments.extracted pair`` extracts LoRA and LoCA adapters at three totals, loads each
-into the base by PEFT, and measures its accuracy on the docstrings of unseen files. For comparison:
-the base, the fine-tune, and its linear layers alone in the base, which is what an adapter without
-any error would give. Takes about fifteen minutes on two cores.
+into the base by PEFT, and measures its accuracy on the docstrings of unseen files, with the
+fine-tune's head. With ``--bits`` it codes the increments of the linear layers at equal bits
+instead, in several bases. For comparison: the base, the fine-tune, and its linear layers alone in
+the base, which is what an adapter without any error would give. Takes about fifteen minutes on two
+cores.
 """
 
 from __future__ import annotations
 
 import importlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import click
+import numpy as np
+import torch
 from scipy import stats
 
 from experiments.minilm import Pair
 from loca_theory.checkpoints import Extraction, extract
-from loca_theory.checkpoints.weights.sources import open_checkpoint
 from loca_theory.cli.command import Command
+from loca_theory.cli.options import Folder
+from loca_theory.expressivity.coders.coder import Transform
+from loca_theory.expressivity.coders.registry import CODERS
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.tables import store_rows
+
+Row = dict[str, Any]
 
 RANKS = (1, 4, 16)
 _LARGE = 64
@@ -30,56 +38,65 @@ _TITLES = {"lora": "LoRA", "loca": "LoCA"}
 # LayerNorm and embeddings, which are no linear layers.
 _REST = ("LayerNorm", "embeddings")
 
+BITS = (1.0,)
+CODED = ("entropy-coded", "Delta-CoMe", "BitDelta", "Delta-DCT", "positions",
+         "Delta-DCT by rank")  # fmt: skip
+BASES = (Transform.NONE, Transform.DCT, Transform.RANDOM)
+
 
 @click.command(cls=Command)
-@click.argument("pair", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+@click.argument("folder", metavar="PAIR", type=Folder(exists=True, file_okay=False))
+@click.option("--bits", is_flag=True, help="Code the layers instead of extracting adapters.")
+@click.option("--count", type=click.IntRange(min=1), help="Texts at most.  [default: all]")
+@click.option("--out", type=Folder(file_okay=False), metavar="DIR",
               help="Folder for the table.  [default: nothing is stored]")  # fmt: skip
-def main(pair: Path, out: Path | None) -> None:
-    """Extract adapters from PAIR, the folder that experiments.minilm wrote, and measure them.
+def main(folder: Path, count: int | None, out: Path | None, *, bits: bool) -> None:
+    """Measure what is left of the fine-tune in PAIR, the folder that experiments.minilm wrote.
 
     Example: python -m experiments.extracted pair --out pair
     """
-    rows = []
-    for row in _measure(pair):
-        shown = f"{row['numbers']:,} numbers, energy retained {row['retained']:.0%}, accuracy "
-        shown += f"{row['accuracy']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
-        click.echo(f"{row['adapter']}, {row['split'] or 'whole'}: {shown}")
-        rows.append(row)
-    if out:
-        made = manifest(grid={"pair": str(pair), "ranks": list(RANKS)}, seed=None, dtype="float32")
-        for path in store_rows(rows, made, out, "extracted"):
-            click.echo(f"wrote {path}", err=True)
+    pair, rows = Pair(folder, count), []
+    goal = pair.answers(pair.loaded("tuned"))
+    grid = {"pair": str(folder), "count": count, "ranks": list(RANKS), "bits": list(BITS)}
+    about = manifest(grid=grid, seed=0, dtype="float32")
+    for known, encoder in _models(folder, pair.loaded, bits=bits):
+        found = pair.answers(encoder)
+        right, same = (int((found == one).sum()) for one in (pair.labels, goal))
+        ends = stats.binomtest(right, len(goal)).proportion_ci(method="wilson")  # of 95%
+        rows.append({
+            "seed": pair.seed, "texts": len(goal), **known, "accuracy": right / len(goal),
+            "low": ends.low, "high": ends.high, "agreement": same / len(goal),
+        })  # fmt: skip
+        click.echo(in_words(rows[-1]))
+        if out:  # as they come, because a model takes its time
+            store_rows(rows, about, out, "coded" if bits else "extracted")
 
 
-def _measure(pair: Path) -> Iterator[dict[str, Any]]:
-    """A row per adapter, with the 95% interval of its accuracy (Wilson)."""
-    made = Pair(pair)
+def in_words(row: Row) -> str:
+    """A row as one line."""
+    return ", ".join(
+        f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
+        for key, value in row.items()
+    )
 
-    def row(
-        adapter: str, split: str, numbers: int, retained: float, encoder: Any
-    ) -> dict[str, Any]:
-        right, count = int((made.answers(encoder) == made.labels).sum()), len(made.labels)
-        ends = stats.binomtest(right, count).proportion_ci(method="wilson")
-        return {
-            "adapter": adapter, "split": split, "numbers": numbers, "retained": retained,
-            "accuracy": right / count, "low": ends.low, "high": ends.high,
-        }  # fmt: skip
 
-    yield row("base", "", 0, 0.0, made.loaded("base"))
-    layers: set[str] = set()
-    for extraction, adapter, split, retained in _extractions(pair):
-        encoder = with_adapter(made.loaded("base"), extraction)
-        numbers = sum(one.numbers for one in extraction.matrices) + extraction.saved_numbers
-        yield row(adapter, split, numbers, retained, encoder)
-        layers |= {one.name for one in extraction.matrices}
-    encoder, tuned = made.loaded("base"), open_checkpoint(pair / "tuned")
-    own = {name: tuned.load(name) for name in sorted(layers)}
-    encoder.load_state_dict(own, strict=False)
-    numbers = sum(one.numel() for one in own.values())
-    yield row("the fine-tune's linear layers", "", numbers, 1.0, encoder)
-    whole = made.loaded("tuned")
-    yield row("fine-tune", "", sum(one.numel() for one in whole.parameters()), 1.0, whole)
+def _models(folder: Path, loaded: Callable[[str], Any], *, bits: bool) -> Iterator[tuple[Row, Any]]:
+    """The models to measure, each with what is known of it."""
+
+    def known(name: str, numbers: int, retained: float) -> Row:
+        if bits:
+            return {"method": name, "transform": None, "bits": None, "retained": retained}
+        return {"adapter": name, "split": "", "numbers": numbers, "retained": retained}
+
+    layers, tuned = linear_layers(loaded), loaded("tuned")
+    numbers = sum(one.size for one in increments(loaded).values())
+    yield known("base", 0, 0.0), loaded("base")
+    yield from coded_models(loaded, BITS) if bits else _adapted(folder, loaded)
+    yield known("linear layers", numbers, 1.0), layers
+    yield known("fine-tune", sum(one.numel() for one in tuned.parameters()), 1.0), tuned
+
+
+# --- adapters -------------------------------------------------------------------------------
 
 
 def with_adapter(base: Any, extraction: Extraction) -> Any:
@@ -91,9 +108,16 @@ def with_adapter(base: Any, extraction: Extraction) -> Any:
         return importlib.import_module("peft").PeftModel.from_pretrained(base, there)
 
 
-def _extractions(pair: Path) -> Iterator[tuple[Extraction, str, str, float]]:
-    """Adapters at the totals of the ranks, the names of their rows, and the energy retained."""
+def _adapted(pair: Path, loaded: Callable[[str], Any]) -> Iterator[tuple[Row, Any]]:
+    """The base with adapters at the totals of the ranks."""
     base, tuned = pair / "base", pair / "tuned"
+
+    def adapted(name: str, split: str, made: Extraction, before: float = 0.0) -> tuple[Row, Any]:
+        numbers = sum(one.numbers for one in made.matrices) + made.saved_numbers
+        retained = (1 - before) * (1 - made.error)
+        known = {"adapter": name, "split": split, "numbers": numbers, "retained": retained}
+        return known, with_adapter(loaded("base"), made)
+
     methods: tuple[Literal["lora", "loca"], ...] = ("lora", "loca")
     with tempfile.TemporaryDirectory() as folder:
         large = extract(base, tuned, "lora", rank=_LARGE)
@@ -105,18 +129,66 @@ def _extractions(pair: Path) -> Iterator[tuple[Extraction, str, str, float]]:
                 if method == "loca":
                     components = total // len(same.matrices)
                     same = extract(base, tuned, method, components=components)
-                yield same, _TITLES[method], "same size", 1 - same.error
+                yield adapted(_TITLES[method], "same size", same)
                 split = extract(base, tuned, method, allocate=total)
-                yield split, _TITLES[method], "allocated", 1 - split.error
+                yield adapted(_TITLES[method], "allocated", split)
             entries = extract(base, tuned, "entries", rank=rank)
-            yield entries, "entries (SHiRA)", "same size", 1 - entries.error
+            yield adapted("entries (SHiRA)", "same size", entries)
             resized = extract(base, Path(folder, "lora"), "lora", allocate=total)
             # Both are projections on singular vectors of the fine-tune, one inside the other.
-            retained = (1 - large.error) * (1 - resized.error)
-            yield resized, f"LoRA of rank {_LARGE}, resized", "allocated", retained
+            name = f"LoRA of rank {_LARGE}, resized"
+            yield adapted(name, "allocated", resized, large.error)
             if rank == RANKS[0]:
                 rest = extract(base, tuned, "lora", allocate=total, save_modules=_REST)
-                yield rest, "LoRA, LayerNorm and embeddings", "allocated", 1 - rest.error
+                yield adapted("LoRA, LayerNorm and embeddings", "allocated", rest)
+
+
+# --- few bits -------------------------------------------------------------------------------
+
+
+def increments(loaded: Callable[[str], Any]) -> dict[str, np.ndarray]:
+    """What fine-tuning changed in the linear layers."""
+    base, tuned = loaded("base"), loaded("tuned")
+    found = {}
+    for name, one in base.named_modules():
+        if isinstance(one, torch.nn.Linear):
+            before, after = (m.get_submodule(name).weight.detach() for m in (base, tuned))
+            found[name] = (after.double() - before.double()).numpy()
+    return {name: one for name, one in found.items() if one.any()}
+
+
+def coded_models(
+    loaded: Callable[[str], Any], bits: Sequence[float], methods: Sequence[str] = CODED
+) -> Iterator[tuple[Row, Any]]:
+    """The base with the fine-tune's linear layers coded: a model per coder, basis and size."""
+    changed = increments(loaded)
+    energy = sum(float((one**2).sum()) for one in changed.values())
+    for coder in (CODERS[name] for name in methods):
+        for transform in (one for one in BASES if one in coder.transforms):
+            rng = np.random.default_rng(0)
+            found = {
+                name: coder.approximate(one, bits, transform.basis(coder.block(one.shape), rng))
+                for name, one in changed.items()
+            }
+            for i, asked in enumerate(bits):
+                decoded = {name: made.matrix for name, one in found.items() if (made := one[i])}
+                if len(decoded) < len(found):
+                    continue
+                model, lost = loaded("base"), 0.0
+                for name, one in decoded.items():
+                    lost += float(((changed[name] - one) ** 2).sum())
+                    model.get_submodule(name).weight.data += torch.from_numpy(one).float()
+                known = {"method": coder.name, "transform": transform.value, "bits": asked}
+                yield {**known, "retained": 1 - lost / energy}, model
+
+
+def linear_layers(loaded: Callable[[str], Any]) -> Any:
+    """The base with the linear layers of the fine-tune: what a coder without any error leaves."""
+    model, tuned = loaded("base"), loaded("tuned")
+    for name, one in model.named_modules():
+        if isinstance(one, torch.nn.Linear):
+            one.weight.data = tuned.get_submodule(name).weight.data
+    return model
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from experiments.published.wheels import STUDIES, Fitted, Wheels
 from loca_theory.checkpoints.settings import Settings
 from loca_theory.checkpoints.statistics.matrix_errors import fitting_budget
 from loca_theory.cli.command import Command
+from loca_theory.cli.options import Folder
 from loca_theory.errors import LocaTheoryError
 from loca_theory.expressivity import Accounting, spectral_error
 from loca_theory.expressivity.coders.registry import measure_all
@@ -138,11 +139,10 @@ def measure(study: str, data: Path, *, bits: bool) -> dict[str, list[Row]]:
 
 
 @click.command(cls=Command)
-@click.option("--data", type=click.Path(exists=True, file_okay=False, path_type=Path),
-              required=True, help="Folder with the wheels.")  # fmt: skip
+@click.option("--data", type=Folder(exists=True, file_okay=False), required=True,
+              help="Folder with the wheels.")  # fmt: skip
 @click.option("--only", multiple=True, type=click.Choice(list(STUDIES)), help="These pairs alone.")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path),
-              default=Path("figures/published"), show_default=True)  # fmt: skip
+@click.option("--out", type=Folder(file_okay=False), default="figures/published", show_default=True)
 @click.option("--bits", is_flag=True, help="Compare coders at equal bits instead of adapters.")
 def main(data: Path, only: tuple[str, ...], out: Path, *, bits: bool) -> None:
     """Measure every published pair whose wheel is in the folder, and store a table for each.

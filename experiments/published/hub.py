@@ -8,47 +8,44 @@ from __future__ import annotations
 
 import math
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
 
+from experiments.extracted import Row, in_words
 from loca_theory._lookup import find
 from loca_theory.checkpoints import Analysis, analyze
 from loca_theory.cli.command import Command
+from loca_theory.cli.options import Folder
 from loca_theory.sweeps import ResultStore, Runner
 
 PAIRS = Path(__file__).with_name("hub.toml")
 LEADING = 10  # singular vectors that may be intruders
 
 
-def measured(result: Analysis) -> list[dict[str, Any]]:
+def measured(result: Analysis) -> Iterator[Row]:
     """By fine-tune: what the published statements are about."""
-    found = []
     for label in result.tuned:
         mine = [one for one in result.matrices if one.tuned == label]
         sizes = [math.prod(one.shape) for one in mine]
         changed = [1 - one.zero_fraction for one in mine]
-        found.append(
-            {
-                "fine-tune": label,
-                "matrices": len(mine),
-                "entries changed in them": float(np.average(changed, weights=sizes)),
-                "norm of ΔW": math.sqrt(sum(one.energy or 0.0 for one in mine)),
-                "mean effective rank": float(np.mean([one.effective_rank for one in mine])),
-                "median rank of 90 %": float(np.median([one.rank_90 for one in mine])),
-                # Those like none of the 40 leading vectors of the base's matrix: an upper bound.
-                "intruders at most": sum(one.intruders or 0 for one in mine),
-            }
-        )
-    return found
+        yield {
+            "fine-tune": label,
+            "matrices": len(mine),
+            "entries changed in them": float(np.average(changed, weights=sizes)),
+            "norm of ΔW": math.sqrt(sum(one.energy or 0.0 for one in mine)),
+            "mean effective rank": float(np.mean([one.effective_rank for one in mine])),
+            "median rank of 90 %": float(np.median([one.rank_90 for one in mine])),
+            # Those like none of the 40 leading vectors of the base's matrix: an upper bound.
+            "intruders at most": sum(one.intruders or 0 for one in mine),
+        }
 
 
 @click.command(cls=Command)
 @click.argument("name", required=False)
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path),
-              default=Path("hub"), show_default=True,
+@click.option("--out", type=Folder(file_okay=False), default="hub", show_default=True,
               help="Folder for the tables, and for finished matrices.")  # fmt: skip
 @click.option("--device", default="auto", show_default=True)
 @click.option("--pairs", type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -71,12 +68,8 @@ def main(name: str | None, out: Path, device: str, pairs: Path) -> None:
     result.save(out)
     click.echo(f"published: {pair['published']}")
     for row in measured(result):
-        click.echo(", ".join(f"{key} {_shown(value)}" for key, value in row.items()))
+        click.echo(in_words(row))
     click.echo(result.verdict)
-
-
-def _shown(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":

@@ -21,12 +21,11 @@ import click
 import numpy as np
 import torch
 
-from experiments.coded import coded_models
-from experiments.extracted import with_adapter
-from experiments.published.__main__ import Row
+from experiments.extracted import Row, coded_models, in_words, with_adapter
 from experiments.published.wheels import STUDIES, Wheels
 from loca_theory.checkpoints import extract
 from loca_theory.cli.command import Command
+from loca_theory.cli.options import Folder
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.tables import store_rows
@@ -92,12 +91,12 @@ class Answers:
         return {"pearson": float(np.corrcoef(own, self._people)[0, 1]), "change_left": float(left)}
 
 
-def adapted(answers: Answers) -> Iterator[Row]:
-    """A row per adapter, beside the base and the fine-tune."""
+def adapted(answers: Answers) -> Iterator[tuple[Row, Any]]:
+    """The base with adapters, beside the base and the fine-tune alone."""
     folder = answers.folder
     for side, name, retained in (("base", "base", 0.0), ("tuned", "fine-tune", 1.0)):
         known = {"model": name, "r": 0, "numbers": 0, "retained": retained}
-        yield {**known, **answers.of(answers.loaded(side))}
+        yield known, answers.loaded(side)
     methods: tuple[Literal["lora", "loca", "entries"], ...] = ("lora", "loca", "entries")
     for method, r in product(methods, RANKS):
         # LoCA gets as many coefficients as LoRA has numbers: locations are free here.
@@ -105,34 +104,29 @@ def adapted(answers: Answers) -> Iterator[Row]:
         made = extract(folder / "base", folder / "tuned", method, rank=size, device="cpu")
         model = with_adapter(answers.loaded("base"), made).merge_and_unload()
         numbers = sum(one.numbers for one in made.matrices)
-        known = {"model": method, "r": r, "numbers": numbers, "retained": 1 - made.error}
-        yield {**known, **answers.of(model)}
+        yield {"model": method, "r": r, "numbers": numbers, "retained": 1 - made.error}, model
 
 
 @click.command(cls=Command)
-@click.option("--data", type=click.Path(exists=True, file_okay=False, path_type=Path),
-              required=True, help="Folder with the wheels.")  # fmt: skip
+@click.option("--data", type=Folder(exists=True, file_okay=False), required=True,
+              help="Folder with the wheels.")  # fmt: skip
 @click.option("--texts", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               required=True, help="Pairs of sentences with scores.")  # fmt: skip
 @click.option("--count", type=click.IntRange(min=10), default=3000, show_default=True)
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path),
-              default=Path("figures/published"), show_default=True)  # fmt: skip
+@click.option("--out", type=Folder(file_okay=False), default="figures/published", show_default=True)
 @click.option("--bits", is_flag=True, help="Code at equal bits instead of extracting adapters.")
 def main(data: Path, texts: Path, count: int, out: Path, *, bits: bool) -> None:
     """Score the adapters, and store a table.
 
     Example: python -m experiments.published.scores --data wheels --texts sts.test.tsv
     """
-    wheels = Wheels(data, STUDIES["sre"].packages)
-    rows = []
+    wheels, rows = Wheels(data, STUDIES["sre"].packages), []
     with tempfile.TemporaryDirectory() as folder:
         answers = Answers(wheels, Path(folder), texts, count)
-        coded = coded_models(answers.loaded, BITS) if bits else ()
-        coded_rows = ({**known, **answers.of(model)} for known, model in coded)
-        for row in coded_rows if bits else adapted(answers):
-            rows.append(row)
-            click.echo(", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}"
-                                 for k, v in row.items()))  # fmt: skip
+        models = coded_models(answers.loaded, BITS) if bits else adapted(answers)
+        for known, model in models:
+            rows.append({**known, **answers.of(model)})
+            click.echo(in_words(rows[-1]))
     sizes = {"bits": list(BITS)} if bits else {"ranks": list(RANKS)}
     made = manifest(grid={"texts": texts.name, "count": count, **sizes}, seed=None)
     store_rows(rows, made, out, "sre-scores-bits" if bits else "sre-scores")

@@ -1,12 +1,14 @@
-"""A fine-tune whose linear layers are coded: what is added to the base."""
+"""A fine-tune whose linear layers are coded: what is added to the base, and what is stored."""
 
 import copy
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 import torch
+from click.testing import CliRunner
 
-from experiments.coded import coded_models, linear_layers
+from experiments.extracted import coded_models, main
 from experiments.minilm import answers
 
 
@@ -37,13 +39,21 @@ def test_signs_and_a_scale_are_added_to_the_layers_that_changed(loaded):
     assert torch.equal(model[1].bias, base[1].bias)
 
 
-def test_many_bits_leave_the_linear_layers_of_the_fine_tune(loaded):
-    goal = linear_layers(loaded)
-    assert torch.equal(goal[0].weight, loaded("tuned")[0].weight)
-    assert torch.equal(goal[1].bias, loaded("base")[1].bias)
-    for known, model in coded_models(loaded, (12.0,), ("entropy-coded",)):
-        assert known["retained"] > 0.99
-        torch.testing.assert_close(model[0].weight, goal[0].weight, atol=0.02, rtol=0)
+def test_what_coded_layers_answer_is_stored_beside_the_layers_as_they_are(
+    loaded, tmp_path, monkeypatch
+):
+    inputs = torch.randn(40, 16, generator=torch.Generator().manual_seed(1))
+    pair = SimpleNamespace(seed=3, loaded=loaded, answers=lambda model: model(inputs).argmax(1))
+    layers = loaded("tuned")
+    layers[1].bias.data -= 1
+    pair.labels = pair.answers(layers)
+    monkeypatch.setattr("experiments.extracted.Pair", lambda *_: pair)
+    result = CliRunner().invoke(main, [str(tmp_path), "--bits", "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    table = pd.read_parquet(tmp_path / "coded.parquet").set_index("method")
+    assert table.loc["linear layers", "accuracy"] == table.loc["fine-tune", "agreement"] == 1
+    same = (pair.answers(loaded("base")) == pair.labels).double().mean()
+    assert table.loc["base", "accuracy"] == float(same) < table.loc["BitDelta", "accuracy"].min()
 
 
 class Echo(torch.nn.Module):
