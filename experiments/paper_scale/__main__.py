@@ -73,30 +73,21 @@ def _describe(family: Family) -> None:
     """Print the sources of a family, its settings, and what is not run."""
     click.echo(f"{family.name}: {family.title}")
     for size, model in family.sizes.items():
-        click.echo(f"  --model-size {size}: {model.model}")
+        click.echo(f"  --model-size {size}: {model['model']}")
     for task, data in family.tasks.items():
         click.echo(f"  {task}: {data.data}{f' ({data.config})' if data.config else ''}")
     click.echo(f"  seeds: {', '.join(map(str, seeds(family)))}")
-    alike: dict[str, list[str]] = {}
-    for task, size in product(family.tasks, family.sizes):
-        alike.setdefault(_settings(family, task, size, "loca"), []).append(f"{task} {size}")
-    for settings, of in alike.items():
-        click.echo(f"  loca, {', '.join(of)}: {settings}")
-    task, size = next(iter(family.tasks)), next(iter(family.sizes))
-    for method in methods().values():
-        if method.kind in KINDS and method.kind != "loca":
-            settings = _settings(family, task, size, method.name)
-            click.echo(f"  {method.name}, {task} {size}: {settings}")
+    others = [one.name for one in methods().values() if one.kind in KINDS and one.kind != "loca"]
+    runs = [*product(["loca"], family.tasks, family.sizes),
+            *product(others, [*family.tasks][:1], [*family.sizes][:1])]  # fmt: skip
+    for method, task, size in runs:
+        try:
+            found = vars(resolve(Choice(family, task, size, method)))
+            said = ", ".join(f"{name} {one}" for name, one in found.items() if one is not None)
+        except InvalidArgumentError as error:  # what the paper does not state
+            said = str(error)
+        click.echo(f"  {method}, {task} {size}: {said}")
     click.echo("".join(f"  {note}\n" for note in family.notes))
-
-
-def _settings(family: Family, task: str, size: str, method: str) -> str:
-    """The settings of a run as one line, or what the paper does not state."""
-    try:
-        found = resolve(Choice(family, task, size, method))
-    except InvalidArgumentError as error:
-        return str(error)
-    return ", ".join(f"{name} {one}" for name, one in vars(found).items() if one is not None)
 
 
 if __name__ == "__main__":

@@ -74,14 +74,12 @@ def _pixels(choice: Choice, part: Any, process: Any) -> Any:
 
 def measure(metric: str) -> Callable[[Any], dict[str, float]]:
     """Make a function that computes the metric in percent from the Trainer's predictions."""
+    # Of two classes the correlation is that of Matthews.
+    of = correlation if "correlation" in metric else accuracy
 
     def score(found: Any) -> dict[str, float]:
         predicted, labels = torch.as_tensor(found.predictions), torch.as_tensor(found.label_ids)
-        is_number = metric.startswith("Pearson")
-        predicted = predicted.flatten() if is_number else predicted.argmax(-1)
-        # Of two classes it is the correlation of Matthews.
-        is_correlation = is_number or metric.startswith("Matthews")
-        value = (correlation if is_correlation else accuracy)(predicted, labels.flatten())
-        return {metric: 100 * value}
+        predicted = predicted.flatten() if metric.startswith("Pearson") else predicted.argmax(-1)
+        return {metric: 100 * of(predicted, labels.flatten())}
 
     return score

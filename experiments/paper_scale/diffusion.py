@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,10 @@ class NoiseLoss:
     def __init__(self, parts: dict[str, Any], dropout: float, empty: torch.Tensor) -> None:
         self._parts, self._dropout, self._empty = parts, dropout, empty
 
-    def __call__(self, unet: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        """The loss of a batch; evaluation has no dropout and uses fixed noise."""
+    def __call__(
+        self, unet: nn.Module, batch: Mapping[str, Any], return_outputs: bool = False, **_: Any
+    ) -> Any:
+        """The loss of a batch, as the Trainer asks; evaluation has no dropout and fixed noise."""
         device = batch["labels"].device
         vae, text, noise_of = (self._parts[name] for name in ("vae", "text_encoder", "scheduler"))
         vae.to(device)
@@ -49,7 +52,8 @@ class NoiseLoss:
             before = before * kept[:, None, None, None]
         noisy = torch.cat([noise_of.add_noise(after, noise, times), before], dim=1)
         predicted = unet(noisy, times, encoder_hidden_states=said).sample
-        return nn.functional.mse_loss(predicted.float(), noise)
+        loss = nn.functional.mse_loss(predicted.float(), noise)
+        return (loss, {"loss": loss}) if return_outputs else loss
 
 
 def prepare(choice: Choice, settings: Settings) -> Prepared:

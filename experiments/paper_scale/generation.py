@@ -35,7 +35,7 @@ def prepare_e2e(choice: Choice, settings: Settings) -> Prepared:
     task, options = choice.family.tasks[choice.task], choice.family.options
     parts, tokenizer = read_data(choice), _tokenizer(choice)
     dropout = dict.fromkeys(("attn_pdrop", "resid_pdrop", "embd_pdrop"), settings.dropout)
-    model = split_projections(_model(choice, **({} if settings.dropout is None else dropout)))
+    model = split_projections(_model(choice, **dropout))
     data: dict[str, Any] = {}
     references: dict[str, list[str]] = {}  # the data repeat a meaning for each of its sentences
     for name, part in parts.items():

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import torch
 from torch import nn
 
 from experiments.paper_scale.settings import Choice
@@ -30,7 +29,7 @@ class Prepared:
     collate: Callable[[Any], Any]  # makes a batch of examples
     metric: str  # that is reported
     measure: Callable[[Any], dict[str, float]] | None = None  # metrics of the predictions
-    loss: Callable[[nn.Module, Any], torch.Tensor] | None = None  # replaces the model's own
+    loss: Callable[..., Any] | None = None  # replaces the Trainer's
     # Called with the trained model and a folder for files; returns further metrics.
     afterwards: Callable[[nn.Module, Path], dict[str, float]] = lambda *_: {}
 

@@ -7,7 +7,6 @@ import json
 import math
 import shutil
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -177,24 +176,9 @@ class StopWhenDiverged(transformers.TrainerCallback):
         control.should_training_stop |= not all(map(math.isfinite, _losses(logs or {})))
 
 
-class LossTrainer(transformers.Trainer):
-    """A Trainer with an optional loss of its own, of the model and a batch."""
-
-    own_loss: Callable[[Any, Any], Any] | None = None
-
-    def compute_loss(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, model: Any, inputs: Any, return_outputs: bool = False, **kwargs: Any
-    ) -> Any:
-        """Compute the loss of a batch."""
-        if self.own_loss is None:
-            return super().compute_loss(model, inputs, return_outputs=return_outputs, **kwargs)
-        loss = self.own_loss(model, inputs)
-        return (loss, {"loss": loss}) if return_outputs else loss
-
-
 def make_trainer(
     model: nn.Module, ready: Prepared, choice: Choice, settings: Settings, folder: Path
-) -> LossTrainer:
+) -> Any:
     """Make the Trainer with the paper's optimiser, AdamW, and its linear schedule."""
     has_gpu = torch.cuda.is_available()
     arguments = transformers.TrainingArguments(
@@ -228,7 +212,7 @@ def make_trainer(
         callbacks.append(LoCACallback())
     parts = groups(model, head=choice.family.head, rate=settings.rate,
                    head_rate=settings.head_rate, weight_decay=settings.weight_decay)  # fmt: skip
-    trainer = LossTrainer(
+    trainer: Any = transformers.Trainer(
         model,
         arguments,
         train_dataset=ready.train,
@@ -239,6 +223,6 @@ def make_trainer(
         callbacks=callbacks,
     )
     if ready.loss is not None:
-        trainer.own_loss = ready.loss
+        trainer.compute_loss = ready.loss
         trainer.model_accepts_loss_kwargs = False  # makes the Trainer average over accumulation
     return trainer

@@ -30,14 +30,6 @@ _OWN = {
 
 
 @dataclass(frozen=True)
-class Size:
-    """A pretrained model: its name on the hub, and in the table, which may name none."""
-
-    model: str
-    printed: str = ""
-
-
-@dataclass(frozen=True)
 class Task:
     """A data set on the hub, and its columns."""
 
@@ -57,7 +49,7 @@ class Family:
     name: str
     title: str
     table: str  # the transcribed table of its hyper-parameters
-    sizes: dict[str, Size]
+    sizes: dict[str, dict[str, str]]  # ``model`` on the hub, as which it is ``printed``
     tasks: dict[str, Task]
     layers: dict[str, tuple[str, ...]]  # names in the model, by those in the paper
     head: str | None = None  # the new head, which is trained in full
@@ -102,7 +94,7 @@ class Choice:
     @property
     def source(self) -> str:
         """Where the pretrained model is."""
-        return self.model or self.family.sizes[self.model_size].model
+        return self.model or self.family.sizes[self.model_size]["model"]
 
 
 @dataclass(frozen=True)
@@ -159,7 +151,11 @@ def resolve(choice: Choice) -> Settings:
         msg = f"{family.title} is not run with {method.title}"
         raise InvalidArgumentError(msg)
     common, own = _stated(choice, method)
-    sizes, scalings = (_several(own.get(name)) for name in ("frequency_components", "scaling"))
+    # A table has none, one or several of both.
+    sizes, scalings = (
+        one if isinstance(one := own.get(name, []), list) else [one]
+        for name in ("frequency_components", "scaling")
+    )
     components = choice.components or next(iter(sizes), None)
     # Where the paper states several, the scaling is that of the number of components.
     scaling = dict(zip(sizes, scalings, strict=False)).get(components, next(iter(scalings), None))
@@ -205,19 +201,12 @@ def _stated(choice: Choice, method: Method) -> tuple[dict[str, Any], dict[str, A
     size = find("model size", choice.model_size, family.sizes)
     name = _PRINTED.get(choice.method, "LoCA" if method.kind == "loca" else method.title)
     is_printed = any(row.get("method") == name for row in printed(table)["rows"])
-    roles = {"model": size.printed, "task": choice.task}
+    roles = {"model": size.get("printed", ""), "task": choice.task}
     values = stated(table, method=name if is_printed else "LoCA", **roles)
     own = {name: value for name, value in values.items() if name in _OWN} if is_printed else {}
     if method.kind in ("lora", "dora") and not own and family.name == "glue":
         own = stated("stated", method="LoRA", task="GLUE")
     return {name: value for name, value in values.items() if name not in _OWN}, own
-
-
-def _several(value: Any) -> tuple[Any, ...]:
-    """The values of a field, of which a table may have none, one or several."""
-    if value is None:
-        return ()
-    return tuple(value) if isinstance(value, list) else (value,)
 
 
 def _check(choice: Choice, method: Method, known: dict[str, float | None]) -> None:

@@ -11,7 +11,8 @@ import transformers
 from PIL import Image
 
 WORDS = ("<s>", "</s>", "<unk>", "<pad>", *string.ascii_lowercase, *string.digits, *" []|")
-SMALL = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
+SMALL = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1,
+         "intermediate_size": 16}  # fmt: skip
 TEXT = {"vocab_size": len(WORDS), "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 3,
         "max_position_embeddings": 512}  # fmt: skip
 
@@ -27,27 +28,15 @@ def tokenizer(folder, longest=48):
     ).save_pretrained(folder)  # fmt: skip
 
 
-def roberta(folder):
-    tokenizer(folder)
-    transformers.RobertaModel(
-        transformers.RobertaConfig(intermediate_size=16, **SMALL, **TEXT)
-    ).save_pretrained(folder)
-
-
-def gpt2(folder):
-    tokenizer(folder)
-    transformers.GPT2LMHeadModel(transformers.GPT2Config(**SMALL, **TEXT)).save_pretrained(folder)
-
-
-def llama(folder):
-    tokenizer(folder)
-    transformers.LlamaForCausalLM(
-        transformers.LlamaConfig(intermediate_size=16, **SMALL, **TEXT)
-    ).save_pretrained(folder)
+TEXT_MODELS = {
+    "roberta": (transformers.RobertaModel, transformers.RobertaConfig),
+    "gpt2": (transformers.GPT2LMHeadModel, transformers.GPT2Config),
+    "llama": (transformers.LlamaForCausalLM, transformers.LlamaConfig),
+}
 
 
 def vit(folder):
-    config = transformers.ViTConfig(image_size=16, patch_size=8, intermediate_size=16, **SMALL)
+    config = transformers.ViTConfig(image_size=16, patch_size=8, **SMALL)
     transformers.ViTModel(config).save_pretrained(folder)
     size = {"height": 16, "width": 16}
     transformers.ViTImageProcessor(size=size).save_pretrained(folder)
@@ -76,7 +65,12 @@ def build(kind, folder):
     """A model with the same weights in every test."""
     folder.mkdir(exist_ok=True)
     torch.manual_seed(0)
-    globals()[kind](folder)
+    if kind in TEXT_MODELS:
+        tokenizer(folder)
+        model, config = TEXT_MODELS[kind]
+        model(config(**SMALL, **TEXT)).save_pretrained(folder)
+    else:
+        {"vit": vit, "pix2pix": pix2pix}[kind](folder)
     return folder
 
 

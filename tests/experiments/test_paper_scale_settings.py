@@ -6,7 +6,7 @@ import transformers
 from experiments.finetuning.adaptation import count, groups
 from experiments.paper_scale.generation import split_projections
 from experiments.paper_scale.run import adapted
-from experiments.paper_scale.settings import Choice, families, printed, resolve, stated
+from experiments.paper_scale.settings import Choice, families, printed, resolve
 from loca_theory.errors import InvalidArgumentError
 
 THIN = {"hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 8}
@@ -16,31 +16,26 @@ def settings(family, task, size, method="loca", **asked):
     return resolve(Choice(families()[family], task, size, method, **asked))
 
 
-def test_glue_is_that_of_the_table():
-    found = settings("glue", "MRPC", "base")
-    roles = {"model": "RoBERTa-base", "method": "LoCA", "task": "MRPC"}
-    row = stated("glue_hyperparameters", **roles)
-    assert found.rate == row["learning_rate_coefficients"] != found.head_rate
-    assert found.head_rate == row["learning_rate_head"]
-    assert found.warmup == row["warmup_ratio"]
-    assert found.targets == ("query", "value")
-    assert (found.coefficient_steps, found.location_steps) == (10, 20)
-    found = settings("glue", "CoLA", "large", "lora", lr=1e-3)
-    assert (found.rank, found.scaling, found.rate) == (8, 8, 1e-3)
-
-
-def test_scaling_belongs_to_the_components():
-    assert settings("vit", "DTD", "base").scaling == 1
-    found = settings("vit", "DTD", "base", components=10_000)
-    assert (found.scaling, found.epochs) == (0.5, 10)
-    found = settings("vit", "DTD", "large", "linear-probing")
-    assert found.rate == found.head_rate == 1e-3
-
-
-def test_instruction_tuning():
-    found = settings("instruct", "Alpaca", "llama2-13b", "full")
-    assert (found.rate, found.epochs, found.batch_size * found.accumulation) == (1e-5, 1, 16)
-    assert settings("instruct", "Alpaca", "llama1-7b", "lora").rank == 64
+@pytest.mark.parametrize(
+    ("chosen", "asked", "expected"),
+    [
+        (("glue", "MRPC", "base"), {}, {
+            "rate": 1e-2, "head_rate": 6e-3, "location_rate": 1e-4, "warmup": 0.06, "epochs": 50,
+            "targets": ("query", "value"), "coefficient_steps": 10, "location_steps": 20}),
+        (("glue", "CoLA", "large", "lora"), {"lr": 1e-3}, {"rank": 8, "scaling": 8, "rate": 1e-3}),
+        (("vit", "DTD", "base"), {}, {"scaling": 1}),
+        # The scaling belongs to the components.
+        (("vit", "DTD", "base"), {"components": 10_000}, {"scaling": 0.5, "epochs": 10}),
+        (("vit", "DTD", "base", "lora"), {"r": 4}, {"rank": 4, "scaling": 4}),
+        (("vit", "DTD", "large", "linear-probing"), {}, {"rate": 1e-3, "head_rate": 1e-3}),
+        (("instruct", "Alpaca", "llama2-13b", "full"), {}, {
+            "rate": 1e-5, "epochs": 1, "batch_size": 4, "accumulation": 4}),
+        (("instruct", "Alpaca", "llama1-7b", "lora"), {}, {"rank": 64}),
+    ],
+)  # fmt: skip
+def test_settings_are_those_of_the_tables_or_asked_for(chosen, asked, expected):
+    found = vars(settings(*chosen, **asked))
+    assert {name: found[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -61,26 +56,21 @@ def test_what_cannot_be_run_is_told(family, task, size, asked, words):
         settings(family, task, size, **asked)
 
 
-# --- adapted models -------------------------------------------------------------------------
-
-
-def model(family, layers):
+def adapted_to(family, task, size, method="loca", layers=1):
     if family == "glue":
         config = transformers.RobertaConfig(vocab_size=50, num_hidden_layers=layers, **THIN)
-        return transformers.RobertaForSequenceClassification(config)
-    if family == "vit":
+        model = transformers.RobertaForSequenceClassification(config)
+    elif family == "vit":
         config = transformers.ViTConfig(num_hidden_layers=layers, num_labels=37, **THIN)
-        return transformers.ViTForImageClassification(config)
-    config = transformers.GPT2Config(
-        vocab_size=50, n_embd=64, n_head=2, n_inner=8, n_layer=layers,
-        bos_token_id=0, eos_token_id=1,
-    )  # fmt: skip
-    return split_projections(transformers.GPT2LMHeadModel(config))
-
-
-def adapted_to(family, task, size, method, layers=1):
+        model = transformers.ViTForImageClassification(config)
+    else:
+        config = transformers.GPT2Config(
+            vocab_size=50, n_embd=64, n_head=2, n_inner=8, n_layer=layers, bos_token_id=0,
+            eos_token_id=1,
+        )  # fmt: skip
+        model = split_projections(transformers.GPT2LMHeadModel(config))
     choice = Choice(families()[family], task, size, method)
-    return adapted(model(family, layers), choice, resolve(choice))
+    return adapted(model, choice, resolve(choice))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +87,7 @@ def test_loca_trains_as_many_numbers_as_the_paper_prints(family, task, size, nam
     source = families()[family]
     first = next(one for one in printed(source.results)["rows"]
                  if (one["model"], one["method"]) == (name, "LoCA"))  # fmt: skip
-    found = count(adapted_to(family, task, size, "loca", layers), source.head)
+    found = count(adapted_to(family, task, size, layers=layers), source.head)
     assert found["trained"] == first["values"]["parameters"]
 
 
@@ -121,8 +111,6 @@ def test_alternating_steps_of_the_variants(method, steps):
     assert (config.alternating_steps, config.joint) == (steps, method == "loca-v3")
 
 
-def test_a_rank_of_the_user_has_a_scaling_of_1():
-    asked = settings("vit", "DTD", "base", "lora", r=4)
-    assert (asked.rank, asked.scaling) == (4, 4)
+def test_lora_has_the_scaling_of_the_paper():
     config = adapted_to("instruct", "Alpaca", "llama2-7b", "lora").peft_config["default"]
-    assert (config.r, config.lora_alpha) == (64, 16)  # the paper's
+    assert (config.r, config.lora_alpha) == (64, 16)
