@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 from experiments.pretrained import analysis, runs
-from experiments.pretrained.trials import read_design
+from experiments.pretrained.runs import read_design
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
 from loca_theory.errors import ResourceError

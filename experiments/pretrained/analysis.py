@@ -15,22 +15,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import permutation_test
 
 from experiments.finetuning.statistics import Row, holm, interval, paired_p_value
-from experiments.pretrained.trials import read_design, tasks_of
+from experiments.pretrained.runs import read_design, tasks_of
 
 LEVEL = 0.05
 LOSS = "loss"
 # Columns of the table of verdicts that another design fills.
 _UNUSED = ("kinds_low", "kinds_high", "draws_error", "draws_low", "draws_high", "draws_verdict")
-
-
-def sign_flip(differences: Sequence[float]) -> float:
-    """Exact two-sided p-value of a mean of 0: the fraction of signs with a mean as far from 0."""
-    values = np.asarray(differences, dtype=np.float64)
-    sums = np.array(list(product((1.0, -1.0), repeat=len(values)))) @ values
-    # Sums of the same numbers in another order may differ in the last bits.
-    return float((np.abs(sums) >= abs(values.sum()) * (1 - 1e-12)).mean())
 
 
 def complete(rows: Sequence[Row], methods: Sequence[str]) -> list[Row]:
@@ -75,7 +68,8 @@ def compare(rows: Sequence[Row], methods: Sequence[str], measure: str = "metric"
         lines[method] = {
             "seeds": len(of_seed), "difference": mean, "low": low, "high": high,
             "half": (high - low) / 2,
-            "student": paired_p_value(of_kind.tolist()), "signs": sign_flip(of_kind.tolist()),
+            "student": paired_p_value(of_kind.tolist()), "signs": float(
+                permutation_test((of_kind,), np.mean, permutation_type="samples").pvalue),
             "seed_error": of_seed.std(ddof=1) / math.sqrt(len(of_seed)),
             "text_error": math.nan if measure.startswith(LOSS) else _text_error(mine, method),
             **of_kind, **{f"task {task}": value for task, value in paired.mean(axis=1).items()},

@@ -1,9 +1,17 @@
-"""Runs of the ablation, whose rows are stored as they come."""
+"""Runs of the ablation, whose rows are stored as they come, and ``design.toml``, fixed before.
+
+The probe was tuned first, whose rate is that of the new head in all other runs; then the rates of
+the methods; then, at its rate, the location rate of LoCA. Each setting was tuned by itself, except
+for those that take the rates of another. At commit 63bc2d1c, the last with the search over rates,
+the design asked for the runs that are stored.
+"""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +24,6 @@ from experiments.finetuning.statistics import Row
 from experiments.finetuning.tasks.prepared import Prepared, prepare_by
 from experiments.finetuning.tasks.published import check_files
 from experiments.finetuning.training import PACKAGES, Group, compute, trained
-from experiments.pretrained.trials import Done, Trial, read_design
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.store import Point
@@ -30,6 +37,32 @@ TABLE, RETAINED = "runs", "retained"
 FULL, LARGEST, _SEEDS = "full", "largest", 2
 MEASURED = ("metric", "loss", "parts", "diverged")
 """What a run of the same settings repeats to the bit."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A run: a method with its rates on a task, in a setting, with one seed."""
+
+    setting: str
+    task: str
+    method: str
+    rate: float
+    location_rate: float
+    head_rate: float
+    seed: int
+    tunes: bool
+
+
+@cache
+def read_design() -> dict[str, Any]:
+    """Everything that was fixed before the runs."""
+    return tomllib.loads(Path(__file__).with_name("design.toml").read_text(encoding="utf-8"))
+
+
+def tasks_of(setting: str) -> list[str]:
+    """The tasks of a setting."""
+    design = read_design()
+    return list(design["settings"][setting].get("tasks", design["tasks"]))
 
 
 def settings(task: str, setting: str = "main") -> dict[str, Any]:
@@ -147,7 +180,7 @@ def continue_runs(
         say(f"{len(done)}: " + ", ".join(f"{row[name]}" for name in names))
 
 
-def complete_groups(done: Done) -> list[dict[str, Trial]]:
+def complete_groups(done: Mapping[Trial, Row]) -> list[dict[str, Trial]]:
     """The stored runs, by method, of full fine-tuning and of each search, of a task and seed."""
     found: dict[tuple[str, int], dict[str, Trial]] = {}
     wanted = {FULL, *read_design()["primary"]}

@@ -11,8 +11,7 @@ from scipy.stats import t
 
 from experiments.finetuning.verdicts.estimates import draw_of
 from experiments.pretrained import analysis
-from experiments.pretrained.runs import stored
-from experiments.pretrained.trials import read_design
+from experiments.pretrained.runs import read_design, stored
 
 ROOT = Path(__file__).parents[2]
 ROWS = {

@@ -2,9 +2,8 @@
 
 import json
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,12 +16,13 @@ from experiments.finetuning.metrics import accuracy, correlation
 from experiments.finetuning.statistics import holm
 from experiments.finetuning.tasks import published
 from experiments.finetuning.training import trained
-from experiments.pretrained import analysis, runs, trials
+from experiments.pretrained import analysis, runs
 from experiments.pretrained.__main__ import main
-from experiments.pretrained.trials import Trial
+from experiments.pretrained.runs import Trial
 from loca_theory.errors import ResourceError
+from loca_theory.sweeps.tables import store_rows
 
-DESIGN = trials.read_design()
+DESIGN = runs.read_design()
 
 
 # --- the design ------------------------------------------------------------------------------
@@ -46,14 +46,6 @@ def test_the_runs_that_count_have_the_best_of_the_rates_that_were_tried():
 
 
 # --- the statistics --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_signs_are_flipped_as_by_scipy(seed):
-    values = np.random.default_rng(seed).normal(0.5, 1, 8)
-    expected = stats.permutation_test((values,), np.mean, permutation_type="samples").pvalue
-    assert analysis.sign_flip(values) == pytest.approx(expected)
-    assert analysis.sign_flip([1.0] * 8) == 2 / 256
 
 
 @pytest.fixture(scope="module")
@@ -193,9 +185,11 @@ def texts(tmp_path, design):
 def test_splits_are_disjoint_and_sorted_by_length(texts, design):
     for task in design["tasks"]:
         splits, _ = published.make({**runs.settings(task), "data": str(texts)})
-        assert {split: len(one["labels"]) for split, one in splits.items()} == {
-            "train": 24, "validation": 20, "test": 30,
-        }  # fmt: skip
+        assert [len(splits[one]["labels"]) for one in ("train", "validation", "test")] == [
+            24,
+            20,
+            30,
+        ]
         rows = torch.cat([one["input_ids"].flatten(1) for one in splits.values()])
         assert len(rows.unique(dim=0)) == len(rows)
         lengths = splits["test"]["attention_mask"].sum(-1).view(30, -1).amax(1)
@@ -217,7 +211,7 @@ def test_other_data_are_named_before_anything_is_trained(texts, tmp_path, monkey
     refused(r"design has [\w-]+ [\d.]+, and 0.2.0 is installed; pip install [\w-]+==")
 
 
-def test_runs_continue_and_repeat_to_the_bit(texts, tmp_path):
+def test_runs_continue_and_repeat_to_the_bit(texts, tmp_path, monkeypatch):
     out, prepared = tmp_path / "out", runs.prepare_all(texts, tmp_path / "tasks")
     wanted = [Trial("main", task, method, 1e-2, 5e-3, 1e-2, 1000 * tunes, tunes=tunes)
               for tunes in (False, True)
@@ -226,19 +220,29 @@ def test_runs_continue_and_repeat_to_the_bit(texts, tmp_path):
     runs.continue_runs(wanted, prepared, out, stops=asked.__next__)
     first = runs.stored(out)
     assert list(first) == wanted[:3]
-    runs.continue_runs(wanted, prepared, out)
+    store_rows([asdict(one) for one in wanted], {}, tmp_path / "before", runs.TABLE)
+    monkeypatch.setattr(runs, "STORED", tmp_path / "before")
+    monkeypatch.setattr("experiments.pretrained.__main__._TASKS", tmp_path / "tasks")
+
+    def call(*more):
+        return CliRunner().invoke(main, ["--data", str(texts), "--out", str(out), *more])
+
+    assert call().exit_code == 0
     rows = runs.stored(out)
     assert list(rows) == wanted
     assert {trial: rows[trial] for trial in first} == first
     for trial, row in rows.items():
-        if not trial.tunes and trial.method == "loca":
-            again = runs.train(trial, prepared[trial.task])
-            assert [again[name] for name in runs.MEASURED] == [row[name] for name in runs.MEASURED]
         assert len(row["parts"]) == 10
         assert row["measure"] == ("correlation" if trial.task == "similar" else "accuracy")
         assert row["head"] == (385 * 2 if trial.task == "mood" else 2 * 384 + 1)
     scores = {t: row["metric"] for t, row in rows.items() if not t.tunes and t.task == "mood"}
     assert min(scores.values()) > 0.7
+    again = call("--again", "mood")
+    assert again.output.splitlines() == ["mood, loca-v1: the same", "mood, loca: the same"]
+    assert again.exit_code == 0
+    refused = call("--again", "nope")
+    assert "has no run with seed 0 of nope from CPU, torch" in refused.output
+    assert refused.exit_code
 
 
 def test_energy_and_the_best_locations(texts, tmp_path, design):
@@ -262,18 +266,9 @@ def test_energy_and_the_best_locations(texts, tmp_path, design):
     assert own.runs[0].moved() == 0
 
 
-def test_a_task_without_stored_runs_is_not_repeated_in_silence(texts, tmp_path, monkeypatch):
-    monkeypatch.setattr("experiments.pretrained.__main__._TASKS", tmp_path / "tasks")
-    done = CliRunner().invoke(
-        main, ["--data", str(texts), "--out", str(tmp_path / "out"), "--again", "mood"]
-    )
-    assert done.exit_code
-    assert "has no run with seed 0 of mood from CPU, torch" in done.output
-
-
 def test_the_command_prints_the_design_without_data(tmp_path):
     done = CliRunner().invoke(main, ["--out", str(tmp_path)])
     assert done.exit_code == 0
     assert "Primary, two comparisons" in done.output
     assert "0 rows" in done.output
-    assert not list(Path(tmp_path).iterdir())
+    assert not list(tmp_path.iterdir())
