@@ -3,7 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import loca_theory
@@ -57,7 +56,5 @@ def test_an_alternative_that_does_not_refute_is_an_error_of_the_ledger(claim, me
         refute(claim, LEDGER)
 
 
-def test_synthetic_tables_are_used_and_differ_from_the_claim():
+def test_every_synthetic_table_is_used():
     assert {one.refuted_by.table for one in RUN if one.refuted_by} - {""} == set(TABLES)
-    speeds = TABLES["half speed"](np.random.default_rng(0))["table"]
-    assert all(0.4 < one["of_lora"] < 0.6 for one in speeds)
