@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -73,7 +74,7 @@ def designed(
     rows = load(results, table, ("comparison", *_DECIDED), ("comparison",)).set_index("comparison")
     if comparison not in rows.index:
         return {}, f"There is no table {table}.parquet with {comparison}."
-    row = rows.loc[comparison]
+    row: Any = rows.loc[comparison]
     size = f"{row['tasks']} tasks × {row['seeds']} seeds"
     if pd.isna(row["verdict"]):
         return {}, f"Of {size}, {row['pairs']} pairs of runs are there."

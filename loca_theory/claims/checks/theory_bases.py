@@ -263,7 +263,8 @@ def _smallest(
         for count in sorted({1, 2, 4, size // 4, size // 2, size})
     })  # fmt: skip
     cases = "; ".join(f"{name}: {at}" for name, at in found.idxmin(axis=1).items())
-    return found.min(axis=1).to_dict(), f"The smallest is at: {cases}."
+    smallest = {str(name): float(gap) for name, gap in found.min(axis=1).items()}
+    return smallest, f"The smallest is at: {cases}."
 
 
 def fourth_moment(
