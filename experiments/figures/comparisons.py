@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -58,12 +59,11 @@ def draw_comparisons(table: pd.DataFrame, *, largest: bool = True) -> Figure:
             axis.text(1.02, height, difference_in_words(line), va="center",
                       transform=axis.get_yaxis_transform(), fontsize=8, weight="bold",
                       color=_WORDS[line["verdict"]][1])  # fmt: skip
+    mark = partial(Line2D, [], [])
     marks = [
-        Line2D([], [], color=_KINDS, marker=".", linestyle="none", label="one kind of task"),
-        Line2D(
-            [], [], color="#222222", marker="o", ms=4, lw=2.5, label="mean, and bounds that decide"
-        ),
-        Line2D([], [], color=_MARGIN, linewidth=6, label="within the margin fixed beforehand"),
+        mark(color=_KINDS, marker=".", linestyle="none", label="one kind of task"),
+        mark(color="#222222", marker="o", ms=4, lw=2.5, label="mean, and bounds that decide"),
+        mark(color=_MARGIN, linewidth=6, label="within the margin fixed beforehand"),
     ]
     found = (table["verdict"] == "supported").sum()
     headline(figure, f"The first method is better in {found} of {len(table)} comparisons, "

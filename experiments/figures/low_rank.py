@@ -49,8 +49,7 @@ def draw_low_rank(table: pd.DataFrame) -> Figure:
         _draw_task(axis, _in_rows(mine), rows)
         axis.set_title(str(task))
     axes[0].set_yticks(range(len(rows)), list(rows))
-    axes[0].set_ylim(len(rows) - 0.5, -0.5)
-    axes[0].set_xlim(0, 1)
+    axes[0].set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, 1))
     axes[0].set_xticks([0, 0.5, 1], ["0", "50%", "100%"])
     above = (shown["retained"] > shown["threshold"]).sum()
     canvas.headline(f"Low rank retains more of ΔW than cosines in {above} of {len(shown)} cases")
@@ -64,7 +63,7 @@ def _in_rows(table: pd.DataFrame) -> pd.DataFrame:
     """The table in the order of the factors, with the label of each row."""
     order = list(_FACTORS)
     table = table[table["factor"].isin(order)]
-    table = table.loc[table["factor"].map(order.index).sort_values(kind="stable").index]
+    table = table.sort_values("factor", key=lambda one: one.map(order.index), kind="stable")
     words = zip(table["factor"], table["label"], strict=True)
     return table.assign(row=[_FACTORS[factor].format(label) for factor, label in words])
 

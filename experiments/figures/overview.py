@@ -32,13 +32,13 @@ def draw_overview(
     figure = Picture(figsize=(11.0, 6.6))
     # Separate subfigures: the long labels of a lower panel do not narrow the panel above it.
     above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.25), hspace=0.04).flat
-    three = above.add_gridspec(1, 3, width_ratios=(1.1, 1.1, 1))
-    _theorem(above.add_subplot(three[0]), theorem)
-    _real(above.add_subplot(three[1]), real)
-    _toy(above.add_subplot(three[2]), toy)
-    two = below.add_gridspec(1, 2, width_ratios=(1, 1.3))
-    _tuned(below.add_subplot(two[0]), tuned)
-    _claims(below.add_subplot(two[1]), claims)
+    left, middle, right = above.subplots(1, 3, width_ratios=(1.1, 1.1, 1))
+    _theorem(left, theorem)
+    _real(middle, real)
+    _toy(right, toy)
+    left, right = below.subplots(1, 2, width_ratios=(1, 1.3))
+    _tuned(left, tuned)
+    _claims(right, claims)
     return figure
 
 
@@ -70,14 +70,11 @@ def _real(axis: Axes, table: pd.DataFrame) -> None:
         axis.plot([independent, real], [height, height], color=color, lw=1.2)
         axis.plot(independent, height, "o", color=color, mfc="white", ms=6)
         axis.plot(real, height, "o", color=color, ms=6)
-        left = min(real, independent)
-        name = display_name(method)
-        axis.text(left - 0.03, height, name, ha="right", va="center", fontsize=8)
-    handles = [
-        axis.plot([], [], "o", color="#444444", mfc=fill, ms=5, ls="")[0]
-        for fill in ("white", "#444444")
-    ]
-    axis.legend(handles, ["independent entries", "measured"], loc="lower left")
+        axis.text(min(real, independent) - 0.03, height, display_name(method), ha="right",
+                  va="center", fontsize=8)  # fmt: skip
+    for fill, label in (("white", "independent entries"), ("#444444", "measured")):
+        axis.plot([], [], "o", color="#444444", mfc=fill, ms=5, ls="", label=label)
+    axis.legend(loc="lower left")
     axis.set(xlabel=f"relative error at the budget of r = {_RANK}", yticks=[], xlim=(0, 1.02),
              ylim=(-1.3, len(_REAL) - 0.5))  # fmt: skip
     axis.set_title("A real ΔW: LoRA retains more")
@@ -86,14 +83,11 @@ def _real(axis: Axes, table: pd.DataFrame) -> None:
 def _toy(axis: Axes, table: pd.DataFrame) -> None:
     plain = table[(table["interpretation"] == "default") & table["condition"].isna()]
     recovered = dict(zip(plain["search"], plain["recovered"], strict=True))
-    names = [name for name in _SEARCHES if name in recovered]
-    for height, name in enumerate(reversed(names)):
-        color = BLUE if name == "central" else GREY
-        fraction = 100 * recovered[name]
-        axis.barh(height, fraction, color=color, height=0.6)
-        axis.text(fraction + 1.5, height, f"{fraction:.1f}", va="center", fontsize=8)
-    labels = [f"{name} (paper)" if name == "central" else name for name in reversed(names)]
-    axis.set_yticks(range(len(names)), labels)
+    for name in [name for name in reversed(_SEARCHES) if name in recovered]:
+        is_paper = name == "central"
+        label, fraction = name + " (paper)" * is_paper, 100 * recovered[name]
+        axis.barh(label, fraction, color=BLUE if is_paper else GREY, height=0.6)
+        axis.text(fraction + 1.5, label, f"{fraction:.1f}", va="center", fontsize=8)
     axis.set(xlabel="problems solved, %", xlim=(0, 112))
     axis.grid(visible=False, axis="y")
     axis.set_title("Toy experiment: problems solved")

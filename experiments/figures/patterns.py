@@ -31,8 +31,7 @@ def draw_patterns(table: pd.DataFrame) -> Figure:
             values = np.array(pictures[method, layer].tolist(), dtype=float)
             limit = float(np.quantile(np.abs(values), 0.995)) or 1.0
             axis.imshow(values, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
-            axis.set_xticks([])
-            axis.set_yticks([])
+            axis.set(xticks=[], yticks=[])
             axis.grid(visible=False)
             energies = np.linalg.svd(values, compute_uv=False) ** 2
             axis.set_xlabel(f"{energies[:_DIRECTIONS].sum() / (energies.sum() or 1):.0%}")

@@ -66,28 +66,23 @@ def draw_budgets(table: pd.DataFrame) -> Figure:
         for line in rows[rows["r"].isna()].to_dict("records"):
             style = _style(line["method"])
             axis.axhline(_PERCENT * line["mean"], **style, lw=1.2, label=line["title"])
-        budgets = rows[rows["r"].notna()].sort_values("r", kind="stable")
-        methods = dict.fromkeys(rows["method"][rows["r"].notna()])
-        for number, method in enumerate(methods):
-            own = budgets[budgets["method"] == method]
+        budgets = rows[rows["r"].notna()]
+        methods = list(budgets.groupby("method", sort=False))
+        for number, (_, own) in enumerate(methods):
+            own = own.sort_values("r", kind="stable")
             # The shift keeps every mark visible.
             shift = 2 ** (_APART * (number - (len(methods) - 1) / 2))
             below, above = own["mean"] - own["low"], own["high"] - own["mean"]
             _draw_bars(axis, own["r"] * shift, _PERCENT * own["mean"],
                        _PERCENT * np.array([below, above]), own)  # fmt: skip
-        axis.set_xscale("log", base=2)
-        ranks = sorted({int(r) for r in budgets["r"]})
-        axis.set_xticks(ranks, [str(r) for r in ranks])
-        axis.minorticks_off()
-        axis.set_xlabel("budget (LoRA rank r)")
-        axis.set_ylabel("test accuracy, %")
-        axis.set_title(str(task))
+        _set_log_scale(axis, budgets["r"], base=2)
+        axis.set(xlabel="budget (LoRA rank r)", ylabel="test accuracy, %", title=str(task))
     cells = table.pivot_table(index=["task", "r"], columns="method", values="mean")
     if {"lora", "loca"} <= set(cells):
         both = cells[["lora", "loca"]].dropna()
         ahead = (both["loca"] > both["lora"]).sum()
-        text = f"LoCA is ahead of LoRA at {ahead} of {len(both)} budgets of {len(tasks)} tasks"
-        canvas.headline(text)
+        canvas.headline(f"LoCA is ahead of LoRA at {ahead} of {len(both)} budgets "
+                        f"of {len(tasks)} tasks")  # fmt: skip
     _add_legend(canvas, "Bars: 95% confidence intervals over seeds")
     return canvas.figure
 
@@ -109,10 +104,7 @@ def draw_sensitivity(table: pd.DataFrame) -> Figure:
         if setting in _RECOMMENDED:
             axis.axvspan(*_RECOMMENDED[str(setting)], color="#e8e8e8", zorder=-1)
         if setting != "alternating":
-            values = sorted(set(mine["value"]))
-            axis.set_xscale("log")
-            axis.set_xticks(values, [f"{value:g}" for value in values])
-            axis.minorticks_off()
+            _set_log_scale(axis, mine["value"])
         axis.set_xlabel(mine["label"].iloc[0])
     for axis in canvas.axes[:, 0]:
         axis.set_ylabel("points of test accuracy\nabove the mean of the task")
@@ -165,9 +157,7 @@ def draw_training(table: pd.DataFrame, verdicts: pd.DataFrame | None = None) -> 
         if task in _CLASSES:
             level = math.log(_CLASSES[str(task)])
             axis.axhline(level, color="#444444", lw=0.8, ls=":", label="guessing")
-        axis.set_xlabel("step")
-        axis.set_ylabel("validation loss")
-        axis.set_title(str(task))
+        axis.set(xlabel="step", ylabel="validation loss", title=str(task))
     if verdicts is not None:
         canvas.headline(_over_many_tasks(verdicts))
     _add_legend(canvas, "Lines: means over seeds; bands: ±1 standard error")
@@ -205,6 +195,14 @@ def _style(method: str) -> dict[str, Any]:
 def _panels(table: pd.DataFrame, height: float) -> Canvas:
     """A panel for each task, at most three in a row, and room for the legend beside them."""
     return Canvas.grid(None, table["task"].nunique(), 3, (2.9, height), (1.9, 0.0))
+
+
+def _set_log_scale(axis: Axes, values: pd.Series, base: float = 10) -> None:
+    """A logarithmic axis with a tick at each value alone."""
+    ticks = sorted(set(values))
+    axis.set_xscale("log", base=base)
+    axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.minorticks_off()
 
 
 def _draw_bars(axis: Axes, x: Any, y: Any, errors: Any, lines: pd.DataFrame) -> None:
