@@ -10,18 +10,18 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
 import torch
 
+from experiments.extracted import Row
 from experiments.published.wheels import STUDIES, Fitted, Wheels
 from loca_theory.checkpoints.settings import Settings
 from loca_theory.checkpoints.statistics.matrix_errors import fitting_budget
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
-from loca_theory.errors import LocaTheoryError
+from loca_theory.errors import InvalidArgumentError, LocaTheoryError
 from loca_theory.expressivity import Accounting, spectral_error
 from loca_theory.expressivity.coders.registry import measure_all
 from loca_theory.expressivity.matrices import retained_energies
@@ -31,8 +31,6 @@ from loca_theory.sweeps import generator
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.tables import store_rows
 from loca_theory.transforms import dct, dct2
-
-Row = dict[str, Any]
 
 RANKS = (2, 4, 8, 16)
 ACCOUNTINGS = (Accounting.PAPER, Accounting.TRAINABLE, Accounting.BITS)
@@ -74,10 +72,9 @@ def rows(delta: torch.Tensor, rng: np.random.Generator) -> Iterator[Row]:
                 found = [energies[form][one.chosen_coefficients - 1] for one in budgets]
             else:
                 found = retained_energies(delta, form, budgets, rng)
+            predicts = form in METHODS and form != "FourierFT"
             for budget, energy in zip(budgets, found, strict=True):
-                predicted = None
-                if form in METHODS and form != "FourierFT":
-                    predicted = 1 - spectral_error(singular, form, budget)
+                predicted = 1 - spectral_error(singular, form, budget) if predicts else None
                 yield {"r": budget.r, "accounting": accounting.value, "method": form,
                        "retained": float(energy / total), "predicted": predicted}  # fmt: skip
 
@@ -135,13 +132,16 @@ def measure(study: str, data: Path, *, bits: bool) -> dict[str, list[Row]]:
             known = {"study": study, "pair": pair.name, "name": name}
             for table, own in found.items():
                 tables.setdefault(table, []).extend({**known, **row} for row in own)
+    if not tables:
+        msg = "it has no matrix that was changed"
+        raise InvalidArgumentError(msg)
     return tables
 
 
 @click.command(cls=Command)
 @click.option("--data", type=Folder(exists=True, file_okay=False), required=True,
               help="Folder with the wheels.")  # fmt: skip
-@click.option("--only", multiple=True, type=click.Choice(list(STUDIES)), help="These pairs alone.")
+@click.option("--only", multiple=True, type=click.Choice(STUDIES), help="These pairs alone.")
 @click.option("--out", type=Folder(file_okay=False), default="figures/published", show_default=True)
 @click.option("--bits", is_flag=True, help="Compare coders at equal bits instead of adapters.")
 def main(data: Path, only: tuple[str, ...], out: Path, *, bits: bool) -> None:
@@ -156,14 +156,8 @@ def main(data: Path, only: tuple[str, ...], out: Path, *, bits: bool) -> None:
         except (LocaTheoryError, OSError, ValueError, zipfile.BadZipFile) as error:
             click.echo(f"{study}: left out: {error}", err=True)
             continue
-        if not tables:
-            click.echo(f"{study}: left out: it has no matrix that was changed", err=True)
-            continue
-        about = STUDIES[study]
-        made = manifest(
-            grid={"study": study, "about": about.about, "wheels": list(about.packages)},
-            seed=0, dtype="float64",
-        )  # fmt: skip
+        grid = {"study": study, "about": STUDIES[study].about, "wheels": STUDIES[study].packages}
+        made = manifest(grid=grid, seed=0, dtype="float64")
         for name, found in tables.items():
             store_rows(found, made, out, f"{study}-{name}")
         click.echo(f"{study}: " + ", ".join(f"{len(one)} {key}" for key, one in tables.items()))

@@ -1,6 +1,5 @@
 """Published fine-tunes: what is read of a wheel, and what is measured of an increment."""
 
-import importlib
 import io
 import re
 import sys
@@ -115,69 +114,45 @@ def test_a_study_without_its_wheel_is_left_out_and_the_others_run(tmp_path):
     (tmp_path / "chgnet-0.4.2-py3-none-any.whl").write_bytes(b"no archive")
     wheel(tmp_path, "mhcnuggets-2.4.1-py2.py3-none-any.whl", {
         "mhcnuggets/saves/production/HLA-A02:01_BA.h5": b"no checkpoint"})  # fmt: skip
-    asked = ["--data", str(tmp_path)]
-    for study in ("ani", "chgnet", "mhc-1", "rxnfp"):
-        asked += ["--only", study]
-    done = CliRunner().invoke(main, [*asked, "--out", str(tmp_path / "out")])
+    done = CliRunner().invoke(main, ["--data", str(tmp_path), "--out", str(tmp_path / "out")])
     assert done.exit_code == 0
     assert re.search(r"rxnfp: \d+ retained, 2 matrices", done.stdout)
     assert all(f"{study}: left out: " in done.stderr for study in ("ani", "chgnet", "mhc-1"))
     found = pd.read_parquet(tmp_path / "out" / "rxnfp-retained.parquet")
     assert set(found["accounting"]) == {"paper", "trainable", "bits"}
-    done = CliRunner().invoke(
-        main, [*asked[:2], "--only", "rxnfp", "--bits", "--out", str(tmp_path)]
-    )
-    assert done.exit_code == 0
+    here = ["--data", str(tmp_path), "--out", str(tmp_path), "--only"]
+    assert CliRunner().invoke(main, [*here, "rxnfp", "--bits"]).exit_code == 0
     found = pd.read_parquet(tmp_path / "rxnfp-bits.parquet")
     assert found.groupby("bits").name.nunique().tolist() == [2] * 4
     assert {"none", "dct", "random"} < set(found["transform"])
-    done = CliRunner().invoke(
-        main, ["--data", str(tmp_path), "--only", "ani", "--out", str(tmp_path)]
-    )
+    done = CliRunner().invoke(main, [*here, "ani"])
     assert done.exit_code == 1
     assert done.stderr.splitlines()[-1].endswith(": nothing was measured")
 
 
-def snapshot(cache, name, tensors):
-    """A model in a folder as the hub's cache has it."""
-    folder = cache / f"models--{name.replace('/', '--')}" / "snapshots" / "abc"
-    folder.mkdir(parents=True)
-    save_file(tensors, folder / "model.safetensors")
-    (folder.parent.parent / "refs").mkdir()
-    (folder.parent.parent / "refs" / "main").write_text("abc")
-
-
-def test_a_pair_of_the_hub_is_analysed_from_its_cache(tmp_path, monkeypatch):
-    constants = importlib.import_module("huggingface_hub.constants")
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+def test_a_listed_pair_is_analysed_beside_what_was_published_of_it(tmp_path):
     base = matrices(0, ((64, 48), (48, 64)))
     tuned = {name: one.clone() for name, one in base.items()}
     tuned["layer.0.weight"][:, :12] += 1.0  # a quarter of one matrix, of rank 1
-    snapshot(tmp_path, "org/base", base)
-    snapshot(tmp_path, "org/tuned", tuned)
+    for name, one in (("base", base), ("tuned", tuned)):
+        save_file(one, tmp_path / f"{name}.safetensors")
     listed = tmp_path / "pairs.toml"
-    listed.write_text('[mine]\nbase = "hub:org/base"\ntuned = ["hub:org/tuned"]\ngigabytes = 1\n'
-                      'published = "A quarter changed."\n')  # fmt: skip
+    listed.write_text(f"[mine]\nbase = '{tmp_path / 'base.safetensors'}'\n"
+                      f"tuned = ['{tmp_path / 'tuned.safetensors'}']\ngigabytes = 1\n"
+                      "published = 'A quarter changed.'\n")  # fmt: skip
     asked = ["--pairs", str(listed), "--out", str(tmp_path / "out"), "--device", "cpu"]
     done = CliRunner().invoke(hub, ["mine", *asked])
     assert done.exit_code == 0, done.output
     assert "published: A quarter changed." in done.stdout
-    assert (
-        "matrices 1, entries changed in them 0.25, norm of ΔW 27.71, mean effective rank 1, "
-        in done.stdout
-    )
+    said = "matrices 1, entries changed in them 0.25, norm of ΔW 27.71, mean effective rank 1, "
+    assert said in done.stdout
     assert (tmp_path / "out" / "analyze.parquet").exists()
-    assert "mine (1 GB): hub:org/tuned" in CliRunner().invoke(hub, asked).stdout
+    assert f"mine (1 GB): {tmp_path / 'tuned.safetensors'}" in CliRunner().invoke(hub, asked).stdout
     done = CliRunner().invoke(hub, ["mime", *asked])
     assert "unknown pair 'mime'; did you mean mine?" in done.stderr
-
-
-def test_every_listed_pair_names_repositories():
     for one in tomllib.loads(PAIRS.read_text()).values():
-        assert all(
-            re.fullmatch(r"hub:[\w-]+/[\w.-]+", name) for name in (one["base"], *one["tuned"])
-        )
+        names = [one["base"], *one["tuned"]]
+        assert all(re.fullmatch(r"hub:[\w-]+/[\w.-]+", name) for name in names)
         assert one["published"]
         assert one["gigabytes"] > 0
 
