@@ -72,29 +72,28 @@ QUARTERS = [0, 25, 50, 75, 100]
         ("diffusion", "cartoons", "pix2pix", "cartoons", "loss", None),
     ],
 )
-@pytest.mark.parametrize("method", [pytest.param("lora", marks=pytest.mark.deep), "loca"])
 def test_every_family_trains_records_and_repeats_nothing(
-    tmp_path, family, task, model, data, metric, values, method
+    tmp_path, family, task, model, data, metric, values
 ):
+    asked = tmp_path / "question.jsonl"
+    asked.write_text('{"question_id": 81, "turns": ["say a", "say b"]}\n')
     own, written = {
         "e2e": (("--texts", 1), "*/texts.jsonl"),
-        "instruct": (("--questions", tmp_path / "question.jsonl"), "*/answers.jsonl"),
+        "instruct": (("--questions", asked), "*/answers.jsonl"),
         "diffusion": (("--samples", 1), "*/0-*.png"),
     }.get(family, ((), None))
-    (tmp_path / "question.jsonl").write_text('{"question_id": 81, "turns": ["say a", "say b"]}\n')
-    amount = ("--components", 10) if method == "loca" else ("--r", 2, "--lr", "1e-3")
-    command = (family, "--task", task, "--method", method, *amount, "--seed", 6, *own,
+    command = (family, "--task", task, "--components", 10, "--seed", 6, *own,
                "--model", tiny.build(model, tmp_path / model),
                "--data", tiny.data(data, tmp_path / "data"),
                "--batch-size", 2, "--max-steps", 3, "--out", tmp_path / "out")  # fmt: skip
     assert metric in call(*command)
     (row,) = rows(tmp_path / "out")
-    assert (row["task"], row["method"], row["seed"], row["steps"]) == (task, method, 6, 3)
+    assert (row["task"], row["method"], row["seed"], row["steps"]) == (task, "loca", 6, 3)
     assert row["metric"] == metric
     assert math.isfinite(row["value"]) if values is None else row["value"] in values
     if family != "diffusion":  # whose layers have several shapes
-        assert row["trained"] == 2 * (10 if method == "loca" else 2 * 32)
-    assert row["stored"] == (2 if method == "loca" else 1) * row["trained"]
+        assert row["trained"] == 2 * 10
+    assert row["stored"] == 2 * row["trained"]
     assert row["head"] == (37 * 17 if task == "OxfordPets" else row["head"])
     assert not row["diverged"]
     assert ("BLEU" in json.loads(row["others"])) == (family == "e2e")
@@ -113,6 +112,7 @@ def test_every_family_trains_records_and_repeats_nothing(
     ("method", "options", "trained", "stored"),
     [
         ("linear-probing", ("--lr", "1e-3"), 0, 0),
+        ("lora", ("--lr", "1e-3", "--r", 2), 2 * 2 * 32, 2 * 2 * 32),
         ("fourierft", ("--lr", "1e-3", "--components", 5), 2 * 5, 2 * 5),
         ("loca-v1", ("--components", 10), 20, 20),
         # Learned locations are charged, though fixed by the end.
