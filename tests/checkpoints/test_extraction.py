@@ -1,44 +1,39 @@
-"""A full fine-tune as an adapter: the best of its kind, and PEFT loads it."""
+"""A full fine-tune as an adapter: the best of its kind, in its folder, in PEFT and elsewhere."""
 
+import copy
+import json
 import re
+import warnings
+from collections import OrderedDict
 from dataclasses import replace
+from functools import partial
 
+import peft
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
+from torch import nn
 
 import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
-from loca_theory.checkpoints import extract
+from loca_theory.checkpoints import Extraction, demo_pair, extract
 from loca_theory.checkpoints.sizing import adapter_folder
 from loca_theory.checkpoints.sizing.adapter_folder import check_folder
-from loca_theory.errors import ResourceError
+from loca_theory.errors import InvalidArgumentError, ResourceError
+from loca_theory.transforms import idct2
 from loca_theory.transforms.matrices import dct_matrix
 from tests.checkpoints.files import normal
+from tests.checkpoints.zoo import fine_tuned
 
-
-def adapter_of(found):
-    """The only adapter of an extraction."""
-    (adapter,) = found.adapters.values()
-    return adapter
+# Of torch, once per process, when SHiRA makes a sparse tensor.
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks:UserWarning")
 
 
 LAYERS = {"a.0.q.weight": (24, 20), "a.0.up.weight": (48, 20)}
 
 
-def checkpoints(layers=LAYERS):
-    base = {name: normal(*shape) for name, shape in layers.items()}
+def checkpoints():
+    base = {name: normal(*shape) for name, shape in LAYERS.items()}
     return base, {name: one + 0.1 * normal(*one.shape, seed=1) for name, one in base.items()}
-
-
-def test_a_rank_buys_loca_the_budget_of_the_paper():
-    def sizes(method, **size):
-        found = extract(*checkpoints(), method, **size).matrices
-        return [(one.r, one.components, one.numbers) for one in found]
-
-    assert sizes("loca", rank=4) == [(None, 88, 88), (None, 136, 136)]
-    assert sizes("loca", components=500) == [(None, 480, 480), (None, 500, 500)]
-    assert sizes("lora", rank=4) == [(4, None, 176), (4, None, 272)]
-    assert sizes("lora", rank=20) == [(20, None, 880), (20, None, 1360)]
 
 
 def written(folder, size=10):
@@ -48,27 +43,14 @@ def written(folder, size=10):
     return found, folder / "adapter"
 
 
-def test_an_extracted_adapter_can_be_replaced_by_another(tmp_path):
-    _, folder = written(tmp_path)
-    weights = folder / "loca" / "adapter_model.safetensors"
-    first = weights.read_bytes()
-    assert check_folder(folder, "loca") == folder
-    for name in (".gitattributes", "README.0.md.partial"):
-        (folder / "loca" / name).write_text("not of an adapter")
-    written(tmp_path, size=20)
-    assert weights.read_bytes() != first
-    assert {one.name for one in (folder / "loca").iterdir()} == {
-        "README.md", "adapter_config.json", "adapter_model.safetensors", ".gitattributes",
-        "README.0.md.partial",
-    }  # fmt: skip
-    assert (folder / "extract.parquet").is_file()
-    assert "import loca_theory.adapters" in (folder / "loca" / "README.md").read_text()
-
-
-def test_one_that_was_cut_short_can_be_written_again(tmp_path, monkeypatch):
-    """Whatever file it was at, and whether or not an adapter was there before."""
+def test_an_adapter_can_be_replaced_by_another_also_if_it_was_cut_short(tmp_path, monkeypatch):
+    """Whatever file it was at; hidden files, and those of a killed process, do not matter."""
     found, folder = written(tmp_path)
-    write = adapter_folder.write_atomically
+    weights = folder / "loca" / "adapter_model.safetensors"
+    first, others = weights.read_bytes(), {".gitattributes", "README.0.md.partial"}
+    for name in others:
+        (folder / "loca" / name).write_text("not of an adapter")
+    write, (adapter,) = adapter_folder.write_atomically, found.adapters.values()
     for last in range(3):
         left = iter(range(last))
 
@@ -78,62 +60,57 @@ def test_one_that_was_cut_short_can_be_written_again(tmp_path, monkeypatch):
             write(path, content)
 
         monkeypatch.setattr(adapter_folder, "write_atomically", breaks_off)
-        other = replace(adapter_of(found), config={**adapter_of(found).config, "n_frequency": last})
-        found = replace(found, adapters={"loca": other})
+        other = replace(adapter, config={**adapter.config, "n_frequency": last})
         with pytest.raises(RuntimeError, match="cut short"):
-            found.save(folder)
+            replace(found, adapters={"loca": other}).save(folder)
         monkeypatch.setattr(adapter_folder, "write_atomically", write)
         assert check_folder(folder, "loca") == folder
-        found.save(folder)
+        written(tmp_path, size=20 + last)
+    assert weights.read_bytes() != first
+    assert {one.name for one in (folder / "loca").iterdir()} - others == {
+        "README.md", "adapter_config.json", "adapter_model.safetensors",
+    }  # fmt: skip
+    assert (folder / "extract.parquet").is_file()
+    assert "import loca_theory.adapters" in (folder / "loca" / "README.md").read_text()
 
 
-@pytest.mark.parametrize(
-    "name", ["model.safetensors", "README.md", "adapter_model.bin", "notes.txt"]
-)
+FOREIGN = ["model.safetensors", "README.md", "adapter_model.bin", "adapter_model.safetensors"]
+
+
+@pytest.mark.parametrize("name", FOREIGN)
 def test_what_no_extraction_wrote_is_neither_replaced_nor_joined(tmp_path, name):
+    """Nor an adapter that was trained since, which PEFT has saved."""
     folder = tmp_path / "adapter" / "loca"
     folder.mkdir(parents=True)
-    (folder / name).write_bytes(b"not ours")
+    save_file({"fc.weight": torch.ones(2)}, folder / name, {"format": "pt"})
+    content = (folder / name).read_bytes()
     with pytest.raises(
-        ResourceError, match=rf"loca holds {re.escape(name)}, which no extraction wrote"
+        ResourceError, match=rf"loca holds {re.escape(name)}, which no .*; choose a new folder"
     ):
         written(tmp_path)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {name: b"not ours"}
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {name: content}
+    with pytest.raises(ResourceError):
+        check_folder(folder.parent, "best")
+    assert check_folder(folder.parent, "lora") == folder.parent
 
 
-def test_an_adapter_that_was_trained_since_is_not_replaced(tmp_path):
-    found, folder = written(tmp_path)
-    weights = folder / "loca" / "adapter_model.safetensors"
-    save_file(adapter_of(found).tensors, weights, {"format": "pt"})  # as PEFT does after training
-    with pytest.raises(ResourceError, match=r"loca holds \w.*; choose a new folder"):
-        check_folder(folder, "best")
-    assert check_folder(folder, "lora") == folder
-
-
-def test_modules_in_memory_are_taken_and_named_where_they_have_a_name(tmp_path):
-    base, tuned = (torch.nn.Sequential(torch.nn.Linear(20, 24)) for _ in range(2))
-    assert adapter_of(extract(base, tuned, rank=2)).config["base_model_name_or_path"] is None
-    base.name_or_path = "org/model"
-    found = extract(base, tuned.state_dict(), rank=2)
-    assert adapter_of(found).config["base_model_name_or_path"] == "org/model"
-    assert [one.name for one in found.matrices] == ["0.weight"]
-    found.save(tmp_path / "adapter")
-    assert 'base_model: "org/model"' in (tmp_path / "adapter" / "loca" / "README.md").read_text()
-
-
-@pytest.mark.parametrize("method", ["loca", "lora"])
+@pytest.mark.parametrize("method", ["loca", "lora", "entries"])
 @pytest.mark.parametrize("scale", [1, 1e30, 1e-30, 1e-40, 3e-44], ids=str)
 def test_the_best_adapter_is_stored_also_if_squares_overflow_or_vanish(method, scale):
-    """The largest coefficients, or the truncated decomposition, against dense ones."""
+    """The largest coefficients or entries, or the truncated decomposition, against dense ones."""
     w = (normal(24, 20).double() * scale).float()
     found = extract({"q.weight": torch.zeros(24, 20)}, {"q.weight": w}, method, rank=3)
     (row,) = found.matrices
     delta = w.double() / scale
-    stored = {name.split(".", 3)[-1]: one for name, one in adapter_of(found).tensors.items()}
+    stored = {name.split(".", 3)[-1]: one for name, one in found.state_dict().items()}
     if method == "lora":
         assert stored["lora_A.weight"].shape == (3, 20)
         rebuilt = stored["lora_B.weight"].double() @ stored["lora_A.weight"].double() / scale
         units, kept = torch.linalg.svdvals(delta), 3
+    elif method == "entries":
+        rebuilt = torch.zeros(24, 20, dtype=torch.float64)
+        rebuilt[tuple(stored["shira_indices"].long())] = stored["shira_weight"].double() / scale
+        units, kept = delta, 3 * 44
     else:
         spectrum = torch.zeros(24, 20, dtype=torch.float64)
         coefficients = stored["loca_spectrum.coefficients"].double() / scale
@@ -142,34 +119,218 @@ def test_the_best_adapter_is_stored_also_if_squares_overflow_or_vanish(method, s
         units, kept = dct_matrix(24) @ delta @ dct_matrix(20).T, 3 * 44 // 2
     energy = delta.square().sum()
     error = float((delta - rebuilt).square().sum() / energy)
-    assert found.error == pytest.approx(row.error)
-    assert row.error == pytest.approx(error, rel=1e-5)
+    # LoCA spends half of the budget of rank 3 on locations.
+    assert row.numbers == (66 if method == "loca" else 132)
+    assert row.error == pytest.approx(found.error) == pytest.approx(error, rel=1e-5)
     least = units.square().flatten().sort(descending=True).values[kept:].sum() / energy
     # The smallest positive float32 numbers have few digits.
     assert error == pytest.approx(float(least), rel=1e-4 if scale > 1e-39 else 1)
     assert row.energy == pytest.approx(float(energy) * scale**2, rel=1e-5)
 
 
-@pytest.mark.parametrize("method", ["loca", "lora"])
-@pytest.mark.parametrize("scale", [1e300, 1e-300], ids=str)
-def test_what_an_adapter_cannot_hold_is_named(method, scale):
-    _, tuned = checkpoints()
-    name = "a.0.q.weight"
-    base = {key: torch.zeros_like(value) for key, value in tuned.items()}
-    found = extract(base, tuned | {name: tuned[name].double() * scale}, method, rank=2)
-    assert [row.name for row in found.matrices] == ["a.0.up.weight"]
-    (left,) = found.skipped
-    assert left.name == name
-    assert left.reason.startswith("too large or too small: an adapter holds float32")
-
-
-def test_a_matrix_that_is_not_finite_is_damaged_and_an_unchanged_one_has_no_adapter():
-    base, tuned = checkpoints({**LAYERS, "a.0.v.weight": (20, 24)})
-    tuned["a.0.q.weight"][0, 0] = float("nan")
-    tuned["a.0.up.weight"] = base["a.0.up.weight"]
-    found = extract(base, tuned, "loca", components=5)
-    assert [row.name for row in found.matrices] == ["a.0.v.weight"]
-    assert {one.name: (one.damaged, one.reason) for one in found.skipped} == {
-        "a.0.q.weight": (True, "not finite: 1 of 480 entries are NaN or infinite"),
-        "a.0.up.weight": (False, "unchanged by the fine-tune"),
+@pytest.mark.parametrize("method", ["loca", "lora", "entries"])
+def test_what_has_no_adapter_is_named_with_the_reason(method):
+    names = ("fits", "infinite", "unchanged", "large", "small")
+    base = {f"{name}.weight": torch.zeros(20, 24) for name in names}
+    tuned = {name: normal(20, 24).double() for name in base}
+    tuned["infinite.weight"][0, 0] = float("inf")
+    tuned["unchanged.weight"] *= 0
+    tuned["large.weight"] *= 1e300
+    tuned["small.weight"] *= 1e-300
+    found = extract(base, tuned, method, rank=2)
+    assert [row.name for row in found.matrices] == ["fits.weight"]
+    assert {one.name: (one.damaged, one.reason.partition(",")[0]) for one in found.skipped} == {
+        "infinite.weight": (True, "not finite: 1 of 480 entries are NaN or infinite"),
+        "unchanged.weight": (False, "unchanged by the fine-tune"),
+        "large.weight": (False, "too large or too small: an adapter holds float32 numbers"),
+        "small.weight": (False, "too large or too small: an adapter holds float32 numbers"),
     }
+
+
+# --- in PEFT and other engines ---
+
+
+def model_of(**modules):
+    torch.manual_seed(0)
+    return nn.ModuleDict(modules)
+
+
+def tuned_weights(model):
+    return fine_tuned(copy.deepcopy(model)).state_dict()
+
+
+def loaded(model, folder):
+    """The model with an adapter in it; a warning of PEFT, such as of an unused key, is an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return peft.PeftModel.from_pretrained(model, folder)
+
+
+def round_trip(model, tuned, folder, /, *arguments, **options):
+    """Extract, save, load and merge: the result, the weights before and after.
+
+    Adapted weights have the stated errors, and no other weight has changed.
+    """
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    found = extract(before, tuned, *arguments, **options)
+    found.save(folder)
+    after = loaded(model, folder / found.method).merge_and_unload().state_dict()
+    stated = {one.name: one.error for one in found.matrices}
+    whole = found.adapters[found.method].config["modules_to_save"] or ()
+    for name, value in before.items():
+        if name in stated:
+            left, change = tuned[name] - after[name], tuned[name] - value
+            error = float(left.square().sum() / change.square().sum())
+            assert error == pytest.approx(stated[name], rel=1e-3, abs=1e-6)
+        else:
+            is_whole = f"base_model.model.{name.rpartition('.')[0]}" in whole
+            assert torch.equal(after[name], tuned[name] if is_whole else value)
+    return found, before, after
+
+
+@pytest.mark.parametrize(
+    ("method", "size"),
+    [("lora", {"rank": 22}), ("lora", {"allocate": 900}), ("loca", {"allocate": 700}),
+     ("entries", {"rank": 3})],
+)  # fmt: skip
+@pytest.mark.parametrize("only", [None, r"^fc\.|0\.fc\."], ids=["all layers", "two of three"])
+def test_a_name_that_ends_another_is_another_module(tmp_path, method, size, only):
+    """Different sizes for ``fc`` and ``block.fc``, or no adapter at all for one of them.
+
+    Of ``norm``, ``block.norm`` and ``block.fcnorm``, only the first is stored whole.
+    """
+    linear, norm = partial(nn.Linear, bias=False), nn.LayerNorm(20)
+    inner = nn.ModuleDict({"fc": linear(28, 24), "fcnorm": linear(28, 20)})
+    block = {"fc": linear(36, 40), "xfc": linear(20, 16), "norm": nn.LayerNorm(20), "0": inner}
+    model = model_of(fc=linear(20, 24), block=nn.ModuleDict(block), norm=norm)
+    found, before, _ = round_trip(
+        model, tuned_weights(model), tmp_path, method, include=only, save_modules=r"^norm\.", **size
+    )
+    assert len({one.numbers for one in found.matrices}) > 1
+    layers = {name for name, one in before.items() if one.ndim > 1}
+    expected = {"fc.weight", "block.0.fc.weight"} if only else layers
+    assert {one.name for one in found.matrices} == expected
+    assert found.adapters[method].config["modules_to_save"] == ["base_model.model.norm"]
+    assert not {one.name for one in found.skipped} & {"norm.weight", "norm.bias"}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("method", ["lora", "loca", "entries"])
+def test_the_error_includes_the_rounding_of_the_stored_numbers(tmp_path, method, dtype):
+    model = model_of(fc=nn.Linear(20, 24, bias=False))
+    tuned, rank = tuned_weights(model), 10 if method == "entries" else 20
+    found, before, _ = round_trip(model, tuned, tmp_path, method, dtype=dtype, rank=rank)
+    exact = extract(before, tuned, method, rank=rank).error
+    # Two factors, each rounded by at most half a unit in the last place.
+    unit = torch.finfo(getattr(torch, dtype)).eps / 2
+    assert (unit / 10) ** 2 < found.error - exact < (4 * unit) ** 2
+    stored = found.adapters[method].tensors.values()
+    assert {one.dtype for one in stored if one.is_floating_point()} == {getattr(torch, dtype)}
+
+
+def tiny():
+    """Embedding, norm, layers and a head, which can be run."""
+    torch.manual_seed(0)
+    return nn.Sequential(OrderedDict(
+        embed=nn.Embedding(11, 20), norm=nn.LayerNorm(20), up=nn.Linear(20, 24), tanh=nn.Tanh(),
+        down=nn.Linear(24, 20), score=nn.Linear(20, 3),
+    ))  # fmt: skip
+
+
+TOKENS = torch.arange(11)
+
+
+@pytest.mark.parametrize("method", ["lora", "loca", "entries"])
+def test_an_adapter_is_applied_as_if_it_had_been_saved_and_loaded(tmp_path, method):
+    model = tiny()
+    model.name_or_path = "org/model"
+    found = extract(model, tuned_weights(model), method, rank=2, save_modules="norm")
+    found.save(tmp_path)
+    assert 'base_model: "org/model"' in (tmp_path / method / "README.md").read_text()
+    assert found.config.base_model_name_or_path == "org/model"
+    expected = loaded(tiny(), tmp_path / method)(TOKENS)
+    torch.testing.assert_close(found.apply(model)(TOKENS), expected)
+    kinds = {"lora": "LORA", "loca": "LOCA", "entries": "SHIRA"}
+    assert found.config.peft_type == kinds[method]
+    assert found.state_dict().keys() == found.adapters[method].tensors.keys()
+    unfit = model_of(other=nn.Linear(20, 24))
+    unfit.name_or_path = "org/model"
+    with pytest.raises(ResourceError, match="the adapter does not fit ModuleDict: Target modules"):
+        found.apply(unfit)
+
+
+def test_a_mixed_result_is_two_adapters_that_are_loaded_one_after_the_other(tmp_path):
+    model = tiny()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    tuned = tuned_weights(model)
+    # Eight cosines, of rank 8: LoCA stores them exactly. The others are of rank 2.
+    spectrum = nn.functional.pad(torch.eye(8), (0, 12, 0, 16))
+    tuned["up.weight"] = before["up.weight"] + idct2(spectrum)
+    for name, p, q in (("down.weight", 20, 24), ("score.weight", 3, 20)):
+        tuned[name] = before[name] + torch.randn(p, 2) @ torch.randn(2, q)
+    found = extract(before, tuned, "best", rank=2, save_modules="norm")
+    methods = {one.name: (one.method, one.error < 1e-6) for one in found.matrices}
+    assert methods == {
+        "up.weight": ("loca", True), "down.weight": ("lora", True), "score.weight": ("lora", True),
+    }  # fmt: skip
+    for ask in (lambda: found.config, found.state_dict, lambda: found.apply(model)):
+        with pytest.raises(InvalidArgumentError, match=r"two adapters, lora and loca; take one"):
+            ask()
+    config = found.adapters["lora"].peft_config()
+    assert (config.peft_type, config.base_model_name_or_path) == ("LORA", None)
+    found.save(tmp_path)
+    back = Extraction.load(tmp_path)
+    assert back == found
+    assert {name: one.config for name, one in back.adapters.items()} == {
+        name: one.config for name, one in found.adapters.items()
+    }
+    assert found.verify(model).disagreements == []
+    adapted = loaded(model, tmp_path / "lora").merge_and_unload()
+    after = loaded(adapted, tmp_path / "loca").merge_and_unload().state_dict()
+    for name in (*methods, "norm.weight", "norm.bias"):
+        torch.testing.assert_close(after[name], tuned[name], rtol=1e-4, atol=1e-4)
+    for method in ("lora", "loca"):
+        assert "merge_and_unload" in (tmp_path / method / "README.md").read_text()
+    # A result of one method in the same folder replaces both adapters.
+    extract(before, tuned, "loca", rank=1).save(tmp_path)
+    assert not list((tmp_path / "lora").iterdir())
+
+
+SIZES = {
+    "uniform": {"rank": 5},
+    "some clipped": {"rank": 8},  # the head has 5 rows
+    "split": {"allocate": 9000},
+    "half": {"allocate": "40kB", "dtype": "float16"},
+}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("serve", [None, "vllm"])
+def test_every_engine_that_the_card_names_gets_the_same_increment(tmp_path, size, serve):
+    """PEFT divides α by a rank in a pattern or by r, llama.cpp by the tensors', vLLM by r."""
+    found = extract(*demo_pair(), "lora", serve=serve, **SIZES[size])
+    found.save(tmp_path)
+    folder = tmp_path / "lora"
+    config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+    factors = load_file(folder / "adapter_model.safetensors")
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    is_uniform = serve == "vllm" or size == "uniform"
+    assert ("PEFT, llama.cpp and vLLM read it" in card) == is_uniform
+    # vLLM reads no modules that are stored whole, and llama.cpp no patterns of α.
+    assert (config["modules_to_save"], config.get("alpha_pattern") or None) == (None, None)
+    before, after = map(load_file, demo_pair())
+    ranks = set()
+    for row in found.matrices:
+        if not row.numbers:
+            continue
+        module = row.name.removesuffix(".weight")
+        a, b = (factors[f"base_model.model.{module}.lora_{one}.weight"].double() for one in "AB")
+        pattern = "^" + module.replace(".", r"\.")
+        assert config["rank_pattern"].get(pattern, config["r"]) == len(a)
+        change = after[row.name].double() - before[row.name].double()
+        for rank in {len(a), config["r"]} if is_uniform else {len(a)}:
+            left = change - config["lora_alpha"] / rank * (b @ a)
+            error = float(left.square().sum() / change.square().sum())
+            assert error == pytest.approx(row.error, rel=1e-5, abs=1e-6)
+        ranks.add(len(a))
+    assert (len(ranks) == 1) == is_uniform

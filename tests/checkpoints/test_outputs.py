@@ -16,19 +16,19 @@ from loca_theory.checkpoints.extraction.outputs import (
     surviving_energy,
 )
 from loca_theory.errors import InvalidArgumentError
+from tests.checkpoints import zoo
 from tests.checkpoints.files import normal
-from tests.checkpoints.test_resizing import CONFIGS, llama, pytestmark, written  # noqa: F401
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """A base with a tokenizer, and an adapter of it."""
-    base, adapter = written(tmp_path_factory.mktemp("outputs"), llama, CONFIGS["lora"])
+    """A base with a tokenizer, and a fine-tune of it."""
+    base, tuned = zoo.pair("Llama", tmp_path_factory.mktemp("outputs"))
     words = {word: number for number, word in enumerate(["[UNK]", *"abcdefgh"])}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]").save_pretrained(base)
-    return base, adapter
+    return base, tuned
 
 
 def test_what_differs_is_what_the_formulas_say():
@@ -49,10 +49,8 @@ def test_texts_and_tensors_give_the_same_outputs(folders, tmp_path):
     texts, tensors = tmp_path / "texts.txt", tmp_path / "inputs.safetensors"
     texts.write_text("a b c\n\nd e f\n", encoding="utf-8")
     save_file({"input_ids": torch.tensor([[1, 2, 3], [4, 5, 6]])}, tensors)
-    rows = [
-        extract(*folders, "lora", rank=2, check=True, inputs=one).outputs
-        for one in (str(texts), tensors)
-    ]
+    asked = {"rank": 3, "save_modules": "embed|lm_head", "check": True}
+    rows = [extract(*folders, "lora", inputs=one, **asked).outputs for one in (str(texts), tensors)]
     for one, other in zip(*rows, strict=True):
         assert one.positions == other.positions == 6
         assert (one.error, one.kl) == pytest.approx((other.error, other.kl), rel=1e-4)
@@ -60,43 +58,27 @@ def test_texts_and_tensors_give_the_same_outputs(folders, tmp_path):
     assert (base.model, base.error, adapter.model) == ("base", 1.0, "adapter")
     assert 0 < adapter.error < 1
     assert 0 < adapter.kl < base.kl
-    whole = extract(*folders, "lora", rank=8, check=True, inputs=tensors).outputs[-1]
-    assert whole.error < 1e-6
-    assert whole.agreement == 1
-
-
-BAD = {
-    "missing": (None, "there is no file"),
-    "empty": (b" \n\n", "holds no text; write one per line"),
-    "binary": (b"\xff\xfe\x00", "neither a file of tensors nor a text"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_inputs_are_refused_before_anything_is_computed(folders, tmp_path, case):
-    content, message = BAD[case]
-    path = tmp_path / "inputs.txt"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(InvalidArgumentError, match=message):
-        extract(*folders, "lora", rank=2, check=True, inputs=path)
 
 
 def test_what_cannot_be_read_or_run_is_one_line(folders, tmp_path):
-    base, adapter = folders
+    def refused(base, inputs, message):
+        with pytest.raises(InvalidArgumentError, match=message):
+            extract(base, tuned, "lora", rank=2, check=True, inputs=inputs)
+
+    base, tuned = folders
     texts, tensors = tmp_path / "texts.txt", tmp_path / "inputs.safetensors"
-    texts.write_text("z", encoding="utf-8")
+    refused(base, texts, "there is no file")
+    texts.write_bytes(b" \n\n")
+    refused(base, texts, "holds no text; write one per line")
+    texts.write_bytes(b"\xff\xfe\x00")
+    refused(base, texts, "neither a file of tensors nor a text")
+    texts.write_bytes(b"z")
     save_file({"pixels": torch.zeros(2, 3)}, tensors)
+    refused(base, tensors, "does not run on these inputs")
     bare = tmp_path / "base"
     bare.mkdir()
     for name in ("config.json", "model.safetensors"):
         (bare / name).write_bytes((base / name).read_bytes())
-
-    def refused(base, inputs, message):
-        with pytest.raises(InvalidArgumentError, match=message):
-            extract(base, adapter, "lora", rank=2, check=True, inputs=inputs)
-
-    refused(base, tensors, "does not run on these inputs")
     refused(bare, texts, r"no tokenizer can be read .* - .*base: \w")
     model = Tokenizer(models.WordLevel({"a": 0}))  # without a token for other words
     PreTrainedTokenizerFast(tokenizer_object=model).save_pretrained(bare)
@@ -128,15 +110,11 @@ def test_four_bits_are_those_of_bitsandbytes(weight):
     torch.testing.assert_close(quantised(weight, 4), theirs, rtol=1e-6, atol=1e-6)
 
 
-def test_four_bits_are_the_nearest_code_of_each_block(weight):
-    blocks = weight.view(-1, 64)
-    scaled = blocks / blocks.abs().amax(1, keepdim=True)
-    nearest = NF4[(scaled[..., None] - NF4).abs().argmin(-1)]
-    found = quantised(weight, 4).view(-1, 64) / blocks.abs().amax(1, keepdim=True)
+def test_bits_are_the_nearest_code_of_a_block_or_an_integer_with_a_scale_per_row(weight):
+    largest = weight.view(-1, 64).abs().amax(1, keepdim=True)
+    nearest = NF4[((weight.view(-1, 64) / largest)[..., None] - NF4).abs().argmin(-1)]
+    found = quantised(weight, 4).view(-1, 64) / largest
     torch.testing.assert_close(found, nearest, rtol=1e-6, atol=1e-6)
-
-
-def test_eight_bits_have_a_scale_per_row(weight):
     scale = 127 / weight.abs().amax(1, keepdim=True)
     codes = quantised(weight, 8) * scale
     torch.testing.assert_close(codes, (weight * scale).round(), rtol=0, atol=1e-4)

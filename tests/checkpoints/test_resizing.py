@@ -11,7 +11,7 @@ from loca_theory.checkpoints import extract
 from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.pairs.pair import CheckpointPair
 from loca_theory.errors import InvalidArgumentError, ResourceError
-from tests.checkpoints.zoo import make
+from tests.checkpoints.zoo import TOKENS, make
 
 # Of transformers, when PEFT asks it something.
 pytestmark = pytest.mark.filterwarnings(
@@ -43,8 +43,7 @@ def changes(make, folder):
 
 
 CONFIGS = {
-    "lora": LoraConfig(r=8, lora_alpha=5, target_modules=["q_proj", "down_proj"]),
-    "ranks": LoraConfig(
+    "lora": LoraConfig(
         r=8, lora_alpha=16, use_rslora=True, target_modules=["q_proj", "down_proj"],
         rank_pattern={"q_proj": 3}, alpha_pattern={"down_proj": 2},
     ),
@@ -75,15 +74,13 @@ def test_an_adapter_is_read_beside_a_base_whose_files_have_other_names(tmp_path,
 @pytest.mark.parametrize(
     ("method", "size"),
     [("lora", {"rank": 2}), ("lora", {"allocate": 900}), ("loca", {"components": 200}),
-     ("entries", {"rank": 3}), ("best", {"rank": 4})],
+     ("entries", {"rank": 3})],
 )  # fmt: skip
 def test_a_resized_adapter_has_the_stated_error_in_the_model(tmp_path, kind, method, size):
     base, adapter = written(tmp_path, llama, CONFIGS[kind])
     found = extract(base, adapter, method, check=True, **size)
     assert len(found.matrices) == 4
     assert not found.disagreements
-    if method == "best":
-        return
     found.save(tmp_path / "out")
     goal, got = changes(llama, adapter), changes(llama, tmp_path / "out" / method)
     for row in found.matrices:
@@ -93,17 +90,9 @@ def test_a_resized_adapter_has_the_stated_error_in_the_model(tmp_path, kind, met
     assert all(not goal[name].any() and not got[name].any() for name in others)
 
 
-def test_lora_of_its_own_rank_or_more_is_the_same_adapter(tmp_path):
-    base, adapter = written(tmp_path, llama, CONFIGS["lora"])
-    for rank in (8, 20):
-        found = extract(base, adapter, "lora", rank=rank)
-        assert {one.r for one in found.matrices} == {8}
-        assert found.error < 1e-12
-    assert {one.r for one in extract(base, adapter, "lora", energy=0.5).matrices} < set(range(9))
-
-
 def test_lora_is_resized_without_its_increment(tmp_path, monkeypatch):
-    base, adapter = written(tmp_path, llama, CONFIGS["ranks"])
+    """Of its own rank or more it is the same adapter."""
+    base, adapter = written(tmp_path, llama, CONFIGS["lora"])
     dense = [extract(base, adapter, method, rank=2).matrices for method in ("lora", "best")]
     monkeypatch.delattr(CheckpointPair, "increment")
     found = extract(base, adapter, "lora", rank=2)
@@ -113,6 +102,10 @@ def test_lora_is_resized_without_its_increment(tmp_path, monkeypatch):
             assert one.error == pytest.approx(other.error, rel=1e-4)
         assert one.energy == pytest.approx(other.energy, rel=1e-5)
     assert extract(base, adapter, "lora", allocate=600).error < found.error
+    whole = extract(base, adapter, "lora", rank=20)
+    assert [one.r for one in whole.matrices] == [8, 3] * 2
+    assert whole.error < 1e-12
+    assert {one.r for one in extract(base, adapter, "lora", energy=0.5).matrices} < set(range(9))
     with pytest.raises(AttributeError, match="increment"):
         extract(base, adapter, "loca", rank=2)
 
@@ -143,5 +136,8 @@ def test_the_model_of_an_adapter_must_be_known_for_a_check(tmp_path):
     extract(base, adapter, "lora", rank=2)
     with pytest.raises(InvalidArgumentError, match="pass it as model"):
         extract(base, adapter, "lora", rank=2, check=True)
-    found = extract(base, adapter, "lora", rank=2, check=True, model=llama())
-    assert not found.disagreements
+    asked = {"check": True, "model": llama(), "inputs": TOKENS}
+    rough, whole = (extract(base, adapter, "lora", rank=rank, **asked) for rank in (2, 8))
+    assert not rough.disagreements
+    assert 0 < rough.output_error < 1
+    assert whole.output_error < 1e-6

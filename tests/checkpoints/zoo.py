@@ -15,11 +15,12 @@ _T5 = {
     "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 32, "vocab_size": 61,
     "decoder_start_token_id": 0,
 }  # fmt: skip
-_BART = {
+_WHISPER = {
     "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
     "decoder_attention_heads": 2, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "vocab_size": 61,
-    "max_position_embeddings": 40, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
-    "decoder_start_token_id": 2, "forced_eos_token_id": None,
+    "max_source_positions": 16, "max_target_positions": 40, "num_mel_bins": 8, "pad_token_id": 1,
+    "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2, "forced_eos_token_id": None,
+    "suppress_tokens": None, "begin_suppress_tokens": None,
 }  # fmt: skip
 _GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 2, "vocab_size": 61, "n_positions": 40}
 _DEEPSEEK = {
@@ -27,7 +28,10 @@ _DEEPSEEK = {
     "topk_group": 1, "first_k_dense_replace": 1, "kv_lora_rank": 16, "q_lora_rank": 24,
     "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 16, "num_key_value_heads": 2,
 }  # fmt: skip
-_MAMBA = {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 4, "vocab_size": 61}
+_MAMBA = {
+    "hidden_size": 32, "num_hidden_layers": 2, "state_size": 4, "vocab_size": 61, "num_heads": 4,
+    "head_dim": 16, "n_groups": 2,
+}  # fmt: skip
 TOKENS = {"input_ids": torch.arange(3, 19).reshape(2, 8)}
 _PIXELS = {"pixel_values": torch.linspace(-1, 1, 2 * 3 * 16 * 16).reshape(2, 3, 16, 16)}
 _BOTH = {**TOKENS, "decoder_input_ids": TOKENS["input_ids"].flip(1)}
@@ -43,17 +47,10 @@ MODELS = {
     "BERT": ("BertForSequenceClassification", _TEXT, TOKENS),
     "BERT-MLM": ("BertForMaskedLM", _TEXT, TOKENS),
     "T5": ("T5ForConditionalGeneration", _T5, _BOTH),
-    "BART": ("BartForConditionalGeneration", _BART, _BOTH),
-    "Whisper": (
-        "WhisperForConditionalGeneration",
-        {**_BART, "num_mel_bins": 8, "max_source_positions": 16, "max_target_positions": 40,
-         "suppress_tokens": None, "begin_suppress_tokens": None},
-        _SOUND,
-    ),
+    "Whisper": ("WhisperForConditionalGeneration", _WHISPER, _SOUND),
     "GPT-2": ("GPT2LMHeadModel", _GPT2, TOKENS),
     "GPT-2 with a head": ("GPT2LMHeadModel", {**_GPT2, "tie_word_embeddings": False}, TOKENS),
     "Llama": ("LlamaForCausalLM", _TEXT, TOKENS),
-    "Llama-tied": ("LlamaForCausalLM", {**_TEXT, "tie_word_embeddings": True}, TOKENS),
     "Qwen2-MoE": (
         "Qwen2MoeForCausalLM",
         {**_TEXT, "num_key_value_heads": 2, "moe_intermediate_size": 24, "num_experts": 4,
@@ -64,10 +61,7 @@ MODELS = {
         "MixtralForCausalLM", {**_TEXT, "num_key_value_heads": 2, "num_local_experts": 4}, TOKENS,
     ),
     "DeepSeek-V3": ("DeepseekV3ForCausalLM", {**_TEXT, **_DEEPSEEK}, TOKENS),
-    "Mamba2": (
-        "Mamba2ForCausalLM", {**_MAMBA, "num_heads": 4, "head_dim": 16, "n_groups": 2}, TOKENS,
-    ),
-    "Mamba": ("MambaForCausalLM", _MAMBA, TOKENS),
+    "Mamba2": ("Mamba2ForCausalLM", _MAMBA, TOKENS),
 }  # fmt: skip
 
 
