@@ -8,10 +8,9 @@ import torch
 from safetensors.torch import save_file
 
 from loca_theory.checkpoints import Analysis, analyze
-from loca_theory.checkpoints.pairs.opening import labels, open_pair
-from loca_theory.checkpoints.pairs.task import Task
+from loca_theory.checkpoints.pairs.opening import labels
+from loca_theory.checkpoints.statistics.comparison import compare
 from loca_theory.increments import PrintedTest
-from loca_theory.sweeps import Runner
 from tests.checkpoints.files import normal
 
 ASKED = {"ranks": (2,), "device": "cpu", "printed": PrintedTest(copies=10, samples=5000)}
@@ -50,15 +49,24 @@ def test_each_fine_tune_has_the_rows_that_it_has_alone(family, both):
 
 
 def test_fine_tunes_are_compared_on_what_both_change(both):
-    assert [one.name for one in both.comparisons] == [
-        "layers.0.q_proj.weight", "layers.1.q_proj.weight"
-    ]  # fmt: skip
-    for one in both.comparisons:
-        # S and S + N with independent S and N: 1/√2, ± 1/√(pq).
-        assert one.cosine == pytest.approx(0.5**0.5, abs=4.5 / 1200**0.5)
-        # P(sign differs) = arccos(cosine)/π = 1/4.
-        assert one.sign_conflict == pytest.approx(0.25, abs=4.5 * (3 / 16 / 1200) ** 0.5)
-        assert (one.first, one.second) == ("one", "two")
+    found = [(one.name, one.first, one.second) for one in both.comparisons]
+    assert found == [(f"layers.{i}.q_proj.weight", "one", "two") for i in (0, 1)]
+
+
+def test_two_increments_are_compared_by_their_entries():
+    a, b = normal(2, 30, 20).double()
+    a[:, :4], b[:, 2:6] = 0, 0
+    found = compare("layers.3.q_proj.weight", ("x", "y"), 1e30 * a, 1e-30 * b, 4)
+    products = a * b
+    assert found.cosine == pytest.approx(float(products.sum() / a.norm() / b.norm()), abs=1e-12)
+    assert found.sign_conflict == float((products[products != 0] < 0).double().mean())
+    assert (found.kind, found.layer, found.first, found.second) == ("query", 3, "x", "y")
+    opposite = compare("w", ("x", "y"), a, -a, 4)
+    assert (opposite.cosine, opposite.sign_conflict) == (pytest.approx(-1), 1)
+    assert opposite.left_overlap == pytest.approx(1, abs=1e-5)
+    assert opposite.right_overlap == pytest.approx(1, abs=1e-5)
+    apart = compare("w", ("x", "y"), torch.eye(8), torch.eye(8).flip(0))
+    assert (apart.cosine, apart.sign_conflict, apart.left_overlap) == (0, None, None)
 
 
 def test_a_verdict_on_several_counts_them_and_gives_ranges(both):
@@ -89,7 +97,6 @@ def test_totals_and_tables_tell_fine_tunes_apart(both, tmp_path):
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        (["a", "b"], ["a", "b"]),
         (["runs/a/model.safetensors", "runs/b/pytorch_model.bin"], ["a", "b"]),
         (["x/final.safetensors", "y/final.safetensors"], ["x/final", "y/final"]),
         (["a/model.safetensors", "a/model.bin"], ["model.safetensors", "model.bin"]),
@@ -99,10 +106,3 @@ def test_totals_and_tables_tell_fine_tunes_apart(both, tmp_path):
 )
 def test_labels_are_the_shortest_that_differ(given, expected):
     assert labels(given) == expected
-
-
-def test_only_large_matrices_are_known_to_take_seconds():
-    large, small = ({"w.weight": torch.zeros(one)} for one in ((4096, 1024), (64, 64)))
-    assert Task({"": open_pair(large, large)}, "cpu", Runner()).is_long
-    assert not Task({"": open_pair(small, small)}, "cpu", Runner()).is_long
-    assert not Task({}, "cpu", Runner()).is_long
