@@ -79,18 +79,14 @@ def convolutions():
     })  # fmt: skip
 
 
-class Experts(nn.Module):
-    def __init__(self, gate_up, down, *, is_transposed=False):
-        super().__init__()
-        torch.manual_seed(0)
-        self.is_transposed = is_transposed
-        self.gate_up_proj = nn.Parameter(torch.randn(gate_up))
-        self.down_proj = nn.Parameter(torch.randn(down))
-
-
-def experts(*shapes, **options):
-    inside = nn.ModuleDict({"experts": Experts(*shapes, **options)})
-    return nn.ModuleDict({"mlp": inside})
+def experts(gate_up, down, *, is_transposed=False):
+    """A module with the weights of several experts in two parameters."""
+    torch.manual_seed(0)
+    inside = nn.Module()
+    inside.is_transposed = is_transposed
+    inside.gate_up_proj = nn.Parameter(torch.randn(gate_up))
+    inside.down_proj = nn.Parameter(torch.randn(down))
+    return nn.ModuleDict({"mlp": nn.ModuleDict({"experts": inside})})
 
 
 gpt2 = partial(zoo.make, "GPT-2 with a head")

@@ -150,11 +150,6 @@ def test_what_has_no_adapter_is_named_with_the_reason(method):
 # --- in PEFT and other engines ---
 
 
-def model_of(**modules):
-    torch.manual_seed(0)
-    return nn.ModuleDict(modules)
-
-
 def tuned_weights(model):
     return fine_tuned(copy.deepcopy(model)).state_dict()
 
@@ -202,7 +197,7 @@ def test_a_name_that_ends_another_is_another_module(tmp_path, method, size, only
     linear, norm = partial(nn.Linear, bias=False), nn.LayerNorm(20)
     inner = nn.ModuleDict({"fc": linear(28, 24), "fcnorm": linear(28, 20)})
     block = {"fc": linear(36, 40), "xfc": linear(20, 16), "norm": nn.LayerNorm(20), "0": inner}
-    model = model_of(fc=linear(20, 24), block=nn.ModuleDict(block), norm=norm)
+    model = nn.ModuleDict({"fc": linear(20, 24), "block": nn.ModuleDict(block), "norm": norm})
     found, before, _ = round_trip(
         model, tuned_weights(model), tmp_path, method, include=only, save_modules=r"^norm\.", **size
     )
@@ -217,7 +212,7 @@ def test_a_name_that_ends_another_is_another_module(tmp_path, method, size, only
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("method", ["lora", "loca", "entries"])
 def test_the_error_includes_the_rounding_of_the_stored_numbers(tmp_path, method, dtype):
-    model = model_of(fc=nn.Linear(20, 24, bias=False))
+    model = nn.ModuleDict({"fc": nn.Linear(20, 24, bias=False)})
     tuned, rank = tuned_weights(model), 10 if method == "entries" else 20
     found, before, _ = round_trip(model, tuned, tmp_path, method, dtype=dtype, rank=rank)
     exact = extract(before, tuned, method, rank=rank).error
@@ -253,7 +248,7 @@ def test_an_adapter_is_applied_as_if_it_had_been_saved_and_loaded(tmp_path, meth
     kinds = {"lora": "LORA", "loca": "LOCA", "entries": "SHIRA"}
     assert found.config.peft_type == kinds[method]
     assert found.state_dict().keys() == found.adapters[method].tensors.keys()
-    unfit = model_of(other=nn.Linear(20, 24))
+    unfit = nn.ModuleDict({"other": nn.Linear(20, 24)})
     unfit.name_or_path = "org/model"
     with pytest.raises(ResourceError, match="the adapter does not fit ModuleDict: Target modules"):
         found.apply(unfit)

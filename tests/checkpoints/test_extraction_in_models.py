@@ -4,7 +4,7 @@ import json
 import pickle
 import re
 import sys
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 
 import peft
@@ -34,14 +34,7 @@ TIED = ("BERT-MLM", "T5", "Whisper", "GPT-2")
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory):
     """Folders of a base and a fine-tune by the name of a model, each made once."""
-    made = {}
-
-    def of(name):
-        if name not in made:
-            made[name] = pair(name, tmp_path_factory.mktemp("pair"))
-        return made[name]
-
-    return of
+    return cache(lambda name: pair(name, tmp_path_factory.mktemp("pair")))
 
 
 def loaded(name, folder):

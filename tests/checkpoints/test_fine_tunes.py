@@ -46,9 +46,7 @@ def test_each_fine_tune_has_the_rows_that_it_has_alone(family, both):
         assert len(alone.matrices) == count
     assert both.tuned == ("one", "two")
     assert [(one.name, one.tuned) for one in both.skipped] == [("layers.1.v_proj.weight", "two")]
-
-
-def test_fine_tunes_are_compared_on_what_both_change(both):
+    # They are compared on what both change.
     found = [(one.name, one.first, one.second) for one in both.comparisons]
     assert found == [(f"layers.{i}.q_proj.weight", "one", "two") for i in (0, 1)]
 

@@ -90,38 +90,39 @@ def test_a_prefix_of_either_side_is_found(longer, prefix):
     assert torch.equal(pair.increment(NAME if longer else prefix + NAME), expected)
 
 
+# Shapes of a tensor in the base and in the fine-tune, and why it is not compared.
+SHAPES = {
+    "bias": ((20,), (20,), "not a matrix: 1 dimensions"),
+    "stack": ((2,) * 6, (2,) * 6, "not a matrix: 6 dimensions"),
+    "tiny": ((3, 400), (3, 400), "too small (a side below 16): 3x400"),
+    "depthwise.weight": ((20, 1, 3, 3), (20, 1, 3, 3), "too small (a side below 16): 20x9"),
+    "linear": ((30, 20), (32, 20), "resized from 30x20 to 32x20"),
+    "wte.weight": ((30, 20), (33, 24), "resized from 30x20 to 33x24"),
+    "mlp.experts.none": ((0, 20, 20), (0, 20, 20), "too small: 0x20x20"),
+    # A header may declare any number of empty experts.
+    "mlp.experts.thin": (
+        (2**40, 20, 0), (2**40, 20, 0), "too small (a side below 16): 20x0"
+    ),
+    EXPERTS: (
+        (3, 20, 24), (4, 20, 24),
+        "numbers of experts differ: 3 in the base, 4 in the fine-tuned checkpoint",
+    ),
+    "new": (None, (20, 20), "only in the fine-tuned checkpoint"),
+    "gone": ((20, 20), None, "only in the base checkpoint"),
+}  # fmt: skip
+
+
 def test_what_cannot_be_compared_is_listed_with_its_reason():
-    odd = {
-        "bias": torch.ones(20),
-        "stack": torch.ones(2, 2, 2, 2, 2, 2),
-        "tiny": torch.ones(3, 400),
-        "depthwise.weight": torch.ones(20, 1, 3, 3),
-        "quantised": torch.ones(20, 20, dtype=torch.int8),
-        "linear": torch.ones(30, 20),
-        "mlp.experts.none": torch.ones(0, 20, 20),
-        "mlp.experts.thin": torch.ones(2**40, 20, 0),  # a header may declare any number of these
-        "wte.weight": torch.ones(30, 20),
-        EXPERTS: torch.ones(3, 20, 24),
-    }
-    base = tensors(0, gone=torch.ones(20, 20), wide=torch.ones(20, 20), **odd)
-    odd["linear"], odd["wte.weight"] = torch.ones(32, 20), torch.ones(33, 24)
-    odd[EXPERTS] = torch.ones(4, 20, 24)
-    tuned = tensors(1, new=torch.ones(20, 20), sparse=torch.eye(20).to_sparse(), **odd)
+    base, tuned = (
+        tensors(i, **{name: torch.ones(row[i]) for name, row in SHAPES.items() if row[i]})
+        for i in (0, 1)
+    )
+    base |= {"quantised": torch.ones(20, 20).char(), "wide": torch.ones(20, 20)}
+    tuned |= {"quantised": torch.ones(20, 20).char(), "sparse": torch.eye(20).to_sparse()}
     tuned["wide"] = torch.ones(1).expand(10_000_000, 10_000_000)
     pair = open_pair(base, tuned)
-    assert reasons(pair) == {
-        "bias": "not a matrix: 1 dimensions",
-        "stack": "not a matrix: 6 dimensions",
-        "tiny": "too small (a side below 16): 3x400",
-        "depthwise.weight": "too small (a side below 16): 20x9",
+    assert reasons(pair) == {name: reason for name, (_, _, reason) in SHAPES.items()} | {
         "quantised": "int8 is not a floating type: quantised, or not a weight",
-        "linear": "resized from 30x20 to 32x20",
-        "mlp.experts.none": "too small: 0x20x20",
-        "mlp.experts.thin": "too small (a side below 16): 20x0",
-        "wte.weight": "resized from 30x20 to 33x24",
-        EXPERTS: "numbers of experts differ: 3 in the base, 4 in the fine-tuned checkpoint",
-        "new": "only in the fine-tuned checkpoint",
-        "gone": "only in the base checkpoint",
         "sparse": "not a plain tensor: torch.sparse_coo on cpu",
         "wide": "declares more entries than the file holds",
     }
@@ -187,14 +188,13 @@ def test_each_expert_is_a_matrix_or_all_are_stacked(tmp_path, store):
 
 
 def test_only_the_expert_is_read(tmp_path, monkeypatch):
-    paths = as_files(tmp_path, {EXPERTS: normal(3, 20, 24)}, {EXPERTS: normal(3, 20, 24, seed=1)})
-    pair, real = open_pair(*paths), safetensors.safe_open
-
     @contextmanager
     def without_whole_tensors(*args, **settings):
         with real(*args, **settings) as file:
             yield SimpleNamespace(get_slice=file.get_slice)
 
+    content = {EXPERTS: normal(3, 20, 24)}
+    pair, real = open_pair(*as_files(tmp_path, content, content)), safetensors.safe_open
     monkeypatch.setattr(safetensors, "safe_open", without_whole_tensors)
     increment = pair.increment(f"{EXPERTS}[1]")
     assert increment.untyped_storage().nbytes() == 20 * 24 * 4

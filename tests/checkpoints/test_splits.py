@@ -294,7 +294,7 @@ def test_entries_get_the_one_r_that_retains_most(total, scale, r):
 
 
 @pytest.mark.parametrize("name", ["GPT-2", "ViT", "DeepSeek-V3"])
-@pytest.mark.parametrize(("letter", "method"), [("R", "lora"), ("D", "loca"), ("S", "entries")])
+@pytest.mark.parametrize(("letter", "method"), [("R", "lora"), ("D", "loca")])
 def test_layers_and_sizes_are_those_of_an_extraction(tmp_path, name, letter, method):
     """Also the transposed ones, and convolutions. The smallest are said.
 
@@ -305,30 +305,22 @@ def test_layers_and_sizes_are_those_of_an_extraction(tmp_path, name, letter, met
     small = [one.name for one in found.skipped if one.reason.startswith("too small")]
     assert (f"too small to analyse ({len(small)})" in found.verdict) == bool(small)
     weights = {one.name: f"{one.module}.weight" for one in found.matrices}
-    rows = [one for one in found.allocation if one.method == letter and (one.size or letter != "S")]
+    rows = {weights[one.name]: one for one in found.allocation if one.method == letter}
     count, every = len(rows), len({one.name for one in found.allocation})
     said = f"{count} of {every} layers, which" if count < every else f"{count} layers"
-    assert letter == "S" or f"With 3,000 trainable numbers for {said}" in found.verdict
-    size = {"rank": rows[0].size if rows else 1} if letter == "S" else {"allocate": 3000}
-    if not rows:
-        with pytest.raises(InvalidArgumentError, match="no layer is left to extract"):
-            extract(*pair, method, exclude=r"mlp\.experts", **size)
-        return
-    other = extract(*pair, method, exclude=r"mlp\.experts", **size)
+    assert f"With 3,000 trainable numbers for {said}" in found.verdict
+    other = extract(*pair, method, allocate=3000, exclude=r"mlp\.experts")
     theirs = {one.name: one for one in other.matrices if min(one.shape) >= 16}
-    assert theirs.keys() == {weights[row.name] for row in rows}
-    if small:
-        return
-    for row in rows:
-        one = theirs[weights[row.name]]
-        # Of many coefficients, an analysis has a lower bound.
+    assert theirs.keys() == rows.keys()
+    # Of many coefficients, an analysis has a lower bound.
+    close = partial(pytest.approx, abs=3e-3 if letter == "D" else 1e-5)
+    for own, one in () if small else theirs.items():
+        row = rows[own]
         assert abs(row.size - (one.r or one.components or 0)) <= (letter == "D")
-        if letter != "S":
-            close = partial(pytest.approx, abs=3e-3 if letter == "D" else 1e-5)
-            assert row.retained == close(1 - one.error)
-            assert row.uniform_retained == close(1 - one.uniform_error)
-            errors = other.equal_error, other.least_error
-            assert (1 - row.equal_retained, 1 - row.bound) == close(errors)
+        assert row.retained == close(1 - one.error)
+        assert row.uniform_retained == close(1 - one.uniform_error)
+        errors = other.equal_error, other.least_error
+        assert (1 - row.equal_retained, 1 - row.bound) == close(errors)
 
 
 def test_a_total_without_a_rank_or_a_layer_is_said():
