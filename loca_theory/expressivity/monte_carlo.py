@@ -61,6 +61,9 @@ class ErrorCell(Cell):
     """Draws of the errors of one method at one shape, for several ranks that share their draws.
 
     ``draws`` holds the first draw, and one past the last; ``device`` is that of the dense sampler.
+
+    Raises:
+        InvalidArgumentError: the method does not support the sampler.
     """
 
     experiment = _EXPERIMENT
@@ -77,6 +80,18 @@ class ErrorCell(Cell):
     seed: int = 0
     device: str | None = None
 
+    def __post_init__(self) -> None:
+        name = self.method.display_name
+        if Engine.MONTE_CARLO not in self.method.engines(self.budgets[0]):
+            msg = f"{name} is a formula and cannot be simulated; use the exact engine"
+            raise InvalidArgumentError(msg)
+        if self.sampler is Sampler.REDUCED and not self.method.defines("sample"):
+            msg = f'{name} has no reduced sampler; use sampler="dense"'
+            raise InvalidArgumentError(msg)
+        if self.sampler is Sampler.DENSE and not self.method.can_approximate:
+            msg = f'{name} does not approximate matrices; use sampler="reduced"'
+            raise InvalidArgumentError(msg)
+
     @property
     def is_storable(self) -> bool:
         """Whether the method can be distinguished from another of the same name."""
@@ -92,24 +107,9 @@ class ErrorCell(Cell):
         """The same draws in blocks, which a sweep computes and stores one by one."""
         return [replace(self, draws=draws) for draws in blocks(*self.draws, _BLOCK)]
 
-    def check(self) -> None:
-        """Check that the method supports the sampler."""
-        name = self.method.display_name
-        if Engine.MONTE_CARLO not in self.method.engines(self.budgets[0]):
-            msg = f"{name} is a formula and cannot be simulated; use the exact engine"
-            raise InvalidArgumentError(msg)
-        if self.sampler is Sampler.REDUCED and not self.method.defines("sample"):
-            msg = f'{name} has no reduced sampler; use sampler="dense"'
-            raise InvalidArgumentError(msg)
-        if self.sampler is Sampler.DENSE and not self.method.can_approximate:
-            msg = f'{name} does not approximate matrices; use sampler="reduced"'
-            raise InvalidArgumentError(msg)
-
 
 def estimate(cells: Sequence[ErrorCell], runner: Runner = DEFAULT_RUNNER) -> list[list[Estimate]]:
     """Estimate the mean errors of each cell's draws, one :class:`Estimate` per rank."""
-    for cell in cells:
-        cell.check()
     if any(cell.device not in (None, "cpu") for cell in cells):
         runner = replace(runner, jobs=1)
     parts = [cell.blocks for cell in cells]

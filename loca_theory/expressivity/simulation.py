@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
@@ -135,13 +135,12 @@ class Simulation:
         if self.seed < 0:
             msg = f"the seed must not be negative, and is {self.seed}"
             raise InvalidArgumentError(msg)
-        for cell in self._cells():
-            cell.check()
+        _ = self._cells  # refuses a sampler that a method lacks
 
     @property
     def uses_dense_sampler(self) -> bool:
         """Whether any method draws dense matrices (and so imports torch)."""
-        return any(one.sampler is Sampler.DENSE for one in self._cells())
+        return any(cell.sampler is Sampler.DENSE for cell in self._cells)
 
     def on_device(self, name: str) -> Simulation:
         """Copy of this simulation on the device that a name such as ``auto`` resolves to."""
@@ -157,11 +156,18 @@ class Simulation:
 
     def run(self, runner: Runner = DEFAULT_RUNNER) -> SimulationResult:
         """Compute the table."""
-        self.check_memory(runner.jobs)
+        if self._cells:
+            # In a context of joblib the draws may be made on other machines.
+            is_alone = self.device != "cpu" or has_context()
+            check_memory(
+                max(self.budgets, key=lambda budget: (budget.p * budget.q, budget.r)),
+                dense=self.uses_dense_sampler,
+                processes=1 if is_alone else joblib.effective_n_jobs(runner.jobs),
+                device=self.device,
+            )
         # What an engine adds to a row.
         found: dict[tuple[str, Budget, Engine], tuple[Any, ...]] = {}
-        cells = list(self._cells())
-        for cell, estimates in zip(cells, estimate(cells, runner), strict=True):
+        for cell, estimates in zip(self._cells, estimate(self._cells, runner), strict=True):
             for budget, one in zip(cell.budgets, estimates, strict=True):
                 found[cell.method.name, budget, Engine.MONTE_CARLO] = *one, self.seed, cell.sampler
         for method, budgets in self._grouped(Engine.EXACT):
@@ -184,18 +190,6 @@ class Simulation:
         origin = manifest(grid=self.describe(), seed=self.seed, device=self.device)
         return SimulationResult(origin, rows)
 
-    def check_memory(self, jobs: int = -1) -> None:
-        """Check that the simulation fits in memory, before anything is allocated or written."""
-        if not any(self._cells()):
-            return
-        check_memory(
-            max(self.budgets, key=lambda budget: (budget.p * budget.q, budget.r)),
-            dense=self.uses_dense_sampler,
-            # In a context of joblib the draws may be made on other machines.
-            processes=1 if self.device != "cpu" or has_context() else joblib.effective_n_jobs(jobs),
-            device=self.device,
-        )
-
     @cached_property
     def _plan(self) -> tuple[tuple[Budget, Method, tuple[Engine, ...]], ...]:
         """What the table has a row for, in order: budgets, methods and engines."""
@@ -216,14 +210,17 @@ class Simulation:
                 group[1].append(budget)
         return list(found.values())
 
-    def _cells(self) -> Iterator[ErrorCell]:
+    @cached_property
+    def _cells(self) -> list[ErrorCell]:
+        cells = []
         for method, budgets in self._grouped(Engine.MONTE_CARLO):
             natural = Sampler.REDUCED if method.defines("sample") else Sampler.DENSE
             sampler = self.sampler or natural
             what = method, budgets[0].p, budgets[0].q, tuple(budget.r for budget in budgets)
             settings = self.accounting, self.value_bits, self.seed
             device = self.device if sampler is Sampler.DENSE else None
-            yield ErrorCell(*what, sampler, (0, self.draws), *settings, device)
+            cells.append(ErrorCell(*what, sampler, (0, self.draws), *settings, device))
+        return cells
 
     @property
     def budgets(self) -> list[Budget]:

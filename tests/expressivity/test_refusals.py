@@ -16,6 +16,9 @@ from loca_theory.expressivity import (
     spectral_error,
 )
 from loca_theory.expressivity import retained_energies as retained
+from loca_theory.expressivity.coders.coder import Transform
+from loca_theory.expressivity.coders.patches import Patches
+from loca_theory.expressivity.coders.registry import measure_all
 from loca_theory.expressivity.energy_bounds import selection_bound, spiked_low_rank_bound
 from loca_theory.expressivity.laws.low_rank_exact import LARGEST_EXACT_RANK, expected_leading_energy
 from loca_theory.expressivity.laws.unequal_variances import expected_top_sum_of_unequal
@@ -46,6 +49,10 @@ def simulated(**options):
     return Simulation(**{**given, "methods": find_methods(options.get("methods", ("R", "D")))})
 
 
+def coded(matrix, bits=1.0):
+    return next(measure_all(matrix, [1.0, bits], RNG))
+
+
 ONES = torch.ones(8, 8, dtype=torch.float64)
 SPOILED = torch.where(torch.eye(8, dtype=torch.bool), torch.nan, ONES)
 BAD = [
@@ -53,6 +60,7 @@ BAD = [
     (ONES + 1j, "matrix must be real and floating, not"),
     (ONES.to_sparse(), "must be dense, not torch.sparse_coo; pass matrix.to_dense"),
     (ONES.to(torch.float8_e4m3fn), "widen it with matrix.float()"),
+    (ONES.to("meta"), "matrix has no entries in memory: it is on "),
     (ONES.tolist(), "matrix must be a torch tensor or a NumPy array, not list; convert it"),
 ]
 CALLS = [
@@ -106,6 +114,14 @@ CALLS = [
         )
         for n in ("R", "D", "F1")
     ),
+    (lambda: spectral_error(np.ones(8), "DoRA", SMALL), "DoRA has no error that follows from"),
+    # coders
+    *((lambda w=w: coded(w), "matrix is 0, or has entries that are not finite, so it has no")
+      for w in (np.zeros((32, 32)), np.full((32, 32), np.nan))),
+    *((lambda b=b: coded(np.ones((32, 32)), b), "bits must be")
+      for b in (0, -1.0, 17, np.nan, "1")),
+    (lambda: Patches("any").approximate(np.ones((32, 40)), [1.0], Transform.NONE.basis((), RNG)),
+     "patches of side 16 do not divide a 32x40 matrix; choose a side that divides both"),
     # approximations of a matrix
     (lambda: approximate(torch.ones(8, 7), "D", SMALL), "matrix must be of shape (8, 8), the"),
     (lambda: retained(torch.ones(1, 8, 8), "D", [SMALL]), "shape of the budget, not (1, 8, 8)"),

@@ -1,6 +1,8 @@
 """The table: its rows and columns, what each engine contributes, and every refusal."""
 
 import itertools
+import subprocess
+import sys
 import types
 
 import pytest
@@ -159,7 +161,7 @@ def test_memory_of_a_gpu_counts_one_process(monkeypatch):
     monkeypatch.setattr(memory, "_free_bytes", lambda _: 1 << 20)
     ours = simulation(shapes=squares([200]), sampler=Sampler.DENSE, methods=("D",), device="cuda:0")
     with pytest.raises(ResourceError, match=r"in 1 process.* free on cuda:0"):
-        ours.check_memory(jobs=2)
+        ours.run(Runner(jobs=2))
 
 
 def test_the_reduced_sampler_needs_arrays_as_long_as_the_factors(little_memory):
@@ -172,3 +174,17 @@ def test_the_reduced_sampler_needs_arrays_as_long_as_the_factors(little_memory):
 def test_formulas_need_no_memory(little_memory):
     engines = (Engine.EXACT, Engine.ASYMPTOTIC)
     assert simulation(shapes=squares([4096]), ranks=(32,), engines=engines).run(ALONE)
+
+
+WITHOUT_TORCH = """
+import sys
+from loca_theory.expressivity import simulate
+from loca_theory.sweeps import Runner
+methods = ["R", "U", "F1", "V1", "FourierFT", "M1", "F2", "M2", "F3", "D", "S", "RD", "C3A", "LoKr"]
+simulate(12, ranks=1, methods=methods, engine="all", draws=3, runner=Runner(jobs=1))
+assert "torch" not in sys.modules
+"""
+
+
+def test_methods_that_need_no_matrix_need_no_torch():
+    subprocess.run([sys.executable, "-W", "error", "-c", WITHOUT_TORCH], check=True)

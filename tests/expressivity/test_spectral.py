@@ -5,7 +5,6 @@ import pytest
 import torch
 from scipy import integrate, optimize, special, stats
 
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import (
     METHODS,
     Accounting,
@@ -182,8 +181,6 @@ def test_which_methods_have_one():
     # Whoever selects in another way, or in a basis of atoms that are not known
     assert not has_spectral_error(OwnSelection("own", basis=Entries()))
     assert not has_spectral_error(Selection("own", basis=OwnBasis()))
-    with pytest.raises(InvalidArgumentError, match=r"^DoRA has no error that follows from"):
-        spectral_error(np.ones(8), "DoRA", Budget(8, 8, 1))
 
 
 def test_the_criterion_compares_two_energy_fractions():
