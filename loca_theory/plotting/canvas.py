@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from importlib.resources import as_file, files
 from io import BytesIO
 from pathlib import Path
@@ -22,7 +22,6 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps.files import writable_folder, write_atomically
 
 if TYPE_CHECKING:
-    from matplotlib.transforms import Bbox
     from numpy.typing import NDArray
 
 # Without dates and program names the same data gives the same bytes.
@@ -172,34 +171,19 @@ def png(figure: Figure) -> bytes:
 def save_figure(figure: Figure, folder: str | Path, name: str) -> list[Path]:
     """Write a figure as ``name.png`` and ``name.pdf``, the same bytes for the same data."""
     folder = writable_folder(_arguments.path("folder", folder))
-    written = []
-    with _laid_out(figure) as box:
-        for kind, metadata in _METADATA.items():
-            path, look = folder / f"{name}.{kind}", {"metadata": metadata, "bbox_inches": box}
-            write_atomically(
-                path, lambda target, k=kind, look=look: figure.savefig(target, format=k, **look)
-            )
-            written.append(path)
-    return written
-
-
-@contextmanager
-def _laid_out(figure: Figure) -> Iterator[Bbox]:
-    """Lay a figure out once for several files, and find the box of what it shows, in inches."""
+    paths = [folder / f"{name}.{kind}" for kind in _METADATA]
     engine, dpi = figure.get_layout_engine(), figure.dpi
-    with in_style():
+    # Both files show one layout; without an engine, matplotlib draws once per file.
+    with in_style(), rc_context({"figure.constrained_layout.use": False}):
         figure.set_dpi(rcParams["savefig.dpi"])
-        if engine is None:
-            figure.draw_without_rendering()
-        else:
-            engine.execute(figure)
+        figure.draw_without_rendering()
         box = figure.get_tightbbox().padded(rcParams["savefig.pad_inches"])
-        # With no engine at all, matplotlib draws once per file instead of twice.
-        with rc_context({"figure.constrained_layout.use": False}):
-            figure.set_layout_engine(None)
-    try:
-        yield box
-    finally:
-        figure.set_dpi(dpi)
-        if engine is not None:
+        figure.set_layout_engine(None)
+        try:
+            for path, (kind, metadata) in zip(paths, _METADATA.items(), strict=True):
+                save = partial(figure.savefig, format=kind, metadata=metadata, bbox_inches=box)
+                write_atomically(path, save)
+        finally:
+            figure.set_dpi(dpi)
             figure.set_layout_engine(engine)
+    return paths
