@@ -5,19 +5,27 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Literal
 
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
-BACKENDS = ("loky", "dask", "ray")
 _EXAMPLES = {"dask": "tcp://host:8786", "ray": "host:6379"}
 _STARTS = {"dask": "dask scheduler", "ray": "ray start --head"}
 _TIMEOUT_S = 10
 
 
 @contextmanager
-def cluster(backend: str, scheduler: str | None, jobs: int) -> Iterator[int]:
-    """Open a joblib context on the named workers, none for ``loky``; yield the number of jobs."""
-    if backend == BACKENDS[0]:
+def cluster(
+    jobs: int = -1, backend: Literal["loky", "dask", "ray"] = "loky", scheduler: str | None = None
+) -> Iterator[int]:
+    """Open a joblib context on the named workers, none for ``loky``; yield the number of jobs.
+
+    Args:
+        jobs: Number of worker processes, -1 for one per core. Results do not depend on it.
+        backend: Where workers run: on this machine (loky), or on a dask or Ray cluster.
+        scheduler: Address of a running dask scheduler or Ray head.
+    """
+    if backend == "loky":
         if scheduler is not None:
             msg = 'scheduler="..." needs backend="dask" or backend="ray"'
             raise InvalidArgumentError(msg)

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from loca_theory.cli.cluster import BACKENDS, cluster
+from loca_theory.cli.cluster import cluster
 from loca_theory.cli.command import Command
 from loca_theory.cli.printable import note
 from loca_theory.cli.signature import option_settings
@@ -94,6 +94,8 @@ _EVERYWHERE: dict[str, dict[str, Any]] = {
     # Tables store seeds as 64-bit integers.
     "seed": {"type": click.IntRange(max=2**63 - 1), "metavar": "INTEGER"},
     "device": {"metavar": "auto|cpu|cuda[:N]"},
+    "jobs": {"flag": "-j --jobs"},
+    "scheduler": {"metavar": "ADDRESS"},
     "accounting": {
         "type": click.Choice(_ACCOUNTINGS),
         "default": _ACCOUNTINGS[0],
@@ -104,17 +106,6 @@ _EVERYWHERE: dict[str, dict[str, Any]] = {
         "numbers; bits: as many bits as LoRA.",
     },
 }
-_WORKERS = (
-    _rare_option(
-        "--backend",
-        type=click.Choice(BACKENDS),
-        default=BACKENDS[0],
-        help="Where workers run: on this machine (loky), or on a dask or Ray cluster.",
-    ),
-    _rare_option(
-        "--scheduler", metavar="ADDRESS", help="Address of a running dask scheduler or Ray head."
-    ),
-)
 _PRINTING = (
     click.option(
         "--format",
@@ -162,27 +153,21 @@ def command_of(
             :func:`click.option`.
     """
     known = option_settings(function)
+    if known.pop("runner", None):
+        known |= option_settings("cli.cluster:cluster")
     options = []
-    for name, settings in known.items():
-        if name in {"runner", *without}:
-            continue
-        settings |= {**_EVERYWHERE.get(name, {}), **own.get(name, {})}
-        flag = settings.pop("flag", f"--{name.replace('_', '-')}")
-        kind = Rare if name in rare else click.Option
-        options.append(click.option(flag, name, cls=kind, **settings))
-    if "runner" in known:
-        text = "Number of worker processes, -1 for one per core. Results do not depend on it."
-        kind = Rare if "jobs" in rare else click.Option
-        jobs = click.option("-j", "--jobs", type=int, default=-1, help=text, cls=kind)
-        options += [jobs, *_WORKERS]
+    for name in (one for one in known if one not in without):
+        settings = {**known[name], **_EVERYWHERE.get(name, {}), **own.get(name, {})}
+        flags = settings.pop("flag", f"--{name.replace('_', '-')}").split()
+        kind = Rare if name in {"backend", "scheduler", *rare} else click.Option
+        options.append(click.option(*flags, name, cls=kind, **settings))
     with_out = click.option("--out", type=Folder(), metavar="DIR", help=out)
 
     def decorate(run: Callable[..., Any]) -> Command:
-        def with_common(
-            jobs: int = 1, backend: str = BACKENDS[0], scheduler: str | None = None, **given: Any
-        ) -> Any:
+        def with_common(jobs: int = 1, **given: Any) -> Any:
+            where = {name: given.pop(name) for name in ("backend", "scheduler") if name in given}
             own = {name: given.pop(name) for name in ("output_format", "quiet", "out")}
-            with cluster(backend, scheduler, jobs) as workers:
+            with cluster(jobs, **where) as workers:
                 return run(common=Common(**own, jobs=workers), **given)
 
         with_common.__doc__ = run.__doc__

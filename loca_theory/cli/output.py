@@ -97,16 +97,17 @@ class Rows:
     cells: Sequence[Mapping[str, str | Text]]
     justify: Mapping[str, Literal["left", "right"]] = field(default_factory=dict)
 
-    def print(self, out: Console) -> None:
-        """Print the table without cutting anything off.
+    def print(self, out: Console, *, then_empty: bool = True) -> None:
+        """Print the table without cutting anything off, and then an empty line.
 
         If it is wider than the console, its names are folded, down to half the width. If it is
         still too wide, its columns are spread over several tables, each with the names. Of many
         rows, the first are printed; empty columns are not.
         """
         if (more := len(self.cells) - _MOST_ROWS) > 0:
-            replace(self, cells=self.cells[:_MOST_ROWS]).print(out)
-            out.print(f"… and {more} more; all of them in --format json and the files of --out")
+            replace(self, cells=self.cells[:_MOST_ROWS]).print(out, then_empty=False)
+            text = f"… and {more} more; all of them in --format json and the files of --out"
+            out.print(text + "\n" * then_empty)
             return
         names, *headings = self._headings
         foldable = max(self._width([names], out) - out.width // 2, 0)
@@ -116,10 +117,10 @@ class Rows:
                 parts[-1].append(heading)
             else:
                 parts.append([names, heading])
-        for number, part in enumerate(parts):
-            if number:
-                out.print()
+        for part in parts:
             out.print(self._table(part))
+            if then_empty or part is not parts[-1]:
+                out.print()
 
     def fits(self, out: Console) -> bool:
         """Whether the whole table fits the console."""

@@ -51,7 +51,9 @@ def _open_store(common: Common) -> ResultStore | None:
 
 
 def write_result(result: Result, common: Common) -> None:
-    """Write the table and pictures of a result, and print a note on the files."""
+    """Write the table and pictures of a result to the user's folder, and print a note on them."""
+    if not common.out:
+        return
     # Imported here, because it loads pandas and matplotlib.
     from loca_theory.plotting.pictures import save_pictures
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -146,19 +147,12 @@ print(json.dumps(outcomes))
 """
 
 
-class Attempts(NamedTuple):
-    """Exit codes, negative for a signal; the finished points that each left; what they said."""
-
-    codes: list[int]
-    points: list[set[str]]
-    err: str
-
-
 @pytest.fixture
 def killed(here):
     """Run ``loca-theory ARGUMENTS --out FOLDER`` and kill it at the N-th change of a file there.
 
-    A change of a file is an event; a time would be another one on each machine.
+    A change of a file is an event; a time would be another one on each machine. Found are exit
+    codes, negative for a signal; the finished points that each run left; what they said.
     """
 
     def run(pairs, *arguments):
@@ -171,6 +165,6 @@ def killed(here):
         assert done.returncode == 0, done.stderr
         codes, left = zip(*json.loads(done.stdout), strict=True)
         points = [{name for name in names if name.endswith(".json")} for names in left]
-        return Attempts(list(codes), points, done.stderr)
+        return SimpleNamespace(codes=list(codes), points=points, err=done.stderr)
 
     return run

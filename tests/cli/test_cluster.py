@@ -14,7 +14,7 @@ from .test_surroundings import assert_finished, results
 
 
 def enter(backend, scheduler=None):
-    with module.cluster(backend, scheduler, 1):
+    with module.cluster(1, backend, scheduler):
         pytest.fail("there is no such cluster")
 
 

@@ -134,7 +134,7 @@ def printed(width, *rows):
     out = Console(width=width, color_system=None)
     cells = [dict(zip(("name", "first", "second", "third"), row, strict=True)) for row in rows]
     with out.capture() as capture:
-        Rows(cells).print(out)
+        Rows(cells).print(out, then_empty=False)
     return [line.split() for line in capture.get().splitlines() if "─" not in line]
 
 

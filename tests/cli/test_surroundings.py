@@ -57,11 +57,6 @@ def content(path):
     return path.read_bytes()
 
 
-def contents(folder):
-    """Every file below a folder and its bytes."""
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def others_deep(*fast, without=()):
     """Every command, of which all but the first belong to the deep tier."""
     others = [name for name in COMMANDS if name not in (*fast, *without)]
@@ -188,8 +183,7 @@ def test_results_of_another_version_stay_and_are_not_used(cli, here, monkeypatch
     sweep = (*sweep, "--draws", 2, "--jobs", 1, "--format", "csv")
     first = cli(*sweep)
     points = here / "loca-results" / "points"
-    files = contents(points)
-
+    files = {path: path.read_bytes() for path in points.iterdir()}
     assert "another version" not in first.err
     monkeypatch.setattr(ErrorCell, "packages", ("loca_theory.sweeps",))
     second = cli(*sweep)
@@ -198,8 +192,8 @@ def test_results_of_another_version_stay_and_are_not_used(cli, here, monkeypatch
         f"note: {len(files)} results in loca-results/points were computed by another version of "
         "the code; they were neither used nor deleted\n"
     )
-    assert files.items() <= contents(points).items()
-    assert len(contents(points)) == 2 * len(files)
+    assert all(path.read_bytes() == content for path, content in files.items())
+    assert len(list(points.iterdir())) == 2 * len(files)
 
 
 # A shell has its background jobs, and all that they start, ignore Ctrl-C.
@@ -207,27 +201,18 @@ HEEDING = "import signal; signal.signal(signal.SIGINT, signal.default_int_handle
 
 
 @pytest.fixture
-def start(here, command):
-    """Start ``loca-theory ARGUMENTS`` as the leader of a process group, and end what is left."""
+def endless(here, command, jobs):
+    """A run without end, as the leader of a process group."""
     python, option, script = command
-    started = []
-
-    def run(*arguments):
-        process = subprocess.Popen(
-            [python, option, HEEDING + script, *map(str, arguments)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            start_new_session=True,
-        )
-        started.append(process)
-        return process
-
-    yield run
-    for process in started:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+    words = (*LARGE, "--draws", str(ENDLESS), "--jobs", str(jobs), "--out", "results")
+    process = subprocess.Popen(
+        [python, option, HEEDING + script, *words],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", start_new_session=True,
+    )  # fmt: skip
+    yield process
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
 
 
 def finished_points(folder):
@@ -254,14 +239,12 @@ def wait_until(condition):
         pytest.param(2, False, 400, marks=pytest.mark.deep),
     ],
 )
-def test_ctrl_c_is_one_line_and_the_rest_can_follow(here, start, jobs, as_a_terminal, after):
+def test_ctrl_c_is_one_line_and_the_rest_can_follow(here, endless, as_a_terminal, after):
     """A terminal sends the signal to workers as well; none of them may add a word."""
-    command = (*LARGE, "--draws", ENDLESS, "--jobs", jobs, "--out", "results")
-    process = start(*command)
-    wait_until(lambda: finished_points(here / "results") >= after or process.poll() is not None)
-    (os.killpg if as_a_terminal else os.kill)(process.pid, signal.SIGINT)
-    out, err = process.communicate()
-    assert (process.returncode, out) == (130, ""), err
+    wait_until(lambda: finished_points(here / "results") >= after or endless.poll() is not None)
+    (os.killpg if as_a_terminal else os.kill)(endless.pid, signal.SIGINT)
+    out, err = endless.communicate()
+    assert (endless.returncode, out) == (130, ""), err
     said = re.fullmatch(
         r"loca-theory: interrupted: (\d+) of (\d+) points are stored; "
         r"run again to compute the rest\n",

@@ -148,7 +148,6 @@ def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
     independent = _retained(totals[0], methods, "iid_error")
     cells.append({"matrix": f"independent, r = {ranks[0]}", **independent})
     Rows(cells).print(out)
-    out.print()
     print_note(out, _TOGETHER * are_several + _INDEPENDENT)
     if is_full:
         texts = _COLUMNS | {column.title: column.explanation for column in columns}
@@ -199,4 +198,3 @@ def _print_totals(out: Console, title: str, groups: Sequence[Totals], result: An
         for group in groups
     ]
     Rows(rows).print(out)
-    out.print()

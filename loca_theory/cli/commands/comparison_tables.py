@@ -55,7 +55,6 @@ def print_bits(out: Console, result: Analysis) -> None:
     ]  # fmt: skip
     print_note(out, _BITS)
     Rows(rows).print(out)
-    out.print()
 
 
 def print_comparisons(out: Console, comparisons: Sequence[Comparison]) -> None:
@@ -72,4 +71,3 @@ def print_comparisons(out: Console, comparisons: Sequence[Comparison]) -> None:
             known = [value for one in mine if (value := getattr(one, field)) is not None]
             row[heading] = f"{median(known):.3f}" if known else ""
     Rows(rows).print(out)
-    out.print()

@@ -83,8 +83,7 @@ def command(*, common: Common, methods: tuple[str, ...] | None, **asked: Any) ->
     chosen = None if methods is None else chosen_methods(methods, common, budgets)
     with running(common, "sweeping") as runner:
         result = correlate(**asked, methods=chosen, runner=runner)
-    if common.out:
-        write_result(result, common)
+    write_result(result, common)
 
     def show() -> None:
         out = console()
@@ -103,11 +102,11 @@ def command(*, common: Common, methods: tuple[str, ...] | None, **asked: Any) ->
 
 def _print_crossings(out: Console, rows: Sequence[CrossingRow]) -> None:
     """Print where LoRA's error falls below LoCA's: a table per protocol, a line per structure."""
-    out.print("Where LoRA overtakes LoCA: strength of the dependence, 95% interval", style="bold")
+    text = "Where LoRA overtakes LoCA: strength of the dependence, 95% interval\n"
+    out.print(text, style="bold")
     for protocol in dict.fromkeys(row.protocol for row in rows):
-        out.print(f"\n{_PROTOCOLS[protocol]}")
+        out.print(_PROTOCOLS[protocol])
         _crossings([row for row in rows if row.protocol == protocol]).print(out)
-    out.print()
 
 
 def _crossings(rows: Sequence[CrossingRow]) -> Rows:
@@ -149,4 +148,4 @@ def _print_detection(out: Console, rows: Sequence[PowerRow]) -> None:
         found = cells.setdefault(name, {"structure": name, **dict.fromkeys(statistics, "")})
         if not row.centred:
             found[_SHORT.get(row.statistic, row.statistic)] = f"{row.power:.0%}"
-    Rows(list(cells.values())).print(out)
+    Rows(list(cells.values())).print(out, then_empty=False)

@@ -113,7 +113,7 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
         for one in result.matrices
     ]
     if cells:
-        Rows(cells).print(out)
+        Rows(cells).print(out, then_empty=False)
     numbers = sum(one.numbers for one in result.matrices)
     name = " and ".join(TITLES[method] for method in result.adapters)
     out.print(
@@ -139,7 +139,7 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
             }
             for one in result.outputs
         ]
-        Rows(cells).print(out)
+        Rows(cells).print(out, then_empty=False)
         out.print(
             f"Outputs on {result.outputs[0].positions:,} positions, compared with those of the "
             "fine-tune: squared error in units of the base's, how often the largest logit is the "

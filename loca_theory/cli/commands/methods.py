@@ -98,7 +98,6 @@ def _cells(row: MethodRow) -> dict[str, str]:
 def _print_rows(out: Console, title: str, cells: Sequence[Mapping[str, str]]) -> None:
     out.print(title, style="bold")
     Rows(cells, dict.fromkeys(_TEXTS, "left")).print(out)
-    out.print()
 
 
 def chosen_methods(

@@ -76,8 +76,7 @@ def command(*, common: Common, methods: tuple[str, ...], **asked: Any) -> None:
     with running(common, "simulating") as runner:
         result = simulate(**asked, methods=chosen, runner=runner)
     _note_gaps(result, chosen, budgets, common)
-    if common.out:
-        write_result(result, common)
+    write_result(result, common)
     emit(result.to_json(), lambda: print_errors(result.rows, chosen), common)
 
 
@@ -119,7 +118,6 @@ def print_errors(rows: Sequence[ErrorRow], methods: Sequence[Method]) -> None:
             table = _table(mine, between="\n± ")
         out.print(f"{p} × {q}\n", style="bold")
         table.print(out)
-        out.print()
         shared |= any("\n" in heading for heading in table.cells[0])
         shown = "".join(str(cell) for row in table.cells for cell in row.values())
         marks = [text for mark, text in _MARKS.items() if mark in shown]

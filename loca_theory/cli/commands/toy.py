@@ -64,8 +64,7 @@ def command(*, common: Common, searches: tuple[str, ...] | None, **asked: Any) -
         asked["interpretations"] = INTERPRETATIONS
     with running(common, "searching") as runner:
         result = toy(searches, runner=runner, **asked)
-    if common.out:
-        write_result(result, common)
+    write_result(result, common)
     document = {"rows": result.to_json()["rows"], "manifest": result.manifest}
     emit(document, lambda: _print(result.rows), common)
 
@@ -97,7 +96,6 @@ def _print(rows: Sequence[RecoveryRow]) -> None:
         searches.setdefault(tuple(cells.items()), []).append(row.search)
     Rows([{"search": ", ".join(names), **dict(cells)} for cells, names in searches.items()]
          ).print(out)  # fmt: skip
-    out.print()
     print_note(out, _SOLVED + _FOUND * (not differing) + _SEARCHES)
 
 
