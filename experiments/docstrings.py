@@ -39,15 +39,14 @@ Reader = Callable[[Path], Iterator[str]]
 
 def docstrings_in(path: Path) -> Iterator[str]:
     """Iterate over the docstrings of the functions and classes of a file."""
-    for node in ast.walk(_parsed(path)[1]):
+    for node in ast.walk(_read(path)[0]):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield ast.get_docstring(node) or ""
 
 
 def functions_in(path: Path) -> Iterator[str]:
     """Iterate over the source of the functions of a file, without docstrings."""
-    text, tree = _parsed(path)
-    lines, _ = _separated(text, tree)
+    tree, lines, _ = _read(path)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             yield "\n".join(lines[node.lineno - 1 : node.end_lineno])
@@ -55,7 +54,7 @@ def functions_in(path: Path) -> Iterator[str]:
 
 def without_docstrings(path: Path) -> tuple[str, list[str]]:
     """Source of a file with blank lines in place of its docstrings, and the docstrings."""
-    lines, found = _separated(*_parsed(path))
+    _, lines, found = _read(path)
     return "\n".join(lines), found
 
 
@@ -96,17 +95,13 @@ def texts(
     return tuple(found)
 
 
-def _parsed(path: Path) -> tuple[str, ast.Module]:
-    """Text and syntax tree of a file; both are empty for templates, for example."""
+def _read(path: Path) -> tuple[ast.Module, list[str], list[str]]:
+    """Syntax tree of a file, lines with blank ones in place of docstrings, and the docstrings."""
     try:
         text = path.read_text(encoding="utf-8")
-        return text, ast.parse(text)
-    except (SyntaxError, UnicodeDecodeError, RecursionError):
-        return "", ast.Module([], [])
-
-
-def _separated(text: str, tree: ast.Module) -> tuple[list[str], list[str]]:
-    """Lines with blank ones in place of docstrings, and the docstrings."""
+        tree = ast.parse(text)
+    except (SyntaxError, UnicodeDecodeError, RecursionError):  # a template, for example
+        return ast.Module([], []), [], []
     # Not splitlines(), which ends lines where Python's parser does not, at form feeds.
     lines, found = text.split("\n"), []
     for node in ast.walk(tree):
@@ -119,10 +114,9 @@ def _separated(text: str, tree: ast.Module) -> tuple[list[str], list[str]]:
         target = node.body[0]
         if not isinstance(node, ast.Module) and target.lineno == node.lineno:
             continue  # definition and docstring are on one line
-        lines[target.lineno - 1 : target.end_lineno] = [""] * (
-            (target.end_lineno or target.lineno) - target.lineno + 1
-        )
-    return lines, found
+        for number in range(target.lineno, (target.end_lineno or target.lineno) + 1):
+            lines[number - 1] = ""
+    return tree, lines, found
 
 
 def splits(
