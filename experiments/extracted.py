@@ -13,8 +13,9 @@ from __future__ import annotations
 import importlib
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 import numpy as np
@@ -34,7 +35,6 @@ Row = dict[str, Any]
 
 RANKS = (1, 4, 16)
 _LARGE = 64
-_TITLES = {"lora": "LoRA", "loca": "LoCA"}
 # LayerNorm and embeddings, which are no linear layers.
 _REST = ("LayerNorm", "embeddings")
 
@@ -110,37 +110,33 @@ def with_adapter(base: Any, extraction: Extraction) -> Any:
 
 def _adapted(pair: Path, loaded: Callable[[str], Any]) -> Iterator[tuple[Row, Any]]:
     """The base with adapters at the totals of the ranks."""
-    base, tuned = pair / "base", pair / "tuned"
-
-    def adapted(name: str, split: str, made: Extraction, before: float = 0.0) -> tuple[Row, Any]:
-        numbers = sum(one.numbers for one in made.matrices) + made.saved_numbers
-        retained = (1 - before) * (1 - made.error)
-        known = {"adapter": name, "split": split, "numbers": numbers, "retained": retained}
-        return known, with_adapter(loaded("base"), made)
-
-    methods: tuple[Literal["lora", "loca"], ...] = ("lora", "loca")
     with tempfile.TemporaryDirectory() as folder:
-        large = extract(base, tuned, "lora", rank=_LARGE)
+        of = partial(extract, pair / "base", pair / "tuned")
+        large = of("lora", rank=_LARGE)
         large.save(folder)
         for rank in RANKS:
-            same = extract(base, tuned, "lora", rank=rank)
+            same = of("lora", rank=rank)
             total = sum(one.numbers for one in same.matrices)
-            for method in methods:
-                if method == "loca":
-                    components = total // len(same.matrices)
-                    same = extract(base, tuned, method, components=components)
-                yield adapted(_TITLES[method], "same size", same)
-                split = extract(base, tuned, method, allocate=total)
-                yield adapted(_TITLES[method], "allocated", split)
-            entries = extract(base, tuned, "entries", rank=rank)
-            yield adapted("entries (SHiRA)", "same size", entries)
-            resized = extract(base, Path(folder, "lora"), "lora", allocate=total)
-            # Both are projections on singular vectors of the fine-tune, one inside the other.
-            name = f"LoRA of rank {_LARGE}, resized"
-            yield adapted(name, "allocated", resized, large.error)
+            resized = extract(pair / "base", Path(folder, "lora"), "lora", allocate=total)
+            found = [
+                ("LoRA", "same size", same),
+                ("LoRA", "allocated", of("lora", allocate=total)),
+                ("LoCA", "same size", of("loca", components=total // len(same.matrices))),
+                ("LoCA", "allocated", of("loca", allocate=total)),
+                ("entries (SHiRA)", "same size", of("entries", rank=rank)),
+                (f"LoRA of rank {_LARGE}, resized", "allocated", resized),
+            ]
             if rank == RANKS[0]:
-                rest = extract(base, tuned, "lora", allocate=total, save_modules=_REST)
-                yield adapted("LoRA, LayerNorm and embeddings", "allocated", rest)
+                rest = of("lora", allocate=total, save_modules=_REST)
+                found.append(("LoRA, LayerNorm and embeddings", "allocated", rest))
+            for name, split, made in found:
+                numbers = sum(one.numbers for one in made.matrices) + made.saved_numbers
+                # Both are projections on singular vectors of the fine-tune, one inside the other.
+                before = 1 - large.error if made is resized else 1.0
+                yield {
+                    "adapter": name, "split": split, "numbers": numbers,
+                    "retained": before * (1 - made.error),
+                }, with_adapter(loaded("base"), made)  # fmt: skip
 
 
 # --- few bits -------------------------------------------------------------------------------

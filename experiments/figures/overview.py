@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -85,7 +87,8 @@ def _toy(axis: Axes, table: pd.DataFrame) -> None:
     recovered = dict(zip(plain["search"], plain["recovered"], strict=True))
     for name in [name for name in reversed(_SEARCHES) if name in recovered]:
         is_paper = name == "central"
-        label, fraction = name + " (paper)" * is_paper, 100 * recovered[name]
+        label: Any = name + " (paper)" * is_paper  # matplotlib's types know numbers alone
+        fraction = 100 * recovered[name]
         axis.barh(label, fraction, color=BLUE if is_paper else GREY, height=0.6)
         axis.text(fraction + 1.5, label, f"{fraction:.1f}", va="center", fontsize=8)
     axis.set(xlabel="problems solved, %", xlim=(0, 112))
