@@ -127,17 +127,13 @@ def _verdict(method: str, line: pd.Series) -> Row:
 
 def _text_error(rows: Sequence[Row], method: str) -> float:
     """Standard error from the choice of test examples, from the differences on parts of them."""
-    variances = {}
-    for task in tasks_of(rows[0]["setting"]):
-        of_method = {True: [], False: []}
-        for row in rows:
-            if row["task"] == task and row["parts"] is not None:
-                of_method[row["method"] == method].append(row["parts"])
-        means = 100 * (np.mean(of_method[True], axis=0) - np.mean(of_method[False], axis=0))
-        variances[task] = means.var(ddof=1) / len(means)
-    kinds = [[variances[task] for task in tasks if task in variances]
-             for tasks in read_design()["kinds"].values()]  # fmt: skip
-    of_kinds = [sum(own) / len(own) ** 2 for own in kinds if own]
+    table = pd.DataFrame(rows).dropna(subset="parts")
+    by_side = table.groupby(["task", table["method"] == method])["parts"]
+    means: Any = by_side.apply(lambda own: np.mean(own.tolist(), axis=0))
+    differences = 100 * (means.xs(True, level=1) - means.xs(False, level=1))
+    variances = differences.map(lambda one: one.var(ddof=1) / len(one))
+    kinds = (variances.reindex(tasks).dropna() for tasks in read_design()["kinds"].values())
+    of_kinds = [own.sum() / len(own) ** 2 for own in kinds if len(own)]
     return math.sqrt(sum(of_kinds)) / len(of_kinds)
 
 

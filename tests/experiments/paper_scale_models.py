@@ -100,20 +100,17 @@ def picture(seed):
 
 def data(name, folder):
     """Data of a family or of a task."""
-    if name == "pets":
-        rows = [{"image": picture(i), "label": i % 2} for i in range(4)]
-        return write(folder, train=rows, test=rows)
-    if name == "cartoons":
-        rows = [{"original_image": picture(i), "edit_prompt": "make it a cartoon",
-                 "cartoonized_image": picture(i + 9)} for i in range(4)]  # fmt: skip
-        return write(folder, train=rows)
-    if name == "e2e":
-        rows = [{"meaning_representation": f"name[{m}]", "human_reference": f"{m} is {word}"}
-                for m in ("ab", "cd") for word in ("good", "bad")]  # fmt: skip
-        return write(folder, train=rows, test=rows)
-    if name == "instruct":
-        rows = [{"instruction": "say a", "input": one, "output": "a"} for one in ("", "b", "c")]
-        return write(folder, train=rows)
+    rows = {
+        "pets": [{"image": picture(i), "label": i % 2} for i in range(4)],
+        "cartoons": [{"original_image": picture(i), "edit_prompt": "make it a cartoon",
+                      "cartoonized_image": picture(i + 9)} for i in range(4)],
+        "e2e": [{"meaning_representation": f"name[{m}]", "human_reference": f"{m} is {word}"}
+                for m in ("ab", "cd") for word in ("good", "bad")],
+        "instruct": [{"instruction": "say a", "input": one, "output": "a"}
+                     for one in ("", "b", "c")],
+    }  # fmt: skip
+    if name in rows:
+        return write(folder, train=rows[name], test=rows[name])
     if name == "MNLI":
         sizes = {"train": 9, "validation_matched": 3, "validation_mismatched": 4}
         columns = ("premise", "hypothesis")
