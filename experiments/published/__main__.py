@@ -141,16 +141,15 @@ def measure(study: str, data: Path, *, bits: bool) -> dict[str, list[Row]]:
 @click.command(cls=Command)
 @click.option("--data", type=Folder(exists=True, file_okay=False), required=True,
               help="Folder with the wheels.")  # fmt: skip
-@click.option("--only", multiple=True, type=click.Choice(STUDIES), help="These pairs alone.")
 @click.option("--out", type=Folder(file_okay=False), default="figures/published", show_default=True)
 @click.option("--bits", is_flag=True, help="Compare coders at equal bits instead of adapters.")
-def main(data: Path, only: tuple[str, ...], out: Path, *, bits: bool) -> None:
+def main(data: Path, out: Path, *, bits: bool) -> None:
     """Measure every published pair whose wheel is in the folder, and store a table for each.
 
     Example: python -m experiments.published --data wheels
     """
     done = 0
-    for study in only or STUDIES:
+    for study in STUDIES:
         try:
             tables = measure(study, data, bits=bits)
         except (LocaTheoryError, OSError, ValueError, zipfile.BadZipFile) as error:
