@@ -228,7 +228,7 @@ def tiny():
     torch.manual_seed(0)
     return nn.Sequential(OrderedDict(
         embed=nn.Embedding(11, 20), norm=nn.LayerNorm(20), up=nn.Linear(20, 24), tanh=nn.Tanh(),
-        down=nn.Linear(24, 20), score=nn.Linear(20, 3),
+        down=nn.Linear(24, 20), score=nn.Linear(20, 2),
     ))  # fmt: skip
 
 
@@ -245,6 +245,9 @@ def test_an_adapter_is_applied_as_if_it_had_been_saved_and_loaded(tmp_path, meth
     assert found.config.base_model_name_or_path == "org/model"
     expected = loaded(tiny(), tmp_path / method)(TOKENS)
     torch.testing.assert_close(found.apply(model)(TOKENS), expected)
+    small = [one.reason for one in found.skipped if one.name == "score.weight"]
+    said = "too small for r = 2: SHiRA would store 44 of 40 entries"
+    assert small == ([said] if method == "entries" else [])
     kinds = {"lora": "LORA", "loca": "LOCA", "entries": "SHIRA"}
     assert found.config.peft_type == kinds[method]
     assert found.state_dict().keys() == found.adapters[method].tensors.keys()
@@ -261,7 +264,7 @@ def test_a_mixed_result_is_two_adapters_that_are_loaded_one_after_the_other(tmp_
     # Eight cosines, of rank 8: LoCA stores them exactly. The others are of rank 2.
     spectrum = nn.functional.pad(torch.eye(8), (0, 12, 0, 16))
     tuned["up.weight"] = before["up.weight"] + idct2(spectrum)
-    for name, p, q in (("down.weight", 20, 24), ("score.weight", 3, 20)):
+    for name, p, q in (("down.weight", 20, 24), ("score.weight", 2, 20)):
         tuned[name] = before[name] + torch.randn(p, 2) @ torch.randn(2, q)
     found = extract(before, tuned, "best", rank=2, save_modules="norm")
     methods = {one.name: (one.method, one.error < 1e-6) for one in found.matrices}

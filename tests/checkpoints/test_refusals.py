@@ -11,7 +11,6 @@ from loca_theory.checkpoints import analyze, demo_pair, extract
 from loca_theory.errors import InvalidArgumentError
 
 SQUARE = np.random.default_rng(0).normal(size=(20, 20))
-THIN = SQUARE[:2]
 SIDES = {"a.fc.weight": SQUARE, "b.fc.weight": SQUARE}, {"a.fc.weight": 2 * SQUARE}
 pair = partial(analyze, *SIDES)
 demo = partial(extract, *demo_pair())
@@ -55,8 +54,6 @@ REFUSED = [
     (partial(one, inputs="texts.txt"), "pass check=True as well"),
     (partial(one, serve="vlmm"), "unknown engine 'vlmm'; did you mean vllm"),
     (partial(one, serve="vllm", save_modules="head"), "vLLM reads no modules that are stored"),
-    (partial(extract, {"a.weight": THIN}, {"a.weight": 2 * THIN}, "entries", rank=2),
-     r"no layer is left to extract \(left out: 1 tensor \(too small for r = 2\)\)"),
     (partial(demo, "lora", rank=97), "rank=97 is above the smaller side of every .* at most 96"),
     (partial(demo, "loca", rank=2, serve="llama.cpp"), "llama.cpp serves LoRA only"),
     *((partial(nothing, "lora", allocate=text), r"is not a size .* 500kB, 4MB or 1MiB")

@@ -312,6 +312,7 @@ def test_layers_and_sizes_are_those_of_an_extraction(tmp_path, name, letter, met
     other = extract(*pair, method, allocate=3000, exclude=r"mlp\.experts")
     theirs = {one.name: one for one in other.matrices if min(one.shape) >= 16}
     assert theirs.keys() == rows.keys()
+    assert small or sum(row.energy for row in rows.values()) == pytest.approx(1)
     # Of many coefficients, an analysis has a lower bound.
     close = partial(pytest.approx, abs=3e-3 if letter == "D" else 1e-5)
     for own, one in () if small else theirs.items():
