@@ -31,6 +31,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -165,19 +166,13 @@ def _run(script: str, *arguments: str, environment: dict[str, str]) -> None:
 
 def measure_large(base: Path, tuned: Path, rounds: int) -> list[dict[str, Any]]:
     """Compare the analysis of a large matrix with the eigenvalues of its Gram matrix."""
-    pair, settings = open_pair(base, tuned), Settings((8, 16, 32))
+    pair = open_pair(base, tuned)
     name = next(iter(pair.matrices))
-    increment = pair.increment(name)
-    gram = increment.mT @ increment
-    del increment
-
-    def analysed(*, has_control: bool) -> None:
-        increment = pair.increment(name)
-        analyse_matrix(name, increment, settings, consume=True, has_control=has_control)
-
+    gram = pair.increment(name).mT @ pair.increment(name)
+    analysed = partial(analyse_matrix, settings=Settings((8, 16, 32)), consume=True)
     rivals = {
-        "matrix": lambda: analysed(has_control=False),
-        "with shuffled entries": lambda: analysed(has_control=True),
+        "matrix": lambda: analysed(name, pair.increment(name), has_control=False),
+        "with shuffled entries": lambda: analysed(name, pair.increment(name)),
         "eigenvalues": lambda: torch.linalg.eigvalsh(gram),
     }
     return _on_one_thread(rivals, rounds)
