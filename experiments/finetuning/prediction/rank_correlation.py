@@ -90,7 +90,7 @@ def _over_tasks(of_task: pd.DataFrame, scope: str) -> list[Row]:
     rows: list[Row] = []
     for name in of_task:
         for part, half in parts.items():
-            mine = of_task.loc[of_kind.isin(half), name]
+            mine = of_task[name][of_kind.isin(half)]
             if mine.notna().any():
                 row = {"predictor": name, "scope": scope, "tasks": part, "count": len(mine)}
                 ends = zip(("correlation", "low", "high"), interval([*mine.dropna()]), strict=True)
@@ -103,6 +103,6 @@ def _over_tasks(of_task: pd.DataFrame, scope: str) -> list[Row]:
 
 def rank_correlation(x: ArrayLike, y: ArrayLike) -> float:
     """Spearman's correlation; 0 if all values of x or of y are equal."""
-    x, y = (rankdata(one) - (np.size(one) + 1) / 2 for one in (x, y))
-    lengths = np.sqrt((x**2).sum() * (y**2).sum())
-    return float((x * y).sum() / lengths) if lengths > 0 else 0.0
+    a, b = (rankdata(np.asarray(one)) - (np.size(one) + 1) / 2 for one in (x, y))
+    lengths = np.sqrt((a**2).sum() * (b**2).sum())
+    return float((a * b).sum() / lengths) if lengths > 0 else 0.0
