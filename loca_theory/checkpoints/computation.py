@@ -1,4 +1,4 @@
-"""The cells of an analysis, one a matrix, and their results as rows."""
+"""The cells of an analysis, one per matrix, and their results as rows."""
 
 from __future__ import annotations
 
