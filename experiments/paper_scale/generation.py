@@ -33,9 +33,9 @@ _ASK = "### Instruction:\n{}\n\n### Response:\n"
 def prepare_e2e(choice: Choice, settings: Settings) -> Prepared:
     """Prepare GPT-2, and sentences that follow a meaning; only they count in the loss."""
     task, options = choice.family.tasks[choice.task], choice.family.options
-    parts, tokenizer = read_data(choice), _tokenizer(choice)
+    parts = read_data(choice)
     dropout = dict.fromkeys(("attn_pdrop", "resid_pdrop", "embd_pdrop"), settings.dropout)
-    model = split_projections(_model(choice, **dropout))
+    model, tokenizer = _loaded(choice, **dropout)
     data: dict[str, Any] = {}
     references: dict[str, list[str]] = {}  # the data repeat a meaning for each of its sentences
     for name, part in parts.items():
@@ -63,7 +63,7 @@ def prepare_e2e(choice: Choice, settings: Settings) -> Prepared:
         return {"BLEU": float(sacrebleu.corpus_bleu(written, streams).score)}
 
     return Prepared(
-        model, data["train"], data[task.evaluation[0]],
+        split_projections(model), data["train"], data[task.evaluation[0]],
         transformers.DataCollatorForSeq2Seq(tokenizer), "perplexity", afterwards=write,
     )  # fmt: skip
 
@@ -72,7 +72,7 @@ def prepare_instruct(choice: Choice, settings: Settings) -> Prepared:
     """Prepare LLaMA and instructions, all for training as in the paper."""
     family, task = choice.family, choice.family.tasks[choice.task]
     questions = _questions(choice.questions)
-    part, tokenizer = read_data(choice)["train"], _tokenizer(choice)
+    part, (model, tokenizer) = read_data(choice)["train"], _loaded(choice)
     given = (part[column(part, (name,))] for name in task.columns)
     prompts = [prompt(*one) for one in zip(*given, strict=True)]
     data = _encoded(part, prompts, part[column(part, task.label)], tokenizer, settings)
@@ -94,21 +94,19 @@ def prepare_instruct(choice: Choice, settings: Settings) -> Prepared:
         return {}
 
     return Prepared(
-        _model(choice), data, None, transformers.DataCollatorForSeq2Seq(tokenizer),
+        model, data, None, transformers.DataCollatorForSeq2Seq(tokenizer),
         "training loss", afterwards=answer,
     )  # fmt: skip
 
 
-def _tokenizer(choice: Choice) -> Any:
+def _loaded(choice: Choice, **options: Any) -> tuple[Any, Any]:
+    """The model and its tokenizer."""
     tokenizer = load_pretrained(transformers.AutoTokenizer, choice, trust_remote_code=False)
     tokenizer.pad_token, tokenizer.padding_side = tokenizer.eos_token, "right"
-    return tokenizer
-
-
-def _model(choice: Choice, **options: Any) -> Any:
-    options |= {"use_safetensors": True, "trust_remote_code": False}
-    options["dtype"] = getattr(torch, choice.family.dtype)
-    return load_pretrained(transformers.AutoModelForCausalLM, choice, **options)
+    dtype = getattr(torch, choice.family.dtype)
+    model = load_pretrained(transformers.AutoModelForCausalLM, choice, use_safetensors=True,
+                            trust_remote_code=False, dtype=dtype, **options)  # fmt: skip
+    return model, tokenizer
 
 
 def _encoded(
