@@ -9,10 +9,10 @@ kind; a predictor is chosen on some kinds and judged on the others.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 from scipy.stats import rankdata
 
 from experiments.finetuning.settings import kind_of
@@ -88,9 +88,9 @@ def _over_tasks(of_task: pd.DataFrame, scope: str) -> list[Row]:
     kinds = sorted(set(of_kind))
     parts = {"all": kinds, "choice": kinds[::2], "judgement": kinds[1::2]}
     rows: list[Row] = []
-    for name in of_task:
+    for name, values in of_task.items():
         for part, half in parts.items():
-            mine = of_task[name][of_kind.isin(half)]
+            mine = values[of_kind.isin(half)]
             if mine.notna().any():
                 row = {"predictor": name, "scope": scope, "tasks": part, "count": len(mine)}
                 ends = zip(("correlation", "low", "high"), interval([*mine.dropna()]), strict=True)
@@ -101,7 +101,7 @@ def _over_tasks(of_task: pd.DataFrame, scope: str) -> list[Row]:
     return [{**row, "chosen": row["predictor"] == chosen} for row in rows]
 
 
-def rank_correlation(x: ArrayLike, y: ArrayLike) -> float:
+def rank_correlation(x: Any, y: Any) -> float:
     """Spearman's correlation; 0 if all values of x or of y are equal."""
     a, b = (rankdata(np.asarray(one)) - (np.size(one) + 1) / 2 for one in (x, y))
     lengths = np.sqrt((a**2).sum() * (b**2).sum())
