@@ -336,12 +336,8 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize(("name", "expected"), NAMES.items(), ids=NAMES.keys())
-def test_names(name, expected):
-    assert (kind_of(name), layer_of(name)) == expected
-
-
-def test_kinds_can_be_given_by_an_expression():
+def test_names_tell_kinds_and_layers_and_an_expression_other_kinds():
+    assert {name: (kind_of(name), layer_of(name)) for name in NAMES} == NAMES
     groups = (r"\.([HC])\.", "weight|bias", "none")
     assert [kind_of("0.H.1.weight", one) for one in groups] == ["H", "weight", "other"]
     found = analyze({"a.fc1": torch.zeros(20, 20)}, {"a.fc1": normal(20, 20)}, ranks=1, group="f.")

@@ -54,6 +54,8 @@ REFUSED = [
     (partial(one, inputs="texts.txt"), "pass check=True as well"),
     (partial(one, serve="vlmm"), "unknown engine 'vlmm'; did you mean vllm"),
     (partial(one, serve="vllm", save_modules="head"), "vLLM reads no modules that are stored"),
+    (partial(extract, {"wte.weight": SQUARE}, {"wte.weight": 2 * SQUARE}, rank=1),
+     r"no layer is left to extract \(left out: 1 tensor \(embedding\)\)"),
     (partial(demo, "lora", rank=97), "rank=97 is above the smaller side of every .* at most 96"),
     (partial(demo, "loca", rank=2, serve="llama.cpp"), "llama.cpp serves LoRA only"),
     *((partial(nothing, "lora", allocate=text), r"is not a size .* 500kB, 4MB or 1MiB")
