@@ -1,4 +1,4 @@
-"""Several fine-tunes of one base at once, and matrices as points of a sweep."""
+"""Several fine-tunes of one base at once, and two increments side by side."""
 
 import json
 from dataclasses import replace
@@ -8,9 +8,11 @@ import torch
 from safetensors.torch import save_file
 
 from loca_theory.checkpoints import Analysis, analyze
-from loca_theory.checkpoints.pairs.opening import labels
+from loca_theory.checkpoints.pairs.opening import labels, open_pair
+from loca_theory.checkpoints.pairs.task import Task
 from loca_theory.checkpoints.statistics.comparison import compare
 from loca_theory.increments import PrintedTest
+from loca_theory.sweeps import Runner
 from tests.checkpoints.files import normal
 
 ASKED = {"ranks": (2,), "device": "cpu", "printed": PrintedTest(copies=10, samples=5000)}
@@ -104,3 +106,9 @@ def test_totals_and_tables_tell_fine_tunes_apart(both, tmp_path):
 )
 def test_labels_are_the_shortest_that_differ(given, expected):
     assert labels(given) == expected
+
+
+def test_only_large_matrices_are_known_to_take_seconds():
+    large, small = ({"w.weight": torch.zeros(one)} for one in ((4096, 1024), (64, 64)))
+    assert Task({"": open_pair(large, large)}, "cpu", Runner()).is_long
+    assert not Task({"": open_pair(small, small)}, "cpu", Runner()).is_long
