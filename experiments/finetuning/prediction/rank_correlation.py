@@ -103,6 +103,6 @@ def _over_tasks(of_task: pd.DataFrame, scope: str) -> list[Row]:
 
 def rank_correlation(x: Any, y: Any) -> float:
     """Spearman's correlation; 0 if all values of x or of y are equal."""
-    a, b = (rankdata(np.asarray(one)) - (np.size(one) + 1) / 2 for one in (x, y))
+    a, b = (rankdata(one) - (np.size(one) + 1) / 2 for one in (x, y))
     lengths = np.sqrt((a**2).sum() * (b**2).sum())
     return float((a * b).sum() / lengths) if lengths > 0 else 0.0
