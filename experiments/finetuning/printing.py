@@ -11,11 +11,6 @@ import pandas as pd
 _PERCENT = ["mean", "low", "high", "difference", "difference_low", "difference_high"]
 
 
-def number(value: float, digits: int = 2, *, sign: bool = False) -> str:
-    """Format a number."""
-    return f"{value:{'+' if sign else ''}.{digits}f}"
-
-
 def print_table(
     title: str,
     left: Sequence[str],
