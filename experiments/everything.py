@@ -24,7 +24,6 @@ FURTHER = (
     "study budgets",
     "study sensitivity",
     "study patterns",
-    "prediction",
     "low_rank",
     "complexity",
 )

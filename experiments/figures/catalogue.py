@@ -57,7 +57,8 @@ FIGURES = (
     PaperFigure(
         "prediction", "What predicts the better adapter",
         "Rank correlations of predictors with the accuracy; measured",
-        Stored({"prediction": "python -m experiments.prediction"}), draw_prediction),
+        Stored({"prediction": "python -m experiments.prediction, at commit 2cb37cb6"}),
+        draw_prediction),
     PaperFigure(
         "low_rank", "Low rank of full increments",
         "Energy of the largest eighth of the singular values of full increments, by optimiser, "

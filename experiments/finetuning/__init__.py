@@ -4,6 +4,6 @@
 budgets, ``adaptation`` adapts a model, ``training`` trains it for several seeds at once,
 ``protocol`` defines runs and the choice of learning rates, ``session`` runs and stores them over
 all seeds, ``run_tables`` reads their tables, and ``statistics`` compares the results. The packages
-``verdicts``, ``prediction`` and ``low_rank`` answer one question each. Chosen numbers are in the
-TOML files next to the code.
+``verdicts`` and ``low_rank`` answer one question each. Chosen numbers are in the TOML files next to
+the code.
 """

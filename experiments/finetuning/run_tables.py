@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -14,20 +13,13 @@ from loca_theory.sweeps.tables import find_tables
 SETTINGS = ("scaling", "alternating", "location_rate")
 _RUN = ("task", "method", "r", "seed", *SETTINGS)
 COLUMNS = (*_RUN, "measure", "metric", "loss", "diverged")
-_NUMBERS = {"r", *SETTINGS, "rate", "metric", "loss", "loss_10", "loss_25"}
+_NUMBERS = ("r", *SETTINGS, "metric", "loss")
 # Summaries and curves have no metric of a seed.
 _RUNS_HAVE = {"task", "method", "seed", "metric", "diverged"}
 
 
-def read_runs(
-    folder: Path,
-    more: Sequence[str] = (),
-    *,
-    tuned: bool = False,
-    otherwise: str = "give the folder that the runs wrote to",
-) -> pd.DataFrame:
+def read_runs(folder: Path) -> pd.DataFrame:
     """Read the runs of all tables in a folder that have the columns of runs, each run once."""
-    columns = [*COLUMNS, *more]
     found = []
     for stored in find_tables(folder, ["*"]):
         path = stored.path
@@ -36,18 +28,17 @@ def read_runs(
         except (OSError, ValueError) as error:
             msg = f"{path} cannot be read ({type(error).__name__}); delete it and make it again"
             raise ResourceError(msg) from error
-        is_sweep = "setting" in table.columns
-        if not set(table.columns) >= _RUNS_HAVE or (tuned and is_sweep):
+        if not set(table.columns) >= _RUNS_HAVE:
             continue
-        missing = sorted({*columns} - {*table.columns})
+        missing = sorted({*COLUMNS} - {*table.columns})
         if missing:
             msg = f"{path} has runs without {', '.join(missing)}; make it again"
             raise ResourceError(msg)
-        if is_sweep:  # without the curve over learning rates, which are not those chosen
+        if "setting" in table.columns:  # without those at other learning rates than that chosen
             table = table[table["setting"] != "rate"]
-        found.append(table[columns].astype(dict.fromkeys(_NUMBERS.intersection(columns), float)))
+        found.append(table[[*COLUMNS]].astype(dict.fromkeys(_NUMBERS, float)))
     if not found:
-        msg = f"{folder} has no table of runs; {otherwise}"
+        msg = f"{folder} has no table of runs; give the folder that the runs wrote to"
         raise ResourceError(msg)
     runs = pd.concat(found, ignore_index=True).drop_duplicates()
     twice = runs[runs.duplicated(list(_RUN))]

@@ -10,13 +10,10 @@ from experiments.finetuning.low_rank.tables import (
     factor_rows,
     statistics_rows,
 )
-from experiments.finetuning.prediction.predictors import SIGNS
-from experiments.finetuning.prediction.rank_correlation import correlations
 from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.statistics import grouped, summary
 from experiments.finetuning.verdicts.design import read_alternatives
 from experiments.low_rank import _LARGE, _SMALL
-from experiments.prediction import COLUMNS, usable
 from experiments.pretrained import analysis
 from experiments.pretrained.runs import stored as stored_runs
 
@@ -100,15 +97,6 @@ def test_factors_of_low_rank():
         pool = max(row["examples"] or 0 for row in ranks)
         found += factor_rows(task, grid.cases(pool), matrices, ranks, grid.seeds)
     assert_stored(found, "low_rank")
-
-
-def test_predictions():
-    predictions = stored("prediction-predictors")
-    tasks = list(predictions["task"].unique())
-    _, runs = usable(read_runs(RUNS, COLUMNS, tuned=True), tasks)
-    expected = stored("prediction").drop(columns="title")
-    found = pd.DataFrame(correlations(runs, predictions, SIGNS))[list(expected)]
-    pd.testing.assert_frame_equal(found, expected)
 
 
 def test_comparisons_of_the_pretrained_model():

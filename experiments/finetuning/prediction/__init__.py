@@ -1,1 +1,0 @@
-"""Numbers that may predict which adapter wins, and how well they do."""
