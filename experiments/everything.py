@@ -24,7 +24,6 @@ FURTHER = (
     "study budgets",
     "study sensitivity",
     "study patterns",
-    "low_rank",
     "complexity",
 )
 

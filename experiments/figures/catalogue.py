@@ -63,7 +63,7 @@ FIGURES = (
         "low_rank", "Low rank of full increments",
         "Energy of the largest eighth of the singular values of full increments, by optimiser, "
         "rate, steps, batch, data and layer, beside that of independent entries; measured",
-        Stored({"low_rank": "python -m experiments.low_rank"}), draw_low_rank),
+        Stored({"low_rank": "python -m experiments.low_rank, at commit 2cb37cb6"}), draw_low_rank),
     PaperFigure(
         "published", "Fine-tunes that others published",
         "Energy of ΔW that LoRA, LoCA and plain entries retain, in 309 fine-tunes by others; "

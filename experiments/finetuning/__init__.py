@@ -3,7 +3,6 @@
 ``tasks`` provides data and pretrained models, ``methods`` the methods with their learning rates and
 budgets, ``adaptation`` adapts a model, ``training`` trains it for several seeds at once,
 ``protocol`` defines runs and the choice of learning rates, ``session`` runs and stores them over
-all seeds, ``run_tables`` reads their tables, and ``statistics`` compares the results. The packages
-``verdicts`` and ``low_rank`` answer one question each. Chosen numbers are in the TOML files next to
-the code.
+all seeds, ``run_tables`` reads their tables, ``statistics`` compares the results, and ``verdicts``
+decides what was fixed before the runs. Chosen numbers are in the TOML files next to the code.
 """

@@ -131,7 +131,6 @@ class Session:
         title: str,
         *,
         in_words: Callable[[Point, Mapping[str, Any]], str] | None = None,
-        is_long: bool = False,
     ) -> list[dict[str, Any]]:
         """Compute every point whose result is not stored in the session's folder."""
         store = ResultStore(self.out / "runs")
@@ -142,7 +141,6 @@ class Session:
                 points,
                 partial(work, folder=self.out / "tasks"),
                 (lambda *one: bar.title(in_words(*one))) if bar and in_words else None,
-                is_long=is_long,
             )
         for line in store.rejected:
             self.say(f"note: {line}")

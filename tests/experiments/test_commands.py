@@ -15,7 +15,7 @@ from experiments import everything
 from experiments.finetuning.session import configurations, tasks_of
 from experiments.finetuning.settings import task_names
 
-COMMANDS = ("study", "low_rank", "complexity", "everything")
+COMMANDS = ("study", "complexity", "everything")
 
 
 def invoke(name, *arguments):

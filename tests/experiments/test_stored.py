@@ -6,14 +6,9 @@ import pandas as pd
 import pytest
 
 from experiments.design import store_verdicts
-from experiments.finetuning.low_rank.tables import (
-    factor_rows,
-    statistics_rows,
-)
 from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.statistics import grouped, summary
 from experiments.finetuning.verdicts.design import read_alternatives
-from experiments.low_rank import _LARGE, _SMALL
 from experiments.pretrained import analysis
 from experiments.pretrained.runs import stored as stored_runs
 
@@ -81,22 +76,6 @@ def test_summaries(name, by, reference, of_each):
     found = grouped(records(name), [of_each]).values()
     lines = [line for rows in found for line in summary(rows, by, reference=reference)]
     assert_stored(lines, f"{name}-summary")
-
-
-@pytest.mark.filterwarnings("ignore:Precision loss occurred")  # some values are almost equal
-def test_statistics_of_low_rank():
-    assert_stored(statistics_rows(records("low_rank-matrices")), "low_rank-statistics")
-
-
-@pytest.mark.filterwarnings("ignore:Precision loss occurred")
-def test_factors_of_low_rank():
-    found = []
-    for task, grid in {"digits": _SMALL, "docstrings": _SMALL, "text": _LARGE}.items():
-        matrices, ranks = ([row for row in records(f"low_rank-{name}") if row["task"] == task]
-                           for name in ("matrices", "ranks"))  # fmt: skip
-        pool = max(row["examples"] or 0 for row in ranks)
-        found += factor_rows(task, grid.cases(pool), matrices, ranks, grid.seeds)
-    assert_stored(found, "low_rank")
 
 
 def test_comparisons_of_the_pretrained_model():

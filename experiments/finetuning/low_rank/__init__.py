@@ -1,1 +1,0 @@
-"""Full fine-tunes under other trainings, the spectra of their increments, and their tables."""
