@@ -96,6 +96,8 @@ BAD = [
     (lambda: loca.figure(["sim_1"]), "unknown figure ['sim_1']; choose from"),
     # objects
     (lambda: loca.Runner(jobs="x"), "jobs must be a whole number, not 'x'"),
+    (lambda: loca.Runner(jobs=0), "jobs must be a positive number, or -1 for one per core, not 0"),
+    (lambda: loca.Runner(jobs=-2), "or -1 for one per core, not -2"),
     (lambda: loca.Runner(store=5), "store must be a path, not 5"),
     (
         lambda: loca.Runner(progress=5),

@@ -215,13 +215,10 @@ def test_locations_that_never_left_their_index_are_said():
         train(model, optimizer, 1, 9)
 
 
-def test_a_model_without_a_search_has_nothing_to_follow():
+def test_what_cannot_be_followed_is_said(monkeypatch):
     model = small()
     with pytest.warns(UserWarning, match="nothing to follow; set alternating_steps of LoCAConfig"):
         follow(model, adamw(model))
-
-
-def test_several_processes_need_the_offset_before_the_model_is_wrapped(monkeypatch):
     monkeypatch.setattr(following, "is_distributed", lambda: True)
     model = small(schedule=SHORT)
     with pytest.raises(InvalidArgumentError, match=r"first: .* call follow\(model\) before Distr"):

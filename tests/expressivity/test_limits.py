@@ -54,8 +54,5 @@ def test_at_a_crossing_both_methods_have_its_error_by_other_formulas():
             assert error(crossing.ratio) == pytest.approx(crossing.error, abs=1e-9)
         assert lower(crossing.ratio - 1e-3) < upper(crossing.ratio - 1e-3)
         assert lower(crossing.ratio + 1e-3) > upper(crossing.ratio + 1e-3)
-
-
-def test_an_accounting_may_be_named():
     assert limit_crossings("dof") == limit_crossings(Accounting.DOF)
     assert limit_crossings("dof")[0].ratio == pytest.approx(0.32675, abs=1e-5)

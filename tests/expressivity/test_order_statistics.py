@@ -60,9 +60,7 @@ def test_two_degrees_of_freedom_are_harmonic_numbers(n):
         assert expected_top_sum(n, count, 2) == pytest.approx(expected, rel=PROMISED, abs=0)
 
 
-@pytest.mark.parametrize(
-    ("n", "df"), [(2, 1), (30, 1), (1000, 1), (30, 2)], ids=lambda value: f"{value}"
-)
+@pytest.mark.parametrize(("n", "df"), [(2, 1), (30, 1), (1000, 1), (30, 2)])
 def test_every_count_by_exceedances(n, df):
     expected = by_exceedances(n, 0) if df == 1 else by_exceedances(0, n)
     got = [expected_top_sum(n, count, df) for count in range(n + 1)]
@@ -70,9 +68,7 @@ def test_every_count_by_exceedances(n, df):
 
 
 @pytest.mark.parametrize("n", [4096**2, 10**9], ids=["4096 squared", "a billion"])
-@pytest.mark.parametrize(
-    "fraction", [1 / 512, 0.02, 0.2, 0.7], ids=lambda fraction: f"{fraction:.3g}"
-)
+@pytest.mark.parametrize("fraction", [1 / 512, 0.02, 0.2, 0.7])
 def test_huge_n_meets_the_expansion_in_one_over_n(n, fraction):
     """n E[G(U)] with G(f) = ∫₀^f Q and U ~ Beta(N, n − N), expanded at its mean f = N/n.
 

@@ -16,7 +16,7 @@ import torch
 from joblib.externals.loky import get_reusable_executor
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from loca_theory import InvalidArgumentError, ResourceError
+from loca_theory import ResourceError
 from loca_theory.sweeps import Runner, generator, runner, threads, workers
 from loca_theory.sweeps.runner import SweepInterruptedError
 from loca_theory.sweeps.store import Point, ResultStore
@@ -73,13 +73,6 @@ def test_long_points_are_not_computed_here_while_workers_could():
     for one, count in ((Runner(jobs=1), 4), (Runner(jobs=2), 1)):
         found = one.run(make_points(count), where, is_long=True)
         assert {one["process"] for one in found} == {os.getpid()}
-
-
-@pytest.mark.parametrize("jobs", [0, -2])
-def test_a_number_of_workers_that_makes_no_sense_is_refused(jobs):
-    message = f"jobs must be a positive number, or -1 for one per core, not {jobs}"
-    with pytest.raises(InvalidArgumentError, match=message):
-        Runner(jobs=jobs)
 
 
 @pytest.mark.parametrize(
