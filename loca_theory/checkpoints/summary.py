@@ -96,7 +96,7 @@ class Summary:
 
         groups = {"by_kind": self.by_kind, "by_layer": self.by_layer, "by_tuned": self.by_tuned}
         named = {key: {one.name: plain(one) for one in group} for key, group in groups.items()}
-        return {"all": plain(self.all), **named}
+        return {"all": plain(self.all), "controlled": plain(self.controlled), **named}
 
 
 def summarise(

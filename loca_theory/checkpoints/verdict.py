@@ -30,6 +30,8 @@ _NAMED = 3
 
 # Shuffling restores the independent error if at most this fraction of the difference remains.
 _BACK = 0.1
+# LoRA retains as much as of independent entries.
+_ALIKE = 0.01
 # Forms whose retained fractions differ by less are not told apart.
 _TIED = 0.01
 
@@ -131,22 +133,26 @@ def _most_often_best(errors: Sequence[MatrixError], field: str) -> tuple[str, in
 def _dependence(every: MeanError, controlled: MeanError | None) -> str:
     """Does LoRA retain more than of independent entries, and is dependence the cause?"""
     own, expected = 1 - every.error, 1 - (every.iid_error or 0.0)  # never None for R
-    if abs(own - expected) < 0.01:
+    if abs(own - expected) < _ALIKE:
         return "LoRA retains as much as it would of independent entries."
     text = f"LoRA would retain {expected:.0%} of independent normal entries"
     if controlled is None:
         return f"{text}."
-    of_entries = "of these entries"
     own, expected = 1 - controlled.error, 1 - (controlled.iid_error or 0.0)
     shuffled = 1 - (controlled.shuffled_error or 0.0)
-    if controlled.matrices < every.matrices:
-        text += f"; in {controlled.matrices} representative matri"
-        text += f"{'x' if controlled.matrices == 1 else 'ces'}, it retains {own:.0%}"
-        of_entries = "of their entries"
+    if controlled.matrices == every.matrices:
+        text += f", and {shuffled:.0%} of these entries in random order"
+    else:
+        count = controlled.matrices
+        text += f"; of {count} representative matri{'x' if count == 1 else 'ces'} LoRA retains "
+        text += f"{own:.0%}, {shuffled:.0%} with the entries in random order and {expected:.0%} if "
+        text += "they were independent"
+        if abs(own - expected) < _ALIKE:
+            return f"{text}."
     cause = "their arrangement and their distribution both contribute"
     if abs(shuffled - expected) <= _BACK * abs(own - expected):
         cause = "the difference is in how the entries are arranged, not how they are distributed"
-    return f"{text}, and {shuffled:.0%} {of_entries} in random order: {cause}."
+    return f"{text}: {cause}."
 
 
 def _spectrum(matrices: Sequence[Matrix]) -> str:

@@ -84,6 +84,7 @@ def test_independent_entries_have_their_expected_errors_and_shuffling_changes_no
     for method, error in errors_of(analysis, 8).items():
         assert error.error == pytest.approx(error.iid_error, abs=0.01)
         assert error.shuffled_error == pytest.approx(error.iid_error, abs=0.01)
+        assert error.axes_shuffled_error is None, "the basis of D is worth nothing here"
         if method != "R":
             assert error.iid_error == exact_error(method, Budget(200, 200, 8))
     assert analysis.matrix.tv_p_value > 0.05
@@ -332,6 +333,12 @@ NAMES = {
     "down_blocks.1.resnets.0.conv1.weight": ("convolution", 1),
     "layers.²³.q_proj.weight": ("query", None),
     f"layers.{2**63}.q_proj.weight": ("query", None),
+    "encoder.layer.3.output.dense.weight": ("MLP out", 3),
+    "encoder.layer.3.intermediate.dense.weight": ("MLP in", 3),
+    "gpt_neox.layers.5.mlp.dense_4h_to_h.weight": ("MLP out", 5),
+    "transformer.h.0.attn.c_proj.weight": ("attention output", 0),
+    "embeddings.word_embeddings.weight": ("embedding", None),
+    "down_blocks.1.attentions.0.attn1.to_q.weight": ("query", 1),
     "something": ("other", None),
 }
 
@@ -380,6 +387,16 @@ def test_entries_are_shuffled_in_the_middle_layer_of_each_kind_or_in_all():
         assert one == (full if one.name in middle else replace(full, shuffled_error=None))
     assert found.summary.all.errors[0].shuffled_error is None
     assert found.summary.controlled.matrices == 3
+    assert found.to_json()["summary"]["controlled"]["errors"][0]["shuffled_error"] is not None
+
+    def shuffled_in(tuned, **asked):
+        errors = analyze(base, tuned, ranks=[2], **asked).errors
+        return {one.name for one in errors if one.shuffled_error is not None}
+
+    assert shuffled_in(tuned, group="weight") == {"12.query.weight"}
+    # What did not change cannot be shuffled: another matrix of its kind is.
+    frozen = tuned | dict.fromkeys(("12.query.weight", "11.query.weight"), torch.zeros(20, 20))
+    assert shuffled_in(frozen) == {"13.query.weight", "12.value.weight", "other.weight"}
     with pytest.raises(InvalidArgumentError, match="unknown shuffle"):
         analyze(base, tuned, shuffle="none")
 

@@ -84,6 +84,13 @@ def test_a_verdict_on_several_counts_them_and_gives_ranges(both):
     assert "<th>fine-tune</th>" in both._repr_html_()
 
 
+def test_a_fine_tune_of_other_weights_is_named():
+    base = {"a.weight": normal(40, 30)}
+    changed = {"a.weight": base["a.weight"] + 0.01 * normal(40, 30, seed=1)}
+    (warning,) = analyze(base, changed, {"a.weight": normal(40, 30, seed=2)}, ranks=[2]).warnings
+    assert warning.startswith("fine-tune 2: The weights of the base and of the fine-tune are")
+
+
 def test_totals_and_tables_tell_fine_tunes_apart(both, tmp_path):
     assert [(one.name, one.matrices) for one in both.summary.by_tuned] == [("one", 3), ("two", 2)]
     document = json.loads(json.dumps(both.to_json(), allow_nan=False))

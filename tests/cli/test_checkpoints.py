@@ -77,6 +77,10 @@ def test_the_short_table_has_four_forms_and_the_full_one_every_statistic(cli, he
         "kind ",
     )
     assert all((text in full, text in short) == (True, False) for text in more)
+    first, middle = (
+        line.split() for line in full.splitlines() if re.match(r"[01]\.q_proj .*48x40", line)
+    )
+    assert len(middle) == len(first) + 1, "the entries of one matrix per kind are shuffled"
     document = json.loads(cli(*arguments, "--format", "json").out)
     keys = {"rows", "allocation", "comparisons", "bits", "skipped", "summary", "manifest"}
     assert set(document) == keys

@@ -60,7 +60,7 @@ def analysis_page(result: Analysis) -> str:
         verdict=result.verdict.split("\n\n"),
         config=result.config_source,
         budget=_budget(result),
-        means=("Energy retained by each method", means, tables.MEAN, _MEANS),
+        means=("Energy retained by each method", means, with_values(tables.MEAN, means), _MEANS),
         tuned=("The fine-tunes", tuned, tuned_columns, _FINE_TUNES),
         matrices=("Every matrix", result.matrices, columns, _MATRICES),
         tables=[

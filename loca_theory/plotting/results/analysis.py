@@ -195,7 +195,7 @@ def draw_errors_by_layer(
             color, name = looks[method].color, display_name(method)
             label = f"{method} = {titles[method]}" if method in titles else name
             axis.plot(layer, line["error"], "o-", ms=3, color=color, label=label)
-            if method in ("R", "D"):
+            if method in ("R", "D") and line["shuffled_error"].any():
                 mark = "x" if line["shuffled_error"].count() == 1 else ":"
                 axis.plot(layer, line["shuffled_error"].astype(float), mark, color=color,
                           label=f"{name}, shuffled")  # fmt: skip
