@@ -208,7 +208,7 @@ def test_what_is_no_method_is_refused(given, message):
 
 @pytest.mark.usefixtures("module")
 @pytest.mark.parametrize(
-    "given", [TopRows, TopRows(), [TopRows], (TopRows(),), f"{MINE}own", [f"{MINE}Own"]], ids=str
+    "given", [TopRows, TopRows(), [TopRows], (TopRows(),), f"{MINE}own", [f"{MINE}Own"]]
 )
 def test_a_class_or_an_object_or_where_it_is_is_a_method_everywhere(given):
     (name,) = {row.name for row in methods(given).methods}
