@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import torch
 from peft import LoHaConfig, LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
 
 from loca_theory.checkpoints import extract
 from loca_theory.checkpoints.pairs.opening import open_pair
@@ -108,6 +109,19 @@ def test_lora_is_resized_without_its_increment(tmp_path, monkeypatch):
     assert {one.r for one in extract(base, adapter, "lora", energy=0.5).matrices} < set(range(9))
     with pytest.raises(AttributeError, match="increment"):
         extract(base, adapter, "loca", rank=2)
+
+
+@pytest.mark.parametrize("size", [{"rank": 2}, {"allocate": 900}])
+def test_factors_whose_product_is_beyond_all_numbers_are_left_out(tmp_path, size):
+    base, adapter = written(tmp_path, llama, CONFIGS["lora"])
+    stored = adapter / "adapter_model.safetensors"
+    tensors = {name: one.double() for name, one in load_file(stored).items()}
+    huge = [name for name in tensors if ".0.self_attn.q_proj.lora" in name]
+    save_file(tensors | {name: tensors[name] * 1e200 for name in huge}, stored)
+    skipped = extract(base, adapter, "lora", **size).skipped
+    assert [(one.name.split(".")[2:4], one.reason[:10]) for one in skipped] == [
+        (["0", "self_attn"], "not finite")
+    ]
 
 
 def test_modules_that_are_stored_whole_stay(tmp_path):

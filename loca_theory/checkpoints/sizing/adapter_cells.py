@@ -30,6 +30,9 @@ from loca_theory.transforms import dct2
 from loca_theory.transforms.devices import device_memory
 from loca_theory.transforms.inputs import balanced, fits_squared
 
+# The squares of larger products may not fit float64.
+_LARGEST = 2.0**500
+
 DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2}
 """Types in which an adapter can be stored, and their bytes per number."""
 
@@ -152,6 +155,8 @@ def _product(cell: LayerCell, pairs: Pairs, methods: Sequence[str]) -> Truncated
     b, a = factors
     check_finite(b)
     check_finite(a)
+    if not float(b.norm()) * float(a.norm()) < _LARGEST:
+        return None  # ΔW itself says what is wrong
     found = svd_of_product(a.mT, b.mT) if cell.layer.is_transposed else svd_of_product(b, a)
     if not len(found.s):
         raise LeftOutError("unchanged by the fine-tune")  # noqa: EM101
