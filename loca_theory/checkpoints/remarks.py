@@ -1,10 +1,11 @@
-"""Sentences beside the verdict: on unrelated weights, and on splits of a total."""
+"""Sentences beside the verdict: on weights that are not related, and on splits of a total."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 
-from loca_theory.checkpoints.rows import AllocatedMatrix
+from loca_theory.checkpoints.rows import AllocatedMatrix, Comparison
 from loca_theory.checkpoints.statistics.matrix import UNRELATED
 from loca_theory.checkpoints.summary import Totals
 from loca_theory.checkpoints.verdict import ADAPTERS, verb
@@ -24,6 +25,15 @@ def warning(total: Totals) -> str:
         f"them is {cosine:z.2f}, and that of a fine-tune is almost 1. The increments are "
         "differences between two trainings, not changes by fine-tuning."
     )
+
+
+def not_compared(groups: Sequence[Totals], comparisons: Sequence[Comparison]) -> list[str]:
+    """The remark on fine-tunes that change no matrix of the same name and shape, if there are."""
+    compared = {(one.first, one.second) for one in comparisons}
+    pairs = combinations([one.name for one in groups], 2)
+    apart = [f"{one} and {other}" for one, other in pairs if (one, other) not in compared]
+    text = "Not compared, since they change no matrix of the same name and shape: "
+    return [f"{text}{'; '.join(apart)}."] if apart else []
 
 
 def allocations(sizes: Sequence[AllocatedMatrix], total: str | None) -> list[str]:

@@ -9,7 +9,7 @@ from shutil import get_terminal_size
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from loca_theory.checkpoints.remarks import allocations, warning
+from loca_theory.checkpoints.remarks import allocations, not_compared, warning
 from loca_theory.checkpoints.rows import (
     AllocatedMatrix,
     CodedError,
@@ -94,10 +94,11 @@ class Analysis(Result):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """A sentence for each fine-tune whose weights are unrelated to those of the base."""
+        """Which fine-tunes are unrelated to the base, and which have no matrix to compare."""
         groups = self.summary.by_tuned
         found = {one.name: text for one in groups if (text := warning(one))}
-        return tuple(f"{name}: {text}" if len(groups) > 1 else text for name, text in found.items())
+        texts = [f"{name}: {text}" if len(groups) > 1 else text for name, text in found.items()]
+        return (*texts, *not_compared(groups, self.comparisons))
 
     @property
     def verdict(self) -> str:

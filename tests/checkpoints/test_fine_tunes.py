@@ -91,6 +91,14 @@ def test_a_fine_tune_of_other_weights_is_named():
     assert warning.startswith("fine-tune 2: The weights of the base and of the fine-tune are")
 
 
+def test_fine_tunes_without_a_matrix_in_common_are_named():
+    base = {name: normal(40, 30) for name in ("a.weight", "b.weight")}
+    one, other = ({**base, name: normal(40, 30, seed=1)} for name in base)
+    both = {"a.weight": one["a.weight"], "b.weight": other["b.weight"]}
+    warning = analyze(base, one, other, both, ranks=[2]).warnings[-1]
+    assert warning.endswith("same name and shape: fine-tune 1 and fine-tune 2.")
+
+
 def test_totals_and_tables_tell_fine_tunes_apart(both, tmp_path):
     assert [(one.name, one.matrices) for one in both.summary.by_tuned] == [("one", 3), ("two", 2)]
     document = json.loads(json.dumps(both.to_json(), allow_nan=False))
