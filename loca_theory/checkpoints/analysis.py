@@ -144,11 +144,7 @@ def analyze(
     if shuffle not in _SHUFFLES:
         raise unknown_name("shuffle", shuffle, _SHUFFLES)  # noqa: EM101
     pairs = open_fine_tunes(base, tuned, Selection(include, exclude, max_size, experts=experts))
-    sources = tuned or (base,)
-    models = {
-        label: model_layers(pair, base, source)
-        for (label, pair), source in zip(pairs.items(), sources, strict=True)
-    }
+    models = {label: model_layers(pair) for label, pair in pairs.items()}
     if total is not None:
         check_total([layer for one in models.values() for layer in one.layers], total)
     if not all(map(is_recognisable, settings.methods)):

@@ -50,7 +50,7 @@ def content_of(folder):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_checkpoint_as_loaded_is_what_transformers_loads(pairs, name):
     base, tuned = map(open_checkpoint, pairs(name))
-    *views, _, _ = as_loaded(tuned, base, [tuned.config])
+    *views, _, _ = as_loaded(tuned, base)
     for view, folder in zip(views, pairs(name)[::-1], strict=True):
         expected = loaded(name, folder).state_dict()
         assert view.entries.keys() == expected.keys()
@@ -302,7 +302,7 @@ def test_names_are_checked_without_conversions_and_what_is_not_is_said(pairs, mo
 
 def test_a_part_that_is_missing_spoils_what_is_made_of_it(pairs):
     base, tuned = map(open_checkpoint, pairs("DINOv2-SwiGLU"))
-    _, _, model, _ = as_loaded(tuned, base, [tuned.config])
+    _, _, model, _ = as_loaded(tuned, base)
     name = next(own for own in tuned.entries if own.endswith("weights_in.weight"))
     tuned.left_out[name] = LeftOutError("cut short", damaged=True)
     del tuned.entries[name]

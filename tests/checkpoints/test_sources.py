@@ -129,7 +129,7 @@ REFUSED = [
       for content in (b"", bytes(range(256)) * 4, stored(INSIDE)[:-100], stored(ITSELF))),
     ("list.ckpt", stored([1, {"a": 2}]), "list.ckpt holds no dictionary of tensors"),
     ("name.pt", stored({"a.\ud800.weight": torch.ones(2, 2)}), "has a name that is no text"),
-    (INDEX, b"{", "is not valid JSON"),
+    (INDEX, b"{", "is not an intact JSON file"),
     (INDEX, b"[]", "holds no JSON object"),
     (INDEX, b"{}", "weight_map"),
     (INDEX, b'{"weight_map": {"a": 1}}', "weight_map"),

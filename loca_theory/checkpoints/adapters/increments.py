@@ -152,7 +152,7 @@ class AdapterIncrements(Checkpoint):
                 self.left_out[name] = LeftOutError(reason + "adapter and pass the merged model")
                 del self.entries[name]
 
-    def load(self, name: str, expert: int | None = None) -> torch.Tensor:
+    def _read(self, name: str, expert: int | None) -> torch.Tensor:
         """ΔW in the base's orientation; float32, or float64 if float32 cannot hold it well."""
         layer = self.layers.get(name)
         if layer is None:

@@ -114,7 +114,7 @@ def _with_first_adapter(base: Source, folder: Path, model: torch.nn.Module | Non
         built = copy.deepcopy(own).float().eval()
     else:
         side = open_checkpoint(base)
-        view, _, loaded, unchecked = as_loaded(side, side, [side.config])
+        view, _, loaded, unchecked = as_loaded(side, side)
         if loaded is None:
             msg = f"the model is not known ({unchecked}); pass it as model=..."
             raise InvalidArgumentError(msg)

@@ -8,7 +8,7 @@ transformers lacks them, names stay those of the file.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -139,8 +139,7 @@ class AsLoaded(Checkpoint):
                     self.entries[other] = replace(self.entries[name], tied_to=name)
                     self.sources[other] = self.sources[name]
 
-    def load(self, name: str, expert: int | None = None) -> torch.Tensor:
-        """Load one tensor, or one expert of it; see :class:`Checkpoint`."""
+    def _read(self, name: str, expert: int | None) -> torch.Tensor:
         if name not in self._conversions:
             return self.source.load(self.sources[name][0], expert)
         tensors = {own: self.source.load(own) for own in self.sources[name]}
@@ -154,13 +153,15 @@ class AsLoaded(Checkpoint):
 
 
 def as_loaded(
-    tuned: Checkpoint, base: Checkpoint, likes: Sequence[torch.nn.Module | Mapping[str, Any]]
+    tuned: Checkpoint, base: Checkpoint, module: torch.nn.Module | None = None
 ) -> tuple[Checkpoint, Checkpoint, LoadedModel | None, str | None]:
     """A fine-tune and its base as a model has them after loading, and this model.
 
-    It is the first of the modules, or of the models that configurations describe, which has their
-    tensors. If none has, both are as they are stored, and the last value says why.
+    It is the module; by default the first which has their tensors of the two modules that they come
+    from, or that their configurations describe. If none has, both are as they are stored, and the
+    last value says why.
     """
+    likes = [one.module or one.config for one in (tuned, base)] if module is None else [module]
     reasons = []
     for like in likes:
         try:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -49,7 +49,7 @@ def open_pair(
     base = None if second is None else open_checkpoint(first)
     if folder is not None:
         # The adapter holds the whole increment, or computes it from the base.
-        increments = _adapter_on(base or Checkpoint(), first, folder)
+        increments = _adapter_on(base or Checkpoint(), folder)
         return CheckpointPair(increments, None, chosen, is_from_files)
     tuned = open_checkpoint(source)
     if second is None and not is_array(first):
@@ -59,13 +59,12 @@ def open_pair(
     return CheckpointPair(tuned, base, chosen, is_from_files)
 
 
-def _adapter_on(base: Checkpoint, source: Source, folder: Path) -> AdapterIncrements:
+def _adapter_on(base: Checkpoint, folder: Path) -> AdapterIncrements:
     """An adapter beside its base, whose model may have other names than its files."""
     try:
         return AdapterIncrements(folder, base)
     except AnotherModelError:
-        like = source if isinstance(source, torch.nn.Module) else base.config
-        view, _, model, _ = as_loaded(base, base, [like])
+        view, _, model, _ = as_loaded(base, base)
         if model is None:
             raise
         return AdapterIncrements(folder, view)
@@ -137,9 +136,8 @@ def open_model_pair(
     """
     if adapter_folder(tuned) is not None:
         return open_pair(base, tuned, selection), None, None
-    mine, other = open_checkpoint(tuned), open_checkpoint(base)
-    likes = _likes((mine, other), (tuned, base)) if module is None else [module]
-    mine, other, model, unchecked = as_loaded(mine, other, likes)
+    sides = open_checkpoint(tuned), open_checkpoint(base)
+    mine, other, model, unchecked = as_loaded(*sides, module)
     if model is None and module is not None:
         raise InvalidArgumentError(unchecked)
     is_from_files = is_path(tuned) and is_path(base)
@@ -161,25 +159,14 @@ class ModelLayers(NamedTuple):
     unchecked: str | None
 
 
-def model_layers(pair: CheckpointPair, base: Source, tuned: Source) -> ModelLayers:
+def model_layers(pair: CheckpointPair) -> ModelLayers:
     """The layers of a pair that has the names of the checkpoints."""
     model = names = unchecked = None
     # An adapter has the names of its model.
     if pair.base is not None:
-        sides = pair.tuned, pair.base
-        view, _, model, unchecked = as_loaded(*sides, _likes(sides, (tuned, base)))
+        view, _, model, unchecked = as_loaded(pair.tuned, pair.base)
         names = view.renamed if isinstance(view, AsLoaded) else None
     found = layers_of(pair, model, names)
     own = {one.module for one in found}
     is_ambiguous = pair.base is None or end_others(own, module_names(pair, model))
     return ModelLayers(found, is_ambiguous, unchecked)
-
-
-def _likes(
-    sides: tuple[Checkpoint, Checkpoint], sources: tuple[Source, Source]
-) -> list[torch.nn.Module | Mapping[str, Any]]:
-    """What tells the model of each side: a module, or a configuration."""
-    return [
-        source if isinstance(source, torch.nn.Module) else side.config
-        for source, side in zip(sources, sides, strict=True)
-    ]

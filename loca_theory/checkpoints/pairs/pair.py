@@ -85,13 +85,9 @@ class CheckpointPair(MatchedPair):
 
     def _sides(self, name: str) -> list[tuple[Checkpoint, str]]:
         """The fine-tuned tensor, and that to which its increment is added if it is known."""
-        found = self.matrices[name]
-        sides = [(self.tuned, found.tuned)]
-        if self.base is not None and found.base is not None:
-            sides.append((self.base, found.base))
-        elif found.tuned in self.adapted.entries:
-            sides.append((self.adapted, found.tuned))
-        return sides
+        found, base = self.matrices[name], self.base or self.adapted
+        own = found.base or found.tuned
+        return [(self.tuned, found.tuned), *([(base, own)] if own in base.entries else [])]
 
     def _difference(self, name: str, wide: torch.dtype) -> torch.Tensor:
         (side, mine), *others = self._sides(name)

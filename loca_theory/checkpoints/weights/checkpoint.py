@@ -60,11 +60,13 @@ class Checkpoint:
         entries: Tensors that can be loaded, by name.
         left_out: Why other tensors cannot be: they are damaged, or no plain tensors.
         config: Configuration of the model (``config.json``); empty if there is none.
+        module: The model itself, if these are its tensors in memory.
     """
 
     entries: dict[str, Entry] = field(init=False, default_factory=dict)
     left_out: dict[str, LeftOutError] = field(init=False, default_factory=dict)
-    config: Mapping[str, Any] = field(kw_only=True, default_factory=dict)
+    config: Mapping[str, Any] = field(init=False, default_factory=dict)
+    module: torch.nn.Module | None = field(init=False, default=None)
 
     @property
     def names(self) -> list[str]:
@@ -77,6 +79,14 @@ class Checkpoint:
         The caller must not write to it, because it may be the checkpoint's own memory. Of a tensor
         with the weights of several experts, one index along the first dimension can be loaded.
         """
+        found, shape = self._read(name, expert), self.entries[name].shape
+        if tuple(found.shape) != (shape if expert is None else shape[1:]):
+            msg = f"{name} has changed its shape since it was opened; start again"
+            raise DamagedError(msg)
+        return found
+
+    def _read(self, name: str, expert: int | None) -> torch.Tensor:
+        """Read a tensor, or one expert of it; see :meth:`load`."""
         raise NotImplementedError
 
     def stored(self, name: str, expert: int | None = None) -> Iterator[torch.Tensor]:
@@ -86,14 +96,8 @@ class Checkpoint:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object from a file."""
-    try:
+    with reading(path, "JSON"):
         content = json.loads(path.read_bytes())
-    except OSError as error:
-        msg = f"{path} cannot be read: {error.strerror or error}"
-        raise ResourceError(msg) from error
-    except (ValueError, RecursionError) as error:
-        msg = f"{path} is not valid JSON ({one_line(error)})"
-        raise DamagedError(msg) from error
     if not isinstance(content, dict):
         msg = f"{path} holds no JSON object"
         raise DamagedError(msg)
@@ -110,6 +114,17 @@ def any_error_as(kind: type[LocaTheoryError], what: str) -> Iterator[None]:
     except Exception as error:
         msg = f"{what}: {one_line(error)}"
         raise kind(msg) from error
+
+
+@contextmanager
+def reading(path: Path, kind: str) -> Iterator[None]:
+    """Say which file cannot be read, or is not an intact one of its kind."""
+    with any_error_as(DamagedError, f"{path} is not an intact {kind} file; fetch it again"):
+        try:
+            yield
+        except OSError as error:
+            msg = f"{path} cannot be read: {error.strerror or error}"
+            raise ResourceError(msg) from error
 
 
 def one_line(error: Exception) -> str:
@@ -144,8 +159,7 @@ class TensorsCheckpoint(Checkpoint):
             tied_to = None if owner == name else owner
             self.entries[name] = Entry(tuple(tensor.shape), dtype, tied_to)
 
-    def load(self, name: str, expert: int | None = None) -> torch.Tensor:
-        """Load one tensor; see :class:`Checkpoint`."""
+    def _read(self, name: str, expert: int | None) -> torch.Tensor:
         found = self.tensors[name].detach()
         return (found if expert is None else found[expert]).cpu()
 
@@ -158,8 +172,9 @@ def is_array(source: object) -> TypeGuard[TensorLike]:
 
 def tensors_in_memory(source: Any) -> TensorsCheckpoint:
     """The tensors of a state dict or a module, or one matrix."""
-    if isinstance(source, torch.nn.Module):
-        source = source.state_dict()
+    module = source if isinstance(source, torch.nn.Module) else None
+    if module is not None:
+        source = module.state_dict()
     elif is_array(source):
         source = {_ALONE: _matrix(source)}
     if not isinstance(source, Mapping):
@@ -182,6 +197,7 @@ def tensors_in_memory(source: Any) -> TensorsCheckpoint:
         raise InvalidArgumentError(msg)
     found = TensorsCheckpoint(tensors)
     found.left_out |= left_out
+    found.module = module
     return found
 
 

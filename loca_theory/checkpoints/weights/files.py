@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +20,8 @@ from loca_theory.checkpoints.weights.checkpoint import (
     Entry,
     LeftOutError,
     TensorsCheckpoint,
-    one_line,
+    any_error_as,
+    reading,
 )
 from loca_theory.errors import ResourceError
 
@@ -53,8 +55,7 @@ class SafetensorsFile(Checkpoint):
         # A worker process may have another current folder.
         self.path = self.path.absolute()
 
-    def load(self, name: str, expert: int | None = None) -> torch.Tensor:
-        """Load one tensor; see :class:`Checkpoint`."""
+    def _read(self, name: str, expert: int | None) -> torch.Tensor:
         with _opened(self.path) as tensors:
             # Copy, because the view would keep the mapping alive.
             found = tensors.get_tensor(name) if expert is None else tensors.get_slice(name)[expert]
@@ -84,13 +85,9 @@ class TorchFile(Checkpoint):
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in vars(self).items() if key != "_tensors"}
 
-    def load(self, name: str, expert: int | None = None) -> torch.Tensor:
-        """Load one tensor; see :class:`Checkpoint`."""
-        found = self._tensors.entries.get(name)
-        if found is None or found.shape != self.entries[name].shape:
-            msg = f"{name} has changed in {self.path} since it was opened; start again"
-            raise DamagedError(msg)
-        return self._tensors.load(name, expert)
+    def _read(self, name: str, expert: int | None) -> torch.Tensor:
+        with reading(self.path, "PyTorch"):
+            return self._tensors.load(name, expert)
 
 
 @dataclass
@@ -118,8 +115,7 @@ class Shards(Checkpoint):
                     reason = file.left_out.get(name, LeftOutError(missing, damaged=True))
                     self.left_out[name] = reason
 
-    def load(self, name: str, expert: int | None = None) -> torch.Tensor:
-        """Load one tensor; see :class:`Checkpoint`."""
+    def _read(self, name: str, expert: int | None) -> torch.Tensor:
         return self._file_of[name].load(name, expert)
 
 
@@ -151,43 +147,24 @@ def is_pickled(path: Path) -> bool | None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
-    damage = (SafetensorError, ValueError, OverflowError, AttributeError, LookupError)
-    try:
-        with safe_open(path, framework="pt") as tensors:
-            yield tensors
-    except damage as error:
-        msg = f"{path} is not an intact safetensors file ({one_line(error)}); fetch it again"
-        raise DamagedError(msg) from error
-    except OSError as error:
-        msg = f"{path} cannot be read: {error.strerror or error}"
-        raise ResourceError(msg) from error
+    with reading(path, "safetensors"), safe_open(path, framework="pt") as tensors:
+        yield tensors
 
 
 def _load_pickled(path: Path) -> dict[str, torch.Tensor]:
     """Load the tensors of a PyTorch file without executing code in it."""
-    try:
+    with reading(path, "PyTorch"):
         try:
-            content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        except (RuntimeError, ValueError):
-            # Files in the format before PyTorch 1.6 cannot be mapped.
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        msg = f"{path} was refused: it holds Python objects that would run code when loaded, or is "
-        msg += "damaged; if you trust it, save its tensors as .safetensors"
-        raise DamagedError(msg) from error
-    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
-        msg = f"{path} cannot be read: {error.strerror or error}"
-        raise ResourceError(msg) from error
-    except Exception as error:
-        # A damaged archive can raise any exception; no code in it was executed.
-        msg = f"{path} is not an intact PyTorch file ({one_line(error)}); fetch it again"
-        raise DamagedError(msg) from error
-    try:
+            # Files in the format before PyTorch 1.6, which are no archives, cannot be mapped.
+            is_mapped = zipfile.is_zipfile(path)
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=is_mapped)
+        except pickle.UnpicklingError as error:
+            msg = f"{path} was refused: it holds Python objects that would run code when loaded, "
+            msg += "or is damaged; if you trust it, save its tensors as .safetensors"
+            raise DamagedError(msg) from error
         found = _state_dicts(content)
-    except RecursionError:  # of a dictionary that holds itself
-        found = {}
     if not found:
         msg = f"{path} holds no dictionary of tensors"
         raise DamagedError(msg)
@@ -198,11 +175,8 @@ def _load_pickled(path: Path) -> dict[str, torch.Tensor]:
         for name, value in tensors.items()
         if isinstance(value, torch.Tensor)
     }
-    try:
+    with any_error_as(DamagedError, f"{path} has a name that is no text; rename the tensor"):
         "".join(loaded).encode()
-    except UnicodeEncodeError as error:
-        msg = f"{path} has a name that is no text ({one_line(error)}); rename the tensor"
-        raise DamagedError(msg) from error
     return loaded
 
 

@@ -82,7 +82,7 @@ class QuantisedCheckpoint(Checkpoint):
     def __post_init__(self) -> None:
         source = self.source
         self.entries, self.left_out = dict(source.entries), dict(source.left_out)
-        self.config = source.config
+        self.config, self.module = source.config, source.module
         for weight, kind, parts in _packed_weights(source.entries):
             self._leave_out([weight, *parts], f"packed as {kind}: {_WAY_OUT}")
         damaged = {name for name, reason in source.left_out.items() if reason.damaged}
@@ -150,8 +150,8 @@ class QuantisedCheckpoint(Checkpoint):
             return None
         return found if all(type(one) is int and one > 0 for one in found) else None
 
-    def load(self, name: str, expert: int | None = None) -> torch.Tensor:
-        """Load one tensor, times its scales if it has any; see :class:`Checkpoint`."""
+    def _read(self, name: str, expert: int | None) -> torch.Tensor:
+        """Read a tensor, times its scales if it has any."""
         if name not in self._scales:
             return self.source.load(name, expert)
         shape = self.entries[name].shape

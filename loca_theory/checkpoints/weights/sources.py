@@ -17,8 +17,8 @@ import torch
 from loca_theory.checkpoints.weights.checkpoint import (
     Checkpoint,
     DamagedError,
+    any_error_as,
     is_array,
-    one_line,
     read_json,
     tensors_in_memory,
 )
@@ -68,18 +68,30 @@ def open_checkpoint(source: Source) -> Checkpoint:
     if not is_path(source):
         return QuantisedCheckpoint(tensors_in_memory(source))
     path = resolve(source)
-    if path.is_file():
-        return _open_file(path)
+    if not path.is_file():
+        path = _main_file(path)
+    elif is_pickled(path) is None:
+        msg = f"{path} is neither a .safetensors nor a PyTorch file ({', '.join(PICKLES)})"
+        raise InvalidArgumentError(msg)
+    found = _sharded(path) if path.name.endswith(_INDEX) else open_file(path)
+    # A configuration that is not valid is as good as none.
+    with suppress(ResourceError):
+        if (config := path.with_name(_CONFIG)).is_file():
+            found.config = read_json(config)
+    return QuantisedCheckpoint(found)
+
+
+def _main_file(folder: Path) -> Path:
+    """The file of the weights in a folder, or the index of several."""
     for name in (SAFETENSORS, TORCH):
-        if (path / name).is_file():
-            return _open_file(path / name)
-        if (path / f"{name}{_INDEX}").is_file():
-            return _open_sharded(path / f"{name}{_INDEX}")
-    candidates = sorted(path.glob("*.safetensors"))
-    if len(candidates) == 1:
-        return _open_file(candidates[0])
-    msg = f"{path} holds no {SAFETENSORS}, no {TORCH} and no index of shards; pass the file itself"
-    raise InvalidArgumentError(msg)
+        for one in (folder / name, folder / f"{name}{_INDEX}"):
+            if one.is_file():
+                return one
+    candidates = list(folder.glob("*.safetensors"))
+    if len(candidates) != 1:
+        msg = f"{folder} holds no {SAFETENSORS}, no {TORCH} and no index of shards; pass the file "
+        raise InvalidArgumentError(msg + "itself")
+    return candidates[0]
 
 
 def resolve(source: str | os.PathLike[str]) -> Path:
@@ -96,14 +108,7 @@ def resolve(source: str | os.PathLike[str]) -> Path:
     return path
 
 
-def _open_file(path: Path) -> Checkpoint:
-    if is_pickled(path) is None:
-        msg = f"{path} is neither a .safetensors nor a PyTorch file ({', '.join(PICKLES)})"
-        raise InvalidArgumentError(msg)
-    return _with_config(open_file(path), path.parent)
-
-
-def _open_sharded(index: Path) -> Checkpoint:
+def _sharded(index: Path) -> Shards:
     shards = read_json(index).get("weight_map")
     if not isinstance(shards, dict) or not all(isinstance(one, str) for one in shards.values()):
         msg = f'{index} has no "weight_map" from names to files'
@@ -114,15 +119,7 @@ def _open_sharded(index: Path) -> Checkpoint:
             msg = f"{index} names the file {file!r} outside its own folder"
             raise DamagedError(msg)
         names_in.setdefault(index.parent / file, []).append(name)
-    return _with_config(Shards(names_in), index.parent)
-
-
-def _with_config(tensors: Checkpoint, folder: Path) -> Checkpoint:
-    """Tensors with their scales and the configuration of the model in a folder, if it is valid."""
-    if (folder / _CONFIG).is_file():
-        with suppress(ResourceError):
-            tensors.config = read_json(folder / _CONFIG)
-    return QuantisedCheckpoint(tensors)
+    return Shards(names_in)
 
 
 def download(name: str) -> Path:
@@ -133,13 +130,9 @@ def download(name: str) -> Path:
         raise InvalidArgumentError(msg)
     try:
         from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
     except ImportError as error:
         msg = "reading from the hub needs huggingface_hub: pip install 'loca-theory[hub]'"
         raise ResourceError(msg) from error
-    try:
+    what = f"hub:{name} cannot be fetched; download it yourself and pass its folder"
+    with any_error_as(ResourceError, what):
         return Path(snapshot_download(repository, revision=revision or None, allow_patterns=_FILES))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
-        msg = f"hub:{name} cannot be fetched ({one_line(error)}); download it yourself and pass "
-        msg += "its folder"
-        raise ResourceError(msg) from error
