@@ -82,9 +82,11 @@ class AdapterIncrements(Checkpoint):
             raise DamagedError(msg)
         wanted = [*wanted_names(layers, self._config), *map(_plain, others)]
         partners, _ = match_names(wanted, self.base.names)
-        found = AdaptedWeights(self._kind, self._config, self._source, self.base, layers, partners)
+        weights = AdaptedWeights(
+            self._kind, self._config, self._source, self.base, layers, partners
+        )
         try:
-            self._add_layers(found)
+            self._add_layers(weights.find(self.left_out))
         except DamagedError as error:
             msg = f"{self.folder}: {error}"
             raise DamagedError(msg) from error
@@ -93,11 +95,8 @@ class AdapterIncrements(Checkpoint):
             self._add_copy(name, key, partners.get(_plain(name)))
         self._leave_out_tied()
 
-    def _add_layers(self, weights: AdaptedWeights) -> None:
-        for name, found in weights.find():
-            if isinstance(found, LeftOutError):
-                self.left_out[name] = found
-                continue
+    def _add_layers(self, layers: Iterator[AdaptedLayer]) -> None:
+        for found in layers:
             self.layers[found.name] = found
             dtypes = [self._source.entries[key].dtype for key in found.keys.values()]
             stored = next((one for one in dtypes if "F" in one.upper()), "F32")
@@ -217,13 +216,13 @@ class AdapterIncrements(Checkpoint):
             # LoCA adapts a parameter as the weight of a linear layer with the parameter's name.
             layers = [replace(layer, module=layer.parameter, shape=flattened(layer.shape))]
         tensors = {
-            f"base_model.model.{layers[0].module}.{what}": one
-            for what, one in layer.load(self._source).items()
+            f"base_model.model.{layers[0].module}.{what}": self._source.load(key)
+            for what, key in layer.keys.items()
         }
         tensors |= {name: self._source.load(name) for name in self._shared}
         weight = self._weight(layer.name) if self._kind.needs_weights else None
-        given = self._kind.name, self._config, layers, tensors, weight
-        found = peft_increment(*given, has_bias=layer.bias in self.base.entries)
+        has_bias = layer.bias in self.base.entries
+        found = peft_increment(self._config, layers, tensors, weight, has_bias=has_bias)
         return found.reshape(layer.shape)
 
     def _difference(self, name: str) -> torch.Tensor:

@@ -8,9 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
-from loca_theory.checkpoints.weights.checkpoint import Checkpoint
 from loca_theory.checkpoints.weights.layouts import by
 from loca_theory.errors import InvalidArgumentError
 
@@ -48,10 +45,6 @@ class AdaptedLayer:
     def bias(self) -> str:
         """The base's name of the bias beside the weight."""
         return f"{self.name.removesuffix('weight')}bias"
-
-    def load(self, source: Checkpoint) -> dict[str, torch.Tensor]:
-        """Load the tensors of the layer, by what they are."""
-        return {what: source.load(key) for what, key in self.keys.items()}
 
 
 def split_by_layer(

@@ -6,7 +6,6 @@ except by methods whose layers share projections of the largest layer's size.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,11 +25,11 @@ _NOT_PASSED = {
     "auto_mapping", "base_model_name_or_path", "bias", "corda_config", "ensure_weight_tying",
     "eva_config", "exclude_modules", "inference_mode", "layer_replication", "layers_pattern",
     "layers_to_transform", "loftq_config", "lora_ga_config", "megatron_config", "megatron_core",
-    "modules_to_save", "peft_type", "peft_version", "revision", "runtime_config",
+    "modules_to_save", "peft_version", "revision", "runtime_config",
     "target_modules", "target_parameters", "task_type", "trainable_token_indices",
 }  # fmt: skip
 _SINGLE_PRECISION = ("PSOFT",)
-_PRUNED = "ADALORA"
+_PRUNED, _SCALING = "ADALORA", "IA3"
 _FEEDFORWARD = "feedforward_modules"
 _PROPORTIONAL, _SPECTRUM, _SCALES = "proportional_parameters", ".waveft_spectrum", ".ia3_l"
 _CONVOLUTIONS = {3: "Conv1d", 4: "Conv2d", 5: "Conv3d"}
@@ -38,7 +37,7 @@ _CONVOLUTIONS = {3: "Conv1d", 4: "Conv2d", 5: "Conv3d"}
 
 def prefix_of(kind: str) -> str:
     """Prefix of the names of a method's tensors."""
-    _configuration_class(kind)
+    peft_package(f"reading a {kind} adapter")
     from peft.mapping import PEFT_TYPE_TO_PREFIX_MAPPING
 
     return PEFT_TYPE_TO_PREFIX_MAPPING[kind]  # pyright: ignore[reportArgumentType]
@@ -60,7 +59,6 @@ def with_largest(
 
 
 def peft_increment(
-    kind: str,
     config: Mapping[str, Any],
     layers: Sequence[AdaptedLayer],
     tensors: Mapping[str, torch.Tensor],
@@ -75,12 +73,11 @@ def peft_increment(
     """
     from peft import get_peft_model, set_peft_model_state_dict
 
-    wide = torch.float32 if kind in _SINGLE_PRECISION else torch.float64
+    kind, layer = config["peft_type"], layers[0]
     # Whether the initialisation takes s·B₀A₀, a function of W, out of W.
     mutates = kind == LORA and initialisation(config) in FROM_WEIGHT
     # PiSSA and OLoRA compute in float32 and refuse float64.
-    wide = torch.float32 if mutates else wide
-    layer = layers[0]
+    wide = torch.float32 if mutates or kind in _SINGLE_PRECISION else torch.float64
     start = torch.zeros(layer.shape, dtype=wide) if weight is None else weight.to(wide)
     del weight
     values = {
@@ -97,7 +94,7 @@ def peft_increment(
             empty = torch.zeros((), dtype=wide).expand(one.shape)
             made = _empty_layer(one, _groups(one, tensors), has_bias=has_bias)
             _add_layer(skeleton, one.module, made, start.clone() if i == 0 else empty)
-        settings = _settings(kind, config, layers, tensors, mutates=mutates)
+        settings = _settings(config, layers, tensors)
         # On the meta device, sizes that only the configuration has need no memory.
         on_meta = not mutates and not (kind == _PRUNED and settings.rank_pattern)
         model = get_peft_model(skeleton, settings, low_cpu_mem_usage=on_meta)
@@ -118,14 +115,6 @@ def peft_package(what: str = "this") -> Any:
         msg = f"{what} needs PEFT: pip install 'loca-theory[adapters]'"
         raise ResourceError(msg) from error
     return peft
-
-
-def _configuration_class(kind: str) -> Any:
-    """PEFT's class of the configurations of a type of adapter."""
-    peft_package(f"reading a {kind} adapter")
-    from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
-
-    return PEFT_TYPE_TO_CONFIG_MAPPING[kind]  # pyright: ignore[reportArgumentType]
 
 
 def _add_layer(skeleton: torch.nn.Module, name: str, made: Any, weight: torch.Tensor) -> None:
@@ -166,22 +155,16 @@ def _empty_layer(layer: AdaptedLayer, groups: int, *, has_bias: bool) -> Any:
 
 
 def _settings(
-    kind: str,
-    config: Mapping[str, Any],
-    layers: Sequence[AdaptedLayer],
-    tensors: Mapping[str, torch.Tensor],
-    *,
-    mutates: bool,
+    config: Mapping[str, Any], layers: Sequence[AdaptedLayer], tensors: Mapping[str, torch.Tensor]
 ) -> Any:
-    cls = _configuration_class(kind)
-    known = {one.name for one in dataclasses.fields(cls)} - _NOT_PASSED
-    passed = {name: value for name, value in config.items() if name in known}
+    kind, passed = config["peft_type"], {key: config[key] for key in config.keys() - _NOT_PASSED}
     passed["target_modules"] = [layer.module for layer in layers]
     if kind == LORA:
-        passed["init_lora_weights"] = initialisation(config) if mutates else True
+        start = initialisation(config)
+        passed["init_lora_weights"] = start if start in FROM_WEIGHT else True
     if kind == _PRUNED:
         passed["rank_pattern"] = _pruned(config, layers[0].module)
-    if _FEEDFORWARD in known:
+    if kind == _SCALING:
         # IA³ scales the inputs of these layers, and the outputs of others.
         names, module = passed.get(_FEEDFORWARD) or (), layers[0].module
         is_pattern = isinstance(names, str)
@@ -197,7 +180,7 @@ def _settings(
         if not isinstance(rank, int) or not 0 < rank <= most:
             msg = f"the configuration has r={rank!r}, and its tensors have at most {most} entries"
             raise DamagedError(msg)
-    return cls(**passed)
+    return peft_package().PeftConfig.from_peft_type(**passed)
 
 
 def _pruned(config: Mapping[str, Any], module: str) -> dict[str, Any]:

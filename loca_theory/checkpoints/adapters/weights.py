@@ -54,19 +54,19 @@ class AdaptedWeights:
     layers: Mapping[str, Mapping[str, str]]
     partners: Mapping[str, str]
 
-    def find(self) -> Iterator[tuple[str, AdaptedLayer | LeftOutError]]:
-        """The weights that an adapter changes, by their names, or why they are left out."""
-        parameters, left_out = self._parameters(), self.source.left_out
+    def find(self, left_out: dict[str, LeftOutError]) -> Iterator[AdaptedLayer]:
+        """Yield the weights that an adapter changes; note why others are left out, by name."""
+        parameters, damaged = self._parameters(), self.source.left_out
         for raw, keys in self.layers.items():
             module = without_wrappers(raw)
             name = parameters.get(raw, f"{module}.weight")
             try:
-                if spoilt := [left_out[key] for key in keys.values() if key in left_out]:
+                if spoilt := [damaged[key] for key in keys.values() if key in damaged]:
                     raise spoilt[0]
                 adapted = self._of_parameter if raw in parameters else self._of_layer
-                yield name, adapted(module, name, keys)
+                yield adapted(module, name, keys)
             except LeftOutError as error:
-                yield name, error.with_traceback(None)
+                left_out[name] = error.with_traceback(None)
 
     def _entry(self, name: str) -> Entry | None:
         """The base's weight by the adapter's name; None if it is not there or is damaged."""
