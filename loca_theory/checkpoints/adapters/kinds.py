@@ -15,6 +15,7 @@ LORA, LOCA = "LORA", "LOCA"
 _MERGE = "merge it into its base with PEFT and analyse the merged checkpoint"
 _CONVERT = "convert it with PEFT's save_pretrained(..., path_initial_model_for_weight_conversion="
 _CONVERT += f'"..."), or {_MERGE}'
+_CHANGES_BASE = "which changes the base in a way that the adapter does not record; " + _CONVERT
 _MIXES = "whose increment depends on the input, so that there is no single ΔW"
 _REASONS = {
     "which adds to the input and changes no weight, so that there is no ΔW": (
@@ -92,32 +93,14 @@ class AdapterKind:
             raise DamagedError(msg)
         title, base = f"{folder} is an adapter of type {name}", config.get(_BASE)
         base = base if isinstance(base, str) else ""
-        if name in REFUSED:
-            msg = f"{title}, {REFUSED[name]}"
-            raise InvalidArgumentError(msg)
+        if refusal := _refusal(name, config):
+            raise InvalidArgumentError(title + refusal)
         if name != LORA:
-            if name not in KNOWN:
-                msg = f"{title}, which is not a known type; known are {', '.join(KNOWN)}; {_MERGE}"
-                raise InvalidArgumentError(msg)
             return cls(name, True, name in MULTIPLICATIVE, title, base)
-        return cls._of_lora(config, title, base)
-
-    @classmethod
-    def _of_lora(cls, config: Mapping[str, Any], title: str, base: str) -> AdapterKind:
-        for option, reason in _REFUSED_OPTIONS.items():
-            if config.get(option):
-                msg = f"{title} with {option}, {reason}"
-                raise InvalidArgumentError(msg)
-        start = initialisation(config)
-        if start.startswith(_FROM_DATA):
-            msg = f"{title} with init_lora_weights={start!r}, which changes the base in a way that "
-            msg += f"the adapter does not record; {_CONVERT}"
-            raise InvalidArgumentError(msg)
         options = [one for one in _NOT_PLAIN if config.get(one)]
-        if start in FROM_WEIGHT:
+        if (start := initialisation(config)) in FROM_WEIGHT:
             options.append(f"init_lora_weights={start!r}")
-        if options:
-            title += f" with {options[0]}"
+        title += f" with {options[0]}" if options else ""
         return cls(LORA, bool(options), bool(options), title, base)
 
     @property
@@ -139,3 +122,19 @@ def initialisation(config: Mapping[str, Any]) -> str:
     """The initialisation of a LoRA adapter by name; empty if it has none."""
     start = config.get("init_lora_weights")
     return start.lower() if isinstance(start, str) else ""
+
+
+def _refusal(name: str, config: Mapping[str, Any]) -> str:
+    """Why an adapter is not read, after what it is; empty if it is."""
+    if name in REFUSED:
+        return f", {REFUSED[name]}"
+    if name not in KNOWN:
+        return f", which is not a known type; known are {', '.join(KNOWN)}; {_MERGE}"
+    if name != LORA:
+        return ""
+    for option, reason in _REFUSED_OPTIONS.items():
+        if config.get(option):
+            return f" with {option}, {reason}"
+    if (start := initialisation(config)).startswith(_FROM_DATA):
+        return f" with init_lora_weights={start!r}, {_CHANGES_BASE}"
+    return ""

@@ -75,11 +75,6 @@ def without_wrappers(module: str) -> str:
     return ".".join(part for part in module.split(".") if part != _WRAPPED)
 
 
-def depth(module: str) -> int:
-    """Number of wrappers around a layer."""
-    return module.split(".").count(_WRAPPED)
-
-
 def wanted_names(layers: Iterable[str], config: Mapping[str, Any]) -> Iterator[str]:
     """All names that weights of an adapter's layers may have in the base."""
     for module in map(without_wrappers, layers):

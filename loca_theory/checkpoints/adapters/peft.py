@@ -158,18 +158,15 @@ def _settings(
     config: Mapping[str, Any], layers: Sequence[AdaptedLayer], tensors: Mapping[str, torch.Tensor]
 ) -> Any:
     kind, passed = config["peft_type"], {key: config[key] for key in config.keys() - _NOT_PASSED}
-    passed["target_modules"] = [layer.module for layer in layers]
+    # As an expression, because of a list IA³ wants those whose inputs it scales to be part.
+    passed["target_modules"] = "|".join(re.escape(layer.module) for layer in layers)
     if kind == LORA:
         start = initialisation(config)
         passed["init_lora_weights"] = start if start in FROM_WEIGHT else True
     if kind == _PRUNED:
         passed["rank_pattern"] = _pruned(config, layers[0].module)
     if kind == _SCALING:
-        # IA³ scales the inputs of these layers, and the outputs of others.
-        names, module = passed.get(_FEEDFORWARD) or (), layers[0].module
-        is_pattern = isinstance(names, str)
-        is_input = re.fullmatch(names, module) if is_pattern else module.endswith(tuple(names))
-        passed[_FEEDFORWARD] = passed["target_modules"] if is_input else []
+        passed[_FEEDFORWARD] = passed.get(_FEEDFORWARD) or []
     if passed.get(_PROPORTIONAL):
         # WaveFT splits its total by the sizes of all layers; the file has this layer's part.
         own = next((one.numel() for name, one in tensors.items() if name.endswith(_SPECTRUM)), 0)
@@ -185,14 +182,13 @@ def _settings(
 
 def _pruned(config: Mapping[str, Any], module: str) -> dict[str, Any]:
     """Which of AdaLoRA's initial ranks a layer has kept, by the name of its singular values."""
-    patterns, rank = config.get("rank_pattern"), config.get("init_r")
-    patterns = patterns if isinstance(patterns, dict) else {}
-    found = {name: one for name, one in patterns.items() if name == f"{module}.lora_E"}
-    for name, one in found.items():
-        if not isinstance(one, list) or len(one) != rank:
-            msg = f"rank_pattern does not have init_r={rank!r} entries for {name}"
-            raise DamagedError(msg)
-    return found
+    name, patterns, rank = f"{module}.lora_E", config.get("rank_pattern"), config.get("init_r")
+    if not isinstance(patterns, dict) or name not in patterns:
+        return {}
+    if not isinstance(patterns[name], list) or len(patterns[name]) != rank:
+        msg = f"rank_pattern does not have init_r={rank!r} entries for {name}"
+        raise DamagedError(msg)
+    return {name: patterns[name]}
 
 
 def _check_agreement(layer: Any, unexpected: Sequence[str]) -> None:

@@ -11,7 +11,6 @@ from loca_theory.checkpoints.adapters.kinds import LOCA, LORA, AdapterKind
 from loca_theory.checkpoints.adapters.layers import (
     FUSED_ATTENTION,
     AdaptedLayer,
-    depth,
     fits,
     flattened,
     of_another_model,
@@ -56,13 +55,13 @@ class AdaptedWeights:
 
     def find(self, left_out: dict[str, LeftOutError]) -> Iterator[AdaptedLayer]:
         """Yield the weights that an adapter changes; note why others are left out, by name."""
-        parameters, damaged = self._parameters(), self.source.left_out
+        parameters = self._parameters()
         for raw, keys in self.layers.items():
             module = without_wrappers(raw)
             name = parameters.get(raw, f"{module}.weight")
             try:
-                if spoilt := [damaged[key] for key in keys.values() if key in damaged]:
-                    raise spoilt[0]
+                for key in keys.values():
+                    self.source.entry(key)
                 adapted = self._of_parameter if raw in parameters else self._of_layer
                 yield adapted(module, name, keys)
             except LeftOutError as error:
@@ -173,7 +172,8 @@ class AdaptedWeights:
         parameter that the module has first is innermost. A wrapper gets the first that fits.
         """
         found: dict[str, str] = {}
-        for raw in sorted(self.layers, key=depth, reverse=True):
+        # The name of the innermost is the longest.
+        for raw in sorted(self.layers, key=len, reverse=True):
             module = without_wrappers(raw)
             targeted = targeted_parameters(module, self.config)
             free = [one for one in targeted if one not in found.values()]

@@ -35,21 +35,20 @@ class Conversion:
     Attributes:
         converter: The rule of transformers.
         first: Name of the first parameter that it makes.
-        sources: Names of the stored tensors, by the patterns of the rule that they match.
+        sources: The pattern of the rule that each stored tensor matches, by its name.
     """
 
     converter: Any
     first: str
-    sources: dict[str, list[str]] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
 
     def run(
         self, tensors: Mapping[str, torch.Tensor], model: torch.nn.Module
     ) -> dict[str, torch.Tensor]:
         """Make the parameters from tensors by their stored names."""
         converter = copy.deepcopy(self.converter)
-        for pattern, names in self.sources.items():
-            for name in names:
-                converter.add_tensor(self.first, name, pattern, tensors[name])
+        for name, pattern in self.sources.items():
+            converter.add_tensor(self.first, name, pattern, tensors[name])
         with any_error_as(DamagedError, "transformers cannot convert it"):
             made = converter.convert(self.first, model=model, config=model.config)
         return {name: one[0] if isinstance(one, list) else one for name, one in made.items()}
@@ -111,25 +110,21 @@ class AsLoaded(Checkpoint):
         self.left_out[name] = LeftOutError(f"not a parameter of {self.model.title}")
 
     def _add_converted(self, one: Conversion) -> None:
-        names = [name for group in one.sources.values() for name in group]
-        for name in names:
-            if name in self.source.left_out:
-                self.left_out[one.first] = self.source.left_out[name]
-                return
-        entries = {name: self.source.entries[name] for name in names}
-        empty = {name: torch.empty(one.shape, device="meta") for name, one in entries.items()}
         try:
+            entries = {name: self.source.entry(name) for name in one.sources}
+            empty = {name: torch.empty(one.shape, device="meta") for name, one in entries.items()}
             made = one.run(empty, self.model.module)
-        except DamagedError as error:
-            self.left_out[one.first] = LeftOutError(str(error), damaged=True)
+        except (LeftOutError, DamagedError) as error:
+            self.left_out[one.first] = LeftOutError(str(error), damaged=error.damaged)
             return
-        dtype, is_scaled = entries[names[0]].dtype, any(one.is_scaled for one in entries.values())
+        stored = list(entries.values())
+        dtype, is_scaled = stored[0].dtype, any(one.is_scaled for one in stored)
         for name, tensor in made.items():
             if name not in self.model.shapes:
                 self._leave_out(name)
                 continue
             self.entries[name] = Entry(tuple(tensor.shape), dtype, None, is_scaled)
-            self.sources[name], self._conversions[name] = tuple(names), one
+            self.sources[name], self._conversions[name] = tuple(entries), one
 
     def _add_ties(self) -> None:
         """Add the other names of each tied parameter that is stored once."""
@@ -224,7 +219,7 @@ def _renamed(names: list[str], model: LoadedModel) -> tuple[dict[str, str], list
                 found[name] = own
             else:
                 one = conversions.setdefault(own, Conversion(by_pattern[pattern], own))
-                one.sources.setdefault(pattern, []).append(name)
+                one.sources[name] = pattern
     return found, list(conversions.values())
 
 

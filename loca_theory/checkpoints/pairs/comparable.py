@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import psutil
 import torch
@@ -57,12 +57,7 @@ class Weight:
     @property
     def own(self) -> str:
         """Name of the matrix in the fine-tuned checkpoint."""
-        return _matrix_name(self.tuned, self.expert)
-
-    @property
-    def full_name(self) -> str:
-        """Its name in the model with a head; the names of a bare model lack a prefix."""
-        return max(self.name, self.own, key=len)
+        return self.tuned if self.expert is None else f"{self.tuned}[{self.expert}]"
 
     def load(self, side: Checkpoint, tensor: str) -> torch.Tensor:
         """Load the compared rows of one side, which may be the checkpoint's own memory."""
@@ -129,7 +124,7 @@ class MatchedPair:
                     f"the {side} checkpoint has no {name}, but {own[side]}, to which it ties it"
                 ]
         names = [one or "" for one in own.values()]
-        entries = [_entry(one, other) for one, other in zip(sides.values(), names, strict=True)]
+        entries = [one.entry(other) for one, other in zip(sides.values(), names, strict=True)]
         ties = [one.tied_to for one in entries]
         if ties[0] is not None and (len(ties) == 1 or self.partners.get(ties[0]) == ties[1]):
             msg = f"tied to {ties[-1]}"
@@ -138,28 +133,17 @@ class MatchedPair:
             notes += [] if tie is None else [f"the {side} checkpoint ties it to {tie}"]
         shape, note = _common_shape(name, entries)
         notes += [note] if note else []
-        if unfit := [one for one in entries if not (FLOATS.match(one.dtype) or one.is_scaled)]:
-            msg = f"{unfit[0].dtype} is not a floating type: quantised, or not a weight"
-            raise LeftOutError(msg)
-        if reason := self._obstacle(name, shape):
+        if reason := self._obstacle(name, shape, entries):
             raise LeftOutError(reason)
-        is_split = holds_experts(name, shape) and self.selection.experts == "each"
-        return [
-            Weight(
-                _matrix_name(name, expert),
-                matrix_shape(name, shape, self.selection.experts),
-                names[0],
-                own.get("base"),
-                entries[0],
-                expert,
-                "; ".join(notes),
-            )
-            for expert in (range(shape[0]) if is_split else [None])
-        ]
+        flat = matrix_shape(name, shape, self.selection.experts)
+        whole = Weight(name, flat, names[0], own.get("base"), entries[0], note="; ".join(notes))
+        if not holds_experts(name, shape) or self.selection.experts != "each":
+            return [whole]
+        return [replace(whole, name=f"{name}[{i}]", expert=i) for i in range(shape[0])]
 
     def _tied(self, name: str, title: str, side: Checkpoint, other: Checkpoint) -> str:
         """The other side's weight to which it ties a head or embedding of one side."""
-        entry = _entry(side, name)
+        entry = side.entry(name)
         if entry.tied_to is not None:
             owner = entry.tied_to if title == "base" else self.partners.get(entry.tied_to)
             if owner in self.partners.values():
@@ -172,8 +156,10 @@ class MatchedPair:
             raise LeftOutError(msg)
         return found
 
-    def _obstacle(self, name: str, shape: tuple[int, ...]) -> str | None:
-        """Why a tensor has no matrices of a size that can be compared; None if it has."""
+    def _obstacle(self, name: str, shape: tuple[int, ...], entries: list[Entry]) -> str | None:
+        """Why a tensor has no matrices of a type and size that can be compared; None if it has."""
+        if unfit := [one for one in entries if not (FLOATS.match(one.dtype) or one.is_scaled)]:
+            return f"{unfit[0].dtype} is not a floating type: quantised, or not a weight"
         if not 2 <= len(shape) <= LARGEST_KERNEL:
             return f"not a matrix: {len(shape)} dimensions"
         flat, largest = matrix_shape(name, shape, self.selection.experts), self.selection.max_size
@@ -199,16 +185,6 @@ def nothing_left(skipped: Sequence[Skipped], what: str) -> InvalidArgumentError:
     """The error for a selection of which nothing is left."""
     msg = f"no {what} (left out: {reasons(skipped) or 'all, by their names'}); "
     return InvalidArgumentError(msg + 'change include="...", exclude="..." or max_size="..."')
-
-
-def _matrix_name(tensor: str, expert: int | None) -> str:
-    return tensor if expert is None else f"{tensor}[{expert}]"
-
-
-def _entry(side: Checkpoint, own: str) -> Entry:
-    if own in side.left_out:
-        raise side.left_out[own]
-    return side.entries[own]
 
 
 def _common_shape(name: str, entries: list[Entry]) -> tuple[tuple[int, ...], str]:

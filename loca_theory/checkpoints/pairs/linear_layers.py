@@ -82,7 +82,8 @@ def layers_of(
     has_conv1d = pair.base is not None and bool(stores_transposed(pair.base))
     found = []
     for weight in pair.matrices.values():
-        own, is_transposed = weight.full_name, False
+        # The name in the model with a head; the names of a bare model lack a prefix.
+        own, is_transposed = max(weight.name, weight.own, key=len), False
         if isinstance(pair.tuned, AdapterIncrements):
             own, layer = pair.tuned.own_name(weight.tuned), pair.tuned.layers.get(weight.tuned)
             is_parameter = layer is not None and layer.parameter

@@ -61,9 +61,9 @@ class LoadedModel:
             empty = torch.empty_like(one, device="meta")
             if isinstance(one, torch.nn.Parameter):
                 empty = torch.nn.Parameter(empty, requires_grad=False)
-            where = (one.data_ptr(), one.shape, one.stride()) if one.numel() else ()
-            is_own = one.is_meta or not one.numel()
-            copies[id(one)] = empty if is_own else made.setdefault(where, empty)
+            has_memory = one.numel() and not one.is_meta
+            where = (one.data_ptr(), one.shape, one.stride()) if has_memory else id(one)
+            copies[id(one)] = made.setdefault(where, empty)
         return cls(copy.deepcopy(module, copies))
 
     @classmethod
@@ -97,17 +97,13 @@ class LoadedModel:
         return {name: one for name, one in found if name}
 
     @cached_property
-    def ties(self) -> dict[str, tuple[str, ...]]:
+    def ties(self) -> dict[str, list[str]]:
         """The other names of each parameter that has several."""
         names: dict[int, list[str]] = {}
         for name, one in self.module.named_parameters(remove_duplicate=False):
             names.setdefault(id(one), []).append(name)
-        return {
-            name: tuple(other for other in group if other != name)
-            for group in names.values()
-            if len(group) > 1
-            for name in group
-        }
+        groups = [group for group in names.values() if len(group) > 1]
+        return {name: [one for one in group if one != name] for group in groups for name in group}
 
     def is_transposed(self, name: str) -> bool:
         """Whether a parameter is stored as (inputs, outputs), of a ``Conv1D`` or of experts."""

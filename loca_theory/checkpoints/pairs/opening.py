@@ -49,7 +49,15 @@ def open_pair(
     base = None if second is None else open_checkpoint(first)
     if folder is not None:
         # The adapter holds the whole increment, or computes it from the base.
-        increments = _adapter_on(base or Checkpoint(), folder)
+        base = base or Checkpoint()
+        try:
+            increments = AdapterIncrements(folder, base)
+        except AnotherModelError:
+            # The model of the base may have other names than its files.
+            view, _, model, _ = as_loaded(base, base)
+            if model is None:
+                raise
+            increments = AdapterIncrements(folder, view)
         return CheckpointPair(increments, None, chosen, is_from_files)
     tuned = open_checkpoint(source)
     if second is None and not is_array(first):
@@ -57,17 +65,6 @@ def open_pair(
         msg = f"{what} not an adapter; pass the fine-tuned checkpoint as well"
         raise InvalidArgumentError(msg)
     return CheckpointPair(tuned, base, chosen, is_from_files)
-
-
-def _adapter_on(base: Checkpoint, folder: Path) -> AdapterIncrements:
-    """An adapter beside its base, whose model may have other names than its files."""
-    try:
-        return AdapterIncrements(folder, base)
-    except AnotherModelError:
-        view, _, model, _ = as_loaded(base, base)
-        if model is None:
-            raise
-        return AdapterIncrements(folder, view)
 
 
 def adapter_folder(source: Source) -> Path | None:

@@ -64,14 +64,20 @@ class Checkpoint:
     """
 
     entries: dict[str, Entry] = field(init=False, default_factory=dict)
-    left_out: dict[str, LeftOutError] = field(init=False, default_factory=dict)
+    left_out: dict[str, LeftOutError] = field(kw_only=True, default_factory=dict)
     config: Mapping[str, Any] = field(init=False, default_factory=dict)
-    module: torch.nn.Module | None = field(init=False, default=None)
+    module: torch.nn.Module | None = field(kw_only=True, default=None)
 
     @property
     def names(self) -> list[str]:
         """Names of all tensors, also of those that cannot be loaded."""
         return list(dict.fromkeys([*self.entries, *self.left_out]))
+
+    def entry(self, name: str) -> Entry:
+        """What is stored under a name; raises the reason if it cannot be loaded."""
+        if name in self.left_out:
+            raise self.left_out[name]
+        return self.entries[name]
 
     def load(self, name: str, expert: int | None = None) -> torch.Tensor:
         """Load a tensor, on the CPU and in its own dtype, or in float32 if it has scales.
@@ -195,10 +201,7 @@ def tensors_in_memory(source: Any) -> TensorsCheckpoint:
     if all(tensor.is_meta for tensor in tensors.values()):
         msg = "the weights are on the meta device and have no values; load them first"
         raise InvalidArgumentError(msg)
-    found = TensorsCheckpoint(tensors)
-    found.left_out |= left_out
-    found.module = module
-    return found
+    return TensorsCheckpoint(tensors, left_out=left_out, module=module)
 
 
 def _matrix(array: TensorLike) -> torch.Tensor:

@@ -80,7 +80,7 @@ def resized(was: tuple[int, ...], now: tuple[int, ...]) -> str:
 
 def match_names(tuned: Sequence[str], base: Collection[str]) -> tuple[dict[str, str], str]:
     """The base's name of each tensor in both, and the prefix that only one side has, if any."""
-    in_base = set(base)
+    in_base = dict.fromkeys(base)
     plain = {name: name for name in tuned if name in in_base}
     best, best_prefix = plain, ""
     for removed, added in _changes(tuned, in_base):
@@ -96,7 +96,7 @@ def match_names(tuned: Sequence[str], base: Collection[str]) -> tuple[dict[str, 
     return {name: best[name] for name in tuned if name in best}, best_prefix
 
 
-def _changes(tuned: Iterable[str], base: set[str]) -> Iterator[tuple[str, str]]:
+def _changes(tuned: Iterable[str], base: Collection[str]) -> Iterator[tuple[str, str]]:
     """Prefixes that the names of one side may have: of the fine-tuned side, or of the base."""
     for longer, shorter, is_tuned in ((tuned, base, True), (base, set(tuned), False)):
         counts: Counter[str] = Counter()
