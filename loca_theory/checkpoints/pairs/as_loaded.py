@@ -89,8 +89,8 @@ class AsLoaded(Checkpoint):
         for one in conversions:
             self._add_converted(one)
         self._add_ties()
-        order = {name: i for i, name in enumerate(self.model.shapes)}
-        self.entries = dict(sorted(self.entries.items(), key=lambda one: order[one[0]]))
+        in_order = (name for name in self.model.shapes if name in self.entries)
+        self.entries = {name: self.entries[name] for name in in_order}
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker needs the model only to convert.
@@ -156,9 +156,9 @@ def as_loaded(
     from, or that their configurations describe. If none has, both are as they are stored, and the
     last value says why.
     """
-    likes = [one.module or one.config for one in (tuned, base)] if module is None else [module]
+    likes = [one.config if one.module is None else one.module for one in (tuned, base)]
     reasons = []
-    for like in likes:
+    for like in likes if module is None else [module]:
         try:
             if isinstance(like, Mapping):
                 model = LoadedModel.of_config(like, tensors=len(tuned.entries))

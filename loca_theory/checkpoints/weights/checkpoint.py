@@ -151,19 +151,17 @@ class TensorsCheckpoint(Checkpoint):
     def __post_init__(self) -> None:
         first: dict[tuple[int, tuple[int, ...], tuple[int, ...]], str] = {}
         for name, tensor in self.tensors.items():
+            shape, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
             if tensor.layout is not torch.strided or tensor.is_meta:
                 reason = f"not a plain tensor: {tensor.layout} on {tensor.device}"
                 self.left_out[name] = LeftOutError(reason)
-                continue
-            if tensor.numel() > tensor.untyped_storage().nbytes() // tensor.element_size():
+            elif tensor.numel() > tensor.untyped_storage().nbytes() // tensor.element_size():
                 reason = "declares more entries than the file holds"
                 self.left_out[name] = LeftOutError(reason, damaged=True)
-                continue
-            storage = (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()))
-            owner = first.setdefault(storage, name) if tensor.numel() else name
-            dtype = str(tensor.dtype).removeprefix("torch.")
-            tied_to = None if owner == name else owner
-            self.entries[name] = Entry(tuple(tensor.shape), dtype, tied_to)
+            else:
+                storage = (tensor.data_ptr(), shape, tuple(tensor.stride()))
+                owner = first.setdefault(storage, name) if tensor.numel() else name
+                self.entries[name] = Entry(shape, dtype, None if owner == name else owner)
 
     def _read(self, name: str, expert: int | None) -> torch.Tensor:
         found = self.tensors[name].detach()

@@ -57,9 +57,9 @@ class SafetensorsFile(Checkpoint):
 
     def _read(self, name: str, expert: int | None) -> torch.Tensor:
         with _opened(self.path) as tensors:
-            # Copy, because the view would keep the mapping alive.
             found = tensors.get_tensor(name) if expert is None else tensors.get_slice(name)[expert]
-            return found.clone()
+        # Copy, because the view would keep the mapping alive.
+        return found.clone()
 
 
 @dataclass
