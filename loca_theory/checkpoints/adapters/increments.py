@@ -155,14 +155,10 @@ class AdapterIncrements(Checkpoint):
         """ΔW in the base's orientation; float32, or float64 if float32 cannot hold it well."""
         layer = self.layers.get(name)
         if layer is None:
-            found = self._difference(name)
-        elif self._kind.by_peft:
-            found = self._by_peft(layer)
-        else:
-            found = lora_increment(layer, self._source, self._config, expert)
-            # Of experts in one tensor, only the one asked for was computed.
-            expert = expert if layer.experts is None else None
-        return found if expert is None else found[expert]
+            return self._difference(name)
+        if self._kind.by_peft:
+            return self._by_peft(layer)
+        return lora_increment(layer, self._source, self._config, expert)
 
     def factors(self, name: str) -> tuple[torch.Tensor, torch.Tensor] | None:
         """The factors of LoRA; None for other increments."""

@@ -138,8 +138,7 @@ class AsLoaded(Checkpoint):
         if name not in self._conversions:
             return self.source.load(self.sources[name][0], expert)
         tensors = {own: self.source.load(own) for own in self.sources[name]}
-        found = self._conversions[name].run(tensors, self.model.module)[name]
-        return found if expert is None else found[expert]
+        return self._conversions[name].run(tensors, self.model.module)[name]
 
     def stored(self, name: str, expert: int | None = None) -> Iterator[torch.Tensor]:
         """Yield the stored tensors that a tensor is made of; see :class:`Checkpoint`."""

@@ -86,13 +86,15 @@ class Checkpoint:
         with the weights of several experts, one index along the first dimension can be loaded.
         """
         found, shape = self._read(name, expert), self.entries[name].shape
+        if expert is not None and found.ndim == len(shape):
+            found = found[expert]
         if tuple(found.shape) != (shape if expert is None else shape[1:]):
             msg = f"{name} has changed its shape since it was opened; start again"
             raise DamagedError(msg)
         return found
 
     def _read(self, name: str, expert: int | None) -> torch.Tensor:
-        """Read a tensor, or one expert of it; see :meth:`load`."""
+        """Read a tensor, or one expert of it if that is faster; see :meth:`load`."""
         raise NotImplementedError
 
     def stored(self, name: str, expert: int | None = None) -> Iterator[torch.Tensor]:

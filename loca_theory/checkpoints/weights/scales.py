@@ -56,22 +56,21 @@ def _side(size: int, count: int, given: int | None) -> int | None:
 
 
 def scaled(
-    weight: torch.Tensor,
-    scale: torch.Tensor,
-    zero_point: torch.Tensor | None = None,
-    *,
-    block: Sequence[int] | None = None,
+    weight: torch.Tensor, *factors: torch.Tensor, block: Sequence[int] | None = None
 ) -> torch.Tensor:
-    """Compute scale · (weight − zero point) of a matrix in float32, without another copy."""
+    """Compute scale · (weight − zero point) of a matrix in float32, without another copy.
+
+    The factors are the scales and, if there are any, the zero points, of the same shape.
+    """
     wide = weight.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
-    grid = grid_of(tuple(weight.shape), tuple(scale.shape), block)
+    grid = grid_of(tuple(weight.shape), tuple(factors[0].shape), block)
     if grid is None or not wide.numel():
         return wide
     counts, (rows, columns) = grid
     matrix = wide.view(len(wide), -1)
-    factors = [one.float().reshape(counts) for one in (scale, zero_point) if one is not None]
+    grids = [one.float().reshape(counts) for one in factors]
     for i, part in enumerate(matrix.split(rows)):
-        scales, *zeros = (one[i].repeat_interleave(columns)[: matrix.shape[1]] for one in factors)
+        scales, *zeros = (one[i].repeat_interleave(columns)[: matrix.shape[1]] for one in grids)
         for zero in zeros:
             part.sub_(zero)
         part.mul_(scales)
