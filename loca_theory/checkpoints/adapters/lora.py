@@ -25,6 +25,7 @@ from loca_theory.checkpoints.weights.checkpoint import (
     DamagedError,
     Entry,
     LeftOutError,
+    any_error_as,
 )
 
 # Between these bounds, products of single-precision entries and their sums stay normal numbers.
@@ -83,13 +84,10 @@ def _of_layer(config: Mapping[str, Any], key: str, module: str, default: Any) ->
     patterns = config.get(key)
     for pattern, value in (patterns if isinstance(patterns, dict) else {}).items():
         # PEFT's rule: a pattern matches the whole name, or its end after a dot.
-        try:
-            matches = re.match(rf"(.*\.)?({pattern})$", module)
-        except re.error as error:
-            msg = f"adapter_config.json: {pattern!r} in {key} is not a regular expression"
-            raise DamagedError(msg) from error
-        if matches:
-            return value
+        what = f"adapter_config.json: {pattern!r} in {key} is not a regular expression"
+        with any_error_as(DamagedError, what):
+            if re.match(rf"(.*\.)?({pattern})$", module):
+                return value
     return default
 
 

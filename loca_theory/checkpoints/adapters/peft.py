@@ -32,7 +32,8 @@ _SINGLE_PRECISION = ("PSOFT",)
 _PRUNED, _SCALING = "ADALORA", "IA3"
 _FEEDFORWARD = "feedforward_modules"
 _PROPORTIONAL, _SPECTRUM, _SCALES = "proportional_parameters", ".waveft_spectrum", ".ia3_l"
-_CONVOLUTIONS = {3: "Conv1d", 4: "Conv2d", 5: "Conv3d"}
+# By the dimensions of their weights.
+_CONVOLUTIONS: dict[int, Any] = {3: torch.nn.Conv1d, 4: torch.nn.Conv2d, 5: torch.nn.Conv3d}
 
 
 def prefix_of(kind: str) -> str:
@@ -141,10 +142,8 @@ def _groups(layer: AdaptedLayer, tensors: Mapping[str, torch.Tensor]) -> int:
 def _empty_layer(layer: AdaptedLayer, groups: int, *, has_bias: bool) -> Any:
     shape = layer.shape
     with torch.device("meta"):
-        if len(shape) in _CONVOLUTIONS:
-            build = getattr(torch.nn, _CONVOLUTIONS[len(shape)])
-            inputs = groups * shape[1]
-            return build(inputs, shape[0], shape[2:], bias=has_bias, groups=groups)
+        if build := _CONVOLUTIONS.get(len(shape)):
+            return build(groups * shape[1], shape[0], shape[2:], bias=has_bias, groups=groups)
         if any("embedding" in what for what in layer.keys):
             return torch.nn.Embedding(shape[0], shape[1])
         if layer.is_transposed:

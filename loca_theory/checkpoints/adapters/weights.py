@@ -84,12 +84,9 @@ class AdaptedWeights:
             if entry is None or not fits(entry.shape, shape, can_turn=can_turn):
                 continue
             own, weight = self.partners[asked], entry.shape
-            if shape is None or shape == shape[::-1] or len(weight) > 2:
-                is_matrix = len(weight) == 2
-                turned = is_matrix and can_turn and self._is_guessed_transposed(own)
-            else:
-                turned = weight != shape
-            return AdaptedLayer(own, module, keys, weight, is_transposed=turned)
+            is_told = shape is not None and shape != shape[::-1]
+            turned = weight != shape if is_told else can_turn and self._is_guessed_transposed(own)
+            return AdaptedLayer(own, module, keys, weight, turned and len(weight) == 2)
         return self._without_weight(module, name, keys, shape)
 
     def _shape(self, module: str, keys: Mapping[str, str]) -> tuple[tuple[int, ...] | None, bool]:
@@ -126,9 +123,8 @@ class AdaptedWeights:
         """A layer whose weight is not in the base, or not in a shape that fits."""
         turned = self._is_embedding_of_loca(module)
         shape = shape[::-1] if turned and shape is not None else shape
-        entry, own = self._entry(name), self.partners.get(name)
-        if own in self.base.left_out:
-            raise self.base.left_out[own]
+        own = self.partners.get(name)
+        entry = None if own is None else self.base.entry(own)
         if kind_of(name) != "embedding":
             raise of_another_model(name, shape)
         if entry is None:

@@ -89,7 +89,7 @@ class MatchedPair:
     prefix: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
-        tuned = self.tuned.names
+        tuned, selects = self.tuned.names, self.selection.selects
         matches: list[tuple[str | None, str | None]] = [(name, name) for name in tuned]
         if self.base is not None:
             base = self.base.names
@@ -103,12 +103,11 @@ class MatchedPair:
         for mine, other in matches:
             name = other or mine or ""
             try:
-                found = self._matrices(name, mine, other)
+                found = [one for one in self._matrices(name, mine, other) if selects(one.name)]
+                self.matrices |= {one.name: one for one in found}
             except LeftOutError as error:
-                if self.selection.selects(name):
+                if selects(name):
                     self.skipped.append(Skipped(name, str(error), error.damaged))
-                continue
-            self.matrices |= {one.name: one for one in found if self.selection.selects(one.name)}
         if not self.matrices and not any(one.damaged for one in self.skipped):
             raise nothing_left(self.skipped, "matrix is left to compare")
 

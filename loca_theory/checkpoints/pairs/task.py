@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, TypeVar
@@ -105,13 +106,12 @@ class Task:
 
     def _with_entries(self, cell: _Cell) -> _Cell:
         """A cell with the digests that a store needs; none of a matrix that cannot be read."""
-        if not cell.is_storable:
-            return cell
-        try:
-            digests = [self.pairs[label].fingerprint(cell.name) for label in cell.tuned]
-        except DamagedError:  # which the computation reports
-            return cell
-        return replace(cell, entries=tuple(digests))
+        if cell.is_storable:
+            # The computation reports what is damaged.
+            with suppress(DamagedError):
+                digests = [self.pairs[label].fingerprint(cell.name) for label in cell.tuned]
+                return replace(cell, entries=tuple(digests))
+        return cell
 
 
 def _evaluated(

@@ -6,7 +6,7 @@ import pickle
 import re
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -132,11 +132,9 @@ def is_pickled(path: Path) -> bool | None:
 
     How it begins decides, then its suffix: a damaged file is named as what it should be.
     """
-    try:
-        with path.open("rb") as file:
-            begin = file.read(9)
-    except OSError:
-        begin = b""
+    begin = b""
+    with suppress(OSError), path.open("rb") as file:
+        begin = file.read(9)
     # The length of a header may begin like a pickle.
     if begin[8:] == b"{":
         return False
