@@ -19,7 +19,7 @@ from torch import nn
 import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
 from loca_theory.checkpoints import analyze
 from loca_theory.checkpoints.adapters.increments import AdapterIncrements
-from loca_theory.checkpoints.adapters.kinds import KNOWN, AdapterKind
+from loca_theory.checkpoints.adapters.kinds import KNOWN, check_type, needs_weights
 from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.settings import Selection
 from loca_theory.checkpoints.weights.checkpoint import DamagedError
@@ -232,16 +232,16 @@ def test_every_type_and_option_of_peft_is_decided(tmp_path):
     for kind in known - set(KNOWN):
         match = f"is an adapter of type {kind}, which [^n]|whose"
         with pytest.raises(InvalidArgumentError, match=match):
-            AdapterKind.of({"peft_type": kind}, tmp_path)
+            check_type({"peft_type": kind}, tmp_path)
     by_name = {one.name: one for one in fields(peft.LoraConfig)}
     variants = {name for name, one in by_name.items() if one.metadata.get("is_lora_variant")}
     not_lora = variants - {"velora_config", "monteclora_config"}
     refused = {"alora_invocation_tokens", "arrow_config"}
     for option in not_lora - refused:
-        assert AdapterKind.of({"peft_type": "LORA", option: True}, tmp_path).needs_weights
+        assert needs_weights({"peft_type": "LORA", option: True})
     for option in refused:
         with pytest.raises(InvalidArgumentError, match=f"LORA with {option}, wh"):
-            AdapterKind.of({"peft_type": "LORA", option: True}, tmp_path)
+            check_type({"peft_type": "LORA", option: True}, tmp_path)
 
 
 @pytest.fixture

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import torch
 
-from loca_theory.checkpoints.adapters.kinds import WITH_BIAS, AdapterKind
+from loca_theory.checkpoints.adapters.kinds import (
+    WITH_BIAS,
+    by_peft,
+    check_type,
+    needs_base,
+    needs_weights,
+    without_base,
+)
 from loca_theory.checkpoints.adapters.layers import (
     AdaptedLayer,
     flattened,
@@ -64,10 +71,11 @@ class AdapterIncrements(Checkpoint):
 
     def __post_init__(self) -> None:
         self._config = read_json(self.folder / ADAPTER_CONFIG)
-        self._kind = AdapterKind.of(self._config, self.folder)
-        if self._kind.needs_base and not self.base.entries:
-            raise self._kind.without_base()
-        prefix = prefix_of(self._kind.name) if self._kind.by_peft else "lora_"
+        check_type(self._config, self.folder)
+        if needs_base(self._config) and not self.base.entries:
+            raise without_base(self._config, self.folder)
+        self._type, self._by_peft = self._config["peft_type"], by_peft(self._config)
+        prefix = prefix_of(self._type) if self._by_peft else "lora_"
         path = next((one for one in map(self.folder.joinpath, _FILES) if one.is_file()), None)
         if path is None:
             msg = f"{self.folder} holds an {ADAPTER_CONFIG} and no {_FILES[0]}; fetch it as well"
@@ -77,14 +85,12 @@ class AdapterIncrements(Checkpoint):
         self._copies: dict[str, str] = {}
         layers, others, self._shared = split_by_layer(self._source.names, prefix)
         if not layers:
-            msg = f"{self.folder} holds no tensor of a {self._kind.name} adapter, and that is what "
+            msg = f"{self.folder} holds no tensor of a {self._type} adapter, and that is what "
             msg += f"{ADAPTER_CONFIG} says it is; fetch both again"
             raise DamagedError(msg)
         wanted = [*wanted_names(layers, self._config), *map(_plain, others)]
         partners, _ = match_names(wanted, self.base.names)
-        weights = AdaptedWeights(
-            self._kind, self._config, self._source, self.base, layers, partners
-        )
+        weights = AdaptedWeights(self._config, self._source, self.base, layers, partners)
         try:
             self._add_layers(weights.find(self.left_out))
         except DamagedError as error:
@@ -101,13 +107,13 @@ class AdapterIncrements(Checkpoint):
             dtypes = [self._source.entries[key].dtype for key in found.keys.values()]
             stored = next((one for one in dtypes if "F" in one.upper()), "F32")
             self.entries[found.name] = Entry(found.shape, stored)
-            if self._kind.name in WITH_BIAS and found.bias in self.base.entries:
+            if self._type in WITH_BIAS and found.bias in self.base.entries:
                 self.left_out[found.bias] = LeftOutError("a bias, which may change with the weight")
             for what in found.keys:
                 if what.endswith(".bias"):
                     self.left_out[f"{found.module}.{what}"] = LeftOutError("a trained bias")
         if not self.entries and any(str(one) == UNTOLD for one in self.left_out.values()):
-            raise self._kind.without_base()
+            raise without_base(self._config, self.folder)
 
     def _add_copy(self, name: str, key: str, own: str | None) -> None:
         """Add a tensor that is not of a layer, such as a weight of ``modules_to_save``."""
@@ -156,14 +162,14 @@ class AdapterIncrements(Checkpoint):
         layer = self.layers.get(name)
         if layer is None:
             return self._difference(name)
-        if self._kind.by_peft:
-            return self._by_peft(layer)
+        if self._by_peft:
+            return self._merged(layer)
         return lora_increment(layer, self._source, self._config, expert)
 
     def factors(self, name: str) -> tuple[torch.Tensor, torch.Tensor] | None:
         """The factors of LoRA; None for other increments."""
         layer = self.layers.get(name)
-        if layer is None or self._kind.by_peft or layer.experts is not None:
+        if layer is None or self._by_peft or layer.experts is not None:
             return None
         return lora_factors(layer, self._source, self._config)
 
@@ -204,9 +210,9 @@ class AdapterIncrements(Checkpoint):
         yield torch.frombuffer(bytearray(settings.encode()), dtype=torch.uint8)
 
     def _with_largest(self, layer: AdaptedLayer) -> list[AdaptedLayer]:
-        return with_largest(self._kind.name, layer, self.layers.values())
+        return with_largest(self._type, layer, self.layers.values())
 
-    def _by_peft(self, layer: AdaptedLayer) -> torch.Tensor:
+    def _merged(self, layer: AdaptedLayer) -> torch.Tensor:
         layers = self._with_largest(layer)
         if layer.parameter:
             # LoCA adapts a parameter as the weight of a linear layer with the parameter's name.
@@ -216,7 +222,7 @@ class AdapterIncrements(Checkpoint):
             for what, key in layer.keys.items()
         }
         tensors |= {name: self._source.load(name) for name in self._shared}
-        weight = self._weight(layer.name) if self._kind.needs_weights else None
+        weight = self._weight(layer.name) if needs_weights(self._config) else None
         has_bias = layer.bias in self.base.entries
         found = peft_increment(self._config, layers, tensors, weight, has_bias=has_bias)
         return found.reshape(layer.shape)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,6 @@ _REFUSED_OPTIONS = {
     "layer_replication": f"which repeats layers of its base; {_MERGE}",
     "use_qalora": "which belongs to a quantised base; analyse the dequantised, merged checkpoint",
 }
-_BASE = "base_model_name_or_path"
 # With these options, LoRA's increment is not s·BA.
 _NOT_PLAIN = ("kasa_config", "use_bdlora", "use_dora")
 FROM_WEIGHT = ("olora", "pissa")
@@ -66,62 +64,57 @@ KNOWN = tuple(sorted((LORA, *ADDITIVE, *MULTIPLICATIVE)))
 """All types that are read."""
 
 
-@dataclass(frozen=True)
-class AdapterKind:
-    """How the increments of an adapter are found.
+def check_type(config: Mapping[str, Any], folder: Path) -> None:
+    """Refuse an adapter that is not read."""
+    name = config.get("peft_type")
+    if not isinstance(name, str):
+        msg = f"the adapter_config.json in {folder} has no peft_type"
+        raise DamagedError(msg)
+    if refusal := _refusal(name, config):
+        msg = f"{folder} is an adapter of type {name}{refusal}"
+        raise InvalidArgumentError(msg)
 
-    Attributes:
-        name: PEFT's name of its type.
-        by_peft: Whether by PEFT's own layers, not from the factors alone.
-        needs_weights: Whether ΔW depends on the weights of the base.
-        title: What the adapter is, for messages.
-        base: Name of the base that it was trained on; "" if that is not known.
-    """
 
-    name: str
-    by_peft: bool
-    needs_weights: bool
-    title: str
-    base: str
+def by_peft(config: Mapping[str, Any]) -> bool:
+    """Whether increments are found by PEFT's own layers, not from the factors of LoRA alone."""
+    return config["peft_type"] != LORA or bool(_options(config))
 
-    @classmethod
-    def of(cls, config: Mapping[str, Any], folder: Path) -> AdapterKind:
-        """Read the type and the options that matter from a configuration."""
-        name = config.get("peft_type")
-        if not isinstance(name, str):
-            msg = f"the adapter_config.json in {folder} has no peft_type"
-            raise DamagedError(msg)
-        title, base = f"{folder} is an adapter of type {name}", config.get(_BASE)
-        base = base if isinstance(base, str) else ""
-        if refusal := _refusal(name, config):
-            raise InvalidArgumentError(title + refusal)
-        if name != LORA:
-            return cls(name, True, name in MULTIPLICATIVE, title, base)
-        options = [one for one in _NOT_PLAIN if config.get(one)]
-        if (start := initialisation(config)) in FROM_WEIGHT:
-            options.append(f"init_lora_weights={start!r}")
-        title += f" with {options[0]}" if options else ""
-        return cls(LORA, bool(options), bool(options), title, base)
 
-    @property
-    def needs_base(self) -> bool:
-        """Whether the base is needed: for its weights, or because the file lacks their shapes."""
-        return self.needs_weights or self.name not in (LORA, LOCA)
+def needs_weights(config: Mapping[str, Any]) -> bool:
+    """Whether ΔW depends on the weights of the base."""
+    return config["peft_type"] in MULTIPLICATIVE or bool(_options(config))
 
-    def without_base(self) -> InvalidArgumentError:
-        """The error for an adapter that is given without the base that it needs."""
-        how = "its increment depends on the weights of the base"
-        if not self.needs_weights:
-            how = "the shapes of the weights that it changes are read from the base"
-        base = f" {self.base}" if self.base else ""
-        msg = f"{self.title}: {how}; pass the base{base} as well: BASE ADAPTER"
-        return InvalidArgumentError(msg)
+
+def needs_base(config: Mapping[str, Any]) -> bool:
+    """Whether the base is needed: for its weights, or because the file lacks their shapes."""
+    return needs_weights(config) or config["peft_type"] not in (LORA, LOCA)
+
+
+def without_base(config: Mapping[str, Any], folder: Path) -> InvalidArgumentError:
+    """The error for an adapter that is given without the base that it needs."""
+    how = "its increment depends on the weights of the base"
+    if not needs_weights(config):
+        how = "the shapes of the weights that it changes are read from the base"
+    title = " with ".join([config["peft_type"], *_options(config)[:1]])
+    own = config.get("base_model_name_or_path")
+    base = f"base {own}" if isinstance(own, str) and own else "base"
+    msg = f"{folder} is an adapter of type {title}: {how}; pass the {base} as well: BASE ADAPTER"
+    return InvalidArgumentError(msg)
 
 
 def initialisation(config: Mapping[str, Any]) -> str:
     """The initialisation of a LoRA adapter by name; empty if it has none."""
     start = config.get("init_lora_weights")
     return start.lower() if isinstance(start, str) else ""
+
+
+def _options(config: Mapping[str, Any]) -> list[str]:
+    """The options of LoRA with which its increment is not s·BA."""
+    if config["peft_type"] != LORA:
+        return []
+    start = initialisation(config)
+    from_weight = [f"init_lora_weights={start!r}"] if start in FROM_WEIGHT else []
+    return [*(one for one in _NOT_PLAIN if config.get(one)), *from_weight]
 
 
 def _refusal(name: str, config: Mapping[str, Any]) -> str:

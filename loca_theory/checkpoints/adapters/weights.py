@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from loca_theory.checkpoints.adapters.kinds import LOCA, LORA, AdapterKind
+from loca_theory.checkpoints.adapters.kinds import LOCA, LORA, by_peft, needs_weights
 from loca_theory.checkpoints.adapters.layers import (
     FUSED_ATTENTION,
     AdaptedLayer,
@@ -38,15 +38,13 @@ class AdaptedWeights:
     """The weights that an adapter changes.
 
     Attributes:
-        kind: Type of the adapter.
-        config: Its configuration.
+        config: Configuration of the adapter.
         source: The file with its tensors.
         base: The base; empty if it is not there.
         layers: For each layer, as wrapped by PEFT, the names of its tensors.
         partners: The base's name of each weight by the adapter's name.
     """
 
-    kind: AdapterKind
     config: Mapping[str, Any]
     source: Checkpoint
     base: Checkpoint
@@ -92,7 +90,7 @@ class AdaptedWeights:
     def _shape(self, module: str, keys: Mapping[str, str]) -> tuple[tuple[int, ...] | None, bool]:
         """Shape of ΔW as p×q if the adapter tells it, and whether the base may store it as q×p."""
         # The factors of ``use_bdlora`` have diagonal blocks, and only the blocks are stored.
-        if self.kind.name != LORA or self.config.get("use_bdlora"):
+        if self.config["peft_type"] != LORA or self.config.get("use_bdlora"):
             return self._shape_of_loca(keys), True
         product, rank = self._product(keys), lora_rank(self.config, module)
         if rank != product.rank:
@@ -103,7 +101,7 @@ class AdaptedWeights:
     def _product(self, keys: Mapping[str, str]) -> Product:
         """The product of LoRA's factors of a layer."""
         found = product_of({what: self.source.entries[key] for what, key in keys.items()})
-        for what in () if self.kind.by_peft else keys.keys() - set(found.names):
+        for what in () if by_peft(self.config) else keys.keys() - set(found.names):
             if not what.endswith(".bias") and not what.startswith(_TRAINING_ONLY):
                 msg = f"the file holds {what}, and the configuration has no option for it"
                 raise LeftOutError(msg, damaged=True)
@@ -129,7 +127,7 @@ class AdaptedWeights:
             raise of_another_model(name, shape)
         if entry is None:
             # A head that is tied to the embedding is not in the base a second time.
-            if self.kind.needs_weights or shape is None:
+            if needs_weights(self.config) or shape is None:
                 msg = "not in the base checkpoint by this name: tied to another weight"
                 raise LeftOutError(msg)
             return AdaptedLayer(name, module, keys, shape, is_transposed=turned)
@@ -157,7 +155,7 @@ class AdaptedWeights:
 
     def _is_embedding_of_loca(self, module: str) -> bool:
         last = module.rpartition(".")[2]
-        return self.kind.name == LOCA and _EMBEDDING.search(last) is not None
+        return self.config["peft_type"] == LOCA and _EMBEDDING.search(last) is not None
 
     # --- parameters that are targeted by their names, such as those of all experts ---
 
@@ -185,7 +183,7 @@ class AdaptedWeights:
         entry = self._entry(name)
         if entry is None or any(key in self.source.left_out for key in keys.values()):
             return False
-        if self.kind.name == LOCA:
+        if self.config["peft_type"] == LOCA:
             return flattened(entry.shape) == self._shape_of_loca(keys)
         try:
             product = self._product(keys)
@@ -198,12 +196,12 @@ class AdaptedWeights:
 
     def _of_parameter(self, module: str, name: str, keys: Mapping[str, str]) -> AdaptedLayer:
         """The parameter that some tensors of LoRA or LoCA change."""
-        if self.kind.by_peft and self.kind.name != LOCA:
+        if self.config["peft_type"] != LOCA and by_peft(self.config):
             raise LeftOutError("only plain LoRA and LoCA have target_parameters")  # noqa: EM101
         if not self.base.entries:
             raise LeftOutError(UNTOLD)
         entry = self._entry(name)
-        if self.kind.name == LOCA:
+        if self.config["peft_type"] == LOCA:
             if entry is None or not self._fits_parameter(name, keys):
                 raise of_another_model(name, self._shape_of_loca(keys))
             targeted = targeted_parameters(module, self.config)
