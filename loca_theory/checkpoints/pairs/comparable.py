@@ -194,8 +194,7 @@ def _common_shape(name: str, entries: list[Entry]) -> tuple[tuple[int, ...], str
     if holds_experts(name, was) and holds_experts(name, now) and was[0] != now[0]:
         msg = f"numbers of experts differ: {was[0]} in the base, {now[0]} in the fine-tuned "
         raise LeftOutError(msg + "checkpoint")
-    is_matrix = len(was) == len(now) == 2
-    if not is_matrix or was[1] != now[1] or kind_of(name) != "embedding":
+    if len(was) != 2 or was[1:] != now[1:] or kind_of(name) != "embedding":
         raise LeftOutError(resized(was, now))
     rows = min(was[0], now[0])
     return (rows, now[1]), f"resized from {was[0]} to {now[0]} rows: the first {rows} are compared"
