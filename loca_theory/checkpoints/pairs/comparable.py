@@ -61,8 +61,7 @@ class Weight:
 
     def load(self, side: Checkpoint, tensor: str) -> torch.Tensor:
         """Load the compared rows of one side, which may be the checkpoint's own memory."""
-        found = side.load(tensor, self.expert)
-        return found.reshape(-1, self.shape[1])[: self.shape[0]]
+        return side.load(tensor, self.expert).reshape(-1, self.shape[1])[: self.shape[0]]
 
 
 @dataclass

@@ -49,10 +49,8 @@ def _side(size: int, count: int, given: int | None) -> int | None:
     if count in (1, size):
         return size // count if count else None
     exact = size // count if 0 < count < size and size % count == 0 else None
-    for side in (given, _MOST_USUAL_SIDE, exact, *_USUAL_SIDES):
-        if side and -(-size // side) == count:
-            return side
-    return None
+    sides = (given, _MOST_USUAL_SIDE, exact, *_USUAL_SIDES)
+    return next((side for side in sides if side and -(-size // side) == count), None)
 
 
 def scaled(
