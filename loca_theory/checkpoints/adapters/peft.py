@@ -157,7 +157,7 @@ def _settings(
     config: Mapping[str, Any], layers: Sequence[AdaptedLayer], tensors: Mapping[str, torch.Tensor]
 ) -> Any:
     kind, passed = config["peft_type"], {key: config[key] for key in config.keys() - _NOT_PASSED}
-    # As an expression, because of a list IA³ wants those whose inputs it scales to be part.
+    # An expression: a list would have to hold all layers whose inputs IA³ scales.
     passed["target_modules"] = "|".join(re.escape(layer.module) for layer in layers)
     if kind == LORA:
         start = initialisation(config)
@@ -165,6 +165,7 @@ def _settings(
     if kind == _PRUNED:
         passed["rank_pattern"] = _pruned(config, layers[0].module)
     if kind == _SCALING:
+        # It scales the inputs of these layers, and the outputs of others.
         passed[_FEEDFORWARD] = passed.get(_FEEDFORWARD) or []
     if passed.get(_PROPORTIONAL):
         # WaveFT splits its total by the sizes of all layers; the file has this layer's part.
