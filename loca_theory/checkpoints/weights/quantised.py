@@ -146,8 +146,9 @@ class QuantisedCheckpoint(Checkpoint):
         """Rows and columns of the blocks that share a scale, if the configuration states them."""
         quantisation = self.config.get("quantization_config")
         found = quantisation.get("weight_block_size") if isinstance(quantisation, dict) else None
-        is_pair = isinstance(found, list) and len(found) == 2
-        return found if is_pair and all(type(one) is int and one > 0 for one in found) else None
+        if not isinstance(found, list) or len(found) != 2:
+            return None
+        return found if all(type(one) is int and one > 0 for one in found) else None
 
     def _read(self, name: str, expert: int | None) -> torch.Tensor:
         """Read a tensor, times its scales if it has any."""
