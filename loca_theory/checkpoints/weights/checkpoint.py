@@ -104,7 +104,7 @@ class Checkpoint:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object from a file."""
-    with reading(path, "JSON"):
+    with intact(path, "JSON"):
         content = json.loads(path.read_bytes())
     if not isinstance(content, dict):
         msg = f"{path} holds no JSON object"
@@ -125,7 +125,7 @@ def any_error_as(kind: type[LocaTheoryError], what: str) -> Iterator[None]:
 
 
 @contextmanager
-def reading(path: Path, kind: str) -> Iterator[None]:
+def intact(path: Path, kind: str) -> Iterator[None]:
     """Say which file cannot be read, or is not an intact one of its kind."""
     with any_error_as(DamagedError, f"{path} is not an intact {kind} file; fetch it again"):
         try:

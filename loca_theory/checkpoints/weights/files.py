@@ -21,7 +21,7 @@ from loca_theory.checkpoints.weights.checkpoint import (
     LeftOutError,
     TensorsCheckpoint,
     any_error_as,
-    reading,
+    intact,
 )
 from loca_theory.errors import ResourceError
 
@@ -86,7 +86,7 @@ class TorchFile(Checkpoint):
         return {key: value for key, value in vars(self).items() if key != "_tensors"}
 
     def _read(self, name: str, expert: int | None) -> torch.Tensor:
-        with reading(self.path, "PyTorch"):
+        with intact(self.path, "PyTorch"):
             return self._tensors.load(name, expert)
 
 
@@ -147,13 +147,13 @@ def is_pickled(path: Path) -> bool | None:
 def _opened(path: Path) -> Iterator[Any]:
     from safetensors import safe_open
 
-    with reading(path, "safetensors"), safe_open(path, framework="pt") as tensors:
+    with intact(path, "safetensors"), safe_open(path, framework="pt") as tensors:
         yield tensors
 
 
 def _load_pickled(path: Path) -> dict[str, torch.Tensor]:
     """Load the tensors of a PyTorch file without executing code in it."""
-    with reading(path, "PyTorch"):
+    with intact(path, "PyTorch"):
         try:
             # Files in the format before PyTorch 1.6, which are no archives, cannot be mapped.
             is_mapped = zipfile.is_zipfile(path)
