@@ -11,7 +11,7 @@ from loca_theory.checkpoints.pairs.linear_layers import Layer
 from loca_theory.checkpoints.rows import AllocatedMatrix, Matrix
 from loca_theory.checkpoints.sizing.adapter_size import TotalSize
 from loca_theory.checkpoints.sizing.profiles import EnergyProfile, unit_counts
-from loca_theory.checkpoints.sizing.sizes import allocate
+from loca_theory.checkpoints.sizing.sizes import AllocatedSize, Allocation, allocate
 from loca_theory.checkpoints.statistics.figure_data import MatrixAnalysis
 from loca_theory.checkpoints.summary import energy_weights
 from loca_theory.errors import InvalidArgumentError
@@ -61,33 +61,25 @@ def _profile(one: MatrixAnalysis, method: str, energy: float, total: TotalSize) 
 
 
 def _split(letter: str, layers: _Layers, total: int) -> Iterator[AllocatedMatrix]:
-    """The sizes that retain most."""
-    if letter == "S":
-        sizes, bound = _same_r(layers, total)
-        uniform, equal = sizes, bound
-        if not any(sizes):
-            return
-    else:
-        found = allocate([[profile] for _, profile in layers], total)
-        sizes = [one.size for one in found.matrices]
-        uniform = [one.uniform_size for one in found.matrices]
-        equal, bound = found.equal_retained, found.bound
-    for (matrix, profile), size, same in zip(layers, sizes, uniform, strict=True):
+    """The sizes that retain most; none if the total does not pay for an r of SHiRA."""
+    profiles = [[profile] for _, profile in layers]
+    found = _same_r(layers, total) if letter == "S" else allocate(profiles, total)
+    for (matrix, profile), one in zip(layers, found.matrices, strict=False):
         # Numbers of a unit, and what of the profile a unit is: r of SHiRA are r (p + q) entries.
         numbers = 1 if letter == "D" else sum(matrix.shape)
         entries = numbers if letter == "S" else 1
         yield AllocatedMatrix(
-            *(matrix.name, matrix.tuned, letter, size, same, size * numbers),
+            *(matrix.name, matrix.tuned, letter, one.size, one.uniform_size, one.size * numbers),
             energy=profile.energy,
-            retained=profile.fraction(size * entries),
-            uniform_retained=profile.fraction(same * entries),
-            equal_retained=equal,
-            bound=bound,
+            retained=profile.fraction(one.size * entries),
+            uniform_retained=profile.fraction(one.uniform_size * entries),
+            equal_retained=found.equal_retained,
+            bound=found.bound,
         )
 
 
-def _same_r(layers: _Layers, total: int) -> tuple[list[int], float]:
-    """The r of SHiRA by which all layers but those that are too small retain most, and how much."""
+def _same_r(layers: _Layers, total: int) -> Allocation:
+    """The r of SHiRA by which all layers but those that are too small retain most."""
     largest = [math.prod(matrix.shape) // sum(matrix.shape) for matrix, _ in layers]
     ranks = np.arange(1, max(largest) + 1)
     cost, retained = np.zeros(len(ranks)), np.zeros(len(ranks))
@@ -97,6 +89,9 @@ def _same_r(layers: _Layers, total: int) -> tuple[list[int], float]:
     retained[cost > total] = -1.0
     best = int(retained.argmax())
     if retained[best] < 0:
-        return [], 0.0
+        return Allocation((), 0.0, 0.0)
     energy = sum(profile.energy for _, profile in layers) or 1.0
-    return [best + 1 if best < most else 0 for most in largest], float(retained[best]) / energy
+    sizes = [best + 1 if best < most else 0 for most in largest]
+    rows = zip([profile for _, profile in layers], sizes, sizes, strict=True)
+    fraction = float(retained[best]) / energy
+    return Allocation(tuple(AllocatedSize(*row) for row in rows), fraction, fraction)

@@ -16,6 +16,7 @@ Source: H. Everett, Oper. Res. 11 (1963); G. B. Dantzig, Oper. Res. 5 (1957), fo
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -111,15 +112,15 @@ class _Problem:
 
         Between the two a matrix may change its method.
         """
+
+        def is_enough(price: float) -> bool:
+            found = self._bought(price, least_cost)
+            return _cost(found) <= self.total and _retained(found) < self.energy
+
         densities = [one.density for several in self.profiles for one in several]
-        prices = np.unique(np.concatenate([[0.0], *densities]))
-        low, high = 0, len(prices) - 1
-        while low < high:
-            middle = (low + high) // 2
-            found = self._bought(float(prices[middle]), least_cost)
-            fits = _cost(found) <= self.total and _retained(found) < self.energy
-            low, high = (low, middle) if fits else (middle + 1, high)
-        return float(prices[low]), float(prices[max(low - 1, 0)])
+        prices = np.unique(np.concatenate([[0.0], *densities])).tolist()
+        lowest = bisect_left(prices, x=True, hi=len(prices) - 1, key=is_enough)
+        return prices[lowest], prices[max(lowest - 1, 0)]
 
     def _bought(self, price: float, least_cost: int = 0) -> _Choice:
         """The best method of each matrix at a price, and what is bought of it."""
@@ -220,11 +221,8 @@ def _uniform(profiles: Sequence[EnergyProfile], total: float) -> _Choice:
     def common(size: int) -> _Choice:
         return [(one, min(max(size, one.least), one.most)) for one in profiles]
 
-    low, high = 0, max(one.most for one in profiles)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if _cost(common(middle)) <= total else (low, middle - 1)
-    return common(low)
+    sizes = range(1, max(one.most for one in profiles) + 1)
+    return common(bisect_right(sizes, total, key=lambda size: _cost(common(size))))
 
 
 def _cost(chosen: _Choice) -> int:
