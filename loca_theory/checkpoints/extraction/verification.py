@@ -23,13 +23,12 @@ from loca_theory.checkpoints.extraction.outputs import (
     surviving_energy,
 )
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
-from loca_theory.checkpoints.pairs.as_loaded import as_loaded
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
 from loca_theory.checkpoints.pairs.opening import adapter_folder, open_model_pair
 from loca_theory.checkpoints.settings import Selection
 from loca_theory.checkpoints.sizing.adapter_folder import Adapter, write_adapter
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, any_error_as
-from loca_theory.checkpoints.weights.sources import Source, is_path, open_checkpoint, resolve
+from loca_theory.checkpoints.weights.sources import Source, is_path, resolve
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps.files import writable_folder
 
@@ -55,12 +54,7 @@ def verified(
 
     The model is that of the base, which is loaded if it is not given, with all the adapters.
     """
-    folder = adapter_folder(tuned)
-    adapted, tuned_model, weights = (
-        _with_full_weights(base, tuned, model, with_outputs=inputs is not None)
-        if folder is None
-        else _with_first_adapter(base, folder, model)
-    )
+    adapted, tuned_model, weights = _sides(base, tuned, model, with_outputs=inputs is not None)
     outputs = []
     if inputs is not None:
         outputs = [outputs_of(tuned_model(), inputs), outputs_of(adapted, inputs)]
@@ -86,44 +80,33 @@ def verified(
     return tuple(rows), (compare("base", after=before), compare("adapter", after=after))
 
 
-def _with_full_weights(
+def _sides(
     base: Source, tuned: Source, model: torch.nn.Module | None, *, with_outputs: bool
 ) -> _Sides:
-    """The base and a fine-tune with full weights."""
-    everything = Selection(smallest_side=1, experts="stacked")
-    pair, loaded, unchecked = open_model_pair(base, tuned, everything, model)
+    """The base, and a fine-tune with full weights or an adapter, which PEFT loads as well."""
+    folder, everything = adapter_folder(tuned), Selection(smallest_side=1, experts="stacked")
+    full = tuned if folder is None else base
+    pair, loaded, unchecked = open_model_pair(base, full, everything, model)
     if loaded is None or pair.base is None:
         msg = f"the model is not known ({unchecked}); pass it as model=..."
         raise InvalidArgumentError(msg)
     first, second = pair.base, pair.tuned
-    for side in (first, second) if with_outputs else ():
+    for side in (first, second) if with_outputs and folder is None else ():
         if missing := sorted(loaded.shapes.keys() - side.entries.keys()):
             msg = f"a checkpoint has no {missing[0]}, so that outputs would be random; pass "
             raise InvalidArgumentError(msg + "no inputs")
+    built = _built(loaded, base if model is None else model, first)
+    if folder is not None:
+        goal = _merged(_with_adapter(copy.deepcopy(built), folder))
+        after = goal.state_dict()
+        # A copy, because PEFT merges in place.
+        before = {name: value.clone() for name, value in built.state_dict().items()}
+        return _Sides(built, lambda: goal, lambda name: (after[name], before[name]))
     return _Sides(
-        _built(loaded, base if model is None else model, first),
+        built,
         lambda: _built(loaded, tuned, second),
         lambda name: (second.load(name), first.load(name)),
     )
-
-
-def _with_first_adapter(base: Source, folder: Path, model: torch.nn.Module | None) -> _Sides:
-    """The base, and with another adapter, which PEFT loads as well."""
-    own = base if model is None else model
-    if isinstance(own, torch.nn.Module):
-        built = copy.deepcopy(own).float().eval()
-    else:
-        side = open_checkpoint(base)
-        view, _, loaded, unchecked = as_loaded(side, side)
-        if loaded is None:
-            msg = f"the model is not known ({unchecked}); pass it as model=..."
-            raise InvalidArgumentError(msg)
-        built = _built(loaded, base, view)
-    goal = _merged(_with_adapter(copy.deepcopy(built), folder))
-    second = goal.state_dict()
-    # A copy, because PEFT merges in place.
-    first = {name: value.clone() for name, value in built.state_dict().items()}
-    return _Sides(built, lambda: goal, lambda name: (second[name], first[name]))
 
 
 def _built(loaded: LoadedModel, source: Source, tensors: Checkpoint) -> torch.nn.Module:
