@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from loca_theory import _arguments
-from loca_theory._lookup import member, unknown_name
+from loca_theory._lookup import find, member
 from loca_theory.checkpoints.computation import (
     IncrementCell,
     compare_all,
@@ -22,7 +22,6 @@ from loca_theory.checkpoints.settings import ANALYSED, Selection, Settings
 from loca_theory.checkpoints.sizing.adapter_size import TotalSize
 from loca_theory.checkpoints.sizing.layer_budgets import allocate_budgets, check_total
 from loca_theory.checkpoints.statistics.figure_data import STORED, figure_data, representative
-from loca_theory.checkpoints.weights.layouts import Experts
 from loca_theory.checkpoints.weights.sources import Source, describe, is_array
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Method
@@ -32,18 +31,12 @@ from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.runner import chosen_runner
 
-_SHUFFLES = ("representative", "all")
 
-
-def _without_control(cells: Sequence[IncrementCell], group: str | None) -> list[IncrementCell]:
-    """The middle one of each kind of a fine-tune of which no matrix was shuffled, to shuffle it."""
+def _to_shuffle(cells: Sequence[IncrementCell], group: str | None) -> list[IncrementCell]:
+    """The middle one of each kind of a fine-tune of which no matrix is shuffled, to shuffle it."""
     kinds = {(one.tuned, kind_of(one.name, group)) for one in cells if one.has_control}
     others = [one for one in cells if (one.tuned, kind_of(one.name, group)) not in kinds]
-    middle = {
-        tuned: middle_of_each_kind((one.name for one in others if one.tuned == tuned), group)
-        for tuned in {one.tuned for one in others}
-    }
-    return [replace(one, has_control=True) for one in others if one.name in middle[one.tuned]]
+    return [replace(one, has_control=True) for one in middle_of_each_kind(others, group)]
 
 
 def analyze(
@@ -55,7 +48,7 @@ def analyze(
     exclude: str | None = None,
     group: str | None = None,
     max_size: int | None = None,
-    experts: Experts = "each",
+    experts: Literal["each", "stacked"] = "each",
     epsilon: float = 0.001,
     accounting: Accounting | str = "paper",
     subspaces: int | None = None,
@@ -141,8 +134,7 @@ def analyze(
         bits=_arguments.as_tuple(bits),
     )
     total = TotalSize.parse(allocate)
-    if shuffle not in _SHUFFLES:
-        raise unknown_name("shuffle", shuffle, _SHUFFLES)  # noqa: EM101
+    find("shuffle", shuffle, dict.fromkeys(("representative", "all")))
     pairs = open_fine_tunes(base, tuned, Selection(include, exclude, max_size, experts=experts))
     models = {label: model_layers(pair) for label, pair in pairs.items()}
     if total is not None:
@@ -152,27 +144,18 @@ def analyze(
         runner = replace(runner, jobs=1)
     skipped = [replace(one, tuned=label) for label, pair in pairs.items() for one in pair.skipped]
     task = Task(pairs, settings.device, runner, skipped)
-    cells = []
-    for label, model in models.items():
-        names = [one.name for one in model.layers]
-        controlled = names if shuffle == "all" else middle_of_each_kind(names, group)
-        cells += [
-            IncrementCell(
-                *(one.name, settings, one.name in controlled),
-                *(one.module if one.adapters else "", one.adapters),
-                tuned=(label,),
-            )
-            for one in model.layers
-        ]
-    results = task.run(cells, compute_analysis)
-    # The matrix in the middle layer of a kind may not have changed: another one takes its place.
-    missed = _without_control([cell for cell, _ in results], group)
-    again = task.run(missed, compute_analysis, is_shown=False)
-    instead = {(cell.tuned, cell.name): result for cell, result in again}
-    found = [
-        STORED.validate_python(instead.get((cell.tuned, cell.name), result))
-        for cell, result in results
+    cells = [
+        IncrementCell(one.name, one, settings, shuffle == "all", tuned=(label,))
+        for label, model in models.items()
+        for one in model.layers
     ]
+    chosen = {(one.tuned, one.name): one for one in (*cells, *_to_shuffle(cells, group))}
+    results = task.run(list(chosen.values()), compute_analysis)
+    # The matrix in the middle layer of a kind may not have changed: another one takes its place.
+    missed = _to_shuffle([cell for cell, _ in results], group)
+    again = task.run(missed, compute_analysis, is_shown=False)
+    latest = {(cell.tuned, cell.name): result for cell, result in (*results, *again)}
+    found = [STORED.validate_python(result) for result in latest.values()]
     if is_array(base) and not found:
         msg = f"{skipped[0].reason}; pass a matrix with finite entries that differ"
         raise InvalidArgumentError(msg)

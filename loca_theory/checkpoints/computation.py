@@ -11,19 +11,15 @@ from loca_theory.checkpoints.pairs.pair import check_finite
 from loca_theory.checkpoints.pairs.task import MatrixCell, Pairs, Task
 from loca_theory.checkpoints.rows import Comparison
 from loca_theory.checkpoints.settings import Settings
+from loca_theory.checkpoints.sizing.adapter_cells import LayerCell
 from loca_theory.checkpoints.statistics.comparison import compare
 from loca_theory.checkpoints.statistics.figure_data import MatrixAnalysis
 from loca_theory.checkpoints.statistics.matrix import analyse_matrix
 from loca_theory.checkpoints.weights.checkpoint import LeftOutError
-from loca_theory.expressivity.methods.registry import identities, is_recognisable
+from loca_theory.expressivity.methods.registry import is_recognisable
 from loca_theory.increments.eigenvalues import squared_singular_values
+from loca_theory.sweeps.store import described
 from loca_theory.transforms.inputs import balanced
-
-
-def _described(settings: Settings) -> dict[str, Any]:
-    # The device is not part of the key: NumPy draws all random numbers, so results on different
-    # devices differ only by rounding.
-    return {**settings.describe(), "device": "", "methods": identities(settings.methods)}
 
 
 @dataclass(frozen=True)
@@ -43,15 +39,17 @@ class ComparisonCell(MatrixCell):
 
 
 @dataclass(frozen=True)
-class IncrementCell(MatrixCell):
-    """The analysis of one increment, with what its row says of the layer."""
+class IncrementCell(LayerCell):
+    """The analysis of one increment, whose row tells the layer's module and its adapters.
+
+    Attributes:
+        has_control: Whether the methods are also applied to the entries in random order.
+    """
 
     experiment: ClassVar[str] = "increments"
 
-    settings: Settings = field(metadata={"describe": _described})
+    settings: Settings = field(metadata={"describe": described})
     has_control: bool
-    module: str
-    adapters: tuple[str, ...]
 
     @property
     def is_storable(self) -> bool:
@@ -106,9 +104,9 @@ def compute_analysis(cell: IncrementCell, pairs: Pairs) -> dict[str, Any]:
         reason = "unchanged: every entry of the increment is 0"
         raise LeftOutError("every entry of the increment is the same" if low else reason)
     check_finite(increment)
-    stored = pairs[tuned].matrices[name]
-    known = {"tuned": tuned, "module": cell.module, "adapters": cell.adapters}
-    known |= {"dtype": stored.entry.dtype, "note": stored.note}
+    stored, adapters = pairs[tuned].matrices[name], cell.layer.adapters
+    known = {"tuned": tuned, "dtype": stored.entry.dtype, "note": stored.note}
+    known |= {"module": cell.layer.module if adapters else "", "adapters": adapters}
     found = analyse_matrix(
         *(name, increment, cell.settings),
         weights=weights,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 # The first match counts. The patterns cover BERT, RoBERTa, DistilBERT, GPT-2, OPT, Llama, T5 and
 # ViT models, mixtures of experts, and diffusion models.
@@ -40,12 +41,12 @@ def kind_of(name: str, group: str | None = None) -> str:
     return next((kind for kind, pattern in _PATTERNS if pattern.search(name)), "other")
 
 
-def middle_of_each_kind(names: Iterable[str], group: str | None = None) -> set[str]:
-    """Of the weights of each kind, the one in the middle layer."""
-    kinds: dict[str, list[str]] = {}
-    for name in sorted(names, key=lambda name: (layer_of(name) is not None, layer_of(name) or 0)):
-        kinds.setdefault(kind_of(name, group), []).append(name)
-    return {mine[len(mine) // 2] for mine in kinds.values()}
+def middle_of_each_kind(rows: Iterable[Any], group: str | None = None) -> list[Any]:
+    """Of the rows (or cells) of each fine-tune and kind of weight, the one in the middle layer."""
+    kinds: dict[tuple[Any, str], list[Any]] = {}
+    for one in sorted(rows, key=lambda r: (layer_of(r.name) is not None, layer_of(r.name) or 0)):
+        kinds.setdefault((one.tuned, kind_of(one.name, group)), []).append(one)
+    return [mine[len(mine) // 2] for mine in kinds.values()]
 
 
 def layer_of(name: str) -> int | None:

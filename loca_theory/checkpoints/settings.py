@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from loca_theory import _arguments
@@ -12,8 +12,9 @@ from loca_theory.checkpoints.weights.layouts import EXPERTS, Experts
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Method
 from loca_theory.expressivity.coders.coder import checked_bits
-from loca_theory.expressivity.methods.registry import find_methods
+from loca_theory.expressivity.methods.registry import find_methods, identities
 from loca_theory.increments import PrintedTest
+from loca_theory.sweeps.store import described
 
 ANALYSED = find_methods(("R", "F1", "FourierFT", "F2", "F3", "D", "S"))
 """Methods whose errors on an increment are computed by default."""
@@ -39,11 +40,13 @@ class Settings:
     """
 
     ranks: tuple[int, ...]
-    methods: tuple[Method, ...] = ANALYSED
+    methods: tuple[Method, ...] = field(default=ANALYSED, metadata={"describe": identities})
     seed: int = 0
     epsilon: float = 0.001
     accounting: Accounting = Accounting.PAPER
-    device: str = "cpu"
+    # Not part of a key: NumPy draws all random numbers, so results on different devices differ only
+    # by rounding.
+    device: str = field(default="cpu", compare=False)
     printed: PrintedTest = field(default_factory=PrintedTest)
     subspaces: int | None = None
     has_profiles: bool = False
@@ -51,15 +54,9 @@ class Settings:
     bits: tuple[float, ...] = ()
 
     def describe(self) -> dict[str, Any]:
-        """The settings as plain data."""
-        return {
-            **vars(self),
-            "ranks": list(self.ranks),
-            "bits": list(self.bits),
-            "methods": [method.name for method in self.methods],
-            "accounting": self.accounting.value,
-            "printed": asdict(self.printed),
-        }
+        """The settings as plain data, with the names of methods."""
+        names = [method.name for method in self.methods]
+        return {**described(self), "methods": names, "device": self.device}
 
     def __post_init__(self) -> None:
         _arguments.fields_to_int(self, "seed")

@@ -166,10 +166,10 @@ def representative(analyses: Sequence[MatrixAnalysis]) -> list[MatrixAnalysis]:
     Only matrices of the first fine-tune are chosen.
     """
     first = [one for one in analyses if one.matrix.tuned == analyses[0].matrix.tuned]
-    middle = middle_of_each_kind(one.matrix.name for one in first)
+    middle = middle_of_each_kind(one.matrix for one in first)
 
     def rank(one: MatrixAnalysis) -> int:
-        is_shown = one.matrix.name in middle and one.matrix.kind in _KINDS
+        is_shown = one.matrix in middle and one.matrix.kind in _KINDS
         return _KINDS.index(one.matrix.kind) if is_shown else len(_KINDS)
 
     return sorted(first, key=rank)[: len(_KINDS)]
