@@ -19,7 +19,7 @@ from loca_theory.checkpoints.rows import (
     Skipped,
 )
 from loca_theory.checkpoints.settings import ANALYSED
-from loca_theory.checkpoints.sizing.proposed_config import ProposedConfig, proposed_config
+from loca_theory.checkpoints.sizing.proposed_config import proposed_config
 from loca_theory.checkpoints.statistics.figure_data import EigenvalueHistogram, FigureData
 from loca_theory.checkpoints.summary import Summary, summarise
 from loca_theory.checkpoints.verdict import SHOWN, verdict
@@ -88,9 +88,9 @@ class Analysis(Result):
         return summarise(self.matrices, self.errors, self.ranks)
 
     @property
-    def _first_rank(self) -> int | None:
-        """The first rank at which there are errors."""
-        return next((one.r for one in self.summary.all.errors), None)
+    def first_rank(self) -> int:
+        """The first rank at which there are errors; 0 if there are none."""
+        return next(iter(self.summary.all.by_rank), 0)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -140,30 +140,15 @@ class Analysis(Result):
                 adapter, the method or the rank is unknown, or no layer can have the adapter.
             ResourceError: PEFT is not installed.
         """
-        return self._proposed(method, rank).make()
+        return proposed_config(self, method, rank).make()
 
     @property
     def config_source(self) -> str:
         """Source of ``config()``, ready to paste; "" if there is none."""
         try:
-            return self._proposed().source
+            return proposed_config(self).source
         except InvalidArgumentError:
             return ""
-
-    def _proposed(self, method: str | None = None, rank: int | None = None) -> ProposedConfig:
-        if len(self.tuned) > 1:
-            msg = "several fine-tunes need not have the same best adapter; analyse one of them"
-            raise InvalidArgumentError(msg)
-        fitting = {one.name for one in self.errors if one.r == (rank or self._first_rank)}
-        is_split = bool(self.allocation) and rank is None
-        return proposed_config(
-            [one for one in self.matrices if is_split or one.name in fitting],
-            self.summary.all,
-            self.allocation,
-            method,
-            rank,
-            has_ambiguous_names=self.manifest["grid"]["ambiguous_names"],
-        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain data: one row per matrix with its errors, skipped tensors, totals, manifest."""
@@ -197,7 +182,7 @@ class Analysis(Result):
         the user named.
         """
         frame, errors = self.to_frame(), self.to_frame("errors")
-        first = self._first_rank
+        first = self.first_rank
         usual = [method.name for method in ANALYSED]
         is_shown = errors["method"].isin(SHOWN) | ~errors["method"].isin(usual)
         at = errors[(errors["r"] == first) & is_shown]
@@ -219,9 +204,9 @@ class Analysis(Result):
 
         return pd.DataFrame([
             {"fine-tune": one.name, "matrices": one.matrices, **{
-                f"{display_name(error.method)} retains": f"{1 - error.error:.1%}"
-                for error in one.errors
-                if error.r == self._first_rank and error.method in SHOWN
+                f"{display_name(key)} retains": f"{1 - error.error:.1%}"
+                for key, error in one.by_rank.get(self.first_rank, {}).items()
+                if key in SHOWN
             }}
             for one in self.summary.by_tuned
         ])  # fmt: skip

@@ -73,6 +73,14 @@ class Totals:
     median_rank_90: float | None
     errors: tuple[MeanError, ...]
 
+    @property
+    def by_rank(self) -> dict[int, dict[str, MeanError]]:
+        """The mean errors by rank, in the given order, and by method."""
+        found: dict[int, dict[str, MeanError]] = {}
+        for error in self.errors:
+            found.setdefault(error.r, {})[error.method] = error
+        return found
+
 
 @dataclass(frozen=True)
 class Summary:

@@ -42,7 +42,7 @@ def verdict(
     """Which form retains how much of the increments, why, and are they normal?"""
     if not matrices:
         return "No matrix could be analysed."
-    means = errors_by_rank(summary.all)
+    means = summary.all.by_rank
     last = _normality(summary.all, matrices, epsilon)
     if not means:
         return f"{_spectrum(matrices)} {last}"
@@ -50,23 +50,15 @@ def verdict(
     here = [one for one in errors if one.r == r]
     winner = _winner(total, here)
     if len(summary.by_tuned) > 1:
-        winner = _winners([errors_by_rank(one).get(r, {}) for one in summary.by_tuned])
+        winner = _winners([one.by_rank.get(r, {}) for one in summary.by_tuned])
     first = f"At the budget of LoRA with r = {r}, {winner}"
-    controlled = errors_by_rank(summary.controlled).get(r, {}).get("R")
+    controlled = summary.controlled.by_rank.get(r, {}).get("R")
     why = (
         _dependence(total["R"], controlled),
         _spectrum(matrices),
         _order(total["D"], here, matrices),
     )
     return " ".join([first, *why, last])
-
-
-def errors_by_rank(total: Totals) -> dict[int, dict[str, MeanError]]:
-    """Mean errors by rank, in the given order, and by method."""
-    found: dict[int, dict[str, MeanError]] = {}
-    for error in total.errors:
-        found.setdefault(error.r, {})[error.method] = error
-    return found
 
 
 def verb(form: str) -> str:
@@ -175,24 +167,24 @@ def _order(total: MeanError, errors: Sequence[MatrixError], matrices: Sequence[M
     own, expected = 1 - total.error, 1 - (total.spectral_error or total.error)
     text = f"The DCT retains {own:.0%}, a basis unrelated to the matrices would retain "
     text += f"{expected:.0%}"
-    gains = {
-        (one.name, one.tuned): (one.spectral_error - one.error, one)
+    gains = [
+        (one.spectral_error - one.error, one)
         for one in errors
         if one.method == "D" and one.spectral_error is not None
-    }
-    suited = [key for key, (gain, _) in gains.items() if gain >= NOTICEABLE]
+    ]
+    suited = sorted((one for one in gains if one[0] >= NOTICEABLE), key=lambda one: -one[0])
     if not suited:
         is_alike = abs(own - expected) < NOTICEABLE
         use = ": rows and columns are in no order that the DCT could use"
         return f"{text}{use * is_alike}."
-    suited.sort(key=lambda key: -gains[key][0])
     rows = {(one.name, one.tuned): one for one in matrices}
     reasons = [
-        f"{key[0].removesuffix('.weight')}: {_reason(gains[key][1], rows[key])}" for key in suited
+        f"{one.name.removesuffix('.weight')}: {_reason(one, rows[one.name, one.tuned])}"
+        for _, one in suited
     ]
     return (
         f"{text}; in {len(suited)} of {len(gains)} matrices the DCT retains at least "
-        f"{100 * NOTICEABLE:.0f} points more, up to {100 * gains[suited[0]][0]:.0f} "
+        f"{100 * NOTICEABLE:.0f} points more, up to {100 * suited[0][0]:.0f} "
         f"({_named(reasons, '; ')})."
     )
 

@@ -18,7 +18,7 @@ from loca_theory.checkpoints.pairs.task import Task
 from loca_theory.checkpoints.settings import Selection
 from loca_theory.checkpoints.sizing.adapter_cells import DTYPES
 from loca_theory.checkpoints.sizing.adapter_size import AdapterSize, TotalSize
-from loca_theory.checkpoints.sizing.peft_config import check_readable, is_padded
+from loca_theory.checkpoints.sizing.peft_config import check_readable
 from loca_theory.checkpoints.sizing.saved_modules import find_saved_modules
 from loca_theory.checkpoints.weights.sources import Source, describe, is_path
 from loca_theory.errors import InvalidArgumentError, ResourceError
@@ -41,8 +41,8 @@ def extract(
     floor: int = 0,
     cap: int | None = None,
     save_modules: str | Iterable[str] = (),
-    serve: str | None = None,
-    dtype: str = "float32",
+    serve: Literal["peft", "llama.cpp", "vllm"] | None = None,
+    dtype: Literal["float32", "float16", "bfloat16"] = "float32",
     check: bool = False,
     inputs: Any = None,
     requantise: int | None = None,
@@ -125,8 +125,7 @@ def extract(
         (9, True)
     """
     patterns = _arguments.as_tuple(save_modules)
-    pad = is_padded(serve, method)
-    total = TotalSize.parse(allocate)
+    total, pad = TotalSize.parse(allocate), serve == "vllm"
     size = AdapterSize(method, rank, components, total, energy, floor, cap, pad)
     find("dtype", dtype, DTYPES)
     runner = chosen_runner(runner)
@@ -143,7 +142,7 @@ def extract(
     device = resolve_device(device)
     saved = find_saved_modules(pair, patterns, loaded)
     layers, skipped = choose_layers(pair, loaded, size, saved)
-    check_readable(serve, saved.entries, layers)
+    check_readable(serve or "peft", method, saved.entries, layers)
     task = Task({"": pair}, device, runner, skipped)
     # Of the base model, for the adapter's configuration.
     name = describe(base).removeprefix("hub:") if is_path(base) else None

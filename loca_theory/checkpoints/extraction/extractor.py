@@ -12,7 +12,7 @@ import torch
 
 from loca_theory.checkpoints.extraction.layers import check_any
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
-from loca_theory.checkpoints.pairs.linear_layers import Layer, module_names
+from loca_theory.checkpoints.pairs.linear_layers import Layer, end_others, module_names
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
 from loca_theory.checkpoints.pairs.task import Task
 from loca_theory.checkpoints.sizing.adapter_cells import (
@@ -40,8 +40,8 @@ from loca_theory.errors import InvalidArgumentError
 # How much of the energy may be missing after the numbers are rounded, and how often to try again.
 _ENOUGH, _TRIES = 1e-6, 4
 
-# What was computed for each layer, by its name.
-_Found = Mapping[str, Mapping[str, Any]]
+# What was computed for each layer.
+_Found = Sequence[tuple[AdapterCell, Mapping[str, Any]]]
 
 
 @dataclass
@@ -72,45 +72,39 @@ class Extractor:
             msg = "no layer gets an adapter of this size that the type can store; pass a larger "
             raise InvalidArgumentError(msg + 'allocate="..." or dtype="float32"')
         adapters: dict[str, Adapter] = {}
-        for method in ("lora", "loca", "entries"):
-            mine = [
-                (one, found[one.name])
-                for one in self.layers
-                if one.name in found and found[one.name]["method"] == method
-            ]
-            if mine:
+        for method in self.size.methods:
+            if mine := [(cell, one) for cell, one in found if one["method"] == method]:
                 # Modules that are stored whole go to the first adapter.
                 saved = SavedModules() if adapters else self.saved
                 adapters[method] = self._adapter(method, mine, saved, base)
         return rows, adapters
 
     def _adapter(
-        self,
-        method: str,
-        computed: Sequence[tuple[Layer, Mapping[str, Any]]],
-        saved: SavedModules,
-        base: str | None,
+        self, method: str, computed: _Found, saved: SavedModules, base: str | None
     ) -> Adapter:
         """What was computed for some layers, in PEFT's format."""
         (pair,) = self.task.pairs.values()
-        sizes: dict[str, int] = {layer.module: one["count"] for layer, one in computed}
+        layers = [cell.layer for cell, _ in computed]
+        sizes: dict[str, int] = {cell.layer.module: one["count"] for cell, one in computed}
         rank = max(sizes.values()) if self.size.pad else 0
-        fused = {layer.own for layer, _ in computed if layer.experts > 1}
+        fused = {one.own for one in layers if one.experts > 1}
         in_order = () if self.model is None else self.model.shapes
         wrappers = wrapper_names(one for one in in_order if one in fused)
         tensors: dict[str, torch.Tensor] = {}
-        for layer, one in computed:
-            prefix = parameter_prefix(wrappers.get(layer.own, layer.own), method)
+        for cell, one in computed:
+            weight = wrappers.get(cell.layer.own, cell.layer.own)
+            prefix = parameter_prefix(weight, method)
             own = padded(one["tensors"], rank) if rank else one["tensors"]
             tensors |= {f"{prefix}.{key}": tensor for key, tensor in own.items()}
         linear = [one for one in sizes if one not in fused]
+        others = module_names(pair, self.model).difference(linear)
         config = adapter_config(
             method,
             dict.fromkeys(sizes, rank) if rank else sizes,
-            self.alpha,
+            computed[0][0].alpha,
             base_model_name_or_path=base,
-            fan_in_fan_out=any(one.is_transposed for one, _ in computed if one.experts == 1),
-            target_modules=target_modules(linear, module_names(pair, self.model)),
+            fan_in_fan_out=any(one.is_transposed for one in layers if one.experts == 1),
+            target_modules=target_modules(linear, is_ambiguous=end_others(linear, others)),
             modules_to_save=list(saved.entries) or None,
             **({"target_parameters": [one for one in sizes if one in fused]} if fused else {}),
         )
@@ -126,13 +120,13 @@ class Extractor:
             for one in self.layers
         }
         found = self._computed(asked)
-        return [_row(one, found[one.name]) for one in self.layers if one.name in found], found
+        return [_row(cell.layer, one) for cell, one in found], found
 
     def _split(self) -> tuple[list[ExtractedMatrix], _Found]:
         """The rows and the adapters of layers that share a total or retain a fraction."""
         profiles, total, wanted = self._profiles(), self.size.allocate, self.size.energy
         rows: list[ExtractedMatrix] = []
-        found: _Found = {}
+        found: _Found = ()
         for _ in range(_TRIES):
             split = allocate(profiles, total and total.amount, energy=wanted)
             sized = (one for one in split.matrices if one.size)
@@ -148,61 +142,56 @@ class Extractor:
         return rows, found
 
     def _profiles(self) -> list[list[EnergyProfile]]:
-        """Energy profiles by each method of each layer; layers without one are skipped."""
+        """Energy profiles by each method of each layer that has them."""
         cells = [
             ProfileCell(one.name, one, self.size.methods_of(one.adapters)) for one in self.layers
         ]
-        results = self.task.run(cells, partial(compute_profiles, device=self.task.device))
-        found = {cell.name: result for cell, result in results}
-        self.layers = [layer for layer in self.layers if layer.name in found]
-        check_any(self.layers, self.saved, self.task.skipped)
+        found = self.task.run(cells, partial(compute_profiles, device=self.task.device))
+        check_any(found, self.saved, self.task.skipped)
         unit = self.size.allocate or TotalSize(1)
         return [
             [
                 EnergyProfile(
-                    *(layer.name, method, np.array(one["units"]), np.array(one["retained"])),
-                    *unit.costs(method, layer.sides, DTYPES[self.dtype]),
+                    *(cell.name, method, np.array(one["units"]), np.array(one["retained"])),
+                    *unit.costs(method, cell.layer.sides, DTYPES[self.dtype]),
                     floor=self.size.floor,
                     cap=self.size.cap,
                 )
-                for method, one in found[layer.name].items()
+                for method, one in result.items()
             ]
-            for layer in self.layers
+            for cell, result in found
         ]
 
     def _computed(self, asked: Mapping[str, Mapping[str, int]]) -> _Found:
-        """The adapters of layers that have sizes by method, by the names of the layers."""
+        """The adapters of layers, of which sizes by method are asked for by name."""
         ranks = {name: sizes["lora"] for name, sizes in asked.items() if "lora" in sizes}
         # One α for all layers, because not every engine reads alpha_pattern. Padded to the largest,
         # all ranks are the same, and no product is scaled.
-        self.alpha = 0 if self.size.pad else usual_size(ranks)[0]
+        alpha = 0 if self.size.pad else usual_size(ranks)[0]
         cells = [
-            AdapterCell(one.name, one, tuple(asked[one.name].items()), self.alpha)
+            AdapterCell(one.name, one, tuple(asked[one.name].items()), alpha)
             for one in self.layers
             if one.name in asked
         ]
         compute = partial(compute_adapter, dtype=self.dtype, device=self.task.device)
         # Results of this step are large, and computing them takes less long than the profiles.
-        found = self.task.run(cells, compute, is_stored=False)
-        return {cell.name: result for cell, result in found}
+        return self.task.run(cells, compute, is_stored=False)
 
     def _split_rows(self, split: Allocation, found: _Found) -> list[ExtractedMatrix]:
         """The rows of layers that share a total, also of those that get nothing of it."""
+        layers = {one.name: one for one in self.layers}
+        results = {cell.name: result for cell, result in found}
         # A layer of which the type cannot store the adapter has no row.
-        planned = [
-            (layer, one)
-            for layer, one in zip(self.layers, split.matrices, strict=True)
-            if layer.name in found or not one.size
-        ]
+        planned = [one for one in split.matrices if one.profile.name in results or not one.size]
         rows = []
-        for layer, one in planned:
+        for one in planned:
             nothing = {"method": one.profile.method, "count": 0, "error": 1.0, "gap": 0.0}
-            result = found.get(layer.name, {**nothing, "energy": one.profile.energy})
-            rows.append(_row(layer, result))
+            nothing["energy"] = one.profile.energy
+            rows.append(_row(layers[one.profile.name], results.get(one.profile.name, nothing)))
         if len(self.size.methods) > 1:
             return rows
         # The other splits are rounded as well, and lose the same fraction of what they retain.
-        before = sum(float(one.profile.at(one.size)) for _, one in planned)
+        before = sum(float(one.profile.at(one.size)) for one in planned)
         left = min(_retained(rows) / before, 1.0) if before else 1.0
         return [
             replace(
@@ -212,7 +201,7 @@ class Extractor:
                 equal_error=1 - left * split.equal_retained,
                 least_error=1 - split.bound,
             )
-            for row, (_, one) in zip(rows, planned, strict=True)
+            for row, one in zip(rows, planned, strict=True)
         ]
 
 

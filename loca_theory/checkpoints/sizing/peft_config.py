@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import torch
 
 from loca_theory._lookup import find
-from loca_theory.checkpoints.pairs.linear_layers import Layer, end_others
+from loca_theory.checkpoints.pairs.linear_layers import Layer
 from loca_theory.errors import InvalidArgumentError
 
 PREFIX = "base_model.model."
@@ -93,39 +93,30 @@ def usual_size(sizes: Mapping[str, int], usual: int | None = None) -> tuple[int,
     return usual, {f"^{re.escape(name)}": one for name, one in sizes.items() if one != usual}
 
 
-def target_modules(modules: Sequence[str], others: Collection[str]) -> list[str] | str:
+def target_modules(modules: Iterable[str], *, is_ambiguous: bool) -> list[str] | str:
     """The modules as a list, or as one regular expression if the list would fit others as well.
 
     PEFT takes an entry of a list to fit any name that ends with it after a dot. It compares a
     regular expression with the whole name.
     """
-    is_ambiguous = end_others(modules, set(others) - set(modules))
-    return expression(modules) if is_ambiguous else list(modules)
+    return "|".join(map(re.escape, modules)) if is_ambiguous else list(modules)
 
 
-def expression(modules: Sequence[str]) -> str:
-    """A regular expression that fits these modules only."""
-    return "|".join(map(re.escape, modules))
-
-
-def is_padded(engine: str | None, method: str) -> bool:
-    """Whether an engine needs padded ranks; check that it can read adapters of a method."""
-    title = None if engine is None else find("engine", engine, ENGINES)
-    if engine not in (None, "peft") and method != "lora":
+def check_readable(
+    engine: str, method: str, saved: Collection[str], layers: Iterable[Layer]
+) -> None:
+    """Check that an engine can read an adapter of these layers, with these modules stored whole."""
+    title = find("engine", engine, ENGINES)
+    if engine == "peft":
+        return
+    if method != "lora":
         msg = f"{title} serves LoRA only, and method is {method}; pass method lora"
         raise InvalidArgumentError(msg)
-    return engine == "vllm"
-
-
-def check_readable(engine: str | None, saved: Collection[str], layers: Iterable[Layer]) -> None:
-    """Check that an engine can read an adapter of these layers, with these modules stored whole."""
-    if engine in (None, "peft"):
-        return
     if saved:
-        msg = f"{ENGINES[engine]} reads no modules that are stored whole ({', '.join(saved)}); "
+        msg = f"{title} reads no modules that are stored whole ({', '.join(saved)}); "
         raise InvalidArgumentError(msg + "leave them out, or serve the merged fine-tune")
     if unread := [one.own for one in layers if one.experts > 1 or one.kernel]:
-        msg = f"{ENGINES[engine]} reads no LoRA of experts in one parameter or of convolutions "
+        msg = f"{title} reads no LoRA of experts in one parameter or of convolutions "
         msg += f"({', '.join(unread[:3])}); leave them out with "
         raise InvalidArgumentError(msg + 'exclude="..."')
 

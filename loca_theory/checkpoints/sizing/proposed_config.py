@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from loca_theory._lookup import find, unknown_name
 from loca_theory.checkpoints.adapters.peft import peft_package
 from loca_theory.checkpoints.rows import AllocatedMatrix, Matrix
-from loca_theory.checkpoints.sizing.peft_config import expression, usual_size
+from loca_theory.checkpoints.sizing.peft_config import target_modules, usual_size
 from loca_theory.checkpoints.summary import Totals
-from loca_theory.checkpoints.verdict import errors_by_rank
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.methods.names import display_name, key_of
 
@@ -68,34 +67,36 @@ class ProposedConfig:
 
 
 def proposed_config(
-    matrices: Sequence[Matrix],
-    total: Totals,
-    allocation: Sequence[AllocatedMatrix] = (),
-    method: str | None = None,
-    rank: int | None = None,
-    *,
-    has_ambiguous_names: bool = False,
+    found: Any, method: str | None = None, rank: int | None = None
 ) -> ProposedConfig:
-    """The configuration of an adapter of all layers that can have it, as in ``Analysis.config``."""
+    """The configuration, for an analysis, of an adapter of all layers that can have it.
+
+    The arguments are those of ``Analysis.config``.
+    """
+    if len(found.tuned) > 1:
+        msg = "several fine-tunes need not have the same best adapter; analyse one of them"
+        raise InvalidArgumentError(msg)
     key = None if method is None else key_of(method)
     if key is not None and key not in _CLASSES:
         raise unknown_name("method", method, map(display_name, _CLASSES))  # noqa: EM101
-    if allocation and rank is None:
-        key, sizes = _allocated(matrices, allocation, key)
+    if found.allocation and rank is None:
+        key, sizes = _allocated(found.matrices, found.allocation, key)
     else:
-        key, sizes = _uniform(matrices, total, key, rank)
-    targets = expression(list(sizes)) if has_ambiguous_names else list(sizes)
+        r = found.first_rank if rank is None else rank
+        names = {one.name for one in found.errors if one.r == r}
+        matrices = [one for one in found.matrices if one.name in names]
+        key, sizes = _uniform(matrices, found.summary.all, key, r)
+    targets = target_modules(sizes, is_ambiguous=found.manifest["grid"]["ambiguous_names"])
     return ProposedConfig(key, _settings(key, sizes, targets))
 
 
 def _uniform(
-    matrices: Sequence[Matrix], total: Totals, method: str | None, rank: int | None
+    matrices: Sequence[Matrix], total: Totals, method: str | None, rank: int
 ) -> tuple[str, dict[str, int]]:
     """The method, and one size for all modules."""
-    errors = errors_by_rank(total)
-    r = next(iter(errors), 0) if rank is None else rank
+    errors = total.by_rank
     if errors:
-        find("rank", str(r), {str(one): one for one in errors})
+        find("rank", str(rank), {str(one): one for one in errors})
     fitting = {
         key: [one for one in matrices if adapter in one.adapters]
         for key, (adapter, *_) in _CLASSES.items()
@@ -104,11 +105,11 @@ def _uniform(
     if not (errors and possible):
         msg = "no analysed layer can have this adapter at this budget; choose another method or "
         raise InvalidArgumentError(msg + "rank")
-    best = min(possible, key=lambda key: errors[r][key].error)
+    best = min(possible, key=lambda key: errors[rank][key].error)
     # LoCA and FourierFT take one number for all modules: the budget of the smallest module. A
     # budget that pays for the index of each entry as well buys half as many entries.
-    numbers = min(sum(one.shape) for one in fitting[best]) * r
-    sizes = {"R": r, "D": numbers // 2, "FourierFT": numbers, "S": max(r // 2, 1)}
+    numbers = min(sum(one.shape) for one in fitting[best]) * rank
+    sizes = {"R": rank, "D": numbers // 2, "FourierFT": numbers, "S": max(rank // 2, 1)}
     return best, {one.module: sizes[best] for one in fitting[best]}
 
 

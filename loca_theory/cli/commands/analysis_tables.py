@@ -64,7 +64,7 @@ def print_analysis(result: Analysis, *, is_full: bool) -> None:
 
     In full: all statistics of each matrix, totals and remarks, too.
     """
-    out, summary, r = console(), result.summary, _ranks(result)[0]
+    out, summary, r = console(), result.summary, result.first_rank
     for text in result.warnings:
         out.print(f"{text}\n", style="bold red")
     if result.errors:
@@ -100,10 +100,10 @@ def print_analysis(result: Analysis, *, is_full: bool) -> None:
 
 def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
     """Print a row per matrix, one per budget for all together, and one of independent entries."""
-    ranks, methods = _ranks(result), _methods(result, is_full=is_full)
+    first, methods = result.first_rank, _methods(result, is_full=is_full)
     errors: dict[tuple[str, str], dict[str, MatrixError]] = {}
     for error in result.errors:
-        if error.r == ranks[0]:
+        if error.r == first:
             errors.setdefault((error.name, error.tuned), {})[error.method] = error
 
     def retained(known: _Errors) -> _Cells:
@@ -141,26 +141,17 @@ def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
             print_note(out, f"names are without the prefix {printable(start)!r}")
         for row in cells:
             row["matrix"] = row["matrix"].removeprefix(printable(start))
-    are_several, totals = len(cells) > 1, [_of_rank(result.summary.all, r) for r in ranks]
+    are_several, totals = len(cells) > 1, result.summary.all.by_rank or {first: {}}
     label = "together, " if are_several else ""
-    for r, total in list(zip(ranks, totals, strict=True))[not are_several :]:
+    for r, total in list(totals.items())[not are_several :]:
         cells.append({"matrix": f"{label}r = {r}", **retained(total)})
-    independent = _retained(totals[0], methods, "iid_error")
-    cells.append({"matrix": f"independent, r = {ranks[0]}", **independent})
+    independent = _retained(totals[first], methods, "iid_error")
+    cells.append({"matrix": f"independent, r = {first}", **independent})
     Rows(cells).print(out)
     print_note(out, _TOGETHER * are_several + _INDEPENDENT)
     if is_full:
         texts = _COLUMNS | {column.title: column.explanation for column in columns}
         print_note(out, "\n".join(f"{title}: {text}" for title, text in texts.items()))
-
-
-def _of_rank(group: Totals, r: int) -> dict[str, MeanError]:
-    """What the methods leave of a group of matrices at the budget of one rank, by method."""
-    return {error.method: error for error in group.errors if error.r == r}
-
-
-def _ranks(result: Analysis) -> list[int]:
-    return list(dict.fromkeys(error.r for error in result.summary.all.errors)) or [0]
 
 
 def _methods(result: Analysis, *, is_full: bool = False) -> list[str]:
@@ -191,7 +182,7 @@ def _print_totals(out: Console, title: str, groups: Sequence[Totals], result: An
         {
             title: printable(group.name),
             "matrices": str(group.matrices),
-            **_retained(_of_rank(group, _ranks(result)[0]), _methods(result)),
+            **_retained(group.by_rank.get(result.first_rank, {}), _methods(result)),
             "normality\nnot rejected": str(group.matrices - group.not_normal),
             "near\nlaw": str(group.follow_mp),
         }
