@@ -91,6 +91,8 @@ _EVERYWHERE: dict[str, dict[str, Any]] = {
     "include": {"metavar": "REGEX"},
     "exclude": {"metavar": "REGEX"},
     "max_size": {"type": click.IntRange(min=1), "metavar": "N"},
+    "allocate": {"metavar": "TOTAL"},
+    "results": {"type": Folder(), "metavar": "DIR"},
     # Tables store seeds as 64-bit integers.
     "seed": {"type": click.IntRange(max=2**63 - 1), "metavar": "INTEGER"},
     "device": {"metavar": "auto|cpu|cuda[:N]"},

@@ -21,6 +21,7 @@ _TYPES: tuple[tuple[str, Any], ...] = (
     ("float | Iterable", NumberList()),
     ("Iterable", NameList()),
     ("tuple[int, int]", Shape()),
+    ("int | str", click.STRING),
     ("int", click.INT),
     ("float", click.FLOAT),
 )

@@ -41,11 +41,8 @@ from loca_theory.cli.running import running
         "LoCA and entries, which are always included; 'all' stands for those of the package. Name "
         "your own method as module:attribute."
     },
-    experts={"type": click.Choice(["each", "stacked"])},
-    shuffle={"type": click.Choice(["representative", "all"])},
     epsilon={"type": click.FloatRange(0, 1, max_open=True), "metavar": "FLOAT"},
     subspaces={"type": click.IntRange(min=1), "metavar": "K"},
-    allocate={"type": str, "metavar": "TOTAL"},
 )
 def command(
     *,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,14 +33,11 @@ _COUNT = {"type": click.IntRange(min=1), "metavar": "N"}
     without=("base", "tuned", "model"),
     rank=_COUNT | {"flag": "--r", "metavar": "R"},
     components=_COUNT,
-    allocate={"type": str, "metavar": "TOTAL"},
     energy={"metavar": "FRACTION"},
     floor={"type": click.IntRange(min=0), "metavar": "N"},
     cap=_COUNT,
     save_modules={"flag": "--save-module", "type": str, "multiple": True, "metavar": "REGEX"},
-    serve={"type": click.Choice(["peft", "llama.cpp", "vllm"])},
     inputs={"type": click.Path(path_type=Path), "metavar": "FILE"},
-    dtype={"type": click.Choice(["float32", "float16", "bfloat16"])},
 )
 def command(*, common: Common, base: str, tuned: tuple[str, ...], method: Any, **asked: Any) -> int:
     """Convert a fine-tune to the best LoCA, LoRA or SHiRA adapter, and print what it retains.
@@ -65,7 +61,6 @@ def command(*, common: Common, base: str, tuned: tuple[str, ...], method: Any, *
     """
     # Imported here, because it loads torch, which --help does not need.
     from loca_theory.checkpoints import extract
-    from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
     from loca_theory.checkpoints.pairs.opening import labels
     from loca_theory.checkpoints.sizing.adapter_folder import check_folder
 
@@ -79,17 +74,16 @@ def command(*, common: Common, base: str, tuned: tuple[str, ...], method: Any, *
         results.append((name, folder, result))
         documents[name] = {**result.to_json(), "files": [str(path) for path in files]}
         common.note_written(files)
-    document, columns = documents[names[0]], [one.name for one in fields(ExtractedMatrix)]
+    document = documents[names[0]]
     if len(documents) > 1:
         rows = [{"tuned": name, **row} for name, one in documents.items() for row in one["rows"]]
         document = {"rows": rows, "extractions": documents}
-        columns = ["tuned", *columns]
 
     def show() -> None:
         for found in results:
             _print(*found)
 
-    emit(document, show, common, columns=columns)
+    emit(document, show, common)
     return note_damaged([one for *_, result in results for one in result.skipped])
 
 

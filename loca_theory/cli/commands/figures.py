@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from loca_theory.cli.command import in_flags
-from loca_theory.cli.options import DEFAULT_OUT, Common, Folder, command_of
+from loca_theory.cli.options import DEFAULT_OUT, Common, command_of
 from loca_theory.cli.output import emit
 from loca_theory.cli.running import running
 
@@ -19,8 +19,6 @@ from loca_theory.cli.running import running
     rare=("seed", "device"),
     without=("label", "out"),
     results={
-        "type": Folder(),
-        "metavar": "DIR",
         "help": "Folder with stored tables, searched with its subfolders.  [default: the folder of "
         "--out]",
     },

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from loca_theory.cli.options import DEFAULT_OUT, Common, Folder, command_of
+from loca_theory.cli.options import DEFAULT_OUT, Common, command_of
 from loca_theory.cli.output import emit
 from loca_theory.cli.running import running
 from loca_theory.errors import LocaTheoryError, ResourceError
@@ -44,8 +43,6 @@ class BrokenCheckError(LocaTheoryError):
     rare=("seed",),
     without=("names", "tier", "ledger"),
     results={
-        "type": Folder(),
-        "metavar": "DIR",
         "help": "Folder with the tables of experiments, on which claims about trained models are "
         "checked; its subfolders are searched too.  [default: the folder of --out if it exists, "
         f"else {DEFAULT_OUT}]",
@@ -60,8 +57,7 @@ def command(
     strict: bool,
     as_expected: bool,
     only_list: bool,
-    results: Path | None,
-    seed: int,
+    **asked: Any,
 ) -> int:
     """Check the paper's claims, or only the named ones, and give each a verdict.
 
@@ -92,13 +88,12 @@ def command(
         rows = [{name: getattr(one, name) for name in _LISTED} for one in claims]
         emit({"claims": rows}, lambda: print_ledger(claims), common, "claims")
         return 0
-    if results is None and common.folder.is_dir():
-        results = common.folder
+    if common.folder.is_dir():
+        asked["results"] = asked["results"] or common.folder
     # Read before measuring, so that a CLAIMS.md of another origin is refused at once.
     earlier = read_entries(common.folder, ledger)
     tier = "quick" if quick else "deep" if deep else "default"
-    result = _measure(names or None, common, tier=tier, seed=seed, results=results, ledger=ledger)
-    result = result.beside(earlier)
+    result = _measure(names or None, common, tier=tier, ledger=ledger, **asked).beside(earlier)
     try:
         written = result.save(common.folder)
     except ResourceError:
