@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from typing import Any, ClassVar
 
+from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.pairs.pair import check_finite
 from loca_theory.checkpoints.pairs.task import MatrixCell, Pairs, Task
 from loca_theory.checkpoints.rows import Comparison
@@ -83,8 +84,10 @@ def compare_all(
 
 def compute_comparison(cell: ComparisonCell, pairs: Pairs) -> dict[str, Any]:
     """Compare two increments of one weight."""
-    first, second = (pairs[label].increment(cell.name) for label in cell.tuned)
-    return asdict(compare(cell.name, cell.tuned, first, second, cell.subspaces))
+    name, (first, second) = cell.name, cell.tuned
+    known = {"name": name, "kind": kind_of(name), "layer": layer_of(name)}
+    changes = (pairs[label].increment(name) for label in cell.tuned)
+    return {**known, "first": first, "second": second, **compare(*changes, cell.subspaces)}
 
 
 def compute_spectrum(cell: WeightsCell, pairs: Pairs) -> dict[str, Any]:

@@ -49,24 +49,24 @@ def test_each_fine_tune_has_the_rows_that_it_has_alone(family, both):
     assert both.tuned == ("one", "two")
     assert [(one.name, one.tuned) for one in both.skipped] == [("layers.1.v_proj.weight", "two")]
     # They are compared on what both change.
-    found = [(one.name, one.first, one.second) for one in both.comparisons]
-    assert found == [(f"layers.{i}.q_proj.weight", "one", "two") for i in (0, 1)]
+    found = [(one.name, one.kind, one.layer, one.first, one.second) for one in both.comparisons]
+    assert found == [(f"layers.{i}.q_proj.weight", "query", i, "one", "two") for i in (0, 1)]
 
 
 def test_two_increments_are_compared_by_their_entries():
     a, b = normal(2, 30, 20).double()
     a[:, :4], b[:, 2:6] = 0, 0
-    found = compare("layers.3.q_proj.weight", ("x", "y"), 1e30 * a, 1e-30 * b, 4)
+    found = compare(1e30 * a, 1e-30 * b, 4)
     products = a * b
-    assert found.cosine == pytest.approx(float(products.sum() / a.norm() / b.norm()), abs=1e-12)
-    assert found.sign_conflict == float((products[products != 0] < 0).double().mean())
-    assert (found.kind, found.layer, found.first, found.second) == ("query", 3, "x", "y")
-    opposite = compare("w", ("x", "y"), a, -a, 4)
-    assert (opposite.cosine, opposite.sign_conflict) == (pytest.approx(-1), 1)
-    assert opposite.left_overlap == pytest.approx(1, abs=1e-5)
-    assert opposite.right_overlap == pytest.approx(1, abs=1e-5)
-    apart = compare("w", ("x", "y"), torch.eye(8), torch.eye(8).flip(0))
-    assert (apart.cosine, apart.sign_conflict, apart.left_overlap) == (0, None, None)
+    cosine = float(products.sum() / a.norm() / b.norm())
+    assert found["cosine"] == pytest.approx(cosine, abs=1e-12)
+    assert found["sign_conflict"] == float((products[products != 0] < 0).double().mean())
+    opposite = compare(a, -a, 4)
+    assert (opposite["cosine"], opposite["sign_conflict"]) == (pytest.approx(-1), 1)
+    assert opposite["left_overlap"] == pytest.approx(1, abs=1e-5)
+    assert opposite["right_overlap"] == pytest.approx(1, abs=1e-5)
+    apart = compare(torch.eye(8), torch.eye(8).flip(0))
+    assert (apart["cosine"], apart["sign_conflict"], apart["left_overlap"]) == (0, None, None)
 
 
 def test_a_verdict_on_several_counts_them_and_gives_ranges(both):

@@ -19,12 +19,10 @@ illusion of equivalence, arXiv 2410.21228, for intruders.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import torch
 
-from loca_theory.checkpoints.names import kind_of, layer_of
-from loca_theory.checkpoints.rows import Comparison
 from loca_theory.increments.truncated_svd import truncated_svd
 from loca_theory.transforms.inputs import balanced
 
@@ -35,13 +33,9 @@ _COMPARED = 4  # singular vectors of W₀ per one of W′
 
 
 def compare(
-    name: str,
-    labels: Sequence[str],
-    first: torch.Tensor,
-    second: torch.Tensor,
-    k: int | None = None,
-) -> Comparison:
-    """Compare two increments of one weight."""
+    first: torch.Tensor, second: torch.Tensor, k: int | None = None
+) -> dict[str, float | None]:
+    """Columns of a row on two increments of one weight, and on k of their singular vectors."""
     # The cosine and the signs do not depend on the scale of either increment.
     first, second = (balanced(one, "increment")[0] for one in (first, second))
     pieces = list(zip(first.split(_ROWS_AT_ONCE), second.split(_ROWS_AT_ONCE), strict=True))
@@ -55,17 +49,12 @@ def compare(
         k = min(k, *first.shape)
         one, other = truncated_svd(first, k), truncated_svd(second, k)
         left, right = overlap(one.u, other.u), overlap(one.vh.mT, other.vh.mT)
-    return Comparison(
-        name=name,
-        kind=kind_of(name),
-        layer=layer_of(name),
-        first=labels[0],
-        second=labels[1],
-        cosine=_norm_and_cosine((a.double(), b.double()) for a, b in pieces)[1] or 0.0,
-        sign_conflict=conflicts / changed if changed else None,
-        left_overlap=left,
-        right_overlap=right,
-    )
+    return {
+        "cosine": _norm_and_cosine((a.double(), b.double()) for a, b in pieces)[1] or 0.0,
+        "sign_conflict": conflicts / changed if changed else None,
+        "left_overlap": left,
+        "right_overlap": right,
+    }
 
 
 def norm_and_cosine(
