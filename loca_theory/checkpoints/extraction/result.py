@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 
 from loca_theory import _arguments
-from loca_theory.checkpoints.extraction.outputs import OutputRow, check_requantise, read_inputs
+from loca_theory.checkpoints.extraction.outputs import OutputRow, check_requantise
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix, card_of
 from loca_theory.checkpoints.extraction.verification import verified
 from loca_theory.checkpoints.rows import Skipped
@@ -165,12 +165,7 @@ class Extraction(Result):
             ResourceError: PEFT is not installed, or cannot load the adapter.
         """
         check_requantise(requantise)
-        given = self.given or self.manifest["grid"]
-        base, tuned = given["base"], given["finetuned"]
-        inputs = read_inputs(inputs, base, tuned)
-        matrices, outputs = verified(
-            self.matrices, self.adapters, base, tuned, model, inputs, requantise
-        )
+        matrices, outputs = verified(self, model, inputs, requantise)
         return replace(self, matrices=matrices, outputs=outputs)
 
     @property

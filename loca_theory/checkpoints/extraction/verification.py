@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -19,6 +19,7 @@ from loca_theory.checkpoints.extraction.outputs import (
     OutputRow,
     compared,
     outputs_of,
+    read_inputs,
     relative_error,
     surviving_energy,
 )
@@ -26,7 +27,7 @@ from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
 from loca_theory.checkpoints.pairs.opening import adapter_folder, open_model_pair
 from loca_theory.checkpoints.settings import Selection
-from loca_theory.checkpoints.sizing.adapter_folder import Adapter, write_adapter
+from loca_theory.checkpoints.sizing.adapter_folder import write_adapter
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, any_error_as
 from loca_theory.checkpoints.weights.sources import Source, is_path, resolve
 from loca_theory.errors import InvalidArgumentError, ResourceError
@@ -42,24 +43,21 @@ class _Sides(NamedTuple):
 
 
 def verified(
-    matrices: Sequence[ExtractedMatrix],
-    adapters: Mapping[str, Adapter],
-    base: Source,
-    tuned: Source,
-    model: torch.nn.Module | None,
-    inputs: Any,
-    bits: int | None,
+    found: Any, model: torch.nn.Module | None, inputs: Any, bits: int | None
 ) -> tuple[tuple[ExtractedMatrix, ...], tuple[OutputRow, ...]]:
-    """The rows with the errors of the loaded weights, and what outputs differ by.
+    """The rows of an extraction with the errors of the loaded weights, and what outputs differ by.
 
     The model is that of the base, which is loaded if it is not given, with all the adapters.
     """
+    given = found.given or found.manifest["grid"]
+    base, tuned = given["base"], given["finetuned"]
+    inputs = read_inputs(inputs, base, tuned)
     adapted, tuned_model, weights = _sides(base, tuned, model, with_outputs=inputs is not None)
     outputs = []
     if inputs is not None:
         outputs = [outputs_of(tuned_model(), inputs), outputs_of(adapted, inputs)]
     with tempfile.TemporaryDirectory() as temporary:
-        for method, adapter in adapters.items():
+        for method, adapter in found.adapters.items():
             path = writable_folder(Path(temporary) / method)
             write_adapter(path, adapter, card="")
             adapted = _with_adapter(adapted, path)
@@ -67,7 +65,7 @@ def verified(
             adapted = _merged(adapted)
     merged = adapted.state_dict()
     rows = []
-    for one in matrices:
+    for one in found.matrices:
         goal, start = weights(one.name)
         after = merged[one.name]
         left = None if bits is None else surviving_energy(start, after, bits)
