@@ -180,7 +180,7 @@ def analyze(
         matrices=tuple(one.matrix for one in found),
         errors=tuple(error for one in found for error in one.errors),
         spectra=tuple(one.spectrum for one in found),
-        figure_data=figure_data(shown, weight_spectra(task, shown)),
+        figure_data=tuple(figure_data(shown, weight_spectra(task, shown))),
         allocation=() if total is None else tuple(allocate_budgets(found, total)),
         comparisons=compare_all(task, found, subspaces),
         bits=tuple(error for one in found for error in one.coded),

@@ -38,7 +38,6 @@ _OVERVIEW = (
     *("spikes", "rank_90"),
 )
 _OF_MATRIX = {one.name for one in fields(Matrix)}
-_NESTED = tuple(one.name for one in fields(MatrixError) if one.name not in _OF_MATRIX)
 
 
 @dataclass(frozen=True, repr=False)
@@ -155,7 +154,7 @@ class Analysis(Result):
         errors: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for error in self.errors:
             mine = errors.setdefault((error.name, error.tuned), [])
-            mine.append({key: getattr(error, key) for key in _NESTED})
+            mine.append({key: one for key, one in vars(error).items() if key not in _OF_MATRIX})
         return {
             "rows": [
                 {**asdict(one), "errors": errors.get((one.name, one.tuned), [])}

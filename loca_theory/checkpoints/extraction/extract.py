@@ -166,9 +166,8 @@ def extract(
         adapters=adapters,
         given={"base": base, "finetuned": tuned},
     )
-    if not check:
-        return found
-    found = found.verify(model, inputs, requantise)
+    if check:
+        found = found.verify(model, inputs, requantise)
     if wrong := found.disagreements:
         msg = f"{len(wrong)} matrices have another error once PEFT has loaded the adapter: "
         msg += ", ".join(wrong[:3])

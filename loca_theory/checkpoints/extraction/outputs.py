@@ -101,11 +101,8 @@ def read_inputs(inputs: Any, *sources: Source) -> Any:
             msg = f"{path} must hold tensors only, by the names of the model's arguments"
             raise InvalidArgumentError(msg)
         return [{name: stored.load(name) for name in stored.entries}]
-    try:
+    with any_error_as(InvalidArgumentError, f"{path} is neither a file of tensors nor a text"):
         texts = [one for one in path.read_text(encoding="utf-8").splitlines() if one.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        msg = f"{path} is neither a file of tensors nor a text ({one_line(error)})"
-        raise InvalidArgumentError(msg) from error
     if not texts:
         msg = f"{path} holds no text; write one per line"
         raise InvalidArgumentError(msg)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,6 @@ from pydantic import TypeAdapter
 
 from loca_theory.checkpoints.names import middle_of_each_kind
 from loca_theory.checkpoints.rows import CodedError, IncrementRow, Matrix, MatrixError
-from loca_theory.increments.spectrum import BulkFit
 
 _KINDS = ("query", "value")
 
@@ -77,27 +76,23 @@ class FigureData(IncrementRow):
 
 
 def eigenvalue_histogram(
-    matrix: Matrix,
-    eigenvalues: NDArray[np.float64],
-    bulk: BulkFit,
-    *,
-    has_law: bool,
+    matrix: Matrix, eigenvalues: NDArray[np.float64], sigma: float | None
 ) -> EigenvalueHistogram:
-    """Count the eigenvalues of an increment in equal cells."""
-    if bulk.sigma is None or not has_law:
+    """Count the eigenvalues of an increment in equal cells; σ of their law is None without one."""
+    if sigma is None:
         with np.errstate(divide="ignore"):
             values = np.log10(eigenvalues / eigenvalues.max())
         smallest = values[values >= _SMALLEST].min()
         start, stop = min(float(np.floor(smallest)), -1.0), 0.0
     else:
-        values = eigenvalues / (max(matrix.shape) * bulk.sigma**2)
+        values = eigenvalues / (max(matrix.shape) * sigma**2)
         start, stop = 0.0, _BEYOND_EDGE * (1 + (min(matrix.shape) / max(matrix.shape)) ** 0.5) ** 2
     counts, _ = np.histogram(values, _CELLS, (start, stop))
     beyond = np.sort(values[values > stop])[::-1]
     return EigenvalueHistogram(
         name=matrix.name,
         tuned=matrix.tuned,
-        is_logarithmic=not has_law,
+        is_logarithmic=sigma is None,
         start=start,
         stop=stop,
         below=int((values < start).sum()),
@@ -141,23 +136,19 @@ STORED = TypeAdapter(MatrixAnalysis)
 
 def figure_data(
     analyses: Sequence[MatrixAnalysis], spectra: Mapping[str, Sequence[float]]
-) -> tuple[FigureData, ...]:
+) -> Iterator[FigureData]:
     """Histograms and spectra of the given matrices, with those spectra of W′ that are given."""
-    rows = []
     for one in analyses:
         matrix, weights = one.matrix, tuple(spectra.get(one.matrix.name, ()))
         values = {"entries": one.entries, "increment": one.eigenvalues, "weights": weights}
-        rows += [
-            FigureData(
-                *(matrix.name, matrix.tuned, *matrix.shape, quantity, found),
-                sigma=matrix.sigma,
-                tv=matrix.tv,
-                excess_kurtosis=matrix.excess_kurtosis,
-            )
-            for quantity, found in values.items()
-            if quantity != "weights" or any(found)
-        ]
-    return tuple(rows)
+        for quantity, found in values.items():
+            if quantity != "weights" or any(found):
+                yield FigureData(
+                    *(matrix.name, matrix.tuned, *matrix.shape, quantity, found),
+                    sigma=matrix.sigma,
+                    tv=matrix.tv,
+                    excess_kurtosis=matrix.excess_kurtosis,
+                )
 
 
 def representative(analyses: Sequence[MatrixAnalysis]) -> list[MatrixAnalysis]:

@@ -197,7 +197,7 @@ def analyse_matrix(
             matrix_errors(matrix, change, eigenvalues, budgets, settings, has_control=has_control),
             tuple(cells.tolist()),
             tuple(eigenvalues.tolist()),
-            eigenvalue_histogram(matrix, eigenvalues, bulk, has_law=has_law),
+            eigenvalue_histogram(matrix, eigenvalues, bulk.sigma if has_law else None),
             components,
             entries,
             coded,

@@ -84,8 +84,7 @@ def _note_gaps(
     result: SimulationResult, methods: Sequence[Method], budgets: Sequence[Budget], common: Common
 ) -> None:
     """Print notes on methods that have no value or no exact one at some budgets."""
-    asked = result.manifest["grid"]["engines"]
-    engines = asked or ["exact", "monte-carlo"]
+    engines = result.manifest["grid"]["engines"] or ["exact", "monte-carlo"]
     known = {(row.method, row.p, row.q, row.r) for row in result.rows}
     for one in methods:
         if any((one.name, budget.p, budget.q, budget.r) not in known for budget in budgets):
