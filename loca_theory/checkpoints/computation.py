@@ -86,8 +86,8 @@ def compute_comparison(cell: ComparisonCell, pairs: Pairs) -> dict[str, Any]:
     """Compare two increments of one weight."""
     name, (first, second) = cell.name, cell.tuned
     known = {"name": name, "kind": kind_of(name), "layer": layer_of(name)}
-    changes = (pairs[label].increment(name) for label in cell.tuned)
-    return {**known, "first": first, "second": second, **compare(*changes, cell.subspaces)}
+    found = compare(pairs[first].increment(name), pairs[second].increment(name), cell.subspaces)
+    return {**known, "first": first, "second": second, **found}
 
 
 def compute_spectrum(cell: WeightsCell, pairs: Pairs) -> dict[str, Any]:
