@@ -142,7 +142,7 @@ def extract(
     device = resolve_device(device)
     saved = find_saved_modules(pair, patterns, loaded)
     layers, skipped = choose_layers(pair, loaded, size, saved)
-    check_readable(serve or "peft", method, saved.entries, layers)
+    check_readable("peft" if serve is None else serve, method, saved.entries, layers)
     task = Task({"": pair}, device, runner, skipped)
     # Of the base model, for the adapter's configuration.
     name = describe(base).removeprefix("hub:") if is_path(base) else None
