@@ -30,6 +30,7 @@ from loca_theory.increments import PrintedTest
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.runner import chosen_runner
+from loca_theory.sweeps.store import described
 
 
 def _to_shuffle(cells: Sequence[IncrementCell], group: str | None) -> list[IncrementCell]:
@@ -170,7 +171,8 @@ def analyze(
                 "unchecked": next((one.unchecked for one in models.values()), None),
                 "include": include, "exclude": exclude, "max_size": max_size, "experts": experts,
                 "allocate": total and str(total), "shuffle": shuffle,
-                **settings.describe(),
+                **described(settings), "methods": [one.name for one in settings.methods],
+                "device": settings.device,
                 **own_titles(settings.methods),
             },
             seed=seed,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
 
 from loca_theory import _arguments
 from loca_theory._lookup import find
@@ -14,7 +13,6 @@ from loca_theory.expressivity import Accounting, Method
 from loca_theory.expressivity.coders.coder import checked_bits
 from loca_theory.expressivity.methods.registry import find_methods, identities
 from loca_theory.increments import PrintedTest
-from loca_theory.sweeps.store import described
 
 ANALYSED = find_methods(("R", "F1", "FourierFT", "F2", "F3", "D", "S"))
 """Methods whose errors on an increment are computed by default."""
@@ -52,11 +50,6 @@ class Settings:
     has_profiles: bool = False
     group: str | None = None
     bits: tuple[float, ...] = ()
-
-    def describe(self) -> dict[str, Any]:
-        """The settings as plain data, with the names of methods."""
-        names = [method.name for method in self.methods]
-        return {**described(self), "methods": names, "device": self.device}
 
     def __post_init__(self) -> None:
         _arguments.fields_to_int(self, "seed")
