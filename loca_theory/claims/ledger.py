@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from loca_theory import _arguments
-from loca_theory.claims.claim import EMPIRICAL, STRICT, Claim, LedgerError, Text, Texts
+from loca_theory._lookup import unknown_name
+from loca_theory.claims.claim import EMPIRICAL, STRICT, Claim, LedgerError, Text
 from loca_theory.claims.rules import FAMILY_WISE
 from loca_theory.errors import InvalidArgumentError
 
@@ -52,14 +53,14 @@ class Ledger:
         ``theorem1`` or ``theorem1.`` for ``theorem1.order``, or for a section by its title.
 
         Raises:
-            InvalidArgumentError: some names are unknown; the message has the nearest names of each.
+            InvalidArgumentError: a name is unknown; the message has the nearest ones.
         """
-        found = {str(name): self.named(str(name)) for name in names}
-        if unknown := [name for name in names if not found[str(name)]]:
-            hints = ", ".join(map(self._hint, unknown))
-            msg = f"unknown claim{'s' * (len(unknown) > 1)} {hints}; "
-            raise InvalidArgumentError(msg + "`loca-theory verify --list` lists all")
-        chosen = {one for mine in found.values() for one in mine}
+        chosen: set[str] = set()
+        for name in names:
+            if not (found := self.named(str(name))):
+                msg = str(unknown_name("claim", name, [one.id for one in self.claims]))
+                raise InvalidArgumentError(msg + "; `loca-theory verify --list` lists all")
+            chosen.update(found)
         return [claim for claim in self.claims if not names or claim.id in chosen]
 
     def named(self, name: str) -> list[str]:
@@ -73,14 +74,6 @@ class Ledger:
         return [one for one, title in titles.items()
                 if name.casefold() in (title, title.partition(":")[0])]  # fmt: skip
 
-    def _hint(self, name: object) -> str:
-        """An unknown name with the nearest claims and families."""
-        known = dict.fromkeys(
-            one for claim in self.claims for one in (claim.id, claim.id.partition(".")[0])
-        )
-        near = ", ".join(get_close_matches(str(name), known, n=3, cutoff=0.6))
-        return f"{name!r} (nearest: {near})" if near else repr(name)
-
 
 def by_section(listed: Iterable[Any]) -> dict[str, list[Any]]:
     """Group claims, or their entries, by the heading of their section."""
@@ -93,12 +86,12 @@ def by_section(listed: Iterable[Any]) -> dict[str, list[Any]]:
 @dataclass(frozen=True, config=STRICT)
 class _Section:
     title: Text
-    claims: Texts  # ids and, with a dot at the end, families
+    claim: tuple[Claim, ...]
 
 
 @dataclass(frozen=True, config=STRICT)
 class _Document:
-    claim: Annotated[tuple[Claim, ...], Field(min_length=1)]
+    claim: tuple[Claim, ...] = ()  # under no heading
     section: tuple[_Section, ...] = ()
 
 
@@ -118,7 +111,7 @@ def load_ledger(path: str | Path | None = None) -> Ledger:
     data: dict[str, Any] = {}
     try:
         data = tomllib.loads(source.read_text(encoding="utf-8"))
-        return Ledger(tuple(_sectioned(TypeAdapter(_Document).validate_python(data))))
+        return _ledger_of(TypeAdapter(_Document).validate_python(data))
     except OSError as error:
         msg = f"cannot read the ledger {name}: {error.strerror or error}"
     except tomllib.TOMLDecodeError as error:
@@ -130,37 +123,29 @@ def load_ledger(path: str | Path | None = None) -> Ledger:
     raise LedgerError(msg)
 
 
-def _sectioned(document: _Document) -> Iterator[Claim]:
+def _ledger_of(document: _Document) -> Ledger:
     """The claims, each with the title of its section."""
-    ledger, titles = Ledger(document.claim), dict[str, str]()
+    claims = list(document.claim)
     for section in document.section:
-        for name in section.claims:
-            if not (mine := ledger.named(name)):
-                msg = f"section {section.title!r}: no claim is named {name!r}"
-                raise ValueError(msg)
-            for one in mine:
-                if titles.setdefault(one, section.title) != section.title:
-                    msg = f"claim {one!r} is in the section {titles[one]!r} and in another"
-                    raise ValueError(msg)
-    seen: set[str] = set()
-    for claim in document.claim:
-        if claim.id in seen:
-            msg = f"the id {claim.id!r} is used twice"
+        claims += [replace(claim, section=section.title) for claim in section.claim]
+    if not claims:
+        msg = "it has no claims"
+        raise ValueError(msg)
+    for name, count in Counter(claim.id for claim in claims).items():
+        if count > 1:
+            msg = f"the id {name!r} is used twice"
             raise ValueError(msg)
-        if titles and claim.id not in titles:
-            msg = f"claim {claim.id!r} is not in any [[section]]; list it in one"
-            raise ValueError(msg)
-        seen.add(claim.id)
-        yield replace(claim, section=titles.get(claim.id, ""))
+    return Ledger(tuple(claims))
 
 
 def _first(error: ValidationError, data: dict[str, Any]) -> str:
     """The first fault of a document, in one line that names the claim and the field."""
     first = error.errors()[0]
-    where, keys = "", list(first["loc"])
-    if len(keys) > 1:  # the name of a table, and its number among those of the same name
+    where, keys, entry = "", list(first["loc"]), data
+    while len(keys) > 1 and keys[0] in ("section", "claim"):
+        # The name of a table, and its number among those of the same name.
         table, number, *keys = keys
-        entry = data[str(table)][number]
+        entry = entry[str(table)][int(number)]
         name = entry.get("id", entry.get("title")) if isinstance(entry, dict) else None
         where = f"{table} {name!r}: " if name else f"{table} {int(number) + 1}: "
     why = str(first.get("ctx", {}).get("error", first["msg"]))
