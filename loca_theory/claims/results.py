@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from loca_theory import _arguments
-from loca_theory._lookup import find
 from loca_theory.claims.claim import OTHER_MODEL, PACKAGE
 from loca_theory.claims.entries import Entry
 from loca_theory.claims.estimates import Tier
@@ -91,13 +90,6 @@ class VerificationResult(Result):
         """
         before = {one.id: one for one in earlier}
         return replace(self, claims=tuple(one.beside(before.get(one.id)) for one in self.claims))
-
-    def to_frame(self, table: str | None = None) -> pd.DataFrame:
-        """The claims as a data frame, one row per claim."""
-        import pandas as pd
-
-        find("table", "claims" if table is None else table, self._tables())
-        return pd.DataFrame(self._plain("claims"))
 
     def overview(self) -> pd.DataFrame:
         """One row per claim: its id, its verdict, and what was observed."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -52,7 +51,7 @@ def progress_bar(
 @contextmanager
 def progress_of(title: str) -> Iterator[Callable[[int, int], None] | None]:
     """Show a bar in a terminal, or a line in a notebook; the context is None elsewhere."""
-    if not _in_notebook():
+    if not Console().is_jupyter:
         with progress_bar(title, "points") as bar:
             yield bar
         return
@@ -65,9 +64,3 @@ def progress_of(title: str) -> Iterator[Callable[[int, int], None] | None]:
         )
     finally:
         line.update({"text/plain": ""}, raw=True)
-
-
-def _in_notebook() -> bool:
-    """Whether this code runs in a kernel of Jupyter, without importing IPython."""
-    ipython: Any = sys.modules.get("IPython")
-    return ipython is not None and type(ipython.get_ipython()).__name__ == "ZMQInteractiveShell"

@@ -139,7 +139,8 @@ class Result:
         types = self._tables()
         name = next(iter(types)) if table is None else table
         columns = [field.name for field in dataclasses.fields(find("table", name, types))]
-        return pd.DataFrame(self._plain(name), columns=columns)
+        plain = self._plain(name)
+        return pd.DataFrame(plain, columns=None if plain else columns)
 
     def to_json(self) -> dict[str, Any]:
         """Return the tables and the manifest as plain data for JSON."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -102,9 +102,14 @@ class Runner:
                 results[index] = stored
 
         missing = {index: cell for index, cell in enumerate(cells) if index not in results}
+        shown: Any = nullcontext(self.progress if callable(self.progress) else None)
+        if self.progress is True and missing:
+            from loca_theory.sweeps.progress import progress_of
+
+            shown = progress_of(cells[0].experiment)
         try:
             with (
-                self._shown(missing, cells) as progress,
+                shown as progress,
                 one_thread(),
                 closing(self._computed(missing, evaluate, is_long=is_long)) as found,
             ):
@@ -125,18 +130,6 @@ class Runner:
                 msg = f"interrupted: {count} are stored; run again to compute the rest"
             raise SweepInterruptedError(msg) from None
         return [results[index] for index in range(len(cells))]
-
-    def _shown(
-        self, missing: Mapping[int, Cell], cells: Sequence[Cell]
-    ) -> AbstractContextManager[Callable[[int, int], None] | None]:
-        """What to tell of finished cells; nothing is shown if all of them are stored."""
-        if not isinstance(self.progress, bool):
-            return nullcontext(self.progress)
-        if not (self.progress and missing):
-            return nullcontext()
-        from loca_theory.sweeps.progress import progress_of
-
-        return progress_of(cells[0].experiment)
 
     def _computed(
         self,

@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -172,19 +171,10 @@ def _canonical(data: Any) -> str:
 
 def described(specification: Any, *left_out: str) -> dict[str, Any]:
     """The compared fields of a dataclass as plain data, but for those that are left out."""
+    from pydantic_core import to_jsonable_python as plain  # takes a while to import
+
     return {
-        one.name: one.metadata.get("describe", _plain)(getattr(specification, one.name))
+        one.name: one.metadata.get("describe", plain)(getattr(specification, one.name))
         for one in dataclasses.fields(specification)
         if one.compare and one.name not in left_out
     }
-
-
-def _plain(value: Any) -> Any:
-    """Data for JSON, from the values that a cell's field can have."""
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, tuple):
-        return [_plain(one) for one in value]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {one.name: _plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
-    return value

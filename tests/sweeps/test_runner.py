@@ -135,7 +135,7 @@ def test_a_notebook_shows_a_line_that_is_empty_at_the_end(monkeypatch):
         lines.append(data["text/plain"])
         return types.SimpleNamespace(update=shown)
 
-    monkeypatch.setattr("IPython.get_ipython", ZMQInteractiveShell)
+    monkeypatch.setattr("builtins.get_ipython", ZMQInteractiveShell, raising=False)
     monkeypatch.setattr("IPython.display.display", shown)
     Runner(jobs=1).run(make_points(), make_compute())
     assert lines[-2].endswith(": 8 of 8")
