@@ -196,7 +196,7 @@ class Design:
     def describe(self) -> dict[str, Any]:
         """The expanded grid and options as plain data, for a manifest."""
         return {
-            **described(self, "p", "q", "seed", "methods", *_DEFAULT_GRIDS),
+            **described(self, "p", "q", "seed", "methods", "structures", *_DEFAULT_GRIDS),
             "shape": [self.p, self.q],
             "structures": {one.name: list(self.grid(one)) for one in self.structures},
             "options": {one.name: one.option for one in self.structures if one.option is not None},
