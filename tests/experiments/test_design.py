@@ -1,7 +1,6 @@
 """The designs of the experiments: what they say, what they refuse, and what they make of runs."""
 
 import re
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from experiments.finetuning.verdicts.design import DESIGN, DESIGNS, read_design
 from experiments.finetuning.verdicts.estimates import scores
 from experiments.study import studies
 from loca_theory import InvalidArgumentError, ResourceError
+from loca_theory.claims import load_ledger
 
 ROOT = DESIGN.parents[1]
 # All runs, with the choice of rates, and their planned CPU hours.
@@ -62,12 +62,11 @@ def test_the_settings_compared_are_those_that_are_run(fixed):
 
 
 def test_what_is_decided_are_empirical_claims_of_the_ledger(fixed):
-    text = (ROOT / "loca_theory" / "claims" / "claims.toml").read_text("utf-8")
-    claims = {one["id"]: one for one in tomllib.loads(text)["claim"]}
+    kinds = {one.id: one.kind for one in load_ledger().claims}
     decided = [claim for one in fixed.comparisons for claim in one.claims]
     assert len(decided) == len(set(decided)) == 11
     for claim in (*decided, *(one["claim"] for one in fixed.file["undecided"])):
-        assert claims[claim]["kind"] == "empirical"
+        assert kinds[claim] == "empirical"
 
 
 def test_runs_without_a_score_are_refused(runs):
