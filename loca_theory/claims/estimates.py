@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -140,6 +140,10 @@ Found = float | Estimate | Mapping[str, float | Estimate]
 # What a check returns: the numbers that the rule judges, a remark for the reader and, if the design
 # of the experiments defines it, the verdict. An empty mapping means that the check could not run.
 Returned = Found | tuple[Found, str] | tuple[Found, str, str]
+# What a check yields instead: each number with its name, or numbers and arrays of which the largest
+# absolute entry is the number.
+Named = Iterator[tuple[str, float | Estimate]]
+Deviations = Iterator[ArrayLike]
 
 
 @dataclass(frozen=True)
@@ -159,10 +163,14 @@ class Measured:
     seconds: float = 0.0
 
 
-def observed(returned: Returned) -> Measured:
-    """The observation that a check returned."""
+def observed(returned: Returned | Named | Deviations) -> Measured:
+    """The observation that a check returned or yielded."""
     parts: tuple[Any, ...] = returned if isinstance(returned, tuple) else (returned,)
     found, *rest = parts
+    if isinstance(found, Iterator):
+        yielded = list(found)
+        are_named = all(isinstance(one, tuple) for one in yielded)
+        found = dict(yielded) if are_named else largest_entry(yielded)
     named = found if isinstance(found, Mapping) else {"": found}
     estimates = [
         replace(one, name=name) if isinstance(one, Estimate) else Estimate(float(one), name=name)

@@ -100,7 +100,7 @@ def test_the_fast_transform_is_the_transform():
 
 def crossings():
     given = {"structure": "equicorrelated", "ranks": [8, 16]}
-    return dependence.reference_crossings(tier=Tier.QUICK, rng=rng(), **given)
+    return dict(dependence.reference_crossings(tier=Tier.QUICK, rng=rng(), **given))
 
 
 def test_a_crossing_is_where_the_gap_changes_its_sign(monkeypatch):

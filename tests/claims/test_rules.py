@@ -136,6 +136,8 @@ def test_what_a_check_returns_is_read_as_named_estimates():
     found = observed(({"a": 1, "b": Estimate.fraction(1, 7)}, "", "supported"))
     assert found == Measured(named, "", "supported")
     assert observed(({}, "no table")) == Measured((), "no table")
+    assert observed(each for each in (("a", 1), ("b", Estimate.fraction(1, 7)))) == Measured(named)
+    assert observed(each for each in (0.5, np.array([[1.0, -2.0]]))) == Measured((Estimate(2.0),))
 
 
 def test_the_design_gives_verdict_and_bounds():

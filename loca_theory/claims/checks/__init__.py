@@ -8,6 +8,8 @@ if it asks for them,
 - ``results``, the folder with the stored tables of experiments, None if there is none.
 
 It returns a number, an :class:`~loca_theory.claims.Estimate` or a dictionary of them, alone or with
-a remark for the reader; without the stored table that it needs, it raises NotMeasuredError. It
-decides nothing. The ``passage`` of a claim says where the paper makes the statement.
+a remark for the reader; or it yields each number with its name, or deviations: numbers and arrays
+of which the largest absolute entry is the number. Without the stored table that it needs, it raises
+NotMeasuredError. It decides nothing. The ``passage`` of a claim says where the paper makes the
+statement.
 """

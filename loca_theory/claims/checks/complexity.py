@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch.utils.flop_counter import FlopCounterMode
 
 from loca_theory.claims import printed
-from loca_theory.claims.estimates import Returned, extreme, listed
+from loca_theory.claims.estimates import Named, Returned, extreme, listed
 from loca_theory.expressivity import Budget
 
 _Numbers = Mapping[str, int]
@@ -143,7 +143,7 @@ def location_gradients(*, is_shared: bool = True) -> Returned:
     return extreme(max, ratios, "Largest for {at}.")
 
 
-def transform_memory(*, of: str, copies: str = "one") -> Returned:
+def transform_memory(*, of: str, copies: str = "one") -> Named:
     """Memory of the DCT matrices C and D in float32, for each model of the table complexity.
 
     The adapted matrices are square, so that C = D.
@@ -152,12 +152,10 @@ def transform_memory(*, of: str, copies: str = "one") -> Returned:
         of: ``all``, in MiB, or ``the run``, as a fraction of the printed memory of LoCA³.
         copies: ``one``, or ``each`` adapted matrix its own.
     """
-    parts = {}
     for name, (width, layers) in _COST_SHAPES.items():
         run = printed.costs("memory", "LoCA-3")["LoCA-3"][name]
         size = 4 * width**2 * (2 * layers if copies == "each" else 1)
-        parts[name] = size / 2**20 if of == "all" else size / (run * 1e6)
-    return parts
+        yield name, size / 2**20 if of == "all" else size / (run * 1e6)
 
 
 def fast_cosine(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:

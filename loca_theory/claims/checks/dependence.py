@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier, draw_seed
+from loca_theory.claims.estimates import Estimate, Named, Returned, Rng, Tier, draw_seed
 from loca_theory.dependence import draws as sweep
 from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.expressivity import Budget, exact_error
@@ -26,7 +26,7 @@ def marginals(*, structure: str, rho: float) -> Returned:
 
 def same_draw_gap(
     *, tier: Tier, rng: Rng, structure: str, rhos: Sequence[float], ranks: Sequence[int]
-) -> Returned:
+) -> Named:
     """Mean error of LoRA less that of LoCA on the same correlated matrices, by rank.
 
     Args:
@@ -35,7 +35,6 @@ def same_draw_gap(
         ranks: Values of r.
     """
     draws, seed = tier.scaled(25, 100, 400), draw_seed(rng)
-    parts = {}
     for rho in dict.fromkeys(rhos):
         mine = [r for r, its in zip(ranks, rhos, strict=True) if its == rho]
         what = (STRUCTURES[structure], rho, SIZE, SIZE, tuple(mine), seed)
@@ -44,13 +43,12 @@ def same_draw_gap(
             for start in range(0, draws, sweep.BLOCK)
         ]
         for r, mean, error in zip(mine, *sweep.Blocks(blocks).gap(), strict=True):
-            parts[f"r = {r}, rho = {rho:g}"] = Estimate(float(mean), float(error), draws)
-    return parts
+            yield f"r = {r}, rho = {rho:g}", Estimate(float(mean), float(error), draws)
 
 
 def reference_gap(
     *, tier: Tier, rng: Rng, structure: str, rhos: Sequence[float], ranks: Sequence[int]
-) -> Returned:
+) -> Named:
     """Mean loss of LoRA over K², less that of LoCA for independent entries, by rank.
 
     The figures divide by K² for every ρ; :func:`reference_crossings` divides by E‖W‖².
@@ -61,12 +59,10 @@ def reference_gap(
         ranks: Values of r.
     """
     draws, seed = tier.scaled(25, 100, 400), draw_seed(rng)
-    parts = {}
     for r, rho in zip(ranks, rhos, strict=True):
         losses = _low_rank_losses(structure, rho, [r], draws, seed)[:, 0] / SIZE**2
         reference = exact_error("D", Budget(SIZE, SIZE, r))
-        parts[f"r = {r}, rho = {rho:g}"] = Estimate.mean(losses - reference)
-    return parts
+        yield f"r = {r}, rho = {rho:g}", Estimate.mean(losses - reference)
 
 
 def _low_rank_losses(
@@ -83,7 +79,7 @@ def _low_rank_losses(
 
 def reference_crossings(
     *, tier: Tier, rng: Rng, structure: str, ranks: Sequence[int], fraction: float = 1.0
-) -> Returned:
+) -> Named:
     """The ρ from which LoRA has a smaller error than LoCA for independent entries, by rank.
 
     Errors are relative to E‖W‖². The mean gap between the two errors is computed on a grid of ρ,
@@ -106,11 +102,10 @@ def reference_crossings(
         return losses / STRUCTURES[structure].energy(SIZE, SIZE, rho) - reference
 
     means = np.array([gaps(rho).mean(axis=0) for rho in _GRID])
-    parts = {}
     for index, r in enumerate(ranks):
         below = np.flatnonzero(means[:, index] < 0)
         if not len(below) or below[0] == 0:
-            parts[f"r = {r}, none up to {_GRID[-1]:g}"] = _GRID[-1]
+            yield f"r = {r}, none up to {_GRID[-1]:g}", _GRID[-1]
             continue
         near = slice(below[0] - 1, below[0] + 1)
         (a, b), (high, low) = _GRID[near], means[near, index]
@@ -119,5 +114,4 @@ def reference_crossings(
         # The parabola of ρ as a function of the gap, and its slope where the gap is 0.
         parabola = np.polyfit([high, there.mean(), low], [a, middle, b], 2)
         error = abs(parabola[1]) * there.std(ddof=1) / np.sqrt(draws)
-        parts[f"r = {r}"] = Estimate(float(parabola[2]), float(error), draws)
-    return parts
+        yield f"r = {r}", Estimate(float(parabola[2]), float(error), draws)

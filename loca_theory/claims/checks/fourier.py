@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from loca_theory.claims.estimates import Returned, Rng, largest_entry
+from loca_theory.claims.estimates import Deviations, Returned, Rng, largest_entry
 from loca_theory.transforms.half_spectrum import HalfSpectrum
 
 _Array = NDArray[np.float64]
@@ -46,18 +46,16 @@ def real_times_imaginary(*, detuning: float = 0) -> Returned:
     return largest_entry(np.matmul(*_parts(size, detuning)) for size in _SIZES)
 
 
-def gram_matrices(*, parity: str, detuning: float = 0) -> Returned:
+def gram_matrices(*, parity: str, detuning: float = 0) -> Deviations:
     """Largest deviation of RRᵀ and IIᵀ from the printed ones, sizes up to 17.
 
     Args:
         parity: ``even`` sizes, as printed, or ``odd`` ones, where K/2 is not an index.
     """
-    gaps = []
     for size in range(2 if parity == "even" else 3, 18, 2):
         mirrored = np.roll(np.eye(size)[::-1], 1, axis=0)  # 1 where u + w is 0 or K
         for part, sign in zip(_parts(size, detuning), (1, -1), strict=True):
-            gaps.append(part @ part.T - (np.eye(size) + sign * mirrored) / 2)
-    return largest_entry(gaps)
+            yield part @ part.T - (np.eye(size) + sign * mirrored) / 2
 
 
 def maps(size: int, detuning: float = 0) -> tuple[_Array, _Array]:
@@ -73,7 +71,7 @@ def _covariances(size: int, detuning: float = 0) -> tuple[_Array, _Array]:
     return to_real @ to_real.T, to_imaginary @ to_imaginary.T
 
 
-def independence(*, product: str, detuning: float = 0) -> Returned:
+def independence(*, product: str, detuning: float = 0) -> Deviations:
     """Largest entry of a product that vanishes if Re F and Im F are independent, sizes 2 to 8.
 
     A and B are the maps to vec Re F and vec Im F; Σ_R = AAᵀ and Σ_I = BBᵀ.
@@ -82,32 +80,28 @@ def independence(*, product: str, detuning: float = 0) -> Returned:
         product: ``A B'``, the cross-covariance; ``A B``, which the proof displays, and its
             difference from A Bᵀ; or ``covariances``, Σ_R Σ_I.
     """
-    gaps: list[_Array] = []
     for size in range(2, 9):
         a, b = maps(size, detuning)
         if product == "covariances":
-            gaps.append(a @ a.T @ b @ b.T)
+            yield a @ a.T @ b @ b.T
         else:
-            gaps += [a @ b.T] if product == "A B'" else [a @ b, a @ b - a @ b.T]
-    return largest_entry(gaps)
+            yield from [a @ b.T] if product == "A B'" else [a @ b, a @ b - a @ b.T]
 
 
-def covariance_identity(*, form: str, detuning: float = 0) -> Returned:
+def covariance_identity(*, form: str, detuning: float = 0) -> Deviations:
     """Largest deviation of Σ_R and Σ_I from the printed formulas, even and odd sizes 2 to 8.
 
     Args:
         form: ``sum``, Σ_R + Σ_I = I, or ``kronecker``, RRᵀ⊗RRᵀ + IIᵀ⊗IIᵀ and RRᵀ⊗IIᵀ + IIᵀ⊗RRᵀ.
     """
-    gaps = []
     for size in range(2, 9):
         real, imaginary = _covariances(size, detuning)
         rr, ii = (part @ part.T for part in _parts(size, detuning))
         if form == "sum":
-            gaps.append(real + imaginary - np.eye(size**2))
+            yield real + imaginary - np.eye(size**2)
         else:
-            gaps.append(real - np.kron(rr, rr) - np.kron(ii, ii))
-            gaps.append(imaginary - np.kron(rr, ii) - np.kron(ii, rr))
-    return largest_entry(gaps)
+            yield real - np.kron(rr, rr) - np.kron(ii, ii)
+            yield imaginary - np.kron(rr, ii) - np.kron(ii, rr)
 
 
 def locations_of_one(*, detuning: float = 0) -> Returned:
@@ -125,13 +119,12 @@ def locations_of_one(*, detuning: float = 0) -> Returned:
     return wrong
 
 
-def block_form(*, detuning: float = 0) -> Returned:
+def block_form(*, detuning: float = 0) -> Deviations:
     """Deviation of Σ_R and Σ_I from the printed blocks, in the order of the conjugate pairs.
 
     The blocks are I₄ and 0₄, then Δ₂ with entries 0.5, and Δ₂⁻ with 0.5 and −0.5. The sizes are
     even, 4 to 8.
     """
-    gaps = []
     for size in (4, 6, 8):
         half = HalfSpectrum(size, size)
         order = [int(i * size + j) for i, j in half.self_conjugate]
@@ -142,8 +135,7 @@ def block_form(*, detuning: float = 0) -> Returned:
             printed[:4, :4] = (1 + sign) / 2 * np.eye(4)
             pair = np.array([[0.5, sign * 0.5], [sign * 0.5, 0.5]])
             printed[4:, 4:] = np.kron(np.eye(half.pair_count), pair)
-            gaps.append(found[np.ix_(order, order)] - printed)
-    return largest_entry(gaps)
+            yield found[np.ix_(order, order)] - printed
 
 
 def permutation_order(*, size: int) -> Returned:
@@ -184,24 +176,22 @@ def _weights(size: int, pair: float = 2.0) -> _Array:
     return weights
 
 
-def energy(*, rng: Rng, matrix: str, pair_weight: float = 2.0) -> Returned:
+def energy(*, rng: Rng, matrix: str, pair_weight: float = 2.0) -> Deviations:
     """Largest relative deviation of a weighted sum from ‖W‖², sizes 3 to 12.
 
     Args:
         matrix: ``F^H``, weighted |F|², or ``F^S``, weighted Re(F)² beside weighted Im(F)².
         pair_weight: Weight of the entries that stand for a conjugate pair, 2 as printed.
     """
-    gaps = []
     for size in range(3, 13):
         w = rng.standard_normal((size, size))
         f, weights = np.fft.fft2(w, norm="ortho"), _weights(size, pair_weight)
         parts = [np.abs(f)] if matrix == "F^H" else [np.real(f), np.imag(f)]
         total = float(np.concatenate([weights * one**2 for one in parts], axis=1).sum())
-        gaps.append(total / float((w**2).sum()) - 1)
-    return largest_entry(gaps)
+        yield total / float((w**2).sum()) - 1
 
 
-def coordinates(*, pair_weight: float = 2.0) -> Returned:
+def coordinates(*, pair_weight: float = 2.0) -> Deviations:
     """Deviation from the identity of the covariance of the variables whose squares are F^R and F^I.
 
     These are √weight·Re F and √weight·Im F, for all entries of weight 1 or 2. They are jointly
@@ -211,29 +201,25 @@ def coordinates(*, pair_weight: float = 2.0) -> Returned:
     Args:
         pair_weight: Weight of the entries that stand for a conjugate pair, 2 as printed.
     """
-    gaps = []
     for size in range(3, 9):
         to_real, to_imaginary = maps(size)
         printed = _weights(size).ravel()
         own, both = printed == 1, printed == 2
         scale = np.sqrt(_weights(size, pair_weight).ravel())[:, None]
         retained = np.concatenate([(scale * to_real)[own | both], (scale * to_imaginary)[both]])
-        gaps += [retained @ retained.T - np.eye(len(retained)), to_imaginary[own]]
-    return largest_entry(gaps)
+        yield from (retained @ retained.T - np.eye(len(retained)), to_imaginary[own])
 
 
-def squared_twice(*, rng: Rng, power: int) -> Returned:
+def squared_twice(*, rng: Rng, power: int) -> Deviations:
     """Largest deviation of |F^H|^power from Re(F)² over entries with R = 0, relative to the latter.
 
     Args:
         power: 2 as printed, or 1.
     """
-    gaps = []
     for size in (4, 5, 8):
         f = np.fft.fft2(rng.standard_normal((size, size)), norm="ortho")
         f = f[_weights(size) == 1]
-        gaps.append((np.abs(f) ** 2) ** power / np.real(f) ** 2 - 1)
-    return largest_entry(gaps)
+        yield (np.abs(f) ** 2) ** power / np.real(f) ** 2 - 1
 
 
 def fourierft_span(*, size: int, learned: str = "real") -> Returned:

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, follow
-from loca_theory.claims.estimates import Returned, Rng, largest_entry
+from loca_theory.claims.estimates import Deviations, Returned, Rng, largest_entry
 from loca_theory.transforms import idct2
 from loca_theory.transforms.matrices import dct_matrix
 
@@ -84,7 +84,7 @@ def _searching(rng: Rng, scaling: float = 1.0) -> CosineSpectrum:
     return layer
 
 
-def location_identity(*, rng: Rng, form: str, difference: str = "central") -> Returned:
+def location_identity(*, rng: Rng, form: str, difference: str = "central") -> Deviations:
     r"""Largest deviation of location gradients from the trace with the difference of spectra.
 
     The trace is :math:`\mathrm{tr}[(\partial L/\partial\Delta W)^\top \alpha C^\top
@@ -99,7 +99,6 @@ def location_identity(*, rng: Rng, form: str, difference: str = "central") -> Re
     layer, g = _layer(rng)
     located: Any = layer.offset
     z = _D @ g.T @ _C.T
-    gaps = []
     for n, (i, j) in enumerate(layer.indices.tolist()):
         a = float(layer.coefficients.detach()[n])
         for axis, (di, dj) in enumerate(((1, 0), (0, 1))):
@@ -112,11 +111,10 @@ def location_identity(*, rng: Rng, form: str, difference: str = "central") -> Re
                 found = _SCALING * a * (z[j + dj, i + di] - z[j - dj, i - di]) / 2
             else:  # the offset is on the scale of u = l/(dim − 1)
                 found = float(located.grad[n, axis]) / ((_ROWS, _COLUMNS)[axis] - 1)
-            gaps.append(found - trace)
-    return largest_entry(gaps)
+            yield found - trace
 
 
-def coefficient_identity(*, rng: Rng, scaling: float = _SCALING) -> Returned:
+def coefficient_identity(*, rng: Rng, scaling: float = _SCALING) -> Deviations:
     """Largest deviation of α Z[l] from ∂L/∂a, both of the layer and of the dense form.
 
     Args:
@@ -125,15 +123,13 @@ def coefficient_identity(*, rng: Rng, scaling: float = _SCALING) -> Returned:
     layer, g = _layer(rng)
     learned = cast("Any", layer.coefficients)
     z = _D @ g.T @ _C.T
-    gaps = []
     for n, (i, j) in enumerate(layer.indices.tolist()):
         unit = np.zeros_like(g)
         unit[i, j] = 1.0
         # L is linear in a, so its value at a unit coefficient is the derivative.
         derivative = float((g * (_SCALING * _C.T @ unit @ _D)).sum())
         found = scaling * float(z[j, i])
-        gaps += [found - derivative, found - float(learned.grad[n])]
-    return largest_entry(gaps)
+        yield from (found - derivative, found - float(learned.grad[n]))
 
 
 def first_location_gradient(*, rng: Rng, steps: int | None = None) -> Returned:

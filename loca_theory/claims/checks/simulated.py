@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier, draw_seed
+from loca_theory.claims.estimates import Estimate, Named, Returned, Rng, Tier, draw_seed
 from loca_theory.expressivity import Budget, exact_error, retained_energies
 from loca_theory.expressivity.methods.frozen_factors import fit_diagonals
 from loca_theory.expressivity.methods.registry import find_method
@@ -41,7 +41,7 @@ def _retained(method: str, draws: _Array, count: int) -> _Array:
 
 def difference(
     *, tier: Tier, rng: Rng, methods: Sequence[str], sizes: Sequence[int], r: int
-) -> Returned:
+) -> Named:
     """Mean difference of two methods' relative errors on the same dense draws, for each size.
 
     Args:
@@ -51,20 +51,18 @@ def difference(
         sizes: Values of K.
         r: LoRA's rank, which sets the budget.
     """
-    parts = {}
     for size in sizes:
         gaps, block = [], _ENTRIES // size**2
         for _ in range(tier.scaled(6, 24, 96)):
             draws = rng.standard_normal((block, size, size))
             first, second = (_retained(method, draws, size * r) for method in methods)
             gaps.append((second - first) / size**2)
-        parts[f"K = {size}"] = Estimate.mean(np.concatenate(gaps))
-    return parts
+        yield f"K = {size}", Estimate.mean(np.concatenate(gaps))
 
 
 def value(
     *, tier: Tier, rng: Rng, method: str, sizes: Sequence[int], r: int, law: str = ""
-) -> Returned:
+) -> Named:
     """Mean relative error on dense draws less the exact expectation, one estimate per size.
 
     Args:
@@ -73,13 +71,12 @@ def value(
         r: LoRA's rank, which sets the budget.
         law: The method whose exact expectation is compared; empty for ``method``.
     """
-    draws, parts = tier.scaled(8000, 24_000, 96_000), {}
+    draws = tier.scaled(8000, 24_000, 96_000)
     for size in sizes:
         what = (find_method(method), size, size, (r,), Sampler.DENSE, (0, draws))
         found = estimate([ErrorCell(*what, seed=draw_seed(rng))], Runner(jobs=1))[0][0]
         gap = found.error - exact_error(law or method, Budget(size, size, r))
-        parts[f"K = {size}"] = Estimate(gap, found.standard_error or 0.0, draws)
-    return parts
+        yield f"K = {size}", Estimate(gap, found.standard_error or 0.0, draws)
 
 
 def dora_expectation(*, tier: Tier, rng: Rng, factor: str, size: int, r: int) -> Returned:

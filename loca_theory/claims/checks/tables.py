@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from loca_theory.claims import printed
-from loca_theory.claims.estimates import Returned, extreme, listed
+from loca_theory.claims.estimates import Named, Returned, extreme, listed
 from loca_theory.claims.printed import Scores
 
 _AVERAGE = "average"
@@ -237,21 +237,19 @@ def _fraction(samples: int, settings: Mapping[str, Any], batches: int = 1) -> fl
     return settings["alternating_steps"] / steps
 
 
-def alternating_elsewhere(*, updates: bool = False) -> Returned:
+def alternating_elsewhere(*, updates: bool = False) -> Named:
     """B_s over all steps of training, for E2E, Alpaca with LLaMA, and Stable Diffusion.
 
     Args:
         updates: Whether a step of LLaMA is an update, of 4 accumulated batches, instead of a batch.
     """
-    parts = {}
     for name, (table, model, samples) in _ELSEWHERE.items():
         found = printed.settings(table, model)
         batches = found.get("accumulation_steps", 1) if updates else 1
-        parts[name] = _fraction(samples, found, batches)
-    return parts
+        yield name, _fraction(samples, found, batches)
 
 
-def memory(*, more: Sequence[str], less: Sequence[str]) -> Returned:
+def memory(*, more: Sequence[str], less: Sequence[str]) -> Named:
     """Memory of each method less that of each other one, in MB, the smallest over the models.
 
     Args:
@@ -259,14 +257,12 @@ def memory(*, more: Sequence[str], less: Sequence[str]) -> Returned:
             ``LoCA-2``, by FFT, or ``LoCA-3``, by matrices, the default.
         less: Methods that take less.
     """
-    parts = {}
     for a, b in product(more, less):
         both = printed.costs("memory", a, b)
-        parts[f"{a} less {b}"] = (both[a] - both[b]).min()
-    return parts
+        yield f"{a} less {b}", (both[a] - both[b]).min()
 
 
-def speed(*, forms: Sequence[str]) -> Returned:
+def speed(*, forms: Sequence[str]) -> Named:
     """Log ratio of LoRA's speed and FourierFT's, less that of LoCA's and FourierFT's.
 
     Both ratios are taken as at least 1. The table has no errors of speeds, so LoRA's lead, which
@@ -276,9 +272,7 @@ def speed(*, forms: Sequence[str]) -> Returned:
     Args:
         forms: Forms of LoCA, as for :func:`memory`.
     """
-    parts = {}
     for form in forms:
         speeds = printed.costs("speed", form, "LoRA", "FourierFT").itertuples(index=False)
         gaps = [abs(math.log(lora / b)) - abs(math.log(loca / b)) for loca, lora, b in speeds]
-        parts[form] = min(gaps)
-    return parts
+        yield form, min(gaps)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from loca_theory.claims.checks.empirical import load
-from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier, extreme
+from loca_theory.claims.estimates import Estimate, Named, Returned, Rng, Tier, extreme
 from loca_theory.expressivity import Budget, retained_energies
 from loca_theory.expressivity.energy_bounds import KAPPA, selection_bound
 from loca_theory.expressivity.limits import coefficient_fraction
@@ -89,7 +89,7 @@ def selection(
     size: int,
     r: int,
     kappa: float = KAPPA,
-) -> Returned:
+) -> Named:
     """The proven bound on the retained energy less the mean that is retained.
 
     There is one estimate per method and spectrum; the singular vectors are uniformly random.
@@ -102,7 +102,7 @@ def selection(
         r: LoRA's rank, which sets the budget.
         kappa: The constant of the bound.
     """
-    budget, found = Budget(size, size, r), {}
+    budget = Budget(size, size, r)
     draws = tier.scaled(30, 60, 1000)
     for name in spectra:
         values = named_spectrum(name, size)
@@ -111,8 +111,7 @@ def selection(
             given = {"fourth_powers": fourth_powers(method, size), "kappa": kappa}
             bound = selection_bound(values**2, budget, _ATOMS[method], **given)
             gaps = bound - fractions(matrices, method, budget)
-            found[f"{display_name(method)}, {name}"] = Estimate.mean(gaps)
-    return found
+            yield f"{display_name(method)}, {name}", Estimate.mean(gaps)
 
 
 def criterion(*, results: Path | None, matrices: str, errors: str, r: int) -> Returned:
@@ -269,7 +268,7 @@ def _smallest(
 
 def fourth_moment(
     *, tier: Tier, rng: Rng, spectra: Sequence[str], size: int, limit: bool = False
-) -> Returned:
+) -> Named:
     """E x⁴ of cosine coefficients of matrices with random singular vectors, over its formula.
 
     Args:
@@ -278,7 +277,7 @@ def fourth_moment(
         size: K.
         limit: Whether to use the formula's limit for large K.
     """
-    found, draws = {}, tier.scaled(500, 2000, 20_000)
+    draws = tier.scaled(500, 2000, 20_000)
     for name in spectra:
         values = named_spectrum(name, size)
         w = values**2 / np.square(values).sum()
@@ -286,5 +285,4 @@ def fourth_moment(
         # Singular values of the energy K², so that E x² = 1.
         matrices = random_matrices(rng, size * np.sqrt(w), draws)
         fourth = (dct2(matrices) ** 4).mean(dim=(1, 2)).numpy()
-        found[name] = Estimate.mean(fourth / formula)
-    return found
+        yield name, Estimate.mean(fourth / formula)

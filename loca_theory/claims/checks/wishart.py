@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import integrate, special, stats
 
-from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier
+from loca_theory.claims.estimates import Deviations, Estimate, Named, Returned, Rng, Tier
 from loca_theory.expressivity import Budget, approximate
 from loca_theory.expressivity.laws.bidiagonal import sample_leading_eigenvalues
 
@@ -34,7 +34,7 @@ def low_rank_sum(*, rng: Rng, first: str) -> Returned:
     return worst, f"K = {size}, r = 1 to 4."
 
 
-def constant(*, gamma_power: int = 2) -> Returned:
+def constant(*, gamma_power: int = 2) -> Deviations:
     r"""Largest deviation from 1 of ∫ g_L over λ₁ > … > λ_K with the printed C, K = 1, 2, 3.
 
     :math:`C = (π/2)^{K^2/2} / Γ_K(K/2)^g`, g = 2 as printed. With λ_i = u_i², u₁ = s,
@@ -47,7 +47,6 @@ def constant(*, gamma_power: int = 2) -> Returned:
     x, w = np.polynomial.legendre.leggauss(_NODES)
     s, ws = 7 * (1 + x), 7 * w  # the integrand is negligible beyond u = 14
     t, wt = (1 + x) / 2, w / 2
-    worst = 0.0
     for size in (1, 2, 3):
         log_gamma = special.multigammaln(size / 2, size)
         constant = (np.pi / 2) ** (size**2 / 2) / np.exp(gamma_power * log_gamma)
@@ -63,11 +62,10 @@ def constant(*, gamma_power: int = 2) -> Returned:
         total = value
         for weights in [*[wt] * (size - 1), ws]:
             total = total @ weights
-        worst = max(worst, abs(constant * float(total) - 1))
-    return worst
+        yield constant * float(total) - 1
 
 
-def density(*, pi_power: float = 0.25) -> Returned:
+def density(*, pi_power: float = 0.25) -> Deviations:
     r"""Largest deviation from 1 of the integral of the displayed g(A), K = 1 to 4.
 
     With A = LLᵀ and :math:`dA = 2^K \prod_i l_{ii}^{K-i+1} dL`, the integrand is a product over the
@@ -76,7 +74,6 @@ def density(*, pi_power: float = 0.25) -> Returned:
     Args:
         pi_power: a in the factor π^{a K(K−1)} of the density, ¼ as printed.
     """
-    worst = 0.0
     for size in range(1, 5):
         total = 2.0**size * np.sqrt(2 * np.pi) ** (size * (size - 1) // 2)  # below the diagonal
         for i in range(1, size + 1):
@@ -85,11 +82,10 @@ def density(*, pi_power: float = 0.25) -> Returned:
             total *= integrate.quad(lambda x, n=power: x**n * np.exp(-(x**2) / 2), 0, np.inf)[0]
         gammas = np.prod(special.gamma((size - np.arange(size)) / 2))
         printed = 2 ** (size**2 / 2) * np.pi ** (pi_power * size * (size - 1)) * gammas
-        worst = max(worst, abs(float(total / printed) - 1))
-    return worst
+        yield float(total / printed) - 1
 
 
-def exchangeable(*, factor: int) -> Returned:
+def exchangeable(*, factor: int) -> Deviations:
     """Largest deviation of ``factor`` times a joint density from the law of the ordered values.
 
     g is the density of two normal variables with correlation 0.5, which are exchangeable. factor·g
@@ -98,7 +94,7 @@ def exchangeable(*, factor: int) -> Returned:
     Args:
         factor: 2 = K! as printed for K = 2.
     """
-    rho, worst = 0.5, 0.0
+    rho = 0.5
     law = stats.multivariate_normal(cov=np.array([[1.0, rho], [rho, 1.0]]))
 
     def density(x: float) -> float:
@@ -107,8 +103,7 @@ def exchangeable(*, factor: int) -> Returned:
 
     for t in (-1.0, 0.0, 1.0, 2.0):
         ordered = integrate.quad(density, -np.inf, t)[0]
-        worst = max(worst, abs(factor * ordered - float(law.cdf(np.array([t, t])))))
-    return worst
+        yield factor * ordered - float(law.cdf(np.array([t, t])))
 
 
 def largest_eigenvalue(
@@ -130,7 +125,7 @@ def largest_eigenvalue(
 
 def limit(
     *, tier: Tier, rng: Rng, printed: bool, sizes: Sequence[int], aspect: float = 1.0
-) -> Returned:
+) -> Named:
     """4 − E(1 − L_R)/K as printed, or 4 − E(K² − L_R)/K, for r = 1, one estimate per size.
 
     Args:
@@ -138,12 +133,11 @@ def limit(
         sizes: Values of K, the number of columns.
         aspect: Rows over columns of W.
     """
-    draws, parts = tier.scaled(1000, 4000, 16_000), {}
+    draws = tier.scaled(1000, 4000, 16_000)
     for size in sizes:
         retained = Estimate.mean(_largest(rng, size, draws, aspect) / size)
         shift = size - 1 / size if printed else 0.0
-        parts[f"K = {size}"] = replace(retained, value=4 - (retained.value - shift))
-    return parts
+        yield f"K = {size}", replace(retained, value=4 - (retained.value - shift))
 
 
 def _largest(rng: Rng, size: int, draws: int, aspect: float = 1.0) -> NDArray[np.float64]:
