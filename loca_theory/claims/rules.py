@@ -28,7 +28,7 @@ if none fails, one that is inconclusive makes the claim inconclusive.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
@@ -121,16 +121,11 @@ class Rule:
             msg = "'low' lies above 'high'"
         elif (lows == np.inf).any() or (highs == -np.inf).any():
             msg = "no finite number satisfies this bound"
-        elif self.kind == "inside" and (np.isinf(lows) & np.isinf(highs)).any():
+        elif not (self.value or self.designed) and (np.isinf(lows) & np.isinf(highs)).any():
             msg = "a rule without any bound cannot fail; give low or high"
         else:
             return self
         raise ValueError(msg)
-
-    @property
-    def kind(self) -> Literal["inside", "near", "designed"]:
-        """``designed``, ``near`` for a value, or ``inside`` for bounds."""
-        return "designed" if self.designed else "near" if self.value else "inside"
 
     @property
     def length(self) -> int:
@@ -139,10 +134,10 @@ class Rule:
 
     def in_words(self, index: int | None = None) -> str:
         """The rule as text, for one of the estimates or for all."""
-        if self.kind == "designed":
+        if self.designed:
             return "by the design of the experiments"
         chosen = range(self.length) if index is None else [min(index, self.length - 1)]
-        if self.kind == "near":
+        if self.value:
             values = ", ".join(_number(_pick(self.value, i)) for i in chosen)
             return f"interval holds {values}, half-width ≤ {_number(self.precision)}"
         ranges = [_range_in_words(_pick(self.low, i), _pick(self.high, i)) for i in chosen]
@@ -153,7 +148,7 @@ class Rule:
     def judge(self, estimate: Estimate, index: int, error_rate: float) -> tuple[Verdict, float]:
         """Verdict on one estimate, and its margin, which is positive if the estimate passes."""
         low, high = estimate.interval(error_rate)
-        if self.kind == "near":
+        if self.value:
             value, half = _pick(self.value, index), (high - low) / 2
             if not low <= value <= high:
                 return Verdict.NOT_SUPPORTED, -max(low - value, value - high)
@@ -187,7 +182,7 @@ def decide(
     """
     if not measured.estimates:
         return Verdict.NOT_RUN, None
-    if rule.kind == "designed":
+    if rule.designed:
         verdict, index = member(Verdict, "verdict", measured.designed), 0
     else:
         numbered = enumerate(measured.estimates)
