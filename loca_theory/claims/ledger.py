@@ -53,14 +53,14 @@ class Ledger:
         ``theorem1`` or ``theorem1.`` for ``theorem1.order``, or for a section by its title.
 
         Raises:
-            InvalidArgumentError: a name is unknown; the message has the nearest ones.
+            InvalidArgumentError: some names are unknown; the message has the nearest names of each.
         """
-        chosen: set[str] = set()
-        for name in names:
-            if not (found := self.named(str(name))):
-                msg = str(unknown_name("claim", name, [one.id for one in self.claims]))
-                raise InvalidArgumentError(msg + "; `loca-theory verify --list` lists all")
-            chosen.update(found)
+        found = [(name, self.named(str(name))) for name in names]
+        if unknown := [name for name, mine in found if not mine]:
+            known = [claim.id for claim in self.claims]
+            each = [str(unknown_name("claim", name, known)) for name in unknown]
+            raise InvalidArgumentError("; ".join([*each, "`loca-theory verify --list` lists all"]))
+        chosen = {one for _, mine in found for one in mine}
         return [claim for claim in self.claims if not names or claim.id in chosen]
 
     def named(self, name: str) -> list[str]:

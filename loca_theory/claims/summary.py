@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from loca_theory.claims.claim import OTHER_MODEL, PACKAGE, PAPER, Claim
 from loca_theory.claims.entries import Entry
@@ -30,9 +30,8 @@ def count_errata(entries: Entries) -> int:
     return sum(one.is_erratum and one.claim.subject == PAPER for one in entries)
 
 
-def tally(entries: Entries) -> list[str]:
+def tally(entries: Entries) -> Iterator[str]:
     """The counts as text, one line for each subject that has claims."""
-    lines = []
     errata = count_errata(entries)
     for subject, title in _SUBJECTS.items():
         found = counts(entries, subject)
@@ -42,8 +41,7 @@ def tally(entries: Entries) -> list[str]:
             each = [one + text * one.endswith(Verdict.NOT_SUPPORTED) for one in each]
         if total := sum(found.values()):
             claims = "claim" if total == 1 else "claims"
-            lines.append(f"{total} {claims} {title}: {', '.join(each)}")
-    return lines
+            yield f"{total} {claims} {title}: {', '.join(each)}"
 
 
 def family_in_words(ledger: Ledger) -> str:
