@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity.budgets import Accounting, Budget
+from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.formulas import checked_numbers
 from loca_theory.expressivity.methods import Method
 from loca_theory.expressivity.methods.method import Engine
@@ -42,23 +42,9 @@ class Sampler(StrEnum):
     DENSE = "dense"
 
 
-class Estimate(NamedTuple):
-    """A Monte Carlo mean.
-
-    Attributes:
-        error: Mean relative error.
-        standard_error: Standard error of the mean; None if there is a single draw.
-        draws: Number of draws.
-    """
-
-    error: float
-    standard_error: float | None
-    draws: int
-
-
 @dataclass(frozen=True)
 class ErrorCell(Cell):
-    """Draws of the errors of one method at one shape, for several ranks that share their draws.
+    """Draws of the errors of one method at budgets of one shape, which share their draws.
 
     ``draws`` holds the first draw, and one past the last; ``device`` is that of the dense sampler.
 
@@ -70,13 +56,9 @@ class ErrorCell(Cell):
     packages = PACKAGES
 
     method: Method = field(metadata={"describe": identity})
-    p: int
-    q: int
-    ranks: tuple[int, ...]
+    budgets: tuple[Budget, ...]
     sampler: Sampler
     draws: tuple[int, int]
-    accounting: Accounting = Accounting.PAPER
-    value_bits: int = 16
     seed: int = 0
     device: str | None = None
 
@@ -98,29 +80,24 @@ class ErrorCell(Cell):
         return is_recognisable(self.method)
 
     @property
-    def budgets(self) -> list[Budget]:
-        """The budget of each rank."""
-        return [Budget(self.p, self.q, r, self.accounting, self.value_bits) for r in self.ranks]
-
-    @property
     def blocks(self) -> list[ErrorCell]:
         """The same draws in blocks, which a sweep computes and stores one by one."""
         return [replace(self, draws=draws) for draws in blocks(*self.draws, _BLOCK)]
 
 
-def estimate(cells: Sequence[ErrorCell], runner: Runner = DEFAULT_RUNNER) -> list[list[Estimate]]:
-    """Estimate the mean errors of each cell's draws, one :class:`Estimate` per rank."""
+def estimate(cells: Sequence[ErrorCell], runner: Runner = DEFAULT_RUNNER) -> list[Moments]:
+    """Estimate the mean errors of each cell's draws, one per budget."""
     if any(cell.device not in (None, "cpu") for cell in cells):
         runner = replace(runner, jobs=1)
     parts = [cell.blocks for cell in cells]
     found = iter(runner.run([one for some in parts for one in some], evaluate))
-    return [_estimates([Moments.from_json(next(found)) for _ in some]) for some in parts]
+    return [Moments.merge([Moments.from_json(next(found)) for _ in some]) for some in parts]
 
 
 def evaluate(cell: ErrorCell) -> dict[str, Any]:
     """Moments of the errors in one block of draws: the work that a sweep distributes."""
-    method, path = cell.method, (_EXPERIMENT, cell.p, cell.q, cell.sampler.value)
-    budgets = cell.budgets
+    method, budgets = cell.method, cell.budgets
+    path = _EXPERIMENT, budgets[0].p, budgets[0].q, cell.sampler.value
 
     def one_draw(draw: int) -> np.ndarray:
         rng = generator(cell.seed, *path, method.name, draw)
@@ -133,12 +110,3 @@ def evaluate(cell: ErrorCell) -> dict[str, Any]:
         return dense_errors(method, budgets, matrix_rng, rng, cell.device or "cpu")
 
     return Moments.of([one_draw(draw) for draw in range(*cell.draws)]).to_json()
-
-
-def _estimates(parts: Sequence[Moments]) -> list[Estimate]:
-    moments = Moments.merge(parts)
-    errors = moments.standard_error
-    return [
-        Estimate(float(mean), None if errors is None else float(errors[i]), moments.count)
-        for i, mean in enumerate(moments.mean)
-    ]

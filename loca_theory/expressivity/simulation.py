@@ -167,9 +167,12 @@ class Simulation:
             )
         # What an engine adds to a row.
         found: dict[tuple[str, Budget, Engine], tuple[Any, ...]] = {}
-        for cell, estimates in zip(self._cells, estimate(self._cells, runner), strict=True):
-            for budget, one in zip(cell.budgets, estimates, strict=True):
-                found[cell.method.name, budget, Engine.MONTE_CARLO] = *one, self.seed, cell.sampler
+        for cell, drawn in zip(self._cells, estimate(self._cells, runner), strict=True):
+            errors = drawn.standard_error
+            for i, budget in enumerate(cell.budgets):
+                error = None if errors is None else float(errors[i])
+                of_draws = float(drawn.mean[i]), error, drawn.count, self.seed, cell.sampler
+                found[cell.method.name, budget, Engine.MONTE_CARLO] = of_draws
         for method, budgets in self._grouped(Engine.EXACT):
             errors = checked_numbers(method, "expected_errors", budgets).tolist()
             for budget, error in zip(budgets, errors, strict=True):
@@ -216,10 +219,9 @@ class Simulation:
         for method, budgets in self._grouped(Engine.MONTE_CARLO):
             natural = Sampler.REDUCED if method.defines("sample") else Sampler.DENSE
             sampler = self.sampler or natural
-            what = method, budgets[0].p, budgets[0].q, tuple(budget.r for budget in budgets)
-            settings = self.accounting, self.value_bits, self.seed
             device = self.device if sampler is Sampler.DENSE else None
-            cells.append(ErrorCell(*what, sampler, (0, self.draws), *settings, device))
+            draws = (0, self.draws)
+            cells.append(ErrorCell(method, tuple(budgets), sampler, draws, self.seed, device))
         return cells
 
     @property

@@ -1,5 +1,7 @@
 """Estimates: blocks, merging, stored results, seeds; and what they must not depend on."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
@@ -15,10 +17,27 @@ REDUCED = ("R", "F1", "V1", "FourierFT", "F2", "F3", "D", "S")
 ROUNDING = 1e-12
 
 
+class Estimate(NamedTuple):
+    error: float
+    standard_error: float | None
+    draws: int
+
+
+def budgets_of(p, q, ranks):
+    return tuple(Budget(p, q, r) for r in ranks)
+
+
 def estimates(series, draws=30, runner=ALONE, **options):
-    """Estimates of series: a method, a shape, ranks and a sampler each."""
-    cells = [ErrorCell(METHODS[name], *what, (0, draws), **options) for name, *what in series]
-    return monte_carlo.estimate(cells, runner)
+    """Estimates of series: a method, a shape, ranks and a sampler each; one per rank."""
+    cells = [
+        ErrorCell(METHODS[name], budgets_of(*what), sampler, (0, draws), **options)
+        for name, *what, sampler in series
+    ]
+    found = []
+    for one in monte_carlo.estimate(cells, runner):
+        errors = [None] * len(one.mean) if one.count == 1 else one.standard_error
+        found.append([Estimate(*each, one.count) for each in zip(one.mean, errors, strict=True)])
+    return found
 
 
 def estimate(method, shape, ranks, sampler=Sampler.REDUCED, draws=30, **options):
@@ -27,7 +46,7 @@ def estimate(method, shape, ranks, sampler=Sampler.REDUCED, draws=30, **options)
 
 def single_draws(method, shape, ranks, count, sampler="reduced", seed=0):
     """Each draw as a block of its own."""
-    what = (METHODS[method], *shape, ranks, Sampler(sampler))
+    what = (METHODS[method], budgets_of(*shape, ranks), Sampler(sampler))
     cells = [ErrorCell(*what, (k, k + 1), seed=seed) for k in range(count)]
     return np.array([evaluate(cell)["mean"] for cell in cells])
 
@@ -47,7 +66,7 @@ def test_an_estimate_is_the_mean_of_its_draws_and_their_standard_error(draws, sa
 def test_a_single_draw_has_no_standard_error():
     ours = estimate("D", (12, 9), (1, 3), draws=1)
     errors = single_draws("D", (12, 9), (1, 3), 1)[0]
-    assert ours == [monte_carlo.Estimate(error, None, 1) for error in errors]
+    assert ours == [Estimate(error, None, 1) for error in errors]
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ def limit(name, budget=SMALL):
 
 
 def drawn(name, sampler=Sampler.REDUCED, p=8, r=1):
-    return estimate([ErrorCell(METHODS[name], p, 8, (r,), sampler, (0, 2))], Runner(jobs=1))
+    return estimate([ErrorCell(METHODS[name], (Budget(p, 8, r),), sampler, (0, 2))], Runner(jobs=1))
 
 
 def simulated(**options):

@@ -35,8 +35,11 @@ def ranks_of(p, q):
 
 
 def estimates_of(series, draws, seed):
-    """Estimates of series: a method, a shape, ranks and a sampler each."""
-    cells = [ErrorCell(METHODS[name], *what, (0, draws), seed=seed) for name, *what in series]
+    """Moments of series: a method, a shape, ranks and a sampler each."""
+    cells = [
+        ErrorCell(METHODS[name], tuple(Budget(p, q, r) for r in ranks), sampler, (0, draws), seed)
+        for name, p, q, ranks, sampler in series
+    ]
     return estimate(cells, ALONE)
 
 
@@ -49,13 +52,13 @@ def deviations(method, sampler, draws):
             series.append((method, p, q, tuple(fitting), sampler))
     found = {}
     every = estimates_of(series, draws, 11)
-    for (_, p, q, ranks, _), estimates in zip(series, every, strict=True):
-        for r, one in zip(ranks, estimates, strict=True):
-            gap = one.error - exact_error(method, Budget(p, q, r))
-            if one.standard_error < 1e-12:  # complete: nothing varies, nothing may differ
+    for (_, p, q, ranks, _), one in zip(series, every, strict=True):
+        for r, mean, error in zip(ranks, one.mean, one.standard_error, strict=True):
+            gap = mean - exact_error(method, Budget(p, q, r))
+            if error < 1e-12:  # complete: nothing varies, nothing may differ
                 assert abs(gap) < 1e-12
                 continue
-            found[p, q, r] = gap / one.standard_error
+            found[p, q, r] = gap / error
     return found
 
 
@@ -106,8 +109,8 @@ def test_standard_errors_are_the_spread_of_the_means(method):
     seeds, draws = 60, 25
     series = [(method, 14, 12, (2, 5), Sampler.REDUCED)]
     runs = [estimates_of(series, draws, seed)[0] for seed in range(seeds)]
-    means = np.array([[one.error for one in run] for run in runs])
-    reported = np.array([[one.standard_error for one in run] for run in runs])
+    means = np.array([run.mean for run in runs])
+    reported = np.array([run.standard_error for run in runs])
     ratio = means.var(axis=0, ddof=1) / (reported**2).mean(axis=0)
     law = stats.f(seeds - 1, seeds * (draws - 1))
     tail = each(2) / 2
@@ -124,11 +127,9 @@ def test_random_locations_of_a_large_spectrum_agree_with_the_exact_value(ranks):
     """More than 2²⁰ locations: up to a half with repeats dropped, the others by a permutation."""
     draws = 25
     series = [("FourierFT", 1030, 1030, ranks, Sampler.REDUCED)]
-    estimates = estimates_of(series, draws, 14)[0]
-    found = {}
-    for r, one in zip(ranks, estimates, strict=True):
-        exact = exact_error("FourierFT", Budget(1030, 1030, r))
-        found[r] = (one.error - exact) / one.standard_error
+    (ours,) = estimates_of(series, draws, 14)
+    exact = [exact_error("FourierFT", Budget(1030, 1030, r)) for r in ranks]
+    found = dict(zip(ranks, (ours.mean - exact) / ours.standard_error, strict=True))
     assert_near(found, draws)
 
 

@@ -73,10 +73,11 @@ def value(
     """
     draws = tier.scaled(8000, 24_000, 96_000)
     for size in sizes:
-        what = (find_method(method), size, size, (r,), Sampler.DENSE, (0, draws))
-        found = estimate([ErrorCell(*what, seed=draw_seed(rng))], Runner(jobs=1))[0][0]
-        gap = found.error - exact_error(law or method, Budget(size, size, r))
-        yield f"K = {size}", Estimate(gap, found.standard_error or 0.0, draws)
+        budget = Budget(size, size, r)
+        what = (find_method(method), (budget,), Sampler.DENSE, (0, draws))
+        (found,) = estimate([ErrorCell(*what, seed=draw_seed(rng))], Runner(jobs=1))
+        gap = float(found.mean[0]) - exact_error(law or method, budget)
+        yield f"K = {size}", Estimate(gap, float(np.asarray(found.standard_error)[0]), draws)
 
 
 def dora_expectation(*, tier: Tier, rng: Rng, factor: str, size: int, r: int) -> Returned:
