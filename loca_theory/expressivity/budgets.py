@@ -125,19 +125,12 @@ class Budget:
         Raises:
             InvalidArgumentError: the half spectrum has fewer locations.
         """
-        match self.accounting:
-            case Accounting.MAIN_TEXT:
-                count = 2 * self.numbers // 3
-            case Accounting.TRAINABLE:
-                count = self.numbers // 2
-            case Accounting.BITS:
-                index = location_bits(self.half_spectrum.location_count)
-                count = math.floor(self.bits / (2 * self.value_bits + index))
-            case _:
-                count = self.numbers // 3
-        if count > self.half_spectrum.location_count:
+        is_main_text = self.accounting is Accounting.MAIN_TEXT
+        candidates = self.half_spectrum.location_count
+        count = 2 * self.numbers // 3 if is_main_text else self._chosen(2, candidates)
+        if count > candidates:
             msg = f"budget larger than the matrix: {count} locations, but the half "
-            msg += f"spectrum of {self.p}x{self.q} has only {self.half_spectrum.location_count}; "
+            msg += f"spectrum of {self.p}x{self.q} has only {candidates}; "
             raise InvalidArgumentError(msg + 'lower r, or use accounting="paper"')
         return count
 
@@ -147,11 +140,15 @@ class Budget:
 
         Each coefficient costs one number and an index.
         """
+        return self._chosen(1, self.p * self.q)
+
+    def _chosen(self, numbers: int, candidates: int) -> int:
+        """How many of some candidates are paid for, each with so many numbers and an index."""
         match self.accounting:
             case Accounting.TRAINABLE:
-                return self.numbers
+                return self.numbers // numbers
             case Accounting.BITS:
-                index = location_bits(self.p * self.q)
-                return math.floor(self.bits / (self.value_bits + index))
+                cost = numbers * self.value_bits + location_bits(candidates)
+                return math.floor(self.bits / cost)
             case _:
-                return self.numbers // 2
+                return self.numbers // (numbers + 1)

@@ -50,6 +50,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.laws.low_rank_exact import expected_leading_energy
 from loca_theory.expressivity.limits import coefficient_fraction
+from loca_theory.increments.spectrum import checked_spectrum
 
 KAPPA = 3 * sqrt(3) * exp(-1.5) / sqrt(2 * pi)
 """The largest value of c³φ(c), at c = √3."""
@@ -137,8 +138,5 @@ def _normal(budget: Budget) -> float:
 
 
 def _normalised(weights: ArrayLike) -> np.ndarray:
-    given = np.asarray(weights, dtype=np.float64).ravel()
-    if not (len(given) and np.isfinite(given).all() and given.min() >= 0 and given.any()):
-        msg = "weights must be squares of singular values: finite, not negative, and not all 0"
-        raise InvalidArgumentError(msg)
+    given, _ = checked_spectrum(weights, argument="weights")
     return given / given.sum()

@@ -60,6 +60,7 @@ from loca_theory.expressivity.methods.low_rank import LowRank
 from loca_theory.expressivity.methods.method import Method
 from loca_theory.expressivity.methods.registry import find_method
 from loca_theory.expressivity.methods.selection import LocationSelection, Selection
+from loca_theory.increments.spectrum import checked_spectrum
 
 
 def spectral_error(singular_values: ArrayLike, method: str | Method, budget: Budget) -> float:
@@ -174,24 +175,7 @@ def compare_with_low_rank(
 
 def _weights(singular_values: ArrayLike, budget: Budget) -> Array:
     """The energy fractions w of the singular values, largest first."""
-    p, q = budget.p, budget.q
-    wanted = f"singular_values must be the {min(p, q)} singular values of a {p}x{q} matrix"
-    try:
-        values = np.asarray(singular_values, dtype=np.float64)
-    except (TypeError, ValueError, RuntimeError):
-        msg = f"{wanted}, not {singular_values!r}"
-        raise InvalidArgumentError(msg) from None
-    if values.shape != (min(p, q),):
-        what = f"{len(values)} numbers" if values.ndim == 1 else f"an array of shape {values.shape}"
-        msg = f"{wanted}, not {what}; pass all of them, zeros included"
-        raise InvalidArgumentError(msg)
-    if not (np.isfinite(values).all() and values.min() >= 0):
-        bad = values[~(values >= 0) | np.isinf(values)][0]
-        msg = f"{wanted}, finite and not negative, but one is {bad}"
-        raise InvalidArgumentError(msg)
-    if not values.any():
-        msg = f"{wanted} that is not 0, because a zero matrix has no relative error; all are 0"
-        raise InvalidArgumentError(msg)
+    values, _ = checked_spectrum(singular_values, (budget.p, budget.q), "singular_values")
     squares = np.sort(values / values.max())[::-1] ** 2
     return squares / squares.sum()
 

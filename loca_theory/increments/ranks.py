@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.increments.spectrum import checked_eigenvalues
+from loca_theory.increments.spectrum import checked_spectrum
 
 
 def stable_rank(eigenvalues: ArrayLike) -> float:
     """‖W‖²_F/‖W‖²₂, between 1 and the rank."""
-    values, _ = checked_eigenvalues(eigenvalues)
+    values, _ = checked_spectrum(eigenvalues)
     return float(values.sum() / values.max())
 
 
@@ -33,7 +33,7 @@ def effective_rank(eigenvalues: ArrayLike) -> float:
     >>> round(effective_rank([4.0, 4.0, 4.0, 0.0]), 12)
     3.0
     """
-    values, _ = checked_eigenvalues(eigenvalues)
+    values, _ = checked_spectrum(eigenvalues)
     fractions = np.sqrt(values[values > 0])
     fractions /= fractions.sum()
     return float(np.exp(-(fractions @ np.log(fractions))))
@@ -45,7 +45,7 @@ def energy_ranks(eigenvalues: ArrayLike, fractions: Sequence[float]) -> tuple[in
     >>> energy_ranks([6.0, 3.0, 1.0], [0.5, 0.9, 0.95])
     (1, 2, 3)
     """
-    values, _ = checked_eigenvalues(eigenvalues)
+    values, _ = checked_spectrum(eigenvalues)
     if not all(0 < one <= 1 for one in fractions):
         msg = f"fractions must be above 0 and at most 1, not {', '.join(map(str, fractions))}"
         raise InvalidArgumentError(msg)

@@ -77,13 +77,9 @@ def fit_bulk(eigenvalues: ArrayLike, p: int, q: int) -> BulkFit:
         InvalidArgumentError: there are not min(p, q) values, one is negative or not finite, or all
             are zero.
     """
-    balanced, exponent = checked_eigenvalues(eigenvalues)
+    balanced, exponent = checked_spectrum(eigenvalues, (p, q))
     ordered = np.sort(balanced)
-    count = min(p, q)
-    if len(ordered) != count:
-        msg = f"eigenvalues must be all {count} of a {p}x{q} matrix, not {len(ordered)}"
-        raise InvalidArgumentError(msg)
-    spikes = 0
+    count, spikes = len(ordered), 0
     # A variance below this comes only from the rounding of the entries.
     smallest = float(ordered[-1] / max(p, q) * np.finfo(np.float32).eps ** 2)
     while True:
@@ -133,7 +129,7 @@ def spectral_statistics(eigenvalues: ArrayLike, p: int, q: int) -> dict[str, flo
     the units of its Tracy–Widom limit; ``spikes`` is the number of λ above its 0.99 quantile.
     """
     centre, width = edge_scaling(p, q)
-    eigenvalues, _ = checked_eigenvalues(eigenvalues)
+    eigenvalues, _ = checked_spectrum(eigenvalues)
     total = float(eigenvalues.sum())
     variance = total / (p * q)
     small, large = min(p, q), max(p, q)
@@ -156,7 +152,7 @@ def tail_exponent(eigenvalues: ArrayLike) -> float | None:
     Returns:
         α, or None for fewer than 10 positive values.
     """
-    eigenvalues, _ = checked_eigenvalues(eigenvalues)
+    eigenvalues, _ = checked_spectrum(eigenvalues)
     ordered = np.sort(eigenvalues[eigenvalues > 0])[::-1]
     if len(ordered) < _SMALLEST_TAIL:
         return None
@@ -189,22 +185,32 @@ def edge_scaling(p: int, q: int) -> tuple[float, float]:
     return float((a + b) ** 2), float((a + b) * (1 / a + 1 / b) ** (1 / 3))
 
 
-def checked_eigenvalues(eigenvalues: ArrayLike) -> tuple[Array, int]:
-    """Return (x, 2e) with eigenvalues = 4ᵉ x, which is exact, and the largest x near 1."""
+def checked_spectrum(
+    spectrum: ArrayLike, shape: tuple[int, int] | None = None, argument: str = "eigenvalues"
+) -> tuple[Array, int]:
+    """Return (x, 2e) with spectrum = 4ᵉ x, which is exact, and the largest x near 1.
+
+    Raises:
+        InvalidArgumentError: the argument is not a vector of finite numbers of at least 0, all are
+            0, or there is not one for each singular value of a matrix of the shape.
+    """
     try:
-        values = np.asarray(eigenvalues)
-    except TypeError as error:
-        msg = f"eigenvalues must be a NumPy array, not {type(eigenvalues).__name__}: {error}"
+        values = np.asarray(spectrum)
+    except (TypeError, ValueError, RuntimeError) as error:
+        msg = f"{argument} must be a NumPy array, not {type(spectrum).__name__}: {error}"
         raise InvalidArgumentError(msg) from error
     if values.ndim != 1 or values.dtype.kind not in "fiu":
-        msg = f"eigenvalues must be a vector of real numbers, not {values.dtype} of shape "
+        msg = f"{argument} must be a vector of real numbers, not {values.dtype} of shape "
         raise InvalidArgumentError(msg + f"{values.shape}")
+    if shape is not None and len(values) != min(shape):
+        msg = f"{argument} must be all {min(shape)} of a {shape[0]}x{shape[1]} matrix, zeros "
+        raise InvalidArgumentError(msg + f"included, not {len(values)}")
     values = values.astype(np.float64)
     if bad := int((~(np.isfinite(values) & (values >= 0))).sum()):
-        msg = f"eigenvalues must be finite and not negative: {bad} of {len(values)} are not; take "
-        raise InvalidArgumentError(msg + "them from squared_singular_values")
+        msg = f"{argument} must be finite and not negative: {bad} of {len(values)} are not; take "
+        raise InvalidArgumentError(msg + "them from squared_singular_values or numpy.linalg.svd")
     if not values.any():
-        msg = "eigenvalues must not all be 0: a matrix of zeros has no spectrum; leave it out"
+        msg = f"{argument} must not all be 0: a matrix of zeros has no spectrum; leave it out"
         raise InvalidArgumentError(msg)
     exponent = int(np.frexp(values.max())[1]) // 2 * 2
     return np.ldexp(values, -exponent), exponent

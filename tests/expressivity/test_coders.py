@@ -16,7 +16,7 @@ from loca_theory.expressivity import METHODS, Budget, exact_error
 from loca_theory.expressivity.bits import NUMBER_BITS, location_bits
 from loca_theory.expressivity.coders.bounds import spectral_bound, water_filling
 from loca_theory.expressivity.coders.coder import Basis, Coded, Transform
-from loca_theory.expressivity.coders.laws import Normal, Sphere
+from loca_theory.expressivity.coders.laws import normal, sphere
 from loca_theory.expressivity.coders.patches import Patches
 from loca_theory.expressivity.coders.quantisers import (
     between,
@@ -31,23 +31,23 @@ from loca_theory.expressivity.coders.widths import costs, retained, upper_half, 
 SHAPE = (192, 144)
 
 
-def sphere(x, m=5):
+def of_sphere(x, m=5):
     c = math.gamma(m / 2) / math.gamma((m - 1) / 2) / math.sqrt(math.pi * m)
     return c * (1 - x**2 / m) ** ((m - 3) / 2) if x**2 < m else 0.0
 
 
 @pytest.mark.parametrize(
-    ("law", "density", "end"), [(Normal(), norm.pdf, 12), (Sphere(5), sphere, math.sqrt(5))]
+    ("law", "density", "end"), [(normal, norm.pdf, 12), (sphere(5), of_sphere, math.sqrt(5))]
 )
 def test_partial_moments_are_integrals(law, density, end):
     for x in (-1.7, -0.3, 0.0, 1.1):
         expected = [quad(lambda t, k=k: t**k * density(t), -end, x)[0] for k in range(3)]
-        assert law.below([x])[:, 0] == pytest.approx(expected, abs=1e-8)
-    assert law.below([-np.inf, np.inf])[:, 1] == pytest.approx([1, 0, 1], abs=1e-12)
+        assert law([x])[:, 0] == pytest.approx(expected, abs=1e-8)
+    assert law([-np.inf, np.inf])[:, 1] == pytest.approx([1, 0, 1], abs=1e-12)
 
 
 def test_a_single_coordinate_is_a_sign():
-    assert Sphere(1).below([-2.0, -0.5, 2.0]).T.tolist() == [[0, 0, 0], [0.5, -0.5, 0.5], [1, 0, 1]]
+    assert sphere(1)([-2.0, -0.5, 2.0]).T.tolist() == [[0, 0, 0], [0.5, -0.5, 0.5], [1, 0, 1]]
 
 
 # J. Max (1960), tables I and II. His 0.009497 is 0.009501 at the stationary point, which codes
@@ -59,22 +59,22 @@ def test_a_single_coordinate_is_a_sign():
 def test_codes_of_normal_numbers_are_those_of_the_literature(width, best, equidistant):
     for codes, error in (
         (normal_codes(width), best),
-        (lloyd_max(Normal(), width), best),
-        (uniform(Normal(), width), equidistant),
+        (lloyd_max(normal, width), best),
+        (uniform(normal, width), equidistant),
     ):
-        assert error_of(Normal(), between(codes), codes) == pytest.approx(error, rel=4e-4)
+        assert error_of(normal, between(codes), codes) == pytest.approx(error, rel=4e-4)
 
 
 def test_codes_of_many_bits_approach_the_limit_of_high_resolution():
     # P. F. Panter, W. Dite, Proc. IRE 39 (1951): the error is √3 π/2 · 4^(−width) in the limit.
     ratios = []
     for width in range(1, 9):
-        codes, even = normal_codes(width), uniform(Normal(), width)
-        error = error_of(Normal(), between(codes), codes)
+        codes, even = normal_codes(width), uniform(normal, width)
+        error = error_of(normal, between(codes), codes)
         ratios.append(error * 4**width / (math.sqrt(3) * math.pi / 2))
-        fitted = lloyd_max(Normal(), width)
-        assert error_of(Normal(), between(fitted), fitted) == pytest.approx(error, rel=2e-4)
-        assert error_of(Normal(), between(even), even) >= error * (1 - 1e-9)
+        fitted = lloyd_max(normal, width)
+        assert error_of(normal, between(fitted), fitted) == pytest.approx(error, rel=2e-4)
+        assert error_of(normal, between(even), even) >= error * (1 - 1e-9)
     assert ratios == sorted(ratios)
     assert ratios[-1] == pytest.approx(1, abs=0.01)
 

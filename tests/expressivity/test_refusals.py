@@ -33,7 +33,6 @@ from loca_theory.sweeps import Runner
 SMALL = Budget(8, 8, 2)
 RNG = np.random.default_rng(0)
 MAIN_TEXT = Accounting.MAIN_TEXT
-SPIKES = "squares of singular values"
 
 
 def limit(name, budget=SMALL):
@@ -97,20 +96,20 @@ CALLS = [
     (lambda: expected_top_sum_of_unequal([1.0, np.nan], 1), "must be finite"),
     (lambda: expected_top_sum_of_unequal([1.0, np.inf], 1), "but some are not"),
     (lambda: expected_top_sum_of_unequal([1.0], -1), "not count=-1"),
-    (lambda: selection_bound([-1.0, 2.0], Budget(4, 4, 1)), SPIKES),
+    (lambda: selection_bound([-1.0, 2.0], SMALL), "weights must be finite and not negative"),
     (lambda: spiked_low_rank_bound(0.1, 3, Budget(9, 9, 2)), "between 1 and r = 2, not 3"),
     (lambda: proven_gaps(9, 3), "the theorem is about 1 <= r < K/3, not about r = 3 and K = 9"),
     # singular values
     *(
         (lambda v=values, n=n: spectral_error(v, n, Budget(8, 10, 1)), message)
         for values, message in (
-            ([1.0] * 9, "8x10 matrix, not 9 numbers; pass all of them, zeros included"),
-            ([1.0] * 7, "not 7 numbers"),
-            (np.ones((8, 8)), "not an array of shape (8, 8)"),
-            ("many", "not 'many'"),
-            ([0.0] * 8, "because a zero matrix has no relative error; all are 0"),
-            ([1.0] * 7 + [-1.0], "finite and not negative, but one is -1.0"),
-            ([1.0] * 7 + [np.nan], "finite and not negative, but one is nan"),
+            ([1.0] * 9, "must be all 8 of a 8x10 matrix, zeros included, not 9"),
+            ([1.0] * 7, "zeros included, not 7"),
+            (np.ones((8, 8)), "must be a vector of real numbers, not float64 of shape (8, 8)"),
+            ("many", "must be a vector of real numbers, not <U4"),
+            ([0.0] * 8, "must not all be 0: a matrix of zeros has no spectrum"),
+            ([1.0] * 7 + [-1.0], "finite and not negative: 1 of 8 are not"),
+            ([1.0] * 7 + [np.nan], "finite and not negative: 1 of 8 are not"),
         )
         for n in ("R", "D", "F1")
     ),

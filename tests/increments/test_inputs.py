@@ -58,7 +58,7 @@ CALLS = [
         for function in OF_EIGENVALUES
         for bad, message in BAD_EIGENVALUES
     ),
-    (lambda values: fit_bulk(values, 4, 6), np.ones(3), "must be all 4 of a 4x6 matrix, not 3"),
+    (lambda values: fit_bulk(values, 4, 6), np.ones(3), "all 4 of a 4x6 matrix, zeros included"),
     *((lambda bad: energy_ranks([1.0], [bad]), one, "fractions must be above 0 and at most 1")
       for one in (0.0, 1.5, -1.0, np.nan)),
     *((lambda bad: MarchenkoPastur(*bad), one, "ratio and sigma must be positive")

@@ -14,7 +14,7 @@ from scipy.fft import dctn, idctn
 from loca_theory._arguments import real_number
 from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity.coders.laws import Entries, Law, Normal, moment
+from loca_theory.expressivity.coders.laws import Law, entries, moment, normal
 from loca_theory.expressivity.coders.quantisers import error_of
 
 WIDEST = 16
@@ -175,7 +175,7 @@ class ScalarCoder(Coder):
     ) -> list[Approximation | None]:
         """See :class:`Coder`."""
         coordinates = basis.coordinates(matrix)
-        law = Entries(coordinates)
+        law = entries(coordinates)
         found = (self.quantiser(law, matrix.size, one) for one in bits)
         return [
             one
@@ -187,11 +187,11 @@ class ScalarCoder(Coder):
 
     def measure(self, matrix: Array, bits: Sequence[float], basis: Basis) -> list[Coded | None]:
         """See :class:`Coder`: without a decoded matrix."""
-        return self.coded(Entries(basis.coordinates(matrix)), matrix.size, bits)
+        return self.coded(entries(basis.coordinates(matrix)), matrix.size, bits)
 
     def expected(self, shape: tuple[int, int], bits: float) -> Coded | None:
         """See :class:`Coder`: exact for many entries."""
-        return self.coded(Normal(), math.prod(shape), [bits])[0]
+        return self.coded(normal, math.prod(shape), [bits])[0]
 
 
 def checked_bits(bits: float) -> float:

@@ -33,7 +33,7 @@ class Patches(Coder):
 
     For independent normal entries the energy of a component of m entries has the law
     :math:`χ^2_m` and is independent of its direction, whose coordinates have the law
-    :class:`~loca_theory.expressivity.coders.laws.Sphere`: the expectation is exact for many
+    :func:`~loca_theory.expressivity.coders.laws.sphere`: the expectation is exact for many
     components, of which each has its root mean square for its scale.
 
     All coordinates of a patch have one width, so that it cannot use what a transform gathers in few

@@ -15,7 +15,7 @@ from scipy.optimize import minimize_scalar, root
 from scipy.special import ndtr, ndtri
 
 from loca_theory._types import Array
-from loca_theory.expressivity.coders.laws import Law, Normal, moment
+from loca_theory.expressivity.coders.laws import Law, moment, normal
 
 # Lloyd's iteration ends when it gains less than this fraction of the error, or after so many steps.
 _GAIN, _STEPS = 1e-8, 1000
@@ -25,7 +25,7 @@ _LEAST_STEP, _MOST_STEP = 1e-4, 8.0
 
 def cells(law: Law, edges: Array) -> Array:
     """Probability and partial moments of the cells between some edges and beyond them."""
-    return np.diff(law.below(np.concatenate([[-np.inf], edges, [np.inf]])), axis=1)
+    return np.diff(law(np.concatenate([[-np.inf], edges, [np.inf]])), axis=1)
 
 
 def error_of(law: Law, edges: Array, codes: Array) -> float:
@@ -68,10 +68,10 @@ def normal_codes(width: int) -> Array:
     """
     if width == 0:
         return np.zeros(1)
-    start = lloyd_max(Normal(), width)[2 ** (width - 1) :]
+    start = lloyd_max(normal, width)[2 ** (width - 1) :]
 
     def gaps(sizes: Array) -> Array:
-        mass, first, _ = cells(Normal(), np.concatenate([[0.0], between(sizes)]))
+        mass, first, _ = cells(normal, np.concatenate([[0.0], between(sizes)]))
         return (first / mass)[1:] - sizes
 
     sizes = root(gaps, start, tol=1e-13).x

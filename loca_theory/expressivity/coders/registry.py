@@ -15,7 +15,7 @@ from loca_theory.expressivity.coders.coder import (
     Transform,
     checked_bits,
 )
-from loca_theory.expressivity.coders.laws import Entries
+from loca_theory.expressivity.coders.laws import entries
 from loca_theory.expressivity.coders.low_rank import SingularVectors
 from loca_theory.expressivity.coders.patches import Patches
 from loca_theory.expressivity.coders.scalar import (
@@ -68,7 +68,7 @@ def measure_all(
         raise InvalidArgumentError(msg + "code another one")
     bits = [checked_bits(one) for one in bits]
     for transform in Transform:
-        law = Entries(transform.basis(wide.shape, rng).coordinates(wide))
+        law = entries(transform.basis(wide.shape, rng).coordinates(wide))
         for name, coder in CODERS.items():
             if transform not in coder.transforms:
                 continue

@@ -10,7 +10,7 @@ from scipy.special import entr
 
 from loca_theory.expressivity.bits import NUMBER_BITS, least_error, location_bits
 from loca_theory.expressivity.coders.coder import Coded, Coder, Quantiser, ScalarCoder
-from loca_theory.expressivity.coders.laws import Law, Tail, moment, threshold
+from loca_theory.expressivity.coders.laws import Law, moment, tail, threshold
 from loca_theory.expressivity.coders.quantisers import (
     between,
     equal_cells,
@@ -53,7 +53,7 @@ def mean_magnitude(law: Law, count: int, bits: float) -> Quantiser | None:
     """The quantiser of :class:`Signs`."""
     if bits < 1:
         return None
-    scale = moment(law, 1) - 2 * float(law.below([0.0])[1, 0])
+    scale = moment(law, 1) - 2 * float(law([0.0])[1, 0])
     return Quantiser(np.zeros(1), np.array([-scale, scale]), 1 + NUMBER_BITS / count)
 
 
@@ -114,10 +114,10 @@ def _largest_at(law: Law, count: int, bits: float, width: int) -> Quantiser | No
     chosen = bisect_right(range(count // 2 + 1), bits * count, key=spent) - 1
     if chosen < 2**width:
         return None
-    tail = Tail(law, beyond := threshold(law, chosen / count))
-    if not moment(tail, 0):  # so many numbers have one magnitude
+    rest = tail(law, beyond := threshold(law, chosen / count))
+    if not moment(rest, 0):  # so many numbers have one magnitude
         return None
-    codes = lloyd_max(tail, width, beyond)
+    codes = lloyd_max(rest, width, beyond)
     negative, positive = codes[codes < 0], codes[codes > 0]
     return Quantiser(
         np.concatenate([between(negative), [-beyond, beyond], between(positive)]),

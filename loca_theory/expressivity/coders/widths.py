@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from loca_theory._types import Array
 from loca_theory.expressivity.bits import NUMBER_BITS
 from loca_theory.expressivity.coders.coder import Coded
-from loca_theory.expressivity.coders.laws import Sphere
+from loca_theory.expressivity.coders.laws import sphere
 from loca_theory.expressivity.coders.quantisers import between, error_of, normal_codes
 
 # Widths that a component can have, and bits that say which one it has.
@@ -32,7 +32,7 @@ def retained(lengths: tuple[int, ...]) -> Array:
     Of vectors with relative errors d and d′ the product retains (1 − d)(1 − d′).
     """
     codes = [normal_codes(int(width)) for width in _WIDTHS]
-    found = [[1 - error_of(Sphere(m), between(one), one) for one in codes] for m in lengths]
+    found = [[1 - error_of(sphere(m), between(one), one) for one in codes] for m in lengths]
     return np.asarray(found).prod(axis=0)
 
 
