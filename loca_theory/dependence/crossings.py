@@ -35,15 +35,6 @@ class Crossing(NamedTuple):
     high: float | None = None
 
 
-class _Bracket(NamedTuple):
-    """Ends between which a gap changes its sign, its slope there, and the precision wanted."""
-
-    low: float
-    high: float
-    slope: float
-    precision: float
-
-
 def find_crossings(
     grids: Sequence[tuple[Sequence[float], Sequence[Gap]]], gaps: Gaps
 ) -> list[Crossing]:
@@ -89,7 +80,8 @@ def find_crossings(
     return crossings
 
 
-def _bracket(values: Sequence[float], found: Sequence[Gap]) -> _Bracket | None:
+def _bracket(values: Sequence[float], found: Sequence[Gap]) -> tuple[float, ...] | None:
+    """Ends between which a gap changes its sign, its slope there, and the precision wanted."""
     means = [mean for mean, _ in found]
     start = next((i for i in range(len(means) - 1) if means[i] > 0 >= means[i + 1]), None)
     if start is None or means[0] <= 0:
@@ -97,4 +89,4 @@ def _bracket(values: Sequence[float], found: Sequence[Gap]) -> _Bracket | None:
     low, high = values[start], values[start + 1]
     slope = (means[start] - means[start + 1]) / (high - low)
     precision = max(_PRECISION * found[start][1] / slope, 1e-9 * (high - low))
-    return _Bracket(low, high, slope, precision)
+    return low, high, slope, precision

@@ -157,11 +157,10 @@ class Design:
         return tuple(one for one in methods if self._has_value(one, protocol))
 
     def _has_value(self, method: Method, protocol: Protocol) -> bool:
-        if protocol.draws(method):
-            return True
-        if protocol is Protocol.SAME_DRAW:
-            return method is _ANY_MATRIX
-        return self._has_exact_errors(method)
+        is_known = method is _ANY_MATRIX
+        if protocol is Protocol.IID_REFERENCE:
+            is_known = self._has_exact_errors(method)
+        return is_known or protocol.draws(method)
 
     def _has_exact_errors(self, method: Method) -> bool:
         return all(Engine.EXACT in method.engines(budget) for budget in self.budgets)

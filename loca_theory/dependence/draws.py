@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -29,7 +29,7 @@ from loca_theory.transforms import dct2
 EXPERIMENT = "dependence"
 # Draws per cell. Fixed, so that a run with more draws reuses the stored blocks of a shorter run.
 BLOCK = 25
-# Blocks with at most this many matrix entries (64 MiB) are cached between cells.
+# The draws of a block with at most this many matrix entries (64 MiB) are kept between cells.
 _ENTRIES_IN_MEMORY = 2**23
 
 
@@ -76,11 +76,9 @@ def evaluate(cell: DrawCell) -> dict[str, Any]:
     budgets = [Budget(p, q, r) for r in cell.ranks]
     losses: dict[str, list[Array]] = {method.name: [] for method in cell.methods}
     statistics, centred_statistics = [], []
-    count = cell.draws[1] - cell.draws[0]
-    families = _families_in_memory if count * p * q <= _ENTRIES_IN_MEMORY else _families
-    drawn = families(structure, p, q, cell.seed, *cell.draws)
-    for draw, family in enumerate(drawn, cell.draws[0]):
-        matrix = family(cell.value)
+    family_of = _kept_family if BLOCK * p * q <= _ENTRIES_IN_MEMORY else _family
+    for draw in range(*cell.draws):
+        matrix = family_of(structure, p, q, cell.seed, draw)(cell.value)
         total = float(np.square(matrix).sum())
         tensor = torch.from_numpy(matrix)
         eigenvalues = squared_singular_values(tensor)
@@ -139,18 +137,13 @@ def _retained(
     return retained | mean_retained_energies(matrix, transformed, budgets)
 
 
-def _families(
-    structure: Structure, p: int, q: int, seed: int, start: int, stop: int
-) -> Iterator[Family]:
-    """The draws of a block, each a function of the value, for common random numbers on the grid."""
-    for draw in range(start, stop):
-        yield structure.family(p, q, generator(seed, EXPERIMENT, p, q, structure.name, draw))
+def _family(structure: Structure, p: int, q: int, seed: int, draw: int) -> Family:
+    """A draw as a function of the value, for common random numbers on the grid."""
+    return structure.family(p, q, generator(seed, EXPERIMENT, p, q, structure.name, draw))
 
 
-@lru_cache(maxsize=1)
-def _families_in_memory(*arguments: Any) -> tuple[Family, ...]:
-    """The same: consecutive cells differ only in the value, and share their draws."""
-    return tuple(_families(*arguments))
+# Consecutive cells differ only in the value, and share the draws of a block.
+_kept_family = lru_cache(maxsize=BLOCK)(_family)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.formulas import checked_numbers
 from loca_theory.expressivity.methods import Method
-from loca_theory.expressivity.methods.method import Engine
 from loca_theory.expressivity.methods.registry import identity, is_recognisable
 from loca_theory.sweeps import Cell, Runner, generator
 from loca_theory.sweeps.random import Moments, blocks
@@ -63,15 +62,11 @@ class ErrorCell(Cell):
     device: str | None = None
 
     def __post_init__(self) -> None:
-        name = self.method.display_name
-        if Engine.MONTE_CARLO not in self.method.engines(self.budgets[0]):
-            msg = f"{name} is a formula and cannot be simulated; use the exact engine"
-            raise InvalidArgumentError(msg)
-        if self.sampler is Sampler.REDUCED and not self.method.defines("sample"):
-            msg = f'{name} has no reduced sampler; use sampler="dense"'
-            raise InvalidArgumentError(msg)
-        if self.sampler is Sampler.DENSE and not self.method.can_approximate:
-            msg = f'{name} does not approximate matrices; use sampler="reduced"'
+        method = self.method
+        has = {Sampler.REDUCED: method.defines("sample"), Sampler.DENSE: method.can_approximate}
+        if not has[self.sampler]:
+            others = [f'sampler="{one}"' for one in Sampler if has[one]] or ["the exact engine"]
+            msg = f"{method.display_name} has no {self.sampler} sampler; use {others[0]}"
             raise InvalidArgumentError(msg)
 
     @property

@@ -98,9 +98,8 @@ def spectral_error(singular_values: ArrayLike, method: str | Method, budget: Bud
     method = find_method(method)
     weights = _weights(singular_values, budget)
     if not has_spectral_error(method):
-        msg = f"{method.display_name} has no error that follows from the singular values "
-        msg += "alone; use low "
-        msg += "rank, a linear family or a selection, such as LoRA, LoCA or FourierFT"
+        msg = f"{method.display_name} has no error that follows from the singular values alone; "
+        msg += "use low rank, a linear family or a selection, such as LoRA, LoCA or FourierFT"
         raise InvalidArgumentError(msg)
     if isinstance(method, LinearFamily):
         return float(method.expected_errors([budget])[0])

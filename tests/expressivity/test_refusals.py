@@ -136,7 +136,7 @@ CALLS = [
       )),
     (lambda: retained(1e300 * ONES, "R", [SMALL]), "matrix has entries of about 2^997, whose"),
     # draws
-    *((lambda n=n: drawn(n), "is a formula and cannot be simulated; use the exact engine")
+    *((lambda n=n: drawn(n), "has no reduced sampler; use the exact engine")
       for n in ("U", "M1", "M2", "RD")),
     (lambda: drawn("DoRA"), 'DoRA has no reduced sampler; use sampler="dense"'),
     (lambda: METHODS["VeRA"].sample([SMALL], RNG), 'VeRA has no reduced sampler; use sampler="d'),

@@ -38,8 +38,7 @@ def retained(lengths: tuple[int, ...]) -> Array:
 
 def costs(lengths: tuple[int, ...]) -> Array:
     """Bits of a component, by width."""
-    bits = sum(lengths) * _WIDTHS + NUMBER_BITS * (_WIDTHS > 0) + float(_LABEL)
-    return bits.astype(np.float64)
+    return sum(lengths) * _WIDTHS + NUMBER_BITS * (_WIDTHS > 0) + float(_LABEL)
 
 
 def water_filled(

@@ -22,7 +22,7 @@ from functools import lru_cache
 
 import numpy as np
 from scipy import special
-from scipy.linalg import lapack
+from scipy.linalg import eigvalsh_tridiagonal
 
 from loca_theory._types import Array
 
@@ -67,10 +67,6 @@ def sample_leading_eigenvalues(
     diagonal[:-1] += e
     if 2 * rows <= len(squares):  # the entry that couples to the dropped rows
         diagonal[-1] += squares[2 * rows - 1]
-    if rows == 1:  # LAPACK's wrapper rejects a matrix without off-diagonal entries
-        return diagonal, total
-    values, info = lapack.dsterf(diagonal, np.sqrt(e * d[1:]))
-    if info:
-        msg = f"LAPACK dsterf did not converge (info={info})"
-        raise ArithmeticError(msg)
+    beside = np.sqrt(e * d[1:])
+    values = eigvalsh_tridiagonal(diagonal, beside, check_finite=False, lapack_driver="sterf")
     return values[::-1][:r], total

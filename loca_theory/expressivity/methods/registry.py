@@ -7,6 +7,7 @@ import pickle
 import sys
 from collections.abc import Iterable
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 
 from loca_theory._arguments import as_tuple
@@ -197,12 +198,9 @@ def definition(method: Method) -> str | None:
 def _imported(spec: str) -> object:
     module, _, attribute = spec.partition(":")
     try:
-        value: object = import_module(module)
-        for part in attribute.split("."):
-            value = getattr(value, part)
+        return attrgetter(attribute)(import_module(module))
     except Exception as error:
         # Importing a user's module may raise anything.
         msg = f"cannot import the method {spec} ({type(error).__name__}: {error}); write "
         msg += "module:attribute with a module that Python can import"
         raise InvalidArgumentError(msg) from error
-    return value

@@ -33,8 +33,6 @@ from loca_theory.expressivity.methods.method import Budgets, Rng
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from loca_theory.transforms.real_spectrum import RealSpectrum
-
 
 @dataclass(frozen=True)
 class Selection(CoordinateMethod):
@@ -120,13 +118,12 @@ class LocationSelection(Selection):
 
     def chosen(self, coordinates: Tensor, budget: Budget, rng: Rng) -> Tensor:
         """Indices of both coordinates of the strongest locations."""
-        energies = _spectrum(budget.p, budget.q).merge_pairs(coordinates.square())
+        energies = merged(coordinates.square(), budget)
         return both_parts(energies.topk(self.count(budget)).indices, budget)
 
     def mean_sums(self, energies: Tensor, budgets: Budgets) -> Array:
         """Sums of the energies of the strongest locations."""
-        spectrum = _spectrum(budgets[0].p, budgets[0].q)
-        return super().mean_sums(spectrum.merge_pairs(energies), budgets)
+        return super().mean_sums(merged(energies, budgets[0]), budgets)
 
     def expected_errors(self, budgets: Budgets) -> Array:
         """From the expected sum of the strongest of s χ²_1 and m χ²_2 variables."""
@@ -163,7 +160,8 @@ def both_parts(locations: Tensor, budget: Budget) -> Tensor:
     return torch.cat([locations, pairs + budget.half_spectrum.pair_count])
 
 
-def _spectrum(p: int, q: int) -> RealSpectrum:
+def merged(energies: Tensor, budget: Budget) -> Tensor:
+    """Energies of the locations of the half spectrum, from those of the coordinates."""
     from loca_theory.transforms.real_spectrum import RealSpectrum
 
-    return RealSpectrum(p, q)
+    return RealSpectrum(budget.p, budget.q).merge_pairs(energies)

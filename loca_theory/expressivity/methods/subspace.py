@@ -19,7 +19,7 @@ from loca_theory.expressivity.methods.bases import FOURIER, Basis
 from loca_theory.expressivity.methods.coordinates import CoordinateMethod, prefix_sums, total
 from loca_theory.expressivity.methods.linear_families import LinearFamily
 from loca_theory.expressivity.methods.method import Budgets, Rng
-from loca_theory.expressivity.methods.selection import both_parts
+from loca_theory.expressivity.methods.selection import both_parts, merged
 from loca_theory.expressivity.random_choices import random_indices, required
 
 if TYPE_CHECKING:
@@ -113,10 +113,7 @@ class RandomLocations(Subspace):
 
     def item_energies(self, coordinates: Tensor, drawn: Indices, budget: Budget) -> Array:
         """Energy of both parts of each location."""
-        from loca_theory.transforms.real_spectrum import RealSpectrum
-
-        energies = RealSpectrum(budget.p, budget.q).merge_pairs(coordinates.square())
-        return energies[drawn].cpu().numpy()
+        return merged(coordinates.square(), budget)[drawn].cpu().numpy()
 
     def chosen(self, coordinates: Tensor, budget: Budget, rng: Rng) -> Tensor:
         """Indices of both coordinates of random locations."""
