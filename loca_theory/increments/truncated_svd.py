@@ -93,7 +93,10 @@ def truncated_svd(matrix: TensorLike, k: int, *, tolerance: float = _TOLERANCE) 
             right, missing = _krylov(tall, k, blocks, tolerance)
         else:
             right, missing = _from_gram(tall, k)
-        u, s, vh = _triplets(tall, right)
+        # A decomposition of W V itself: orthonormal also where a singular value is only rounding.
+        left, triangle = torch.linalg.qr(tall @ right)
+        u, s, vh = torch.linalg.svd(triangle)
+        u, vh = left @ u, vh @ right.mT
     s = times_power_of_two(s, exponent)
     return TruncatedSVD(u, s, vh, missing) if is_tall else TruncatedSVD(vh.mT, s, u.mT, missing)
 
@@ -173,16 +176,6 @@ def _from_gram(tall: torch.Tensor, k: int) -> tuple[torch.Tensor, float]:
     largest = float(values[-1].clamp(min=0))
     missing = min(2 * k * rounding * np.sqrt(side) * largest / energy, 1.0)
     return right.to(tall.dtype), float(missing)
-
-
-def _triplets(
-    tall: torch.Tensor, right: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """U, s and Vᵀ with U diag(s) Vᵀ = W V Vᵀ for the given V."""
-    # A decomposition of W V itself: orthonormal also where a singular value is only rounding.
-    left, triangle = torch.linalg.qr(tall @ right)
-    u, s, vh = torch.linalg.svd(triangle)
-    return left @ u, s, vh @ right.mT
 
 
 def energy_of(matrix: torch.Tensor) -> float:
