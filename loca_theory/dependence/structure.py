@@ -18,6 +18,7 @@ from loca_theory import _arguments
 from loca_theory._types import Array
 from loca_theory.dependence import maps
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity.methods.linear_families import divisors
 
 # Distance of a parameter from an end of its range that does not belong to the range.
 _OPEN = 1e-9
@@ -133,13 +134,12 @@ def blocks(block: int | None = None) -> Structure:
         raise InvalidArgumentError(msg)
 
     def order(p: int, q: int) -> int:
-        common = math.gcd(p, q)
-        divisors = [d for d in range(1, common + 1) if common % d == 0]
+        common = divisors(math.gcd(p, q))
         if block is None:
-            return max(d for d in divisors if d <= _LARGEST_BLOCK)
-        if block not in divisors:
+            return max(d for d in common if d <= _LARGEST_BLOCK)
+        if block not in common:
             msg = f"blocks of {block} do not divide both sides of a {p}x{q} matrix; choose from "
-            msg += ", ".join(map(str, divisors))
+            msg += ", ".join(map(str, common))
             raise InvalidArgumentError(msg)
         return block
 

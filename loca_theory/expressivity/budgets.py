@@ -142,13 +142,13 @@ class Budget:
         """
         return self._chosen(1, self.p * self.q)
 
-    def _chosen(self, numbers: int, candidates: int) -> int:
-        """How many of some candidates are paid for, each with so many numbers and an index."""
+    def _chosen(self, each: int, candidates: int) -> int:
+        """How many of the candidates are paid for, at so many numbers and an index each."""
         match self.accounting:
             case Accounting.TRAINABLE:
-                return self.numbers // numbers
+                return self.numbers // each
             case Accounting.BITS:
-                cost = numbers * self.value_bits + location_bits(candidates)
+                cost = each * self.value_bits + location_bits(candidates)
                 return math.floor(self.bits / cost)
             case _:
-                return self.numbers // (numbers + 1)
+                return self.numbers // (each + 1)
