@@ -27,7 +27,7 @@ from loca_theory.expressivity.methods.registry import (
 )
 from loca_theory.expressivity.monte_carlo import ErrorCell, Sampler, estimate
 from loca_theory.expressivity.results import ErrorRow, SimulationResult
-from loca_theory.sweeps import Runner
+from loca_theory.sweeps import Runner, generator
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.runner import DEFAULT_RUNNER, chosen_runner
 from loca_theory.sweeps.store import described
@@ -129,12 +129,8 @@ class Simulation:
             msg = f"nothing to compute: no engine of ({engines}) can evaluate any "
             msg += f"method of ({names}) at these shapes; choose another engine"
             raise InvalidArgumentError(msg)
-        if self.draws < 1:
-            msg = f"a simulation needs at least 1 draw (2 for a standard error), not {self.draws}"
-            raise InvalidArgumentError(msg)
-        if self.seed < 0:
-            msg = f"the seed must not be negative, and is {self.seed}"
-            raise InvalidArgumentError(msg)
+        _arguments.positive_number("draws", self.draws)
+        generator(self.seed)  # refuses a seed that is out of range
         _ = self._cells  # refuses a sampler that a method lacks
 
     @property

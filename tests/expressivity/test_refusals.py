@@ -148,8 +148,8 @@ CALLS = [
     (lambda: simulated(ranks=(1, 6)), "budget larger than the matrix"),
     (lambda: simulated(ranks=(0,)), "ranks must be positive whole numbers, not (0,)"),
     (lambda: simulated(shapes=((10, 10), (0, 3))), "at least one row"),
-    (lambda: simulated(draws=0), "at least 1 draw (2 for a standard error), not 0"),
-    (lambda: simulated(seed=-2), "the seed must not be negative, and is -2"),
+    (lambda: simulated(draws=0), "draws must be at least 1, not 0"),
+    (lambda: simulated(seed=-2), "the seed must lie between 0 and 2**128 - 1, not -2"),
     (lambda: simulated(value_bits=0), "value_bits must be at least 1, not 0"),
     (lambda: simulated(methods=("D", "DoRA"), sampler=Sampler.REDUCED), "DoRA has no reduced"),
     (
