@@ -37,9 +37,7 @@ def exchangeable_covariance(n: int, rho: float, block: int) -> Array:
 def autoregression(innovations: Array, rho: float, axis: int) -> Array:
     """x_0 = z_0, x_t = ρ x_{t−1} + √(1−ρ²) z_t along an axis: stationary with unit variance."""
     driven = np.sqrt(1 - rho * rho) * innovations
-    first = [slice(None)] * 2
-    first[axis] = slice(0, 1)
-    driven[tuple(first)] = innovations[tuple(first)]
+    driven.swapaxes(0, axis)[0] = innovations.swapaxes(0, axis)[0]
     return signal.lfilter([1.0], [1.0, -rho], driven, axis=axis)
 
 
