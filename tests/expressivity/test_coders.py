@@ -129,7 +129,7 @@ def test_what_a_spectrum_allows_is_the_mean_logarithm_of_the_scales(values):
     b = rng.standard_normal((40000, side))
     scales = (b[:, : len(values)] ** 2 @ np.square(values)) / (b**2).sum(axis=1)
     logarithms = np.log(scales * side / np.square(values).sum())
-    entropy = quad(lambda x: -sphere(x, side) * math.log(sphere(x, side)), -4.89, 4.89)[0]
+    entropy = quad(lambda x: -of_sphere(x, side) * math.log(of_sphere(x, side)), -4.89, 4.89)[0]
     shape = 2 * entropy - math.log(2 * math.pi * math.e)
     found = math.log(spectral_bound(np.array(values), (side, side), 1.0) * 4)
     allowed = 4 * logarithms.std() / math.sqrt(len(logarithms))
