@@ -17,12 +17,12 @@ from safetensors.torch import save, save_file
 from loca_theory.checkpoints.weights.checkpoint import DamagedError
 from loca_theory.checkpoints.weights.sources import open_checkpoint
 from loca_theory.errors import LocaTheoryError, ResourceError
+from tests.checkpoints.files import normal
 
 
 @pytest.fixture
 def tensors():
-    generator = torch.Generator().manual_seed(0)
-    return {f"layer.{i}.weight": torch.randn(20, 24, generator=generator) for i in range(4)}
+    return {f"layer.{i}.weight": normal(20, 24, seed=i) for i in range(4)}
 
 
 def same(checkpoint, tensors):
