@@ -93,17 +93,6 @@ def test_a_default_of_the_command_line_is_that_of_the_function(name):
             assert default == (known if isinstance(known, type(default)) else (known,))
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_help_shows_a_dozen_options_and_help_all_every_one(cli, name):
-    shown = {}
-    for option in ("--help", "--help-all"):
-        _, _, listed = cli(name, option).out.partition("Options:\n")
-        shown[option] = re.findall(r"^  (-\S+)", listed, re.MULTILINE)
-    assert len(shown["--help"]) <= 12
-    options = [one for one in command_of(name).params if isinstance(one, click.Option)]
-    assert len(shown["--help-all"]) == len(options) + 1  # --help itself
-
-
 def test_help_imports_nothing_that_computes():
     done = subprocess.run(
         [sys.executable, "-c", HELP, *COMMANDS], capture_output=True, text=True, check=True
@@ -112,12 +101,19 @@ def test_help_imports_nothing_that_computes():
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_has_examples_that_parse(cli, name):
-    done = cli(name, "--help")
-    assert (done.code, done.err) == (0, "")
-    examples = re.findall(rf"^    (loca-theory {name} .*)$", done.out, flags=re.MULTILINE)
-    assert len(examples) >= 2
+def test_help_shows_a_dozen_options_all_of_them_and_examples_that_parse(cli, name):
+    (code, some, err), every = cli(name, "--help"), cli(name, "--help-all").out
+    assert (code, err) == (0, "")
+    short, full = (
+        re.findall(r"^  (-\S+)", text.partition("Options:\n")[2], re.MULTILINE)
+        for text in (some, every)
+    )
     command = command_of(name)
+    options = [one for one in command.params if isinstance(one, click.Option)]
+    assert len(short) <= 12
+    assert len(full) == len(options) + 1  # --help itself
+    examples = re.findall(rf"^    (loca-theory {name} .*)$", some, flags=re.MULTILINE)
+    assert len(examples) >= 2
     for example in examples:
         assert len(f"    {example}") <= 80
         command.make_context(name, shlex.split(example)[2:])
