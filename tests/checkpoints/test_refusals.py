@@ -5,13 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from torch import nn
 
 from loca_theory.checkpoints import analyze, demo_pair, extract
 from loca_theory.errors import InvalidArgumentError
 
 SQUARE = np.random.default_rng(0).normal(size=(20, 20))
 SIDES = {"a.fc.weight": SQUARE, "b.fc.weight": SQUARE}, {"a.fc.weight": 2 * SQUARE}
+WEIGHTS = {f"{i}.weight": SQUARE for i in range(3)}
+OTHER = nn.Sequential(nn.Linear(20, 25), nn.Linear(20, 20), nn.Linear(20, 20))
 pair = partial(analyze, *SIDES)
 demo = partial(extract, *demo_pair())
 one = partial(demo, "lora", rank=2)
@@ -27,7 +29,7 @@ REFUSED = [
     (partial(analyze, SQUARE + 1j), "the array must be real .* pass its real part"),
     (partial(analyze, [[1.0, 2.0]]), "not a list; convert a matrix with numpy.asarray"),
     (partial(analyze, {"a": 3}), "holds no tensor; pass what model.state_dict"),
-    (partial(analyze, torch.nn.Linear(9, 9, device="meta")), "on the meta device .* load them"),
+    (partial(analyze, nn.Linear(9, 9, device="meta")), "on the meta device .* load them"),
     (partial(analyze, SQUARE, epsilon=1.0), r"epsilon must be .* not 1\.0; .*=0\.001"),
     (partial(analyze, SQUARE, allocate=50), "can have an adapter, and there is none"),
     (partial(analyze, {"x": SQUARE}, {"y": SQUARE}), "in common"),
@@ -56,6 +58,10 @@ REFUSED = [
     (partial(one, serve="vllm", save_modules="head"), "vLLM reads no modules that are stored"),
     (partial(extract, {"wte.weight": SQUARE}, {"wte.weight": 2 * SQUARE}, rank=1),
      r"no layer is left to extract \(left out: 1 tensor \(embedding\)\)"),
+    (partial(extract, *2 * [WEIGHTS], rank=1, model=nn.Linear(2, 2)),
+     "Linear is not the model of the fine-tuned"),
+    (partial(extract, *2 * [WEIGHTS], rank=1, model=OTHER),
+     r"other shapes: 0.weight \(20x20\); pass the"),
     (partial(demo, "lora", rank=97), "rank=97 is above the smaller side of every .* at most 96"),
     (partial(demo, "loca", rank=2, serve="llama.cpp"), "llama.cpp serves LoRA only"),
     *((partial(nothing, "lora", allocate=text), r"is not a size .* 500kB, 4MB or 1MiB")
