@@ -57,14 +57,6 @@ def adapt(folder, kind, original=model, learned=(), **settings):
     return folder / "base.safetensors", folder / "adapter"
 
 
-def merged(folder, original, dtype=torch.float64):
-    """The differences of all weights that PEFT itself merges."""
-    before = {name: one.to(dtype).clone() for name, one in original.state_dict().items()}
-    tuned = peft.PeftModel.from_pretrained(original.to(dtype), folder)
-    after = tuned.merge_and_unload().state_dict()
-    return {name: after[name] - one for name, one in before.items() if name in after}
-
-
 def convolutions():
     """Kernels of each sort: of one entry, in groups, and with as many inputs as outputs."""
     torch.manual_seed(0)
@@ -197,7 +189,7 @@ SINGLE = {"LORA MiCA": 1e-6, "LORA with PiSSA": 1e-6, "LORA with OLoRA": 1e-6, "
 def test_every_type_is_what_peft_merges(tmp_path, case):
     original = CASES[case].get("original", convolutions if "kernels" in case else model)
     base, folder = adapt(tmp_path, case.split()[0], **{**CASES[case], "original": original})
-    expected = merged(folder, original(), torch.float32 if case in SINGLE else torch.float64)
+    expected = zoo.merged(folder, original(), torch.float32 if case in SINGLE else torch.float64)
     everything = Selection(smallest_side=1, experts="stacked")
     state = torch.get_rng_state()
     pair = open_pair(base, folder, everything)

@@ -5,14 +5,14 @@ from functools import partial
 
 import pytest
 import torch
-from peft import LoHaConfig, LoraConfig, PeftModel, get_peft_model
+from peft import LoHaConfig, LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
 from loca_theory.checkpoints import extract
 from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.pairs.pair import CheckpointPair
 from loca_theory.errors import InvalidArgumentError, ResourceError
-from tests.checkpoints.zoo import TOKENS, make
+from tests.checkpoints.zoo import TOKENS, make, merged
 
 # Of transformers, when PEFT asks it something.
 pytestmark = pytest.mark.filterwarnings(
@@ -36,13 +36,6 @@ def written(tmp_path, make, config):
     return tmp_path / "base", tmp_path / "adapter"
 
 
-def changes(make, folder):
-    """The change of every weight by an adapter that PEFT has loaded."""
-    before = make().state_dict()
-    after = PeftModel.from_pretrained(make(), folder).merge_and_unload().state_dict()
-    return {name: after[name] - before[name] for name in before}
-
-
 CONFIGS = {
     "lora": LoraConfig(
         r=8, lora_alpha=16, use_rslora=True, target_modules=["q_proj", "down_proj"],
@@ -61,7 +54,7 @@ CONFIGS = {
 )
 def test_an_adapter_is_read_beside_a_base_whose_files_have_other_names(tmp_path, name, config):
     base, adapter = written(tmp_path, partial(make, name), config)
-    expected, pair = changes(partial(make, name), adapter), open_pair(base, adapter)
+    expected, pair = merged(adapter, make(name)), open_pair(base, adapter)
     assert {one.tuned for one in pair.matrices.values()} == {
         name for name, change in expected.items() if change.any()
     }
@@ -83,7 +76,7 @@ def test_a_resized_adapter_has_the_stated_error_in_the_model(tmp_path, kind, met
     assert len(found.matrices) == 4
     assert not found.disagreements
     found.save(tmp_path / "out")
-    goal, got = changes(llama, adapter), changes(llama, tmp_path / "out" / method)
+    goal, got = (merged(one, llama()) for one in (adapter, tmp_path / "out" / method))
     for row in found.matrices:
         left = (goal[row.name] - got[row.name]).square().sum() / goal[row.name].square().sum()
         assert float(left) == pytest.approx(row.error, rel=1e-3, abs=1e-6)
@@ -129,7 +122,7 @@ def test_modules_that_are_stored_whole_stay(tmp_path):
     base, adapter = written(tmp_path, bert, config)
     found = extract(base, adapter, "lora", rank=2, check=True)
     found.save(tmp_path / "out")
-    goal, got = changes(bert, adapter), changes(bert, tmp_path / "out" / "lora")
+    goal, got = (merged(one, bert()) for one in (adapter, tmp_path / "out" / "lora"))
     assert goal["classifier.weight"].any()
     for name in ("classifier.weight", "classifier.bias"):
         torch.testing.assert_close(got[name], goal[name], rtol=0, atol=0)

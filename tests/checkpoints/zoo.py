@@ -1,5 +1,6 @@
 """Tiny models of many architectures, with fine-tunes of them, as folders."""
 
+import peft
 import torch
 import transformers
 
@@ -94,3 +95,11 @@ def pair(name, folder):
     make(name).save_pretrained(base)
     fine_tuned(make(name), biases=False).save_pretrained(tuned)
     return base, tuned
+
+
+def merged(folder, original, dtype=torch.float32):
+    """The differences of all weights that PEFT itself merges into a model."""
+    before = {name: one.to(dtype).clone() for name, one in original.state_dict().items()}
+    tuned = peft.PeftModel.from_pretrained(original.to(dtype), folder)
+    after = tuned.merge_and_unload().state_dict()
+    return {name: after[name] - one for name, one in before.items() if name in after}

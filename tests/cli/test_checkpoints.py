@@ -6,11 +6,11 @@ import shutil
 
 import pytest
 import torch
-import transformers
 from safetensors.torch import load_file, save_file
 
 from loca_theory.checkpoints import Extraction
 from loca_theory.transforms import idct2
+from tests.checkpoints import zoo
 
 
 @pytest.fixture
@@ -210,13 +210,7 @@ def test_each_form_that_wins_somewhere_has_a_folder(cli, here, pair):
 
 
 def test_an_adapter_is_checked_in_the_loaded_model(cli, here, monkeypatch):
-    config = transformers.LlamaConfig(
-        hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
-        vocab_size=23,
-    )  # fmt: skip
-    for seed, name in enumerate(("base", "tuned")):
-        torch.manual_seed(seed)
-        transformers.LlamaForCausalLM(config).save_pretrained(here / name)
+    zoo.pair("Llama", here)
     arguments = ("extract", "base", "tuned", "--r", "2", "--check", "--out", "adapter", "--quiet")
     done = cli(*arguments)
     assert done.code == 0

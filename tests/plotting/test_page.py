@@ -26,6 +26,7 @@ from loca_theory.plotting.page.tables import matrix_columns
 from loca_theory.plotting.page.templates import breakable
 from loca_theory.plotting.pictures import views
 from loca_theory.sweeps import Runner
+from tests.checkpoints.files import normal
 
 ALONE = Runner(jobs=1)
 HTML = files("loca_theory.plotting.page") / "html"
@@ -63,21 +64,19 @@ class Texts(HTMLParser):
             self.rows[-1][-1] += data
 
 
-def noise(shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
 @pytest.fixture(scope="module")
 def analysis():
     base = {name: torch.zeros(24, 20) for name in (HOSTILE, "b.v_proj.weight", "c.weight")}
-    tuned = {name: noise((24, 20), i) for i, name in enumerate(base)} | {"c.weight": base[HOSTILE]}
+    tuned = {name: normal(24, 20, seed=i) for i, name in enumerate(base)} | {
+        "c.weight": base[HOSTILE]
+    }
     return analyze(base, tuned, ranks=[2, 3, 30])
 
 
 @pytest.fixture(scope="module")
 def full():
     """Two fine-tunes, their subspaces, and a total to split: every statistic and table."""
-    base = {f"a.{i}.{kind}.weight": noise((24, 20), i) for i, kind in enumerate("qv")}
+    base = {f"a.{i}.{kind}.weight": normal(24, 20, seed=i) for i, kind in enumerate("qv")}
     tuned = [{name: one + size * one.flip(0) for name, one in base.items()} for size in (1, 3)]
     return analyze(base, *tuned, ranks=[1], subspaces=2, allocate=200)
 
@@ -104,7 +103,7 @@ def test_an_analysis_has_verdict_tables_and_manifest(analysis, page):
 
 
 def test_unrelated_checkpoints_are_said_to_be_before_the_verdict(page):
-    found = analyze({"a.weight": noise((24, 20))}, {"a.weight": noise((24, 20), 1)}, ranks=[2])
+    found = analyze({"a.weight": normal(24, 20)}, {"a.weight": normal(24, 20, seed=1)}, ranks=[2])
     texts = Texts(report(found).html).texts
     assert texts.index(found.warnings[0]) < texts.index(found.verdict.split("\n\n")[0])
     assert "cos(W₀, W′)" in texts
@@ -176,7 +175,7 @@ def test_several_fine_tunes_have_tables_of_their_own(full, page):
 
 
 def test_the_map_has_the_matrices_that_a_rank_fits_and_the_line_between_the_methods():
-    tuned = {"a.weight": noise((24, 20)), "b.weight": noise((16, 16))}
+    tuned = {"a.weight": normal(24, 20), "b.weight": normal(16, 16)}
     found = analyze({name: 0 * one for name, one in tuned.items()}, tuned, ranks=[2, 10])
     shown = picture_data(found, matrix_columns(found))
     # A coefficient costs two of the budget's r (p + q) numbers: r = 2 pays for 44 of 480.

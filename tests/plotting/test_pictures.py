@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import matplotlib as mpl
@@ -83,14 +84,7 @@ FIT_AXES = [
 
 @pytest.fixture(scope="module")
 def results():
-    known = {}
-
-    def result(name):
-        if name not in known:
-            known[name] = RESULTS[name]()
-        return known[name]
-
-    return result
+    return cache(lambda name: RESULTS[name]())
 
 
 @pytest.mark.parametrize(("kind", "pictures"), PICTURES.items(), ids=PICTURES.keys())
