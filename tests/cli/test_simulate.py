@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import re
-import subprocess
 import sys
 
 import pytest
@@ -120,24 +119,6 @@ def test_a_folder_that_takes_no_files_does_not_hinder_the_answer(cli, here):
     (here / "loca-results").unlink()
     unhindered = cli(*SMALL, "--engine", "all", "--format", "json")
     assert parse(blocked.out)["rows"] == parse(unhindered.out)["rows"]
-
-
-# --- what it imports ------------------------------------------------------------------------
-
-HEAVY = {"torch", "pandas", "matplotlib", "pyarrow"}
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [("simulate", "--K", "16", "--r", "1", "--draws", "2"), ("verify", "--list", "--quiet")],
-    ids=lambda arguments: arguments[0],
-)
-def test_exact_values_reduced_draws_and_lists_import_nothing_heavy(here, command, arguments):
-    python, option, script = command
-    at_end = "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); "
-    words = [python, option, at_end + script, *arguments]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert set(done.stderr.split()) & HEAVY == set()
 
 
 # --- on a GPU -------------------------------------------------------------------------------
