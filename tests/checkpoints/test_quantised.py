@@ -29,10 +29,6 @@ def stored(kind, *shape):
     return values.round().clamp(-127, 127).to(kind) if kind == torch.int8 else values.to(kind)
 
 
-def integers(*shape, kind=torch.int32):
-    return torch.ones(shape, dtype=kind)
-
-
 POWERS = 2.0 ** normal(P, 3).round()
 MATRIX, EXPERTS = (P, Q), (2, P, Q)
 # The shape of a weight, its scales, and which of them an entry is multiplied by.
@@ -137,7 +133,7 @@ def test_the_fingerprint_covers_the_scales(tmp_path):
     assert [a == b for a, b in zip(prints[1], prints[2], strict=True)] == [False, True, False]
 
 
-BYTES, WORDS, NUMBERS = integers(4, 4, kind=torch.uint8), integers(4, 4), normal(4, 4)
+BYTES, WORDS, NUMBERS = torch.ones(4, 4).byte(), torch.ones(4, 4).int(), normal(4, 4)
 # Names and types of tensors tell the format.
 PACKED = {
     "GPTQ": {"a.qweight": WORDS, "a.qzeros": WORDS, "a.scales": NUMBERS, "a.g_idx": WORDS},
@@ -171,12 +167,12 @@ REASONS = {
     },
     "wrong zero points": (
         {"a.weight": stored(torch.int8, P, Q), "a.weight_scale": positive(P, 1),
-         "a.weight_zero_point": integers(P, 5)},
+         "a.weight_zero_point": torch.ones(P, 5).int()},
         "a.weight_scale and a.weight_zero_point of shape 40x1 and 40x5 do not fit its shape 40x36",
         True,
     ),
     "no numbers": (
-        {**WEIGHT, "a.weight_scale": integers(P, kind=torch.uint8)},
+        {**WEIGHT, "a.weight_scale": torch.ones(P).byte()},
         f"its scales a.weight_scale are of type U8: {WAY_OUT}", True,
     ),
     "no scales, unlike others": (

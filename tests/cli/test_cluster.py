@@ -1,6 +1,5 @@
 """The options --backend and --scheduler: the same table as without, whoever dies."""
 
-import os
 import sys
 
 import distributed
@@ -59,7 +58,6 @@ def serial(cli):
 
 
 @pytest.mark.deep
-@pytest.mark.skipif(os.name != "posix", reason="SIGKILL is a POSIX signal")
 def test_a_driver_that_is_killed_resumes(serial, here, killed):
     with distributed.LocalCluster(**DASK, scheduler_kwargs={"dashboard": False}) as cluster:
         at = ("--backend", "dask", "--scheduler", cluster.scheduler_address)

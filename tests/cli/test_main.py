@@ -123,7 +123,6 @@ def read_only(here):
     return os.open(here / "out.txt", os.O_RDONLY)
 
 
-@pytest.mark.skipif(os.name != "posix", reason="descriptors of POSIX")
 @pytest.mark.parametrize("output_format", ["table", "json"])  # in parts, and at the end
 @pytest.mark.parametrize(
     ("open_stdout", "said"),

@@ -26,6 +26,7 @@ from loca_theory.cli.options import Folder
 from loca_theory.cli.ranges import IntegerList, NumberList, Shape
 from loca_theory.sweeps.files import TEMPORARY_SUFFIX
 
+pytestmark = pytest.mark.filterwarnings("ignore")
 COMMANDS = {
     name: group.get_command(click.Context(group), name)
     for name in group.list_commands(click.Context(group))
@@ -236,44 +237,34 @@ def check(cli, here):
     return run
 
 
-@pytest.fixture
-def explore(check):
+def explore(check, name, examples, **kind):
     """Run random command lines of one kind; those of right values must all succeed."""
 
-    def run(name, examples, **kind):
-        @settings(
-            max_examples=examples,
-            deadline=None,
-            derandomize=True,
-            suppress_health_check=[HealthCheck.too_slow],
-        )
-        @given(line=command_lines(name, **kind))
-        def one(line):
-            code = check(line)
-            assert kind or code == 0, line
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    @given(line=command_lines(name, **kind))
+    def one(line):
+        code = check(line)
+        assert kind or code == 0, line
 
-        one()
-
-    return run
+    one()
 
 
-ignores_warnings = pytest.mark.filterwarnings("ignore")
-every_command = pytest.mark.parametrize("name", COMMANDS)
-
-
-@ignores_warnings
-@every_command
-def test_the_command_lines_to_vary_and_some_random_ones(check, explore, name):
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_command_lines_to_vary_and_some_random_ones(check, name):
     for base, arguments, _ in BASES[name]:
         assert check([name, *base, *arguments]) == 0
-    explore(name, 2)
-    explore(name, 3, wrong=True)
+    explore(check, name, 2)
+    explore(check, name, 3, wrong=True)
 
 
 @pytest.mark.deep
-@ignores_warnings
-@every_command
-def test_many_random_command_lines(explore, name):
-    explore(name, 125)  # 2,000 lines of eight commands in all
-    explore(name, 65, mixed=True)
-    explore(name, 60, wrong=True)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_many_random_command_lines(check, name):
+    explore(check, name, 125)  # 2,000 lines of eight commands in all
+    explore(check, name, 65, mixed=True)
+    explore(check, name, 60, wrong=True)

@@ -101,10 +101,6 @@ def test_two_runs_may_share_a_folder(cli, here, command, name):
     assert not list((here / "shared").rglob("*.partial"))
 
 
-posix = pytest.mark.skipif(os.name != "posix", reason="signals and limits of POSIX")
-
-
-@posix
 @others_deep("simulate", without=["verify"])
 def test_every_command_killed_again_and_again_ends_with_the_same_files(cli, here, killed, name):
     assert cli(*line(name), "--out", "undisturbed").code == 0
@@ -123,7 +119,6 @@ def assert_finished(here, folder, found, least):
     assert results(here / folder) == results(here / "undisturbed")
 
 
-@posix
 @pytest.mark.deep
 def test_a_run_killed_at_any_change_of_a_file_can_be_finished(cli, here, killed):
     assert cli(*SAMPLED, "--out", "undisturbed").code == 0
@@ -142,7 +137,6 @@ LARGE = ("simulate", "--K", "256", "--r", "4,8", "--methods", "R,D,F2", "--engin
 ENDLESS = 100_000
 
 
-@posix
 @pytest.mark.deep
 def test_a_run_with_workers_killed_again_and_again_ends_with_the_same_bytes(cli, here, killed):
     command = (*LARGE, "--draws", 3000)
@@ -153,7 +147,6 @@ def test_a_run_with_workers_killed_again_and_again_ends_with_the_same_bytes(cli,
     assert_finished(here, "again", found, least=10)
 
 
-@posix
 @others_deep("simulate", "extract")
 def test_files_that_find_no_room_are_one_line_and_can_follow(cli, here, name):
     """The system refuses every file above a size, as a full disk refuses all that do not fit."""
@@ -228,7 +221,6 @@ def wait_until(condition):
         time.sleep(0.01)
 
 
-@posix
 @pytest.mark.parametrize(
     ("jobs", "as_a_terminal", "after"),
     [

@@ -1,7 +1,6 @@
 """``loca-theory verify``: what it prints, keeps and says of earlier runs."""
 
 import json
-import os
 import re
 import signal
 
@@ -229,7 +228,6 @@ def test_a_mistake_in_a_check_is_one_line_and_what_was_decided_is_kept(verify, h
     assert "KeyError: 'key'\n" in done.err
 
 
-@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_killed_in_between_it_goes_on_where_it_was(verify, here, killed):
     names = ("parseval.", "condition-u")
     assert verify(*names, "--out", "undisturbed").code == 0
