@@ -508,15 +508,12 @@ def test_coders_are_compared_at_equal_bits():
 
 RNG = np.random.default_rng(0)
 NOISE = RNG.normal(size=(90, 60))
-SPIKE = 3 * np.outer(RNG.normal(size=90), RNG.normal(size=60))
-LOW_RANK = RNG.normal(size=(90, 3)) @ RNG.normal(size=(3, 60))
-# The smallest eigenvalue is 10^-5.9: at 10^-6, rounding would decide in which decade it is.
-DECADES = np.linalg.qr(RNG.normal(size=(60, 60)))[0] * 10.0 ** -np.linspace(0, 2.95, 60)
 MATRICES = {
     "noise": NOISE,
-    "noise with a spike": NOISE + SPIKE,
-    "low rank": LOW_RANK,
-    "decades": DECADES,
+    "noise with a spike": NOISE + 3 * np.outer(RNG.normal(size=90), RNG.normal(size=60)),
+    "low rank": RNG.normal(size=(90, 3)) @ RNG.normal(size=(3, 60)),
+    # The smallest eigenvalue is 10^-5.9: at 10^-6, rounding would decide in which decade it is.
+    "decades": np.linalg.qr(RNG.normal(size=(60, 60)))[0] * 10.0 ** -np.linspace(0, 2.95, 60),
     "tiny entries": 1e-200 * NOISE,
 }
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -231,12 +231,7 @@ def test_scales_that_are_not_finite_and_the_layout_of_a_gpu_are_damage(tmp_path)
         checkpoint.load("a.weight")
 
 
-@settings(
-    deadline=None,
-    derandomize=True,
-    max_examples=150,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(deadline=None, derandomize=True, max_examples=150)
 @given(
     weight=st.lists(st.integers(0, 6), max_size=4),
     scale=st.lists(st.integers(0, 6), max_size=4),
@@ -245,11 +240,11 @@ def test_scales_that_are_not_finite_and_the_layout_of_a_gpu_are_damage(tmp_path)
     name=st.sampled_from(["a.weight", "mlp.experts.w", "weight", "a.weight_scale"]),
     block=st.none() | st.lists(st.integers(-1, 5), max_size=3),
 )
-def test_any_shapes_are_read_or_refused(tmp_path, weight, scale, zero, kind, name, block):
+def test_any_shapes_are_read_or_refused(tmp_path_factory, weight, scale, zero, kind, name, block):
     content = {name: torch.ones(weight).to(kind), f"{name}_scale": torch.ones(scale)}
     if zero is not None:
         content[f"{name}_zero_point"] = torch.ones(zero, dtype=torch.int8)
     config = {"quantization_config": {"weight_block_size": block}}
-    checkpoint = open_checkpoint(folder_of(tmp_path, content, config))
+    checkpoint = open_checkpoint(folder_of(tmp_path_factory.mktemp("any"), content, config))
     for own, entry in checkpoint.entries.items():
         assert tuple(checkpoint.load(own).shape) == entry.shape

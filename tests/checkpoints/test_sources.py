@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save, save_file
 
@@ -193,20 +193,15 @@ PLAUSIBLE = st.fixed_dictionaries(
 )
 
 
-@settings(
-    deadline=None,
-    derandomize=True,
-    max_examples=250,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(deadline=None, derandomize=True, max_examples=250)
 @given(
     header=JSON | st.fixed_dictionaries({"w": PLAUSIBLE}),
     body=st.binary(max_size=160),
     lie=st.just(0) | st.integers(-8, 8),
 )
-def test_any_header_is_read_or_refused_in_one_line(tmp_path, header, body, lie):
+def test_any_header_is_read_or_refused_in_one_line(tmp_path_factory, header, body, lie):
     text = json.dumps(header).encode()
-    path = tmp_path / "fuzz.safetensors"
+    path = tmp_path_factory.getbasetemp() / "fuzz.safetensors"
     path.write_bytes(struct.pack("<Q", max(len(text) + lie, 0)) + text + body)
     said = ""
     try:
