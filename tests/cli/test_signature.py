@@ -41,23 +41,19 @@ def command_of(name):
     return group.get_command(click.Context(group), name)
 
 
-def choices(command, name):
-    return next(one.type.choices for one in command_of(command).params if one.name == name)
-
-
-def help_of(command, name):
-    return next(one.help for one in command_of(command).params if one.name == name)
+def option(command, name):
+    return next(one for one in command_of(command).params if one.name == name)
 
 
 @pytest.mark.parametrize(
     ("offered", "known"),
     [
-        (choices("simulate", "engine"), [*Engine, "all"]),
-        (choices("simulate", "sampler"), Sampler),
-        (choices("simulate", "accounting"), Accounting),
+        (option("simulate", "engine").type.choices, [*Engine, "all"]),
+        (option("simulate", "sampler").type.choices, Sampler),
+        (option("simulate", "accounting").type.choices, Accounting),
         (correlate._PROTOCOLS, Protocol),
         (correlate._STRUCTURES.split(","), STRUCTURES),
-        (re.findall(r"([\w-]+) \(", help_of("toy", "interpretations")), INTERPRETATIONS),
+        (re.findall(r"([\w-]+) \(", option("toy", "interpretations").help), INTERPRETATIONS),
         (DISPLAY_NAMES, METHODS),
         (DEFAULT_KEYS, [method.name for method in DEFAULT_METHODS]),
     ],
@@ -91,9 +87,9 @@ def test_a_default_of_the_command_line_is_that_of_the_function(name):
 
 @pytest.mark.parametrize(("words", "heavy"), IMPORTS, ids=[one[0] for one in IMPORTS])
 def test_what_is_not_needed_is_not_imported(here, command, words, heavy):
-    python, option, script = command
+    python, flag, script = command
     at_end = "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); "
-    line = [python, option, at_end + script, *words.split()]
+    line = [python, flag, at_end + script, *words.split()]
     done = subprocess.run(line, capture_output=True, text=True, check=True)
     assert set(done.stderr.split()) & heavy == set()
 
