@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 import torch
+from huggingface_hub import save_torch_state_dict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save, save_file
@@ -33,17 +34,9 @@ def same(checkpoint, tensors):
         assert torch.equal(checkpoint.load(name), value)
 
 
-def as_shards(tensors, path, suffix="safetensors", index="model.safetensors.index.json"):
-    names, folder = list(tensors), path.parent
-    shards = {f"a.{suffix}": names[:1], f"b.{suffix}": names[1:]}
-    store = save_file if suffix == "safetensors" else torch.save
-    for file, mine in shards.items():
-        store({name: tensors[name] for name in mine}, folder / file)
-    weight_map = {name: file for file, mine in shards.items() for name in mine}
-    (folder / index).write_text(json.dumps({"weight_map": weight_map}))
-
-
-as_torch_shards = partial(as_shards, suffix="bin", index="pytorch_model.bin.index.json")
+# A file for every two tensors, and an index.
+as_shards = partial(save_torch_state_dict, max_shard_size=4000)
+as_torch_shards = partial(as_shards, safe_serialization=False)
 as_old_torch = partial(torch.save, _use_new_zipfile_serialization=False)
 # Files, how they are saved, and what is opened.
 FILES = [
@@ -53,8 +46,8 @@ FILES = [
     ("weights.ckpt", save_file, "weights.ckpt"),
     ("pytorch_model.bin", torch.save, "."),
     ("weights.pt", as_old_torch, "weights.pt"),
-    ("shards", as_shards, "."),
-    ("shards", as_torch_shards, "."),
+    (".", as_shards, "."),
+    (".", as_torch_shards, "."),
 ]
 
 
@@ -147,14 +140,14 @@ def test_what_is_damaged_or_holds_no_tensors_is_one_line(tmp_path, name, content
 
 @pytest.mark.parametrize("store", [as_shards, as_torch_shards])
 def test_a_missing_shard_or_tensor_costs_its_own_tensors_only(tmp_path, tensors, store):
-    store(tensors, tmp_path / "shards")
-    (missing,), (index,) = tmp_path.glob("a.*"), tmp_path.glob("*.index.json")
+    store(tensors, tmp_path)
+    (missing,), (index,) = tmp_path.glob("*-00001-*"), tmp_path.glob("*.index.json")
     missing.unlink()
     content = json.loads(index.read_text())
     content["weight_map"]["ghost.weight"] = content["weight_map"]["layer.3.weight"]
     index.write_text(json.dumps(content))
     checkpoint = open_checkpoint(tmp_path)
-    assert set(checkpoint.left_out) == {"layer.0.weight", "ghost.weight"}
+    assert set(checkpoint.left_out) == {"layer.0.weight", "layer.1.weight", "ghost.weight"}
     assert all(one.damaged for one in checkpoint.left_out.values())
     assert missing.name in str(checkpoint.left_out["layer.0.weight"])
     assert "does not hold it" in str(checkpoint.left_out["ghost.weight"])
@@ -162,13 +155,14 @@ def test_a_missing_shard_or_tensor_costs_its_own_tensors_only(tmp_path, tensors,
 
 
 def test_a_pipe_in_the_place_of_a_file_is_not_opened(tmp_path, tensors):
-    as_shards(tensors, tmp_path / "shards")
-    (tmp_path / "a.safetensors").unlink()
-    for name in ("a.safetensors", "config.json"):
-        os.mkfifo(tmp_path / name)
+    as_shards(tensors, tmp_path)
+    (shard,) = tmp_path.glob("*-00001-*")
+    shard.unlink()
+    for path in (shard, tmp_path / "config.json"):
+        os.mkfifo(path)
     checkpoint = open_checkpoint(tmp_path)
-    assert "a.safetensors cannot be read: there" in str(checkpoint.left_out["layer.0.weight"])
-    assert set(checkpoint.entries) == set(tensors) - {"layer.0.weight"}
+    assert f"{shard.name} cannot be read: there" in str(checkpoint.left_out["layer.0.weight"])
+    assert set(checkpoint.entries) == {"layer.2.weight", "layer.3.weight"}
 
 
 def test_a_missing_hub_extra_says_how_to_install_it(monkeypatch):
