@@ -5,12 +5,12 @@ import json
 import math
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from importlib.resources import files
 
 import numpy as np
 import pytest
 import torch
+from bs4 import BeautifulSoup
 from matplotlib.colors import to_rgb
 
 from loca_theory import ResourceError
@@ -30,38 +30,24 @@ from tests.checkpoints.files import normal
 
 ALONE = Runner(jobs=1)
 HTML = files("loca_theory.plotting.page") / "html"
-# Tags inside a text, which do not begin another.
-INLINE = ("wbr",)
 HOSTILE = "</script><img src=x onerror=alert(1)>.q_proj.weight"
 
 
-class Texts(HTMLParser):
-    """The text of each cell and heading, the tags that were opened, and what they refer to."""
+class Texts:
+    """The innermost texts of a page, its tags, the rows of its tables, and what it refers to."""
 
     def __init__(self, page):
-        super().__init__()
-        self.tags, self.texts, self.sources, self.ids, self.rows = [], [], [], [], []
-        self.feed(page)
-        self.texts = [text.strip() for text in self.texts]
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append(tag)
-        named = dict(attributes)
-        self.sources += [named[name] for name in ("src", "href", "srcset") if name in named]
-        self.ids += [named["id"]] if "id" in named else []
-        assert not [name for name in named if name.startswith("on")], "no handler in an attribute"
-        if tag == "tr":
-            self.rows.append([])
-        if tag not in INLINE:
-            self.texts.append("")
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-
-    def handle_data(self, data):
-        if self.texts:
-            self.texts[-1] += data
-        if self.rows and self.rows[-1]:
-            self.rows[-1][-1] += data
+        every = BeautifulSoup(page, "html.parser").find_all(True)
+        named = [(name, one[name]) for one in every for name in one.attrs]
+        assert not [name for name, _ in named if name.startswith("on")], "no handler is there"
+        self.tags = [one.name for one in every]
+        self.ids = [value for name, value in named if name == "id"]
+        self.sources = [value for name, value in named if name in ("src", "href", "srcset")]
+        rows = [one.find_all(["td", "th"]) for one in every if one.name == "tr"]
+        self.rows = [[cell.get_text() for cell in row] for row in rows]
+        # A name may be broken at any of its dots.
+        inner = [one for one in every if all(tag.name == "wbr" for tag in one.find_all(True))]
+        self.texts = [one.get_text().strip() for one in inner]
 
 
 @pytest.fixture(scope="module")
