@@ -38,7 +38,8 @@ def retained(lengths: tuple[int, ...]) -> Array:
 
 def costs(lengths: tuple[int, ...]) -> Array:
     """Bits of a component, by width."""
-    return sum(lengths) * _WIDTHS + NUMBER_BITS * (_WIDTHS > 0) + float(_LABEL)
+    bits = sum(lengths) * _WIDTHS + NUMBER_BITS * (_WIDTHS > 0) + float(_LABEL)
+    return bits.astype(np.float64)
 
 
 def water_filled(

@@ -69,4 +69,4 @@ def sample_leading_eigenvalues(
         diagonal[-1] += squares[2 * rows - 1]
     beside = np.sqrt(e * d[1:])
     values = eigvalsh_tridiagonal(diagonal, beside, check_finite=False, lapack_driver="sterf")
-    return values[::-1][:r], total
+    return np.asarray(values[::-1][:r], dtype=np.float64), total
