@@ -23,13 +23,11 @@ def small(monkeypatch):
     """The paper's figures at sizes that take no time."""
     for label in COMPUTED:
         figure = plotting.FIGURES[label]
-        source = smaller(figure)
-        data = replace(figure.data, source=source)
+        data = replace(figure.data, source=smaller(figure.data.source))
         monkeypatch.setitem(plotting.FIGURES, label, replace(figure, data=data))
 
 
-def smaller(figure):
-    source = figure.data.source
+def smaller(source):
     if isinstance(source, Simulation):
         engines = source.engines and tuple(Engine)
         return Simulation(squares((16, 64)), (2,), source.methods, engines, draws=4)

@@ -17,19 +17,16 @@ from safetensors.numpy import load_file
 from loca_theory import demo_pair
 from loca_theory.expressivity.monte_carlo import ErrorCell
 
-SAMPLED = ("simulate", "--K", 16, "--r", "1,2", "--methods", "D", "--engine", "monte-carlo")
-SAMPLED = (*SAMPLED, "--draws", 100, "--jobs", 1)
 # Every command that writes results; {base} and {tuned} stand for a pair of checkpoints.
 COMMANDS = {
-    "simulate": SAMPLED,
-    "correlate": ("correlate", "--K", 16, "--r", 1, "--structures", "spiked", "--draws", 2,
-                  "--jobs", 1),
-    "toy": ("toy", "--problems", 2, "--steps", 20, "--jobs", 1),
-    "analyze": ("analyze", "{base}", "{tuned}", "--include", "0.attention", "--r", 1),
-    "extract": ("extract", "{base}", "{tuned}", "--components", 50),
-    "verify": ("verify", "--quick", "parseval.unitary"),
-    "figures": ("figures", "sim_2"),
-}  # fmt: skip
+    "simulate": "--K 16 --r 1,2 --methods D --engine monte-carlo --draws 100 --jobs 1",
+    "correlate": "--K 16 --r 1 --structures spiked --draws 2 --jobs 1",
+    "toy": "--problems 2 --steps 20 --jobs 1",
+    "analyze": "{base} {tuned} --include 0.attention --r 1",
+    "extract": "{base} {tuned} --components 50",
+    "verify": "--quick parseval.unitary",
+    "figures": "sim_2",
+}
 
 
 def line(name, folder=None):
@@ -38,7 +35,8 @@ def line(name, folder=None):
     if folder:
         folder.mkdir()
         base, tuned = (shutil.copy(path, folder) for path in (base, tuned))
-    return (*(str(word).format(base=base, tuned=tuned) for word in COMMANDS[name]), "--quiet")
+    words = (word.format(base=base, tuned=tuned) for word in COMMANDS[name].split())
+    return (name, *words, "--quiet")
 
 
 def results(folder):
@@ -121,9 +119,10 @@ def assert_finished(here, folder, found, least):
 
 @pytest.mark.deep
 def test_a_run_killed_at_any_change_of_a_file_can_be_finished(cli, here, killed):
-    assert cli(*SAMPLED, "--out", "undisturbed").code == 0
+    assert cli(*line("simulate"), "--out", "undisturbed").code == 0
     numbers = range(1, 41)
-    found = killed([(n, f"at-{number}") for number in numbers for n in (number, 0)], *SAMPLED)
+    kills = [(n, f"at-{number}") for number in numbers for n in (number, 0)]
+    found = killed(kills, *line("simulate"))
     assert found.codes[1::2] == [0] * len(numbers), found.err
     survived = found.codes[::2].index(0)
     assert found.codes[::2] == [-signal.SIGKILL] * survived + [0] * (len(numbers) - survived)
