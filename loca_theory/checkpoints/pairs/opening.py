@@ -133,7 +133,8 @@ def open_model_pair(
     """
     if adapter_folder(tuned) is not None:
         return open_pair(base, tuned, selection), None, None
-    sides = open_checkpoint(tuned), open_checkpoint(base)
+    side = open_checkpoint(tuned)
+    sides = side, side if base is tuned else open_checkpoint(base)
     mine, other, model, unchecked = as_loaded(*sides, module)
     if model is None and module is not None:
         raise InvalidArgumentError(unchecked)
