@@ -29,7 +29,7 @@ from loca_theory.transforms import dct2
 EXPERIMENT = "dependence"
 # Draws per cell. Fixed, so that a run with more draws reuses the stored blocks of a shorter run.
 BLOCK = 25
-# The draws of a block with at most this many matrix entries (64 MiB) are kept between cells.
+# The draws of a block with at most this many matrix entries (64 MiB) are cached between cells.
 _ENTRIES_IN_MEMORY = 2**23
 
 
@@ -76,7 +76,7 @@ def evaluate(cell: DrawCell) -> dict[str, Any]:
     budgets = [Budget(p, q, r) for r in cell.ranks]
     losses: dict[str, list[Array]] = {method.name: [] for method in cell.methods}
     statistics, centred_statistics = [], []
-    family_of = _kept_family if BLOCK * p * q <= _ENTRIES_IN_MEMORY else _family
+    family_of = _cached_family if BLOCK * p * q <= _ENTRIES_IN_MEMORY else _family
     for draw in range(*cell.draws):
         matrix = family_of(structure, p, q, cell.seed, draw)(cell.value)
         total = float(np.square(matrix).sum())
@@ -143,7 +143,7 @@ def _family(structure: Structure, p: int, q: int, seed: int, draw: int) -> Famil
 
 
 # Consecutive cells differ only in the value, and share the draws of a block.
-_kept_family = lru_cache(maxsize=BLOCK)(_family)
+_cached_family = lru_cache(maxsize=BLOCK)(_family)
 
 
 @dataclass(frozen=True)
