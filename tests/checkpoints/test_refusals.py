@@ -59,7 +59,7 @@ REFUSED = [
     (partial(extract, {"wte.weight": SQUARE}, {"wte.weight": 2 * SQUARE}, rank=1),
      r"no layer is left to extract \(left out: 1 tensor \(embedding\)\)"),
     (partial(extract, *2 * [WEIGHTS], rank=1, model=nn.Linear(2, 2)),
-     "Linear is not the model of the fine-tuned"),
+     "Linear is not the model of the base"),
     (partial(extract, *2 * [WEIGHTS], rank=1, model=OTHER),
      r"other shapes: 0.weight \(20x20\); pass the"),
     (partial(demo, "lora", rank=97), "rank=97 is above the smaller side of every .* at most 96"),

@@ -70,10 +70,8 @@ def _error_columns(result: Analysis) -> list[Column]:
             columns.append(Column(shown, about, value, ".1%", _RETAINED, r=r))
         if "R" in methods:
             about = "What LoRA retains of the same entries in random order; much less than without "
-            about += (
-                "shuffling if the entries depend on each other. Of one matrix per kind, unless "
-            )
-            about += "all were asked for."
+            about += "shuffling if the entries depend on each other. Of one matrix per kind, or of "
+            about += "all if asked for."
             value = partial(_retained, found, r, "R", "shuffled_error")
             columns.append(Column("LoRA shuffled", about, value, ".1%", _RETAINED, r=r))
         for method in methods:
