@@ -197,20 +197,22 @@ def checked_spectrum(
     try:
         values = np.asarray(spectrum)
     except (TypeError, ValueError, RuntimeError) as error:
-        msg = f"{argument} must be a NumPy array, not {type(spectrum).__name__}: {error}"
+        msg = f"{argument} must be a vector of numbers, not {type(spectrum).__name__}: {error}"
         raise InvalidArgumentError(msg) from error
     if values.ndim != 1 or values.dtype.kind not in "fiu":
         msg = f"{argument} must be a vector of real numbers, not {values.dtype} of shape "
         raise InvalidArgumentError(msg + f"{values.shape}")
-    values = values.astype(np.float64)
-    if bad := int((~(np.isfinite(values) & (values >= 0))).sum()):
-        msg = f"{argument} must be finite and not negative: {bad} of {len(values)} are not; take "
-        raise InvalidArgumentError(msg + "them from squared_singular_values or numpy.linalg.svd")
-    if not values.any():
-        msg = f"{argument} must not all be 0: a matrix of zeros has no spectrum; leave it out"
-        raise InvalidArgumentError(msg)
     if shape is not None and len(values) != min(shape):
         msg = f"{argument} must be all {min(shape)} of a {shape[0]}x{shape[1]} matrix, zeros "
         raise InvalidArgumentError(msg + f"included, not {len(values)}")
+    values = values.astype(np.float64)
+    if bad := int((~(np.isfinite(values) & (values >= 0))).sum()):
+        msg = f"{argument} must be finite and not negative: {bad} of {len(values)} are not; take "
+        is_root = argument == "singular_values"
+        source = "numpy.linalg.svd" if is_root else "squared_singular_values"
+        raise InvalidArgumentError(f"{msg}them from {source}")
+    if not values.any():
+        msg = f"{argument} must not all be 0: a matrix of zeros has no spectrum; leave it out"
+        raise InvalidArgumentError(msg)
     exponent = int(np.frexp(values.max())[1]) // 2 * 2
     return np.ldexp(values, -exponent), exponent

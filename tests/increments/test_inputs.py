@@ -37,12 +37,15 @@ BAD_MATRICES = [
     (1e-300 * entries(), r"has entries of about 2\^-\d+, whose squares"),
 ]
 BAD_EIGENVALUES = [
-    *(([1.0, bad, 1.0, 2.0], "1 of 4 are not; take them from") for bad in (np.nan, np.inf, -1.0)),
+    *(
+        ([1.0, bad, 1.0, 2.0], "1 of 4 are not; take them from squared_sing")
+        for bad in (np.nan, np.inf, -1.0)
+    ),
     ([0.0, 0.0, 0.0, 0.0], "must not all be 0"),
-    ([], "must not all be 0"),
+    ([], "(not all be 0|all 4 of a 4x4)"),
     ([1.0, 1.0j, 1.0, 2.0], "must be a vector of real numbers, not complex128"),
     (np.ones((4, 4)), r"must be a vector of real numbers, not float64 of shape \(4, 4\)"),
-    (torch.ones(4).to_sparse(), "must be a NumPy array, not Tensor"),
+    (torch.ones(4).to_sparse(), "must be a vector of numbers, not Tensor"),
 ]
 OF_EIGENVALUES = [
     lambda values: fit_bulk(values, 4, 4),
