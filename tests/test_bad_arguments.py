@@ -85,8 +85,8 @@ BAD = [
     (lambda: extract(components=1.5), "components must be a whole number, not 1.5"),
     # verify, methods and figure
     (lambda: loca.verify([]), "names is empty; name a claim, or omit names for all claims"),
-    (lambda: loca.verify(5), "unknown claim 5; choose one of"),
-    (lambda: loca.verify("nope"), "unknown claim 'nope'; choose one of"),
+    (lambda: loca.verify(5), "unknown claim 5; `loca-theory verify --list` lists all"),
+    (lambda: loca.verify("nope"), "unknown claim 'nope'; `loca-theory verify --list` lists all"),
     (lambda: loca.verify("condition-u", seed="x"), "seed must be a whole number, not 'x'"),
     (lambda: loca.verify("condition-u", tier=["quick"]), "unknown tier ['quick']; choose from"),
     (lambda: loca.verify("condition-u", results=5), "results must be a path, not 5"),

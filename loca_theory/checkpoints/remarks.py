@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
+from typing import Any
 
-from loca_theory.checkpoints.rows import AllocatedMatrix, Comparison
+from loca_theory.checkpoints.rows import AllocatedMatrix, Matrix
 from loca_theory.checkpoints.statistics.matrix import UNRELATED
 from loca_theory.checkpoints.summary import Totals
 from loca_theory.checkpoints.verdict import ADAPTERS, verb
@@ -27,11 +28,16 @@ def warning(total: Totals) -> str:
     )
 
 
-def not_compared(groups: Sequence[Totals], comparisons: Sequence[Comparison]) -> list[str]:
+def not_compared(matrices: Sequence[Matrix]) -> list[str]:
     """The remark on fine-tunes that change no matrix of the same name and shape, if there are."""
-    compared = {(one.first, one.second) for one in comparisons}
-    pairs = combinations([one.name for one in groups], 2)
-    apart = [f"{one} and {other}" for one, other in pairs if (one, other) not in compared]
+    changed: dict[str, set[Any]] = {}
+    for one in matrices:
+        changed.setdefault(one.tuned, set()).add((one.name, one.shape))
+    apart = [
+        f"{one} and {other}"
+        for (one, mine), (other, theirs) in combinations(changed.items(), 2)
+        if mine.isdisjoint(theirs)
+    ]
     text = "Not compared, since they change no matrix of the same name and shape: "
     return [f"{text}{'; '.join(apart)}."] if apart else []
 

@@ -97,7 +97,7 @@ class Analysis(Result):
         groups = self.summary.by_tuned
         found = {one.name: text for one in groups if (text := warning(one))}
         texts = [f"{name}: {text}" if len(groups) > 1 else text for name, text in found.items()]
-        return (*texts, *not_compared(groups, self.comparisons))
+        return (*texts, *not_compared(self.matrices))
 
     @property
     def verdict(self) -> str:

@@ -6,6 +6,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from loca_theory import _arguments
-from loca_theory._lookup import unknown_name
 from loca_theory.claims.claim import EMPIRICAL, STRICT, Claim, LedgerError, Text
 from loca_theory.claims.rules import FAMILY_WISE
 from loca_theory.errors import InvalidArgumentError
@@ -57,9 +57,8 @@ class Ledger:
         """
         found = [(name, self.named(str(name))) for name in names]
         if unknown := [name for name, mine in found if not mine]:
-            known = [claim.id for claim in self.claims]
-            each = [str(unknown_name("claim", name, known)) for name in unknown]
-            raise InvalidArgumentError("; ".join([*each, "`loca-theory verify --list` lists all"]))
+            msg = f"unknown claim{'s' * (len(unknown) > 1)} {', '.join(map(self._hint, unknown))}; "
+            raise InvalidArgumentError(msg + "`loca-theory verify --list` lists all")
         chosen = {one for _, mine in found for one in mine}
         return [claim for claim in self.claims if not names or claim.id in chosen]
 
@@ -73,6 +72,14 @@ class Ledger:
         titles = {one.id: one.section.casefold() for one in self.claims if one.section}
         return [one for one, title in titles.items()
                 if name.casefold() in (title, title.partition(":")[0])]  # fmt: skip
+
+    def _hint(self, name: object) -> str:
+        """An unknown name with the nearest claims and families."""
+        known = dict.fromkeys(
+            one for claim in self.claims for one in (claim.id, claim.id.partition(".")[0])
+        )
+        near = ", ".join(get_close_matches(str(name), known, n=3, cutoff=0.6))
+        return f"{name!r} (nearest: {near})" if near else repr(name)
 
 
 def by_section(listed: Iterable[Any]) -> dict[str, list[Any]]:

@@ -210,7 +210,7 @@ def checked_spectrum(
         msg = f"{argument} must be finite and not negative: {bad} of {len(values)} are not; take "
         is_root = argument == "singular_values"
         source = "numpy.linalg.svd" if is_root else "squared_singular_values"
-        raise InvalidArgumentError(f"{msg}them from {source}")
+        raise InvalidArgumentError(msg + f"them from {source}")
     if not values.any():
         msg = f"{argument} must not all be 0: a matrix of zeros has no spectrum; leave it out"
         raise InvalidArgumentError(msg)

@@ -9,6 +9,8 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -171,8 +173,10 @@ def _canonical(data: Any) -> str:
 
 def described(specification: Any, *left_out: str) -> dict[str, Any]:
     """The compared fields of a dataclass as plain data, but for those that are left out."""
-    from pydantic_core import to_jsonable_python as plain  # takes a while to import
+    from pydantic_core import to_jsonable_python  # takes a while to import
 
+    # Other scalars than Python's are those of NumPy.
+    plain = partial(to_jsonable_python, fallback=methodcaller("item"))
     return {
         one.name: one.metadata.get("describe", plain)(getattr(specification, one.name))
         for one in dataclasses.fields(specification)

@@ -33,7 +33,8 @@ REFUSED = [
     (partial(analyze, SQUARE, epsilon=1.0), r"epsilon must be .* not 1\.0; .*=0\.001"),
     (partial(analyze, SQUARE, allocate=50), "can have an adapter, and there is none"),
     (partial(analyze, {"x": SQUARE}, {"y": SQUARE}), "in common"),
-    (partial(analyze, *demo_pair(), demo_pair()[1]), "is given twice; give every fine-tune once"),
+    (partial(analyze, *demo_pair(), demo_pair()[1]),
+     rf"^{demo_pair()[1]} is given twice; give every fine-tune once"),
     (partial(analyze, Path(__file__).parent, SQUARE), r"holds no model\.safetensors, .*; pass the"),
     *((partial(analyze, f"hub:{name}", SQUARE), "does not name a repository")
       for name in ("a", "a/b/c", "/b", "a/")),
@@ -45,6 +46,8 @@ REFUSED = [
     (partial(nothing, "loca", rank=2, components=3), "or energy=0.9"),
     (partial(nothing, "lora", components=3), "components is for LoCA only; .*rank=8"),
     (partial(nothing, "lora"), 'exactly one size; pass one of rank=8, allocate="4MB" or energy'),
+    (partial(nothing, "lora", rank=1, serve="vlm"), "unknown engine 'vlm'; did you mean vllm"),
+    (partial(nothing, "loca", rank=1, serve="vllm"), "vLLM serves LoRA only, and method is loca"),
     (partial(nothing, "lora", rank=0), "rank must be at least 1, not 0"),
     (partial(nothing, "lora", energy=1.1), "must be above 0 and at most 1, not 1.1"),
     (partial(nothing, "lora", allocate=9, floor=3, cap=2), "at least 0 and at most cap, not 3"),

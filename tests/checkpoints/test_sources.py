@@ -118,8 +118,9 @@ ITSELF["itself"] = ITSELF
 REFUSED = [
     *(("a.safetensors", content, r"a\.safetensors is not an intact safetensors")
       for content in (b"", bytes(range(256)) * 4, save(INSIDE)[:-100])),
-    *(("a.bin", content, r"a\.bin ")
-      for content in (b"", bytes(range(256)) * 4, stored(INSIDE)[:-100], stored(ITSELF))),
+    *(("a.bin", content, r"a\.bin is not an intact PyTorch .*; fetch it again")
+      for content in (b"", stored(INSIDE)[:-100], stored(INSIDE)[:1000], stored(ITSELF))),
+    ("a.bin", bytes(range(256)) * 4, r"a\.bin "),
     ("list.ckpt", stored([1, {"a": 2}]), "list.ckpt holds no dictionary of tensors"),
     ("name.pt", stored({"a.\ud800.weight": torch.ones(2, 2)}), "has a name that is no text"),
     (INDEX, b"{", "is not an intact JSON file"),
@@ -136,6 +137,28 @@ def test_what_is_damaged_or_holds_no_tensors_is_one_line(tmp_path, name, content
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DamagedError, match=rf"^[^\n]*{said}[^\n]*$"):
         open_checkpoint(tmp_path if name == INDEX else tmp_path / name)
+
+
+def test_a_file_that_cannot_be_mapped_is_read(tmp_path, tensors, monkeypatch):
+    def load(*given, mmap=False, **options):
+        if mmap:
+            msg = "unable to mmap"
+            raise RuntimeError(msg)
+        return loaded(*given, **options)
+
+    loaded = torch.load
+    monkeypatch.setattr(torch, "load", load)
+    torch.save(tensors, tmp_path / "pytorch_model.bin")
+    assert set(open_checkpoint(tmp_path).entries) == set(tensors)
+
+
+def test_a_tensor_that_is_gone_is_said_to_have_changed(tmp_path, tensors):
+    path = tmp_path / "model.bin"
+    torch.save(tensors, path)
+    opened = pickle.dumps(open_checkpoint(path))
+    torch.save({"other": torch.ones(2, 2)}, path)
+    with pytest.raises(DamagedError, match=r"has changed in .*model\.bin since it was opened"):
+        pickle.loads(opened).load(next(iter(tensors)))
 
 
 @pytest.mark.parametrize("store", [as_shards, as_torch_shards])

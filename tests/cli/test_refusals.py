@@ -56,7 +56,7 @@ REFUSED = [
     ("extract --r 2 --check", 2, "cannot be checked, because the model is not known (no config"),
     ("extract --r 2 --cap 3", 2, "pass --allocate 4MB or --energy 0.9 as well"),
     ("extract --r 2 --save-module 'x{'", 2, "--save-module x{ cannot be stored"),
-    ("verify nil theorem1.ordr", 2, "; unknown claim 'theorem1.ordr'; did you mean "),
+    ("verify nil theorem1.ordr", 2, "unknown claims 'nil', 'theorem1.ordr' (nearest: "),
     ("verify --quick --deep", 2, "--quick and --deep exclude each other"),
     ("figures sim_1 sim_9", 2, "unknown figure 'sim_9'; did you mean sim_3? Otherwise choose from"),
     ("figures budget --results nowhere", 1, "there is no folder nowhere; name the folder of the"),

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -188,6 +189,8 @@ def test_a_cell_is_described_by_its_fields_and_its_key_changes_with_each():
     shape = {"kind": "round", "sides": [1, 2]}
     parameters = {"shape": shape, "scale": 1.0, "law": "int"}
     assert cell.describe() == {"experiment": "drawn", "parameters": parameters}
+    of_numpy = Drawn(Shape(Kind.ROUND, (np.int64(1), 2)), np.float32(1.0))
+    assert of_numpy.describe() == cell.describe()
     others = [
         Drawn(Shape(Kind.ROUND, (1, 3)), 1.0),
         Drawn(Shape(Kind.ROUND, (1, 2)), 1),

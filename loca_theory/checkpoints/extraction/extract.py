@@ -18,7 +18,7 @@ from loca_theory.checkpoints.pairs.task import Task
 from loca_theory.checkpoints.settings import Selection
 from loca_theory.checkpoints.sizing.adapter_cells import DTYPES
 from loca_theory.checkpoints.sizing.adapter_size import AdapterSize, TotalSize
-from loca_theory.checkpoints.sizing.peft_config import check_readable
+from loca_theory.checkpoints.sizing.peft_config import check_readable, check_serves
 from loca_theory.checkpoints.sizing.saved_modules import find_saved_modules
 from loca_theory.checkpoints.weights.sources import Source, describe, is_path
 from loca_theory.errors import InvalidArgumentError, ResourceError
@@ -128,6 +128,8 @@ def extract(
     total, pad = TotalSize.parse(allocate), serve == "vllm"
     size = AdapterSize(method, rank, components, total, energy, floor, cap, pad)
     find("dtype", dtype, DTYPES)
+    engine = "peft" if serve is None else serve
+    check_serves(engine, method)
     runner = chosen_runner(runner)
     selection = Selection(include, exclude, max_size, smallest_side=1, experts="stacked")
     pair, loaded, unchecked = open_model_pair(base, tuned, selection, model)
@@ -142,7 +144,7 @@ def extract(
     device = resolve_device(device)
     saved = find_saved_modules(pair, patterns, loaded)
     layers, skipped = choose_layers(pair, loaded, size, saved)
-    check_readable("peft" if serve is None else serve, method, saved.entries, layers)
+    check_readable(engine, saved.entries, layers)
     task = Task({"": pair}, device, runner, skipped)
     # Of the base model, for the adapter's configuration.
     name = describe(base).removeprefix("hub:") if is_path(base) else None

@@ -107,9 +107,9 @@ def labels(sources: Sequence[Source]) -> list[str]:
             for one, own in zip(sources, parts, strict=True)
         ]
     if repeated := [one for one, times in Counter(parts).items() if times > 1]:
-        msg = f"{'/'.join(repeated[0])} is given twice; give every fine-tune once"
+        msg = f"{PurePath(*repeated[0])} is given twice; give every fine-tune once"
         raise InvalidArgumentError(msg)
-    ends = (["/".join(one[-length:]) for one in parts] for length in count(1))
+    ends = ([PurePath(*one[-length:]).as_posix() for one in parts] for length in count(1))
     return next(found for found in ends if len(set(found)) == len(found))
 
 

@@ -102,16 +102,19 @@ def target_modules(modules: Iterable[str], *, is_ambiguous: bool) -> list[str] |
     return "|".join(map(re.escape, modules)) if is_ambiguous else list(modules)
 
 
-def check_readable(
-    engine: str, method: str, saved: Collection[str], layers: Iterable[Layer]
-) -> None:
-    """Check that an engine can read an adapter of these layers, with these modules stored whole."""
+def check_serves(engine: str, method: str) -> None:
+    """Check that an engine is known, and can read adapters of a method."""
     title = find("engine", engine, ENGINES)
-    if engine == "peft":
-        return
-    if method != "lora":
+    if engine != "peft" and method != "lora":
         msg = f"{title} serves LoRA only, and method is {method}; pass method lora"
         raise InvalidArgumentError(msg)
+
+
+def check_readable(engine: str, saved: Collection[str], layers: Iterable[Layer]) -> None:
+    """Check that an engine can read an adapter of these layers, with these modules stored whole."""
+    title = ENGINES[engine]
+    if engine == "peft":
+        return
     if saved:
         msg = f"{title} reads no modules that are stored whole ({', '.join(saved)}); "
         raise InvalidArgumentError(msg + "leave them out, or serve the merged fine-tune")

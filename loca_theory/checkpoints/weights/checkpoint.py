@@ -113,24 +113,24 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def any_error_as(kind: type[LocaTheoryError], what: str) -> Iterator[None]:
+def any_error_as(kind: type[LocaTheoryError], what: str, way_out: str = "") -> Iterator[None]:
     """Raise one kind of error for all that another library reports, by exceptions of any type."""
     try:
         yield
     except (kind, ResourceError, MemoryError):
         raise
     except Exception as error:
-        msg = f"{what}: {one_line(error)}"
+        msg = f"{what}: {one_line(error)}{way_out}"
         raise kind(msg) from error
 
 
 @contextmanager
 def intact(path: Path, kind: str) -> Iterator[None]:
     """Say which file cannot be read, or is not an intact one of its kind."""
-    with any_error_as(DamagedError, f"{path} is not an intact {kind} file; fetch it again"):
+    with any_error_as(DamagedError, f"{path} is not an intact {kind} file", "; fetch it again"):
         try:
             yield
-        except OSError as error:
+        except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
             msg = f"{path} cannot be read: {error.strerror or error}"
             raise ResourceError(msg) from error
 

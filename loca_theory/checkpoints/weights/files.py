@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pickle
 import re
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +85,11 @@ class TorchFile(Checkpoint):
         return {key: value for key, value in vars(self).items() if key != "_tensors"}
 
     def _read(self, name: str, expert: int | None) -> torch.Tensor:
-        with intact(self.path, "PyTorch"):
+        try:
             return self._tensors.load(name, expert)
+        except LookupError as error:
+            msg = f"{name} has changed in {self.path} since it was opened; start again"
+            raise DamagedError(msg) from error
 
 
 @dataclass
@@ -154,10 +156,13 @@ def _opened(path: Path) -> Iterator[Any]:
 def _load_pickled(path: Path) -> dict[str, torch.Tensor]:
     """Load the tensors of a PyTorch file without executing code in it."""
     with intact(path, "PyTorch"):
+        load = partial(torch.load, path, map_location="cpu", weights_only=True)
         try:
-            # Files in the format before PyTorch 1.6, which are no archives, cannot be mapped.
-            is_mapped = zipfile.is_zipfile(path)
-            content = torch.load(path, map_location="cpu", weights_only=True, mmap=is_mapped)
+            try:
+                content = load(mmap=True)
+            except (RuntimeError, ValueError):
+                # Formats before PyTorch 1.6 cannot be mapped, and some file systems do not map.
+                content = load()
         except pickle.UnpicklingError as error:
             msg = f"{path} was refused: it holds Python objects that would run code when loaded, "
             msg += "or is damaged; if you trust it, save its tensors as .safetensors"
@@ -173,7 +178,7 @@ def _load_pickled(path: Path) -> dict[str, torch.Tensor]:
         for name, value in tensors.items()
         if isinstance(value, torch.Tensor)
     }
-    with any_error_as(DamagedError, f"{path} has a name that is no text; rename the tensor"):
+    with any_error_as(DamagedError, f"{path} has a name that is no text", "; rename the tensor"):
         "".join(loaded).encode()
     return loaded
 

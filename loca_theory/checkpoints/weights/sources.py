@@ -133,6 +133,6 @@ def download(name: str) -> Path:
     except ImportError as error:
         msg = "reading from the hub needs huggingface_hub: pip install 'loca-theory[hub]'"
         raise ResourceError(msg) from error
-    what = f"hub:{name} cannot be fetched; download it yourself and pass its folder"
-    with any_error_as(ResourceError, what):
+    way_out = "; download it yourself and pass its folder"
+    with any_error_as(ResourceError, f"hub:{name} cannot be fetched", way_out):
         return Path(snapshot_download(repository, revision=revision or None, allow_patterns=_FILES))
