@@ -132,7 +132,9 @@ CASES = {
     "ROAD": {"group_size": 8},
     "SHIRA": {"r": 2},
     "SUPERTUNING": {},
-    "VBLORA": {"num_vectors": 30, "vector_length": 8, "topk": 2},
+    "VBLORA": {
+        "num_vectors": 30, "vector_length": 8, "topk": 2, "save_only_topk_weights": True,
+    },
     "VERA": {"r": 16},
     "VERA without its projections": {"r": 16, "save_projection": False},
     "WAVEFT": {"n_frequency": 20, "proportional_parameters": True},

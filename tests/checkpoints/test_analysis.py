@@ -206,6 +206,15 @@ def test_the_cosine_of_the_weights_is_that_of_the_vectors(dtype, base, tuned):
     assert row.weights_cosine == pytest.approx(expected, abs=4 * torch.finfo(dtype).eps)
 
 
+@pytest.mark.parametrize(("base", "tuned", "expected"), [(-310, -310, 2.0), (-200, 150, None)])
+def test_the_relative_norm_of_extreme_numbers(base, tuned, expected):
+    w = np.random.default_rng(0).normal(size=(20, 24))
+    found = analyze({"a.weight": 10.0**base * w}, {"a.weight": -(10.0**tuned) * w}, ranks=[2])
+    norm = found.matrices[0].relative_norm
+    assert norm == (None if expected is None else pytest.approx(expected, rel=1e-9))
+    assert "NaN" not in json.dumps(found.to_json(), allow_nan=False)
+
+
 def sides_of(*cosines):
     """A base with one matrix per cosine, and another checkpoint at these cosines to it."""
     rows = np.linalg.qr(np.random.default_rng(0).normal(size=(800, 2 * len(cosines))))[0].T

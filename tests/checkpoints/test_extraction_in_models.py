@@ -234,6 +234,7 @@ NO_MODEL = [
     ({"num_hidden_layers": 10**9}, "num_hidden_layers 1000000000 is too many for the stored"),
     ({"num_hidden_layers": 1300}, "number of parts 1421 is too many"),
     ({"num_labels": 10**8}, "num_labels 100000000 is too many"),
+    ({"model_type": ["llama"]}, "transformers cannot read the configuration"),
     ({"hidden_size": 64}, "LlamaForCausalLM is not the model of the fine-tuned checkpoint"),
     ({"architectures": ["BertModel"], "model_type": "bert"},
      "BertModel is not the model of the fine-tuned checkpoint: it has only 0% of the"),

@@ -114,12 +114,16 @@ def stored(content):
 INSIDE = {"a.weight": torch.ones(20, 24)}
 ITSELF, INDEX = {}, "model.safetensors.index.json"
 ITSELF["itself"] = ITSELF
+TWICE = {"x": 1}
+for _ in range(40):  # 2⁴⁰ ways to the bottom
+    TWICE = {"a": TWICE, "b": TWICE}
 # The name of a file, its content, and what is said.
 REFUSED = [
     *(("a.safetensors", content, r"a\.safetensors is not an intact safetensors")
       for content in (b"", bytes(range(256)) * 4, save(INSIDE)[:-100])),
     *(("a.bin", content, r"a\.bin is not an intact PyTorch .*; fetch it again")
       for content in (b"", stored(INSIDE)[:-100], stored(INSIDE)[:1000], stored(ITSELF))),
+    ("a.bin", stored(TWICE), "more than 100000 dictionaries"),
     ("a.bin", bytes(range(256)) * 4, r"a\.bin "),
     ("list.ckpt", stored([1, {"a": 2}]), "list.ckpt holds no dictionary of tensors"),
     ("name.pt", stored({"a.\ud800.weight": torch.ones(2, 2)}), "has a name that is no text"),
@@ -127,6 +131,7 @@ REFUSED = [
     (INDEX, b"[]", "holds no JSON object"),
     (INDEX, b"{}", "weight_map"),
     (INDEX, b'{"weight_map": {"a": 1}}', "weight_map"),
+    (INDEX, b'{"weight_map": {"\\ud800": "x"}}', "no text: .*; rename the tensor"),
     (INDEX, b'{"weight_map": {"a": "../secret"}}', "outside its own folder"),
     (INDEX, b'{"weight_map": {"a": "/etc/passwd"}}', "outside its own folder"),
 ]  # fmt: skip
@@ -168,9 +173,11 @@ def test_a_missing_shard_or_tensor_costs_its_own_tensors_only(tmp_path, tensors,
     missing.unlink()
     content = json.loads(index.read_text())
     content["weight_map"]["ghost.weight"] = content["weight_map"]["layer.3.weight"]
+    content["weight_map"]["long.weight"] = 300 * "x"
     index.write_text(json.dumps(content))
     checkpoint = open_checkpoint(tmp_path)
-    assert set(checkpoint.left_out) == {"layer.0.weight", "layer.1.weight", "ghost.weight"}
+    gone = {"layer.0.weight", "layer.1.weight", "ghost.weight", "long.weight"}
+    assert set(checkpoint.left_out) == gone
     assert all(one.damaged for one in checkpoint.left_out.values())
     assert missing.name in str(checkpoint.left_out["layer.0.weight"])
     assert "does not hold it" in str(checkpoint.left_out["ghost.weight"])

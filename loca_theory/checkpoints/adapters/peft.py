@@ -28,7 +28,7 @@ _NOT_PASSED = {
     "modules_to_save", "peft_version", "revision", "runtime_config",
     "target_modules", "target_parameters", "task_type", "trainable_token_indices",
 }  # fmt: skip
-_SINGLE_PRECISION = ("PSOFT",)
+_SINGLE_PRECISION = ("PSOFT", "VBLORA")
 _PRUNED, _SCALING = "ADALORA", "IA3"
 _FEEDFORWARD = "feedforward_modules"
 _PROPORTIONAL, _SPECTRUM, _SCALES = "proportional_parameters", ".waveft_spectrum", ".ia3_l"
@@ -100,7 +100,7 @@ def peft_increment(
         on_meta = not mutates and not (kind == _PRUNED and settings.rank_pattern)
         model = get_peft_model(skeleton, settings, low_cpu_mem_usage=on_meta)
         loaded = set_peft_model_state_dict(model, values, low_cpu_mem_usage=on_meta)
-        merged = model.base_model.model.get_submodule(layer.module)
+        merged = model.eval().base_model.model.get_submodule(layer.module)
         _check_agreement(merged, loaded.unexpected_keys)
         merged.merge()
     return _narrowest(merged.get_base_layer().weight.detach().sub_(start))

@@ -201,7 +201,9 @@ def _renamed(names: list[str], model: LoadedModel) -> tuple[dict[str, str], list
         )
     except ImportError:
         return _without_conversion(names, model), []
-    rules = get_model_conversion_mapping(module)  # pyright: ignore[reportArgumentType]
+    what = "transformers cannot read the configuration"
+    with any_error_as(UnknownModelError, what):
+        rules = get_model_conversion_mapping(module)  # pyright: ignore[reportArgumentType]
     renamings = [one for one in rules if isinstance(one, WeightRenaming)]
     converters = [one for one in rules if isinstance(one, WeightConverter)]
     by_pattern = {pattern: one for one in converters for pattern in one.source_patterns}

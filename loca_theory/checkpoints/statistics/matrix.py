@@ -165,7 +165,7 @@ def analyse_matrix(
             sigma=counts.standard_deviation,
             mean=counts.mean,
             energy=energy,
-            relative_norm=math.ldexp(math.sqrt(total) / base_norm, exponent) if base_norm else None,
+            relative_norm=_quotient(math.sqrt(total), exponent, base_norm) if base_norm else None,
             weights_cosine=cosine,
             zero_fraction=counts.zero_fraction,
             excess_kurtosis=counts.excess_kurtosis,
@@ -202,6 +202,15 @@ def analyse_matrix(
             entries,
             coded,
         )
+
+
+def _quotient(norm: float, exponent: int, other: float) -> float | None:
+    """2ᵉ norm / other; None if it does not fit float64."""
+    fraction, power = math.frexp(other)
+    try:
+        return math.ldexp(norm / fraction, exponent - power)
+    except OverflowError:
+        return None
 
 
 def _profile(squares: torch.Tensor) -> tuple[float, ...]:

@@ -31,6 +31,7 @@ PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".tar")
 _PICKLED = (b"PK\x03\x04", b"\x80")
 # Under these keys, trainers store the model's tensors.
 _MODELS = ("state_dict", "model", "model_state_dict", "module")
+_MOST = 100_000
 
 
 @dataclass
@@ -123,7 +124,9 @@ class Shards(Checkpoint):
 
 def open_file(path: Path) -> TorchFile | SafetensorsFile:
     """The tensors of a file of PyTorch, or of safetensors."""
-    if not path.is_file():  # to open a pipe would take for ever
+    with any_error_as(ResourceError, f"{path} cannot be read"):  # of too long a name
+        is_file = path.is_file()
+    if not is_file:  # to open a pipe would take for ever
         msg = f"{path} cannot be read: there is no ordinary file of this name"
         raise ResourceError(msg)
     return TorchFile(path) if is_pickled(path) else SafetensorsFile(path)
@@ -167,7 +170,7 @@ def _load_pickled(path: Path) -> dict[str, torch.Tensor]:
             msg = f"{path} was refused: it holds Python objects that would run code when loaded, "
             msg += "or is damaged; if you trust it, save its tensors as .safetensors"
             raise DamagedError(msg) from error
-        found = _state_dicts(content)
+        found = _state_dicts(content, iter(range(_MOST)))
     if not found:
         msg = f"{path} holds no dictionary of tensors"
         raise DamagedError(msg)
@@ -183,12 +186,16 @@ def _load_pickled(path: Path) -> dict[str, torch.Tensor]:
     return loaded
 
 
-def _state_dicts(content: Any, path: str = "") -> dict[str, dict[Any, Any]]:
+def _state_dicts(content: Any, left: Iterator[int], path: str = "") -> dict[str, dict[Any, Any]]:
     """The dictionaries of a model's tensors nearest to the top, by the keys or numbers to them.
 
     A usual name of the model goes before all others, and what holds a matrix before what holds
     none, such as a scheduler. The state of an optimiser is none: it is a dictionary by numbers.
     """
+    # A small file can lead to the same dictionary in any number of ways.
+    if next(left, None) is None:
+        msg = f"more than {_MOST} dictionaries"
+        raise ValueError(msg)
     if isinstance(content, list | tuple):
         content = {str(i): one for i, one in enumerate(content)}
     if not isinstance(content, dict):
@@ -199,12 +206,12 @@ def _state_dicts(content: Any, path: str = "") -> dict[str, dict[Any, Any]]:
         if isinstance(key, str) and isinstance(value, dict | list | tuple) and value
     }
     for key in _MODELS:
-        if found := _state_dicts(nested.get(key), f"{path}.{key}"):
+        if found := _state_dicts(nested.get(key), left, f"{path}.{key}"):
             return found
     found = {
         name: tensors
         for key, value in nested.items()
-        for name, tensors in _state_dicts(value, f"{path}.{key}").items()
+        for name, tensors in _state_dicts(value, left, f"{path}.{key}").items()
     }
     with_matrix = {name: one for name, one in found.items() if _has_matrix(one)}
     holds_tensors = any(isinstance(value, torch.Tensor) for value in content.values())
@@ -219,5 +226,5 @@ def _has_matrix(tensors: dict[Any, Any]) -> bool:
 
 def _natural_order(name: str) -> list[tuple[bool, int, str]]:
     """Sorting key that puts layer 2 before layer 10."""
-    parts = re.split(r"(\d+)", name)
-    return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
+    parts = [(part.isdecimal() and len(part) < 19, part) for part in re.split(r"(\d+)", name)]
+    return [(is_number, int(part) if is_number else 0, part) for is_number, part in parts]

@@ -113,6 +113,8 @@ def _sharded(index: Path) -> Shards:
     if not isinstance(shards, dict) or not all(isinstance(one, str) for one in shards.values()):
         msg = f'{index} has no "weight_map" from names to files'
         raise DamagedError(msg)
+    with any_error_as(DamagedError, f"{index} has a name that is no text", "; rename the tensor"):
+        "".join(shards).encode()
     names_in: dict[Path, list[str]] = {}
     for name, file in shards.items():
         if Path(file).name != file:
