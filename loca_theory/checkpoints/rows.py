@@ -32,8 +32,7 @@ class Matrix(IncrementRow):
         sigma: Standard deviation of the entries.
         mean: Mean of the entries.
         energy: Sum of the squared entries; None if it does not fit float64.
-        relative_norm: ‖ΔW‖/‖W₀‖, Frobenius norms; None without a base, or if W₀ is 0 or the
-            quotient does not fit float64.
+        relative_norm: ‖ΔW‖/‖W₀‖, Frobenius norms; None without a base, or if float64 lacks it.
         weights_cosine: Cosine of the angle between W₀ and W′ as vectors, near 1 for a fine-tune;
             None without a base, or if one of them is 0.
         zero_fraction: Proportion of entries that are exactly 0.
