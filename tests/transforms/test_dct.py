@@ -189,11 +189,7 @@ LARGEST = pytest.param((4096, 4096), marks=pytest.mark.deep)
 @pytest.mark.parametrize("method", ["auto", "fft"])
 @pytest.mark.parametrize("transform", TWO_DIMENSIONS)
 def test_float32_meets_the_accuracy_requirement(transform, method, shape, device):
-    # The stand-in for a GPU takes products from the CPU's BLAS, some of which add up one term after
-    # the other: two products of n terms have a standard deviation of 0.4 u √n, 7e-7 at n = 768, and
-    # the error of an entry, which follows the path of its partial sums, reaches 10 of these.
-    required = 7e-6 if device.type == "pretend" else REQUIRED
-    assert largest_error(transform, method, shape, device) < required
+    assert largest_error(transform, method, shape, device) < REQUIRED
 
 
 REFUSED = [
