@@ -89,7 +89,7 @@ def test_what_no_extraction_wrote_is_neither_replaced_nor_joined(tmp_path, name)
     ):
         written(tmp_path)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {name: content}
-    with pytest.raises(ResourceError):
+    with pytest.raises(ResourceError, match=rf"loca holds {re.escape(name)}, which no .*"):
         check_folder(folder.parent, "best")
     assert check_folder(folder.parent, "lora") == folder.parent
 

@@ -1,5 +1,6 @@
 """Sizes that share a total or retain a fraction: the split itself, in extractions and analyses."""
 
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
@@ -23,30 +24,41 @@ from tests.checkpoints import zoo
 from tests.checkpoints.files import normal
 
 
-def spectrum(energies, cost, entry_cost=0, **limits):
+@dataclass(frozen=True)
+class Spectrum:
     """A matrix whose units retain these energies."""
-    units, retained = range(1, len(energies) + 1), np.cumsum(sorted(energies, reverse=True))
-    return EnergyProfile("", "", units, retained.astype(float), cost, entry_cost, **limits)
+
+    energies: list
+    cost: int
+    entry_cost: int = 0
+
+    @property
+    def retained(self):
+        return np.cumsum(sorted(map(float, self.energies), reverse=True))
+
+    def profile(self, **limits):
+        units = np.arange(1, len(self.energies) + 1)
+        return EnergyProfile("", "", units, self.retained, self.cost, self.entry_cost, **limits)
 
 
-def allocate(spectra, total=None, **wanted):
-    return sizes.allocate([[one] for one in spectra], total, **wanted)
-
-
-def worth(pairs):
-    """What sizes cost and retain."""
-    rows = [(one.cost_of(size), float(one.at(size))) for one, size in pairs]
-    return tuple(map(sum, zip(*rows, strict=True)))
+def allocate(spectra, total=None, energy=None, **limits):
+    return sizes.allocate([[one.profile(**limits)] for one in spectra], total, energy=energy)
 
 
 def of(split, size="size"):
-    return worth((one.profile, getattr(one, size)) for one in split.matrices)
+    """What a split costs and retains."""
+    rows = [(one.profile, getattr(one, size)) for one in split.matrices]
+    costs, energies = zip(*((one.cost_of(n), float(one.at(n))) for one, n in rows), strict=True)
+    return sum(costs), sum(energies)
 
 
-def splits(spectra):
-    """What every split costs and retains."""
-    for chosen in product(*(range(one.least, one.most + 1) for one in spectra)):
-        yield worth(zip(spectra, chosen, strict=True))
+def splits(spectra, floor=0, cap=99):
+    """Every split that respects floor and cap: its cost and the energy that it retains."""
+    most = [min(len(one.energies), cap) for one in spectra]
+    for chosen in product(*(range(min(floor, one), one + 1) for one in most)):
+        pairs = list(zip(chosen, spectra, strict=True))
+        energy = sum(one.retained[size - 1] if size else 0 for size, one in pairs)
+        yield sum(size * one.cost for size, one in pairs), float(energy)
 
 
 @st.composite
@@ -54,36 +66,36 @@ def problems(draw):
     # Integer energies: sums are exact, so that optima can be compared without a tolerance.
     energies = st.lists(st.integers(0, 20), min_size=1, max_size=4).filter(any)
     common = draw(st.none() | st.integers(1, 5))
-    limits = {"floor": draw(st.integers(0, 1)), "cap": draw(st.integers(1, 4))}
     spectra = [
-        spectrum(one, common or draw(st.integers(1, 7)), **limits)
+        Spectrum(one, common or draw(st.integers(1, 7)))
         for one in draw(st.lists(energies, min_size=1, max_size=4))
     ]
-    costs = [one.cost for one in spectra]
-    least = sum(costs) if limits["floor"] else min(costs)
-    return spectra, least + draw(st.integers(0, 40)), bool(common)
+    floor, cap = draw(st.integers(0, 1)), draw(st.integers(1, 4))
+    least = sum(one.cost for one in spectra) if floor else min(one.cost for one in spectra)
+    return spectra, least + draw(st.integers(0, 40)), {"floor": floor, "cap": cap}, bool(common)
 
 
 @given(problems())
 @settings(max_examples=250, deadline=None)
 def test_it_is_the_best_of_all_splits_or_within_the_gap_if_units_cost_more_or_less(problem):
-    spectra, total, equal_costs = problem
-    found = allocate(spectra, total)
+    spectra, total, limits, equal_costs = problem
+    found = allocate(spectra, total, **limits)
     spent, energy = of(found)
-    optimum = max(energy for cost, energy in splits(spectra) if cost <= total)
-    whole = sum(one.energy for one in spectra)
+    optimum = max(energy for cost, energy in splits(spectra, **limits) if cost <= total)
+    whole = sum(one.retained[-1] for one in spectra)
     rounding, bound = 1e-9 * whole, found.bound * whole
     assert spent <= total
     assert energy <= optimum + rounding <= bound + 2 * rounding
     # Dantzig: what the relaxation has more is less than the unit that no longer fits.
-    assert bound - energy <= max(one.at(1) for one in spectra) + rounding
+    assert bound - energy <= max(one.retained[0] for one in spectra) + rounding
     if equal_costs:
         assert energy == pytest.approx(optimum, rel=1e-12)
-    for one in found.matrices:
-        assert one.profile.least <= one.size <= one.profile.most
+    most = [min(len(one.energies), limits["cap"]) for one in spectra]
+    for one, n in zip(found.matrices, most, strict=True):
+        assert min(limits["floor"], n) <= one.size <= n
 
     def common(size):
-        return [min(max(size, one.least), one.most) for one in spectra]
+        return [min(max(size, limits["floor"]), n) for n in most]
 
     costs = [one.cost for one in spectra]
     largest = max(size for size in range(5) if np.dot(common(size), costs) <= total)
@@ -117,14 +129,14 @@ def test_a_matrix_may_change_its_method_between_two_prices(seed, below, least):
 @settings(max_examples=150, deadline=None)
 def test_the_smallest_total_that_retains_a_fraction(problem, fraction):
     """With unequal costs, less than a unit more."""
-    spectra, _, equal_costs = problem
-    wanted = (fraction - 1e-9) * sum(one.energy for one in spectra)
-    enough = [cost for cost, energy in splits(spectra) if energy >= wanted]
+    spectra, _, limits, equal_costs = problem
+    wanted = (fraction - 1e-9) * sum(one.retained[-1] for one in spectra)
+    enough = [cost for cost, energy in splits(spectra, **limits) if energy >= wanted]
     if not enough:
         with pytest.raises(InvalidArgumentError, match=r"the largest retain 0\.\d+; ask for less"):
-            allocate(spectra, energy=fraction)
+            allocate(spectra, energy=fraction, **limits)
         return
-    spent, energy = of(allocate(spectra, energy=fraction))
+    spent, energy = of(allocate(spectra, energy=fraction, **limits))
     assert energy >= wanted - 1e-9
     more = 1 if equal_costs else max(one.cost for one in spectra)
     assert min(enough) <= spent < min(enough) + more
@@ -132,9 +144,9 @@ def test_the_smallest_total_that_retains_a_fraction(problem, fraction):
 
 # A cheap unit gains more per number than a dear one, and not more; units without energy;
 # and what any size costs besides its units.
-CHEAP = [spectrum([4], 400), spectrum([1], 64)]
-EMPTY = [spectrum([3, 0, 0], 2), spectrum([1, 0], 2)]
-ENTRY = [spectrum([8, 4], 2, entry_cost=3), spectrum([6, 5], 2, entry_cost=3)]
+CHEAP = [Spectrum([4], 400), Spectrum([1], 64)]
+EMPTY = [Spectrum([3, 0, 0], 2), Spectrum([1, 0], 2)]
+ENTRY = [Spectrum([8, 4], 2, entry_cost=3), Spectrum([6, 5], 2, entry_cost=3)]
 
 
 @pytest.mark.parametrize(

@@ -32,13 +32,6 @@ REFUSED = [
     ("simulate --K 1000000 --r 8 --sampler dense --jobs 1", 1, "needs about 89,407 GiB for"),
     ("simulate --K 1000000 --r 8 --sampler dense --jobs 2", 1, "; use --sampler reduced, fewer"),
     ("simulate --K 90000000 --r 100 --draws 1 --jobs 1", 1, "; use --engine exact, fewer workers "),
-    ("simulate --K 16 --r 1 --sampler dense --device cuda:999", 1, "CUDA device"),
-    # Before any work, which would take hours.
-    (
-        "simulate --K 512 --r 1 --methods D,DoRA --draws 100000 --jobs 1 --out readme.txt",
-        1,
-        "cannot write to readme.txt/points: readme.txt is a file; choose another --out DIR",
-    ),
     ("simulate --K 16 --r 1 --scheduler tcp://127.0.0.1:9", 2, "--scheduler ADDRESS needs"),
     ("correlate --rho 0..0.4", 2, "range with its step"),
     ("correlate --structures ar1 --fraction 0.1", 2, "--fraction LIST has no effect unless"),

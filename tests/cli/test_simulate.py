@@ -121,7 +121,26 @@ def test_a_folder_that_takes_no_files_does_not_hinder_the_answer(cli, here):
     assert parse(blocked.out)["rows"] == parse(unhindered.out)["rows"]
 
 
-# --- on a GPU -------------------------------------------------------------------------------
+# --- what it refuses ------------------------------------------------------------------------
+
+
+def test_an_out_that_takes_no_files_is_an_error_before_any_work(cli, here, monkeypatch):
+    (here / "file").write_text("kept")
+    monkeypatch.setattr("loca_theory.expressivity.monte_carlo.evaluate", None)
+    done = cli(*SMALL, "--engine", "monte-carlo", "--methods", "D", "--out", "file")
+    assert re.fullmatch(
+        r"loca-theory: cannot write to [^\n]+: file is a file; choose another --out DIR\n", done.err
+    )
+    assert (done.code, done.out) == (1, "")
+    assert [path.name for path in here.iterdir()] == ["file"]
+
+
+def test_a_missing_gpu_is_an_error(cli, here, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    done = cli(*SMALL, "--sampler", "dense", "--device", "cuda:0")
+    assert done.err == "loca-theory: no CUDA device is available to torch; choose --device cpu\n"
+    assert (done.code, done.out) == (1, "")
+    assert list(here.iterdir()) == []
 
 
 @pytest.mark.cuda

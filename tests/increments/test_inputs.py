@@ -42,7 +42,6 @@ BAD_EIGENVALUES = [
         for bad in (np.nan, np.inf, -1.0)
     ),
     ([0.0, 0.0, 0.0, 0.0], "must not all be 0"),
-    ([], "(not all be 0|all 4 of a 4x4)"),
     ([1.0, 1.0j, 1.0, 2.0], "must be a vector of real numbers, not complex128"),
     (np.ones((4, 4)), r"must be a vector of real numbers, not float64 of shape \(4, 4\)"),
     (torch.ones(4).to_sparse(), "must be a vector of numbers, not Tensor"),
@@ -61,6 +60,8 @@ CALLS = [
         for function in OF_EIGENVALUES
         for bad, message in BAD_EIGENVALUES
     ),
+    *((one, [], "^eigenvalues must not all be 0") for one in OF_EIGENVALUES[1:]),
+    (OF_EIGENVALUES[0], [], "^eigenvalues must be all 4 of a 4x4 matrix, zeros included, not 0"),
     (lambda values: fit_bulk(values, 4, 6), np.ones(3), "all 4 of a 4x6 matrix, zeros included"),
     *((lambda bad: energy_ranks([1.0], [bad]), one, "fractions must be above 0 and at most 1")
       for one in (0.0, 1.5, -1.0, np.nan)),
