@@ -192,6 +192,13 @@ def test_float32_meets_the_accuracy_requirement(transform, method, shape, device
     assert largest_error(transform, method, shape, device) < REQUIRED
 
 
+@pytest.mark.parametrize("transform", TWO_DIMENSIONS)
+def test_float32_products_are_as_accurate_as_sums_that_add_one_by_one(transform):
+    x = normal(768, 768, dtype=torch.float32)
+    expected = by_definition(transform, x.double().numpy())
+    assert distance(transform(x, method="matmul"), expected) <= bound(x, x.shape)
+
+
 REFUSED = [
     (lambda: dct(torch.zeros(())), r"needs 1 non-empty last dimension\(s\), not shape \(\)"),
     (lambda: idct(torch.zeros(3, 0)), r"non-empty last dimension\(s\), not shape \(3, 0\)"),
