@@ -22,14 +22,8 @@ Scores = Mapping[str, float]
 FOLDER = files("loca_theory.claims") / "printed_tables"
 """The transcribed tables."""
 
-# The file of each table of scores, and what the names of its models begin with.
-_FILES = {
-    "glue": ("glue_results", "RoBERTa-"),
-    "vit": ("vit_results", "ViT-"),
-    "e2e": ("e2e_results", "GPT-2 "),
-    "instruction": ("instruction_results", ""),
-    "ablation": ("ablation", ""),
-}
+# What the names of the models of a table of scores begin with.
+_PREFIXES = {"glue": "RoBERTa-", "vit": "ViT-", "e2e": "GPT-2 "}
 
 
 @cache
@@ -39,9 +33,9 @@ def _read(name: str) -> dict[str, Any]:
 
 def scores(table: str, field: str = "values") -> dict[str, dict[str, Scores]]:
     """Scores, or ``spreads``, by model and method; one that is printed at two budgets has both."""
-    file, prefix = _FILES[table]
+    prefix = _PREFIXES.get(table, "")
     found: dict[str, dict[str, Scores]] = {}
-    for row in _read(file)["rows"]:
+    for row in _read(f"{table}_results")["rows"]:
         model, method = row.get("model", "base"), row["method"]
         if (table, method) == ("glue", "FF"):
             method = "FT"
@@ -54,8 +48,9 @@ def scores(table: str, field: str = "values") -> dict[str, dict[str, Scores]]:
 
 def marked(table: str, mark: str) -> dict[str, Scores]:
     """The numbers that are ``bold``, or ``underlined``, by model and column."""
-    file, prefix = _FILES[table]
-    return {model.removeprefix(prefix): row for model, row in _read(file)[mark].items()}
+    prefix = _PREFIXES.get(table, "")
+    found = _read(f"{table}_results")[mark]
+    return {model.removeprefix(prefix): row for model, row in found.items()}
 
 
 def costs(field: str, *methods: str) -> pd.DataFrame:
