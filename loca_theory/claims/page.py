@@ -1,29 +1,31 @@
-"""CLAIMS.md: the outcome of the ledger as a page for GitHub and the documentation site."""
+"""The outcome of the ledger in words: counts for the terminal, and CLAIMS.md, a page for GitHub."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from jinja2 import Environment, PackageLoader
 
-from loca_theory.claims.claim import OTHER_MODEL, PACKAGE
+from loca_theory.claims.claim import OTHER_MODEL, PACKAGE, PAPER, Claim
 from loca_theory.claims.entries import Entry
 from loca_theory.claims.ledger import Ledger, by_section
-from loca_theory.claims.rules import Verdict
-from loca_theory.claims.summary import (
-    family_in_words,
-    history_in_words,
-    older_in_words,
-    tally,
-)
+from loca_theory.claims.rules import FAMILY_WISE, Verdict
 
 WRITTEN_BY = "Written by `loca-theory verify`"
 """Text by which a CLAIMS.md of this package is recognised."""
 
+_SUBJECTS = {
+    PAPER: "of the paper",
+    OTHER_MODEL: "of the paper on other models",
+    PACKAGE: "about this package",
+}
+
 
 def page(entries: Sequence[Entry], ledger: Ledger) -> str:
     """Counts and unsupported claims, then a table and the details for each section."""
+    of_paper = [one for one in entries if one.claim.subject != PACKAGE and not one.is_erratum]
     environment = Environment(
         loader=PackageLoader("loca_theory.claims", ""), trim_blocks=True, lstrip_blocks=True
     )
@@ -35,13 +37,7 @@ def page(entries: Sequence[Entry], ledger: Ledger) -> str:
         written_by=WRITTEN_BY,
         family=family_in_words(ledger),
         older=older_in_words(entries),
-        not_supported=[
-            one
-            for one in entries
-            if one.verdict is Verdict.NOT_SUPPORTED
-            and one.claim.subject != PACKAGE
-            and not one.is_erratum
-        ],
+        not_supported=[one for one in of_paper if one.verdict is Verdict.NOT_SUPPORTED],
         sections=by_section(entries),
     )
     return text.rstrip() + "\n"
@@ -67,3 +63,58 @@ def anchor(heading: str) -> str:
 def _plain(text: str) -> str:
     """Escape Markdown, so that *, <, [ and | in formulas are shown as they are."""
     return re.sub(r"([\\*<\[\]|`])", r"\\\1", text)
+
+
+def counts(entries: Sequence[Entry], subject: str = PAPER) -> dict[str, int]:
+    """Number of claims on a subject with each verdict."""
+    found = Counter(one.verdict for one in entries if one.claim.subject == subject)
+    return {verdict.value: found[verdict] for verdict in Verdict}
+
+
+def count_errata(entries: Sequence[Entry]) -> int:
+    """Number of errata among the unsupported claims of the paper."""
+    return sum(one.is_erratum and one.claim.subject == PAPER for one in entries)
+
+
+def tally(entries: Sequence[Entry]) -> Iterator[str]:
+    """The counts as text, one line for each subject that has claims."""
+    errata = count_errata(entries)
+    for subject, title in _SUBJECTS.items():
+        found = counts(entries, subject)
+        each = [f"{count} {name}" for name, count in found.items() if count]
+        if errata and subject == PAPER:
+            text = f" (of which {errata} {'is an erratum' if errata == 1 else 'are errata'})"
+            each = [one + text * one.endswith(Verdict.NOT_SUPPORTED) for one in each]
+        if total := sum(found.values()):
+            claims = "claim" if total == 1 else "claims"
+            yield f"{total} {claims} {title}: {', '.join(each)}"
+
+
+def family_in_words(ledger: Ledger) -> str:
+    """The probability that all intervals of the ledger hold together, as text."""
+    if not ledger.comparisons:
+        return "Nothing in the ledger is random."
+    return (
+        f"All claims of the ledger, these or not, have {ledger.comparisons} random numbers, each "
+        "with a confidence interval. In one run at one tier, all of these intervals hold together "
+        f"with a nominal probability of at least {1 - FAMILY_WISE:g}."
+    )
+
+
+def older_in_words(entries: Sequence[Entry]) -> str:
+    """How many of the entries other code than the present one measured, as text; empty if none."""
+    older = sum(one.stale for one in entries)
+    if not older:
+        return ""
+    return (
+        f"{older} of the {len(entries)} observations are of an older version of the code. A "
+        "version is a hash of the source, so that it changes with every comment, too."
+    )
+
+
+def history_in_words(claim: Claim) -> list[str]:
+    """Since when the rule of a claim stands, and each of its changes, as text."""
+    changes = [f"changed {one.date}: {one.why} Before: {one.before}." for one in claim.rule_changes]
+    since = [f"rule since {one.date}, fixed before the stored run" for one in claim.rule_changes]
+    # The date of the last entry counts, and the first changed nothing.
+    return since[-1:] + changes[1:]

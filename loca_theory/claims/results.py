@@ -15,9 +15,8 @@ from loca_theory.claims.entries import Entry
 from loca_theory.claims.estimates import Tier
 from loca_theory.claims.ledger import Ledger, load_ledger
 from loca_theory.claims.observation import MEASURED, ClaimCell
-from loca_theory.claims.page import WRITTEN_BY, page
+from loca_theory.claims.page import WRITTEN_BY, count_errata, counts, page
 from loca_theory.claims.rules import FAMILY_WISE, Verdict
-from loca_theory.claims.summary import count_errata, counts
 from loca_theory.errors import LocaTheoryError, ResourceError
 from loca_theory.sweeps import Result, ResultStore
 from loca_theory.sweeps.files import writable_folder, write_atomically

@@ -14,8 +14,8 @@ from loca_theory.claims import Claim, VerificationResult
 from loca_theory.claims.claim import PACKAGE
 from loca_theory.claims.entries import Entry
 from loca_theory.claims.ledger import by_section
+from loca_theory.claims.page import family_in_words, tally
 from loca_theory.claims.rules import Verdict
-from loca_theory.claims.summary import family_in_words, tally
 from loca_theory.cli.output import console, print_note, text_width
 
 _Listed = TypeVar("_Listed", Claim, Entry)
