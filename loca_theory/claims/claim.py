@@ -7,16 +7,15 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import field
-from datetime import date
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import Parameter, isfunction, signature
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import ConfigDict, Field, JsonValue, StringConstraints, model_validator
+from pydantic import Field, JsonValue, StringConstraints, model_validator
 from pydantic.dataclasses import dataclass
 
 from loca_theory.claims.estimates import (
@@ -27,7 +26,7 @@ from loca_theory.claims.estimates import (
     Tier,
     observed,
 )
-from loca_theory.claims.rules import Rule, Verdict
+from loca_theory.claims.rules import STRICT, Rule, RuleChange, Verdict
 from loca_theory.errors import LocaTheoryError, ResourceError
 from loca_theory.sweeps.runner import SweepInterruptedError
 
@@ -38,11 +37,7 @@ CHECKS = "loca_theory.claims.checks"
 # What a check is given if it asks for it.
 _INPUTS = {"tier", "rng", "results"}
 
-STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
-
 Text = Annotated[str, StringConstraints(pattern=r"\S")]
-_Id = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+([.-][a-z0-9]+)*$")]
-Texts = tuple[str, ...]
 
 
 class LedgerError(LocaTheoryError):
@@ -68,21 +63,6 @@ class Alternative:
     arguments: dict[str, JsonValue] = field(default_factory=dict)
     table: str = ""
     tier: Tier = Tier.QUICK
-
-
-@dataclass(frozen=True, config=STRICT, kw_only=True)
-class RuleChange:
-    """The day from which a rule stands.
-
-    Attributes:
-        date: The day.
-        why: Why it replaced the rule before; empty for the first rule.
-        before: The rule before, as text; empty for the first rule.
-    """
-
-    date: date
-    why: str = ""
-    before: str = ""
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -124,7 +104,7 @@ class Claim:
             check or its arguments.
     """
 
-    id: _Id
+    id: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+([.-][a-z0-9]+)*$")]
     section: str = ""
     passage: Text
     statement: Text
@@ -134,12 +114,12 @@ class Claim:
     rule: Rule
     expected_verdict: Verdict
     command: Text = ""
-    assumptions: Texts = ()
-    added: Texts = ()
+    assumptions: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
     arguments: dict[str, JsonValue] = field(default_factory=dict)
     comparisons: Annotated[int, Field(ge=0)] = 0
     cost: Annotated[float, Field(gt=0)] = 1.0
-    tables: Texts = ()
+    tables: tuple[str, ...] = ()
     figure: str = ""
     note: str = ""
     erratum: bool = False
@@ -204,12 +184,11 @@ class Claim:
             LedgerError: the check does not exist, or does not take these arguments.
         """
         module, _, name = f"{CHECKS}.{self.check}".rpartition(".")
-        found = getattr(import_module(module), name, None) if find_spec(module) else None
-        taken = signature(found).parameters if isfunction(found) else {}
+        check: Any = getattr(import_module(module), name, None) if find_spec(module) else None
+        taken = signature(check).parameters if isfunction(check) else {}
         if name.startswith("_") or {one.kind for one in taken.values()} != {Parameter.KEYWORD_ONLY}:
             why = f"there is no check {self.check!r} in {CHECKS}"
             raise self.error(why)
-        check = cast("Callable[..., Returned]", found)
         try:
             signature(check).bind(**self.arguments, **dict.fromkeys(_INPUTS & taken.keys()))
         except TypeError as error:
@@ -257,14 +236,13 @@ class Claim:
         many estimates as bounds.
         """
         count = sum(one.is_random for one in estimates)
-        why = ""
         if count > self.comparisons:
             why = f"'comparisons' is {self.comparisons}, but the number of random estimates is "
-            why += f"{count}; set it to {count}, or the family-wise error rate does not hold"
-        elif estimates and self.rule.length not in (1, len(estimates)):
+            return why + f"{count}; set it to {count}, or the family-wise error rate does not hold"
+        if estimates and self.rule.length not in (1, len(estimates)):
             why = f"its rule has bounds for {self.rule.length} estimates, but the check made "
-            why += f"{len(estimates)}; give one bound per estimate, or one for all"
-        return why
+            return why + f"{len(estimates)}; give one bound per estimate, or one for all"
+        return ""
 
     def error(self, why: str) -> LedgerError:
         """A :class:`LedgerError` that names the claim."""

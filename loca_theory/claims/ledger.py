@@ -15,8 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from loca_theory import _arguments
-from loca_theory.claims.claim import EMPIRICAL, STRICT, Claim, LedgerError, Text
-from loca_theory.claims.rules import FAMILY_WISE
+from loca_theory.claims.claim import EMPIRICAL, Claim, LedgerError, Text
+from loca_theory.claims.rules import FAMILY_WISE, STRICT
 from loca_theory.errors import InvalidArgumentError
 
 

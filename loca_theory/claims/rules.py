@@ -27,6 +27,7 @@ if none fails, one that is inconclusive makes the claim inconclusive.
 
 from __future__ import annotations
 
+from datetime import date
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
@@ -37,6 +38,9 @@ from pydantic_core import ArgsKwargs
 
 from loca_theory._lookup import member
 from loca_theory.claims.estimates import Estimate, Measured
+
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+"""How the ledger is read: no unknown field, and no number that is not finite."""
 
 FAMILY_WISE = 0.01
 """Nominal probability that at least one interval of the ledger misses its true value in a run."""
@@ -72,7 +76,7 @@ _Width = Annotated[float, Field(ge=0)]
 _FORMS = ("low", "high", "high low", "precision value", "printed unit", "designed")
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
+@dataclass(frozen=True, config=STRICT)
 class Rule:
     """An acceptance rule, fixed before the stored run.
 
@@ -159,6 +163,21 @@ class Rule:
         if high < least or low > most:
             return Verdict.NOT_SUPPORTED, margin
         return (Verdict.SUPPORTED if margin >= 0 else Verdict.INCONCLUSIVE), margin
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class RuleChange:
+    """The day from which a rule stands.
+
+    Attributes:
+        date: The day.
+        why: Why it replaced the rule before; empty for the first rule.
+        before: The rule before, as text; empty for the first rule.
+    """
+
+    date: date
+    why: str = ""
+    before: str = ""
 
 
 _SEVERITY = (Verdict.NOT_SUPPORTED, Verdict.INCONCLUSIVE, Verdict.SUPPORTED)
