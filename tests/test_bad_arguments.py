@@ -34,6 +34,7 @@ def extract(**changed):
 
 SHAPE = "shape must be two whole numbers (p, q), not "
 RANKS = "ranks must be positive whole numbers, not "
+LIST_ALL = "list all with load_ledger().claims or `loca-theory verify --list`"
 RUNNER = "runner must be a Runner, not "
 BAD = [
     *((lambda given=given: shaped(given), f"{SHAPE}{given!r}")
@@ -85,8 +86,8 @@ BAD = [
     (lambda: extract(components=1.5), "components must be a whole number, not 1.5"),
     # verify, methods and figure
     (lambda: loca.verify([]), "names is empty; name a claim, or omit names for all claims"),
-    (lambda: loca.verify(5), "unknown claim 5; `loca-theory verify --list` lists all"),
-    (lambda: loca.verify("nope"), "unknown claim 'nope'; `loca-theory verify --list` lists all"),
+    (lambda: loca.verify(5), f"unknown claim 5; {LIST_ALL}"),
+    (lambda: loca.verify("nope"), f"unknown claim 'nope'; {LIST_ALL}"),
     (lambda: loca.verify("condition-u", seed="x"), "seed must be a whole number, not 'x'"),
     (lambda: loca.verify("condition-u", tier=["quick"]), "unknown tier ['quick']; choose from"),
     (lambda: loca.verify("condition-u", results=5), "results must be a path, not 5"),

@@ -12,6 +12,7 @@ from loca_theory.claims.claim import Claim
 from loca_theory.claims.estimates import Estimate, Estimates, Measured
 from loca_theory.claims.observation import MEASURED, ClaimCell
 from loca_theory.claims.rules import Verdict, decide
+from loca_theory.sweeps.version import code_version
 
 # Default output folder of the experiments, and where verify looks for their tables.
 DEFAULT_RESULTS = "loca-results"
@@ -139,7 +140,7 @@ class Entry:
     @property
     def stale(self) -> bool:
         """Whether another version of the code measured it."""
-        return self.cell.is_stale
+        return self.cell.version != code_version(*self.cell.packages)
 
     @property
     def changed(self) -> bool:
@@ -200,9 +201,9 @@ class Entry:
 
 
 def _how_to_make(claim: Claim) -> str:
-    """The commands that make a claim's missing tables and then decide it."""
-    written = re.findall(r"--out(?:\s|=)(\S+)", claim.command)
-    folder = written[-1] if written else DEFAULT_RESULTS
-    where = " (experiments need a checkout of the repository)"
+    """How to make a claim's missing tables and then decide it, in a shell and in Python."""
+    folder = [DEFAULT_RESULTS, *re.findall(r"--out(?:\s|=)(\S+)", claim.command)][-1]
     text = _HOW_TO_MAKE.format(claim.command, claim.id, folder)
-    return text + where if "experiments." in claim.command else text
+    if "experiments." in claim.command:
+        text += " (experiments need a checkout of the repository)"
+    return f'{text}; in Python, decide it with verify("{claim.id}", results="{folder}")'

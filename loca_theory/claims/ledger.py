@@ -58,7 +58,8 @@ class Ledger:
         found = [(name, self.named(str(name))) for name in names]
         if unknown := [name for name, mine in found if not mine]:
             msg = f"unknown claim{'s' * (len(unknown) > 1)} {', '.join(map(self._hint, unknown))}; "
-            raise InvalidArgumentError(msg + "`loca-theory verify --list` lists all")
+            msg += "list all with load_ledger().claims or `loca-theory verify --list`"
+            raise InvalidArgumentError(msg)
         chosen = {one for _, mine in found for one in mine}
         return [claim for claim in self.claims if not names or claim.id in chosen]
 
@@ -75,9 +76,7 @@ class Ledger:
 
     def _hint(self, name: object) -> str:
         """An unknown name with the nearest claims and families."""
-        known = dict.fromkeys(
-            one for claim in self.claims for one in (claim.id, claim.id.partition(".")[0])
-        )
+        known = {one for claim in self.claims for one in (claim.id, claim.id.partition(".")[0])}
         near = ", ".join(get_close_matches(str(name), known, n=3, cutoff=0.6))
         return f"{name!r} (nearest: {near})" if near else repr(name)
 

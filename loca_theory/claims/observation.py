@@ -14,7 +14,6 @@ from loca_theory.claims.estimates import Measured, Tier
 from loca_theory.sweeps import Cell, generator
 from loca_theory.sweeps.runner import SweepInterruptedError
 
-EXPERIMENT = "verify"
 MEASURED = TypeAdapter(Measured)
 """Observations as plain data for JSON, and back."""
 
@@ -52,7 +51,7 @@ class ClaimCell(Cell):
         measured_by: Version of the code that measured it; empty for the present code.
     """
 
-    experiment = EXPERIMENT
+    experiment = "verify"
 
     claim: Claim = field(metadata={"describe": _described})
     tier: Tier
@@ -66,11 +65,6 @@ class ClaimCell(Cell):
         return self.measured_by or super().version
 
     @property
-    def is_stale(self) -> bool:
-        """Whether other code than the present one measured it."""
-        return self.version != super().version
-
-    @property
     def packages(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The packages whose code the check runs; the code that judges does not count."""
         mine = _RUNS.get(self.claim.check.partition(".")[0], ())
@@ -79,7 +73,7 @@ class ClaimCell(Cell):
 
 def measure(cell: ClaimCell, *, results: Path | None) -> dict[str, Any]:
     """Run the check of one claim; return what it measured and its duration in seconds."""
-    rng = generator(cell.seed, EXPERIMENT, cell.claim.id)
+    rng = generator(cell.seed, cell.experiment, cell.claim.id)
     start = time.perf_counter()
     try:
         found = cell.claim.measure(cell.tier, rng, results)

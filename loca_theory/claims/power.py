@@ -11,7 +11,7 @@ import pandas as pd
 from loca_theory.claims.claim import Claim
 from loca_theory.claims.entries import Entry
 from loca_theory.claims.ledger import Ledger
-from loca_theory.claims.observation import EXPERIMENT, ClaimCell
+from loca_theory.claims.observation import ClaimCell
 from loca_theory.claims.rules import Verdict
 from loca_theory.claims.synthetic import TABLES
 from loca_theory.sweeps import generator
@@ -45,7 +45,7 @@ def refute(claim: Claim, ledger: Ledger, *, seed: int = 0, results: Path | None 
         why = f"there is no synthetic table {alternative.table!r}; choose from {known}"
         raise claim.error(why)
     changed = replace(claim, arguments={**claim.arguments, **alternative.arguments})
-    rng = generator(seed, EXPERIMENT, claim.id)
+    rng = generator(seed, ClaimCell.experiment, claim.id)
     with TemporaryDirectory() as folder:
         if alternative.table:
             for argument, rows in TABLES[alternative.table](rng).items():

@@ -208,6 +208,7 @@ def test_a_claim_without_its_table_prints_the_command_that_decides_it(verify):
     assert done.code == 0
     assert "not run" in done.out
     assert re.search(rf"&& loca-theory verify {name} --results \S+ \(experiments", done.out)
+    assert f'; in Python, decide it with verify("{name}", results="loca-results")' in done.out
 
 
 def test_a_mistake_in_a_check_is_one_line_and_what_was_decided_is_kept(verify, here, monkeypatch):
