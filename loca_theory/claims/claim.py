@@ -18,14 +18,7 @@ import numpy as np
 from pydantic import Field, JsonValue, StringConstraints, model_validator
 from pydantic.dataclasses import dataclass
 
-from loca_theory.claims.estimates import (
-    Estimates,
-    Measured,
-    NotMeasuredError,
-    Returned,
-    Tier,
-    observed,
-)
+from loca_theory.claims.estimates import Measured, NotMeasuredError, Returned, Tier, observed
 from loca_theory.claims.rules import STRICT, Rule, RuleChange, Verdict
 from loca_theory.errors import LocaTheoryError, ResourceError
 from loca_theory.sweeps.runner import SweepInterruptedError
@@ -224,17 +217,18 @@ class Claim:
             kind = type(error).__name__
             error.add_note(f"claim {self.id!r}: the check {self.check} raised {kind}")
             raise
-        if why := self.objection(found.estimates):
+        if why := self.objection(found):
             raise self.error(why)
         return found
 
-    def objection(self, estimates: Estimates) -> str:
-        """Why estimates do not fit this claim; empty if they fit.
+    def objection(self, measured: Measured) -> str:
+        """Why the estimates of a measurement do not fit this claim; empty if they fit.
 
         The family-wise error rate is divided among the declared intervals (``comparisons``), so a
         check must not make more random estimates than that. A rule with several bounds needs as
         many estimates as bounds.
         """
+        estimates = measured.estimates
         count = sum(one.is_random for one in estimates)
         if count > self.comparisons:
             why = f"'comparisons' is {self.comparisons}, but the number of random estimates is "

@@ -187,7 +187,7 @@ def _read(path: Path, ledger: Ledger) -> tuple[tuple[Entry, ...], dict[str, Any]
             cell = ClaimCell(claim, *run)
             found = store.load(cell) if store else None
             measured, is_backed = MEASURED.validate_python(found or one), found is not None
-            if not claim.objection(measured.estimates):
+            if not claim.objection(measured):
                 others = {int(seed): each for seed, each in one.get("other_seeds", {}).items()}
                 entries.append(Entry(cell, measured, ledger.error_rate(claim), is_backed, others))
         return tuple(entries), document.get("manifest", {})

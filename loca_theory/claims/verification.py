@@ -16,9 +16,8 @@ from loca_theory.claims.ledger import Ledger, load_ledger
 from loca_theory.claims.observation import MEASURED, ClaimCell, measure
 from loca_theory.claims.results import VerificationResult
 from loca_theory.errors import InvalidArgumentError, ResourceError
-from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
-from loca_theory.sweeps.runner import chosen_runner
+from loca_theory.sweeps.runner import Runner, chosen_runner
 from loca_theory.sweeps.tables import find_tables
 
 # Workers start at once for a check that takes longer, which would otherwise run alone.
@@ -72,15 +71,12 @@ def verify(
     ]
     is_long = tier is not Tier.QUICK and any(claim.cost > _LONG_S for claim in claims)
     found = runner.run(cells, partial(measure, results=folder), is_long=is_long)
-    entries = {
+    entries = dict[str, Entry]()
+    for cell, one in zip(cells, found, strict=True):
+        claim, measured = cell.claim, MEASURED.validate_python(one)
         # With the version, which the code of a later process may not share.
-        cell.claim.id: Entry(
-            replace(cell, measured_by=cell.version),
-            MEASURED.validate_python(one),
-            ledger.error_rate(cell.claim),
-        )
-        for cell, one in zip(cells, found, strict=True)
-    }
+        finished = replace(cell, measured_by=cell.version)
+        entries[claim.id] = Entry(finished, measured, ledger.error_rate(claim))
     ids = [claim.id for claim in claims]
     grid = {"claims": ids, "tier": tier.value, "comparisons": ledger.comparisons}
     return VerificationResult(
