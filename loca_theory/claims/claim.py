@@ -14,11 +14,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import numpy as np
 from pydantic import Field, JsonValue, StringConstraints, model_validator
 from pydantic.dataclasses import dataclass
 
-from loca_theory.claims.estimates import Measured, NotMeasuredError, Returned, Tier, observed
+from loca_theory.claims.estimates import Measured, NotMeasuredError, Returned, Rng, Tier, observed
 from loca_theory.claims.rules import STRICT, Rule, RuleChange, Verdict
 from loca_theory.errors import LocaTheoryError, ResourceError
 from loca_theory.sweeps.runner import SweepInterruptedError
@@ -189,9 +188,7 @@ class Claim:
             raise self.error(why) from error
         return check
 
-    def measure(
-        self, tier: Tier, rng: np.random.Generator, results: Path | None = None
-    ) -> Measured:
+    def measure(self, tier: Tier, rng: Rng, results: Path | None = None) -> Measured:
         """Run the check.
 
         An unexpected exception from the check passes through unchanged, with a note that names the

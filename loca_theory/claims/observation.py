@@ -17,19 +17,16 @@ from loca_theory.sweeps.runner import SweepInterruptedError
 MEASURED = TypeAdapter(Measured)
 """Observations as plain data for JSON, and back."""
 
-# The packages whose code checks run besides their own, by family of checks. Families that only read
-# tables run none.
+# The packages whose code checks run besides their own, by family of checks. Most compute errors.
 _SEARCH = ("locations", "transforms")
 _ERRORS = ("expressivity", "increments", "transforms")
-_OF_ERRORS = ("complexity", "expectations", "simulated", "theorems", "wishart")
-_OF_THEORY = ("theory_bases", "theory_gradients", "theory_spikes")
 _RUNS = {
-    **dict.fromkeys((*_OF_ERRORS, *_OF_THEORY), _ERRORS),
     **dict.fromkeys(("dependence", "hypothesis_tests"), ("dependence", *_ERRORS)),
     **dict.fromkeys(("empirical", "normality"), ("increments", "transforms")),
     **dict.fromkeys(("convergence", "theory_search"), ("convergence", *_SEARCH)),
     "gradients": ("adapters", *_SEARCH),
     "fourier": ("transforms",),
+    "tables": (),
 }
 _ALL = (CHECKS, "loca_theory.claims.estimates", "loca_theory.sweeps.random")
 
@@ -67,7 +64,7 @@ class ClaimCell(Cell):
     @property
     def packages(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The packages whose code the check runs; the code that judges does not count."""
-        mine = _RUNS.get(self.claim.check.partition(".")[0], ())
+        mine = _RUNS.get(self.claim.check.partition(".")[0], _ERRORS)
         return (*_ALL, *(".".join(("loca_theory", one)) for one in mine))
 
 
