@@ -5,6 +5,8 @@ import importlib
 import inspect
 import re
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -14,6 +16,7 @@ from click.testing import CliRunner
 from experiments import everything
 from experiments.finetuning.session import configurations, tasks_of
 from experiments.finetuning.settings import task_names
+from loca_theory.claims import load_ledger
 
 COMMANDS = ("study", "complexity", "everything")
 
@@ -31,6 +34,23 @@ def test_every_command_explains_itself(name):
     assert result.exit_code == 0
     assert "--quick" in result.output
     assert "Example:" in result.output
+
+
+MADE = sorted({(claim.command, claim.tables) for claim in load_ledger().claims if claim.tables})
+
+
+@pytest.mark.parametrize(("command", "tables"), MADE, ids=str)
+def test_a_claims_command_writes_its_tables_where_they_are_looked_for(command, tables):
+    """To its last --out or, without one, below the folder that verify searches."""
+    last = command.rpartition(" && ")[2].split()
+    is_analysis = last[:2] == ["loca-theory", "analyze"]
+    assert {one.startswith("analyze-") for one in tables} == {is_analysis}
+    if "--out" not in last:
+        assert not is_analysis
+        is_package = find_spec(last[2]).submodule_search_locations is not None
+        module = importlib.import_module(f"{last[2]}.__main__" if is_package else last[2])
+        (option,) = (one for one in module.main.params if one.name == "out")
+        assert Path(option.default).parts[0] == "loca-results"
 
 
 @pytest.mark.parametrize(
