@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from loca_theory.checkpoints import analyze, extract
 from loca_theory.checkpoints.sizing import sizes
 from loca_theory.checkpoints.sizing.adapter_size import TotalSize
-from loca_theory.checkpoints.sizing.profiles import EnergyProfile, largest_energies
+from loca_theory.checkpoints.sizing.profiles import EnergyProfile, largest_energies, unit_counts
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import PrintedTest
 from loca_theory.sweeps import Runner, runner, workers
@@ -161,7 +161,7 @@ def test_what_is_bought_for_a_total(spectra, total, expected):
 @pytest.mark.parametrize(("p", "q"), [(300, 300), (7, 9), (5, 13), (3, 22)])
 def test_a_summary_of_a_spectrum_is_a_close_lower_bound_up_to_the_whole_matrix(p, q):
     matrix = normal(p, q)
-    units, retained = largest_energies(dct2(matrix).square())
+    units, retained = unit_counts(p * q), largest_energies(dct2(matrix).square())
     spectrum = dct_matrix(p) @ matrix.double() @ dct_matrix(q).T
     exact = np.cumsum(np.sort(spectrum.square().numpy(), axis=None)[::-1])
     counts = np.arange(1, p * q + 1)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
-import numpy as np
 import torch
 
 from loca_theory.checkpoints.extraction.layers import check_any
@@ -24,15 +23,16 @@ from loca_theory.checkpoints.sizing.adapter_cells import (
 )
 from loca_theory.checkpoints.sizing.adapter_folder import Adapter
 from loca_theory.checkpoints.sizing.adapter_size import AdapterSize, TotalSize
+from loca_theory.checkpoints.sizing.best_adapters import BestAdapter
 from loca_theory.checkpoints.sizing.peft_config import (
+    PREFIX,
     adapter_config,
     padded,
-    parameter_prefix,
     target_modules,
     usual_size,
     wrapper_names,
 )
-from loca_theory.checkpoints.sizing.profiles import EnergyProfile
+from loca_theory.checkpoints.sizing.profiles import EnergyProfile, profile_of
 from loca_theory.checkpoints.sizing.saved_modules import SavedModules
 from loca_theory.checkpoints.sizing.sizes import Allocation, allocate
 from loca_theory.errors import InvalidArgumentError
@@ -41,7 +41,7 @@ from loca_theory.errors import InvalidArgumentError
 _ENOUGH, _TRIES = 1e-6, 4
 
 # What was computed for each layer.
-_Found = Sequence[tuple[AdapterCell, Mapping[str, Any]]]
+_Found = Sequence[tuple[AdapterCell, BestAdapter]]
 
 
 @dataclass
@@ -73,7 +73,7 @@ class Extractor:
             raise InvalidArgumentError(msg + 'allocate="..." or dtype="float32"')
         adapters: dict[str, Adapter] = {}
         for method in self.size.methods:
-            if mine := [(cell, one) for cell, one in found if one["method"] == method]:
+            if mine := [(cell, one) for cell, one in found if one.method == method]:
                 # Modules that are stored whole go to the first adapter.
                 saved = SavedModules() if adapters else self.saved
                 adapters[method] = self._adapter(method, mine, saved, base)
@@ -85,17 +85,16 @@ class Extractor:
         """What was computed for some layers, in PEFT's format."""
         (pair,) = self.task.pairs.values()
         layers = [cell.layer for cell, _ in computed]
-        sizes: dict[str, int] = {cell.layer.module: one["count"] for cell, one in computed}
+        sizes = {cell.layer.module: one.count for cell, one in computed}
         rank = max(sizes.values()) if self.size.pad else 0
         fused = {one.own for one in layers if one.experts > 1}
         in_order = () if self.model is None else self.model.shapes
         wrappers = wrapper_names(one for one in in_order if one in fused)
         tensors: dict[str, torch.Tensor] = {}
         for cell, one in computed:
-            weight = wrappers.get(cell.layer.own, cell.layer.own)
-            prefix = parameter_prefix(weight, method)
-            own = padded(one["tensors"], rank) if rank else one["tensors"]
-            tensors |= {f"{prefix}.{key}": tensor for key, tensor in own.items()}
+            module = PREFIX + wrappers.get(cell.layer.own, cell.layer.module)
+            own = padded(one.tensors, rank) if rank else one.tensors
+            tensors |= {f"{module}.{key}": tensor for key, tensor in own.items()}
         linear = [one for one in sizes if one not in fused]
         others = module_names(pair, self.model).difference(linear)
         config = adapter_config(
@@ -112,14 +111,7 @@ class Extractor:
 
     def _of_one_size(self) -> tuple[list[ExtractedMatrix], _Found]:
         """The rows and the adapters of layers that all have the wanted size."""
-        asked = {
-            one.name: {
-                method: self.size.count(method, *one.shape, one.experts)
-                for method in self.size.methods_of(one.adapters)
-            }
-            for one in self.layers
-        }
-        found = self._computed(asked)
+        found = self._computed([(one, self.size.sizes_of(one)) for one in self.layers])
         return [_row(cell.layer, one) for cell, one in found], found
 
     def _split(self) -> tuple[list[ExtractedMatrix], _Found]:
@@ -129,9 +121,8 @@ class Extractor:
         found: _Found = ()
         for _ in range(_TRIES):
             split = allocate(profiles, total and total.amount, energy=wanted)
-            sized = (one for one in split.matrices if one.size)
-            asked = {one.profile.name: {one.profile.method: one.size} for one in sized}
-            found = self._computed(asked)
+            sized = [(one.profile, one.size) for one in split.matrices if one.size]
+            found = self._computed([(one.of, {one.method: size}) for one, size in sized])
             rows = self._split_rows(split, found)
             # Rounded numbers retain less than the profiles say.
             energy = sum(one.energy for one in rows)
@@ -151,43 +142,41 @@ class Extractor:
         unit = self.size.allocate or TotalSize(1)
         return [
             [
-                EnergyProfile(
-                    *(cell.name, method, np.array(one["units"]), np.array(one["retained"])),
-                    *unit.costs(method, cell.layer.sides, DTYPES[self.dtype]),
+                profile_of(
+                    *(cell.layer, method, retained, math.prod(cell.layer.stack)),
+                    unit.costs(method, cell.layer.sides, DTYPES[self.dtype]),
                     floor=self.size.floor,
                     cap=self.size.cap,
                 )
-                for method, one in result.items()
+                for method, retained in result.items()
             ]
             for cell, result in found
         ]
 
-    def _computed(self, asked: Mapping[str, Mapping[str, int]]) -> _Found:
-        """The adapters of layers, of which sizes by method are asked for by name."""
-        ranks = {name: sizes["lora"] for name, sizes in asked.items() if "lora" in sizes}
+    def _computed(self, asked: Sequence[tuple[Layer, Mapping[str, int]]]) -> _Found:
+        """The adapters of layers, of which sizes by method are asked for."""
+        ranks = {layer.name: sizes["lora"] for layer, sizes in asked if "lora" in sizes}
         # One α for all layers, because not every engine reads alpha_pattern. Padded to the largest,
         # all ranks are the same, and no product is scaled.
         alpha = 0 if self.size.pad else usual_size(ranks)[0]
         cells = [
-            AdapterCell(one.name, one, tuple(asked[one.name].items()), alpha)
-            for one in self.layers
-            if one.name in asked
+            AdapterCell(layer.name, layer, tuple(sizes.items()), alpha) for layer, sizes in asked
         ]
         compute = partial(compute_adapter, dtype=self.dtype, device=self.task.device)
         # Results of this step are large, and computing them takes less long than the profiles.
-        return self.task.run(cells, compute, is_stored=False)
+        found = self.task.run(cells, compute, is_stored=False)
+        return [(cell, one["adapter"]) for cell, one in found]
 
     def _split_rows(self, split: Allocation, found: _Found) -> list[ExtractedMatrix]:
         """The rows of layers that share a total, also of those that get nothing of it."""
-        layers = {one.name: one for one in self.layers}
-        results = {cell.name: result for cell, result in found}
+        adapters = {cell.name: one for cell, one in found}
+        for one in split.matrices:
+            if not one.size:
+                nothing = BestAdapter(one.profile.method, 0, {}, 1.0, 0.0, one.profile.energy)
+                adapters[one.profile.of.name] = nothing
         # A layer of which the type cannot store the adapter has no row.
-        planned = [one for one in split.matrices if one.profile.name in results or not one.size]
-        rows = []
-        for one in planned:
-            nothing = {"method": one.profile.method, "count": 0, "error": 1.0, "gap": 0.0}
-            nothing["energy"] = one.profile.energy
-            rows.append(_row(layers[one.profile.name], results.get(one.profile.name, nothing)))
+        planned = [one for one in split.matrices if one.profile.of.name in adapters]
+        rows = [_row(one.profile.of, adapters[one.profile.of.name]) for one in planned]
         if len(self.size.methods) > 1:
             return rows
         # The other splits are rounded as well, and lose the same fraction of what they retain.
@@ -205,16 +194,17 @@ class Extractor:
         ]
 
 
-def _row(layer: Layer, result: Mapping[str, Any]) -> ExtractedMatrix:
+def _row(layer: Layer, found: BestAdapter) -> ExtractedMatrix:
     """The row of a layer, from what was computed for it."""
-    count, is_loca = result["count"], result["method"] == "loca"
+    count, is_loca = found.count, found.method == "loca"
     return ExtractedMatrix(
-        name=layer.own,
-        shape=layer.stack,
+        *(layer.own, layer.stack, found.method),
         r=None if is_loca else count,
         components=count if is_loca else None,
         numbers=count if is_loca else sum(layer.sides) * count,
-        **{key: result[key] for key in ("method", "error", "gap", "energy")},
+        error=found.error,
+        gap=found.gap,
+        energy=found.energy,
     )
 
 

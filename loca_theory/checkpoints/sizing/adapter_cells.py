@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,16 +16,14 @@ from loca_theory.checkpoints.pairs.pair import check_finite
 from loca_theory.checkpoints.pairs.task import MatrixCell, Pairs
 from loca_theory.checkpoints.sizing.best_adapters import (
     BestAdapter,
-    best_components,
-    best_entries,
+    best_coordinates,
     best_factors,
     joined,
-    resized_factors,
 )
 from loca_theory.checkpoints.sizing.profiles import largest_energies
 from loca_theory.checkpoints.weights.checkpoint import LeftOutError
 from loca_theory.increments.eigenvalues import squared_singular_values
-from loca_theory.increments.truncated_svd import TruncatedSVD, svd_of_product
+from loca_theory.increments.truncated_svd import TruncatedSVD, svd_of_product, truncated_svd
 from loca_theory.transforms import dct2
 from loca_theory.transforms.devices import device_memory
 from loca_theory.transforms.inputs import balanced, fits_squared
@@ -73,63 +71,56 @@ class AdapterCell(LayerCell):
 
 
 def compute_profiles(cell: ProfileCell, pairs: Pairs, device: str) -> dict[str, Any]:
-    """The retained energy by size, for each method of the cell."""
+    """The energy that each method of the cell retains, size by size as a profile has them."""
     if (product := _product(cell, pairs, cell.methods)) is not None:
-        retained = product.s.square().cumsum(0).tolist()
-        return {"lora": {"units": [*range(1, len(retained) + 1)], "retained": retained}}
+        return {"lora": product.s.square().cumsum(0).tolist()}
     found = {}
     with _increment(cell, pairs, device) as (increment, exponent):
         for method in cell.methods:
             if method == "lora":
                 squares = map(squared_singular_values, _matrices(cell, increment))
                 retained = np.cumsum(np.sum(list(squares), axis=0)[::-1])
-                units = np.arange(1, len(retained) + 1)
             else:
-                units, retained = largest_energies(dct2(increment).square_())
-            energies = np.ldexp(retained, 2 * exponent)
-            found[method] = {"units": units.tolist(), "retained": energies.tolist()}
+                retained = largest_energies(dct2(increment).square_())
+            found[method] = np.ldexp(retained, 2 * exponent).tolist()
     return found
 
 
 def compute_adapter(cell: AdapterCell, pairs: Pairs, dtype: str, device: str) -> dict[str, Any]:
     """The best adapter of one increment; of several methods, the one of least error."""
     product = _product(cell, pairs, [method for method, _ in cell.sizes])
-    stored = getattr(torch, dtype)
+    stored, exponent = getattr(torch, dtype), 0
     if product is not None:
-        method, count, exponent = "lora", min(cell.sizes[0][1], len(product.s)), 0
-        best = resized_factors(product, count, stored, _scale(cell, count))
+        rank = min(cell.sizes[0][1], len(product.s))
+        best = best_factors(product, rank, exponent, stored, cell.alpha)
     else:
         with _increment(cell, pairs, device) as (increment, exponent):
-            candidates = list(_candidates(cell, increment, exponent, stored))
-            method, count, best = min(candidates, key=lambda one: one[2].error)
+            candidates = _candidates(cell, increment, exponent, stored)
+            best = min(candidates, key=lambda one: one.error)
     learned = [one for one in best.tensors.values() if one.is_floating_point()]
     if not all(bool(one.isfinite().all()) and bool(one.any()) for one in learned):
         raise _out_of_range(dtype, exponent)
-    tensors = best.tensors
     if kernel := cell.layer.kernel:
         # LoRA's factors of a convolution: A has the kernel, and B one of side 1.
-        a, b = tensors["lora_A.weight"], tensors["lora_B.weight"]
-        tensors = {
-            "lora_A.weight": a.reshape(len(a), -1, *kernel),
-            "lora_B.weight": b.reshape(*b.shape, *[1] * len(kernel)),
-        }
-    known = {"method": method, "count": count, "error": best.error, "gap": best.gap}
-    return {**known, "energy": math.ldexp(best.energy, 2 * exponent), "tensors": tensors}
+        a, b = best.tensors["lora_A.weight"], best.tensors["lora_B.weight"]
+        best.tensors["lora_A.weight"] = a.reshape(len(a), -1, *kernel)
+        best.tensors["lora_B.weight"] = b.reshape(*b.shape, *[1] * len(kernel))
+    return {"adapter": replace(best, energy=math.ldexp(best.energy, 2 * exponent))}
 
 
 def _candidates(
     cell: AdapterCell, increment: torch.Tensor, exponent: int, dtype: torch.dtype
-) -> Iterator[tuple[str, int, BestAdapter]]:
-    """The best adapter of each method, its size and its parameters."""
+) -> Iterator[BestAdapter]:
+    """The best adapter of each method."""
     for method, count in cell.sizes:
         if method == "lora":
-            parts = _matrices(cell, increment)
-            scale = _scale(cell, count)
-            found = joined([best_factors(one, count, exponent, dtype, scale) for one in parts])
+            found = [
+                best_factors(truncated_svd(one, count), count, exponent, dtype, cell.alpha, one)
+                for one in _matrices(cell, increment)
+            ]
+            yield joined(found)
         else:
-            compute = best_entries if method == "entries" else best_components
-            found = compute(increment, count, exponent, dtype)
-        yield method, count, found
+            yield best_coordinates(method, increment, count, exponent, dtype)
 
 
 def _matrices(cell: LayerCell, increment: torch.Tensor) -> list[torch.Tensor]:
@@ -138,10 +129,6 @@ def _matrices(cell: LayerCell, increment: torch.Tensor) -> list[torch.Tensor]:
         return [increment]
     found = increment.reshape(cell.layer.experts, -1, increment.shape[1])
     return list(found.mT if cell.layer.is_transposed else found)
-
-
-def _scale(cell: AdapterCell, rank: int) -> float:
-    return (cell.alpha or rank) / rank
 
 
 def _product(cell: LayerCell, pairs: Pairs, methods: Sequence[str]) -> TruncatedSVD | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from loca_theory import _arguments
 from loca_theory._lookup import find
+from loca_theory.checkpoints.pairs.linear_layers import Layer
 from loca_theory.errors import InvalidArgumentError
 
 TITLES = {"loca": "LoCA", "lora": "LoRA", "entries": "SHiRA"}
@@ -150,11 +152,9 @@ class AdapterSize:
         """Those of the methods that are possible for a matrix."""
         return tuple(one for one in self.methods if one in possible)
 
-    def count(self, method: str, p: int, q: int, experts: int = 1) -> int:
-        """The r of LoRA or SHiRA, or the number of LoCA's coefficients, for p×q matrices."""
-        if method == "entries":
-            return self.rank or 0
-        if method == "lora":
-            return min(self.rank or 0, p, q)
-        budget = experts * (p + q) * (self.rank or 0) // 2
-        return min(self.components or budget, experts * p * q)
+    def sizes_of(self, layer: Layer) -> dict[str, int]:
+        """The r of LoRA or SHiRA, or the number of LoCA's coefficients, by possible method."""
+        rank, most = self.rank or 0, math.prod(layer.stack)
+        budget = self.components or sum(layer.sides) * rank // 2
+        sizes = {"lora": min(rank, *layer.shape), "loca": min(budget, most), "entries": rank}
+        return {method: sizes[method] for method in self.methods_of(layer.adapters)}

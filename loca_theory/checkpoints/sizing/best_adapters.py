@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from loca_theory.increments.truncated_svd import TruncatedSVD, energy_of, truncated_svd
+from loca_theory.increments.truncated_svd import TruncatedSVD, energy_of
 from loca_theory.transforms import dct2
 from loca_theory.transforms.inputs import times_power_of_two
 
@@ -19,6 +19,8 @@ class BestAdapter:
     """Parameters of the best adapter of one increment.
 
     Attributes:
+        method: ``lora``, ``loca`` or ``entries``.
+        count: The r of LoRA or SHiRA, or the number of LoCA's coefficients.
         tensors: The parameters, on the CPU, by the last parts of their names in PEFT.
         error: Relative squared error with the parameters as they are stored.
         gap: Bound of how much smaller the error of any adapter of this size is, apart from the
@@ -26,104 +28,88 @@ class BestAdapter:
         energy: Energy of the increment, in the units in which it was given.
     """
 
+    method: str
+    count: int
     tensors: dict[str, torch.Tensor]
     error: float
     gap: float
     energy: float
 
 
-def best_components(
-    increment: torch.Tensor, count: int, exponent: int, dtype: torch.dtype
+def best_coordinates(
+    method: str, increment: torch.Tensor, count: int, exponent: int, dtype: torch.dtype
 ) -> BestAdapter:
-    """Largest DCT coefficients of 2ᵉ times a matrix, and their locations.
+    """Largest DCT coefficients (LoCA) or entries (SHiRA) of 2ᵉ times a matrix, and their locations.
 
     Args:
+        method: ``loca`` or ``entries``.
         increment: The matrix, whose squares fit its type, shape (p, q).
-        count: Number of coefficients.
+        count: Number of LoCA's coefficients; of SHiRA the r that stands for r (p + q) entries.
         exponent: e.
-        dtype: Type of the stored coefficients.
+        dtype: Type of the stored numbers.
     """
-    flat, stored, retained = _largest(dct2(increment).flatten(), count, exponent, dtype)
-    q = increment.shape[1]
-    tensors = {
-        "coefficients": stored,
-        "indices": torch.stack([flat // q, flat % q], dim=1),
-        "shape": torch.tensor(increment.shape),
-    }
-    return _of_largest(tensors, retained, increment)
-
-
-def best_entries(increment: torch.Tensor, r: int, exponent: int, dtype: torch.dtype) -> BestAdapter:
-    """Largest entries of 2ᵉ times a matrix, r (p + q) as SHiRA has, and their positions.
-
-    Args:
-        increment: The matrix, whose squares fit its type, shape (p, q).
-        r: What sets their number.
-        exponent: e.
-        dtype: Type of the stored entries.
-    """
-    count = r * sum(increment.shape)
-    flat, stored, retained = _largest(increment.flatten(), count, exponent, dtype)
-    q = increment.shape[1]
-    indices = torch.stack([flat // q, flat % q]).int()
-    tensors = {"shira_weight": stored, "shira_indices": indices}
-    return _of_largest(tensors, retained, increment)
-
-
-def _largest(
-    values: torch.Tensor, count: int, exponent: int, dtype: torch.dtype
-) -> tuple[torch.Tensor, torch.Tensor, float]:
-    """Positions of the largest numbers, 2ᵉ times these as they are stored, and their energy."""
-    flat = values.abs().topk(count, sorted=False).indices.sort().values
+    is_loca, q = method == "loca", increment.shape[1]
+    values = (dct2(increment) if is_loca else increment).flatten()
+    numbers = count if is_loca else count * sum(increment.shape)
+    flat = values.abs().topk(numbers, sorted=False).indices.sort().values
     best = values[flat].double()
     stored = times_power_of_two(best, exponent).to(dtype)
     # Rounding loses energy as well, much of it near the smallest numbers of a type.
     lost = best - times_power_of_two(stored.double(), -exponent)
-    return flat.cpu(), stored.cpu(), float(best.square().sum() - lost.square().sum())
-
-
-def _of_largest(
-    tensors: dict[str, torch.Tensor], retained: float, increment: torch.Tensor
-) -> BestAdapter:
-    energy = energy_of(increment)
-    return BestAdapter(tensors, _fraction(1 - retained / energy), 0.0, energy)
+    retained, energy = float(best.square().sum() - lost.square().sum()), energy_of(increment)
+    stored, flat = stored.cpu(), flat.cpu()
+    rows, columns = flat // q, flat % q
+    if is_loca:
+        tensors = {
+            "loca_spectrum.coefficients": stored,
+            "loca_spectrum.indices": torch.stack([rows, columns], dim=1),
+            "loca_spectrum.shape": torch.tensor(increment.shape),
+        }
+    else:
+        tensors = {"shira_weight": stored, "shira_indices": torch.stack([rows, columns]).int()}
+    return BestAdapter(method, count, tensors, _fraction(1 - retained / energy), 0.0, energy)
 
 
 def best_factors(
-    increment: torch.Tensor, r: int, exponent: int, dtype: torch.dtype, scale: float = 1.0
+    svd: TruncatedSVD,
+    r: int,
+    exponent: int,
+    dtype: torch.dtype,
+    alpha: int,
+    increment: torch.Tensor | None = None,
 ) -> BestAdapter:
-    """Truncated singular value decomposition of 2ᵉ times a matrix, split evenly between B and A.
+    """LoRA of 2ᵉ times a matrix W by its decomposition, split evenly between B and A.
 
     Args:
-        increment: The matrix, whose squares fit its type, shape (p, q).
+        svd: The leading singular values and vectors of W.
         r: Number of singular values.
         exponent: e.
         dtype: Type of the stored factors.
-        scale: The number s by which their product is multiplied when they are loaded.
+        alpha: α, or 0 for r; their product is multiplied by s = α/r when they are loaded.
+        increment: W, whose squares fit its type; None if the decomposition is all of it.
     """
-    found = truncated_svd(increment, r)
-    factors, a, b = _stored(found, r, exponent, dtype, scale)
-    common = sum(
-        float(((rows.double() @ a.mT) * factor).sum())
-        for rows, factor in zip(increment.split(_ROWS), b.split(_ROWS), strict=True)
-    )
-    energy = energy_of(increment)
-    return BestAdapter(factors, _error_of_factors(b, a, common, energy), found.missing, energy)
-
-
-def _stored(
-    svd: TruncatedSVD, r: int, exponent: int, dtype: torch.dtype, scale: float
-) -> tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor]:
-    """The factors A and B of 2ᵉ times a matrix as they are stored, and sA and B as they are read.
-
-    What is read has the units of the matrix.
-    """
-    half = exponent // 2
+    scale, half = (alpha or r) / r, exponent // 2
     root = (svd.s[:r].clamp(min=0) / scale).sqrt()
     a = times_power_of_two(root[:, None] * svd.vh[:r], half).to(dtype)
     b = times_power_of_two(svd.u[:, :r] * root, exponent - half).to(dtype)
-    wide_a = scale * times_power_of_two(a.double(), -half)
-    return _factors(a, b), wide_a, times_power_of_two(b.double(), half - exponent)
+    tensors = _factors(a, b)
+    # sA and B as they are read, in the units of W.
+    a = scale * times_power_of_two(a.double(), -half)
+    b = times_power_of_two(b.double(), half - exponent)
+    if increment is None:
+        # ⟨WAᵀ, B⟩ for W = U diag(s) Vᵀ is ⟨BᵀU diag(s), AV⟩.
+        common = float(((b.mT @ svd.u * svd.s) * (a @ svd.vh.mT)).sum())
+        energy = float(svd.s.square().sum())
+    else:
+        common = sum(
+            float(((rows.double() @ a.mT) * factor).sum())
+            for rows, factor in zip(increment.split(_ROWS), b.split(_ROWS), strict=True)
+        )
+        energy = energy_of(increment)
+    # ‖W − BA‖² / ‖W‖² = 1 − (2⟨WAᵀ, B⟩ − ⟨BᵀB, AAᵀ⟩) / ‖W‖².
+    product = float(((b.mT @ b) * (a @ a.mT)).sum())
+    error = _fraction(1 - (2 * common - product) / energy) if energy else 0.0
+    return BestAdapter("lora", r, tensors, error, svd.missing, energy)
 
 
 def joined(experts: Sequence[BestAdapter]) -> BestAdapter:
@@ -141,24 +127,7 @@ def joined(experts: Sequence[BestAdapter]) -> BestAdapter:
         sum(value * one.energy for value, one in zip(values, experts, strict=True)) / energy
         for values in ([one.error for one in experts], [one.gap for one in experts])
     )
-    return BestAdapter(_factors(a, b), error, gap, energy)
-
-
-def resized_factors(
-    product: TruncatedSVD, r: int, dtype: torch.dtype, scale: float = 1.0
-) -> BestAdapter:
-    """The same for a matrix of small rank, of which all singular values and vectors are known."""
-    factors, a, b = _stored(product, r, 0, dtype, scale)
-    # ⟨WAᵀ, B⟩ for W = U diag(s) Vᵀ is ⟨BᵀU diag(s), AV⟩.
-    common = float(((b.mT @ product.u * product.s) * (a @ product.vh.mT)).sum())
-    energy = float(product.s.square().sum())
-    return BestAdapter(factors, _error_of_factors(b, a, common, energy), 0.0, energy)
-
-
-def _error_of_factors(b: torch.Tensor, a: torch.Tensor, common: float, energy: float) -> float:
-    """‖W − BA‖² / ‖W‖² = 1 − (2⟨WAᵀ, B⟩ − ⟨BᵀB, AAᵀ⟩) / ‖W‖²."""
-    product = float(((b.mT @ b) * (a @ a.mT)).sum())
-    return _fraction(1 - (2 * common - product) / energy) if energy else 0.0
+    return BestAdapter("lora", experts[0].count, _factors(a, b), error, gap, energy)
 
 
 def _factors(a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:

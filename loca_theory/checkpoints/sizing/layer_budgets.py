@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from loca_theory.checkpoints.pairs.linear_layers import Layer
-from loca_theory.checkpoints.rows import AllocatedMatrix, Matrix
+from loca_theory.checkpoints.rows import AllocatedMatrix
 from loca_theory.checkpoints.sizing.adapter_size import TotalSize
-from loca_theory.checkpoints.sizing.profiles import EnergyProfile, unit_counts
+from loca_theory.checkpoints.sizing.profiles import EnergyProfile, profile_of
 from loca_theory.checkpoints.sizing.sizes import AllocatedSize, Allocation, allocate
 from loca_theory.checkpoints.statistics.figure_data import MatrixAnalysis
 from loca_theory.checkpoints.summary import energy_weights
@@ -27,9 +27,6 @@ def check_total(layers: Iterable[Layer], total: TotalSize) -> None:
         raise InvalidArgumentError(msg)
 
 
-_Layers = Sequence[tuple[Matrix, EnergyProfile]]
-
-
 def allocate_budgets(
     analyses: Sequence[MatrixAnalysis], total: TotalSize
 ) -> Iterator[AllocatedMatrix]:
@@ -39,32 +36,32 @@ def allocate_budgets(
         # Relative energies, because the energies themselves may not fit float64.
         weights = energy_weights([one.matrix for one in mine])
         for letter, method in (("R", "lora"), ("D", "loca"), ("S", "entries")):
-            layers = [
-                (one.matrix, _profile(one, method, weight / sum(weights), total))
+            profiles = [
+                _profile(one, method, weight / sum(weights), total)
                 for one, weight in zip(mine, weights, strict=True)
                 if method in one.matrix.adapters
             ]
             # The total may not pay for one rank of the smallest matrix, or for as many entries.
-            if layers and total.amount >= min(one.cost_of(1) for _, one in layers):
-                yield from _split(letter, layers, total.amount)
+            if profiles and total.amount >= min(one.cost_of(1) for one in profiles):
+                yield from _split(letter, profiles, total.amount)
 
 
 def _profile(one: MatrixAnalysis, method: str, energy: float, total: TotalSize) -> EnergyProfile:
     """What a matrix of this energy retains by the size of its adapter."""
-    units = unit_counts(math.prod(one.matrix.shape))
     retained = np.array(one.components if method == "loca" else one.largest_entries)
     if method == "lora":
         retained = np.cumsum(np.sort(one.eigenvalues)[::-1])
-        units = np.arange(1, len(retained) + 1)
-    costs = total.costs(method, one.matrix.shape)
-    return EnergyProfile(one.matrix.name, method, units, retained * energy / retained[-1], *costs)
+    shape, retained = one.matrix.shape, retained * energy / retained[-1]
+    costs = total.costs(method, shape)
+    return profile_of(one.matrix, method, retained, math.prod(shape), costs)
 
 
-def _split(letter: str, layers: _Layers, total: int) -> Iterator[AllocatedMatrix]:
+def _split(letter: str, profiles: Sequence[EnergyProfile], total: int) -> Iterator[AllocatedMatrix]:
     """The sizes that retain most; none if the total does not pay for an r of SHiRA."""
-    profiles = [[profile] for _, profile in layers]
-    found = _same_r(layers, total) if letter == "S" else allocate(profiles, total)
-    for (matrix, profile), one in zip(layers, found.matrices, strict=False):
+    alone = [[one] for one in profiles]
+    found = _same_r(profiles, total) if letter == "S" else allocate(alone, total)
+    for one in found.matrices:
+        profile, matrix = one.profile, one.profile.of
         # Numbers of a unit, and what of the profile a unit is: r of SHiRA are r (p + q) entries.
         numbers = 1 if letter == "D" else sum(matrix.shape)
         entries = numbers if letter == "S" else 1
@@ -78,20 +75,20 @@ def _split(letter: str, layers: _Layers, total: int) -> Iterator[AllocatedMatrix
         )
 
 
-def _same_r(layers: _Layers, total: int) -> Allocation:
+def _same_r(profiles: Sequence[EnergyProfile], total: int) -> Allocation:
     """The r of SHiRA by which all layers but those that are too small retain most."""
-    largest = [math.prod(matrix.shape) // sum(matrix.shape) for matrix, _ in layers]
+    shapes = [one.of.shape for one in profiles]
+    largest = [math.prod(shape) // sum(shape) for shape in shapes]
     ranks = np.arange(1, max(largest) + 1)
     cost, retained = np.zeros(len(ranks)), np.zeros(len(ranks))
-    for (matrix, profile), most in zip(layers, largest, strict=True):
-        cost += (ranks <= most) * ranks * profile.cost
-        retained += (ranks <= most) * profile.at(ranks * sum(matrix.shape))
+    for one, shape, most in zip(profiles, shapes, largest, strict=True):
+        cost += (ranks <= most) * ranks * one.cost
+        retained += (ranks <= most) * one.at(ranks * sum(shape))
     retained[cost > total] = -1.0
     best = int(retained.argmax())
     if retained[best] < 0:
         return Allocation((), 0.0, 0.0)
-    energy = sum(profile.energy for _, profile in layers) or 1.0
     sizes = [best + 1 if best < most else 0 for most in largest]
-    rows = zip([profile for _, profile in layers], sizes, sizes, strict=True)
-    fraction = float(retained[best]) / energy
-    return Allocation(tuple(AllocatedSize(*row) for row in rows), fraction, fraction)
+    rows = tuple(map(AllocatedSize, profiles, sizes, sizes))
+    fraction = float(retained[best]) / (sum(one.energy for one in profiles) or 1.0)
+    return Allocation(rows, fraction, fraction)

@@ -33,29 +33,19 @@ ENGINES = {"peft": "PEFT", "llama.cpp": "llama.cpp", "vllm": "vLLM"}
 _ONLY_PEFT = "PEFT reads it; llama.cpp and vLLM"
 
 
-def parameter_prefix(weight: str, method: str) -> str:
-    """Beginning of the names of an adapter's parameters for a weight.
-
-    >>> parameter_prefix("fc.weight", "loca")
-    'base_model.model.fc.loca_spectrum'
-    """
-    module = PREFIX + weight.removesuffix(".weight")
-    return f"{module}.loca_spectrum" if method == "loca" else module
-
-
 def wrapper_names(parameters: Iterable[str]) -> dict[str, str]:
-    """The weight that PEFT's wrapper of each parameter is named after, in the order of the model.
+    """The module that PEFT's wrapper of each parameter is named after, in the order of the model.
 
     It wraps a module once for each of its parameters; the first is innermost.
 
     >>> wrapper_names(["mlp.experts.up", "mlp.experts.down"])["mlp.experts.up"]
-    'mlp.experts.base_layer.weight'
+    'mlp.experts.base_layer'
     """
     found: dict[str, str] = {}
     inside: Counter[str] = Counter()
     for name in reversed(list(parameters)):
         owner = name.rpartition(".")[0]
-        found[name] = f"{owner}{'.base_layer' * inside[owner]}.weight"
+        found[name] = f"{owner}{'.base_layer' * inside[owner]}"
         inside[owner] += 1
     return found
 

@@ -22,7 +22,7 @@ class EnergyProfile:
     function is concave.
 
     Args:
-        name: Name of the matrix.
+        of: What it is the profile of.
         method: Method of the adapter.
         units: Increasing numbers of units; the last is the largest possible size.
         retained: Retained energy at these sizes, of which the last is the energy of the matrix.
@@ -32,7 +32,7 @@ class EnergyProfile:
         cap: It gets no more units.
     """
 
-    name: str
+    of: Any
     method: str
     units: NDArray[Any]
     retained: NDArray[np.float64]
@@ -85,17 +85,24 @@ class EnergyProfile:
         return (left - (0 if size else self.entry_cost)) / self.cost
 
 
+def profile_of(
+    of: Any, method: str, retained: Any, entries: int, costs: tuple[int, int], **limits: Any
+) -> EnergyProfile:
+    """The profile of a matrix with so many entries, by what each of its sizes retains."""
+    units = np.arange(1, len(retained) + 1) if method == "lora" else unit_counts(entries)
+    return EnergyProfile(of, method, units, np.array(retained), *costs, **limits)
+
+
 def fraction(part: float, whole: float) -> float:
     """The fraction that a part is of a whole, up to rounding; 0 of nothing."""
     return min(float(part) / whole, 1.0) if whole else 0.0
 
 
-def largest_energies(squares: torch.Tensor) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """A few hundred numbers of coefficients, and the energy of as many of the largest."""
+def largest_energies(squares: torch.Tensor) -> NDArray[np.float64]:
+    """The energy of the largest coefficients, at the counts of :func:`unit_counts`."""
     # NumPy sorts large arrays several times as fast as torch on the CPU.
     ordered = np.sort(squares.flatten().cpu().numpy())[::-1]
-    counts = unit_counts(len(ordered))
-    return counts, np.cumsum(ordered, dtype=np.float64)[counts - 1]
+    return np.cumsum(ordered, dtype=np.float64)[unit_counts(len(ordered)) - 1]
 
 
 def unit_counts(most: int) -> NDArray[np.int64]:

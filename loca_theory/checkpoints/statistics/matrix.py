@@ -215,5 +215,5 @@ def _quotient(norm: float, exponent: int, other: float) -> float | None:
 
 def _profile(squares: torch.Tensor) -> tuple[float, ...]:
     """Fractions of the energy in the largest of some coordinates."""
-    _, energies = largest_energies(squares)
+    energies = largest_energies(squares)
     return tuple((energies / energies[-1]).tolist())
