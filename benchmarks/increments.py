@@ -169,7 +169,7 @@ def measure_large(base: Path, tuned: Path, rounds: int) -> list[dict[str, Any]]:
     pair = open_pair(base, tuned)
     name = next(iter(pair.matrices))
     gram = pair.increment(name).mT @ pair.increment(name)
-    analysed = partial(analyse_matrix, settings=Settings((8, 16, 32)), consume=True)
+    analysed = partial(analyse_matrix, settings=Settings((8, 16, 32)))
     rivals = {
         "matrix": lambda: analysed(name, pair.increment(name), has_control=False),
         "with shuffled entries": lambda: analysed(name, pair.increment(name)),

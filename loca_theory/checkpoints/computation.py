@@ -114,7 +114,6 @@ def compute_analysis(cell: IncrementCell, pairs: Pairs) -> dict[str, Any]:
         *(name, increment, cell.settings),
         weights=weights,
         known=known,
-        consume=True,
         has_control=cell.has_control,
     )
     return asdict(found)

@@ -160,9 +160,7 @@ class Analysis(Result):
                 {**asdict(one), "errors": errors.get((one.name, one.tuned), [])}
                 for one in self.matrices
             ],
-            "allocation": [asdict(one) for one in self.allocation],
-            "comparisons": [asdict(one) for one in self.comparisons],
-            "bits": [asdict(one) for one in self.bits],
+            **{name: self._plain(name) for name in ("allocation", "comparisons", "bits")},
             "skipped": [
                 {"name": one.name, "tuned": one.tuned, "reason": one.reason}
                 for one in self.skipped

@@ -66,7 +66,11 @@ class Extractor:
 
     def run(self, base: str | None) -> tuple[list[ExtractedMatrix], dict[str, Adapter]]:
         """Compute the rows of all matrices, and the adapters by method."""
-        rows, found = self._split() if self.size.is_split else self._of_one_size()
+        if self.size.is_split:
+            rows, found = self._split()
+        else:
+            found = self._computed([(one, self.size.sizes_of(one)) for one in self.layers])
+            rows = [_row(cell.layer, one) for cell, one in found]
         check_any(rows, self.saved, self.task.skipped)
         if not found:
             msg = "no layer gets an adapter of this size that the type can store; pass a larger "
@@ -108,11 +112,6 @@ class Extractor:
             **({"target_parameters": [one for one in sizes if one in fused]} if fused else {}),
         )
         return Adapter(tensors | saved.load(pair, getattr(torch, self.dtype)), config)
-
-    def _of_one_size(self) -> tuple[list[ExtractedMatrix], _Found]:
-        """The rows and the adapters of layers that all have the wanted size."""
-        found = self._computed([(one, self.size.sizes_of(one)) for one in self.layers])
-        return [_row(cell.layer, one) for cell, one in found], found
 
     def _split(self) -> tuple[list[ExtractedMatrix], _Found]:
         """The rows and the adapters of layers that share a total or retain a fraction."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -185,9 +185,9 @@ class Extraction(Result):
     def to_json(self) -> dict[str, Any]:
         """Plain data: one row per matrix, the total errors, skipped tensors, manifest."""
         return {
-            "rows": [asdict(one) for one in self.matrices],
+            "rows": self._plain("matrices"),
             **{name: getattr(self, name) for name in _TOTALS},
-            "outputs": [asdict(one) for one in self.outputs],
+            "outputs": self._plain("outputs"),
             "skipped": [{"name": one.name, "reason": one.reason} for one in self.skipped],
             "manifest": self.manifest,
         }

@@ -45,19 +45,17 @@ UNRELATED = 0.5
 """Cosine between W₀ and W′ below which one is not a fine-tune of the other."""
 
 _SUBSPACES = ("left_alignment", "right_alignment", "intruders", "subspace_error")
-_FRACTIONS, _RANKS = (0.5, 0.9, 0.99), ("rank_50", "rank_90", "rank_99")
-_UNKNOWN = {"tuned": "", "module": "", "adapters": (), "note": ""}
+_UNKNOWN = {"tuned": "", "dtype": "", "module": "", "adapters": (), "note": ""}
 _CELLS = 8  # cells of the fine grid per cell of the figure
 
 
 def analyse_matrix(
     name: str,
-    increment: TensorLike,
+    increment: torch.Tensor,
     settings: Settings,
     *,
     weights: TensorLike | None = None,
     known: Mapping[str, Any] = MappingProxyType({}),
-    consume: bool = False,
     has_control: bool = True,
 ) -> MatrixAnalysis:
     """Analyse one increment.
@@ -68,12 +66,11 @@ def analyse_matrix(
 
     Args:
         name: Name of the weight; together with the seed it determines the random numbers.
-        increment: ΔW, shape (p, q), a real tensor or NumPy array, finite, not constant.
+        increment: ΔW, shape (p, q), a real tensor, finite, not constant. It is overwritten.
         settings: Settings for the analysis.
         weights: W₀, of the same shape; None if it is not known.
-        known: Fields of the row that are known: ``tuned``, ``module``, ``adapters``,
-            ``dtype``, ``note``.
-        consume: Whether the increment may be overwritten, which saves a copy.
+        known: Fields of the row that are known: ``tuned``, ``dtype``, ``module``, ``adapters``,
+            ``note``.
         has_control: Whether the methods are also applied to the entries in random order.
 
     Returns:
@@ -83,15 +80,11 @@ def analyse_matrix(
         InvalidArgumentError: the increment is constant, not finite, or not a real dense matrix.
         ResourceError: the device has not enough memory for it.
     """
-    shape = tuple(getattr(increment, "shape", ()))
-    what = f"the analysis of {name} ({'x'.join(map(str, shape))})"
-    way_out = f'leave it out with max_size={math.prod(shape) - 1}, or use device="cpu"'
-    with device_memory(what, settings.device, way_out):
-        dtype = str(increment.dtype).removeprefix("torch.")
-        known = {"name": name, "dtype": dtype, **_UNKNOWN, **known}
-        given = usable(increment, "increment").detach()
-        consume = consume or given.device.type != torch.device(settings.device).type
-        given = given.to(settings.device)
+    p, q = increment.shape
+    way_out = f'leave it out with max_size={p * q - 1}, or use device="cpu"'
+    with device_memory(f"the analysis of {name} ({p}x{q})", settings.device, way_out):
+        known = {"name": name, **_UNKNOWN, **known}
+        given = usable(increment, "increment").detach().to(settings.device)
         counts = histogram(given)
         base_norm = cosine = None
         subspaces: dict[str, Any] = dict.fromkeys(_SUBSPACES)
@@ -102,11 +95,8 @@ def analyse_matrix(
                 subspaces = compare_subspaces(given, before, settings.subspaces)
             del before, weights
         change, exponent = balanced(given, "increment")
-        if change is given and not consume:
-            change = change.clone()
         del given
         eigenvalues = squared_singular_values(change)
-        p, q = change.shape
         by_rows, by_columns = (
             float(change.mean(axis, dtype=torch.float64).square().mean()) for axis in (1, 0)
         )
@@ -152,12 +142,9 @@ def analyse_matrix(
                 f"no errors at r = {', '.join(map(str, left_out))}: the budget exceeds the matrix"
             )
         known["note"] = "; ".join(notes)
-        ranks: dict[str, Any] = dict(
-            zip(_RANKS, energy_ranks(eigenvalues, _FRACTIONS), strict=True)
-        )
+        rank_50, rank_90, rank_99 = energy_ranks(eigenvalues, (0.5, 0.9, 0.99))
         matrix = Matrix(
             **known,
-            **ranks,
             **subspaces,
             shape=(p, q),
             kind=kind_of(name, settings.group),
@@ -184,6 +171,9 @@ def analyse_matrix(
             T=spectral_statistics(eigenvalues, p, q)["T"],
             stable_rank=stable_rank(eigenvalues),
             effective_rank=effective_rank(eigenvalues),
+            rank_50=rank_50,
+            rank_90=rank_90,
+            rank_99=rank_99,
             tail_exponent=tail_exponent(eigenvalues),
         )
         # Computed before the errors, which overwrite the increment.

@@ -94,7 +94,8 @@ def matrix_errors(
         most = max(one.r for one in budgets)
         svd = truncated_svd(mixed, most, tolerance=_OF_CONTROL)
         leading = svd.s.double().square().cpu().numpy()
-        moved = [method for method in methods if not _ignores_order(method)]
+        # The errors of S are the same in any order.
+        moved = [one for one in methods if type(one) is not Selection or one.basis != ENTRIES]
         again = _relative_errors(mixed, leading, moved, budgets, total, choices)
         found["shuffled_error"] = found["error"] | again
     unknown: list[Any] = [None] * len(budgets)
@@ -129,11 +130,6 @@ def _axis_errors(
     found["outputs_shuffled_error"] = error()
     increment.copy_(increment[rows.argsort()])
     return found
-
-
-def _ignores_order(method: Method) -> bool:
-    """Whether the error is the same for the same entries in another order."""
-    return type(method) is Selection and method.basis == ENTRIES
 
 
 def _relative_errors(
