@@ -99,11 +99,11 @@ class Matrix(IncrementRow):
     rank_90: int
     rank_99: int
     tail_exponent: float | None
-    left_alignment: float | None
-    right_alignment: float | None
-    intruders: int | None
-    subspace_error: float | None
-    note: str
+    left_alignment: float | None = None
+    right_alignment: float | None = None
+    intruders: int | None = None
+    subspace_error: float | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,6 @@ ANALYSED = find_methods(("R", "F1", "FourierFT", "F2", "F3", "D", "S"))
 """Methods whose errors on an increment are computed by default."""
 
 
-SMALLEST_SIDE = 16
-"""Fewest rows and fewest columns for which the statistics are computed; smaller matrices are
-skipped."""
-
-
 @dataclass(frozen=True)
 class Settings:
     """Settings for the analysis of every increment; see :func:`~loca_theory.checkpoints.analyze`.
@@ -83,7 +78,7 @@ class Selection:
     include: str | None = None
     exclude: str | None = None
     max_size: int | None = None
-    smallest_side: int = SMALLEST_SIDE
+    smallest_side: int = 16
     experts: Experts = "each"
 
     def __post_init__(self) -> None:

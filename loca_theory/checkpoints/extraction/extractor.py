@@ -91,9 +91,9 @@ class Extractor:
         layers = [cell.layer for cell, _ in computed]
         sizes = {cell.layer.module: one.count for cell, one in computed}
         rank = max(sizes.values()) if self.size.pad else 0
-        fused = {one.own for one in layers if one.experts > 1}
-        in_order = () if self.model is None else self.model.shapes
-        wrappers = wrapper_names(one for one in in_order if one in fused)
+        # Layers are in the order of the model.
+        fused = [one.own for one in layers if one.experts > 1]
+        wrappers = wrapper_names(fused)
         tensors: dict[str, torch.Tensor] = {}
         for cell, one in computed:
             module = PREFIX + wrappers.get(cell.layer.own, cell.layer.module)
@@ -109,7 +109,7 @@ class Extractor:
             fan_in_fan_out=any(one.is_transposed for one in layers if one.experts == 1),
             target_modules=target_modules(linear, is_ambiguous=end_others(linear, others)),
             modules_to_save=list(saved.entries) or None,
-            **({"target_parameters": [one for one in sizes if one in fused]} if fused else {}),
+            **({"target_parameters": fused} if fused else {}),
         )
         return Adapter(tensors | saved.load(pair, getattr(torch, self.dtype)), config)
 

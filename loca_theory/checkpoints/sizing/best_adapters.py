@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from loca_theory.increments.truncated_svd import TruncatedSVD, energy_of
@@ -67,7 +68,8 @@ def best_coordinates(
         }
     else:
         tensors = {"shira_weight": stored, "shira_indices": torch.stack([rows, columns]).int()}
-    return BestAdapter(method, count, tensors, _fraction(1 - retained / energy), 0.0, energy)
+    error = float(np.clip(1 - retained / energy, 0, 1))
+    return BestAdapter(method, count, tensors, error, 0.0, energy)
 
 
 def best_factors(
@@ -108,7 +110,7 @@ def best_factors(
         energy = energy_of(increment)
     # ‖W − BA‖² / ‖W‖² = 1 − (2⟨WAᵀ, B⟩ − ⟨BᵀB, AAᵀ⟩) / ‖W‖².
     product = float(((b.mT @ b) * (a @ a.mT)).sum())
-    error = _fraction(1 - (2 * common - product) / energy) if energy else 0.0
+    error = float(np.clip(1 - (2 * common - product) / energy, 0, 1)) if energy else 0.0
     return BestAdapter("lora", r, tensors, error, svd.missing, energy)
 
 
@@ -132,7 +134,3 @@ def joined(experts: Sequence[BestAdapter]) -> BestAdapter:
 
 def _factors(a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:
     return {"lora_A.weight": a.cpu().contiguous(), "lora_B.weight": b.cpu().contiguous()}
-
-
-def _fraction(value: float) -> float:
-    return min(max(value, 0.0), 1.0)

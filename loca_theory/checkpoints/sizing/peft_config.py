@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -33,7 +33,7 @@ ENGINES = {"peft": "PEFT", "llama.cpp": "llama.cpp", "vllm": "vLLM"}
 _ONLY_PEFT = "PEFT reads it; llama.cpp and vLLM"
 
 
-def wrapper_names(parameters: Iterable[str]) -> dict[str, str]:
+def wrapper_names(parameters: Sequence[str]) -> dict[str, str]:
     """The module that PEFT's wrapper of each parameter is named after, in the order of the model.
 
     It wraps a module once for each of its parameters; the first is innermost.
@@ -43,7 +43,7 @@ def wrapper_names(parameters: Iterable[str]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     inside: Counter[str] = Counter()
-    for name in reversed(list(parameters)):
+    for name in reversed(parameters):
         owner = name.rpartition(".")[0]
         found[name] = f"{owner}{'.base_layer' * inside[owner]}"
         inside[owner] += 1

@@ -44,7 +44,6 @@ The spectrum of independent entries is within this distance if p and q are at le
 UNRELATED = 0.5
 """Cosine between W₀ and W′ below which one is not a fine-tune of the other."""
 
-_SUBSPACES = ("left_alignment", "right_alignment", "intruders", "subspace_error")
 _UNKNOWN = {"tuned": "", "dtype": "", "module": "", "adapters": (), "note": ""}
 _CELLS = 8  # cells of the fine grid per cell of the figure
 
@@ -87,7 +86,7 @@ def analyse_matrix(
         given = usable(increment, "increment").detach().to(settings.device)
         counts = histogram(given)
         base_norm = cosine = None
-        subspaces: dict[str, Any] = dict.fromkeys(_SUBSPACES)
+        subspaces: dict[str, Any] = {}
         if weights is not None:
             before = usable(weights, "weights").detach().to(settings.device)
             base_norm, cosine = norm_and_cosine(before, given)

@@ -98,13 +98,12 @@ def matrix_errors(
         moved = [one for one in methods if type(one) is not Selection or one.basis != ENTRIES]
         again = _relative_errors(mixed, leading, moved, budgets, total, choices)
         found["shuffled_error"] = found["error"] | again
-    unknown: list[Any] = [None] * len(budgets)
     return tuple(
         MatrixError(
             *(matrix.name, matrix.tuned, matrix.kind, matrix.layer, matrix.energy),
             r=budget.r,
             method=method.name,
-            **{field: by.get(method.name, unknown)[i] for field, by in found.items()},
+            **{field: by[method.name][i] for field, by in found.items() if method.name in by},
         )
         for i, budget in enumerate(budgets)
         for method in methods
