@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -33,13 +33,8 @@ from loca_theory.checkpoints.weights.sources import Source, is_path, resolve
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps.files import writable_folder
 
-
-class _Sides(NamedTuple):
-    """The base as a model, what makes the fine-tune as one, and the weights of both by name."""
-
-    base: torch.nn.Module
-    tuned: Callable[[], torch.nn.Module]
-    weights: Callable[[str], tuple[torch.Tensor, torch.Tensor]]
+# A weight of the fine-tune and of the base, by its name in the model.
+_Weights = Callable[[str], tuple[torch.Tensor, torch.Tensor]]
 
 
 def verified(
@@ -53,6 +48,7 @@ def verified(
     base, tuned = given["base"], given["finetuned"]
     inputs = read_inputs(inputs, base, tuned)
     adapted, tuned_model, weights = _sides(base, tuned, model, with_outputs=inputs is not None)
+    # Of the fine-tune, the base and the adapter; none without inputs.
     outputs = []
     if inputs is not None:
         outputs = [outputs_of(tuned_model(), inputs), outputs_of(adapted, inputs)]
@@ -71,17 +67,17 @@ def verified(
         left = None if bits is None else surviving_energy(start, after, bits)
         error = relative_error(goal.double(), start.double(), after.double())
         rows.append(replace(one, loaded_error=error, surviving_energy=left))
-    if not outputs:
-        return tuple(rows), ()
-    goal, before, after = outputs
-    compare = partial(compared, goal=goal, before=before)
-    return tuple(rows), (compare("base", after=before), compare("adapter", after=after))
+    others = zip(("base", "adapter"), outputs[1:], strict=False)
+    return tuple(rows), tuple(compared(name, outputs[0], outputs[1], one) for name, one in others)
 
 
 def _sides(
     base: Source, tuned: Source, model: torch.nn.Module | None, *, with_outputs: bool
-) -> _Sides:
-    """The base, and a fine-tune with full weights or an adapter, which PEFT loads as well."""
+) -> tuple[torch.nn.Module, Callable[[], torch.nn.Module], _Weights]:
+    """The base as a model, what makes the fine-tune as one, and the weights of both.
+
+    The fine-tune has full weights, or is an adapter, which PEFT loads as well.
+    """
     folder, everything = adapter_folder(tuned), Selection(smallest_side=1, experts="stacked")
     full = tuned if folder is None else base
     pair, loaded, unchecked = open_model_pair(base, full, everything, model)
@@ -99,12 +95,9 @@ def _sides(
         after = goal.state_dict()
         # A copy, because PEFT merges in place.
         before = {name: value.clone() for name, value in built.state_dict().items()}
-        return _Sides(built, lambda: goal, lambda name: (after[name], before[name]))
-    return _Sides(
-        built,
-        lambda: _built(loaded, tuned, second),
-        lambda name: (second.load(name), first.load(name)),
-    )
+        return built, lambda: goal, lambda name: (after[name], before[name])
+    tuned_model = partial(_built, loaded, tuned, second)
+    return built, tuned_model, lambda name: (second.load(name), first.load(name))
 
 
 def _built(loaded: LoadedModel, source: Source, tensors: Checkpoint) -> torch.nn.Module:
