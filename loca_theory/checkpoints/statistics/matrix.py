@@ -130,10 +130,8 @@ def analyse_matrix(
                 "the spectrum is too far from a Marchenko–Pastur law (a Kolmogorov distance above "
                 f"{FAR_FROM_LAW}) for its σ and spikes to mean much"
             )
-        energy = None
-        if fits_squared(exponent):
-            energy = math.ldexp(total, 2 * exponent)
-        else:
+        energy = math.ldexp(total, 2 * exponent) if fits_squared(exponent) else None
+        if energy is None:
             notes.append("the energy does not fit float64")
         budgets = [budget for r in settings.ranks if (budget := fitting_budget(p, q, r, settings))]
         if left_out := [r for r in settings.ranks if r not in [budget.r for budget in budgets]]:
