@@ -25,13 +25,12 @@ from loca_theory.checkpoints.adapters.layers import (
     without_wrappers,
 )
 from loca_theory.checkpoints.adapters.lora import lora_factors, lora_increment
-from loca_theory.checkpoints.adapters.peft import peft_increment, prefix_of, with_largest
+from loca_theory.checkpoints.adapters.peft import peft_increment, prefix_of
 from loca_theory.checkpoints.adapters.weights import UNTOLD, AdaptedWeights
 from loca_theory.checkpoints.weights.checkpoint import (
     Checkpoint,
     DamagedError,
     Entry,
-    LeftOutError,
     read_json,
 )
 from loca_theory.checkpoints.weights.files import open_file
@@ -108,10 +107,10 @@ class AdapterIncrements(Checkpoint):
             stored = next((one for one in dtypes if "F" in one.upper()), "F32")
             self.entries[found.name] = Entry(found.shape, stored)
             if self._type in WITH_BIAS and found.bias in self.base.entries:
-                self.left_out[found.bias] = LeftOutError("a bias, which may change with the weight")
+                self.leave_out(found.bias, "a bias, which may change with the weight")
             for what in found.keys:
                 if what.endswith(".bias"):
-                    self.left_out[f"{found.module}.{what}"] = LeftOutError("a trained bias")
+                    self.leave_out(f"{found.module}.{what}", "a trained bias")
         if not self.entries and any(str(one) == UNTOLD for one in self.left_out.values()):
             raise without_base(self._config, self.folder)
 
@@ -141,7 +140,7 @@ class AdapterIncrements(Checkpoint):
             self.entries[own], self._copies[own] = entry, plain
             return
         # The increment of the same weight goes by its plain name.
-        self.left_out[name if plain in self.entries else plain] = LeftOutError(reason)
+        self.leave_out(name if plain in self.entries else plain, reason)
 
     def _leave_out_tied(self) -> None:
         """Leave out weights that the model ties to one tensor, if the adapter changes several."""
@@ -154,8 +153,7 @@ class AdapterIncrements(Checkpoint):
             for name in names if len(names) > 1 else ():
                 others = " and ".join(other for other in names if other != name)
                 reason = f"PEFT adds the increment of {others} to the same tensor: merge the "
-                self.left_out[name] = LeftOutError(reason + "adapter and pass the merged model")
-                del self.entries[name]
+                self.leave_out(name, reason + "adapter and pass the merged model")
 
     def _read(self, name: str, expert: int | None) -> torch.Tensor:
         """ΔW in the base's orientation; float32, or float64 if float32 cannot hold it well."""
@@ -178,7 +176,7 @@ class AdapterIncrements(Checkpoint):
         layer = self.layers.get(name)
         if layer is None:
             return self._copies[name]
-        return layer.parameter or f"{layer.module}.weight"
+        return layer.module if layer.is_parameter else f"{layer.module}.weight"
 
     def load_whole(self, name: str) -> torch.Tensor:
         """A tensor that the adapter stores whole, by its name in the model."""
@@ -205,26 +203,23 @@ class AdapterIncrements(Checkpoint):
         layer = self.layers[name]
         for key in (*layer.keys.values(), *self._shared):
             yield self._source.load(key)
-        sizes = [(one.module, one.shape) for one in self._with_largest(layer)]
-        settings = json.dumps([self._config, sizes, layer.is_transposed], sort_keys=True)
-        yield torch.frombuffer(bytearray(settings.encode()), dtype=torch.uint8)
-
-    def _with_largest(self, layer: AdaptedLayer) -> list[AdaptedLayer]:
-        return with_largest(self._type, layer, self.layers.values())
+        sizes = [(one.module, one.shape) for one in self.layers.values()]
+        settings = [self._config, sizes, layer.module, layer.is_transposed]
+        text = json.dumps(settings, sort_keys=True)
+        yield torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
 
     def _merged(self, layer: AdaptedLayer) -> torch.Tensor:
-        layers = self._with_largest(layer)
-        if layer.parameter:
-            # LoCA adapts a parameter as the weight of a linear layer with the parameter's name.
-            layers = [replace(layer, module=layer.parameter, shape=flattened(layer.shape))]
+        # LoCA adapts a parameter as the weight of a linear layer with the parameter's name.
+        made = replace(layer, shape=flattened(layer.shape)) if layer.is_parameter else layer
         tensors = {
-            f"base_model.model.{layers[0].module}.{what}": self._source.load(key)
+            f"base_model.model.{layer.module}.{what}": self._source.load(key)
             for what, key in layer.keys.items()
         }
         tensors |= {name: self._source.load(name) for name in self._shared}
         weight = self._weight(layer.name) if needs_weights(self._config) else None
         has_bias = layer.bias in self.base.entries
-        found = peft_increment(self._config, layers, tensors, weight, has_bias=has_bias)
+        others = self.layers.values()
+        found = peft_increment(self._config, made, others, tensors, weight, has_bias=has_bias)
         return found.reshape(layer.shape)
 
     def _difference(self, name: str) -> torch.Tensor:

@@ -25,12 +25,12 @@ class AdaptedLayer:
 
     Attributes:
         name: The base's name of the weight; without a base, its name in the model.
-        module: Name of its layer in the model.
+        module: Name in the model of its layer, or of the parameter that PEFT targets by its name.
         keys: The name in the file of each of its tensors, by what it is (``lora_A.weight``).
         shape: Shape of the weight, as the base stores it.
         is_transposed: Whether the base stores it as q×p, or as q×p for each expert.
         experts: Number of experts if the weight is one tensor of all experts.
-        parameter: Name of the parameter that PEFT targets by its name; "" for a layer's weight.
+        is_parameter: Whether PEFT targets the parameter, and not the weight of a layer.
     """
 
     name: str
@@ -39,7 +39,7 @@ class AdaptedLayer:
     shape: tuple[int, ...]
     is_transposed: bool = False
     experts: int | None = None
-    parameter: str = ""
+    is_parameter: bool = False
 
     @property
     def bias(self) -> str:

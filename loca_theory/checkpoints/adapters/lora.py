@@ -15,10 +15,11 @@ import math
 import re
 import sys
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
+from loca_theory.checkpoints.adapters.kinds import by_peft
 from loca_theory.checkpoints.adapters.layers import AdaptedLayer
 from loca_theory.checkpoints.weights.checkpoint import (
     Checkpoint,
@@ -30,26 +31,19 @@ from loca_theory.checkpoints.weights.checkpoint import (
 
 # Between these bounds, products of single-precision entries and their sums stay normal numbers.
 _LEAST, _MOST = 2.0**-64, 2.0**64
-_LAYER, _EMBEDDING = ("lora_A.weight", "lora_B.weight"), ("lora_embedding_A", "lora_embedding_B")
+_LAYER = ("lora_A.weight", "lora_B.weight")
+EMBEDDING = ("lora_embedding_A", "lora_embedding_B")
+"""What A and B of an embedding are called in the file."""
+
+# Tensors that matter only in training.
+_TRAINING_ONLY = ("lora_velora", "lora_monteclora")
 
 
-class Product(NamedTuple):
-    """What the factors of one layer tell of its increment.
-
-    Attributes:
-        shape: Shape of BA, or of (BA)ᵀ of an embedding.
-        rank: r, or rE for E experts.
-        names: What A and B are called in the file.
-    """
-
-    shape: tuple[int, ...]
-    rank: int
-    names: tuple[str, str]
-
-
-def product_of(tensors: Mapping[str, Entry]) -> Product:
-    """The product of the factors among a layer's tensors."""
-    names = next((one for one in (_LAYER, _EMBEDDING) if tensors.keys() >= set(one)), None)
+def product_of(
+    tensors: Mapping[str, Entry], config: Mapping[str, Any]
+) -> tuple[tuple[int, ...], int]:
+    """Shape of BA, or of (BA)ᵀ of an embedding, and its rank: r, or rE for E experts."""
+    names = next((one for one in (_LAYER, EMBEDDING) if tensors.keys() >= set(one)), None)
     if names is None:
         raise LeftOutError("only one of the two factors is in the file", damaged=True)  # noqa: EM101
     # (r, q), (r, n) of an embedding, or (r, channels, …); (p, r), (d, r), or (p, r, 1, …).
@@ -58,8 +52,12 @@ def product_of(tensors: Mapping[str, Entry]) -> Product:
     if not is_product or math.prod(b[2:]) != 1:
         msg = f"the factors {b} and {a} do not fit together"
         raise LeftOutError(msg, damaged=True)
-    shape = (a[1], b[0]) if names == _EMBEDDING else (b[0], *a[1:])
-    return Product(shape, a[0], names)
+    for what in () if by_peft(config) else tensors.keys() - set(names):
+        if not what.endswith(".bias") and not what.startswith(_TRAINING_ONLY):
+            msg = f"the file holds {what}, and the configuration has no option for it"
+            raise LeftOutError(msg, damaged=True)
+    shape = (a[1], b[0]) if names == EMBEDDING else (b[0], *a[1:])
+    return shape, a[0]
 
 
 def lora_rank(config: Mapping[str, Any], module: str) -> int:
@@ -95,10 +93,10 @@ def _factors(
     layer: AdaptedLayer, source: Checkpoint, config: Mapping[str, Any]
 ) -> tuple[torch.Tensor, torch.Tensor, float, bool]:
     """A, B and s of a layer, and whether its increment is s(BA)ᵀ."""
-    names = _LAYER if _LAYER[0] in layer.keys else _EMBEDDING
+    names = _LAYER if _LAYER[0] in layer.keys else EMBEDDING
     a, b = (source.load(layer.keys[name]) for name in names)
-    scale = _scale(config, layer.parameter or layer.module)
-    return a, b, scale, layer.is_transposed or names == _EMBEDDING
+    scale = _scale(config, layer.module)
+    return a, b, scale, layer.is_transposed or names == EMBEDDING
 
 
 def lora_factors(

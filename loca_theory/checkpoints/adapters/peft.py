@@ -18,7 +18,8 @@ from loca_theory.checkpoints.adapters.layers import AdaptedLayer
 from loca_theory.checkpoints.weights.checkpoint import DamagedError, any_error_as
 from loca_theory.errors import ResourceError
 
-# All layers of these share projections, made for the most rows and the most columns of any.
+# All layers of these share projections, made for the most rows and the most columns of any. A layer
+# of that size stands for the others: PEFT looks at the sizes alone.
 _SHARING = ("PVERA", "RANDLORA", "VERA")
 # Settings that name other models, files, modules or layers: none of them decides ΔW.
 _NOT_PASSED = {
@@ -44,37 +45,24 @@ def prefix_of(kind: str) -> str:
     return PEFT_TYPE_TO_PREFIX_MAPPING[kind]  # pyright: ignore[reportArgumentType]
 
 
-def with_largest(
-    kind: str, layer: AdaptedLayer, layers: Iterable[AdaptedLayer]
-) -> list[AdaptedLayer]:
-    """A layer and those others whose sizes decide its increment."""
-    if kind not in _SHARING:
-        return [layer]
-    matrices = [one for one in layers if len(one.shape) == len(layer.shape)]
-
-    def size(one: AdaptedLayer, side: int) -> int:
-        return one.shape[::-1][side] if one.is_transposed else one.shape[side]
-
-    largest = (max(matrices, key=lambda one, side=side: size(one, side)) for side in (0, 1))
-    return list({one.module: one for one in (layer, *largest)}.values())
-
-
 def peft_increment(
     config: Mapping[str, Any],
-    layers: Sequence[AdaptedLayer],
+    layer: AdaptedLayer,
+    others: Iterable[AdaptedLayer],
     tensors: Mapping[str, torch.Tensor],
     weight: torch.Tensor | None,
     *,
     has_bias: bool,
 ) -> torch.Tensor:
-    """ΔW of the first layer, as the base stores W: the weight that PEFT merges, less W.
+    """ΔW of a layer, as the base stores W: the weight that PEFT merges, less W.
 
-    The sizes of the other layers decide those of shared projections. W is None if ΔW does not
-    depend on it.
+    The sizes of the adapter's other layers decide those of shared projections. W is None if ΔW does
+    not depend on it.
     """
     from peft import get_peft_model, set_peft_model_state_dict
 
-    kind, layer = config["peft_type"], layers[0]
+    kind = config["peft_type"]
+    layers = [layer, _largest(layer, others)] if kind in _SHARING else [layer]
     # Whether the initialisation takes s·B₀A₀, a function of W, out of W.
     mutates = kind == LORA and initialisation(config) in FROM_WEIGHT
     # PiSSA and OLoRA compute in float32 and refuse float64.
@@ -91,10 +79,10 @@ def peft_increment(
         torch.no_grad(),
     ):
         skeleton = torch.nn.Module()
-        for i, one in enumerate(layers):
+        for one in layers:
             empty = torch.zeros((), dtype=wide).expand(one.shape)
             made = _empty_layer(one, _groups(one, tensors), has_bias=has_bias)
-            _add_layer(skeleton, one.module, made, start.clone() if i == 0 else empty)
+            _add_layer(skeleton, one.module, made, start.clone() if one is layer else empty)
         settings = _settings(config, layers, tensors)
         # On the meta device, sizes that only the configuration has need no memory.
         on_meta = not mutates and not (kind == _PRUNED and settings.rank_pattern)
@@ -116,6 +104,14 @@ def peft_package(what: str = "this") -> Any:
         msg = f"{what} needs PEFT: pip install 'loca-theory[adapters]'"
         raise ResourceError(msg) from error
     return peft
+
+
+def _largest(layer: AdaptedLayer, others: Iterable[AdaptedLayer]) -> AdaptedLayer:
+    """An empty layer with the most rows and the most columns of any."""
+    matrices = [one for one in others if len(one.shape) == len(layer.shape)]
+    shapes = [one.shape[::-1] if one.is_transposed else one.shape for one in matrices]
+    most = tuple(max(sides) for sides in zip(*shapes, strict=True))
+    return AdaptedLayer("", "the largest", {}, most)  # no module of a model is called so
 
 
 def _add_layer(skeleton: torch.nn.Module, name: str, made: Any, weight: torch.Tensor) -> None:

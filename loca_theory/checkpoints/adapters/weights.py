@@ -17,7 +17,7 @@ from loca_theory.checkpoints.adapters.layers import (
     targeted_parameters,
     without_wrappers,
 )
-from loca_theory.checkpoints.adapters.lora import Product, lora_rank, product_of
+from loca_theory.checkpoints.adapters.lora import EMBEDDING, lora_rank, product_of
 from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, Entry, LeftOutError
 from loca_theory.checkpoints.weights.layouts import has_conv1d_name, resized, stores_transposed
@@ -28,8 +28,6 @@ UNTOLD = "its shape is only in the base"
 _LOCA_SHAPE = "loca_spectrum.shape"
 # Names of embeddings. LoCA's file has p×q of their weights q×p, and not what their layers are.
 _EMBEDDING = re.compile(r"embed(?!_out)(?!.*proj)|^w[pt]e$|^shared$")
-# Tensors of plain LoRA that matter only in training.
-_TRAINING_ONLY = ("lora_velora", "lora_monteclora")
 _GATE_UP = "gate_up_proj"
 
 
@@ -69,14 +67,24 @@ class AdaptedWeights:
         """The base's weight by the adapter's name; None if it is not there or is damaged."""
         return self.base.entries.get(self.partners.get(name, ""))
 
+    def _told(self, keys: Mapping[str, str]) -> tuple[tuple[int, ...] | None, int]:
+        """Shape of ΔW, p×q, if the adapter tells it, and the rank of LoRA's factors, or 0."""
+        tensors = {what: self.source.entry(key) for what, key in keys.items()}
+        # The factors of ``use_bdlora`` have diagonal blocks, and only the blocks are stored.
+        if self.config["peft_type"] == LORA and not self.config.get("use_bdlora"):
+            return product_of(tensors, self.config)
+        if _LOCA_SHAPE not in keys or tensors[_LOCA_SHAPE].shape != (2,):
+            return None, 0
+        shape = tuple(self.source.load(keys[_LOCA_SHAPE]).long().tolist())
+        return (shape if min(shape) > 0 else None), 0
+
     def _of_layer(self, module: str, name: str, keys: Mapping[str, str]) -> AdaptedLayer:
-        shape, can_turn = self._shape(module, keys)
-        if not self.base.entries:
-            if shape is None:
-                raise LeftOutError(UNTOLD)
-            turned = can_turn and self._is_guessed_transposed(name)
-            shape = shape[::-1] if turned else shape
-            return AdaptedLayer(name, module, keys, shape, is_transposed=turned)
+        shape, found = self._told(keys)
+        if found and found != (rank := lora_rank(self.config, module)):
+            msg = f"the factors have rank {found}, and the configuration says {rank}"
+            raise LeftOutError(msg, damaged=True)
+        # The factors of an embedding tell how it is stored, and a kernel is not stored transposed.
+        can_turn = EMBEDDING[0] not in keys and (shape is None or len(shape) == 2)
         for asked in (name, f"{module}.{FUSED_ATTENTION}"):
             entry = self._entry(asked)
             if entry is None or not fits(entry.shape, shape, can_turn=can_turn):
@@ -85,42 +93,18 @@ class AdaptedWeights:
             is_told = shape is not None and shape != shape[::-1]
             turned = weight != shape if is_told else can_turn and self._is_guessed_transposed(own)
             return AdaptedLayer(own, module, keys, weight, turned and len(weight) == 2)
-        return self._without_weight(module, name, keys, shape)
-
-    def _shape(self, module: str, keys: Mapping[str, str]) -> tuple[tuple[int, ...] | None, bool]:
-        """Shape of ΔW as p×q if the adapter tells it, and whether the base may store it as q×p."""
-        # The factors of ``use_bdlora`` have diagonal blocks, and only the blocks are stored.
-        if self.config["peft_type"] != LORA or self.config.get("use_bdlora"):
-            return self._shape_of_loca(keys), True
-        product, rank = self._product(keys), lora_rank(self.config, module)
-        if rank != product.rank:
-            msg = f"the factors have rank {product.rank}, and the configuration says {rank}"
-            raise LeftOutError(msg, damaged=True)
-        return product.shape, len(product.shape) == 2 and "lora_A.weight" in product.names
-
-    def _product(self, keys: Mapping[str, str]) -> Product:
-        """The product of LoRA's factors of a layer."""
-        found = product_of({what: self.source.entries[key] for what, key in keys.items()})
-        for what in () if by_peft(self.config) else keys.keys() - set(found.names):
-            if not what.endswith(".bias") and not what.startswith(_TRAINING_ONLY):
-                msg = f"the file holds {what}, and the configuration has no option for it"
-                raise LeftOutError(msg, damaged=True)
-        return found
-
-    def _shape_of_loca(self, keys: Mapping[str, str]) -> tuple[int, ...] | None:
-        """Shape of ΔW, p×q, as LoCA's file tells it; None for other types."""
-        key = keys.get(_LOCA_SHAPE)
-        if key is None or self.source.entries[key].shape != (2,):
-            return None
-        shape = tuple(self.source.load(key).long().tolist())
-        return shape if min(shape) > 0 else None
-
-    def _without_weight(
-        self, module: str, name: str, keys: Mapping[str, str], shape: tuple[int, ...] | None
-    ) -> AdaptedLayer:
-        """A layer whose weight is not in the base, or not in a shape that fits."""
         turned = self._is_embedding_of_loca(module)
+        if not self.base.entries:
+            turned = can_turn and self._is_guessed_transposed(name)
         shape = shape[::-1] if turned and shape is not None else shape
+        return AdaptedLayer(name, module, keys, self._without_weight(name, shape), turned)
+
+    def _without_weight(self, name: str, shape: tuple[int, ...] | None) -> tuple[int, ...]:
+        """The shape of a weight that the base need not have; refuse one that it has to have."""
+        if not self.base.entries:
+            if shape is None:
+                raise LeftOutError(UNTOLD)
+            return shape
         own = self.partners.get(name)
         entry = None if own is None else self.base.entry(own)
         if kind_of(name) != "embedding":
@@ -130,7 +114,7 @@ class AdaptedWeights:
             if needs_weights(self.config) or shape is None:
                 msg = "not in the base checkpoint by this name: tied to another weight"
                 raise LeftOutError(msg)
-            return AdaptedLayer(name, module, keys, shape, is_transposed=turned)
+            return shape
         if shape is None or entry.shape[1:] != shape[1:]:
             raise of_another_model(name, shape)
         raise LeftOutError(resized(entry.shape, shape))
@@ -181,47 +165,42 @@ class AdaptedWeights:
     def _fits_parameter(self, name: str, keys: Mapping[str, str]) -> bool:
         """Whether the tensors of a layer fit a parameter of this name."""
         entry = self._entry(name)
-        if entry is None or any(key in self.source.left_out for key in keys.values()):
-            return False
-        if self.config["peft_type"] == LOCA:
-            return flattened(entry.shape) == self._shape_of_loca(keys)
         try:
-            product = self._product(keys)
+            shape, rank = self._told(keys)
         except LeftOutError:
             return False
+        if entry is None or shape is None:
+            return False
+        if not rank:
+            return flattened(entry.shape) == shape
         if len(entry.shape) != 3:
-            return entry.shape == product.shape
-        is_matrix = entry.shape[1:] in (product.shape, product.shape[::-1])
-        return is_matrix and product.rank % entry.shape[0] == 0
+            return entry.shape == shape
+        return entry.shape[1:] in (shape, shape[::-1]) and rank % entry.shape[0] == 0
 
     def _of_parameter(self, module: str, name: str, keys: Mapping[str, str]) -> AdaptedLayer:
         """The parameter that some tensors of LoRA or LoCA change."""
-        if self.config["peft_type"] != LOCA and by_peft(self.config):
+        is_loca = self.config["peft_type"] == LOCA
+        if not is_loca and by_peft(self.config):
             raise LeftOutError("only plain LoRA and LoCA have target_parameters")  # noqa: EM101
         if not self.base.entries:
             raise LeftOutError(UNTOLD)
-        entry = self._entry(name)
-        if self.config["peft_type"] == LOCA:
-            if entry is None or not self._fits_parameter(name, keys):
-                raise of_another_model(name, self._shape_of_loca(keys))
-            targeted = targeted_parameters(module, self.config)
-            if sum(self._fits_parameter(one, keys) for one in targeted) > 1:
-                msg = "one of several parameters of this shape in a module, and the file does not "
-                msg += "tell which; merge the adapter and analyse the merged checkpoint"
-                raise LeftOutError(msg)
-            return AdaptedLayer(self.partners[name], module, keys, entry.shape, parameter=name)
-        product, rank = self._product(keys), lora_rank(self.config, name)
-        experts, odd = divmod(product.rank, rank)
-        if entry is None or not self._fits_parameter(name, keys):
-            shape = product.shape if experts == 1 else (experts, *product.shape)
-            raise of_another_model(name, shape)
-        stack = entry.shape[0] if len(entry.shape) == 3 else None
-        if odd or experts != (stack or 1):
-            msg = f"the factors have rank {product.rank}, and the configuration says {rank} for "
+        entry, (shape, found) = self._entry(name), self._told(keys)
+        rank = lora_rank(self.config, name)
+        if entry is None or shape is None or not self._fits_parameter(name, keys):
+            stack = (found // rank,) if found > rank else ()
+            raise of_another_model(name, None if shape is None else (*stack, *shape))
+        targeted = targeted_parameters(module, self.config)
+        if is_loca and sum(self._fits_parameter(one, keys) for one in targeted) > 1:
+            msg = "one of several parameters of this shape in a module, and the file does not "
+            msg += "tell which; merge the adapter and analyse the merged checkpoint"
+            raise LeftOutError(msg)
+        experts = entry.shape[0] if found and len(entry.shape) == 3 else None
+        if found and found != rank * (experts or 1):
+            msg = f"the factors have rank {found}, and the configuration says {rank} for "
             raise LeftOutError(msg + "each expert", damaged=True)
         own = self.partners[name]
-        turned = stack is not None and self._are_transposed(own, entry.shape[1:], product.shape)
-        return AdaptedLayer(own, module, keys, entry.shape, turned, stack, name)
+        turned = experts is not None and self._are_transposed(own, entry.shape[1:], shape)
+        return AdaptedLayer(own, name, keys, entry.shape, turned, experts, is_parameter=True)
 
     def _are_transposed(self, own: str, shape: tuple[int, ...], product: tuple[int, ...]) -> bool:
         """Whether the base stores each expert's weight as q×p."""

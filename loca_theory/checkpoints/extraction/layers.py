@@ -24,7 +24,7 @@ def choose_layers(
     whole = {*saved.tensors, *saved.tensors.values()}
     skipped = [one for one in pair.skipped if one.name not in whole]
     layers = []
-    for layer in layers_of(pair, model, with_experts=True):
+    for layer in layers_of(pair, model):
         if layer.own in saved.tensors:
             continue
         if (obstacle := _obstacle(layer, size)) is None:

@@ -66,17 +66,13 @@ class Layer:
 
 
 def layers_of(
-    pair: CheckpointPair,
-    model: LoadedModel | None,
-    names: Mapping[str, str] | None = None,
-    *,
-    with_experts: bool = False,
+    pair: CheckpointPair, model: LoadedModel | None, names: Mapping[str, str] | None = None
 ) -> list[Layer]:
     """Every matrix of a pair, also those with an obstacle.
 
     Without a model, names tell what a weight is. ``names`` are the model's names of the tensors
-    that it has as they are stored; by default the pair has the names of the model. ``with_experts``
-    admits parameters with the weights of several experts, if there is a model.
+    that it has as they are stored; by default the pair has the names of the model, and parameters
+    with the weights of several experts can be adapted.
     """
     tensors = set(pair.tuned.names)
     has_conv1d = pair.base is not None and bool(stores_transposed(pair.base))
@@ -86,7 +82,7 @@ def layers_of(
         own, is_transposed = max(weight.name, weight.own, key=len), False
         if isinstance(pair.tuned, AdapterIncrements):
             own, layer = pair.tuned.own_name(weight.tuned), pair.tuned.layers.get(weight.tuned)
-            is_parameter = layer is not None and layer.parameter
+            is_parameter = layer is not None and layer.is_parameter
             obstacle = EXPERTS if is_parameter else _guessed_obstacle(own, weight.entry.shape)
             is_transposed = layer is not None and layer.is_transposed
         elif model is None:
@@ -102,7 +98,7 @@ def layers_of(
         obstacles: dict[str, str] = {}
         if weight.note:
             obstacle = obstacle or f"not the same layer: {weight.note}"
-        if with_experts and model is not None and obstacle == EXPERTS:
+        if model is not None and names is None and obstacle == EXPERTS:
             experts, *shape = shape
             obstacle, obstacles["entries"] = None, EXPERTS
         kernel = tuple(shape[2:])

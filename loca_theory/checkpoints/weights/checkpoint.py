@@ -79,6 +79,11 @@ class Checkpoint:
             raise self.left_out[name]
         return self.entries[name]
 
+    def leave_out(self, name: str, reason: str, *, damaged: bool = False) -> None:
+        """List a tensor as one that cannot be loaded, for a reason."""
+        self.left_out[name] = LeftOutError(reason, damaged=damaged)
+        self.entries.pop(name, None)
+
     def load(self, name: str, expert: int | None = None) -> torch.Tensor:
         """Load a tensor, on the CPU and in its own dtype, or in float32 if it has scales.
 
@@ -155,11 +160,9 @@ class TensorsCheckpoint(Checkpoint):
         for name, tensor in self.tensors.items():
             shape, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
             if tensor.layout is not torch.strided or tensor.is_meta:
-                reason = f"not a plain tensor: {tensor.layout} on {tensor.device}"
-                self.left_out[name] = LeftOutError(reason)
+                self.leave_out(name, f"not a plain tensor: {tensor.layout} on {tensor.device}")
             elif tensor.numel() > tensor.untyped_storage().nbytes() // tensor.element_size():
-                reason = "declares more entries than the file holds"
-                self.left_out[name] = LeftOutError(reason, damaged=True)
+                self.leave_out(name, "declares more entries than the file holds", damaged=True)
             else:
                 storage = (tensor.data_ptr(), shape, tuple(tensor.stride()))
                 owner = first.setdefault(storage, name) if tensor.numel() else name

@@ -29,7 +29,6 @@ from loca_theory.checkpoints.weights.checkpoint import (
     Checkpoint,
     DamagedError,
     Entry,
-    LeftOutError,
 )
 from loca_theory.checkpoints.weights.layouts import by, holds_experts
 from loca_theory.checkpoints.weights.scales import grid_of, scaled
@@ -84,7 +83,8 @@ class QuantisedCheckpoint(Checkpoint):
         self.entries, self.left_out = dict(source.entries), dict(source.left_out)
         self.config, self.module = source.config, source.module
         for weight, kind, parts in _packed_weights(source.entries):
-            self._leave_out([weight, *parts], f"packed as {kind}: {_WAY_OUT}")
+            self.leave_out(weight, f"packed as {kind}: {_WAY_OUT}")
+            self._drop(parts)
         damaged = {name for name, reason in source.left_out.items() if reason.damaged}
         for name in damaged:
             # The scales of a weight that cannot be read are not weights.
@@ -102,20 +102,16 @@ class QuantisedCheckpoint(Checkpoint):
             self._drop(_parts(name))
             names = [scales[0], *(one for one in listed if one == f"{name}_zero_point")]
             if obstacle := self._obstacle(name, entry, names):
-                self._leave_out([name], obstacle, damaged=True)
+                self.leave_out(name, obstacle, damaged=True)
             else:
                 self._scales[name] = names
                 self.entries[name] = replace(entry, is_scaled=True)
         if self._scales or self.config.get("quantization_config"):
             for name in unscaled:
-                self._leave_out([name], f"FP8 without scales: {_WAY_OUT}")
-
-    def _leave_out(self, names: Sequence[str], reason: str, *, damaged: bool = False) -> None:
-        """Leave a weight out with its parts, for a reason."""
-        self.left_out[names[0]] = LeftOutError(reason, damaged=damaged)
-        self._drop(names)
+                self.leave_out(name, f"FP8 without scales: {_WAY_OUT}")
 
     def _drop(self, names: Sequence[str]) -> None:
+        """Do not list some tensors, which are no weights, if they are there."""
         for name in names:
             self.entries.pop(name, None)
 
