@@ -76,7 +76,7 @@ class AsLoaded(Checkpoint):
         names, conversions = _renamed(self.source.names, self.model)
         for name, loaded in names.items():
             if loaded not in self.model.shapes:
-                self._leave_out(name)
+                self.leave_out(name, f"not a parameter of {self.model.title}")
             elif name in self.source.left_out:
                 self.left_out[loaded] = self.source.left_out[name]
             else:
@@ -106,22 +106,19 @@ class AsLoaded(Checkpoint):
             if own not in self._conversions and self.entries[own].tied_to is None
         }
 
-    def _leave_out(self, name: str) -> None:
-        self.left_out[name] = LeftOutError(f"not a parameter of {self.model.title}")
-
     def _add_converted(self, one: Conversion) -> None:
         try:
             entries = {name: self.source.entry(name) for name in one.sources}
             empty = {name: torch.empty(one.shape, device="meta") for name, one in entries.items()}
             made = one.run(empty, self.model.module)
         except (LeftOutError, DamagedError) as error:
-            self.left_out[one.first] = LeftOutError(str(error), damaged=error.damaged)
+            self.leave_out(one.first, str(error), damaged=error.damaged)
             return
         stored = list(entries.values())
         dtype, is_scaled = stored[0].dtype, any(one.is_scaled for one in stored)
         for name, tensor in made.items():
             if name not in self.model.shapes:
-                self._leave_out(name)
+                self.leave_out(name, f"not a parameter of {self.model.title}")
                 continue
             self.entries[name] = Entry(tuple(tensor.shape), dtype, None, is_scaled)
             self.sources[name], self._conversions[name] = tuple(entries), one
@@ -186,12 +183,13 @@ def _check_is_loaded(view: AsLoaded, side: str) -> None:
 
 
 def _renamed(names: list[str], model: LoadedModel) -> tuple[dict[str, str], list[Conversion]]:
-    """The parameter that each stored tensor becomes, and those that are made otherwise."""
+    """The parameter that each stored tensor becomes, and those that are made otherwise.
+
+    Without rules of transformers, names may differ by a prefix.
+    """
     module, shapes = model.module, model.shapes
-    prefix = getattr(module, "base_model_prefix", None)
-    if prefix is None:
-        return _without_conversion(names, model), []
     try:
+        prefix: Any = module.base_model_prefix
         from transformers.conversion_mapping import get_model_conversion_mapping
         from transformers.core_model_loading import (
             WeightConverter,
@@ -199,10 +197,10 @@ def _renamed(names: list[str], model: LoadedModel) -> tuple[dict[str, str], list
             dot_natural_key,
             rename_source_key,
         )
-    except ImportError:
-        return _without_conversion(names, model), []
-    what = "transformers cannot read the configuration"
-    with any_error_as(UnknownModelError, what):
+    except (AttributeError, ImportError):  # no model of transformers, or an older version of it
+        partners, _ = match_names(names, shapes)
+        return {name: partners.get(name, name) for name in names}, []
+    with any_error_as(UnknownModelError, "transformers cannot read the configuration"):
         rules = get_model_conversion_mapping(module)  # pyright: ignore[reportArgumentType]
     renamings = [one for one in rules if isinstance(one, WeightRenaming)]
     converters = [one for one in rules if isinstance(one, WeightConverter)]
@@ -222,9 +220,3 @@ def _renamed(names: list[str], model: LoadedModel) -> tuple[dict[str, str], list
                 one = conversions.setdefault(own, Conversion(by_pattern[pattern], own))
                 one.sources[name] = pattern
     return found, list(conversions.values())
-
-
-def _without_conversion(names: list[str], model: LoadedModel) -> dict[str, str]:
-    """The parameter of each tensor by its own name, which may differ by a prefix."""
-    partners, _ = match_names(names, model.shapes)
-    return {name: partners.get(name, name) for name in names}

@@ -40,7 +40,7 @@ class Weight:
             tensor of its name; with the number of the expert in brackets.
         shape: Numbers of rows and columns that are compared: the rows that both sides have.
         tuned: Name of the tensor of the fine-tuned checkpoint that holds it.
-        base: Name of the base's tensor; None without a base.
+        base: Name of the base's tensor, or of that to which an increment is added.
         entry: What the fine-tuned checkpoint stores of that tensor.
         expert: Index of the expert; None if the whole tensor is one matrix.
         note: What is special about the comparison; usually "".
@@ -49,7 +49,7 @@ class Weight:
     name: str
     shape: tuple[int, int]
     tuned: str
-    base: str | None
+    base: str
     entry: Entry
     expert: int | None = None
     note: str = ""
@@ -111,18 +111,16 @@ class MatchedPair:
             raise nothing_left(self.skipped, "matrix is left to compare")
 
     def _matrices(self, name: str, tuned: str | None, base: str | None) -> list[Weight]:
-        sides, own = {"fine-tuned": self.tuned}, {"fine-tuned": tuned}
-        if self.base is not None:
-            sides["base"], own["base"] = self.base, base
-        notes = []
+        sides = {"fine-tuned": self.tuned} | ({} if self.base is None else {"base": self.base})
+        own, notes = {"fine-tuned": tuned, "base": base}, []
         for side, other in (("fine-tuned", "base"), ("base", "fine-tuned")):
-            if side in own and own[side] is None:
+            if own[side] is None:
                 own[side] = self._tied(name, other, sides[other], sides[side])
                 notes = [
                     f"the {side} checkpoint has no {name}, but {own[side]}, to which it ties it"
                 ]
         names = [one or "" for one in own.values()]
-        entries = [one.entry(other) for one, other in zip(sides.values(), names, strict=True)]
+        entries = [one.entry(other) for one, other in zip(sides.values(), names, strict=False)]
         ties = [one.tied_to for one in entries]
         if ties[0] is not None and (len(ties) == 1 or self.partners.get(ties[0]) == ties[1]):
             msg = f"tied to {ties[-1]}"
@@ -134,7 +132,7 @@ class MatchedPair:
         if reason := self._obstacle(name, shape, entries):
             raise LeftOutError(reason)
         flat = matrix_shape(name, shape, self.selection.experts)
-        whole = Weight(name, flat, names[0], own.get("base"), entries[0], note="; ".join(notes))
+        whole = Weight(name, flat, names[0], names[1], entries[0], note="; ".join(notes))
         if not holds_experts(name, shape) or self.selection.experts != "each":
             return [whole]
         return [replace(whole, name=f"{name}[{i}]", expert=i) for i in range(shape[0])]

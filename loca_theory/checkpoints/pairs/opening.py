@@ -53,10 +53,8 @@ def open_pair(
         try:
             increments = AdapterIncrements(folder, base)
         except AnotherModelError:
-            # The model of the base may have other names than its files.
-            view, _, model, _ = as_loaded(base, base)
-            if model is None:
-                raise
+            # The model of the base, if it is known, may have other names than its files.
+            view, *_ = as_loaded(base, base)
             increments = AdapterIncrements(folder, view)
         return CheckpointPair(increments, None, chosen, is_from_files)
     tuned = open_checkpoint(source)

@@ -86,8 +86,8 @@ class CheckpointPair(MatchedPair):
     def _sides(self, name: str) -> list[tuple[Checkpoint, str]]:
         """The fine-tuned tensor, and that to which its increment is added if it is known."""
         found, base = self.matrices[name], self.base or self.adapted
-        own = found.base or found.tuned
-        return [(self.tuned, found.tuned), *([(base, own)] if own in base.entries else [])]
+        known = [(base, found.base)] if found.base in base.entries else []
+        return [(self.tuned, found.tuned), *known]
 
     def _difference(self, name: str, wide: torch.dtype) -> torch.Tensor:
         (side, mine), *others = self._sides(name)
