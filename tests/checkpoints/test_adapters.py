@@ -327,7 +327,7 @@ def test_increments_that_peft_adds_to_one_tensor_are_left_out(tmp_path, in_memor
 
 Q, BASE = "base_model.model.layers.0.q", "base.safetensors"
 A, B, SHAPE = f"{Q}.lora_A.weight", f"{Q}.lora_B.weight", f"{Q}.loca_spectrum.shape"
-DOWN = "mlp.experts.down_proj"
+DOWN, BYTES = "mlp.experts.down_proj", torch.ones(3, 32, 4, dtype=torch.uint8)
 # What is changed of the configuration of plain LoRA, and what is said.
 CHANGED = [
     ({"peft_type": "NEW"}, "not a known type; known are ADALORA.* merge it"),
@@ -377,6 +377,8 @@ REFUSED = [
      "the factors have rank 12, and the configuration says 4 for each expert"),
     ("LORA", EXPERTS, {}, {BASE: {DOWN: torch.ones(5, 32, 20)}},
      r"no weight mlp\.experts\.down_proj of"),
+    ("LORA", EXPERTS, {},
+     {BASE: {DOWN: None, f"{DOWN}_blocks": BYTES, f"{DOWN}_scales": BYTES + 1}}, "packed as MXFP4"),
     *((kind, {"target_modules": ["embed", "q"], **size}, {},
        {BASE: {"embed.weight": torch.ones(36, 32)}}, "^resized from 36x32 to 40x32$")
       for kind, size in (("LORA", {"r": 4}), ("LOCA", {"n_frequency": 20}))),

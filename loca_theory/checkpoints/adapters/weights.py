@@ -56,16 +56,15 @@ class AdaptedWeights:
             module = without_wrappers(raw)
             name = parameters.get(raw, f"{module}.weight")
             try:
-                for key in keys.values():
-                    self.source.entry(key)
                 adapted = self._of_parameter if raw in parameters else self._of_layer
                 yield adapted(module, name, keys)
             except LeftOutError as error:
                 left_out[name] = error.with_traceback(None)
 
     def _entry(self, name: str) -> Entry | None:
-        """The base's weight by the adapter's name; None if it is not there or is damaged."""
-        return self.base.entries.get(self.partners.get(name, ""))
+        """The base's weight by the adapter's name; None if it is not there."""
+        own = self.partners.get(name)
+        return None if own is None else self.base.entry(own)
 
     def _told(self, keys: Mapping[str, str]) -> tuple[tuple[int, ...] | None, int]:
         """Shape of ΔW, p×q, if the adapter tells it, and the rank of LoRA's factors, or 0."""
@@ -105,8 +104,7 @@ class AdaptedWeights:
             if shape is None:
                 raise LeftOutError(UNTOLD)
             return shape
-        own = self.partners.get(name)
-        entry = None if own is None else self.base.entry(own)
+        entry = self._entry(name)
         if kind_of(name) != "embedding":
             raise of_another_model(name, shape)
         if entry is None:
@@ -164,9 +162,8 @@ class AdaptedWeights:
 
     def _fits_parameter(self, name: str, keys: Mapping[str, str]) -> bool:
         """Whether the tensors of a layer fit a parameter of this name."""
-        entry = self._entry(name)
         try:
-            shape, rank = self._told(keys)
+            entry, (shape, rank) = self._entry(name), self._told(keys)
         except LeftOutError:
             return False
         if entry is None or shape is None:
@@ -179,12 +176,12 @@ class AdaptedWeights:
 
     def _of_parameter(self, module: str, name: str, keys: Mapping[str, str]) -> AdaptedLayer:
         """The parameter that some tensors of LoRA or LoCA change."""
+        entry, (shape, found) = self._entry(name), self._told(keys)
         is_loca = self.config["peft_type"] == LOCA
         if not is_loca and by_peft(self.config):
             raise LeftOutError("only plain LoRA and LoCA have target_parameters")  # noqa: EM101
         if not self.base.entries:
             raise LeftOutError(UNTOLD)
-        entry, (shape, found) = self._entry(name), self._told(keys)
         rank = lora_rank(self.config, name)
         if entry is None or shape is None or not self._fits_parameter(name, keys):
             stack = (found // rank,) if found > rank else ()

@@ -98,12 +98,13 @@ def labels(sources: Sequence[Source]) -> list[str]:
     >>> labels(["runs/a/checkpoint-100", "runs/b/checkpoint-100"])
     ['a/checkpoint-100', 'b/checkpoint-100']
     """
-    parts = [_parts(one, number) for number, one in enumerate(sources, 1)]
+    paths = [
+        PurePath(os.path.normpath(one) if is_path(one) else f"fine-tune {number}")
+        for number, one in enumerate(sources, 1)
+    ]
+    parts = [_parts(one) for one in paths]
     if len(set(parts)) < len(parts):  # two files of one folder, perhaps
-        parts = [
-            PurePath(os.path.normpath(os.fspath(one))).parts if is_path(one) else own
-            for one, own in zip(sources, parts, strict=True)
-        ]
+        parts = [one.parts for one in paths]
     if repeated := [one for one, times in Counter(parts).items() if times > 1]:
         msg = f"{PurePath(*repeated[0])} is given twice; give every fine-tune once"
         raise InvalidArgumentError(msg)
@@ -111,10 +112,9 @@ def labels(sources: Sequence[Source]) -> list[str]:
     return next(found for found in ends if len(set(found)) == len(found))
 
 
-def _parts(source: Source, number: int) -> tuple[str, ...]:
-    if not is_path(source):
-        return (f"fine-tune {number}",)
-    path = PurePath(os.path.normpath(os.fspath(source).removeprefix("hub:")))
+def _parts(path: PurePath) -> tuple[str, ...]:
+    """The parts of a path that tell a fine-tune from others."""
+    path = PurePath(str(path).removeprefix("hub:"))
     if path.suffix not in (".safetensors", ".bin", ".pt", ".pth"):
         return path.parts
     is_generic = path.stem in _GENERIC and len(path.parts) > 1
