@@ -158,8 +158,10 @@ class AdapterIncrements(Checkpoint):
     def _read(self, name: str, expert: int | None) -> torch.Tensor:
         """ΔW in the base's orientation; float32, or float64 if float32 cannot hold it well."""
         layer = self.layers.get(name)
-        if layer is None:
-            return self._difference(name)
+        if layer is None:  # it is stored whole
+            saved, weight = self.load_whole(self._copies[name]), self._weight(name)
+            wide = torch.float64 if torch.float64 in (saved.dtype, weight.dtype) else torch.float32
+            return saved.to(wide, copy=True).sub_(weight.to(wide))
         if self._by_peft:
             return self._merged(layer)
         return lora_increment(layer, self._source, self._config, expert)
@@ -221,11 +223,6 @@ class AdapterIncrements(Checkpoint):
         others = self.layers.values()
         found = peft_increment(self._config, made, others, tensors, weight, has_bias=has_bias)
         return found.reshape(layer.shape)
-
-    def _difference(self, name: str) -> torch.Tensor:
-        saved, weight = self.load_whole(self._copies[name]), self._weight(name)
-        wide = torch.float64 if torch.float64 in (saved.dtype, weight.dtype) else torch.float32
-        return saved.to(wide, copy=True).sub_(weight.to(wide))
 
     def _weight(self, name: str) -> torch.Tensor:
         weight = self.base.load(name)
