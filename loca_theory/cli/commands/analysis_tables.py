@@ -150,7 +150,7 @@ def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
     Rows(cells).print(out)
     print_note(out, _TOGETHER * are_several + _INDEPENDENT)
     if is_full:
-        texts = _COLUMNS | {column.title: column.explanation for column in columns}
+        texts = _COLUMNS | {column.title: column.about for column in columns}
         print_note(out, "\n".join(f"{title}: {text}" for title, text in texts.items()))
 
 

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loca_theory.expressivity import Budget
 from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.plotting.page import tables
 from loca_theory.plotting.page.columns import Column, with_values
 from loca_theory.plotting.page.fine_tunes import fine_tune_rows
 from loca_theory.plotting.page.templates import render
+from loca_theory.plotting.results.phase import coefficients_paid
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Analysis
     from loca_theory.checkpoints.rows import Matrix
+    from loca_theory.checkpoints.statistics.figure_data import EigenvalueHistogram
 
 _MEANS = (
     "Energy of all matrices together that a method retains: 1 − error. LoCA stands for the best "
@@ -36,9 +37,11 @@ _COMPARISONS = "How alike the changes of two fine-tunes of one base are, matrix 
 _ALLOCATION = (
     "{}, split among the layers so that they retain the most energy, beside the same size for all."
 )
+_SKIPPED = "Tensors that were left out, and why."
 _LINE_POINTS = 120
-# What the script knows of a matrix besides its columns.
+# What the script knows of a matrix besides its columns, and of a column besides its values.
 _OF_A_ROW = ("name", "tuned", "kind", "layer", "shape")
+_OF_A_COLUMN = ("title", "about", "group", "unit", "scale", "r")
 
 
 def analysis_page(result: Analysis) -> str:
@@ -46,12 +49,9 @@ def analysis_page(result: Analysis) -> str:
     count, means = len(result.matrices), result.summary.all.errors
     columns, grid = tables.matrix_columns(result), result.manifest["grid"]
     tuned, tuned_columns = fine_tune_rows(result)
-    size = "Size of every matrix's adapter"
-    others = [
-        ("Between the fine-tunes", result.comparisons, tables.COMPARISON, _COMPARISONS),
-        (size, result.allocation, tables.ALLOCATION, _ALLOCATION.format(result.total)),
-        ("Skipped", result.skipped, tables.SKIPPED, "Tensors that were left out, and why."),
-    ]
+    pairs, sizes, skipped = result.comparisons, result.allocation, result.skipped
+    budget = f"the budget of LoRA with r = {result.first_rank}" if result.errors else ""
+    size, about = "Size of every matrix's adapter", _ALLOCATION.format(result.total)
     return render(
         "analysis.html.j2",
         title=f"Increments of {count} " + ("matrix" if count == 1 else "matrices"),
@@ -59,26 +59,19 @@ def analysis_page(result: Analysis) -> str:
         warnings=result.warnings,
         verdict=result.verdict.split("\n\n"),
         config=result.config_source,
-        budget=_budget(result),
+        budget=f"{result.total} split among the layers" if result.total else budget,
         means=("Energy retained by each method", means, with_values(tables.MEAN, means), _MEANS),
         tuned=("The fine-tunes", tuned, tuned_columns, _FINE_TUNES),
         matrices=("Every matrix", result.matrices, columns, _MATRICES),
         tables=[
-            (title, rows, with_values(known, rows), lead)
-            for title, rows, known, lead in others
-            if rows
+            ("Between the fine-tunes", pairs, with_values(tables.COMPARISON, pairs), _COMPARISONS),
+            (size, sizes, with_values(tables.ALLOCATION, sizes), about),
+            ("Skipped", skipped, with_values(tables.SKIPPED, skipped), _SKIPPED),
         ],
         data=picture_data(result, columns) if count else None,
         library=_library() if count else "",
         manifest=result.manifest,
     )
-
-
-def _budget(result: Analysis) -> str:
-    """What the adapter of the configuration may cost."""
-    if result.total:
-        return f"{result.total} split among the layers"
-    return next((f"the budget of LoRA with r = {one.r}" for one in result.summary.all.errors), "")
 
 
 def _library() -> str:
@@ -93,26 +86,18 @@ def picture_data(result: Analysis, columns: Sequence[Column]) -> dict[str, Any]:
     """What the page's script draws, as plain data; ``columns`` are those of every matrix."""
     rows = result.matrices
     ranks = sorted({error.r for error in result.errors})
-    spectra = {tables.identity(one): one for one in result.spectra}
+    spectra = {tables.identity(one): _spectrum(one) for one in result.spectra}
     fractions = _coefficient_fractions(result, ranks)
     return {
         "columns": [
-            {
-                "title": column.title,
-                "about": column.explanation,
-                "group": column.group,
-                "unit": column.unit,
-                "scale": column.scale.value,
-                "r": column.r,
-                "values": _numbers(column, rows),
-            }
-            for column in columns
+            {key: getattr(one, key) for key in _OF_A_COLUMN} | {"values": _numbers(one, rows)}
+            for one in columns
         ],
         "rows": [{key: getattr(row, key) for key in _OF_A_ROW} for row in rows],
         "ranks": ranks,
         "coefficients": {str(r): found for r, found in fractions.items()},
         "line": _line([one for found in fractions.values() for one in found if one is not None]),
-        "spectra": [_spectrum(spectra.get(tables.identity(row))) for row in rows],
+        "spectra": [spectra.get(tables.identity(row)) for row in rows],
     }  # fmt: skip
 
 
@@ -124,13 +109,12 @@ def _numbers(column: Column, rows: Sequence[Matrix]) -> list[float | None] | Non
 
 def _coefficient_fractions(result: Analysis, ranks: Iterable[int]) -> dict[int, list[float | None]]:
     """Fraction of all coefficients that each budget pays for; None if it exceeds the matrix."""
-    accounting = result.manifest["grid"]["accounting"]
     shapes = {tables.identity(row): row.shape for row in result.matrices}
     found = {}
     # A matrix has errors at a rank if and only if the budget fits it.
     for error in result.errors:
-        p, q = shapes[key := tables.identity(error)]
-        fraction = Budget(p, q, error.r, accounting).chosen_coefficients / (p * q)
+        key = tables.identity(error)
+        fraction = coefficients_paid(result, shapes[key], error.r)
         found[error.r, key] = float(f"{fraction:.6g}")
     return {r: [found.get((r, key)) for key in shapes] for r in ranks}
 
@@ -144,8 +128,6 @@ def _line(fractions: Sequence[float]) -> dict[str, list[float]]:
     return {"x": [float(f"{one:.5g}") for one in x], "y": [float(f"{one:.5g}") for one in heights]}
 
 
-def _spectrum(found: Any) -> dict[str, Any] | None:
-    if found is None:
-        return None
+def _spectrum(found: EigenvalueHistogram) -> dict[str, Any]:
     plain = {key: value for key, value in asdict(found).items() if key not in ("name", "tuned")}
     return plain | {"leading": [float(f"{one:.4g}") for one in found.leading]}

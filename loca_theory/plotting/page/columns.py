@@ -1,24 +1,15 @@
-"""A column of a page's table: title, explanation, value and text of a cell."""
+"""A column of a page's table: title, what it is about, value and text of a cell."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from numbers import Real
-from typing import Any
+from typing import Any, Literal
 
 MISSING = "none"
 """Text of a cell without a value."""
-
-
-class Scale(Enum):
-    """Colours of a column's values on the heat map."""
-
-    PLAIN = "plain"
-    SIGNED = "signed"  # the middle colour stands for 0
-    WIDE = "wide"  # by powers of ten if the values differ by that much
 
 
 @dataclass(frozen=True)
@@ -27,21 +18,22 @@ class Column:
 
     Attributes:
         title: Heading; columns that differ only by the rank have the same.
-        explanation: One line that says what the values are.
+        about: One line that says what the values are.
         value: Name of the row's field, or function of the row: a number, a text, or None.
         form: Format of numbers, or a function that makes the text of a row's cell; by default a
             float has four digits.
         group: Heading of the columns that belong together.
-        scale: Colours on the heat map.
+        scale: Colours on the heat map: ``signed`` if the middle colour stands for 0, ``wide`` for
+            powers of ten if the values differ by that much.
         r: The rank whose budget the values belong to; None if they belong to no budget.
     """
 
     title: str
-    explanation: str
+    about: str
     value: str | Callable[[Any], Any]
     form: str | Callable[[Any], str] = ""
     group: str = ""
-    scale: Scale = Scale.PLAIN
+    scale: Literal["plain", "signed", "wide"] = "plain"
     r: int | None = None
 
     @property

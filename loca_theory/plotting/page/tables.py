@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from loca_theory.checkpoints.summary import follows_law
 from loca_theory.expressivity.methods.names import display_name
 from loca_theory.plotting.lines import titles_of
-from loca_theory.plotting.page.columns import MISSING, Column, Scale, with_values
+from loca_theory.plotting.page.columns import MISSING, Column, with_values
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Analysis
@@ -20,7 +20,6 @@ _NAME, _SIZE, _ENTRIES, _SPECTRUM, _SUBSPACES = (
 )  # fmt: skip
 _RETAINED, _WORTH, _SIZES = "Energy retained", "What the basis is worth", "Allocated sizes"
 _NOTES = "Remarks"
-_WIDE, _SIGNED = Scale.WIDE, Scale.SIGNED
 # So many random draws as the tests of normality make cannot tell smaller ones apart.
 _LEAST_P_VALUE = 0.001
 
@@ -59,29 +58,26 @@ def _error_columns(result: Analysis) -> list[Column]:
     columns = []
     for r in sorted({error.r for error in result.errors}):
         about = "Method that retains most at the budget of rank r."
-        columns.append(
-            Column("best", about, partial(_best, found, methods, r), group=_RETAINED, r=r)
-        )
+        value = partial(_best, found, methods, r)
+        columns.append(Column("best", about, value, group=_RETAINED, r=r))
         for method in methods:
             shown, title = display_name(method), titles.get(method, method)
             about = "Energy retained at the budget of rank r by "
             about += f"{title if title.startswith(shown) else f'{shown} ({title})'}."
             value = partial(_retained, found, r, method, "error")
             columns.append(Column(shown, about, value, ".1%", _RETAINED, r=r))
+            # The singular values alone say what LoRA retains, so its basis is worth nothing.
+            if method != "R" and method in predicted:
+                about = f"What the basis of {shown} is worth: the energy retained, less what the "
+                about += "singular values alone predict. Above 0 the basis suits the matrix."
+                value = partial(_worth, found, r, method)
+                columns.append(Column(f"{shown} worth", about, value, "+z.1%", _WORTH, "signed", r))
         if "R" in methods:
             about = "What LoRA retains of the same entries in random order; much less than without "
             about += "shuffling if the entries depend on each other. Of one matrix per kind, or of "
             about += "all if asked for."
             value = partial(_retained, found, r, "R", "shuffled_error")
             columns.append(Column("LoRA shuffled", about, value, ".1%", _RETAINED, r=r))
-        for method in methods:
-            # The singular values alone say what LoRA retains, so its basis is worth nothing.
-            if method != "R" and method in predicted:
-                shown = display_name(method)
-                about = f"What the basis of {shown} is worth: the energy retained, less what the "
-                about += "singular values alone predict. Above 0 the basis suits the matrix."
-                value = partial(_worth, found, r, method)
-                columns.append(Column(f"{shown} worth", about, value, "+z.1%", _WORTH, _SIGNED, r))
     return columns
 
 
@@ -96,11 +92,9 @@ def _worth(found: _Errors, r: int, method: str, row: Any) -> float | None:
 
 
 def _best(found: _Errors, methods: Iterable[str], r: int, row: Any) -> str:
-    known = {method: found.get((*identity(row), r, method)) for method in methods}
-    errors = {method: one.error for method, one in known.items() if one}
-    least = min(errors.values(), default=None)
-    best = (display_name(method) for method, error in errors.items() if error == least)
-    return ", ".join(best) or MISSING
+    known = [one for method in methods if (one := found.get((*identity(row), r, method)))]
+    least = min((one.error for one in known), default=None)
+    return ", ".join(display_name(one.method) for one in known if one.error == least) or MISSING
 
 
 def _size_columns(result: Analysis) -> list[Column]:
@@ -112,7 +106,7 @@ def _size_columns(result: Analysis) -> list[Column]:
         about += f" if {result.total} are split among the layers."
         title = f"{display_name(method)} size"
         value = lambda row, method=method: sizes.get((method, *identity(row)))  # noqa: E731
-        columns.append(Column(title, about, value, "d", _SIZES, _WIDE))
+        columns.append(Column(title, about, value, "d", _SIZES, "wide"))
     return columns
 
 
@@ -146,19 +140,19 @@ _MATRIX = (
 CHANGE = (
     Column("dtype", "Element type in the file.", "dtype", group=_NAME),
     Column("‖ΔW‖/‖W₀‖", "Frobenius norm of the change, relative to that of the base's weight.",
-           "relative_norm", ".3g", _SIZE, _WIDE),
+           "relative_norm", ".3g", _SIZE, "wide"),
     Column("cos(W₀, W′)", "Cosine of the angle between the base's weight and the fine-tuned one: "
            "almost 1 for a fine-tune, below 0.5 if the two are unrelated.", "weights_cosine",
            ".3f", _SIZE),
-    Column("σ", "Standard deviation of the entries of the change.", "sigma", ".3g", _SIZE, _WIDE),
-    Column("energy", "Sum of the squared entries of the change.", "energy", ".3g", _SIZE, _WIDE),
+    Column("σ", "Standard deviation of the entries of the change.", "sigma", ".3g", _SIZE, "wide"),
+    Column("energy", "Sum of the squared entries of the change.", "energy", ".3g", _SIZE, "wide"),
 )  # fmt: skip
 """The columns of a matrix that say how large its change is."""
 STATISTICS = (
     Column("zeros", "Fraction of the entries that did not change at all; large if weights of 16 "
            "bits were rounded.", "zero_fraction", ".1%", _ENTRIES),
     Column("kurtosis", "Excess kurtosis of the entries: 0 for a normal law, above 0 for heavier "
-           "tails.", "excess_kurtosis", "+.3f", _ENTRIES, _SIGNED),
+           "tails.", "excess_kurtosis", "+.3f", _ENTRIES, "signed"),
     Column("TV (95%)", "Total variation of the entries from a normal law (0 to 1), with its 95% "
            "interval.", "tv", _interval, _ENTRIES),
     Column("p", "p-value of the hypothesis that the entries are normal, up to the total variation "
@@ -168,11 +162,11 @@ STATISTICS = (
            "its loop does not end.", "tv_p_value_as_printed",
            partial(_p_value, "tv_p_value_as_printed"), _ENTRIES),
     Column("stable rank", "Energy in units of the largest squared singular value: small if one "
-           "direction dominates.", "stable_rank", ".1f", _SPECTRUM, _WIDE),
+           "direction dominates.", "stable_rank", ".1f", _SPECTRUM, "wide"),
     Column("effective rank", "Exponential of the entropy of the singular values: how many "
-           "directions matter.", "effective_rank", ".1f", _SPECTRUM, _WIDE),
+           "directions matter.", "effective_rank", ".1f", _SPECTRUM, "wide"),
     *(Column(f"rank {n}%", f"Smallest rank that retains {n}% of the energy.", f"rank_{n}", "d",
-             _SPECTRUM, _WIDE) for n in (50, 90, 99)),
+             _SPECTRUM, "wide") for n in (50, 90, 99)),
     Column("outside bulk", "Fraction of the energy outside the range of the Marchenko–Pastur law, "
            "which independent entries follow; none if the other eigenvalues do not follow it.",
            lambda row: row.outlier_mass if follows_law(row) else None, ".0%", _SPECTRUM),
@@ -180,7 +174,7 @@ STATISTICS = (
            "if the other eigenvalues do not follow the law.",
            lambda row: row.spikes if follows_law(row) else None, "d", _SPECTRUM),
     Column("MP σ", "σ of the Marchenko–Pastur law that fits the bulk; none without a bulk.",
-           "mp_sigma", ".3g", _SPECTRUM, _WIDE),
+           "mp_sigma", ".3g", _SPECTRUM, "wide"),
     Column("MP distance", "Kolmogorov distance of the spectrum from that law (0 to 1); above 0.1 "
            "there is no such bulk.", "mp_distance", ".3f", _SPECTRUM),
     Column("tail α", "Exponent of the power law that fits the largest eigenvalues; small for a "
@@ -191,7 +185,7 @@ STATISTICS = (
     Column("intruders", "Leading left singular vectors of the fine-tuned weight that resemble none "
            "of the base's.", "intruders", "d", _SUBSPACES),
     Column("subspace error", "Bound of the energy that the computed singular vectors miss, as a "
-           "fraction.", "subspace_error", ".1e", _SUBSPACES, _WIDE),
+           "fraction.", "subspace_error", ".1e", _SUBSPACES, "wide"),
 )  # fmt: skip
 """The columns of a matrix's statistics."""
 _REMARKS = (Column("note", "Remarks, such as why a statistic is missing.", "note", group=_NOTES),)

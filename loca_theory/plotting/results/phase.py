@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -78,11 +79,8 @@ def draw_phase(
 def _draw_spike(axis: Axes, crossings: pd.DataFrame, shape: tuple[int, int]) -> None:
     """The boundary for noise with one spike, its simulated crossings, and noise alone."""
     smaller, aspect = min(shape), min(shape) / max(shape)
-    found = crossings[
-        (crossings["structure"] == "spiked")
-        & (crossings["protocol"] == Protocol.SAME_DRAW)
-        & crossings["crossing"].notna()
-    ]
+    found = crossings[crossings["structure"] == "spiked"]
+    found = found[found["protocol"] == Protocol.SAME_DRAW].dropna(subset="crossing")
     # Of a p × q matrix the budget of rank r pays for the fraction r (p + q) / 2pq.
     ratios = 0.499 * np.linspace(0.03, 1, 80) ** 2
     fractions = ratios * (1 + aspect) / 2
@@ -114,15 +112,15 @@ def _draw_marks(axis: Axes, marks: pd.DataFrame) -> None:
 def phase_marks(result: Analysis, r: int) -> pd.DataFrame:
     """Coordinates of the matrices on the phase diagram at the budget of rank r."""
     shapes = {one.name: one.shape for one in result.matrices}
-    accounting = result.manifest["grid"]["accounting"]
-
-    def coefficients(name: str) -> float:
-        p, q = shapes[name]
-        return Budget(p, q, r, accounting).chosen_coefficients / (p * q)
-
     marks = [
-        (coefficients(error.name), 1 - error.error, error.kind)
+        (coefficients_paid(result, shapes[error.name], r), 1 - error.error, error.kind)
         for error in result.errors
         if (error.method, error.r) == ("R", r)
     ]
     return pd.DataFrame(marks, columns=["coefficients", "fraction", "label"])
+
+
+def coefficients_paid(result: Analysis, shape: tuple[int, int], r: int) -> float:
+    """Fraction of a matrix's coefficients that the budget of rank r pays for."""
+    budget = Budget(*shape, r, result.manifest["grid"]["accounting"])
+    return budget.chosen_coefficients / math.prod(shape)
