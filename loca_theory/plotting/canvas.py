@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial, wraps
 from importlib.resources import as_file, files
@@ -50,9 +50,7 @@ def styled(draw: Callable[_Given, Figure]) -> Callable[_Given, Figure]:
 
     @wraps(draw)
     def drawn(*args: _Given.args, **kwargs: _Given.kwargs) -> Figure:
-        if kwargs.get("ax") is not None:
-            return draw(*args, **kwargs)
-        with in_style():
+        with in_style() if kwargs.get("ax") is None else nullcontext():
             return draw(*args, **kwargs)
 
     return drawn
@@ -133,7 +131,18 @@ class Canvas:
         canvas = cls.of(ax, size, rows, columns, **sharing)
         for axis in canvas.axes.flat[count:]:
             axis.set_visible(False)
+        if rows > 1:  # panels that share an axis have hidden its numbers above the last row
+            for axis in canvas.axes.flat[count - columns : count]:
+                axis.tick_params(labelbottom=True)
         return canvas
+
+    def label(self, x: str, y: str) -> None:
+        """Label the x axis of the lowest panel of each column, and the y axis of each row."""
+        for column in self.axes.T:
+            shown = [axis for axis in column if axis.get_visible()] or column
+            shown[-1].set_xlabel(x)
+        for axis in self.axes[:, 0]:
+            axis.set_ylabel(y)
 
     def headline(self, text: str) -> None:
         """Write what the picture shows above the panels, but not in the user's own figure."""

@@ -74,9 +74,8 @@ _LABEL = 40
 
 def in_order(names: Iterable[str]) -> list[str]:
     """Names of methods without duplicates, in the package's order; unknown names at the end."""
-    known = list(METHODS)
-    found = list(dict.fromkeys(names))
-    return sorted(found, key=lambda name: known.index(name) if name in METHODS else len(known))
+    order = {name: i for i, name in enumerate(METHODS)}
+    return sorted(dict.fromkeys(names), key=lambda name: order.get(name, len(order)))
 
 
 def looks_of(names: Iterable[str]) -> dict[str, Look]:

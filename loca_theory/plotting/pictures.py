@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# For the command of each result: the type of the result, and the module whose function ``views``
-# lists its pictures. A module is imported only when it draws, because some modules import torch.
-_DRAWN_BY = {
-    "simulate": ("SimulationResult", "loca_theory.plotting.results.simulation"),
-    "theorem1": ("OrderingResult", "loca_theory.plotting.results.ordering"),
-    "correlate": ("CorrelationResult", "loca_theory.plotting.results.dependence"),
-    "toy": ("ToyResult", "loca_theory.plotting.results.convergence"),
-    "analyze": ("Analysis", "loca_theory.plotting.results.analysis"),
-    "verify": ("VerificationResult", "loca_theory.plotting.results.verdicts"),
+# For the command of each result: its type, a heading, and the module whose function ``views`` lists
+# its pictures. A module is imported only when it draws, because some modules import torch.
+DRAWN = {
+    "simulate": ("SimulationResult", "Reconstruction errors", "simulation"),
+    "theorem1": ("OrderingResult", "The ordering of Theorem 1", "ordering"),
+    "correlate": ("CorrelationResult", "Reconstruction under dependence", "dependence"),
+    "toy": ("ToyResult", "The toy experiment", "convergence"),
+    "analyze": ("Analysis", "Increments", "analysis"),
+    "verify": ("VerificationResult", "Verdicts on the claims", "verdicts"),
 }
 
 
@@ -99,7 +99,7 @@ def plot(
 
 def names_of(result: Result) -> tuple[str, ...]:
     """Names of the pictures of a result; none if results of this type cannot be drawn."""
-    return tuple(view.name for view in views(result)) if result.command in _DRAWN_BY else ()
+    return tuple(view.name for view in views(result)) if result.command in DRAWN else ()
 
 
 def _chosen(
@@ -120,9 +120,9 @@ def _chosen(
             if hasattr(rows[0], column)
         }
         known = dict.fromkeys(getattr(row, column) for rows in mine.values() for row in rows)
-        titles = {_title(one): one for one in known}
+        titles = {display_name(str(one)): one for one in known}
         for value in values:
-            find("rank" if column == "r" else column, _title(value), titles)
+            find("rank" if column == "r" else column, display_name(str(value)), titles)
         kept = {
             name: tuple(row for row in rows if getattr(row, column) in values)
             for name, rows in mine.items()
@@ -131,23 +131,20 @@ def _chosen(
     return result
 
 
-def _title(value: Any) -> str:
-    return display_name(value) if isinstance(value, str) else str(value)
-
-
 def views(result: Result) -> list[View]:
     """List the pictures of a result, the most informative first; none if it has no rows."""
     _check_type(result)
     if result.to_frame().empty:
         return []
-    module: Any = import_module(_DRAWN_BY[result.command][1])
-    return module.views(result)
+    _, _, module = DRAWN[result.command]
+    drawing: Any = import_module(f"loca_theory.plotting.results.{module}")
+    return drawing.views(result)
 
 
 def _check_type(result: object) -> None:
     """Refuse results of a type that cannot be drawn."""
-    if not isinstance(result, Result) or result.command not in _DRAWN_BY:
-        kinds = ", ".join(kind for kind, _ in _DRAWN_BY.values())
+    if not isinstance(result, Result) or result.command not in DRAWN:
+        kinds = ", ".join(kind for kind, _, _ in DRAWN.values())
         msg = f"{type(result).__name__} cannot be drawn; result must be one of {kinds}"
         raise InvalidArgumentError(msg)
 

@@ -19,6 +19,7 @@ def methods(*names):
 
 SIMULATIONS = {
     "sizes": Simulation(squares((16, 24, 32, 48)), (2, 3), methods("R", "U", "D"), draws=6),
+    "three ranks": Simulation(squares((16, 24, 32, 48)), (2, 3, 4), methods("R", "D"), draws=6),
     "one shape": Simulation(squares((48,)), (1, 2, 3, 4), methods("DoRA", "D"), draws=6),
     "one point": Simulation(squares((64,)), (2,), methods("R", "D"), draws=6),
     "rectangles": Simulation(

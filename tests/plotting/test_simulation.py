@@ -23,6 +23,7 @@ reproducible = settings(deadline=None, derandomize=True, database=None)
 # What each table shows: titles of the panels, and the number of lines with bands in each.
 SHOWN = {
     "sizes": (["r = 2", "r = 3"], 0),
+    "three ranks": (["r = 2", "r = 3", "r = 4"], 0),
     "one shape": (["48 × 48"], 1),
     "one point": (["64 × 64"], 0),
     "rectangles": (["16 × 48", "48 × 16", "20 × 20"], 0),
@@ -62,8 +63,11 @@ def test_one_panel_a_rank_or_a_shape(tables, name):
     figure = draw_errors(table)
     figure.draw_without_rendering()
     assert [axis.get_title("left") for axis in panels(figure)] == titles
-    across = "matrix size K" if name == "sizes" else "LoRA rank r"
+    across = "matrix size K" if name in ("sizes", "three ranks") else "LoRA rank r"
     assert {axis.get_xlabel() for axis in figure.axes[-2:]} - {""} == {across}
+    for axis in panels(figure)[-2:]:
+        assert axis.get_xlabel() == across, "also beside the last row, where it is not full"
+        assert axis.xaxis.get_tick_params()["labelbottom"]
     assert "relative error" in figure.axes[0].get_ylabel()
     for axis in panels(figure):
         assert len(bands(axis)) == count

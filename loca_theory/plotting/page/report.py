@@ -15,7 +15,7 @@ from loca_theory.plotting.canvas import png
 from loca_theory.plotting.page.analysis import analysis_page
 from loca_theory.plotting.page.columns import Column
 from loca_theory.plotting.page.templates import render
-from loca_theory.plotting.pictures import views
+from loca_theory.plotting.pictures import DRAWN, views
 from loca_theory.sweeps import Result
 from loca_theory.sweeps.files import writable_folder, write_atomically
 
@@ -23,13 +23,6 @@ if TYPE_CHECKING:
     from loca_theory.checkpoints import Analysis
 
 _MOST_ROWS = 500
-_NAMES = {
-    "simulate": "Reconstruction errors",
-    "theorem1": "The ordering of Theorem 1",
-    "correlate": "Reconstruction under dependence",
-    "toy": "The toy experiment",
-    "verify": "Verdicts on the claims",
-}
 
 
 @dataclass(frozen=True)
@@ -85,7 +78,7 @@ def report(result: Result) -> Page:
         return Page(analysis_page(cast("Analysis", result)))
     pictures = {view.title: base64.b64encode(png(view.draw())).decode() for view in views(result)}
     table, manifest = _main_table(result), result.manifest
-    title = _NAMES[result.command]
+    _, title, _ = DRAWN[result.command]
     return Page(
         render("report.html.j2", title=title, pictures=pictures, table=table, manifest=manifest)
     )

@@ -38,9 +38,7 @@ _OF = {"increment": "ΔW", "weights": "W′"}
 
 
 def views(result: Analysis) -> list[View]:
-    """The pictures of an analysis; an empty list if no matrix was analysed."""
-    if not result.matrices:
-        return []
+    """The pictures of an analysis of at least one matrix."""
     table, errors, data = (result.to_frame(name) for name in ("matrices", "errors", "figure_data"))
     found = [
         View("entries", "Entries and the normal density", partial(draw_histograms, data)),
@@ -191,7 +189,7 @@ def draw_errors_by_layer(
         mine = table[table["kind"] == kind]
         for method in shown:
             line = mine[mine["method"] == method].sort_values("layer")
-            layer = line["layer"].fillna(-1).to_numpy(float)
+            layer = line["layer"].to_numpy(float)
             color, name = looks[method].color, display_name(method)
             label = f"{method} = {titles[method]}" if method in titles else name
             axis.plot(layer, line["error"], "o-", ms=3, color=color, label=label)

@@ -68,8 +68,8 @@ def draw_losses(
     key = [*key_lines(table["method"].unique(), titles, 140), f"{line}, band ±2 standard errors"]
     size = (_PANEL_WIDTH * len(protocols), _PANEL_HEIGHT * len(ranks) + 0.15 * (len(key) + 1))
     canvas = Canvas.of(ax, size, len(ranks), len(protocols), sharex=True, sharey="row")
-    axes, looks = canvas.axes, looks_of(table["method"])
-    for row, r in zip(axes, ranks, strict=True):
+    looks = looks_of(table["method"])
+    for row, r in zip(canvas.axes, ranks, strict=True):
         for axis, protocol in zip(row, protocols, strict=True):
             panel = table[(table["r"] == r) & (table["protocol"] == protocol)]
             lines = [(str(method), rows) for method, rows in panel.groupby("method", sort=False)]
@@ -78,10 +78,8 @@ def draw_losses(
             if len(values) == 1:
                 axis.set_xlim(values[0] - 0.5, values[0] + 0.5)
             axis.set_title(f"r = {r}: {_PROTOCOL_TITLES[protocol]}")
-        row[0].set_ylabel("relative error")
     name = STRUCTURES[structure].parameter
-    for axis in axes[-1]:
-        axis.set_xlabel(f"{structure}: {'ρ' if name == 'rho' else name}")
+    canvas.label(f"{structure}: {'ρ' if name == 'rho' else name}", "relative error")
     canvas.caption("\n".join(key), x=0.01, ha="left", linespacing=1.4)
     return canvas.figure
 

@@ -65,10 +65,7 @@ def draw_margins(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
         else:
             _draw_limit(axis, accounting)
         axis.set_title(_TITLES[accounting])
-    for axis in canvas.axes[-1]:
-        axis.set_xlabel("K")
-    for axis in canvas.axes[:, 0]:
-        axis.set_ylabel("r/K")
+    canvas.label("K", "r/K")
     bar = canvas.figure.colorbar(
         ScalarMappable(norm, _MAP), ax=list(canvas.axes.flat), shrink=0.9, pad=0.02, extend="min"
     )

@@ -59,7 +59,7 @@ def draw_phase(
     if crossings is not None:
         _draw_spike(axis, crossings, shape)
     if marks is not None:
-        _draw_marks(axis, marks)
+        _draw_marks(canvas, marks, r)
     axis.set(xlim=(0, right), ylim=(0, 1))
     axis.set_xlabel("fraction of the coefficients in the budget (r/K for K × K)")
     axis.set_ylabel("energy fraction of the r largest singular values")
@@ -67,11 +67,6 @@ def draw_phase(
     above = min(boundary[-1] + 0.05, 0.94)
     axis.text(0.97, above, "LoRA retains more", color=LOOKS["R"].color, **text)
     axis.text(0.97, 0.05, "LoCA retains more", color=LOOKS["D"].color, **text)
-    if marks is not None:
-        above = marks["fraction"] > marks["coefficients"].map(coefficient_fraction)
-        budget = "" if r is None else f" at r = {r}"
-        words = f"{above.sum()} of {len(marks)} matrices lie where LoRA retains more{budget}"
-        canvas.headline(words)
     canvas.legend(4 if crossings is None else 2, fontsize=7)
     return canvas.figure
 
@@ -102,11 +97,15 @@ def _with_spike(strengths: Iterable[float], fractions: Iterable[float]) -> NDArr
     return np.array([energy_retained_with_spike(*pair) for pair in pairs])
 
 
-def _draw_marks(axis: Axes, marks: pd.DataFrame) -> None:
+def _draw_marks(canvas: Canvas, marks: pd.DataFrame, r: int | None) -> None:
+    """The matrices by kind, and how many of them lie above the line."""
     for k, (label, some) in enumerate(marks.groupby("label", sort=False)):
-        axis.plot(some["coefficients"], some["fraction"], _MARKS[k % len(_MARKS)],
-                  color=COLORS[k % len(COLORS)], ms=4.5, mew=0, alpha=0.85, label=str(label),
-                  clip_on=False)  # fmt: skip
+        canvas.axes[0, 0].plot(
+            some["coefficients"], some["fraction"], _MARKS[k % len(_MARKS)], ms=4.5, mew=0,
+            color=COLORS[k % len(COLORS)], alpha=0.85, label=str(label), clip_on=False,
+        )  # fmt: skip
+    above = (marks["fraction"] > marks["coefficients"].map(coefficient_fraction)).sum()
+    canvas.headline(f"{above} of {len(marks)} matrices lie where LoRA retains more at r = {r}")
 
 
 def phase_marks(result: Analysis, r: int) -> pd.DataFrame:

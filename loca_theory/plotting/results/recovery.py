@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -62,7 +62,6 @@ def draw_recovery(rows: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
             side, align = (high + 1.5, "left") if high < _RIGHTMOST else (low - 1.5, "right")
             axis.text(side, y, f"{found:.1f}", va="center", ha=align, fontsize=7)
         axis.set(ylim=(len(searches) - 0.5, -0.5), xlim=(-3, 103))
-    _label_lowest(canvas, len(kinds))
     labels = [f"{name} (the paper's)" if name == _PAPERS else name for name in searches]
     for axis in canvas.axes[:, 0]:
         axis.set_yticks(range(len(searches)), labels)
@@ -106,7 +105,6 @@ def _draw_over_sizes(rows: pd.DataFrame, ax: Axes | None) -> Figure:
         axis.set_xticks(sizes, [str(size) for size in sizes])
         axis.set_xticks([], minor=True)
         axis.set(title=_title(kind, rows), xlabel="size K")
-    _label_lowest(canvas, len(kinds))
     for axis in canvas.axes[:, 0]:
         axis.set_ylabel("problems solved, %")
     canvas.legend(5)
@@ -119,20 +117,13 @@ def _percent(rows: pd.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float6
     return percent, np.abs(percent[:, 1:] - percent[:, :1]).T
 
 
-def _label_lowest(canvas: Canvas, count: int) -> None:
-    """Label the x axis of the panels that have no other below them."""
-    for axis in canvas.axes.flat[max(count - canvas.axes.shape[1], 0) : count]:
-        axis.tick_params(labelbottom=True)
-
-
-def _title(kind: tuple[object, ...], rows: pd.DataFrame) -> str:
+def _title(kind: tuple[Any, ...], rows: pd.DataFrame) -> str:
     """The title of a panel: the settings in which it differs from the other panels."""
     interpretation, components, condition = kind
-    is_gaussian = condition is None or condition != condition
     parts = {
         "interpretation": str(interpretation),
         "components": f"{components} components",
-        "condition": "Gaussian weights" if is_gaussian else f"condition {condition:g}",
+        "condition": "Gaussian weights" if pd.isna(condition) else f"condition {condition:g}",
     }
     differing = [text for name, text in parts.items() if len(rows[name].drop_duplicates()) > 1]
     return ", ".join(differing) or f"{parts['components']}, {parts['condition']}"

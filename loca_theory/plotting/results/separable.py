@@ -57,13 +57,12 @@ def draw_separable_map(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure
 
 def _draw_panel(axis: Axes, rows: pd.DataFrame) -> None:
     x, y, errors = _interpolated(rows)
-    methods = list(_METHODS)
     best, runner_up = errors.argsort(axis=0)[:2]
     first, second = np.sort(errors, axis=0)[:2]
     lead = second - first
-    regions = np.bincount(best.ravel(), minlength=len(methods)) / best.size
+    regions = np.bincount(best.ravel(), minlength=len(_METHODS)) / best.size
     best = np.where(regions[best] < _SMALLEST, runner_up, best)
-    colors = np.array([to_rgb(LOOKS[method].color) for method in methods])[best]
+    colors = np.array([to_rgb(LOOKS[method].color) for method in _METHODS])[best]
     weight = 0.1 + 0.5 * np.clip(lead / np.log(_RATIOS[-1]), 0, 1)[..., None]
     axis.set_yscale("log", base=2)  # first, because the labels of the lines depend on it
     axis.set_xlim(x[0], x[-1])
@@ -76,7 +75,7 @@ def _draw_panel(axis: Axes, rows: pd.DataFrame) -> None:
         axis.clabel(lines, fmt=lambda level: f"×{np.exp(level):.4g}", fontsize=7, inline_spacing=2)
     if best.min() < best.max():
         axis.contour(x, y, best, [0.5, 1.5], colors=BLACK, linewidths=1.4)
-    for k, method in enumerate(methods):
+    for k, method in enumerate(_METHODS):
         region = best == k
         if region.any():
             _label(axis, x, y, region, display_name(method), LOOKS[method].color)

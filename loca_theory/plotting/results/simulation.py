@@ -54,24 +54,27 @@ def draw_errors(
     Methods that coincide to a line's width share a label at the line's end.
     """
     by_size = bool(table["K"].notna().all()) and table["K"].nunique() > table["r"].nunique()
-    panels = _panels(table, by_size=by_size)
+    if by_size:
+        x, label = "K", "matrix size K"
+        panels = {f"r = {r}": rows for r, rows in table.groupby("r")}
+    else:
+        x, label = "r", "LoRA rank r"
+        shapes = table.groupby(["p", "q"], sort=False)
+        panels = {f"{p} × {q}": rows for (p, q), rows in shapes}
     panel = _PANEL if len(panels) > 1 else _SINGLE_PANEL
     width = panel[0] * min(len(panels), 2)
     key = _key(table, titles, int(_KEY_CHARACTERS_PER_INCH * width))
     below = _KEY_LINE * (len(key) + 1)
     canvas = Canvas.grid(ax, len(panels), 2, panel, (0, below), sharex=by_size)
     looks = looks_of(table["method"])
-    for axis, (title, x, rows) in zip(canvas.axes.flat, panels, strict=False):
+    for axis, (title, rows) in zip(canvas.axes.flat, panels.items(), strict=False):
         names = in_order(rows["method"])
         lines = [(name, _best(rows[rows["method"] == name])) for name in names]
         draw_lines(axis, lines, x, looks, _LABEL_GAP / panel[1])
-        if x == "r":
+        if not by_size:
             axis.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 4, 8, 10]))
         axis.set_title(title)
-    for axis in canvas.axes[-1]:
-        axis.set_xlabel("matrix size K" if by_size else "LoRA rank r")
-    for axis in canvas.axes[:, 0]:
-        axis.set_ylabel("relative error ‖W − Ŵ‖² / ‖W‖²")
+    canvas.label(label, "relative error ‖W − Ŵ‖² / ‖W‖²")
     canvas.caption("\n".join(key), x=0.01, ha="left", linespacing=1.4)
     return canvas.figure
 
@@ -88,13 +91,6 @@ def _key(table: pd.DataFrame, titles: Mapping[str, str], width: int) -> list[str
         band = f"±2 standard errors at most ±{reach:.1g}" if reach > 0 else "no band"
         key += textwrap.wrap(f"Simulated: {names} ({draws} draws; {band})", width)
     return key
-
-
-def _panels(table: pd.DataFrame, *, by_size: bool) -> list[tuple[str, str, pd.DataFrame]]:
-    if by_size:
-        return [(f"r = {r}", "K", rows) for r, rows in table.groupby("r", sort=True)]
-    shapes = table.groupby(["p", "q"], sort=False)
-    return [(f"{p} × {q}", "r", rows) for (p, q), rows in shapes]
 
 
 def _best(rows: pd.DataFrame) -> pd.DataFrame:

@@ -49,10 +49,8 @@ def draw_verdicts(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     axis = canvas.axes[0, 0]
     left = np.zeros(len(sections))
     numbers = pd.crosstab(table["section"], table["verdict"]).loc[sections]
-    for verdict, color in _COLORS.items():
-        if verdict not in numbers:
-            continue
-        counts = numbers[verdict]
+    for verdict in [one for one in _COLORS if one in numbers]:
+        counts, color = numbers[verdict], _COLORS[verdict]
         bars = axis.barh(sections, counts, left=left, color=color, height=0.7, label=verdict)
         axis.bar_label(bars, [str(one or "") for one in counts], label_type="center", fontsize=7)
         left += counts.to_numpy()
