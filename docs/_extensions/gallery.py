@@ -18,7 +18,7 @@ from sphinx.application import Sphinx
 
 import loca_theory as loca
 from loca_theory.plotting import FIGURES
-from loca_theory.plotting.paper_figure import PaperFigure, Stored
+from loca_theory.plotting.paper_figure import Computed, PaperFigure
 from loca_theory.plotting.pictures import views
 
 PAGE = "gallery"
@@ -98,8 +98,8 @@ def drawing_function(draw: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _data(label: str, figure: PaperFigure) -> Iterator[str]:
-    if isinstance(figure.data, Stored):
-        commands = list(dict.fromkeys(figure.data.tables.values()))
+    if not isinstance(figure.data, Computed):
+        commands = list(dict.fromkeys(figure.data.values()))
         yield f"*Data:* {', '.join(f'`{one}`' for one in commands)}"
     else:
         label = figure.data.shared_with or label

@@ -11,20 +11,20 @@ from experiments.figures.patterns import draw_patterns
 from experiments.figures.prediction import draw_prediction
 from experiments.figures.published import STUDIES, draw_published
 from experiments.figures.runs import draw_budgets, draw_sensitivity, draw_training
-from loca_theory.plotting.paper_figure import PaperFigure, Stored
+from loca_theory.plotting.paper_figure import PaperFigure
 
-_VERDICTS = Stored({"verdicts": "python -m experiments.everything --full"})
-_ALL_TABLES = Stored({
+_VERDICTS = {"verdicts": "python -m experiments.everything --full"}
+_ALL_TABLES = {
     "sim_2": "loca-theory figures sim_2",
     "analyze-errors": "loca-theory analyze BASE FINETUNED --shuffle all --out DIR",
     "toy_recovery": "loca-theory figures toy_recovery",
-    **_VERDICTS.tables,
+    **_VERDICTS,
     "claims": "loca-theory verify",
-})  # fmt: skip
+}
 
 
-def _study(name: str, table: str, **more: str) -> Stored:
-    return Stored({table: f"python -m experiments.study {name}", **more})
+def _study(name: str, table: str, **more: str) -> dict[str, str]:
+    return {table: f"python -m experiments.study {name}", **more}
 
 
 FIGURES = (
@@ -32,7 +32,7 @@ FIGURES = (
         "training_process", "Loss during training",
         "Validation loss over the steps of single tasks, with learned and fixed locations, beside "
         "that of guessing, and the difference over six kinds of tasks; measured",
-        _study("training_process", "training_process", **_VERDICTS.tables), draw_training),
+        _study("training_process", "training_process", **_VERDICTS), draw_training),
     PaperFigure(
         "budget", "Metric against the budget",
         "Metric against the parameter budget, with 95% intervals over seeds; measured",
@@ -57,18 +57,18 @@ FIGURES = (
     PaperFigure(
         "prediction", "What predicts the better adapter",
         "Rank correlations of predictors with the accuracy; measured",
-        Stored({"prediction": "python -m experiments.prediction, at commit 2cb37cb6"}),
+        {"prediction": "python -m experiments.prediction, at commit 2cb37cb6"},
         draw_prediction),
     PaperFigure(
         "low_rank", "Low rank of full increments",
         "Energy of the largest eighth of the singular values of full increments, by optimiser, "
         "rate, steps, batch, data and layer, beside that of independent entries; measured",
-        Stored({"low_rank": "python -m experiments.low_rank, at commit 2cb37cb6"}), draw_low_rank),
+        {"low_rank": "python -m experiments.low_rank, at commit 2cb37cb6"}, draw_low_rank),
     PaperFigure(
         "published", "Fine-tunes that others published",
         "Energy of ΔW that LoRA, LoCA and plain entries retain, in 309 fine-tunes by others; "
         "measured",
-        Stored({f"{name}-retained": "python -m experiments.published" for name in STUDIES}),
+        {f"{name}-retained": "python -m experiments.published" for name in STUDIES},
         draw_published),
     PaperFigure(
         "overview", "Overview",

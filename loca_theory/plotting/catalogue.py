@@ -17,7 +17,7 @@ from loca_theory.expressivity.methods.method import Engine
 from loca_theory.expressivity.methods.registry import METHODS, find_methods
 from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.expressivity.theorem1.ordering import ORDERING_ACCOUNTINGS, Ordering
-from loca_theory.plotting.paper_figure import Computed, PaperFigure, Stored
+from loca_theory.plotting.paper_figure import Computed, PaperFigure
 from loca_theory.plotting.results.analysis import draw_histograms, draw_p_values, draw_spectra
 from loca_theory.plotting.results.convergence import draw_loss, draw_spectrum
 from loca_theory.plotting.results.dependence import draw_crossings, draw_losses, draw_phase
@@ -61,8 +61,8 @@ def _study(*structures: str, table: str = "rows") -> Computed:
     return Computed(Study(_SIZE, _SIZE, (8, 16, 24, 32), structures=found), table)
 
 
-def _analysis(table: str) -> Stored:
-    return Stored({f"analyze-{table}": "analyze(base, finetuned).save(folder)"})
+def _analysis(table: str) -> dict[str, str]:
+    return {f"analyze-{table}": "analyze(base, finetuned).save(folder)"}
 
 
 def _figures_of_experiments() -> tuple[PaperFigure, ...]:

@@ -13,7 +13,7 @@ from loca_theory.expressivity.simulation import Simulation
 from loca_theory.expressivity.theorem1.ordering import Ordering
 from loca_theory.plotting.canvas import save_figure
 from loca_theory.plotting.catalogue import find_figure
-from loca_theory.plotting.paper_figure import PaperFigure, Stored
+from loca_theory.plotting.paper_figure import Computed, PaperFigure
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.runner import chosen_runner
 from loca_theory.sweeps.tables import StoredTable, find_tables, is_stored, load_rows, store_rows
@@ -21,7 +21,7 @@ from loca_theory.sweeps.tables import StoredTable, find_tables, is_stored, load_
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from loca_theory.plotting.paper_figure import Computed, Source
+    from loca_theory.plotting.paper_figure import Source
 
 # The default output folder of commands and experiments.
 _DEFAULT_RESULTS = Path("loca-results")
@@ -87,8 +87,8 @@ def find_drawing(
         msg += 'results="..."'
         raise ResourceError(msg)
     where = Path(results or out or _DEFAULT_RESULTS)
-    if isinstance(paper.data, Stored):
-        tables = tuple(_find(label, *one, where) for one in paper.data.tables.items())
+    if not isinstance(paper.data, Computed):
+        tables = tuple(_find(label, *one, where) for one in paper.data.items())
         return Drawing(paper, folder, where, tables)
     source = paper.data.source
     if not isinstance(source, Ordering):  # which draws nothing
@@ -139,7 +139,7 @@ class Drawing:
     def _write(self, drawn: Figure, tables: tuple[StoredTable, ...], out: Path) -> tuple[Path, ...]:
         """Write the pictures to the same subfolder of ``out`` as the tables have in ``results``."""
         label, beside, folder = self.paper.label, (), out
-        if isinstance(self.paper.data, Stored):
+        if not isinstance(self.paper.data, Computed):
             positions = {one.path.parent.relative_to(self.results) for one in tables}
             folder = out / positions.pop() if len(positions) == 1 else out
         elif (path := tables[0].path).parent == out:

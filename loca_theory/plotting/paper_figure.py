@@ -33,17 +33,6 @@ class Computed:
 
 
 @dataclass(frozen=True)
-class Stored:
-    """Tables that other commands write.
-
-    Attributes:
-        tables: The command that writes each table, by the table's name.
-    """
-
-    tables: Mapping[str, str]
-
-
-@dataclass(frozen=True)
 class PaperFigure:
     """A figure that this package can draw.
 
@@ -52,12 +41,13 @@ class PaperFigure:
             figure.
         title: Heading of a few words.
         shows: What the figure shows, and which parts are exact.
-        data: The data that it is drawn from.
+        data: What it is drawn from: a table that is computed unless it is stored, or by their names
+            tables that must be stored, each with the command that writes it.
         draw: Draws the figure from the tables, which are passed in the order of ``data``.
     """
 
     label: str
     title: str
     shows: str
-    data: Computed | Stored
+    data: Computed | Mapping[str, str]
     draw: Callable[..., Figure]
