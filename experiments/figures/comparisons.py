@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from experiments.finetuning.settings import kind_of
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.plotting.canvas import BLUE, GREEN, GREY, RED, Picture, headline, styled
+from loca_theory.plotting.canvas import BLUE, GREEN, GREY, RED, Canvas, styled
 
 # What a verdict says of the first of two methods, and its colour.
 _WORDS = {
@@ -50,9 +50,9 @@ def draw_comparisons(table: pd.DataFrame, *, largest: bool = True) -> Figure:
     table = table.sort_values("verdict", key=lambda one: one.map(order), kind="stable")
     groups = list(table.groupby("measure", sort=True))
     heights = [len(rows) for _, rows in groups]
-    figure = Picture(figsize=(9.5, _ROW * sum(heights) + 0.5 * len(groups) + 0.7))
-    axes = figure.subplots(len(groups), 1, squeeze=False, height_ratios=heights)[:, 0]
-    for axis, (measure, rows) in zip(axes, groups, strict=True):
+    size = (9.5, _ROW * sum(heights) + 0.5 * len(groups) + 0.7)
+    canvas = Canvas.of(None, size, len(groups), height_ratios=heights)
+    for axis, (measure, rows) in zip(canvas.axes.flat, groups, strict=True):
         draw_group(axis, rows)
         axis.set_xlabel(_UNITS[str(measure)], fontsize=8)
         for height, line in zip(axis.get_yticks(), rows.to_dict("records"), strict=True):
@@ -66,11 +66,11 @@ def draw_comparisons(table: pd.DataFrame, *, largest: bool = True) -> Figure:
         mark(color=_MARGIN, linewidth=6, label="within the margin fixed beforehand"),
     ]
     found = (table["verdict"] == "supported").sum()
-    headline(figure, f"The first method is better in {found} of {len(table)} comparisons, "
-             f"over {kinds_in_words(table)}")  # fmt: skip
-    figure.legend(handles=marks, loc="outside lower center", ncols=len(marks), fontsize=7,
-                  title=_NOTES, title_fontsize=7)  # fmt: skip
-    return figure
+    canvas.headline(f"The first method is better in {found} of {len(table)} comparisons, "
+                    f"over {kinds_in_words(table)}")  # fmt: skip
+    canvas.figure.legend(handles=marks, loc="outside lower center", ncols=len(marks), fontsize=7,
+                         title=_NOTES, title_fontsize=7)  # fmt: skip
+    return canvas.figure
 
 
 def judged(table: pd.DataFrame) -> pd.DataFrame:

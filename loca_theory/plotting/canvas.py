@@ -147,7 +147,7 @@ class Canvas:
     def headline(self, text: str) -> None:
         """Write what the picture shows above the panels, but not in the user's own figure."""
         if self.is_own:
-            headline(self.figure, text)
+            self.figure.suptitle(text, x=0.01, ha="left", weight="bold", fontsize=10)
 
     def caption(self, text: str, **look: Any) -> None:
         """Write a caption below the panels, but not in the user's own figure."""
@@ -163,11 +163,6 @@ class Canvas:
             )
         else:
             self.axes[0, 0].legend(handles, labels, fontsize=fontsize)
-
-
-def headline(figure: Figure, text: str) -> None:
-    """Write what a figure shows above its panels."""
-    figure.suptitle(text, x=0.01, ha="left", weight="bold", fontsize=10)
 
 
 def png(figure: Figure) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,9 +63,10 @@ LOOKS = {
     "HiRA": Look(PINK, (0, (4, 1))),
     "RandLoRA": Look(ORANGE),
 }
-# Users' own methods get these colours in turn; each further round uses other dashes.
+# Users' own methods get these in turn: all colours with the first dashes, then with the others.
 _COLORS = ("#332288", "#aa4499", "#117733", "#882255", "#44aa99", "#999933")
 _DASHES = ((0, (5, 1, 1, 1)), (0, (2, 1)), (0, (8, 2)))
+_OWN_LOOKS = [Look(color, dashes) for dashes in _DASHES for color in _COLORS]
 # Half-width of the band of a simulated line, in standard errors.
 BAND = 2.0
 _BETWEEN = "   "
@@ -81,12 +83,8 @@ def in_order(names: Iterable[str]) -> list[str]:
 def looks_of(names: Iterable[str]) -> dict[str, Look]:
     """The line style of each method; users' own methods get styles of their own."""
     found = in_order(names)
-    own = [name for name in found if name not in LOOKS]
-    others = {
-        name: Look(_COLORS[i % len(_COLORS)], _DASHES[i // len(_COLORS) % len(_DASHES)])
-        for i, name in enumerate(own)
-    }
-    return {name: LOOKS.get(name) or others[name] for name in found}
+    own = cycle(_OWN_LOOKS)
+    return {name: LOOKS[name] if name in LOOKS else next(own) for name in found}
 
 
 def titles_of(manifest: Mapping[str, Any]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from html import escape
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from loca_theory import _arguments
 from loca_theory.errors import ResourceError
@@ -77,15 +77,10 @@ def report(result: Result) -> Page:
     if getattr(result, "command", None) == "analyze":
         return Page(analysis_page(cast("Analysis", result)))
     pictures = {view.title: base64.b64encode(png(view.draw())).decode() for view in views(result)}
-    table, manifest = _main_table(result), result.manifest
-    _, title, _ = DRAWN[result.command]
-    return Page(
-        render("report.html.j2", title=title, pictures=pictures, table=table, manifest=manifest)
-    )
-
-
-def _main_table(result: Result) -> tuple[str, list[Any], list[Column], str]:
     rows = next(iter(result.to_json().values()))
     columns = [Column(name, "", itemgetter(name)) for name in map(str, result.to_frame())]
-    lead = f"The first {_MOST_ROWS} of {len(rows)} rows; to_frame() returns all."
-    return "Table", rows[:_MOST_ROWS], columns, lead if len(rows) > _MOST_ROWS else ""
+    first = f"The first {_MOST_ROWS} of {len(rows)} rows; to_frame() returns all."
+    table = "Table", rows[:_MOST_ROWS], columns, first if len(rows) > _MOST_ROWS else ""
+    _, title, _ = DRAWN[result.command]
+    content = {"title": title, "pictures": pictures, "table": table, "manifest": result.manifest}
+    return Page(render("report.html.j2", **content))

@@ -34,8 +34,7 @@ def matrix_columns(result: Analysis) -> list[Column]:
     return [
         *with_values([column for column in _MATRIX if column.value not in needless], rows),
         *(column for column in errors if column.group == _RETAINED),
-        *_size_columns(result),
-        *with_values((*CHANGE, *STATISTICS), rows),
+        *with_values((*_size_columns(result), *CHANGE, *STATISTICS), rows),
         *(column for column in errors if column.group == _WORTH),
         *with_values(_REMARKS, rows),
     ]
@@ -98,16 +97,15 @@ def _best(found: _Errors, methods: Iterable[str], r: int, row: Any) -> str:
 
 
 def _size_columns(result: Analysis) -> list[Column]:
-    """For each method that gives a matrix its own size: this size."""
+    """The sizes of the methods that give each matrix its own, if a total is split."""
     sizes = {(one.method, *identity(one)): one.size for one in result.allocation}
-    columns = []
-    for method in dict.fromkeys(one.method for one in result.allocation if one.method != "S"):
-        about = "LoRA's rank" if method == "R" else "Number of LoCA's coefficients"
-        about += f" if {result.total} are split among the layers."
-        title = f"{display_name(method)} size"
-        value = lambda row, method=method: sizes.get((method, *identity(row)))  # noqa: E731
-        columns.append(Column(title, about, value, "d", _SIZES, "wide"))
-    return columns
+    split = f"if {result.total} are split among the layers."
+    return [
+        Column("LoRA size", f"LoRA's rank {split}",
+               lambda row: sizes.get(("R", *identity(row))), "d", _SIZES, "wide"),
+        Column("LoCA size", f"Number of LoCA's coefficients {split}",
+               lambda row: sizes.get(("D", *identity(row))), "d", _SIZES, "wide"),
+    ]  # fmt: skip
 
 
 def _interval(row: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -15,7 +16,7 @@ from loca_theory.plotting.lines import TITLES, draw_lines, key_lines, looks_of, 
 from loca_theory.plotting.results.phase import draw_phase
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from matplotlib.axes import Axes
 
@@ -94,7 +95,7 @@ def draw_crossings(crossings: pd.DataFrame, *, ax: Axes | None = None) -> Figure
     """
     groups = list(crossings.groupby("parameter", sort=False))
     protocols = [p for p in Protocol if p in set(crossings["protocol"])]
-    ranks = list(dict.fromkeys(crossings["r"]))
+    colors = dict(zip(dict.fromkeys(crossings["r"]), cycle(COLORS), strict=False))
     counts = [rows["structure"].nunique() for _, rows in groups]
     size = (4.2 * len(protocols) + 1.0, 0.45 * sum(counts) + 0.75 * len(counts))
     canvas = Canvas.of(ax, size, len(groups), len(protocols), sharey="row", height_ratios=counts)
@@ -105,22 +106,21 @@ def draw_crossings(crossings: pd.DataFrame, *, ax: Axes | None = None) -> Figure
         for axis, protocol in zip(row, protocols, strict=True):
             mine = rows[rows["protocol"] == protocol]
             for i, name in enumerate(structures):
-                _draw_crossing_line(axis, mine[mine["structure"] == name], i, ranks)
+                _draw_crossing_line(axis, mine[mine["structure"] == name], i, colors)
             name = "ρ" if parameter == "rho" else parameter
             axis.set_xlabel(f"{name} from which LoRA retains more")
             axis.set(xlim=(start - pad, end + pad), ylim=(len(structures) - 0.4, -0.6))
         row[0].set_yticks(range(len(structures)), structures)
     for axis, protocol in zip(canvas.axes[0], protocols, strict=True):
         axis.set_title(_PROTOCOL_TITLES[protocol])
-    for k, r in enumerate(ranks):
-        color = COLORS[k % len(COLORS)]
+    for r, color in colors.items():
         canvas.axes[0, 0].plot([], [], "o", color=color, label=f"r = {r}")
     same = crossings[crossings["protocol"] == Protocol.SAME_DRAW].groupby("structure")["crossing"]
     if len(same):
         overtaken = (same.count() > 0).sum()
         words = f"LoRA overtakes LoCA under {overtaken} of {len(same)} kinds of dependence"
         canvas.headline(f"On the same matrix, {words}")
-    canvas.legend(len(ranks))
+    canvas.legend(len(colors))
     return canvas.figure
 
 
@@ -132,21 +132,20 @@ _FINDINGS = {
 
 
 def _draw_crossing_line(
-    axis: Axes, mine: pd.DataFrame, height: float, ranks: Sequence[int]
+    axis: Axes, mine: pd.DataFrame, height: float, colors: Mapping[int, str]
 ) -> None:
-    without = []
-    for k, r in enumerate(ranks):
+    """The crossing of one structure at each rank, and what is found at the ranks without one."""
+    without: dict[str, list[int]] = {}
+    for k, (r, color) in enumerate(colors.items()):
         row = mine[mine["r"] == r].iloc[0]
         if pd.isna(row["crossing"]):
-            without.append((r, str(row["finding"])))
+            without.setdefault(row["finding"], []).append(r)
             continue
-        color = COLORS[k % len(COLORS)]
-        position = height + 0.1 * (k - (len(ranks) - 1) / 2)
+        position = height + 0.1 * (k - (len(colors) - 1) / 2)
         axis.plot([row["low"], row["high"]], [position, position], color=color, lw=2)
         axis.plot(row["crossing"], position, "o", color=color, ms=4)
-    for finding in dict.fromkeys(finding for _, finding in without):
-        some = [r for r, own in without if own == finding]
-        which = "" if len(some) == len(ranks) else f"r = {', '.join(map(str, some))}: "
+    for finding, some in without.items():
+        which = "" if len(some) == len(colors) else f"r = {', '.join(map(str, some))}: "
         axis.annotate(which + _FINDINGS[finding], (0.5, height), fontsize=7, color="#666666",
                       xycoords=("axes fraction", "data"), ha="center", va="center",
                       backgroundcolor="white")  # fmt: skip

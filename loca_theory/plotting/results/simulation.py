@@ -53,6 +53,7 @@ def draw_errors(
     if the table has it, else the simulated one with a band of two standard errors, else the limit.
     Methods that coincide to a line's width share a label at the line's end.
     """
+    table = _best(table)
     by_size = bool(table["K"].notna().all()) and table["K"].nunique() > table["r"].nunique()
     if by_size:
         x, label = "K", "matrix size K"
@@ -69,7 +70,7 @@ def draw_errors(
     looks = looks_of(table["method"])
     for axis, (title, rows) in zip(canvas.axes.flat, panels.items(), strict=False):
         names = in_order(rows["method"])
-        lines = [(name, _best(rows[rows["method"] == name])) for name in names]
+        lines = [(name, rows[rows["method"] == name]) for name in names]
         draw_lines(axis, lines, x, looks, _LABEL_GAP / panel[1])
         if not by_size:
             axis.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 4, 8, 10]))
@@ -81,12 +82,10 @@ def draw_errors(
 
 def _key(table: pd.DataFrame, titles: Mapping[str, str], width: int) -> list[str]:
     """The key of the labels and the accuracy of the simulated lines, in lines of ``width``."""
-    present = in_order(table["method"])
-    key = key_lines(present, titles, width)
-    best = pd.concat([_best(table[table["method"] == name]) for name in present])
-    simulated = best[best["engine"] == Engine.MONTE_CARLO]
+    key = key_lines(in_order(table["method"]), titles, width)
+    simulated = table[table["engine"] == Engine.MONTE_CARLO]
     if len(simulated):
-        names, draws = ", ".join(dict.fromkeys(simulated["method"])), int(simulated["draws"].max())
+        names, draws = ", ".join(in_order(simulated["method"])), int(simulated["draws"].max())
         reach = BAND * simulated["standard_error"].max()
         band = f"±2 standard errors at most ±{reach:.1g}" if reach > 0 else "no band"
         key += textwrap.wrap(f"Simulated: {names} ({draws} draws; {band})", width)
@@ -94,9 +93,10 @@ def _key(table: pd.DataFrame, titles: Mapping[str, str], width: int) -> list[str
 
 
 def _best(rows: pd.DataFrame) -> pd.DataFrame:
-    """The row of the preferred engine for each shape, rank and method.
+    """The row of the preferred engine for each shape, rank and method, in the given order.
 
     The preferred engine may change along a line: R, for example, is exact at some sizes only.
     """
     order = rows["engine"].map({engine.value: i for i, engine in enumerate(_PREFERRED)})
-    return rows.loc[order.sort_values().index].drop_duplicates(["p", "q", "r", "method"])
+    best = rows.loc[order.sort_values().index].drop_duplicates(["p", "q", "r", "method"])
+    return best.sort_index()
