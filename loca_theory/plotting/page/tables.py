@@ -108,10 +108,6 @@ def _size_columns(result: Analysis) -> list[Column]:
     ]  # fmt: skip
 
 
-def _interval(row: Any) -> str:
-    return f"{row.tv:.4f} ({row.tv_low:.4f}–{row.tv_high:.4f})"
-
-
 def _p_value(field: str, row: Any) -> str:
     value = getattr(row, field)
     if value is None:
@@ -152,7 +148,8 @@ STATISTICS = (
     Column("kurtosis", "Excess kurtosis of the entries: 0 for a normal law, above 0 for heavier "
            "tails.", "excess_kurtosis", "+.3f", _ENTRIES, "signed"),
     Column("TV (95%)", "Total variation of the entries from a normal law (0 to 1), with its 95% "
-           "interval.", "tv", _interval, _ENTRIES),
+           "interval.", "tv", lambda row: f"{row.tv:.4f} ({row.tv_low:.4f}–{row.tv_high:.4f})",
+           _ENTRIES),
     Column("p", "p-value of the hypothesis that the entries are normal, up to the total variation "
            "epsilon (0.001 if not given); small if they are not. Of 999 random draws, so at least "
            "0.001.", "tv_p_value", partial(_p_value, "tv_p_value"), _ENTRIES),

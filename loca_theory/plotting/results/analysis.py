@@ -181,12 +181,11 @@ def draw_errors_by_layer(
         table = table[table["layer"].notna()]
     else:
         table = table.assign(layer=table.groupby("method").cumcount())
-    kinds = sorted(set(table["kind"]))
+    kinds = list(table.groupby("kind"))
     columns = 2 if len(kinds) == 4 else 3
     canvas = Canvas.grid(ax, len(kinds), columns, (3.0, 2.3), (0.4, 0.6), sharey=True)
     looks = looks_of(shown)
-    for axis, kind in zip(canvas.axes.flat, kinds, strict=False):
-        mine = table[table["kind"] == kind]
+    for axis, (kind, mine) in zip(canvas.axes.flat, kinds, strict=False):
         for method in shown:
             line = mine[mine["method"] == method].sort_values("layer")
             layer = line["layer"].to_numpy(float)
@@ -197,7 +196,7 @@ def draw_errors_by_layer(
                 mark = "x" if line["shuffled_error"].count() == 1 else ":"
                 axis.plot(layer, line["shuffled_error"].astype(float), mark, color=color,
                           label=f"{name}, shuffled")  # fmt: skip
-        axis.set_title(kind, fontsize=8)
+        axis.set_title(str(kind), fontsize=8)
         axis.set_ylim(0, 1.02)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axis.set_xlabel("layer")

@@ -35,9 +35,8 @@ def draw_catalogue(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     trained = {name: METHODS[name].parameters(budget) for name in METHODS}
     spent = {name: count for name, count in trained.items() if count is not None}
     table = table[table["method"].isin(list(spent))]
-    table = table.sort_values("error", ascending=False, kind="stable")
-    rows = {name: height for height, name in enumerate(table["method"])}
-    canvas = Canvas.of(ax, (_WIDE, _ROW * len(rows) + 1.3))
+    table = table.sort_values("error", ascending=False, kind="stable", ignore_index=True)
+    canvas = Canvas.of(ax, (_WIDE, _ROW * len(table) + 1.3))
     axis = canvas.axes[0, 0]
     is_oracle = table["method"].isin([name for name in METHODS if METHODS[name].is_oracle])
     for color, kind, mine in (
@@ -45,8 +44,8 @@ def draw_catalogue(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
          table[is_oracle]),
         (BLACK, "does not", table[~is_oracle]),
     ):  # fmt: skip
-        axis.plot(1 - mine["error"], mine["method"].map(rows), "o", ms=5, color=color, label=kind)
-    _label_rows(axis, [_with_cost(name, spent[name], budget) for name in rows])
+        axis.plot(1 - mine["error"], mine.index, "o", ms=5, color=color, label=kind)
+    _label_rows(axis, [_with_cost(name, spent[name], budget) for name in table["method"]])
     axis.set_xlim(left=0)
     where = f"{budget.p} × {budget.q} independent entries, budget of LoRA of rank {budget.r}"
     axis.set_xlabel(f"energy retained of {where}")

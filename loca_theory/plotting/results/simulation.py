@@ -37,8 +37,7 @@ _KEY_CHARACTERS_PER_INCH = 19
 
 def views(result: SimulationResult) -> list[View]:
     """The picture of a simulation."""
-    titles = titles_of(result.manifest)
-    draw = partial(draw_errors, result.to_frame(), titles)
+    draw = partial(draw_errors, result.to_frame(), titles_of(result.manifest))
     return [View("errors", "Error against rank or size", draw)]
 
 
