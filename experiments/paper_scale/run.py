@@ -52,7 +52,7 @@ def run(choice: Choice) -> tuple[dict[str, Any], bool]:
     name = "-".join((*parts, hashlib.sha256(content.encode()).hexdigest()[:12]))
     if is_stored(choice.out, name):
         table, _ = load_rows(choice.out, name)
-        return cast("dict[str, Any]", table.to_dict("records")[0]), False
+        return cast("dict[str, Any]", table.to_pandas().to_dict("records")[0]), False
     row = _compute(choice, settings, writable_folder(choice.out) / name)
     about = manifest(grid=json.loads(content), seed=choice.seed, device=row["device"],
                      dtype=family.dtype)  # fmt: skip

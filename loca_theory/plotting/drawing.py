@@ -123,9 +123,10 @@ class Drawing:
             frames = [found.to_frame(data.table)]
             if self.out is not None:
                 name = data.shared_with or self.paper.label
-                stored, _ = store_rows(frames.pop(), found.manifest, self.out, name)
-                tables = (StoredTable(stored),)
-        frames += [load_rows(one.path.parent, one.path.stem, one.table)[0] for one in tables]
+                path, _ = store_rows(frames.pop(), found.manifest, self.out, name)
+                tables = (StoredTable(path),)
+        stored = (load_rows(one.path.parent, one.path.stem, one.table) for one in tables)
+        frames += [table.to_pandas() for table, _ in stored]
         try:
             drawn = self.paper.draw(*frames)
         except (InvalidArgumentError, LookupError, TypeError) as error:

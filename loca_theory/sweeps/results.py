@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from loca_theory._arguments import path
 from loca_theory._lookup import find, unknown_name
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.sweeps.tables import read, store_rows, store_tables, typed
+from loca_theory.sweeps.tables import load_rows, store_tables, typed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,7 +87,7 @@ class Result:
         found = [
             row
             for row, names in zip(self, self._row_names(), strict=True)
-            if wanted <= names | {name.removesuffix(".weight") for name in names}
+            if wanted <= {*names, *(name.removesuffix(".weight") for name in names)}
         ]
         if len(found) == 1:
             return found[0]
@@ -98,15 +98,14 @@ class Result:
             others = [name for name in names if not name.startswith(tuple(wanted))]
             msg = f"{len(found)} rows are named {key}; add one of {', '.join(others[:_NAMED])}"
         else:
-            kind = "row"
-            raise unknown_name(kind, key, dict.fromkeys(chain(*self._row_names())))
+            raise unknown_name("row", key, chain(*self._row_names()))  # noqa: EM101
         raise InvalidArgumentError(msg)
 
     def _rows(self) -> tuple[Any, ...]:
         return getattr(self, next(iter(self._tables()), ""), ())
 
-    def _row_names(self) -> list[set[str]]:
-        return [{str(getattr(row, field)) for field in self.names} for row in self._rows()]
+    def _row_names(self) -> list[list[str]]:
+        return [[str(getattr(row, field)) for field in self.names] for row in self._rows()]
 
     def plot(self, picture: str | None = None, **options: Any) -> Figure:
         """Draw the result; see :func:`~loca_theory.plotting.plot` for the options."""
@@ -161,12 +160,9 @@ class Result:
         Raises:
             ResourceError: the folder cannot be written to.
         """
-        folder = path("folder", folder)
+        folder, stored = path("folder", folder), self.stored_as or self.command
         tables = {name: self._plain(name) or self.to_frame(name) for name in self._tables()}
-        (main, *others), stored = tables.values(), self.stored_as or self.command
-        if others:
-            return store_tables(tables, self.manifest, folder, stored)
-        return store_rows(main, self.manifest, folder, stored)
+        return store_tables(tables, self.manifest, folder, stored)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -183,7 +179,7 @@ class Result:
         folder, stored = path("folder", folder), cls.stored_as or cls.command
         tables, manifest = dict[str, Any](), dict[str, Any]()
         for name, row_type in cls._tables().items():
-            table, manifest = read(folder, stored, name if len(cls._tables()) > 1 else None)
+            table, manifest = load_rows(folder, stored, name if len(cls._tables()) > 1 else "")
             tables[name] = typed(table, row_type, f"{folder / stored}.parquet")
         return cls(manifest=manifest, **tables)
 

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 _TABLE, _COLUMNS = "table", b"loca_theory.columns"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class StoredTable:
     """A table that was found: its file, and its name if the file holds several."""
 
     path: Path
-    table: str | None = None
+    table: str = ""
 
     def read(self) -> pd.DataFrame:
         """Its rows, without a look at the manifest."""
@@ -45,53 +45,45 @@ def find_tables(folder: Path | None, patterns: Iterable[str]) -> list[StoredTabl
     """
     if folder is None:
         return []
-    found = set()
+    found: set[StoredTable] = set()
     for pattern in patterns:
-        found |= {(path, None) for path in folder.rglob(f"{pattern}.parquet")}
+        found |= {StoredTable(path) for path in folder.rglob(f"{pattern}.parquet")}
         file, _, table = pattern.rpartition("-")
         together = folder.rglob(f"{file}.parquet") if file else ()
-        found |= {(path, table) for path in together if table in _columns(path)}
-    kept = [one for one in found if "quick" not in one[0].relative_to(folder).parts]
-    return [StoredTable(*one) for one in sorted(kept, key=lambda one: (one[0], one[1] or ""))]
+        found |= {StoredTable(path, table) for path in together if table in _columns(path)}
+    return sorted(one for one in found if "quick" not in one.path.relative_to(folder).parts)
 
 
 def store_rows(rows: Rows, manifest: Mapping[str, Any], folder: Path, name: str) -> list[Path]:
-    """Write ``name.parquet`` and ``name.manifest.json``, each atomically.
-
-    A run killed between the two leaves no manifest, so a manifest always belongs to its table. It
-    has one line per key.
-
-    Returns:
-        The two files.
-    """
-    return _store(_table(rows), manifest, folder, name)
+    """Write a table to ``name.parquet``, and ``name.manifest.json``; see :func:`store_tables`."""
+    return store_tables({name: rows}, manifest, folder, name)
 
 
 def store_tables(
     tables: Mapping[str, Rows], manifest: Mapping[str, Any], folder: Path, name: str
 ) -> list[Path]:
-    """Write several tables to one ``name.parquet``, and ``name.manifest.json``.
+    """Write tables to one ``name.parquet``, and ``name.manifest.json``, each file atomically.
 
-    Each table is a group of rows. The file has the columns of all tables, and ``table``.
+    Each of several tables is a group of rows. The file has the columns of all tables, and
+    ``table``. A run killed between the two files leaves no manifest, so a manifest always belongs
+    to its tables. It has one line per key.
 
     Returns:
         The two files.
     """
     import pyarrow as pa
-
-    given = {key: _table(rows) for key, rows in tables.items()}
-    columns = json.dumps({key: one.column_names for key, one in given.items()})
-    named = [
-        one.add_column(0, _TABLE, pa.array([key] * len(one), pa.string()))
-        for key, one in given.items()
-    ]
-    merged = pa.concat_tables(named, promote_options="permissive")
-    return _store(merged.replace_schema_metadata({_COLUMNS: columns}), manifest, folder, name)
-
-
-def _store(table: pa.Table, manifest: Mapping[str, Any], folder: Path, name: str) -> list[Path]:
     from pyarrow import parquet
 
+    given = {key: _table(rows) for key, rows in tables.items()}
+    table, *others = given.values()
+    if others:
+        columns = json.dumps({key: one.column_names for key, one in given.items()})
+        named = [
+            one.add_column(0, _TABLE, pa.array([key] * len(one), pa.string()))
+            for key, one in given.items()
+        ]
+        merged = pa.concat_tables(named, promote_options="permissive")
+        table = merged.replace_schema_metadata({_COLUMNS: columns})
     writable_folder(folder)
     path, manifest_path = folder / f"{name}.parquet", folder / f"{name}.manifest.json"
     with naming_file(manifest_path):
@@ -111,15 +103,7 @@ def _table(rows: Rows) -> pa.Table:
     return pa.Table.from_pylist(list(rows)) if is_list else pa.Table.from_pandas(rows)
 
 
-def load_rows(
-    folder: Path, name: str, table: str | None = None
-) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Read a table and its manifest, which :func:`store_rows` or :func:`store_tables` wrote."""
-    found, manifest = read(folder, name, table)
-    return found.to_pandas(), manifest
-
-
-def read(folder: Path, name: str, table: str | None = None) -> tuple[pa.Table, dict[str, Any]]:
+def load_rows(folder: Path, name: str, table: str = "") -> tuple[pa.Table, dict[str, Any]]:
     """Read a stored table, of several in one file the one of a name, and its manifest.
 
     Raises:
@@ -139,11 +123,11 @@ def read(folder: Path, name: str, table: str | None = None) -> tuple[pa.Table, d
         raise ResourceError(msg) from error
 
 
-def _read_table(path: Path, table: str | None) -> pa.Table:
+def _read_table(path: Path, table: str) -> pa.Table:
     from pyarrow import parquet
 
     path = path.absolute()  # or pyarrow would take s3:/table.parquet for an address
-    if table is None:
+    if not table:
         return parquet.read_table(path)
     columns = _columns(path)
     if table not in columns:

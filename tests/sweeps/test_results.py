@@ -98,7 +98,7 @@ def test_tables_without_rows_come_back_from_a_file_of_several(tmp_path, empty):
     given = replace(FOUND, **dict.fromkeys(empty, ()))
     given.save(tmp_path)
     assert Found.load(tmp_path) == given
-    assert list(load_rows(tmp_path, "found", "totals")[0].columns) == ["sum"]
+    assert load_rows(tmp_path, "found", "totals")[0].column_names == ["sum"]
 
 
 def test_a_table_is_found_by_its_name_alone_or_in_a_file_of_several(tmp_path):
@@ -190,6 +190,7 @@ def test_it_is_a_sequence_that_prints_and_shows_its_tables():
 MANY = Named({}, tuple(Pair(i, f"layers.{i}.q_proj.weight", 0.0, None) for i in range(50)), ())
 UNKNOWN = [
     (NAMED, "fc", r"2 rows are named fc; add one of 1, 2"),
+    (NAMED, "none", r"unknown row 'none'; choose from fc.weight, 1, 2$"),
     (NAMED, "fc.wei", r"unknown row 'fc.wei'; did you mean fc.weight"),
     (MANY, "layers.7.q_pro", r"layers.7\S+ or \S+ or \S+\? Otherwise choose one of 100 names$"),
     (MANY, "q_proj", r"did you mean layers.0.q_proj.weight"),
@@ -222,7 +223,8 @@ def test_rows_and_origin_come_back_exactly_and_are_the_same_bytes_each_time(tmp_
     folder = tmp_path / "new" / "folder"
     written = store_rows(ROWS, ORIGIN, folder, "name")
     assert written == [folder / "name.parquet", folder / "name.manifest.json"]
-    table, origin = load_rows(folder, "name")
+    stored, origin = load_rows(folder, "name")
+    table = stored.to_pandas()
     pd.testing.assert_frame_equal(table, pd.DataFrame(ROWS), check_exact=True)
     assert [value.hex() for value in table["error"]] == [row["error"].hex() for row in ROWS]
     assert origin == ORIGIN
