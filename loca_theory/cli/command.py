@@ -66,10 +66,6 @@ class Command(click.Command):
             raise failure from error
 
 
-class Group(Command, click.Group):  # pyright: ignore[reportIncompatibleMethodOverride]
-    """A group of commands that handles failures in the same way."""
-
-
 def in_flags(message: str) -> str:
     """Replace arguments in a message of the library by the options of the command that runs.
 

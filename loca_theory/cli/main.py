@@ -8,7 +8,7 @@ from typing import NoReturn
 import click
 
 from loca_theory import __version__
-from loca_theory.cli.command import Group
+from loca_theory.cli.command import Command
 
 _GROUPS = {
     "Your checkpoints": ("analyze", "extract"),
@@ -17,7 +17,7 @@ _GROUPS = {
 }
 
 
-class _LazyGroup(Group):
+class _LazyGroup(Command, click.Group):  # pyright: ignore[reportIncompatibleMethodOverride]
     """A group that imports the module of a command only when that command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002

@@ -21,10 +21,7 @@ PARTIAL_RESULTS = (
     "partial results, from which an interrupted run continues.  "
     f"[default: {DEFAULT_OUT}, for the partial results only]"
 )
-_ACCOUNTINGS = ("paper", "main-text", "trainable", "dof", "bits")
 _EVERYTHING = f"{__name__}.everything"
-
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 @dataclass(frozen=True)
@@ -99,8 +96,7 @@ _EVERYWHERE: dict[str, dict[str, Any]] = {
     "jobs": {"flag": "-j --jobs"},
     "scheduler": {"metavar": "ADDRESS"},
     "accounting": {
-        "type": click.Choice(_ACCOUNTINGS),
-        "default": _ACCOUNTINGS[0],
+        "type": click.Choice(("paper", "main-text", "trainable", "dof", "bits")),
         "help": "What a method may store at the budget of LoRA, (p+q)r numbers. paper: a value "
         "costs one number, and so does its location if the method selects it by looking at the "
         "matrix (random locations are free); main-text: as paper, with twice as many Fourier "
@@ -134,7 +130,7 @@ _PRINTING = (
 
 def command_of(
     function: str,
-    *further: Decorator,
+    *further: Callable[[Any], Any],
     out: str,
     rare: Iterable[str] = (),
     without: Iterable[str] = (),

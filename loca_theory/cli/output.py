@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -16,10 +16,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from loca_theory.cli.options import Common
 from loca_theory.cli.printable import csv_cell, printable
-
-if TYPE_CHECKING:
-    from loca_theory.cli.options import Common
 
 # Width for pipes and files, so that nothing is cut off; COLUMNS in the environment counts first.
 _WIDTH_OF_FILES = 200

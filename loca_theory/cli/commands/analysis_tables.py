@@ -142,9 +142,8 @@ def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
         for row in cells:
             row["matrix"] = row["matrix"].removeprefix(printable(start))
     are_several, totals = len(cells) > 1, result.summary.all.by_rank or {first: {}}
-    label = "together, " if are_several else ""
     for r, total in list(totals.items())[not are_several :]:
-        cells.append({"matrix": f"{label}r = {r}", **retained(total)})
+        cells.append({"matrix": f"{'together, ' * are_several}r = {r}", **retained(total)})
     independent = _retained(totals[first], methods, "iid_error")
     cells.append({"matrix": f"independent, r = {first}", **independent})
     Rows(cells).print(out)
@@ -156,12 +155,9 @@ def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
 
 def _methods(result: Analysis, *, is_full: bool = False) -> list[str]:
     """Methods in tables: the usual forms and the user's own methods, or all."""
-    found = dict.fromkeys(error.method for error in result.errors)
-    left_out = {*_FORMS, *(() if is_full else (method.name for method in ANALYSED))}
-    return [
-        *(key for key in _FORMS if key in found),
-        *(key for key in found if key not in left_out),
-    ]
+    left_out = set() if is_full else {method.name for method in ANALYSED}
+    others = [error.method for error in result.errors if error.method not in left_out]
+    return list(dict.fromkeys([*_FORMS, *others]))
 
 
 def _retained(errors: _Errors, methods: Iterable[str], field: str = "error") -> _Cells:

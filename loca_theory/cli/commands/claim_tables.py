@@ -90,13 +90,11 @@ def _print_details(one: Entry, out: Console) -> None:
     if one.estimate is not None:
         seconds = one.measured.seconds
         lines += [("draws or runs", f"{one.estimate.n}"), ("time", f"{seconds:.1f} s")]
-    is_run = one.verdict is not Verdict.NOT_RUN
-    if one.note and is_run:
-        lines.append(("note", one.note))
+        lines += [("note", one.note)] if one.note else []
     for line in lines:
         table.add_row(*line)
     out.print(table, width=text_width(out))
-    if not is_run:
+    if one.estimate is None:
         # Not wrapped, so that a command in the note can be copied.
         out.print(one.note, soft_wrap=True)
 

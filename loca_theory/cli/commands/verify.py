@@ -21,10 +21,6 @@ _NOT_SUPPORTED = 3
 _LISTED = ("id", "kind", "subject", "expected_verdict", "section", "passage", "statement")
 
 
-class BrokenCheckError(LocaTheoryError):
-    """A check failed because of a mistake in its code."""
-
-
 @command_of(
     "claims.verification:verify",
     click.argument("names", nargs=-1, metavar="[CLAIM]..."),
@@ -136,7 +132,7 @@ def _measure(names: tuple[str, ...] | None, common: Common, **given: Any) -> Ver
             raise
         msg = f"{notes[-1]}: {error}; --debug shows where. Fix the "
         msg += "check, or name other claims, whose finished observations are stored"
-        raise BrokenCheckError(msg) from error
+        raise click.ClickException(msg) from error
 
 
 def _note_earlier(result: VerificationResult, earlier: Sequence[Entry], common: Common) -> None:
