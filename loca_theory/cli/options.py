@@ -168,11 +168,10 @@ def command_of(
             with cluster(jobs, **where) as workers:
                 return run(common=Common(**own, jobs=workers), **given)
 
-        with_common.__doc__ = run.__doc__
         for option in reversed((*further, *options, with_out, *_PRINTING)):
             with_common = option(with_common)
         name = run.__module__.rpartition(".")[2]
         shown = {"show_default": True}
-        return click.command(name, cls=Command, context_settings=shown)(with_common)
+        return click.command(name, Command, help=run.__doc__, context_settings=shown)(with_common)
 
     return decorate

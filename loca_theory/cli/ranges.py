@@ -1,4 +1,4 @@
-"""Lists and inclusive ranges on the command line."""
+"""Lists, inclusive ranges and shapes on the command line, each of which is one text."""
 
 from __future__ import annotations
 
@@ -14,19 +14,7 @@ _MOST = 100_000
 _LARGEST_EXPONENT = 99
 
 
-class _Tuple(click.ParamType):
-    """Text that stands for several values."""
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[Any, ...]:  # noqa: ARG002
-        """Return the values; click also converts defaults, which are tuples already."""
-        return value if isinstance(value, tuple) else self.parse(value)
-
-    def parse(self, text: str) -> tuple[Any, ...]:
-        """The values that the text stands for."""
-        raise NotImplementedError
-
-
-class NumberList(_Tuple):
+class NumberList(click.ParamType):
     """Numbers: ``0.1``, ``0,0.1,0.3``, the inclusive range ``0..0.4..0.01`` or a mix of these."""
 
     name = "list"
@@ -36,9 +24,9 @@ class NumberList(_Tuple):
     default_steps: tuple[Decimal, ...] = ()
     kind: type = float
 
-    def parse(self, text: str) -> tuple[Any, ...]:
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[Any, ...]:  # noqa: ARG002
         """The numbers in increasing order, without duplicates."""
-        found = {number for part in text.split(",") for number in self._range(part)}
+        found = {number for part in value.split(",") for number in self._range(part)}
         return tuple(map(self.kind, sorted(found)))
 
     def _range(self, part: str) -> list[Decimal]:
@@ -84,27 +72,19 @@ def _shortened(text: str) -> str:
     return repr(text if len(text) <= 40 else f"{text[:37]}...")
 
 
-class Shape(_Tuple):
-    """A matrix shape, ``PxQ``."""
-
-    name = "PxQ"
-
-    def parse(self, text: str) -> tuple[int, int]:
-        """The shape (p, q)."""
-        match = re.fullmatch(r"([1-9][0-9]{0,8})[xX×]([1-9][0-9]{0,8})", text.strip())
-        if not match:
-            self.fail(f"{text!r} is not a shape; write rows x columns, such as 768x3072")
-        return int(match[1]), int(match[2])
+def shape(text: str) -> tuple[int, int]:
+    """The shape (p, q) of a matrix that is written as ``PxQ``."""
+    match = re.fullmatch(r"([1-9][0-9]{0,8})[xX×]([1-9][0-9]{0,8})", text.strip())
+    if not match:
+        msg = f"{text!r} is not a shape; write rows x columns, such as 768x3072"
+        raise click.BadParameter(msg)
+    return int(match[1]), int(match[2])
 
 
-class NameList(_Tuple):
-    """Comma-separated names, which the command checks."""
-
-    name = "names"
-
-    def parse(self, text: str) -> tuple[str, ...]:
-        """The names in the given order, without duplicates."""
-        names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
-        if "" in names:
-            self.fail(f"{text!r} holds an empty name; write them as A,B,C")
-        return names
+def names(text: str) -> tuple[str, ...]:
+    """Comma-separated names in the given order, without duplicates; the command checks them."""
+    found = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    if "" in found:
+        msg = f"{text!r} holds an empty name; write them as A,B,C"
+        raise click.BadParameter(msg)
+    return found

@@ -12,15 +12,15 @@ from typing import Any
 
 import click
 
-from loca_theory.cli.ranges import IntegerList, NameList, NumberList, Shape
+from loca_theory.cli.ranges import IntegerList, NumberList, names, shape
 
 _PACKAGE = Path(__file__).parents[1]
 # What an annotation, without None, begins with or contains; the first that fits.
 _TYPES: tuple[tuple[str, Any], ...] = (
     ("int | Iterable", IntegerList()),
     ("float | Iterable", NumberList()),
-    ("Iterable", NameList()),
-    ("tuple[int, int]", Shape()),
+    ("Iterable", names),
+    ("tuple[int, int]", shape),
     ("int | str", click.STRING),
     ("int", click.INT),
     ("float", click.FLOAT),
@@ -63,16 +63,16 @@ def _settings(annotation: str, default: Any, text: str) -> dict[str, Any]:
     if annotation == "bool":
         return {"help": text, "is_flag": True}
     settings = {"help": text, "type": _type(annotation)}
-    if default is not None:
+    if default not in (None, ()):
         values = default if isinstance(default, tuple) else (default,)
-        settings["default"] = ",".join(map(str, values)) or ()
+        settings["default"] = ",".join(map(str, values))
     return settings
 
 
-def _type(annotation: str) -> click.ParamType:
-    names = annotation.removesuffix(" | None")
-    if names.startswith("Literal["):
-        return click.Choice(ast.literal_eval(names.removeprefix("Literal")))
+def _type(annotation: str) -> Any:
+    known = annotation.removesuffix(" | None")
+    if known.startswith("Literal["):
+        return click.Choice(ast.literal_eval(known.removeprefix("Literal")))
     return next((kind for part, kind in _TYPES if part in annotation), click.STRING)
 
 

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from loca_theory import demo_pair
 from loca_theory.cli.main import group
 from loca_theory.cli.options import Folder
-from loca_theory.cli.ranges import IntegerList, NumberList, Shape
+from loca_theory.cli.ranges import IntegerList, NumberList
 from loca_theory.sweeps.files import TEMPORARY_SUFFIX
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -99,6 +99,7 @@ RIGHT = {
     "--results": ["."],
     "--seed": ["0", "7", str(2**63 - 1)],
     "--r": ["1", "2"],
+    "--shape": ["4x6", "6x4"],
     "--value-bits": ["8", "32"],
     "--method": ["loca", "lora", "best"],
     "--epsilon": ["0", "0.01"],
@@ -109,7 +110,6 @@ RIGHT = {
 BY_TYPE = {
     IntegerList: ["1", "1,2", "1..3", "1..3..2"],
     NumberList: ["0.1", "0,0.2", "0..0.4..0.2"],
-    Shape: ["4x6", "6x4"],
     Folder: ["out", "out put"],
 }
 WRONG = [

@@ -51,7 +51,8 @@ def command(
     tuned: tuple[str, ...],
     demo: bool,
     full: bool,
-    methods: tuple[str, ...],
+    methods: tuple[str, ...] | None,
+    bits: tuple[float, ...] | None,
     **asked: Any,
 ) -> int:
     """Show how fine-tunes changed every weight matrix, and compare adapters on the changes.
@@ -82,9 +83,9 @@ def command(
     from loca_theory.cli.commands.analysis_tables import print_analysis
 
     sources = demo_pair() if base is None else (base, *tuned)
-    chosen = chosen_methods(methods, common, of_matrices=True)
+    chosen = chosen_methods(methods or (), common, of_matrices=True)
     with running(common, "analysing", "matrices", is_stored=common.out is not None) as runner:
-        result = analyze(*sources, methods=chosen, runner=runner, **asked)
+        result = analyze(*sources, methods=chosen, bits=bits or (), runner=runner, **asked)
     for label, prefix in result.manifest["grid"]["prefixes"].items():
         if prefix:
             where = f" of {label}" if len(result.tuned) > 1 else ""
