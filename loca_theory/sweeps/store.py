@@ -110,18 +110,17 @@ class ResultStore:
         """Load a stored result; None if it does not exist or is rejected."""
         path = self.path(cell)
         self._loaded.add(_prefix(cell))
-        content: Any = None
         try:
             content = json.loads(path.read_bytes())
             reason = _reason_to_reject(content, cell)
+            if not reason:
+                return content["result"]
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as error:
             reason = f"is unreadable ({type(error).__name__})"
-        if reason:
-            self.rejected.append(f"{path.name} {reason}; the result is recomputed")
-            return None
-        return content["result"]
+        self.rejected.append(f"{path.name} {reason}; the result is recomputed")
+        return None
 
     def save(self, cell: Cell, result: dict[str, Any]) -> None:
         """Store a result.

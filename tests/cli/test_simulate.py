@@ -84,6 +84,12 @@ def test_all_stands_for_the_methods_that_exist_at_every_rank(cli):
     assert "left out of all: LoHa needs two products of rank 1" in done.err
 
 
+@pytest.mark.parametrize("name", ["D", "LoCA", "loca"])
+def test_a_method_that_is_named_beside_all_comes_once(cli, name):
+    done = cli(*SMALL, "--methods", f"all,{name}", "--engine", "exact", "--format", "json")
+    assert [row["method"] for row in parse(done.out)["rows"]].count("D") == 2, "one per rank"
+
+
 def test_of_many_ranks_and_shapes_people_get_a_selection_and_files_all(cli):
     arguments = ("simulate", "--K", "40..51", "--r", "1..12", "--methods", "D", "--engine", "exact")
     shown = cli(*arguments).out

@@ -10,7 +10,7 @@ import click
 
 from loca_theory.cli.options import Common, command_of
 from loca_theory.cli.output import Rows, console, emit, print_note
-from loca_theory.expressivity.methods.names import display_name
+from loca_theory.expressivity.methods.names import display_name, key_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -117,14 +117,14 @@ def chosen_methods(
 
     if any(":" in name for name in names) and "" not in sys.path:
         sys.path.insert(0, "")
-    ours = []
-    if _ALL in names:
+    keys, ours = [key_of(name) for name in names], []
+    if _ALL in keys:
         for name, reason in existing_methods(budgets).items():
             if of_matrices and not METHODS[name].can_approximate:
                 continue  # only a formula
             if not reason:
                 ours.append(name)
-            elif name not in names:
+            elif name not in keys:
                 common.note(f"left out of all: {reason}")
-    others = [name for name in names if name != _ALL and name not in ours]
+    others = [key for key in keys if key != _ALL and key not in ours]
     return find_methods([*ours, *others])

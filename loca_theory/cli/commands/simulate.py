@@ -109,7 +109,6 @@ def print_errors(rows: Sequence[ErrorRow], methods: Sequence[Method]) -> None:
     print_note(out, _ERROR)
     shapes = list(dict.fromkeys((row.p, row.q) for row in rows))
     shared = False
-    counts = {"shapes": len(shapes), "ranks": len({row.r for row in rows})}
     for p, q in _selection(shapes):
         mine = [row for row in rows if (row.p, row.q) == (p, q)]
         table = _table(mine, between=" ± ")
@@ -122,7 +121,7 @@ def print_errors(rows: Sequence[ErrorRow], methods: Sequence[Method]) -> None:
         marks = [text for mark, text in _MARKS.items() if mark in shown]
         draws = max(row.draws or 0 for row in mine)
         print_note(out, "; ".join(marks or ["all values are exact"]).format(draws=f"{draws:,}"))
-    for what, count in counts.items():
+    for what, count in (("shapes", len(shapes)), ("ranks", len({row.r for row in rows}))):
         if count > _MOST:
             text = "from the first to the last, are shown; --format json or csv and --out have all"
             print_note(out, f"{_MOST} of the {count} {what}, {text}")
