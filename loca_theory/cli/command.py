@@ -47,12 +47,12 @@ class Command(click.Command):
             _fail(name, error.format_message(), error.exit_code, debug=debug)
         except (click.Abort, KeyboardInterrupt):
             _fail(name, "interrupted", _INTERRUPTED, debug=debug)
-        except BrokenPipeError:
-            # The reader of the output (head, a pager) has closed it, so print nothing more.
-            _drop_output()
-            sys.exit(_ERROR)
         except OSError as error:
-            _drop_output()
+            # Discard the buffered output, which Python would otherwise fail to write when it ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if isinstance(error, BrokenPipeError):
+                # The reader of the output (head, a pager) has closed it, so print nothing more.
+                sys.exit(_ERROR)
             _fail(name, str(error), _ERROR, debug=debug)
         sys.exit(result if isinstance(result, int) else 0)
 
@@ -93,11 +93,6 @@ def _exit_code(error: LocaTheoryError) -> int:
     if isinstance(error, SweepInterruptedError):
         return _INTERRUPTED
     return _USAGE if isinstance(error, InvalidArgumentError) else _ERROR
-
-
-def _drop_output() -> None:
-    """Discard the buffered output, which Python would otherwise fail to write when it ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(name: str, message: str, code: int, *, debug: bool) -> NoReturn:

@@ -117,14 +117,7 @@ _PRINTING = (
     _rare_option(
         "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."
     ),
-    click.option(
-        "--help-all",
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=_show_everything,
-        help="Show every option and exit.",
-    ),
+    click.help_option("--help-all", callback=_show_everything, help="Show every option and exit."),
 )
 
 
