@@ -21,6 +21,7 @@ from loca_theory.errors import LocaTheoryError, ResourceError
 from loca_theory.sweeps import Result, ResultStore
 from loca_theory.sweeps.files import writable_folder, write_atomically
 from loca_theory.sweeps.results import rows
+from loca_theory.sweeps.tables import store_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +45,6 @@ class VerificationResult(Result):
     """
 
     command: ClassVar[str] = "verify"
-    stored_as: ClassVar[str] = "claims"
     names: ClassVar[tuple[str, ...]] = ("id",)
     ledger: Ledger
     claims: tuple[Entry, ...] = rows(Entry)
@@ -133,7 +133,7 @@ class VerificationResult(Result):
         markdown, written = page(together.claims, self.ledger), [folder / name for name in _NAMES]
         write_atomically(written[0], lambda path: path.write_text(text, encoding="utf-8"))
         write_atomically(written[1], lambda path: path.write_text(markdown, encoding="utf-8"))
-        return written + super(VerificationResult, together).save(folder)
+        return written + store_rows(together._plain("claims"), self.manifest, folder, "claims")
 
     @classmethod
     def load(cls, folder: str | Path, ledger: Ledger | None = None) -> Self:

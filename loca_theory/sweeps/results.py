@@ -51,14 +51,12 @@ class Result:
 
     Attributes:
         manifest: How the tables were computed: arguments, seed, versions, machine.
-        command: Name of the command that prints this result.
-        stored_as: Name of the file of its tables; the command's if it is empty.
+        command: Name of the command that prints this result, and of the file of its tables.
         names: Fields that name a row of the main table.
     """
 
     manifest: dict[str, Any]
     command: ClassVar[str]
-    stored_as: ClassVar[str] = ""
     names: ClassVar[tuple[str, ...]] = ()
 
     def __len__(self) -> int:
@@ -160,9 +158,8 @@ class Result:
         Raises:
             ResourceError: the folder cannot be written to.
         """
-        folder, stored = path("folder", folder), self.stored_as or self.command
         tables = {name: self._plain(name) or self.to_frame(name) for name in self._tables()}
-        return store_tables(tables, self.manifest, folder, stored)
+        return store_tables(tables, self.manifest, path("folder", folder), self.command)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -176,11 +173,11 @@ class Result:
             msg = f"{cls.__name__} has no tables; call load on the class of the saved result, for "
             msg += "example SimulationResult.load(folder)"
             raise InvalidArgumentError(msg)
-        folder, stored = path("folder", folder), cls.stored_as or cls.command
+        folder = path("folder", folder)
         tables, manifest = dict[str, Any](), dict[str, Any]()
         for name, row_type in cls._tables().items():
-            table, manifest = load_rows(folder, stored, name if len(cls._tables()) > 1 else "")
-            tables[name] = typed(table, row_type, f"{folder / stored}.parquet")
+            table, manifest = load_rows(folder, cls.command, name if len(cls._tables()) > 1 else "")
+            tables[name] = typed(table, row_type, f"{folder / cls.command}.parquet")
         return cls(manifest=manifest, **tables)
 
     def __repr__(self) -> str:
