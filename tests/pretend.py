@@ -24,8 +24,9 @@ NAME = "pretend"
 _READS = {"_local_scalar_dense", "_unique2", "bincount", "equal", "masked_select", "nonzero",
           "repeat_interleave", "unique_dim"}  # fmt: skip
 _COPIES = {"_to_copy", "copy_"}
-_PRODUCTS = {"mm", "bmm", "addmm", "baddbmm"}
 _INDEXES = {"index", "index_put", "index_put_", "_index_put_impl_"}
+_aten = torch.ops.aten
+_PRODUCTS = {_aten.mm.default, _aten.bmm.default, _aten.addmm.default, _aten.baddbmm.default}
 
 waits: list[str] = []
 
@@ -124,7 +125,7 @@ def _run(function, args, kwargs):
     if target is not None:
         kwargs = {**kwargs, "device": torch.device("cpu")}
     raw = tree_map(_raw, args)
-    if name in _PRODUCTS and raw[0].dtype == torch.float32:
+    if function in _PRODUCTS and raw[0].dtype == torch.float32:
         # Rounded once: the CPU's BLAS differs between processors, and says nothing of a GPU's.
         found = function(*tree_map(_doubled, raw), **kwargs).float()
     else:
