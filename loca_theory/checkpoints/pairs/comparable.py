@@ -120,6 +120,7 @@ class MatchedPair:
                     f"the {side} checkpoint has no {name}, but {own[side]}, to which it ties it"
                 ]
         names = [one or "" for one in own.values()]
+        # Without a base, its name is that of the weight which the increment changes.
         entries = [one.entry(other) for one, other in zip(sides.values(), names, strict=False)]
         ties = [one.tied_to for one in entries]
         if ties[0] is not None and (len(ties) == 1 or self.partners.get(ties[0]) == ties[1]):

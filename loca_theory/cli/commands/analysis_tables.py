@@ -142,8 +142,9 @@ def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
         for row in cells:
             row["matrix"] = row["matrix"].removeprefix(printable(start))
     are_several, totals = len(cells) > 1, result.summary.all.by_rank or {first: {}}
+    label = "together, " if are_several else ""
     for r, total in list(totals.items())[not are_several :]:
-        cells.append({"matrix": f"{'together, ' * are_several}r = {r}", **retained(total)})
+        cells.append({"matrix": f"{label}r = {r}", **retained(total)})
     independent = _retained(totals[first], methods, "iid_error")
     cells.append({"matrix": f"independent, r = {first}", **independent})
     Rows(cells).print(out)
