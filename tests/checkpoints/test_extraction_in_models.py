@@ -311,6 +311,27 @@ def test_a_part_that_is_missing_spoils_what_is_made_of_it(pairs):
     assert reasons == {name.replace("weights_in", "gate_proj"): "cut short"}
 
 
+def test_what_is_made_of_several_tensors_may_be_tied(pairs):
+    """In a model of one's own: the classes of transformers tie only what is stored as it is."""
+    folder, (first, second) = (
+        pairs("Qwen2-MoE")[1],
+        (f"model.layers.{i}.mlp.experts" for i in (0, 1)),
+    )
+    tuned, model = open_checkpoint(folder), loaded("Qwen2-MoE", folder)
+    same = model.get_submodule(first).gate_up_proj
+    model.get_submodule(second).gate_up_proj = same
+    for name in [one for one in tuned.entries if one.startswith(second) and "down" not in one]:
+        del tuned.entries[name]
+    view = AsLoaded(tuned, LoadedModel.of_module(model))
+    assert view.entries[f"{second}.gate_up_proj"].tied_to == f"{first}.gate_up_proj"
+    assert torch.equal(view.load(f"{second}.gate_up_proj"), same)
+    assert torch.equal(view.load(f"{second}.gate_up_proj", 2), same[2])
+    for own, other in zip(
+        view.stored(f"{second}.gate_up_proj", 2), view.stored(f"{first}.gate_up_proj"), strict=True
+    ):
+        assert torch.equal(own, other)
+
+
 class Own(nn.Module):
     """Layers that only their classes tell apart."""
 

@@ -132,6 +132,7 @@ class AsLoaded(Checkpoint):
                     self.sources[other] = self.sources[name]
 
     def _read(self, name: str, expert: int | None) -> torch.Tensor:
+        name = self.entries[name].tied_to or name
         if name not in self._conversions:
             return self.source.load(self.sources[name][0], expert)
         tensors = {own: self.source.load(own) for own in self.sources[name]}
@@ -139,6 +140,7 @@ class AsLoaded(Checkpoint):
 
     def stored(self, name: str, expert: int | None = None) -> Iterator[torch.Tensor]:
         """Yield the stored tensors that a tensor is made of; see :class:`Checkpoint`."""
+        name = self.entries[name].tied_to or name
         for own in self.sources[name]:
             yield from self.source.stored(own, None if name in self._conversions else expert)
 
