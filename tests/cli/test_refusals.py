@@ -25,6 +25,8 @@ REFUSED = [
     ("simulate --K 16", 2, "Missing option '--r'"),
     ("simulate --K 16..8 --r 1", 2, "is reversed; write a list such as"),
     ("simulate --K 16 --r 1 --draws 1000000000000000", 2, "is not in the range"),
+    ("toy --problems 999999999999999", 2, "is not in the range"),
+    ("toy --steps 999999999999999", 2, "is not in the range"),
     ("simulate --K 16 --r 1 --seed 1180591620717411303424", 2, "is not in the range"),
     ("simulate --K 16 --r 1 --value-bits 10000", 2, "is not in the range"),
     ("simulate --K 16 --r 1 --engine magic", 2, "'magic' is not one of"),

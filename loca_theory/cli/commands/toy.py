@@ -25,6 +25,9 @@ median loss: final loss, in units of the loss at ΔW = 0"""
 _SEARCHES = "\n`loca-theory toy --search help` describes the searches"
 
 
+_COUNT = {"type": click.IntRange(max=1_000_000), "metavar": "INTEGER"}
+
+
 @command_of(
     "convergence.study:toy",
     out="Folder for the tables, their manifests (settings and versions, as JSON), the figures and "
@@ -37,6 +40,8 @@ _SEARCHES = "\n`loca-theory toy --search help` describes the searches"
     interpretations={"flag": "--interpretation", "default": DEFAULT_INTERPRETATION},
     sizes={"flag": "--size"},
     conditions={"flag": "--condition"},
+    problems=_COUNT,
+    steps=_COUNT,
 )
 def command(*, common: Common, searches: tuple[str, ...] | None, **asked: Any) -> None:
     """Measure how often training finds the locations that generated the paper's toy data.
