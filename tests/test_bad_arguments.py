@@ -34,7 +34,7 @@ def extract(**changed):
 
 SHAPE = "shape must be two whole numbers (p, q), not "
 RANKS = "ranks must be positive whole numbers, not "
-LIST_ALL = "`loca-theory verify --list` or loca_theory.claims.load_ledger() has all"
+LIST_ALL = "loca_theory.claims.load_ledger() has all"
 RUNNER = "runner must be a Runner, not "
 BAD = [
     *((lambda given=given: shaped(given), f"{SHAPE}{given!r}")

@@ -58,7 +58,7 @@ class Ledger:
         found = [(name, self.named(str(name))) for name in names]
         if unknown := [name for name, mine in found if not mine]:
             msg = f"unknown claim{'s' * (len(unknown) > 1)} {', '.join(map(self._hint, unknown))}; "
-            msg += "`loca-theory verify --list` or loca_theory.claims.load_ledger() has all"
+            msg += "loca_theory.claims.load_ledger() has all"
             raise InvalidArgumentError(msg)
         chosen = {one for _, mine in found for one in mine}
         return [claim for claim in self.claims if not names or claim.id in chosen]

@@ -52,6 +52,7 @@ REFUSED = [
     ("extract --r 2 --cap 3", 2, "pass --allocate 4MB or --energy 0.9 as well"),
     ("extract --r 2 --save-module 'x{'", 2, "--save-module x{ cannot be stored"),
     ("verify nil theorem1.ordr", 2, "unknown claims 'nil', 'theorem1.ordr' (nearest: "),
+    ("verify nil", 2, "`loca-theory verify --list` has all"),
     ("verify --quick --deep", 2, "--quick and --deep exclude each other"),
     ("figures sim_1 sim_9", 2, "unknown figure 'sim_9'; did you mean sim_3? Otherwise choose from"),
     ("figures budget --results nowhere", 1, "there is no folder nowhere; name the folder of the"),

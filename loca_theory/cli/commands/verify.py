@@ -10,7 +10,7 @@ import click
 from loca_theory.cli.options import DEFAULT_OUT, Common, command_of
 from loca_theory.cli.output import emit
 from loca_theory.cli.running import running
-from loca_theory.errors import LocaTheoryError, ResourceError
+from loca_theory.errors import InvalidArgumentError, LocaTheoryError, ResourceError
 
 if TYPE_CHECKING:
     from loca_theory.claims import VerificationResult
@@ -79,8 +79,12 @@ def command(
     from loca_theory.cli.commands.claim_tables import print_claims, print_ledger
 
     ledger = load_ledger()
-    if only_list:
+    try:
         claims = ledger.find(names)
+    except InvalidArgumentError as error:
+        msg = str(error).replace("loca_theory.claims.load_ledger()", "`loca-theory verify --list`")
+        raise click.UsageError(msg) from error
+    if only_list:
         rows = [{name: getattr(one, name) for name in _LISTED} for one in claims]
         emit({"claims": rows}, lambda: print_ledger(claims), common, "claims")
         return 0
