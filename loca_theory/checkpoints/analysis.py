@@ -70,7 +70,8 @@ def analyze(
     Args:
         base: The base: a path or ``hub:org/name[@revision]``, a state dict or a module. Without
             ``tuned``: the folder of an adapter of PEFT, or ΔW itself, a 2-D array or tensor.
-        tuned: The fine-tunes: checkpoints in any of these forms, or adapters of the base.
+        tuned: The fine-tunes: checkpoints in any of these forms, or adapters of the base: their
+            folders, or models of PEFT in memory with one active adapter, which is not merged.
         ranks: LoRA ranks that set the budgets. A rank whose budget exceeds a matrix is left out for
             that matrix.
         methods: Methods, or their names, in addition to those of
@@ -160,7 +161,7 @@ def analyze(
     if is_array(base) and not found:
         msg = f"{skipped[0].reason}; pass a matrix with finite entries that differ"
         raise InvalidArgumentError(msg)
-    shown = representative(found)
+    shown, changed = representative(found), {one.matrix.tuned for one in found}
     return Analysis(
         manifest=manifest(
             grid={
@@ -168,6 +169,11 @@ def analyze(
                 "labels": list(pairs),
                 "prefixes": {label: one.prefix for label, one in pairs.items()},
                 "ambiguous_names": any(one.has_ambiguous_names for one in models.values()),
+                "identical": [
+                    label
+                    for label, pair in pairs.items()
+                    if label not in changed and pair.is_identical()
+                ],
                 "unchecked": next((one.unchecked for one in models.values()), None),
                 "include": include, "exclude": exclude, "max_size": max_size, "experts": experts,
                 "allocate": total and str(total), "shuffle": shuffle,

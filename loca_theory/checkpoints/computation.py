@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.pairs.pair import check_finite
 from loca_theory.checkpoints.pairs.task import MatrixCell, Pairs, Task
+from loca_theory.checkpoints.remarks import UNCHANGED
 from loca_theory.checkpoints.rows import Comparison
 from loca_theory.checkpoints.settings import Settings
 from loca_theory.checkpoints.sizing.adapter_cells import LayerCell
@@ -104,8 +105,7 @@ def compute_analysis(cell: IncrementCell, pairs: Pairs) -> dict[str, Any]:
     increment, weights = pairs[tuned].increment(name), pairs[tuned].weights(name)
     low, high = (float(value) for value in increment.aminmax())
     if low == high:
-        reason = "unchanged: every entry of the increment is 0"
-        raise LeftOutError("every entry of the increment is the same" if low else reason)
+        raise LeftOutError("every entry of the increment is the same" if low else UNCHANGED)
     check_finite(increment)
     stored, adapters = pairs[tuned].matrices[name], cell.layer.adapters
     known = {"tuned": tuned, "dtype": stored.entry.dtype, "note": stored.note}

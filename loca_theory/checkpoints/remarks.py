@@ -11,6 +11,12 @@ from loca_theory.checkpoints.statistics.matrix import UNRELATED
 from loca_theory.checkpoints.summary import Totals
 from loca_theory.checkpoints.verdict import ADAPTERS, verb
 
+UNCHANGED = "unchanged: every entry of the increment is 0"
+"""Why a matrix that is the same on both sides is left out."""
+
+IDENTICAL = "The base and the fine-tune are identical: they store the same tensors."
+"""The remark on a fine-tune that is the base."""
+
 # A split may retain less than the best by this fraction of the energy without a remark.
 _NOTICEABLE_GAP = 0.01
 

@@ -9,7 +9,13 @@ from shutil import get_terminal_size
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from loca_theory.checkpoints.remarks import allocations, not_compared, warning
+from loca_theory.checkpoints.remarks import (
+    IDENTICAL,
+    UNCHANGED,
+    allocations,
+    not_compared,
+    warning,
+)
 from loca_theory.checkpoints.rows import (
     AllocatedMatrix,
     CodedError,
@@ -93,10 +99,12 @@ class Analysis(Result):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Which fine-tunes are unrelated to the base, and which have no matrix to compare."""
+        """Which fine-tunes are the base or unrelated to it, and which cannot be compared."""
         groups = self.summary.by_tuned
         found = {one.name: text for one in groups if (text := warning(one))}
-        texts = [f"{name}: {text}" if len(groups) > 1 else text for name, text in found.items()]
+        found |= dict.fromkeys(self.manifest["grid"]["identical"], IDENTICAL)
+        has_several = len(self.tuned) > 1
+        texts = [f"{name}: {text}" if has_several else text for name, text in found.items()]
         return (*texts, *not_compared(self.matrices))
 
     @property
@@ -106,7 +114,8 @@ class Analysis(Result):
         At most five sentences, then a paragraph on each split of a total.
         """
         epsilon = self.manifest["grid"]["epsilon"]
-        paragraphs = [verdict(self.summary, self.matrices, self.errors, epsilon)]
+        unchanged = sum(row.reason == UNCHANGED for row in self.skipped)
+        paragraphs = [verdict(self.summary, self.matrices, self.errors, epsilon, unchanged)]
         for name in self.tuned:
             mine = [row for row in self.allocation if row.tuned == name]
             small = [row for row in self.skipped

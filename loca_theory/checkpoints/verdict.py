@@ -37,11 +37,19 @@ _TIED = 0.01
 
 
 def verdict(
-    summary: Summary, matrices: Sequence[Matrix], errors: Sequence[MatrixError], epsilon: float
+    summary: Summary,
+    matrices: Sequence[Matrix],
+    errors: Sequence[MatrixError],
+    epsilon: float,
+    unchanged: int = 0,
 ) -> str:
-    """Which form retains how much of the increments, why, and are they normal?"""
+    """Which form retains how much of the increments, why, and are they normal?
+
+    ``unchanged`` is the number of matrices that are the same on both sides.
+    """
     if not matrices:
-        return "No matrix could be analysed."
+        why = f": {unchanged} have not changed" if unchanged else ""
+        return f"No matrix could be analysed{why}."
     means = summary.all.by_rank
     last = _normality(summary.all, matrices, epsilon)
     if not means:

@@ -20,6 +20,7 @@ import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
 from loca_theory.checkpoints.adapters.kinds import KNOWN, check_type, needs_weights
 from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.settings import Selection
+from loca_theory.checkpoints.weights.checkpoint import DamagedError
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from tests.checkpoints import zoo
 
@@ -346,7 +347,7 @@ CHANGED = [
 ]
 # What is changed of the tensors of its file or of its base, and what is said.
 DAMAGED = [
-    ({FILE: {B: None}}, "one of the two factors"),
+    ({FILE: {B: None}}, "no product of two factors: the file has lora_A.weight$"),
     ({FILE: {A: torch.ones(3, 32)}}, "do not fit together"),
     ({BASE: {WEIGHTS[0]: torch.ones(30, 30)}}, r"no weight layers\.0\.q\.weight of shape 48x32"),
     ({BASE: {WEIGHTS[0]: None}},
@@ -357,6 +358,10 @@ REFUSED = [
     *(("LORA", {"r": 4}, changed, {}, said) for changed, said in CHANGED),
     *(("LORA", {"r": 4}, {}, changed, said) for changed, said in DAMAGED),
     ("LORA", {"use_dora": True}, {"use_dora": False}, {}, "lora_magnitude_vector"),
+    ("LORA", {"use_dora": True}, {},
+     {FILE: {f"{Q}.lora_magnitude_vector": None,
+             f"{Q}.lora_magnitude_vector.default": torch.ones(48)}},
+     "lacks lora_magnitude_vector"),
     ("ADALORA", CASES["ADALORA"], {"rank_pattern": {"layers.0.q.lora_E": [True]}}, {},
      "rank_pattern does not have init_r=4 entries"),
     ("FOURIERFT", {"n_frequency": 20}, {"n_frequency": 30}, {}, "size mismatch"),
@@ -379,10 +384,59 @@ REFUSED = [
      r"no weight mlp\.experts\.down_proj of"),
     ("LORA", EXPERTS, {},
      {BASE: {DOWN: None, f"{DOWN}_blocks": BYTES, f"{DOWN}_scales": BYTES + 1}}, "packed as MXFP4"),
-    *((kind, {"target_modules": ["embed", "q"], **size}, {},
-       {BASE: {"embed.weight": torch.ones(36, 32)}}, "^resized from 36x32 to 40x32$")
-      for kind, size in (("LORA", {"r": 4}), ("LOCA", {"n_frequency": 20}))),
+    ("LORA", {"target_modules": ["embed", "q"], "r": 4, "use_dora": True}, {},
+     {BASE: {"embed.weight": torch.ones(36, 32)}}, "^resized from 36x32 to 40x32$"),
 ]  # fmt: skip
+
+
+# What becomes of the names in a file.
+RENAMED = {
+    "the adapter's name": lambda key: (
+        re.sub(r"((lora|hada|loca)_\w+)", r"\1.default", key)
+        + (".weight" if key.endswith("magnitude_vector") else "")
+    ),
+    "another adapter's name": lambda key: re.sub(r"(lora_\w+)", r"\1.other", key),
+    "a compiled adapter": "_orig_mod.{}".format,
+    "a compiled model": lambda key: key.replace("base_model.model.", "base_model.model._orig_mod."),
+    "a compiled block": lambda key: key.replace(".0.", ".0._orig_mod."),
+    "in parallel": "module.{}".format,
+    "no prefix": lambda key: key.removeprefix("base_model.model."),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Found missing adapter keys", "ignore::FutureWarning")
+@pytest.mark.parametrize(
+    ("case", "names"),
+    [
+        *(("LORA", names) for names in RENAMED),
+        *((case, "the adapter's name") for case in ("LORA with DoRA", "LOHA", "LOCA")),
+        ("LOHA", "a compiled block"),
+        # PEFT converts the names of this model, which adds the prefix.
+        *(("LORA of Mixtral", names) for names in ("no prefix", "in parallel")),
+    ],
+)
+def test_what_peft_loads_is_read_and_the_rest_is_said_to_be_left(tmp_path, case, names):
+    original, settings = model, CASES.get(case)
+    if settings is None:
+        original, settings = partial(zoo.make, "Mixtral"), {"target_modules": ["q_proj"]}
+    elif "target_modules" in settings:
+        settings = {**settings, "target_modules": ["q", "v"]}
+    base, folder = adapt(tmp_path, case.split()[0], original, **settings)
+    tensors = {RENAMED[names](name): one for name, one in load_file(folder / FILE).items()}
+    save_file(tensors, folder / FILE)
+    (tmp_path / "config.json").write_text('{"model_type": "mixtral"}' if "Mix" in case else "{}")
+    expected = {name: one for name, one in zoo.merged(folder, original()).items() if one.any()}
+    if not expected and "another" not in names:
+        with pytest.raises(DamagedError, match=r"PEFT loads.*(has the part|does not begin)"):
+            open_pair(base, folder)
+        return
+    pair = open_pair(base, folder)
+    assert pair.matrices.keys() == expected.keys()
+    for name, one in expected.items():
+        torch.testing.assert_close(pair.increment(name), one, rtol=0, atol=1e-5)
+    left = [one.reason for one in pair.skipped if one.damaged]
+    assert all(reason.startswith(("PEFT does not load it", "PEFT finds no")) for reason in left)
+    assert bool(left) == (len(expected) < (2 if "Mix" in case else 4))
 
 
 @pytest.mark.parametrize(("kind", "settings", "changes", "tensors", "message"), REFUSED)
@@ -414,6 +468,16 @@ def test_several_adapters_in_one_folder(tmp_path):
         adapter.rename(tmp_path / f"a of {name}")
     with pytest.raises(InvalidArgumentError, match=r"\(a of first, a of second\); pass one"):
         open_pair(tmp_path)
+
+
+def test_a_merged_model_beside_what_is_left_of_its_adapter(tmp_path):
+    base, adapter = adapt(tmp_path, "LORA", r=4)
+    merged = peft.PeftModel.from_pretrained(model(), adapter).merge_and_unload().state_dict()
+    (adapter / FILE).rename(adapter / "model.safetensors")
+    save_file(merged, adapter / "model.safetensors")
+    pair = open_pair(base, adapter)
+    assert pair.increment(WEIGHTS[0]).any()
+    assert pair.base is not None
 
 
 def test_nothing_that_a_configuration_names_is_imported(tmp_path, monkeypatch):

@@ -91,6 +91,32 @@ def test_a_fine_tune_of_other_weights_is_named():
     assert warning.startswith("fine-tune 2: The weights of the base and of the fine-tune are")
 
 
+@pytest.mark.parametrize("sides", ["one module", "equal files", "other biases", "packed"])
+def test_a_fine_tune_that_is_the_base_is_said_to_be(tmp_path, sides):
+    module = torch.nn.Linear(30, 40)
+    base, tuned = module, dict(module.state_dict())
+    if sides == "one module":
+        tuned = module
+    elif sides == "equal files":
+        paths = [tmp_path / name for name in ("a.safetensors", "b.safetensors")]
+        for path in paths:
+            save_file(tuned, path)
+        base, tuned = paths
+    elif sides == "other biases":
+        tuned["bias"] = tuned["bias"] + 1
+    else:  # of which it cannot be known
+        tuned |= {"head.weight_packed": torch.ones(40, 30, dtype=torch.int32)}
+        base = dict(tuned)
+    found = analyze(base, tuned, ranks=[2])
+    are_known = sides in ("one module", "equal files")
+    assert [text.partition(":")[0] for text in found.warnings] == (
+        ["The base and the fine-tune are identical"] * are_known
+    )
+    assert found.verdict == "No matrix could be analysed: 1 have not changed."
+    both = analyze(base, tuned, {"weight": normal(40, 30)}, ranks=[2]).warnings
+    assert len([one for one in both if "are identical" in one]) == are_known
+
+
 def test_fine_tunes_without_a_matrix_in_common_are_named():
     base = {name: normal(40, 30) for name in ("a.weight", "b.weight")}
     one, other = ({**base, name: normal(40, 30, seed=1)} for name in base)

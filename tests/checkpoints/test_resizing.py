@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from peft import LoHaConfig, LoraConfig, get_peft_model
+from peft import IA3Config, LoHaConfig, LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
 from loca_theory.checkpoints import extract
@@ -62,6 +62,100 @@ def test_an_adapter_is_read_beside_a_base_whose_files_have_other_names(tmp_path,
         whole = expected[weight.tuned]
         change = whole if weight.expert is None else whole[weight.expert]
         assert torch.allclose(pair.increment(matrix), change, atol=1e-6)
+
+
+def larger():
+    """A model with a larger vocabulary than its base, as ``resize_token_embeddings`` makes it."""
+    model = llama()
+    model.resize_token_embeddings(67, mean_resizing=False)
+    return model
+
+
+# The model that is adapted, that of the base, the weight, and the one that the base has of it.
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+OTHER_ROWS = {
+    "LoRA": (larger, llama, LoraConfig(r=4, target_modules=["embed_tokens"]), EMBEDDING, EMBEDDING),
+    "stored whole": (
+        larger, llama, LoraConfig(r=4, target_modules=["q_proj"], modules_to_save=["lm_head"]),
+        HEAD, HEAD,
+    ),
+    "tied": (
+        partial(make, "GPT-2"), partial(make, "GPT-2"),
+        LoraConfig(target_modules=["c_attn"], modules_to_save=["lm_head"], fan_in_fan_out=True),
+        HEAD, "transformer.wte.weight",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("case", OTHER_ROWS)
+def test_embeddings_and_heads_of_which_the_base_has_others(tmp_path, case):
+    adapted, original, config, name, of_base = OTHER_ROWS[case]
+    base, adapter = written(tmp_path, adapted, config)
+    expected = merged(adapter, adapted())[name]
+    original().save_pretrained(base)
+    pair, before = open_pair(base, adapter), original().state_dict()[of_base]
+    torch.testing.assert_close(pair.increment(name), expected[: len(before)], rtol=0, atol=1e-6)
+    assert torch.equal(pair.weights(name), before)
+    remark = "61 to 67 rows: the first 61" if adapted is larger else f"but {of_base}, to which"
+    assert remark in pair.matrices[name].note
+
+
+def in_memory(config, kind):
+    """A base and a model with a random adapter in it."""
+    base = llama()
+    if kind == "of the same model":
+        return base, get_peft_model(base, config)
+    model = llama()
+    if kind == "of transformers":
+        model.add_adapter(config)
+        return base, model
+    tuned = get_peft_model(model, config)
+    return base, torch.compile(tuned) if kind == "compiled" else tuned
+
+
+@pytest.mark.filterwarnings("ignore:The PEFT config's `base_model_name_or_path` was renamed")
+@pytest.mark.parametrize("kind", ["alone", "of the same model", "of transformers", "compiled"])
+@pytest.mark.parametrize(
+    "config",
+    [
+        LoraConfig(target_modules=["q_proj"], modules_to_save=["lm_head"], init_lora_weights=False),
+        IA3Config(target_modules=["q_proj"], feedforward_modules=[], init_ia3_weights=False),
+    ],
+)
+def test_the_adapter_of_a_model_in_memory_is_read(tmp_path, config, kind):
+    base, tuned = in_memory(config, kind)
+    for name, one in tuned.named_parameters():
+        if "modules_to_save" in name:
+            one.data *= 1.5
+    tuned.save_pretrained(tmp_path / "adapter")
+    expected, pair = open_pair(llama(), tmp_path / "adapter"), open_pair(base, tuned)
+    assert len(pair.matrices) == 2 + (config.peft_type == "LORA")
+    assert pair.matrices.keys() == expected.matrices.keys()
+    for name in pair.matrices:
+        assert torch.equal(pair.increment(name), expected.increment(name))
+        assert torch.equal(pair.weights(name), expected.weights(name))
+    assert torch.equal(open_pair(tuned).increment(name), expected.increment(name))
+
+
+def test_an_adapter_in_memory_that_does_not_tell_one_increment_is_refused():
+    config = LoraConfig(target_modules=["q_proj"], init_lora_weights=False)
+    base, tuned = in_memory(config, "alone")
+    resized = extract(base, tuned, "lora", rank=2)
+    with pytest.raises(InvalidArgumentError, match="save it and pass its folder"):
+        resized.verify(base)
+    tuned.add_adapter("other", config)
+    tuned.base_model.set_adapter(["default", "other"])
+    with pytest.raises(
+        InvalidArgumentError, match=r"\(default, other\): merge them first, and pass"
+    ):
+        open_pair(base, tuned)
+    tuned.merge_adapter()
+    pissa = LoraConfig(target_modules=["q_proj"], init_lora_weights="pissa")
+    changed = "an adapter has changed the weights of the base in memory; pass"
+    for sides in ((tuned, base), in_memory(pissa, "of the same model")):
+        with pytest.raises(InvalidArgumentError, match=changed):
+            open_pair(*sides)
 
 
 @pytest.mark.parametrize("kind", CONFIGS)

@@ -8,6 +8,7 @@ import struct
 import sys
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from huggingface_hub import save_torch_state_dict
@@ -17,8 +18,8 @@ from safetensors.torch import save, save_file
 
 from loca_theory.checkpoints.weights.checkpoint import DamagedError
 from loca_theory.checkpoints.weights.sources import open_checkpoint
-from loca_theory.errors import LocaTheoryError, ResourceError
-from tests.checkpoints.files import normal
+from loca_theory.errors import InvalidArgumentError, LocaTheoryError, ResourceError
+from tests.checkpoints.files import folder_of, normal
 
 
 @pytest.fixture
@@ -164,6 +165,25 @@ def test_a_tensor_that_is_gone_is_said_to_have_changed(tmp_path, tensors):
     torch.save({"other": torch.ones(2, 2)}, path)
     with pytest.raises(DamagedError, match=r"has changed in .*model\.bin since it was opened"):
         pickle.loads(opened).load(next(iter(tensors)))
+
+
+def test_an_archive_of_numpy_is_not_taken_for_one_of_pytorch(tmp_path, tensors):
+    np.savez(tmp_path / "a.npz", **tensors)
+    said = r"a\.npz is neither a \.safetensors nor a PyTorch file .*; save its tensors as"
+    with pytest.raises(InvalidArgumentError, match=said):
+        open_checkpoint(tmp_path / "a.npz")
+
+
+def test_further_modules_of_sentence_transformers_are_named(tmp_path, tensors):
+    for folder in (tmp_path, tmp_path / "2_Dense", tmp_path / "checkpoint_1"):
+        folder_of(folder, tensors)
+    same(open_checkpoint(tmp_path), tensors)
+    (tmp_path / "modules.json").write_text("[]")
+    said = open_checkpoint(tmp_path).left_out
+    assert {name: str(reason) for name, reason in said.items()} == {
+        "2_Dense": "another module of sentence-transformers: pass its folder of both sides"
+    }
+    same(open_checkpoint(tmp_path / "model.safetensors"), tensors)
 
 
 @pytest.mark.parametrize("store", [as_shards, as_torch_shards])

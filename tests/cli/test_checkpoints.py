@@ -45,7 +45,11 @@ def change(file, edit):
             ("base.safetensors", "tuned.safetensors", "--allocate", "20kB"),
             ["rank  coefficients", "if 20,000 bytes are split for all"],
         ),
-        (("base.safetensors", "base.safetensors"), ["No matrix could be analysed.", "unchanged"]),
+        (
+            ("base.safetensors", "base.safetensors"),
+            ["The base and the fine-tune are identical", "analysed: 4 have not changed.",
+             "unchanged"],
+        ),
         (
             ("base.safetensors", "tuned.safetensors", "--max-size", 2500, "--include", "wide|0.q"),
             ["larger than --max-size 2500: wide"],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import torch
 
@@ -18,6 +17,7 @@ from loca_theory.checkpoints.adapters.kinds import (
     without_base,
 )
 from loca_theory.checkpoints.adapters.layers import (
+    PREFIX,
     AdaptedLayer,
     flattened,
     split_by_layer,
@@ -25,20 +25,18 @@ from loca_theory.checkpoints.adapters.layers import (
     without_wrappers,
 )
 from loca_theory.checkpoints.adapters.lora import lora_factors, lora_increment
-from loca_theory.checkpoints.adapters.peft import peft_increment, prefix_of
+from loca_theory.checkpoints.adapters.peft import adds_prefix, peft_increment, prefix_of
+from loca_theory.checkpoints.adapters.stored import StoredAdapter
 from loca_theory.checkpoints.adapters.weights import UNTOLD, AdaptedWeights
 from loca_theory.checkpoints.weights.checkpoint import (
     Checkpoint,
     DamagedError,
     Entry,
-    read_json,
 )
-from loca_theory.checkpoints.weights.files import open_file
-from loca_theory.checkpoints.weights.layouts import match_names, resized, tied_weight
+from loca_theory.checkpoints.weights.layouts import match_names, tied_weight
 from loca_theory.checkpoints.weights.sources import ADAPTER_CONFIG
-from loca_theory.errors import InvalidArgumentError
 
-_FILES = ("adapter_model.safetensors", "adapter_model.bin")
+_NOT_LOADED = "PEFT does not load it and leaves it as it is initialised, at 0 for most types"
 
 
 @dataclass
@@ -48,8 +46,7 @@ class AdapterIncrements(Checkpoint):
     Weights that the adapter stores whole (``modules_to_save``) are among them if the base is there.
 
     Args:
-        folder: A folder with ``adapter_config.json`` and ``adapter_model.safetensors`` (or
-            ``.bin``).
+        adapter: The adapter as PEFT stores it.
         base: The base; empty if it is not there. Without it, only increments that do not depend on
             it can be loaded, under their names in the model that was adapted.
 
@@ -59,41 +56,46 @@ class AdapterIncrements(Checkpoint):
         whole: Name in the file of each tensor that is stored whole, by its name in the model.
 
     Raises:
-        InvalidArgumentError: the folder does not hold an adapter that has increments, they need the
-            base, or the base is of another model.
+        InvalidArgumentError: the adapter has no increments, they need the base, or the base is of
+            another model.
         DamagedError: a file is damaged or not in the expected format.
         ResourceError: the type of the adapter needs PEFT, which is not installed.
     """
 
-    folder: Path
+    adapter: StoredAdapter
     base: Checkpoint = field(default_factory=Checkpoint)
 
     def __post_init__(self) -> None:
-        self._config = read_json(self.folder / ADAPTER_CONFIG)
-        check_type(self._config, self.folder)
+        title, self._config, self._source = self.adapter
+        check_type(self._config, title)
         if needs_base(self._config) and not self.base.entries:
-            raise without_base(self._config, self.folder)
+            raise without_base(self._config, title)
         self._type, self._by_peft = self._config["peft_type"], by_peft(self._config)
         prefix = prefix_of(self._type) if self._by_peft else "lora_"
-        path = next((one for one in map(self.folder.joinpath, _FILES) if one.is_file()), None)
-        if path is None:
-            msg = f"{self.folder} holds an {ADAPTER_CONFIG} and no {_FILES[0]}; fetch it as well"
-            raise InvalidArgumentError(msg)
-        self._source = open_file(path)
         self.layers: dict[str, AdaptedLayer] = {}
         self._copies: dict[str, str] = {}
-        layers, others, self._shared = split_by_layer(self._source.names, prefix)
+        self._changed: dict[str, str] = {}
+        names = self._source.names
+        adds = adds_prefix(names, self._config, self.base)
+        layers, others, self._shared, not_loaded = split_by_layer(
+            names, prefix, self.base.names, adds_prefix=adds
+        )
         if not layers:
-            msg = f"{self.folder} holds no tensor of a {self._type} adapter, and that is what "
+            msg = f"{title} holds no tensor of a {self._type} adapter, and that is what "
             msg += f"{ADAPTER_CONFIG} says it is; fetch both again"
+            if not_loaded:
+                msg = f"{title} holds nothing that PEFT loads, so that the adapter stays as it is "
+                msg += f"initialised: {next(iter(not_loaded.values()))}; rename its tensors"
             raise DamagedError(msg)
+        for name, reason in not_loaded.items():
+            self.leave_out(name, f"{_NOT_LOADED}: {reason}", damaged=True)
         wanted = [*wanted_names(layers, self._config), *map(_plain, others)]
         partners, _ = match_names(wanted, self.base.names)
         weights = AdaptedWeights(self._config, self._source, self.base, layers, partners)
         try:
             self._add_layers(weights.find(self.left_out))
         except DamagedError as error:
-            msg = f"{self.folder}: {error}"
+            msg = f"{title}: {error}"
             raise DamagedError(msg) from error
         self.whole = {_plain(name): key for name, key in others.items() if _is_whole(name)}
         for name, key in others.items():
@@ -112,7 +114,7 @@ class AdapterIncrements(Checkpoint):
                 if what.endswith(".bias"):
                     self.leave_out(f"{found.module}.{what}", "a trained bias")
         if not self.entries and any(str(one) == UNTOLD for one in self.left_out.values()):
-            raise without_base(self._config, self.folder)
+            raise without_base(self._config, self.adapter.title)
 
     def _add_copy(self, name: str, key: str, own: str | None) -> None:
         """Add a tensor that is not of a layer, such as a weight of ``modules_to_save``."""
@@ -121,7 +123,8 @@ class AdapterIncrements(Checkpoint):
             self.left_out[plain] = self._source.left_out[key]
             return
         entry = self._source.entries[key]
-        weight = self.base.entries.get(own or "")
+        weight = own if own is not None else tied_weight(plain, entry.shape, self.base)
+        own = own or plain
         if plain.endswith(".bias"):
             reason = "a trained bias"
         elif ".base_layer." in name:
@@ -130,17 +133,15 @@ class AdapterIncrements(Checkpoint):
             reason = "replaced rows of an embedding (trainable tokens)"
         elif not self.base.entries:
             reason = "stored whole (modules_to_save): pass the base as well to compare it"
-        elif own is None or weight is None:
+        elif weight not in self.base.entries:
             reason = "only in the adapter"
         elif own in self.entries:
             reason = "stored whole as well (modules_to_save)"
-        elif weight.shape != entry.shape:
-            reason = resized(weight.shape, entry.shape)
         else:
-            self.entries[own], self._copies[own] = entry, plain
+            self.entries[own], self._copies[own], self._changed[own] = entry, plain, weight
             return
         # The increment of the same weight goes by its plain name.
-        self.leave_out(name if plain in self.entries else plain, reason)
+        self.leave_out(name if plain in self.names else plain, reason)
 
     def _leave_out_tied(self) -> None:
         """Leave out weights that the model ties to one tensor, if the adapter changes several."""
@@ -159,9 +160,12 @@ class AdapterIncrements(Checkpoint):
         """ΔW in the base's orientation; float32, or float64 if float32 cannot hold it well."""
         layer = self.layers.get(name)
         if layer is None:  # it is stored whole
-            saved, weight = self.load_whole(self._copies[name]), self._weight(name)
+            saved, weight = self.load_whole(self._copies[name]), self._weight(self.base_name(name))
             wide = torch.float64 if torch.float64 in (saved.dtype, weight.dtype) else torch.float32
-            return saved.to(wide, copy=True).sub_(weight.to(wide))
+            found, rows = saved.to(wide, copy=True), min(len(saved), len(weight))
+            # Rows that only one side has are not compared.
+            found[:rows].sub_(weight[:rows].to(wide))
+            return found
         if self._by_peft:
             return self._merged(layer)
         return lora_increment(layer, self._source, self._config, expert)
@@ -180,6 +184,10 @@ class AdapterIncrements(Checkpoint):
             return self._copies[name]
         return layer.module if layer.is_parameter else f"{layer.module}.weight"
 
+    def base_name(self, name: str) -> str:
+        """Name of the base's weight that is changed: another one if the base ties it to that."""
+        return self._changed.get(name, name)
+
     def load_whole(self, name: str) -> torch.Tensor:
         """A tensor that the adapter stores whole, by its name in the model."""
         return self._source.load(self.whole[name])
@@ -189,7 +197,7 @@ class AdapterIncrements(Checkpoint):
         """The entries of ``modules_to_save``."""
         modules = self._config.get("modules_to_save") or []
         if not isinstance(modules, list) or not all(isinstance(one, str) for one in modules):
-            msg = f"{self.folder / ADAPTER_CONFIG}: modules_to_save is not a list of names"
+            msg = f"{self.adapter.title}: modules_to_save is not a list of names"
             raise DamagedError(msg)
         return modules
 
@@ -214,7 +222,7 @@ class AdapterIncrements(Checkpoint):
         # LoCA adapts a parameter as the weight of a linear layer with the parameter's name.
         made = replace(layer, shape=flattened(layer.shape)) if layer.is_parameter else layer
         tensors = {
-            f"base_model.model.{layer.module}.{what}": self._source.load(key)
+            f"{PREFIX}{layer.module}.{what}": self._source.load(key)
             for what, key in layer.keys.items()
         }
         tensors |= {name: self._source.load(name) for name in self._shared}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from loca_theory.checkpoints.weights.checkpoint import DamagedError
@@ -64,14 +63,14 @@ KNOWN = tuple(sorted((LORA, *ADDITIVE, *MULTIPLICATIVE)))
 """All types that are read."""
 
 
-def check_type(config: Mapping[str, Any], folder: Path) -> None:
+def check_type(config: Mapping[str, Any], title: str) -> None:
     """Refuse an adapter that is not read."""
     name = config.get("peft_type")
     if not isinstance(name, str):
-        msg = f"the adapter_config.json in {folder} has no peft_type"
+        msg = f"the adapter_config.json in {title} has no peft_type"
         raise DamagedError(msg)
     if refusal := _refusal(name, config):
-        msg = f"{folder} is an adapter of type {name}{refusal}"
+        msg = f"{title} is an adapter of type {name}{refusal}"
         raise InvalidArgumentError(msg)
 
 
@@ -90,15 +89,15 @@ def needs_base(config: Mapping[str, Any]) -> bool:
     return needs_weights(config) or config["peft_type"] not in (LORA, LOCA)
 
 
-def without_base(config: Mapping[str, Any], folder: Path) -> InvalidArgumentError:
+def without_base(config: Mapping[str, Any], title: str) -> InvalidArgumentError:
     """The error for an adapter that is given without the base that it needs."""
     how = "its increment depends on the weights of the base"
     if not needs_weights(config):
         how = "the shapes of the weights that it changes are read from the base"
-    title = " with ".join([config["peft_type"], *_options(config)[:1]])
+    kind = " with ".join([config["peft_type"], *_options(config)[:1]])
     own = config.get("base_model_name_or_path")
     base = f"base {own}" if isinstance(own, str) and own else "base"
-    msg = f"{folder} is an adapter of type {title}: {how}; pass the {base} as well: BASE ADAPTER"
+    msg = f"{title} is an adapter of type {kind}: {how}; pass the {base} as well: BASE ADAPTER"
     return InvalidArgumentError(msg)
 
 
@@ -106,6 +105,11 @@ def initialisation(config: Mapping[str, Any]) -> str:
     """The initialisation of a LoRA adapter by name; empty if it has none."""
     start = config.get("init_lora_weights")
     return start.lower() if isinstance(start, str) else ""
+
+
+def changes_base(config: Mapping[str, Any]) -> bool:
+    """Whether PEFT changes the weights of the base when it initialises an adapter."""
+    return initialisation(config).startswith((*FROM_WEIGHT, *_FROM_DATA))
 
 
 def _options(config: Mapping[str, Any]) -> list[str]:

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from loca_theory.checkpoints.weights.layouts import by
 from loca_theory.errors import InvalidArgumentError
@@ -14,9 +14,16 @@ from loca_theory.errors import InvalidArgumentError
 FUSED_ATTENTION = "in_proj_weight"
 """Name of the weight of the queries, keys and values of ``MultiheadAttention``."""
 
-_WHOLE = "base_model."
-_MODEL = f"{_WHOLE}model."
+WHOLE = "base_model."
+PREFIX = f"{WHOLE}model."
+"""Prefix of the names of a model's modules in PEFT."""
+
 _WRAPPED = "base_layer"
+# What other wrappers than PEFT's call the module that they wrap. PEFT knows none of them.
+_COMPILED = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+# The name that PEFT gives an adapter when it loads one. It may stand in the file as well, but not
+# at the end of this one.
+_ADAPTER = re.compile(r"(?<!lora_magnitude_vector)\.default(?=$|\.\w+$)")
 
 
 @dataclass(frozen=True)
@@ -47,27 +54,58 @@ class AdaptedLayer:
         return f"{self.name.removesuffix('weight')}bias"
 
 
+class AdapterTensors(NamedTuple):
+    """Names of the tensors in the file of an adapter, by what PEFT does with them.
+
+    Attributes:
+        layers: Those of each layer, by what they are.
+        others: Those of other tensors of the model, by their names in it.
+        shared: Those that layers share.
+        not_loaded: Why PEFT does not load a tensor, by the name of its weight or its own name.
+    """
+
+    layers: dict[str, dict[str, str]]
+    others: dict[str, str]
+    shared: list[str]
+    not_loaded: dict[str, str]
+
+
 def split_by_layer(
-    names: Iterable[str], prefix: str
-) -> tuple[dict[str, dict[str, str]], dict[str, str], list[str]]:
+    names: Iterable[str], prefix: str, base: Iterable[str], *, adds_prefix: bool
+) -> AdapterTensors:
     """Sort the tensors of an adapter by the layer that they belong to.
 
-    The names in the file: of each layer's tensors, by what they are; of other tensors of the model,
-    by their names in it; of those that layers share.
+    PEFT loads a tensor if the model has one of its name, with or without the adapter's name in it.
+
+    Args:
+        names: Names of the tensors in the file.
+        prefix: How the names of the adapter's own tensors begin inside their layer.
+        base: Names of the tensors of the base; empty if it is not there.
+        adds_prefix: Whether PEFT puts :data:`PREFIX` before names that lack it.
     """
     own = re.compile(rf"^(?P<module>.+)\.(?P<what>{re.escape(prefix)}.*)$")
-    layers: dict[str, dict[str, str]] = {}
-    others: dict[str, str] = {}
-    shared: list[str] = []
+    wrappers = _COMPILED.difference(part for name in base for part in name.split("."))
+    found = AdapterTensors({}, {}, [], {})
     for name in names:
-        inside = name.removeprefix(_MODEL)
-        if inside == name and name.startswith(_WHOLE):
-            shared.append(name)
-        elif found := own.match(inside):
-            layers.setdefault(found["module"], {})[found["what"]] = name
+        inside = name.removeprefix(PREFIX)
+        match = own.match(inside)
+        wrapper = next((part for part in inside.split(".") if part in wrappers), None)
+        if wrapper is not None or not (
+            name.startswith(WHOLE) or (adds_prefix and PREFIX not in name)
+        ):
+            weight = f"{without_wrappers(match['module'])}.weight" if match else inside
+            reason = f"{name} does not begin with {PREFIX}"
+            if wrapper is not None:
+                reason = f"{name} has the part {wrapper}, which no name of the model has"
+            found.not_loaded[weight] = reason
+        elif inside == name and name.startswith(WHOLE):
+            found.shared.append(name)
+        elif match:
+            what = _ADAPTER.sub("", match["what"])
+            found.layers.setdefault(match["module"], {})[what] = name
         else:
-            others[inside] = name
-    return layers, others, shared
+            found.others[inside] = name
+    return found
 
 
 def without_wrappers(module: str) -> str:

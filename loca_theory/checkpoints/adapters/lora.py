@@ -45,7 +45,8 @@ def product_of(
     """Shape of BA, or of (BA)ᵀ of an embedding, and its rank: r, or rE for E experts."""
     names = next((one for one in (_LAYER, EMBEDDING) if tensors.keys() >= set(one)), None)
     if names is None:
-        raise LeftOutError("only one of the two factors is in the file", damaged=True)  # noqa: EM101
+        msg = f"PEFT finds no product of two factors: the file has {', '.join(tensors)}"
+        raise LeftOutError(msg, damaged=True)
     # (r, q), (r, n) of an embedding, or (r, channels, …); (p, r), (d, r), or (p, r, 1, …).
     a, b = (tensors[name].shape for name in names)
     is_product = len(a) == len(b) > 1 and a[0] == b[1] and math.prod(a + b) > 0

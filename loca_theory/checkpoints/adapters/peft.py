@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from loca_theory.checkpoints.adapters.kinds import FROM_WEIGHT, LORA, initialisation
-from loca_theory.checkpoints.adapters.layers import AdaptedLayer
-from loca_theory.checkpoints.weights.checkpoint import DamagedError, any_error_as
+from loca_theory.checkpoints.adapters.layers import WHOLE, AdaptedLayer
+from loca_theory.checkpoints.weights.checkpoint import Checkpoint, DamagedError, any_error_as
 from loca_theory.errors import ResourceError
 
 # All layers of these share projections, made for the most rows and the most columns of any. A layer
@@ -43,6 +43,22 @@ def prefix_of(kind: str) -> str:
     from peft.mapping import PEFT_TYPE_TO_PREFIX_MAPPING
 
     return PEFT_TYPE_TO_PREFIX_MAPPING[kind]  # pyright: ignore[reportArgumentType]
+
+
+def adds_prefix(names: Iterable[str], config: Mapping[str, Any], base: Checkpoint) -> bool:
+    """Whether PEFT puts ``base_model.model.`` before those names in a file that lack it.
+
+    It does so with LoRA of models whose tensors transformers converts by the type of the model.
+    """
+    if config["peft_type"] != LORA or all(name.startswith(WHOLE) for name in names):
+        return False
+    settings = getattr(base.module, "config", None)
+    kind = base.config.get("model_type", getattr(settings, "model_type", None))
+    try:
+        from transformers.conversion_mapping import get_checkpoint_conversion_mapping
+    except ImportError:
+        return False
+    return get_checkpoint_conversion_mapping(kind) is not None
 
 
 def peft_increment(

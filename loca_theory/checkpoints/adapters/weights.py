@@ -96,10 +96,15 @@ class AdaptedWeights:
         if not self.base.entries:
             turned = can_turn and self._is_guessed_transposed(name)
         shape = shape[::-1] if turned and shape is not None else shape
-        return AdaptedLayer(name, module, keys, self._without_weight(name, shape), turned)
+        own = self.partners.get(name, name)
+        return AdaptedLayer(own, module, keys, self._without_weight(name, shape), turned)
 
     def _without_weight(self, name: str, shape: tuple[int, ...] | None) -> tuple[int, ...]:
-        """The shape of a weight that the base need not have; refuse one that it has to have."""
+        """The shape of a weight that the base does not have, or has with more or fewer rows.
+
+        Only an embedding may have another number of rows, and only without a base there is no need
+        of any other weight.
+        """
         if not self.base.entries:
             if shape is None:
                 raise LeftOutError(UNTOLD)
@@ -115,7 +120,9 @@ class AdaptedWeights:
             return shape
         if shape is None or entry.shape[1:] != shape[1:]:
             raise of_another_model(name, shape)
-        raise LeftOutError(resized(entry.shape, shape))
+        if needs_weights(self.config):
+            raise LeftOutError(resized(entry.shape, shape))
+        return shape
 
     def _is_guessed_transposed(self, name: str) -> bool:
         """Whether a weight is stored as q×p, where shapes do not tell.

@@ -9,6 +9,7 @@ from functools import partial
 
 import torch
 
+from loca_theory.checkpoints.adapters.layers import PREFIX
 from loca_theory.checkpoints.extraction.layers import check_any
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
 from loca_theory.checkpoints.pairs.linear_layers import Layer, end_others, module_names
@@ -25,7 +26,6 @@ from loca_theory.checkpoints.sizing.adapter_folder import Adapter
 from loca_theory.checkpoints.sizing.adapter_size import AdapterSize, TotalSize
 from loca_theory.checkpoints.sizing.best_adapters import BestAdapter
 from loca_theory.checkpoints.sizing.peft_config import (
-    PREFIX,
     adapter_config,
     padded,
     target_modules,

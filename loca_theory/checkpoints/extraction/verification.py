@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from loca_theory.checkpoints.adapters.peft import peft_package
+from loca_theory.checkpoints.adapters.stored import has_adapters
 from loca_theory.checkpoints.extraction.outputs import (
     OutputRow,
     compared,
@@ -78,6 +79,9 @@ def _sides(
 
     The fine-tune has full weights, or is an adapter, which PEFT loads as well.
     """
+    if has_adapters(tuned):
+        msg = "an adapter in memory cannot be checked; save it and pass its folder"
+        raise InvalidArgumentError(msg)
     folder, everything = adapter_folder(tuned), Selection(smallest_side=1, experts="stacked")
     full = tuned if folder is None else base
     pair, loaded, unchecked = open_model_pair(base, full, everything, model)

@@ -75,10 +75,10 @@ class AsLoaded(Checkpoint):
         self.config = self.source.config
         names, conversions = _renamed(self.source.names, self.model)
         for name, loaded in names.items():
-            if loaded not in self.model.shapes:
-                self.leave_out(name, f"not a parameter of {self.model.title}")
-            elif name in self.source.left_out:
+            if name in self.source.left_out:
                 self.left_out[loaded] = self.source.left_out[name]
+            elif loaded not in self.model.shapes:
+                self.leave_out(name, f"not a parameter of {self.model.title}")
             else:
                 # A tensor that others are tied to comes before them.
                 entry = self.source.entries[name]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import psutil
 import torch
 
+from loca_theory.checkpoints.adapters.increments import AdapterIncrements
 from loca_theory.checkpoints.names import kind_of
 from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.settings import Selection
@@ -116,9 +117,7 @@ class MatchedPair:
         for side, other in (("fine-tuned", "base"), ("base", "fine-tuned")):
             if own[side] is None:
                 own[side] = self._tied(name, other, sides[other], sides[side])
-                notes = [
-                    f"the {side} checkpoint has no {name}, but {own[side]}, to which it ties it"
-                ]
+                notes = [_is_tied(side, name, own[side])]
         names = [one or "" for one in own.values()]
         # Without a base, its name is that of the weight which the increment changes.
         entries = [one.entry(other) for one, other in zip(sides.values(), names, strict=False)]
@@ -128,7 +127,13 @@ class MatchedPair:
             raise LeftOutError(msg)
         for side, tie in zip(sides, ties, strict=True):
             notes += [] if tie is None else [f"the {side} checkpoint ties it to {tie}"]
-        shape, note = _common_shape(name, entries)
+        shapes = [one.shape for one in entries]
+        if isinstance(self.tuned, AdapterIncrements):
+            names[1] = self.tuned.base_name(names[0])
+            if names[1] != names[0]:
+                notes = [_is_tied("base", name, names[1])]
+            shapes += [one.shape for one in [self.tuned.base.entries.get(names[1])] if one]
+        shape, note = _common_shape(name, shapes)
         notes += [note] if note else []
         if reason := self._obstacle(name, shape, entries):
             raise LeftOutError(reason)
@@ -184,9 +189,14 @@ def nothing_left(skipped: Sequence[Skipped], what: str) -> InvalidArgumentError:
     return InvalidArgumentError(msg + 'change include="...", exclude="..." or max_size="..."')
 
 
-def _common_shape(name: str, entries: list[Entry]) -> tuple[tuple[int, ...], str]:
+def _is_tied(side: str, name: str, other: str | None) -> str:
+    """The remark that a weight is compared with the one that a side ties it to."""
+    return f"the {side} checkpoint has no {name}, but {other}, to which it ties it"
+
+
+def _common_shape(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], str]:
     """What two tensors have in common, and a remark if it is a part of a resized vocabulary."""
-    now, was = entries[0].shape, entries[-1].shape
+    now, was = shapes[0], shapes[-1]
     if now == was:
         return now, ""
     if holds_experts(name, was) and holds_experts(name, now) and was[0] != now[0]:

@@ -14,6 +14,14 @@ import torch
 
 from loca_theory.checkpoints.adapters.increments import AdapterIncrements
 from loca_theory.checkpoints.adapters.layers import AnotherModelError
+from loca_theory.checkpoints.adapters.stored import FILES as ADAPTER_FILES
+from loca_theory.checkpoints.adapters.stored import (
+    StoredAdapter,
+    adapter_in_folder,
+    adapter_in_memory,
+    base_weights,
+    has_adapters,
+)
 from loca_theory.checkpoints.pairs.as_loaded import AsLoaded, as_loaded
 from loca_theory.checkpoints.pairs.linear_layers import Layer, end_others, layers_of, module_names
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
@@ -22,6 +30,8 @@ from loca_theory.checkpoints.settings import Selection
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, is_array
 from loca_theory.checkpoints.weights.sources import (
     ADAPTER_CONFIG,
+    SAFETENSORS,
+    TORCH,
     Source,
     is_path,
     open_checkpoint,
@@ -45,17 +55,19 @@ def open_pair(
         # The caller has chosen this matrix, however small it is.
         chosen = replace(chosen, smallest_side=1)
     source = first if second is None else second
-    folder, is_from_files = adapter_folder(source), is_path(first) and is_path(source)
-    base = None if second is None else open_checkpoint(first)
-    if folder is not None:
+    adapter, is_from_files = stored_adapter(source), is_path(first) and is_path(source)
+    # A model in memory with an adapter has the base's weights as well.
+    has_base = second is not None or has_adapters(first)
+    base = open_base(first) if has_base else None
+    if adapter is not None:
         # The adapter holds the whole increment, or computes it from the base.
         base = base or Checkpoint()
         try:
-            increments = AdapterIncrements(folder, base)
+            increments = AdapterIncrements(adapter, base)
         except AnotherModelError:
             # The model of the base, if it is known, may have other names than its files.
             view, *_ = as_loaded(base, base)
-            increments = AdapterIncrements(folder, view)
+            increments = AdapterIncrements(adapter, view)
         return CheckpointPair(increments, None, chosen, is_from_files)
     tuned = open_checkpoint(source)
     if second is None and not is_array(first):
@@ -66,11 +78,17 @@ def open_pair(
 
 
 def adapter_folder(source: Source) -> Path | None:
-    """The folder of the adapter at a path, or of the only one below it; None if there is none."""
+    """The folder of the adapter at a path, or of the only one below it; None if there is none.
+
+    A model that an adapter was merged into is none, even if the adapter's configuration is there.
+    """
     if not is_path(source):
         return None
     folder = resolve(source)
-    if (folder / ADAPTER_CONFIG).is_file():
+    weights = map(PurePath, (SAFETENSORS, TORCH))
+    is_model = any(any(folder.glob(f"{one.stem}*{one.suffix}")) for one in weights)
+    is_adapter = any((folder / name).is_file() for name in ADAPTER_FILES)
+    if (folder / ADAPTER_CONFIG).is_file() and (is_adapter or not is_model):
         return folder
     inside = sorted(one.parent for one in folder.glob(f"*/{ADAPTER_CONFIG}"))
     if not inside or any(folder.glob("*.safetensors")) or any(folder.glob("*.bin")):
@@ -80,6 +98,19 @@ def adapter_folder(source: Source) -> Path | None:
         msg = f"{folder} holds adapters in folders of their own ({names}); pass one of "
         raise InvalidArgumentError(msg + "these folders")
     return inside[0]
+
+
+def stored_adapter(source: Source) -> StoredAdapter | None:
+    """The adapter in a folder or in a model in memory; None if there is none."""
+    if has_adapters(source):
+        return adapter_in_memory(source)
+    folder = adapter_folder(source)
+    return None if folder is None else adapter_in_folder(folder)
+
+
+def open_base(source: Source) -> Checkpoint:
+    """Open a base, without the adapters that a model in memory has."""
+    return open_checkpoint(base_weights(source) if has_adapters(source) else source)
 
 
 def open_fine_tunes(
@@ -129,10 +160,10 @@ def open_model_pair(
     Without a model the names are those of the checkpoints. An adapter has the names of the model
     that it was trained in. The last value says why names are not checked; it is usually None.
     """
-    if adapter_folder(tuned) is not None:
+    if has_adapters(tuned) or adapter_folder(tuned) is not None:
         return open_pair(base, tuned, selection), None, None
     side = open_checkpoint(tuned)
-    sides = side, side if base is tuned else open_checkpoint(base)
+    sides = side, side if base is tuned else open_base(base)
     mine, other, model, unchecked = as_loaded(*sides, module)
     if model is None and module is not None:
         raise InvalidArgumentError(unchecked)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -77,11 +78,23 @@ class CheckpointPair(MatchedPair):
         digest = hashlib.blake2b(repr(self.matrices[name].shape).encode(), digest_size=_DIGEST_SIZE)
         for side, own in self._sides(name):
             digest.update(b"side")
-            for tensor in side.stored(own, self.matrices[name].expert):
-                digest.update(repr((tensor.dtype, tuple(tensor.shape))).encode())
-                flat = tensor.detach().contiguous().reshape(-1)
-                digest.update(flat.view(torch.uint8).numpy().data)
+            _add_stored(digest, side, own, self.matrices[name].expert)
         return digest.hexdigest()
+
+    def is_identical(self) -> bool:
+        """Whether both sides store the same tensors, to the bit; False if one cannot be read."""
+        if self.base is None or self.tuned.left_out or self.base.left_out:
+            return False
+        if not len(self.partners) == len(self.tuned.entries) == len(self.base.entries):
+            return False
+        sides = self.tuned, self.base
+
+        def digest(side: Checkpoint, name: str) -> bytes:
+            found = hashlib.blake2b(digest_size=_DIGEST_SIZE)
+            _add_stored(found, side, name, None)
+            return found.digest()
+
+        return all(len(set(map(digest, sides, names))) == 1 for names in self.partners.items())
 
     def _sides(self, name: str) -> list[tuple[Checkpoint, str]]:
         """The fine-tuned tensor, and that to which its increment is added if it is known."""
@@ -122,6 +135,14 @@ class CheckpointPair(MatchedPair):
             way_out = f"leave it out with max_size={math.prod(self.matrices[name].shape) - 1}"
             msg = f"{name} does not fit into memory ({error}); {way_out}"
             raise ResourceError(msg) from error
+
+
+def _add_stored(digest: Any, side: Checkpoint, name: str, expert: int | None) -> None:
+    """Add the stored tensors of which a tensor is made to a digest, with types and shapes."""
+    for tensor in side.stored(name, expert):
+        digest.update(repr((tensor.dtype, tuple(tensor.shape))).encode())
+        flat = tensor.detach().contiguous().reshape(-1)
+        digest.update(flat.view(torch.uint8).numpy().data)
 
 
 def check_finite(increment: torch.Tensor) -> None:

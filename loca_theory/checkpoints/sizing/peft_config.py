@@ -24,9 +24,6 @@ from loca_theory._lookup import find
 from loca_theory.checkpoints.pairs.linear_layers import Layer
 from loca_theory.errors import InvalidArgumentError
 
-PREFIX = "base_model.model."
-"""Prefix of the names of a model's modules in PEFT."""
-
 ENGINES = {"peft": "PEFT", "llama.cpp": "llama.cpp", "vllm": "vLLM"}
 """Titles of the engines."""
 

@@ -10,11 +10,11 @@ import torch
 
 from loca_theory import _arguments
 from loca_theory.checkpoints.adapters.increments import AdapterIncrements
+from loca_theory.checkpoints.adapters.layers import PREFIX
 from loca_theory.checkpoints.names import kind_of
 from loca_theory.checkpoints.pairs.linear_layers import module_names
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
 from loca_theory.checkpoints.pairs.pair import CheckpointPair
-from loca_theory.checkpoints.sizing.peft_config import PREFIX
 from loca_theory.errors import InvalidArgumentError
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -143,9 +144,16 @@ def is_pickled(path: Path) -> bool | None:
     # The length of a header may begin like a pickle.
     if begin[8:] == b"{":
         return False
-    if begin.startswith(_PICKLED) or path.suffix in PICKLES:
+    if path.suffix in PICKLES or (begin.startswith(_PICKLED) and not _is_other_archive(path)):
         return True
     return False if path.suffix == ".safetensors" else None
+
+
+def _is_other_archive(path: Path) -> bool:
+    """Whether a file is an intact archive that PyTorch did not write, such as one of NumPy."""
+    with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+        return not any(name.endswith("/data.pkl") for name in archive.namelist())
+    return False
 
 
 @contextmanager

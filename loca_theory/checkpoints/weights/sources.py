@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias, TypeGuard, Union
@@ -39,7 +39,10 @@ _CONFIG = "config.json"
 _INDEX = ".index.json"
 _HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w.-]+)?")
 
-_FILES = ["*.safetensors", "*.safetensors.index.json", "adapter_config.json", "config.json"]
+_FILES = [
+    *("*.safetensors", "*.safetensors.index.json", "adapter_config.json", "config.json"),
+    "modules.json",
+]
 
 
 def is_path(source: Source) -> TypeGuard[str | os.PathLike[str]]:
@@ -67,18 +70,28 @@ def open_checkpoint(source: Source) -> Checkpoint:
     """
     if not is_path(source):
         return QuantisedCheckpoint(tensors_in_memory(source))
-    path = resolve(source)
+    path = opened = resolve(source)
     if not path.is_file():
         path = _main_file(path)
     elif is_pickled(path) is None:
-        msg = f"{path} is neither a .safetensors nor a PyTorch file ({', '.join(PICKLES)})"
-        raise InvalidArgumentError(msg)
+        msg = f"{path} is neither a .safetensors nor a PyTorch file ({', '.join(PICKLES)}); save "
+        raise InvalidArgumentError(msg + "its tensors as .safetensors")
     found = _sharded(path) if path.name.endswith(_INDEX) else open_file(path)
     # A configuration that is not valid is as good as none.
     with suppress(ResourceError):
         if (config := path.with_name(_CONFIG)).is_file():
             found.config = read_json(config)
+    for name in _other_modules(opened):
+        reason = "another module of sentence-transformers: pass its folder of both sides"
+        found.leave_out(name, reason)
     return QuantisedCheckpoint(found)
+
+
+def _other_modules(folder: Path) -> Iterator[str]:
+    """Folders with weights in the folder of a model of sentence-transformers, beside the first."""
+    if (folder / "modules.json").is_file():
+        for name in (SAFETENSORS, TORCH):
+            yield from (path.parent.name for path in folder.glob(f"[0-9]*_*/{name}"))
 
 
 def _main_file(folder: Path) -> Path:
