@@ -9,6 +9,7 @@ from shutil import get_terminal_size
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from loca_theory.checkpoints.columns import CHANGE, MATRIX, STATISTICS
 from loca_theory.checkpoints.remarks import (
     IDENTICAL,
     UNCHANGED,
@@ -187,14 +188,18 @@ class Analysis(Result):
         The errors are those of LoRA, LoCA, FourierFT, selection of entries, and the methods that
         the user named.
         """
-        frame, errors = self.to_frame(), self.to_frame("errors")
+        import pandas as pd
+
+        columns = {column.value: column for column in (*MATRIX, *CHANGE, *STATISTICS)}
+        values = {name: map(columns[name].read, self.matrices) for name in _OVERVIEW}
+        frame, errors = pd.DataFrame(values), self.to_frame("errors")
         first = self.first_rank
         usual = [method.name for method in ANALYSED]
         is_shown = errors["method"].isin(SHOWN) | ~errors["method"].isin(usual)
         at = errors[(errors["r"] == first) & is_shown]
         wide = at.pivot_table(index=_KEY, columns="method", values="error", sort=False)
         wide = wide.add_suffix(f", r = {first}")
-        shown = frame[list(_OVERVIEW)].merge(wide, left_on=_KEY, right_index=True, how="left")
+        shown = frame.merge(wide, left_on=_KEY, right_index=True, how="left")
         return shown if len(self.tuned) > 1 else shown.drop(columns="tuned")
 
     def _text(self) -> str:
@@ -221,7 +226,9 @@ class Analysis(Result):
         """Warnings, verdict and overview; for a single matrix, all its statistics in one column."""
         if len(self.matrices) == 1:
             errors = {f"{e.method}, r = {e.r}": e.error for e in self.errors}
-            frame = self.to_frame().assign(**errors)
+            guarded = [column for column in STATISTICS if column.guard is not None]
+            values = {str(column.value): column.read(self.matrices[0]) for column in guarded}
+            frame = self.to_frame().assign(**values, **errors)
             table = frame.T.to_html(header=False, border=0)
         else:
             table = self.overview().to_html(

@@ -12,9 +12,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from loca_theory.checkpoints import analyze, demo_pair
+from loca_theory.checkpoints.columns import CHANGE, MATRIX, STATISTICS
 from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.settings import ANALYSED, Settings
 from loca_theory.checkpoints.statistics.matrix import analyse_matrix
+from loca_theory.checkpoints.summary import follows_law
 from loca_theory.checkpoints.verdict import verdict
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.expressivity import (
@@ -322,6 +324,23 @@ def test_one_matrix_is_its_own_increment_and_shown_down_the_page(weights):
     assert alone.config_source == "", "no module has that name"
     for name in ("mp_distance", "tv_p_value", "R, r = 2", "FourierFT, r = 2"):
         assert f"<th>{name}</th>" in alone._repr_html_()
+
+
+def test_an_overview_has_no_value_where_the_page_has_none():
+    base = {f"{i}.weight": torch.zeros(64, 48) for i in range(2)}
+    tuned = {"0.weight": normal(64, 48), "1.weight": normal(64, 48) / torch.arange(1, 49) ** 2}
+    found = analyze(base, tuned, ranks=[2])
+    rows = dict(zip(found.matrices, found.overview().to_dict("records"), strict=True))
+    assert [follows_law(row) for row in rows] == [True, False]
+    columns = {one.value: one for one in (*MATRIX, *CHANGE, *STATISTICS)}
+    for row, shown in rows.items():
+        for name in columns.keys() & shown.keys():
+            value = shown[name]
+            assert value == columns[name].read(row) or (
+                math.isnan(value) and columns[name].text(row) == "none"
+            )
+    html = analyze(tuned["1.weight"], ranks=[2])._repr_html_()
+    assert re.search(r"<th>spikes</th>\s*<td>None</td>", html)
 
 
 NAMES = {

@@ -76,7 +76,7 @@ def test_the_short_table_has_four_forms_and_the_full_one_every_statistic(cli, he
         "spikes: Number of",
         "p (paper)",
         "‖ΔW‖/‖W₀‖",
-        "LoRA, shuffled",
+        "LoRA shuffled",
         "Fourier pairs",
         "kind ",
     )

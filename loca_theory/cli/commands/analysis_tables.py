@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from loca_theory.checkpoints import Analysis
+from loca_theory.checkpoints.columns import CHANGE, SHUFFLED, STATISTICS, with_values
 from loca_theory.checkpoints.rows import MatrixError
 from loca_theory.checkpoints.settings import ANALYSED
 from loca_theory.checkpoints.statistics.matrix import FAR_FROM_LAW
@@ -19,8 +20,6 @@ from loca_theory.cli.commands.left_out import print_remarks, print_skipped, shor
 from loca_theory.cli.output import Rows, console, print_note, text_width
 from loca_theory.cli.printable import printable
 from loca_theory.expressivity.methods.names import display_name
-from loca_theory.plotting.page.columns import with_values
-from loca_theory.plotting.page.tables import CHANGE, STATISTICS
 
 _FORMS = ("R", "D", "S", "FourierFT")
 _RETAINED = (
@@ -34,10 +33,9 @@ _BUDGET = (
 )
 _TOGETHER = "together: all matrices as one, so that each counts by its ‖ΔW‖². "
 _INDEPENDENT = "independent: expected of independent normal entries in matrices of these shapes."
-_SHUFFLED, _BASIS = "LoRA, shuffled", "other basis"
+_SHUFFLED, _BASIS = SHUFFLED[0], "other basis"
 _COLUMNS = {
-    _SHUFFLED: "What LoRA retains of the same entries in random order: of one matrix per kind, or "
-    "of all with --shuffle all.",
+    **dict([SHUFFLED]),
     _BASIS: "What LoCA would retain in a basis unrelated to the matrix, by its singular values.",
 }
 # Titles of those columns of the page that the full table has, too.

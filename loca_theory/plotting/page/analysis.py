@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from loca_theory.checkpoints.columns import Column, with_values
 from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.plotting.page import tables
-from loca_theory.plotting.page.columns import Column, with_values
 from loca_theory.plotting.page.fine_tunes import fine_tune_rows
 from loca_theory.plotting.page.templates import render
 from loca_theory.plotting.results.phase import coefficients_paid

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from loca_theory.checkpoints.columns import Column
 from loca_theory.expressivity.methods.names import display_name
-from loca_theory.plotting.page.columns import Column
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Analysis

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from loca_theory import _arguments
+from loca_theory.checkpoints.columns import Column
 from loca_theory.errors import ResourceError
 from loca_theory.plotting.canvas import png
 from loca_theory.plotting.page.analysis import analysis_page
-from loca_theory.plotting.page.columns import Column
 from loca_theory.plotting.page.templates import render
 from loca_theory.plotting.pictures import DRAWN, views
 from loca_theory.sweeps import Result
