@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from loca_theory import _arguments
-from loca_theory._lookup import find, member
+from loca_theory._lookup import find
 from loca_theory.checkpoints.computation import (
     IncrementCell,
     compare_all,
@@ -20,7 +20,11 @@ from loca_theory.checkpoints.pairs.task import Task
 from loca_theory.checkpoints.results import Analysis
 from loca_theory.checkpoints.settings import ANALYSED, Selection, Settings
 from loca_theory.checkpoints.sizing.adapter_size import TotalSize
-from loca_theory.checkpoints.sizing.layer_budgets import allocate_budgets, check_total
+from loca_theory.checkpoints.sizing.layer_budgets import (
+    accounting_of,
+    allocate_budgets,
+    check_total,
+)
 from loca_theory.checkpoints.statistics.figure_data import STORED, figure_data, representative
 from loca_theory.checkpoints.weights.sources import Source, describe, is_array
 from loca_theory.errors import InvalidArgumentError
@@ -51,7 +55,7 @@ def analyze(
     max_size: int | None = None,
     experts: Literal["each", "stacked"] = "each",
     epsilon: float = 0.001,
-    accounting: Accounting | str = "paper",
+    accounting: Accounting | str | None = None,
     subspaces: int | None = None,
     allocate: int | str | TotalSize | None = None,
     bits: float | Iterable[float] = (),
@@ -84,7 +88,8 @@ def analyze(
         experts: What the weights of several experts in one tensor are: ``each``, a matrix per
             expert; ``stacked``, one matrix with the rows of all.
         epsilon: Total variation that still counts as normal.
-        accounting: What is charged to a budget.
+        accounting: What is charged to a budget: ``trainable`` with an ``allocate`` of trainable
+            numbers, which are counted so; otherwise one that is chosen, or by default ``paper``.
         subspaces: Number K of leading singular vectors of each change to compare with those of the
             base's matrix, and between fine-tunes. Counts intruder dimensions, too: vectors of the
             fine-tune that resemble none of the base's 4K leading ones. Takes longer; None compares
@@ -121,13 +126,13 @@ def analyze(
     """
     from loca_theory.transforms.devices import resolve_device
 
-    runner = chosen_runner(runner)
+    runner, total = chosen_runner(runner), TotalSize.parse(allocate)
     settings = Settings(
         ranks=_arguments.ranks(ranks),
         methods=(*ANALYSED, *(one for one in find_methods(methods) if one not in ANALYSED)),
         seed=seed,
         epsilon=epsilon,
-        accounting=member(Accounting, "accounting", accounting),
+        accounting=accounting_of(accounting, total),
         device=resolve_device(device),
         printed=printed or PrintedTest(),
         subspaces=subspaces,
@@ -135,7 +140,6 @@ def analyze(
         group=group,
         bits=_arguments.as_tuple(bits),
     )
-    total = TotalSize.parse(allocate)
     find("shuffle", shuffle, dict.fromkeys(("representative", "all")))
     pairs = open_fine_tunes(base, tuned, Selection(include, exclude, max_size, experts=experts))
     models = {label: model_layers(pair) for label, pair in pairs.items()}

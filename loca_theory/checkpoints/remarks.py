@@ -1,8 +1,8 @@
-"""Sentences beside the verdict: on weights that are not related, and on splits of a total."""
+"""Sentences beside the verdict: on unrelated weights, on the budget, and on splits of a total."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -10,12 +10,30 @@ from loca_theory.checkpoints.rows import AllocatedMatrix, Matrix
 from loca_theory.checkpoints.statistics.matrix import UNRELATED
 from loca_theory.checkpoints.summary import Totals
 from loca_theory.checkpoints.verdict import ADAPTERS, verb
+from loca_theory.expressivity import Accounting
+from loca_theory.expressivity.bits import NUMBER_BITS
 
 UNCHANGED = "unchanged: every entry of the increment is 0"
 """Why a matrix that is the same on both sides is left out."""
 
 IDENTICAL = "The base and the fine-tune are identical: they store the same tensors."
 """The remark on a fine-tune that is the base."""
+
+_LORA = "Budget: r(p + q) numbers for a p×q matrix, as LoRA has"
+_CHARGED = "A location chosen by looking at ΔW costs one number"
+_BUDGETS = {
+    Accounting.PAPER: f"{_LORA}. {_CHARGED}, so LoCA and entries have half as many values as "
+    "FourierFT, whose locations are random, has coefficients.",
+    Accounting.MAIN_TEXT: f"{_LORA}. {_CHARGED}; Fourier pairs get 2/3 r(p + q) of them, twice "
+    "what that pays for.",
+    Accounting.TRAINABLE: f"{_LORA}. Only trainable numbers count, so LoCA, entries and FourierFT "
+    "have as many values as LoRA.",
+    Accounting.DOF: "Budget: r(p + q − r) numbers for a p×q matrix, the degrees of freedom of "
+    f"rank r. {_CHARGED}.",
+    Accounting.BITS: f"{_LORA}, of {NUMBER_BITS} bits each. A location chosen by looking at ΔW "
+    "costs the logarithm of the number of locations, in bits.",
+}
+_IN_BYTES = " The {} are those of the tensors that PEFT stores, with their locations."
 
 # A split may retain less than the best by this fraction of the energy without a remark.
 _NOTICEABLE_GAP = 0.01
@@ -46,6 +64,13 @@ def not_compared(matrices: Sequence[Matrix]) -> list[str]:
     ]
     text = "Not compared, since they change no matrix of the same name and shape: "
     return [f"{text}{'; '.join(apart)}."] if apart else []
+
+
+def budget(grid: Mapping[str, Any]) -> str:
+    """What is charged to a budget in an analysis with these settings."""
+    total = grid["allocate"] or ""
+    in_bytes = _IN_BYTES.format(total) if total.endswith("bytes") else ""
+    return _BUDGETS[Accounting(grid["accounting"])] + in_bytes
 
 
 def allocations(sizes: Sequence[AllocatedMatrix], total: str | None) -> list[str]:

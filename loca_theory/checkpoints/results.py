@@ -14,6 +14,7 @@ from loca_theory.checkpoints.remarks import (
     IDENTICAL,
     UNCHANGED,
     allocations,
+    budget,
     not_compared,
     warning,
 )
@@ -87,6 +88,11 @@ class Analysis(Result):
     def total(self) -> str | None:
         """The total that ``allocation`` splits, in words; None without an allocation."""
         return self.manifest["grid"]["allocate"]
+
+    @property
+    def budget(self) -> str:
+        """What is charged to a budget, in words; the same for all tables and sentences."""
+        return budget(self.manifest["grid"])
 
     @cached_property
     def summary(self) -> Summary:

@@ -128,8 +128,6 @@ class MatrixError(IncrementRow):
         outputs_shuffled_error: The same with the rows in random order.
         axes_shuffled_error: The same with both. What D is still worth then comes from the vectors
             that are constant along an axis.
-        free_error: Error of R, D and S if all indices are free; None for other methods.
-        bits_error: The same if an index costs its bits.
     """
 
     kind: str
@@ -144,8 +142,6 @@ class MatrixError(IncrementRow):
     inputs_shuffled_error: float | None = None
     outputs_shuffled_error: float | None = None
     axes_shuffled_error: float | None = None
-    free_error: float | None = None
-    bits_error: float | None = None
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,6 @@ ADAPTERS = {
 SHOWN = tuple(ADAPTERS)
 """Methods in short tables and figures. A user's own methods are added after them."""
 
-_ACCOUNTINGS = {
-    "free_error": "if indices were free", "bits_error": "if an index cost its bits",
-}  # fmt: skip
-"""Errors by other accountings than the chosen one."""
-
 # Names in one sentence.
 _NAMED = 3
 
@@ -92,11 +87,6 @@ def _winner(errors: Mapping[str, MeanError], each: Sequence[MatrixError]) -> str
         text += f"; {_listed([ADAPTERS[form] for form in forms])} "
         text += f"{verb(forms[0]) if len(forms) == 1 else 'retain'} more in {len(names)} of "
         text += f"{count} matrices ({_named(names)})"
-    usual, _ = _most_often_best(each, "error")
-    for field, condition in _ACCOUNTINGS.items():
-        form, most = _most_often_best(each, field)
-        if form != usual:
-            text += f"; {condition}, {ADAPTERS[form]} would retain most in {most} of {count}"
     return f"{text}."
 
 
@@ -118,16 +108,6 @@ def _by_matrix(errors: Sequence[MatrixError]) -> dict[str, dict[str, MatrixError
         if one.method in SHOWN:
             found.setdefault(one.name, {})[one.method] = one
     return found
-
-
-def _most_often_best(errors: Sequence[MatrixError], field: str) -> tuple[str, int]:
-    """The form with the smallest error in most matrices, and in how many; "" if there is none."""
-    best = [
-        min(known, key=lambda form: getattr(mine[form], field))
-        for mine in _by_matrix(errors).values()
-        if (known := [form for form, one in mine.items() if one.bits_error is not None])
-    ]
-    return next(iter(Counter(best).most_common(1)), ("", 0))
 
 
 def _dependence(every: MeanError, controlled: MeanError | None) -> str:

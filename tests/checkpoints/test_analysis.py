@@ -1,5 +1,6 @@
 """The analysis of one matrix and of a pair, against dense definitions."""
 
+import html
 import json
 import math
 import re
@@ -29,6 +30,7 @@ from loca_theory.expressivity import (
 )
 from loca_theory.expressivity.coders.coder import Transform
 from loca_theory.increments import PrintedTest
+from loca_theory.plotting import report
 from loca_theory.sweeps import ResultStore, Runner
 from tests.checkpoints.files import normal
 
@@ -339,8 +341,8 @@ def test_an_overview_has_no_value_where_the_page_has_none():
             assert value == columns[name].read(row) or (
                 math.isnan(value) and columns[name].text(row) == "none"
             )
-    html = analyze(tuned["1.weight"], ranks=[2])._repr_html_()
-    assert re.search(r"<th>spikes</th>\s*<td>None</td>", html)
+    alone = analyze(tuned["1.weight"], ranks=[2])._repr_html_()
+    assert re.search(r"<th>spikes</th>\s*<td>None</td>", alone)
 
 
 NAMES = {
@@ -451,19 +453,6 @@ def test_errors_with_shuffled_axes_say_which_axis_the_dct_suits():
     assert one.spectral_error - one.error > 0.05
 
 
-def test_errors_by_other_accountings_are_those_of_an_analysis_with_them():
-    def errors(accounting):
-        settings = replace(SETTINGS, ranks=(4,), accounting=accounting)
-        return errors_of(analyse_matrix("w", w.clone(), settings), 4)
-
-    w = torch.from_numpy(np.random.default_rng(6).standard_t(3, (48, 40)))
-    charged, free, bits = map(errors, (Accounting.PAPER, Accounting.TRAINABLE, Accounting.BITS))
-    for name, one in charged.items():
-        expected = [pytest.approx(other[name].error, abs=1e-6) for other in (free, bits)]
-        known = name in ("R", "D", "S")
-        assert [one.free_error, one.bits_error] == (expected if known else [None, None])
-
-
 def verdict_on(changes, ranks=2):
     """What is said of changes of layers from zero."""
     tuned = {f"{name}.weight": change for name, change in changes.items()}
@@ -471,12 +460,18 @@ def verdict_on(changes, ranks=2):
     return analyze(base, tuned, ranks=ranks).verdict
 
 
-def test_the_verdict_says_where_the_accounting_decides():
-    w = torch.from_numpy(np.random.default_rng(7).standard_t(2.5, (64, 64)))
-    text = verdict_on({"fc": 1.1 * normal(64, 2) @ normal(2, 64, seed=1) + w})
-    assert "At the budget of LoRA with r = 2, LoRA retains" in text
-    assert "; if indices were free, the largest plain entries would retain most in 1 of 1. " in text
-    assert "is rejected at the level 5% (total variation from a normal law 0." in text
+def test_a_total_of_numbers_and_the_errors_have_one_accounting():
+    sides = demo_pair()
+    split = analyze(*sides, include="q_proj", allocate=600, **ASKED)
+    assert split.errors == analyze(*sides, include="q_proj", accounting="trainable", **ASKED).errors
+    assert split.config("LoCA", rank=2).n_frequency == Budget(96, 96, 2, "trainable").numbers
+    said = [report(one).html.count("Budget: ") for one in (split, analyze(*sides, **ASKED))]
+    assert said == [1, 1]
+    assert split.budget in html.unescape(report(split).html)
+    assert "Only trainable numbers count" in split.budget
+    in_bytes = analyze(*sides, include="q_proj", accounting="bits", allocate="4kB", **ASKED)
+    assert in_bytes.budget.endswith("in bits. The 4,000 bytes are those of the tensors that PEFT "
+                                    "stores, with their locations.")  # fmt: skip
 
 
 def test_the_verdict_names_the_matrices_that_the_dct_suits_and_why():

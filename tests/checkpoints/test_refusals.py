@@ -42,6 +42,8 @@ REFUSED = [
     (partial(pair, include="("), "include must be a regular expression"),
     (partial(pair, group="("), "group must be a regular expression"),
     (partial(pair, experts="all"), "interpretation of experts 'all'"),
+    (partial(pair, allocate=600, accounting="paper"),
+     'splits 600 trainable numbers, which accounting="paper" would count otherwise; leave'),
     (partial(pair, ranks=1, allocate="35B"), "35 bytes is too small: one coefficient costs 36"),
     (partial(nothing, "loca", rank=2, components=3), "or energy=0.9"),
     (partial(nothing, "lora", components=3), "components is for LoCA only; .*rank=8"),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from loca_theory._lookup import member
 from loca_theory.checkpoints.pairs.linear_layers import Layer
 from loca_theory.checkpoints.rows import AllocatedMatrix
 from loca_theory.checkpoints.sizing.adapter_size import TotalSize
@@ -15,6 +16,18 @@ from loca_theory.checkpoints.sizing.sizes import AllocatedSize, Allocation, allo
 from loca_theory.checkpoints.statistics.figure_data import MatrixAnalysis
 from loca_theory.checkpoints.summary import energy_weights
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity import Accounting
+
+
+def accounting_of(accounting: Accounting | str | None, total: TotalSize | None) -> Accounting:
+    """The accounting of a whole analysis: that of a total of trainable numbers, if one is split."""
+    chosen = None if accounting is None else member(Accounting, "accounting", accounting)
+    if total is None or total.in_bytes:
+        return chosen or Accounting.PAPER
+    if chosen not in (None, Accounting.TRAINABLE):
+        msg = f'allocate splits {total}, which accounting="{chosen}" would count otherwise; leave '
+        raise InvalidArgumentError(msg + 'accounting="..." out, or pass a total in bytes')
+    return Accounting.TRAINABLE
 
 
 def check_total(layers: Iterable[Layer], total: TotalSize) -> None:

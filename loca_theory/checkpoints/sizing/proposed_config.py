@@ -16,6 +16,7 @@ from loca_theory.checkpoints.rows import AllocatedMatrix, Matrix
 from loca_theory.checkpoints.sizing.peft_config import target_modules, usual_size
 from loca_theory.checkpoints.summary import Totals
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity import Accounting, Budget
 from loca_theory.expressivity.methods.names import display_name, key_of
 
 if TYPE_CHECKING:
@@ -85,13 +86,14 @@ def proposed_config(
         r = found.first_rank if rank is None else rank
         names = {one.name for one in found.errors if one.r == r}
         matrices = [one for one in found.matrices if one.name in names]
-        key, sizes = _uniform(matrices, found.summary.all, key, r)
+        accounting = found.manifest["grid"]["accounting"]
+        key, sizes = _uniform(matrices, found.summary.all, key, r, accounting)
     targets = target_modules(sizes, is_ambiguous=found.manifest["grid"]["ambiguous_names"])
     return ProposedConfig(key, _settings(key, sizes, targets))
 
 
 def _uniform(
-    matrices: Sequence[Matrix], total: Totals, method: str | None, rank: int
+    matrices: Sequence[Matrix], total: Totals, method: str | None, rank: int, accounting: Accounting
 ) -> tuple[str, dict[str, int]]:
     """The method, and one size for all modules."""
     errors = total.by_rank
@@ -106,10 +108,12 @@ def _uniform(
         msg = "no analysed layer can have this adapter at this budget; choose another method or "
         raise InvalidArgumentError(msg + "rank")
     best = min(possible, key=lambda key: errors[rank][key].error)
-    # LoCA and FourierFT take one number for all modules: the budget of the smallest module. A
-    # budget that pays for the index of each entry as well buys half as many entries.
-    numbers = min(sum(one.shape) for one in fitting[best]) * rank
-    sizes = {"R": rank, "D": numbers // 2, "FourierFT": numbers, "S": max(rank // 2, 1)}
+    # LoCA and FourierFT take one number for all modules: the budget of the smallest module.
+    smallest = min((one.shape for one in fitting[best]), key=sum)
+    budget = Budget(*smallest, rank, accounting)
+    chosen = budget.chosen_coefficients
+    sizes = {"R": rank, "D": chosen, "FourierFT": budget.random_coefficients,
+             "S": max(chosen // sum(smallest), 1)}  # fmt: skip
     return best, {one.module: sizes[best] for one in fitting[best]}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from loca_theory.checkpoints.rows import CodedError, Matrix, MatrixError
 from loca_theory.checkpoints.settings import Settings
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity import Accounting, Budget, Method, spectral_error
+from loca_theory.expressivity import Budget, Method, spectral_error
 from loca_theory.expressivity.coders.coder import Transform
 from loca_theory.expressivity.coders.registry import CODERS, measure_all
 from loca_theory.expressivity.formulas import checked_numbers
@@ -35,8 +34,6 @@ _DCT = "D"
 _OF_CONTROL = 3e-3
 NOTICEABLE = 0.03
 """A smaller fraction of the energy makes no practical difference, and may be chance."""
-
-_ACCOUNTINGS = {"free_error": Accounting.TRAINABLE, "bits_error": Accounting.BITS}
 
 
 def fitting_budget(p: int, q: int, r: int, settings: Settings) -> Budget | None:
@@ -65,18 +62,11 @@ def matrix_errors(
         return ()
     choices = generator(settings.seed, "increments.choices", matrix.name)
     total = float(eigenvalues.sum())
-    methods, selected = settings.methods, find_methods((_DCT, "S"))
-    others = [method for method in methods if method not in selected]
-    errors = _relative_errors(increment, eigenvalues[::-1], others, budgets, total, choices)
-    accountings = {"error": settings.accounting, **_ACCOUNTINGS}
-    counted = [replace(one, accounting=by) for by in accountings.values() for one in budgets]
-    by_size = _relative_errors(increment, None, selected, counted, total, None)
+    methods, leading = settings.methods, eigenvalues[::-1]
     # By the name of the field, and by that of the method at each budget.
-    found: dict[str, dict[str, list[Any]]] = {}
-    for i, field in enumerate(accountings):
-        mine = slice(i * len(budgets), (i + 1) * len(budgets))
-        found[field] = {"R": errors["R"]} | {name: one[mine] for name, one in by_size.items()}
-    found["error"] |= errors
+    found: dict[str, dict[str, list[Any]]] = {
+        "error": _relative_errors(increment, leading, methods, budgets, total, choices)
+    }
     found["iid_error"] = {method.name: _independent(method, budgets) for method in methods}
     singular_values = np.sqrt(eigenvalues)
     found["spectral_error"] = {

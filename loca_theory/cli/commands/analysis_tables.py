@@ -26,11 +26,6 @@ _RETAINED = (
     "Energy retained: the fraction of ‖ΔW‖² that the best adapter of each form reproduces "
     "(1 − error), at the budget of LoRA with r = {}. rank 90%: the rank that retains 90%."
 )
-_BUDGET = (
-    "Budget: r(p + q) numbers for a p×q matrix, as LoRA has. A location chosen by looking at ΔW "
-    "costs one number, so LoCA and entries have half as many values as FourierFT, whose locations "
-    "are random, has coefficients."
-)
 _TOGETHER = "together: all matrices as one, so that each counts by its ‖ΔW‖². "
 _INDEPENDENT = "independent: expected of independent normal entries in matrices of these shapes."
 _SHUFFLED, _BASIS = SHUFFLED[0], "other basis"
@@ -72,9 +67,7 @@ def print_analysis(result: Analysis, *, is_full: bool) -> None:
     if result.matrices and (is_full or len(result.tuned) == 1):
         _print_matrices(out, result, is_full=is_full)
     if result.errors:
-        accounting = result.manifest["grid"]["accounting"]
-        budget = _BUDGET if accounting == "paper" else f"Budget: by the accounting {accounting}."
-        print_note(out, budget)
+        print_note(out, result.budget)
     if is_full:
         if len(summary.by_kind) < len(result.matrices):
             _print_totals(out, "kind", (*summary.by_kind, summary.all), result)

@@ -41,6 +41,7 @@ from loca_theory.cli.running import running
         "LoCA and entries, which are always included; 'all' stands for those of the package. Name "
         "your own method as module:attribute."
     },
+    accounting={"show_default": "paper; trainable with --allocate of numbers"},
     epsilon={"type": click.FloatRange(0, 1, max_open=True), "metavar": "FLOAT"},
     subspaces={"type": click.IntRange(min=1), "metavar": "K"},
 )

@@ -62,7 +62,7 @@ def analysis_page(result: Analysis) -> str:
         budget=f"{result.total} split among the layers" if result.total else budget,
         means=("Energy retained by each method", means, with_values(tables.MEAN, means), _MEANS),
         tuned=("The fine-tunes", tuned, tuned_columns, _FINE_TUNES),
-        matrices=("Every matrix", result.matrices, columns, _MATRICES),
+        matrices=("Every matrix", result.matrices, columns, f"{_MATRICES} {result.budget}"),
         tables=[
             ("Between the fine-tunes", pairs, with_values(tables.COMPARISON, pairs), _COMPARISONS),
             (size, sizes, with_values(tables.ALLOCATION, sizes), about),
