@@ -171,7 +171,7 @@ class CosineSpectrum(SearchState):
         if self._needs_plain_operations():
             return a, None
         if self.search is None:
-            self._warn_if_nobody_follows()
+            self._watch_gradients()
         else:
             a, locations = self.search.inputs(a, self.offset)
         # DistributedDataParallel asks every parameter for a gradient.

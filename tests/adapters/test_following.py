@@ -1,16 +1,21 @@
 """A search that follows the steps of one optimiser."""
 
 import copy
+import gc
 import math
 import pickle
+import weakref
 from functools import partial
 
 import pytest
 import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, follow
 from loca_theory.adapters.indices import continuous
 from loca_theory.adapters.search import following
+from loca_theory.adapters.search.state import HOW_TO_FOLLOW
 from loca_theory.errors import InvalidArgumentError
 
 from .searching import (
@@ -194,18 +199,112 @@ def test_a_copy_of_the_model_is_followed_by_itself_and_goes_on(search, start, co
 # --- nobody follows, and other things that are said ---
 
 
-def test_where_nobody_follows_coefficients_train_locations_rest_and_one_warning_says_so(
-    monkeypatch,
-):
+@pytest.fixture
+def _untold(monkeypatch):
     monkeypatch.setattr(CosineSpectrum, "_was_told", False)
+
+
+KINDS_OF_ADAMW = [{"foreach": False}, {"foreach": True}, {"fused": True}]
+
+
+@pytest.mark.usefixtures("_untold")
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("kind", KINDS_OF_ADAMW, ids=["plain", "foreach", "fused"])
+def test_where_nobody_follows_coefficients_train_locations_rest_and_one_warning_says_so(
+    kind, compiled
+):
     model = small(schedule=SHORT)
-    optimizer, indices, a = adamw(model), all_indices(model), coefficients(model)
+    optimizer, indices, a = adamw(model, **kind), all_indices(model), coefficients(model)
+    torch._dynamo.reset()
+    run = torch.compile(model, fullgraph=True, backend="aot_eager") if compiled else None
     with pytest.warns(UserWarning, match=r"nobody follows .* call follow\(model, opt") as said:
-        train(model, optimizer, 4)
-    assert len(said) == 1
+        train(model, optimizer, 4, run=run)
+    assert [str(one.message) for one in said].count(HOW_TO_FOLLOW) == 1
     assert same(all_indices(model), indices)
     assert not any(map(torch.equal, coefficients(model), a))
     assert len(list(model.parameters())) == 2 + 4
+
+
+@pytest.mark.usefixtures("_untold")
+def test_a_copy_that_nobody_follows_is_said_and_the_layer_is_freed_at_once():
+    model = copy.deepcopy(small(schedule=SHORT))
+    with pytest.warns(UserWarning, match="nobody follows"):
+        train(model, adamw(model, fused=True), 2)
+    layers = [weakref.ref(layer) for layer in spectra(model)]
+    gc.disable()
+    try:
+        del model
+        assert [layer() for layer in layers] == [None, None]
+    finally:
+        gc.enable()
+
+
+def gradient(model, step=0):
+    loss_of(model, step).backward()
+
+
+def follow_later(model):
+    optimizer = adamw(model)
+    gradient(model)
+    follow(model, optimizer)
+    train(model, optimizer, 3)
+
+
+def look_after_a_search(model):
+    gradient(model)
+    optimizer = adamw(model)
+    handle = follow(model, optimizer)
+    train(model, optimizer, 3)
+    handle.remove()
+    gradient(model)
+
+
+def load_in_between(model):
+    gradient(model)
+    model.load_state_dict(small(seed=3, schedule=SHORT).state_dict())
+    gradient(model)
+
+
+def cast_in_between(model):
+    for dtype in (torch.float64, torch.bfloat16, torch.float32):
+        gradient(model.to(dtype))
+
+
+def train_after_a_search(model):
+    optimizer = adamw(model)
+    follow(model, optimizer)
+    train(model, optimizer, 14)
+    assert not any(layer.is_searching for layer in spectra(model))
+
+
+def train_the_rest(model):
+    for layer in spectra(model):
+        layer.coefficients.requires_grad_(False)
+    model = copy.deepcopy(model).append(nn.Linear(10, 10, dtype=torch.float64))
+    train(model, adamw(model), 3)
+
+
+def recompute(model):
+    for step in range(3):
+        loss_of(model, step, run=partial(checkpoint, model, use_reentrant=False)).backward()
+
+
+NO_TRAINING = {
+    "accumulated gradients": lambda model: [gradient(model, step) for step in range(3)],
+    "gradient checkpointing": recompute,
+    "follow after a gradient": follow_later,
+    "a gradient after a search": look_after_a_search,
+    "steps after a search": train_after_a_search,
+    "another state between gradients": load_in_between,
+    "casts between gradients": cast_in_between,
+    "frozen coefficients": train_the_rest,
+}
+
+
+@pytest.mark.usefixtures("_untold")
+@pytest.mark.parametrize("use", NO_TRAINING.values(), ids=NO_TRAINING.keys())
+def test_that_nobody_follows_is_said_of_training_only(use):
+    use(small(schedule=SHORT))  # a warning is an error
 
 
 def test_locations_that_never_left_their_index_are_said():

@@ -8,6 +8,7 @@ from peft import PeftModel, get_peft_model
 from transformers import Trainer, TrainingArguments
 
 from loca_theory.adapters import CosineSpectrum, LoCACallback, LoCAConfig
+from loca_theory.adapters.search.state import HOW_TO_FOLLOW
 
 from .searching import all_indices, coefficients, same_state, spectra
 from .tiny_models import of_peft, roberta
@@ -53,7 +54,7 @@ def adapted(**options):
     return get_peft_model(base(), LoCAConfig(**settings | SCHEDULE | options))
 
 
-def trainer_for(model, folder, *, eval_dataset=None, **options):
+def trainer_for(model, folder, *, eval_dataset=None, callbacks=(LoCACallback,), **options):
     settings = {
         "max_steps": STEPS,
         "save_steps": CHECKPOINT,
@@ -73,7 +74,7 @@ def trainer_for(model, folder, *, eval_dataset=None, **options):
         TrainingArguments(output_dir=str(folder), **settings | options),
         train_dataset=Sentences(),
         eval_dataset=eval_dataset,
-        callbacks=[LoCACallback()],
+        callbacks=list(callbacks),
     )
 
 
@@ -113,6 +114,19 @@ def test_a_resumed_training_ends_as_the_uninterrupted_one(trained, tmp_path, kin
     trainer.train(resume_from_checkpoint=str(folder / f"checkpoint-{checkpoint}"))
     assert trainer.state.global_step == STEPS
     assert same_state(dict(model.state_dict()), dict(resumed.state_dict()))
+
+
+def test_a_forgotten_callback_is_said_once(tmp_path, monkeypatch):
+    """The default optimiser is fused, and does not count as writing in place."""
+    monkeypatch.setattr(CosineSpectrum, "_was_told", False)
+    model = adapted()
+    drawn = all_indices(model)
+    with pytest.warns(
+        UserWarning, match=r"nobody follows .* callbacks=\[LoCACallback\(\)\]"
+    ) as said:
+        trainer_for(model, tmp_path, callbacks=[], save_strategy="no", max_steps=4).train()
+    assert [str(one.message) for one in said].count(HOW_TO_FOLLOW) == 1
+    assert all(map(torch.equal, drawn, all_indices(model)))
 
 
 def test_a_second_training_goes_on_where_the_first_ended(tmp_path):

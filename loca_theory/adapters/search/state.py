@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from typing import Any
 
 import torch
@@ -47,7 +48,8 @@ class SearchState(nn.Module):
     has_moved: Any = False
     is_shared = False  # whether several processes train it
     _released: tuple[torch.Tensor | None] = (None,)  # the offset of a search that is over
-    _trained: int | None = None  # version of the coefficients when they last trained
+    _watched: Any = None  # a weak reference to the coefficients whose gradients are watched
+    _trained: torch.Tensor | None = None  # a copy of them at an earlier gradient
     _is_replica = False  # nn.DataParallel sets it
     _is_loading = False
     _was_told = False  # of any layer, that nobody follows
@@ -78,6 +80,7 @@ class SearchState(nn.Module):
         self.register_buffer("dropped", None)
         self.register_parameter("offset", None)
         self.recorded = None
+        self._watch_gradients()
 
     @property
     def is_searching(self) -> bool:
@@ -122,15 +125,38 @@ class SearchState(nn.Module):
             # In a tuple, or torch would register it again.
             self.offset, self._released = None, (offset if self.is_shared else None,)
 
-    def _warn_if_nobody_follows(self) -> None:
-        """Warn, once, that an optimiser has stepped and nobody follows."""
-        if self.steps is None or self._was_told or torch.compiler.is_compiling():
+    def _watch_gradients(self) -> None:
+        """Let each gradient of the coefficients ask whether they train while nobody follows.
+
+        Compiled code calls hooks that were set before, as by the constructor. Casts and moves keep
+        them; a copy, or coefficients loaded by assignment, get theirs from the next eager pass.
+        """
+        a = self.coefficients
+        if torch.compiler.is_compiling() or (self._watched is not None and self._watched() is a):
             return
-        if torch.is_grad_enabled() and self.coefficients.requires_grad and self.training:
-            before, self._trained = self._trained, self.coefficients._version
-            if before not in (None, self._trained):
-                type(self)._was_told = True
-                warnings.warn(HOW_TO_FOLLOW, stacklevel=2)
+        if self.is_searching and a.is_leaf and a.requires_grad:
+            layer = weakref.ref(self)  # a reference would keep the layer alive in a cycle
+
+            def ask(a: torch.Tensor) -> None:
+                if (spectrum := layer()) is not None:
+                    spectrum._warn_if_nobody_follows(a)
+
+            a.register_post_accumulate_grad_hook(ask)
+            self._watched, self._trained = weakref.ref(a), None
+
+    def _warn_if_nobody_follows(self, a: torch.Tensor) -> None:
+        """Warn, once, that the coefficients have changed between two gradients.
+
+        Their values tell: fused optimisers do not count as writing in place.
+        """
+        before, self._trained = self._trained, None
+        if self.search is not None or not self.is_searching or self._was_told:
+            return
+        if before is None or torch.equal(before.to(a), a):
+            self._trained = a.detach().clone()
+            return
+        type(self)._was_told = True
+        warnings.warn(HOW_TO_FOLLOW, stacklevel=2)
 
     def records(self, y: torch.Tensor) -> bool:
         """Whether a search records the gradient of the output y in this step.
@@ -147,7 +173,7 @@ class SearchState(nn.Module):
         return self.search.may_record if is_compiling else self.recorded is not None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "following": None, "search": None}
+        return {**self.__dict__, "following": None, "search": None, "_watched": None}
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
@@ -170,7 +196,7 @@ class SearchState(nn.Module):
             self._prepare_search(saved)
         self._is_loading = True
         super()._load_from_state_dict(state_dict, prefix, *rest)
-        self._is_loading = False
+        self._is_loading, self._trained = False, None
         mine = tuple(f"{prefix}{name}" for name in ("offset", "steps", "dropped", "recorded."))
         for keys in (missing_keys, unexpected_keys):
             keys[:] = [key for key in keys if not key.startswith(mine)]
