@@ -153,6 +153,30 @@ def test_single_layers_can_have_another_number_of_components():
                      "0.self_attn.v_proj": 3, "1.self_attn.v_proj": 3}  # fmt: skip
 
 
+@pytest.mark.parametrize("general", ["q_proj", "k_proj|q_proj", r"self_attn\..*"])
+@pytest.mark.parametrize("special", ["layers.1.self_attn.q_proj", r".*layers\.1\..*q_proj"])
+@pytest.mark.parametrize("first", [True, False], ids=["general first", "special first"])
+def test_the_key_that_names_most_of_a_layer_sets_its_components_also_once_loaded(
+    tmp_path, general, special, first
+):
+    """PEFT takes the first key that fits, and sorts them when it saves."""
+    keys = {general: 4, special: 9}
+    pattern = keys if first else dict(reversed(keys.items()))
+    model = randomise(adapted(n_frequency_pattern=pattern, target_modules=["q_proj"]))
+    model.save_pretrained(tmp_path)
+    loaded = PeftModel.from_pretrained(llama(), tmp_path).eval()
+    for adapter in (model, loaded):
+        assert [len(s.coefficients) for s in spectra(adapter).values()] == [4, 9]
+    assert torch.equal(logits(loaded), logits(model))
+
+
+def test_keys_that_name_as_much_of_a_layer_must_agree():
+    keys = {"q_proj": 4, ".*q_proj": 5}
+    with pytest.raises(InvalidArgumentError, match=r"'q_proj' and '\.\*q_proj' .* fit the same"):
+        adapted(n_frequency_pattern=keys)
+    adapted(n_frequency_pattern=dict.fromkeys(keys, 4))
+
+
 def test_each_layer_draws_its_own_locations_and_the_same_ones_again():
     first, second = ([s.indices for s in spectra(adapted()).values()] for _ in range(2))
     assert all(map(torch.equal, first, second))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, fields
 
 from peft.config import PeftConfig
@@ -36,7 +37,7 @@ class LoCAConfig(PeftConfig):
             ``swap-raw`` works: the others need the input of each matrix.
         exclude_modules: Names of layers not to adapt, or a regular expression.
         n_frequency_pattern: B of individual layers, by the end of their name or a regular
-            expression.
+            expression. Of several keys, the one that fits the longest end of a name counts.
         init_weights: True for ΔW = 0 at the start, False for random coefficients.
         random_loc_seed: Seed of the random locations. Each layer draws its own.
         fan_in_fan_out: Whether target layers store their weight transposed. For information only:
@@ -133,6 +134,26 @@ class LoCAConfig(PeftConfig):
         if self.layers_pattern and self.layers_to_transform is None:
             msg = "layers_pattern needs layers_to_transform"
             raise InvalidArgumentError(msg)
+
+    def components_of(self, layer: str) -> int:
+        """B of a layer, whatever the order of the patterns: PEFT sorts them when it saves.
+
+        Args:
+            layer: Its full name.
+
+        Raises:
+            InvalidArgumentError: patterns that fit the same end of the name differ.
+        """
+        patterns = self.n_frequency_pattern or {}
+        # PEFT's rule for a single pattern.
+        fits = {key: re.match(rf"(.*\.)?({key})$", layer) for key in patterns}
+        ends = {key: len(match[2]) for key, match in fits.items() if match}
+        best = [key for key in ends if ends[key] == max(ends.values())]
+        if len({patterns[key] for key in best}) > 1:
+            msg = f"{layer}: {' and '.join(map(repr, best))} of n_frequency_pattern fit the same "
+            msg += "end of its name; keep only one, or let one name more of the layer"
+            raise InvalidArgumentError(msg)
+        return patterns[best[0]] if best else self.n_frequency
 
     def search_schedule(self) -> AlternatingSchedule | None:
         """The schedule of a layer that is trained and whose locations are not fixed, else None."""

@@ -107,9 +107,7 @@ class LoCAModel(BaseTuner):
         current_key: str,
         parameter_name: str | None = None,
     ) -> None:
-        patterns = peft_config.n_frequency_pattern or {}
-        pattern = get_pattern_key(list(patterns), current_key)
-        n_frequency = patterns.get(pattern, peft_config.n_frequency)
+        n_frequency = peft_config.components_of(current_key)
         # A wrapper that has this adapter already is of another parameter of the same module.
         is_of_other = isinstance(target, ParamWrapper) and adapter_name in target.loca_spectrum
         if isinstance(target, LoCALayer) and not is_of_other:
