@@ -23,10 +23,8 @@ from loca_theory.checkpoints.weights.checkpoint import (
     any_error_as,
     intact,
 )
+from loca_theory.checkpoints.weights.paths import PICKLES
 from loca_theory.errors import ResourceError
-
-PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".tar")
-"""Suffixes of files of PyTorch."""
 
 # How they begin: an archive, and a pickle before version 1.6.
 _PICKLED = (b"PK\x03\x04", b"\x80")

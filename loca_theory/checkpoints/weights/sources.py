@@ -6,7 +6,6 @@ No file can execute code when it is loaded, and tensors are read only when they 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +21,8 @@ from loca_theory.checkpoints.weights.checkpoint import (
     read_json,
     tensors_in_memory,
 )
-from loca_theory.checkpoints.weights.files import PICKLES, Shards, is_pickled, open_file
+from loca_theory.checkpoints.weights.files import Shards, is_pickled, open_file
+from loca_theory.checkpoints.weights.paths import HUB, HUB_NAME, PICKLES, existing_path
 from loca_theory.checkpoints.weights.quantised import QuantisedCheckpoint
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.transforms.inputs import TensorLike
@@ -37,7 +37,6 @@ TORCH = "pytorch_model.bin"
 ADAPTER_CONFIG = "adapter_config.json"
 _CONFIG = "config.json"
 _INDEX = ".index.json"
-_HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w.-]+)?")
 
 _FILES = [
     *("*.safetensors", "*.safetensors.index.json", "adapter_config.json", "config.json"),
@@ -110,15 +109,9 @@ def _main_file(folder: Path) -> Path:
 def resolve(source: str | os.PathLike[str]) -> Path:
     """Path of a source; a ``hub:`` name is downloaded first."""
     text = os.fspath(source)
-    if text.startswith("hub:"):
-        return download(text.removeprefix("hub:"))
-    path = Path(text).expanduser()
-    if not text or not path.exists():
-        msg = f"there is no file or folder {text or 'without a name'}"
-        if _HUB_NAME.fullmatch(text) and path.suffix not in (".safetensors", *PICKLES):
-            msg += f"; write hub:{text} if it is on the hub"
-        raise InvalidArgumentError(msg)
-    return path
+    if text.startswith(HUB):
+        return download(text.removeprefix(HUB))
+    return existing_path(text)
 
 
 def _sharded(index: Path) -> Shards:
@@ -140,7 +133,7 @@ def _sharded(index: Path) -> Shards:
 def download(name: str) -> Path:
     """Fetch the weights of ``org/name[@revision]`` (safetensors only) into the hub's own cache."""
     repository, _, revision = name.partition("@")
-    if "/" not in repository or not _HUB_NAME.fullmatch(repository):
+    if "/" not in repository or not HUB_NAME.fullmatch(repository):
         msg = f"hub:{name} does not name a repository; write hub:org/name or hub:org/name@revision"
         raise InvalidArgumentError(msg)
     try:

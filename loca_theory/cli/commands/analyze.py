@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from loca_theory.checkpoints.weights.paths import check_paths
 from loca_theory.cli.commands.left_out import note_damaged
 from loca_theory.cli.commands.methods import chosen_methods
 from loca_theory.cli.options import Common, command_of
@@ -78,6 +79,7 @@ def command(
     if demo == (base is not None):
         msg = "give BASE and FINETUNED, or only --demo"
         raise click.UsageError(msg)
+    check_paths(() if base is None else (base, *tuned))
     # Imported here, because it loads torch, which --help does not need.
     from loca_theory.checkpoints import analyze, demo_pair
     from loca_theory.checkpoints.rows import Matrix

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from loca_theory.checkpoints.weights.paths import check_paths
 from loca_theory.cli.commands.left_out import note_damaged, print_skipped, short_name
 from loca_theory.cli.options import DEFAULT_OUT, Common, command_of
 from loca_theory.cli.output import Rows, console, emit
@@ -37,7 +38,7 @@ _COUNT = {"type": click.IntRange(min=1), "metavar": "N"}
     floor={"type": click.IntRange(min=0), "metavar": "N"},
     cap=_COUNT,
     save_modules={"flag": "--save-module", "type": str, "multiple": True, "metavar": "REGEX"},
-    inputs={"type": click.Path(path_type=Path), "metavar": "FILE"},
+    inputs={"type": click.Path(exists=True, dir_okay=False, path_type=Path), "metavar": "FILE"},
 )
 def command(*, common: Common, base: str, tuned: tuple[str, ...], method: Any, **asked: Any) -> int:
     """Convert a fine-tune to the best LoCA, LoRA or SHiRA adapter, and print what it retains.
@@ -59,6 +60,7 @@ def command(*, common: Common, base: str, tuned: tuple[str, ...], method: Any, *
       loca-theory extract base/ finetuned/ --method lora --r 16 --include query
       loca-theory extract base/ adapter/ --method lora --r 8 --check
     """
+    check_paths((base, *tuned))
     # Imported here, because it loads torch, which --help does not need.
     from loca_theory.checkpoints import extract
     from loca_theory.checkpoints.pairs.opening import labels
