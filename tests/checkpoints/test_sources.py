@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pickle
+import re
 import struct
 import sys
 from functools import partial
@@ -39,6 +40,8 @@ def same(checkpoint, tensors):
 as_shards = partial(save_torch_state_dict, max_shard_size=4000)
 as_torch_shards = partial(as_shards, safe_serialization=False)
 as_old_torch = partial(torch.save, _use_new_zipfile_serialization=False)
+INDEX, OTHER_INDEX = "model.safetensors.index.json", "diffusion_model.safetensors.index.json"
+DIFFUSERS = "diffusion_model{suffix}.safetensors"
 # Files, how they are saved, and what is opened.
 FILES = [
     ("odd-name.safetensors", save_file, "odd-name.safetensors"),
@@ -49,6 +52,9 @@ FILES = [
     ("weights.pt", as_old_torch, "weights.pt"),
     (".", as_shards, "."),
     (".", as_torch_shards, "."),
+    (".", as_shards, INDEX),
+    (".", partial(as_shards, filename_pattern=DIFFUSERS), "."),
+    (".", partial(as_shards, filename_pattern=DIFFUSERS), OTHER_INDEX),
 ]
 
 
@@ -113,7 +119,7 @@ def stored(content):
 
 
 INSIDE = {"a.weight": torch.ones(20, 24)}
-ITSELF, INDEX = {}, "model.safetensors.index.json"
+ITSELF = {}
 ITSELF["itself"] = ITSELF
 TWICE = {"x": 1}
 for _ in range(40):  # 2⁴⁰ ways to the bottom
@@ -143,6 +149,29 @@ def test_what_is_damaged_or_holds_no_tensors_is_one_line(tmp_path, name, content
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DamagedError, match=rf"^[^\n]*{said}[^\n]*$"):
         open_checkpoint(tmp_path if name == INDEX else tmp_path / name)
+
+
+@pytest.mark.parametrize("store", [as_shards, as_torch_shards])
+def test_one_shard_is_not_taken_for_the_model(tmp_path, tensors, store):
+    """Neither by its path nor as the only file of a folder."""
+    store(tensors, tmp_path)
+    shard, *others = (path for path in tmp_path.iterdir() if path.suffix != ".json")
+    refused = rf"{re.escape(str(shard))} is one of 2 shards; .*, and pass the folder$"
+    with pytest.raises(InvalidArgumentError, match=refused):
+        open_checkpoint(shard)
+    for path in (*others, *tmp_path.glob("*.json")):
+        path.unlink()
+    if shard.suffix == ".safetensors":
+        with pytest.raises(InvalidArgumentError, match=refused):
+            open_checkpoint(tmp_path)
+
+
+def test_the_shards_of_two_models_are_not_chosen_from(tmp_path, tensors):
+    for kind in ("unet", "vae"):
+        as_shards(tensors, tmp_path, filename_pattern=kind + "{suffix}.safetensors")
+    with pytest.raises(InvalidArgumentError, match=r"not exactly one other index .* pass the file"):
+        open_checkpoint(tmp_path)
+    same(open_checkpoint(tmp_path / "vae.safetensors.index.json"), tensors)
 
 
 def test_a_file_that_cannot_be_mapped_is_read(tmp_path, tensors, monkeypatch):

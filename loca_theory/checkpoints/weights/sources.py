@@ -6,6 +6,7 @@ No file can execute code when it is loaded, and tensors are read only when they 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -37,6 +38,7 @@ TORCH = "pytorch_model.bin"
 ADAPTER_CONFIG = "adapter_config.json"
 _CONFIG = "config.json"
 _INDEX = ".index.json"
+_SHARD = re.compile(r"-\d+-of-(\d+)\.")
 
 _FILES = [
     *("*.safetensors", "*.safetensors.index.json", "adapter_config.json", "config.json"),
@@ -61,29 +63,33 @@ def open_checkpoint(source: Source) -> Checkpoint:
     """Open a checkpoint of full weights.
 
     A ``.safetensors`` file; a PyTorch file of any name that loads with ``weights_only=True``, also
-    a trainer's, of which the model's tensors are taken; a folder with
-    ``model.safetensors``, ``pytorch_model.bin`` or either with an index of shards;
-    ``hub:org/name[@rev]``; or a state dict, a module or one matrix in memory.
+    a trainer's, of which the model's tensors are taken; an index of shards
+    (``*.index.json``); a folder with ``model.safetensors``, ``pytorch_model.bin``, or one
+    safetensors file or index; ``hub:org/name[@rev]``; or a state dict, a module or one matrix in
+    memory.
 
     Weights in FP8 or INT8 are loaded times the scales that are stored with them.
     """
     if not is_path(source):
         return QuantisedCheckpoint(tensors_in_memory(source))
     path = opened = resolve(source)
-    if not path.is_file():
-        path = _main_file(path)
+    path = path if path.is_file() else _main_file(path)
+    if path.name.endswith(_INDEX):
+        checkpoint: Checkpoint = _sharded(path)
     elif is_pickled(path) is None:
         msg = f"{path} is neither a .safetensors nor a PyTorch file ({', '.join(PICKLES)}); save "
         raise InvalidArgumentError(msg + "its tensors as .safetensors")
-    found = _sharded(path) if path.name.endswith(_INDEX) else open_file(path)
+    else:
+        _check_is_whole(path)
+        checkpoint = open_file(path)
     # A configuration that is not valid is as good as none.
     with suppress(ResourceError):
         if (config := path.with_name(_CONFIG)).is_file():
-            found.config = read_json(config)
+            checkpoint.config = read_json(config)
     for name in _other_modules(opened):
         reason = "another module of sentence-transformers: pass its folder of both sides"
-        found.leave_out(name, reason)
-    return QuantisedCheckpoint(found)
+        checkpoint.leave_out(name, reason)
+    return QuantisedCheckpoint(checkpoint)
 
 
 def _other_modules(folder: Path) -> Iterator[str]:
@@ -95,15 +101,22 @@ def _other_modules(folder: Path) -> Iterator[str]:
 
 def _main_file(folder: Path) -> Path:
     """The file of the weights in a folder, or the index of several."""
-    for name in (SAFETENSORS, TORCH):
-        for one in (folder / name, folder / f"{name}{_INDEX}"):
-            if one.is_file():
-                return one
-    candidates = list(folder.glob("*.safetensors"))
+    names = (SAFETENSORS, f"{SAFETENSORS}{_INDEX}", TORCH, f"{TORCH}{_INDEX}")
+    usual = [file for file in map(folder.joinpath, names) if file.is_file()]
+    others = [folder.glob(f"*.safetensors{_INDEX}"), folder.glob("*.safetensors")]
+    candidates = next((files for files in (usual[:1], *map(list, others)) if files), [])
     if len(candidates) != 1:
-        msg = f"{folder} holds no {SAFETENSORS}, no {TORCH} and no index of shards; pass the file "
-        raise InvalidArgumentError(msg + "itself")
+        msg = f"{folder} holds no {SAFETENSORS}, no {TORCH} and not exactly one other index or "
+        raise InvalidArgumentError(msg + ".safetensors file; pass the file itself")
     return candidates[0]
+
+
+def _check_is_whole(path: Path) -> None:
+    """Refuse one of several shards, which would pass for the whole model."""
+    shards = _SHARD.search(path.name)
+    if shards and int(shards[1]) > 1:
+        msg = f"{path} is one of {int(shards[1])} shards; fetch all and their {_INDEX}, and pass "
+        raise InvalidArgumentError(msg + "the folder")
 
 
 def resolve(source: str | os.PathLike[str]) -> Path:
