@@ -1,5 +1,6 @@
 """Two checkpoints side by side: what is compared with what, and why the rest is not."""
 
+import json
 import pickle
 from contextlib import contextmanager
 from functools import partial
@@ -9,11 +10,14 @@ import pytest
 import safetensors
 import torch
 from safetensors.torch import save_file
+from torch.nn import utils as nn_utils
+from torch.nn.utils import parametrizations, prune
 
 from loca_theory.checkpoints import extract
 from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.settings import Selection
 from loca_theory.checkpoints.weights.checkpoint import DamagedError
+from loca_theory.checkpoints.weights.sources import open_checkpoint
 from tests.checkpoints.files import folder_of, normal
 
 NAME = "a.0.q.weight"
@@ -287,3 +291,102 @@ def test_ties_that_memory_shows():
         pair = open_pair(*sides)
         assert reasons(pair) == {HEAD: f"tied to {EMBEDDING}"}
         assert HEAD not in pair.matrices
+
+
+# Weights that torch computes from other tensors.
+
+
+def parameters(parametrise, seed=0, dtype=torch.float32):
+    """The state of a layer whose weight is parametrised, and the weight that it applies."""
+    layer = torch.nn.Linear(24, 20, bias=False, dtype=dtype)
+    layer.weight.data = normal(20, 24, seed=seed).to(dtype)
+    layer = parametrise(layer).eval()
+    state = {f"a.{name}": tensor.detach().clone() for name, tensor in layer.state_dict().items()}
+    return state, layer.double()(torch.eye(24).double()).detach().T
+
+
+STYLES = {"old": nn_utils.weight_norm, "new": parametrizations.weight_norm}
+deprecated = pytest.mark.filterwarnings("ignore::FutureWarning")
+
+
+@deprecated
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dim", [0, 1, None])
+@pytest.mark.parametrize(("base", "tuned"), [("old", "new"), ("new", None), (None, "old")])
+def test_weights_of_weight_normalisation_are_compared_in_every_form(base, tuned, dim, dtype):
+    (before, w), (after, w_tuned) = (
+        parameters(partial(STYLES[style], dim=dim) if style else lambda one: one, seed, dtype)
+        for seed, style in enumerate((base, tuned))
+    )
+    pair = open_pair(before, after)
+    assert list(pair.matrices) == ["a.weight"]
+    assert pair.skipped == []
+    # Of a factor, a product and the difference, with one more for terms of higher order.
+    tolerance = 4 * torch.finfo(dtype).eps * max(w.abs().max(), w_tuned.abs().max())
+    increment = pair.increment("a.weight")
+    torch.testing.assert_close(increment.double(), w_tuned - w, rtol=0, atol=tolerance)
+    torch.testing.assert_close(pair.weights("a.weight").double(), w, rtol=0, atol=tolerance)
+    assert increment.dtype == dtype
+
+
+@deprecated
+@pytest.mark.parametrize("factor", [3, 0.1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_length_of_a_direction_does_not_matter(factor, dtype):
+    """W = g V / ‖V‖; a change of g does, and both are part of the fingerprint."""
+    base, _ = parameters(nn_utils.weight_norm, dtype=dtype)
+    longer = {**base, "a.weight_v": factor * base["a.weight_v"]}
+    assert not open_pair(base, longer).increment("a.weight").any()
+    twice = {**base, "a.weight_g": 2 * base["a.weight_g"]}
+    pair = open_pair(base, twice)
+    assert torch.equal(pair.increment("a.weight"), pair.weights("a.weight"))
+    prints = {open_pair(base, one).fingerprint("a.weight") for one in (base, longer, twice)}
+    assert len(prints) == 3
+
+
+class Halved(torch.nn.Module):
+    def forward(self, x):
+        return x / 2
+
+
+# Parametrisations that are not undone.
+OTHERS = {
+    "spectral norm": parametrizations.spectral_norm,
+    "spectral norm, old": nn_utils.spectral_norm,
+    "orthogonal": parametrizations.orthogonal,
+    "pruned": partial(prune.random_unstructured, name="weight", amount=0.5),
+    "one of your own": lambda layer: nn_utils.parametrize.register_parametrization(
+        layer, "weight", Halved()
+    ),
+}
+
+
+@pytest.mark.parametrize("sides", ["both", "base", "tuned"])
+@pytest.mark.parametrize("kind", OTHERS)
+def test_other_parametrised_weights_are_left_out(kind, sides):
+    plain, _ = parameters(lambda layer: layer)
+    base, tuned = (
+        parameters(OTHERS[kind], seed)[0] if sides in ("both", side) else plain
+        for seed, side in enumerate(("base", "tuned"))
+    )
+    other = {NAME: normal(20, 24)}
+    pair = open_pair(base | other, tuned | other)
+    assert list(pair.matrices) == [NAME]
+    way_out = "remove the parametrisation, save the model and pass the copy"
+    assert reasons(pair) == {"a.weight": f"parametrised; {way_out}"}
+
+
+def test_matrices_with_such_names_are_weights():
+    """Of a gate and a value, say."""
+    base, tuned = ({f"a.w_{end}": normal(20, 24, seed=seed) for end in "gv"} for seed in (0, 1))
+    assert list(open_pair(base, tuned).matrices) == ["a.w_g", "a.w_v"]
+
+
+def test_a_direction_whose_length_is_missing_is_not_a_weight(tmp_path):
+    save_file({"a.weight_v": normal(20, 24)}, tmp_path / "1.safetensors")
+    files = {"a.weight_g": "0.safetensors", "a.weight_v": "1.safetensors"}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
+    found = open_checkpoint(tmp_path)
+    assert found.entries == {}
+    assert str(found.left_out["a.weight"]).startswith("its a.weight_g cannot be read: ")
+    assert found.left_out["a.weight"].damaged

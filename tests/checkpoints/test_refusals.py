@@ -12,6 +12,7 @@ from loca_theory.errors import InvalidArgumentError
 
 SQUARE = np.random.default_rng(0).normal(size=(20, 20))
 SIDES = {"a.fc.weight": SQUARE, "b.fc.weight": SQUARE}, {"a.fc.weight": 2 * SQUARE}
+NORMED = {"a.weight_g": SQUARE[:, :1], "a.weight_v": SQUARE, "b.weight": SQUARE}
 WEIGHTS = {f"{i}.weight": SQUARE for i in range(3)}
 OTHER = nn.Sequential(nn.Linear(20, 25), nn.Linear(20, 20), nn.Linear(20, 20))
 pair = partial(analyze, *SIDES)
@@ -61,6 +62,8 @@ REFUSED = [
     (partial(one, inputs="texts.txt"), "pass check=True as well"),
     (partial(one, serve="vlmm"), "unknown engine 'vlmm'; did you mean vllm"),
     (partial(one, serve="vllm", save_modules="head"), "vLLM reads no modules that are stored"),
+    (partial(extract, NORMED, NORMED, rank=1, save_modules="a"),
+     "save_modules would store a.weight, .* match fewer modules"),
     (partial(extract, {"wte.weight": SQUARE}, {"wte.weight": 2 * SQUARE}, rank=1),
      r"no layer is left to extract \(left out: 1 tensor \(embedding\)\)"),
     (partial(extract, *2 * [WEIGHTS], rank=1, model=nn.Linear(2, 2)),

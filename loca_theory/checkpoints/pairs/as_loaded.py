@@ -115,12 +115,12 @@ class AsLoaded(Checkpoint):
             self.leave_out(one.first, str(error), damaged=error.damaged)
             return
         stored = list(entries.values())
-        dtype, is_scaled = stored[0].dtype, any(one.is_scaled for one in stored)
+        dtype, is_computed = stored[0].dtype, any(one.is_computed for one in stored)
         for name, tensor in made.items():
             if name not in self.model.shapes:
                 self.leave_out(name, f"not a parameter of {self.model.title}")
                 continue
-            self.entries[name] = Entry(tuple(tensor.shape), dtype, None, is_scaled)
+            self.entries[name] = Entry(tuple(tensor.shape), dtype, None, is_computed)
             self.sources[name], self._conversions[name] = tuple(entries), one
 
     def _add_ties(self) -> None:

@@ -160,7 +160,7 @@ class MatchedPair:
 
     def _obstacle(self, name: str, shape: tuple[int, ...], entries: list[Entry]) -> str | None:
         """Why a tensor has no matrices of a type and size that can be compared; None if it has."""
-        if unfit := [one for one in entries if not (FLOATS.match(one.dtype) or one.is_scaled)]:
+        if unfit := [one for one in entries if not (FLOATS.match(one.dtype) or one.is_computed)]:
             return f"{unfit[0].dtype} is not a floating type: quantised, or not a weight"
         if not 2 <= len(shape) <= LARGEST_KERNEL:
             return f"not a matrix: {len(shape)} dimensions"

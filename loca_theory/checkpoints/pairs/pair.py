@@ -19,6 +19,9 @@ from loca_theory.errors import ResourceError
 _ROWS_AT_ONCE = 1024
 _DIGEST_SIZE = 16
 _DOUBLE = ("F64", "float64")
+# Two weights that are computed of equal parts, up to their rounding, differ by the rounding of one
+# part and of two norms, factors and products: at most 3 times the type's epsilon, to first order.
+_ROUNDINGS = 4
 
 
 @dataclass
@@ -106,11 +109,12 @@ class CheckpointPair(MatchedPair):
         (side, mine), *others = self._sides(name)
         tuned = self.matrices[name].load(side, mine)
         bases = others if self.base is not None else []
-        stored = [one.entries[own].dtype for one, own in bases]
-        if tuned.dtype == torch.float64 or any(one in _DOUBLE for one in stored):
+        stored = [one.entries[own] for one, own in bases]
+        is_computed = any(entry.is_computed for entry in (side.entries[mine], *stored))
+        if tuned.dtype == torch.float64 or any(entry.dtype in _DOUBLE for entry in stored):
             wide = torch.float64
         with self._memory(name, tuned.dtype):
-            change = tuned.to(wide, copy=not side.entries[mine].is_scaled)
+            change = tuned.to(wide, copy=not side.entries[mine].is_computed)
             # The base is loaded after the other side is let go, so that there are never three.
             del tuned
             for base, own in bases:
@@ -120,6 +124,10 @@ class CheckpointPair(MatchedPair):
                     change.split(_ROWS_AT_ONCE), weights.split(_ROWS_AT_ONCE), strict=True
                 ):
                     rows.sub_(other.to(wide))
+                    if is_computed:
+                        rows.masked_fill_(
+                            rows.abs() <= _ROUNDINGS * torch.finfo(wide).eps * other.abs(), 0
+                        )
         return change
 
     @contextmanager

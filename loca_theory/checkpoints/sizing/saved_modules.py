@@ -15,6 +15,7 @@ from loca_theory.checkpoints.names import kind_of
 from loca_theory.checkpoints.pairs.linear_layers import module_names
 from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
 from loca_theory.checkpoints.pairs.pair import CheckpointPair
+from loca_theory.checkpoints.weights.quantised import FP8
 from loca_theory.errors import InvalidArgumentError
 
 
@@ -112,6 +113,12 @@ def find_saved_modules(
         for name, tuned in own.items()
         if any(name.startswith(f"{module}.") for module in modules)
     }
+    entries = {name: pair.tuned.entries[tuned] for name, tuned in tensors.items()}
+    if parametrised := [
+        name for name, entry in entries.items() if entry.is_computed and not FP8.match(entry.dtype)
+    ]:
+        msg = f"save_modules would store {parametrised[0]}, and the model has the parts of its "
+        raise InvalidArgumentError(msg + "weight normalisation; match fewer modules")
     others = module_names(pair, model)
     return SavedModules(tensors, tuple(entry_of(module, others) for module in modules))
 

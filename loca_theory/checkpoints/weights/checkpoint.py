@@ -18,6 +18,9 @@ from loca_theory.transforms.inputs import TensorLike, as_tensor, usable
 FLOATS = re.compile(r"^(f|bf|float|bfloat)(8|16|32|64)", re.IGNORECASE)
 """Element types of numbers that can be subtracted; others are quantised or not weights."""
 
+# The way out where a weight is quantised.
+DEQUANTISE = "dequantise the model with its own library, save it and pass the copy"
+
 _ALONE = "increment"  # the name given to a single matrix
 
 
@@ -43,13 +46,13 @@ class Entry:
         shape: Its shape.
         dtype: Its element type, as the file names it (``BF16``, ``F32``, ``I8``, …).
         tied_to: Name of an earlier tensor with the same memory, or None.
-        is_scaled: Whether it is stored with scales, by which it is multiplied when it is loaded.
+        is_computed: Whether it is computed from several tensors, in a new one, when it is loaded.
     """
 
     shape: tuple[int, ...]
     dtype: str
     tied_to: str | None = None
-    is_scaled: bool = False
+    is_computed: bool = False
 
 
 @dataclass
@@ -85,7 +88,7 @@ class Checkpoint:
         self.entries.pop(name, None)
 
     def load(self, name: str, expert: int | None = None) -> torch.Tensor:
-        """Load a tensor, on the CPU and in its own dtype, or in float32 if it has scales.
+        """Load a tensor, on the CPU and in its own dtype, or in a wide one if it is computed.
 
         The caller must not write to it, because it may be the checkpoint's own memory. Of a tensor
         with the weights of several experts, one index along the first dimension can be loaded.

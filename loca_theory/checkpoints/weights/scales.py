@@ -54,22 +54,16 @@ def _side(size: int, count: int, given: int | None) -> int | None:
 
 
 def scaled(
-    weight: torch.Tensor, *factors: torch.Tensor, block: Sequence[int] | None = None
+    weight: torch.Tensor, scale: torch.Tensor, block: Sequence[int] | None = None
 ) -> torch.Tensor:
-    """Compute scale · (weight − zero point) of a matrix in float32, without another copy.
-
-    The factors are the scales and, if there are any, the zero points, of the same shape.
-    """
+    """Multiply a matrix by its scales in float32, without another copy."""
     wide = weight.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
-    grid = grid_of(tuple(weight.shape), tuple(factors[0].shape), block)
+    grid = grid_of(tuple(weight.shape), tuple(scale.shape), block)
     if grid is None or not wide.numel():
         return wide
     counts, (rows, columns) = grid
     matrix = wide.view(len(wide), -1)
-    grids = [one.float().reshape(counts) for one in factors]
-    for i, part in enumerate(matrix.split(rows)):
-        scales, *zeros = (one[i].repeat_interleave(columns)[: matrix.shape[1]] for one in grids)
-        for zero in zeros:
-            part.sub_(zero)
-        part.mul_(scales)
+    scales = scale.float().reshape(counts)
+    for factors, part in zip(scales, matrix.split(rows), strict=True):
+        part.mul_(factors.repeat_interleave(columns)[: matrix.shape[1]])
     return wide

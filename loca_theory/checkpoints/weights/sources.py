@@ -22,9 +22,9 @@ from loca_theory.checkpoints.weights.checkpoint import (
     read_json,
     tensors_in_memory,
 )
+from loca_theory.checkpoints.weights.composed import ComposedCheckpoint
 from loca_theory.checkpoints.weights.files import Shards, is_pickled, open_file
 from loca_theory.checkpoints.weights.paths import HUB, HUB_NAME, PICKLES, existing_path
-from loca_theory.checkpoints.weights.quantised import QuantisedCheckpoint
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.transforms.inputs import TensorLike
 
@@ -68,10 +68,11 @@ def open_checkpoint(source: Source) -> Checkpoint:
     safetensors file or index; ``hub:org/name[@rev]``; or a state dict, a module or one matrix in
     memory.
 
-    Weights in FP8 or INT8 are loaded times the scales that are stored with them.
+    Weights in FP8 are loaded times their scales, and those of weight normalisation composed. Other
+    quantised or parametrised modules are left out.
     """
     if not is_path(source):
-        return QuantisedCheckpoint(tensors_in_memory(source))
+        return ComposedCheckpoint(tensors_in_memory(source))
     path = opened = resolve(source)
     path = path if path.is_file() else _main_file(path)
     if path.name.endswith(_INDEX):
@@ -89,7 +90,7 @@ def open_checkpoint(source: Source) -> Checkpoint:
     for name in _other_modules(opened):
         reason = "another module of sentence-transformers: pass its folder of both sides"
         checkpoint.leave_out(name, reason)
-    return QuantisedCheckpoint(checkpoint)
+    return ComposedCheckpoint(checkpoint)
 
 
 def _other_modules(folder: Path) -> Iterator[str]:
