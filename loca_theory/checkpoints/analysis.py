@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from itertools import chain
 from typing import Literal
 
 from loca_theory import _arguments
 from loca_theory._lookup import find
 from loca_theory.checkpoints.computation import (
     IncrementCell,
+    allocate_all,
     compare_all,
     compute_analysis,
     weight_spectra,
 )
 from loca_theory.checkpoints.names import kind_of, middle_of_each_kind
-from loca_theory.checkpoints.pairs.opening import model_layers, open_fine_tunes
-from loca_theory.checkpoints.pairs.task import Task
+from loca_theory.checkpoints.pairs.linear_layers import has_ambiguous_names, layers_of
+from loca_theory.checkpoints.pairs.opening import open_fine_tunes
+from loca_theory.checkpoints.pairs.task import Pairs, Task
 from loca_theory.checkpoints.results import Analysis
 from loca_theory.checkpoints.settings import ANALYSED, Selection, Settings
 from loca_theory.checkpoints.sizing.adapter_size import TotalSize
-from loca_theory.checkpoints.sizing.layer_budgets import (
-    accounting_of,
-    allocate_budgets,
-    check_total,
-)
+from loca_theory.checkpoints.sizing.layer_budgets import accounting_of, check_total
 from loca_theory.checkpoints.statistics.figure_data import STORED, figure_data, representative
 from loca_theory.checkpoints.weights.sources import Source, describe, is_array
 from loca_theory.errors import InvalidArgumentError
@@ -142,22 +141,24 @@ def analyze(
     )
     find("shuffle", shuffle, dict.fromkeys(("representative", "all")))
     pairs = open_fine_tunes(base, tuned, Selection(include, exclude, max_size, experts=experts))
-    models = {label: model_layers(pair) for label, pair in pairs.items()}
+    layers = {label: layers_of(pair) for label, pair in pairs.items()}
+    adapted: Pairs = {}
     if total is not None:
-        check_total([layer for one in models.values() for layer in one.layers], total)
+        adapted = {label: pair.of_extraction() for label, pair in pairs.items()}
+        check_total(chain(*map(layers_of, adapted.values())), total)
     if not all(map(is_recognisable, settings.methods)):
         # A method that has no definition as text cannot be sent to a worker.
         runner = replace(runner, jobs=1)
     skipped = [replace(one, tuned=label) for label, pair in pairs.items() for one in pair.skipped]
     task = Task(pairs, settings.device, runner, skipped)
     cells = [
-        IncrementCell(one.name, one, settings, shuffle == "all", tuned=(label,))
-        for label, model in models.items()
-        for one in model.layers
+        IncrementCell(layer.name, layer, settings, shuffle == "all", tuned=(label,))
+        for label, own in layers.items()
+        for layer in own
     ]
     chosen = {(one.tuned, one.name): one for one in (*cells, *_to_shuffle(cells, group))}
     results = task.run(list(chosen.values()), compute_analysis)
-    # The matrix in the middle layer of a kind may not have changed: another one takes its place.
+    # The matrix in the middle layer of a kind may not have changed: another one takes its match.
     missed = _to_shuffle([cell for cell, _ in results], group)
     again = task.run(missed, compute_analysis, is_shown=False)
     latest = {(cell.tuned, cell.name): result for cell, result in (*results, *again)}
@@ -172,13 +173,16 @@ def analyze(
                 "base": describe(base), "finetuned": [describe(one) for one in tuned],
                 "labels": list(pairs),
                 "prefixes": {label: one.prefix for label, one in pairs.items()},
-                "ambiguous_names": any(one.has_ambiguous_names for one in models.values()),
+                "ambiguous_names": any(has_ambiguous_names(pair, layers[label])
+                                       for label, pair in pairs.items()),
                 "identical": [
                     label
                     for label, pair in pairs.items()
                     if label not in changed and pair.is_identical()
                 ],
-                "unchecked": next((one.unchecked for one in models.values()), None),
+                "unchecked": next((pair.unchecked for pair in pairs.values()), None),
+                "coverage": {label: pair.coverage and asdict(pair.coverage)
+                             for label, pair in pairs.items()},
                 "include": include, "exclude": exclude, "max_size": max_size, "experts": experts,
                 "allocate": total and str(total), "shuffle": shuffle,
                 **described(settings), "methods": [one.name for one in settings.methods],
@@ -193,7 +197,7 @@ def analyze(
         errors=tuple(error for one in found for error in one.errors),
         spectra=tuple(one.spectrum for one in found),
         figure_data=tuple(figure_data(shown, weight_spectra(task, shown))),
-        allocation=() if total is None else tuple(allocate_budgets(found, total)),
+        allocation=() if total is None else tuple(allocate_all(task, adapted, found, total)),
         comparisons=compare_all(task, found, subspaces),
         bits=tuple(error for one in found for error in one.coded),
         skipped=tuple(skipped),

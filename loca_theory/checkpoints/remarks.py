@@ -35,6 +35,8 @@ _BUDGETS = {
 }
 _IN_BYTES = " The {} are those of the tensors that PEFT stores, with their locations."
 
+# Less of the smaller checkpoint is not compared without a remark.
+_ENOUGH = 0.9
 # A split may retain less than the best by this fraction of the energy without a remark.
 _NOTICEABLE_GAP = 0.01
 
@@ -49,6 +51,17 @@ def warning(total: Totals) -> str:
         f"The weights of the base and of the fine-tune are unrelated: the {middle}cosine between "
         f"them is {cosine:z.2f}, and that of a fine-tune is almost 1. The increments are "
         "differences between two trainings, not changes by fine-tuning."
+    )
+
+
+def uncovered(coverage: Mapping[str, Any] | None) -> str:
+    """The remark that little of the smaller checkpoint is compared; "" if enough is."""
+    if coverage is None or coverage["fraction"] >= _ENOUGH:
+        return ""
+    return (
+        f"Only {coverage['fraction']:.0%} of the parameters of the {coverage['side']} checkpoint "
+        f"are compared: {coverage['missing']} of its tensors have no partner of the same name and "
+        f"shape, such as {', '.join(coverage['largest'])}."
     )
 
 

@@ -16,6 +16,7 @@ from loca_theory.checkpoints.remarks import (
     allocations,
     budget,
     not_compared,
+    uncovered,
     warning,
 )
 from loca_theory.checkpoints.rows import (
@@ -106,12 +107,15 @@ class Analysis(Result):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Which fine-tunes are the base or unrelated to it, and which cannot be compared."""
-        groups = self.summary.by_tuned
-        found = {one.name: text for one in groups if (text := warning(one))}
-        found |= dict.fromkeys(self.manifest["grid"]["identical"], IDENTICAL)
-        has_several = len(self.tuned) > 1
-        texts = [f"{name}: {text}" if has_several else text for name, text in found.items()]
+        """Which fine-tunes are compared in part, the base or unrelated to it, or not comparable."""
+        grid = self.manifest["grid"]
+        remarks = [
+            *((label, uncovered(grid["coverage"][label])) for label in self.tuned),
+            *((label, IDENTICAL) for label in grid["identical"]),
+            *((group.name, warning(group)) for group in self.summary.by_tuned),
+        ]
+        is_named = len(self.tuned) > 1
+        texts = [f"{label}: {text}" if is_named else text for label, text in remarks if text]
         return (*texts, *not_compared(self.matrices))
 
     @property
@@ -124,14 +128,7 @@ class Analysis(Result):
         unchanged = sum(row.reason == UNCHANGED for row in self.skipped)
         paragraphs = [verdict(self.summary, self.matrices, self.errors, epsilon, unchanged)]
         for name in self.tuned:
-            mine = [row for row in self.allocation if row.tuned == name]
-            small = [row for row in self.skipped
-                     if row.tuned == name and row.reason.startswith("too small")]  # fmt: skip
-            texts = allocations(mine, self.total)
-            if mine and small:
-                texts.append(
-                    f"Matrices that are too small to analyse ({len(small)}) have no share."
-                )
+            texts = allocations([row for row in self.allocation if row.tuned == name], self.total)
             paragraphs += [f"{name}: {text}" if len(self.tuned) > 1 else text for text in texts]
         return "\n\n".join(paragraphs)
 

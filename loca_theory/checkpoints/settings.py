@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from loca_theory import _arguments
 from loca_theory._lookup import find
@@ -87,6 +87,10 @@ class Selection:
         if self.max_size is not None:
             _arguments.positive_number("max_size", self.max_size)
         find("interpretation of experts", self.experts, EXPERTS)
+
+    def of_extraction(self) -> Selection:
+        """The same matrices as an adapter changes them: of any size, and all experts together."""
+        return replace(self, smallest_side=1, experts="stacked")
 
     def selects(self, name: str) -> bool:
         """Whether include and exclude admit a name."""

@@ -16,8 +16,8 @@ from torch import nn
 
 import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
 from loca_theory.checkpoints import Extraction, extract
-from loca_theory.checkpoints.pairs.as_loaded import AsLoaded, as_loaded
-from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
+from loca_theory.checkpoints.model.model import Model
+from loca_theory.checkpoints.model.view import view_of, views_of
 from loca_theory.checkpoints.weights.checkpoint import LeftOutError
 from loca_theory.checkpoints.weights.sources import open_checkpoint
 from loca_theory.errors import InvalidArgumentError, ResourceError
@@ -50,7 +50,7 @@ def content_of(folder):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_checkpoint_as_loaded_is_what_transformers_loads(pairs, name):
     base, tuned = map(open_checkpoint, pairs(name))
-    *views, _, _ = as_loaded(tuned, base)
+    *views, _ = views_of(tuned, base)
     for view, folder in zip(views, pairs(name)[::-1], strict=True):
         expected = loaded(name, folder).state_dict()
         assert view.entries.keys() == expected.keys()
@@ -276,10 +276,10 @@ def test_kernels_and_weights_that_a_configuration_asks_for_are_not_fetched(pairs
     config = dict(open_checkpoint(pairs("Llama")[1]).config)
     asked = {"attn_implementation": "org/kernel", "_attn_implementation": "org/kernel"}
     parts = [{**asked, "use_pretrained_backbone": True}]
-    LoadedModel.of_config({**config, **asked, "parts": parts}, tensors=99)
+    Model.of_config({**config, **asked, "parts": parts}, tensors=99)
     assert fetched
     assert "org/kernel" not in fetched
-    found = LoadedModel.of_config({**config, "parts": parts}, tensors=99).module.config
+    found = Model.of_config({**config, "parts": parts}, tensors=99).module.config
     assert found.parts == [{"use_pretrained_backbone": False}]
 
 
@@ -292,10 +292,10 @@ def test_names_are_checked_without_conversions_and_what_is_not_is_said(pairs, mo
     assert found.manifest["grid"]["model"] == "LlamaForCausalLM"
     assert found.verify().disagreements == []
     tuned = open_checkpoint(vit)
-    view = AsLoaded(tuned, LoadedModel.of_config(tuned.config, tensors=99))
+    view = view_of(tuned, Model.of_config(tuned.config, tensors=99))
     assert "not a parameter of ViTForImageClassification" in map(str, view.left_out.values())
     # Without PEFT it is said what is not checked.
-    monkeypatch.setattr("loca_theory.checkpoints.pairs.loaded_model.find_spec", lambda name: None)
+    monkeypatch.setattr("loca_theory.checkpoints.model.model.find_spec", lambda name: None)
     found = extract(*folders, "lora", rank=2)
     assert found.manifest["grid"]["model"] == "LlamaForCausalLM"
     assert found.note.startswith("Not checked: what PEFT makes of them: it is not installed")
@@ -303,11 +303,11 @@ def test_names_are_checked_without_conversions_and_what_is_not_is_said(pairs, mo
 
 def test_a_part_that_is_missing_spoils_what_is_made_of_it(pairs):
     base, tuned = map(open_checkpoint, pairs("DINOv2-SwiGLU"))
-    _, _, model, _ = as_loaded(tuned, base)
+    _, _, model = views_of(tuned, base)
     name = next(own for own in tuned.entries if own.endswith("weights_in.weight"))
     tuned.left_out[name] = LeftOutError("cut short", damaged=True)
     del tuned.entries[name]
-    reasons = {own: str(one) for own, one in AsLoaded(tuned, model).left_out.items()}
+    reasons = {own: str(one) for own, one in view_of(tuned, model).left_out.items()}
     assert reasons == {name.replace("weights_in", "gate_proj"): "cut short"}
 
 
@@ -322,12 +322,14 @@ def test_what_is_made_of_several_tensors_may_be_tied(pairs):
     model.get_submodule(second).gate_up_proj = same
     for name in [one for one in tuned.entries if one.startswith(second) and "down" not in one]:
         del tuned.entries[name]
-    view = AsLoaded(tuned, LoadedModel.of_module(model))
+    view = view_of(tuned, Model.of_module(model))
     assert view.entries[f"{second}.gate_up_proj"].tied_to == f"{first}.gate_up_proj"
     assert torch.equal(view.load(f"{second}.gate_up_proj"), same)
     assert torch.equal(view.load(f"{second}.gate_up_proj", 2), same[2])
     for own, other in zip(
-        view.stored(f"{second}.gate_up_proj", 2), view.stored(f"{first}.gate_up_proj"), strict=True
+        view.stored(f"{second}.gate_up_proj", 2),
+        view.stored(f"{first}.gate_up_proj", 2),
+        strict=True,
     ):
         assert torch.equal(own, other)
 

@@ -55,11 +55,11 @@ CONFIGS = {
 def test_an_adapter_is_read_beside_a_base_whose_files_have_other_names(tmp_path, name, config):
     base, adapter = written(tmp_path, partial(make, name), config)
     expected, pair = merged(adapter, make(name)), open_pair(base, adapter)
-    assert {one.tuned for one in pair.matrices.values()} == {
+    assert {one.tensor for one in pair.matrices.values()} == {
         name for name, change in expected.items() if change.any()
     }
     for matrix, weight in pair.matrices.items():
-        whole = expected[weight.tuned]
+        whole = expected[weight.tensor]
         change = whole if weight.expert is None else whole[weight.expert]
         assert torch.allclose(pair.increment(matrix), change, atol=1e-6)
 

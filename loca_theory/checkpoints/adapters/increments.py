@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 
 import torch
 
@@ -21,19 +21,20 @@ from loca_theory.checkpoints.adapters.layers import (
     AdaptedLayer,
     flattened,
     split_by_layer,
-    wanted_names,
     without_wrappers,
 )
 from loca_theory.checkpoints.adapters.lora import lora_factors, lora_increment
-from loca_theory.checkpoints.adapters.peft import adds_prefix, peft_increment, prefix_of
+from loca_theory.checkpoints.adapters.peft import adds_prefix, converted, peft_increment, prefix_of
 from loca_theory.checkpoints.adapters.stored import StoredAdapter
 from loca_theory.checkpoints.adapters.weights import UNTOLD, AdaptedWeights
+from loca_theory.checkpoints.model.model import Model
+from loca_theory.checkpoints.model.view import View
 from loca_theory.checkpoints.weights.checkpoint import (
     Checkpoint,
     DamagedError,
     Entry,
 )
-from loca_theory.checkpoints.weights.layouts import match_names, tied_weight
+from loca_theory.checkpoints.weights.layouts import tied_weight
 from loca_theory.checkpoints.weights.sources import ADAPTER_CONFIG
 
 _NOT_LOADED = "PEFT does not load it and leaves it as it is initialised, at 0 for most types"
@@ -49,10 +50,13 @@ class AdapterIncrements(Checkpoint):
         adapter: The adapter as PEFT stores it.
         base: The base; empty if it is not there. Without it, only increments that do not depend on
             it can be loaded, under their names in the model that was adapted.
+        model: The model of the base.
+        is_converted: Whether PEFT converts the adapter to the names of this version of the model.
 
     Attributes:
         entries: The increments that can be loaded, with the base's names and shapes of the weights.
         layers: The weights that the adapter changes, by the base's names.
+        matched: Where they belong in the base.
         whole: Name in the file of each tensor that is stored whole, by its name in the model.
 
     Raises:
@@ -64,17 +68,20 @@ class AdapterIncrements(Checkpoint):
 
     adapter: StoredAdapter
     base: Checkpoint = field(default_factory=Checkpoint)
+    model: InitVar[Model | None] = None
+    is_converted: bool = False
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, model: Model | None) -> None:
         title, self._config, self._source = self.adapter
         check_type(self._config, title)
         if needs_base(self._config) and not self.base.entries:
             raise without_base(self._config, title)
         self._type, self._by_peft = self._config["peft_type"], by_peft(self._config)
         prefix = prefix_of(self._type) if self._by_peft else "lora_"
+        if model is not None and self.is_converted:
+            self._config, self._source = converted(self._config, self._source, model)
         self.layers: dict[str, AdaptedLayer] = {}
         self._copies: dict[str, str] = {}
-        self._changed: dict[str, str] = {}
         names = self._source.names
         adds = adds_prefix(names, self._config, self.base)
         layers, others, self._shared, not_loaded = split_by_layer(
@@ -89,9 +96,9 @@ class AdapterIncrements(Checkpoint):
             raise DamagedError(msg)
         for name, reason in not_loaded.items():
             self.leave_out(name, f"{_NOT_LOADED}: {reason}", damaged=True)
-        wanted = [*wanted_names(layers, self._config), *map(_plain, others)]
-        partners, _ = match_names(wanted, self.base.names)
-        weights = AdaptedWeights(self._config, self._source, self.base, layers, partners)
+        whole = {_plain(name): key for name, key in others.items()}
+        weights = AdaptedWeights(self._config, self._source, self.base, layers, model)
+        self.matched = weights.match(whole)
         try:
             self._add_layers(weights.find(self.left_out))
         except DamagedError as error:
@@ -99,7 +106,7 @@ class AdapterIncrements(Checkpoint):
             raise DamagedError(msg) from error
         self.whole = {_plain(name): key for name, key in others.items() if _is_whole(name)}
         for name, key in others.items():
-            self._add_copy(name, key, partners.get(_plain(name)))
+            self._add_copy(name, key, self.matched.partners.get(_plain(name)))
         self._leave_out_tied()
 
     def _add_layers(self, layers: Iterator[AdaptedLayer]) -> None:
@@ -138,7 +145,9 @@ class AdapterIncrements(Checkpoint):
         elif own in self.entries:
             reason = "stored whole as well (modules_to_save)"
         else:
-            self.entries[own], self._copies[own], self._changed[own] = entry, plain, weight
+            if weight != own and isinstance(self.base, View):
+                self.base.tie(own, weight)
+            self.entries[own], self._copies[own] = entry, plain
             return
         # The increment of the same weight goes by its plain name.
         self.leave_out(name if plain in self.names else plain, reason)
@@ -160,7 +169,7 @@ class AdapterIncrements(Checkpoint):
         """ΔW in the base's orientation; float32, or float64 if float32 cannot hold it well."""
         layer = self.layers.get(name)
         if layer is None:  # it is stored whole
-            saved, weight = self.load_whole(self._copies[name]), self._weight(self.base_name(name))
+            saved, weight = self.load_whole(self._copies[name]), self._weight(name)
             wide = torch.float64 if torch.float64 in (saved.dtype, weight.dtype) else torch.float32
             found, rows = saved.to(wide, copy=True), min(len(saved), len(weight))
             # Rows that only one side has are not compared.
@@ -183,10 +192,6 @@ class AdapterIncrements(Checkpoint):
         if layer is None:
             return self._copies[name]
         return layer.module if layer.is_parameter else f"{layer.module}.weight"
-
-    def base_name(self, name: str) -> str:
-        """Name of the base's weight that is changed: another one if the base ties it to that."""
-        return self._changed.get(name, name)
 
     def load_whole(self, name: str) -> torch.Tensor:
         """A tensor that the adapter stores whole, by its name in the model."""

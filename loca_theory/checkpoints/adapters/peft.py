@@ -15,7 +15,13 @@ import torch
 
 from loca_theory.checkpoints.adapters.kinds import FROM_WEIGHT, LORA, initialisation
 from loca_theory.checkpoints.adapters.layers import WHOLE, AdaptedLayer
-from loca_theory.checkpoints.weights.checkpoint import Checkpoint, DamagedError, any_error_as
+from loca_theory.checkpoints.model.model import Model
+from loca_theory.checkpoints.weights.checkpoint import (
+    Checkpoint,
+    DamagedError,
+    TensorsCheckpoint,
+    any_error_as,
+)
 from loca_theory.errors import ResourceError
 
 # All layers of these share projections, made for the most rows and the most columns of any. A layer
@@ -108,6 +114,28 @@ def peft_increment(
         _check_agreement(merged, loaded.unexpected_keys)
         merged.merge()
     return _narrowest(merged.get_base_layer().weight.detach().sub_(start))
+
+
+def converted(
+    config: Mapping[str, Any], source: Checkpoint, model: Model
+) -> tuple[dict[str, Any], Checkpoint]:
+    """A LoRA as PEFT converts it to the names and parameters of this version of a model."""
+    peft = peft_package("reading an adapter of an older version of its model")
+    from peft.utils.transformers_weight_conversion import (
+        convert_peft_adapter_state_dict_for_transformers,
+        convert_peft_config_for_transformers,
+    )
+
+    settings = {key: config[key] for key in config.keys() - {"runtime_config"}}
+    with any_error_as(DamagedError, "PEFT cannot convert it"):
+        changed = peft.PeftConfig.from_peft_type(**settings)
+        tensors = {name: source.load(name) for name in source.entries}
+        tensors = convert_peft_adapter_state_dict_for_transformers(model.module, changed, tensors)
+        convert_peft_config_for_transformers(changed, model.module, None)
+    patterns = ("target_parameters", "target_modules", "rank_pattern", "alpha_pattern")
+    settings = {**config, **{name: getattr(changed, name, None) for name in patterns}}
+    settings["target_parameters"] = sorted(settings["target_parameters"] or [])
+    return settings, TensorsCheckpoint(tensors, left_out=source.left_out)
 
 
 def peft_package(what: str = "this") -> Any:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+
+from torch.nn.functional import cosine_similarity
 
 from loca_theory.checkpoints.adapters.kinds import LOCA, LORA, by_peft, needs_weights
 from loca_theory.checkpoints.adapters.layers import (
@@ -15,9 +19,12 @@ from loca_theory.checkpoints.adapters.layers import (
     flattened,
     of_another_model,
     targeted_parameters,
+    wanted_names,
     without_wrappers,
 )
 from loca_theory.checkpoints.adapters.lora import EMBEDDING, lora_rank, product_of
+from loca_theory.checkpoints.model.matching import NameMatch, match_names
+from loca_theory.checkpoints.model.model import Model
 from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, Entry, LeftOutError
 from loca_theory.checkpoints.weights.layouts import has_conv1d_name, resized, stores_transposed
@@ -28,7 +35,6 @@ UNTOLD = "its shape is only in the base"
 _LOCA_SHAPE = "loca_spectrum.shape"
 # Names of embeddings. LoCA's file has p×q of their weights q×p, and not what their layers are.
 _EMBEDDING = re.compile(r"embed(?!_out)(?!.*proj)|^w[pt]e$|^shared$")
-_GATE_UP = "gate_up_proj"
 
 
 @dataclass(frozen=True)
@@ -40,14 +46,79 @@ class AdaptedWeights:
         source: The file with its tensors.
         base: The base; empty if it is not there.
         layers: For each layer, as wrapped by PEFT, the names of its tensors.
-        partners: The base's name of each weight by the adapter's name.
+        model: The model of the base; None if it is not known.
     """
 
     config: Mapping[str, Any]
     source: Checkpoint
     base: Checkpoint
     layers: Mapping[str, Mapping[str, str]]
-    partners: Mapping[str, str]
+    model: Model | None
+    partners: dict[str, str] = field(init=False, default_factory=dict)
+
+    def match(self, whole: Mapping[str, str]) -> NameMatch:
+        """Find where the weights belong in the base, with the tensors that are stored whole."""
+        shapes = {
+            name: self.source.entries[key].shape
+            for name, key in whole.items()
+            if key in self.source.entries
+        }
+        for raw, keys in self.layers.items():
+            module = without_wrappers(raw)
+            shape = None
+            with suppress(LeftOutError):
+                shape, _ = self._told(keys)
+            shapes |= dict.fromkeys((f"{module}.weight", f"{module}.{FUSED_ATTENTION}"), shape)
+
+        def fits_base(name: str, partner: str) -> bool:
+            entry = self.base.entries.get(partner)
+            return entry is None or fits(entry.shape, shapes.get(name), can_turn=True)
+
+        match = match_names(
+            [*wanted_names(self.layers, self.config), *whole],
+            self.base.names,
+            fits=fits_base,
+            likeness=partial(self._likeness, whole),
+            part=self._part(),
+        )
+        self.partners.update(match.partners)
+        return match
+
+    def _part(self) -> str | None:
+        """Prefix of the part of the model that was adapted, if the configuration names its class.
+
+        PEFT notes the class of a model that is adapted without a task.
+        """
+        noted = self.config.get("auto_mapping")
+        name = noted.get("base_model_class") if isinstance(noted, dict) else None
+        modules = {} if self.model is None else self.model.modules
+        parts = [path for path, module in modules.items() if type(module).__name__ == name]
+        return f"{parts[0]}." if len(parts) == 1 else None
+
+    def _likeness(self, whole: Mapping[str, str], partners: Mapping[str, str]) -> float | None:
+        """Mean cosine of what the adapter stores of weights, and of the base's own.
+
+        These are matrices that are stored whole, and the norms of rows (less their mean) of DoRA.
+        """
+        pairs = []
+        for name, key in whole.items():
+            entry = self.base.entries.get(partners.get(name, ""))
+            if entry is not None and len(entry.shape) > 1:
+                pairs.append((self.source.load(key), self.base.load(partners[name])))
+        for raw, keys in self.layers.items():
+            own = partners.get(f"{without_wrappers(raw)}.weight", "")
+            if (key := next((keys[what] for what in keys if "magnitude" in what), None)) is None:
+                continue
+            if own in self.base.entries and len(self.base.entries[own].shape) == 2:
+                norms = self.base.load(own).double().norm(dim=1)
+                magnitudes = self.source.load(key).double().flatten()
+                pairs.append((magnitudes - magnitudes.mean(), norms - norms.mean()))
+        cosines = [
+            cosine_similarity(stored.double().flatten(), weight.double().flatten(), dim=0).item()
+            for stored, weight in pairs
+            if stored.numel() == weight.numel()
+        ]
+        return sum(cosines) / len(cosines) if cosines else None
 
     def find(self, left_out: dict[str, LeftOutError]) -> Iterator[AdaptedLayer]:
         """Yield the weights that an adapter changes; note why others are left out, by name."""
@@ -210,6 +281,7 @@ class AdaptedWeights:
         """Whether the base stores each expert's weight as q×p."""
         if shape != shape[::-1]:
             return shape != product
-        # A square weight is stored like the one beside it, which has 2m rows (or columns) for m.
-        beside = self.base.entries.get(f"{own.rpartition('.')[0]}.{_GATE_UP}")
-        return beside is not None and beside.shape[2:] == (2 * beside.shape[1],)
+        if self.model is None or not self.model.is_known:
+            msg = "square weights of experts, of which only their model tells how it stores them; "
+            raise LeftOutError(msg + "put its config.json beside the base")
+        return self.model.is_transposed(own)

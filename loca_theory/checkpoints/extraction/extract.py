@@ -13,7 +13,7 @@ from loca_theory.checkpoints.extraction.extractor import Extractor
 from loca_theory.checkpoints.extraction.layers import choose_layers
 from loca_theory.checkpoints.extraction.outputs import check_requantise, read_inputs
 from loca_theory.checkpoints.extraction.result import Extraction
-from loca_theory.checkpoints.pairs.opening import open_model_pair
+from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.pairs.task import Task
 from loca_theory.checkpoints.settings import Selection
 from loca_theory.checkpoints.sizing.adapter_cells import DTYPES
@@ -131,32 +131,34 @@ def extract(
     engine = "peft" if serve is None else serve
     check_serves(engine, method)
     runner = chosen_runner(runner)
-    selection = Selection(include, exclude, max_size, smallest_side=1, experts="stacked")
-    pair, loaded, unchecked = open_model_pair(base, tuned, selection, model)
+    selection = Selection(include, exclude, max_size).of_extraction()
+    pair = open_pair(base, tuned, selection, model)
     if not check and (inputs is not None or requantise is not None):
         msg = "inputs and requantise are for the check of the adapter; pass check=True as well"
         raise InvalidArgumentError(msg)
     check_requantise(requantise)
     inputs = read_inputs(inputs, base, tuned)
-    if check and loaded is None and unchecked is not None:
-        msg = f"the adapter cannot be checked, because the model is not known ({unchecked}); leave "
+    if check and pair.base is not None and not pair.model.is_known:
+        why = pair.model.unknown
+        msg = f"the adapter cannot be checked, because the model is not known ({why}); leave "
         raise InvalidArgumentError(msg + "the check out, or pass the model in Python")
     device = resolve_device(device)
-    saved = find_saved_modules(pair, patterns, loaded)
-    layers, skipped = choose_layers(pair, loaded, size, saved)
+    saved = find_saved_modules(pair, patterns)
+    layers, skipped = choose_layers(pair, size, saved)
     check_readable(engine, saved.entries, layers)
     task = Task({"": pair}, device, runner, skipped)
     # Of the base model, for the adapter's configuration.
     name = describe(base).removeprefix("hub:") if is_path(base) else None
     name = name or getattr(base, "name_or_path", None) or None
-    rows, adapters = Extractor(layers, task, size, dtype, saved, loaded).run(name)
+    rows, adapters = Extractor(layers, task, size, dtype, saved).run(name)
     grid = {
         "base": describe(base), "finetuned": describe(tuned), "method": method, "r": rank,
         "components": components,
         "allocate": total and str(total), "energy": energy,
         "floor": floor, "cap": cap, "pad": pad, "save_modules": list(patterns), "include": include,
         "exclude": exclude, "max_size": max_size,
-        "model": None if loaded is None else loaded.title, "unchecked": unchecked,
+        "model": pair.model.title if pair.base and pair.model.is_known else None,
+        "unchecked": pair.unchecked,
         "vocabulary": saved.new_rows(pair),
         "resized": pair.base is None,
     }  # fmt: skip

@@ -12,8 +12,7 @@ import torch
 from loca_theory.checkpoints.adapters.layers import PREFIX
 from loca_theory.checkpoints.extraction.layers import check_any
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
-from loca_theory.checkpoints.pairs.linear_layers import Layer, end_others, module_names
-from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
+from loca_theory.checkpoints.pairs.linear_layers import Layer, end_others
 from loca_theory.checkpoints.pairs.task import Task
 from loca_theory.checkpoints.sizing.adapter_cells import (
     DTYPES,
@@ -54,7 +53,6 @@ class Extractor:
         size: Size of the adapter.
         dtype: Type of the stored numbers.
         saved: Modules that are stored whole.
-        model: The model that the adapter is for; None if it is not known.
     """
 
     layers: Sequence[Layer]
@@ -62,7 +60,6 @@ class Extractor:
     size: AdapterSize
     dtype: str
     saved: SavedModules
-    model: LoadedModel | None
 
     def run(self, base: str | None) -> tuple[list[ExtractedMatrix], dict[str, Adapter]]:
         """Compute the rows of all matrices, and the adapters by method."""
@@ -100,7 +97,7 @@ class Extractor:
             own = padded(one.tensors, rank) if rank else one.tensors
             tensors |= {f"{module}.{key}": tensor for key, tensor in own.items()}
         linear = [one for one in sizes if one not in fused]
-        others = module_names(pair, self.model).difference(linear)
+        others = pair.model.modules.keys() - linear
         config = adapter_config(
             method,
             dict.fromkeys(sizes, rank) if rank else sizes,

@@ -7,7 +7,6 @@ from typing import Any
 
 from loca_theory.checkpoints.pairs.comparable import nothing_left
 from loca_theory.checkpoints.pairs.linear_layers import Layer, layers_of
-from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
 from loca_theory.checkpoints.pairs.pair import CheckpointPair
 from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.sizing.adapter_size import AdapterSize
@@ -17,14 +16,13 @@ from loca_theory.errors import InvalidArgumentError
 
 
 def choose_layers(
-    pair: CheckpointPair, model: LoadedModel | None, size: AdapterSize, saved: SavedModules
+    pair: CheckpointPair, size: AdapterSize, saved: SavedModules
 ) -> tuple[list[Layer], list[Skipped]]:
     """The layers that can have an adapter of this size, and the tensors that are not part of it."""
     # A tensor that is stored whole is part of the adapter, so it is not skipped.
-    whole = {*saved.tensors, *saved.tensors.values()}
-    skipped = [one for one in pair.skipped if one.name not in whole]
+    skipped = [one for one in pair.skipped if one.name not in saved.tensors]
     layers = []
-    for layer in layers_of(pair, model):
+    for layer in layers_of(pair):
         if layer.own in saved.tensors:
             continue
         if (obstacle := _obstacle(layer, size)) is None:
@@ -36,8 +34,8 @@ def choose_layers(
     if size.method == "lora" and rank > most:
         msg = f"rank={rank} is above the smaller side of every matrix; pass at most {most}"
         raise InvalidArgumentError(msg)
-    if model is not None:
-        _check_shapes(layers, pair, model)
+    if pair.base is not None:
+        _check_shapes(layers, pair)
     return layers, skipped
 
 
@@ -61,8 +59,9 @@ def _obstacle(layer: Layer, size: AdapterSize) -> str | None:
     return None
 
 
-def _check_shapes(layers: Sequence[Layer], pair: CheckpointPair, model: LoadedModel) -> None:
+def _check_shapes(layers: Sequence[Layer], pair: CheckpointPair) -> None:
     """Refuse a model with weights of other shapes."""
+    model = pair.model
     stored = {one.own: pair.matrices[one.name].entry.shape for one in layers}
     wrong = [
         f"{name} ({by(shape)})" for name, shape in stored.items() if model.shapes.get(name) != shape

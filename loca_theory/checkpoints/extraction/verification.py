@@ -25,8 +25,8 @@ from loca_theory.checkpoints.extraction.outputs import (
     surviving_energy,
 )
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
-from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
-from loca_theory.checkpoints.pairs.opening import adapter_folder, open_model_pair
+from loca_theory.checkpoints.model.model import Model
+from loca_theory.checkpoints.pairs.opening import adapter_folder, open_pair
 from loca_theory.checkpoints.settings import Selection
 from loca_theory.checkpoints.sizing.adapter_folder import write_adapter
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, any_error_as
@@ -82,11 +82,12 @@ def _sides(
     if has_adapters(tuned):
         msg = "an adapter in memory cannot be checked; save it and pass its folder"
         raise InvalidArgumentError(msg)
-    folder, everything = adapter_folder(tuned), Selection(smallest_side=1, experts="stacked")
+    folder, everything = adapter_folder(tuned), Selection().of_extraction()
     full = tuned if folder is None else base
-    pair, loaded, unchecked = open_model_pair(base, full, everything, model)
-    if loaded is None or pair.base is None:
-        msg = f"the model is not known ({unchecked}); pass it as model=..."
+    pair = open_pair(base, full, everything, model)
+    loaded = pair.model
+    if not loaded.is_known or pair.base is None:
+        msg = f"the model is not known ({loaded.unknown}); pass it as model=..."
         raise InvalidArgumentError(msg)
     first, second = pair.base, pair.tuned
     for side in (first, second) if with_outputs and folder is None else ():
@@ -104,7 +105,7 @@ def _sides(
     return built, tuned_model, lambda name: (second.load(name), first.load(name))
 
 
-def _built(loaded: LoadedModel, source: Source, tensors: Checkpoint) -> torch.nn.Module:
+def _built(loaded: Model, source: Source, tensors: Checkpoint) -> torch.nn.Module:
     """The model with the weights of a source, in float32, by transformers' own loading if it can.
 
     A module of its class has its weights already.
@@ -151,7 +152,7 @@ def _quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _other_vocabulary(loaded: LoadedModel, tensors: Checkpoint) -> tuple[int, int] | None:
+def _other_vocabulary(loaded: Model, tensors: Checkpoint) -> tuple[int, int] | None:
     """Rows of the embedding of a checkpoint and of the model, if the model has more or fewer."""
     find: Any = getattr(loaded.module, "get_input_embeddings", None)
     embedding = None if find is None else find()

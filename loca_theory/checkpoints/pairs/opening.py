@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path, PurePath
-from typing import NamedTuple
 
 import torch
 
@@ -22,9 +21,8 @@ from loca_theory.checkpoints.adapters.stored import (
     base_weights,
     has_adapters,
 )
-from loca_theory.checkpoints.pairs.as_loaded import AsLoaded, as_loaded
-from loca_theory.checkpoints.pairs.linear_layers import Layer, end_others, layers_of, module_names
-from loca_theory.checkpoints.pairs.loaded_model import LoadedModel
+from loca_theory.checkpoints.model.model import Model
+from loca_theory.checkpoints.model.view import views_of
 from loca_theory.checkpoints.pairs.pair import CheckpointPair
 from loca_theory.checkpoints.settings import Selection
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, is_array
@@ -47,34 +45,67 @@ _GENERIC = {"model", "pytorch_model", "adapter_model"}
 
 
 def open_pair(
-    first: Source, second: Source | None = None, selection: Selection | None = None
+    first: Source,
+    second: Source | None = None,
+    selection: Selection | None = None,
+    module: torch.nn.Module | None = None,
 ) -> CheckpointPair:
-    """Open a base and a fine-tune or an adapter side by side; or an adapter, or ΔW, alone."""
+    """Open a base and a fine-tune or an adapter side by side; or an adapter, or ΔW, alone.
+
+    Both have the names of the model that they are loaded into: of the module, or of what their
+    configurations and tensors tell. The matrices of an adapter have the base's names.
+    """
     chosen = selection or Selection()
     if is_array(first):
         # The caller has chosen this matrix, however small it is.
         chosen = replace(chosen, smallest_side=1)
     source = first if second is None else second
     adapter, is_from_files = stored_adapter(source), is_path(first) and is_path(source)
-    # A model in memory with an adapter has the base's weights as well.
-    has_base = second is not None or has_adapters(first)
-    base = open_base(first) if has_base else None
     if adapter is not None:
-        # The adapter holds the whole increment, or computes it from the base.
-        base = base or Checkpoint()
-        try:
-            increments = AdapterIncrements(adapter, base)
-        except AnotherModelError:
-            # The model of the base, if it is known, may have other names than its files.
-            view, *_ = as_loaded(base, base)
-            increments = AdapterIncrements(adapter, view)
-        return CheckpointPair(increments, None, chosen, is_from_files)
+        # A model in memory with an adapter has the base's weights as well.
+        has_base = second is not None or has_adapters(first)
+        base = open_base(first) if has_base else None
+        increments, model = _of_adapter(adapter, base, module)
+        is_from_files = is_from_files and not increments.is_converted
+        return CheckpointPair(increments, model, None, chosen, is_from_files)
     tuned = open_checkpoint(source)
-    if second is None and not is_array(first):
+    if second is None and is_array(first):
+        shapes = {name: entry.shape for name, entry in tuned.entries.items()}
+        return CheckpointPair(tuned, Model.of_tensors(shapes, "a matrix"), None, chosen)
+    if second is None:
         what = f"{os.fspath(first)} is" if is_path(first) else "these weights are"
         msg = f"{what} not an adapter; pass the fine-tuned checkpoint as well"
         raise InvalidArgumentError(msg)
-    return CheckpointPair(tuned, base, chosen, is_from_files)
+    base = tuned if first is second else open_base(first)
+    tuned, base, model = views_of(tuned, base, module)
+    return CheckpointPair(tuned, model, base, chosen, is_from_files)
+
+
+def _of_adapter(
+    adapter: StoredAdapter, base: Checkpoint | None, module: torch.nn.Module | None
+) -> tuple[AdapterIncrements, Model]:
+    """The increments of an adapter, and the model that it adapts."""
+    if base is None:
+        increments = AdapterIncrements(adapter)
+        shapes = {increments.own_name(name): one.shape for name, one in increments.entries.items()}
+        return increments, Model.of_tensors(shapes, "an adapter without its base")
+    view, _, model = views_of(base, base, module)
+    try:
+        increments = AdapterIncrements(adapter, view, model)
+    except AnotherModelError:
+        if not model.is_known:
+            raise
+        # It has the names of an older version of the model, which the files may have as well.
+        try:
+            increments = AdapterIncrements(adapter, view, model, is_converted=True)
+        except AnotherModelError:
+            view, _, model = views_of(base, base, None, "the adapter has the names of the files")
+            increments = AdapterIncrements(adapter, view, model)
+    if {increments.own_name(name) for name in increments.entries} <= model.shapes.keys():
+        return increments, model
+    # It was trained in a model whose names have a prefix, or lack one.
+    shapes = {increments.matched.first_name(name): shape for name, shape in model.shapes.items()}
+    return increments, Model.of_tensors(shapes, model.unknown or "adapted in another model")
 
 
 def adapter_folder(source: Source) -> Path | None:
@@ -150,50 +181,3 @@ def _parts(path: PurePath) -> tuple[str, ...]:
         return path.parts
     is_generic = path.stem in _GENERIC and len(path.parts) > 1
     return path.parts[:-1] if is_generic else (*path.parts[:-1], path.stem)
-
-
-def open_model_pair(
-    base: Source, tuned: Source, selection: Selection, module: torch.nn.Module | None
-) -> tuple[CheckpointPair, LoadedModel | None, str | None]:
-    """Open a base and a fine-tune under the names of their model.
-
-    Without a model the names are those of the checkpoints. An adapter has the names of the model
-    that it was trained in. The last value says why names are not checked; it is usually None.
-    """
-    if has_adapters(tuned) or adapter_folder(tuned) is not None:
-        return open_pair(base, tuned, selection), None, None
-    side = open_checkpoint(tuned)
-    sides = side, side if base is tuned else open_base(base)
-    mine, other, model, unchecked = as_loaded(*sides, module)
-    if model is None and module is not None:
-        raise InvalidArgumentError(unchecked)
-    is_from_files = is_path(tuned) and is_path(base)
-    return CheckpointPair(mine, other, selection, is_from_files), model, unchecked
-
-
-class ModelLayers(NamedTuple):
-    """The matrices of a pair as layers of the model that the fine-tune is loaded into.
-
-    Attributes:
-        layers: Each matrix of the pair.
-        has_ambiguous_names: Whether PEFT may take a list of the modules to fit others as well. The
-            names in an adapter do not show which other modules the model has.
-        unchecked: What of the names is not checked, and why; usually None.
-    """
-
-    layers: list[Layer]
-    has_ambiguous_names: bool
-    unchecked: str | None
-
-
-def model_layers(pair: CheckpointPair) -> ModelLayers:
-    """The layers of a pair that has the names of the checkpoints."""
-    model = names = unchecked = None
-    # An adapter has the names of its model.
-    if pair.base is not None:
-        view, _, model, unchecked = as_loaded(pair.tuned, pair.base)
-        names = view.renamed if isinstance(view, AsLoaded) else None
-    found = layers_of(pair, model, names)
-    own = {one.module for one in found}
-    is_ambiguous = pair.base is None or end_others(own, module_names(pair, model))
-    return ModelLayers(found, is_ambiguous, unchecked)

@@ -6,12 +6,13 @@ import hashlib
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from loca_theory.checkpoints.adapters.increments import AdapterIncrements
+from loca_theory.checkpoints.model.view import View
 from loca_theory.checkpoints.pairs.comparable import MatchedPair
 from loca_theory.checkpoints.weights.checkpoint import Checkpoint, DamagedError
 from loca_theory.errors import ResourceError
@@ -37,6 +38,24 @@ class CheckpointPair(MatchedPair):
 
     is_from_files: bool = False
 
+    def of_extraction(self) -> CheckpointPair:
+        """The same pair with the matrices that an adapter changes."""
+        return replace(self, selection=self.selection.of_extraction())
+
+    @property
+    def unchecked(self) -> str | None:
+        """What of the names is not checked, and why; None of an adapter, which has its model's."""
+        return None if isinstance(self.tuned, AdapterIncrements) else self.model.unchecked
+
+    @property
+    def prefix(self) -> str:
+        """Prefix that the stored names of only one side have; usually ""."""
+        return self.tuned.prefix if isinstance(self.tuned, View) else ""
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Other processes do not need the model.
+        return {**self.__dict__, "model": None}
+
     @property
     def adapted(self) -> Checkpoint:
         """The base of an adapter, under whose names its increments are; empty if there is none."""
@@ -56,21 +75,22 @@ class CheckpointPair(MatchedPair):
 
     def factors(self, name: str) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Two matrices in float64 whose product is ΔW, if an adapter stores it so; else None."""
-        side, own = self.tuned, self.matrices[name].tuned
-        return side.factors(own) if isinstance(side, AdapterIncrements) else None
+        side = self.tuned
+        is_adapter = isinstance(side, AdapterIncrements)
+        return side.factors(self.matrices[name].tensor) if is_adapter else None
 
     def weights(self, name: str) -> torch.Tensor | None:
         """W₀, the matrix to which ΔW is added; None if it is not known.
 
         It is in float32, or in float64 if it is stored in float64. The caller may overwrite it.
         """
-        _, *others = self._sides(name)
-        if not others:
+        _, *bases = self._holders(name)
+        if not bases:
             return None
-        found = self.matrices[name].load(*others[0])
-        wide = torch.float64 if found.dtype == torch.float64 else torch.float32
-        with self._memory(name, found.dtype):
-            return found.to(wide, copy=True)
+        stored = self.matrices[name].load(bases[0])
+        wide = torch.float64 if stored.dtype == torch.float64 else torch.float32
+        with self._memory(name, stored.dtype):
+            return stored.to(wide, copy=True)
 
     def fingerprint(self, name: str) -> str:
         """BLAKE2b digest, 16 bytes in hexadecimal, of all from which ΔW and W₀ are computed.
@@ -78,50 +98,59 @@ class CheckpointPair(MatchedPair):
         It covers the bytes, types and shapes of the stored tensors of both sides, scales included,
         and the shape of the increment.
         """
-        digest = hashlib.blake2b(repr(self.matrices[name].shape).encode(), digest_size=_DIGEST_SIZE)
-        for side, own in self._sides(name):
+        matrix = self.matrices[name]
+        digest = hashlib.blake2b(repr(matrix.shape).encode(), digest_size=_DIGEST_SIZE)
+        for side in self._holders(name):
             digest.update(b"side")
-            _add_stored(digest, side, own, self.matrices[name].expert)
+            _add_stored(digest, side, matrix.tensor, matrix.expert)
         return digest.hexdigest()
 
     def is_identical(self) -> bool:
         """Whether both sides store the same tensors, to the bit; False if one cannot be read."""
         if self.base is None or self.tuned.left_out or self.base.left_out:
             return False
-        if not len(self.partners) == len(self.tuned.entries) == len(self.base.entries):
-            return False
         sides = self.tuned, self.base
+        if self.tuned.entries.keys() != self.base.entries.keys():
+            return False
 
         def digest(side: Checkpoint, name: str) -> bytes:
             found = hashlib.blake2b(digest_size=_DIGEST_SIZE)
             _add_stored(found, side, name, None)
             return found.digest()
 
-        return all(len(set(map(digest, sides, names))) == 1 for names in self.partners.items())
+        names = self.tuned.entries
+        return all(len({digest(side, name) for side in sides}) == 1 for name in names)
 
-    def _sides(self, name: str) -> list[tuple[Checkpoint, str]]:
-        """The fine-tuned tensor, and that to which its increment is added if it is known."""
-        found, base = self.matrices[name], self.base or self.adapted
-        known = [(base, found.base)] if found.base in base.entries else []
-        return [(self.tuned, found.tuned), *known]
+    def stored_name(self, name: str) -> str:
+        """Name under which the base, or else the fine-tuned side, stores a matrix.
+
+        Random numbers are drawn by it, so that they do not depend on the model.
+        """
+        matrix, (*_, side) = self.matrices[name], self._holders(name)
+        stored = side.stored_name(matrix.tensor)
+        return stored if matrix.expert is None else f"{stored}[{matrix.expert}]"
+
+    def _holders(self, name: str) -> list[Checkpoint]:
+        """The fine-tuned side, and the side with W₀ if it is known."""
+        base = self.base or self.adapted
+        return [self.tuned, *([base] if self.matrices[name].tensor in base.entries else [])]
 
     def _difference(self, name: str, wide: torch.dtype) -> torch.Tensor:
-        (side, mine), *others = self._sides(name)
-        tuned = self.matrices[name].load(side, mine)
-        bases = others if self.base is not None else []
-        stored = [one.entries[own] for one, own in bases]
-        is_computed = any(entry.is_computed for entry in (side.entries[mine], *stored))
-        if tuned.dtype == torch.float64 or any(entry.dtype in _DOUBLE for entry in stored):
+        matrix = self.matrices[name]
+        tuned = matrix.load(self.tuned)
+        bases = [] if self.base is None else [self.base]
+        entries = [side.entries[matrix.tensor] for side in (self.tuned, *bases)]
+        is_computed = any(entry.is_computed for entry in entries)
+        if tuned.dtype == torch.float64 or any(entry.dtype in _DOUBLE for entry in entries[1:]):
             wide = torch.float64
         with self._memory(name, tuned.dtype):
-            change = tuned.to(wide, copy=not side.entries[mine].is_computed)
+            change = tuned.to(wide, copy=not entries[0].is_computed)
             # The base is loaded after the other side is let go, so that there are never three.
             del tuned
-            for base, own in bases:
-                weights = self.matrices[name].load(base, own)
+            for base in bases:
                 # In blocks of rows: the whole widened base would be as large as the increment.
                 for rows, other in zip(
-                    change.split(_ROWS_AT_ONCE), weights.split(_ROWS_AT_ONCE), strict=True
+                    change.split(_ROWS_AT_ONCE), matrix.load(base).split(_ROWS_AT_ONCE), strict=True
                 ):
                     rows.sub_(other.to(wide))
                     if is_computed:

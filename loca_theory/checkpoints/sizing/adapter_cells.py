@@ -81,7 +81,8 @@ def compute_profiles(cell: ProfileCell, pairs: Pairs, device: str) -> dict[str, 
                 squares = map(squared_singular_values, _matrices(cell, increment))
                 retained = np.cumsum(np.sum(list(squares), axis=0)[::-1])
             else:
-                retained = largest_energies(dct2(increment).square_())
+                coordinates = dct2(increment) if method == "loca" else increment
+                retained = largest_energies(coordinates.square())
             found[method] = np.ldexp(retained, 2 * exponent).tolist()
     return found
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +16,7 @@ from loca_theory.checkpoints.sizing.adapter_size import TotalSize
 from loca_theory.checkpoints.sizing.profiles import EnergyProfile, profile_of
 from loca_theory.checkpoints.sizing.sizes import AllocatedSize, Allocation, allocate
 from loca_theory.checkpoints.statistics.figure_data import MatrixAnalysis
-from loca_theory.checkpoints.summary import energy_weights
+from loca_theory.checkpoints.summary import root_mean_square
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting
 
@@ -40,49 +42,95 @@ def check_total(layers: Iterable[Layer], total: TotalSize) -> None:
         raise InvalidArgumentError(msg)
 
 
+@dataclass(frozen=True)
+class LayerEnergies:
+    """What one layer of a fine-tune retains by the size of its adapter.
+
+    Attributes:
+        name: Name of its weight.
+        shape: Rows of LoRA's B and columns of its A; of the experts in one parameter, of all.
+        energy: Energy of its increment, in units that all layers share.
+        entries: Number of its weights.
+        retained: What each method retains, size by size as a profile has them, in any unit.
+    """
+
+    name: str
+    shape: tuple[int, int]
+    energy: float
+    entries: int
+    retained: Mapping[str, Sequence[float]]
+
+
+def layer_energies(
+    analyses: Sequence[MatrixAnalysis], others: Sequence[tuple[Layer, Mapping[str, Any]]]
+) -> list[LayerEnergies]:
+    """What the layers of one fine-tune retain: those that are analysed, and others."""
+    largest = max(root_mean_square(analysis.matrix) for analysis in analyses)
+    layers = []
+    for analysis in analyses:
+        matrix = analysis.matrix
+        retained = {
+            "lora": np.cumsum(np.sort(analysis.eigenvalues)[::-1]),
+            "loca": analysis.components,
+            "entries": analysis.largest_entries,
+        }
+        size = math.prod(matrix.shape)
+        energy = size * (root_mean_square(matrix) / largest) ** 2
+        retained = {method: retained[method] for method in matrix.adapters}
+        if retained:
+            layers.append(LayerEnergies(matrix.name, matrix.shape, energy, size, retained))
+    for layer, retained in others:
+        size, (energy, *_) = math.prod(layer.stack), (by[-1] for by in retained.values())
+        energy = size * (math.sqrt(energy / size) / largest) ** 2
+        layers.append(LayerEnergies(layer.name, layer.sides, energy, size, retained))
+    return layers
+
+
 def allocate_budgets(
-    analyses: Sequence[MatrixAnalysis], total: TotalSize
+    tuned: str, layers: Sequence[LayerEnergies], total: TotalSize
 ) -> Iterator[AllocatedMatrix]:
-    """Split a total among the layers of each fine-tune, by each method that it pays for."""
-    for tuned in dict.fromkeys(one.matrix.tuned for one in analyses):
-        mine = [one for one in analyses if one.matrix.tuned == tuned and one.matrix.adapters]
-        # Relative energies, because the energies themselves may not fit float64.
-        weights = energy_weights([one.matrix for one in mine])
-        for letter, method in (("R", "lora"), ("D", "loca"), ("S", "entries")):
-            profiles = [
-                _profile(one, method, weight / sum(weights), total)
-                for one, weight in zip(mine, weights, strict=True)
-                if method in one.matrix.adapters
-            ]
-            # The total may not pay for one rank of the smallest matrix, or for as many entries.
-            if profiles and total.amount >= min(one.cost_of(1) for one in profiles):
-                yield from _split(letter, profiles, total.amount)
+    """Split a total among the layers of a fine-tune, by each method that it pays for."""
+    whole = sum(layer.energy for layer in layers)
+    for letter, method in (("R", "lora"), ("D", "loca"), ("S", "entries")):
+        profiles = [
+            _profile(layer, method, layer.energy / whole, total)
+            for layer in layers
+            if method in layer.retained
+        ]
+        # The total may not pay for one rank of the smallest matrix, or for as many entries.
+        if profiles and total.amount >= min(profile.cost_of(1) for profile in profiles):
+            yield from _split(tuned, letter, profiles, total.amount)
 
 
-def _profile(one: MatrixAnalysis, method: str, energy: float, total: TotalSize) -> EnergyProfile:
-    """What a matrix of this energy retains by the size of its adapter."""
-    retained = np.array(one.components if method == "loca" else one.largest_entries)
-    if method == "lora":
-        retained = np.cumsum(np.sort(one.eigenvalues)[::-1])
-    shape, retained = one.matrix.shape, retained * energy / retained[-1]
-    costs = total.costs(method, shape)
-    return profile_of(one.matrix, method, retained, math.prod(shape), costs)
+def _profile(layer: LayerEnergies, method: str, energy: float, total: TotalSize) -> EnergyProfile:
+    """What a layer of this energy retains by the size of its adapter."""
+    retained = np.array(layer.retained[method])
+    retained = retained * energy / retained[-1]
+    costs = total.costs(method, layer.shape)
+    return profile_of(layer, method, retained, layer.entries, costs)
 
 
-def _split(letter: str, profiles: Sequence[EnergyProfile], total: int) -> Iterator[AllocatedMatrix]:
+def _split(
+    tuned: str, letter: str, profiles: Sequence[EnergyProfile], total: int
+) -> Iterator[AllocatedMatrix]:
     """The sizes that retain most; none if the total does not pay for an r of SHiRA."""
-    alone = [[one] for one in profiles]
+    alone = [[profile] for profile in profiles]
     found = _same_r(profiles, total) if letter == "S" else allocate(alone, total)
-    for one in found.matrices:
-        profile, matrix = one.profile, one.profile.of
+    for allocated in found.matrices:
+        profile, layer = allocated.profile, allocated.profile.of
         # Numbers of a unit, and what of the profile a unit is: r of SHiRA are r (p + q) entries.
-        numbers = 1 if letter == "D" else sum(matrix.shape)
+        numbers = 1 if letter == "D" else sum(layer.shape)
         entries = numbers if letter == "S" else 1
         yield AllocatedMatrix(
-            *(matrix.name, matrix.tuned, letter, one.size, one.uniform_size, one.size * numbers),
+            name=layer.name,
+            tuned=tuned,
+            method=letter,
+            size=allocated.size,
+            uniform=allocated.uniform_size,
+            numbers=allocated.size * numbers,
             energy=profile.energy,
-            retained=profile.fraction(one.size * entries),
-            uniform_retained=profile.fraction(one.uniform_size * entries),
+            retained=profile.fraction(allocated.size * entries),
+            uniform_retained=profile.fraction(allocated.uniform_size * entries),
             equal_retained=found.equal_retained,
             bound=found.bound,
         )

@@ -88,8 +88,15 @@ def proposed_config(
         matrices = [one for one in found.matrices if one.name in names]
         accounting = found.manifest["grid"]["accounting"]
         key, sizes = _uniform(matrices, found.summary.all, key, r, accounting)
-    targets = target_modules(sizes, is_ambiguous=found.manifest["grid"]["ambiguous_names"])
-    return ProposedConfig(key, _settings(key, sizes, targets))
+    known = {matrix.module for matrix in found.matrices}
+    modules = [name for name in sizes if name in known]
+    is_ambiguous = found.manifest["grid"]["ambiguous_names"]
+    settings = _settings(key, sizes)
+    settings["target_modules"] = target_modules(modules, is_ambiguous=is_ambiguous)
+    # What is not the weight of a module are experts in one parameter.
+    if parameters := [name for name in sizes if name not in known]:
+        settings["target_parameters"] = parameters
+    return ProposedConfig(key, settings)
 
 
 def _uniform(
@@ -131,10 +138,10 @@ def _allocated(
     best = max(retained, key=lambda key: retained[key])
     modules = {one.name: one.module for one in matrices}
     sizes = {one.name: one.size for one in allocation if one.method == best and one.size}
-    return best, {modules[name]: size for name, size in sizes.items()}
+    return best, {modules.get(name, name): size for name, size in sizes.items()}
 
 
-def _settings(method: str, sizes: Mapping[str, int], targets: list[str] | str) -> dict[str, Any]:
+def _settings(method: str, sizes: Mapping[str, int]) -> dict[str, Any]:
     """Arguments of a configuration with a size for each module."""
     usual, others = usual_size(sizes)
     if method == "R":
@@ -145,7 +152,7 @@ def _settings(method: str, sizes: Mapping[str, int], targets: list[str] | str) -
         size, patterns = {"r": usual}, {}
     else:
         size, patterns = {"n_frequency": usual}, {"n_frequency_pattern": others}
-    return {**size, "target_modules": targets, **(patterns if others else {})}
+    return {**size, **(patterns if others else {})}
 
 
 def _value(value: Any) -> str:

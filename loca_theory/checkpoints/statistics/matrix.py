@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -30,7 +31,6 @@ from loca_theory.increments.histogram import histogram
 from loca_theory.increments.printed_test import AcceptanceError
 from loca_theory.increments.ranks import effective_rank, energy_ranks, stable_rank
 from loca_theory.increments.spectrum import spectral_statistics, tail_exponent
-from loca_theory.sweeps import generator
 from loca_theory.transforms import dct2
 from loca_theory.transforms.devices import device_memory
 from loca_theory.transforms.inputs import TensorLike, balanced, fits_squared, usable
@@ -56,6 +56,7 @@ def analyse_matrix(
     weights: TensorLike | None = None,
     known: Mapping[str, Any] = MappingProxyType({}),
     has_control: bool = True,
+    drawn_by: str | None = None,
 ) -> MatrixAnalysis:
     """Analyse one increment.
 
@@ -64,13 +65,14 @@ def analyse_matrix(
     the noise in that test has a fixed size.
 
     Args:
-        name: Name of the weight; together with the seed it determines the random numbers.
+        name: Name of the weight.
         increment: ΔW, shape (p, q), a real tensor, finite, not constant. It is overwritten.
         settings: Settings for the analysis.
         weights: W₀, of the same shape; None if it is not known.
         known: Fields of the row that are known: ``tuned``, ``dtype``, ``module``, ``adapters``,
             ``note``.
         has_control: Whether the methods are also applied to the entries in random order.
+        drawn_by: What determines the random numbers together with the seed; by default the name.
 
     Returns:
         The analysis.
@@ -80,6 +82,7 @@ def analyse_matrix(
         ResourceError: the device has not enough memory for it.
     """
     p, q = increment.shape
+    draws = partial(shared_draws.of_matrix, settings.seed, drawn_by or name)
     way_out = f'leave it out with max_size={p * q - 1}, or use device="cpu"'
     with device_memory(f"the analysis of {name} ({p}x{q})", settings.device, way_out):
         known = {"name": name, **_UNKNOWN, **known}
@@ -106,14 +109,14 @@ def analyse_matrix(
             notes.append(f"unrelated to the base's weight: their cosine is below {UNRELATED}")
         variation = calibrated_test(
             counts,
-            generator(settings.seed, "increments.bootstrap", name),
+            draws("bootstrap"),
             epsilon=settings.epsilon,
             null=shared_draws.null(counts.size, settings.seed),
         )
         try:
             printed = settings.printed.p_value(
                 counts,
-                generator(settings.seed, "increments.printed", name),
+                draws("printed"),
                 shared_draws.reference(settings.printed.samples, settings.seed),
             )
         except AcceptanceError as error:
@@ -177,11 +180,13 @@ def analyse_matrix(
         components = entries = ()
         if settings.has_profiles:
             components, entries = _profile(dct2(change).square_()), _profile(change.square())
-        coded = coded_errors(matrix, change, settings)
+        coded = coded_errors(matrix, change, settings, draws)
         cells = counts.counts[1:-1].reshape(-1, _CELLS).sum(axis=1) / counts.size
         return MatrixAnalysis(
             matrix,
-            matrix_errors(matrix, change, eigenvalues, budgets, settings, has_control=has_control),
+            matrix_errors(
+                matrix, change, eigenvalues, budgets, settings, draws, has_control=has_control
+            ),
             tuple(cells.tolist()),
             tuple(eigenvalues.tolist()),
             eigenvalue_histogram(matrix, eigenvalues, bulk.sigma if has_law else None),

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from loca_theory.checkpoints.rows import CodedError, Matrix, MatrixError
 from loca_theory.checkpoints.settings import Settings
+from loca_theory.checkpoints.statistics.shared_draws import Draws
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget, Method, spectral_error
 from loca_theory.expressivity.coders.coder import Transform
@@ -27,7 +28,6 @@ from loca_theory.expressivity.methods.selection import Selection
 from loca_theory.expressivity.spectral import has_spectral_error
 from loca_theory.increments.shuffling import shuffle
 from loca_theory.increments.truncated_svd import truncated_svd
-from loca_theory.sweeps import generator
 
 _DCT = "D"
 # The control shows a cause, for which LoRA's error to a few thousandths is enough.
@@ -54,13 +54,14 @@ def matrix_errors(
     eigenvalues: NDArray[np.float64],
     budgets: list[Budget],
     settings: Settings,
+    draws: Draws,
     *,
     has_control: bool,
 ) -> tuple[MatrixError, ...]:
     """Errors of every method at every budget; the increment is overwritten."""
     if not budgets:
         return ()
-    choices = generator(settings.seed, "increments.choices", matrix.name)
+    choices = draws("choices")
     total = float(eigenvalues.sum())
     methods, leading = settings.methods, eigenvalues[::-1]
     # By the name of the field, and by that of the method at each budget.
@@ -76,11 +77,11 @@ def matrix_errors(
     }
     own, unrelated = found["error"][_DCT], found["spectral_error"][_DCT]
     if max(np.subtract(unrelated, own)) >= NOTICEABLE:
-        by_axis = _axis_errors(increment, budgets, total, settings, matrix.name)
+        by_axis = _axis_errors(increment, budgets, total, draws)
         found |= {field: {_DCT: one} for field, one in by_axis.items()}
     if has_control:
         # Shuffle in place: two matrices of the largest size may not fit into memory.
-        mixed = shuffled(increment, generator(settings.seed, "increments.shuffle", matrix.name))
+        mixed = shuffled(increment, draws("shuffle"))
         most = max(one.r for one in budgets)
         svd = truncated_svd(mixed, most, tolerance=_OF_CONTROL)
         leading = svd.s.double().square().cpu().numpy()
@@ -101,10 +102,10 @@ def matrix_errors(
 
 
 def _axis_errors(
-    increment: torch.Tensor, budgets: list[Budget], total: float, settings: Settings, name: str
+    increment: torch.Tensor, budgets: list[Budget], total: float, draws: Draws
 ) -> dict[str, list[float]]:
     """Errors of D with the columns, the rows and both in random order; the matrix is put back."""
-    rng = generator(settings.seed, "increments.axes", name)
+    rng = draws("axes")
     orders = [torch.from_numpy(rng.permutation(side)) for side in increment.shape]
     rows, columns = (one.to(increment.device) for one in orders)
 
@@ -158,14 +159,13 @@ def _independent(method: Method, budgets: list[Budget]) -> list[float | None]:
 
 
 def coded_errors(
-    matrix: Matrix, increment: torch.Tensor, settings: Settings
+    matrix: Matrix, increment: torch.Tensor, settings: Settings, draws: Draws
 ) -> tuple[CodedError, ...]:
     """Errors of every coder with each of its transforms; none unless bits were asked for."""
     if not settings.bits:
         return ()
-    rng = generator(settings.seed, "increments.coders", matrix.name)
     entries = increment.double().cpu().numpy()
-    found = list(measure_all(entries, settings.bits, rng))
+    found = list(measure_all(entries, settings.bits, draws("coders")))
     errors = {(method, at, bits): coded.error for method, at, bits, coded in found}
 
     def gain(method: str, reference: Transform, bits: float, error: float) -> float | None:

@@ -7,6 +7,7 @@ on the order of the matrices nor on which others there are.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -15,6 +16,9 @@ from numpy.typing import NDArray
 from loca_theory.increments import PrintedTest
 from loca_theory.increments.total_variation import null_statistics
 from loca_theory.sweeps import generator
+
+Draws = Callable[[str], np.random.Generator]
+"""The random numbers of one matrix, by what they are for."""
 
 _Array = NDArray[np.float64]
 
@@ -35,3 +39,8 @@ def null(entries: int, seed: int) -> _Array:
 def _read_only(values: _Array) -> _Array:
     values.flags.writeable = False
     return values
+
+
+def of_matrix(seed: int, address: str, purpose: str) -> np.random.Generator:
+    """The random numbers of one matrix for a purpose."""
+    return generator(seed, f"increments.{purpose}", address)

@@ -31,11 +31,16 @@ class DamagedError(ResourceError):
 
 
 class LeftOutError(Exception):
-    """A tensor or matrix is left out, for the reason in the message."""
+    """A tensor or matrix is left out, for the reason in the message.
 
-    def __init__(self, reason: str, *, damaged: bool = False) -> None:
+    Attributes:
+        damaged: Whether the reason is a fault of the file rather than a property of the tensor.
+        is_unpaired: Whether the other checkpoint, or the model, lacks its partner.
+    """
+
+    def __init__(self, reason: str, *, damaged: bool = False, is_unpaired: bool = False) -> None:
         super().__init__(reason)
-        self.damaged = damaged
+        self.damaged, self.is_unpaired = damaged, is_unpaired
 
 
 @dataclass(frozen=True)
@@ -82,9 +87,17 @@ class Checkpoint:
             raise self.left_out[name]
         return self.entries[name]
 
-    def leave_out(self, name: str, reason: str, *, damaged: bool = False) -> None:
-        """List a tensor as one that cannot be loaded, for a reason."""
-        self.left_out[name] = LeftOutError(reason, damaged=damaged)
+    def stored_entry(self, name: str) -> Entry | None:
+        """What is stored under a name, also if the model does not have it; None if nothing is."""
+        return self.entries.get(name)
+
+    def stored_name(self, name: str) -> str:
+        """The name under which a tensor is stored; the first one if it is made of several."""
+        return name
+
+    def leave_out(self, name: str, reason: str, **causes: bool) -> None:
+        """List a tensor as one that cannot be loaded, for a reason; see :class:`LeftOutError`."""
+        self.left_out[name] = LeftOutError(reason, **causes)
         self.entries.pop(name, None)
 
     def load(self, name: str, expert: int | None = None) -> torch.Tensor:

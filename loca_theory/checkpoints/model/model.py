@@ -1,15 +1,16 @@
-"""The model into which a checkpoint is loaded: its modules, their classes, and what they share.
+"""The model that checkpoints belong to: its modules, their classes, and what they share.
 
-It is built on the meta device, without memory for its weights, from a ``config.json`` that names a
-class of transformers; or a module was passed. Code that comes with a checkpoint is never executed.
+There always is one, without memory for its weights: a class of transformers that a ``config.json``
+names, a module that was passed, or a skeleton of what the tensors themselves tell. Code that comes
+with a checkpoint is never executed.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from typing import Any
@@ -17,13 +18,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from loca_theory.checkpoints.pairs.model_classes import (
+from loca_theory.checkpoints.model.classes import (
     UnknownModelError,
     class_named,
     empty_model,
     harmless,
 )
+from loca_theory.checkpoints.model.matching import plain_name
+from loca_theory.checkpoints.model.skeleton import Conv1D, Shape, skeleton
 from loca_theory.checkpoints.weights.checkpoint import any_error_as
+from loca_theory.checkpoints.weights.layouts import holds_experts
 
 READ_BY_ATTENTION = "read directly: MultiheadAttention uses this layer without calling it"
 EXPERTS = "experts in one tensor: PEFT adapts it as a parameter of a model that is known"
@@ -43,17 +47,21 @@ _PARTS, _MORE_PARTS = 20, 1000
 
 
 @dataclass(frozen=True)
-class LoadedModel:
+class Model:
     """A model without its weights.
 
     Attributes:
         module: The model on the meta device.
+        unknown: Why its class is not known, so that it is a skeleton; None if it is known.
+        stored: Shapes of the tensors that the skeleton was made of.
     """
 
     module: torch.nn.Module
+    unknown: str | None = None
+    stored: Mapping[str, Shape] = field(default_factory=dict)
 
     @classmethod
-    def of_module(cls, module: torch.nn.Module) -> LoadedModel:
+    def of_module(cls, module: torch.nn.Module) -> Model:
         """The model that a module is; tensors that share memory stay shared."""
         made: dict[Any, torch.Tensor] = {}
         copies: dict[int, Any] = {}
@@ -67,7 +75,7 @@ class LoadedModel:
         return cls(copy.deepcopy(module, copies))
 
     @classmethod
-    def of_config(cls, config: Mapping[str, Any], tensors: int) -> LoadedModel:
+    def of_config(cls, config: Mapping[str, Any], tensors: int) -> Model:
         """The model that a ``config.json`` describes.
 
         Whoever wrote it must not decide how long this takes: it describes another model if that
@@ -80,30 +88,58 @@ class LoadedModel:
             settings = kind.config_class.from_dict(harmless(dict(config), most))
             return cls(empty_model(kind, settings, most))
 
+    @classmethod
+    def of_tensors(
+        cls, shapes: Mapping[str, Shape], unknown: str, transposed: Iterable[str] = ()
+    ) -> Model:
+        """The skeleton that tensors of these names and shapes tell."""
+        return cls(skeleton(shapes, transposed), unknown, dict(shapes))
+
     @property
     def title(self) -> str:
         """Name of its class."""
         return type(self.module).__name__
 
+    @property
+    def is_known(self) -> bool:
+        """Whether its class is known."""
+        return self.unknown is None
+
     @cached_property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
+    def shapes(self) -> dict[str, Shape]:
         """Shape of each of its tensors."""
-        return {name: tuple(one.shape) for name, one in self.module.state_dict().items()}
+        if not self.is_known:
+            return dict(self.stored)
+        state = self.module.state_dict()
+        return {plain_name(name): tuple(tensor.shape) for name, tensor in state.items()}
 
     @cached_property
     def modules(self) -> dict[str, torch.nn.Module]:
         """All modules but the model itself, by all their names."""
-        found = self.module.named_modules(remove_duplicate=False)
-        return {name: one for name, one in found if name}
+        modules = self.module.named_modules(remove_duplicate=False)
+        # A wrapper comes before what it wraps, which takes its name.
+        return {plain_name(name): module for name, module in modules if plain_name(name)}
+
+    @cached_property
+    def tied(self) -> list[list[str]]:
+        """The names of each parameter that has several, in the order of the model."""
+        names: dict[int, list[str]] = {}
+        for name, parameter in self.module.named_parameters(remove_duplicate=False):
+            names.setdefault(id(parameter), []).append(plain_name(name))
+        return [group for group in names.values() if len(group) > 1]
 
     @cached_property
     def ties(self) -> dict[str, list[str]]:
         """The other names of each parameter that has several."""
-        names: dict[int, list[str]] = {}
-        for name, one in self.module.named_parameters(remove_duplicate=False):
-            names.setdefault(id(one), []).append(name)
-        groups = [group for group in names.values() if len(group) > 1]
-        return {name: [one for one in group if one != name] for group in groups for name in group}
+        return {
+            name: [other for other in group if other != name]
+            for group in self.tied
+            for name in group
+        }
+
+    def kind(self, name: str) -> str:
+        """Name of the class of the module that has a parameter."""
+        return type(self.modules.get(name.rpartition(".")[0], self.module)).__name__
 
     def is_transposed(self, name: str) -> bool:
         """Whether a parameter is stored as (inputs, outputs), of a ``Conv1D`` or of experts."""
@@ -116,15 +152,17 @@ class LoadedModel:
         if not path:
             return "not the weight of a layer inside the model"
         module = self.modules.get(path, self.module)
-        kind = type(module).__name__
+        kind = self.kind(name)
         if isinstance(module, torch.nn.Embedding):
             return "embedding: not a linear layer"
         if leaf != "weight" or not (_is_plain(module) or _is_conv1d(module)):
-            if len(self.shapes[name]) == 3 and "xpert" in name:
+            shape, is_named = self.shapes.get(name, ()), "xpert" in name
+            if holds_experts(name, shape) if not self.is_known else len(shape) == 3 and is_named:
                 return EXPERTS
-            return f"not the weight of a linear layer: {leaf} of {kind}"
+            return "not the weight of a linear layer" + (f": {leaf} of {kind}" * self.is_known)
         if getattr(module, "groups", 1) != 1:
-            return "grouped convolution: PEFT cannot adapt it"
+            likely = "one input channel: a depthwise convolution, most likely, which"
+            return f"{'grouped convolution:' if self.is_known else likely} PEFT cannot adapt it"
         parent = self.modules.get(path.rpartition(".")[0], self.module)
         if isinstance(parent, torch.nn.MultiheadAttention):
             return READ_BY_ATTENTION
@@ -138,8 +176,8 @@ class LoadedModel:
     @property
     def unchecked(self) -> str | None:
         """What of its names is not checked, and why; usually None."""
-        if find_spec("peft"):
-            return None
+        if self.unknown is not None or find_spec("peft"):
+            return self.unknown
         return "what PEFT makes of them: it is not installed (pip install 'loca-theory[adapters]')"
 
     @cached_property
@@ -175,6 +213,9 @@ def _is_plain(module: torch.nn.Module) -> bool:
 
 
 def _is_conv1d(module: torch.nn.Module | None) -> bool:
-    """Whether a module is a ``Conv1D`` of transformers."""
+    """Whether a module is a ``Conv1D`` of transformers, or of a skeleton."""
     kind = type(module)
-    return (kind.__module__, kind.__name__) == ("transformers.pytorch_utils", "Conv1D")
+    return isinstance(module, Conv1D) or (kind.__module__, kind.__name__) == (
+        "transformers.pytorch_utils",
+        "Conv1D",
+    )
