@@ -102,3 +102,15 @@ def no_terminal(monkeypatch):
     for name in ("COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYTHONUTF8", "1")
+
+
+@pytest.fixture
+def group():
+    """A process group of this process alone."""
+    import torch
+
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
+    yield
+    torch.distributed.destroy_process_group()

@@ -187,15 +187,6 @@ def test_what_does_not_fit_the_model_is_refused(call, message, tmp_path):
         call(tmp_path)
 
 
-@pytest.fixture
-def group():
-    torch.distributed.init_process_group(
-        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
-    )
-    yield
-    torch.distributed.destroy_process_group()
-
-
 @pytest.mark.parametrize("style", [ColwiseParallel, RowwiseParallel])
 def test_a_weight_that_torch_has_split_is_refused(style, group):
     mesh, named = (init_device_mesh("cpu", (1,), mesh_dim_names=n) for n in (None, ("tp",)))

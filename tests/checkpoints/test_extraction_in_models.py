@@ -322,7 +322,7 @@ def test_what_is_made_of_several_tensors_may_be_tied(pairs):
     model.get_submodule(second).gate_up_proj = same
     for name in [one for one in tuned.entries if one.startswith(second) and "down" not in one]:
         del tuned.entries[name]
-    view = view_of(tuned, Model.of_module(model))
+    view = view_of(tuned, Model(model))
     assert view.entries[f"{second}.gate_up_proj"].tied_to == f"{first}.gate_up_proj"
     assert torch.equal(view.load(f"{second}.gate_up_proj"), same)
     assert torch.equal(view.load(f"{second}.gate_up_proj", 2), same[2])

@@ -6,7 +6,7 @@ import copy
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from loca_theory.checkpoints.model.model import Model
 from loca_theory.checkpoints.pairs.opening import adapter_folder, open_pair
 from loca_theory.checkpoints.settings import Selection
 from loca_theory.checkpoints.sizing.adapter_folder import write_adapter
-from loca_theory.checkpoints.weights.checkpoint import Checkpoint, any_error_as
+from loca_theory.checkpoints.weights.checkpoint import Checkpoint, any_error_as, unwrapped
 from loca_theory.checkpoints.weights.sources import Source, is_path, resolve
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps.files import writable_folder
@@ -108,12 +108,17 @@ def _sides(
 def _built(loaded: Model, source: Source, tensors: Checkpoint) -> torch.nn.Module:
     """The model with the weights of a source, in float32, by transformers' own loading if it can.
 
-    A module of its class has its weights already.
+    A module of its class has its weights already, and is copied if that is possible.
     """
     kind: Any = type(loaded.module)
-    if isinstance(source, torch.nn.Module) and type(source) is kind:
-        return copy.deepcopy(source).float().eval()
+    module: Any = unwrapped(source) if isinstance(source, torch.nn.Module) else None
+    if type(module) is kind:
+        with suppress(Exception):
+            return copy.deepcopy(module).float().eval()
     settings = getattr(loaded.module, "config", None)
+    if settings is None and type(module) is kind:
+        msg = f"{kind.__name__} cannot be copied, to load the adapter into the copy; leave the "
+        raise InvalidArgumentError(msg + "check out")
     if settings is None:
         msg = f"{kind.__name__} cannot be built from its class alone; pass it as model=..., with "
         raise InvalidArgumentError(msg + "the weights of the base")
@@ -130,7 +135,9 @@ def _built(loaded: Model, source: Source, tensors: Checkpoint) -> torch.nn.Modul
         else:
             made = kind(settings)
             weights = {name: tensors.load(name).float() for name in tensors.entries}
-            made.load_state_dict(weights, strict=False)
+            for name in made.load_state_dict(weights, strict=False).unexpected_keys:
+                path, _, leaf = name.rpartition(".")  # torch finds the parts of this weight
+                setattr(made.get_submodule(path), leaf, weights[name])
         if rows is not None:
             made.resize_token_embeddings(rows[1], mean_resizing=False)
     return made.eval()
@@ -154,8 +161,10 @@ def _quiet_transformers() -> Iterator[None]:
 
 def _other_vocabulary(loaded: Model, tensors: Checkpoint) -> tuple[int, int] | None:
     """Rows of the embedding of a checkpoint and of the model, if the model has more or fewer."""
-    find: Any = getattr(loaded.module, "get_input_embeddings", None)
-    embedding = None if find is None else find()
+    model: Any = loaded.module
+    embedding = None
+    with suppress(AttributeError, NotImplementedError):  # a model without words
+        embedding = model.get_input_embeddings()
     for module, one in loaded.modules.items():
         entry = tensors.entries.get(f"{module}.weight")
         if one is embedding and entry is not None:

@@ -7,8 +7,8 @@ with a checkpoint is never executed.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from loca_theory.checkpoints.model.classes import (
     UnknownModelError,
@@ -26,8 +27,9 @@ from loca_theory.checkpoints.model.classes import (
 )
 from loca_theory.checkpoints.model.matching import plain_name
 from loca_theory.checkpoints.model.skeleton import Conv1D, Shape, skeleton
-from loca_theory.checkpoints.weights.checkpoint import any_error_as
+from loca_theory.checkpoints.weights.checkpoint import any_error_as, memory_of
 from loca_theory.checkpoints.weights.layouts import holds_experts
+from loca_theory.checkpoints.weights.parametrised import parametrised
 
 READ_BY_ATTENTION = "read directly: MultiheadAttention uses this layer without calling it"
 EXPERTS = "experts in one tensor: PEFT adapts it as a parameter of a model that is known"
@@ -48,10 +50,10 @@ _PARTS, _MORE_PARTS = 20, 1000
 
 @dataclass(frozen=True)
 class Model:
-    """A model without its weights.
+    """A model, of which the weights do not matter.
 
     Attributes:
-        module: The model on the meta device.
+        module: The model: on the meta device, or the caller's own, which is neither copied nor run.
         unknown: Why its class is not known, so that it is a skeleton; None if it is known.
         stored: Shapes of the tensors that the skeleton was made of.
     """
@@ -59,20 +61,6 @@ class Model:
     module: torch.nn.Module
     unknown: str | None = None
     stored: Mapping[str, Shape] = field(default_factory=dict)
-
-    @classmethod
-    def of_module(cls, module: torch.nn.Module) -> Model:
-        """The model that a module is; tensors that share memory stay shared."""
-        made: dict[Any, torch.Tensor] = {}
-        copies: dict[int, Any] = {}
-        for one in (*module.parameters(), *module.buffers()):
-            empty = torch.empty_like(one, device="meta")
-            if isinstance(one, torch.nn.Parameter):
-                empty = torch.nn.Parameter(empty, requires_grad=False)
-            has_memory = one.numel() and not one.is_meta
-            where = (one.data_ptr(), one.shape, one.stride()) if has_memory else id(one)
-            copies[id(one)] = made.setdefault(where, empty)
-        return cls(copy.deepcopy(module, copies))
 
     @classmethod
     def of_config(cls, config: Mapping[str, Any], tensors: int) -> Model:
@@ -107,11 +95,17 @@ class Model:
 
     @cached_property
     def shapes(self) -> dict[str, Shape]:
-        """Shape of each of its tensors."""
+        """Shape of each of its tensors, with a parametrised weight in the place of its parts."""
         if not self.is_known:
             return dict(self.stored)
-        state = self.module.state_dict()
-        return {plain_name(name): tuple(tensor.shape) for name, tensor in state.items()}
+        shapes = {
+            plain_name(name): tuple(tensor.shape)
+            for name, tensor in self.module.state_dict().items()
+            if isinstance(tensor, torch.Tensor) and not is_lazy(tensor)
+        }
+        for name, parts in parametrised(shapes).items():
+            shapes[name] = max((shapes.pop(part) for part in parts), key=math.prod)
+        return shapes
 
     @cached_property
     def modules(self) -> dict[str, torch.nn.Module]:
@@ -123,9 +117,10 @@ class Model:
     @cached_property
     def tied(self) -> list[list[str]]:
         """The names of each parameter that has several, in the order of the model."""
-        names: dict[int, list[str]] = {}
-        for name, parameter in self.module.named_parameters(remove_duplicate=False):
-            names.setdefault(id(parameter), []).append(plain_name(name))
+        names: dict[Hashable, list[str]] = {}
+        for path, parameter in self.module.named_parameters(remove_duplicate=False):
+            if (name := plain_name(path)) in self.shapes:
+                names.setdefault(memory_of(parameter), []).append(name)
         return [group for group in names.values() if len(group) > 1]
 
     @cached_property
@@ -159,7 +154,10 @@ class Model:
             shape, is_named = self.shapes.get(name, ()), "xpert" in name
             if holds_experts(name, shape) if not self.is_known else len(shape) == 3 and is_named:
                 return EXPERTS
-            return "not the weight of a linear layer" + (f": {leaf} of {kind}" * self.is_known)
+            reason = "not the weight of a linear layer"
+            return f"{reason}: {leaf} of {kind}" if self.is_known else reason
+        if leaf not in dict(module.named_parameters(recurse=False)):
+            return "parametrised: PEFT cannot merge an adapter into it"
         if getattr(module, "groups", 1) != 1:
             likely = "one input channel: a depthwise convolution, most likely, which"
             return f"{'grouped convolution:' if self.is_known else likely} PEFT cannot adapt it"

@@ -28,6 +28,7 @@ from loca_theory.checkpoints.weights.checkpoint import (
     Entry,
     LeftOutError,
     any_error_as,
+    unwrapped,
 )
 from loca_theory.checkpoints.weights.layouts import (
     has_conv1d_name,
@@ -247,7 +248,7 @@ def views_of(
             if isinstance(like, Mapping):
                 model = Model.of_config(like, tensors=len(tuned.entries))
             else:
-                model = Model.of_module(like)
+                model = Model(unwrapped(like))
             side = "base" if tuned is base else "fine-tuned"
             view = _view(tuned, model, side, view_of(base, model))
             return view, _view(base, model, "base", view), model
@@ -289,7 +290,7 @@ def _view(source: Checkpoint, model: Model, side: str, other: View) -> View:
             renamed = {name: match.partners.get(name, name) for name in source.names}
             view = View(source, model, renamed, prefix=match.prefix)
             fraction = _fraction(view)
-    if fraction < _LEAST:
+    if fraction < _LEAST and source.entries:
         msg = f"{model.title} is not the model of the {side} checkpoint: it has only "
         msg += f"{fraction:.0%} of the tensors by name and shape"
         raise UnknownModelError(msg)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
 import torch
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.nn.parameter import is_lazy
 
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError, ResourceError
 from loca_theory.transforms.inputs import TensorLike, as_tensor, usable
@@ -172,21 +174,46 @@ class TensorsCheckpoint(Checkpoint):
     tensors: Mapping[str, torch.Tensor]
 
     def __post_init__(self) -> None:
-        first: dict[tuple[int, tuple[int, ...], tuple[int, ...]], str] = {}
+        first: dict[Hashable, str] = {}
         for name, tensor in self.tensors.items():
-            shape, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
-            if tensor.layout is not torch.strided or tensor.is_meta:
-                self.leave_out(name, f"not a plain tensor: {tensor.layout} on {tensor.device}")
-            elif tensor.numel() > tensor.untyped_storage().nbytes() // tensor.element_size():
+            local = _local(tensor)
+            if is_lazy(tensor):
+                self.leave_out(name, "not initialised yet; run the model once")
+            elif local.layout is not torch.strided or local.is_meta:
+                self.leave_out(name, f"not a plain tensor: {local.layout} on {local.device}")
+            elif hasattr(local, "__tensor_flatten__"):
+                self.leave_out(name, f"quantised ({type(local).__name__}); {DEQUANTISE}")
+            elif local.numel() > local.untyped_storage().nbytes() // local.element_size():
                 self.leave_out(name, "declares more entries than the file holds", damaged=True)
             else:
-                storage = (tensor.data_ptr(), shape, tuple(tensor.stride()))
-                owner = first.setdefault(storage, name) if tensor.numel() else name
-                self.entries[name] = Entry(shape, dtype, None if owner == name else owner)
+                owner = first.setdefault(memory_of(tensor), name)
+                tied_to = None if owner == name else owner
+                dtype = str(tensor.dtype).removeprefix("torch.")
+                self.entries[name] = Entry(tuple(tensor.shape), dtype, tied_to)
 
     def _read(self, name: str, expert: int | None) -> torch.Tensor:
-        found = self.tensors[name].detach()
-        return (found if expert is None else found[expert]).cpu()
+        tensor: Any = self.tensors[name].detach()
+        tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+        return (tensor if expert is None else tensor[expert]).cpu()
+
+
+def memory_of(tensor: torch.Tensor) -> Hashable:
+    """The memory of a tensor of this process, and how the tensor is laid out there."""
+    tensor = _local(tensor)
+    has_none = tensor.is_meta or not tensor.numel() or hasattr(tensor, "__tensor_flatten__")
+    return id(tensor) if has_none else (tensor.data_ptr(), tensor.shape, tensor.stride())
+
+
+def _local(tensor: Any) -> torch.Tensor:
+    # A distributed tensor has a part of its own in each process.
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
+    """The model inside of what runs it in parallel, or compiled."""
+    is_parallel = isinstance(module, DataParallel | DistributedDataParallel)
+    inner = module.module if is_parallel else getattr(module, "_orig_mod", None)
+    return module if inner is None else unwrapped(inner)
 
 
 def is_array(source: object) -> TypeGuard[TensorLike]:
@@ -197,9 +224,11 @@ def is_array(source: object) -> TypeGuard[TensorLike]:
 
 def tensors_in_memory(source: Any) -> TensorsCheckpoint:
     """The tensors of a state dict or a module, or one matrix."""
-    module = source if isinstance(source, torch.nn.Module) else None
+    module = unwrapped(source) if isinstance(source, torch.nn.Module) else None
     if module is not None:
-        source = module.state_dict()
+        what = f"the state dict of {type(module).__name__} cannot be made"
+        with any_error_as(InvalidArgumentError, what):
+            source = module.state_dict()
     elif is_array(source):
         source = {_ALONE: _matrix(source)}
     if not isinstance(source, Mapping):
@@ -209,9 +238,11 @@ def tensors_in_memory(source: Any) -> TensorsCheckpoint:
     tensors: dict[str, torch.Tensor] = {}
     left_out: dict[str, LeftOutError] = {}
     for name, value in source.items():
+        # A quantised layer of torch has its weight and bias in one.
+        array: Any = value[0] if isinstance(value, tuple) and value else value
         try:
-            is_tensor = isinstance(value, torch.Tensor)
-            tensors[str(name)] = value if is_tensor else as_tensor(value, str(name))
+            is_tensor = isinstance(array, torch.Tensor)
+            tensors[str(name)] = array if is_tensor else as_tensor(array, str(name))
         except InvalidArgumentError:
             left_out[str(name)] = LeftOutError(f"not a tensor: {type(value).__name__}")
     if not tensors:
