@@ -97,7 +97,7 @@ def test_embeddings_and_heads_of_which_the_base_has_others(tmp_path, case):
     pair, before = open_pair(base, adapter), original().state_dict()[of_base]
     torch.testing.assert_close(pair.increment(name), expected[: len(before)], rtol=0, atol=1e-6)
     assert torch.equal(pair.weights(name), before)
-    remark = "61 to 67 rows: the first 61" if adapted is larger else f"but {of_base}, to which"
+    remark = "61 to 67 rows: the first 61" if adapted is larger else f"ties it to {of_base}"
     assert remark in pair.matrices[name].note
 
 
