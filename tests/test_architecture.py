@@ -10,7 +10,6 @@ import inspect
 import re
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -284,23 +283,3 @@ def test_what_is_exported_and_raises_says_so():
         if not re.search(r"^Raises:$", docstring or "", re.MULTILINE)
     }
     assert silent == set(), "exported functions that raise without a Raises section"
-
-
-# --- what is shipped ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("package", "file"),
-    [
-        ("loca_theory", "py.typed"),
-        ("loca_theory.claims", "claims.toml"),
-        ("loca_theory.claims", "CLAIMS.md.j2"),
-        ("loca_theory.plotting", "loca.mplstyle"),
-        ("loca_theory.plotting.page", "html/analysis.html.j2"),
-        ("loca_theory.checkpoints", "demo/base.safetensors"),
-        ("loca_theory.checkpoints", "demo/tuned.safetensors"),
-    ],
-    ids=["type marker", "ledger", "its page", "style", "page", "demo, base", "demo, tuned"],
-)
-def test_data_is_shipped_with_the_package(package, file):
-    assert (files(package) / file).is_file()

@@ -2,10 +2,15 @@
 
 import json
 import re
+import subprocess
 import tomllib
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
+from hatchling.builders.sdist import SdistBuilder
+from hatchling.builders.wheel import WheelBuilder
+from packaging.requirements import Requirement
 
 import loca_theory
 
@@ -46,6 +51,15 @@ def test_every_dependency_has_a_lower_bound_and_a_reason():
     assert silent == []
 
 
+def test_every_extra_bounds_transformers_below_the_first_that_asks_for_another_peft():
+    """transformers 5.24 asks for PEFT 0.22, whose internals are others."""
+    lists = PROJECT["optional-dependencies"].values()
+    asked = [Requirement(line) for listed in lists for line in listed]
+    bounds = [one.specifier for one in asked if one.name == "transformers"]
+    assert bounds
+    assert [str(one) for one in bounds if "5.24.0" in one or "5.23.0" not in one] == []
+
+
 @pytest.mark.parametrize("extra", PROJECT["optional-dependencies"])
 def test_the_documentation_names_every_extra(extra):
     page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
@@ -54,3 +68,21 @@ def test_the_documentation_names_every_extra(extra):
 
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
+# --- what is shipped ---
+
+
+def test_data_is_shipped_with_the_package(tmp_path):
+    (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    shipped = {name for name in ZipFile(wheel).namelist() if name.startswith("loca_theory/")}
+    source = [path for path in (ROOT / "loca_theory").rglob("*") if path.suffix != ".pyc"]
+    assert shipped == {path.relative_to(ROOT).as_posix() for path in source if path.is_file()}
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a checkout")
+def test_the_source_distribution_has_every_file_of_the_checkout():
+    command = ["git", "-C", ROOT, "ls-files", "-z"]
+    tracked = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\0")
+    shipped = {one.distribution_path for one in SdistBuilder(str(ROOT)).recurse_included_files()}
+    assert {name for name in tracked if name and (ROOT / name).is_file()} - shipped == set()

@@ -524,7 +524,9 @@ def unregistered(monkeypatch):
     return package
 
 
-@pytest.mark.parametrize("found", [None, "0.20.1", "0.21.0", "0.22.0", "1.0.0", "0.30.0.dev0"])
+@pytest.mark.parametrize(
+    "found", [None, "0.20.1", "0.21.0", "0.22.0", "0.22.0rc1", "0.22.dev0", "1.0.0"]
+)
 def test_without_a_tested_peft_the_layer_works_and_the_method_says_what_it_needs(
     unregistered, monkeypatch, found
 ):

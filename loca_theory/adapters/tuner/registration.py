@@ -11,12 +11,12 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from packaging.version import Version
+from packaging.specifiers import SpecifierSet
 
 from loca_theory.errors import ResourceError
 
-# The tests in tests/adapters pass with PEFT from the first version up to before the second.
-TESTED = ("0.21.1", "0.22")
+# The tests in tests/adapters pass with these versions of PEFT.
+TESTED = ">=0.21.1,<0.22"
 NAME = "LOCA"
 
 
@@ -26,15 +26,15 @@ def check_peft() -> None:
     Raises:
         ResourceError: PEFT is missing or has another version.
     """
-    low, high = TESTED
-    wanted = f'pip install "peft>={low},<{high}"'
+    wanted = f'pip install "peft{TESTED}"'
     try:
         found = version("peft")
     except PackageNotFoundError:
         msg = f'LoCA in PEFT needs peft: {wanted}, or pip install "loca-theory[adapters]"'
         raise ResourceError(msg) from None
-    if not Version(low) <= Version(found) < Version(high):
-        msg = f"LoCA was tested with peft>={low},<{high}, but peft {found} is installed: {wanted}"
+    # To a specifier, 0.22.0rc1 is not below 0.22; to a comparison of versions it is.
+    if not SpecifierSet(TESTED).contains(found, prereleases=True):
+        msg = f"LoCA was tested with peft{TESTED}, but peft {found} is installed: {wanted}"
         raise ResourceError(msg)
 
 
