@@ -85,7 +85,7 @@ def _draw_spike(axis: Axes, crossings: pd.DataFrame, shape: tuple[int, int]) -> 
         x = found["r"].to_numpy(float) / smaller * (1 + aspect) / 2
         low, y, high = (_with_spike(found[name], x) for name in ("low", "crossing", "high"))
         size = f"K = {shape[0]}" if aspect == 1 else f"{shape[0]} × {shape[1]}"
-        axis.errorbar(x, y, [y - low, high - y], fmt="o", color=BLACK, ms=4, capsize=2,
+        axis.errorbar(x, y, np.stack([y - low, high - y]), fmt="o", color=BLACK, ms=4, capsize=2,
                       label=f"crossing with one spike, simulated, {size}")  # fmt: skip
     low_rank = [low_rank_fraction(one, aspect) for one in ratios]
     axis.plot(fractions, low_rank, ":", color="#666666", lw=1, label="LoRA at independent entries")
