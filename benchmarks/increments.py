@@ -44,7 +44,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks._measure import timed
 from benchmarks._record import OUT, Record
 from loca_theory.checkpoints import extract
-from loca_theory.checkpoints.pairs.opening import open_pair
+from loca_theory.checkpoints.change.opening import open_pair
 from loca_theory.checkpoints.settings import Settings
 from loca_theory.checkpoints.statistics.matrix import analyse_matrix
 from loca_theory.increments import fit_bulk

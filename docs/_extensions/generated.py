@@ -17,7 +17,7 @@ from typing import Any
 from sphinx.application import Sphinx
 
 import loca_theory as loca
-from loca_theory.checkpoints.adapters import kinds
+from loca_theory.checkpoints.change.adapter import kinds
 from loca_theory.claims import checks as all_checks
 from loca_theory.expressivity import METHODS
 from loca_theory.expressivity.methods.names import display_name

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from loca_theory.checkpoints.weights.sources import open_checkpoint
+from loca_theory.checkpoints.source.open import open_checkpoint
 from loca_theory.errors import InvalidArgumentError
 
 Weights = dict[str, torch.Tensor]

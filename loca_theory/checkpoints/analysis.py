@@ -9,6 +9,8 @@ from typing import Literal
 
 from loca_theory import _arguments
 from loca_theory._lookup import find
+from loca_theory.checkpoints.change.linear_layers import has_ambiguous_names, layers_of
+from loca_theory.checkpoints.change.opening import open_fine_tunes
 from loca_theory.checkpoints.computation import (
     IncrementCell,
     allocate_all,
@@ -17,15 +19,13 @@ from loca_theory.checkpoints.computation import (
     weight_spectra,
 )
 from loca_theory.checkpoints.names import kind_of, middle_of_each_kind
-from loca_theory.checkpoints.pairs.linear_layers import has_ambiguous_names, layers_of
-from loca_theory.checkpoints.pairs.opening import open_fine_tunes
-from loca_theory.checkpoints.pairs.task import Pairs, Task
 from loca_theory.checkpoints.results import Analysis
 from loca_theory.checkpoints.settings import ANALYSED, Selection, Settings
 from loca_theory.checkpoints.sizing.adapter_size import TotalSize
 from loca_theory.checkpoints.sizing.layer_budgets import accounting_of, check_total
+from loca_theory.checkpoints.source.open import Source, describe, is_array
 from loca_theory.checkpoints.statistics.figure_data import STORED, figure_data, representative
-from loca_theory.checkpoints.weights.sources import Source, describe, is_array
+from loca_theory.checkpoints.task import Pairs, Task
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Method
 from loca_theory.expressivity.methods.registry import find_methods, is_recognisable, own_titles

@@ -8,10 +8,9 @@ from functools import partial
 from itertools import combinations
 from typing import Any, ClassVar
 
+from loca_theory.checkpoints.change.linear_layers import layers_of
+from loca_theory.checkpoints.change.pair import check_finite
 from loca_theory.checkpoints.names import kind_of, layer_of
-from loca_theory.checkpoints.pairs.linear_layers import layers_of
-from loca_theory.checkpoints.pairs.pair import check_finite
-from loca_theory.checkpoints.pairs.task import MatrixCell, Pairs, Task
 from loca_theory.checkpoints.remarks import UNCHANGED
 from loca_theory.checkpoints.rows import AllocatedMatrix, Comparison
 from loca_theory.checkpoints.settings import Settings
@@ -22,10 +21,11 @@ from loca_theory.checkpoints.sizing.adapter_cells import (
 )
 from loca_theory.checkpoints.sizing.adapter_size import TotalSize
 from loca_theory.checkpoints.sizing.layer_budgets import allocate_budgets, layer_energies
+from loca_theory.checkpoints.source.checkpoint import LeftOutError
 from loca_theory.checkpoints.statistics.comparison import compare
 from loca_theory.checkpoints.statistics.figure_data import MatrixAnalysis
 from loca_theory.checkpoints.statistics.matrix import analyse_matrix
-from loca_theory.checkpoints.weights.checkpoint import LeftOutError
+from loca_theory.checkpoints.task import MatrixCell, Pairs, Task
 from loca_theory.expressivity.methods.registry import is_recognisable
 from loca_theory.increments.eigenvalues import squared_singular_values
 from loca_theory.sweeps.store import described

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from loca_theory import _arguments
 from loca_theory._lookup import find
-from loca_theory.checkpoints.weights.layouts import EXPERTS, Experts
+from loca_theory.checkpoints.model.layouts import EXPERTS, Experts
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Method
 from loca_theory.expressivity.coders.coder import checked_bits

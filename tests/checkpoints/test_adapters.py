@@ -17,10 +17,10 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
-from loca_theory.checkpoints.adapters.kinds import KNOWN, check_type, needs_weights
-from loca_theory.checkpoints.pairs.opening import open_pair
+from loca_theory.checkpoints.change.adapter.kinds import KNOWN, check_type, needs_weights
+from loca_theory.checkpoints.change.opening import open_pair
 from loca_theory.checkpoints.settings import Selection
-from loca_theory.checkpoints.weights.checkpoint import DamagedError
+from loca_theory.checkpoints.source.checkpoint import DamagedError
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from tests.checkpoints import zoo
 

@@ -10,8 +10,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from loca_theory.checkpoints import analyze, extract
+from loca_theory.checkpoints.change.opening import open_pair
 from loca_theory.checkpoints.model.model import Model
-from loca_theory.checkpoints.pairs.opening import open_pair
 from loca_theory.checkpoints.settings import Selection
 from loca_theory.errors import InvalidArgumentError
 from tests.checkpoints import zoo

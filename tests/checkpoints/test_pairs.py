@@ -14,10 +14,10 @@ from torch.nn import utils as nn_utils
 from torch.nn.utils import parametrizations, prune
 
 from loca_theory.checkpoints import extract
-from loca_theory.checkpoints.pairs.opening import open_pair
+from loca_theory.checkpoints.change.opening import open_pair
 from loca_theory.checkpoints.settings import Selection
-from loca_theory.checkpoints.weights.checkpoint import DamagedError
-from loca_theory.checkpoints.weights.sources import open_checkpoint
+from loca_theory.checkpoints.source.checkpoint import DamagedError
+from loca_theory.checkpoints.source.open import open_checkpoint
 from tests.checkpoints.files import folder_of, normal
 
 NAME = "a.0.q.weight"

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from loca_theory.checkpoints.pairs.opening import open_pair
-from loca_theory.checkpoints.weights.checkpoint import DamagedError
-from loca_theory.checkpoints.weights.scales import scaled
-from loca_theory.checkpoints.weights.sources import open_checkpoint
+from loca_theory.checkpoints.change.opening import open_pair
+from loca_theory.checkpoints.source.checkpoint import DamagedError
+from loca_theory.checkpoints.source.open import open_checkpoint
+from loca_theory.checkpoints.source.scales import scaled
 from loca_theory.errors import InvalidArgumentError
 from tests.checkpoints.files import folder_of, normal
 

@@ -9,8 +9,8 @@ from peft import IA3Config, LoHaConfig, LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
 from loca_theory.checkpoints import extract
-from loca_theory.checkpoints.pairs.opening import open_pair
-from loca_theory.checkpoints.pairs.pair import CheckpointPair
+from loca_theory.checkpoints.change.opening import open_pair
+from loca_theory.checkpoints.change.pair import CheckpointPair
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from tests.checkpoints.zoo import TOKENS, make, merged
 

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save, save_file
 
-from loca_theory.checkpoints.weights.checkpoint import DamagedError
-from loca_theory.checkpoints.weights.sources import open_checkpoint
+from loca_theory.checkpoints.source.checkpoint import DamagedError
+from loca_theory.checkpoints.source.open import open_checkpoint
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError, ResourceError
 from tests.checkpoints.files import folder_of, normal
 

@@ -6,7 +6,7 @@ import re
 import pytest
 
 import loca_theory as loca
-from loca_theory.checkpoints.adapters.kinds import KNOWN, REFUSED
+from loca_theory.checkpoints.change.adapter.kinds import KNOWN, REFUSED
 from loca_theory.expressivity import METHODS
 from loca_theory.expressivity.coders.registry import CODERS
 

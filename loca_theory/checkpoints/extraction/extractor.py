@@ -9,11 +9,10 @@ from functools import partial
 
 import torch
 
-from loca_theory.checkpoints.adapters.layers import PREFIX
+from loca_theory.checkpoints.change.adapter.layers import PREFIX
+from loca_theory.checkpoints.change.linear_layers import Layer, end_others
 from loca_theory.checkpoints.extraction.layers import check_any
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
-from loca_theory.checkpoints.pairs.linear_layers import Layer, end_others
-from loca_theory.checkpoints.pairs.task import Task
 from loca_theory.checkpoints.sizing.adapter_cells import (
     DTYPES,
     AdapterCell,
@@ -34,6 +33,7 @@ from loca_theory.checkpoints.sizing.peft_config import (
 from loca_theory.checkpoints.sizing.profiles import EnergyProfile, profile_of
 from loca_theory.checkpoints.sizing.saved_modules import SavedModules
 from loca_theory.checkpoints.sizing.sizes import Allocation, allocate
+from loca_theory.checkpoints.task import Task
 from loca_theory.errors import InvalidArgumentError
 
 # How much of the energy may be missing after the numbers are rounded, and how often to try again.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from loca_theory.checkpoints.pairs.comparable import nothing_left
-from loca_theory.checkpoints.pairs.linear_layers import Layer, layers_of
-from loca_theory.checkpoints.pairs.pair import CheckpointPair
+from loca_theory.checkpoints.change.comparable import nothing_left
+from loca_theory.checkpoints.change.linear_layers import Layer, layers_of
+from loca_theory.checkpoints.change.pair import CheckpointPair
+from loca_theory.checkpoints.model.layouts import by
 from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.sizing.adapter_size import AdapterSize
 from loca_theory.checkpoints.sizing.saved_modules import SavedModules
-from loca_theory.checkpoints.weights.layouts import by
 from loca_theory.errors import InvalidArgumentError
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from loca_theory.checkpoints.weights.checkpoint import any_error_as, one_line
-from loca_theory.checkpoints.weights.files import is_pickled, open_file
-from loca_theory.checkpoints.weights.sources import Source, is_path, resolve
+from loca_theory.checkpoints.source.checkpoint import any_error_as, one_line
+from loca_theory.checkpoints.source.files import is_pickled, open_file
+from loca_theory.checkpoints.source.open import Source, is_path, resolve
 from loca_theory.errors import InvalidArgumentError, ResourceError
 
 _BLOCK, _LEVELS = 64, 127

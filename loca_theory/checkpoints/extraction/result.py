@@ -23,7 +23,7 @@ from loca_theory.checkpoints.sizing.adapter_folder import (
     write_adapter,
 )
 from loca_theory.checkpoints.sizing.adapter_size import TITLES
-from loca_theory.checkpoints.weights.sources import Source
+from loca_theory.checkpoints.source.open import Source
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Result
 from loca_theory.sweeps.files import writable_folder

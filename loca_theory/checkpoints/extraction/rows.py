@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loca_theory.checkpoints.adapters.layers import PREFIX
-from loca_theory.checkpoints.pairs.comparable import reasons
+from loca_theory.checkpoints.change.adapter.layers import PREFIX
+from loca_theory.checkpoints.change.comparable import reasons
 from loca_theory.checkpoints.sizing.adapter_size import TITLES
 from loca_theory.checkpoints.sizing.peft_config import engines_of
 

@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 
-from loca_theory.checkpoints.adapters.peft import peft_package
-from loca_theory.checkpoints.adapters.stored import has_adapters
+from loca_theory.checkpoints.change.adapter.peft import peft_package
+from loca_theory.checkpoints.change.adapter.stored import has_adapters
+from loca_theory.checkpoints.change.opening import adapter_folder, open_pair
 from loca_theory.checkpoints.extraction.outputs import (
     OutputRow,
     compared,
@@ -26,11 +27,10 @@ from loca_theory.checkpoints.extraction.outputs import (
 )
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
 from loca_theory.checkpoints.model.model import Model
-from loca_theory.checkpoints.pairs.opening import adapter_folder, open_pair
 from loca_theory.checkpoints.settings import Selection
 from loca_theory.checkpoints.sizing.adapter_folder import write_adapter
-from loca_theory.checkpoints.weights.checkpoint import Checkpoint, any_error_as, unwrapped
-from loca_theory.checkpoints.weights.sources import Source, is_path, resolve
+from loca_theory.checkpoints.source.checkpoint import Checkpoint, any_error_as, unwrapped
+from loca_theory.checkpoints.source.open import Source, is_path, resolve
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps.files import writable_folder
 

@@ -25,11 +25,11 @@ from loca_theory.checkpoints.model.classes import (
     empty_model,
     harmless,
 )
+from loca_theory.checkpoints.model.layouts import holds_experts
 from loca_theory.checkpoints.model.matching import plain_name
 from loca_theory.checkpoints.model.skeleton import Conv1D, Shape, skeleton
-from loca_theory.checkpoints.weights.checkpoint import any_error_as, memory_of
-from loca_theory.checkpoints.weights.layouts import holds_experts
-from loca_theory.checkpoints.weights.parametrised import parametrised
+from loca_theory.checkpoints.source.checkpoint import any_error_as, memory_of
+from loca_theory.checkpoints.source.parametrised import parametrised
 
 READ_BY_ATTENTION = "read directly: MultiheadAttention uses this layer without calling it"
 EXPERTS = "experts in one tensor: PEFT adapts it as a parameter of a model that is known"

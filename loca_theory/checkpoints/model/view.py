@@ -14,6 +14,11 @@ from typing import Any
 
 import torch
 
+from loca_theory.checkpoints.model.layouts import (
+    has_conv1d_name,
+    stores_transposed,
+    tied_weight,
+)
 from loca_theory.checkpoints.model.matching import (
     AmbiguousError,
     NameMatch,
@@ -22,18 +27,13 @@ from loca_theory.checkpoints.model.matching import (
     plain_name,
 )
 from loca_theory.checkpoints.model.model import Model, UnknownModelError
-from loca_theory.checkpoints.weights.checkpoint import (
+from loca_theory.checkpoints.source.checkpoint import (
     Checkpoint,
     DamagedError,
     Entry,
     LeftOutError,
     any_error_as,
     unwrapped,
-)
-from loca_theory.checkpoints.weights.layouts import (
-    has_conv1d_name,
-    stores_transposed,
-    tied_weight,
 )
 from loca_theory.errors import InvalidArgumentError
 

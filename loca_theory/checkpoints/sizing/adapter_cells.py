@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from loca_theory.checkpoints.pairs.linear_layers import Layer
-from loca_theory.checkpoints.pairs.pair import check_finite
-from loca_theory.checkpoints.pairs.task import MatrixCell, Pairs
+from loca_theory.checkpoints.change.linear_layers import Layer
+from loca_theory.checkpoints.change.pair import check_finite
 from loca_theory.checkpoints.sizing.best_adapters import (
     BestAdapter,
     best_coordinates,
@@ -21,7 +20,8 @@ from loca_theory.checkpoints.sizing.best_adapters import (
     joined,
 )
 from loca_theory.checkpoints.sizing.profiles import largest_energies
-from loca_theory.checkpoints.weights.checkpoint import LeftOutError
+from loca_theory.checkpoints.source.checkpoint import LeftOutError
+from loca_theory.checkpoints.task import MatrixCell, Pairs
 from loca_theory.increments.eigenvalues import squared_singular_values
 from loca_theory.increments.truncated_svd import TruncatedSVD, svd_of_product, truncated_svd
 from loca_theory.transforms import dct2

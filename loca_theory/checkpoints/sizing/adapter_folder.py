@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from loca_theory._lookup import find
-from loca_theory.checkpoints.adapters.peft import peft_package
+from loca_theory.checkpoints.change.adapter.peft import peft_package
 from loca_theory.checkpoints.sizing.adapter_size import METHODS
-from loca_theory.checkpoints.weights.checkpoint import any_error_as, read_json
-from loca_theory.checkpoints.weights.files import SafetensorsFile
-from loca_theory.checkpoints.weights.sources import ADAPTER_CONFIG
+from loca_theory.checkpoints.source.checkpoint import any_error_as, read_json
+from loca_theory.checkpoints.source.files import SafetensorsFile
+from loca_theory.checkpoints.source.open import ADAPTER_CONFIG
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps.files import TEMPORARY_SUFFIX, write_atomically
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from loca_theory._lookup import member
-from loca_theory.checkpoints.pairs.linear_layers import Layer
+from loca_theory.checkpoints.change.linear_layers import Layer
 from loca_theory.checkpoints.rows import AllocatedMatrix
 from loca_theory.checkpoints.sizing.adapter_size import TotalSize
 from loca_theory.checkpoints.sizing.profiles import EnergyProfile, profile_of

@@ -11,7 +11,7 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from loca_theory._lookup import find, unknown_name
-from loca_theory.checkpoints.adapters.peft import peft_package
+from loca_theory.checkpoints.change.adapter.peft import peft_package
 from loca_theory.checkpoints.rows import AllocatedMatrix, Matrix
 from loca_theory.checkpoints.sizing.peft_config import target_modules, usual_size
 from loca_theory.checkpoints.summary import Totals

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import torch
 
 from loca_theory import _arguments
-from loca_theory.checkpoints.adapters.increments import AdapterIncrements
-from loca_theory.checkpoints.adapters.layers import PREFIX
+from loca_theory.checkpoints.change.adapter.increments import AdapterIncrements
+from loca_theory.checkpoints.change.adapter.layers import PREFIX
+from loca_theory.checkpoints.change.pair import CheckpointPair
 from loca_theory.checkpoints.names import kind_of
-from loca_theory.checkpoints.pairs.pair import CheckpointPair
-from loca_theory.checkpoints.weights.quantised import FP8
+from loca_theory.checkpoints.source.quantised import FP8
 from loca_theory.errors import InvalidArgumentError
 
 

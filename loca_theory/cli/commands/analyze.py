@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from loca_theory.checkpoints.weights.paths import check_paths
+from loca_theory.checkpoints.source.paths import check_paths
 from loca_theory.cli.commands.left_out import note_damaged
 from loca_theory.cli.commands.methods import chosen_methods
 from loca_theory.cli.options import Common, command_of

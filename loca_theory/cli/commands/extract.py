@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loca_theory.checkpoints.weights.paths import check_paths
+from loca_theory.checkpoints.source.paths import check_paths
 from loca_theory.cli.commands.left_out import note_damaged, print_skipped, short_name
 from loca_theory.cli.options import DEFAULT_OUT, Common, command_of
 from loca_theory.cli.output import Rows, console, emit
@@ -63,7 +63,7 @@ def command(*, common: Common, base: str, tuned: tuple[str, ...], method: Any, *
     check_paths((base, *tuned))
     # Imported here, because it loads torch, which --help does not need.
     from loca_theory.checkpoints import extract
-    from loca_theory.checkpoints.pairs.opening import labels
+    from loca_theory.checkpoints.change.opening import labels
     from loca_theory.checkpoints.sizing.adapter_folder import check_folder
 
     names = labels(tuned) if len(tuned) > 1 else [""]

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from loca_theory.checkpoints.adapters.increments import AdapterIncrements
+from loca_theory.checkpoints.change.adapter.increments import AdapterIncrements
+from loca_theory.checkpoints.change.comparable import MatchedPair
 from loca_theory.checkpoints.model.view import View
-from loca_theory.checkpoints.pairs.comparable import MatchedPair
-from loca_theory.checkpoints.weights.checkpoint import Checkpoint, DamagedError
+from loca_theory.checkpoints.source.checkpoint import Checkpoint, DamagedError
 from loca_theory.errors import ResourceError
 
 _ROWS_AT_ONCE = 1024

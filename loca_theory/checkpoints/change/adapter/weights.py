@@ -11,8 +11,8 @@ from typing import Any
 
 from torch.nn.functional import cosine_similarity
 
-from loca_theory.checkpoints.adapters.kinds import LOCA, LORA, by_peft, needs_weights
-from loca_theory.checkpoints.adapters.layers import (
+from loca_theory.checkpoints.change.adapter.kinds import LOCA, LORA, by_peft, needs_weights
+from loca_theory.checkpoints.change.adapter.layers import (
     FUSED_ATTENTION,
     AdaptedLayer,
     fits,
@@ -22,12 +22,12 @@ from loca_theory.checkpoints.adapters.layers import (
     wanted_names,
     without_wrappers,
 )
-from loca_theory.checkpoints.adapters.lora import EMBEDDING, lora_rank, product_of
+from loca_theory.checkpoints.change.adapter.lora import EMBEDDING, lora_rank, product_of
+from loca_theory.checkpoints.model.layouts import has_conv1d_name, resized, stores_transposed
 from loca_theory.checkpoints.model.matching import NameMatch, match_names
 from loca_theory.checkpoints.model.model import Model
 from loca_theory.checkpoints.names import kind_of, layer_of
-from loca_theory.checkpoints.weights.checkpoint import Checkpoint, Entry, LeftOutError
-from loca_theory.checkpoints.weights.layouts import has_conv1d_name, resized, stores_transposed
+from loca_theory.checkpoints.source.checkpoint import Checkpoint, Entry, LeftOutError
 
 UNTOLD = "its shape is only in the base"
 """Why a weight is left out whose shape the adapter does not tell."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from loca_theory.checkpoints.adapters.increments import AdapterIncrements
+from loca_theory.checkpoints.change.adapter.increments import AdapterIncrements
+from loca_theory.checkpoints.change.comparable import Weight
+from loca_theory.checkpoints.change.pair import CheckpointPair
 from loca_theory.checkpoints.model.model import EXPERTS
-from loca_theory.checkpoints.pairs.comparable import Weight
-from loca_theory.checkpoints.pairs.pair import CheckpointPair
 
 _METHODS = ("lora", "loca", "entries")
 

@@ -1,6 +1,6 @@
 """Which modules of a checkpoint are quantised, by the types and the names of their tensors.
 
-Only FP8 weights with scales are read; see :mod:`loca_theory.checkpoints.weights.composed`. A module
+Only FP8 weights with scales are read; see :mod:`loca_theory.checkpoints.source.composed`. A module
 whose weight is of integers, or that a method which is not read has quantised, is left out whole:
 only its own library knows how its tensors make up the weight.
 """
@@ -11,8 +11,8 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from loca_theory.checkpoints.weights.checkpoint import DEQUANTISE, FLOATS, Checkpoint, Entry
-from loca_theory.checkpoints.weights.layouts import holds_experts
+from loca_theory.checkpoints.model.layouts import holds_experts
+from loca_theory.checkpoints.source.checkpoint import DEQUANTISE, FLOATS, Checkpoint, Entry
 
 FP8 = re.compile(r"^(F8_E[45]M|float8_e[45]m)", re.IGNORECASE)
 

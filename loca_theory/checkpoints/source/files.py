@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from loca_theory.checkpoints.weights.checkpoint import (
+from loca_theory.checkpoints.source.checkpoint import (
     Checkpoint,
     DamagedError,
     Entry,
@@ -23,7 +23,7 @@ from loca_theory.checkpoints.weights.checkpoint import (
     any_error_as,
     intact,
 )
-from loca_theory.checkpoints.weights.paths import PICKLES
+from loca_theory.checkpoints.source.paths import PICKLES
 from loca_theory.errors import ResourceError
 
 # How they begin: an archive, and a pickle before version 1.6.

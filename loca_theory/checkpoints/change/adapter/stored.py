@@ -9,16 +9,16 @@ from typing import Any, NamedTuple, TypeGuard
 
 import torch
 
-from loca_theory.checkpoints.adapters.kinds import changes_base
-from loca_theory.checkpoints.adapters.layers import PREFIX, WHOLE
-from loca_theory.checkpoints.weights.checkpoint import (
+from loca_theory.checkpoints.change.adapter.kinds import changes_base
+from loca_theory.checkpoints.change.adapter.layers import PREFIX, WHOLE
+from loca_theory.checkpoints.source.checkpoint import (
     Checkpoint,
     any_error_as,
     read_json,
     tensors_in_memory,
 )
-from loca_theory.checkpoints.weights.files import open_file
-from loca_theory.checkpoints.weights.sources import ADAPTER_CONFIG
+from loca_theory.checkpoints.source.files import open_file
+from loca_theory.checkpoints.source.open import ADAPTER_CONFIG
 from loca_theory.errors import InvalidArgumentError
 
 FILES = ("adapter_model.safetensors", "adapter_model.bin")

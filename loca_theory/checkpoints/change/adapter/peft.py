@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from loca_theory.checkpoints.adapters.kinds import FROM_WEIGHT, LORA, initialisation
-from loca_theory.checkpoints.adapters.layers import WHOLE, AdaptedLayer
+from loca_theory.checkpoints.change.adapter.kinds import FROM_WEIGHT, LORA, initialisation
+from loca_theory.checkpoints.change.adapter.layers import WHOLE, AdaptedLayer
 from loca_theory.checkpoints.model.model import Model
-from loca_theory.checkpoints.weights.checkpoint import (
+from loca_theory.checkpoints.source.checkpoint import (
     Checkpoint,
     DamagedError,
     TensorsCheckpoint,

@@ -10,23 +10,23 @@ from dataclasses import dataclass, field, replace
 import psutil
 import torch
 
-from loca_theory.checkpoints.adapters.increments import AdapterIncrements
-from loca_theory.checkpoints.model.model import Model
-from loca_theory.checkpoints.names import kind_of
-from loca_theory.checkpoints.rows import Skipped
-from loca_theory.checkpoints.settings import Selection
-from loca_theory.checkpoints.weights.checkpoint import (
-    FLOATS,
-    Checkpoint,
-    Entry,
-    LeftOutError,
-)
-from loca_theory.checkpoints.weights.layouts import (
+from loca_theory.checkpoints.change.adapter.increments import AdapterIncrements
+from loca_theory.checkpoints.model.layouts import (
     LARGEST_KERNEL,
     by,
     holds_experts,
     matrix_shape,
     resized,
+)
+from loca_theory.checkpoints.model.model import Model
+from loca_theory.checkpoints.names import kind_of
+from loca_theory.checkpoints.rows import Skipped
+from loca_theory.checkpoints.settings import Selection
+from loca_theory.checkpoints.source.checkpoint import (
+    FLOATS,
+    Checkpoint,
+    Entry,
+    LeftOutError,
 )
 from loca_theory.errors import InvalidArgumentError
 

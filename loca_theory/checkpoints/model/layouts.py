@@ -16,7 +16,7 @@ import math
 import re
 from typing import Literal
 
-from loca_theory.checkpoints.weights.checkpoint import Checkpoint
+from loca_theory.checkpoints.source.checkpoint import Checkpoint
 
 Experts = Literal["each", "stacked"]
 EXPERTS: dict[str, Experts] = {"each": "each", "stacked": "stacked"}

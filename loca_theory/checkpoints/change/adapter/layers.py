@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from loca_theory.checkpoints.weights.layouts import by
+from loca_theory.checkpoints.model.layouts import by
 from loca_theory.errors import InvalidArgumentError
 
 FUSED_ATTENTION = "in_proj_weight"

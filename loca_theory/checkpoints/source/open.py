@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeGuard, Union
 
 import torch
 
-from loca_theory.checkpoints.weights.checkpoint import (
+from loca_theory.checkpoints.source.checkpoint import (
     Checkpoint,
     DamagedError,
     any_error_as,
@@ -22,9 +22,9 @@ from loca_theory.checkpoints.weights.checkpoint import (
     read_json,
     tensors_in_memory,
 )
-from loca_theory.checkpoints.weights.composed import ComposedCheckpoint
-from loca_theory.checkpoints.weights.files import Shards, is_pickled, open_file
-from loca_theory.checkpoints.weights.paths import HUB, HUB_NAME, PICKLES, existing_path
+from loca_theory.checkpoints.source.composed import ComposedCheckpoint
+from loca_theory.checkpoints.source.files import Shards, is_pickled, open_file
+from loca_theory.checkpoints.source.paths import HUB, HUB_NAME, PICKLES, existing_path
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.transforms.inputs import TensorLike
 

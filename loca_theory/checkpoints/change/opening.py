@@ -11,22 +11,22 @@ from pathlib import Path, PurePath
 
 import torch
 
-from loca_theory.checkpoints.adapters.increments import AdapterIncrements
-from loca_theory.checkpoints.adapters.layers import AnotherModelError
-from loca_theory.checkpoints.adapters.stored import FILES as ADAPTER_FILES
-from loca_theory.checkpoints.adapters.stored import (
+from loca_theory.checkpoints.change.adapter.increments import AdapterIncrements
+from loca_theory.checkpoints.change.adapter.layers import AnotherModelError
+from loca_theory.checkpoints.change.adapter.stored import FILES as ADAPTER_FILES
+from loca_theory.checkpoints.change.adapter.stored import (
     StoredAdapter,
     adapter_in_folder,
     adapter_in_memory,
     base_weights,
     has_adapters,
 )
+from loca_theory.checkpoints.change.pair import CheckpointPair
 from loca_theory.checkpoints.model.model import Model
 from loca_theory.checkpoints.model.view import views_of
-from loca_theory.checkpoints.pairs.pair import CheckpointPair
 from loca_theory.checkpoints.settings import Selection
-from loca_theory.checkpoints.weights.checkpoint import Checkpoint, is_array
-from loca_theory.checkpoints.weights.sources import (
+from loca_theory.checkpoints.source.checkpoint import Checkpoint, is_array
+from loca_theory.checkpoints.source.open import (
     ADAPTER_CONFIG,
     SAFETENSORS,
     TORCH,

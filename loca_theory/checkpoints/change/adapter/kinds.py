@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from loca_theory.checkpoints.weights.checkpoint import DamagedError
+from loca_theory.checkpoints.source.checkpoint import DamagedError
 from loca_theory.errors import InvalidArgumentError
 
 LORA, LOCA = "LORA", "LOCA"

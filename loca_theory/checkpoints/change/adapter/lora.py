@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
-from loca_theory.checkpoints.adapters.kinds import by_peft
-from loca_theory.checkpoints.adapters.layers import AdaptedLayer
-from loca_theory.checkpoints.weights.checkpoint import (
+from loca_theory.checkpoints.change.adapter.kinds import by_peft
+from loca_theory.checkpoints.change.adapter.layers import AdaptedLayer
+from loca_theory.checkpoints.source.checkpoint import (
     Checkpoint,
     DamagedError,
     Entry,

@@ -8,7 +8,7 @@ from dataclasses import InitVar, dataclass, field, replace
 
 import torch
 
-from loca_theory.checkpoints.adapters.kinds import (
+from loca_theory.checkpoints.change.adapter.kinds import (
     WITH_BIAS,
     by_peft,
     check_type,
@@ -16,26 +16,31 @@ from loca_theory.checkpoints.adapters.kinds import (
     needs_weights,
     without_base,
 )
-from loca_theory.checkpoints.adapters.layers import (
+from loca_theory.checkpoints.change.adapter.layers import (
     PREFIX,
     AdaptedLayer,
     flattened,
     split_by_layer,
     without_wrappers,
 )
-from loca_theory.checkpoints.adapters.lora import lora_factors, lora_increment
-from loca_theory.checkpoints.adapters.peft import adds_prefix, converted, peft_increment, prefix_of
-from loca_theory.checkpoints.adapters.stored import StoredAdapter
-from loca_theory.checkpoints.adapters.weights import UNTOLD, AdaptedWeights
+from loca_theory.checkpoints.change.adapter.lora import lora_factors, lora_increment
+from loca_theory.checkpoints.change.adapter.peft import (
+    adds_prefix,
+    converted,
+    peft_increment,
+    prefix_of,
+)
+from loca_theory.checkpoints.change.adapter.stored import StoredAdapter
+from loca_theory.checkpoints.change.adapter.weights import UNTOLD, AdaptedWeights
+from loca_theory.checkpoints.model.layouts import tied_weight
 from loca_theory.checkpoints.model.model import Model
 from loca_theory.checkpoints.model.view import View
-from loca_theory.checkpoints.weights.checkpoint import (
+from loca_theory.checkpoints.source.checkpoint import (
     Checkpoint,
     DamagedError,
     Entry,
 )
-from loca_theory.checkpoints.weights.layouts import tied_weight
-from loca_theory.checkpoints.weights.sources import ADAPTER_CONFIG
+from loca_theory.checkpoints.source.open import ADAPTER_CONFIG
 
 _NOT_LOADED = "PEFT does not load it and leaves it as it is initialised, at 0 for most types"
 

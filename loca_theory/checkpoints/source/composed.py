@@ -1,7 +1,7 @@
 """Weights that are stored in parts, and computed from them when they are loaded.
 
 - FP8 weights times their scales, in float32; see :func:`scale_names`.
-- Weight normalisation; see :mod:`loca_theory.checkpoints.weights.parametrised`.
+- Weight normalisation; see :mod:`loca_theory.checkpoints.source.parametrised`.
 
 Source: DeepSeek-AI, arXiv 2412.19437, for scales of blocks.
 """
@@ -14,17 +14,17 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from loca_theory.checkpoints.weights.checkpoint import (
+from loca_theory.checkpoints.model.layouts import by, holds_experts
+from loca_theory.checkpoints.source.checkpoint import (
     DEQUANTISE,
     FLOATS,
     Checkpoint,
     DamagedError,
     Entry,
 )
-from loca_theory.checkpoints.weights.layouts import by, holds_experts
-from loca_theory.checkpoints.weights.parametrised import is_normalised, normalised, parametrised
-from loca_theory.checkpoints.weights.quantised import FP8, quantised_modules, scale_names
-from loca_theory.checkpoints.weights.scales import grid_of, scaled
+from loca_theory.checkpoints.source.parametrised import is_normalised, normalised, parametrised
+from loca_theory.checkpoints.source.quantised import FP8, quantised_modules, scale_names
+from loca_theory.checkpoints.source.scales import grid_of, scaled
 
 _PARAMETRISED = "parametrised; remove the parametrisation, save the model and pass the copy"
 

@@ -1,0 +1,1 @@
+"""Increments: of a base and a fine-tune side by side, or of an adapter of PEFT."""
