@@ -16,8 +16,8 @@ from torch import nn
 
 import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
 from loca_theory.checkpoints import Extraction, extract
+from loca_theory.checkpoints.model.loading import view_of, views_of
 from loca_theory.checkpoints.model.model import Model
-from loca_theory.checkpoints.model.view import view_of, views_of
 from loca_theory.checkpoints.source.checkpoint import LeftOutError
 from loca_theory.checkpoints.source.open import open_checkpoint
 from loca_theory.errors import InvalidArgumentError, ResourceError

@@ -22,10 +22,11 @@ from loca_theory.checkpoints.change.adapter.stored import (
     has_adapters,
 )
 from loca_theory.checkpoints.change.pair import CheckpointPair
+from loca_theory.checkpoints.model.loading import views_of
 from loca_theory.checkpoints.model.model import Model
-from loca_theory.checkpoints.model.view import views_of
 from loca_theory.checkpoints.settings import Selection
-from loca_theory.checkpoints.source.checkpoint import Checkpoint, is_array
+from loca_theory.checkpoints.source.checkpoint import Checkpoint
+from loca_theory.checkpoints.source.memory import is_array
 from loca_theory.checkpoints.source.open import (
     ADAPTER_CONFIG,
     SAFETENSORS,

@@ -28,7 +28,8 @@ from loca_theory.checkpoints.model.classes import (
 from loca_theory.checkpoints.model.layouts import holds_experts
 from loca_theory.checkpoints.model.matching import plain_name
 from loca_theory.checkpoints.model.skeleton import Conv1D, Shape, skeleton
-from loca_theory.checkpoints.source.checkpoint import any_error_as, memory_of
+from loca_theory.checkpoints.source.checkpoint import any_error_as
+from loca_theory.checkpoints.source.memory import memory_of
 from loca_theory.checkpoints.source.parametrised import parametrised
 
 READ_BY_ATTENTION = "read directly: MultiheadAttention uses this layer without calling it"

@@ -19,10 +19,10 @@ from loca_theory.checkpoints.source.checkpoint import (
     DamagedError,
     Entry,
     LeftOutError,
-    TensorsCheckpoint,
     any_error_as,
     intact,
 )
+from loca_theory.checkpoints.source.memory import TensorsCheckpoint
 from loca_theory.checkpoints.source.paths import PICKLES
 from loca_theory.errors import ResourceError
 

@@ -18,12 +18,11 @@ from loca_theory.checkpoints.source.checkpoint import (
     Checkpoint,
     DamagedError,
     any_error_as,
-    is_array,
     read_json,
-    tensors_in_memory,
 )
 from loca_theory.checkpoints.source.composed import ComposedCheckpoint
 from loca_theory.checkpoints.source.files import Shards, is_pickled, open_file
+from loca_theory.checkpoints.source.memory import is_array, tensors_in_memory
 from loca_theory.checkpoints.source.paths import HUB, HUB_NAME, PICKLES, existing_path
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.transforms.inputs import TensorLike

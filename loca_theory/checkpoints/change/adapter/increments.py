@@ -20,8 +20,9 @@ from loca_theory.checkpoints.change.adapter.layers import (
     PREFIX,
     AdaptedLayer,
     flattened,
+    is_whole,
+    plain_name,
     split_by_layer,
-    without_wrappers,
 )
 from loca_theory.checkpoints.change.adapter.lora import lora_factors, lora_increment
 from loca_theory.checkpoints.change.adapter.peft import (
@@ -101,7 +102,7 @@ class AdapterIncrements(Checkpoint):
             raise DamagedError(msg)
         for name, reason in not_loaded.items():
             self.leave_out(name, f"{_NOT_LOADED}: {reason}", damaged=True)
-        whole = {_plain(name): key for name, key in others.items()}
+        whole = {plain_name(name): key for name, key in others.items()}
         weights = AdaptedWeights(self._config, self._source, self.base, layers, model)
         self.matched = weights.match(whole)
         try:
@@ -109,9 +110,9 @@ class AdapterIncrements(Checkpoint):
         except DamagedError as error:
             msg = f"{title}: {error}"
             raise DamagedError(msg) from error
-        self.whole = {_plain(name): key for name, key in others.items() if _is_whole(name)}
+        self.whole = {plain_name(name): key for name, key in others.items() if is_whole(name)}
         for name, key in others.items():
-            self._add_copy(name, key, self.matched.partners.get(_plain(name)))
+            self._add_copy(name, key, self.matched.partners.get(plain_name(name)))
         self._leave_out_tied()
 
     def _add_layers(self, layers: Iterator[AdaptedLayer]) -> None:
@@ -130,7 +131,7 @@ class AdapterIncrements(Checkpoint):
 
     def _add_copy(self, name: str, key: str, own: str | None) -> None:
         """Add a tensor that is not of a layer, such as a weight of ``modules_to_save``."""
-        plain = _plain(name)
+        plain = plain_name(name)
         if key in self._source.left_out:
             self.left_out[plain] = self._source.left_out[key]
             return
@@ -237,8 +238,7 @@ class AdapterIncrements(Checkpoint):
         }
         tensors |= {name: self._source.load(name) for name in self._shared}
         weight = self._weight(layer.name) if needs_weights(self._config) else None
-        has_bias = layer.bias in self.base.entries
-        others = self.layers.values()
+        others, has_bias = self.layers.values(), layer.bias in self.base.entries
         found = peft_increment(self._config, made, others, tensors, weight, has_bias=has_bias)
         return found.reshape(layer.shape)
 
@@ -248,13 +248,3 @@ class AdapterIncrements(Checkpoint):
             msg = f"the base stores {name} as {weight.dtype}: quantised, or not a weight"
             raise DamagedError(msg)
         return weight
-
-
-def _is_whole(name: str) -> bool:
-    """Whether a tensor that is not of a layer replaces one of the model."""
-    return ".base_layer." not in name and not name.endswith("trainable_tokens_delta")
-
-
-def _plain(name: str) -> str:
-    """Name in the model of a tensor that is stored whole."""
-    return without_wrappers(name.replace(".modules_to_save.", "."))

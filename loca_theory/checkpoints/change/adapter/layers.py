@@ -157,3 +157,13 @@ def of_another_model(name: str, shape: tuple[int, ...] | None) -> AnotherModelEr
     msg += "if it has another name or parts in the file, save the loaded model again with "
     msg += "save_original_format=False; otherwise "
     return AnotherModelError(msg + "pass the base that the adapter was trained on")
+
+
+def is_whole(name: str) -> bool:
+    """Whether a tensor that is not of a layer replaces one of the model."""
+    return ".base_layer." not in name and not name.endswith("trainable_tokens_delta")
+
+
+def plain_name(name: str) -> str:
+    """Name in the model of a tensor that is stored whole."""
+    return without_wrappers(name.replace(".modules_to_save.", "."))

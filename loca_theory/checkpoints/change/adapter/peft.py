@@ -16,12 +16,8 @@ import torch
 from loca_theory.checkpoints.change.adapter.kinds import FROM_WEIGHT, LORA, initialisation
 from loca_theory.checkpoints.change.adapter.layers import WHOLE, AdaptedLayer
 from loca_theory.checkpoints.model.model import Model
-from loca_theory.checkpoints.source.checkpoint import (
-    Checkpoint,
-    DamagedError,
-    TensorsCheckpoint,
-    any_error_as,
-)
+from loca_theory.checkpoints.source.checkpoint import Checkpoint, DamagedError, any_error_as
+from loca_theory.checkpoints.source.memory import TensorsCheckpoint
 from loca_theory.errors import ResourceError
 
 # All layers of these share projections, made for the most rows and the most columns of any. A layer

@@ -11,13 +11,9 @@ import torch
 
 from loca_theory.checkpoints.change.adapter.kinds import changes_base
 from loca_theory.checkpoints.change.adapter.layers import PREFIX, WHOLE
-from loca_theory.checkpoints.source.checkpoint import (
-    Checkpoint,
-    any_error_as,
-    read_json,
-    tensors_in_memory,
-)
+from loca_theory.checkpoints.source.checkpoint import Checkpoint, any_error_as, read_json
 from loca_theory.checkpoints.source.files import open_file
+from loca_theory.checkpoints.source.memory import tensors_in_memory
 from loca_theory.checkpoints.source.open import ADAPTER_CONFIG
 from loca_theory.errors import InvalidArgumentError
 

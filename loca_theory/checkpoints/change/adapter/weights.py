@@ -6,10 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
-
-from torch.nn.functional import cosine_similarity
 
 from loca_theory.checkpoints.change.adapter.kinds import LOCA, LORA, by_peft, needs_weights
 from loca_theory.checkpoints.change.adapter.layers import (
@@ -19,12 +16,12 @@ from loca_theory.checkpoints.change.adapter.layers import (
     flattened,
     of_another_model,
     targeted_parameters,
-    wanted_names,
     without_wrappers,
 )
 from loca_theory.checkpoints.change.adapter.lora import EMBEDDING, lora_rank, product_of
+from loca_theory.checkpoints.change.adapter.match import AdapterMatch
 from loca_theory.checkpoints.model.layouts import has_conv1d_name, resized, stores_transposed
-from loca_theory.checkpoints.model.matching import NameMatch, match_names
+from loca_theory.checkpoints.model.matching import NameMatch
 from loca_theory.checkpoints.model.model import Model
 from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.source.checkpoint import Checkpoint, Entry, LeftOutError
@@ -58,10 +55,9 @@ class AdaptedWeights:
 
     def match(self, whole: Mapping[str, str]) -> NameMatch:
         """Find where the weights belong in the base, with the tensors that are stored whole."""
-        shapes = {
-            name: self.source.entries[key].shape
-            for name, key in whole.items()
-            if key in self.source.entries
+        entries = self.source.entries
+        shapes: dict[str, tuple[int, ...] | None] = {
+            name: entries[key].shape for name, key in whole.items() if key in entries
         }
         for raw, keys in self.layers.items():
             module = without_wrappers(raw)
@@ -69,56 +65,11 @@ class AdaptedWeights:
             with suppress(LeftOutError):
                 shape, _ = self._told(keys)
             shapes |= dict.fromkeys((f"{module}.weight", f"{module}.{FUSED_ATTENTION}"), shape)
-
-        def fits_base(name: str, partner: str) -> bool:
-            entry = self.base.entries.get(partner)
-            return entry is None or fits(entry.shape, shapes.get(name), can_turn=True)
-
-        match = match_names(
-            [*wanted_names(self.layers, self.config), *whole],
-            self.base.names,
-            fits=fits_base,
-            likeness=partial(self._likeness, whole),
-            part=self._part(),
-        )
+        match = AdapterMatch(
+            self.config, self.source, self.base, self.model, self.layers, whole, shapes
+        ).find()
         self.partners.update(match.partners)
         return match
-
-    def _part(self) -> str | None:
-        """Prefix of the part of the model that was adapted, if the configuration names its class.
-
-        PEFT notes the class of a model that is adapted without a task.
-        """
-        noted = self.config.get("auto_mapping")
-        name = noted.get("base_model_class") if isinstance(noted, dict) else None
-        modules = {} if self.model is None else self.model.modules
-        parts = [path for path, module in modules.items() if type(module).__name__ == name]
-        return f"{parts[0]}." if len(parts) == 1 else None
-
-    def _likeness(self, whole: Mapping[str, str], partners: Mapping[str, str]) -> float | None:
-        """Mean cosine of what the adapter stores of weights, and of the base's own.
-
-        These are matrices that are stored whole, and the norms of rows (less their mean) of DoRA.
-        """
-        pairs = []
-        for name, key in whole.items():
-            entry = self.base.entries.get(partners.get(name, ""))
-            if entry is not None and len(entry.shape) > 1:
-                pairs.append((self.source.load(key), self.base.load(partners[name])))
-        for raw, keys in self.layers.items():
-            own = partners.get(f"{without_wrappers(raw)}.weight", "")
-            if (key := next((keys[what] for what in keys if "magnitude" in what), None)) is None:
-                continue
-            if own in self.base.entries and len(self.base.entries[own].shape) == 2:
-                norms = self.base.load(own).double().norm(dim=1)
-                magnitudes = self.source.load(key).double().flatten()
-                pairs.append((magnitudes - magnitudes.mean(), norms - norms.mean()))
-        cosines = [
-            cosine_similarity(stored.double().flatten(), weight.double().flatten(), dim=0).item()
-            for stored, weight in pairs
-            if stored.numel() == weight.numel()
-        ]
-        return sum(cosines) / len(cosines) if cosines else None
 
     def find(self, left_out: dict[str, LeftOutError]) -> Iterator[AdaptedLayer]:
         """Yield the weights that an adapter changes; note why others are left out, by name."""
