@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -120,6 +120,25 @@ class CheckpointPair(MatchedPair):
 
         names = self.tuned.entries
         return all(len({digest(side, name) for side in sides}) == 1 for name in names)
+
+    def changed_outside(self, names: Collection[str]) -> list[str]:
+        """Selected tensors of the fine-tune that the base has not, or not so, the largest first.
+
+        Args:
+            names: Tensors that are not asked about.
+        """
+        if self.base is None:
+            return []
+        base, entries = self.base, self.tuned.entries
+        changed = [
+            name
+            for name, entry in entries.items()
+            if name not in names
+            and entry.tied_to is None
+            and self.selection.selects(name)
+            and not (name in base.entries and torch.equal(self.tuned.load(name), base.load(name)))
+        ]
+        return sorted(changed, key=lambda name: -math.prod(entries[name].shape))
 
     def stored_name(self, name: str) -> str:
         """Name under which the base, or else the fine-tuned side, stores a matrix.

@@ -151,6 +151,7 @@ def extract(
     name = describe(base).removeprefix("hub:") if is_path(base) else None
     name = name or getattr(base, "name_or_path", None) or None
     rows, adapters = Extractor(layers, task, size, dtype, saved).run(name)
+    inside = {row.name for row in rows} | set(saved.tensors)
     grid = {
         "base": describe(base), "finetuned": describe(tuned), "method": method, "r": rank,
         "components": components,
@@ -160,6 +161,7 @@ def extract(
         "model": pair.model.title if pair.base and pair.model.is_known else None,
         "unchecked": pair.unchecked,
         "vocabulary": saved.new_rows(pair),
+        "changed_outside": pair.changed_outside(inside),
         "resized": pair.base is None,
     }  # fmt: skip
     found = Extraction(

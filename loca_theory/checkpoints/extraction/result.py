@@ -224,6 +224,11 @@ class Extraction(Result):
         return replace(tables, adapters=adapters)
 
     @property
+    def changed_outside(self) -> list[str]:
+        """Tensors that the fine-tune changed and the adapter does not have, the largest first."""
+        return self.manifest["grid"]["changed_outside"]
+
+    @property
     def note(self) -> str:
         """What of the names is not checked, and why; "" if everything is."""
         grid = self.manifest["grid"]

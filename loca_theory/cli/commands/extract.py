@@ -17,6 +17,8 @@ from loca_theory.cli.running import running
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Extraction
 
+# Modules that are named of those that are not in the adapter.
+_NAMED = 3
 _COUNT = {"type": click.IntRange(min=1), "metavar": "N"}
 
 
@@ -140,6 +142,15 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
             f"Outputs on {result.outputs[0].positions:,} positions, compared with those of the "
             "fine-tune: squared error in units of the base's, how often the largest logit is the "
             "same, and the mean Kullback–Leibler divergence in nats."
+        )
+    if outside := result.changed_outside:
+        modules = list(dict.fromkeys(name.rpartition(".")[0] for name in outside))
+        named = ", ".join(map(printable, modules[:_NAMED]))
+        more = f" and {len(modules) - _NAMED:,} more" if len(modules) > _NAMED else ""
+        out.print(
+            f"Not in the adapter, though the fine-tune changed them: {named}{more}. Without them a "
+            "loaded model answers otherwise; "
+            f"--save-module {printable(modules[0])} stores one whole."
         )
     if result.note:
         out.print(result.note)
