@@ -34,6 +34,11 @@ def correlation(predicted: torch.Tensor, labels: torch.Tensor) -> float:
     return float((both[0] * both[1]).sum() / product.sqrt()) if product > 0 else 0.0
 
 
+def trivial(labels: torch.Tensor, metric: Callable[[torch.Tensor, torch.Tensor], float]) -> float:
+    """The best score of predictions that are all the same."""
+    return max(metric(torch.full_like(labels, float(one)), labels) for one in labels.unique())
+
+
 METRICS: Mapping[str, Callable[[torch.Tensor, torch.Tensor], float]] = {
     METRIC: accuracy,
     "correlation": correlation,

@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 from experiments.pretrained import analysis, runs
-from experiments.pretrained.runs import read_design
+from experiments.pretrained.runs import FIRST
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
 from loca_theory.errors import ResourceError
@@ -74,33 +74,34 @@ def main(data: Path | None, out: Path, minutes: float, jobs: int, again: tuple[s
 
 
 def _primary() -> list[str]:
-    return [read_design()["reference"], *read_design()["primary"]]
+    return [FIRST["reference"], *FIRST["primary"]]
 
 
 def _print(out: Path) -> None:
     """Print the design, the comparisons, and the scores."""
-    design, every = read_design(), list(runs.stored(out).values())
-    click.echo(design["analysis"])
-    others, described = _primary()[1:], design["described"]
-    for setting in design["settings"]:
+    every = list(runs.stored(out).values())
+    click.echo(FIRST["analysis"])
+    others, described = _primary()[1:], FIRST["described"]
+    for setting in FIRST["settings"]:
         rows = [row for row in every if row["setting"] == setting]
-        _show(f"{setting}: primary comparisons with V1, points", analysis.primary(rows).T)
-        _show(f"{setting}: others with V1, points", analysis.compare(rows, described).T)
+        show(f"{setting}: primary comparisons with V1, points", analysis.primary(rows).T)
+        show(f"{setting}: others with V1, points", analysis.compare(rows, described).T)
         title = f"{setting}: losses, % less than that of V1"
-        _show(title, analysis.compare(rows, [*others, *described], analysis.LOSS).T)
-        _show(f"{setting}: mean scores", analysis.gains(rows, [*_primary(), *described]))
+        show(title, analysis.compare(rows, [*others, *described], analysis.LOSS).T)
+        show(f"{setting}: mean scores", analysis.gains(rows, [*_primary(), *described]))
         if setting == "main":
-            _show("primary comparisons without one kind", analysis.without_each_kind(rows).T)
+            show("primary comparisons without one kind", analysis.without_each_kind(rows).T)
             early = analysis.compare(rows, others, "loss_25").T
-            _show("losses over steps 16 to 25, % less than that of V1", early)
-    _show("comparisons that are stored", pd.DataFrame(analysis.verdicts(every)).T)
+            show("losses over steps 16 to 25, % less than that of V1", early)
+    show("comparisons that are stored", pd.DataFrame(analysis.verdicts(every)).T)
     if (path := out / f"{runs.RETAINED}.parquet").exists():
         energy = pd.read_parquet(path).groupby("method")[[runs.RETAINED]].mean()
-        _show("energy of full fine-tuning's increment at the locations", energy)
+        show("energy of full fine-tuning's increment at the locations", energy)
     click.echo(f"{len(every)} rows, {sum(row['seconds'] for row in every) / 3600:.2f} CPU hours")
 
 
-def _show(title: str, table: pd.DataFrame) -> None:
+def show(title: str, table: pd.DataFrame) -> None:
+    """Print a table below its title, unless it is empty."""
     if len(table):
         click.echo(f"\n{title}\n{table.to_string(float_format='{:.3f}'.format)}")
 

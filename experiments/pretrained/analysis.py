@@ -18,7 +18,7 @@ import pandas as pd
 from scipy.stats import permutation_test
 
 from experiments.finetuning.statistics import Row, holm, interval, paired_p_value
-from experiments.pretrained.runs import read_design, tasks_of
+from experiments.pretrained.runs import FIRST, Design, tasks_of
 
 LEVEL = 0.05
 LOSS = "loss"
@@ -26,10 +26,13 @@ LOSS = "loss"
 _UNUSED = ("kinds_low", "kinds_high", "draws_error", "draws_low", "draws_high", "draws_verdict")
 
 
-def complete(rows: Sequence[Row], methods: Sequence[str]) -> list[Row]:
-    """The rows of methods, with the seeds that every task has of all of them, in one setting."""
+def complete(rows: Sequence[Row], methods: Sequence[str], design: Design = FIRST) -> list[Row]:
+    """The rows of methods on the tasks of kinds, with the seeds that all of them have."""
+    tasks = {task for tasks in design["kinds"].values() for task in tasks}
     mine = [row for row in rows if not row["tunes"] and row["method"] in methods]
-    every = set(product(tasks_of(mine[0]["setting"]), methods)) if mine else set()
+    mine = [row for row in mine if row["task"] in tasks]
+    tasks &= {*tasks_of(mine[0]["setting"], design)} if mine else set()
+    every = set(product(tasks, methods))
     have = {seed: {(row["task"], row["method"]) for row in mine if row["seed"] == seed}
             for seed in {row["seed"] for row in mine}}  # fmt: skip
     return [row for row in mine if have.get(row["seed"]) == every]
@@ -44,26 +47,35 @@ def scores(rows: Sequence[Row], measure: str = "metric") -> pd.DataFrame:
     return table.pivot_table(index=["task", "seed"], columns="method", values="score")
 
 
-def by_kind(of_task: pd.DataFrame) -> pd.DataFrame:
+def by_kind(of_task: pd.DataFrame, design: Design = FIRST) -> pd.DataFrame:
     """Means over the tasks of each kind, from a row for each task."""
     kinds = {
         kind: [task for task in tasks if task in of_task.index]
-        for kind, tasks in read_design()["kinds"].items()
+        for kind, tasks in design["kinds"].items()
     }
     return pd.DataFrame({k: of_task.loc[tasks].mean() for k, tasks in kinds.items() if tasks}).T
 
 
-def compare(rows: Sequence[Row], methods: Sequence[str], measure: str = "metric") -> pd.DataFrame:
+def units(design: Design) -> pd.Series:
+    """Points of the unit of each kind: 1, or as the design has it."""
+    return pd.Series({kind: design.get("units", {}).get(kind, 1.0) for kind in design["kinds"]})
+
+
+def compare(
+    rows: Sequence[Row], methods: Sequence[str], measure: str = "metric", design: Design = FIRST
+) -> pd.DataFrame:
     """Compare methods with the reference on the seeds that are complete."""
-    reference, lines = read_design()["reference"], {}
+    reference, lines = design["reference"], {}
     for method in methods:
-        mine = complete(rows, (method, reference))
+        mine = complete(rows, (method, reference), design)
         if not mine:
             continue
         found = scores(mine, measure)
         paired = (found[method] - found[reference]).reset_index(name="difference")
         paired = paired.pivot_table(index="task", columns="seed", values="difference")
-        of_kind, of_seed = by_kind(paired).mean(axis=1), by_kind(paired).mean()
+        kinds = by_kind(paired, design)
+        kinds = kinds.div(units(design)[kinds.index], axis=0)
+        of_kind, of_seed = kinds.mean(axis=1), kinds.mean()
         mean, low, high = interval(of_kind.tolist())
         lines[method] = {
             "seeds": len(of_seed), "difference": mean, "low": low, "high": high,
@@ -71,15 +83,16 @@ def compare(rows: Sequence[Row], methods: Sequence[str], measure: str = "metric"
             "student": paired_p_value(of_kind.tolist()), "signs": float(
                 permutation_test((of_kind,), np.mean, permutation_type="samples").pvalue),
             "seed_error": of_seed.std(ddof=1) / math.sqrt(len(of_seed)),
-            "text_error": math.nan if measure.startswith(LOSS) else _text_error(mine, method),
+            "text_error": math.nan if measure.startswith(LOSS)
+            else _text_error(mine, method, design),
             **of_kind, **{f"task {task}": value for task, value in paired.mean(axis=1).items()},
         }  # fmt: skip
     return pd.DataFrame(lines).T
 
 
-def primary(rows: Sequence[Row]) -> pd.DataFrame:
+def primary(rows: Sequence[Row], design: Design = FIRST) -> pd.DataFrame:
     """The primary comparisons, with p-values adjusted over them."""
-    table = compare(rows, read_design()["primary"])
+    table = compare(rows, design["primary"], design=design)
     for test in ("signs", "student") if len(table) else ():
         table.insert(0, f"{test}_holm", holm(table[test].tolist()))
     return table
@@ -88,7 +101,7 @@ def primary(rows: Sequence[Row]) -> pd.DataFrame:
 def verdicts(rows: Sequence[Row]) -> list[Row]:
     """Rows of the table of verdicts, on whether a method does better than the reference."""
     main = primary([row for row in rows if row["setting"] == "main"])
-    if len(main) and (main["seeds"] < read_design()["seeds"]).any():
+    if len(main) and (main["seeds"] < FIRST["seeds"]).any():
         return []  # not complete
     random = [row for row in rows if row["setting"] == "random"]
     best = [{**row, "method": "best"} for row in rows if row["setting"] == "best"]
@@ -96,10 +109,10 @@ def verdicts(rows: Sequence[Row]) -> list[Row]:
     return [_verdict(str(method), line) for method, line in lines]
 
 
-def without_each_kind(rows: Sequence[Row]) -> pd.DataFrame:
+def without_each_kind(rows: Sequence[Row], design: Design = FIRST) -> pd.DataFrame:
     """Mean and interval of the primary comparisons over all kinds but one, by that kind."""
-    table = compare(rows, read_design()["primary"])
-    of_kinds = table[[one for one in table if one in read_design()["kinds"]]].astype(float)
+    table = compare(rows, design["primary"], design=design)
+    of_kinds = table[[one for one in table if one in design["kinds"]]].astype(float)
 
     def others(line: pd.Series) -> pd.Series:
         found = {kind: interval(line.drop(kind).tolist()) for kind in line.index}
@@ -108,14 +121,19 @@ def without_each_kind(rows: Sequence[Row]) -> pd.DataFrame:
     return of_kinds.apply(others, axis=1)
 
 
-def _verdict(method: str, line: pd.Series) -> Row:
-    kinds, margin = line[line.index.isin(read_design()["kinds"])].dropna(), read_design()["margin"]
-    within, fixed = margin > max(-line["low"], line["high"]), 1.96 * line["seed_error"]
-    word = "equivalent within a margin" if within else "inconclusive"
+def word(line: pd.Series, margin: float) -> str:
+    """The verdict on a comparison."""
     if line.get("student_holm", line["student"]) <= LEVEL:
-        word = "supported" if line["difference"] > 0 else "not supported"
+        return "supported" if line["difference"] > 0 else "not supported"
+    is_within = margin > max(-line["low"], line["high"])
+    return "equivalent within a margin" if is_within else "inconclusive"
+
+
+def _verdict(method: str, line: pd.Series) -> Row:
+    kinds, margin = line[line.index.isin(FIRST["kinds"])].dropna(), FIRST["margin"]
+    fixed = 1.96 * line["seed_error"]
     return {
-        "comparison": f"pretrained-{method.removeprefix('loca-')}", "verdict": word,
+        "comparison": f"pretrained-{method.removeprefix('loca-')}", "verdict": word(line, margin),
         "measure": "the task's own score", "margin": margin,
         "seeds": int(line["seeds"]), **{name: line[name] for name in ("difference", "low", "high")},
         "standard_error": kinds.std(ddof=1) / math.sqrt(len(kinds)),
@@ -125,24 +143,26 @@ def _verdict(method: str, line: pd.Series) -> Row:
     }  # fmt: skip
 
 
-def _text_error(rows: Sequence[Row], method: str) -> float:
+def _text_error(rows: Sequence[Row], method: str, design: Design) -> float:
     """Standard error from the choice of test examples, from the differences on parts of them."""
     table = pd.DataFrame(rows).dropna(subset="parts")
     by_side = table.groupby(["task", table["method"] == method])["parts"]
     means: Any = by_side.apply(lambda own: np.mean(own.tolist(), axis=0))
     differences = 100 * (means.xs(True, level=1) - means.xs(False, level=1))
     variances = differences.map(lambda one: one.var(ddof=1) / len(one))
-    kinds = (variances.reindex(tasks).dropna() for tasks in read_design()["kinds"].values())
-    of_kinds = [own.sum() / len(own) ** 2 for own in kinds if len(own)]
+    kinds = {kind: variances.reindex(tasks).dropna() for kind, tasks in design["kinds"].items()}
+    of_kinds = [
+        own.sum() / (len(own) * units(design)[kind]) ** 2 for kind, own in kinds.items() if len(own)
+    ]
     return math.sqrt(sum(of_kinds)) / len(of_kinds)
 
 
-def gains(rows: Sequence[Row], methods: Sequence[str]) -> pd.DataFrame:
+def gains(rows: Sequence[Row], methods: Sequence[str], design: Design = FIRST) -> pd.DataFrame:
     """Mean scores by kind and method, and in the last row fractions of (full − probe)."""
     found = {one: scores(mine)[one].groupby("task").mean()
-             for one in methods if (mine := complete(rows, [one]))}  # fmt: skip
-    table = by_kind(pd.DataFrame(found)) if found else pd.DataFrame()
-    probe = read_design()["tuning"]["probe"]
+             for one in methods if (mine := complete(rows, [one], design))}  # fmt: skip
+    table = by_kind(pd.DataFrame(found), design) if found else pd.DataFrame()
+    probe = design["tuning"]["probe"]
     if {probe, "full"} <= set(table):
         overall = table.mean()
         table.loc["gain"] = (overall - overall[probe]) / (overall["full"] - overall[probe])

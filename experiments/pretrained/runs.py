@@ -8,10 +8,11 @@ the design asked for the runs that are stored.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ import torch
 from joblib import Parallel, delayed
 from pyarrow import parquet
 
+from experiments.finetuning.metrics import METRICS, trivial
 from experiments.finetuning.protocol import Configuration, Finished, point
 from experiments.finetuning.statistics import Row
-from experiments.finetuning.tasks.prepared import Prepared, prepare_by
+from experiments.finetuning.tasks.prepared import Prepared, load, prepare_by
 from experiments.finetuning.tasks.published import check_files
 from experiments.finetuning.training import PACKAGES, Group, compute, trained
 from loca_theory.errors import ResourceError
@@ -38,6 +40,8 @@ FULL, LARGEST, _SEEDS = "full", "largest", 2
 MEASURED = ("metric", "loss", "parts", "diverged")
 """What a run of the same settings repeats to the bit."""
 
+Design = Mapping[str, Any]
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -53,27 +57,27 @@ class Trial:
     tunes: bool
 
 
-@cache
-def read_design() -> dict[str, Any]:
-    """Everything that was fixed before the runs."""
-    return tomllib.loads(Path(__file__).with_name("design.toml").read_text(encoding="utf-8"))
+def read_design(module: str) -> dict[str, Any]:
+    """Everything that was fixed before the runs, from ``design.toml`` beside a module's file."""
+    return tomllib.loads(Path(module).with_name("design.toml").read_text(encoding="utf-8"))
 
 
-def tasks_of(setting: str) -> list[str]:
+FIRST = read_design(__file__)
+"""The design of the first study."""
+
+
+def tasks_of(setting: str, design: Design = FIRST) -> list[str]:
     """The tasks of a setting."""
-    design = read_design()
     return list(design["settings"][setting].get("tasks", design["tasks"]))
 
 
-def settings(task: str, setting: str = "main") -> dict[str, Any]:
+def settings(task: str, setting: str = "main", design: Design = FIRST) -> dict[str, Any]:
     """All settings of a task."""
-    design = read_design()
     return {**design["protocol"], **design["tasks"][task], **design["settings"][setting]}
 
 
-def prepare_all(data: Path, folder: Path) -> dict[str, Prepared]:
+def prepare_all(data: Path, folder: Path, design: Design = FIRST) -> dict[str, Prepared]:
     """Prepare all tasks from the files in ``data``."""
-    design = read_design()
     for name, wanted in design["versions"].items():
         found = library_version(name)
         if (found or "").partition("+")[0] != wanted:
@@ -90,21 +94,25 @@ def prepare_all(data: Path, folder: Path) -> dict[str, Prepared]:
     return prepared
 
 
-def train(trial: Trial, prepared: Prepared) -> Row:
+def train(trial: Trial, prepared: Prepared, design: Design = FIRST) -> Row:
     """Run a trial, and return its row."""
-    one, run = point_of(trial, prepared)
+    one, run = point_of(trial, prepared, design)
     with one_thread():
-        (result,) = compute(run, prepared.folder.parent, _located(trial, prepared))["runs"]
+        (result,) = compute(run, prepared.folder.parent, _located(trial, prepared, design))["runs"]
     # A run that tunes is measured on the validation set.
     measured = {"metric": result["validation"]} if trial.tunes else {}
     row = Finished(one, run, trial.seed, {**result, **measured}).row
-    about = {"machine": machine(run.parameters["device"]), "code": code_version(*PACKAGES)}
+    labels = load(*prepared)[0]["validation" if trial.tunes else "test"]["labels"]
+    row["trivial"] = trivial(labels, METRICS[row["measure"]])
+    about = {"machine": machine(run.parameters["device"]), "code": code_of(design)}
     return {**row, **asdict(trial), "parts": result["parts"], **about}
 
 
-def _located(trial: Trial, prepared: Prepared) -> Callable[[Group], None] | None:
+def _located(
+    trial: Trial, prepared: Prepared, design: Design = FIRST
+) -> Callable[[Group], None] | None:
     """Where the setting asks for it: put components where another run's increment is largest."""
-    other = settings(trial.task, trial.setting).get("located_by")
+    other = settings(trial.task, trial.setting, design).get("located_by")
     if not other:
         return None
     energies = spectra(replace(trial, **other), prepared)
@@ -125,15 +133,23 @@ def spectra(trial: Trial, prepared: Prepared) -> list[torch.Tensor]:
         return [dct2(one.double()).square() for one in group.runs[0].increments().values()]
 
 
-def point_of(trial: Trial, prepared: Prepared) -> tuple[Configuration, Point]:
+def point_of(
+    trial: Trial, prepared: Prepared, design: Design = FIRST
+) -> tuple[Configuration, Point]:
     """What a trial trains, and all that its result depends on."""
-    chosen = settings(trial.task, trial.setting) | {"head_rate": trial.head_rate}
+    chosen = settings(trial.task, trial.setting, design) | {"head_rate": trial.head_rate}
     one = Configuration(
         trial.task, trial.method, int(chosen["r"]), location_rate=trial.location_rate
     )
     run = point(one, chosen, prepared, rate=trial.rate, seeds=[trial.seed],
                 device=str(chosen["device"]), tunes=trial.tunes)  # fmt: skip
     return one, run
+
+
+def code_of(design: Design) -> str:
+    """Hash of a design and of the code that trains."""
+    content = code_version(*PACKAGES) + json.dumps(design, sort_keys=True, default=str)
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def machine(device: str) -> str:
@@ -160,17 +176,26 @@ def continue_runs(
     trials: Iterable[Trial],
     prepared: Mapping[str, Prepared],
     folder: Path,
+    design: Design = FIRST,
     *,
     jobs: int = 1,
     stops: Callable[[], bool] = lambda: False,
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Run the trials that the folder lacks, until ``stops``."""
-    done = stored(folder)
-    about = manifest(grid={"versions": read_design()["versions"]}, seed=0, dtype="float32")
+    """Run the trials that the folder lacks, until ``stops``, if its rows are of the same code.
+
+    Raises:
+        ResourceError: a stored row is of another code or design.
+    """
+    done, code = stored(folder), code_of(design)
     wanted = [one for one in trials if one not in done]
+    others = sorted({row["code"] for row in done.values()} - {code})
+    if wanted and others:
+        msg = f"{folder} has rows of the code {', '.join(others)}, and this is {code}; "
+        raise ResourceError(msg + "run the commit that they are of, or name another folder")
+    about = manifest(grid={"versions": design["versions"]}, seed=0, dtype="float32")
     runs = Parallel(jobs, return_as="generator")(
-        delayed(train)(one, prepared[one.task]) for one in wanted if not stops()
+        delayed(train)(one, prepared[one.task], design) for one in wanted if not stops()
     )
     for row in filter(None, runs):
         done[trial_of(row)] = row
@@ -183,7 +208,7 @@ def continue_runs(
 def complete_groups(done: Mapping[Trial, Row]) -> list[dict[str, Trial]]:
     """The stored runs, by method, of full fine-tuning and of each search, of a task and seed."""
     found: dict[tuple[str, int], dict[str, Trial]] = {}
-    wanted = {FULL, *read_design()["primary"]}
+    wanted = {FULL, *FIRST["primary"]}
     for one in done:
         if one.setting == "main" and not one.tunes and one.seed < _SEEDS and one.method in wanted:
             found.setdefault((one.task, one.seed), {})[one.method] = one
@@ -199,12 +224,12 @@ def retained(runs: Mapping[str, Trial], prepared: Prepared) -> list[Row]:
     locations: dict[str, list[torch.Tensor]] = {}
     with one_thread():
         energies = spectra(runs[FULL], prepared)
-        for method in read_design()["primary"]:
+        for method in FIRST["primary"]:
             _, run = point_of(runs[method], prepared)
             with trained(run, prepared.folder.parent) as (group, _, _):
                 (own,) = group.runs
                 locations[method] = [one.indices for one in own.spectra]
-                locations[read_design()["reference"]] = own.first_indices
+                locations[FIRST["reference"]] = own.first_indices
     energy: dict[str, Any] = {
         method: sum(one[tuple(at.T)].sum() for one, at in zip(energies, found, strict=True))
         for method, found in locations.items()

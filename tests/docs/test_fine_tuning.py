@@ -11,7 +11,7 @@ from scipy.stats import t
 
 from experiments.finetuning.verdicts.estimates import draw_of
 from experiments.pretrained import analysis
-from experiments.pretrained.runs import read_design, stored
+from experiments.pretrained.runs import FIRST, stored
 
 ROOT = Path(__file__).parents[2]
 ROWS = {
@@ -94,7 +94,7 @@ def test_the_table_of_the_pretrained_model_is_that_of_the_stored_runs(page):
     methods = ["loca", "loca-reselect", "lora", "fourierft", "full", "linear-probing"]
     of_v1 = analysis.gains(runs, ["loca-v1"])["loca-v1"]
     table = analysis.compare(runs, methods).T[methods]
-    for kind in read_design()["kinds"]:
+    for kind in FIRST["kinds"]:
         (line,) = re.findall(rf"^\| {kind} \|(.*)\|$", page, re.MULTILINE)
         assert numbers(line) == pytest.approx([of_v1[kind], *table.loc[kind]], abs=0.0501)
     (line,) = re.findall(r"^\| \*\*mean\*\* \|(.*)\|$", page, re.MULTILINE)

@@ -12,7 +12,7 @@ import torch
 from click.testing import CliRunner
 from scipy import stats
 
-from experiments.finetuning.metrics import accuracy, correlation
+from experiments.finetuning.metrics import accuracy, correlation, trivial
 from experiments.finetuning.statistics import holm
 from experiments.finetuning.tasks import published
 from experiments.finetuning.training import trained
@@ -22,7 +22,7 @@ from experiments.pretrained.runs import Trial
 from loca_theory.errors import ResourceError
 from loca_theory.sweeps.tables import store_rows
 
-DESIGN = runs.read_design()
+DESIGN = runs.FIRST
 
 
 # --- the design ------------------------------------------------------------------------------
@@ -123,6 +123,9 @@ def test_metrics():
     a, b = (x > 0).long(), (y > 0).long()
     assert correlation(a, b) == pytest.approx(np.corrcoef(a, b)[0, 1])  # that of Matthews
     assert accuracy(a, b) == np.mean((a == b).numpy())
+    # Of predictions that are all the same: the most frequent class, and no correlation.
+    assert trivial(torch.tensor([2, 0, 2, 1, 2]), accuracy) == 0.6
+    assert trivial(x, correlation) == 0
 
 
 # --- the texts -------------------------------------------------------------------------------
@@ -150,6 +153,20 @@ def test_files_are_read_as_they_were_published(tmp_path, name):
     (tmp_path / "f").write_bytes(content.encode(chosen.get("encoding", "utf-8")))
     chosen["train_files"] = ["f:train" if name == "clinc" else "f"]
     assert published._parts(chosen) == ([], [], expected)
+
+
+def test_texts_of_other_files_are_in_no_split(tmp_path):
+    lines = [f"{score}\tfirst {score}\tsecond" for score in range(6)]
+    (tmp_path / "all").write_text("\n".join(lines))
+    (tmp_path / "some").write_text("\n".join(lines[:2]))
+    chosen = {**runs.settings("similarity"), "data": str(tmp_path), "pool": 9}
+    made = {}
+    for others in ([], ["some"]):
+        files = {"train_files": ["all"], "without_files": others}
+        splits, _ = published.make({**chosen, **files})
+        made[len(others)] = sorted(torch.cat([one["labels"] for one in splits.values()]).tolist())
+    assert made[0] == pytest.approx([score / 5 for score in range(6)])
+    assert made[1] == pytest.approx([score / 5 for score in range(2, 6)])
 
 
 @pytest.fixture
@@ -240,6 +257,10 @@ def test_runs_continue_and_repeat_to_the_bit(texts, tmp_path, monkeypatch):
     again = call("--again", "mood")
     assert again.output.splitlines() == ["mood, loca-v1: the same", "mood, loca: the same"]
     assert again.exit_code == 0
+    store_rows([{**row, "code": "other"} for row in first.values()], {}, out, runs.TABLE)
+    refused = call()
+    assert f"{out} has rows of the code other, and this is {runs.code_of(DESIGN)}" in refused.output
+    assert refused.exit_code
     refused = call("--again", "nope")
     assert "has no run with seed 0 of nope from CPU, torch" in refused.output
     assert refused.exit_code

@@ -94,7 +94,8 @@ _MOST_SCORE = 5.0
 def make(chosen: dict[str, Any]) -> tuple[dict[str, Split], None]:
     """Make the splits of tokenised texts; the pretrained model stays in its package."""
     # Runs draw their training sets from the pool; the rest validates, and tests if texts lack.
-    seen: set[tuple[str, ...]] = set()
+    others = chosen.get("without_files", ())  # whose texts no split has
+    seen = {texts for name in others for texts, _ in _read(chosen, name)}
     test, held, train = (_distinct(part, seen) for part in _parts(chosen))
     pool, rest = train[: chosen["pool"]], held + train[chosen["pool"] :]
     validation, rest = rest[: chosen["validation"]], rest[chosen["validation"] :]
@@ -168,8 +169,8 @@ def _encoded(part: list[Example], chosen: Mapping[str, Any], names: list[str]) -
 
 def check_files(tasks: Mapping[str, Mapping[str, Any]], folder: Path) -> None:
     """Refuse a folder without some file of some task, and name all that are missing."""
-    names = [name for one in tasks.values() for key in ("train_files", "test_files")
-             for name in one.get(key, ())]  # fmt: skip
+    keys = ("train_files", "test_files", "without_files")
+    names = [name for task in tasks.values() for key in keys for name in task.get(key, ())]
     files = dict.fromkeys(name.partition(":")[0] for name in names)
     missing = [name for name in files if not (folder / name).is_file()]
     if missing:

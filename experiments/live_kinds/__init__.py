@@ -1,0 +1,7 @@
+"""The core ablation on a pretrained sentence transformer, after a diagnosis of failed runs.
+
+``design.toml`` has what is compared and how, fixed before the runs; ``phases`` has the rules by
+which each run follows from those before, ``verdicts`` compares, and ``power`` says what can be
+seen. ``python -m experiments.live_kinds`` continues the runs, or prints their result. It shares
+code, tasks and protocol with the first study, ``experiments.pretrained``.
+"""
