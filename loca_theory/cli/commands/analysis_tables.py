@@ -67,7 +67,9 @@ def print_analysis(result: Analysis, *, is_full: bool) -> None:
     if result.matrices and (is_full or len(result.tuned) == 1):
         _print_matrices(out, result, is_full=is_full)
     if result.errors:
-        print_note(out, result.budget)
+        off = [f"{display_name(name)} {text}" for name, text in result.off_budget.items()]
+        text = f"{result.budget} Off the budget: {', '.join(off)} of it." if off else result.budget
+        print_note(out, text)
     if is_full:
         if len(summary.by_kind) < len(result.matrices):
             _print_totals(out, "kind", (*summary.by_kind, summary.all), result)
