@@ -2,8 +2,11 @@
 
 import dataclasses
 import inspect
+import pkgutil
+import re
 import subprocess
 import sys
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -108,3 +111,16 @@ def test_the_package_is_a_command():
         check=True,
     )
     assert done.stdout.splitlines()[1].startswith("D,")
+
+
+def packages():
+    """All packages below this one, by their names."""
+    found = pkgutil.walk_packages(loca.__path__, "loca_theory.")
+    return ["loca_theory", *(module.name for module in found if module.ispkg)]
+
+
+@pytest.mark.parametrize("name", packages())
+def test_what_a_package_lists_can_be_imported_from_it(name):
+    package = import_module(name)
+    listed = re.findall(r":(?:func|class|data):`(\w+)`", package.__doc__ or "")
+    assert [other for other in listed if not hasattr(package, other)] == []

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from transformers import TrainerCallback
-
 from loca_theory.adapters.search.following import follow
+from loca_theory.errors import ResourceError
+
+try:
+    from transformers import TrainerCallback
+except ImportError as error:
+    msg = 'LoCACallback needs transformers: pip install "loca-theory[adapters]"'
+    raise ResourceError(msg) from error
 
 
 class LoCACallback(TrainerCallback):

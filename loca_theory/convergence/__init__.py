@@ -1,8 +1,7 @@
 """Recovery rates in the paper's toy experiment, for its search for locations and for better ones.
 
-- :class:`Interpretation`, :func:`find_interpretation`: settings for what the paper's description
-  leaves open.
-- :class:`Family`, :class:`Problems`, :func:`draw`: random problems in batches.
+- ``interpretations``: settings for what the paper's description leaves open.
+- ``problems``: random problems in batches.
 - ``searches``: algorithms that move components, from central differences to matching pursuit.
 - :func:`toy`: the recovery rates with exact intervals, and traces of single problems.
 """

@@ -3,10 +3,8 @@
 The adapters and the toy experiment both use them.
 
 - :func:`location_gradient`: the gradient with respect to a location, from differences of Z.
-- :func:`predicted_decreases`: how much a new component can decrease the loss.
-- :func:`saliencies`: how much the removal of a component increases the loss.
-- :func:`swap`, :func:`reselect`: moves across the whole spectrum, which compare these predicted
-  changes of the loss.
+- :func:`swap`, :func:`reselect`: moves across the whole spectrum, which compare how much a new
+  component can decrease the loss with how much the removal of another one increases it.
 """
 
 import lazy_loader

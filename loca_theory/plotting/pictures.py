@@ -67,7 +67,7 @@ def plot(
         ax: Axes to draw into if the picture is a single panel; None for a new figure.
 
     Returns:
-        The figure; notebooks show it, and ``savefig`` or :func:`save_figure` writes it.
+        The figure; notebooks show it, and its ``savefig`` writes it.
 
     Raises:
         InvalidArgumentError: the result cannot be drawn, it has no such picture, method or rank, or

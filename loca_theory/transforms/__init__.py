@@ -7,13 +7,13 @@ always a tensor. Sparse tensors and float8 are refused, and so are integers and 
 the map is real. Entries that are not finite propagate, as in torch itself.
 
 - :func:`dct`, :func:`idct`, :func:`dct2`, :func:`idct2`: DCT-II and its inverse, orthonormal.
-- :func:`dct_matrix`: the same map as a dense matrix, one shared copy per size, dtype and device.
-- :func:`rows_to_spectra`, :func:`spectra_to_rows`: the DCT of rows, written as columns, and back.
-- :class:`RealSpectrum`: real orthonormal coordinates; every Fourier-based approximation of a real
+- ``matrices``: the same map as a dense matrix, one shared copy per size, dtype and device.
+- ``transposed``: the DCT of rows, written as columns, and back.
+- ``real_spectrum``: real orthonormal coordinates; every Fourier-based approximation of a real
   matrix selects some of them.
-- :class:`HalfSpectrum`: the index bookkeeping behind it, which needs only numpy.
+- ``half_spectrum``: the index bookkeeping behind it, which needs only numpy.
 
-Importing this package does not import torch; using any of these except :class:`HalfSpectrum` does.
+Importing this package does not import torch; using any of these except ``half_spectrum`` does.
 """
 
 import lazy_loader

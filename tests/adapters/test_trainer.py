@@ -1,5 +1,7 @@
 """LoCA in the Trainer of transformers with its own optimiser: phases, checkpoints, accumulation."""
 
+import sys
+from importlib import import_module
 from itertools import count
 
 import pytest
@@ -9,6 +11,7 @@ from transformers import Trainer, TrainingArguments
 
 from loca_theory.adapters import CosineSpectrum, LoCACallback, LoCAConfig
 from loca_theory.adapters.search.state import HOW_TO_FOLLOW
+from loca_theory.errors import ResourceError
 
 from .searching import all_indices, coefficients, same_state, spectra
 from .tiny_models import of_peft, roberta
@@ -163,3 +166,10 @@ def test_the_best_checkpoint_is_loaded_at_the_end_with_its_search(tmp_path):
     assert {s.steps_done for s in spectra(model)} == {CHECKPOINT}
     loaded = PeftModel.from_pretrained(base(), best, is_trainable=True)
     assert same_state(dict(model.state_dict()), dict(loaded.state_dict()))
+
+
+def test_without_transformers_the_callback_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    monkeypatch.delitem(sys.modules, "loca_theory.adapters.trainer")
+    with pytest.raises(ResourceError, match=r"needs transformers: pip install .*adapters\]"):
+        import_module("loca_theory.adapters.trainer")

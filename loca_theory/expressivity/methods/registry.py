@@ -78,7 +78,7 @@ METHODS: dict[str, Method] = {
 """The methods by name, in the order of tables and legends."""
 
 DEFAULT_METHODS = tuple(METHODS[key] for key in DEFAULT_KEYS)
-"""The methods of Theorem 1, FourierFT, S and RD, which ``simulate`` compares by default."""
+"""The methods which ``simulate`` compares by default: LoRA, LoCA, their rivals and two bounds."""
 
 _OWN = "loca_theory.Method and give it a name and approximate(matrix, budget, rng)"
 _FUNCTIONS = ("approximate", "retained_energies", "expected_errors", "limit", "sample")
