@@ -13,6 +13,7 @@ from loca_theory.checkpoints import analyze, extract
 from loca_theory.checkpoints.change.opening import open_pair
 from loca_theory.checkpoints.model.model import Model
 from loca_theory.checkpoints.settings import Selection
+from loca_theory.checkpoints.source.checkpoint import Checkpoint
 from loca_theory.errors import InvalidArgumentError
 from tests.checkpoints import zoo
 from tests.checkpoints.files import folder_of, normal
@@ -162,16 +163,27 @@ UNTIED = [
 
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(("first", "second"), UNTIED)
-def test_an_embedding_is_not_compared_with_a_head_that_both_sides_have(first, second, turned):
+def test_an_embedding_is_not_compared_with_a_head_that_both_sides_have(
+    tmp_path, first, second, turned
+):
+    """Whatever the configuration says, which transformers writes so for every T5."""
     config = {"tie_word_embeddings": True, "architectures": ["MT5ForConditionalGeneration"]}
-    sides = [
-        {f"{name}.weight": normal(30, 20, seed=9 * i + j) for j, name in enumerate(names)}
-        for i, names in enumerate((second, first) if turned else (first, second))
-    ]
-    pair = open_pair(*sides)
+    sides = (second, first) if turned else (first, second)
+    for folder, names in zip(("a", "b"), sides, strict=True):
+        content = {f"{name}.weight": normal(30, 20, seed=len(name)) for name in names}
+        folder_of(tmp_path / folder, content, config)
+    pair = open_pair(tmp_path / "a", tmp_path / "b")
     assert list(pair.matrices) == ["lm_head.weight"]
     assert pair.matrices["lm_head.weight"].note == ""
-    assert config  # a configuration does not change that
+
+
+def test_a_head_is_not_tied_if_either_configuration_says_so(tmp_path):
+    names = ["model.embed_tokens.weight", "model.layers.0.q.weight", "lm_head.weight"]
+    content = {name: normal(30, 20, seed=i) for i, name in enumerate(names)}
+    config = {"architectures": ["XForCausalLM"], "tie_word_embeddings": False}
+    base = folder_of(tmp_path / "base", content, config)
+    tuned = folder_of(tmp_path / "tuned", {name: content[name] + 1 for name in names[:2]})
+    assert list(open_pair(base, tuned).matrices) == names[:2]
 
 
 STACKS = {
@@ -214,8 +226,6 @@ def test_the_model_says_how_square_weights_of_experts_are_stored(tmp_path, name,
         torch.testing.assert_close(pair.increment(matrix), change, rtol=1e-5, atol=1e-6)
     # A file alone does not say it.
     plain = load_file(tmp_path / "base" / "model.safetensors")
-    shapes = {own: value.shape for own, value in plain.items() if own.endswith("experts.gate_up")}
-    assert name != "GPT-OSS" or not shapes
     if name == "GPT-OSS":
         alone = open_pair(plain, tmp_path / "adapter", EVERYTHING)
         reasons = {row.name.rpartition(".")[2]: row.reason for row in alone.skipped}
@@ -354,7 +364,12 @@ def test_an_adapter_with_older_names_is_read_as_peft_loads_it(tmp_path, name):
 
 def test_a_skeleton_takes_any_names():
     """Those of torch's own attributes, empty parts, and a tensor beside a module of its name."""
+    deep = "a." * 3000 + "weight"
     names = [
+        "_modules.weight",
+        "_parameters.x.weight",
+        "_buffers.weight",
+        deep,
         "type.weight",
         "forward.train.weight",
         "a..weight",
@@ -370,6 +385,42 @@ def test_a_skeleton_takes_any_names():
     assert model.obstacle("forward.train.weight") is None
     sides = [{name: normal(20, 30, seed=i) for name in names} for i in (0, 1)]
     assert list(open_pair(*sides).matrices) == names
+
+
+def test_what_is_stored_is_looked_up_once_per_checkpoint(monkeypatch):
+    """Not once per tensor: files may have many."""
+    calls = []
+    names = Checkpoint.names.fget
+    monkeypatch.setattr(Checkpoint, "names", property(lambda side: calls.append(1) or names(side)))
+    sides = [
+        {f"l.{i}.fc.weight": normal(16, 16, seed=i + 99 * j) for i in range(60)} for j in (0, 1)
+    ]
+    assert len(open_pair(*sides).matrices) == 60
+    assert len(calls) < 60
+
+
+def test_few_tensors_of_a_deep_model_are_compared_in_it(tmp_path):
+    base = stack("OLMoE", num_hidden_layers=60)
+    base.save_pretrained(tmp_path)
+    names = ["model.layers.3.mlp.experts.gate_up_proj", "model.layers.3.self_attn.q_proj.weight"]
+    tuned = {name: base.state_dict()[name] + 1 for name in names}
+    pair = open_pair(tmp_path, tuned, EVERYTHING)
+    assert pair.model.title == "OlmoeForCausalLM"
+    assert {weight.tensor for weight in pair.matrices.values()} == set(names)
+
+
+@said_by_peft
+def test_the_state_dict_of_a_model_with_an_adapter_is_refused():
+    model = zoo.make("Llama")
+    base = {name: value.clone() for name, value in model.state_dict().items()}
+    adapted = peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"]))
+    with pytest.raises(InvalidArgumentError, match=r"with an adapter in it \(.*; pass the model"):
+        open_pair(base, adapted.state_dict())
+
+
+def test_an_empty_name_ties_nothing():
+    sides = [{"": normal(32, 32, seed=i), "fc.weight": normal(32, 32, seed=9 + i)} for i in (0, 1)]
+    assert list(open_pair(*sides).matrices) == ["", "fc.weight"]
 
 
 BAD = {

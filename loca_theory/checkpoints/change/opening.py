@@ -1,4 +1,4 @@
-"""Open a base and fine-tunes of any kind as pairs, under the names of files or of their model."""
+"""Open a base and fine-tunes of any kind as pairs, under the names of their model."""
 
 from __future__ import annotations
 
@@ -78,8 +78,19 @@ def open_pair(
         msg = f"{what} not an adapter; pass the fine-tuned checkpoint as well"
         raise InvalidArgumentError(msg)
     base = tuned if first is second else open_base(first)
+    for side in (tuned, base):
+        _check_has_no_adapter(side)
     tuned, base, model = views_of(tuned, base, module)
     return CheckpointPair(tuned, model, base, chosen, is_from_files)
+
+
+def _check_has_no_adapter(side: Checkpoint) -> None:
+    """Refuse the state dict of a model that PEFT has put adapters into."""
+    if name := next((name for name in side.names if ".base_layer." in name), None):
+        msg = (
+            f"the state dict is of a model with an adapter in it ({name}); pass the model itself, "
+        )
+        raise InvalidArgumentError(msg + "or merge the adapter first")
 
 
 def _of_adapter(
@@ -96,12 +107,8 @@ def _of_adapter(
     except AnotherModelError:
         if not model.is_known:
             raise
-        # It has the names of an older version of the model, which the files may have as well.
-        try:
-            increments = AdapterIncrements(adapter, view, model, is_converted=True)
-        except AnotherModelError:
-            view, _, model = views_of(base, base, None, "the adapter has the names of the files")
-            increments = AdapterIncrements(adapter, view, model)
+        # It has the names of an older version of the model.
+        increments = AdapterIncrements(adapter, view, model, is_converted=True)
     if {increments.own_name(name) for name in increments.entries} <= model.shapes.keys():
         return increments, model
     # It was trained in a model whose names have a prefix, or lack one.

@@ -31,7 +31,10 @@ _FUSED = re.compile(r"(^|\.)c_attn\.weight$")
 
 
 # Modules of language models that share one weight, in the order in which to look for the other.
-_EMBEDDINGS = ("shared", "embed_tokens", "wte", "word_embeddings")
+_EMBEDDINGS = (
+    *("shared", "embed_tokens", "wte", "word_embeddings"),
+    *("embeddings", "tok_embeddings", "embed_in", "emb"),
+)
 _HEAD = "lm_head"
 _TIED = {_HEAD: _EMBEDDINGS, **dict.fromkeys(_EMBEDDINGS, (_HEAD,))}
 _OTHER_HEADS = ("score", "classifier")
@@ -83,14 +86,16 @@ def tied_weight(
     """The weight of another checkpoint that serves there as the output head or input embedding.
 
     Many models tie the two, and their files hold only one of them. It is the only embedding, or
-    head, of as many columns there; None if there is none or there are several, if the configuration
+    head, of as many columns there; None if there is none or there are several, if a configuration
     says that they are not tied, or if the other checkpoint has another head or none. For an
     embedding there is none either if the other checkpoint has an embedding of another name, or if
     the checkpoint that the embedding is of has a head of its own.
     """
-    if len(shape) != 2 or not _may_be_tied(other):
-        return None
     module = _module(name)
+    if len(shape) != 2 or module not in _TIED or not _may_be_tied(other):
+        return None
+    if own is not None and _ties(own) is False:
+        return None
     if module in _EMBEDDINGS:
         held = {_module(tensor) for tensor in other.entries}
         if held & set(_EMBEDDINGS) or (own and _HEAD in map(_module, own.entries)):
@@ -111,15 +116,19 @@ def _module(name: str) -> str:
     return found[1] if found else ""
 
 
-def _may_be_tied(checkpoint: Checkpoint) -> bool:
-    config = checkpoint.config
-    text = config.get("text_config")
+def _ties(checkpoint: Checkpoint) -> object:
+    """What the configuration says of a tie between head and embedding; None if nothing."""
+    text = checkpoint.config.get("text_config")
     inner = text.get("tie_word_embeddings") if isinstance(text, dict) else None
-    if config.get("tie_word_embeddings", inner) is False:
+    return checkpoint.config.get("tie_word_embeddings", inner)
+
+
+def _may_be_tied(checkpoint: Checkpoint) -> bool:
+    if _ties(checkpoint) is False:
         return False
     if any(_module(name) in _OTHER_HEADS for name in checkpoint.entries):
         return False
-    classes = config.get("architectures")
+    classes = checkpoint.config.get("architectures")
     if not isinstance(classes, list) or not classes:
         return True
     return any(re.search("LM|Generation", str(one)) for one in classes)

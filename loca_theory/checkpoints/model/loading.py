@@ -35,27 +35,26 @@ def views_of(
     tuned: Checkpoint,
     base: Checkpoint,
     module: torch.nn.Module | None = None,
-    unknown: str | None = None,
 ) -> tuple[View, View, Model]:
     """A fine-tune and its base as a model has them after loading, and this model.
 
     It is the module; by default the first which has their tensors of the two modules that they come
     from, or that their configurations describe. If none has, it is the skeleton that their tensors
-    tell, and its ``unknown`` says why; ``unknown`` asks for that.
+    tell, and its ``unknown`` says why.
 
     Raises:
         InvalidArgumentError: the module does not have their tensors, they have no name in common,
             or the tensors of one belong equally well to several parts of the other.
     """
     tuned, base = _unwrapped(tuned), _unwrapped(base)
-    if unknown is not None:
-        return _in_skeleton(tuned, base, unknown)
     likes = [side.config if side.module is None else side.module for side in (tuned, base)]
+    likes = [like for like in likes if like != {}] or likes[:1]
+    count = max(len(tuned.entries), len(base.entries))
     reasons: list[str] = []
     for like in likes if module is None else [module]:
         try:
             if isinstance(like, Mapping):
-                model = Model.of_config(like, tensors=len(tuned.entries))
+                model = Model.of_config(like, tensors=count)
             else:
                 model = Model(unwrapped(like))
             side = "base" if tuned is base else "fine-tuned"
@@ -158,7 +157,7 @@ def _in_skeleton(tuned: Checkpoint, base: Checkpoint, why: str) -> tuple[View, V
         (view, other, name, entry)
         for view, other in (views, views[::-1])
         for name, entry in other.entries.items()
-        if name not in view.names
+        if name not in view.entries and name not in view.left_out
     ]
     for view, other, name, entry in lacking:
         owner = entry.tied_to if entry.tied_to in view.entries else None

@@ -124,8 +124,9 @@ def _most_alike(
         if first - second >= _GAP or 1 - first < _NEARER * (1 - second) - _ROUNDING:
             return matches[best]
     names = " and ".join(f"{match.prefix}*" for match in matches)
-    msg = f"the tensors belong equally well to several parts of the model: {names}; pass that part "
-    error = AmbiguousError(msg + "of the base alone, or give the names their prefix")
+    way_out = "that part of the base alone, or give the names their prefix"
+    msg = f"the tensors belong equally well to several parts of the model: {names}; pass "
+    error = AmbiguousError(msg + (way_out if matches[0].added else "one of them alone"))
     error.count = len(matches[0].partners)
     raise error
 

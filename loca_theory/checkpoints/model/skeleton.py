@@ -25,6 +25,8 @@ FUSED_ATTENTION = "in_proj_weight"
 """Name of the weight of the queries, keys and values of ``MultiheadAttention``."""
 
 _MOST = 2**62
+# torch looks for modules by recursion; no model is nested so deeply.
+_DEEPEST = 100
 _CONVOLUTIONS: dict[int, Any] = {3: nn.Conv1d, 4: nn.Conv2d, 5: nn.Conv3d}
 
 
@@ -48,13 +50,16 @@ def skeleton(shapes: Mapping[str, Shape], transposed: Iterable[str]) -> nn.Modul
     with torch.device("meta"):
         for path in leaves:
             parts = path.split(".") if path else []
+            if len(parts) > _DEEPEST:
+                continue
             for depth, last in enumerate(parts):
                 inside = ".".join(parts[: depth + 1])
                 if inside not in modules:
                     is_turned = f"{inside}.weight" in turned
                     modules[inside] = _layer(inside, leaves.get(inside, {}), is_turned=is_turned)
-                    # Unlike add_module, this takes names that torch's own methods have.
-                    setattr(modules[".".join(parts[:depth])], last, modules[inside])
+                    # Unlike add_module, this takes names of torch's own methods and attributes.
+                    parent = modules[".".join(parts[:depth])]
+                    parent._modules[last] = modules[inside]
         for name, shape in shapes.items():
             path, _, leaf = name.rpartition(".")
             # Names of torch's own attributes cannot be those of parameters, and torch counts

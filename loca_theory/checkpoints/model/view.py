@@ -103,7 +103,7 @@ class View(Checkpoint):
             else:
                 # A tensor that others are tied to comes before them.
                 entry = self.source.entries[stored]
-                owner = self.renamed.get(entry.tied_to or "", "")
+                owner = None if entry.tied_to is None else self.renamed.get(entry.tied_to)
                 tied_to = owner if owner in self.entries else None
                 self.entries[name] = replace(entry, tied_to=tied_to)
                 self.sources[name] = (stored,)

@@ -156,7 +156,7 @@ class AdapterIncrements(Checkpoint):
             self.entries[own], self._copies[own] = entry, plain
             return
         # The increment of the same weight goes by its plain name.
-        self.leave_out(name if plain in self.names else plain, reason)
+        self.leave_out(name if plain in self.entries or plain in self.left_out else plain, reason)
 
     def _leave_out_tied(self) -> None:
         """Leave out weights that the model ties to one tensor, if the adapter changes several."""

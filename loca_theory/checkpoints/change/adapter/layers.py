@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from loca_theory.checkpoints.model.layouts import by
+from loca_theory.checkpoints.model.skeleton import FUSED_ATTENTION
 from loca_theory.errors import InvalidArgumentError
-
-FUSED_ATTENTION = "in_proj_weight"
-"""Name of the weight of the queries, keys and values of ``MultiheadAttention``."""
 
 WHOLE = "base_model."
 PREFIX = f"{WHOLE}model."

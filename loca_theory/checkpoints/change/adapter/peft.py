@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from loca_theory.checkpoints.change.adapter.kinds import FROM_WEIGHT, LORA, initialisation
+from loca_theory.checkpoints.change.adapter.kinds import FROM_WEIGHT, LORA, by_peft, initialisation
 from loca_theory.checkpoints.change.adapter.layers import WHOLE, AdaptedLayer
 from loca_theory.checkpoints.model.model import Model
 from loca_theory.checkpoints.source.checkpoint import Checkpoint, DamagedError, any_error_as
 from loca_theory.checkpoints.source.memory import TensorsCheckpoint
-from loca_theory.errors import ResourceError
+from loca_theory.errors import InvalidArgumentError, ResourceError
 
 # All layers of these share projections, made for the most rows and the most columns of any. A layer
 # of that size stands for the others: PEFT looks at the sizes alone.
@@ -123,11 +123,14 @@ def converted(
     )
 
     settings = {key: config[key] for key in config.keys() - {"runtime_config"}}
-    with any_error_as(DamagedError, "PEFT cannot convert it"):
+    what, way_out = "PEFT cannot convert it to this version of its model", "; merge it before"
+    with any_error_as(InvalidArgumentError, what, way_out):
         changed = peft.PeftConfig.from_peft_type(**settings)
+        convert_peft_config_for_transformers(changed, model.module, None)
+        if changed.target_parameters and by_peft(config):
+            raise InvalidArgumentError("only plain LoRA adapts parameters")  # noqa: EM101
         tensors = {name: source.load(name) for name in source.entries}
         tensors = convert_peft_adapter_state_dict_for_transformers(model.module, changed, tensors)
-        convert_peft_config_for_transformers(changed, model.module, None)
     patterns = ("target_parameters", "target_modules", "rank_pattern", "alpha_pattern")
     settings = {**config, **{name: getattr(changed, name, None) for name in patterns}}
     settings["target_parameters"] = sorted(settings["target_parameters"] or [])

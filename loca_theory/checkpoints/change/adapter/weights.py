@@ -10,7 +10,6 @@ from typing import Any
 
 from loca_theory.checkpoints.change.adapter.kinds import LOCA, LORA, by_peft, needs_weights
 from loca_theory.checkpoints.change.adapter.layers import (
-    FUSED_ATTENTION,
     AdaptedLayer,
     fits,
     flattened,
@@ -23,6 +22,7 @@ from loca_theory.checkpoints.change.adapter.match import AdapterMatch
 from loca_theory.checkpoints.model.layouts import has_conv1d_name, resized, stores_transposed
 from loca_theory.checkpoints.model.matching import NameMatch
 from loca_theory.checkpoints.model.model import Model
+from loca_theory.checkpoints.model.skeleton import FUSED_ATTENTION
 from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.source.checkpoint import Checkpoint, Entry, LeftOutError
 
