@@ -318,6 +318,17 @@ def test_the_powers_in_the_words_of_the_design():
     assert table.loc[(0.73, 6), "signs"] == 0
 
 
+def test_stored_runs_are_of_one_code_and_follow_the_rules():
+    rows = runs.stored(STORED)
+    assert len({row["code"] for row in rows.values()}) == 1
+    asked, replayed = [*rows], {}
+    while asked and (trials := phases.next_trials(replayed)):
+        assert {*asked[: len(trials)]} <= {*trials}
+        replayed |= {trial: rows[trial] for trial in asked[: len(trials)]}
+        del asked[: len(trials)]
+    assert not asked
+
+
 # --- the command -----------------------------------------------------------------------------
 
 
