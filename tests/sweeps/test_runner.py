@@ -6,6 +6,8 @@ import subprocess
 import sys
 import threading
 import types
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 
 import distributed
@@ -21,6 +23,8 @@ from loca_theory.sweeps import Runner, generator, runner, threads, workers
 from loca_theory.sweeps.runner import SweepInterruptedError
 from loca_theory.sweeps.store import Point, ResultStore
 
+# Only a test that hangs waits this long.
+HANGS_S = 600
 posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
 
@@ -201,6 +205,39 @@ def test_a_killed_worker_is_one_error_and_not_the_end(at_once, store, undisturbe
     assert Runner(store, jobs=2).run(make_points(), original) == undisturbed
 
 
+WORKS_ENDLESSLY = """
+import os, sys
+from loca_theory.sweeps import Runner
+from loca_theory.sweeps.store import Point
+
+def compute(point):
+    import os
+    os.write(os.open(point.parameters["began"], os.O_WRONLY), b".")
+    open(point.parameters["never"]).read()
+
+points = [Point("test", {"began": sys.argv[1], "never": sys.argv[2], "i": i}) for i in range(2)]
+Runner(jobs=2).run(points, compute, is_long=True)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="a file that tells when a process ends")
+def test_workers_end_when_their_parent_is_killed(tmp_path):
+    """The output that a parent and its workers share is closed when the last of them has ended."""
+    fifos = [tmp_path / "began", tmp_path / "never"]
+    for path in fifos:
+        os.mkfifo(path)
+    words = [sys.executable, "-c", WORKS_ENDLESSLY, *fifos]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as parent:
+        try:
+            with fifos[0].open("rb") as began:
+                assert began.read(1) == b"."
+            parent.kill()
+            assert parent.communicate(timeout=HANGS_S)[0] == b""
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(parent.pid, signal.SIGKILL)
+
+
 @dataclass(frozen=True)
 class Elsewhere(Point):
     """A point for which another process has other code."""
@@ -322,14 +359,35 @@ def test_a_point_runs_with_one_thread_and_the_former_number_comes_back(three_thr
     assert threads_now() == {3}
 
 
-def test_threads_may_leave_the_context_in_any_order(monkeypatch):
+def test_sweeps_of_two_threads_restore_what_the_first_found(three_threads, monkeypatch):
+    """The sweep that begins first ends first, while the other computes."""
     for name in threads._THREAD_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    first, second = threads.one_thread(), threads.one_thread()
-    for context in (first, second):
-        context.__enter__()
-    for context in (first, second):
-        context.__exit__(None, None, None)
+        monkeypatch.setenv(name, "3")
+    first_began, second_began, first_ended = (threading.Event() for _ in range(3))
+
+    def first(point):
+        first_began.set()
+        second_began.wait(HANGS_S)
+        return {"threads": list(threads_now())}
+
+    def second(point):
+        second_began.set()
+        first_ended.wait(HANGS_S)
+        return {"threads": list(threads_now())}
+
+    def sweep(compute, begin):
+        begin.wait(HANGS_S)
+        ((found,),) = (one.values() for one in Runner(jobs=1).run(make_points(1), compute))
+        return found, torch.get_num_threads()
+
+    at_once = threading.Event()
+    at_once.set()
+    with ThreadPoolExecutor() as pool:
+        sweeps = [pool.submit(sweep, first, at_once), pool.submit(sweep, second, first_began)]
+        sweeps[0].add_done_callback(lambda _: first_ended.set())
+    assert [one.result() for one in sweeps] == [([1], 3), ([1], 3)]
+    assert threads_now() == {3}
+    assert {os.environ[name] for name in threads._THREAD_VARIABLES} == {"3"}
 
 
 IMPORTS_TORCH_INSIDE = """
