@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -30,6 +31,8 @@ class Command(click.Command):
         given = sys.argv[1:] if args is None else list(args)
         name, debug = prog_name or self.name or "", "--debug" in given
         self._main_shell_completion({}, name)
+        # A scheduler's request to end is an interruption, as Ctrl-C is.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         if isinstance(sys.stdout, TextIOWrapper):
             # Write a question mark for a character, such as ±, that the output cannot encode.
             sys.stdout.reconfigure(errors="replace")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import multiprocessing.connection
+import os
 import platform
 import signal
 import threading
@@ -10,10 +13,12 @@ import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from typing import Any, TypeVar, cast
 
 import joblib
 from joblib.externals.loky import get_reusable_executor
+from joblib.externals.loky.backend.process import LokyProcess
 from joblib.parallel import LokyBackend, get_active_backend
 
 from loca_theory.errors import ResourceError
@@ -96,16 +101,42 @@ def _evaluate_one(
     index: int, cell: _Cell, evaluate: Callable[[_Cell], dict[str, Any]]
 ) -> tuple[int, str, str, dict[str, Any]]:
     """The result of a cell, with the version of the code that computed it, and where."""
+    _end_with_parent()
     with one_thread():
         return index, cell.version, platform.node(), evaluate(cell)
 
 
+@cache
+def _end_with_parent() -> None:
+    """End this process, if it is a worker of loky, as soon as its parent ends.
+
+    A parent that is killed cannot end its workers, and loky's own wait for work for 300 s.
+    """
+    is_worker = isinstance(multiprocessing.current_process(), LokyProcess)
+    if not (is_worker and hasattr(os, "pidfd_open")):  # Linux has it
+        return
+    parent: Any = multiprocessing.parent_process()
+    try:
+        ended = os.pidfd_open(parent.pid)
+    except ProcessLookupError:
+        os._exit(1)
+    except OSError:  # the system allows none
+        return
+
+    def wait() -> None:
+        multiprocessing.connection.wait([ended])
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 @contextmanager
 def _interrupts_delayed() -> Iterator[None]:
-    """Delay Ctrl-C until the end of this context, and block it in processes that start in it.
+    """Delay interruptions until the end of this context, and block them in processes it starts.
 
-    A terminal sends Ctrl-C to the workers too, and each worker would print a traceback. With Ctrl-C
-    blocked in the workers, only this process handles it, and then ends the workers.
+    A terminal sends Ctrl-C to the workers too, and each worker would print a traceback; a scheduler
+    sends SIGTERM to all processes of a job. With both blocked in the workers, only this process
+    handles them, and then ends the workers.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
@@ -115,7 +146,7 @@ def _interrupts_delayed() -> Iterator[None]:
     # Workers need this helper process. Start it before the signal is blocked, because in some
     # versions of Python the start of the helper unblocks the signal.
     resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:

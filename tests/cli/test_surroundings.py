@@ -221,19 +221,21 @@ def wait_until(condition):
 
 
 @pytest.mark.parametrize(
-    ("jobs", "as_a_terminal", "after"),
+    ("jobs", "signum", "to_all", "after"),
     [
-        (1, False, 1),
-        (2, True, 1),  # while workers start
-        pytest.param(1, True, 5, marks=pytest.mark.deep),
-        pytest.param(2, True, 400, marks=pytest.mark.deep),
-        pytest.param(2, False, 400, marks=pytest.mark.deep),
+        (1, signal.SIGINT, False, 1),
+        (2, signal.SIGINT, True, 1),  # while workers start
+        (2, signal.SIGTERM, True, 1),
+        pytest.param(1, signal.SIGINT, True, 5, marks=pytest.mark.deep),
+        pytest.param(2, signal.SIGINT, True, 400, marks=pytest.mark.deep),
+        pytest.param(2, signal.SIGINT, False, 400, marks=pytest.mark.deep),
+        pytest.param(2, signal.SIGTERM, False, 400, marks=pytest.mark.deep),
     ],
 )
-def test_ctrl_c_is_one_line_and_the_rest_can_follow(here, endless, as_a_terminal, after):
-    """A terminal sends the signal to workers as well; none of them may add a word."""
+def test_an_interruption_is_one_line_and_the_rest_can_follow(here, endless, signum, to_all, after):
+    """A terminal and a scheduler send it to workers as well; none of them may add a word."""
     wait_until(lambda: finished_points(here / "results") >= after or endless.poll() is not None)
-    (os.killpg if as_a_terminal else os.kill)(endless.pid, signal.SIGINT)
+    (os.killpg if to_all else os.kill)(endless.pid, signum)
     out, err = endless.communicate()
     assert (endless.returncode, out) == (130, ""), err
     said = re.fullmatch(
