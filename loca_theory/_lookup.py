@@ -1,9 +1,15 @@
-"""Look up entries of tables and members of enumerations by name."""
+"""Look up entries of tables, members of enumerations and objects of users' classes."""
 
 from __future__ import annotations
 
+import hashlib
+import pickle
+import sys
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from importlib import import_module
+from operator import attrgetter
+from pathlib import Path
 from typing import TypeVar, cast
 
 from loca_theory.errors import InvalidArgumentError
@@ -43,3 +49,64 @@ def unknown_name(what: str, name: object, known: Iterable[str]) -> InvalidArgume
 def member(kind: type[_E], what: str, value: object) -> _E:
     """Return the member of an enumeration with the given value; see :func:`find`."""
     return find(what, value, {one.value: one for one in kind})
+
+
+def named_object(what: str, kind: type[_T], given: object, way_out: str) -> tuple[_T, str]:
+    """An object with a name: itself, made by its class, or found as ``module:attribute``.
+
+    Args:
+        what: The kind of object in the singular, for messages.
+        kind: Its base class.
+        given: What stands for it.
+        way_out: What to subclass and to give it, for messages.
+
+    Returns:
+        The object, and what stood for it.
+    """
+    if isinstance(given, str):
+        found, origin = _imported(what, given), given
+    else:
+        its_class = given if isinstance(given, type) else type(given)
+        found, origin = given, its_class.__name__ if issubclass(its_class, kind) else repr(given)
+    if isinstance(found, type) and issubclass(found, kind):
+        try:
+            found = found()
+        except Exception as error:  # a user's class may raise anything
+            msg = f"{origin}() failed ({type(error).__name__}: {error}); pass an object instead"
+            raise InvalidArgumentError(msg) from error
+    if not isinstance(found, kind):
+        msg = f"{origin} is not a {what}; subclass {way_out}"
+        raise InvalidArgumentError(msg)
+    name = getattr(found, "name", None)
+    if not (isinstance(name, str) and name and name.isprintable() and "," not in name):
+        msg = f"{origin} needs a name: a short text without commas, not {name!r}"
+        raise InvalidArgumentError(msg)
+    return found, origin
+
+
+def _imported(what: str, spec: str) -> object:
+    module, _, attribute = spec.partition(":")
+    try:
+        return attrgetter(attribute)(import_module(module))
+    except Exception as error:
+        # Importing a user's module may raise anything.
+        msg = f"cannot import the {what} {spec} ({type(error).__name__}: {error}); write "
+        msg += "module:attribute with a module that Python can import"
+        raise InvalidArgumentError(msg) from error
+
+
+def definition(instance: object) -> str | None:
+    """Digest that distinguishes an object of a user's class from another of the same name.
+
+    Returns:
+        A digest of its class, its state and the file that defines the class; None if there is no
+        file, as in a notebook, or the state cannot be pickled.
+    """
+    path = getattr(sys.modules.get(type(instance).__module__), "__file__", None)
+    if path is None:
+        return None
+    state = type(instance).__qualname__, vars(instance)
+    try:
+        return hashlib.sha256(Path(path).read_bytes() + pickle.dumps(state)).hexdigest()
+    except Exception:  # pickling a user's object may raise anything
+        return None

@@ -66,7 +66,7 @@ BAD = [
        f"components must be whole numbers, not {given!r}")
       for given in (8.5, [8, 8.5], "8", [[8]])),
     (lambda: correlate(structures=[]), "structures must list at least one name and no"),
-    (lambda: correlate(structures=[["ar1"]]), "unknown structure ['ar1']; choose from"),
+    (lambda: correlate(structures=[["ar1"]]), "['ar1'] is not a structure; subclass"),
     (lambda: correlate(protocols=[]), "protocols must list at least one name and no"),
     (lambda: loca.toy([]), "searches must have at least one value and no duplicates, not none"),
     (lambda: loca.toy([["swap"]]), "unknown search ['swap']; choose from"),

@@ -11,9 +11,11 @@ import numpy as np
 import torch
 
 from loca_theory._types import Array
+from loca_theory.dependence import structures
 from loca_theory.dependence.design import COMPARED, DRAWN
 from loca_theory.dependence.detection import PACKAGES, STATISTICS, centred, low_frequency_fraction
 from loca_theory.dependence.structure import Family, Structure
+from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget, Method
 from loca_theory.expressivity.matrices import mean_retained_energies
 from loca_theory.expressivity.methods import LowRank
@@ -43,7 +45,7 @@ class DrawCell(Cell):
     experiment = EXPERIMENT
     packages = PACKAGES
 
-    structure: Structure = field(metadata={"describe": Structure.describe})
+    structure: Structure = field(metadata={"describe": structures.identity})
     value: float
     p: int
     q: int
@@ -55,8 +57,9 @@ class DrawCell(Cell):
 
     @property
     def is_storable(self) -> bool:
-        """Whether every method can be distinguished from others of the same name."""
-        return all(map(is_recognisable, self.methods))
+        """Whether the structure and every method can be told from others of the same name."""
+        is_known = structures.is_recognisable(self.structure)
+        return is_known and all(map(is_recognisable, self.methods))
 
 
 def evaluate(cell: DrawCell) -> dict[str, Any]:
@@ -78,7 +81,10 @@ def evaluate(cell: DrawCell) -> dict[str, Any]:
     statistics, centred_statistics = [], []
     family_of = _cached_family if BLOCK * p * q <= _ENTRIES_IN_MEMORY else _family
     for draw in range(*cell.draws):
-        matrix = family_of(structure, p, q, cell.seed, draw)(cell.value)
+        matrix = np.asarray(family_of(structure, p, q, cell.seed, draw)(cell.value))
+        if matrix.shape != (p, q) or not np.isfinite(matrix).all():
+            msg = f"{structure.name}.family must give finite {p}x{q} matrices, not "
+            raise InvalidArgumentError(msg + f"an array of shape {matrix.shape}: {matrix}")
         total = float(np.square(matrix).sum())
         tensor = torch.from_numpy(matrix)
         eigenvalues = squared_singular_values(tensor)

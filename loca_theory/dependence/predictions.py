@@ -71,9 +71,11 @@ class Prediction:
                 return self._with_shared_mean(structure.name, method, value)
             case "spiked", ("R" | "D") if structure.option == 1:
                 return self._with_spike(method, value)
-            case _, ("D" | "S") if structure.factors is not None:
+            case _, ("D" | "S") if factors := structure.factors(
+                self.budget.p, self.budget.q, value
+            ):
                 of_factor = cosine_variances if method == "D" else np.diagonal
-                a, b = map(of_factor, structure.factors(self.budget.p, self.budget.q, value))
+                a, b = map(of_factor, factors)
                 return selection_loss_of_separable(a, b, self.budget.chosen_coefficients)
         return None
 

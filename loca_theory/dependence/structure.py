@@ -8,8 +8,9 @@ common random numbers. :mod:`loca_theory.dependence.structures` lists all.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,42 +29,58 @@ _LARGEST_BLOCK = 16
 Family = Callable[[float], Array]
 
 
-@dataclass(frozen=True)
-class Structure:
-    r"""A kind of dependence between the entries of a matrix.
+class Structure(ABC):
+    r"""A kind of dependence between the entries of a matrix, which has one parameter.
+
+    A subclass with ``name``, ``parameter``, :meth:`bounds` and :meth:`family` is enough.
 
     Attributes:
         name: Short name.
         parameter: Name of the parameter: ``rho``, ``fraction`` or ``exponent``.
         title: Title in a few words.
-        bounds: Function of (p, q) that returns the smallest and the largest value of the parameter.
-        family: Function of (p, q, generator) that draws random numbers once and returns a function
-            from values of the parameter to matrices.
-        factors: Function of (p, q, value) that returns A (p×p) and B (q×q) of the covariance
-            Σ = A ⊗ B; None if Σ is not separable.
-        energy: Function of (p, q, value) that returns :math:`E\|W\|^2`; pq by default.
-        option: The argument of the function that made the structure, if it has one.
+        option: What tells structures of one class apart, if anything does.
+
+    >>> import numpy as np
+    >>> from loca_theory.dependence import Structure, correlate
+    >>> class RankOne(Structure):
+    ...     name, parameter, title = "rank-one", "rho", "a random product of vectors"
+    ...     def bounds(self, p, q):
+    ...         return 0.0, 1.0
+    ...     def family(self, p, q, rng):
+    ...         z, u, v = (rng.standard_normal(shape) for shape in ((p, q), p, q))
+    ...         return lambda rho: np.sqrt(1 - rho) * z + np.sqrt(rho) * np.outer(u, v)
+    >>> found = correlate(16, ranks=2, structures=RankOne(), rho=[0, 0.9], draws=10)
+    >>> [row.finding for row in found.crossings if row.protocol == "same-draw"]
+    ['crossing']
     """
 
     name: str
     parameter: str
-    title: str
-    bounds: Callable[[int, int], tuple[float, float]] = field(compare=False)
-    family: Callable[[int, int, np.random.Generator], Family] = field(compare=False)
-    factors: Callable[[int, int, float], tuple[Array, Array]] | None = field(
-        default=None, compare=False
-    )
-    energy: Callable[[int, int, float], float] = field(
-        default=lambda p, q, _: float(p * q), compare=False
-    )
+    title: str = ""
     option: float | None = None
 
-    def describe(self) -> dict[str, Any]:
-        """What distinguishes the structure from every other."""
-        return {"name": self.name, "option": self.option}
+    @abstractmethod
+    def bounds(self, p: int, q: int) -> tuple[float, float]:
+        """The smallest and the largest value of the parameter."""
+
+    @abstractmethod
+    def family(self, p: int, q: int, rng: np.random.Generator) -> Family:
+        """Draw random numbers once; return a function from values of the parameter to matrices."""
+
+    def factors(self, p: int, q: int, value: float) -> tuple[Array, Array] | None:
+        """A (p×p) and B (q×q) of the covariance Σ = A ⊗ B; None if Σ is not separable."""
+        return None
+
+    def energy(self, p: int, q: int, value: float) -> float:
+        r""":math:`E\|W\|^2`; pq by default."""
+        return float(p * q)
 
     def check(self, p: int, q: int, value: float) -> None:
-        """Check that a value of the parameter is in range for p×q matrices."""
+        """Check that a value of the parameter is in range for p×q matrices.
+
+        Raises:
+            InvalidArgumentError: it is not.
+        """
         low, high = self.bounds(p, q)
         if not low <= value <= high:
             beyond = (low, high) == (-1 + _OPEN, 1 - _OPEN), high == 1 - _OPEN
@@ -75,16 +92,38 @@ class Structure:
             raise InvalidArgumentError(msg)
 
 
-def of_normals(
-    matrix: Callable[[Array, float], Array],
-) -> Callable[[int, int, np.random.Generator], Family]:
-    """The family that computes every W from one Z."""
+class OfNormals(Structure):
+    """Base class of structures that compute every W from one Z; they override :meth:`matrix`."""
 
-    def family(p: int, q: int, rng: np.random.Generator) -> Family:
+    def family(self, p: int, q: int, rng: np.random.Generator) -> Family:
+        """The matrices of one Z."""
         z = rng.standard_normal((p, q))
-        return lambda value: matrix(z, value)
+        return lambda value: self.matrix(z, value)
 
-    return family
+    @abstractmethod
+    def matrix(self, z: Array, value: float) -> Array:
+        """W for a value of the parameter."""
+
+
+@dataclass(frozen=True)
+class _Autoregressive(OfNormals):
+    name, parameter = "ar1", "rho"
+    option: Any
+    title: str
+
+    def bounds(self, p: int, q: int) -> tuple[float, float]:
+        return -1 + _OPEN, 1 - _OPEN
+
+    def matrix(self, z: Array, value: float) -> Array:
+        return maps.autoregression(
+            maps.autoregression(z, value, 0), self._between_columns(value), 1
+        )
+
+    def factors(self, p: int, q: int, value: float) -> tuple[Array, Array]:
+        return maps.powers_of_lag(p, value), maps.powers_of_lag(q, self._between_columns(value))
+
+    def _between_columns(self, rho: float) -> float:
+        return rho if self.option is None else self.option
 
 
 def ar1(rho_columns: float | None = None) -> Structure:
@@ -102,20 +141,37 @@ def ar1(rho_columns: float | None = None) -> Structure:
             msg = "the correlation of neighbouring columns must lie strictly between -1 and 1, not "
             msg += f"{rho_columns:g}: the covariance would not be positive definite"
             raise InvalidArgumentError(msg)
-
-    def between_columns(rho: float) -> float:
-        return rho if rho_columns is None else rho_columns
-
-    def matrix(z: Array, rho: float) -> Array:
-        return maps.autoregression(maps.autoregression(z, rho, 0), between_columns(rho), 1)
-
-    def factors(p: int, q: int, rho: float) -> tuple[Array, Array]:
-        return maps.powers_of_lag(p, rho), maps.powers_of_lag(q, between_columns(rho))
-
     title = "AR(1) ⊗ AR(1): neighbouring rows have correlation ρ, neighbouring columns "
-    title += "ρ" if rho_columns is None else f"{rho_columns:g}"
-    bounds, family = (-1 + _OPEN, 1 - _OPEN), of_normals(matrix)
-    return Structure("ar1", "rho", title, lambda *_: bounds, family, factors, option=rho_columns)
+    return _Autoregressive(
+        rho_columns, title + ("ρ" if rho_columns is None else f"{rho_columns:g}")
+    )
+
+
+@dataclass(frozen=True)
+class _Exchangeable(OfNormals):
+    name, parameter = "blocks", "rho"
+    option: Any
+    title: str
+
+    def bounds(self, p: int, q: int) -> tuple[float, float]:
+        return -1 / max(self._block(p, q) - 1, 1), 1.0
+
+    def matrix(self, z: Array, value: float) -> Array:
+        b = self._block(*z.shape)
+        return maps.exchangeable(maps.exchangeable(z, value, b, 0), value, b, 1)
+
+    def factors(self, p: int, q: int, value: float) -> tuple[Array, Array]:
+        b = self._block(p, q)
+        return maps.exchangeable_covariance(p, value, b), maps.exchangeable_covariance(q, value, b)
+
+    def _block(self, p: int, q: int) -> int:
+        common = divisors(math.gcd(p, q))
+        if self.option is None:
+            return max(d for d in common if d <= _LARGEST_BLOCK)
+        if self.option not in common:
+            msg = f"blocks of {self.option} do not divide both sides of a {p}x{q} matrix; choose "
+            raise InvalidArgumentError(msg + f"from {', '.join(map(str, common))}")
+        return self.option
 
 
 def blocks(block: int | None = None) -> Structure:
@@ -132,30 +188,35 @@ def blocks(block: int | None = None) -> Structure:
     if block is not None and _arguments.whole_number("block", block) < 1:
         msg = f"a block must have at least 1 row and column, not {block}"
         raise InvalidArgumentError(msg)
+    largest = block or f"up to {_LARGEST_BLOCK}"
+    return _Exchangeable(block, f"correlation ρ within blocks of {largest} rows and columns")
 
-    def order(p: int, q: int) -> int:
-        common = divisors(math.gcd(p, q))
-        if block is None:
-            return max(d for d in common if d <= _LARGEST_BLOCK)
-        if block not in common:
-            msg = f"blocks of {block} do not divide both sides of a {p}x{q} matrix; choose from "
-            msg += ", ".join(map(str, common))
+
+@dataclass(frozen=True)
+class _Spiked(Structure):
+    name, parameter = "spiked", "fraction"
+    option: Any
+    title: str
+
+    def bounds(self, p: int, q: int) -> tuple[float, float]:
+        if self.option > min(p, q):
+            msg = f"a {p}x{q} matrix can have at most {min(p, q)} spikes, not {self.option}"
             raise InvalidArgumentError(msg)
-        return block
+        return 0.0, 1 - _OPEN
 
-    def bounds(p: int, q: int) -> tuple[float, float]:
-        return -1 / max(order(p, q) - 1, 1), 1.0
+    def family(self, p: int, q: int, rng: np.random.Generator) -> Family:
+        z = rng.standard_normal((p, q))
+        rows, columns = (maps.directions(size, self.option, rng) for size in (p, q))
+        signal_part = rows @ columns.T
 
-    def matrix(z: Array, rho: float) -> Array:
-        b = order(*z.shape)
-        return maps.exchangeable(maps.exchangeable(z, rho, b, 0), rho, b, 1)
+        def matrix(fraction: float) -> Array:
+            # Spikes of strength θ have the fraction spikes·θ² / (pq + spikes·θ²) of the energy.
+            return z + np.sqrt(fraction / (1 - fraction) * p * q / self.option) * signal_part
 
-    def factors(p: int, q: int, rho: float) -> tuple[Array, Array]:
-        b = order(p, q)
-        return maps.exchangeable_covariance(p, rho, b), maps.exchangeable_covariance(q, rho, b)
+        return matrix
 
-    title = f"correlation ρ within blocks of {block or f'up to {_LARGEST_BLOCK}'} rows and columns"
-    return Structure("blocks", "rho", title, bounds, of_normals(matrix), factors, option=block)
+    def energy(self, p: int, q: int, value: float) -> float:
+        return p * q / (1 - value)
 
 
 def spiked(spikes: int = 1) -> Structure:
@@ -167,25 +228,5 @@ def spiked(spikes: int = 1) -> Structure:
     if _arguments.whole_number("spikes", spikes) < 1:
         msg = f"the number of spikes must be at least 1, not {spikes}"
         raise InvalidArgumentError(msg)
-
-    def bounds(p: int, q: int) -> tuple[float, float]:
-        if spikes > min(p, q):
-            msg = f"a {p}x{q} matrix can have at most {min(p, q)} spikes, not {spikes}"
-            raise InvalidArgumentError(msg)
-        return 0.0, 1 - _OPEN
-
-    def family(p: int, q: int, rng: np.random.Generator) -> Family:
-        z = rng.standard_normal((p, q))
-        signal_part = maps.directions(p, spikes, rng) @ maps.directions(q, spikes, rng).T
-
-        def matrix(fraction: float) -> Array:
-            # Spikes of strength θ have the fraction spikes·θ² / (pq + spikes·θ²) of the energy.
-            return z + np.sqrt(fraction / (1 - fraction) * p * q / spikes) * signal_part
-
-        return matrix
-
-    def energy(p: int, q: int, fraction: float) -> float:
-        return p * q / (1 - fraction)
-
-    title = f"independent entries plus {spikes} random rank-one term{'s' * (spikes > 1)}"
-    return Structure("spiked", "fraction", title, bounds, family, energy=energy, option=spikes)
+    terms = "term" if spikes == 1 else "terms"
+    return _Spiked(spikes, f"independent entries plus {spikes} random rank-one {terms}")

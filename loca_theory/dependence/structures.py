@@ -31,82 +31,119 @@ Mahoney, J. Mach. Learn. Res. 22 (2021) (power-law).
 
 from __future__ import annotations
 
-import copyreg
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from loca_theory import _arguments
-from loca_theory._lookup import find
+from loca_theory._lookup import definition, find, named_object
+from loca_theory._types import Array
 from loca_theory.dependence import maps
-from loca_theory.dependence.structure import (
-    Family,
-    Structure,
-    ar1,
-    blocks,
-    of_normals,
-    spiked,
-)
+from loca_theory.dependence.structure import Family, OfNormals, Structure, ar1, blocks, spiked
 from loca_theory.errors import InvalidArgumentError
 
+PARAMETERS = ("rho", "fraction", "exponent")
+"""The parameters that a structure can have."""
 
-def _power_law(p: int, q: int, rng: np.random.Generator) -> Family:
-    z = rng.standard_normal((p, q))
-    rotation = maps.directions(q, q, rng).T
-    return lambda exponent: (z * np.sqrt(maps.power_law_variances(q, exponent))) @ rotation
+
+@dataclass(frozen=True)
+class _SharedMean(OfNormals):
+    name, parameter = "shared-mean", "rho"
+    title = "all entries share a random mean of variance ρ, as the appendix prints: Σ = I + ρ 11ᵀ"
+
+    def bounds(self, p: int, q: int) -> tuple[float, float]:
+        return -1 / (p * q), np.inf
+
+    def matrix(self, z: Array, value: float) -> Array:
+        return maps.shared_mean(z, value)
+
+    def energy(self, p: int, q: int, value: float) -> float:
+        return (1 + value) * p * q
+
+
+@dataclass(frozen=True)
+class _Equicorrelated(OfNormals):
+    name, parameter = "equicorrelated", "rho"
+    title = "all pairs of entries have correlation ρ, as the appendix's text says"
+
+    def bounds(self, p: int, q: int) -> tuple[float, float]:
+        return -1 / max(p * q - 1, 1), 1.0
+
+    def matrix(self, z: Array, value: float) -> Array:
+        return maps.equicorrelated(z, value)
+
+
+@dataclass(frozen=True)
+class _RowEquicorrelated(OfNormals):
+    name, parameter = "row-equicorrelated", "rho"
+    title = "independent rows, correlation ρ within each"
+
+    def bounds(self, p: int, q: int) -> tuple[float, float]:
+        return -1 / max(q - 1, 1), 1.0
+
+    def matrix(self, z: Array, value: float) -> Array:
+        return maps.exchangeable(z, value, z.shape[1], 1)
+
+    def factors(self, p: int, q: int, value: float) -> tuple[Array, Array]:
+        return np.eye(p), maps.exchangeable_covariance(q, value, q)
+
+
+class _Decaying(Structure):
+    parameter = "exponent"
+
+    def bounds(self, p: int, q: int) -> tuple[float, float]:
+        return 0.0, 10.0
+
+
+@dataclass(frozen=True)
+class _Scaled(_Decaying, OfNormals):
+    name = "scaled"
+    title = "independent entries whose variances decay along rows and columns"
+
+    def matrix(self, z: Array, value: float) -> Array:
+        return maps.scaled(z, value)
+
+    def factors(self, p: int, q: int, value: float) -> tuple[Array, Array]:
+        variances = maps.power_law_variances
+        return np.diag(variances(p, value)), np.diag(variances(q, value))
+
+
+@dataclass(frozen=True)
+class _PowerLaw(_Decaying):
+    name = "power-law"
+    title = "column covariance with eigenvalues j^(−exponent), random directions"
+
+    def family(self, p: int, q: int, rng: np.random.Generator) -> Family:
+        z = rng.standard_normal((p, q))
+        rotation = maps.directions(q, q, rng).T
+        return lambda exponent: (z * np.sqrt(maps.power_law_variances(q, exponent))) @ rotation
 
 
 STRUCTURES: dict[str, Structure] = {
     structure.name: structure
     for structure in (
-        Structure(
-            "shared-mean", "rho",
-            "all entries share a random mean of variance ρ, as the appendix prints: Σ = I + ρ 11ᵀ",
-            lambda p, q: (-1 / (p * q), np.inf), of_normals(maps.shared_mean),
-            energy=lambda p, q, rho: (1 + rho) * p * q,
-        ),
-        Structure(
-            "equicorrelated", "rho",
-            "all pairs of entries have correlation ρ, as the appendix's text says",
-            lambda p, q: (-1 / max(p * q - 1, 1), 1.0), of_normals(maps.equicorrelated),
-        ),
-        Structure(
-            "row-equicorrelated", "rho", "independent rows, correlation ρ within each",
-            lambda p, q: (-1 / max(q - 1, 1), 1.0),
-            of_normals(lambda z, rho: maps.exchangeable(z, rho, z.shape[1], 1)),
-            lambda p, q, rho: (np.eye(p), maps.exchangeable_covariance(q, rho, q)),
-        ),
-        ar1(),
-        blocks(),
-        Structure(
-            "scaled", "exponent",
-            "independent entries whose variances decay along rows and columns",
-            lambda p, q: (0.0, 10.0), of_normals(maps.scaled),
-            lambda p, q, exponent: (
-                np.diag(maps.power_law_variances(p, exponent)),
-                np.diag(maps.power_law_variances(q, exponent)),
-            ),
-        ),
-        spiked(),
-        Structure(
-            "power-law", "exponent",
-            "column covariance with eigenvalues j^(−exponent), random directions",
-            lambda p, q: (0.0, 10.0), _power_law,
-        ),
+        *(_SharedMean(), _Equicorrelated(), _RowEquicorrelated()),
+        *(ar1(), blocks(), _Scaled(), spiked(), _PowerLaw()),
     )
-}  # fmt: skip
+}
 
-
+_OWN = "loca_theory.dependence.Structure and give it name, parameter, bounds and family"
 # The structures that have an argument beside the parameter, and the type of the argument.
 _MAKERS: dict[str, tuple[Callable[[Any], Structure], type]] = {
     "ar1": (ar1, float), "blocks": (blocks, int), "spiked": (spiked, int)
 }  # fmt: skip
 
 
-def find_structures(given: str | Structure | Iterable[str | Structure]) -> tuple[Structure, ...]:
-    """Find structures by name; ``spiked:3`` is ``spiked(3)``. A structure stands for itself."""
-    found = tuple(map(_find_structure, _arguments.as_tuple(given)))
+def find_structures(
+    structures: str | Structure | Iterable[str | Structure],
+) -> tuple[Structure, ...]:
+    """Find structures by name; ``spiked:3`` is ``spiked(3)``.
+
+    A structure of one's own is an object, its class, or ``module:attribute``.
+    """
+    found = tuple(map(_find_structure, _arguments.as_tuple(structures)))
     names = [structure.name for structure in found]
     if not names or len(set(names)) < len(names):
         msg = "structures must list at least one name and no name twice, not "
@@ -114,24 +151,44 @@ def find_structures(given: str | Structure | Iterable[str | Structure]) -> tuple
     return found
 
 
-def _by_name(structure: Structure) -> tuple[Any, ...]:
-    option = "" if structure.option is None else f":{structure.option}"
-    return _find_structure, (structure.name + option,)
+def identity(structure: Structure) -> dict[str, Any]:
+    """What distinguishes a structure from every other, as plain data."""
+    described = {"name": structure.name, "option": structure.option}
+    is_known = structure.name in STRUCTURES
+    return described if is_known else {**described, "definition": definition(structure)}
 
 
-# A structure travels to workers by name and option, because closures cannot be pickled.
-copyreg.pickle(Structure, _by_name)
+def is_recognisable(structure: Structure) -> bool:
+    """Whether a stored result of the structure can be told from one of another definition."""
+    return structure.name in STRUCTURES or definition(structure) is not None
 
 
-def _find_structure(given: str | Structure) -> Structure:
-    if isinstance(given, Structure):
-        return given
-    name, _, option = given.partition(":") if isinstance(given, str) else (given, "", "")
+def _find_structure(structure: str | Structure) -> Structure:
+    if isinstance(structure, str):
+        name, _, option = structure.partition(":")
+        is_attribute = option.replace(".", "").isidentifier()
+        if name in STRUCTURES or not is_attribute:
+            return _of_package(name, option)
+    found, origin = named_object("structure", Structure, structure, _OWN)
+    known = STRUCTURES.get(found.name, found)
+    if type(found) is not type(known):
+        msg = f"{origin} has the name {found.name} of a structure of the package; "
+        raise InvalidArgumentError(msg + "give it another name")
+    if found.parameter not in PARAMETERS:
+        msg = f"{origin} needs a parameter: {', '.join(PARAMETERS)}, not {found.parameter!r}"
+        raise InvalidArgumentError(msg)
+    if found.__hash__ is None:
+        msg = f"{origin} cannot be a key; make its class a dataclass(frozen=True)"
+        raise InvalidArgumentError(msg)
+    return found
+
+
+def _of_package(name: str, option: str) -> Structure:
     structure = find("structure", name, STRUCTURES)
     if not option:
         return structure
     if name not in _MAKERS:
-        msg = f"structures: {name} has no argument; write {name}, not {given}"
+        msg = f"structures: {name} has no argument; write {name}, not {name}:{option}"
         raise InvalidArgumentError(msg)
     make, kind = _MAKERS[name]
     try:

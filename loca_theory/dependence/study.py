@@ -59,7 +59,7 @@ def correlate(
             return. A number may follow three names: ``ar1:0.1``, this correlation of neighbouring
             columns, instead of rho; ``blocks:8``, blocks of 8 rows and columns, instead of the
             largest common divisor of the sides up to 16; ``spiked:3``, three random directions of
-            equal energy, instead of one.
+            equal energy, instead of one. Name your own structure as ``module:attribute``.
         protocols: What the low-rank error is compared with: under ``same-draw``, errors on the same
             matrix; under ``iid-reference``, errors on a matrix with independent entries.
         methods: Methods or their names in addition to LoRA and LoCA, which the crossings

@@ -92,12 +92,22 @@ def write_pair(here):
 
 
 OWN = """
+from loca_theory.dependence import Structure
 from loca_theory.expressivity import Method
 
 class Own(Method):
     name, title = "own", "a tenth of the matrix"
     def approximate(self, matrix, budget, rng=None):
         return 0.1 * matrix
+
+class OwnStructure(Structure):
+    name, parameter = "own-structure", "rho"
+    title = "a column that all columns have a part of"
+    def bounds(self, p, q):
+        return 0, 1
+    def family(self, p, q, rng):
+        z = rng.standard_normal((p, q))
+        return lambda rho: z + rho * z[:, :1]
 """
 
 

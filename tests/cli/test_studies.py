@@ -67,6 +67,13 @@ def test_correlate_takes_a_method_of_the_users_own_and_says_where_its_errors_are
     assert cli(*command, "all").code == 0
 
 
+def test_correlate_takes_a_structure_of_the_users_own(cli, own_module):
+    command = (*SMALL["correlate"], "--structures", f"spiked,{own_module}Structure")
+    done = cli(*command, "--rho", "0,0.5", "--fraction", "0,0.2")
+    assert done.code == 0, done.err
+    assert "own-structure         a column that all columns have a part of" in done.out
+
+
 def test_toy_runs_every_search_under_every_interpretation(cli):
     small = ("toy", "--problems", 4, "--steps", 40, "--jobs", 1)
     done = cli(*small, "--interpretation", "all", "--format", "csv")

@@ -1,11 +1,12 @@
 """What the package's functions refuse: every call, and what it says."""
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from loca_theory.dependence import ar1, blocks, correlate, spiked
+from loca_theory.dependence import Structure, ar1, blocks, correlate, spiked
 from loca_theory.dependence.closed_forms import (
     energy_retained_with_spike,
     limit_boundary,
@@ -21,6 +22,27 @@ from loca_theory.expressivity import METHODS, Method
 GRID = "rho must be finite and increase, not "
 TWICE = "structures must list at least one name and no name twice, not "
 NOT_POSITIVE = ": the covariance would not be positive definite"
+
+
+class Own(Structure):
+    """A structure under a name of the package, unless a test gives another."""
+
+    name, parameter = "ar1", "rho"
+
+    def __init__(self, **attributes):
+        vars(self).update(attributes)
+
+    def bounds(self, p, q):  # noqa: ARG002
+        return 0.0, 1.0
+
+    def family(self, p, q, rng):
+        z = rng.standard_normal((p, q))
+        return lambda _: z
+
+
+@dataclass
+class Changeable(Own):
+    name: str = "changeable"
 
 
 class Empty(Method):
@@ -68,6 +90,13 @@ CALLS = [
     (lambda: study("block:4"), "unknown structure 'block'; did you mean blocks?"),
     (lambda: study("blocks:5"), "blocks of 5 do not divide both sides of a 16x16 matrix; choose"),
     (lambda: study("blocks:0"), "block must have at least 1 row and column, not 0"),
+    (lambda: study(Own()), "Own has the name ar1 of a structure of the package; give it another"),
+    (lambda: study(Own(name="a,b")), "Own needs a name: a short text without commas, not 'a,b'"),
+    (lambda: study(Own(name="own", parameter="x")), "a parameter: rho, fraction, exponent, not 'x"),
+    (lambda: study(Changeable), "Changeable cannot be a key; make its class a dataclass(frozen=Tr"),
+    (lambda: study(Structure), "Structure() failed (TypeError: Can't instantiate abstract class"),
+    (lambda: study(3), "3 is not a structure; subclass loca_theory.dependence.Structure and give"),
+    (lambda: study("nowhere_to_be_found:own"), "cannot import the structure nowhere_to_be_found:"),
     (lambda: study(draws=1), "at least 2 draws"),
     (lambda: study(level=1.0), "the level must lie between 0 and 1, not 1.0"),
     (lambda: study(ranks=(30,)), "rank 30 does not fit"),

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from loca_theory.dependence import CorrelationResult, ar1, blocks, correlate
+from loca_theory.dependence import CorrelationResult, Structure, ar1, blocks, correlate
 from loca_theory.dependence.design import Protocol
 from loca_theory.dependence.draws import DrawCell, evaluate
 from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.dependence.study import Study
+from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget, Method, approximate, exact_error
 from loca_theory.expressivity.methods import Cosine, Selection
 from loca_theory.expressivity.methods.bounds import Bound
@@ -156,3 +157,60 @@ def test_a_definition_that_nobody_can_tell_from_another_is_not_stored():
     assert cell(2, (own,)).is_storable
     own.anything = lambda: 0  # cannot be pickled
     assert not cell(2, (own,)).is_storable
+
+
+# --- structures of the user's own -----------------------------------------------------------
+
+
+class RankOne(Structure):
+    """Independent entries and a random product of two vectors, which is all at ρ = 1."""
+
+    name, parameter, title = "rank-one", "rho", "a random product of vectors"
+
+    def bounds(self, p, q):  # noqa: ARG002
+        return 0.0, 1.0
+
+    def family(self, p, q, rng):
+        z, u, v = (rng.standard_normal(shape) for shape in ((p, q), p, q))
+        return lambda rho: np.sqrt(1 - rho) * z + np.sqrt(rho) * np.outer(u, v)
+
+
+def cells(structure):
+    return [DrawCell(structure, 1.0, 8, 8, (1,), 0, (draw, draw + 1)) for draw in range(3)]
+
+
+def test_a_structure_of_the_users_own_is_itself_on_workers(monkeypatch):
+    """Also under a name of the package, which only ``correlate`` refuses."""
+    monkeypatch.setattr(RankOne, "__module__", "__main__")  # workers do not find this file
+    for name in ("rank-one", "ar1"):
+        monkeypatch.setattr(RankOne, "name", name)
+        found = Runner(jobs=2).run(cells(RankOne()), evaluate, is_long=True)
+        assert found == ALONE.run(cells(RankOne()), evaluate)
+        losses = [one["losses"]["R"]["mean"][0] for one in found]
+        # Rounding errors of a decomposition of 64 entries.
+        assert losses == pytest.approx([0] * 3, abs=64 * np.finfo(float).eps)
+
+
+def test_a_structure_of_the_users_own_has_rows_crossings_and_a_picture():
+    options = {"rho": (0.0, 0.9), **SMALL, "runner": ALONE}
+    result = correlate(12, ranks=1, structures=["ar1", RankOne], **options)
+    assert {row.structure for row in result.rows} == {"ar1", "rank-one"}
+    found = {(row.structure, row.protocol): row.finding for row in result.crossings}
+    assert found["rank-one", SAME] == "crossing"
+    assert plot(result, "rank-one").get_supxlabel()
+
+
+def test_a_structure_of_the_users_own_is_stored_by_its_definition():
+    own, other = RankOne(), RankOne()
+    other.strength = 2
+    (first, second, again) = (cells(one)[0].key() for one in (own, other, RankOne()))
+    assert first == again != second
+    other.strength = lambda: 2  # cannot be pickled
+    assert [cells(one)[0].is_storable for one in (own, other)] == [True, False]
+
+
+@pytest.mark.parametrize("matrix", [np.ones((3, 3)), np.full((8, 8), np.nan), None])
+def test_matrices_of_another_kind_are_refused(monkeypatch, matrix):
+    monkeypatch.setattr(RankOne, "family", lambda *_: lambda _: matrix)
+    with pytest.raises(InvalidArgumentError, match=r"rank-one.family must give finite 8x8 mat"):
+        evaluate(cells(RankOne())[0])

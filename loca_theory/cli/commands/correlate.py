@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loca_theory.cli.commands.methods import chosen_methods
+from loca_theory.cli.commands.methods import chosen_methods, search_current_folder
 from loca_theory.cli.options import PARTIAL_RESULTS, Common, command_of
 from loca_theory.cli.output import Rows, console, emit, print_note
 from loca_theory.cli.running import running, write_result
@@ -70,6 +70,7 @@ def command(*, common: Common, methods: tuple[str, ...] | None, **asked: Any) ->
       loca-theory correlate --K 300 --r 8,16,24,32 --rho 0..0.4..0.01
       loca-theory correlate --structures spiked:3 --fraction 0..0.3..0.05
       loca-theory correlate --K 64 --r 4 --methods DoRA,my_module:mine
+      loca-theory correlate --K 64 --r 4 --structures ar1,my_module:Mine
     """
     # Imported here, because --help does not need them.
     from loca_theory.dependence import correlate
@@ -81,6 +82,8 @@ def command(*, common: Common, methods: tuple[str, ...] | None, **asked: Any) ->
     p, q = asked["shape"] or 2 * [asked["size"]]
     budgets = (Budget(p, q, r) for r in asked["ranks"])
     chosen = None if methods is None else chosen_methods(methods, common, budgets)
+    search_current_folder(asked["structures"])
+    asked["structures"] = structures = find_structures(asked["structures"])
     with running(common, "sweeping") as runner:
         result = correlate(**asked, methods=chosen, runner=runner)
     write_result(result, common)
@@ -89,9 +92,9 @@ def command(*, common: Common, methods: tuple[str, ...] | None, **asked: Any) ->
         out = console()
         print_note(out, _SETTING.format(p=p, q=q))
         _print_crossings(out, result.crossings)
-        for one in find_structures(asked["structures"]):
-            option = "" if one.option is None else f":{one.option:g}"
-            out.print(f"  {one.name + option:<20}  {one.title}", style="dim")
+        for structure in structures:
+            option = "" if structure.option is None else f":{structure.option:g}"
+            out.print(f"  {structure.name + option:<20}  {structure.title}", style="dim")
         out.print()
         if methods and not common.out:
             common.note("the methods' errors are in JSON, CSV and the tables and figures of --out")

@@ -110,13 +110,11 @@ def chosen_methods(
     """Find the methods that the user named.
 
     ``all`` stands for the package's methods that exist at every budget and, if ``of_matrices``,
-    that approximate a given matrix. Modules in the current folder are found too, as with
-    ``python -m``.
+    that approximate a given matrix.
     """
     from loca_theory.expressivity.methods.registry import METHODS, existing_methods, find_methods
 
-    if any(":" in name for name in names) and "" not in sys.path:
-        sys.path.insert(0, "")
+    search_current_folder(names)
     keys, ours = [key_of(name) for name in names], []
     if _ALL in keys:
         for name, reason in existing_methods(budgets).items():
@@ -128,3 +126,9 @@ def chosen_methods(
                 common.note(f"left out of all: {reason}")
     others = [key for key in keys if key != _ALL and key not in ours]
     return find_methods([*ours, *others])
+
+
+def search_current_folder(names: Iterable[str]) -> None:
+    """Find ``module:attribute`` in the current folder too, as with ``python -m``."""
+    if any(":" in name for name in names) and "" not in sys.path:
+        sys.path.insert(0, "")

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import pickle
-import sys
 from collections.abc import Iterable
-from importlib import import_module
-from operator import attrgetter
-from pathlib import Path
 
 from loca_theory._arguments import as_tuple
-from loca_theory._lookup import find
+from loca_theory._lookup import definition, find, named_object
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods import bounds
@@ -86,32 +80,17 @@ METHODS: dict[str, Method] = {
 DEFAULT_METHODS = tuple(METHODS[key] for key in DEFAULT_KEYS)
 """The methods of Theorem 1, FourierFT, S and RD, which ``simulate`` compares by default."""
 
+_OWN = "loca_theory.Method and give it a name and approximate(matrix, budget, rng)"
 _FUNCTIONS = ("approximate", "retained_energies", "expected_errors", "limit", "sample")
 
 
 def find_method(method: str | Method) -> Method:
     """Find a method by its name or by ``module:attribute``, or check a given one."""
-    if isinstance(method, str):
-        if ":" not in method:
-            shown = {display_name(key): one for key, one in METHODS.items()}
-            return find("method", display_name(key_of(method)), shown)
-        found, origin = _imported(method), method
-    else:
-        kind = method if isinstance(method, type) else type(method)
-        found, origin = method, kind.__name__ if issubclass(kind, Method) else repr(method)
-    if isinstance(found, type) and issubclass(found, Method):
-        try:
-            found = found()
-        except Exception as error:  # a user's class may raise anything
-            msg = f"{origin}() failed ({type(error).__name__}: {error}); pass an object instead"
-            raise InvalidArgumentError(msg) from error
-    if not isinstance(found, Method):
-        msg = f"{origin} is not a method; subclass loca_theory.Method and give it a name and "
-        raise InvalidArgumentError(msg + "approximate(matrix, budget, rng)")
-    name = getattr(found, "name", None)
-    if not (isinstance(name, str) and name and name.isprintable() and "," not in name):
-        msg = f"{origin} needs a name: a short text without commas, not {name!r}"
-        raise InvalidArgumentError(msg)
+    if isinstance(method, str) and ":" not in method:
+        shown = {display_name(key): one for key, one in METHODS.items()}
+        return find("method", display_name(key_of(method)), shown)
+    found, origin = named_object("method", Method, method, _OWN)
+    name = found.name
     if found is not (known := METHODS.get(key_of(name), found)):
         # A worker process receives copies of the package's methods.
         if (type(known), vars(known)) == (type(found), vars(found)):
@@ -177,30 +156,3 @@ def identities(methods: Iterable[Method]) -> list[str | dict[str, str | None]]:
 def is_recognisable(method: Method) -> bool:
     """Whether a stored result of the method can be told from one of another definition."""
     return method.name in METHODS or definition(method) is not None
-
-
-def definition(method: Method) -> str | None:
-    """Digest that distinguishes a user's method from another of the same name in a store.
-
-    Returns:
-        A digest of the object's state and of the file that defines its class; None if there is no
-        file, as in a notebook, or the state cannot be pickled.
-    """
-    path = getattr(sys.modules.get(type(method).__module__), "__file__", None)
-    if path is None:
-        return None
-    try:
-        return hashlib.sha256(Path(path).read_bytes() + pickle.dumps(vars(method))).hexdigest()
-    except Exception:  # pickling a user's object may raise anything
-        return None
-
-
-def _imported(spec: str) -> object:
-    module, _, attribute = spec.partition(":")
-    try:
-        return attrgetter(attribute)(import_module(module))
-    except Exception as error:
-        # Importing a user's module may raise anything.
-        msg = f"cannot import the method {spec} ({type(error).__name__}: {error}); write "
-        msg += "module:attribute with a module that Python can import"
-        raise InvalidArgumentError(msg) from error

@@ -10,7 +10,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from loca_theory.dependence.design import Protocol
-from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.plotting.canvas import COLORS, Canvas, View, styled
 from loca_theory.plotting.lines import TITLES, draw_lines, key_lines, looks_of, titles_of
 from loca_theory.plotting.results.phase import draw_phase
@@ -79,7 +78,7 @@ def draw_losses(
             if len(values) == 1:
                 axis.set_xlim(values[0] - 0.5, values[0] + 0.5)
             axis.set_title(f"r = {r}: {_PROTOCOL_TITLES[protocol]}")
-    name = STRUCTURES[structure].parameter
+    name = table["parameter"].iloc[0]
     canvas.label(f"{structure}: {'ρ' if name == 'rho' else name}", "relative error")
     canvas.caption("\n".join(key), x=0.01, ha="left", linespacing=1.4)
     return canvas.figure
