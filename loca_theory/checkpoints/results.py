@@ -24,7 +24,9 @@ from loca_theory.checkpoints.statistics.figure_data import EigenvalueHistogram, 
 from loca_theory.checkpoints.summary import Summary, summarise
 from loca_theory.checkpoints.verdict import SHOWN, verdict
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.expressivity import Accounting, Budget
 from loca_theory.expressivity.methods.names import display_name
+from loca_theory.expressivity.methods.registry import off_budgets
 from loca_theory.sweeps import Result
 from loca_theory.sweeps.results import SHOWN_ROWS, rows
 
@@ -90,6 +92,15 @@ class Analysis(Result):
     def first_rank(self) -> int:
         """The first rank at which there are errors; 0 if there are none."""
         return next(iter(self.summary.all.by_rank), 0)
+
+    @property
+    def off_budget(self) -> dict[str, str]:
+        """What methods spend of the budget of the first rank, where it is off by more than 2%."""
+        r, accounting = self.first_rank, Accounting(self.manifest["grid"]["accounting"])
+        have = {(error.name, error.tuned) for error in self.errors if error.r == r}
+        shapes = {one.shape for one in self.matrices if (one.name, one.tuned) in have}
+        methods = (error.method for error in self.errors)
+        return off_budgets(methods, [Budget(*shape, r, accounting) for shape in shapes])
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -20,6 +20,9 @@ class ErrorRow:
         q: Columns.
         r: LoRA's rank, which sets the budget.
         method: Name of the method.
+        numbers: Numbers that it spends of the budget, with the indices that are charged; under
+            ``bits``, what its bits would store. None if it is not known, as for bounds.
+        spent: Fraction of the budget that it spends; None as for ``numbers``.
         engine: How the error was obtained.
         error: Relative error ‖W − Ŵ‖²/‖W‖²: its expectation, or the mean of the draws.
         standard_error: Standard error of the mean; 0 for exact values, None if it is unknown.
@@ -33,6 +36,8 @@ class ErrorRow:
     q: int
     r: int
     method: str
+    numbers: int | None
+    spent: float | None
     engine: Engine
     error: float
     standard_error: float | None

@@ -17,7 +17,7 @@ from loca_theory.expressivity.budgets import Accounting, Budget
 from loca_theory.expressivity.formulas import checked_numbers
 from loca_theory.expressivity.memory import check_memory
 from loca_theory.expressivity.methods import Method
-from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.method import Engine, called
 from loca_theory.expressivity.methods.names import DEFAULT_KEYS
 from loca_theory.expressivity.methods.registry import (
     DEFAULT_METHODS,
@@ -177,17 +177,22 @@ class Simulation:
             if Engine.ASYMPTOTIC in engines:
                 error = float(checked_numbers(method, "limit", budget))
                 found[method.name, budget, Engine.ASYMPTOTIC] = error, None
-        rows = tuple(
-            ErrorRow(
-                budget.p if budget.p == budget.q else None,
-                *(budget.p, budget.q, budget.r, method.name, engine),
-                *found[method.name, budget, engine],
-            )
-            for budget, method, engines in self._plan
-            for engine in engines
-        )
+        rows = []
+        for budget, method, engines in self._plan:
+            spent = called(method, "spent", budget)
+            numbers = None if spent is None else round(spent * budget.numbers)
+            size = budget.p if budget.p == budget.q else None
+            for engine in engines:
+                of_engine = found[method.name, budget, engine]
+                rows.append(ErrorRow(size, budget.p, budget.q, budget.r, method.name, numbers,
+                                     spent, engine, *of_engine))  # fmt: skip
         origin = manifest(grid=self.describe(), seed=self.seed, device=self.device)
-        return SimulationResult(origin, rows)
+        fractions: dict[str, list[float]] = {}
+        for row in rows:
+            if row.spent is not None:
+                fractions.setdefault(row.method, []).append(row.spent)
+        origin["spent"] = {name: [min(some), max(some)] for name, some in fractions.items()}
+        return SimulationResult(origin, tuple(rows))
 
     @cached_property
     def _plan(self) -> tuple[tuple[Budget, Method, tuple[Engine, ...]], ...]:

@@ -140,6 +140,13 @@ def test_all_methods_are_those_that_approximate_a_matrix(cli, pair):
     assert not {"U", "M1", "M2", "RD"} & methods, "only formulas"
 
 
+def test_methods_that_are_off_the_budget_are_said(cli, pair):
+    """DoRA has q = 40 magnitudes beside the 2·(48 + 40) numbers of LoRA."""
+    done = cli("analyze", *pair, "--r", "2", "--methods", "DoRA", "--quiet")
+    assert "Off the budget: DoRA 123% of it." in " ".join(done.out.split())
+    assert "Off the budget" not in cli("analyze", *pair, "--r", "2", "--quiet").out
+
+
 @pytest.mark.parametrize("command", [("analyze", "--r", 2), ("extract", "--components", 100)])
 def test_damage_is_exit_code_4_with_the_rest_done(cli, here, pair, command):
     damaged = "layers.1.q_proj.weight"

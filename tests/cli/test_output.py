@@ -21,7 +21,8 @@ def row(method="D", r=1, engine="exact", error=0.5, **changes):
     drawn = {"standard_error": 0.0, "draws": None, "seed": None, "sampler": None}
     if engine == "monte-carlo":
         drawn = {"standard_error": 0.01, "draws": 100, "seed": 0, "sampler": "reduced"}
-    made = {"K": 16, "p": 16, "q": 16, "r": r, "method": method, "engine": engine, "error": error}
+    made = {"K": 16, "p": 16, "q": 16, "r": r, "method": method, "engine": engine, "error": error,
+            "numbers": 32 * r, "spent": 1.0}  # fmt: skip
     return ErrorRow(**{**made, **drawn, **changes})
 
 
@@ -95,7 +96,18 @@ TABLES = {
         [["r", "LoRA", "entries", "LoCA"]],
         {"1": ["0.9000", "±", "0.0100", "≈", "0.5200", "0.5000"]},
     ),
+    "methods that are off the budget at some rank are marked": (
+        [row("S"), row("R", error=0.9, spent=1.019), row("VeRA", error=0.8, spent=0.979)],
+        [["r", "LoRA", "VeRA†", "entries"]],
+        {"1": ["0.9000", "0.8000", "0.5000"]},
+    ),
 }  # fmt: skip
+
+
+def test_what_methods_spend_off_the_budget_is_below_the_table(table):
+    rows = [row("D"), row("VeRA", 1, spent=0.5), row("VeRA", 2, spent=1.5), row("U", spent=None)]
+    assert "†: off the budget: VeRA 50% to 150% of it" in table(*rows)
+    assert not any("†" in line for line in table(row("D")))
 
 
 @pytest.mark.parametrize(("rows", "heading", "cells"), TABLES.values(), ids=TABLES)

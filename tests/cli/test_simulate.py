@@ -11,8 +11,8 @@ import pytest
 from loca_theory.expressivity import METHODS
 from loca_theory.expressivity.methods.names import DEFAULT_KEYS
 
-COLUMNS = ["K", "p", "q", "r", "method", "engine", "error", "standard_error", "draws", "seed",
-           "sampler"]  # fmt: skip
+COLUMNS = ["K", "p", "q", "r", "method", "numbers", "spent", "engine", "error", "standard_error",
+           "draws", "seed", "sampler"]  # fmt: skip
 SMALL = ("simulate", "--K", 16, "--r", "1,2", "--draws", 4, "--jobs", 1)
 
 

@@ -105,16 +105,15 @@ def test_energies_of_several_budgets_are_those_of_the_approximations_one_by_one(
 
 @pytest.mark.parametrize("method", APPROXIMATING)
 def test_single_precision_stays_single_and_close(method):
-    matrix, budget = gaussian(12, 9), Budget(12, 9, 3)
+    # With more numbers, rounding decides at which local optimum VeRA's alternation ends.
+    matrix, budget = gaussian(12, 9), Budget(12, 9, 1 if method == "VeRA" else 3)
     single = torch.from_numpy(matrix).float()
     ours = approximate(single, method, budget, np.random.default_rng(7))
     assert ours.dtype == torch.float32
     retained = retained_energies(single, method, [budget], np.random.default_rng(7))
     assert retained.dtype == np.float64
     double = retained_energies(torch.from_numpy(matrix), method, [budget], np.random.default_rng(7))
-    # VeRA's alternation stops where it gains less than a fraction 1e-8, below float32's resolution.
-    tolerance = 1e-2 if method == "VeRA" else 1e-4
-    assert retained[0] == pytest.approx(double[0], rel=tolerance)
+    assert retained[0] == pytest.approx(double[0], rel=1e-4)
 
 
 @pytest.mark.parametrize("method", ["R", "F1", "V1", "F2", "F3", "D", "S", "DoRA", "VeRA"])

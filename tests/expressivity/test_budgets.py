@@ -1,8 +1,11 @@
 """What every accounting lets a method keep, against counts worked out by hand."""
 
+import math
+
 import pytest
 
 from loca_theory.expressivity import METHODS, Accounting, Budget
+from loca_theory.expressivity.budgets import off_budget
 from loca_theory.transforms.half_spectrum import HalfSpectrum
 
 SQUARE = (768, 768, 8)  # N0 = 12288
@@ -46,6 +49,47 @@ def test_counts_are_those_worked_out_by_hand(case, expected):
         METHODS["DoRA"].rank(budget),
     )
     assert counted == expected
+
+
+LARGE = (4096, 1024, 8)  # N0 = 40960
+SPENT = [
+    *((accounting, "R", SQUARE, 1) for accounting in Accounting),
+    ("paper", "D", SQUARE, 1),
+    ("paper", "F2", ODD, 3 * 6 / 20),
+    ("main-text", "F2", SQUARE, 2),
+    ("trainable", "D", SQUARE, 1),
+    ("dof", "GraLoRA", SQUARE, 1),
+    ("bits", "D", SQUARE, 5590 * (16 + math.log2(768 * 768)) / (16 * 12288)),
+    ("paper", "DoRA", SQUARE, 1 + 768 / 12288),
+    ("trainable", "DoRA", (8, 8, 1), 8 / 16),
+    ("paper", "LoKr", LARGE, (128 + 2**15) / 40960),
+    ("paper", "VeRA", SQUARE, 1),
+    ("paper", "VeRA", LARGE, (4096 + 2**33 // 2**22) / 40960),
+    ("paper", "U", SQUARE, None),
+]
+
+
+@pytest.mark.parametrize(("accounting", "method", "shape", "expected"), SPENT, ids=str)
+def test_what_a_method_spends_counts_its_numbers_and_the_indices_that_are_charged(
+    accounting, method, shape, expected
+):
+    assert METHODS[method].spent(Budget(*shape, Accounting(accounting))) == (
+        expected if expected is None else pytest.approx(expected, rel=1e-12)
+    )
+
+
+@pytest.mark.parametrize(
+    ("spent", "text"),
+    [
+        ([1.0, None, math.nan, 0.981, 1.019], ""),
+        ([0.5], "50%"),
+        ([1.0, 0.979], "98% to 100%"),
+        ([1.03, 1.25], "103% to 125%"),
+        ([], ""),
+    ],
+)
+def test_what_is_off_the_budget_is_off_by_more_than_two_per_cent(spent, text):
+    assert off_budget(spent) == text
 
 
 def most_items(bits, value_bits, indices):

@@ -28,6 +28,7 @@ from loca_theory.expressivity.methods import (
     Hadamard,
     Hartley,
     fitted,
+    frozen_factors,
 )
 from loca_theory.expressivity.methods.groups import GroupedSelection, bands, quotas, rows
 from loca_theory.transforms import dct2
@@ -217,7 +218,7 @@ def test_a_kronecker_product_is_found_and_no_other_is_nearer(p, q, r):
 
 # --- fits -----------------------------------------------------------------------------------
 
-FITTED = ["LoHa", "HiRA", "RandLoRA"]
+FITTED = ["LoHa", "HiRA", "RandLoRA", "VeRA"]
 
 
 def stream(seed=7):
@@ -266,6 +267,13 @@ def randlora(budget):
     return form, [one.double() for one in start]
 
 
+def vera(budget):
+    """diag(b) B diag(d) A and its start."""
+    left, right = random_factors(stream(), budget.p, budget.q, METHODS["VeRA"].rank(budget))
+    start = [torch.ones(len(left)).double(), torch.ones(len(right)).double()]
+    return lambda b, d: b[:, None] * left * d @ right, start
+
+
 def least_squares_rounds(target, form, factors, rounds):
     """Naive alternation: the dense design matrix of each factor in turn, from unit factors."""
     factors = [*factors]
@@ -282,6 +290,7 @@ FITS = [
     ("LoHa", loha, Budget(8, 8, 4)),
     ("HiRA", hira, Budget(7, 6, 2)),
     ("RandLoRA", randlora, Budget(6, 7, 2)),
+    ("VeRA", vera, Budget(12, 10, 1)),
 ]
 
 
@@ -290,6 +299,7 @@ def test_a_fit_alternates_least_squares_and_ends_where_gradients_do(
     monkeypatch, method, naive, budget
 ):
     monkeypatch.setattr(fitted, "_TOLERANCE", 1e-12)
+    monkeypatch.setattr(frozen_factors, "_REDUCTION", 1e-24)
     matrix = gaussian(budget.p, budget.q)
     form, start = naive(budget)
     assert METHODS[method].parameters(budget) == sum(factor.numel() for factor in start)
@@ -339,7 +349,7 @@ def test_bits_are_those_of_numbers_and_of_chosen_indices():
     assert bits["QWHA"] == 32 * (8 + 4)
     sizes = np.bincount(bands(16, 16))
     assert bits["MaCP"] == pytest.approx(32 * 8 + (quotas(sizes, 32) * np.log2(sizes)).sum())
-    assert bits["VeRA"] == 18 * 8
+    assert bits["VeRA"] == 64 * 8
     assert {name for name, value in bits.items() if value is None} == {"U", "M1", "M2", "RD"}
 
 

@@ -148,7 +148,7 @@ COUNTED = {
     "DoRA": lambda budget: LoraConfig(r=R, use_dora=True),
     "FourierFT": lambda budget: FourierFTConfig(n_frequency=METHODS["V1"].parameters(budget)),
     "WaveFT": lambda budget: WaveFTConfig(n_frequency=METHODS["V1"].parameters(budget)),
-    "VeRA": lambda budget: VeraConfig(r=R),
+    "VeRA": lambda budget: VeraConfig(r=METHODS["VeRA"].rank(budget)),
     "LoHa": lambda budget: LoHaConfig(r=METHODS["LoHa"].rank(budget)),
     "HiRA": lambda budget: HiraConfig(r=R),
     "RandLoRA": lambda budget: RandLoraConfig(r=METHODS["RandLoRA"].rank(budget)),

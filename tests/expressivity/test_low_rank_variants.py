@@ -1,4 +1,4 @@
-"""DoRA and VeRA: naive computations, and where the alternation ends."""
+"""DoRA: naive computations."""
 
 import math
 
@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from loca_theory.expressivity import Accounting, Budget, approximate, retained_energies
-from loca_theory.expressivity.methods import frozen_factors as variants
 
 from .dense import ROUNDING, approximated, gaussian
 
@@ -60,53 +59,3 @@ def test_a_wide_matrix_needs_no_square_of_its_width():
     energy = retained_energies(torch.from_numpy(matrix), "DoRA", [Budget(64, 20_000, 4)])[0]
     loss = np.sum((matrix - naive_dora(matrix, 4)) ** 2)
     assert energy == pytest.approx(np.sum(matrix**2) - loss, rel=1e-9)
-
-
-def vera_factors(p, q, r, seed):
-    """The frozen B (p×r) and A (r×q): one row of p + q normals for each rank."""
-    rows = np.random.default_rng(seed).standard_normal((r, p + q))
-    return rows[:, :p].T, rows[:, p:]
-
-
-def vera(matrix, r, seed=7):
-    return approximated(matrix, "VeRA", Budget(*matrix.shape, r), seed)
-
-
-def diagonals(approximation, left, right):
-    """b and d of diag(b) B diag(d) A, from the rank-one matrix b dᵀ."""
-    product = approximation @ np.linalg.pinv(right) / left
-    u, s, vh = np.linalg.svd(product)
-    assert s[1:].max(initial=0) < 1e-8 * s[0]
-    return u[:, 0] * s[0], vh[0]
-
-
-@shapes
-def test_vera_at_its_start_is_the_row_by_row_fit(p, q, r, monkeypatch):
-    """Stopped at d = 1, b_i is the least-squares coefficient of row i on row i of BA."""
-    monkeypatch.setattr(variants, "_TOLERANCE", 1.0)
-    matrix = gaussian(p, q)
-    left, right = vera_factors(p, q, r, 7)
-    rows = left @ right
-    b = (matrix * rows).sum(axis=1) / (rows * rows).sum(axis=1)
-    np.testing.assert_allclose(vera(matrix, r), b[:, None] * rows, atol=ROUNDING)
-
-
-@shapes
-def test_vera_ends_where_another_round_gains_nothing(p, q, r):
-    """A stationary point: dense least squares for d, then for b, gains less than a fraction 1e-7.
-
-    The alternation stops at gains below 1e-8 of the kept energy.
-    """
-    matrix = gaussian(p, q)
-    left, right = vera_factors(p, q, r, 7)
-    approximation = vera(matrix, r)
-    b, d = diagonals(approximation, left, right)
-    loss = np.sum((matrix - approximation) ** 2)
-    atoms = np.stack([np.outer(b * left[:, k], right[k]).ravel() for k in range(r)], axis=1)
-    d = np.linalg.lstsq(atoms, matrix.ravel(), rcond=None)[0]
-    rows = (left * d) @ right
-    b = (matrix * rows).sum(axis=1) / (rows * rows).sum(axis=1)
-    after = np.sum((matrix - b[:, None] * rows) ** 2)
-    retained = np.sum(matrix**2) - loss
-    assert loss * (1 + ROUNDING) >= after
-    assert loss - after <= 1e-7 * retained

@@ -8,7 +8,7 @@ import types
 import pytest
 
 from loca_theory.errors import InvalidArgumentError, ResourceError
-from loca_theory.expressivity import Accounting, Budget, exact_error, matrices, memory
+from loca_theory.expressivity import METHODS, Accounting, Budget, exact_error, matrices, memory
 from loca_theory.expressivity.methods import low_rank
 from loca_theory.expressivity.methods.method import Engine
 from loca_theory.expressivity.methods.names import display_name
@@ -45,6 +45,9 @@ def test_rows_come_in_order_and_each_engine_fills_its_own_columns():
     for row in rows:
         budget = Budget(row.p, row.q, row.r)
         assert (10 if row.p == row.q else None) == row.K
+        spent = METHODS[row.method].spent(budget)
+        numbers = None if spent is None else spent * budget.numbers
+        assert (row.spent, row.numbers) == (spent, numbers)
         drawn = (None, None, None)
         match row.engine:
             case "exact":
@@ -56,6 +59,8 @@ def test_rows_come_in_order_and_each_engine_fills_its_own_columns():
                 assert row.standard_error > 0
                 drawn = (5, 3, "dense" if row.method == "VeRA" else "reduced")
         assert (row.draws, row.seed, row.sampler) == drawn
+    # LoCA has as many coefficients as indices, since every N0 is even.
+    assert ours.run(ALONE).manifest["spent"] == {name: [1.0, 1.0] for name in ("R", "D", "VeRA")}
 
 
 def test_the_default_is_lora_loca_their_rivals_and_the_papers_bounds():

@@ -36,7 +36,7 @@ def test_every_method_has_a_row_with_what_it_retains_of_the_budget(tables):
     assert {"LoCA", "entries", "Fourier pairs"} <= set(chosen)
     assert chosen["entries"] == pytest.approx(1 - exact_error("S", four))
     assert others["LoRA"] == pytest.approx(1 - exact_error("R", four))
-    for name in ("VeRA", "DoRA"):
+    for name in ("LoKr", "DoRA"):
         trained = METHODS[name].parameters(four) / four.numbers
         assert f"{name} ({trained:.0%} of the budget)" in others, "it trains fewer, or more"
     low_rank, cosines = others["LoRA"], chosen["LoCA"]
@@ -54,9 +54,9 @@ def test_measured_matrices_have_their_median_their_middle_half_and_independent_e
         )
         for error in found
     )  # fmt: skip
-    figure = draw_measured(errors, 1, {"mine": "my own"})
+    figure = draw_measured(errors, 1, {"mine": "my own"}, {"D": "50%"})
     assert dots(figure, "median of 5 matrices") == pytest.approx(
-        {"my own": 0.05, "LoRA": 0.3, "LoCA": 0.55}
+        {"my own": 0.05, "LoRA": 0.3, "LoCA (50% of the budget)": 0.55}
     )
     (axis,) = figure.axes
     bars = [list(line.get_xdata()) for line in axis.lines if line.get_linewidth() == 4]

@@ -122,6 +122,8 @@ def test_the_key_says_what_the_names_stand_for(tables):
     assert "LoRA = LoRA" not in key, "its title begins with its name"
     simulated = "DoRA, VeRA, LoHa, HiRA, RandLoRA"
     assert f"Simulated: {simulated} (3 draws; ±2 standard errors at most ±" in key
+    assert "Off the budget: DoRA 112% to 125%, " in key
+    assert "Off the budget" not in draw_errors(tables("sizes")).get_supxlabel()
     assert "(1 draws; no band)" in draw_errors(tables("one draw")).get_supxlabel()
     assert "draws" not in draw_errors(tables("limits alone")).get_supxlabel()
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from loca_theory.claims.estimates import Estimate, Named, Returned, Rng, Tier, draw_seed
 from loca_theory.expressivity import Budget, exact_error, retained_energies
+from loca_theory.expressivity.methods.fitted import best_round
 from loca_theory.expressivity.methods.frozen_factors import fit_diagonals
 from loca_theory.expressivity.methods.registry import find_method
 from loca_theory.expressivity.monte_carlo import ErrorCell, Sampler, estimate
@@ -161,7 +162,7 @@ def vera_like_noise(*, tier: Tier, rng: Rng, size: int, ranks: Sequence[int]) ->
         found = np.empty(draws)
         for draw in range(draws):
             w = torch.from_numpy(rng.standard_normal((size, size)))
-            rest = w - fit_diagonals(w, *random_factors(w, r, rng))
+            rest = w - best_round(w, fit_diagonals(w, *random_factors(w, r, rng)))
             # Divided by E‖W‖² = n², since ‖W‖² itself varies more than the retained energy.
             found[draw] = float(w.square().sum() - rest.square().sum()) / (size + r)
         parts[f"r = {r}"] = Estimate.mean(found - 1)

@@ -76,7 +76,8 @@ def print_analysis(result: Analysis, *, is_full: bool) -> None:
     if result.errors:
         accounting = result.manifest["grid"]["accounting"]
         budget = _BUDGET if accounting == "paper" else f"Budget: by the accounting {accounting}."
-        print_note(out, budget)
+        off = [f"{display_name(name)} {text}" for name, text in result.off_budget.items()]
+        print_note(out, f"{budget} Off the budget: {', '.join(off)} of it." if off else budget)
     if is_full:
         if len(summary.by_kind) < len(result.matrices):
             _print_totals(out, "kind", (*summary.by_kind, summary.all), result)

@@ -33,6 +33,7 @@ _MARKS = {
     "±": "±: simulated with {draws} draws, one standard error; without ±: exact",
     "≈": "≈: limit for large matrices",
 }
+_OFF = "†"
 _PREFERRED = ("exact", "monte-carlo", "asymptotic")
 
 
@@ -103,7 +104,7 @@ def print_errors(rows: Sequence[ErrorRow], methods: Sequence[Method]) -> None:
 
     Of many ranks and shapes, a selection is printed. A cell is the exact value if there is one,
     else the simulated value (±), else the limit (≈). Methods whose printed values are equal share a
-    column.
+    column. One that does not spend the budget is marked (†).
     """
     out = console()
     print_note(out, _ERROR)
@@ -121,6 +122,9 @@ def print_errors(rows: Sequence[ErrorRow], methods: Sequence[Method]) -> None:
         marks = [text for mark, text in _MARKS.items() if mark in shown]
         draws = max(row.draws or 0 for row in mine)
         print_note(out, "; ".join(marks or ["all values are exact"]).format(draws=f"{draws:,}"))
+        if off := _off_budget(mine):
+            spent = ", ".join(f"{display_name(name)} {text}" for name, text in off.items())
+            print_note(out, f"{_OFF}: off the budget: {spent} of it")
     for what, count in (("shapes", len(shapes)), ("ranks", len({row.r for row in rows}))):
         if count > _MOST:
             text = "from the first to the last, are shown; --format json or csv and --out have all"
@@ -146,13 +150,24 @@ def _table(rows: Sequence[ErrorRow], *, between: str) -> Rows:
     for method in sorted(best, key=lambda one: -fmean(row.error for row in best[one].values())):
         cells = (_cell(best[method].get(r), between) for r in ranks)
         columns.setdefault(tuple(cells), []).append(method)
-    headings = ["\n".join(map(display_name, methods)) for methods in columns.values()]
+    off = _off_budget(rows)
+    shown = {name: display_name(name) + (_OFF if name in off else "") for name in best}
+    headings = ["\n".join(map(shown.__getitem__, methods)) for methods in columns.values()]
     values = zip(*columns, strict=True)
     cells = [
         {"r": str(r), **dict(zip(headings, row, strict=True))}
         for r, row in _selection(list(zip(ranks, values, strict=True)))
     ]
     return Rows(cells, {"r": "right"})
+
+
+def _off_budget(rows: Sequence[ErrorRow]) -> dict[str, str]:
+    """What methods spend of the budget, where it is off by more than 2% at some rank."""
+    from loca_theory.expressivity.budgets import off_budget
+
+    names = dict.fromkeys(row.method for row in rows)
+    texts = {name: off_budget(row.spent for row in rows if row.method == name) for name in names}
+    return {name: text for name, text in texts.items() if text}
 
 
 def _selection(items: Sequence[Any]) -> Sequence[Any]:

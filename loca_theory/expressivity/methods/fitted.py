@@ -1,4 +1,4 @@
-r"""Products of factors without a known best approximation: LoHa, HiRA and RandLoRA.
+r"""Products of factors without a known best approximation: LoHa, HiRA, RandLoRA and VeRA.
 
 Each Ŵ is linear in each of its trained factors. Alternating least squares solves for one factor
 after the other, from a random start, until a round gains less than a fraction 10⁻⁶ of the energy.
@@ -49,16 +49,20 @@ class FittedFactors(NamedMethod, ABC):
         return np.array([energy - squared_norm(matrix - found) for found in fits])
 
     def _fit(self, matrix: Tensor, budget: Budget, seed: NDArray[np.int64]) -> Tensor:
-        best, energy = matrix.new_zeros(matrix.shape), squared_norm(matrix)
-        least = energy
-        fits = self.rounds_of(matrix, budget, np.random.default_rng(seed))
-        for found in islice(fits, _ROUNDS):
-            before, error = least, squared_norm(matrix - found)
-            if error < least:
-                best, least = found, error
-            if before - least <= _TOLERANCE * energy:
-                break
-        return best
+        return best_round(matrix, self.rounds_of(matrix, budget, np.random.default_rng(seed)))
+
+
+def best_round(matrix: Tensor, rounds: Iterator[Tensor]) -> Tensor:
+    """The best approximation of a matrix, until a round gains too little."""
+    best, energy = matrix.new_zeros(matrix.shape), squared_norm(matrix)
+    least = energy
+    for found in islice(rounds, _ROUNDS):
+        before, error = least, squared_norm(matrix - found)
+        if error < least:
+            best, least = found, error
+        if before - least <= _TOLERANCE * energy:
+            break
+    return best
 
 
 @dataclass(frozen=True)

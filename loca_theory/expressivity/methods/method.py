@@ -12,7 +12,7 @@ import numpy as np
 
 from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError
-from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.budgets import Accounting, Budget
 from loca_theory.expressivity.methods.names import display_name
 
 if TYPE_CHECKING:
@@ -159,6 +159,31 @@ class Method:
         """
         count = self.parameters(budget)
         return None if count is None else float(budget.value_bits * count)
+
+    def indices(self, budget: Budget) -> int:
+        """Count the indices that a choice made with knowledge of W adds to the numbers."""
+        return 0
+
+    def spent(self, budget: Budget) -> float | None:
+        """Fraction of the budget that the method spends; None if it is not known.
+
+        A trained number costs 1, and so does an index, except under ``trainable``; under ``bits``
+        stored bits are compared. As many numbers as LoRA trains spend the whole budget, also under
+        ``dof``.
+
+        Raises:
+            InvalidArgumentError: the method does not exist at this budget.
+        """
+        if budget.accounting is Accounting.BITS:
+            bits = self.stored_bits(budget)
+            return None if bits is None else bits / budget.bits
+        count = self.parameters(budget)
+        if count is None:
+            return None
+        if count == (budget.p + budget.q) * budget.r:
+            return 1.0
+        is_charged = budget.accounting is not Accounting.TRAINABLE
+        return (count + is_charged * self.indices(budget)) / budget.numbers
 
     def engines(self, budget: Budget) -> frozenset[Engine]:
         """The engines that can evaluate this method at a budget; none where it does not exist."""

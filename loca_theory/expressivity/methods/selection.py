@@ -53,6 +53,10 @@ class Selection(CoordinateMethod):
         """One number and an index per coefficient."""
         return budget.chosen_coefficients
 
+    def indices(self, budget: Budget) -> int:
+        """One per coefficient or location."""
+        return self.count(budget)
+
     def stored_bits(self, budget: Budget) -> float:
         """A number and an index per coefficient."""
         index = location_bits(budget.p * budget.q)

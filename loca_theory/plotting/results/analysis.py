@@ -53,7 +53,7 @@ def views(result: Analysis) -> list[View]:
     r, titles = int(errors["r"].min()), result.manifest["grid"].get("titles", {})
     draw = partial(draw_phase, marks=phase_marks(result, r), r=r)
     found.append(View("phase", f"Who retains more of every matrix at r = {r}", draw))
-    draw = partial(draw_measured, errors, r, titles)
+    draw = partial(draw_measured, errors, r, titles, result.off_budget)
     found.append(View("methods", f"Energy retained at the budget of r = {r}", draw))
     draw = partial(draw_errors_by_layer, errors, r, titles)
     by_layer = View("errors", f"Reconstruction error by layer, budget of r = {r}", draw)

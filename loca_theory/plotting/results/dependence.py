@@ -10,6 +10,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from loca_theory.dependence.design import Protocol
+from loca_theory.expressivity import Budget
+from loca_theory.expressivity.methods.names import display_name
+from loca_theory.expressivity.methods.registry import off_budgets
 from loca_theory.plotting.canvas import COLORS, Canvas, View, styled
 from loca_theory.plotting.lines import TITLES, draw_lines, key_lines, looks_of, titles_of
 from loca_theory.plotting.results.phase import draw_phase
@@ -66,6 +69,10 @@ def draw_losses(
     protocols = [p for p in Protocol if p in set(table["protocol"])]
     line = f"Simulated lines: mean of {int(table['draws'].max())} draws (the same at every value)"
     key = [*key_lines(table["method"].unique(), titles, 140), f"{line}, band ±2 standard errors"]
+    p, q = map(int, table[["p", "q"]].iloc[0])
+    off = off_budgets(table["method"], [Budget(p, q, int(r)) for r in ranks])
+    if costs := [f"{display_name(name)} {text}" for name, text in off.items()]:
+        key.append(f"Off the budget: {', '.join(costs)} of it")
     size = (_PANEL_WIDTH * len(protocols), _PANEL_HEIGHT * len(ranks) + 0.15 * (len(key) + 1))
     canvas = Canvas.of(ax, size, len(ranks), len(protocols), sharex=True, sharey="row")
     looks = looks_of(table["method"])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.ticker import PercentFormatter
 
-from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.budgets import off_budget
 from loca_theory.expressivity.methods.names import display_name
 from loca_theory.expressivity.methods.registry import METHODS
 from loca_theory.plotting.canvas import BLACK, BLUE, Canvas, styled
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# A method that trains more, or much less, than the budget has the fraction beside its name.
-_SPENT = 0.9, 1.01
 _ROW, _WIDE = 0.2, 7.2
 
 
@@ -31,10 +29,7 @@ def draw_catalogue(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     rank. Bounds have no row.
     """
     p, q, r = map(int, table[["p", "q", "r"]].iloc[0])
-    budget = Budget(p, q, r)
-    trained = {name: METHODS[name].parameters(budget) for name in METHODS}
-    spent = {name: count for name, count in trained.items() if count is not None}
-    table = table[table["method"].isin(list(spent))]
+    table = table[table["spent"].notna()]
     table = table.sort_values("error", ascending=False, kind="stable", ignore_index=True)
     canvas = Canvas.of(ax, (_WIDE, _ROW * len(table) + 1.3))
     axis = canvas.axes[0, 0]
@@ -45,31 +40,36 @@ def draw_catalogue(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
         (BLACK, "does not", table[~is_oracle]),
     ):  # fmt: skip
         axis.plot(1 - mine["error"], mine.index, "o", ms=5, color=color, label=kind)
-    _label_rows(axis, [_with_cost(name, spent[name], budget) for name in table["method"]])
+    costs = {name: off_budget([spent]) for name, spent in table[["method", "spent"]].to_numpy()}
+    _label_rows(axis, [_with_cost(display_name(name), costs[name]) for name in table["method"]])
     axis.set_xlim(left=0)
-    where = f"{budget.p} × {budget.q} independent entries, budget of LoRA of rank {budget.r}"
+    where = f"{p} × {q} independent entries, budget of LoRA of rank {r}"
     axis.set_xlabel(f"energy retained of {where}")
     canvas.headline(_headline(dict(zip(table["method"], 1 - table["error"], strict=True))))
     canvas.legend(2)
     return canvas.figure
 
 
-def _with_cost(name: str, parameters: float, budget: Budget) -> str:
-    """The name of a method, and how much of the budget it trains if that is not all of it."""
-    spent = parameters / budget.numbers
-    is_whole = _SPENT[0] < spent < _SPENT[1] or METHODS[name].is_oracle
-    return display_name(name) + ("" if is_whole else f" ({spent:.0%} of the budget)")
+def _with_cost(title: str, spent: str) -> str:
+    """A title, and how much of the budget the method spends if that is not all of it."""
+    return f"{title} ({spent} of the budget)" if spent else title
 
 
 @styled
 def draw_measured(
-    errors: pd.DataFrame, r: int, titles: Mapping[str, str], *, ax: Axes | None = None
+    errors: pd.DataFrame,
+    r: int,
+    titles: Mapping[str, str],
+    costs: Mapping[str, str],
+    *,
+    ax: Axes | None = None,
 ) -> Figure:
     """Draw a row per method: the energy that it retains of analysed matrices, with their spread.
 
     A dot is the median over the matrices, a bar the middle half of them, and a white dot the median
     for independent entries. ``errors``: table ``errors`` of an analysis; ``titles``: those of the
-    methods that do not ship with the package.
+    methods that do not ship with the package; ``costs``: what methods spend of the budget, if not
+    all.
     """
     mine = errors[errors["r"] == r]
     mine = mine.assign(retained=1 - mine["error"], independent=1 - mine["iid_error"].astype(float))
@@ -86,7 +86,10 @@ def draw_measured(
         axis.plot([low, high], [height] * 2, color=BLUE, lw=4, alpha=0.35, label=half)
         axis.plot(rows["independent"].median(), height, "o", ms=5, mfc="#ffffff", mec=BLACK,
                   zorder=1.9, label=other)  # fmt: skip
-    _label_rows(axis, [titles.get(name) or display_name(name) for name in medians.index])
+    names = [
+        (titles.get(name) or display_name(name), costs.get(name, "")) for name in medians.index
+    ]
+    _label_rows(axis, [_with_cost(title, spent) for title, spent in names])
     axis.set_xlim(0, 1)
     axis.set_xlabel(f"energy of ΔW retained at the budget of LoRA of rank {r}")
     canvas.headline(f"{_headline(dict(zip(medians.index, medians, strict=True)))} (medians)")

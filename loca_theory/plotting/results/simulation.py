@@ -11,7 +11,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from loca_theory.expressivity.budgets import off_budget
 from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.names import display_name
 from loca_theory.plotting.canvas import Canvas, View, styled
 from loca_theory.plotting.lines import (
     BAND,
@@ -80,7 +82,7 @@ def draw_errors(
 
 
 def _key(table: pd.DataFrame, titles: Mapping[str, str], width: int) -> list[str]:
-    """The key of the labels and the accuracy of the simulated lines, in lines of ``width``."""
+    """The key of the labels, the accuracy and the costs, in lines of ``width`` characters."""
     key = key_lines(in_order(table["method"]), titles, width)
     simulated = table[table["engine"] == Engine.MONTE_CARLO]
     if len(simulated):
@@ -88,6 +90,9 @@ def _key(table: pd.DataFrame, titles: Mapping[str, str], width: int) -> list[str
         reach = BAND * simulated["standard_error"].max()
         band = f"±2 standard errors at most ±{reach:.1g}" if reach > 0 else "no band"
         key += textwrap.wrap(f"Simulated: {names} ({draws} draws; {band})", width)
+    spent = {str(name): off_budget(rows["spent"]) for name, rows in table.groupby("method")}
+    if off := [f"{display_name(name)} {spent[name]}" for name in in_order(spent) if spent[name]]:
+        key += textwrap.wrap(f"Off the budget: {', '.join(off)} of it", width)
     return key
 
 
