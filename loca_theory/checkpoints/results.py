@@ -35,7 +35,7 @@ from loca_theory.checkpoints.verdict import SHOWN, verdict
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Budget
 from loca_theory.expressivity.methods.names import display_name
-from loca_theory.expressivity.methods.registry import off_budgets
+from loca_theory.expressivity.spending import off_budgets
 from loca_theory.sweeps import Result
 from loca_theory.sweeps.results import SHOWN_ROWS, rows
 

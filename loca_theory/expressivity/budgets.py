@@ -8,7 +8,6 @@ coefficients or locations that each method may retain, rounded down.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -20,8 +19,6 @@ from loca_theory.transforms.half_spectrum import HalfSpectrum
 
 # Above this, float64 cannot represent every whole number.
 _MOST_ENTRIES = 2**53
-# A method that spends a budget to this fraction is compared fairly.
-_TOLERANCE = 0.02
 
 
 class Accounting(StrEnum):
@@ -155,13 +152,3 @@ class Budget:
                 return math.floor(self.bits / cost)
             case _:
                 return self.numbers // (each + 1)
-
-
-def off_budget(spent: Iterable[float | None]) -> str:
-    """The range of fractions of a budget in per cent, if one is off by over 2%; "" otherwise."""
-    known = [one for one in spent if one is not None and not math.isnan(one)]
-    low, high = min(known, default=1.0), max(known, default=1.0)
-    if 1 - low <= _TOLERANCE and high - 1 <= _TOLERANCE:
-        return ""
-    ends = dict.fromkeys((f"{low:.0%}", f"{high:.0%}"))
-    return " to ".join(ends)

@@ -17,7 +17,7 @@ from loca_theory.expressivity.budgets import Accounting, Budget
 from loca_theory.expressivity.formulas import checked_numbers
 from loca_theory.expressivity.memory import check_memory
 from loca_theory.expressivity.methods import Method
-from loca_theory.expressivity.methods.method import Engine, called
+from loca_theory.expressivity.methods.method import Engine
 from loca_theory.expressivity.methods.names import DEFAULT_KEYS
 from loca_theory.expressivity.methods.registry import (
     DEFAULT_METHODS,
@@ -27,6 +27,7 @@ from loca_theory.expressivity.methods.registry import (
 )
 from loca_theory.expressivity.monte_carlo import ErrorCell, Sampler, estimate
 from loca_theory.expressivity.results import ErrorRow, SimulationResult
+from loca_theory.expressivity.spending import spent
 from loca_theory.sweeps import Runner, generator
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.runner import DEFAULT_RUNNER, chosen_runner
@@ -179,13 +180,13 @@ class Simulation:
                 found[method.name, budget, Engine.ASYMPTOTIC] = error, None
         rows = []
         for budget, method, engines in self._plan:
-            spent = called(method, "spent", budget)
-            numbers = None if spent is None else round(spent * budget.numbers)
+            fraction = spent(method, budget)
+            numbers = None if fraction is None else round(fraction * budget.numbers)
             size = budget.p if budget.p == budget.q else None
             for engine in engines:
                 of_engine = found[method.name, budget, engine]
-                rows.append(ErrorRow(size, budget.p, budget.q, budget.r, method.name, numbers,
-                                     spent, engine, *of_engine))  # fmt: skip
+                where = size, budget.p, budget.q, budget.r
+                rows.append(ErrorRow(*where, method.name, numbers, fraction, engine, *of_engine))
         origin = manifest(grid=self.describe(), seed=self.seed, device=self.device)
         fractions: dict[str, list[float]] = {}
         for row in rows:

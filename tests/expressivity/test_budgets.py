@@ -5,7 +5,7 @@ import math
 import pytest
 
 from loca_theory.expressivity import METHODS, Accounting, Budget
-from loca_theory.expressivity.budgets import off_budget
+from loca_theory.expressivity.spending import off_budget, spent
 from loca_theory.transforms.half_spectrum import HalfSpectrum
 
 SQUARE = (768, 768, 8)  # N0 = 12288
@@ -73,13 +73,13 @@ SPENT = [
 def test_what_a_method_spends_counts_its_numbers_and_the_indices_that_are_charged(
     accounting, method, shape, expected
 ):
-    assert METHODS[method].spent(Budget(*shape, Accounting(accounting))) == (
+    assert spent(METHODS[method], Budget(*shape, Accounting(accounting))) == (
         expected if expected is None else pytest.approx(expected, rel=1e-12)
     )
 
 
 @pytest.mark.parametrize(
-    ("spent", "text"),
+    ("fractions", "text"),
     [
         ([1.0, None, math.nan, 0.981, 1.019], ""),
         ([0.5], "50%"),
@@ -88,8 +88,8 @@ def test_what_a_method_spends_counts_its_numbers_and_the_indices_that_are_charge
         ([], ""),
     ],
 )
-def test_what_is_off_the_budget_is_off_by_more_than_two_per_cent(spent, text):
-    assert off_budget(spent) == text
+def test_what_is_off_the_budget_is_off_by_more_than_two_per_cent(fractions, text):
+    assert off_budget(fractions) == text
 
 
 def most_items(bits, value_bits, indices):

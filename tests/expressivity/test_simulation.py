@@ -15,6 +15,7 @@ from loca_theory.expressivity.methods.names import display_name
 from loca_theory.expressivity.methods.registry import DEFAULT_METHODS, find_method, find_methods
 from loca_theory.expressivity.monte_carlo import Sampler
 from loca_theory.expressivity.simulation import Simulation, squares
+from loca_theory.expressivity.spending import spent
 from loca_theory.sweeps import Runner
 
 ALONE = Runner(jobs=1)
@@ -45,9 +46,9 @@ def test_rows_come_in_order_and_each_engine_fills_its_own_columns():
     for row in rows:
         budget = Budget(row.p, row.q, row.r)
         assert (10 if row.p == row.q else None) == row.K
-        spent = METHODS[row.method].spent(budget)
-        numbers = None if spent is None else spent * budget.numbers
-        assert (row.spent, row.numbers) == (spent, numbers)
+        fraction = spent(METHODS[row.method], budget)
+        numbers = None if fraction is None else fraction * budget.numbers
+        assert (row.spent, row.numbers) == (fraction, numbers)
         drawn = (None, None, None)
         match row.engine:
             case "exact":

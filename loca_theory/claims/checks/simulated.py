@@ -149,8 +149,8 @@ def vera_like_noise(*, tier: Tier, rng: Rng, size: int, ranks: Sequence[int]) ->
     """Mean energy that VeRA retains over that of as many random coordinates, less 1, by rank.
 
     n + r of n² orthonormal coordinates retain the fraction (n + r)/n² of the energy. VeRA's
-    diagonals are fitted by alternating least squares, which finds a local optimum; the best fit is
-    at least as good. Errors are not compared: both leave nearly all of the energy, so that even a
+    diagonals are fitted from a start, which finds a local optimum; the best fit is at least as
+    good. Errors are not compared: both leave nearly all of the energy, so that even a
     method that retains nothing would have about the same error.
 
     Args:

@@ -163,7 +163,7 @@ def _table(rows: Sequence[ErrorRow], *, between: str) -> Rows:
 
 def _off_budget(rows: Sequence[ErrorRow]) -> dict[str, str]:
     """What methods spend of the budget, where it is off by more than 2% at some rank."""
-    from loca_theory.expressivity.budgets import off_budget
+    from loca_theory.expressivity.spending import off_budget
 
     names = dict.fromkeys(row.method for row in rows)
     texts = {name: off_budget(row.spent for row in rows if row.method == name) for name in names}

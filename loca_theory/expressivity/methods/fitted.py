@@ -1,4 +1,4 @@
-r"""Products of factors without a known best approximation: LoHa, HiRA, RandLoRA and VeRA.
+r"""Products of factors without a known best approximation: LoHa, HiRA and RandLoRA.
 
 Each Ŵ is linear in each of its trained factors. Alternating least squares solves for one factor
 after the other, from a random start, until a round gains less than a fraction 10⁻⁶ of the energy.

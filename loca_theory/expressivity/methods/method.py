@@ -12,7 +12,7 @@ import numpy as np
 
 from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError
-from loca_theory.expressivity.budgets import Accounting, Budget
+from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods.names import display_name
 
 if TYPE_CHECKING:
@@ -92,8 +92,7 @@ class Method:
     def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
         """‖W‖² − ‖W − Ŵ‖² for several budgets, with one draw of the random choices for each."""
         found = (checked_approximation(self, matrix, budget, rng) for budget in budgets)
-        total = squared_norm(matrix)
-        return np.array([total - squared_norm(matrix - one) for one in found])
+        return squared_norm(matrix) - np.array([squared_norm(matrix - one) for one in found])
 
     def mean_retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
         """Mean of :meth:`retained_energies` over the random choices; one draw if it is unknown."""
@@ -161,29 +160,8 @@ class Method:
         return None if count is None else float(budget.value_bits * count)
 
     def indices(self, budget: Budget) -> int:
-        """Count the indices that a choice made with knowledge of W adds to the numbers."""
+        """Count the indices of what is chosen with knowledge of W."""
         return 0
-
-    def spent(self, budget: Budget) -> float | None:
-        """Fraction of the budget that the method spends; None if it is not known.
-
-        A trained number costs 1, and so does an index, except under ``trainable``; under ``bits``
-        stored bits are compared. As many numbers as LoRA trains spend the whole budget, also under
-        ``dof``.
-
-        Raises:
-            InvalidArgumentError: the method does not exist at this budget.
-        """
-        if budget.accounting is Accounting.BITS:
-            bits = self.stored_bits(budget)
-            return None if bits is None else bits / budget.bits
-        count = self.parameters(budget)
-        if count is None:
-            return None
-        if count == (budget.p + budget.q) * budget.r:
-            return 1.0
-        is_charged = budget.accounting is not Accounting.TRAINABLE
-        return (count + is_charged * self.indices(budget)) / budget.numbers
 
     def engines(self, budget: Budget) -> frozenset[Engine]:
         """The engines that can evaluate this method at a budget; none where it does not exist."""
@@ -209,9 +187,8 @@ class Method:
         what = "exact value" if engine is Engine.EXACT else "known limit"
         others = sorted(self.engines(budget), reverse=True)
         way_out = " or ".join(f'engine="{one}"' for one in others) or "another method"
-        msg = f"{self.display_name} has no {what} at {budget.p}x{budget.q}, rank "
-        msg += f"{budget.r}; use {way_out}"
-        return InvalidArgumentError(msg)
+        msg = f"{self.display_name} has no {what} at {budget.p}x{budget.q}, rank {budget.r}; "
+        return InvalidArgumentError(f"{msg}use {way_out}")
 
 
 def checked_approximation(method: Method, matrix: Tensor, budget: Budget, rng: Rng) -> Tensor:

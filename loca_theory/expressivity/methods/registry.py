@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from loca_theory._arguments import as_tuple
 from loca_theory._lookup import definition, find, named_object
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity.budgets import Budget, off_budget
+from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods import bounds
 from loca_theory.expressivity.methods.bases import COSINE, ENTRIES, FOURIER, HAAR, HADAMARD, HARTLEY
 from loca_theory.expressivity.methods.block_low_rank import BlockLowRank, Kronecker
@@ -128,13 +128,6 @@ def existing_methods(budgets: Iterable[Budget]) -> dict[str, str]:
             except InvalidArgumentError as error:
                 found[name] = found[name] or str(error)
     return found
-
-
-def off_budgets(names: Iterable[str], budgets: Sequence[Budget]) -> dict[str, str]:
-    """What methods of the package spend of budgets, where it is off by more than 2%, in words."""
-    methods = [METHODS[name] for name in dict.fromkeys(names) if name in METHODS]
-    texts = {one.name: off_budget(map(one.spent, filter(one.exists, budgets))) for one in methods}
-    return {name: text for name, text in texts.items() if text}
 
 
 def names_of(methods: Iterable[Method]) -> list[str]:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from loca_theory.dependence.design import Protocol
 from loca_theory.expressivity import Budget
 from loca_theory.expressivity.methods.names import display_name
-from loca_theory.expressivity.methods.registry import off_budgets
+from loca_theory.expressivity.spending import off_budgets
 from loca_theory.plotting.canvas import COLORS, Canvas, View, styled
 from loca_theory.plotting.lines import TITLES, draw_lines, key_lines, looks_of, titles_of
 from loca_theory.plotting.results.phase import draw_phase

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from matplotlib.ticker import PercentFormatter
 
-from loca_theory.expressivity.budgets import off_budget
 from loca_theory.expressivity.methods.names import display_name
 from loca_theory.expressivity.methods.registry import METHODS
+from loca_theory.expressivity.spending import off_budget
 from loca_theory.plotting.canvas import BLACK, BLUE, Canvas, styled
 
 if TYPE_CHECKING:

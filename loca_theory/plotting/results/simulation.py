@@ -11,9 +11,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from loca_theory.expressivity.budgets import off_budget
 from loca_theory.expressivity.methods.method import Engine
 from loca_theory.expressivity.methods.names import display_name
+from loca_theory.expressivity.spending import off_budget
 from loca_theory.plotting.canvas import Canvas, View, styled
 from loca_theory.plotting.lines import (
     BAND,
