@@ -6,13 +6,14 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import platform
+import queue
 import signal
 import threading
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import BrokenExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from typing import Any, TypeVar, cast
 
@@ -57,7 +58,9 @@ def on_workers(
     is_ours, backend = not has_context(), cast("Any", get_active_backend()[0])
     streams = backend.supports_return_generator
     return_as = "generator_unordered" if streams else "list"
-    parallel = joblib.Parallel(jobs if is_ours else None, return_as=return_as)
+    parallel = joblib.Parallel(
+        jobs if is_ours else None, return_as=return_as, backend=_Workers() if is_ours else None
+    )
     tasks = (joblib.delayed(_evaluate_one)(*numbered, evaluate) for numbered in cells.items())
     found: Any = ()
     is_done = False
@@ -83,6 +86,23 @@ def on_workers(
                 found.close()
         if is_ours and not is_done:
             _end_workers()
+
+
+class _Workers(LokyBackend):
+    """joblib's processes, which can be ended at any moment.
+
+    loky drops the tasks that no worker has when it ends the workers, but not their numbers in the
+    queue of the thread that hands them out. The thread fails on a number without a task, prints a
+    traceback and leaks semaphores. joblib hands in the next task whenever a result arrives.
+    """
+
+    def abort_everything(self, ensure_ready: bool = True) -> None:
+        parallel, executor = cast("Any", self.parallel), cast("Any", self._workers)
+        with parallel._lock:  # joblib hands in no task from now on, and none at this moment
+            while not executor._work_ids.empty():
+                with suppress(queue.Empty):
+                    executor._work_ids.get_nowait()
+        super().abort_everything(ensure_ready)
 
 
 def _end_workers() -> None:

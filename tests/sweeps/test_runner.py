@@ -186,6 +186,27 @@ def test_an_interruption_keeps_what_was_finished(at_once, store, undisturbed, jo
         Runner(jobs=jobs, progress=progress).run(make_points(), make_compute())
 
 
+def test_workers_end_in_silence_while_a_task_is_handed_in(at_once, monkeypatch):
+    """A result came, joblib handed in the next task, and loky's thread has not seen it yet."""
+    is_handed_in, failures = threading.Event(), []
+    monkeypatch.setattr(threading, "excepthook", lambda args: failures.append(args.exc_type))
+    submit = joblib.parallel.LokyBackend.submit
+
+    def submit_slowly(backend, *args, **options):
+        job = submit(backend, *args, **options)
+        if threading.current_thread() is not threading.main_thread():
+            is_handed_in.set()
+            threading.Event().wait(0.5)  # the end comes now
+        return job
+
+    monkeypatch.setattr(joblib.parallel.LokyBackend, "submit", submit_slowly)
+    results = workers.on_workers(dict(enumerate(make_points(100))), make_compute(), 2)
+    next(results)
+    is_handed_in.wait()
+    results.close()
+    assert failures == []
+
+
 @posix
 def test_a_killed_worker_is_one_error_and_not_the_end(at_once, store, undisturbed):
     parent, original = os.getpid(), make_compute()
