@@ -88,5 +88,6 @@ def _layer(path: str, leaves: Mapping[str, Shape], *, is_turned: bool) -> nn.Mod
     if is_turned:
         return Conv1D()
     if kind_of(name) == "embedding" and "lm_head" not in name:
-        return nn.Embedding(*shape)
+        # Without a weight torch draws one, for which it imports its compiler in 1.5 s.
+        return nn.Embedding(*shape, _weight=torch.empty(shape))
     return nn.Linear(shape[1], shape[0], bias=has_bias)
