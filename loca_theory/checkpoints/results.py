@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from html import escape
@@ -106,6 +107,11 @@ class Analysis(Result):
     def first_rank(self) -> int:
         """The first rank at which there are errors; 0 if there are none."""
         return next(iter(self.summary.all.by_rank), 0)
+
+    def coefficients_paid(self, shape: tuple[int, int], r: int) -> float:
+        """Fraction of a matrix's coefficients that the budget of rank r pays for."""
+        budget = Budget(*shape, r, Accounting(self.manifest["grid"]["accounting"]))
+        return budget.chosen_coefficients / math.prod(shape)
 
     @property
     def off_budget(self) -> dict[str, str]:

@@ -13,7 +13,6 @@ from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.plotting.page import tables
 from loca_theory.plotting.page.fine_tunes import fine_tune_rows
 from loca_theory.plotting.page.templates import render
-from loca_theory.plotting.results.phase import coefficients_paid
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Analysis
@@ -114,7 +113,7 @@ def _coefficient_fractions(result: Analysis, ranks: Iterable[int]) -> dict[int, 
     # A matrix has errors at a rank if and only if the budget fits it.
     for error in result.errors:
         key = tables.identity(error)
-        fraction = coefficients_paid(result, shapes[key], error.r)
+        fraction = result.coefficients_paid(shapes[key], error.r)
         found[error.r, key] = float(f"{fraction:.6g}")
     return {r: [found.get((r, key)) for key in shapes] for r in ranks}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +10,6 @@ from matplotlib.figure import Figure
 
 from loca_theory.dependence.closed_forms import energy_retained_with_spike, limit_boundary
 from loca_theory.dependence.design import Protocol
-from loca_theory.expressivity import Budget
 from loca_theory.expressivity.limits import coefficient_fraction, low_rank_fraction
 from loca_theory.plotting.canvas import BLACK, COLORS, Canvas, styled
 from loca_theory.plotting.lines import LOOKS
@@ -112,14 +110,8 @@ def phase_marks(result: Analysis, r: int) -> pd.DataFrame:
     """Coordinates of the matrices on the phase diagram at the budget of rank r."""
     shapes = {one.name: one.shape for one in result.matrices}
     marks = [
-        (coefficients_paid(result, shapes[error.name], r), 1 - error.error, error.kind)
+        (result.coefficients_paid(shapes[error.name], r), 1 - error.error, error.kind)
         for error in result.errors
         if (error.method, error.r) == ("R", r)
     ]
     return pd.DataFrame(marks, columns=["coefficients", "fraction", "label"])
-
-
-def coefficients_paid(result: Analysis, shape: tuple[int, int], r: int) -> float:
-    """Fraction of a matrix's coefficients that the budget of rank r pays for."""
-    budget = Budget(*shape, r, result.manifest["grid"]["accounting"])
-    return budget.chosen_coefficients / math.prod(shape)
