@@ -64,7 +64,7 @@ class _Scatter(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
         (z,), (a, indices) = gradients, ctx.saved_tensors
-        sample = reader(z, indices, _flat(indices, ctx.shape[1]))
+        sample = reader(z, indices, _flat(indices, ctx.shape[1]), has_neighbours=True)
         of_l = location_gradient(ctx.rule, sample, a, indices, ctx.shape)
         return sample(0, 0), of_l, None, None, None
 

@@ -12,6 +12,9 @@ and only the entries of Z that are needed are computed. This takes four one-dime
 and three sparse products over the tokens, and nothing of size p×q. The implementation
 ``materialised`` forms W + ΔW, which costs one transform and no additional product; it computes Z as
 above, or as the transform of G = gᵀx. :mod:`loca_theory.adapters.increment` has the gradients.
+
+With x in half precision, everything of S, C and D is computed in the dtype of a. Products of x or g
+with ΔW, and gᵀx, are those of half precision: their factors are rounded once, and so is the result.
 """
 
 from __future__ import annotations
@@ -49,10 +52,10 @@ def increment_linear(
     r""":math:`x\,(W + \Delta W)^\top + b` for a frozen W, or :math:`x\,\Delta W^\top`.
 
     Args:
-        x: (..., q), float32 or float64.
+        x: (..., q), of the dtype of a, or in half precision without ``weight``.
         weight: W, (p, q), of the dtype of x; it gets no gradient. None for zero.
         bias: b, (p,), or None.
-        coefficients: a, (B,), of the dtype of x; B at most p·q.
+        coefficients: a, (B,), float32 or float64; B at most p·q.
         locations: Continuous locations (B, 2), in units of locations, which receive a gradient;
             None if they are fixed. The operator does not use their values, but ``indices``.
         indices: Integer locations in use, (B, 2).
@@ -102,12 +105,13 @@ def _linear(
                 y = torch.nn.functional.linear(x, weight, bias)
             matrix, spectra = (s.starts, s.columns, scaled[s.order]), []
             for block in blocks(x, rows):
-                spectra.append(rows_to_spectra(x[block]))
+                spectra.append(rows_to_spectra(x[block].to(scaled.dtype)))
                 y[block] += spectra_to_rows(sparse_product(*matrix, spectra[-1]))
             return y, spectra if save else []
         changed = form(scaled, s, rows, x.shape[1])
         if weight is not None:
             changed += weight
+        changed = changed.to(x.dtype)
         return torch.nn.functional.linear(x, changed, bias), [changed]
 
 
@@ -123,7 +127,7 @@ def _(
     if implementation != "implicit":
         return y, [x.new_empty(rows, x.shape[1])]
     sizes = [b.stop - b.start for b in blocks(x, rows)]
-    return y, [x.new_empty(x.shape[1], size) for size in sizes] if save else []
+    return y, [coefficients.new_empty(x.shape[1], size) for size in sizes] if save else []
 
 
 def _linear_backward(
@@ -143,7 +147,7 @@ def _linear_backward(
     """The gradients of x, a and l; those that are not needed are empty."""
     s, scaled = SparsityPattern(*pattern), coefficients * scaling
     shape, learns = (g.shape[1], columns), needs[1] or needs[2]
-    of_x, of_a, of_l = g.new_empty(0, columns), g.new_empty(0), g.new_empty(0, 2)
+    of_x, of_a, of_l = g.new_empty(0, columns), scaled.new_empty(0), scaled.new_empty(0, 2)
     if implementation != "implicit":
         weight = saved[0]
     with without_autocast(g.device):
@@ -153,7 +157,7 @@ def _linear_backward(
         if implementation == "implicit":
             matrix = s.starts_t, s.rows, scaled[s.order_t]
             for i, block in enumerate(blocks(g, columns)):
-                of_g = rows_to_spectra(g[block])
+                of_g = rows_to_spectra(g[block].to(scaled.dtype))
                 if needs[0]:
                     of_x[block] += spectra_to_rows(sparse_product(*matrix, of_g))
                 if learns:
@@ -161,9 +165,10 @@ def _linear_backward(
         elif x is not None:
             if sampling_pays(shape, g.shape[0], samples.count, g.device):
                 for block in blocks(g, columns):
-                    samples.add(rows_to_spectra(g[block]), rows_to_spectra(x[block]))
+                    of_g, of_tokens = (each[block].to(scaled.dtype) for each in (g, x))
+                    samples.add(rows_to_spectra(of_g), rows_to_spectra(of_tokens))
             else:
-                samples = from_dense(samples, g.T @ x, indices)
+                samples = from_dense(samples, (g.T @ x).to(scaled.dtype), indices)
         if needs[1]:
             of_a = samples(0, 0) * scaling
         if needs[2]:
@@ -183,7 +188,8 @@ def _(
 ):  # fmt: skip
     b = coefficients.shape[0]
     of_x = g.new_empty(g.shape[0] if needs[0] else 0, columns)
-    return of_x, g.new_empty(b if needs[1] else 0), g.new_empty(b if needs[2] else 0, 2)
+    of_l = coefficients.new_empty(b if needs[2] else 0, 2)
+    return of_x, coefficients.new_empty(b if needs[1] else 0), of_l
 
 
 def _linear_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:

@@ -9,7 +9,12 @@ import torch
 from torch import nn
 
 from loca_theory.adapters.checks import check_choice, check_scaling, check_whole
-from loca_theory.adapters.costs import IMPLEMENTATIONS, Implementation, fastest
+from loca_theory.adapters.costs import (
+    IMPLEMENTATIONS,
+    Implementation,
+    fastest,
+    product_dtype,
+)
 from loca_theory.adapters.increment import increment
 from loca_theory.adapters.linear_operator import increment_linear
 from loca_theory.adapters.pattern import SparsityPattern
@@ -126,12 +131,15 @@ class CosineSpectrum(SearchState):
         r""":math:`x\,\Delta W^\top`, or :math:`x\,(W + \Delta W)^\top + b` for a frozen W.
 
         Args:
-            x: (..., q), floating. float16 and bfloat16 are computed in float32 and cast back.
+            x: (..., q), floating.
             weight: W (p, q) in the dtype of x, float32 or float64, or None.
             bias: b (p,), only with W.
 
         Returns:
-            (..., p) in the dtype of x.
+            (..., p) in the dtype of x, or in that of autocast. In half precision, ΔW is formed in
+            float32, rounded once and applied by a product of its own, since W + ΔW would lose a
+            small ΔW; the gradients of a and l come from a product in half precision, too. A CPU
+            without units for half precision computes all this in float32.
 
         Raises:
             InvalidArgumentError: x is not q wide.
@@ -141,23 +149,31 @@ class CosineSpectrum(SearchState):
             msg += f"{tuple(x.shape)}"
             raise InvalidArgumentError(msg)
         a, locations = self._inputs(x.dtype)
+        dtype = product_dtype(x, a.dtype)
+        of_output = dtype if dtype.itemsize < x.dtype.itemsize else x.dtype  # less under autocast
         if self._needs_plain_operations():
             delta = increment(a, None, self.indices, self._size, self.scaling, self.rule)
-            changed = delta if weight is None else weight + delta
-            return nn.functional.linear(x.to(changed.dtype), changed, bias).to(x.dtype)
+            changed = (delta if weight is None else weight + delta).to(dtype)
+            return nn.functional.linear(x.to(dtype), changed, bias).to(of_output)
         implementation = self.implementation
         if implementation == "auto":
             learns = x.requires_grad or a.requires_grad or locations is not None
-            trains, foldable = learns and torch.is_grad_enabled(), weight is not None
-            load = (self._size, a.shape[0], x.numel() // x.shape[-1])
-            implementation = fastest(*load, trains=trains, foldable=foldable, device=x.device)
+            implementation = fastest(
+                self._size,
+                a.shape[0],
+                x.numel() // x.shape[-1],
+                trains=learns and torch.is_grad_enabled(),
+                foldable=weight is not None,
+                is_half=dtype != a.dtype,
+                device=x.device,
+            )
         y = increment_linear(
-            x.to(a.dtype), weight, bias, a, locations, self.indices, self.pattern(),
+            x.to(dtype), weight, bias, a, locations, self.indices, self.pattern(),
             rows=self._size[0], scaling=self.scaling, rule=self.rule, implementation=implementation,
         )  # fmt: skip
         if self.records(y):
             y = self.search.record(x, y)
-        return y.to(x.dtype)
+        return y.to(of_output)
 
     def _inputs(
         self, dtype: torch.dtype, *, in_use: bool = True

@@ -26,7 +26,7 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 def test_large_matrices_are_never_formed_and_many_tokens_share_one(
     device, size, components, tokens, foldable, expected
 ):
-    settings = {"trains": True, "foldable": foldable, "device": device}
+    settings = {"trains": True, "foldable": foldable, "is_half": False, "device": device}
     assert fastest((size, size), components, tokens, **settings) == expected
 
 

@@ -5,6 +5,7 @@ from itertools import product
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from loca_theory.adapters import increment as increments
 from loca_theory.adapters import kernels, linear_operator
@@ -257,3 +258,31 @@ def test_torch_accepts_the_registration(operator, implementation):
         arguments = (g, x, weight, saved, a, indices, pattern, 8, *kind, needs)
     tests = {} if tests is None else {"test_utils": tests}
     assert set(torch.library.opcheck(function, arguments, **tests).values()) == {"SUCCESS"}
+
+
+class Operations(TorchDispatchMode):
+    """Counts the operations that compute something."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += not function.is_view
+        return function(*args, **(kwargs or {}))
+
+
+def test_all_neighbours_are_read_at_once():
+    """A GPU needs longer to start an operation than for these."""
+    shape = (5, 8)
+    indices = border_and_shared_indices(shape)
+    z, flat = normal(*shape), indices[:, 0] * shape[1] + indices[:, 1]
+    with Operations() as few:
+        sample = kernels.reader(z, indices, flat, has_neighbours=True)
+        values = {by: sample(*by) for by in product((-1, 0, 1), repeat=2)}
+    assert few.count <= 8  # of rows and columns: sums and limits; the steps; positions; the entries
+    for (down, along), found in values.items():
+        rows, columns = (indices + torch.tensor([down, along])).T
+        assert torch.equal(found, z[rows.clamp(0, 4), columns.clamp(0, 7)])
+    with Operations() as one:
+        here = kernels.reader(z, indices, flat, has_neighbours=False)(0, 0)
+    assert one.count == 1
+    assert torch.equal(here, values[0, 0])

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from loca_theory.adapters.costs import product_dtype
 from loca_theory.adapters.spectrum import CosineSpectrum
 from loca_theory.adapters.tuner.layer import LoCALayer
 from loca_theory.errors import InvalidArgumentError
@@ -80,7 +81,7 @@ class LoCAConv2d(LoCALayer):
     def _added(self, spectrum: CosineSpectrum, x: torch.Tensor) -> torch.Tensor:
         base: Any = self.get_base_layer()
         delta = self._in_layout(spectrum.increment(in_use=True))
-        dtype = torch.promote_types(x.dtype, delta.dtype)
+        dtype = product_dtype(x, torch.promote_types(x.dtype, delta.dtype))
         y = base._conv_forward(x.to(dtype), delta.to(dtype), None)
         if spectrum.records(y) and spectrum.recorded is not None:
             rows = y.flatten(-2).mT
