@@ -7,6 +7,8 @@
 - :class:`LoCAConfig`, :class:`LoCAModel`, :class:`LoCALayer`: LoCA as a method of Hugging Face
   PEFT. Importing this package registers it if PEFT is installed. :class:`LoCACallback`: the search
   in the Trainer of transformers. These four need the extra ``adapters``.
+- :func:`first_step`, :func:`first_steps`: how far the first steps of Adam move a weight, for any
+  adapter of PEFT; :func:`equivalent_lr`: the learning rate at which two adapters move it as far.
 """
 
 import warnings

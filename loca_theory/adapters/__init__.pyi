@@ -2,6 +2,10 @@ from .linear import LoCALinear as LoCALinear
 from .search.following import follow as follow
 from .search.schedule import AlternatingSchedule as AlternatingSchedule
 from .spectrum import CosineSpectrum as CosineSpectrum
+from .steps.first_step import FirstStep as FirstStep
+from .steps.first_step import equivalent_lr as equivalent_lr
+from .steps.first_step import first_step as first_step
+from .steps.first_step import first_steps as first_steps
 from .trainer import LoCACallback as LoCACallback
 from .tuner.config import LoCAConfig as LoCAConfig
 from .tuner.layer import LoCALayer as LoCALayer

@@ -64,8 +64,8 @@ def test_rows_come_in_order_and_each_engine_fills_its_own_columns():
     assert ours.run(ALONE).manifest["spent"] == {name: [1.0, 1.0] for name in ("R", "D", "VeRA")}
 
 
-def test_the_default_is_lora_loca_their_rivals_and_the_papers_bounds():
-    names = ["R", "V1", "FourierFT", "M1", "M2", "D"]
+def test_the_default_is_lora_fourierft_fourier_pairs_and_loca():
+    names = ["R", "FourierFT", "F2", "D"]
     assert [method.name for method in DEFAULT_METHODS] == names
     rows = simulation(engines=None).run(ALONE).rows
     assert {row.method for row in rows} == {method.name for method in DEFAULT_METHODS}

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 # fill the memory.
 _MOST_DRAWS = 10_000_000
 _DECIMALS, _ROUNDING = 4, 1e-14
-# Rows and tables for people; JSON, CSV and files have all.
-_MOST = 10
+# Tables, one per shape, and rows for people; JSON, CSV and files have all.
+_MOST_TABLES, _MOST_ROWS = 10, 30
 _ERROR = (
     "Expected relative error ‖W − Ŵ‖² / ‖W‖² (1 − energy retained) of matrices W with independent "
     "normal entries, at the budget of LoRA of rank r."
@@ -110,7 +110,7 @@ def print_errors(rows: Sequence[ErrorRow], methods: Sequence[Method]) -> None:
     print_note(out, _ERROR)
     shapes = list(dict.fromkeys((row.p, row.q) for row in rows))
     shared = False
-    for p, q in _selection(shapes):
+    for p, q in _selection(shapes, _MOST_TABLES):
         mine = [row for row in rows if (row.p, row.q) == (p, q)]
         table = _table(mine, between=" ± ")
         if not table.fits(out):
@@ -125,10 +125,11 @@ def print_errors(rows: Sequence[ErrorRow], methods: Sequence[Method]) -> None:
         if off := _off_budget(mine):
             spent = ", ".join(f"{display_name(name)} {text}" for name, text in off.items())
             print_note(out, f"{_OFF}: off the budget: {spent} of it")
-    for what, count in (("shapes", len(shapes)), ("ranks", len({row.r for row in rows}))):
-        if count > _MOST:
+    ranks = len({row.r for row in rows})
+    for what, count, most in (("shapes", len(shapes), _MOST_TABLES), ("ranks", ranks, _MOST_ROWS)):
+        if count > most:
             text = "from the first to the last, are shown; --format json or csv and --out have all"
-            print_note(out, f"{_MOST} of the {count} {what}, {text}")
+            print_note(out, f"{most} of the {count} {what}, {text}")
     printed = {row.method for row in rows}
     if shared:
         print_note(out, "names above one column: equal to all digits shown")
@@ -156,7 +157,7 @@ def _table(rows: Sequence[ErrorRow], *, between: str) -> Rows:
     values = zip(*columns, strict=True)
     cells = [
         {"r": str(r), **dict(zip(headings, row, strict=True))}
-        for r, row in _selection(list(zip(ranks, values, strict=True)))
+        for r, row in _selection(list(zip(ranks, values, strict=True)), _MOST_ROWS)
     ]
     return Rows(cells, {"r": "right"})
 
@@ -170,11 +171,11 @@ def _off_budget(rows: Sequence[ErrorRow]) -> dict[str, str]:
     return {name: text for name, text in texts.items() if text}
 
 
-def _selection(items: Sequence[Any]) -> Sequence[Any]:
-    """The items, or so many that people can read, evenly from the first to the last."""
-    if len(items) <= _MOST:
+def _selection(items: Sequence[Any], most: int) -> Sequence[Any]:
+    """The items, or at most so many, evenly from the first to the last."""
+    if len(items) <= most:
         return items
-    return [items[round(i * (len(items) - 1) / (_MOST - 1))] for i in range(_MOST)]
+    return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
 
 
 def _cell(row: ErrorRow | None, between: str) -> str:

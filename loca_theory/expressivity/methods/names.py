@@ -28,8 +28,8 @@ DISPLAY_NAMES = {
 }
 """The name of each method of the package by its key, in the order of tables and legends."""
 
-DEFAULT_KEYS = ("R", "V1", "FourierFT", "M1", "M2", "D")
-"""LoRA, LoCA, their rivals and the paper's bounds, which ``simulate`` compares by default."""
+DEFAULT_KEYS = ("R", "FourierFT", "F2", "D")
+"""LoRA, FourierFT, the best Fourier pairs and LoCA, which ``simulate`` compares by default."""
 
 
 def display_name(key: str) -> str:

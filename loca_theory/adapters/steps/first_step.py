@@ -1,0 +1,264 @@
+r"""How far the first steps of Adam move a weight through an adapter.
+
+The first step of Adam moves every trained number :math:`\theta_k` by :math:`\eta` against the sign
+of its gradient, whatever the gradient's size. So what the learning rate :math:`\eta` means for the
+weight depends on the adapter: for a form that is linear in its numbers,
+
+.. math:: \Delta W_1 = -\eta \sum_k \operatorname{sign}\langle G, A_k\rangle\, A_k,
+          \qquad A_k = \partial W/\partial\theta_k .
+
+Two adapters at one learning rate are therefore not trained alike, and learning rates of two
+adapters are alike if they move the weight as far (:func:`equivalent_lr`).
+
+Known before: for LoRA, Z. Zhang et al., *The Primacy of Magnitude in Low-Rank Adaptation*,
+arXiv:2507.06558; the spectral norm as the unit of a step, G. Yang et al., arXiv:2310.17813.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import nn
+
+from loca_theory._arguments import real_number, whole_number
+from loca_theory._arguments import shape as checked_shape
+from loca_theory.adapters.steps.probe import OneLayer, Steps, draws_of_steps
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.increments.truncated_svd import truncated_svd
+
+Norm = Literal["frobenius", "spectral"]
+
+# The increment grows with the learning rate; the search ends within this fraction of the norm.
+_CLOSE, _MOST_ROUNDS = 1e-3, 40
+_SPECTRAL_TOLERANCE = 1e-3
+
+
+class Measured(NamedTuple):
+    """A mean over draws, and its standard error."""
+
+    value: float
+    standard_error: float
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    r"""What the first steps do to a p×q weight W.
+
+    Attributes:
+        numbers: How many numbers are trained.
+        frobenius: Root mean square of :math:`\lVert\Delta W\rVert_F` over draws.
+        spectral: Mean of :math:`\lVert\Delta W\rVert_2`.
+        relative_frobenius: ``frobenius`` in units of :math:`\lVert W\rVert_F`, for the weights with
+            which torch initialises a linear layer, of variance 1/(3q).
+        relative_spectral: ``spectral`` in units of :math:`\lVert W\rVert_2`, for the same weights.
+        output_rms: Root mean square of the change of an output, for inputs of unit variance:
+            ``frobenius``/√p.
+        decrease: Mean of :math:`\langle -G, \Delta W\rangle`, the first-order decrease of the loss,
+            for a gradient G of independent N(0, 1) entries.
+    """
+
+    numbers: int
+    frobenius: Measured
+    spectral: Measured
+    relative_frobenius: Measured
+    relative_spectral: Measured
+    output_rms: Measured
+    decrease: Measured
+
+
+def first_step(
+    config: Any,
+    shape: tuple[int, int],
+    *,
+    lr: float = 1e-4,
+    steps: int = 1,
+    draws: int = 8,
+    seed: int = 0,
+) -> FirstStep:
+    """Measure how far the first steps of Adam move a weight, on PEFT's own layer.
+
+    Args:
+        config: A configuration of PEFT, such as ``LoraConfig(r=8, lora_alpha=16)``; which modules
+            it targets does not count.
+        shape: (p, q) of the weight: outputs, inputs.
+        lr: Learning rate η of Adam, without warm-up and weight decay.
+        steps: Number of steps with one constant gradient.
+        draws: Number of draws of initial values, random locations and gradients, at least 2.
+        seed: Root seed of the draws.
+
+    Raises:
+        InvalidArgumentError: the configuration is none of PEFT, does not suit the shape, or its
+            adapter changes no weight; or a number is out of range.
+        ResourceError: PEFT is not installed.
+
+    Example:
+        >>> from peft import LoraConfig
+        >>> step = first_step(LoraConfig(r=8, lora_alpha=8), (96, 128), lr=1e-4)
+        >>> 1.5e-3 < step.frobenius.value < 1.8e-3
+        True
+    """
+    p, q = checked_shape(shape)
+    _check(lr, steps, draws)
+    found = draws_of_steps(
+        config, lambda: OneLayer((p, q)), None, lr=lr, steps=steps, draws=draws, seed=seed
+    )
+    return _averaged([_sizes(each) for layers in found for each in layers.values()])
+
+
+def first_steps(
+    config: Any,
+    model: nn.Module,
+    loss: Callable[[nn.Module], torch.Tensor] | None = None,
+    *,
+    lr: float = 1e-4,
+    steps: int = 1,
+    draws: int = 2,
+    seed: int = 0,
+) -> dict[str, FirstStep]:
+    """Measure how far the first steps of Adam move each adapted weight of a model.
+
+    Args:
+        config: A configuration of PEFT, whose target modules are those of the model.
+        model: The model; copies of it are adapted and trained, in float64.
+        loss: The loss of the model on a batch, whose gradients are used; without it, they are
+            random.
+        lr: Learning rate η of Adam, without warm-up and weight decay.
+        steps: Number of steps, all with this batch, or with one random gradient.
+        draws: Number of draws of initial values and random locations, at least 2.
+        seed: Root seed of the draws.
+
+    Returns:
+        The steps by the names of the adapted linear layers; the relative norms are those of the
+        model's own weights.
+
+    Raises:
+        InvalidArgumentError: as for :func:`first_step`, or no layer is adapted.
+        ResourceError: PEFT is not installed.
+    """
+    _check(lr, steps, draws)
+    found = draws_of_steps(
+        config, lambda: copy.deepcopy(model), loss, lr=lr, steps=steps, draws=draws, seed=seed
+    )
+    sizes: dict[str, list[_Sizes]] = {}
+    for layers in found:
+        for name, each in layers.items():
+            sizes.setdefault(name, []).append(_sizes(each))
+    return {name: _averaged(each) for name, each in sizes.items() if len(each) == draws}
+
+
+def equivalent_lr(
+    config: Any,
+    reference: Any,
+    shape: tuple[int, int],
+    *,
+    lr: float = 1e-4,
+    norm: Norm = "frobenius",
+    draws: int = 8,
+    seed: int = 0,
+) -> float:
+    """The learning rate at which one adapter moves a weight as far as another one does at ``lr``.
+
+    Args:
+        config: The configuration of PEFT whose learning rate is wanted.
+        reference: The configuration that is trained with ``lr``.
+        shape: (p, q) of the weight.
+        lr: Learning rate of the reference.
+        norm: By which norm the first step of both is as large: ``frobenius`` or ``spectral``.
+        draws: Number of draws of each; the draws of one adapter are the same at all rates.
+        seed: Root seed of the draws.
+
+    Raises:
+        InvalidArgumentError: as for :func:`first_step`, or no learning rate moves the weight so
+            far, since the adapter bounds its change.
+
+    Example:
+        >>> from peft import LoraConfig
+        >>> half = LoraConfig(r=8, lora_alpha=4)
+        >>> round(equivalent_lr(half, LoraConfig(r=8, lora_alpha=8), (32, 48), lr=1e-4), 6)
+        0.0002
+    """
+    if norm not in ("frobenius", "spectral"):
+        msg = f"norm must be frobenius or spectral, not {norm!r}"
+        raise InvalidArgumentError(msg)
+
+    def size(adapter: Any, rate: float) -> float:
+        step = first_step(adapter, shape, lr=rate, draws=draws, seed=seed)
+        return getattr(step, norm).value
+
+    target, rate = size(reference, lr), lr
+    for _ in range(_MOST_ROUNDS):
+        ratio = target / size(config, rate)
+        if abs(ratio - 1) < _CLOSE:
+            return rate * ratio
+        rate *= ratio
+    msg = f"no learning rate moves the weight as far as the reference does, by {target:.3g}: the "
+    msg += "adapter bounds its change; take a smaller lr"
+    raise InvalidArgumentError(msg)
+
+
+def _check(lr: float, steps: int, draws: int) -> None:
+    if real_number("lr", lr) <= 0:
+        msg = f"lr must be positive, not {lr}; choose a value such as 1e-4"
+        raise InvalidArgumentError(msg)
+    if whole_number("steps", steps) < 1 or whole_number("draws", draws) < 2:
+        msg = f"steps must be at least 1 and draws at least 2, not {steps} and {draws}"
+        raise InvalidArgumentError(msg)
+
+
+class _Sizes(NamedTuple):
+    """Sizes of one increment ΔW, and of ΔW relative to its weight W."""
+
+    numbers: int
+    rows: int
+    square: float
+    spectral: float
+    relative_square: float
+    relative_spectral: float
+    decrease: float
+
+
+def _sizes(steps: Steps) -> _Sizes:
+    square, of_weight = (float(one.square().sum()) for one in (steps.increment, steps.weight))
+    spectral, largest = (
+        float(truncated_svd(matrix, 1, tolerance=_SPECTRAL_TOLERANCE).s[0])
+        for matrix in (steps.increment, steps.weight)
+    )
+    return _Sizes(
+        numbers=steps.numbers,
+        rows=len(steps.weight),
+        square=square,
+        spectral=spectral,
+        relative_square=square / of_weight,
+        relative_spectral=spectral / largest,
+        decrease=steps.decrease,
+    )
+
+
+def _averaged(draws: Sequence[_Sizes]) -> FirstStep:
+    frobenius = _root(_mean([draw.square for draw in draws]))
+    return FirstStep(
+        numbers=draws[0].numbers,
+        frobenius=frobenius,
+        spectral=_mean([draw.spectral for draw in draws]),
+        relative_frobenius=_root(_mean([draw.relative_square for draw in draws])),
+        relative_spectral=_mean([draw.relative_spectral for draw in draws]),
+        output_rms=Measured(*(value / math.sqrt(draws[0].rows) for value in frobenius)),
+        decrease=_mean([draw.decrease for draw in draws]),
+    )
+
+
+def _mean(values: Sequence[float]) -> Measured:
+    mean = sum(values) / len(values)
+    variance = sum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    return Measured(mean, math.sqrt(variance / len(values)))
+
+
+def _root(square: Measured) -> Measured:
+    """The root of a mean of squares; its standard error by linearisation."""
+    value = math.sqrt(square.value)
+    return Measured(value, square.standard_error / (2 * value))

@@ -1,0 +1,164 @@
+"""How far the first steps of training move a weight."""
+
+import math
+import re
+from typing import ClassVar
+
+import peft
+import pytest
+import torch
+from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
+from torch import nn
+
+from loca_theory import InvalidArgumentError
+from loca_theory.adapters import LoCAConfig, equivalent_lr, first_step, first_steps
+from loca_theory.adapters.steps.closed_forms import closed_form
+
+LR = 1e-4
+LORA = peft.LoraConfig(r=4, lora_alpha=8)
+FORMS = [
+    peft.LoraConfig(r=8, lora_alpha=16),
+    peft.LoraConfig(r=6, use_rslora=True),
+    peft.LoHaConfig(),
+    peft.FourierFTConfig(n_frequency=300),
+    peft.WaveFTConfig(n_frequency=500),
+    peft.VeraConfig(r=32),
+    peft.C3AConfig(block_size=32),
+    peft.ShiraConfig(r=4),
+    LoCAConfig(n_frequency=300, scaling=2.0),
+]
+
+
+@pytest.mark.parametrize("shape", [(96, 128), (160, 64)], ids=str)
+@pytest.mark.parametrize("config", FORMS, ids=lambda config: type(config).__name__)
+def test_formulas_are_what_peft_does(config, shape):
+    """Within three standard errors, and 3e-5 for PEFT's own single precision."""
+    form = closed_form(config, shape)
+    measured = first_step(config, shape, lr=LR, draws=40)
+    for name in ("frobenius", "decrease"):
+        value, error = getattr(measured, name)
+        expected = LR * getattr(form, name)
+        assert abs(value - expected) <= 3 * error + 3e-5 * expected, name
+
+
+def test_a_step_is_that_of_adam_by_hand():
+    """LoCA: every coefficient moves by the learning rate against the sign of its gradient."""
+    p, q, count = 12, 20, 30
+    step = first_step(LoCAConfig(n_frequency=count), (p, q), lr=LR)
+    norm = LR * math.sqrt(count)
+    assert step.numbers == count
+    assert step.frobenius.value == pytest.approx(norm)
+    assert step.output_rms.value == pytest.approx(norm / math.sqrt(p))
+    # Largest over smallest singular value of a weight whose entries have the variance 1/(3q).
+    assert step.relative_frobenius.value == pytest.approx(norm / math.sqrt(p / 3), rel=0.1)
+    assert norm / math.sqrt(p) <= step.spectral.value <= norm
+
+
+def test_later_steps_of_a_product_move_both_factors():
+    """LoRA's A has no gradient before B has moved: k steps of B alone would move k times as far."""
+    one, ten = (first_step(LORA, (40, 48), lr=1e-3, steps=steps) for steps in (1, 10))
+    assert ten.frobenius.value > 10.05 * one.frobenius.value
+    linear = LoCAConfig(n_frequency=100)
+    one, ten = (first_step(linear, (40, 48), lr=1e-3, steps=steps) for steps in (1, 10))
+    assert ten.frobenius.value == pytest.approx(10 * one.frobenius.value)
+
+
+@pytest.mark.parametrize("norm", ["frobenius", "spectral"])
+def test_at_equivalent_rates_both_move_the_weight_as_far(norm):
+    for config in (peft.FourierFTConfig(n_frequency=200), peft.OFTConfig(oft_block_size=8), LORA):
+        rate = equivalent_lr(config, LORA, (48, 64), lr=LR, norm=norm)
+        found = first_step(config, (48, 64), lr=rate)
+        wanted = first_step(LORA, (48, 64), lr=LR)
+        assert getattr(found, norm).value == pytest.approx(getattr(wanted, norm).value, rel=2e-3)
+    assert rate == pytest.approx(LR)
+
+
+class Classifier(nn.Module):
+    config: ClassVar = {"model_type": "custom"}
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(24, 32), nn.Linear(32, 8)
+
+    def forward(self, x):
+        return self.second(self.first(x).relu())
+
+
+def test_the_layers_of_a_model_move_by_their_own_gradients():
+    torch.manual_seed(0)
+    model, x = Classifier(), torch.randn(50, 24, dtype=torch.float64)
+    target = torch.randint(8, (50,))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+
+    def loss(adapted):
+        return nn.functional.cross_entropy(adapted(x), target)
+
+    config = LoCAConfig(n_frequency=40, target_modules=["first", "second"])
+    found = first_steps(config, model, loss, lr=LR)
+    assert found.keys() == {"first", "second"}
+    for name, step in found.items():
+        weight = getattr(model, name).weight
+        assert step.numbers == 40
+        assert step.frobenius.value == pytest.approx(LR * math.sqrt(40))
+        relative = step.frobenius.value / float(weight.detach().norm())
+        assert step.relative_frobenius.value == pytest.approx(relative)
+    # What the loss loses to first order is what it loses for so small a step.
+    small = sum(step.decrease.value for step in first_steps(config, model, loss, lr=1e-7).values())
+    assert 0 < small < 1e-4
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert first_steps(config, model, lr=LR).keys() == found.keys()
+
+
+# Which types of PEFT 0.21 have no step of a linear layer's weight, and why.
+IMPOSSIBLE = {
+    "does not adapt": {"ADAPTION_PROMPT", "CARTRIDGE", "CPT", "MULTITASK_PROMPT_TUNING",
+                       "P_TUNING", "PREFIX_TUNING", "PROMPT_TUNING", "SHADOW"},
+    "adapts no layer": {"XLORA"},
+    "input of a linear layer alone": {"POLY", "TRAINABLE_TOKENS"},
+    "changes no weight": {"BEFT"},
+}  # fmt: skip
+
+
+@pytest.mark.deep
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("kind", list(PEFT_TYPE_TO_CONFIG_MAPPING), ids=lambda kind: kind.value)
+def test_every_tuner_of_peft_is_measured_or_refused(kind):
+    options = {
+        "ADALORA": {"total_step": 100},
+        "C3A": {"block_size": 32},
+        "CPT": {"task_type": "CAUSAL_LM"},
+        "VBLORA": {"vector_length": 64},
+    }
+    config = PEFT_TYPE_TO_CONFIG_MAPPING[kind](**options.get(kind.value, {}))
+    reasons = [reason for reason, kinds in IMPOSSIBLE.items() if kind.value in kinds]
+    if reasons:
+        with pytest.raises(InvalidArgumentError, match=re.escape(reasons[0])):
+            first_step(config, (128, 192), draws=2)
+        return
+    step = first_step(config, (128, 192), draws=2)
+    assert step.frobenius.value >= step.spectral.value > 0
+    assert step.numbers > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("lora", (8, 8)), "must be a configuration of PEFT"),
+        ((LORA, (8,)), "shape"),
+        ((peft.C3AConfig(block_size=256), (96, 128)), "PEFT does not adapt .* with C3AConfig"),
+    ],
+    ids=["a name", "one side", "blocks that do not fit"],
+)
+def test_what_has_no_step_is_refused(arguments, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        first_step(*arguments)
+
+
+def test_numbers_out_of_range_are_refused():
+    for options in ({"lr": 0.0}, {"steps": 0}, {"draws": 1}):
+        with pytest.raises(InvalidArgumentError, match="must be"):
+            first_step(LORA, (8, 8), **options)
+    with pytest.raises(InvalidArgumentError, match="frobenius or spectral"):
+        equivalent_lr(LORA, LORA, (8, 8), norm="nuclear")
+    with pytest.raises(InvalidArgumentError, match="adapt"):
+        first_steps(LoCAConfig(n_frequency=4, target_modules=["third"]), Classifier())
