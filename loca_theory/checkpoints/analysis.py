@@ -9,7 +9,6 @@ from typing import Literal
 
 from loca_theory import _arguments
 from loca_theory._lookup import find
-from loca_theory.checkpoints.change.linear_layers import has_ambiguous_names, layers_of
 from loca_theory.checkpoints.change.opening import open_fine_tunes
 from loca_theory.checkpoints.computation import (
     IncrementCell,
@@ -18,11 +17,12 @@ from loca_theory.checkpoints.computation import (
     compute_analysis,
     weight_spectra,
 )
+from loca_theory.checkpoints.form.allocation import accounting_of, check_total
+from loca_theory.checkpoints.form.layer import has_ambiguous_names, layers_of
+from loca_theory.checkpoints.form.size import TotalSize
 from loca_theory.checkpoints.names import kind_of, middle_of_each_kind
 from loca_theory.checkpoints.results import Analysis
 from loca_theory.checkpoints.settings import ANALYSED, Selection, Settings
-from loca_theory.checkpoints.sizing.adapter_size import TotalSize
-from loca_theory.checkpoints.sizing.layer_budgets import accounting_of, check_total
 from loca_theory.checkpoints.source.open import Source, describe, is_array
 from loca_theory.checkpoints.statistics.figure_data import STORED, figure_data, representative
 from loca_theory.checkpoints.task import Pairs, Task

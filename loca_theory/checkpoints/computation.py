@@ -8,19 +8,19 @@ from functools import partial
 from itertools import combinations
 from typing import Any, ClassVar
 
-from loca_theory.checkpoints.change.linear_layers import layers_of
 from loca_theory.checkpoints.change.pair import check_finite
-from loca_theory.checkpoints.names import kind_of, layer_of
-from loca_theory.checkpoints.remarks import UNCHANGED
-from loca_theory.checkpoints.rows import AllocatedMatrix, Comparison
-from loca_theory.checkpoints.settings import Settings
-from loca_theory.checkpoints.sizing.adapter_cells import (
+from loca_theory.checkpoints.form.allocation import allocate_budgets, layer_energies
+from loca_theory.checkpoints.form.cells import (
     LayerCell,
     ProfileCell,
     compute_profiles,
 )
-from loca_theory.checkpoints.sizing.adapter_size import TotalSize
-from loca_theory.checkpoints.sizing.layer_budgets import allocate_budgets, layer_energies
+from loca_theory.checkpoints.form.layer import layers_of
+from loca_theory.checkpoints.form.size import TotalSize
+from loca_theory.checkpoints.names import kind_of, layer_of
+from loca_theory.checkpoints.remarks import UNCHANGED
+from loca_theory.checkpoints.rows import AllocatedMatrix, Comparison
+from loca_theory.checkpoints.settings import Settings
 from loca_theory.checkpoints.source.checkpoint import LeftOutError
 from loca_theory.checkpoints.statistics.comparison import compare
 from loca_theory.checkpoints.statistics.figure_data import MatrixAnalysis

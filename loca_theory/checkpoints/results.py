@@ -10,6 +10,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from loca_theory.checkpoints.columns import CHANGE, MATRIX, STATISTICS
+from loca_theory.checkpoints.form.proposal import proposed_config
 from loca_theory.checkpoints.remarks import (
     IDENTICAL,
     UNCHANGED,
@@ -28,7 +29,6 @@ from loca_theory.checkpoints.rows import (
     Skipped,
 )
 from loca_theory.checkpoints.settings import ANALYSED
-from loca_theory.checkpoints.sizing.proposed_config import proposed_config
 from loca_theory.checkpoints.statistics.figure_data import EigenvalueHistogram, FigureData
 from loca_theory.checkpoints.summary import Summary, summarise
 from loca_theory.checkpoints.verdict import SHOWN, verdict

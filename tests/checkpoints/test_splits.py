@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from loca_theory.checkpoints import analyze, extract
-from loca_theory.checkpoints.sizing import sizes
-from loca_theory.checkpoints.sizing.adapter_size import TotalSize
-from loca_theory.checkpoints.sizing.profiles import EnergyProfile, largest_energies, unit_counts
+from loca_theory.checkpoints.form import split as sizes
+from loca_theory.checkpoints.form.profile import EnergyProfile, largest_energies, unit_counts
+from loca_theory.checkpoints.form.size import TotalSize
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import PrintedTest
 from loca_theory.sweeps import Runner, runner, workers

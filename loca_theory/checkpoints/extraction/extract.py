@@ -14,11 +14,11 @@ from loca_theory.checkpoints.extraction.extractor import Extractor
 from loca_theory.checkpoints.extraction.layers import choose_layers
 from loca_theory.checkpoints.extraction.outputs import check_requantise, read_inputs
 from loca_theory.checkpoints.extraction.result import Extraction
+from loca_theory.checkpoints.form.cells import DTYPES
+from loca_theory.checkpoints.form.config import check_readable, check_serves
+from loca_theory.checkpoints.form.saved_modules import find_saved_modules
+from loca_theory.checkpoints.form.size import AdapterSize, TotalSize
 from loca_theory.checkpoints.settings import Selection
-from loca_theory.checkpoints.sizing.adapter_cells import DTYPES
-from loca_theory.checkpoints.sizing.adapter_size import AdapterSize, TotalSize
-from loca_theory.checkpoints.sizing.peft_config import check_readable, check_serves
-from loca_theory.checkpoints.sizing.saved_modules import find_saved_modules
 from loca_theory.checkpoints.source.open import Source, describe, is_path
 from loca_theory.checkpoints.task import Task
 from loca_theory.errors import InvalidArgumentError, ResourceError

@@ -10,29 +10,29 @@ from functools import partial
 import torch
 
 from loca_theory.checkpoints.change.adapter.layers import PREFIX
-from loca_theory.checkpoints.change.linear_layers import Layer, end_others
 from loca_theory.checkpoints.extraction.layers import check_any
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
-from loca_theory.checkpoints.sizing.adapter_cells import (
+from loca_theory.checkpoints.form.cells import (
     DTYPES,
     AdapterCell,
     ProfileCell,
     compute_adapter,
     compute_profiles,
 )
-from loca_theory.checkpoints.sizing.adapter_folder import Adapter
-from loca_theory.checkpoints.sizing.adapter_size import AdapterSize, TotalSize
-from loca_theory.checkpoints.sizing.best_adapters import BestAdapter
-from loca_theory.checkpoints.sizing.peft_config import (
+from loca_theory.checkpoints.form.config import (
     adapter_config,
     padded,
     target_modules,
     usual_size,
     wrapper_names,
 )
-from loca_theory.checkpoints.sizing.profiles import EnergyProfile, profile_of
-from loca_theory.checkpoints.sizing.saved_modules import SavedModules
-from loca_theory.checkpoints.sizing.sizes import Allocation, allocate
+from loca_theory.checkpoints.form.fit import BestAdapter
+from loca_theory.checkpoints.form.folder import Adapter
+from loca_theory.checkpoints.form.layer import Layer, end_others
+from loca_theory.checkpoints.form.profile import EnergyProfile, profile_of
+from loca_theory.checkpoints.form.saved_modules import SavedModules
+from loca_theory.checkpoints.form.size import AdapterSize, TotalSize
+from loca_theory.checkpoints.form.split import Allocation, allocate
 from loca_theory.checkpoints.task import Task
 from loca_theory.errors import InvalidArgumentError
 

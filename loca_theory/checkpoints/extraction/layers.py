@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from loca_theory.checkpoints.change.comparable import nothing_left
-from loca_theory.checkpoints.change.linear_layers import Layer, layers_of
 from loca_theory.checkpoints.change.pair import CheckpointPair
+from loca_theory.checkpoints.form.layer import Layer, layers_of
+from loca_theory.checkpoints.form.saved_modules import SavedModules
+from loca_theory.checkpoints.form.size import AdapterSize
 from loca_theory.checkpoints.model.layouts import by
 from loca_theory.checkpoints.rows import Skipped
-from loca_theory.checkpoints.sizing.adapter_size import AdapterSize
-from loca_theory.checkpoints.sizing.saved_modules import SavedModules
 from loca_theory.errors import InvalidArgumentError
 
 

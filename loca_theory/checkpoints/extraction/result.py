@@ -14,15 +14,15 @@ from loca_theory import _arguments
 from loca_theory.checkpoints.extraction.outputs import OutputRow, check_requantise
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix, card_of
 from loca_theory.checkpoints.extraction.verification import verified
-from loca_theory.checkpoints.rows import Skipped
-from loca_theory.checkpoints.sizing.adapter_folder import (
+from loca_theory.checkpoints.form.folder import (
     Adapter,
     check_folder,
     read_adapter,
     remove_adapter,
     write_adapter,
 )
-from loca_theory.checkpoints.sizing.adapter_size import TITLES
+from loca_theory.checkpoints.form.size import TITLES
+from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.source.open import Source
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Result

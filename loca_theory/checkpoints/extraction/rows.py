@@ -9,8 +9,8 @@ from typing import Any
 
 from loca_theory.checkpoints.change.adapter.layers import PREFIX
 from loca_theory.checkpoints.change.comparable import reasons
-from loca_theory.checkpoints.sizing.adapter_size import TITLES
-from loca_theory.checkpoints.sizing.peft_config import engines_of
+from loca_theory.checkpoints.form.config import engines_of
+from loca_theory.checkpoints.form.size import TITLES
 
 _TEMPLATE = Path(__file__).with_name("card.md.j2")
 

@@ -26,9 +26,9 @@ from loca_theory.checkpoints.extraction.outputs import (
     surviving_energy,
 )
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
+from loca_theory.checkpoints.form.folder import write_adapter
 from loca_theory.checkpoints.model.model import Model
 from loca_theory.checkpoints.settings import Selection
-from loca_theory.checkpoints.sizing.adapter_folder import write_adapter
 from loca_theory.checkpoints.source.checkpoint import Checkpoint, any_error_as
 from loca_theory.checkpoints.source.memory import unwrapped
 from loca_theory.checkpoints.source.open import Source, is_path, resolve

@@ -114,7 +114,7 @@ class MatrixAnalysis:
             2ᵉ, lies beyond 2^±32, they are those of ΔW/2ᵉ, so that squares stay in range.
         spectrum: Histogram of these eigenvalues.
         components: Fractions of the energy in the largest DCT coefficients, at the counts of
-            :func:`~loca_theory.checkpoints.sizing.profiles.unit_counts`; empty unless
+            :func:`~loca_theory.checkpoints.form.profile.unit_counts`; empty unless
             asked for.
         largest_entries: The same for the largest entries.
         coded: What coders leave of the increment; empty unless asked for.

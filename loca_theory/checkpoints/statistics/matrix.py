@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
+from loca_theory.checkpoints.form.profile import largest_energies
 from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.rows import Matrix
 from loca_theory.checkpoints.settings import Settings
-from loca_theory.checkpoints.sizing.profiles import largest_energies
 from loca_theory.checkpoints.statistics import shared_draws
 from loca_theory.checkpoints.statistics.comparison import (
     compare_subspaces,

@@ -66,7 +66,7 @@ def command(*, common: Common, base: str, tuned: tuple[str, ...], method: Any, *
     # Imported here, because it loads torch, which --help does not need.
     from loca_theory.checkpoints import extract
     from loca_theory.checkpoints.change.opening import labels
-    from loca_theory.checkpoints.sizing.adapter_folder import check_folder
+    from loca_theory.checkpoints.form.folder import check_folder
 
     names = labels(tuned) if len(tuned) > 1 else [""]
     folders = {name: check_folder(common.folder / name, method) for name in names}
@@ -92,7 +92,7 @@ def command(*, common: Common, base: str, tuned: tuple[str, ...], method: Any, *
 
 
 def _print(tuned: str, folder: Path, result: Extraction) -> None:
-    from loca_theory.checkpoints.sizing.adapter_size import TITLES
+    from loca_theory.checkpoints.form.size import TITLES
 
     out = console()
     if tuned:

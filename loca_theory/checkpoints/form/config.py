@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from loca_theory._lookup import find
-from loca_theory.checkpoints.change.linear_layers import Layer
+from loca_theory.checkpoints.form.layer import Layer
 from loca_theory.errors import InvalidArgumentError
 
 ENGINES = {"peft": "PEFT", "llama.cpp": "llama.cpp", "vllm": "vLLM"}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from loca_theory import _arguments
 from loca_theory._lookup import find
-from loca_theory.checkpoints.change.linear_layers import Layer
+from loca_theory.checkpoints.form.layer import Layer
 from loca_theory.errors import InvalidArgumentError
 
 TITLES = {"loca": "LoCA", "lora": "LoRA", "entries": "SHiRA"}

@@ -12,7 +12,7 @@ import torch
 
 from loca_theory._lookup import find
 from loca_theory.checkpoints.change.adapter.peft import peft_package
-from loca_theory.checkpoints.sizing.adapter_size import METHODS
+from loca_theory.checkpoints.form.size import METHODS
 from loca_theory.checkpoints.source.checkpoint import any_error_as, read_json
 from loca_theory.checkpoints.source.files import SafetensorsFile
 from loca_theory.checkpoints.source.open import ADAPTER_CONFIG

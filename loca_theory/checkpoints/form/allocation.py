@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from loca_theory._lookup import member
-from loca_theory.checkpoints.change.linear_layers import Layer
+from loca_theory.checkpoints.form.layer import Layer
+from loca_theory.checkpoints.form.profile import EnergyProfile, profile_of
+from loca_theory.checkpoints.form.size import TotalSize
+from loca_theory.checkpoints.form.split import AllocatedSize, Allocation, allocate
 from loca_theory.checkpoints.rows import AllocatedMatrix
-from loca_theory.checkpoints.sizing.adapter_size import TotalSize
-from loca_theory.checkpoints.sizing.profiles import EnergyProfile, profile_of
-from loca_theory.checkpoints.sizing.sizes import AllocatedSize, Allocation, allocate
 from loca_theory.checkpoints.statistics.figure_data import MatrixAnalysis
 from loca_theory.checkpoints.summary import root_mean_square
 from loca_theory.errors import InvalidArgumentError

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from loca_theory._lookup import find, unknown_name
 from loca_theory.checkpoints.change.adapter.peft import peft_package
+from loca_theory.checkpoints.form.config import target_modules, usual_size
 from loca_theory.checkpoints.rows import AllocatedMatrix, Matrix
-from loca_theory.checkpoints.sizing.peft_config import target_modules, usual_size
 from loca_theory.checkpoints.summary import Totals
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Budget

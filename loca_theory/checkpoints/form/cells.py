@@ -11,15 +11,15 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from loca_theory.checkpoints.change.linear_layers import Layer
 from loca_theory.checkpoints.change.pair import check_finite
-from loca_theory.checkpoints.sizing.best_adapters import (
+from loca_theory.checkpoints.form.fit import (
     BestAdapter,
     best_coordinates,
     best_factors,
     joined,
 )
-from loca_theory.checkpoints.sizing.profiles import largest_energies
+from loca_theory.checkpoints.form.layer import Layer
+from loca_theory.checkpoints.form.profile import largest_energies
 from loca_theory.checkpoints.source.checkpoint import LeftOutError
 from loca_theory.checkpoints.task import MatrixCell, Pairs
 from loca_theory.increments.eigenvalues import squared_singular_values

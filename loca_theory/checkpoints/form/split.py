@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from loca_theory.checkpoints.sizing.profiles import EnergyProfile, fraction
+from loca_theory.checkpoints.form.profile import EnergyProfile, fraction
 from loca_theory.errors import InvalidArgumentError
 
 # Sums of many terms differ from the energy by rounding, in units of the energy.
