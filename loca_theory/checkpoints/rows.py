@@ -176,8 +176,8 @@ class AllocatedMatrix(IncrementRow):
     """Size of one matrix's adapter if a total is split so that it retains the most energy.
 
     Attributes:
-        method: ``R`` (LoRA), ``D`` (LoCA with the best locations) or ``S`` (the largest entries).
-        size: Rank, number of coefficients, or the r of SHiRA: one for all that are not too small.
+        method: ``R`` (LoRA) or ``D`` (LoCA with the best locations).
+        size: Rank, or number of coefficients.
         uniform: The largest size that the total pays for if all matrices get the same, or all that
             this matrix can have.
         numbers: Trainable numbers of the allocated size.

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from loca_theory.checkpoints.form.forms import LOCA, LORA, TYPES
 from loca_theory.checkpoints.rows import Matrix, MatrixError
 from loca_theory.checkpoints.statistics.matrix_errors import NOTICEABLE
 from loca_theory.checkpoints.summary import MeanError, Summary, Totals, follows_law
 
-ADAPTERS = {
-    "R": "LoRA",
-    "D": "LoCA (best DCT coefficients)",
-    "FourierFT": "FourierFT",
-    "S": "the largest plain entries",
-}
+ADAPTERS = {method: kind.words for method, kind in TYPES.items()}
 """Methods that a configuration makes an adapter of, in words; F2 and F3 have none."""
 
 SHOWN = tuple(ADAPTERS)
@@ -55,25 +51,20 @@ def verdict(
     if len(summary.by_tuned) > 1:
         winner = _winners([one.by_rank.get(r, {}) for one in summary.by_tuned])
     first = f"At the budget of LoRA with r = {r}, {winner}"
-    controlled = summary.controlled.by_rank.get(r, {}).get("R")
+    controlled = summary.controlled.by_rank.get(r, {}).get(LORA.method)
     why = (
-        _dependence(total["R"], controlled),
+        _dependence(total[LORA.method], controlled),
         _spectrum(matrices),
-        _order(total["D"], here, matrices),
+        _order(total[LOCA.method], here, matrices),
     )
     return " ".join([first, *why, last])
-
-
-def verb(form: str) -> str:
-    """The verb that follows the words for a form."""
-    return "retain" if form == "S" else "retains"
 
 
 def _winner(errors: Mapping[str, MeanError], each: Sequence[MatrixError]) -> str:
     """What each form retains of all matrices, and in which of them others retain more."""
     best, *others = sorted(SHOWN, key=lambda method: errors[method].error)
     rest = [f"{ADAPTERS[method]} {1 - errors[method].error:.0%}" for method in others]
-    text = f"{ADAPTERS[best]} {verb(best)} {1 - errors[best].error:.0%} of the energy ‖ΔW‖², "
+    text = f"{ADAPTERS[best]} {TYPES[best].verb} {1 - errors[best].error:.0%} of the energy ‖ΔW‖², "
     text += _listed(rest)
     exceptions: dict[tuple[str, ...], list[str]] = {}
     by_matrix = _by_matrix(each)
@@ -85,7 +76,7 @@ def _winner(errors: Mapping[str, MeanError], each: Sequence[MatrixError]) -> str
             exceptions.setdefault(tuple(forms), []).append(name)
     for forms, names in exceptions.items():
         text += f"; {_listed([ADAPTERS[form] for form in forms])} "
-        text += f"{verb(forms[0]) if len(forms) == 1 else 'retain'} more in {len(names)} of "
+        text += f"{TYPES[forms[0]].verb if len(forms) == 1 else 'retain'} more in {len(names)} of "
         text += f"{count} matrices ({_named(names)})"
     return f"{text}."
 
@@ -158,7 +149,7 @@ def _order(total: MeanError, errors: Sequence[MatrixError], matrices: Sequence[M
     gains = [
         (one.spectral_error - one.error, one)
         for one in errors
-        if one.method == "D" and one.spectral_error is not None
+        if one.method == LOCA.method and one.spectral_error is not None
     ]
     suited = sorted((one for one in gains if one[0] >= NOTICEABLE), key=lambda one: -one[0])
     if not suited:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from loca_theory.checkpoints.form.folder import (
     remove_adapter,
     write_adapter,
 )
-from loca_theory.checkpoints.form.size import TITLES
+from loca_theory.checkpoints.form.forms import FORMS
 from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.source.open import Source
 from loca_theory.errors import InvalidArgumentError
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
 # The weights of the model and the sum W + ΔW are rounded to float32.
 _AGREES = 1e-4
 _TOTALS = ("error", "uniform_error", "equal_error", "least_error", "saved_numbers", "output_error")
-# Names of an adapter's own tensors.
-_LEARNED = re.compile(r"\.(lora_[AB]\.weight|loca_spectrum\.|shira_)")
 
 
 @dataclass(frozen=True, repr=False)
@@ -92,9 +89,9 @@ class Extraction(Result):
         """Numbers in the modules that are stored whole."""
         return sum(
             tensor.numel()
-            for one in self.adapters.values()
-            for name, tensor in one.tensors.items()
-            if not _LEARNED.search(name)
+            for key, adapter in self.adapters.items()
+            for name, tensor in adapter.tensors.items()
+            if not FORMS[key].has_parameter(name)
         )
 
     @property
@@ -203,7 +200,7 @@ class Extraction(Result):
         """
         folder = _arguments.path("folder", folder)
         writable_folder(check_folder(folder, self.method))
-        for method in TITLES:
+        for method in FORMS:
             remove_adapter(folder / method)
         paths = []
         for method, adapter in self.adapters.items():

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from loca_theory._lookup import find, unknown_name
 from loca_theory.checkpoints.change.adapter.peft import peft_package
-from loca_theory.checkpoints.form.config import target_modules, usual_size
+from loca_theory.checkpoints.form.config import target_modules
+from loca_theory.checkpoints.form.form import AdapterType
+from loca_theory.checkpoints.form.forms import TYPES
 from loca_theory.checkpoints.rows import AllocatedMatrix, Matrix
 from loca_theory.checkpoints.summary import Totals
 from loca_theory.errors import InvalidArgumentError
@@ -22,16 +24,6 @@ from loca_theory.expressivity.methods.names import display_name, key_of
 if TYPE_CHECKING:
     from peft import PeftConfig
 
-# For each method, what a layer must be able to have, and PEFT's configuration of it.
-_CLASSES = {
-    "R": ("lora", "peft", "LoraConfig"),
-    "D": ("loca", "loca_theory.adapters", "LoCAConfig"),
-    "FourierFT": ("loca", "peft", "FourierFTConfig"),
-    "S": ("entries", "peft", "ShiraConfig"),
-}
-_REMARK = '# The entries are random; extract(..., "entries") stores the largest of a fine-tune.'
-# LoRA's α in units of its rank.
-_ALPHA = 2
 _WIDTH = 88
 
 
@@ -40,11 +32,11 @@ class ProposedConfig:
     """A configuration of PEFT.
 
     Attributes:
-        method: Key of the method.
+        kind: The type of adapter.
         settings: Arguments of the class.
     """
 
-    method: str
+    kind: AdapterType
     settings: Mapping[str, Any]
 
     def make(self) -> PeftConfig:
@@ -53,16 +45,16 @@ class ProposedConfig:
         Raises:
             ResourceError: PEFT is not installed.
         """
-        _, package, name = _CLASSES[self.method]
         peft_package()
+        package, name = self.kind.config_class
         return getattr(import_module(package), name)(**self.settings)
 
     @property
     def source(self) -> str:
         """Its Python source, ready to paste."""
-        _, package, name = _CLASSES[self.method]
+        package, name = self.kind.config_class
         lines = "\n".join(f"{key}={_value(value)}," for key, value in self.settings.items())
-        remark = f"{_REMARK}\n" if self.method == "S" else ""
+        remark = f"{self.kind.remark}\n" if self.kind.remark else ""
         lines = indent(lines, "    ")
         return f"from {package} import {name}\n\n{remark}config = {name}(\n{lines}\n)"
 
@@ -78,81 +70,66 @@ def proposed_config(
         msg = "several fine-tunes need not have the same best adapter; analyse one of them"
         raise InvalidArgumentError(msg)
     key = None if method is None else key_of(method)
-    if key is not None and key not in _CLASSES:
-        raise unknown_name("method", method, map(display_name, _CLASSES))  # noqa: EM101
+    if key is not None and key not in TYPES:
+        raise unknown_name("method", method, map(display_name, TYPES))  # noqa: EM101
     if found.allocation and rank is None:
-        key, sizes = _allocated(found.matrices, found.allocation, key)
+        kind, sizes = _allocated(found.matrices, found.allocation, key)
     else:
         r = found.first_rank if rank is None else rank
-        names = {one.name for one in found.errors if one.r == r}
-        matrices = [one for one in found.matrices if one.name in names]
+        names = {error.name for error in found.errors if error.r == r}
+        matrices = [matrix for matrix in found.matrices if matrix.name in names]
         accounting = found.manifest["grid"]["accounting"]
-        key, sizes = _uniform(matrices, found.summary.all, key, r, accounting)
+        kind, sizes = _uniform(matrices, found.summary.all, key, r, accounting)
     known = {matrix.module for matrix in found.matrices}
     modules = [name for name in sizes if name in known]
     is_ambiguous = found.manifest["grid"]["ambiguous_names"]
-    settings = _settings(key, sizes)
+    settings = kind.proposed_settings(sizes)
+    settings = {name: value for name, value in settings.items() if value != {}}
     settings["target_modules"] = target_modules(modules, is_ambiguous=is_ambiguous)
     # What is not the weight of a module are experts in one parameter.
     if parameters := [name for name in sizes if name not in known]:
         settings["target_parameters"] = parameters
-    return ProposedConfig(key, settings)
+    return ProposedConfig(kind, settings)
 
 
 def _uniform(
     matrices: Sequence[Matrix], total: Totals, method: str | None, rank: int, accounting: Accounting
-) -> tuple[str, dict[str, int]]:
-    """The method, and one size for all modules."""
+) -> tuple[AdapterType, dict[str, int]]:
+    """The type, and one size for all modules."""
     errors = total.by_rank
     if errors:
         find("rank", str(rank), {str(one): one for one in errors})
     fitting = {
-        key: [one for one in matrices if adapter in one.adapters]
-        for key, (adapter, *_) in _CLASSES.items()
+        key: [matrix for matrix in matrices if kind.key in matrix.adapters]
+        for key, kind in TYPES.items()
+        if method in {None, key}
     }
-    possible = [key for key in _CLASSES if fitting[key] and method in {None, key}]
+    possible = [key for key, layers in fitting.items() if layers]
     if not (errors and possible):
         msg = "no analysed layer can have this adapter at this budget; choose another method or "
         raise InvalidArgumentError(msg + "rank")
     best = min(possible, key=lambda key: errors[rank][key].error)
     # LoCA and FourierFT take one number for all modules: the budget of the smallest module.
-    smallest = min((one.shape for one in fitting[best]), key=sum)
-    budget = Budget(*smallest, rank, accounting)
-    chosen = budget.chosen_coefficients
-    sizes = {"R": rank, "D": chosen, "FourierFT": budget.random_coefficients,
-             "S": max(chosen // sum(smallest), 1)}  # fmt: skip
-    return best, {one.module: sizes[best] for one in fitting[best]}
+    p, q = min((matrix.shape for matrix in fitting[best]), key=sum)
+    size = TYPES[best].size_of_budget(Budget(p, q, rank, accounting))
+    return TYPES[best], {matrix.module: size for matrix in fitting[best]}
 
 
 def _allocated(
     matrices: Sequence[Matrix], allocation: Sequence[AllocatedMatrix], method: str | None
-) -> tuple[str, dict[str, int]]:
-    """The method, and the size of each module that gets something of the total."""
+) -> tuple[AdapterType, dict[str, int]]:
+    """The type, and the size of each module that gets something of the total."""
     retained: defaultdict[str, float] = defaultdict(float)
-    for one in allocation:
-        if method in {None, one.method}:
-            retained[one.method] += one.energy * one.retained
+    for row in allocation:
+        if method in {None, row.method}:
+            retained[row.method] += row.energy * row.retained
     if not retained:
         msg = "the total is not split by this method; choose another method, or a rank"
         raise InvalidArgumentError(msg)
     best = max(retained, key=lambda key: retained[key])
-    modules = {one.name: one.module for one in matrices}
-    sizes = {one.name: one.size for one in allocation if one.method == best and one.size}
-    return best, {modules.get(name, name): size for name, size in sizes.items()}
-
-
-def _settings(method: str, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """Arguments of a configuration with a size for each module."""
-    usual, others = usual_size(sizes)
-    if method == "R":
-        alphas = {module: _ALPHA * rank for module, rank in others.items()}
-        size = {"r": usual, "lora_alpha": _ALPHA * usual}
-        patterns = {"rank_pattern": others, "alpha_pattern": alphas}
-    elif method == "S":
-        size, patterns = {"r": usual}, {}
-    else:
-        size, patterns = {"n_frequency": usual}, {"n_frequency_pattern": others}
-    return {**size, **(patterns if others else {})}
+    modules = {matrix.name: matrix.module for matrix in matrices}
+    sizes = {row.name: row.size for row in allocation if row.method == best and row.size}
+    return TYPES[best], {modules.get(name) or name: size for name, size in sizes.items()}
 
 
 def _value(value: Any) -> str:

@@ -179,7 +179,7 @@ def allocate(
     Example:
         >>> one = EnergyProfile("a", "lora", np.array([1, 2, 3]), np.array([9.0, 13.0, 14.0]), 1)
         >>> two = EnergyProfile("b", "lora", np.array([1, 2, 3]), np.array([8.0, 8.5, 8.6]), 1)
-        >>> [(each.profile.of, each.size) for each in allocate([[one], [two]], 3).matrices]
+        >>> [(each.profile.layer, each.size) for each in allocate([[one], [two]], 3).matrices]
         [('a', 2), ('b', 1)]
     """
     whole = sum(own[0].energy for own in profiles)

@@ -27,6 +27,23 @@ class DamagedError(ResourceError):
     damaged = True
 
 
+@dataclass(frozen=True)
+class Reason:
+    """Why a tensor is left out, or can have no adapter.
+
+    Attributes:
+        case: What others may be left out for as well, by which they are counted.
+        detail: What is special of this one.
+    """
+
+    case: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        """The case, a colon and the detail."""
+        return f"{self.case}: {self.detail}" if self.detail else self.case
+
+
 class LeftOutError(Exception):
     """A tensor or matrix is left out, for the reason in the message.
 

@@ -92,7 +92,7 @@ def command(*, common: Common, base: str, tuned: tuple[str, ...], method: Any, *
 
 
 def _print(tuned: str, folder: Path, result: Extraction) -> None:
-    from loca_theory.checkpoints.form.size import TITLES
+    from loca_theory.checkpoints.form.forms import FORMS
 
     out = console()
     if tuned:
@@ -113,7 +113,7 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
     if cells:
         Rows(cells).print(out, then_empty=False)
     numbers = sum(one.numbers for one in result.matrices)
-    name = " and ".join(TITLES[method] for method in result.adapters)
+    name = " and ".join(FORMS[method].title for method in result.adapters)
     out.print(
         f"\n{name} with {numbers:,} learned numbers: {1 - result.error:.1%} of the energy of "
         f"{len(result.matrices)} increments is retained."
