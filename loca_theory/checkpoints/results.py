@@ -136,7 +136,7 @@ class Analysis(Result):
         At most five sentences, then a paragraph on each split of a total.
         """
         epsilon = self.manifest["grid"]["epsilon"]
-        unchanged = sum(row.reason == UNCHANGED for row in self.skipped)
+        unchanged = sum(row.case == UNCHANGED.case for row in self.skipped)
         paragraphs = [verdict(self.summary, self.matrices, self.errors, epsilon, unchanged)]
         for name in self.tuned:
             texts = allocations([row for row in self.allocation if row.tuned == name], self.total)

@@ -28,7 +28,7 @@ def choose_layers(
         if (obstacle := size.obstacle(layer)) is None:
             layers.append(layer)
         else:
-            skipped.append(Skipped(layer.name, str(obstacle)))
+            skipped.append(Skipped.of(layer.name, obstacle))
     check_any(layers, saved, skipped)
     if len(size.forms) == 1:
         size.forms[0].check_rank(size.rank or 0, layers)

@@ -11,7 +11,7 @@ import torch
 
 from loca_theory.checkpoints.change.pair import CheckpointPair, check_finite
 from loca_theory.checkpoints.form.layer import Layer
-from loca_theory.checkpoints.source.checkpoint import LeftOutError
+from loca_theory.checkpoints.source.checkpoint import LeftOutError, Reason
 from loca_theory.increments.truncated_svd import TruncatedSVD, svd_of_product
 from loca_theory.transforms.devices import device_memory
 from loca_theory.transforms.inputs import balanced, fits_squared
@@ -92,8 +92,8 @@ def change_of(layer: Layer, pair: CheckpointPair, device: str) -> Iterator[Chang
 
 def out_of_range(dtype: str, exponent: int) -> LeftOutError:
     """The error for an increment whose adapter a type cannot store."""
-    reason = f"too large or too small: an adapter holds {dtype} numbers"
-    return LeftOutError(f"{reason}, and the entries of the increment are about 2^{exponent}")
+    detail = f"an adapter holds {dtype} numbers, and the entries of the increment are about "
+    return LeftOutError(Reason("too large or too small", f"{detail}2^{exponent}"))
 
 
 def _unchanged() -> LeftOutError:

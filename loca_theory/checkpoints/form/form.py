@@ -86,6 +86,7 @@ class Form(AdapterType):
 
     Attributes:
         size_name: Column of the size: ``r`` or ``components``.
+        unit_name: What the size counts.
         location_bytes: Bytes of the location of a number.
         layer_bytes: Bytes that a layer needs besides its numbers.
         one_size: Why all layers have one size, so that a total is not split; "" if they need not.
@@ -94,6 +95,7 @@ class Form(AdapterType):
     """
 
     size_name: ClassVar[str] = "r"
+    unit_name: ClassVar[str] = "rank"
     location_bytes: ClassVar[int] = 0
     layer_bytes: ClassVar[int] = 0
     one_size: ClassVar[str] = ""

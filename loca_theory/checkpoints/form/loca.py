@@ -25,6 +25,7 @@ class LoCA(LargestCoordinates):
     size_setting = "n_frequency"
     pattern_setting = "n_frequency_pattern"
     size_name = "components"
+    unit_name = "coefficients"
     # Two integers of 64 bits for each coefficient, and two for the shape of the matrix.
     location_bytes = 16
     layer_bytes = 16

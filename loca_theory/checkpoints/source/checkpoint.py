@@ -21,12 +21,6 @@ FLOATS = re.compile(r"^(f|bf|float|bfloat)(8|16|32|64)", re.IGNORECASE)
 DEQUANTISE = "dequantise the model with its own library, save it and pass the copy"
 
 
-class DamagedError(ResourceError):
-    """A file, or a tensor in it, is damaged or not in the expected format."""
-
-    damaged = True
-
-
 @dataclass(frozen=True)
 class Reason:
     """Why a tensor is left out, or can have no adapter.
@@ -44,6 +38,12 @@ class Reason:
         return f"{self.case}: {self.detail}" if self.detail else self.case
 
 
+class DamagedError(ResourceError):
+    """A file, or a tensor in it, is damaged or not in the expected format."""
+
+    damaged = True
+
+
 class LeftOutError(Exception):
     """A tensor or matrix is left out, for the reason in the message.
 
@@ -52,9 +52,17 @@ class LeftOutError(Exception):
         is_unpaired: Whether the other checkpoint, or the model, lacks its partner.
     """
 
-    def __init__(self, reason: str, *, damaged: bool = False, is_unpaired: bool = False) -> None:
+    def __init__(
+        self, reason: Reason | str, *, damaged: bool = False, is_unpaired: bool = False
+    ) -> None:
         super().__init__(reason)
         self.damaged, self.is_unpaired = damaged, is_unpaired
+
+
+def reason_of(error: DamagedError | LeftOutError) -> Reason:
+    """The reason that an error was raised with."""
+    (reason,) = error.args
+    return reason if isinstance(reason, Reason) else Reason(reason)
 
 
 @dataclass(frozen=True)
@@ -109,7 +117,7 @@ class Checkpoint:
         """The name under which a tensor is stored; the first one if it is made of several."""
         return name
 
-    def leave_out(self, name: str, reason: str, **causes: bool) -> None:
+    def leave_out(self, name: str, reason: Reason | str, **causes: bool) -> None:
         """List a tensor as one that cannot be loaded, for a reason; see :class:`LeftOutError`."""
         self.left_out[name] = LeftOutError(reason, **causes)
         self.entries.pop(name, None)
