@@ -57,7 +57,8 @@ def verdict(
 
 def _winner(errors: Mapping[str, MeanError]) -> str:
     """What each form retains of all matrices."""
-    best, *others = sorted(SHOWN, key=lambda method: errors[method].error)
+    known = [method for method in SHOWN if method in errors]
+    best, *others = sorted(known, key=lambda method: errors[method].error)
     rest = [f"{ADAPTERS[method]} {1 - errors[method].error:.0%}" for method in others]
     text = f"{ADAPTERS[best]} {TYPES[best].verb} {1 - errors[best].error:.0%} of the energy ‖ΔW‖², "
     return f"{text}{_listed(rest)}."
@@ -66,10 +67,13 @@ def _winner(errors: Mapping[str, MeanError]) -> str:
 def _winners(groups: Sequence[Mapping[str, MeanError]]) -> str:
     """In how many fine-tunes each form retains most, and how much the forms retain."""
     known = [errors for errors in groups if errors]
-    counts = Counter(min(SHOWN, key=lambda form: errors[form].error) for errors in known)
-    most = [f"{ADAPTERS[form]} in {count}" for form, count in counts.most_common()]
-    ranges = [f"{ADAPTERS[form]} {_ends([1 - errors[form].error for errors in known], '.0%')}"
-              for form in SHOWN]  # fmt: skip
+    shown = [method for method in SHOWN if method in known[0]]
+    counts = Counter(min(shown, key=lambda method: errors[method].error) for errors in known)
+    most = [f"{ADAPTERS[method]} in {count}" for method, count in counts.most_common()]
+    ranges = [
+        f"{ADAPTERS[method]} {_ends([1 - errors[method].error for errors in known], '.0%')}"
+        for method in shown
+    ]
     text = f"the form that retains most of the energy ‖ΔW‖² is {_listed(most)} of {len(known)} "
     return f"{text}fine-tunes: {_listed(ranges)}."
 

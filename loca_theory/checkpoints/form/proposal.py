@@ -104,11 +104,12 @@ def _uniform(
         for key, kind in TYPES.items()
         if method in {None, key}
     }
-    possible = [key for key, layers in fitting.items() if layers]
-    if not (errors and possible):
+    known = errors.get(rank, {})
+    possible = [key for key, layers in fitting.items() if layers and key in known]
+    if not possible:
         msg = "no analysed layer can have this adapter at this budget; choose another method or "
         raise InvalidArgumentError(msg + "rank")
-    best = min(possible, key=lambda key: errors[rank][key].error)
+    best = min(possible, key=lambda key: known[key].error)
     # LoCA and FourierFT take one number for all modules: the budget of the smallest module.
     p, q = min((matrix.shape for matrix in fitting[best]), key=sum)
     size = TYPES[best].size_of_budget(Budget(p, q, rank, accounting))
