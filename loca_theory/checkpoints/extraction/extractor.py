@@ -172,7 +172,7 @@ def _row(layer: Layer, fit: Fit) -> ExtractedMatrix:
         name=layer.weight,
         shape=layer.stack,
         method=fit.form,
-        numbers=form.unit(layer) * fit.size,
+        numbers=form.numbers(layer, fit.size),
         error=fit.error,
         gap=fit.gap,
         energy=fit.energy,

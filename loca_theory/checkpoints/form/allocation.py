@@ -58,7 +58,7 @@ def allocated_matrices(
                 method=form.method,
                 size=allocated.size,
                 uniform=allocated.uniform_size,
-                numbers=allocated.size * form.unit(layer),
+                numbers=form.numbers(layer, allocated.size),
                 energy=profile.energy / whole,
                 retained=profile.fraction(allocated.size),
                 uniform_retained=profile.fraction(allocated.uniform_size),

@@ -113,6 +113,10 @@ class Form(AdapterType):
         """Trainable numbers of one unit of size: p + q, as a rank of LoRA has."""
         return sum(layer.sides)
 
+    def numbers(self, layer: Layer, size: int) -> int:
+        """Trainable numbers of a size."""
+        return size * self.unit(layer)
+
     @abstractmethod
     def largest(self, layer: Layer) -> int:
         """The largest size that a layer can have."""
