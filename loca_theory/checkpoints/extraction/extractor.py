@@ -119,7 +119,7 @@ class Extractor:
             rows = self._split_rows(split, fits)
             # Rounded numbers retain less than the profiles say.
             energy = sum(row.energy for row in rows)
-            missing = (self.size.energy or 0.0) - (_retained(rows) / energy if energy else 0.0)
+            missing = (self.size.energy or 0.0) - (_retained(fits) / energy if energy else 0.0)
             if wanted is None or missing <= _ENOUGH or wanted + missing >= 1:
                 break
             wanted += missing
@@ -140,29 +140,27 @@ class Extractor:
 
     def _split_rows(self, split: Allocation, fits: _Fits) -> list[ExtractedMatrix]:
         """The rows of layers that share a total, also of those that get nothing of it."""
-        by_name = {cell.name: fit for cell, fit in fits}
-        for one in split.matrices:
-            if not one.size:
-                nothing = Fit(one.profile.form, 0, {}, 1.0, 0.0, one.profile.energy)
-                by_name[one.profile.layer.name] = nothing
+        fitted = {cell.layer: fit for cell, fit in fits}
         # A layer of which the type cannot store the adapter has no row.
-        planned = [one for one in split.matrices if one.profile.layer.name in by_name]
-        rows = [_row(one.profile.layer, by_name[one.profile.layer.name]) for one in planned]
-        if len(self.size.forms) > 1:
-            return rows
+        planned = [row for row in split.matrices if row.profile.layer in fitted or not row.size]
         # The other splits are rounded as well, and lose the same fraction of what they retain.
-        before = sum(float(one.profile.at(one.size)) for one in planned)
-        left = min(_retained(rows) / before, 1.0) if before else 1.0
-        return [
-            replace(
-                row,
-                uniform_error=1 - left * one.profile.fraction(one.uniform_size),
-                uniform_size=one.uniform_size,
-                equal_error=1 - left * split.equal_retained,
-                least_error=1 - split.bound,
-            )
-            for row, one in zip(rows, planned, strict=True)
-        ]
+        before = sum(float(row.profile.at(row.size)) for row in planned)
+        left = min(_retained(fits) / before, 1.0) if before else 1.0
+        rows = []
+        for allocated in planned:
+            profile = allocated.profile
+            nothing = Fit(profile.form, 0, {}, 1.0, 0.0, profile.energy)
+            row = _row(profile.layer, fitted.get(profile.layer, nothing))
+            if len(self.size.forms) == 1:
+                row = replace(
+                    row,
+                    uniform_error=1 - left * profile.fraction(allocated.uniform_size),
+                    uniform_size=allocated.uniform_size,
+                    equal_error=1 - left * split.equal_retained,
+                    least_error=1 - split.bound,
+                )
+            rows.append(row)
+        return rows
 
 
 def _row(layer: Layer, fit: Fit) -> ExtractedMatrix:
@@ -180,6 +178,6 @@ def _row(layer: Layer, fit: Fit) -> ExtractedMatrix:
     )
 
 
-def _retained(rows: Sequence[ExtractedMatrix]) -> float:
-    """Energy that the adapters of some rows retain."""
-    return sum(row.energy * (1 - row.error) for row in rows)
+def _retained(fits: _Fits) -> float:
+    """Energy that the adapters of some layers retain."""
+    return sum(fit.retained for _, fit in fits)

@@ -98,7 +98,7 @@ def compute_adapter(cell: AdapterCell, pairs: Pairs, dtype: str, device: str) ->
         kind = getattr(torch, dtype)
         fits = [FORMS[key].fit(change, size, cell.usual, kind) for key, size in cell.sizes]
         best = min(fits, key=lambda fit: fit.error)
-        learned = [one for one in best.tensors.values() if one.is_floating_point()]
-        if not all(bool(one.isfinite().all()) and bool(one.any()) for one in learned):
-            raise out_of_range(dtype, change.exponent)
+        learned = [tensor for tensor in best.tensors.values() if tensor.is_floating_point()]
+        if not all(tensor.isfinite().all() and tensor.any() for tensor in learned):
+            raise out_of_range(dtype, change.increment[1])
     return {"adapter": best}

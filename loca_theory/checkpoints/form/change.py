@@ -51,7 +51,8 @@ class Change:
         return svd
 
     @cached_property
-    def _balanced(self) -> tuple[torch.Tensor, int]:
+    def increment(self) -> tuple[torch.Tensor, int]:
+        """X and e; x is not zero, and has experts in one parameter as they are stored."""
         increment = self.pair.increment(self.layer.name)
         check_finite(increment)
         matrix, exponent = balanced(increment.to(self.device), "increment")
@@ -63,21 +64,12 @@ class Change:
         return (matrix.T if is_turned else matrix), exponent
 
     @property
-    def matrix(self) -> torch.Tensor:
-        """x, not zero; of experts in one parameter, one below the other, as they are stored."""
-        return self._balanced[0]
-
-    @property
-    def exponent(self) -> int:
-        """E."""
-        return self._balanced[1]
-
-    @property
     def experts(self) -> list[torch.Tensor]:
         """The part of x of each expert, as a layer of PEFT would have it."""
+        matrix, _ = self.increment
         if self.layer.experts == 1:
-            return [self.matrix]
-        stack = self.matrix.reshape(self.layer.experts, -1, self.matrix.shape[1])
+            return [matrix]
+        stack = matrix.reshape(self.layer.experts, -1, matrix.shape[1])
         return list(stack.mT if self.layer.is_transposed else stack)
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from loca_theory.checkpoints.form.change import Change
 from loca_theory.checkpoints.form.form import Fit, Form
+from loca_theory.checkpoints.form.layer import Layer
 from loca_theory.checkpoints.form.profile import largest_energies, unit_counts
 from loca_theory.increments.truncated_svd import energy_of
 from loca_theory.transforms.inputs import times_power_of_two
@@ -26,18 +27,19 @@ class LargestCoordinates(Form):
 
     @abstractmethod
     def tensors(
-        self, values: torch.Tensor, locations: tuple[torch.Tensor, torch.Tensor], change: Change
+        self, values: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, layer: Layer
     ) -> dict[str, torch.Tensor]:
         """PEFT's parameters with these values at these rows and columns."""
 
     def profile(self, change: Change) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """The energy of the largest coordinates."""
-        energies = largest_energies(self.coordinates(change.matrix).square())
-        return unit_counts(change.matrix.numel()), np.ldexp(energies, 2 * change.exponent)
+        matrix, exponent = change.increment
+        energies = largest_energies(self.coordinates(matrix).square())
+        return unit_counts(matrix.numel()), np.ldexp(energies, 2 * exponent)
 
     def fit(self, change: Change, size: int, usual: int, dtype: torch.dtype) -> Fit:  # noqa: ARG002
         """The largest coordinates, rounded to a type."""
-        matrix, exponent = change.matrix, change.exponent
+        matrix, exponent = change.increment
         values = self.coordinates(matrix).flatten()
         count = size * self.unit(change.layer)
         flat = values.abs().topk(count, sorted=False).indices.sort().values
@@ -47,7 +49,7 @@ class LargestCoordinates(Form):
         lost = best - times_power_of_two(stored.double(), -exponent)
         retained, energy = float(best.square().sum() - lost.square().sum()), energy_of(matrix)
         flat = flat.cpu()
-        locations = flat // matrix.shape[1], flat % matrix.shape[1]
-        tensors = self.tensors(stored.cpu(), locations, change)
+        rows, columns = flat // matrix.shape[1], flat % matrix.shape[1]
+        tensors = self.tensors(stored.cpu(), rows, columns, change.layer)
         error = float(np.clip(1 - retained / energy, 0, 1))
         return Fit(self.key, size, tensors, error, 0.0, math.ldexp(energy, 2 * exponent))

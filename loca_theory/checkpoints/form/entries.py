@@ -6,7 +6,6 @@ import math
 
 import torch
 
-from loca_theory.checkpoints.form.change import Change
 from loca_theory.checkpoints.form.coordinates import LargestCoordinates
 from loca_theory.checkpoints.form.layer import Layer
 from loca_theory.checkpoints.model.model import EXPERTS
@@ -55,8 +54,9 @@ class Entries(LargestCoordinates):
     def tensors(
         self,
         values: torch.Tensor,
-        locations: tuple[torch.Tensor, torch.Tensor],
-        change: Change,  # noqa: ARG002
+        rows: torch.Tensor,
+        columns: torch.Tensor,
+        layer: Layer,  # noqa: ARG002
     ) -> dict[str, torch.Tensor]:
         """Values, and their rows and columns."""
-        return {"shira_weight": values, "shira_indices": torch.stack(locations).int()}
+        return {"shira_weight": values, "shira_indices": torch.stack([rows, columns]).int()}

@@ -39,6 +39,11 @@ class Fit:
     gap: float
     energy: float
 
+    @property
+    def retained(self) -> float:
+        """Energy that the adapter retains."""
+        return self.energy * (1 - self.error)
+
 
 class AdapterType(ABC):
     """A type of adapter that PEFT trains and an analysis can propose.

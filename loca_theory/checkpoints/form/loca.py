@@ -6,7 +6,6 @@ import math
 
 import torch
 
-from loca_theory.checkpoints.form.change import Change
 from loca_theory.checkpoints.form.coordinates import LargestCoordinates
 from loca_theory.checkpoints.form.layer import Layer
 from loca_theory.checkpoints.source.checkpoint import Reason
@@ -57,11 +56,11 @@ class LoCA(LargestCoordinates):
         return dct2(matrix)
 
     def tensors(
-        self, values: torch.Tensor, locations: tuple[torch.Tensor, torch.Tensor], change: Change
+        self, values: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, layer: Layer
     ) -> dict[str, torch.Tensor]:
         """Coefficients, pairs of indices, and the shape of the matrix."""
         return {
             "loca_spectrum.coefficients": values,
-            "loca_spectrum.indices": torch.stack(locations, dim=1),
-            "loca_spectrum.shape": torch.tensor(change.matrix.shape),
+            "loca_spectrum.indices": torch.stack([rows, columns], dim=1),
+            "loca_spectrum.shape": torch.tensor(layer.stack),
         }

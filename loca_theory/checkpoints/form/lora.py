@@ -75,8 +75,9 @@ class LoRA(Form):
         if change.product is not None:
             energies = change.product.s.square().cumsum(0).numpy()
         else:
-            squares = np.sum([squared_singular_values(one) for one in change.experts], axis=0)
-            energies = np.ldexp(np.cumsum(squares[::-1]), 2 * change.exponent)
+            _, exponent = change.increment
+            squares = np.sum([squared_singular_values(matrix) for matrix in change.experts], axis=0)
+            energies = np.ldexp(np.cumsum(squares[::-1]), 2 * exponent)
         return np.arange(1, len(energies) + 1), energies
 
     def fit(self, change: Change, size: int, usual: int, dtype: torch.dtype) -> Fit:
@@ -84,13 +85,10 @@ class LoRA(Form):
         if (svd := change.product) is not None:
             best = best_factors(svd, min(size, len(svd.s)), 0, dtype, usual)
         else:
+            _, exponent = change.increment
+            pairs = [(matrix, truncated_svd(matrix, size)) for matrix in change.experts]
             best = _joined(
-                [
-                    best_factors(
-                        truncated_svd(matrix, size), size, change.exponent, dtype, usual, matrix
-                    )
-                    for matrix in change.experts
-                ]
+                [best_factors(svd, size, exponent, dtype, usual, matrix) for matrix, svd in pairs]
             )
         if kernel := change.layer.kernel:
             # Of a convolution: A has the kernel, and B one of side 1.
