@@ -166,18 +166,18 @@ def extract(
         "changed_outside": pair.changed_outside(inside),
         "resized": pair.base is None,
     }  # fmt: skip
-    found = Extraction(
+    extraction = Extraction(
         manifest=manifest(grid=grid, seed=None, device=device, dtype=dtype),
         matrices=tuple(rows),
         skipped=tuple(skipped),
         outputs=(),
         adapters=adapters,
-        given={"base": base, "finetuned": tuned},
+        sources={"base": base, "finetuned": tuned},
     )
     if check:
-        found = found.verify(model, inputs, requantise)
-    if wrong := found.disagreements:
+        extraction = extraction.verify(model, inputs, requantise)
+    if wrong := extraction.disagreements:
         msg = f"{len(wrong)} matrices have another error once PEFT has loaded the adapter: "
         msg += ", ".join(wrong[:3])
         raise ResourceError(msg + '; leave them out with exclude="..."')
-    return found
+    return extraction

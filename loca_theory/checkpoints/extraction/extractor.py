@@ -27,7 +27,7 @@ from loca_theory.errors import InvalidArgumentError
 # How much of the energy may be missing after the numbers are rounded, and how often to try again.
 _ENOUGH, _TRIES = 1e-6, 4
 
-# What was computed for each layer.
+# The adapter of each layer that has one.
 _Fits = Sequence[tuple[AdapterCell, Fit]]
 
 
@@ -71,7 +71,7 @@ class Extractor:
         return rows, adapters
 
     def _adapter(self, form: Form, fits: _Fits, saved: SavedModules, base: str | None) -> Adapter:
-        """What was computed for some layers, in PEFT's format."""
+        """The adapters of some layers as one, in PEFT's format."""
         (pair,) = self.task.pairs.values()
         sizes = {cell.layer.module: fit.size for cell, fit in fits}
         # Layers are in the order of the model.
@@ -84,13 +84,13 @@ class Extractor:
             module = PREFIX + wrappers.get(cell.layer.weight, cell.layer.module)
             stored = padded(fit.tensors, rank) if self.has_one_rank else fit.tensors
             tensors |= {f"{module}.{name}": tensor for name, tensor in stored.items()}
-        others = pair.model.modules.keys() - modules
+        around = pair.model.modules.keys() - modules
         config = form.config(
             dict.fromkeys(sizes, rank) if self.has_one_rank else sizes,
             fits[0][0].usual,
             base_model_name_or_path=base,
             fan_in_fan_out=any(layer.is_transposed for layer in linear),
-            target_modules=target_modules(modules, is_ambiguous=end_others(modules, others)),
+            target_modules=target_modules(modules, is_ambiguous=end_others(modules, around)),
             modules_to_save=list(saved.entries) or None,
         )
         if fused:
@@ -99,7 +99,7 @@ class Extractor:
 
     def _split(self) -> tuple[list[ExtractedMatrix], _Fits]:
         """The rows and the adapters of layers that share a total or retain a fraction."""
-        total, wanted = self.size.allocate, self.size.energy
+        total, goal = self.size.allocate, self.size.energy
         profiles = energy_profiles(
             self.task,
             "",
@@ -113,30 +113,30 @@ class Extractor:
         rows: list[ExtractedMatrix] = []
         fits: _Fits = ()
         for _ in range(_TRIES):
-            split = allocate(profiles, total and total.size, energy=wanted)
-            sized = [(one.profile, one.size) for one in split.matrices if one.size]
+            split = allocate(profiles, total and total.size, energy=goal)
+            sized = [(row.profile, row.size) for row in split.matrices if row.size]
             fits = self._fits([(profile.layer, {profile.form: size}) for profile, size in sized])
             rows = self._split_rows(split, fits)
             # Rounded numbers retain less than the profiles say.
             energy = sum(row.energy for row in rows)
             missing = (self.size.energy or 0.0) - (_retained(fits) / energy if energy else 0.0)
-            if wanted is None or missing <= _ENOUGH or wanted + missing >= 1:
+            if goal is None or missing <= _ENOUGH or goal + missing >= 1:
                 break
-            wanted += missing
+            goal += missing
         return rows, fits
 
-    def _fits(self, asked: Sequence[tuple[Layer, Mapping[str, int]]]) -> _Fits:
-        """The adapters of layers, of which sizes by form are asked for."""
-        ranks = {layer.name: sizes[LORA.key] for layer, sizes in asked if LORA.key in sizes}
+    def _fits(self, sized: Sequence[tuple[Layer, Mapping[str, int]]]) -> _Fits:
+        """The adapters of layers, each with a size in every form that it may have."""
+        ranks = {layer.name: sizes[LORA.key] for layer, sizes in sized if LORA.key in sizes}
         # Padded to the largest, all ranks are the same, and no product is scaled.
         usual = 0 if self.has_one_rank else usual_size(ranks)[0]
         cells = [
-            AdapterCell(layer.name, layer, tuple(sizes.items()), usual) for layer, sizes in asked
+            AdapterCell(layer.name, layer, tuple(sizes.items()), usual) for layer, sizes in sized
         ]
         compute = partial(compute_adapter, dtype=self.dtype, device=self.task.device)
         # Results of this step are large, and computing them takes less long than the profiles.
-        found = self.task.run(cells, compute, is_stored=False)
-        return [(cell, result["adapter"]) for cell, result in found]
+        results = self.task.run(cells, compute, is_stored=False)
+        return [(cell, result["adapter"]) for cell, result in results]
 
     def _split_rows(self, split: Allocation, fits: _Fits) -> list[ExtractedMatrix]:
         """The rows of layers that share a total, also of those that get nothing of it."""

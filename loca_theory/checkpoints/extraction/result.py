@@ -45,7 +45,7 @@ class Extraction(Result):
         skipped: Tensors that are not part of the adapter.
         adapters: The adapter by its method: one; with ``best``, ``lora`` and ``loca`` of disjoint
             layers.
-        given: ``base`` and ``finetuned`` as they were passed; empty if the result was loaded.
+        sources: ``base`` and ``finetuned`` as they were passed; empty if the result was loaded.
         outputs: How the outputs of the base, and of the base with the adapter, differ from those of
             the fine-tune; empty before :meth:`verify` with inputs.
     """
@@ -54,7 +54,7 @@ class Extraction(Result):
     skipped: tuple[Skipped, ...] = rows(Skipped)
     outputs: tuple[OutputRow, ...] = rows(OutputRow)
     adapters: Mapping[str, Adapter] = field(default_factory=dict, compare=False)
-    given: Mapping[str, Source] = field(default_factory=dict, compare=False)
+    sources: Mapping[str, Source] = field(default_factory=dict, compare=False)
     command: ClassVar[str] = "extract"
     names: ClassVar[tuple[str, ...]] = ("name",)
 
@@ -66,12 +66,12 @@ class Extraction(Result):
     @property
     def error(self) -> float:
         """Relative squared error over all increments together, weighted by energy."""
-        return self._mean([one.error for one in self.matrices])
+        return self._mean([row.error for row in self.matrices])
 
     @property
     def uniform_error(self) -> float | None:
         """The same for the uniform split of the total; None if there is none."""
-        errors = [one.uniform_error for one in self.matrices if one.uniform_error is not None]
+        errors = [row.uniform_error for row in self.matrices if row.uniform_error is not None]
         return self._mean(errors) if errors else None
 
     @property
@@ -169,15 +169,15 @@ class Extraction(Result):
     def disagreements(self) -> list[str]:
         """Matrices whose error in the loaded model is not the one that was computed."""
         return [
-            one.name
-            for one in self.matrices
-            if one.loaded_error is not None and abs(one.loaded_error - one.error) > _AGREES
+            row.name
+            for row in self.matrices
+            if row.loaded_error is not None and abs(row.loaded_error - row.error) > _AGREES
         ]
 
     def _mean(self, errors: Sequence[float]) -> float:
-        total = sum(one.energy for one in self.matrices)
+        total = sum(row.energy for row in self.matrices)
         weighted = zip(errors, self.matrices, strict=True)
-        return sum(error * one.energy for error, one in weighted) / total if total else 0.0
+        return sum(error * row.energy for error, row in weighted) / total if total else 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Plain data: one row per matrix, the total errors, skipped tensors, manifest."""
@@ -185,7 +185,7 @@ class Extraction(Result):
             "rows": self._plain("matrices"),
             **{name: getattr(self, name) for name in _TOTALS},
             "outputs": self._plain("outputs"),
-            "skipped": [{"name": one.name, "reason": one.reason} for one in self.skipped],
+            "skipped": [{"name": row.name, "reason": row.reason} for row in self.skipped],
             "manifest": self.manifest,
         }
 
@@ -216,7 +216,7 @@ class Extraction(Result):
             ResourceError: a file is missing, or another version of the package wrote it.
         """
         tables, folder = super().load(folder), Path(folder)
-        methods = dict.fromkeys(one.method for one in tables.matrices if one.numbers)
+        methods = dict.fromkeys(row.method for row in tables.matrices if row.numbers)
         adapters = {method: read_adapter(folder / method) for method in methods}
         return replace(tables, adapters=adapters)
 

@@ -61,22 +61,22 @@ class ExtractedMatrix:
     surviving_energy: float | None = None
 
 
-def card_of(found: Any, method: str) -> str:
+def card_of(extraction: Any, method: str) -> str:
     """The card of one of the adapters of an extraction, in Markdown."""
     from jinja2 import Template
 
-    adapter, form = found.adapters[method], FORMS[method]
+    adapter, form = extraction.adapters[method], FORMS[method]
     config = adapter.config
-    packages = {FORMS[key].config_class[0] for key in found.adapters} - {"peft"}
+    packages = {FORMS[key].config_class[0] for key in extraction.adapters} - {"peft"}
     template = Template(_TEMPLATE.read_text(encoding="utf-8"), keep_trailing_newline=True)
     return template.render(
-        found=found,
-        grid=found.manifest["grid"],
+        extraction=extraction,
+        grid=extraction.manifest["grid"],
         form=form,
         packages=packages,
-        matrices=[row for row in found.matrices if row.method == method],
+        matrices=[row for row in extraction.matrices if row.method == method],
         base=json.dumps(config["base_model_name_or_path"]),
         saved=[module.removeprefix(PREFIX) for module in config["modules_to_save"] or ()],
-        left_out=reasons(found.skipped) or "nothing",
+        left_out=reasons(extraction.skipped) or "nothing",
         engines=engines_of(form, config, adapter.tensors),
     )

@@ -33,8 +33,8 @@ def check_total(layers: Iterable[Layer], total: TotalSize) -> None:
     if not adapted:
         msg = "allocate splits a total among layers that can have an adapter, and there is none to "
         raise InvalidArgumentError(msg + 'analyse; leave allocate="..." out')
-    if total.size < (least := sum(LOCA.costs(adapted[0], total.number_bytes("float32")))):
-        msg = f"allocate={total} is too small: one coefficient costs {least}; pass more"
+    if total.size < (cost := sum(LOCA.costs(adapted[0], total.number_bytes("float32")))):
+        msg = f"allocate={total} is too small: one coefficient costs {cost}; pass more"
         raise InvalidArgumentError(msg)
 
 
@@ -42,10 +42,11 @@ def allocated_matrices(
     task: Task, label: str, layers: Iterable[Layer], total: TotalSize
 ) -> Iterator[AllocatedMatrix]:
     """Split a total among the layers of a fine-tune, by each form that it pays for."""
-    each = energy_profiles(task, label, layers, SPLIT, number_bytes=total.number_bytes("float32"))
-    whole = sum(profiles[0].energy for profiles in each)
+    number_bytes = total.number_bytes("float32")
+    candidates = energy_profiles(task, label, layers, SPLIT, number_bytes=number_bytes)
+    energy = sum(profiles[0].energy for profiles in candidates)
     for form in SPLIT:
-        alone = [[one] for profiles in each for one in profiles if one.form == form.key]
+        alone = [[p] for profiles in candidates for p in profiles if p.form == form.key]
         # The total may not pay for one rank of the smallest matrix.
         if not alone or total.size < min(profile.cost_of(1) for (profile,) in alone):
             continue
@@ -59,7 +60,7 @@ def allocated_matrices(
                 size=allocated.size,
                 uniform=allocated.uniform_size,
                 numbers=form.numbers(layer, allocated.size),
-                energy=profile.energy / whole,
+                energy=profile.energy / energy,
                 retained=profile.fraction(allocated.size),
                 uniform_retained=profile.fraction(allocated.uniform_size),
                 equal_retained=split.equal_retained,

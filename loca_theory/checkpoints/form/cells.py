@@ -20,7 +20,7 @@ from loca_theory.checkpoints.task import MatrixCell, Pairs, Task
 
 @dataclass(frozen=True)
 class LayerCell(MatrixCell):
-    """What is computed of one layer, or of the experts in one parameter.
+    """A computation for one layer, or for the experts in one parameter.
 
     PEFT's layer may have the transposed matrix. LoRA has factors of each expert, and LoCA has
     components of the matrix with the rows of all.
@@ -72,7 +72,7 @@ def energy_profiles(
         if (keys := tuple(form.key for form in forms if form.obstacle(layer) is None))
     ]
     results = task.run(cells, partial(compute_profiles, device=task.device))
-    every = []
+    candidates = []
     for cell, result in results:
         profiles = []
         for key, (sizes, energies) in result.items():
@@ -81,15 +81,17 @@ def energy_profiles(
             profiles.append(
                 EnergyProfile(cell.layer, key, units, retained, cost, layer_cost, **limits)
             )
-        every.append(profiles)
-    return every
+        candidates.append(profiles)
+    return candidates
 
 
 def compute_profiles(cell: ProfileCell, pairs: Pairs, device: str) -> dict[str, Any]:
     """Sizes and the energy that each retains, by form."""
     with change_of(cell.layer, pairs[cell.tuned[0]], device) as change:
         profiles = {key: FORMS[key].profile(change) for key in cell.forms}
-        return {key: [values.tolist() for values in both] for key, both in profiles.items()}
+        return {
+            key: (sizes.tolist(), energies.tolist()) for key, (sizes, energies) in profiles.items()
+        }
 
 
 def compute_adapter(cell: AdapterCell, pairs: Pairs, dtype: str, device: str) -> dict[str, Any]:

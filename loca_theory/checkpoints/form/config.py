@@ -15,13 +15,13 @@ def wrapper_names(parameters: Sequence[str]) -> dict[str, str]:
     >>> wrapper_names(["mlp.experts.up", "mlp.experts.down"])["mlp.experts.up"]
     'mlp.experts.base_layer'
     """
-    found: dict[str, str] = {}
+    wrappers: dict[str, str] = {}
     inside: Counter[str] = Counter()
     for name in reversed(parameters):
         owner = name.rpartition(".")[0]
-        found[name] = f"{owner}{'.base_layer' * inside[owner]}"
+        wrappers[name] = f"{owner}{'.base_layer' * inside[owner]}"
         inside[owner] += 1
-    return found
+    return wrappers
 
 
 def usual_size(sizes: Mapping[str, int], usual: int = 0) -> tuple[int, dict[str, int]]:

@@ -77,8 +77,8 @@ class AdapterType(ABC):
 
     def settings(self, sizes: Mapping[str, int], usual: int = 0) -> dict[str, Any]:
         """PEFT's settings for the sizes of modules, of which the usual one is the most frequent."""
-        size, others = usual_size(sizes, usual)
-        patterns = {self.pattern_setting: others} if self.pattern_setting else {}
+        size, exceptions = usual_size(sizes, usual)
+        patterns = {self.pattern_setting: exceptions} if self.pattern_setting else {}
         return {self.size_setting: size, **patterns}
 
     def proposed_settings(self, sizes: Mapping[str, int]) -> dict[str, Any]:

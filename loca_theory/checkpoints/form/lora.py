@@ -45,8 +45,8 @@ class LoRA(Form):
 
     def check_rank(self, rank: int, layers: Sequence[Layer]) -> None:
         """Refuse a rank above the smaller side of every matrix."""
-        if rank > (most := max(map(self.largest, layers))):
-            msg = f"rank={rank} is above the smaller side of every matrix; pass at most {most}"
+        if rank > (largest := max(map(self.largest, layers))):
+            msg = f"rank={rank} is above the smaller side of every matrix; pass at most {largest}"
             raise InvalidArgumentError(msg)
 
     def largest(self, layer: Layer) -> int:

@@ -60,34 +60,34 @@ class ProposedConfig:
 
 
 def proposed_config(
-    found: Any, method: str | None = None, rank: int | None = None
+    analysis: Any, method: str | None = None, rank: int | None = None
 ) -> ProposedConfig:
     """The configuration, for an analysis, of an adapter of all layers that can have it.
 
     The arguments are those of ``Analysis.config``.
     """
-    if len(found.tuned) > 1:
+    if len(analysis.tuned) > 1:
         msg = "several fine-tunes need not have the same best adapter; analyse one of them"
         raise InvalidArgumentError(msg)
     key = None if method is None else key_of(method)
     if key is not None and key not in TYPES:
         raise unknown_name("method", method, map(display_name, TYPES))  # noqa: EM101
-    if found.allocation and rank is None:
-        kind, sizes = _allocated(found.matrices, found.allocation, key)
+    if analysis.allocation and rank is None:
+        kind, sizes = _allocated(analysis.matrices, analysis.allocation, key)
     else:
-        r = found.first_rank if rank is None else rank
-        names = {error.name for error in found.errors if error.r == r}
-        matrices = [matrix for matrix in found.matrices if matrix.name in names]
-        accounting = found.manifest["grid"]["accounting"]
-        kind, sizes = _uniform(matrices, found.summary.all, key, r, accounting)
-    known = {matrix.module for matrix in found.matrices}
-    modules = [name for name in sizes if name in known]
-    is_ambiguous = found.manifest["grid"]["ambiguous_names"]
+        r = analysis.first_rank if rank is None else rank
+        names = {error.name for error in analysis.errors if error.r == r}
+        matrices = [matrix for matrix in analysis.matrices if matrix.name in names]
+        accounting = analysis.manifest["grid"]["accounting"]
+        kind, sizes = _uniform(matrices, analysis.summary.all, key, r, accounting)
+    known_modules = {matrix.module for matrix in analysis.matrices}
+    modules = [name for name in sizes if name in known_modules]
+    is_ambiguous = analysis.manifest["grid"]["ambiguous_names"]
     settings = kind.proposed_settings(sizes)
     settings = {name: value for name, value in settings.items() if value != {}}
     settings["target_modules"] = target_modules(modules, is_ambiguous=is_ambiguous)
-    # What is not the weight of a module are experts in one parameter.
-    if parameters := [name for name in sizes if name not in known]:
+    # The others are parameters that hold experts.
+    if parameters := [name for name in sizes if name not in known_modules]:
         settings["target_parameters"] = parameters
     return ProposedConfig(kind, settings)
 
@@ -98,18 +98,18 @@ def _uniform(
     """The type, and one size for all modules."""
     errors = total.by_rank
     if errors:
-        find("rank", str(rank), {str(one): one for one in errors})
+        find("rank", str(rank), {str(r): r for r in errors})
     fitting = {
         key: [matrix for matrix in matrices if kind.key in matrix.adapters]
         for key, kind in TYPES.items()
         if method in {None, key}
     }
-    known = errors.get(rank, {})
-    possible = [key for key, layers in fitting.items() if layers and key in known]
+    of_methods = errors.get(rank, {})
+    possible = [key for key, layers in fitting.items() if layers and key in of_methods]
     if not possible:
         msg = "no analysed layer can have this adapter at this budget; choose another method or "
         raise InvalidArgumentError(msg + "rank")
-    best = min(possible, key=lambda key: known[key].error)
+    best = min(possible, key=lambda key: of_methods[key].error)
     # LoCA and FourierFT take one number for all modules: the budget of the smallest module.
     p, q = min((matrix.shape for matrix in fitting[best]), key=sum)
     size = TYPES[best].size_of_budget(Budget(p, q, rank, accounting))
