@@ -9,6 +9,7 @@ from typing import Literal
 
 from loca_theory import _arguments
 from loca_theory._lookup import find
+from loca_theory.checkpoints.allocation import accounting_of, allocated_matrices, check_total
 from loca_theory.checkpoints.change.opening import open_fine_tunes
 from loca_theory.checkpoints.computation import (
     IncrementCell,
@@ -16,7 +17,6 @@ from loca_theory.checkpoints.computation import (
     compute_analysis,
     weight_spectra,
 )
-from loca_theory.checkpoints.form.allocation import accounting_of, allocated_matrices, check_total
 from loca_theory.checkpoints.form.layer import has_ambiguous_names, layers_of
 from loca_theory.checkpoints.form.size import TotalSize
 from loca_theory.checkpoints.names import kind_of, middle_of_each_kind

@@ -14,8 +14,8 @@ from loca_theory.checkpoints.extraction.extractor import Extractor
 from loca_theory.checkpoints.extraction.layers import choose_layers
 from loca_theory.checkpoints.extraction.outputs import check_requantise, read_inputs
 from loca_theory.checkpoints.extraction.result import Extraction
-from loca_theory.checkpoints.form.saved_modules import find_saved_modules
-from loca_theory.checkpoints.form.serving import check_readable, check_serves
+from loca_theory.checkpoints.extraction.saved_modules import find_saved_modules
+from loca_theory.checkpoints.extraction.serving import check_readable, check_serves
 from loca_theory.checkpoints.form.size import DTYPES, AdapterSize, TotalSize
 from loca_theory.checkpoints.settings import Selection
 from loca_theory.checkpoints.source.open import Source, describe, is_path

@@ -11,6 +11,7 @@ import torch
 from loca_theory.checkpoints.change.adapter.layers import PREFIX
 from loca_theory.checkpoints.extraction.layers import check_any
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
+from loca_theory.checkpoints.extraction.saved_modules import SavedModules
 from loca_theory.checkpoints.form.cells import AdapterCell, compute_adapter, energy_profiles
 from loca_theory.checkpoints.form.config import target_modules, usual_size, wrapper_names
 from loca_theory.checkpoints.form.folder import Adapter
@@ -18,7 +19,6 @@ from loca_theory.checkpoints.form.form import Fit, Form
 from loca_theory.checkpoints.form.forms import FORMS, LORA
 from loca_theory.checkpoints.form.layer import Layer, end_others
 from loca_theory.checkpoints.form.lora import padded
-from loca_theory.checkpoints.form.saved_modules import SavedModules
 from loca_theory.checkpoints.form.size import AdapterSize
 from loca_theory.checkpoints.form.split import Allocation, allocate
 from loca_theory.checkpoints.task import Task

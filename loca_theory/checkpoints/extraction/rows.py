@@ -9,8 +9,8 @@ from typing import Any
 
 from loca_theory.checkpoints.change.adapter.layers import PREFIX
 from loca_theory.checkpoints.change.comparable import reasons
+from loca_theory.checkpoints.extraction.serving import engines_of
 from loca_theory.checkpoints.form.forms import FORMS
-from loca_theory.checkpoints.form.serving import engines_of
 
 _TEMPLATE = Path(__file__).with_name("card.md.j2")
 
