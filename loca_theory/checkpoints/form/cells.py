@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 
 from loca_theory.checkpoints.form.change import change_of, out_of_range
@@ -77,9 +76,8 @@ def energy_profiles(
         profiles = []
         for key, (sizes, energies) in result.items():
             cost, layer_cost = FORMS[key].costs(cell.layer, number_bytes)
-            units, retained = np.array(sizes), np.array(energies)
             profiles.append(
-                EnergyProfile(cell.layer, key, units, retained, cost, layer_cost, **limits)
+                EnergyProfile(cell.layer, key, sizes, energies, cost, layer_cost, **limits)
             )
         candidates.append(profiles)
     return candidates
@@ -88,10 +86,7 @@ def energy_profiles(
 def compute_profiles(cell: ProfileCell, pairs: Pairs, device: str) -> dict[str, Any]:
     """Sizes and the energy that each retains, by form."""
     with change_of(cell.layer, pairs[cell.tuned[0]], device) as change:
-        profiles = {key: FORMS[key].profile(change) for key in cell.forms}
-        return {
-            key: (sizes.tolist(), energies.tolist()) for key, (sizes, energies) in profiles.items()
-        }
+        return {key: FORMS[key].profile(change) for key in cell.forms}
 
 
 def compute_adapter(cell: AdapterCell, pairs: Pairs, dtype: str, device: str) -> dict[str, Any]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from loca_theory.checkpoints.form.change import Change
 from loca_theory.checkpoints.form.form import Fit, Form
@@ -31,11 +29,11 @@ class LargestCoordinates(Form):
     ) -> dict[str, torch.Tensor]:
         """PEFT's parameters with these values at these rows and columns."""
 
-    def profile(self, change: Change) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    def profile(self, change: Change) -> tuple[list[int], list[float]]:
         """The energy of the largest coordinates."""
         matrix, exponent = change.increment
         energies = largest_energies(self.coordinates(matrix).square())
-        return unit_counts(matrix.numel()), np.ldexp(energies, 2 * exponent)
+        return unit_counts(matrix.numel()).tolist(), np.ldexp(energies, 2 * exponent).tolist()
 
     def fit(self, change: Change, size: int, usual: int, dtype: torch.dtype) -> Fit:  # noqa: ARG002
         """The largest coordinates, rounded to a type."""

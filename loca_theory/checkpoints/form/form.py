@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from loca_theory.checkpoints.form.change import Change
 from loca_theory.checkpoints.form.config import usual_size
@@ -137,7 +135,7 @@ class Form(AdapterType):
         return self.unit(layer) * (number_bytes + self.location_bytes), self.layer_bytes
 
     @abstractmethod
-    def profile(self, change: Change) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    def profile(self, change: Change) -> tuple[list[int], list[float]]:
         """Sizes, from the smallest to the largest, and the energy that each retains."""
 
     @abstractmethod

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from loca_theory.checkpoints.form.change import Change
 from loca_theory.checkpoints.form.form import Fit, Form
@@ -70,7 +69,7 @@ class LoRA(Form):
         alpha = {"lora_alpha": settings[self.size_setting]}
         return super().config(sizes, usual, **common) | settings | alpha
 
-    def profile(self, change: Change) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    def profile(self, change: Change) -> tuple[list[int], list[float]]:
         """The energy of the largest singular values, of all experts together."""
         if change.product is not None:
             energies = change.product.s.square().cumsum(0).numpy()
@@ -78,7 +77,7 @@ class LoRA(Form):
             _, exponent = change.increment
             squares = np.sum([squared_singular_values(matrix) for matrix in change.experts], axis=0)
             energies = np.ldexp(np.cumsum(squares[::-1]), 2 * exponent)
-        return np.arange(1, len(energies) + 1), energies
+        return list(range(1, len(energies) + 1)), energies.tolist()
 
     def fit(self, change: Change, size: int, usual: int, dtype: torch.dtype) -> Fit:
         """The factors of each expert, scaled so that α is the usual rank."""

@@ -34,8 +34,8 @@ class EnergyProfile:
 
     layer: Any
     form: str
-    units: NDArray[Any]
-    retained: NDArray[np.float64]
+    units: Any
+    retained: Any
     cost: int
     entry_cost: int = 0
     floor: int = 0

@@ -99,23 +99,17 @@ class _Problem:
         A cheap unit with a high gain can leave too little for an expensive one that gains more. So
         the matrices with the cheaper units are also left for last.
         """
-        for least_cost in sorted({profile.cost for profile in self._profiles}):
+        for least_cost in sorted({profile.cost for profile in chain(*self.candidates)}):
             choice = self._bought(self.prices(least_cost)[0], least_cost)
             yield self._filled(choice, least_cost)
             if self.total < math.inf:
                 yield _uniform([profile for profile, _ in choice], self.total)
 
-    @property
-    def _profiles(self) -> Iterator[EnergyProfile]:
-        return chain.from_iterable(self.candidates)
-
     def bound(self) -> float:
         """Upper bound of the energy that any choice within the total retains."""
         price = self.prices()[0]
-        values = (
-            max(profile.best(price)[0] for profile in profiles) for profiles in self.candidates
-        )
-        return price * self.total + sum(values)
+        best = [max(profile.best(price) for profile in profiles) for profiles in self.candidates]
+        return price * self.total + sum(value for value, _ in best)
 
     def prices(self, least_cost: int = 0) -> tuple[float, float]:
         """The lowest price at which no more is bought than wanted, and the next lower one.
@@ -127,7 +121,7 @@ class _Problem:
             choice = self._bought(price, least_cost)
             return _cost(choice) <= self.total and _retained(choice) < self.energy
 
-        densities = [profile.density for profile in self._profiles]
+        densities = [profile.density for profile in chain(*self.candidates)]
         prices = np.unique(np.concatenate([[0.0], *densities])).tolist()
         lowest = bisect_left(prices, x=True, hi=len(prices) - 1, key=is_enough)
         return prices[lowest], prices[max(lowest - 1, 0)]
