@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from loca_theory.checkpoints import analyze, extract
 from loca_theory.checkpoints.form import split
-from loca_theory.checkpoints.form.forms import LOCA, LORA
+from loca_theory.checkpoints.form.forms import FORMS, LOCA, LORA
 from loca_theory.checkpoints.form.layer import Layer
 from loca_theory.checkpoints.form.profile import EnergyProfile, largest_energies, unit_counts
 from loca_theory.checkpoints.form.size import TotalSize
@@ -254,6 +254,19 @@ def test_floors_and_caps_limit_every_matrix():
     assert ranks["a.weight"] == 5
     with pytest.raises(InvalidArgumentError, match=r"1 of every matrix costs 210; .* at least 210"):
         extract(*weights(), "lora", allocate=209, floor=1)
+
+
+@pytest.mark.parametrize("method", FORMS)
+def test_a_size_costs_the_numbers_and_bytes_that_are_stored(method):
+    form, found = FORMS[method], extract(*weights(), method, rank=2, dtype="bfloat16")
+    stored = found.state_dict()
+    for row in found.matrices:
+        layer, size = Layer(row.name, row.name, row.shape), row.r or row.components
+        tensors = [one for name, one in stored.items() if f".{layer.module}." in name]
+        numbers = sum(one.numel() for one in tensors if one.is_floating_point())
+        assert numbers == form.numbers(layer, size) == row.numbers
+        unit, besides = form.costs(layer, 2)
+        assert sum(one.nbytes for one in tensors) == unit * size + besides
 
 
 def test_checkpoints_in_memory_stay_in_this_process(monkeypatch):

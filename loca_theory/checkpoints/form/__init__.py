@@ -1,1 +1,1 @@
-"""The best adapters of a size, the split of a total among layers, and PEFT's files."""
+"""The forms of adapters, one module each; what they share, the split of a total, and folders."""
