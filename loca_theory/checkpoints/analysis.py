@@ -9,20 +9,19 @@ from typing import Literal
 
 from loca_theory import _arguments
 from loca_theory._lookup import find
-from loca_theory.checkpoints.change.linear_layers import has_ambiguous_names, layers_of
+from loca_theory.checkpoints.allocation import accounting_of, allocated_matrices, check_total
 from loca_theory.checkpoints.change.opening import open_fine_tunes
 from loca_theory.checkpoints.computation import (
     IncrementCell,
-    allocate_all,
     compare_all,
     compute_analysis,
     weight_spectra,
 )
+from loca_theory.checkpoints.form.layer import has_ambiguous_names, layers_of
+from loca_theory.checkpoints.form.size import TotalSize
 from loca_theory.checkpoints.names import kind_of, middle_of_each_kind
 from loca_theory.checkpoints.results import Analysis
 from loca_theory.checkpoints.settings import ANALYSED, Selection, Settings
-from loca_theory.checkpoints.sizing.adapter_size import TotalSize
-from loca_theory.checkpoints.sizing.layer_budgets import accounting_of, check_total
 from loca_theory.checkpoints.source.open import Source, describe, is_array
 from loca_theory.checkpoints.statistics.figure_data import STORED, figure_data, representative
 from loca_theory.checkpoints.task import Pairs, Task
@@ -135,7 +134,6 @@ def analyze(
         device=resolve_device(device),
         printed=printed or PrintedTest(),
         subspaces=subspaces,
-        has_profiles=allocate is not None,
         group=group,
         bits=_arguments.as_tuple(bits),
     )
@@ -167,6 +165,14 @@ def analyze(
         msg = f"{skipped[0].reason}; pass a matrix with finite entries that differ"
         raise InvalidArgumentError(msg)
     shown, changed = representative(found), {one.matrix.tuned for one in found}
+    # What has no adapter is known from the analysis itself.
+    split = replace(task, pairs=adapted, skipped=[])
+    allocation = [
+        row
+        for label, pair in adapted.items()
+        if label in changed and total is not None
+        for row in allocated_matrices(split, label, layers_of(pair), total)
+    ]
     return Analysis(
         manifest=manifest(
             grid={
@@ -197,7 +203,7 @@ def analyze(
         errors=tuple(error for one in found for error in one.errors),
         spectra=tuple(one.spectrum for one in found),
         figure_data=tuple(figure_data(shown, weight_spectra(task, shown))),
-        allocation=() if total is None else tuple(allocate_all(task, adapted, found, total)),
+        allocation=tuple(allocation),
         comparisons=compare_all(task, found, subspaces),
         bits=tuple(error for one in found for error in one.coded),
         skipped=tuple(skipped),

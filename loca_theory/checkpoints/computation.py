@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from typing import Any, ClassVar
 
-from loca_theory.checkpoints.change.linear_layers import layers_of
 from loca_theory.checkpoints.change.pair import check_finite
+from loca_theory.checkpoints.form.cells import LayerCell
+from loca_theory.checkpoints.form.forms import forms_of
 from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.remarks import UNCHANGED
-from loca_theory.checkpoints.rows import AllocatedMatrix, Comparison
+from loca_theory.checkpoints.rows import Comparison
 from loca_theory.checkpoints.settings import Settings
-from loca_theory.checkpoints.sizing.adapter_cells import (
-    LayerCell,
-    ProfileCell,
-    compute_profiles,
-)
-from loca_theory.checkpoints.sizing.adapter_size import TotalSize
-from loca_theory.checkpoints.sizing.layer_budgets import allocate_budgets, layer_energies
 from loca_theory.checkpoints.source.checkpoint import LeftOutError
 from loca_theory.checkpoints.statistics.comparison import compare
 from loca_theory.checkpoints.statistics.figure_data import MatrixAnalysis
@@ -75,28 +68,6 @@ def weight_spectra(task: Task, analyses: Iterable[MatrixAnalysis]) -> dict[str, 
     return {cell.name: result["values"] for cell, result in found}
 
 
-def allocate_all(
-    task: Task, pairs: Pairs, analyses: Sequence[MatrixAnalysis], total: TotalSize
-) -> Iterator[AllocatedMatrix]:
-    """Split a total among the layers of each fine-tune, as an extraction does.
-
-    Small matrices, and the experts of one parameter as an adapter changes them, are in ``pairs``
-    alone: what they retain is computed here.
-    """
-    cells = [
-        ProfileCell(layer.name, layer, layer.adapters, tuned=(label,))
-        for label, pair in pairs.items()
-        for layer in layers_of(pair)
-        if layer.adapters and (layer.experts > 1 or layer.name not in task.pairs[label].matrices)
-    ]
-    compute = partial(compute_profiles, device=task.device)
-    profiles = replace(task, pairs=pairs, skipped=[]).run(cells, compute, is_shown=False)
-    for label in dict.fromkeys(analysis.matrix.tuned for analysis in analyses):
-        changed = [analysis for analysis in analyses if analysis.matrix.tuned == label]
-        others = [(cell.layer, found) for cell, found in profiles if cell.tuned == (label,)]
-        yield from allocate_budgets(label, layer_energies(changed, others), total)
-
-
 def compare_all(
     task: Task, analyses: Iterable[MatrixAnalysis], subspaces: int | None
 ) -> tuple[Comparison, ...]:
@@ -138,9 +109,10 @@ def compute_analysis(cell: IncrementCell, pairs: Pairs) -> dict[str, Any]:
         raise LeftOutError("every entry of the increment is the same" if low else UNCHANGED)
     check_finite(increment)
     stored = pairs[tuned].matrices[name]
-    adapters = cell.layer.adapters if cell.layer.experts == 1 else ()
+    forms = forms_of(cell.layer) if cell.layer.experts == 1 else ()
     known = {"tuned": tuned, "dtype": stored.entry.dtype, "note": stored.note}
-    known |= {"module": cell.layer.module if adapters else "", "adapters": adapters}
+    known |= {"module": cell.layer.module if forms else ""}
+    known |= {"adapters": tuple(form.key for form in forms)}
     found = analyse_matrix(
         *(name, increment, cell.settings),
         weights=weights,

@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
+from loca_theory.checkpoints.form.forms import LORA, TYPES
 from loca_theory.checkpoints.rows import AllocatedMatrix, Matrix
+from loca_theory.checkpoints.source.checkpoint import Reason
 from loca_theory.checkpoints.statistics.matrix import UNRELATED
 from loca_theory.checkpoints.summary import Totals
-from loca_theory.checkpoints.verdict import ADAPTERS, verb
 from loca_theory.expressivity import Accounting
 from loca_theory.expressivity.bits import NUMBER_BITS
 
-UNCHANGED = "unchanged: every entry of the increment is 0"
+UNCHANGED = Reason("unchanged", "every entry of the increment is 0")
 """Why a matrix that is the same on both sides is left out."""
 
 IDENTICAL = "The base and the fine-tune are identical: they store the same tensors."
@@ -89,7 +90,7 @@ def budget(grid: Mapping[str, Any]) -> str:
 def allocations(sizes: Sequence[AllocatedMatrix], total: str | None) -> list[str]:
     """One sentence per method: how much more do sizes by matrix retain at the same total?"""
     sentences = []
-    if total is not None and not any(one.method == "R" for one in sizes):
+    if total is not None and not any(one.method == LORA.method for one in sizes):
         sentences.append(f"{total} do not pay for one rank of LoRA in any layer.")
     layers = len({one.name for one in sizes})
     for method in dict.fromkeys(one.method for one in sizes):
@@ -100,13 +101,8 @@ def allocations(sizes: Sequence[AllocatedMatrix], total: str | None) -> list[str
         count = f"{len(mine)} layers"
         if len(mine) < layers:
             count = f"{len(mine)} of {layers} layers, which are those that can have it"
-        text = f"With {total} for {count}, {ADAPTERS[method]} {verb(method)} {best:.0%} of their "
-        if method == "S":
-            small = sum(not one.size for one in mine)
-            text += f"energy as SHiRA, with r = {max(one.size for one in mine)} for all"
-            text += f" but {small} that are too small" if small else ""
-            sentences.append(f"{text}.")
-            continue
+        kind = TYPES[method]
+        text = f"With {total} for {count}, {kind.words} {kind.verb} {best:.0%} of their "
         text += "energy if each gets its own size"
         if same:
             text += f". The largest size that all can have retains {same:.0%}, and a split of what "

@@ -11,6 +11,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from loca_theory.checkpoints.columns import CHANGE, MATRIX, STATISTICS
+from loca_theory.checkpoints.form.proposal import proposed_config
 from loca_theory.checkpoints.remarks import (
     IDENTICAL,
     UNCHANGED,
@@ -29,7 +30,6 @@ from loca_theory.checkpoints.rows import (
     Skipped,
 )
 from loca_theory.checkpoints.settings import ANALYSED
-from loca_theory.checkpoints.sizing.proposed_config import proposed_config
 from loca_theory.checkpoints.statistics.figure_data import EigenvalueHistogram, FigureData
 from loca_theory.checkpoints.summary import Summary, summarise
 from loca_theory.checkpoints.verdict import SHOWN, verdict
@@ -142,7 +142,7 @@ class Analysis(Result):
         At most five sentences, then a paragraph on each split of a total.
         """
         epsilon = self.manifest["grid"]["epsilon"]
-        unchanged = sum(row.reason == UNCHANGED for row in self.skipped)
+        unchanged = sum(row.case == UNCHANGED.case for row in self.skipped)
         paragraphs = [verdict(self.summary, self.matrices, self.errors, epsilon, unchanged)]
         for name in self.tuned:
             texts = allocations([row for row in self.allocation if row.tuned == name], self.total)

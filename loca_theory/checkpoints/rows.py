@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from loca_theory.checkpoints.source.checkpoint import Reason
 
 
 @dataclass(frozen=True)
@@ -176,8 +180,8 @@ class AllocatedMatrix(IncrementRow):
     """Size of one matrix's adapter if a total is split so that it retains the most energy.
 
     Attributes:
-        method: ``R`` (LoRA), ``D`` (LoCA with the best locations) or ``S`` (the largest entries).
-        size: Rank, number of coefficients, or the r of SHiRA: one for all that are not too small.
+        method: ``R`` (LoRA) or ``D`` (LoCA with the best locations).
+        size: Rank, or number of coefficients.
         uniform: The largest size that the total pays for if all matrices get the same, or all that
             this matrix can have.
         numbers: Trainable numbers of the allocated size.
@@ -209,12 +213,19 @@ class Skipped:
         reason: Why it was left out.
         damaged: Whether the reason is a fault of the file rather than a property of the tensor.
         tuned: Label of the fine-tune; "" for a tensor that :func:`extract` left out.
+        case: The part of the reason that others have in common.
     """
 
     name: str
     reason: str
     damaged: bool = False
     tuned: str = ""
+    case: str = ""
+
+    @classmethod
+    def of(cls, name: str, reason: Reason, *, damaged: bool = False, tuned: str = "") -> Skipped:
+        """The row of a tensor that was left out for a reason."""
+        return cls(name, str(reason), damaged, tuned, reason.case)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,6 @@ class Settings:
         subspaces: Number k of leading singular vectors to compare; None for no comparison.
         group: Regular expression for the kinds of matrices, as in ``analyze``; None for none.
         bits: Bits per entry at which coders are compared.
-        has_profiles: Whether to compute what LoCA retains at every size, for an allocation.
 
     Raises:
         InvalidArgumentError: a value is out of range.
@@ -42,7 +41,6 @@ class Settings:
     device: str = field(default="cpu", compare=False)
     printed: PrintedTest = field(default_factory=PrintedTest)
     subspaces: int | None = None
-    has_profiles: bool = False
     group: str | None = None
     bits: tuple[float, ...] = ()
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from loca_theory.checkpoints.change.pair import CheckpointPair
 from loca_theory.checkpoints.rows import Skipped
-from loca_theory.checkpoints.source.checkpoint import DamagedError, LeftOutError
+from loca_theory.checkpoints.source.checkpoint import DamagedError, LeftOutError, reason_of
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.store import Cell
 from loca_theory.sweeps.workers import has_context
@@ -100,7 +100,7 @@ class Task:
         for cell, result in zip(cells, results, strict=True):
             if "skipped" not in result:
                 found.append((cell, result))
-            elif (one := Skipped(cell.name, **result["skipped"])) not in self.skipped:
+            elif (one := Skipped(**result["skipped"])) not in self.skipped:
                 self.skipped.append(one)
         return found
 
@@ -121,5 +121,6 @@ def _evaluated(
     try:
         return compute(cell, pairs)
     except (LeftOutError, DamagedError) as error:
-        reason = {"reason": str(error), "damaged": error.damaged, "tuned": cell.tuned[0]}
-        return {"skipped": reason}
+        tuned, reason = cell.tuned[0], reason_of(error)
+        row = Skipped.of(cell.name, reason, damaged=error.damaged, tuned=tuned)
+        return {"skipped": asdict(row)}

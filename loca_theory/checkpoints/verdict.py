@@ -5,30 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from loca_theory.checkpoints.form.forms import LOCA, LORA, TYPES
 from loca_theory.checkpoints.rows import Matrix, MatrixError
 from loca_theory.checkpoints.statistics.matrix_errors import NOTICEABLE
 from loca_theory.checkpoints.summary import MeanError, Summary, Totals, follows_law
 
-ADAPTERS = {
-    "R": "LoRA",
-    "D": "LoCA (best DCT coefficients)",
-    "FourierFT": "FourierFT",
-    "S": "the largest plain entries",
-}
+ADAPTERS = {method: kind.words for method, kind in TYPES.items()}
 """Methods that a configuration makes an adapter of, in words; F2 and F3 have none."""
 
 SHOWN = tuple(ADAPTERS)
 """Methods in short tables and figures. A user's own methods are added after them."""
 
-# Names in one sentence.
-_NAMED = 3
-
 # Shuffling restores the independent error if at most this fraction of the difference remains.
 _BACK = 0.1
 # LoRA retains as much as of independent entries.
 _ALIKE = 0.01
-# Forms whose retained fractions differ by less are not told apart.
-_TIED = 0.01
 
 
 def verdict(
@@ -51,63 +42,40 @@ def verdict(
         return f"{_spectrum(matrices)} {last}"
     r, total = next(iter(means.items()))
     here = [one for one in errors if one.r == r]
-    winner = _winner(total, here)
+    winner = _winner(total)
     if len(summary.by_tuned) > 1:
         winner = _winners([one.by_rank.get(r, {}) for one in summary.by_tuned])
     first = f"At the budget of LoRA with r = {r}, {winner}"
-    controlled = summary.controlled.by_rank.get(r, {}).get("R")
+    controlled = summary.controlled.by_rank.get(r, {}).get(LORA.method)
     why = (
-        _dependence(total["R"], controlled),
+        _dependence(total[LORA.method], controlled),
         _spectrum(matrices),
-        _order(total["D"], here, matrices),
+        _order(total[LOCA.method], here),
     )
     return " ".join([first, *why, last])
 
 
-def verb(form: str) -> str:
-    """The verb that follows the words for a form."""
-    return "retain" if form == "S" else "retains"
-
-
-def _winner(errors: Mapping[str, MeanError], each: Sequence[MatrixError]) -> str:
-    """What each form retains of all matrices, and in which of them others retain more."""
-    best, *others = sorted(SHOWN, key=lambda method: errors[method].error)
+def _winner(errors: Mapping[str, MeanError]) -> str:
+    """What each form retains of all matrices."""
+    known = [method for method in SHOWN if method in errors]
+    best, *others = sorted(known, key=lambda method: errors[method].error)
     rest = [f"{ADAPTERS[method]} {1 - errors[method].error:.0%}" for method in others]
-    text = f"{ADAPTERS[best]} {verb(best)} {1 - errors[best].error:.0%} of the energy ‖ΔW‖², "
-    text += _listed(rest)
-    exceptions: dict[tuple[str, ...], list[str]] = {}
-    by_matrix = _by_matrix(each)
-    count = len(by_matrix)
-    for name, of_matrix in by_matrix.items():
-        least = min(one.error for one in of_matrix.values())
-        if of_matrix[best].error > least + _TIED:
-            forms = [form for form, one in of_matrix.items() if one.error <= least + _TIED]
-            exceptions.setdefault(tuple(forms), []).append(name)
-    for forms, names in exceptions.items():
-        text += f"; {_listed([ADAPTERS[form] for form in forms])} "
-        text += f"{verb(forms[0]) if len(forms) == 1 else 'retain'} more in {len(names)} of "
-        text += f"{count} matrices ({_named(names)})"
-    return f"{text}."
+    text = f"{ADAPTERS[best]} {TYPES[best].verb} {1 - errors[best].error:.0%} of the energy ‖ΔW‖², "
+    return f"{text}{_listed(rest)}."
 
 
 def _winners(groups: Sequence[Mapping[str, MeanError]]) -> str:
     """In how many fine-tunes each form retains most, and how much the forms retain."""
     known = [errors for errors in groups if errors]
-    counts = Counter(min(SHOWN, key=lambda form: errors[form].error) for errors in known)
-    most = [f"{ADAPTERS[form]} in {count}" for form, count in counts.most_common()]
-    ranges = [f"{ADAPTERS[form]} {_ends([1 - errors[form].error for errors in known], '.0%')}"
-              for form in SHOWN]  # fmt: skip
+    shown = [method for method in SHOWN if method in known[0]]
+    counts = Counter(min(shown, key=lambda method: errors[method].error) for errors in known)
+    most = [f"{ADAPTERS[method]} in {count}" for method, count in counts.most_common()]
+    ranges = [
+        f"{ADAPTERS[method]} {_ends([1 - errors[method].error for errors in known], '.0%')}"
+        for method in shown
+    ]
     text = f"the form that retains most of the energy ‖ΔW‖² is {_listed(most)} of {len(known)} "
     return f"{text}fine-tunes: {_listed(ranges)}."
-
-
-def _by_matrix(errors: Sequence[MatrixError]) -> dict[str, dict[str, MatrixError]]:
-    """The errors of the forms on each matrix."""
-    found: dict[str, dict[str, MatrixError]] = {}
-    for one in errors:
-        if one.method in SHOWN:
-            found.setdefault(one.name, {})[one.method] = one
-    return found
 
 
 def _dependence(every: MeanError, controlled: MeanError | None) -> str:
@@ -150,43 +118,23 @@ def _spectrum(matrices: Sequence[Matrix]) -> str:
     return f"{text}."
 
 
-def _order(total: MeanError, errors: Sequence[MatrixError], matrices: Sequence[Matrix]) -> str:
-    """Does the DCT suit the matrices better than a basis unrelated to them, and why?"""
-    own, expected = 1 - total.error, 1 - (total.spectral_error or total.error)
-    text = f"The DCT retains {own:.0%}, a basis unrelated to the matrices would retain "
+def _order(total: MeanError, errors: Sequence[MatrixError]) -> str:
+    """Does the DCT suit the matrices better than a basis unrelated to them, and in how many?"""
+    retained, expected = 1 - total.error, 1 - (total.spectral_error or total.error)
+    text = f"The DCT retains {retained:.0%}, a basis unrelated to the matrices would retain "
     text += f"{expected:.0%}"
     gains = [
-        (one.spectral_error - one.error, one)
-        for one in errors
-        if one.method == "D" and one.spectral_error is not None
+        row.spectral_error - row.error
+        for row in errors
+        if row.method == LOCA.method and row.spectral_error is not None
     ]
-    suited = sorted((one for one in gains if one[0] >= NOTICEABLE), key=lambda one: -one[0])
-    if not suited:
-        is_alike = abs(own - expected) < NOTICEABLE
-        use = ": rows and columns are in no order that the DCT could use"
-        return f"{text}{use * is_alike}."
-    rows = {(one.name, one.tuned): one for one in matrices}
-    reasons = [
-        f"{one.name.removesuffix('.weight')}: {_reason(one, rows[one.name, one.tuned])}"
-        for _, one in suited
-    ]
-    return (
-        f"{text}; in {len(suited)} of {len(gains)} matrices the DCT retains at least "
-        f"{100 * NOTICEABLE:.0f} points more, up to {100 * suited[0][0]:.0f} "
-        f"({_named(reasons, '; ')})."
-    )
-
-
-def _reason(one: MatrixError, matrix: Matrix) -> str:
-    """What gives the DCT the largest part of its gain."""
-    by_rows, by_columns = matrix.row_mean_energy or 0.0, matrix.column_mean_energy or 0.0
-    constant = f"constant along its {'inputs' if by_rows > by_columns else 'outputs'}"
-    worth = {
-        "smooth along its inputs": (one.inputs_shuffled_error or 0.0) - one.error,
-        "smooth along its outputs": (one.outputs_shuffled_error or 0.0) - one.error,
-        constant: (one.spectral_error or 0.0) - (one.axes_shuffled_error or 0.0),
-    }
-    return max(worth, key=lambda reason: worth[reason])
+    suited = [gain for gain in gains if gain >= NOTICEABLE]
+    if suited:
+        text += f"; in {len(suited)} of {len(gains)} matrices the DCT retains at least "
+        text += f"{100 * NOTICEABLE:.0f} points more, up to {100 * max(suited):.0f}"
+    elif abs(retained - expected) < NOTICEABLE:
+        text += ": rows and columns are in no order that the DCT could use"
+    return f"{text}."
 
 
 def _normality(total: Totals, matrices: Sequence[Matrix], epsilon: float) -> str:
@@ -205,13 +153,6 @@ def _ends(values: Sequence[float], form: str) -> str:
     """The smallest and the largest of some values."""
     low, high = (format(end(values), form) for end in (min, max))
     return low if low == high else f"{low} to {high}"
-
-
-def _named(names: Sequence[str], between: str = ", ") -> str:
-    """The first of some names, and how many more there are."""
-    shown = [name.removesuffix(".weight") for name in names[:_NAMED]]
-    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
-    return between.join([*shown, *more])
 
 
 def _listed(texts: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -153,11 +153,15 @@ def is_stored(folder: Path, name: str) -> bool:
 
 
 def typed(table: pa.Table, row_type: type, source: str) -> tuple[Any, ...]:
-    """Convert a stored table to rows."""
+    """Convert a stored table to rows; a column that it lacks has its default, if there is one."""
     columns, hints = [], get_type_hints(row_type)
-    for name in (field.name for field in fields(row_type)):
+    for field in fields(row_type):
+        name = field.name
+        if name not in table.column_names and field.default is not MISSING:
+            columns.append([field.default] * len(table))
+            continue
         try:
-            columns.append([_as(hints[name], one) for one in table[name].to_pylist()])
+            columns.append([_as(hints[name], value) for value in table[name].to_pylist()])
         except (KeyError, TypeError, ValueError) as error:
             why = "no" if isinstance(error, KeyError) else "unexpected values in"
             msg = f"{source} was saved by another version of loca-theory ({why} column {name}); "

@@ -16,8 +16,8 @@ from torch import nn
 
 import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
 from loca_theory.checkpoints import Extraction, demo_pair, extract
-from loca_theory.checkpoints.sizing import adapter_folder
-from loca_theory.checkpoints.sizing.adapter_folder import check_folder
+from loca_theory.checkpoints.form import folder as adapter_folder
+from loca_theory.checkpoints.form.folder import check_folder
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.transforms import idct2
 from loca_theory.transforms.matrices import dct_matrix

@@ -381,7 +381,7 @@ def test_a_skeleton_takes_any_names():
     model = Model.of_tensors(dict.fromkeys(names, (20, 30)), "nothing says which model it is")
     assert list(model.shapes) == names
     assert isinstance(model.modules["type"], nn.Linear)
-    assert model.obstacle("a.b") == "not the weight of a linear layer"
+    assert str(model.obstacle("a.b")) == "not the weight of a linear layer"
     assert model.obstacle("forward.train.weight") is None
     sides = [{name: normal(20, 30, seed=i) for name in names} for i in (0, 1)]
     assert list(open_pair(*sides).matrices) == names

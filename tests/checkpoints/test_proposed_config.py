@@ -41,7 +41,6 @@ METHODS = {
     "D": (
         few_cosines, "LoCAConfig", lambda layer: layer.loca_spectrum["default"].coefficients.numel()
     ),
-    "S": (few_entries, "ShiraConfig", lambda layer: layer.r["default"]),
 }  # fmt: skip
 
 
@@ -88,7 +87,6 @@ def test_each_module_gets_its_size_whatever_names_it_ends(method):
     sizes = {one.name.removesuffix(".weight"): one.size for one in rows}
     assert sizes.keys() == {"fc", "block.fc", "block.down", "0.0.fc", "0.0.down"}
     assert name in found.config_source
-    assert ("# The entries are random; " in found.config_source) == (method == "S")
     names, peft_model = adapted(model, found.config_source)
     layers = [peft_model.get_submodule(one) for one in names]
     assert dict(zip(names, map(size_of, layers), strict=True)) == sizes
@@ -116,6 +114,16 @@ def test_a_configuration_is_an_object_of_peft_of_the_form_and_budget_that_is_ask
     assert several.config_source == ""
     with pytest.raises(InvalidArgumentError, match="analyse one of them"):
         several.config()
+
+
+def test_all_modules_have_one_r_of_shira():
+    """No total is split for it."""
+    model = nn.ModuleDict({"fc": linear(), "last": linear(30)})
+    found = analyze(*changed(model, few_entries), **ASKED)
+    assert "# The entries are random; " in found.config_source
+    names, peft_model = adapted(model, found.config_source)
+    assert names == ["fc", "last"]
+    assert {peft_model.get_submodule(name).r["default"] for name in names} == {1}
 
 
 def test_the_modules_of_an_adapter_are_those_of_its_model(tmp_path):

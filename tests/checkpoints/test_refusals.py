@@ -57,7 +57,7 @@ REFUSED = [
     (partial(nothing, "lora", allocate=9, floor=-1), "at least 0 and at most cap, not -1"),
     (partial(nothing, "best", allocate=9, cap=2), "which method best mixes"),
     (partial(nothing, "entries", allocate="4MB"), "one r for all; pass a rank"),
-    (partial(nothing, "dora", rank=1), "unknown method 'dora'; did you mean lora.* from loca,"),
+    (partial(nothing, "dora", rank=1), "unknown method 'dora'; did you mean lora.* from lora,"),
     (partial(one, check=True, requantise=5), "requantise must be 8 or 4 bits, not 5"),
     (partial(one, inputs="texts.txt"), "pass check=True as well"),
     (partial(one, serve="vlmm"), "unknown engine 'vlmm'; did you mean vllm"),

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from loca_theory.checkpoints import analyze, extract
-from loca_theory.checkpoints.sizing import sizes
-from loca_theory.checkpoints.sizing.adapter_size import TotalSize
-from loca_theory.checkpoints.sizing.profiles import EnergyProfile, largest_energies, unit_counts
+from loca_theory.checkpoints.form import split
+from loca_theory.checkpoints.form.forms import FORMS, LOCA, LORA
+from loca_theory.checkpoints.form.layer import Layer
+from loca_theory.checkpoints.form.profile import EnergyProfile, largest_energies, unit_counts
+from loca_theory.checkpoints.form.size import TotalSize
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import PrintedTest
 from loca_theory.sweeps import Runner, runner, workers
@@ -42,12 +44,12 @@ class Spectrum:
 
 
 def allocate(spectra, total=None, energy=None, **limits):
-    return sizes.allocate([[one.profile(**limits)] for one in spectra], total, energy=energy)
+    return split.allocate([[one.profile(**limits)] for one in spectra], total, energy=energy)
 
 
-def of(split, size="size"):
+def of(allocation, size="size"):
     """What a split costs and retains."""
-    rows = [(one.profile, getattr(one, size)) for one in split.matrices]
+    rows = [(one.profile, getattr(one, size)) for one in allocation.matrices]
     costs, energies = zip(*((one.cost_of(n), float(one.at(n))) for one, n in rows), strict=True)
     return sum(costs), sum(energies)
 
@@ -120,9 +122,9 @@ def test_a_matrix_may_change_its_method_between_two_prices(seed, below, least):
             own.append(EnergyProfile("", method, units, retained, cost))
         several.append(own)
     whole = sum(own[0].energy for own in several)
-    found = sizes.allocate(several, 200)
+    found = split.allocate(several, 200)
     assert found.bound - below < of(found)[1] / whole <= found.bound
-    assert of(sizes.allocate(several, energy=0.5))[0] == least
+    assert of(split.allocate(several, energy=0.5))[0] == least
 
 
 @given(problems(), st.floats(0.01, 1))
@@ -183,14 +185,14 @@ SIZES = {
 @pytest.mark.parametrize(("given", "expected"), SIZES.items(), ids=map(str, SIZES))
 def test_numbers_and_bytes_are_read(given, expected):
     found = TotalSize.parse(given)
-    assert (found.amount, found.in_bytes) == expected
+    assert (found.size, found.in_bytes) == expected
 
 
 def test_a_location_costs_bytes_but_is_not_trained():
-    numbers, size = TotalSize.parse(100), TotalSize.parse("100B")
-    assert (numbers.costs("lora", (3, 4), 2), numbers.costs("loca", (3, 4), 2)) == ((7, 0), (1, 0))
-    # With its location, and the shape of each matrix.
-    assert (size.costs("lora", (3, 4), 2), size.costs("loca", (3, 4), 2)) == ((14, 0), (18, 16))
+    """With its location, and the shape of each matrix."""
+    layer = Layer("a.weight", "a.weight", (3, 4))
+    assert (LORA.costs(layer, None), LOCA.costs(layer, None)) == ((7, 0), (1, 0))
+    assert (LORA.costs(layer, 2), LOCA.costs(layer, 2)) == ((14, 0), (18, 16))
 
 
 ASKED = {"ranks": (2,), "device": "cpu", "printed": PrintedTest(copies=10, samples=5000)}
@@ -254,6 +256,19 @@ def test_floors_and_caps_limit_every_matrix():
         extract(*weights(), "lora", allocate=209, floor=1)
 
 
+@pytest.mark.parametrize("method", FORMS)
+def test_a_size_costs_the_numbers_and_bytes_that_are_stored(method):
+    form, found = FORMS[method], extract(*weights(), method, rank=2, dtype="bfloat16")
+    stored = found.state_dict()
+    for row in found.matrices:
+        layer, size = Layer(row.name, row.name, row.shape), row.r or row.components
+        tensors = [one for name, one in stored.items() if f".{layer.module}." in name]
+        numbers = sum(one.numel() for one in tensors if one.is_floating_point())
+        assert numbers == form.numbers(layer, size) == row.numbers
+        unit, besides = form.costs(layer, 2)
+        assert sum(one.nbytes for one in tensors) == unit * size + besides
+
+
 def test_checkpoints_in_memory_stay_in_this_process(monkeypatch):
     monkeypatch.setattr(runner, "on_workers", None)
     monkeypatch.setattr(workers, "_WORKER_START_S", 0.0)
@@ -271,26 +286,6 @@ def test_stored_profiles_are_used_for_the_same_increments_only(files, tmp_path):
     changed = base["a.weight"] + 2 * (tuned["a.weight"] - base["a.weight"])
     save_file({**tuned, "a.weight": changed}, files[1])
     assert stored() == (pytest.approx(4 * energy, rel=1e-4), 5)
-
-
-@pytest.mark.parametrize(("scale", "r"), [(10, 6), (0.01, 9)])
-@pytest.mark.parametrize("total", [720, "8640B"])
-def test_entries_get_the_one_r_that_retains_most(total, scale, r):
-    """Without the matrices that have fewer entries than it stores: 256 pay for r = 8."""
-    change = {"large.weight": normal(40, 40), "small.weight": scale * normal(16, 16, seed=1)}
-    found = analyze(
-        {name: 0 * one for name, one in change.items()}, change, allocate=total, **ASKED
-    )
-    rows = [row for row in found.allocation if row.method == "S"]
-    counts = [80 * r, 32 * r if r <= 8 else 0]
-    assert [(row.size, row.numbers) for row in rows] == [(r, counts[0]), (r * (r <= 8), counts[1])]
-    squares = [one.double().square().flatten() for one in change.values()]
-    kept = sum(one.topk(count).values.sum() for one, count in zip(squares, counts, strict=True))
-    energy, retained = kept / sum(map(sum, squares)), sum(one.energy * one.retained for one in rows)
-    # A summary at counts that grow by 3% is a lower bound.
-    assert energy * (1 - 0.015) <= retained <= energy + 1e-6
-    said = f"the largest plain entries retain {retained:.0%} of their energy as SHiRA, with r = {r}"
-    assert said + (" for all." if r <= 8 else " for all but 1 that are too small.") in found.verdict
 
 
 @pytest.mark.parametrize("name", ["GPT-2", "ViT", "DeepSeek-V3"])
@@ -321,10 +316,7 @@ def test_layers_and_sizes_are_those_of_an_extraction(tmp_path, name, letter, met
 
 def test_a_total_without_a_rank_or_a_layer_is_said():
     base, tuned = {"fc.weight": np.ones((20, 30))}, {"fc.weight": np.eye(20, 30)}
-    assert {one.method for one in analyze(base, tuned, allocate=50, ranks=1).allocation} == {*"RDS"}
-    two = [{f"{name}.fc.weight": one["fc.weight"].copy() for name in "ab"} for one in (base, tuned)]
-    # One r for all costs 100 numbers.
-    assert {one.method for one in analyze(*two, allocate=99, ranks=1).allocation} == {*"RD"}
+    assert {one.method for one in analyze(base, tuned, allocate=50, ranks=1).allocation} == {*"RD"}
     poor = analyze(base, tuned, allocate=49, ranks=1)
     assert {one.method for one in poor.allocation} == {"D"}
     assert "49 trainable numbers do not pay for one rank of LoRA" in poor.verdict

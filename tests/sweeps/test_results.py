@@ -126,6 +126,12 @@ def test_values_of_every_type_and_empty_tables_come_back(tmp_path, given):
     assert {(type(row.kind), type(row.counts)) for row in found} <= {(Kind, tuple)}
 
 
+def test_a_column_of_a_later_version_has_its_default(tmp_path):
+    row = {name: value for name, value in vars(STRICT).items() if name != "other"}
+    store_tables({"": [row, row]}, {}, tmp_path, "strict")
+    assert Stricts.load(tmp_path).rows == (STRICT, STRICT)
+
+
 OTHER = r"found\.parquet was saved by another version of loca-theory "
 
 

@@ -27,6 +27,8 @@ from loca_theory.checkpoints.source.checkpoint import (
     Checkpoint,
     Entry,
     LeftOutError,
+    Reason,
+    reason_of,
 )
 from loca_theory.errors import InvalidArgumentError
 
@@ -107,7 +109,7 @@ class MatchedPair:
                 self.matrices |= {matrix.name: matrix for matrix in matrices}
             except LeftOutError as error:
                 if selects(name):
-                    self.skipped.append(Skipped(name, str(error), error.damaged))
+                    self.skipped.append(Skipped.of(name, reason_of(error), damaged=error.damaged))
                     unpaired |= {name} if error.is_unpaired else set()
         if not self.matrices and not any(row.damaged for row in self.skipped):
             raise nothing_left(self.skipped, "matrix is left to compare")
@@ -173,29 +175,30 @@ class MatchedPair:
             coverages.append((total, Coverage(title, fraction, len(missing), missing[:_NAMED])))
         return min(coverages, key=lambda coverage: coverage[0])[1]
 
-    def _obstacle(self, name: str, shape: tuple[int, ...], entries: list[Entry]) -> str | None:
+    def _obstacle(self, name: str, shape: tuple[int, ...], entries: list[Entry]) -> Reason | None:
         """Why a tensor has no matrices of a type and size that can be compared; None if it has."""
         if unfit := [one for one in entries if not (FLOATS.match(one.dtype) or one.is_computed)]:
-            return f"{unfit[0].dtype} is not a floating type: quantised, or not a weight"
+            case = f"{unfit[0].dtype} is not a floating type"
+            return Reason(case, "quantised, or not a weight")
         if not 2 <= len(shape) <= LARGEST_KERNEL:
-            return f"not a matrix: {len(shape)} dimensions"
+            return Reason("not a matrix", f"{len(shape)} dimensions")
         flat, largest = matrix_shape(name, shape, self.selection.experts), self.selection.max_size
         if not shape[0]:
-            return f"too small: {by(shape)}"
+            return Reason("too small", by(shape))
         if min(flat) < self.selection.smallest_side:
-            return f"too small (a side below {self.selection.smallest_side}): {by(flat)}"
+            return Reason(f"too small (a side below {self.selection.smallest_side})", by(flat))
         # The machine must hold two copies in float32.
         if math.prod(flat) > psutil.virtual_memory().total // 8:
-            return f"larger than this machine's memory: {by(flat)}"
+            return Reason("larger than this machine's memory", by(flat))
         if largest is not None and math.prod(flat) > largest:
-            return f"larger than max_size={largest}: {by(flat)}"
+            return Reason(f"larger than max_size={largest}", by(flat))
         return None
 
 
 def reasons(skipped: Sequence[Skipped]) -> str:
     """How many tensors were left out for each of the most frequent reasons."""
-    counts = Counter(one.reason.partition(":")[0] for one in skipped)
-    return ", ".join(f"{n} tensor{'s' * (n > 1)} ({reason})" for reason, n in counts.most_common(6))
+    counts = Counter(row.case for row in skipped).most_common(6)
+    return ", ".join(f"{n} tensor{'' if n == 1 else 's'} ({case})" for case, n in counts)
 
 
 def nothing_left(skipped: Sequence[Skipped], what: str) -> InvalidArgumentError:
@@ -210,8 +213,8 @@ def _common_shape(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[tuple[i
     if now == was:
         return now, ""
     if holds_experts(name, was) and holds_experts(name, now) and was[0] != now[0]:
-        msg = f"numbers of experts differ: {was[0]} in the base, {now[0]} in the fine-tuned "
-        raise LeftOutError(msg + "checkpoint", is_unpaired=True)
+        numbers = f"{was[0]} in the base, {now[0]} in the fine-tuned checkpoint"
+        raise LeftOutError(Reason("numbers of experts differ", numbers), is_unpaired=True)
     if len(was) != 2 or was[1:] != now[1:] or kind_of(name) != "embedding":
         raise LeftOutError(resized(was, now), is_unpaired=True)
     rows = min(was[0], now[0])

@@ -14,7 +14,7 @@ import torch
 from loca_theory.checkpoints.change.adapter.increments import AdapterIncrements
 from loca_theory.checkpoints.change.comparable import MatchedPair
 from loca_theory.checkpoints.model.view import View
-from loca_theory.checkpoints.source.checkpoint import Checkpoint, DamagedError
+from loca_theory.checkpoints.source.checkpoint import Checkpoint, DamagedError, Reason
 from loca_theory.errors import ResourceError
 
 _ROWS_AT_ONCE = 1024
@@ -206,5 +206,5 @@ def check_finite(increment: torch.Tensor) -> None:
     # The extremes show whether all entries are finite, without another tensor of that size.
     if not all(end.isfinite() for end in increment.aminmax()):
         bad = int((~increment.isfinite()).sum())
-        msg = f"not finite: {bad} of {increment.numel()} entries are NaN or infinite"
-        raise DamagedError(msg)
+        entries = f"{bad} of {increment.numel()} entries are NaN or infinite"
+        raise DamagedError(Reason("not finite", entries))

@@ -14,11 +14,10 @@ from loca_theory.checkpoints.extraction.extractor import Extractor
 from loca_theory.checkpoints.extraction.layers import choose_layers
 from loca_theory.checkpoints.extraction.outputs import check_requantise, read_inputs
 from loca_theory.checkpoints.extraction.result import Extraction
+from loca_theory.checkpoints.extraction.saved_modules import find_saved_modules
+from loca_theory.checkpoints.extraction.serving import check_readable, check_serves
+from loca_theory.checkpoints.form.size import DTYPES, AdapterSize, TotalSize
 from loca_theory.checkpoints.settings import Selection
-from loca_theory.checkpoints.sizing.adapter_cells import DTYPES
-from loca_theory.checkpoints.sizing.adapter_size import AdapterSize, TotalSize
-from loca_theory.checkpoints.sizing.peft_config import check_readable, check_serves
-from loca_theory.checkpoints.sizing.saved_modules import find_saved_modules
 from loca_theory.checkpoints.source.open import Source, describe, is_path
 from loca_theory.checkpoints.task import Task
 from loca_theory.errors import InvalidArgumentError, ResourceError
@@ -125,11 +124,13 @@ def extract(
         (9, True)
     """
     patterns = _arguments.as_tuple(save_modules)
-    total, pad = TotalSize.parse(allocate), serve == "vllm"
-    size = AdapterSize(method, rank, components, total, energy, floor, cap, pad)
+    total = TotalSize.parse(allocate)
+    size = AdapterSize(method, rank, components, total, energy, floor, cap)
     find("dtype", dtype, DTYPES)
     engine = "peft" if serve is None else serve
-    check_serves(engine, method)
+    check_serves(engine, size.forms, method)
+    # vLLM knows one rank for all layers.
+    has_one_rank = engine == "vllm"
     runner = chosen_runner(runner)
     selection = Selection(include, exclude, max_size).of_extraction()
     pair = open_pair(base, tuned, selection, model)
@@ -150,32 +151,33 @@ def extract(
     # Of the base model, for the adapter's configuration.
     name = describe(base).removeprefix("hub:") if is_path(base) else None
     name = name or getattr(base, "name_or_path", None) or None
-    rows, adapters = Extractor(layers, task, size, dtype, saved).run(name)
+    rows, adapters = Extractor(layers, task, size, dtype, saved, has_one_rank).run(name)
     inside = {row.name for row in rows} | set(saved.tensors)
     grid = {
         "base": describe(base), "finetuned": describe(tuned), "method": method, "r": rank,
         "components": components,
         "allocate": total and str(total), "energy": energy,
-        "floor": floor, "cap": cap, "pad": pad, "save_modules": list(patterns), "include": include,
-        "exclude": exclude, "max_size": max_size,
+        "floor": floor, "cap": cap, "pad": has_one_rank,
+        "save_modules": list(patterns), "include": include, "exclude": exclude,
+        "max_size": max_size,
         "model": pair.model.title if pair.base and pair.model.is_known else None,
         "unchecked": pair.unchecked,
         "vocabulary": saved.new_rows(pair),
         "changed_outside": pair.changed_outside(inside),
         "resized": pair.base is None,
     }  # fmt: skip
-    found = Extraction(
+    extraction = Extraction(
         manifest=manifest(grid=grid, seed=None, device=device, dtype=dtype),
         matrices=tuple(rows),
         skipped=tuple(skipped),
         outputs=(),
         adapters=adapters,
-        given={"base": base, "finetuned": tuned},
+        sources={"base": base, "finetuned": tuned},
     )
     if check:
-        found = found.verify(model, inputs, requantise)
-    if wrong := found.disagreements:
+        extraction = extraction.verify(model, inputs, requantise)
+    if wrong := extraction.disagreements:
         msg = f"{len(wrong)} matrices have another error once PEFT has loaded the adapter: "
         msg += ", ".join(wrong[:3])
         raise ResourceError(msg + '; leave them out with exclude="..."')
-    return found
+    return extraction

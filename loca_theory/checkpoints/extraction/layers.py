@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from loca_theory.checkpoints.change.comparable import nothing_left
-from loca_theory.checkpoints.change.linear_layers import Layer, layers_of
 from loca_theory.checkpoints.change.pair import CheckpointPair
+from loca_theory.checkpoints.extraction.saved_modules import SavedModules
+from loca_theory.checkpoints.form.layer import Layer, layers_of
+from loca_theory.checkpoints.form.size import AdapterSize
 from loca_theory.checkpoints.model.layouts import by
 from loca_theory.checkpoints.rows import Skipped
-from loca_theory.checkpoints.sizing.adapter_size import AdapterSize
-from loca_theory.checkpoints.sizing.saved_modules import SavedModules
 from loca_theory.errors import InvalidArgumentError
 
 
@@ -20,20 +20,18 @@ def choose_layers(
 ) -> tuple[list[Layer], list[Skipped]]:
     """The layers that can have an adapter of this size, and the tensors that are not part of it."""
     # A tensor that is stored whole is part of the adapter, so it is not skipped.
-    skipped = [one for one in pair.skipped if one.name not in saved.tensors]
+    skipped = [row for row in pair.skipped if row.name not in saved.tensors]
     layers = []
     for layer in layers_of(pair):
-        if layer.own in saved.tensors:
+        if layer.weight in saved.tensors:
             continue
-        if (obstacle := _obstacle(layer, size)) is None:
+        if (obstacle := size.obstacle(layer)) is None:
             layers.append(layer)
         else:
-            skipped.append(Skipped(layer.name, obstacle))
+            skipped.append(Skipped.of(layer.name, obstacle))
     check_any(layers, saved, skipped)
-    rank, most = size.rank or 0, max(min(one.shape) for one in layers)
-    if size.method == "lora" and rank > most:
-        msg = f"rank={rank} is above the smaller side of every matrix; pass at most {most}"
-        raise InvalidArgumentError(msg)
+    if len(size.forms) == 1:
+        size.forms[0].check_rank(size.rank or 0, layers)
     if pair.base is not None:
         _check_shapes(layers, pair)
     return layers, skipped
@@ -49,20 +47,10 @@ def check_any(left: Sequence[Any], saved: SavedModules, skipped: Sequence[Skippe
     raise nothing_left(skipped, "layer is left to extract")
 
 
-def _obstacle(layer: Layer, size: AdapterSize) -> str | None:
-    """Why a layer can have no adapter; None if it can."""
-    if not size.methods_of(layer.adapters):
-        return layer.obstacles[size.methods[0]]
-    (p, q), r = layer.shape, size.rank or 0
-    if size.method == "entries" and r * (p + q) > p * q:
-        return f"too small for r = {r}: SHiRA would store {r * (p + q)} of {p * q} entries"
-    return None
-
-
 def _check_shapes(layers: Sequence[Layer], pair: CheckpointPair) -> None:
     """Refuse a model with weights of other shapes."""
     model = pair.model
-    stored = {one.own: pair.matrices[one.name].entry.shape for one in layers}
+    stored = {layer.weight: pair.matrices[layer.name].entry.shape for layer in layers}
     wrong = [
         f"{name} ({by(shape)})" for name, shape in stored.items() if model.shapes.get(name) != shape
     ]

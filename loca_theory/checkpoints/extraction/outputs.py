@@ -51,17 +51,17 @@ def outputs_of(model: torch.nn.Module, inputs: Any) -> torch.Tensor:
     A list holds several batches of inputs.
     """
     batches = inputs if isinstance(inputs, list) else [inputs]
-    found = [_output(model, one) for one in batches]
-    return torch.cat([one.flatten(0, -2) if one.ndim > 1 else one[:, None] for one in found])
+    outputs = [_output(model, batch) for batch in batches]
+    return torch.cat([out.flatten(0, -2) if out.ndim > 1 else out[:, None] for out in outputs])
 
 
 def _output(model: torch.nn.Module, inputs: Any) -> torch.Tensor:
-    what = f"{type(model).__name__} does not run on these inputs"
-    with any_error_as(InvalidArgumentError, what), torch.no_grad():
-        given = inputs if isinstance(inputs, Mapping | tuple) else (inputs,)
-        found = model(**given) if isinstance(given, Mapping) else model(*given)
-    found = getattr(found, "logits", found)
-    return (found if isinstance(found, torch.Tensor) else found[0]).double()
+    failure = f"{type(model).__name__} does not run on these inputs"
+    with any_error_as(InvalidArgumentError, failure), torch.no_grad():
+        arguments = inputs if isinstance(inputs, Mapping | tuple) else (inputs,)
+        output = model(**arguments) if isinstance(arguments, Mapping) else model(*arguments)
+    output = getattr(output, "logits", output)
+    return (output if isinstance(output, torch.Tensor) else output[0]).double()
 
 
 def relative_error(goal: torch.Tensor, before: torch.Tensor, after: torch.Tensor) -> float:
@@ -78,8 +78,8 @@ def compared(
     if goal.shape[-1] < 2:
         return OutputRow(model, error, None, None, len(goal))
     agreement = float((goal.argmax(-1) == after.argmax(-1)).double().mean())
-    wanted, got = goal.log_softmax(-1), after.log_softmax(-1)
-    kl = float((wanted.exp() * (wanted - got)).sum(-1).mean())
+    log_p, log_q = goal.log_softmax(-1), after.log_softmax(-1)
+    kl = float((log_p.exp() * (log_p - log_q)).sum(-1).mean())
     return OutputRow(model, error, agreement, max(kl, 0.0), len(goal))
 
 
@@ -102,14 +102,14 @@ def read_inputs(inputs: Any, *sources: Source) -> Any:
             raise InvalidArgumentError(msg)
         return [{name: stored.load(name) for name in stored.entries}]
     with any_error_as(InvalidArgumentError, f"{path} is neither a file of tensors nor a text"):
-        texts = [one for one in path.read_text(encoding="utf-8").splitlines() if one.strip()]
+        texts = [text for text in path.read_text(encoding="utf-8").splitlines() if text.strip()]
     if not texts:
         msg = f"{path} holds no text; write one per line"
         raise InvalidArgumentError(msg)
     tokenizer = _tokenizer(sources)
     # One at a time, so that no position is padding.
     with any_error_as(InvalidArgumentError, f"the tokenizer cannot read a text of {path}"):
-        return [dict(tokenizer(one, truncation=True, return_tensors="pt")) for one in texts]
+        return [dict(tokenizer(text, truncation=True, return_tensors="pt")) for text in texts]
 
 
 def _tokenizer(sources: tuple[Source, ...]) -> Any:
@@ -119,7 +119,7 @@ def _tokenizer(sources: tuple[Source, ...]) -> Any:
         msg = "texts as inputs need transformers: pip install 'loca-theory[adapters]'"
         raise ResourceError(msg) from error
     reasons = []
-    for folder in (resolve(one) for one in sources if is_path(one)):
+    for folder in (resolve(source) for source in sources if is_path(source)):
         try:
             return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         except Exception as error:  # of any type, if a file is damaged

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,15 +13,15 @@ from loca_theory import _arguments
 from loca_theory.checkpoints.extraction.outputs import OutputRow, check_requantise
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix, card_of
 from loca_theory.checkpoints.extraction.verification import verified
-from loca_theory.checkpoints.rows import Skipped
-from loca_theory.checkpoints.sizing.adapter_folder import (
+from loca_theory.checkpoints.form.folder import (
     Adapter,
     check_folder,
     read_adapter,
     remove_adapter,
     write_adapter,
 )
-from loca_theory.checkpoints.sizing.adapter_size import TITLES
+from loca_theory.checkpoints.form.forms import FORMS
+from loca_theory.checkpoints.rows import Skipped
 from loca_theory.checkpoints.source.open import Source
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Result
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
 # The weights of the model and the sum W + ΔW are rounded to float32.
 _AGREES = 1e-4
 _TOTALS = ("error", "uniform_error", "equal_error", "least_error", "saved_numbers", "output_error")
-# Names of an adapter's own tensors.
-_LEARNED = re.compile(r"\.(lora_[AB]\.weight|loca_spectrum\.|shira_)")
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,7 +45,7 @@ class Extraction(Result):
         skipped: Tensors that are not part of the adapter.
         adapters: The adapter by its method: one; with ``best``, ``lora`` and ``loca`` of disjoint
             layers.
-        given: ``base`` and ``finetuned`` as they were passed; empty if the result was loaded.
+        sources: ``base`` and ``finetuned`` as they were passed; empty if the result was loaded.
         outputs: How the outputs of the base, and of the base with the adapter, differ from those of
             the fine-tune; empty before :meth:`verify` with inputs.
     """
@@ -57,7 +54,7 @@ class Extraction(Result):
     skipped: tuple[Skipped, ...] = rows(Skipped)
     outputs: tuple[OutputRow, ...] = rows(OutputRow)
     adapters: Mapping[str, Adapter] = field(default_factory=dict, compare=False)
-    given: Mapping[str, Source] = field(default_factory=dict, compare=False)
+    sources: Mapping[str, Source] = field(default_factory=dict, compare=False)
     command: ClassVar[str] = "extract"
     names: ClassVar[tuple[str, ...]] = ("name",)
 
@@ -69,12 +66,12 @@ class Extraction(Result):
     @property
     def error(self) -> float:
         """Relative squared error over all increments together, weighted by energy."""
-        return self._mean([one.error for one in self.matrices])
+        return self._mean([row.error for row in self.matrices])
 
     @property
     def uniform_error(self) -> float | None:
         """The same for the uniform split of the total; None if there is none."""
-        errors = [one.uniform_error for one in self.matrices if one.uniform_error is not None]
+        errors = [row.uniform_error for row in self.matrices if row.uniform_error is not None]
         return self._mean(errors) if errors else None
 
     @property
@@ -92,9 +89,9 @@ class Extraction(Result):
         """Numbers in the modules that are stored whole."""
         return sum(
             tensor.numel()
-            for one in self.adapters.values()
-            for name, tensor in one.tensors.items()
-            if not _LEARNED.search(name)
+            for key, adapter in self.adapters.items()
+            for name, tensor in adapter.tensors.items()
+            if not FORMS[key].has_parameter(name)
         )
 
     @property
@@ -172,15 +169,15 @@ class Extraction(Result):
     def disagreements(self) -> list[str]:
         """Matrices whose error in the loaded model is not the one that was computed."""
         return [
-            one.name
-            for one in self.matrices
-            if one.loaded_error is not None and abs(one.loaded_error - one.error) > _AGREES
+            row.name
+            for row in self.matrices
+            if row.loaded_error is not None and abs(row.loaded_error - row.error) > _AGREES
         ]
 
     def _mean(self, errors: Sequence[float]) -> float:
-        total = sum(one.energy for one in self.matrices)
+        total = sum(row.energy for row in self.matrices)
         weighted = zip(errors, self.matrices, strict=True)
-        return sum(error * one.energy for error, one in weighted) / total if total else 0.0
+        return sum(error * row.energy for error, row in weighted) / total if total else 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Plain data: one row per matrix, the total errors, skipped tensors, manifest."""
@@ -188,7 +185,7 @@ class Extraction(Result):
             "rows": self._plain("matrices"),
             **{name: getattr(self, name) for name in _TOTALS},
             "outputs": self._plain("outputs"),
-            "skipped": [{"name": one.name, "reason": one.reason} for one in self.skipped],
+            "skipped": [{"name": row.name, "reason": row.reason} for row in self.skipped],
             "manifest": self.manifest,
         }
 
@@ -203,7 +200,7 @@ class Extraction(Result):
         """
         folder = _arguments.path("folder", folder)
         writable_folder(check_folder(folder, self.method))
-        for method in TITLES:
+        for method in FORMS:
             remove_adapter(folder / method)
         paths = []
         for method, adapter in self.adapters.items():
@@ -219,7 +216,7 @@ class Extraction(Result):
             ResourceError: a file is missing, or another version of the package wrote it.
         """
         tables, folder = super().load(folder), Path(folder)
-        methods = dict.fromkeys(one.method for one in tables.matrices if one.numbers)
+        methods = dict.fromkeys(row.method for row in tables.matrices if row.numbers)
         adapters = {method: read_adapter(folder / method) for method in methods}
         return replace(tables, adapters=adapters)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from loca_theory.checkpoints.change.adapter.layers import PREFIX
 from loca_theory.checkpoints.change.comparable import reasons
-from loca_theory.checkpoints.sizing.adapter_size import TITLES
-from loca_theory.checkpoints.sizing.peft_config import engines_of
+from loca_theory.checkpoints.extraction.serving import engines_of
+from loca_theory.checkpoints.form.forms import FORMS
 
 _TEMPLATE = Path(__file__).with_name("card.md.j2")
 
@@ -61,21 +61,22 @@ class ExtractedMatrix:
     surviving_energy: float | None = None
 
 
-def card_of(found: Any, method: str) -> str:
+def card_of(extraction: Any, method: str) -> str:
     """The card of one of the adapters of an extraction, in Markdown."""
     from jinja2 import Template
 
-    adapter = found.adapters[method]
+    adapter, form = extraction.adapters[method], FORMS[method]
     config = adapter.config
+    packages = {FORMS[key].config_class[0] for key in extraction.adapters} - {"peft"}
     template = Template(_TEMPLATE.read_text(encoding="utf-8"), keep_trailing_newline=True)
     return template.render(
-        found=found,
-        grid=found.manifest["grid"],
-        method=method,
-        title=TITLES[method],
-        matrices=[one for one in found.matrices if one.method == method],
+        extraction=extraction,
+        grid=extraction.manifest["grid"],
+        form=form,
+        packages=packages,
+        matrices=[row for row in extraction.matrices if row.method == method],
         base=json.dumps(config["base_model_name_or_path"]),
-        saved=[one.removeprefix(PREFIX) for one in config["modules_to_save"] or ()],
-        left_out=reasons(found.skipped) or "nothing",
-        engines=engines_of(method, config, adapter.tensors),
+        saved=[module.removeprefix(PREFIX) for module in config["modules_to_save"] or ()],
+        left_out=reasons(extraction.skipped) or "nothing",
+        engines=engines_of(form, config, adapter.tensors),
     )

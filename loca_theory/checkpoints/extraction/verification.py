@@ -26,9 +26,9 @@ from loca_theory.checkpoints.extraction.outputs import (
     surviving_energy,
 )
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
+from loca_theory.checkpoints.form.folder import write_adapter
 from loca_theory.checkpoints.model.model import Model
 from loca_theory.checkpoints.settings import Selection
-from loca_theory.checkpoints.sizing.adapter_folder import write_adapter
 from loca_theory.checkpoints.source.checkpoint import Checkpoint, any_error_as
 from loca_theory.checkpoints.source.memory import unwrapped
 from loca_theory.checkpoints.source.open import Source, is_path, resolve
@@ -40,14 +40,14 @@ _Weights = Callable[[str], tuple[torch.Tensor, torch.Tensor]]
 
 
 def verified(
-    found: Any, model: torch.nn.Module | None, inputs: Any, bits: int | None
+    extraction: Any, model: torch.nn.Module | None, inputs: Any, bits: int | None
 ) -> tuple[tuple[ExtractedMatrix, ...], tuple[OutputRow, ...]]:
     """The rows of an extraction with the errors of the loaded weights, and what outputs differ by.
 
     The model is that of the base, which is loaded if it is not given, with all the adapters.
     """
-    given = found.given or found.manifest["grid"]
-    base, tuned = given["base"], given["finetuned"]
+    sources = extraction.sources or extraction.manifest["grid"]
+    base, tuned = sources["base"], sources["finetuned"]
     inputs = read_inputs(inputs, base, tuned)
     adapted, tuned_model, weights = _sides(base, tuned, model, with_outputs=inputs is not None)
     # Of the fine-tune, the base and the adapter; none without inputs.
@@ -55,7 +55,7 @@ def verified(
     if inputs is not None:
         outputs = [outputs_of(tuned_model(), inputs), outputs_of(adapted, inputs)]
     with tempfile.TemporaryDirectory() as temporary:
-        for method, adapter in found.adapters.items():
+        for method, adapter in extraction.adapters.items():
             path = writable_folder(Path(temporary) / method)
             write_adapter(path, adapter, card="")
             adapted = _with_adapter(adapted, path)
@@ -63,14 +63,15 @@ def verified(
             adapted = _merged(adapted)
     merged = adapted.state_dict()
     rows = []
-    for one in found.matrices:
-        goal, start = weights(one.name)
-        after = merged[one.name]
+    for row in extraction.matrices:
+        goal, start = weights(row.name)
+        after = merged[row.name]
         left = None if bits is None else surviving_energy(start, after, bits)
         error = relative_error(goal.double(), start.double(), after.double())
-        rows.append(replace(one, loaded_error=error, surviving_energy=left))
-    others = zip(("base", "adapter"), outputs[1:], strict=False)
-    return tuple(rows), tuple(compared(name, outputs[0], outputs[1], one) for name, one in others)
+        rows.append(replace(row, loaded_error=error, surviving_energy=left))
+    named = zip(("base", "adapter"), outputs[1:], strict=False)
+    compared_rows = [compared(name, outputs[0], outputs[1], output) for name, output in named]
+    return tuple(rows), tuple(compared_rows)
 
 
 def _sides(
@@ -83,9 +84,9 @@ def _sides(
     if has_adapters(tuned):
         msg = "an adapter in memory cannot be checked; save it and pass its folder"
         raise InvalidArgumentError(msg)
-    folder, everything = adapter_folder(tuned), Selection().of_extraction()
+    folder, selection = adapter_folder(tuned), Selection().of_extraction()
     full = tuned if folder is None else base
-    pair = open_pair(base, full, everything, model)
+    pair = open_pair(base, full, selection, model)
     loaded = pair.model
     if not loaded.is_known or pair.base is None:
         msg = f"the model is not known ({loaded.unknown}); pass it as model=..."
@@ -127,21 +128,21 @@ def _built(loaded: Model, source: Source, tensors: Checkpoint) -> torch.nn.Modul
     settings = copy.deepcopy(settings)
     if rows is not None:
         settings.get_text_config().vocab_size = rows[0]
-    what = f"transformers cannot load the weights into {kind.__name__}"
-    with any_error_as(ResourceError, what), warnings.catch_warnings(action="ignore"):
+    failure = f"transformers cannot load the weights into {kind.__name__}"
+    with any_error_as(ResourceError, failure), warnings.catch_warnings(action="ignore"):
         # Without its config.json, transformers fails to load a folder.
         if is_path(source) and ((folder := resolve(source)) / "config.json").is_file():
             with _quiet_transformers():
-                made = kind.from_pretrained(folder, config=settings, dtype=torch.float32)
+                built = kind.from_pretrained(folder, config=settings, dtype=torch.float32)
         else:
-            made = kind(settings)
+            built = kind(settings)
             weights = {name: tensors.load(name).float() for name in tensors.entries}
-            for name in made.load_state_dict(weights, strict=False).unexpected_keys:
+            for name in built.load_state_dict(weights, strict=False).unexpected_keys:
                 path, _, leaf = name.rpartition(".")  # torch finds the parts of this weight
-                setattr(made.get_submodule(path), leaf, weights[name])
+                setattr(built.get_submodule(path), leaf, weights[name])
         if rows is not None:
-            made.resize_token_embeddings(rows[1], mean_resizing=False)
-    return made.eval()
+            built.resize_token_embeddings(rows[1], mean_resizing=False)
+    return built.eval()
 
 
 @contextmanager
@@ -166,11 +167,11 @@ def _other_vocabulary(loaded: Model, tensors: Checkpoint) -> tuple[int, int] | N
     embedding = None
     with suppress(AttributeError, NotImplementedError):  # a model without words
         embedding = model.get_input_embeddings()
-    for module, one in loaded.modules.items():
-        entry = tensors.entries.get(f"{module}.weight")
-        if one is embedding and entry is not None:
-            own, wanted = entry.shape[0], loaded.shapes[f"{module}.weight"][0]
-            return None if own == wanted else (own, wanted)
+    for name, module in loaded.modules.items():
+        entry = tensors.entries.get(f"{name}.weight")
+        if module is embedding and entry is not None:
+            stored, expected = entry.shape[0], loaded.shapes[f"{name}.weight"][0]
+            return None if stored == expected else (stored, expected)
     return None
 
 
@@ -183,7 +184,7 @@ def _merged(model: Any) -> torch.nn.Module:
 def _with_adapter(model: torch.nn.Module, folder: Path) -> Any:
     """The model with an adapter in it, as PEFT loads it."""
     peft = peft_package()
-    what = f"PEFT cannot load the adapter into {type(model).__name__}"
-    # What is missing in the file, of which PEFT warns, shows in the errors.
-    with any_error_as(ResourceError, what), warnings.catch_warnings(action="ignore"):
+    failure = f"PEFT cannot load the adapter into {type(model).__name__}"
+    # PEFT warns of parameters that the file lacks, which show in the errors.
+    with any_error_as(ResourceError, failure), warnings.catch_warnings(action="ignore"):
         return peft.PeftModel.from_pretrained(model, folder).eval()

@@ -28,12 +28,13 @@ from loca_theory.checkpoints.model.classes import (
 from loca_theory.checkpoints.model.layouts import holds_experts
 from loca_theory.checkpoints.model.matching import plain_name
 from loca_theory.checkpoints.model.skeleton import Conv1D, Shape, skeleton
-from loca_theory.checkpoints.source.checkpoint import any_error_as
+from loca_theory.checkpoints.source.checkpoint import Reason, any_error_as
 from loca_theory.checkpoints.source.memory import memory_of
 from loca_theory.checkpoints.source.parametrised import parametrised
 
-READ_BY_ATTENTION = "read directly: MultiheadAttention uses this layer without calling it"
-EXPERTS = "experts in one tensor: PEFT adapts it as a parameter of a model that is known"
+EXPERTS = Reason("experts in one tensor", "PEFT adapts it as a parameter of a model that is known")
+"""The obstacle of a parameter that holds the weights of several experts."""
+
 # Layers whose attributes the model reads, by its type: a layer of PEFT in their place is passed
 # over, or lacks the attribute.
 _MAMBA = ("out_proj", "conv1d")
@@ -142,34 +143,35 @@ class Model:
         module = self.modules.get(name.rpartition(".")[0])
         return _is_conv1d(module) or bool(getattr(module, "is_transposed", False))
 
-    def obstacle(self, name: str) -> str | None:
+    def obstacle(self, name: str) -> Reason | None:
         """Why PEFT cannot adapt a parameter as the weight of a layer; None if it can."""
         path, _, leaf = name.rpartition(".")
         if not path:
-            return "not the weight of a layer inside the model"
+            return Reason("not the weight of a layer inside the model")
         module = self.modules.get(path, self.module)
-        kind = self.kind(name)
         if isinstance(module, torch.nn.Embedding):
-            return "embedding: not a linear layer"
+            return Reason("embedding", "not a linear layer")
         if leaf != "weight" or not (_is_plain(module) or _is_conv1d(module)):
             shape, is_named = self.shapes.get(name, ()), "xpert" in name
             if holds_experts(name, shape) if not self.is_known else len(shape) == 3 and is_named:
                 return EXPERTS
-            reason = "not the weight of a linear layer"
-            return f"{reason}: {leaf} of {kind}" if self.is_known else reason
+            detail = f"{leaf} of {self.kind(name)}" if self.is_known else ""
+            return Reason("not the weight of a linear layer", detail)
         if leaf not in dict(module.named_parameters(recurse=False)):
-            return "parametrised: PEFT cannot merge an adapter into it"
+            return Reason("parametrised", "PEFT cannot merge an adapter into it")
         if getattr(module, "groups", 1) != 1:
-            likely = "one input channel: a depthwise convolution, most likely, which"
-            return f"{'grouped convolution:' if self.is_known else likely} PEFT cannot adapt it"
+            if self.is_known:
+                return Reason("grouped convolution", "PEFT cannot adapt it")
+            likely = "a depthwise convolution, most likely, which PEFT cannot adapt"
+            return Reason("one input channel", likely)
         parent = self.modules.get(path.rpartition(".")[0], self.module)
-        if isinstance(parent, torch.nn.MultiheadAttention):
-            return READ_BY_ATTENTION
         model_type = getattr(getattr(self.module, "config", None), "model_type", None)
+        if isinstance(parent, torch.nn.MultiheadAttention):
+            return Reason("read directly", "MultiheadAttention uses this layer without calling it")
         if path.endswith(_READ_DIRECTLY.get(str(model_type), ())):
-            return f"read directly: {self.title} uses this layer without calling it"
+            return Reason("read directly", f"{self.title} uses this layer without calling it")
         if name in self.ties:
-            return f"shares its weight with {', '.join(self.ties[name])}"
+            return Reason(f"shares its weight with {', '.join(self.ties[name])}")
         return None
 
     @property

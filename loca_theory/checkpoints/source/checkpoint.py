@@ -21,6 +21,23 @@ FLOATS = re.compile(r"^(f|bf|float|bfloat)(8|16|32|64)", re.IGNORECASE)
 DEQUANTISE = "dequantise the model with its own library, save it and pass the copy"
 
 
+@dataclass(frozen=True)
+class Reason:
+    """Why a tensor is left out, or can have no adapter.
+
+    Attributes:
+        case: What others may be left out for as well, by which they are counted.
+        detail: What is special of this one.
+    """
+
+    case: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        """The case, a colon and the detail."""
+        return f"{self.case}: {self.detail}" if self.detail else self.case
+
+
 class DamagedError(ResourceError):
     """A file, or a tensor in it, is damaged or not in the expected format."""
 
@@ -35,9 +52,17 @@ class LeftOutError(Exception):
         is_unpaired: Whether the other checkpoint, or the model, lacks its partner.
     """
 
-    def __init__(self, reason: str, *, damaged: bool = False, is_unpaired: bool = False) -> None:
+    def __init__(
+        self, reason: Reason | str, *, damaged: bool = False, is_unpaired: bool = False
+    ) -> None:
         super().__init__(reason)
         self.damaged, self.is_unpaired = damaged, is_unpaired
+
+
+def reason_of(error: DamagedError | LeftOutError) -> Reason:
+    """The reason that an error was raised with."""
+    (reason,) = error.args
+    return reason if isinstance(reason, Reason) else Reason(reason)
 
 
 @dataclass(frozen=True)
@@ -92,7 +117,7 @@ class Checkpoint:
         """The name under which a tensor is stored; the first one if it is made of several."""
         return name
 
-    def leave_out(self, name: str, reason: str, **causes: bool) -> None:
+    def leave_out(self, name: str, reason: Reason | str, **causes: bool) -> None:
         """List a tensor as one that cannot be loaded, for a reason; see :class:`LeftOutError`."""
         self.left_out[name] = LeftOutError(reason, **causes)
         self.entries.pop(name, None)

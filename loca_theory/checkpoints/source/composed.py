@@ -21,6 +21,7 @@ from loca_theory.checkpoints.source.checkpoint import (
     Checkpoint,
     DamagedError,
     Entry,
+    Reason,
 )
 from loca_theory.checkpoints.source.parametrised import is_normalised, normalised, parametrised
 from loca_theory.checkpoints.source.quantised import FP8, quantised_modules, scale_names
@@ -77,7 +78,7 @@ class ComposedCheckpoint(Checkpoint):
         if name in left_out:
             return
         if scale in left_out:
-            reason = f"its {scale} cannot be read: {left_out[scale]}"
+            reason = Reason(f"its {scale} cannot be read", str(left_out[scale]))
             self.leave_out(name, reason, damaged=True)
         elif not self._fits(name, scale):
             reason = f"{scale} of shape {by(stored[scale].shape)} does not fit its shape "
@@ -110,7 +111,7 @@ class ComposedCheckpoint(Checkpoint):
             self._drop(parts)
             types = [stored[part].dtype for part in parts if part in stored]
             if damaged := [part for part in parts if part in left_out]:
-                reason = f"its {damaged[0]} cannot be read: {left_out[damaged[0]]}"
+                reason = Reason(f"its {damaged[0]} cannot be read", str(left_out[damaged[0]]))
                 self.leave_out(name, reason, damaged=left_out[damaged[0]].damaged)
             elif is_normalised(parts, shapes) and all(map(FLOATS.match, types)):
                 self._parts[name] = (parts[0], parts[1])

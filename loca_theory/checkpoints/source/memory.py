@@ -15,6 +15,7 @@ from loca_theory.checkpoints.source.checkpoint import (
     Checkpoint,
     Entry,
     LeftOutError,
+    Reason,
     any_error_as,
 )
 from loca_theory.errors import InvalidArgumentError
@@ -40,7 +41,9 @@ class TensorsCheckpoint(Checkpoint):
             if is_lazy(tensor):
                 self.leave_out(name, "not initialised yet; run the model once")
             elif local.layout is not torch.strided or local.is_meta:
-                self.leave_out(name, f"not a plain tensor: {local.layout} on {local.device}")
+                self.leave_out(
+                    name, Reason("not a plain tensor", f"{local.layout} on {local.device}")
+                )
             elif hasattr(local, "__tensor_flatten__"):
                 self.leave_out(name, f"quantised ({type(local).__name__}); {DEQUANTISE}")
             elif local.numel() > local.untyped_storage().nbytes() // local.element_size():
@@ -104,7 +107,7 @@ def tensors_in_memory(source: Any) -> TensorsCheckpoint:
             is_tensor = isinstance(array, torch.Tensor)
             tensors[str(name)] = array if is_tensor else as_tensor(array, str(name))
         except InvalidArgumentError:
-            left_out[str(name)] = LeftOutError(f"not a tensor: {type(value).__name__}")
+            left_out[str(name)] = LeftOutError(Reason("not a tensor", type(value).__name__))
     if not tensors:
         msg = "the state dict holds no tensor; pass what model.state_dict() returns"
         raise InvalidArgumentError(msg)

@@ -113,10 +113,6 @@ class MatrixAnalysis:
         eigenvalues: Squared singular values of ΔW, smallest first. If the largest entry, of about
             2ᵉ, lies beyond 2^±32, they are those of ΔW/2ᵉ, so that squares stay in range.
         spectrum: Histogram of these eigenvalues.
-        components: Fractions of the energy in the largest DCT coefficients, at the counts of
-            :func:`~loca_theory.checkpoints.sizing.profiles.unit_counts`; empty unless
-            asked for.
-        largest_entries: The same for the largest entries.
         coded: What coders leave of the increment; empty unless asked for.
     """
 
@@ -125,8 +121,6 @@ class MatrixAnalysis:
     entries: tuple[float, ...]
     eigenvalues: tuple[float, ...]
     spectrum: EigenvalueHistogram
-    components: tuple[float, ...] = ()
-    largest_entries: tuple[float, ...] = ()
     coded: tuple[CodedError, ...] = ()
 
 

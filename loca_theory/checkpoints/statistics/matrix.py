@@ -13,7 +13,6 @@ import torch
 from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.rows import Matrix
 from loca_theory.checkpoints.settings import Settings
-from loca_theory.checkpoints.sizing.profiles import largest_energies
 from loca_theory.checkpoints.statistics import shared_draws
 from loca_theory.checkpoints.statistics.comparison import (
     compare_subspaces,
@@ -31,7 +30,6 @@ from loca_theory.increments.histogram import histogram
 from loca_theory.increments.printed_test import AcceptanceError
 from loca_theory.increments.ranks import effective_rank, energy_ranks, stable_rank
 from loca_theory.increments.spectrum import spectral_statistics, tail_exponent
-from loca_theory.transforms import dct2
 from loca_theory.transforms.devices import device_memory
 from loca_theory.transforms.inputs import TensorLike, balanced, fits_squared, usable
 
@@ -177,9 +175,6 @@ def analyse_matrix(
             tail_exponent=tail_exponent(eigenvalues),
         )
         # Computed before the errors, which overwrite the increment.
-        components = entries = ()
-        if settings.has_profiles:
-            components, entries = _profile(dct2(change).square_()), _profile(change.square())
         coded = coded_errors(matrix, change, settings, draws)
         cells = counts.counts[1:-1].reshape(-1, _CELLS).sum(axis=1) / counts.size
         return MatrixAnalysis(
@@ -190,8 +185,6 @@ def analyse_matrix(
             tuple(cells.tolist()),
             tuple(eigenvalues.tolist()),
             eigenvalue_histogram(matrix, eigenvalues, bulk.sigma if has_law else None),
-            components,
-            entries,
             coded,
         )
 
@@ -203,9 +196,3 @@ def _quotient(norm: float, exponent: int, other: float) -> float | None:
         return math.ldexp(norm / fraction, exponent - power)
     except OverflowError:
         return None
-
-
-def _profile(squares: torch.Tensor) -> tuple[float, ...]:
-    """Fractions of the energy in the largest of some coordinates."""
-    energies = largest_energies(squares)
-    return tuple((energies / energies[-1]).tolist())

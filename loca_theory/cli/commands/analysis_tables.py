@@ -11,6 +11,7 @@ from rich.text import Text
 
 from loca_theory.checkpoints import Analysis
 from loca_theory.checkpoints.columns import CHANGE, SHUFFLED, STATISTICS, with_values
+from loca_theory.checkpoints.form.forms import SPLIT
 from loca_theory.checkpoints.rows import MatrixError
 from loca_theory.checkpoints.settings import ANALYSED
 from loca_theory.checkpoints.statistics.matrix import FAR_FROM_LAW
@@ -110,8 +111,9 @@ def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
 
     sizes = {(one.method, one.name, one.tuned): f"{one.size:,}" for one in result.allocation}
     if sizes:
-        split = f"if {result.total} are split for all"
-        print_note(out, f"rank and coefficients: of LoRA and LoCA, {split}")
+        columns = " and ".join(form.unit_name for form in SPLIT)
+        forms = " and ".join(form.title for form in SPLIT)
+        print_note(out, f"{columns}: of {forms}, if {result.total} are split for all")
     names = [short_name(one.name) for one in result.matrices]
     known = with_values((*CHANGE, *STATISTICS), result.matrices)
     columns = [column for column in known if is_full and column.title in _STATISTICS]
@@ -123,8 +125,7 @@ def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
             "matrix": printable(label),
             "shape": "x".join(map(str, one.shape)),
             "rank 90%": f"{one.rank_90:,}",
-            "rank": sizes.get(("R", *key), ""),
-            "coefficients": sizes.get(("D", *key), ""),
+            **{form.unit_name: sizes.get((form.method, *key), "") for form in SPLIT},
             **retained(errors.get(key, {})),
             **{column.title: column.text(one) for column in columns},
         })  # fmt: skip

@@ -66,7 +66,7 @@ def command(*, common: Common, base: str, tuned: tuple[str, ...], method: Any, *
     # Imported here, because it loads torch, which --help does not need.
     from loca_theory.checkpoints import extract
     from loca_theory.checkpoints.change.opening import labels
-    from loca_theory.checkpoints.sizing.adapter_folder import check_folder
+    from loca_theory.checkpoints.form.folder import check_folder
 
     names = labels(tuned) if len(tuned) > 1 else [""]
     folders = {name: check_folder(common.folder / name, method) for name in names}
@@ -92,7 +92,7 @@ def command(*, common: Common, base: str, tuned: tuple[str, ...], method: Any, *
 
 
 def _print(tuned: str, folder: Path, result: Extraction) -> None:
-    from loca_theory.checkpoints.sizing.adapter_size import TITLES
+    from loca_theory.checkpoints.form.forms import FORMS
 
     out = console()
     if tuned:
@@ -113,7 +113,7 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
     if cells:
         Rows(cells).print(out, then_empty=False)
     numbers = sum(one.numbers for one in result.matrices)
-    name = " and ".join(TITLES[method] for method in result.adapters)
+    name = " and ".join(FORMS[method].title for method in result.adapters)
     out.print(
         f"\n{name} with {numbers:,} learned numbers: {1 - result.error:.1%} of the energy of "
         f"{len(result.matrices)} increments is retained."

@@ -31,8 +31,8 @@ def print_skipped(out: Console, skipped: Sequence[Skipped]) -> None:
     """Print the skipped matrices by reason."""
     has_several = len({one.tuned for one in skipped}) > 1
     names = (short_name(one.name) + f" ({one.tuned})" * has_several for one in skipped)
-    reasons = (one.reason.partition(":")[0] for one in skipped)
-    _print_grouped(out, "Left out", zip(reasons, names, strict=True))
+    cases = (row.case for row in skipped)
+    _print_grouped(out, "Left out", zip(cases, names, strict=True))
 
 
 def print_remarks(out: Console, matrices: Sequence[Matrix]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from loca_theory.checkpoints.columns import (
     Column,
     with_values,
 )
+from loca_theory.checkpoints.form.forms import SPLIT
 from loca_theory.expressivity.methods.names import display_name
 from loca_theory.plotting.lines import titles_of
 
@@ -99,13 +100,22 @@ def _best(found: _Errors, methods: Iterable[str], r: int, row: Any) -> str:
 def _size_columns(result: Analysis) -> list[Column]:
     """The sizes of the methods that give each matrix its own, if a total is split."""
     sizes = {(one.method, *identity(one)): one.size for one in result.allocation}
-    split = f"if {result.total} are split among the layers."
     return [
-        Column("LoRA size", f"LoRA's rank {split}",
-               lambda row: sizes.get(("R", *identity(row))), "d", _SIZES, "wide"),
-        Column("LoCA size", f"Number of LoCA's coefficients {split}",
-               lambda row: sizes.get(("D", *identity(row))), "d", _SIZES, "wide"),
-    ]  # fmt: skip
+        Column(
+            f"{form.title} size",
+            f"{form.unit_name.capitalize()} of {form.title} if {result.total} are split among the "
+            "layers.",
+            partial(_size, sizes, form.method),
+            "d",
+            _SIZES,
+            "wide",
+        )
+        for form in SPLIT
+    ]
+
+
+def _size(sizes: Mapping[tuple[str, ...], int], method: str, row: Any) -> int | None:
+    return sizes.get((method, *identity(row)))
 
 
 def _or_unknown(field: str, row: Any) -> str:

@@ -12,7 +12,7 @@ import torch
 
 from loca_theory._lookup import find
 from loca_theory.checkpoints.change.adapter.peft import peft_package
-from loca_theory.checkpoints.sizing.adapter_size import METHODS
+from loca_theory.checkpoints.form.forms import CHOICES
 from loca_theory.checkpoints.source.checkpoint import any_error_as, read_json
 from loca_theory.checkpoints.source.files import SafetensorsFile
 from loca_theory.checkpoints.source.open import ADAPTER_CONFIG
@@ -67,16 +67,16 @@ def check_folder(folder: Path, method: str) -> Path:
     holds only an adapter that an extraction wrote: PEFT could load another file together with the
     adapter. Hidden files and those of a killed process do not matter.
     """
-    for name in find("method", method, METHODS):
-        own = folder / name
-        files = {path.name for path in own.iterdir()} if own.is_dir() else set()
+    for form in find("method", method, CHOICES):
+        inside = folder / form.key
+        files = {path.name for path in inside.iterdir()} if inside.is_dir() else set()
         foreign = [
             file
-            for file in sorted(files - _written(own))
+            for file in sorted(files - _written(inside))
             if not file.startswith(".") and not file.endswith(TEMPORARY_SUFFIX)
         ]
         if foreign:
-            msg = f"{own} holds {', '.join(foreign[:3])}, which no extraction wrote: an adapter "
+            msg = f"{inside} holds {', '.join(foreign[:3])}, which no extraction wrote: an adapter "
             msg += "there would replace it or be loaded with it; choose a new folder"
             raise ResourceError(msg)
     return folder

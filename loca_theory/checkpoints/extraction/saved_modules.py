@@ -41,20 +41,20 @@ class SavedModules:
 
     def load(self, pair: CheckpointPair, dtype: torch.dtype) -> dict[str, torch.Tensor]:
         """The tensors, under the names that PEFT gives them."""
-        found = {}
+        tensors = {}
         side = pair.tuned
         load = side.load_whole if isinstance(side, AdapterIncrements) else side.load
         for name in self.tensors:
             tensor = load(name)
             kind = dtype if tensor.is_floating_point() else tensor.dtype
             # A copy, because the tensor may be the checkpoint's own memory.
-            found[PREFIX + name] = tensor.to(kind, copy=True).contiguous()
-        return found
+            tensors[PREFIX + name] = tensor.to(kind, copy=True).contiguous()
+        return tensors
 
 
 def carried_modules(adapter: AdapterIncrements) -> SavedModules:
     """The modules that an adapter stores whole already."""
-    ends = tuple(one.removeprefix(PREFIX) for one in adapter.saved_modules)
+    ends = tuple(module.removeprefix(PREFIX) for module in adapter.saved_modules)
     tensors = []
     for name in adapter.whole:
         parts = name.split(".")[:-1]
@@ -83,7 +83,7 @@ def find_saved_modules(pair: CheckpointPair, patterns: Sequence[str]) -> SavedMo
         _arguments.expression("save_modules", pattern)
         matching = [name for name in names if re.search(pattern, name)]
         left_out = pair.tuned.left_out
-        damaged = [n for n, one in left_out.items() if one.damaged and re.search(pattern, n)]
+        damaged = [n for n, error in left_out.items() if error.damaged and re.search(pattern, n)]
         if damaged or not matching:
             why = f"{damaged[0]} is damaged" if damaged else "no tensor's name contains a match"
             msg = f'save_modules="{pattern}" cannot be stored: {why}'
@@ -94,12 +94,14 @@ def find_saved_modules(pair: CheckpointPair, patterns: Sequence[str]) -> SavedMo
         raise InvalidArgumentError(msg)
     chosen |= {
         other.rpartition(".")[0]: None
-        for name, others in model.ties.items()
+        for name, ties in model.ties.items()
         if len(model.shapes[name]) > 1 and name.rpartition(".")[0] in chosen
-        for other in others
+        for other in ties
     }
     # A module inside another one is stored with it.
-    modules = [one for one in chosen if not any(one.startswith(f"{other}.") for other in chosen)]
+    modules = [
+        module for module in chosen if not any(module.startswith(f"{other}.") for other in chosen)
+    ]
     inside = tuple(f"{module}." for module in modules)
     tensors = tuple(name for name in names if name.startswith(inside))
     stored = {name: pair.tuned.entries[name] for name in tensors}

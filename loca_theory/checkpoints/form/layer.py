@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from loca_theory.checkpoints.change.adapter.increments import AdapterIncrements
 from loca_theory.checkpoints.change.comparable import Weight
 from loca_theory.checkpoints.change.pair import CheckpointPair
 from loca_theory.checkpoints.model.model import EXPERTS
-
-_METHODS = ("lora", "loca", "entries")
+from loca_theory.checkpoints.source.checkpoint import Reason
 
 
 @dataclass(frozen=True)
@@ -19,21 +18,23 @@ class Layer:
 
     Attributes:
         name: Its key in the pair's names.
-        own: Name of the weight in the model with a head, which both checkpoints need not have.
+        weight: Name of the weight in the model with a head, which both checkpoints need not have.
         shape: (p, q) as PEFT's layer has it; of one of several experts.
-        obstacles: Why it can have no adapter of a method, by ``lora``, ``loca`` and ``entries``.
+        obstacle: Why it can have no adapter of any form; None if it can.
         is_transposed: Whether it is stored as (inputs, outputs).
         kernel: Sides of a convolution kernel; empty for a linear layer.
         experts: Number of experts whose weights are one parameter; 1 for a layer's weight.
+        is_taken: Whether PEFT takes a LoRA of its name for one of experts.
     """
 
     name: str
-    own: str
+    weight: str
     shape: tuple[int, int]
-    obstacles: Mapping[str, str]
+    obstacle: Reason | None = None
     is_transposed: bool = False
     kernel: tuple[int, ...] = ()
     experts: int = 1
+    is_taken: bool = False
 
     @property
     def sides(self) -> tuple[int, int]:
@@ -50,12 +51,7 @@ class Layer:
     @property
     def module(self) -> str:
         """Name of the module that holds the weight."""
-        return self.own.removesuffix(".weight")
-
-    @property
-    def adapters(self) -> tuple[str, ...]:
-        """Methods of which it can have an adapter."""
-        return tuple(one for one in _METHODS if one not in self.obstacles)
+        return self.weight.removesuffix(".weight")
 
 
 def layers_of(pair: CheckpointPair) -> list[Layer]:
@@ -64,36 +60,25 @@ def layers_of(pair: CheckpointPair) -> list[Layer]:
 
 
 def _layer(pair: CheckpointPair, weight: Weight) -> Layer:
-    model, shape = pair.model, weight.entry.shape
+    model, shape, experts = pair.model, weight.entry.shape, 1
     adapter = pair.tuned if isinstance(pair.tuned, AdapterIncrements) else None
     if adapter is not None:
-        own, adapted = adapter.own_name(weight.tensor), adapter.layers.get(weight.tensor)
+        name, adapted = adapter.own_name(weight.tensor), adapter.layers.get(weight.tensor)
         is_parameter = adapted is not None and adapted.is_parameter
-        obstacle = EXPERTS if is_parameter else model.obstacle(own)
+        obstacle = EXPERTS if is_parameter else model.obstacle(name)
         is_transposed = adapted is not None and adapted.is_transposed
     else:
-        own = weight.name
+        name = weight.name
         obstacle, is_transposed = model.obstacle(weight.tensor), model.is_transposed(weight.tensor)
-    obstacles: dict[str, str] = {}
     if weight.note:
-        obstacle = obstacle or f"not the same layer: {weight.note}"
-    experts = 1
+        obstacle = obstacle or Reason("not the same layer", weight.note)
     if obstacle == EXPERTS and model.is_known and weight.expert is None and adapter is None:
-        experts, *shape = shape
-        obstacle, obstacles["entries"] = None, EXPERTS
-    kernel = tuple(shape[2:]) if weight.expert is None else ()
-    if obstacle is not None:
-        obstacles |= dict.fromkeys(_METHODS, obstacle)
-    if kernel:
-        obstacles.setdefault("loca", "convolution: LoCA adapts linear layers only")
-    if kernel or (is_transposed and experts == 1):
-        kind = "convolution" if kernel else "Conv1D"
-        obstacles.setdefault("entries", f"{kind}: SHiRA adapts nn.Linear only")
-    if own.removesuffix(".weight") in model.taken_for_experts:
-        obstacles.setdefault("lora", "PEFT takes a LoRA of this name for one of experts")
+        (experts, *shape), obstacle = shape, None
     rows, columns = weight.shape
     p, q = (columns, rows // experts) if is_transposed else (rows // experts, columns)
-    return Layer(weight.name, own, (p, q), obstacles, is_transposed, kernel, experts)
+    kernel = tuple(shape[2:]) if weight.expert is None else ()
+    is_taken = name.removesuffix(".weight") in model.taken_for_experts
+    return Layer(weight.name, name, (p, q), obstacle, is_transposed, kernel, experts, is_taken)
 
 
 def has_ambiguous_names(pair: CheckpointPair, layers: Iterable[Layer]) -> bool:

@@ -22,8 +22,8 @@ class EnergyProfile:
     function is concave.
 
     Args:
-        of: What it is the profile of.
-        method: Method of the adapter.
+        layer: What it is the profile of.
+        form: Key of the adapter's form.
         units: Increasing numbers of units; the last is the largest possible size.
         retained: Retained energy at these sizes, of which the last is the energy of the matrix.
         cost: Cost of one unit, in trainable numbers or in bytes.
@@ -32,10 +32,10 @@ class EnergyProfile:
         cap: It gets no more units.
     """
 
-    of: Any
-    method: str
-    units: NDArray[Any]
-    retained: NDArray[np.float64]
+    layer: Any
+    form: str
+    units: Any
+    retained: Any
     cost: int
     entry_cost: int = 0
     floor: int = 0
@@ -83,14 +83,6 @@ class EnergyProfile:
     def affordable(self, size: int, left: float) -> float:
         """Number of units above a size that the rest of a total pays for."""
         return (left - (0 if size else self.entry_cost)) / self.cost
-
-
-def profile_of(
-    of: Any, method: str, retained: Any, entries: int, costs: tuple[int, int], **limits: Any
-) -> EnergyProfile:
-    """The profile of a matrix with so many entries, by what each of its sizes retains."""
-    units = np.arange(1, len(retained) + 1) if method == "lora" else unit_counts(entries)
-    return EnergyProfile(of, method, units, np.array(retained), *costs, **limits)
 
 
 def fraction(part: float, whole: float) -> float:
