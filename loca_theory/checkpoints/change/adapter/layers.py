@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
+
 from loca_theory.checkpoints.model.layouts import by
 from loca_theory.checkpoints.model.skeleton import FUSED_ATTENTION
 from loca_theory.errors import InvalidArgumentError
@@ -165,3 +167,9 @@ def is_whole(name: str) -> bool:
 def plain_name(name: str) -> str:
     """Name in the model of a tensor that is stored whole."""
     return without_wrappers(name.replace(".modules_to_save.", "."))
+
+
+def narrowest(increment: torch.Tensor) -> torch.Tensor:
+    """The increment in float32 if its largest entry fits there, with full precision."""
+    largest = float(increment.abs().max())
+    return increment.float() if largest == 0 or 2.0**-64 < largest < 2.0**64 else increment

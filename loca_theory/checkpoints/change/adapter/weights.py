@@ -17,6 +17,7 @@ from loca_theory.checkpoints.change.adapter.layers import (
     targeted_parameters,
     without_wrappers,
 )
+from loca_theory.checkpoints.change.adapter.loca import loca_shape
 from loca_theory.checkpoints.change.adapter.lora import EMBEDDING, lora_rank, product_of
 from loca_theory.checkpoints.change.adapter.match import AdapterMatch
 from loca_theory.checkpoints.model.layouts import has_conv1d_name, resized, stores_transposed
@@ -29,7 +30,6 @@ from loca_theory.checkpoints.source.checkpoint import Checkpoint, Entry, LeftOut
 UNTOLD = "its shape is only in the base"
 """Why a weight is left out whose shape the adapter does not tell."""
 
-_LOCA_SHAPE = "loca_spectrum.shape"
 # Names of embeddings. LoCA's file has p×q of their weights q×p, and not what their layers are.
 _EMBEDDING = re.compile(r"embed(?!_out)(?!.*proj)|^w[pt]e$|^shared$")
 
@@ -94,10 +94,7 @@ class AdaptedWeights:
         # The factors of ``use_bdlora`` have diagonal blocks, and only the blocks are stored.
         if self.config["peft_type"] == LORA and not self.config.get("use_bdlora"):
             return product_of(tensors, self.config)
-        if _LOCA_SHAPE not in keys or tensors[_LOCA_SHAPE].shape != (2,):
-            return None, 0
-        shape = tuple(self.source.load(keys[_LOCA_SHAPE]).long().tolist())
-        return (shape if min(shape) > 0 else None), 0
+        return (loca_shape(keys, self.source) if self.config["peft_type"] == LOCA else None), 0
 
     def _of_layer(self, module: str, name: str, keys: Mapping[str, str]) -> AdaptedLayer:
         shape, found = self._told(keys)
