@@ -13,7 +13,6 @@ from loca_theory.checkpoints.change.adapter.kinds import (
     WITH_BIAS,
     by_peft,
     check_type,
-    needs_base,
     needs_weights,
     without_base,
 )
@@ -76,9 +75,9 @@ class AdapterIncrements(Checkpoint):
     def __post_init__(self, model: Model | None) -> None:
         title, self._config, self._source = self.adapter
         check_type(self._config, title)
-        if needs_base(self._config) and not self.base.entries:
-            raise without_base(self._config, title)
         self._type, self._by_peft = self._config["peft_type"], by_peft(self._config)
+        if self._by_peft and not self.base.entries:
+            raise without_base(self._config, title)
         prefix = prefix_of(self._type) if self._by_peft else f"{self._type.lower()}_"
         if model is not None and self.is_converted:
             self._config, self._source = converted(self._config, self._source, model)
@@ -98,11 +97,11 @@ class AdapterIncrements(Checkpoint):
             raise DamagedError(msg)
         for name, reason in not_loaded.items():
             self.leave_out(name, f"{_NOT_LOADED}: {reason}", damaged=True)
-        whole = {plain_name(name): key for name, key in others.items()}
-        weights = AdaptedWeights(self._config, self._source, self.base, layers, model)
-        self.matched = weights.match(whole)
+        named = {plain_name(name): key for name, key in others.items()}
+        weights = AdaptedWeights(self._config, self._source, self.base, model, layers, named)
+        self.matched = weights.match
         try:
-            self._add_layers(weights.find(self.left_out))
+            self._add_layers(weights)
         except DamagedError as error:
             msg = f"{title}: {error}"
             raise DamagedError(msg) from error
@@ -114,8 +113,11 @@ class AdapterIncrements(Checkpoint):
         layers = list(self.layers.values())
         self._wrapped = WrappedLayers(self._config, self._source, layers, self._shared, biased)
 
-    def _add_layers(self, layers: Iterator[AdaptedLayer]) -> None:
-        for found in layers:
+    def _add_layers(self, weights: AdaptedWeights) -> None:
+        for found in weights:
+            if isinstance(found, tuple):
+                name, self.left_out[name] = found
+                continue
             self.layers[found.name] = found
             dtypes = [self._source.entries[key].dtype for key in found.keys.values()]
             stored = next((one for one in dtypes if "F" in one.upper()), "F32")

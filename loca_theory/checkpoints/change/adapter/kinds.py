@@ -84,11 +84,6 @@ def needs_weights(config: Mapping[str, Any]) -> bool:
     return config["peft_type"] in MULTIPLICATIVE or bool(_options(config))
 
 
-def needs_base(config: Mapping[str, Any]) -> bool:
-    """Whether the base is needed: for its weights, or because the file lacks their shapes."""
-    return by_peft(config)
-
-
 def without_base(config: Mapping[str, Any], title: str) -> InvalidArgumentError:
     """The error for an adapter that is given without the base that it needs."""
     how = "its increment depends on the weights of the base"

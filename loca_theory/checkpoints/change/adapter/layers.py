@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
 from loca_theory.checkpoints.model.layouts import by
-from loca_theory.checkpoints.model.skeleton import FUSED_ATTENTION
 from loca_theory.errors import InvalidArgumentError
 
 WHOLE = "base_model."
@@ -111,14 +110,6 @@ def split_by_layer(
 def without_wrappers(module: str) -> str:
     """Name of a layer in the model without PEFT, whose wrappers call what they wrap base_layer."""
     return ".".join(part for part in module.split(".") if part != _WRAPPED)
-
-
-def wanted_names(layers: Iterable[str], config: Mapping[str, Any]) -> Iterator[str]:
-    """All names that weights of an adapter's layers may have in the base."""
-    for module in map(without_wrappers, layers):
-        yield f"{module}.weight"
-        yield f"{module}.{FUSED_ATTENTION}"
-        yield from targeted_parameters(module, config)
 
 
 def targeted_parameters(module: str, config: Mapping[str, Any]) -> list[str]:

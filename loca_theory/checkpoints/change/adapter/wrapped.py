@@ -162,7 +162,7 @@ class WrappedLayers:
             start = initialisation(config)
             passed["init_lora_weights"] = start if start in FROM_WEIGHT else True
         if kind == _PRUNED:
-            passed["rank_pattern"] = self._kept(layers[0].module) if self._is_pruned else {}
+            passed["rank_pattern"] = self._pruned(layers[0].module) if self._is_pruned else {}
         if kind == _SCALING:
             # It scales the inputs of these layers, and the outputs of others.
             passed[_FEEDFORWARD] = passed.get(_FEEDFORWARD) or []
@@ -182,7 +182,7 @@ class WrappedLayers:
                 raise DamagedError(msg + "entries")
         return peft_package().PeftConfig.from_peft_type(**passed)
 
-    def _kept(self, module: str) -> dict[str, Any]:
+    def _pruned(self, module: str) -> dict[str, Any]:
         """Which of AdaLoRA's initial ranks a layer has kept, by the name of its singular values."""
         name, patterns, rank = (
             f"{module}.lora_E",
