@@ -121,7 +121,7 @@ class AdapterIncrements(Checkpoint):
             self.layers[found.name] = found
             dtypes = [self._source.entries[key].dtype for key in found.keys.values()]
             stored = next((one for one in dtypes if "F" in one.upper()), "F32")
-            self.entries[found.name] = Entry(found.shape, stored)
+            self.entries[found.name] = Entry(found.shape, stored, is_computed=True)
             if self._type in WITH_BIAS and found.bias in self.base.entries:
                 self.leave_out(found.bias, "a bias, which may change with the weight")
             for what in found.keys:

@@ -162,5 +162,5 @@ def plain_name(name: str) -> str:
 
 def narrowest(increment: torch.Tensor) -> torch.Tensor:
     """The increment in float32 if its largest entry fits there, with full precision."""
-    largest = float(increment.abs().max())
+    largest = float(torch.stack(increment.aminmax()).abs().max())
     return increment.float() if largest == 0 or 2.0**-64 < largest < 2.0**64 else increment

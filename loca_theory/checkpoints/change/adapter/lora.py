@@ -127,8 +127,8 @@ def lora_increment(
         a = a.reshape(layer.experts, -1, a.shape[1])
         b = b.reshape(b.shape[0], -1, layer.experts).permute(2, 0, 1)
         a, b = (a, b) if expert is None else (a[expert], b[expert])
-        increment = scale * (b @ a)
+        increment = (scale * b) @ a
     else:
         shape = (b.shape[0], *a.shape[1:])
-        increment = scale * (b.flatten(1) @ a.flatten(1)).reshape(shape)
+        increment = ((scale * b.flatten(1)) @ a.flatten(1)).reshape(shape)
     return increment.mT.contiguous() if is_turned else increment

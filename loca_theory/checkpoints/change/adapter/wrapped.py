@@ -82,15 +82,16 @@ class WrappedLayers:
         """
         from peft import set_peft_model_state_dict
 
-        start = torch.zeros(layer.shape) if weight is None else weight
-        start = start.to(self._wide, copy=True)
-        names = {f"{PREFIX}{layer.module}.{what}": key for what, key in layer.keys.items()}
+        wide = self._wide
+        if weight is None:
+            start = torch.zeros(layer.shape, dtype=wide)
+        else:
+            start = weight.to(wide, copy=True)
+        keys = {f"{PREFIX}{layer.module}.{what}": key for what, key in layer.keys.items()}
+        keys |= {name: name for name in self.shared}
+        tensors = {name: self.source.load(key) for name, key in keys.items()}
         tensors = {
-            name: self.source.load(key)
-            for name, key in {**names, **dict(zip(self.shared, self.shared, strict=True))}.items()
-        }
-        tensors = {
-            name: tensor.to(self._wide) if tensor.is_floating_point() else tensor
+            name: tensor.to(wide) if tensor.is_floating_point() else tensor
             for name, tensor in tensors.items()
         }
         with (
@@ -108,7 +109,7 @@ class WrappedLayers:
             _check_agreement(merged, loaded.unexpected_keys)
             merged.merge()
             increment = merged.get_base_layer().weight.detach()
-        return narrowest(increment if weight is None else increment.sub_(weight.to(self._wide)))
+        return narrowest(increment if weight is None else increment.sub_(weight))
 
     @cached_property
     def _all(self) -> Any:
