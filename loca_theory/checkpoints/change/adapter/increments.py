@@ -101,7 +101,7 @@ class AdapterIncrements(Checkpoint):
         weights = AdaptedWeights(self._config, self._source, self.base, model, layers, named)
         self.matched = weights.match
         try:
-            self._add_layers(weights)
+            self._add_layers(weights.find(self.left_out))
         except DamagedError as error:
             msg = f"{title}: {error}"
             raise DamagedError(msg) from error
@@ -113,11 +113,8 @@ class AdapterIncrements(Checkpoint):
         layers = list(self.layers.values())
         self._wrapped = WrappedLayers(self._config, self._source, layers, self._shared, biased)
 
-    def _add_layers(self, weights: AdaptedWeights) -> None:
-        for found in weights:
-            if isinstance(found, tuple):
-                name, self.left_out[name] = found
-                continue
+    def _add_layers(self, layers: Iterator[AdaptedLayer]) -> None:
+        for found in layers:
             self.layers[found.name] = found
             dtypes = [self._source.entries[key].dtype for key in found.keys.values()]
             stored = next((one for one in dtypes if "F" in one.upper()), "F32")

@@ -59,14 +59,14 @@ class AdaptedWeights:
     def __post_init__(self) -> None:
         object.__setattr__(self, "modules", {raw: without_wrappers(raw) for raw in self.layers})
 
-    def __iter__(self) -> Iterator[AdaptedLayer | tuple[str, LeftOutError]]:
-        """Each weight that the adapter changes, or its name and why it is left out."""
+    def find(self, left_out: dict[str, LeftOutError]) -> Iterator[AdaptedLayer]:
+        """Yield the weights that an adapter changes; note why others are left out, by name."""
         for raw, module in self.modules.items():
             name = self._parameters.get(raw)
             try:
                 yield self._layer(raw) if name is None else self._parameter(raw, name)
             except LeftOutError as error:
-                yield name or f"{module}.weight", error.with_traceback(None)
+                left_out[name or f"{module}.weight"] = error.with_traceback(None)
 
     @cached_property
     def match(self) -> NameMatch:

@@ -34,7 +34,9 @@ _NOT_PASSED = {
 _SINGLE_PRECISION = ("PSOFT", "VBLORA")
 # Their layers share projections, made for the most rows and the most columns of any.
 _SHARING = ("PVERA", "RANDLORA", "VERA")
-_DECOMPOSING, _PRUNED, _SCALING = ("OSF", "PSOFT"), "ADALORA", "IA3"
+# PEFT decomposes W when it wraps a layer of these, or makes tensors of its size for each layer.
+_ALONE = ("BOFT", "OSF", "PSOFT", "WAVEFT")
+_PRUNED, _SCALING = "ADALORA", "IA3"
 _FEEDFORWARD = "feedforward_modules"
 _PROPORTIONAL, _SPECTRUM = "proportional_parameters", "waveft_spectrum"
 # By the dimensions of their weights.
@@ -64,8 +66,8 @@ class WrappedLayers:
         # Whether the initialisation takes s·B₀A₀, a function of W, out of W.
         mutates = kind == LORA and initialisation(self.config) in FROM_WEIGHT
         self._is_pruned = kind == _PRUNED and bool(self.config.get("rank_pattern"))
-        # Whether PEFT wraps a layer around its W: to decompose it, or to prune what it has made.
-        self._is_alone = mutates or self._is_pruned or kind in _DECOMPOSING
+        # Whether a layer is wrapped by itself, around its W.
+        self._is_alone = mutates or self._is_pruned or kind in _ALONE
         # On the meta device, sizes that only the configuration has need no memory.
         self._on_meta = not mutates and not self._is_pruned
         # PiSSA and OLoRA compute in float32 and refuse float64.
