@@ -329,7 +329,8 @@ def test_increments_that_peft_adds_to_one_tensor_are_left_out(tmp_path, in_memor
 
 
 Q, BASE = "base_model.model.layers.0.q", "base.safetensors"
-A, B, SHAPE = f"{Q}.lora_A.weight", f"{Q}.lora_B.weight", f"{Q}.loca_spectrum.shape"
+A, B = f"{Q}.lora_A.weight", f"{Q}.lora_B.weight"
+SHAPE, INDICES = f"{Q}.loca_spectrum.shape", f"{Q}.loca_spectrum.indices"
 DOWN, BYTES = "mlp.experts.down_proj", torch.ones(3, 32, 4, dtype=torch.uint8)
 # What is changed of the configuration of plain LoRA, and what is said.
 CHANGED = [
@@ -373,7 +374,11 @@ REFUSED = [
      r"as torch\.int64: quantised"),
     ("LOHA", {"r": 4}, {}, {FILE: {f"{Q}.hada_w2_a": None}}, "the file lacks hada_w2_a"),
     ("LOCA", {"n_frequency": 20}, {}, {FILE: {SHAPE: torch.tensor([torch.nan, 32])}},
-     "PEFT cannot load it"),
+     r"loca_spectrum\.shape holds no shape: \[nan, 32.0\]"),
+    ("LOCA", {"n_frequency": 20}, {"n_frequency": 30}, {}, "20 components .* says 30"),
+    ("LOCA", {"n_frequency": 20}, {}, {FILE: {INDICES: torch.full((20, 2), 32)}}, "outside 48x32"),
+    ("LOCA", {"n_frequency": 20}, {}, {FILE: {INDICES: None}}, "lacks loca_spectrum.indices"),
+    ("LOCA", {"n_frequency": 20}, {}, {FILE: {f"{INDICES}_2": torch.ones(2)}}, "should not hold"),
     ("LOCA", {"n_frequency": 20}, {}, {FILE: {SHAPE: torch.tensor([2**40, 2**40])}, BASE: None},
      "larger than this machine's memory"),
     # PEFT nests them without names, in an order that only the model's code tells.
@@ -506,6 +511,34 @@ def test_the_fingerprint_covers_what_an_increment_depends_on(lora):
     found.add(fingerprint())
     rewrite(folder, lora_alpha=5)
     assert len(found | {fingerprint()}) == 4
+
+
+def test_loca_is_read_without_peft(tmp_path, monkeypatch):
+    base, folder = adapt(tmp_path, "LOCA", n_frequency=20)
+    expected = open_pair(base, folder).increment(WEIGHTS[0])
+    monkeypatch.setitem(sys.modules, "peft", None)
+    assert torch.equal(open_pair(folder).increment(WEIGHTS[0]), expected)
+
+
+@pytest.mark.parametrize("case", ["LOHA", "LORA with DoRA", "VERA"])
+def test_peft_wraps_all_layers_once_and_a_damaged_one_leaves_the_others(
+    tmp_path, monkeypatch, case
+):
+    settings = {**CASES[case], "target_modules": ["q", "v"]}
+    base, folder = adapt(tmp_path, case.split()[0], **settings)
+    expected = zoo.merged(folder, model(), torch.float64)
+    tensors = load_file(folder / FILE)
+    del tensors[max(name for name in tensors if name.startswith(Q))]
+    save_file(tensors, folder / FILE)
+    calls, wrap = [], peft.get_peft_model
+    counted = lambda *args, **options: calls.append(args) or wrap(*args, **options)  # noqa: E731
+    monkeypatch.setattr(peft, "get_peft_model", counted)
+    pair = open_pair(base, folder)
+    with pytest.raises(DamagedError, match="the file lacks"):
+        pair.increment(WEIGHTS[0])
+    for name in WEIGHTS[1:]:
+        torch.testing.assert_close(pair.increment(name).double(), expected[name], atol=1e-6, rtol=0)
+    assert len(calls) == 1
 
 
 def test_plain_lora_is_read_from_either_file_and_without_peft(lora, monkeypatch):

@@ -17,6 +17,7 @@ from loca_theory.checkpoints.model.matching import (
     NameMatch,
     Partners,
     match_names,
+    mean_cosine,
     plain_name,
 )
 from loca_theory.checkpoints.model.model import Model, UnknownModelError
@@ -127,13 +128,8 @@ def _match(source: Checkpoint, other: Checkpoint, shapes: Mapping[str, Any]) -> 
             if fits(name, partner) and len(shapes[partner]) > 1 and partner in other.entries
         ]
         step = max(1, len(matrices) // _COMPARED)
-        cosines = [
-            torch.nn.functional.cosine_similarity(
-                source.load(name).double().flatten(), other.load(partner).double().flatten(), dim=0
-            ).item()
-            for name, partner in matrices[::step]
-        ]
-        return sum(cosines) / len(cosines) if cosines else None
+        chosen = matrices[::step]
+        return mean_cosine((source.load(name), other.load(partner)) for name, partner in chosen)
 
     return match_names(source.names, shapes, fits=fits, likeness=likeness)
 

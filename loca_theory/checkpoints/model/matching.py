@@ -13,6 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
+import torch
+from torch.nn.functional import cosine_similarity
+
 from loca_theory.errors import InvalidArgumentError
 
 Partners = dict[str, str]
@@ -158,3 +161,13 @@ def _changes(names: Iterable[str], others: Collection[str]) -> Iterator[tuple[st
                     break
         for prefix, _ in counts.most_common(_CANDIDATES):
             yield (prefix, "") if is_first else ("", prefix)
+
+
+def mean_cosine(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> float | None:
+    """Mean cosine of the tensors of some pairs that have as many entries; None if none has."""
+    cosines = [
+        cosine_similarity(first.double().flatten(), second.double().flatten(), dim=0).item()
+        for first, second in pairs
+        if first.numel() == second.numel()
+    ]
+    return sum(cosines) / len(cosines) if cosines else None

@@ -4,35 +4,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import InitVar, dataclass, field
 
 import torch
 
 from loca_theory.checkpoints.change.adapter.kinds import (
+    LOCA,
     WITH_BIAS,
     by_peft,
     check_type,
-    needs_base,
     needs_weights,
     without_base,
 )
 from loca_theory.checkpoints.change.adapter.layers import (
-    PREFIX,
     AdaptedLayer,
-    flattened,
     is_whole,
     plain_name,
     split_by_layer,
 )
+from loca_theory.checkpoints.change.adapter.loca import loca_increment
 from loca_theory.checkpoints.change.adapter.lora import lora_factors, lora_increment
-from loca_theory.checkpoints.change.adapter.peft import (
-    adds_prefix,
-    converted,
-    peft_increment,
-    prefix_of,
-)
+from loca_theory.checkpoints.change.adapter.peft import adds_prefix, converted, prefix_of
 from loca_theory.checkpoints.change.adapter.stored import StoredAdapter
 from loca_theory.checkpoints.change.adapter.weights import UNTOLD, AdaptedWeights
+from loca_theory.checkpoints.change.adapter.wrapped import WrappedLayers
 from loca_theory.checkpoints.model.layouts import tied_weight
 from loca_theory.checkpoints.model.model import Model
 from loca_theory.checkpoints.model.view import View
@@ -80,10 +75,10 @@ class AdapterIncrements(Checkpoint):
     def __post_init__(self, model: Model | None) -> None:
         title, self._config, self._source = self.adapter
         check_type(self._config, title)
-        if needs_base(self._config) and not self.base.entries:
-            raise without_base(self._config, title)
         self._type, self._by_peft = self._config["peft_type"], by_peft(self._config)
-        prefix = prefix_of(self._type) if self._by_peft else "lora_"
+        if self._by_peft and not self.base.entries:
+            raise without_base(self._config, title)
+        prefix = prefix_of(self._type) if self._by_peft else f"{self._type.lower()}_"
         if model is not None and self.is_converted:
             self._config, self._source = converted(self._config, self._source, model)
         self.layers: dict[str, AdaptedLayer] = {}
@@ -102,9 +97,9 @@ class AdapterIncrements(Checkpoint):
             raise DamagedError(msg)
         for name, reason in not_loaded.items():
             self.leave_out(name, f"{_NOT_LOADED}: {reason}", damaged=True)
-        whole = {plain_name(name): key for name, key in others.items()}
-        weights = AdaptedWeights(self._config, self._source, self.base, layers, model)
-        self.matched = weights.match(whole)
+        named = {plain_name(name): key for name, key in others.items()}
+        weights = AdaptedWeights(self._config, self._source, self.base, model, layers, named)
+        self.matched = weights.match
         try:
             self._add_layers(weights.find(self.left_out))
         except DamagedError as error:
@@ -114,13 +109,16 @@ class AdapterIncrements(Checkpoint):
         for name, key in others.items():
             self._add_copy(name, key, self.matched.partners.get(plain_name(name)))
         self._leave_out_tied()
+        biased = [one.module for one in self.layers.values() if one.bias in self.base.entries]
+        layers = list(self.layers.values())
+        self._wrapped = WrappedLayers(self._config, self._source, layers, self._shared, biased)
 
     def _add_layers(self, layers: Iterator[AdaptedLayer]) -> None:
         for found in layers:
             self.layers[found.name] = found
             dtypes = [self._source.entries[key].dtype for key in found.keys.values()]
             stored = next((one for one in dtypes if "F" in one.upper()), "F32")
-            self.entries[found.name] = Entry(found.shape, stored)
+            self.entries[found.name] = Entry(found.shape, stored, is_computed=True)
             if self._type in WITH_BIAS and found.bias in self.base.entries:
                 self.leave_out(found.bias, "a bias, which may change with the weight")
             for what in found.keys:
@@ -182,13 +180,16 @@ class AdapterIncrements(Checkpoint):
             found[:rows].sub_(weight[:rows].to(wide))
             return found
         if self._by_peft:
-            return self._merged(layer)
+            weight = self._weight(name) if needs_weights(self._config) else None
+            return self._wrapped.increment(layer, weight)
+        if self._type == LOCA:
+            return loca_increment(layer, self._source, self._config)
         return lora_increment(layer, self._source, self._config, expert)
 
     def factors(self, name: str) -> tuple[torch.Tensor, torch.Tensor] | None:
         """The factors of LoRA; None for other increments."""
         layer = self.layers.get(name)
-        if layer is None or self._by_peft or layer.experts is not None:
+        if layer is None or self._by_peft or self._type == LOCA or layer.experts is not None:
             return None
         return lora_factors(layer, self._source, self._config)
 
@@ -228,19 +229,6 @@ class AdapterIncrements(Checkpoint):
         settings = [self._config, sizes, layer.module, layer.is_transposed]
         text = json.dumps(settings, sort_keys=True)
         yield torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
-
-    def _merged(self, layer: AdaptedLayer) -> torch.Tensor:
-        # LoCA adapts a parameter as the weight of a linear layer with the parameter's name.
-        made = replace(layer, shape=flattened(layer.shape)) if layer.is_parameter else layer
-        tensors = {
-            f"{PREFIX}{layer.module}.{what}": self._source.load(key)
-            for what, key in layer.keys.items()
-        }
-        tensors |= {name: self._source.load(name) for name in self._shared}
-        weight = self._weight(layer.name) if needs_weights(self._config) else None
-        others, has_bias = self.layers.values(), layer.bias in self.base.entries
-        found = peft_increment(self._config, made, others, tensors, weight, has_bias=has_bias)
-        return found.reshape(layer.shape)
 
     def _weight(self, name: str) -> torch.Tensor:
         weight = self.base.load(name)

@@ -75,18 +75,13 @@ def check_type(config: Mapping[str, Any], title: str) -> None:
 
 
 def by_peft(config: Mapping[str, Any]) -> bool:
-    """Whether increments are found by PEFT's own layers, not from the factors of LoRA alone."""
-    return config["peft_type"] != LORA or bool(_options(config))
+    """Whether PEFT's own layers make the increments: of all types but plain LoRA and LoCA."""
+    return config["peft_type"] not in (LORA, LOCA) or bool(_options(config))
 
 
 def needs_weights(config: Mapping[str, Any]) -> bool:
     """Whether ΔW depends on the weights of the base."""
     return config["peft_type"] in MULTIPLICATIVE or bool(_options(config))
-
-
-def needs_base(config: Mapping[str, Any]) -> bool:
-    """Whether the base is needed: for its weights, or because the file lacks their shapes."""
-    return needs_weights(config) or config["peft_type"] not in (LORA, LOCA)
 
 
 def without_base(config: Mapping[str, Any], title: str) -> InvalidArgumentError:

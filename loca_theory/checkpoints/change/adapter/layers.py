@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
+
 from loca_theory.checkpoints.model.layouts import by
-from loca_theory.checkpoints.model.skeleton import FUSED_ATTENTION
 from loca_theory.errors import InvalidArgumentError
 
 WHOLE = "base_model."
@@ -111,14 +112,6 @@ def without_wrappers(module: str) -> str:
     return ".".join(part for part in module.split(".") if part != _WRAPPED)
 
 
-def wanted_names(layers: Iterable[str], config: Mapping[str, Any]) -> Iterator[str]:
-    """All names that weights of an adapter's layers may have in the base."""
-    for module in map(without_wrappers, layers):
-        yield f"{module}.weight"
-        yield f"{module}.{FUSED_ATTENTION}"
-        yield from targeted_parameters(module, config)
-
-
 def targeted_parameters(module: str, config: Mapping[str, Any]) -> list[str]:
     """Parameters of a module that PEFT's ``target_parameters`` name."""
     patterns = config.get("target_parameters")
@@ -165,3 +158,9 @@ def is_whole(name: str) -> bool:
 def plain_name(name: str) -> str:
     """Name in the model of a tensor that is stored whole."""
     return without_wrappers(name.replace(".modules_to_save.", "."))
+
+
+def narrowest(increment: torch.Tensor) -> torch.Tensor:
+    """The increment in float32 if its largest entry fits there, with full precision."""
+    largest = float(torch.stack(increment.aminmax()).abs().max())
+    return increment.float() if largest == 0 or 2.0**-64 < largest < 2.0**64 else increment

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -63,7 +63,8 @@ def product_of(
 
 def lora_rank(config: Mapping[str, Any], module: str) -> int:
     """Rank r of one layer."""
-    rank = _of_layer(config, "rank_pattern", module, config.get("r", 8))  # PEFT's default
+    ranks = (rank for _, rank in fitting_patterns(config, "rank_pattern", module))
+    rank = next(ranks, config.get("r", 8))  # PEFT's default
     if not isinstance(rank, int) or rank < 1:
         raise DamagedError("adapter_config.json has no positive integer for r")  # noqa: EM101
     return rank
@@ -72,22 +73,23 @@ def lora_rank(config: Mapping[str, Any], module: str) -> int:
 def _scale(config: Mapping[str, Any], module: str) -> float:
     """Factor s of one layer."""
     rank = lora_rank(config, module)
-    alpha = _of_layer(config, "alpha_pattern", module, config.get("lora_alpha", 8))
+    alphas = (alpha for _, alpha in fitting_patterns(config, "alpha_pattern", module))
+    alpha = next(alphas, config.get("lora_alpha", 8))
     if not isinstance(alpha, int | float) or not abs(alpha) <= sys.float_info.max:
         raise DamagedError("adapter_config.json has no number for lora_alpha")  # noqa: EM101
     return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
 
 
-def _of_layer(config: Mapping[str, Any], key: str, module: str, default: Any) -> Any:
-    """What a pattern of the configuration sets for one layer."""
+def fitting_patterns(config: Mapping[str, Any], key: str, module: str) -> Iterator[tuple[int, Any]]:
+    """What patterns of a configuration set for a layer, with the lengths of the ends they fit."""
     patterns = config.get(key)
     for pattern, value in (patterns if isinstance(patterns, dict) else {}).items():
         # PEFT's rule: a pattern matches the whole name, or its end after a dot.
         what = f"adapter_config.json: {pattern!r} in {key} is not a regular expression"
         with any_error_as(DamagedError, what):
-            if re.match(rf"(.*\.)?({pattern})$", module):
-                return value
-    return default
+            match = re.match(rf"(.*\.)?({pattern})$", module)
+        if match:
+            yield len(match[2]), value
 
 
 def _factors(
@@ -125,8 +127,8 @@ def lora_increment(
         a = a.reshape(layer.experts, -1, a.shape[1])
         b = b.reshape(b.shape[0], -1, layer.experts).permute(2, 0, 1)
         a, b = (a, b) if expert is None else (a[expert], b[expert])
-        increment = scale * (b @ a)
+        increment = (scale * b) @ a
     else:
         shape = (b.shape[0], *a.shape[1:])
-        increment = scale * (b.flatten(1) @ a.flatten(1)).reshape(shape)
+        increment = ((scale * b.flatten(1)) @ a.flatten(1)).reshape(shape)
     return increment.mT.contiguous() if is_turned else increment
