@@ -1,0 +1,16 @@
+from .cells import Recipe as Recipe
+from .cells import RoundingCells as RoundingCells
+from .cells import pair_format as pair_format
+from .cells import rounding_cells as rounding_cells
+from .formats import FORMATS as FORMATS
+from .formats import Format as Format
+from .formats import find_format as find_format
+from .formats import format_of as format_of
+from .low_rank import LowRankFit as LowRankFit
+from .low_rank import fit_low_rank as fit_low_rank
+from .merging import identical_entries as identical_entries
+from .merging import merged as merged
+from .rank import Outcome as Outcome
+from .rank import RankSearch as RankSearch
+from .rank import find_rank as find_rank
+from .signals import count_signals as count_signals
