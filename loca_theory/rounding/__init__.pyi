@@ -6,6 +6,8 @@ from .formats import FORMATS as FORMATS
 from .formats import Format as Format
 from .formats import find_format as find_format
 from .formats import format_of as format_of
+from .laws import RoundedChange as RoundedChange
+from .laws import rounded_change as rounded_change
 from .low_rank import LowRankFit as LowRankFit
 from .low_rank import fit_low_rank as fit_low_rank
 from .merging import identical_entries as identical_entries
@@ -14,3 +16,5 @@ from .rank import Outcome as Outcome
 from .rank import RankSearch as RankSearch
 from .rank import find_rank as find_rank
 from .signals import count_signals as count_signals
+from .spikes import rounded_singular_value as rounded_singular_value
+from .spikes import visible_from as visible_from
