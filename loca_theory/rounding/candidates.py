@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -11,11 +11,15 @@ import torch
 from loca_theory.rounding.cells import Recipe, RoundingCells, rounding_cells
 from loca_theory.rounding.formats import Format
 from loca_theory.rounding.low_rank import ENOUGH, LowRankFit, fit_low_rank
+from loca_theory.rounding.signals import scaling_signal
 from loca_theory.sweeps import generator
 
 INSIDE, INSIDE_BEFORE = 0.998, 0.99
 """Fraction of entries in their cells: at least at the rank, and at most at one less."""
 _HELD_OUT = 0.05
+# Mean squared cosine with the weights above chance. A base that was cast has 0.004, as its errors
+# are a little larger where its weights are. DoRA has 0.02 and more.
+_SCALED = 0.01
 _STEPS, _MOST_STEPS = 30, 60
 _ROWS, _ENTRIES = 256, 2**18
 
@@ -60,9 +64,16 @@ class Candidate:
             if before < INSIDE:
                 break
             fit = smaller
-        if before > INSIDE_BEFORE:
+        if before > INSIDE_BEFORE or self._is_scaled(fit):
             return None
         return self._held_out(fit)
+
+    def _is_scaled(self, fit: LowRankFit) -> bool:
+        """Whether what the widest cells allow is a scaling of rows, and not a further rounding."""
+        if self.recipe is not Recipe.ROUNDED_TWICE:
+            return False
+        gap = replace(self, recipe=Recipe.EXACT).gap(fit)
+        return scaling_signal(gap, self.base) > _SCALED
 
     def gap(self, fit: LowRankFit) -> torch.Tensor:
         """How far each entry of a fit is from its cell."""

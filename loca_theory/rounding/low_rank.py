@@ -124,7 +124,7 @@ class _Distance:
             high.sub_(margin)
 
     def join(self, b: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
-        return torch.cat([(b * self._root).view(-1), (a * self._root[:, None]).view(-1)])
+        return torch.cat([(b * self._root).reshape(-1), (a * self._root[:, None]).reshape(-1)])
 
     def split(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         r, border = len(self._root), len(self._low) * len(self._root)
@@ -140,10 +140,10 @@ class _Distance:
             gap = product.clamp(low, high).sub_(product)
             torch.matmul(gap, a.mT, out=of_rows)
             of_a.addmm_(rows.mT, gap)
-            value += float(gap.view(-1).dot(gap.view(-1)))
+            value += float(torch.dot(gap.reshape(-1), gap.reshape(-1)))
             outside = outside or float((gap[0] != 0).float().mean())
         gradient = torch.cat(
-            [(of_b / self._root).view(-1), (of_a / self._root[:, None]).view(-1)]
+            [(of_b / self._root).reshape(-1), (of_a / self._root[:, None]).reshape(-1)]
         ).neg_()
         return Evaluation(value / 2, gradient, outside)
 

@@ -15,6 +15,7 @@ from loca_theory.sweeps import generator
 _ABOVE = 1.02
 _EDGE_COLUMNS, _EDGE_PASSES = 8, 6
 _PASSES = 4
+_ROWS, _TINY = 256, 1e-300
 
 
 def count_signals(matrix: torch.Tensor, most: int = 96) -> int:
@@ -37,6 +38,33 @@ def count_signals(matrix: torch.Tensor, most: int = 96) -> int:
     matrix.mul_(signs)
     values = _leading(matrix, min(most, *size), _PASSES, source)
     return int((values > _ABOVE * edge).count_nonzero())
+
+
+def scaling_signal(gap: torch.Tensor, weight: torch.Tensor) -> float:
+    """How much more a gap lies along the rows or columns of the weights than by chance.
+
+    The squared cosine between a row of q random entries and a row of weights has the mean 1/q.
+    A merge that scales rows by numbers near 1, as DoRA does, moves them along the weights.
+
+    Args:
+        gap: What a fit leaves of a change, shape (p, q).
+        weight: W, of the same shape.
+
+    Returns:
+        The mean of cos² over rows minus 1/q, or over columns minus 1/p if that is larger.
+    """
+    rows = torch.zeros(3, gap.shape[0], dtype=torch.float64, device=gap.device)
+    columns = torch.zeros(3, gap.shape[1], dtype=torch.float64, device=gap.device)
+    parts = (part.split(_ROWS, dim=axis) for part, axis in ((gap, 0), (weight, 0), (rows, 1)))
+    for change, w, of_rows in zip(*parts, strict=True):
+        g, w = change.double(), w.double()
+        for index, product in enumerate((g * w, g * g, w * w)):
+            of_rows[index] = product.sum(dim=1)
+            columns[index] += product.sum(dim=0)
+    return max(
+        float((inner**2 / (of_gap * of_weight).clamp(min=_TINY)).mean()) - 1 / length
+        for (inner, of_gap, of_weight), length in ((rows, gap.shape[1]), (columns, gap.shape[0]))
+    )
 
 
 def _leading(
