@@ -25,7 +25,7 @@ ROOT = ""
 FLOORS = (
     ("transforms", "sweeps"),
     ("increments", "locations"),
-    ("expressivity", "adapters"),
+    ("expressivity", "adapters", "rounding"),
     ("dependence", "convergence"),
     ("checkpoints",),
     ("claims",),

@@ -18,6 +18,7 @@ from ..plotting import browser as browsers
 from .pages import DOCS, ROOT
 
 PACKAGES = ("transforms", "sweeps", "increments", "locations", "expressivity", "adapters",
+            "rounding",
             "dependence", "convergence", "checkpoints", "claims", "plotting")  # fmt: skip
 
 

@@ -1,0 +1,119 @@
+"""Candidates for what led to a fine-tune: a base and a recipe, fitted at some ranks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from loca_theory.rounding.cells import Recipe, RoundingCells, rounding_cells
+from loca_theory.rounding.formats import Format
+from loca_theory.rounding.low_rank import ENOUGH, LowRankFit, fit_low_rank
+from loca_theory.rounding.signals import scaling_signal
+from loca_theory.sweeps import generator
+
+INSIDE, INSIDE_BEFORE = 0.998, 0.99
+"""Fraction of entries in their cells: at least at the rank, and at most at one less."""
+_HELD_OUT = 0.05
+# Mean squared cosine with the weights above chance. A base that was cast has 0.004, as its errors
+# are a little larger where its weights are. DoRA has 0.02 and more.
+_SCALED = 0.01
+_STEPS, _MOST_STEPS = 30, 60
+_ROWS, _ENTRIES = 256, 2**18
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A rank at which the fraction inside jumps, and how a fit of it meets held-out entries."""
+
+    candidate: Candidate
+    fit: LowRankFit
+    held_out: float
+    standard_error: float
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A base and a recipe that may have led to the fine-tune.
+
+    The change and its cells are computed when they are used, so that one set is in memory.
+    """
+
+    base: torch.Tensor
+    tuned: torch.Tensor
+    form: Format
+    recipe: Recipe
+    base_was_rounded: bool
+
+    def fit(self, rank: int, steps: int = _STEPS) -> LowRankFit:
+        """The fit of a rank."""
+        return fit_low_rank(difference(self.base, self.tuned), self._cells(), rank, steps=steps)
+
+    def refined(self, fit: LowRankFit) -> LowRankFit:
+        """The fit, or one of more steps if some entries are still outside."""
+        return fit if fit.inside > 1 - ENOUGH else self.fit(fit.rank, _MOST_STEPS)
+
+    def claim(self, fit: LowRankFit) -> Claim | None:
+        """The smallest rank at which as many entries are inside, if one less falls short of it."""
+        before = self._inside_before()
+        while fit.rank > 1:
+            smaller = self.fit(fit.rank - 1)
+            before = smaller.inside
+            if before < INSIDE:
+                break
+            fit = smaller
+        if before > INSIDE_BEFORE or self._is_scaled(fit):
+            return None
+        return self._held_out(fit)
+
+    def _is_scaled(self, fit: LowRankFit) -> bool:
+        """Whether what the widest cells allow is a scaling of rows, and not a further rounding."""
+        if self.recipe is not Recipe.ROUNDED_TWICE:
+            return False
+        gap = replace(self, recipe=Recipe.EXACT).gap(fit)
+        return scaling_signal(gap, self.base) > _SCALED
+
+    def gap(self, fit: LowRankFit) -> torch.Tensor:
+        """How far each entry of a fit is from its cell."""
+        cells = self._cells()
+        parts = (part.split(_ROWS) for part in (fit.b, cells.low, cells.high))
+        for rows, low, high in zip(*parts, strict=True):
+            product = rows @ fit.a
+            torch.sub(RoundingCells(low, high).nearest(product), product, out=low)
+        return cells.low
+
+    def _cells(self) -> RoundingCells:
+        return rounding_cells(self.base, self.tuned, self.form, self.recipe)
+
+    def _inside_before(self) -> float:
+        """Fraction of entries in their cells without any change: at rank 0."""
+        zero = torch.zeros((), device=self.tuned.device)
+        return float(self._cells().contain(zero).float().mean())
+
+    def _held_out(self, fit: LowRankFit) -> Claim:
+        """Fit 95% of the entries, and count the changed ones of the others in their cells."""
+        draws = generator(0, "held-out cells").random(self.tuned.shape, dtype=np.float32)
+        held = torch.from_numpy(draws < _HELD_OUT).to(self.tuned.device)
+        change, cells = difference(self.base, self.tuned), self._cells()
+        moved = self.form.round(self.base[held].double()) != self.tuned[held].double()
+        low, high = cells.low[held][moved], cells.high[held][moved]
+        for matrix, value in ((change, 0.0), (cells.low, -torch.inf), (cells.high, torch.inf)):
+            matrix.masked_fill_(held, value)
+        seen = fit_low_rank(change, cells, fit.rank, steps=_STEPS)
+        rows, columns = (indices[moved] for indices in held.nonzero(as_tuple=True))
+        parts = zip(rows.split(_ENTRIES), columns.split(_ENTRIES), strict=True)
+        products = torch.cat([(seen.b[i] * seen.a.mT[j]).sum(dim=1) for i, j in parts])
+        count = max(1, len(products))
+        fraction = int(RoundingCells(low, high).contain(products).count_nonzero()) / count
+        return Claim(self, fit, fraction, math.sqrt(fraction * (1 - fraction) / count))
+
+
+def difference(base: torch.Tensor, tuned: torch.Tensor) -> torch.Tensor:
+    """W' - W in float32, rounded once."""
+    change = torch.empty(base.shape, dtype=torch.float32, device=base.device)
+    parts = (part.split(_ROWS) for part in (base, tuned, change))
+    for before, after, part in zip(*parts, strict=True):
+        part.copy_(after.double() - before.double())
+    return change

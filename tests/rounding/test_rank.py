@@ -1,0 +1,249 @@
+"""Fits inside cells and ranks, of merges by PEFT and of changes that are not of low rank."""
+
+import math
+
+import numpy as np
+import peft
+import pytest
+import torch
+from torch import nn
+
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.rounding import (
+    FORMATS,
+    LowRankFit,
+    Outcome,
+    Recipe,
+    count_signals,
+    find_rank,
+    fit_low_rank,
+    format_of,
+    identical_entries,
+    merged,
+    rounding_cells,
+)
+from loca_theory.sweeps import generator
+
+SHAPE = (320, 256)
+
+
+def normal(source, *shape):
+    return torch.from_numpy(source.standard_normal(shape, dtype=np.float32))
+
+
+def merge(config, dtype, steps, *, half=False, safe=False):
+    """Base and fine-tune of a layer whose adapter, drawn at random, PEFT merged.
+
+    The median change is so many median steps of the weights.
+    """
+    source = generator(0, "PEFT merges", str(config.peft_type))
+    layer = nn.Linear(SHAPE[1], SHAPE[0], bias=False)
+    layer.weight.data = 0.02 * normal(source, *SHAPE)
+    model = nn.Sequential()
+    model.add_module("layer", layer.to(dtype))
+    base = layer.weight.detach().clone()
+    model = peft.get_peft_model(model, config, autocast_adapter_dtype=not half)
+    tuner = model.base_model.model.layer
+    step = float(format_of(base).steps(base.double()).median())
+    if isinstance(config, peft.ShiraConfig):
+        weight = tuner.shira_weight["default"]
+        weight.data = 3 * steps * step * normal(source, *weight.shape)
+    else:
+        b, a = (getattr(tuner, name)["default"].weight.data for name in ("lora_B", "lora_A"))
+        for factor in (b, a):
+            factor.copy_(normal(source, *factor.shape))
+        size = float((b.float() @ a.float()).abs().median()) * tuner.scaling["default"]
+        b *= steps * step / size
+    return base, model.merge_and_unload(safe_merge=safe).layer.weight.detach()
+
+
+def lora(rank, **changed):
+    return peft.LoraConfig(r=rank, lora_alpha=rank, target_modules=["layer"], **changed)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    ("options", "steps", "recipe"),
+    [
+        ({}, 1, Recipe.EXACT),
+        ({"safe": True}, 30, Recipe.ROUNDED_INCREMENT),
+        ({"half": True}, 30, Recipe.ROUNDED_INCREMENT),
+    ],
+)
+def test_the_rank_and_recipe_of_a_merge_by_peft(dtype, options, steps, recipe):
+    base, tuned = merge(lora(6), dtype, steps, **options)
+    result = find_rank(base, tuned)
+    assert (result.outcome, result.rank) == (Outcome.FOUND, 6)
+    assert result.form.dtype == dtype
+    # In float16, steps of the increment are 1/30 of those of the weights: both recipes hold.
+    assert result.recipe is recipe or (dtype is torch.float16 and steps == 30)
+    assert identical_entries(base, tuned, result.fit, result.form, recipe) > 0.999
+
+
+def exact_pair(rank, steps, name="bfloat16", shape=SHAPE):
+    """Base, fine-tune and change of an exact merge."""
+    form, source = FORMATS[name], generator(0, "exact pair", rank)
+    base = form.round(0.02 * normal(source, *shape).double())
+    change = (normal(source, shape[0], rank) @ normal(source, rank, shape[1])).double()
+    change *= steps * form.steps(base).median() / change.abs().median()
+    return base, form.round(base + change), change
+
+
+@pytest.mark.parametrize("shape", [SHAPE, SHAPE[::-1]])
+@pytest.mark.parametrize(
+    ("name", "times"),
+    # Half of the weights are subnormal in FP8, so that few cells are narrower than others.
+    [("bfloat16", 20), ("float16", 20), ("float32", 20), ("float8_e4m3", 3)],
+)
+def test_the_fit_is_much_nearer_to_the_change_than_the_truncated_svd(name, times, shape):
+    base, tuned, change = exact_pair(4, 1.0, name, shape)
+    form, d = FORMATS[name], (tuned - base).float()
+    cells = rounding_cells(base, tuned, form)
+    fit, svd = fit_low_rank(d, cells, 4), fit_low_rank(d, cells, 4, steps=0)
+    errors = [float((some.increment() - change).square().sum()) for some in (fit, svd)]
+    assert errors[0] < errors[1] / times
+    assert fit.inside == float(cells.contain(fit.increment()).double().mean())
+    assert svd.inside < 0.98 < 0.999 < fit.inside
+    assert identical_entries(base, tuned, fit, form) > 0.999
+
+
+def test_a_base_of_more_bits_is_merged_as_it_is_or_rounded_first():
+    form, source = FORMATS["bfloat16"], generator(0, "bases")
+    base = 0.02 * normal(source, *SHAPE)
+    change = 1e-4 * normal(source, SHAPE[0], 3) @ normal(source, 3, SHAPE[1])
+    for is_rounded in (False, True):
+        start = form.round(base.double()) if is_rounded else base
+        result = find_rank(base, form.round(start + change.double()))
+        assert (result.rank, result.base_was_rounded) == (3, is_rounded)
+        assert result.recipe is Recipe.EXACT
+
+
+def test_two_merges_are_one_of_the_sum_of_their_ranks():
+    form = FORMATS["bfloat16"]
+    base, once, _ = exact_pair(2, 3.0)
+    twice = form.round(once + exact_pair(3, 3.0)[2])
+    result = find_rank(base, twice)
+    assert (result.rank, result.recipe) == (5, Recipe.ROUNDED_TWICE)
+    cells = rounding_cells(base, twice, form)
+    assert fit_low_rank((twice - base).float(), cells, 5).inside < 0.85
+
+
+def test_the_rank_of_a_large_pair_is_searched_in_a_part_and_verified_in_all(monkeypatch):
+    monkeypatch.setattr("loca_theory.rounding.rank._SEARCHED", 100)
+    base, tuned, _ = exact_pair(3, 1.0)
+    result = find_rank(base, tuned)
+    assert (result.rank, result.recipe) == (3, Recipe.EXACT)
+    assert result.fit.increment().shape == SHAPE
+    assert result.changed == float((base != tuned).double().mean())
+    # A second change in a corner that the part misses is of another rank.
+    row, column = torch.arange(1, 21).double(), torch.arange(1, 31).double()
+    corner = tuned.clone()
+    corner[:20, :30] += 1e-3 * row[:, None] * column
+    assert find_rank(base, FORMATS["bfloat16"].round(corner)).rank in (None, 4)
+
+
+# --- without a claim ---
+
+
+def independent(source, base):
+    return 1e-4 * normal(source, *SHAPE)
+
+
+def power_law(source, base):
+    u, v = (torch.linalg.qr(normal(source, side, 256)).Q for side in SHAPE)
+    return 0.02 * u * torch.arange(1, 257) ** -0.7 @ v.mT
+
+
+def cosines(source, base):
+    from loca_theory.transforms import idct2
+
+    spectrum = torch.zeros(SHAPE)
+    chosen = torch.from_numpy(source.choice(spectrum.numel(), 500, replace=False))
+    spectrum.view(-1)[chosen] = 2e-3 * normal(source, 500)
+    return idct2(spectrum)
+
+
+@pytest.mark.parametrize("make", [independent, power_law, cosines])
+def test_other_changes_are_not_claimed(make):
+    form, source = FORMATS["bfloat16"], generator(0, "other changes", make.__name__)
+    base = form.round(0.02 * normal(source, *SHAPE).double())
+    result = find_rank(base, form.round(base + make(source, base).double()))
+    assert result.rank is None
+    assert result.fit is None
+    assert result.outcome is not Outcome.FOUND
+
+
+@pytest.mark.parametrize(
+    "config", [lora(4, use_dora=True), peft.ShiraConfig(r=4, target_modules=["layer"])]
+)
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks:UserWarning")  # PEFT's SHiRA
+def test_other_adapters_of_peft_are_not_claimed(config):
+    base, tuned = merge(config, torch.bfloat16, 1)
+    assert find_rank(base, tuned).outcome is not Outcome.FOUND
+
+
+def test_training_that_rounds_every_step_is_not_claimed():
+    source, form = generator(0, "rounded steps"), FORMATS["bfloat16"]
+    base = tuned = form.round(0.02 * normal(source, *SHAPE).double())
+    b, a = normal(source, SHAPE[0], 2).double(), normal(source, 2, SHAPE[1]).double()
+    for _ in range(20):
+        tuned = form.round(tuned + 4e-5 * b @ a)
+    assert find_rank(base, tuned).outcome is not Outcome.FOUND
+
+
+def test_too_few_changed_entries_leave_the_rank_open():
+    base, tuned, _ = exact_pair(60, 0.3)
+    assert find_rank(base, tuned).outcome is Outcome.TOO_FEW_CHANGED
+
+
+# --- parts ---
+
+
+def test_signals_are_singular_values_above_those_of_noise():
+    source = generator(0, "signals")
+    noise = normal(source, 300, 200)
+    u, v = (torch.linalg.qr(normal(source, side, 3)).Q for side in (300, 200))
+    before = noise.clone()
+    assert count_signals(noise) == 0
+    assert torch.equal(noise, before)
+    # Twice and three times the edge of the noise; and a third of it.
+    edge = 300**0.5 + 200**0.5
+    assert count_signals(noise + u * torch.tensor([3.0, 2.0, 0.3]) * edge @ v.mT) == 2
+
+
+def test_a_merge_rounds_as_its_recipe_says():
+    form = FORMATS["bfloat16"]
+    base, increment = torch.tensor([[1.0]]), torch.tensor([[2.0**-8 + 2.0**-17]])
+    assert float(merged(base, increment, form)) == 1 + 2.0**-7
+    assert float(merged(base, increment, form, Recipe.ROUNDED_INCREMENT)) == 1
+    fit = LowRankFit(increment, torch.ones(1, 1), 1.0)
+    assert identical_entries(base, base, fit, form) == 0
+    assert identical_entries(base, base, fit, form, Recipe.ROUNDED_INCREMENT) == 1
+
+
+def test_what_cannot_be_compared_is_one_line():
+    w = torch.full((3, 4), 1.0)
+    nan = w.clone()
+    nan[0, 0] = math.nan
+    third = torch.full((3, 4), 1 / 3)
+    for base, tuned, message in (
+        (nan, w, "base must be finite: 1 of 12 entries are NaN"),
+        (w, nan, "tuned must be finite: 1 of 12"),
+        (w, w.to(torch.int8), "tuned must be of a floating type, not torch.int8; dequantise"),
+        (w, w.mT, r"one shape, not \(3, 4\) and \(4, 3\); pass the same matrix"),
+        (w[0], w[0], r"base must be a matrix with entries, not of shape \(4,\)"),
+        (w, w.bfloat16(), "no entry changed between base and tuned, both rounded to"),
+        (
+            third.bfloat16(),
+            third,
+            "tuned has the 24 bits of float32 and base those of bfloat16",
+        ),
+        (third, third.double() + 1e-12, "tuned has more than 24 significant bits"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=message) as raised:
+            find_rank(base, tuned)
+        assert "\n" not in str(raised.value)
+    cells = rounding_cells(w, w, FORMATS["bfloat16"])
+    for rank in (0, 4):
+        with pytest.raises(InvalidArgumentError, match=r"rank must be from 1 to 3 .*not"):
+            fit_low_rank(w, cells, rank)
