@@ -1,9 +1,11 @@
 from ._version import __version__ as __version__
 from .checkpoints import Analysis as Analysis
 from .checkpoints import Extraction as Extraction
+from .checkpoints import Unmerged as Unmerged
 from .checkpoints import analyze as analyze
 from .checkpoints import demo_pair as demo_pair
 from .checkpoints import extract as extract
+from .checkpoints import unmerge as unmerge
 from .claims import VerificationResult as VerificationResult
 from .claims import verify as verify
 from .convergence import ToyResult as ToyResult

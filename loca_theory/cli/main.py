@@ -11,7 +11,7 @@ from loca_theory import __version__
 from loca_theory.cli.command import Command
 
 _GROUPS = {
-    "Your checkpoints": ("analyze", "extract"),
+    "Your checkpoints": ("analyze", "extract", "unmerge"),
     "Theory": ("simulate", "correlate", "toy", "methods"),
     "The paper": ("verify", "figures"),
 }

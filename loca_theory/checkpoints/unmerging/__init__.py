@@ -1,0 +1,1 @@
+"""The adapter that was merged into a checkpoint, from the stored pair."""

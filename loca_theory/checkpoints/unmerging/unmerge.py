@@ -1,0 +1,130 @@
+"""Recover the adapter that was merged into a checkpoint."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal
+
+import torch
+
+from loca_theory._lookup import find
+from loca_theory.checkpoints.change.adapter.layers import PREFIX
+from loca_theory.checkpoints.change.comparable import nothing_left
+from loca_theory.checkpoints.change.opening import open_pair, stored_adapter
+from loca_theory.checkpoints.change.pair import CheckpointPair
+from loca_theory.checkpoints.form.config import target_modules
+from loca_theory.checkpoints.form.folder import Adapter
+from loca_theory.checkpoints.form.forms import LORA
+from loca_theory.checkpoints.form.layer import Layer, end_others, layers_of
+from loca_theory.checkpoints.form.size import DTYPES
+from loca_theory.checkpoints.rows import Skipped
+from loca_theory.checkpoints.settings import Selection
+from loca_theory.checkpoints.source.checkpoint import Reason
+from loca_theory.checkpoints.source.open import Source, describe, is_path
+from loca_theory.checkpoints.task import Task
+from loca_theory.checkpoints.unmerging.result import Unmerged
+from loca_theory.checkpoints.unmerging.rows import (
+    UnmergeCell,
+    UnmergedLayer,
+    compute_unmerged,
+    rank_settings,
+)
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.sweeps import Runner
+from loca_theory.sweeps.manifest import manifest
+from loca_theory.sweeps.runner import chosen_runner
+from loca_theory.transforms.devices import resolve_device
+
+_NOT_LINEAR = Reason("not a linear layer", "unmerge looks at linear layers alone")
+
+
+def unmerge(
+    base: Source,
+    merged: Source,
+    *,
+    model: torch.nn.Module | None = None,
+    dtype: Literal["float32", "float16", "bfloat16"] = "float32",
+    include: str | None = None,
+    exclude: str | None = None,
+    max_size: int | None = None,
+    device: str = "auto",
+    runner: Runner | None = None,
+) -> Unmerged:
+    """Recover the LoRA that was merged into a checkpoint, if one was.
+
+    A merged checkpoint stores W + BA rounded to few bits. Each stored entry tells an interval in
+    which the entry of BA was. If a matrix of low rank lies in all of these, and entries that were
+    held out confirm it, it is nearly the change that was made: merged again, it gives the
+    checkpoint back to the bit almost everywhere, which a truncated decomposition of the difference
+    does not. Where that cannot be told, nothing is claimed.
+
+    Args:
+        base: The base: a path or ``hub:org/name[@revision]``, a state dict or a module.
+        merged: The checkpoint with the adapter merged into it, in any of these forms.
+        model: The model that both are of, if neither tells it.
+        dtype: Type of the recovered factors: ``float32``, ``float16`` or ``bfloat16``.
+        include: Regular expression; only matrices whose name contains a match are looked at.
+        exclude: Regular expression; matrices whose name contains a match are left out.
+        max_size: Matrices with more entries are left out.
+        device: Where the linear algebra runs: ``auto``, ``cpu`` or ``cuda[:N]``.
+        runner: How layers are computed, one after the other or on workers.
+
+    Raises:
+        InvalidArgumentError: ``merged`` is an adapter, or no linear layer is left to look at.
+        ResourceError: a file is damaged or cannot be read, or there is not enough memory.
+    """
+    find("dtype", dtype, DTYPES)
+    if stored_adapter(merged) is not None:
+        msg = "merged is an adapter, not a checkpoint that one was merged into; "
+        raise InvalidArgumentError(msg + "extract resizes adapters")
+    selection = Selection(include, exclude, max_size).of_extraction()
+    pair, device = open_pair(base, merged, selection, model), resolve_device(device)
+    skipped, layers = list(pair.skipped), list[Layer]()
+    for layer in layers_of(pair):
+        obstacle = LORA.obstacle(layer)
+        if obstacle is None and (layer.kernel or layer.experts > 1):
+            obstacle = _NOT_LINEAR
+        if obstacle is None:
+            layers.append(layer)
+        else:
+            skipped.append(Skipped.of(layer.name, obstacle))
+    if not layers:
+        raise nothing_left(skipped, "linear layer is left to look at")
+    task = Task({"": pair}, device, chosen_runner(runner), skipped)
+    cells = [UnmergeCell(layer.name, layer, dtype) for layer in layers]
+    results = task.run(cells, partial(compute_unmerged, device=device), is_stored=False)
+    rows = [UnmergedLayer(**result["row"]) for _, result in results]
+    found = [(cell.layer, result["factors"]) for cell, result in results if result["factors"]]
+    name = describe(base).removeprefix("hub:") if is_path(base) else None
+    grid = {
+        "base": describe(base), "merged": describe(merged), "include": include,
+        "exclude": exclude, "max_size": max_size, "unchecked": pair.unchecked,
+        "changed_outside": pair.changed_outside({layer.weight for layer, _ in found}),
+    }  # fmt: skip
+    return Unmerged(
+        manifest=manifest(grid=grid, seed=None, device=device, dtype=dtype),
+        layers=tuple(rows),
+        skipped=tuple(skipped),
+        adapter=_adapter(pair, found, name) if found else None,
+    )
+
+
+def _adapter(
+    pair: CheckpointPair, found: list[tuple[Layer, dict[str, torch.Tensor]]], base: str | None
+) -> Adapter:
+    """The factors of some layers as one LoRA of PEFT."""
+    modules = [layer.module for layer, _ in found]
+    tensors = {
+        f"{PREFIX}{layer.module}.{name}": tensor
+        for layer, factors in found
+        for name, tensor in factors.items()
+    }
+    ranks = {layer.module: len(factors["lora_A.weight"]) for layer, factors in found}
+    around = pair.model.modules.keys() - modules
+    common = {
+        "base_model_name_or_path": base,
+        "fan_in_fan_out": any(layer.is_transposed for layer, _ in found),
+        "target_modules": target_modules(modules, is_ambiguous=end_others(modules, around)),
+        "modules_to_save": None,
+    }
+    return Adapter(tensors, LORA.config(ranks, 0, **common) | rank_settings(ranks))

@@ -1,0 +1,91 @@
+"""``loca-theory unmerge``: recover the adapter that was merged into a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from loca_theory.checkpoints.source.paths import check_paths
+from loca_theory.cli.commands.left_out import note_damaged, print_skipped, short_name
+from loca_theory.cli.options import DEFAULT_OUT, Common, command_of
+from loca_theory.cli.output import Rows, console, emit
+from loca_theory.cli.printable import printable
+from loca_theory.cli.running import running
+
+if TYPE_CHECKING:
+    from loca_theory.checkpoints import Unmerged
+
+# Modules that are named of those that are not in the adapter.
+_NAMED = 3
+
+
+@command_of(
+    "checkpoints.unmerging.unmerge:unmerge",
+    click.argument("base", metavar="BASE"),
+    click.argument("merged", metavar="MERGED"),
+    out="Folder for the tables; the adapter is written to lora below it.  "
+    f"[default: {DEFAULT_OUT}]",
+    rare=("dtype", "exclude", "max_size", "device", "jobs"),
+    without=("base", "merged", "model"),
+)
+def command(*, common: Common, base: str, merged: str, **asked: Any) -> int:
+    """Recover the LoRA that was merged into a checkpoint, with its rank, and count equal bits.
+
+    A merged checkpoint is rounded, and each stored entry tells an interval in which the entry of
+    the change was. Where a matrix of low rank lies in all of them, it is the change that was made,
+    up to what the rounding hides. Where too few entries changed, or the change is not of low rank,
+    nothing is claimed.
+
+    \b
+    Examples:
+      loca-theory unmerge base/ merged/ --out adapter
+      loca-theory unmerge base/ merged/ --include q_proj --format json
+    """
+    check_paths((base, merged))
+    # Imported here, because it loads torch, which --help does not need.
+    from loca_theory.checkpoints import unmerge
+    from loca_theory.checkpoints.form.folder import check_folder
+
+    folder = check_folder(common.folder, "lora")
+    with running(common, "unmerging", "matrices") as runner:
+        result = unmerge(base, merged, runner=runner, **asked)
+    files = result.save(folder)
+    common.note_written(files)
+    document = {**result.to_json(), "files": [str(path) for path in files]}
+    emit(document, lambda: _print(result, folder), common)
+    return note_damaged(result.skipped)
+
+
+def _print(result: Unmerged, folder: Path) -> None:
+    out = console()
+    cells = [
+        {
+            "matrix": printable(short_name(row.name)),
+            "shape": "×".join(map(str, row.shape)),
+            "stored in": row.format,
+            "changed": f"{row.changed:.1%}",
+            "rank": _text(row.rank) or row.outcome,
+            "merged": row.recipe or "",
+            "inside": _text(row.inside, ".2%"),
+            "held out": _text(row.held_out, ".0%"),
+            "same bits": _text(row.identical, ".2%"),
+            "by SVD": _text(row.identical_svd, ".2%"),
+        }
+        for row in result.layers
+    ]
+    if cells:
+        Rows(cells).print(out, then_empty=False)
+    out.print(f"\n{result.verdict}")
+    if outside := result.changed_outside:
+        named = ", ".join(map(printable, outside[:_NAMED]))
+        more = f" and {len(outside) - _NAMED:,} more" if len(outside) > _NAMED else ""
+        out.print(f"Not in the adapter, though they changed: {named}{more}.")
+    if result.adapter is not None:
+        out.print(f"The adapter is in {folder / 'lora'}.", soft_wrap=True)
+    print_skipped(out, result.skipped)
+
+
+def _text(value: float | None, form: str = "") -> str:
+    return "" if value is None else format(value, form)
