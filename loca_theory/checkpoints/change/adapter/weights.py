@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -54,10 +54,11 @@ class AdaptedWeights:
     model: Model | None
     layers: Mapping[str, Mapping[str, str]]
     whole: Mapping[str, str]
-    modules: dict[str, str] = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "modules", {raw: without_wrappers(raw) for raw in self.layers})
+    @cached_property
+    def modules(self) -> dict[str, str]:
+        """The name in the model of each layer."""
+        return {raw: without_wrappers(raw) for raw in self.layers}
 
     def find(self, left_out: dict[str, LeftOutError]) -> Iterator[AdaptedLayer]:
         """Yield the weights that an adapter changes; note why others are left out, by name."""

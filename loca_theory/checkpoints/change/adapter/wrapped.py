@@ -170,12 +170,10 @@ class WrappedLayers:
             # It scales the inputs of these layers, and the outputs of others.
             passed[_FEEDFORWARD] = passed.get(_FEEDFORWARD) or []
         if passed.get(_PROPORTIONAL):
-            # WaveFT splits its total by the sizes of all layers; the file has each layer's part.
-            keys = {layer.module: layer.keys.get(_SPECTRUM) for layer in layers}
-            parts = {
-                f"^{re.escape(name)}": entries[key].shape[0] for name, key in keys.items() if key
-            }
-            passed |= {_PROPORTIONAL: False, "n_frequency_pattern": parts}
+            # WaveFT splits its total by the sizes of all layers; the file has this layer's part.
+            key = layers[0].keys.get(_SPECTRUM)
+            part = 1 if key is None else math.prod(entries[key].shape)
+            passed |= {_PROPORTIONAL: False, "n_frequency": part, "n_frequency_pattern": {}}
         if kind in _SHARING:
             # The shared projections are made at once, with as many rows or columns as this.
             most = max((math.prod(entry.shape) for entry in entries.values()), default=0)
