@@ -163,12 +163,11 @@ def summaries(rows: list[Row]) -> Iterator[Row]:
 _MEASURED = ("ratio", "identical", "identical_svd")
 
 
-def measure_merges(*, quick: bool, kinds: tuple[str, ...]) -> list[Row]:
+def measure_merges(*, quick: bool, kinds: tuple[str, ...], names: tuple[str, ...]) -> list[Row]:
     """All merges, summed up."""
-    shapes = [(256, 320)] if quick else [(512, 512), (512, 1024)]
+    shapes = [(256, 320)] if quick else [(512, 512)]
     ranks = (2, 8) if quick else (2, 8, 16, 32, 64)
     sizes = (0.3, 10) if quick else (0.1, 0.3, 1, 10, 100)
-    names = ("bfloat16",) if quick else ("bfloat16", "float16")
     rows = [
         measure_merge(kind, shape, rank, x, name)
         for kind, shape, rank, x, name in itertools.product(kinds, shapes, ranks, sizes, names)
@@ -282,15 +281,29 @@ _PARTS = ("merges", "negatives", "cost")
 @click.option("--quick", is_flag=True, help="Small sizes.")
 @click.option("--rounds", default=_ROUNDS, show_default=True, help="Rounds of the timing.")
 @click.option("--kind", "kinds", multiple=True, type=click.Choice(_MERGES), default=_MERGES)
+@click.option(
+    "--format",
+    "names",
+    multiple=True,
+    type=click.Choice(["bfloat16", "float16"]),
+    default=["bfloat16"],
+    show_default=True,
+)
 @click.option("--skip", multiple=True, type=click.Choice(_PARTS))
 @OUT
 def main(
-    *, quick: bool, rounds: int, kinds: tuple[str, ...], skip: tuple[str, ...], out: Path | None
+    *,
+    quick: bool,
+    rounds: int,
+    kinds: tuple[str, ...],
+    names: tuple[str, ...],
+    skip: tuple[str, ...],
+    out: Path | None,
 ) -> None:
     """Measure what is found and what it costs, and print the results."""
     record = Record(out, PACKAGES)
     for name, measure in {
-        "merges": lambda: measure_merges(quick=quick, kinds=kinds),
+        "merges": lambda: measure_merges(quick=quick, kinds=kinds, names=names),
         "negatives": lambda: measure_negatives(quick=quick),
         "cost": lambda: measure_cost(1024 if quick else 4096, rounds),
     }.items():
