@@ -31,12 +31,14 @@ from loca_theory.rounding import (
     Format,
     Outcome,
     Recipe,
+    find_components,
     find_rank,
     fit_low_rank,
     identical_entries,
     rounding_cells,
 )
 from loca_theory.sweeps import generator
+from loca_theory.transforms import idct2
 
 PACKAGES = ("numpy", "scipy", "torch")
 _SPREAD = 0.02
@@ -51,6 +53,8 @@ _MERGES = (
     "cast base",
 )
 _ROUNDS = 3
+# The only negative for LoCA; all others are negatives for LoRA.
+_LOW_RANK = "low rank, as LoCA"
 
 
 def _normal(source: np.random.Generator, *shape: int) -> torch.Tensor:
@@ -165,8 +169,8 @@ _MEASURED = ("ratio", "identical", "identical_svd")
 
 def measure_merges(*, quick: bool, kinds: tuple[str, ...], names: tuple[str, ...]) -> list[Row]:
     """All merges, summed up."""
-    shapes = [(256, 320)] if quick else [(512, 512)]
-    ranks = (2, 8) if quick else (2, 8, 16, 32, 64)
+    shapes = [(256, 320)] if quick else [(512, 512), (512, 1024), (1024, 1024)]
+    ranks = (2, 8) if quick else (2, 4, 8, 16, 32, 64)
     sizes = (0.3, 10) if quick else (0.1, 0.3, 1, 10, 100)
     rows = [
         measure_merge(kind, shape, rank, x, name)
@@ -178,7 +182,7 @@ def measure_merges(*, quick: bool, kinds: tuple[str, ...], names: tuple[str, ...
 def negatives(*, quick: bool) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
     """Pairs whose change is not of low rank."""
     side = 256 if quick else 512
-    for number, x in itertools.product(range(1 if quick else 2), (0.03, 0.1, 0.3, 1, 10)):
+    for number, x in itertools.product(range(1 if quick else 4), (0.03, 0.1, 0.3, 1, 10)):
         source = generator(0, "negatives", number, round(1000 * x))
         for name in ("bfloat16", "float16"):
             form = FORMATS[name]
@@ -202,6 +206,14 @@ def negatives(*, quick: bool) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]
             for _ in range(20):  # every step of the training is rounded
                 walked = walked + (_normal(source, side, side) * (x * step)).to(form.dtype)
             yield "pure half precision", base, walked
+            spectrum = torch.zeros(side, side)
+            spectrum.view(-1)[torch.from_numpy(source.choice(side**2, 4 * side, replace=False))] = (
+                _normal(source, 4 * side)
+            )
+            cosines = idct2(spectrum)
+            cosines *= x * step / cosines.abs().median()
+            yield "LoCA", base, (base.float() + cosines).to(form.dtype)
+            yield _LOW_RANK, base, changed.to(form.dtype)
 
 
 def measure_negatives(*, quick: bool) -> list[Row]:
@@ -209,7 +221,8 @@ def measure_negatives(*, quick: bool) -> list[Row]:
     counts = defaultdict[str, list[Outcome]](list)
     for kind, base, tuned in negatives(quick=quick):
         if bool((base != tuned).any()):
-            counts[kind].append(find_rank(base, tuned).outcome)
+            search = find_components if kind == _LOW_RANK else find_rank
+            counts[kind].append(search(base, tuned).outcome)
     return [
         {"kind": kind, "pairs": len(found), "claimed": found.count(Outcome.FOUND)}
         for kind, found in counts.items()

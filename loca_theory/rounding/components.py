@@ -35,8 +35,6 @@ UNKNOWN_COMPONENTS = 0.125
 """Largest number of components per changed entry at which they are claimed."""
 _BEFORE = 0.75
 _RESOLUTION = 1.02
-# Numbers that differ by less than the search resolves are equal.
-_PREFERENCE = {Recipe.EXACT: 1.0, Recipe.ROUNDED_INCREMENT: _RESOLUTION**2}
 
 
 @dataclass(frozen=True)
@@ -112,10 +110,13 @@ def find_components(base: torch.Tensor, tuned: torch.Tensor) -> ComponentSearch:
             )
         )
     # The fit of a wrong recipe needs further components for what the recipe leaves outside.
-    claims.sort(
-        key=lambda claim: (claim.components or 0) * _PREFERENCE[claim.recipe or Recipe.EXACT]
-    )
-    return claims[0] if claims else ComponentSearch(outcomes[0], form, changed)
+    return min(claims, key=_size) if claims else ComponentSearch(outcomes[0], form, changed)
+
+
+def _size(claim: ComponentSearch) -> float:
+    """The number of components; numbers that differ by less than the search resolves are equal."""
+    is_exact = claim.recipe is Recipe.EXACT
+    return (claim.components or 0) / (_RESOLUTION**2 if is_exact else 1)
 
 
 def _smallest(change: torch.Tensor, cells: RoundingCells, most: int) -> CosineFit | None:
