@@ -31,12 +31,14 @@ from loca_theory.rounding import (
     Format,
     Outcome,
     Recipe,
+    find_components,
     find_rank,
     fit_low_rank,
     identical_entries,
     rounding_cells,
 )
 from loca_theory.sweeps import generator
+from loca_theory.transforms import idct2
 
 PACKAGES = ("numpy", "scipy", "torch")
 _SPREAD = 0.02
@@ -51,6 +53,8 @@ _MERGES = (
     "cast base",
 )
 _ROUNDS = 3
+# The only negative for LoCA; all others are negatives for LoRA.
+_LOW_RANK = "low rank, as LoCA"
 
 
 def _normal(source: np.random.Generator, *shape: int) -> torch.Tensor:
@@ -163,12 +167,11 @@ def summaries(rows: list[Row]) -> Iterator[Row]:
 _MEASURED = ("ratio", "identical", "identical_svd")
 
 
-def measure_merges(*, quick: bool, kinds: tuple[str, ...]) -> list[Row]:
+def measure_merges(*, quick: bool, kinds: tuple[str, ...], names: tuple[str, ...]) -> list[Row]:
     """All merges, summed up."""
-    shapes = [(256, 320)] if quick else [(512, 512), (512, 1024)]
-    ranks = (2, 8) if quick else (2, 8, 16, 32, 64)
+    shapes = [(256, 320)] if quick else [(512, 512), (512, 1024), (1024, 1024)]
+    ranks = (2, 8) if quick else (2, 4, 8, 16, 32, 64)
     sizes = (0.3, 10) if quick else (0.1, 0.3, 1, 10, 100)
-    names = ("bfloat16",) if quick else ("bfloat16", "float16")
     rows = [
         measure_merge(kind, shape, rank, x, name)
         for kind, shape, rank, x, name in itertools.product(kinds, shapes, ranks, sizes, names)
@@ -179,7 +182,7 @@ def measure_merges(*, quick: bool, kinds: tuple[str, ...]) -> list[Row]:
 def negatives(*, quick: bool) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
     """Pairs whose change is not of low rank."""
     side = 256 if quick else 512
-    for number, x in itertools.product(range(1 if quick else 2), (0.03, 0.1, 0.3, 1, 10)):
+    for number, x in itertools.product(range(1 if quick else 4), (0.03, 0.1, 0.3, 1, 10)):
         source = generator(0, "negatives", number, round(1000 * x))
         for name in ("bfloat16", "float16"):
             form = FORMATS[name]
@@ -203,6 +206,14 @@ def negatives(*, quick: bool) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]
             for _ in range(20):  # every step of the training is rounded
                 walked = walked + (_normal(source, side, side) * (x * step)).to(form.dtype)
             yield "pure half precision", base, walked
+            spectrum = torch.zeros(side, side)
+            spectrum.view(-1)[torch.from_numpy(source.choice(side**2, 4 * side, replace=False))] = (
+                _normal(source, 4 * side)
+            )
+            cosines = idct2(spectrum)
+            cosines *= x * step / cosines.abs().median()
+            yield "LoCA", base, (base.float() + cosines).to(form.dtype)
+            yield _LOW_RANK, base, changed.to(form.dtype)
 
 
 def measure_negatives(*, quick: bool) -> list[Row]:
@@ -210,7 +221,8 @@ def measure_negatives(*, quick: bool) -> list[Row]:
     counts = defaultdict[str, list[Outcome]](list)
     for kind, base, tuned in negatives(quick=quick):
         if bool((base != tuned).any()):
-            counts[kind].append(find_rank(base, tuned).outcome)
+            search = find_components if kind == _LOW_RANK else find_rank
+            counts[kind].append(search(base, tuned).outcome)
     return [
         {"kind": kind, "pairs": len(found), "claimed": found.count(Outcome.FOUND)}
         for kind, found in counts.items()
@@ -282,15 +294,29 @@ _PARTS = ("merges", "negatives", "cost")
 @click.option("--quick", is_flag=True, help="Small sizes.")
 @click.option("--rounds", default=_ROUNDS, show_default=True, help="Rounds of the timing.")
 @click.option("--kind", "kinds", multiple=True, type=click.Choice(_MERGES), default=_MERGES)
+@click.option(
+    "--format",
+    "names",
+    multiple=True,
+    type=click.Choice(["bfloat16", "float16"]),
+    default=["bfloat16"],
+    show_default=True,
+)
 @click.option("--skip", multiple=True, type=click.Choice(_PARTS))
 @OUT
 def main(
-    *, quick: bool, rounds: int, kinds: tuple[str, ...], skip: tuple[str, ...], out: Path | None
+    *,
+    quick: bool,
+    rounds: int,
+    kinds: tuple[str, ...],
+    names: tuple[str, ...],
+    skip: tuple[str, ...],
+    out: Path | None,
 ) -> None:
     """Measure what is found and what it costs, and print the results."""
     record = Record(out, PACKAGES)
     for name, measure in {
-        "merges": lambda: measure_merges(quick=quick, kinds=kinds),
+        "merges": lambda: measure_merges(quick=quick, kinds=kinds, names=names),
         "negatives": lambda: measure_negatives(quick=quick),
         "cost": lambda: measure_cost(1024 if quick else 4096, rounds),
     }.items():

@@ -2,6 +2,10 @@ from .cells import Recipe as Recipe
 from .cells import RoundingCells as RoundingCells
 from .cells import pair_format as pair_format
 from .cells import rounding_cells as rounding_cells
+from .components import ComponentSearch as ComponentSearch
+from .components import find_components as find_components
+from .cosine import CosineFit as CosineFit
+from .cosine import fit_cosines as fit_cosines
 from .formats import FORMATS as FORMATS
 from .formats import Format as Format
 from .formats import find_format as find_format

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 
-from loca_theory.rounding.cells import Recipe, RoundingCells, rounding_cells
+from loca_theory.rounding.cells import Recipe, RoundingCells, difference, rounding_cells
 from loca_theory.rounding.formats import Format
+from loca_theory.rounding.held_out import hold_out
 from loca_theory.rounding.low_rank import ENOUGH, LowRankFit, fit_low_rank
 from loca_theory.rounding.signals import scaling_signal
-from loca_theory.sweeps import generator
 
 INSIDE, INSIDE_BEFORE = 0.998, 0.99
 """Fraction of entries in their cells: at least at the rank, and at most at one less."""
-_HELD_OUT = 0.05
 # Mean squared cosine with the weights above chance. A base that was cast has 0.004, as its errors
 # are a little larger where its weights are. DoRA has 0.02 and more.
 _SCALED = 0.01
@@ -94,26 +91,10 @@ class Candidate:
 
     def _held_out(self, fit: LowRankFit) -> Claim:
         """Fit 95% of the entries, and count the changed ones of the others in their cells."""
-        draws = generator(0, "held-out cells").random(self.tuned.shape, dtype=np.float32)
-        held = torch.from_numpy(draws < _HELD_OUT).to(self.tuned.device)
         change, cells = difference(self.base, self.tuned), self._cells()
-        moved = self.form.round(self.base[held].double()) != self.tuned[held].double()
-        low, high = cells.low[held][moved], cells.high[held][moved]
-        for matrix, value in ((change, 0.0), (cells.low, -torch.inf), (cells.high, torch.inf)):
-            matrix.masked_fill_(held, value)
+        hidden = hold_out(self.base, self.tuned, self.form, change, cells)
         seen = fit_low_rank(change, cells, fit.rank, steps=_STEPS)
-        rows, columns = (indices[moved] for indices in held.nonzero(as_tuple=True))
-        parts = zip(rows.split(_ENTRIES), columns.split(_ENTRIES), strict=True)
+        parts = zip(hidden.rows.split(_ENTRIES), hidden.columns.split(_ENTRIES), strict=True)
         products = torch.cat([(seen.b[i] * seen.a.mT[j]).sum(dim=1) for i, j in parts])
-        count = max(1, len(products))
-        fraction = int(RoundingCells(low, high).contain(products).count_nonzero()) / count
-        return Claim(self, fit, fraction, math.sqrt(fraction * (1 - fraction) / count))
-
-
-def difference(base: torch.Tensor, tuned: torch.Tensor) -> torch.Tensor:
-    """W' - W in float32, rounded once."""
-    change = torch.empty(base.shape, dtype=torch.float32, device=base.device)
-    parts = (part.split(_ROWS) for part in (base, tuned, change))
-    for before, after, part in zip(*parts, strict=True):
-        part.copy_(after.double() - before.double())
-    return change
+        fraction, standard_error = hidden.fraction_met(products)
+        return Claim(self, fit, fraction, standard_error)

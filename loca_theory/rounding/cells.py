@@ -30,7 +30,10 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.rounding.formats import Format, format_of
 
 # Entries that are computed at a time, so that float64 numbers stay in the cache.
-_ENTRIES = 2**16
+_ENTRIES, _ROWS = 2**16, 128
+_SHRUNK, _SHRUNK_AT_MOST = 0.1, 0.3
+# How many rows the median width is computed from.
+_SAMPLED_ROWS = 64
 # Added to a number, it shows the direction of the next one.
 _FAR = 2.0**120
 
@@ -62,6 +65,21 @@ class RoundingCells:
     def nearest(self, increment: torch.Tensor) -> torch.Tensor:
         """The increment with each entry moved to the nearest point of its cell."""
         return increment.clamp(self.low, self.high)
+
+    def shrunk(self, unknowns: int) -> RoundingCells:
+        """Cells that are narrower at both ends by 0.1·unknowns/pq of the median width.
+
+        At most 0.3 of its own width is taken from an end of a cell.
+        """
+        p, q = self.low.shape
+        width = (self.high - self.low)[:: max(1, p // _SAMPLED_ROWS)]
+        most = _SHRUNK * float(width[width.isfinite()].median()) * unknowns / (p * q)
+        cells = RoundingCells(self.low.clone(), self.high.clone())
+        for low, high in zip(cells.low.split(_ROWS), cells.high.split(_ROWS), strict=True):
+            margin = high.sub(low).mul_(_SHRUNK_AT_MOST).clamp_(min=0, max=most)
+            low.add_(margin)
+            high.sub_(margin)
+        return cells
 
 
 def rounding_cells(
@@ -110,6 +128,15 @@ def rounding_cells(
         lowest.copy_(below)
         highest.copy_(above)
     return RoundingCells(low, high)
+
+
+def difference(base: torch.Tensor, tuned: torch.Tensor) -> torch.Tensor:
+    """W' - W in float32, rounded once."""
+    change = torch.empty(base.shape, dtype=torch.float32, device=base.device)
+    parts = (part.split(_ROWS) for part in (base, tuned, change))
+    for before, after, part in zip(*parts, strict=True):
+        part.copy_(after.double() - before.double())
+    return change
 
 
 def pair_format(base: torch.Tensor, tuned: torch.Tensor) -> Format:

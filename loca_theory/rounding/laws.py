@@ -126,9 +126,10 @@ class _Grid:
         for exponent in self.exponents(2 * _REACH * weight):
             start, end, step = self.binade(exponent)
             count, near = round((end - start) / step), math.ceil(_REACH * self.sigma / step) + 1
-            if count <= max(_FEW, 2 * near) and (count <= _FEW or step >= _FINE * self.sigma):
+            is_coarse = step >= _FINE * self.sigma
+            if count <= _FEW or (is_coarse and count <= 2 * near):
                 yield self._numbers(exponent, np.arange(count), weight)
-            elif step >= _FINE * self.sigma:
+            elif is_coarse:
                 yield self._numbers(exponent, np.arange(near), weight)
                 yield self._numbers(exponent, np.arange(count - near, count), weight)
                 ends = start + (near - 0.5) * step, end - (near + 0.5) * step
@@ -142,7 +143,7 @@ class _Grid:
     ) -> tuple[Array, Array]:
         """Numbers of a binade, with the probabilities of their cells; half that of 0."""
         start, _, step = self.binade(exponent)
-        w = start + step * indices
+        w: Array = start + step * indices.astype(np.float64)
         below = np.where((indices == 0) & (exponent > self.lowest), step / 4, step / 2)
         return w, ndtr((w + step / 2) / weight) - ndtr(np.maximum(w - below, 0) / weight)
 
@@ -155,7 +156,7 @@ class _Grid:
         for low, high in pairwise(edges):
             half = (high - low) / 2
             w = low + half * (1 + _NODES)
-            yield w, half * _WEIGHTS * _density(w / weight) / weight
+            yield w, half / weight * _WEIGHTS * _density(w / weight)
 
     def moments(self, w: Array) -> Array:
         """P(changed), E dΔ/σ² and E(d - Δ)²/σ² given each number w ≥ 0, shape (numbers, 3)."""

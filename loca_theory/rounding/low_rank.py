@@ -25,9 +25,6 @@ from loca_theory.rounding.descent import Evaluation, minimise
 
 # Rows of a block that stays in the cache with its cells, and on a GPU.
 _ROWS, _ROWS_ON_A_GPU = 128, 4096
-_SHRUNK, _SHRUNK_AT_MOST = 0.1, 0.3
-# How many rows the median width is computed from.
-_SAMPLED_ROWS = 64
 # The error of the rounding in d is far larger than what the start misses.
 _TOLERANCE = 1e-3
 ENOUGH = 1e-4
@@ -113,15 +110,8 @@ class _Distance:
     def __init__(self, cells: RoundingCells, root: torch.Tensor) -> None:
         self._root = root
         (p, q), r = cells.low.shape, len(root)
-        width = (cells.high - cells.low)[:: max(1, p // _SAMPLED_ROWS)]
-        median = float(width[width.isfinite()].median())
-        self._most = _SHRUNK * median * r * (p + q) / (p * q)
-        self._low, self._high = cells.low.clone(), cells.high.clone()
-        size = _block(cells.low)
-        for low, high in zip(self._low.split(size), self._high.split(size), strict=True):
-            margin = high.sub(low).mul_(_SHRUNK_AT_MOST).clamp_(min=0, max=self._most)
-            low.add_(margin)
-            high.sub_(margin)
+        narrow = cells.shrunk(r * (p + q))
+        self._low, self._high = narrow.low, narrow.high
 
     def join(self, b: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
         return torch.cat([(b * self._root).reshape(-1), (a * self._root[:, None]).reshape(-1)])

@@ -26,8 +26,8 @@ from enum import StrEnum
 import torch
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.rounding.candidates import INSIDE, Candidate, Claim, difference
-from loca_theory.rounding.cells import Recipe, pair_format
+from loca_theory.rounding.candidates import INSIDE, Candidate, Claim
+from loca_theory.rounding.cells import Recipe, difference, pair_format
 from loca_theory.rounding.formats import Format
 from loca_theory.rounding.low_rank import LowRankFit
 from loca_theory.rounding.signals import count_signals
@@ -47,11 +47,11 @@ _SEARCHED = 1024
 
 
 class Outcome(StrEnum):
-    """What the search for a rank came to."""
+    """What the search for a rank, or for a number of components, came to."""
 
-    FOUND = "of low rank"
-    NOT_LOW_RANK = "not of low rank"
-    TOO_FEW_CHANGED = "cannot tell: too few entries changed for the rank"
+    FOUND = "found"
+    NOT_OF_FORM = "not of this form"
+    TOO_FEW_CHANGED = "cannot tell: too few entries changed"
     NOT_BELIEVED = "not believed: held-out entries are not met"
 
 
@@ -104,7 +104,7 @@ def find_rank(base: torch.Tensor, tuned: torch.Tensor) -> RankSearch:
     part = pair.part()
     if part is not None and part.changed:
         result = replace(_search(part), changed=pair.changed / tuned.numel())
-        if result.outcome is Outcome.NOT_LOW_RANK:
+        if result.outcome is Outcome.NOT_OF_FORM:
             return result
         if result.outcome is Outcome.FOUND and (verified := _verified(result, pair)):
             return verified
@@ -154,7 +154,7 @@ def _search(pair: _Pair) -> RankSearch:
     """The search in all rows and columns of a pair."""
     form, changed = pair.form, pair.changed / pair.tuned.numel()
     narrow, wide = pair.candidates()
-    outcome = Outcome.NOT_LOW_RANK
+    outcome = Outcome.NOT_OF_FORM
     rank = max(1, count_signals(difference(pair.rounded, pair.tuned)))
     for _ in range(_ROUNDS):
         if rank > UNKNOWNS[Recipe.EXACT] * pair.allowed:
