@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import fill
 from typing import Any, ClassVar
 
 from loca_theory import _arguments
@@ -74,7 +76,8 @@ class Unmerged(Result):
         if not self.layers:
             return "No layer changed."
         others = Counter(row.outcome for row in self.layers if row.rank is None)
-        missing = [f"{count} of {len(self.layers)} layers: {why}." for why, count in others.items()]
+        total = _counted(len(self.layers), "layer")
+        missing = [f"{count} of {total}: {why}." for why, count in others.items()]
         return " ".join([*([self._what()] if self.found else []), *missing])
 
     def _what(self) -> str:
@@ -83,7 +86,7 @@ class Unmerged(Result):
         modules = list(dict.fromkeys(_kind(row.name) for row in self.found))
         named = " and ".join(modules) if len(modules) <= _NAMED else f"{len(self.found)} modules"
         blocks = {layer_of(row.name) for row in self.found}
-        count = f" of {len(blocks)} layers" if None not in blocks else ""
+        count = "" if None in blocks else f" of {_counted(len(blocks), 'layer')}"
         recipes = Counter(row.recipe for row in self.found)
         how = ", ".join(f"{recipe} in {n}" for recipe, n in recipes.most_common())
         how = f" ({how if len(recipes) > 1 else next(iter(recipes))})"
@@ -122,7 +125,7 @@ class Unmerged(Result):
         return paths + super().save(folder)
 
     def _text(self) -> str:
-        return self.verdict
+        return fill(self.verdict, get_terminal_size().columns)
 
     def state_dict(self) -> dict[str, Any]:
         """The adapter's parameters, under the names that PEFT gives them.
@@ -134,6 +137,11 @@ class Unmerged(Result):
             msg = f"there is no adapter: {self.verdict}"
             raise InvalidArgumentError(msg + " extract makes one that is not exact")
         return dict(self.adapter.tensors)
+
+
+def _counted(count: int, noun: str) -> str:
+    """A number and what it counts."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _kind(name: str) -> str:

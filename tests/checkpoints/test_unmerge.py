@@ -1,0 +1,155 @@
+"""The adapter of a merged checkpoint, against the merge that PEFT made."""
+
+import copy
+
+import peft
+import pytest
+import torch
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
+
+import loca_theory as loca
+from loca_theory import InvalidArgumentError
+from loca_theory.checkpoints import unmerge
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:fan_in_fan_out is set to False:UserWarning"),
+]
+LLAMA = LlamaConfig(vocab_size=64, hidden_size=128, intermediate_size=192, num_hidden_layers=2,
+                    num_attention_heads=4, num_key_value_heads=2)  # fmt: skip
+GPT2 = GPT2Config(vocab_size=64, n_embd=96, n_layer=1, n_head=4, n_positions=32)
+TARGETS = {LlamaForCausalLM: ["q_proj", "v_proj"], GPT2LMHeadModel: ["c_attn"]}
+CLASSES = [(LlamaForCausalLM, LLAMA), (GPT2LMHeadModel, GPT2)]
+
+
+def merged(model, config, size=3e-3):
+    """A copy of a model with a random adapter that PEFT has merged into it."""
+    torch.manual_seed(1)
+    adapted = peft.get_peft_model(copy.deepcopy(model), config)
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(std=size)
+    return adapted.merge_and_unload()
+
+
+@pytest.fixture(scope="module")
+def llama():
+    torch.manual_seed(0)
+    return LlamaForCausalLM(LLAMA).bfloat16()
+
+
+@pytest.mark.parametrize(("kind", "settings"), CLASSES, ids=["Llama", "GPT-2"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_the_adapter_comes_back_and_gives_the_stored_weights_to_the_bit(
+    kind, settings, dtype, tmp_path
+):
+    """PEFT loads what was saved into the base, and merges it as it did before."""
+    torch.manual_seed(0)
+    base = kind(settings).to(dtype)
+    ranks = {"rank_pattern": {"0.*v_proj": 2}} if kind is LlamaForCausalLM else {}
+    config = peft.LoraConfig(r=3, lora_alpha=6, target_modules=TARGETS[kind], **ranks)
+    tuned = merged(base, config)
+    result = unmerge(base, tuned)
+    expected = {
+        f"{name}.weight": 2 if ranks and name.endswith("0.self_attn.v_proj") else 3
+        for name, _ in base.named_modules()
+        if name.endswith(tuple(TARGETS[kind]))
+    }
+    assert {row.name: row.rank for row in result.layers} == expected
+    assert {row.recipe for row in result.layers} == {"exact"}
+    assert {row.form for row in result.layers} == {"LoRA"}
+    assert min(row.held_out for row in result.layers) > 0.6
+    assert result.changed_outside == []
+    assert result.identical > 0.998 > 0.95 > result.identical_svd
+
+    result.save(tmp_path)
+    adapted = peft.PeftModel.from_pretrained(copy.deepcopy(base), tmp_path / "lora")
+    again = adapted.merge_and_unload().state_dict()
+    entries = same = 0
+    for name, weight in tuned.state_dict().items():
+        if name in expected:
+            entries, same = entries + weight.numel(), same + int((weight == again[name]).sum())
+        else:
+            assert torch.equal(weight, again[name]), name
+    # PEFT's product of B and A adds in another order.
+    assert abs(same / entries - result.identical) < 1e-3
+    loaded = loca.Unmerged.load(tmp_path)
+    assert loaded.layers == result.layers
+
+
+def test_the_verdict_says_what_was_merged(llama):
+    config = peft.LoraConfig(r=3, target_modules=TARGETS[LlamaForCausalLM])
+    result = unmerge(llama, merged(llama, config), include="proj")
+    assert result.verdict.startswith("The base and LoRA of rank 3 in q_proj and v_proj of 2 layers")
+    assert "are the same to the bit" in result.verdict
+    row = result.to_json()["rows"][0]
+    fields = {"name", "rank", "form", "recipe", "inside", "held_out", "identical"}
+    assert fields | {"identical_svd", "unknowns"} <= row.keys()
+
+
+def full(model):
+    """A fine-tune of all weights, of no low rank."""
+    tuned = copy.deepcopy(model)
+    with torch.no_grad():
+        for name, parameter in tuned.named_parameters():
+            if name.endswith("q_proj.weight"):
+                parameter += 1e-3 * torch.randn_like(parameter)
+    return tuned
+
+
+def dora(model):
+    config = peft.LoraConfig(r=3, target_modules=["q_proj"], use_dora=True)
+    return merged(model, config)
+
+
+def tiny(model):
+    """A LoRA of which the rounding leaves too few entries."""
+    return merged(model, peft.LoraConfig(r=16, target_modules=["q_proj"]), size=1e-5)
+
+
+@pytest.mark.parametrize("tune", [full, dora, tiny], ids=lambda tune: tune.__name__)
+def test_nothing_is_claimed_of_other_changes(tune, llama, tmp_path):
+    result = unmerge(llama, tune(llama))
+    assert result.layers
+    assert all(row.rank is None and row.identical is None for row in result.layers)
+    assert result.adapter is None
+    assert result.identical is None
+    assert len(result.layers) == 2
+    assert result.verdict.startswith("2 of 2 layers: ")
+    with pytest.raises(InvalidArgumentError, match="there is no adapter: 2 of 2 layers"):
+        result.state_dict()
+    result.save(tmp_path)
+    assert not (tmp_path / "lora").exists()
+
+
+def test_what_else_changed_is_named(llama):
+    tuned = merged(llama, peft.LoraConfig(r=2, target_modules=["q_proj"]))
+    with torch.no_grad():
+        tuned.model.norm.weight += 0.5
+        tuned.model.embed_tokens.weight += 0.5
+    result = unmerge(llama, tuned)
+    assert result.changed_outside == ["model.embed_tokens.weight", "model.norm.weight"]
+    assert "embedding: not a linear layer" in {row.reason for row in result.skipped}
+
+
+def test_an_unchanged_checkpoint_has_no_layer(llama):
+    result = unmerge(llama, copy.deepcopy(llama))
+    assert (result.layers, result.adapter) == ((), None)
+    assert result.verdict == "No layer changed."
+
+
+def test_what_cannot_be_unmerged_is_refused(llama, tmp_path):
+    config = peft.LoraConfig(r=2, target_modules=["q_proj"])
+    peft.get_peft_model(copy.deepcopy(llama), config).save_pretrained(tmp_path)
+    with pytest.raises(InvalidArgumentError, match="merged is an adapter"):
+        unmerge(llama, tmp_path)
+    with pytest.raises(InvalidArgumentError, match="no linear layer is left to look at"):
+        unmerge(llama, full(llama), include="embed")
+    with pytest.raises(InvalidArgumentError, match="dtype"):
+        unmerge(llama, full(llama), dtype="int8")
