@@ -169,7 +169,7 @@ _MEASURED = ("ratio", "identical", "identical_svd")
 
 def measure_merges(*, quick: bool, kinds: tuple[str, ...], names: tuple[str, ...]) -> list[Row]:
     """All merges, summed up."""
-    shapes = [(256, 320)] if quick else [(512, 512), (512, 1024), (1024, 1024)]
+    shapes = [(256, 320)] if quick else [(512, 512), (512, 1024)]
     ranks = (2, 8) if quick else (2, 4, 8, 16, 32, 64)
     sizes = (0.3, 10) if quick else (0.1, 0.3, 1, 10, 100)
     rows = [
@@ -179,10 +179,10 @@ def measure_merges(*, quick: bool, kinds: tuple[str, ...], names: tuple[str, ...
     return list(summaries(rows))
 
 
-def negatives(*, quick: bool) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+def negatives(draws: int, *, quick: bool) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
     """Pairs whose change is not of low rank."""
-    side = 256 if quick else 512
-    for number, x in itertools.product(range(1 if quick else 4), (0.03, 0.1, 0.3, 1, 10)):
+    side = 256 if quick else 384
+    for number, x in itertools.product(range(draws), (0.03, 0.1, 0.3, 1, 10)):
         source = generator(0, "negatives", number, round(1000 * x))
         for name in ("bfloat16", "float16"):
             form = FORMATS[name]
@@ -216,10 +216,10 @@ def negatives(*, quick: bool) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]
             yield _LOW_RANK, base, changed.to(form.dtype)
 
 
-def measure_negatives(*, quick: bool) -> list[Row]:
+def measure_negatives(draws: int, *, quick: bool) -> list[Row]:
     """Claims among pairs that should have none."""
     counts = defaultdict[str, list[Outcome]](list)
-    for kind, base, tuned in negatives(quick=quick):
+    for kind, base, tuned in negatives(draws, quick=quick):
         if bool((base != tuned).any()):
             search = find_components if kind == _LOW_RANK else find_rank
             counts[kind].append(search(base, tuned).outcome)
@@ -293,6 +293,7 @@ _PARTS = ("merges", "negatives", "cost")
 @click.command()
 @click.option("--quick", is_flag=True, help="Small sizes.")
 @click.option("--rounds", default=_ROUNDS, show_default=True, help="Rounds of the timing.")
+@click.option("--draws", default=1, show_default=True, help="Negatives: ten pairs per kind each.")
 @click.option("--kind", "kinds", multiple=True, type=click.Choice(_MERGES), default=_MERGES)
 @click.option(
     "--format",
@@ -308,6 +309,7 @@ def main(
     *,
     quick: bool,
     rounds: int,
+    draws: int,
     kinds: tuple[str, ...],
     names: tuple[str, ...],
     skip: tuple[str, ...],
@@ -317,7 +319,7 @@ def main(
     record = Record(out, PACKAGES)
     for name, measure in {
         "merges": lambda: measure_merges(quick=quick, kinds=kinds, names=names),
-        "negatives": lambda: measure_negatives(quick=quick),
+        "negatives": lambda: measure_negatives(draws, quick=quick),
         "cost": lambda: measure_cost(1024 if quick else 4096, rounds),
     }.items():
         if name not in skip:

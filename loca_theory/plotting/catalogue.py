@@ -24,8 +24,10 @@ from loca_theory.plotting.results.dependence import draw_crossings, draw_losses,
 from loca_theory.plotting.results.methods import draw_catalogue
 from loca_theory.plotting.results.ordering import draw_margins
 from loca_theory.plotting.results.recovery import draw_recovery
+from loca_theory.plotting.results.rounding import draw_laws, draw_survival
 from loca_theory.plotting.results.separable import draw_separable_map
 from loca_theory.plotting.results.simulation import draw_errors
+from loca_theory.rounding.study import RoundingStudy
 
 _METHODS = find_methods(("R", "U", "M1", "M2", "D"))
 _SIZE = 300
@@ -169,6 +171,22 @@ FIGURES: dict[str, PaperFigure] = {
             "K = 768; exact, but DoRA, VeRA, LoHa, HiRA and RandLoRA simulated",
             Computed(Simulation(squares([768]), (8,), tuple(METHODS.values()), draws=2)),
             draw_catalogue,
+        ),
+        PaperFigure(
+            "rounding",
+            "What rounding leaves",
+            "Fraction of numbers that change, and error of the stored change, against the size of "
+            "independent normal changes of normal weights, in four formats; exact",
+            Computed(RoundingStudy(), "laws"),
+            draw_laws,
+        ),
+        PaperFigure(
+            "rounding_low_rank",
+            "Low rank below the step",
+            "Errors of LoRA, LoCA and entries on a rounded change of rank 8 of bfloat16 weights, "
+            "and of LoRA inside the rounding cells, against its size in steps; simulated",
+            Computed(RoundingStudy(), "survival"),
+            draw_survival,
         ),
         PaperFigure(
             "analysis_1",

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from loca_theory.dependence.study import Study
     from loca_theory.expressivity.simulation import Simulation
     from loca_theory.expressivity.theorem1.ordering import Ordering
+    from loca_theory.rounding.study import RoundingStudy
 
-    Source = Simulation | Ordering | Study | ConvergenceStudy
+    Source = Simulation | Ordering | Study | ConvergenceStudy | RoundingStudy
 
 
 @dataclass(frozen=True)

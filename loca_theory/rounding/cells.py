@@ -134,8 +134,9 @@ def difference(base: torch.Tensor, tuned: torch.Tensor) -> torch.Tensor:
     """W' - W in float32, rounded once."""
     change = torch.empty(base.shape, dtype=torch.float32, device=base.device)
     parts = (part.split(_ROWS) for part in (base, tuned, change))
+    work = torch.float64 if base.dtype.itemsize + tuned.dtype.itemsize > 8 else torch.float32
     for before, after, part in zip(*parts, strict=True):
-        part.copy_(after.double() - before.double())
+        part.copy_(after.to(work) - before.to(work))
     return change
 
 

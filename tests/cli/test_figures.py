@@ -13,6 +13,7 @@ from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.expressivity.theorem1.ordering import Ordering
 from loca_theory.plotting import catalogue, drawing
 from loca_theory.plotting.paper_figure import Computed
+from loca_theory.rounding.study import RoundingStudy
 
 COMPUTED = [label for label, one in plotting.FIGURES.items() if isinstance(one.data, Computed)]
 STORED = [label for label in plotting.FIGURES if label not in COMPUTED]
@@ -33,6 +34,8 @@ def smaller(source):
         return Simulation(squares((16, 64)), (2,), source.methods, engines, draws=4)
     if isinstance(source, Ordering):
         return replace(source, sizes=(4, 5, 8))
+    if isinstance(source, RoundingStudy):
+        return replace(source, ratios=(1e-3,), shape=(16, 24), rank=2, steps=(1.0,), draws=1)
     if isinstance(source, ConvergenceStudy):
         return replace(source, searches=("swap",), problems=10, steps=60)
     grids = {one.parameter: (0.0, 0.4) for one in source.structures}
