@@ -131,8 +131,8 @@ def measure_merge(kind: str, shape: tuple[int, int], rank: int, x: float, name: 
         "error_svd": errors[1],
         "ratio": errors[0] / errors[1],
         "inside": fit.inside,
-        "identical": identical_entries(base, tuned, fit, form, replayed),
-        "identical_svd": identical_entries(base, tuned, svd, form, replayed),
+        "identical": identical_entries(base, tuned, fit.increment(), form, replayed),
+        "identical_svd": identical_entries(base, tuned, svd.increment(), form, replayed),
     }
 
 

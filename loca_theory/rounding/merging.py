@@ -6,7 +6,6 @@ import torch
 
 from loca_theory.rounding.cells import Recipe
 from loca_theory.rounding.formats import Format
-from loca_theory.rounding.low_rank import LowRankFit
 
 _ROWS = 256
 
@@ -34,22 +33,22 @@ def merged(
 def identical_entries(
     base: torch.Tensor,
     tuned: torch.Tensor,
-    fit: LowRankFit,
+    increment: torch.Tensor,
     form: Format,
     recipe: Recipe = Recipe.EXACT,
 ) -> float:
-    """Fraction of the entries that a merge of BA gives back to the bit.
+    """Fraction of the entries that a merge of an increment gives back to the bit.
 
     Args:
         base: W, shape (p, q).
         tuned: W' as stored.
-        fit: B and A; their product is computed in their type.
+        increment: Δ as the merge computes it, of the same shape.
         form: The format of the fine-tune.
         recipe: How to merge.
     """
-    parts = zip(base.split(_ROWS), tuned.split(_ROWS), fit.b.split(_ROWS), strict=True)
+    parts = zip(base.split(_ROWS), tuned.split(_ROWS), increment.split(_ROWS), strict=True)
     count = sum(
-        int((merged(w, rows @ fit.a, form, recipe) == image.double()).count_nonzero())
+        int((merged(w, rows, form, recipe) == image.double()).count_nonzero())
         for w, image, rows in parts
     )
     return count / tuned.numel()

@@ -20,12 +20,10 @@ from loca_theory.sweeps.runner import DEFAULT_RUNNER
 from loca_theory.sweeps.store import described
 
 _PACKAGES = (
+    "loca_theory.increments",
     "loca_theory.rounding",
-    "loca_theory.increments.truncated_svd",
+    "loca_theory.sweeps.random",
     "loca_theory.transforms",
-    "numpy",
-    "scipy",
-    "torch",
 )
 
 

@@ -12,6 +12,7 @@ from loca_theory.rounding import (
     Recipe,
     find_components,
     fit_cosines,
+    identical_entries,
     rounding_cells,
 )
 from loca_theory.sweeps import generator
@@ -44,6 +45,7 @@ def test_the_fit_finds_the_locations_and_is_much_nearer_than_the_largest_of_d(st
     assert fit.inside == float(cells.contain(fit.increment()).double().mean()) > 0.999
     found = fit.indices[:, 0] * SHAPE[1] + fit.indices[:, 1]
     assert np.isin(chosen, found).mean() > 0.95
+    assert identical_entries(base, tuned, fit.increment(), FORM) > 0.999
 
 
 def test_without_a_turn_they_are_the_largest_coefficients_of_d():
