@@ -127,6 +127,13 @@ CHANGE = (
 STATISTICS = (
     Column("zeros", "Fraction of the entries that did not change at all; large if weights of 16 "
            "bits were rounded.", "zero_fraction", ".1%", _ENTRIES),
+    Column("stored as", "The narrowest format that holds the values of the fine-tune.", "format",
+           group=_SIZE),
+    Column("changed", "Fraction of the entries that changed, of a base rounded to this format; "
+           "none if it has as many bits as float32.", "changed", ".1%", _SIZE),
+    Column("rounding", "Energy of the errors of rounding relative to that of the stored change, if "
+           "both were independent and normal: above 5%, what is said is of the rounded change.",
+           "rounding", ".2g", _SIZE, "wide"),
     Column("kurtosis", "Excess kurtosis of the entries: 0 for a normal law, above 0 for heavier "
            "tails.", "excess_kurtosis", "+.3f", _ENTRIES, "signed"),
     Column("TV (95%)", "Total variation of the entries from a normal law (0 to 1), with its 95% "

@@ -18,6 +18,7 @@ from loca_theory.checkpoints.source.checkpoint import LeftOutError
 from loca_theory.checkpoints.statistics.comparison import compare
 from loca_theory.checkpoints.statistics.figure_data import MatrixAnalysis
 from loca_theory.checkpoints.statistics.matrix import analyse_matrix
+from loca_theory.checkpoints.statistics.rounding import stored_change
 from loca_theory.checkpoints.task import MatrixCell, Pairs, Task
 from loca_theory.expressivity.methods.registry import is_recognisable
 from loca_theory.increments.eigenvalues import squared_singular_values
@@ -111,6 +112,9 @@ def compute_analysis(cell: IncrementCell, pairs: Pairs) -> dict[str, Any]:
     stored = pairs[tuned].matrices[name]
     forms = forms_of(cell.layer) if cell.layer.experts == 1 else ()
     known = {"tuned": tuned, "dtype": stored.entry.dtype, "note": stored.note}
+    if pairs[tuned].base is not None:
+        sides = (stored.load(side) for side in (pairs[tuned].base, pairs[tuned].tuned) if side)
+        known |= vars(stored_change(*sides))
     known |= {"module": cell.layer.module if forms else ""}
     known |= {"adapters": tuple(form.key for form in forms)}
     found = analyse_matrix(

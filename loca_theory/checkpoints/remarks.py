@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
+from statistics import median
 from typing import Any
 
 from loca_theory.checkpoints.form.forms import LORA, TYPES
@@ -38,6 +39,8 @@ _IN_BYTES = " The {} are those of the tensors that PEFT stores, with their locat
 
 # Less of the smaller checkpoint is not compared without a remark.
 _ENOUGH = 0.9
+# Smaller errors of rounding, relative to the energy of the change, go without a remark.
+_NOTICEABLE_ROUNDING = 0.05
 # A split may retain less than the best by this fraction of the energy without a remark.
 _NOTICEABLE_GAP = 0.01
 
@@ -52,6 +55,23 @@ def warning(total: Totals) -> str:
         f"The weights of the base and of the fine-tune are unrelated: the {middle}cosine between "
         f"them is {cosine:z.2f}, and that of a fine-tune is almost 1. The increments are "
         "differences between two trainings, not changes by fine-tuning."
+    )
+
+
+def rounded(matrices: Sequence[Matrix]) -> str:
+    """The remark that rounding is a large part of the stored changes; "" if it is not."""
+    known = [row for row in matrices if row.rounding is not None and row.changed is not None]
+    errors = [row.rounding for row in known if row.rounding is not None]
+    if not known or (error := median(errors)) < _NOTICEABLE_ROUNDING:
+        return ""
+    formats = " and ".join(sorted({row.format for row in known}))
+    changed = median(row.changed for row in known if row.changed is not None)
+    much = f"about {error:.0%}" if error < 1 else "more than all"
+    return (
+        f"Stored in {formats}, whose steps are as large as these changes: in the median matrix "
+        f"{changed:.0%} of the entries changed, and the errors of rounding have {much} of the "
+        "energy of the change. What follows is of the rounded change, normality and spectrum "
+        "included."
     )
 
 

@@ -18,6 +18,7 @@ from loca_theory.checkpoints.remarks import (
     allocations,
     budget,
     not_compared,
+    rounded,
     uncovered,
     warning,
 )
@@ -127,6 +128,7 @@ class Analysis(Result):
         """Which fine-tunes are compared in part, the base or unrelated to it, or not comparable."""
         grid = self.manifest["grid"]
         remarks = [
+            *((label, rounded(self._of(label))) for label in self.tuned),
             *((label, uncovered(grid["coverage"][label])) for label in self.tuned),
             *((label, IDENTICAL) for label in grid["identical"]),
             *((group.name, warning(group)) for group in self.summary.by_tuned),
@@ -134,6 +136,9 @@ class Analysis(Result):
         is_named = len(self.tuned) > 1
         texts = [f"{label}: {text}" if is_named else text for label, text in remarks if text]
         return (*texts, *not_compared(self.matrices))
+
+    def _of(self, label: str) -> list[Matrix]:
+        return [row for row in self.matrices if row.tuned == label]
 
     @property
     def verdict(self) -> str:

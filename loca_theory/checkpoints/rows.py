@@ -69,6 +69,12 @@ class Matrix(IncrementRow):
         subspace_error: Estimate of the energy that the computed spans of these singular vectors
             miss, as a fraction of the energy of their matrix.
         note: Remarks on this matrix, such as why a statistic is missing.
+        format: The narrowest format that holds the values of the fine-tuned side, whatever type
+            stores them: bfloat16 numbers in a float32 file are ``bfloat16``. "" without a base.
+        changed: Fraction of the entries that changed, of a base rounded to this format; None if it
+            has as many bits as float32, as for ``rounding``.
+        rounding: Energy of the errors of rounding, in units of that of the stored change, if
+            weights and changes were independent and normal and as many entries changed.
     """
 
     shape: tuple[int, int]
@@ -108,6 +114,9 @@ class Matrix(IncrementRow):
     intruders: int | None = None
     subspace_error: float | None = None
     note: str = ""
+    format: str = ""
+    changed: float | None = None
+    rounding: float | None = None
 
 
 @dataclass(frozen=True)

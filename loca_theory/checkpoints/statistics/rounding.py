@@ -1,0 +1,61 @@
+"""How much of a stored change is rounding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+
+from loca_theory._types import Array
+from loca_theory.rounding import find_format, format_of, rounded_change
+
+# Significant bits of float32: a change that is stored in as many is not called rounded.
+_FULL = 24
+# Standard deviations of changes, in units of that of the weights, between which the law is
+# interpolated. Below, it grows like 1/changed; above, hardly anything is rounding.
+_SIZES = np.logspace(-4, -1, 16)
+
+
+@dataclass(frozen=True)
+class StoredChange:
+    """What the values of a pair of matrices say of its rounding.
+
+    Attributes:
+        format: The narrowest format that holds the fine-tuned matrix; "" beyond float32.
+        changed: Fraction of the entries that differ from the base rounded to this format; None if
+            the format has 24 bits or more, as for what follows.
+        rounding: Energy of the errors of rounding in units of that of the stored change, for
+            independent normal weights and changes, of which as many entries change.
+    """
+
+    format: str
+    changed: float | None = None
+    rounding: float | None = None
+
+
+def stored_change(base: torch.Tensor, tuned: torch.Tensor) -> StoredChange:
+    """The format of a fine-tuned matrix by its values, and what it hides of the change."""
+    form = format_of(tuned)
+    if form is None or form.significant_bits >= _FULL:
+        return StoredChange("" if form is None else form.name)
+    before = base if form.holds(base) else form.round(base.double())
+    changed = int((tuned.to(before.dtype) != before).count_nonzero()) / tuned.numel()
+    return StoredChange(form.name, changed, _rounding(form.name, changed))
+
+
+def _rounding(name: str, changed: float) -> float:
+    """E(d − Δ)²/E d² where this fraction of the numbers changes."""
+    fractions, errors = _law(name)
+    if changed < fractions[0]:
+        return float(errors[0] * fractions[0] / changed) if changed else np.inf
+    return float(np.exp(np.interp(changed, fractions, np.log(errors))))
+
+
+@lru_cache
+def _law(name: str) -> tuple[Array, Array]:
+    """Fractions of changed numbers, and the relative errors of rounding that go with them."""
+    laws = [rounded_change(find_format(name), float(size)) for size in _SIZES]
+    fractions = np.array([law.changed for law in laws])
+    return fractions, np.array([law.error / law.energy for law in laws])
