@@ -89,7 +89,7 @@ def test_a_base_that_was_cast_may_have_the_larger_step():
     """W just below the middle of 1 and the next number; its sum almost rounds away from 0.75."""
     form = FORMATS["bfloat16"]
     original = 1 + Fraction(255, 256) / 2**8
-    increment = Fraction(3, 4) + Fraction(255, 256) / 2**9 - original
+    increment = Fraction(3, 4) - Fraction(255, 256) / 2**9 - original
     assert rounded(original, form.name) == 1
     assert rounded(original + increment, form.name) == 0.75
     # Most weights have not changed, so that the root mean square of the change adds little.
