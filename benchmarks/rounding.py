@@ -44,14 +44,14 @@ PACKAGES = ("numpy", "scipy", "torch")
 _SPREAD = 0.02
 # Unknowns per changed entry, as the requirements group them.
 _GROUPS = (0.25, 0.5, float("inf"))
-_MERGES = (
-    "exact",
-    "float32 base",
-    "half adapter",
-    "scaled half adapter",
-    "two merges",
-    "cast base",
-)
+_RECIPES = {
+    "exact": Recipe.EXACT,
+    "float32 base": Recipe.EXACT,
+    "half adapter": Recipe.ROUNDED_INCREMENT,
+    "scaled half adapter": Recipe.ROUNDED_INCREMENT,
+    "two merges": Recipe.ROUNDED_TWICE,
+    "cast base": Recipe.ROUNDED_TWICE,
+}
 _ROUNDS = 3
 # The only negative for LoCA; all others are negatives for LoRA.
 _LOW_RANK = "low rank, as LoCA"
@@ -118,9 +118,7 @@ def measure_merge(kind: str, shape: tuple[int, int], rank: int, x: float, name: 
         return row
     result = find_rank(base, tuned)
     row |= {"outcome": result.outcome.value, "found": result.rank, "recipe": result.recipe}
-    recipe = {"half adapter": Recipe.ROUNDED_INCREMENT, "scaled half adapter":
-              Recipe.ROUNDED_INCREMENT, "two merges": Recipe.ROUNDED_TWICE,
-              "cast base": Recipe.ROUNDED_TWICE}.get(kind, Recipe.EXACT)  # fmt: skip
+    recipe = _RECIPES[kind]
     cells = rounding_cells(base, tuned, form, recipe)
     d = tuned.float() - base.float()
     fit, svd = (fit_low_rank(d, cells, rank, steps=steps) for steps in (60, 0))
@@ -146,25 +144,25 @@ def summaries(rows: list[Row]) -> Iterator[Row]:
         right = [row.get("found") == row["rank"] for row in members]
         claimed = [row.get("found") is not None for row in members]
         wrong = [a and not b for a, b in zip(claimed, right, strict=True)]
-        fits = [row for row in members if "error" in row]
-        column = {key: np.array([row[key] for row in fits]) for key in _MEASURED} if fits else {}
-        yield {
+        summary: Row = {
             "kind": kind,
             "unknowns up to": group,
             "x": "0.3 and more" if is_large else "less than 0.3",
             "pairs": len(members),
             "rank right": sum(right) / len(right),
             "wrong claims": sum(wrong),
-        } | ({
-            "ratio, median": float(np.median(column["ratio"])),
-            "ratio, largest": float(column["ratio"].max()),
-            "identical, mean": float(column["identical"].mean()),
-            "identical, least": float(column["identical"].min()),
-            "identical, SVD": float(column["identical_svd"].mean()),
-        } if fits else {})  # fmt: skip
-
-
-_MEASURED = ("ratio", "identical", "identical_svd")
+        }
+        fits = [row for row in members if "ratio" in row]
+        if fits:
+            ratios, identical = ([row[key] for row in fits] for key in ("ratio", "identical"))
+            summary |= {
+                "ratio, median": float(np.median(ratios)),
+                "ratio, largest": max(ratios),
+                "identical, mean": float(np.mean(identical)),
+                "identical, least": min(identical),
+                "identical, SVD": float(np.mean([row["identical_svd"] for row in fits])),
+            }
+        yield summary
 
 
 def measure_merges(*, quick: bool, kinds: tuple[str, ...], names: tuple[str, ...]) -> list[Row]:
@@ -224,8 +222,8 @@ def measure_negatives(draws: int, *, quick: bool) -> list[Row]:
             search = find_components if kind == _LOW_RANK else find_rank
             counts[kind].append(search(base, tuned).outcome)
     return [
-        {"kind": kind, "pairs": len(found), "claimed": found.count(Outcome.FOUND)}
-        for kind, found in counts.items()
+        {"kind": kind, "pairs": len(outcomes), "claimed": outcomes.count(Outcome.FOUND)}
+        for kind, outcomes in counts.items()
     ]
 
 
@@ -294,7 +292,9 @@ _PARTS = ("merges", "negatives", "cost")
 @click.option("--quick", is_flag=True, help="Small sizes.")
 @click.option("--rounds", default=_ROUNDS, show_default=True, help="Rounds of the timing.")
 @click.option("--draws", default=1, show_default=True, help="Negatives: ten pairs per kind each.")
-@click.option("--kind", "kinds", multiple=True, type=click.Choice(_MERGES), default=_MERGES)
+@click.option(
+    "--kind", "kinds", multiple=True, type=click.Choice(list(_RECIPES)), default=list(_RECIPES)
+)
 @click.option(
     "--format",
     "names",

@@ -9,7 +9,7 @@ import torch
 from loca_theory.rounding.cells import Recipe, RoundingCells, difference, rounding_cells
 from loca_theory.rounding.formats import Format
 from loca_theory.rounding.held_out import hold_out
-from loca_theory.rounding.low_rank import ENOUGH, LowRankFit, fit_low_rank
+from loca_theory.rounding.low_rank import LowRankFit, fit_low_rank
 from loca_theory.rounding.signals import scaling_signal
 
 INSIDE, INSIDE_BEFORE = 0.998, 0.99
@@ -17,7 +17,6 @@ INSIDE, INSIDE_BEFORE = 0.998, 0.99
 # Mean squared cosine with the weights above chance. A base that was cast has 0.004, as its errors
 # are a little larger where its weights are. DoRA has 0.02 and more.
 _SCALED = 0.01
-_STEPS, _MOST_STEPS = 30, 60
 _ROWS, _ENTRIES = 256, 2**18
 
 
@@ -44,13 +43,9 @@ class Candidate:
     recipe: Recipe
     base_was_rounded: bool
 
-    def fit(self, rank: int, steps: int = _STEPS) -> LowRankFit:
+    def fit(self, rank: int) -> LowRankFit:
         """The fit of a rank."""
-        return fit_low_rank(difference(self.base, self.tuned), self._cells(), rank, steps=steps)
-
-    def refined(self, fit: LowRankFit) -> LowRankFit:
-        """The fit, or one of more steps if some entries are still outside."""
-        return fit if fit.inside > 1 - ENOUGH else self.fit(fit.rank, _MOST_STEPS)
+        return fit_low_rank(difference(self.base, self.tuned), self._cells(), rank)
 
     def claim(self, fit: LowRankFit) -> Claim | None:
         """The smallest rank at which as many entries are inside, if one less falls short of it."""
@@ -93,7 +88,7 @@ class Candidate:
         """Fit 95% of the entries, and count the changed ones of the others in their cells."""
         change, cells = difference(self.base, self.tuned), self._cells()
         hidden = hold_out(self.base, self.tuned, self.form, change, cells)
-        seen = fit_low_rank(change, cells, fit.rank, steps=_STEPS)
+        seen = fit_low_rank(change, cells, fit.rank)
         parts = zip(hidden.rows.split(_ENTRIES), hidden.columns.split(_ENTRIES), strict=True)
         products = torch.cat([(seen.b[i] * seen.a.mT[j]).sum(dim=1) for i, j in parts])
         fraction, standard_error = hidden.fraction_met(products)

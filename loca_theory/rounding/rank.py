@@ -198,7 +198,7 @@ def _result(claim: Claim, pair: _Pair) -> RankSearch:
         rank=claim.fit.rank,
         recipe=claim.candidate.recipe,
         base_was_rounded=claim.candidate.base_was_rounded,
-        fit=claim.candidate.refined(claim.fit),
+        fit=claim.fit,
         held_out=claim.held_out,
         unknowns=claim.fit.rank / pair.allowed,
     )

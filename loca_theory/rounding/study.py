@@ -105,8 +105,8 @@ class RoundingStudy:
         """Compute both tables; each point of either is a cell of a sweep."""
         laws = [LawCell(name, ratio) for name in self.formats for ratio in self.ratios]
         law_rows = [
-            LawRow(cell.format, cell.ratio, **found)
-            for cell, found in zip(laws, runner.run(laws, law_of), strict=True)
+            LawRow(cell.format, cell.ratio, **law)
+            for cell, law in zip(laws, runner.run(laws, law_of), strict=True)
         ]
         cells = [
             SurvivalCell(self.shape, self.rank, steps, self.draws, self.seed)
@@ -114,8 +114,8 @@ class RoundingStudy:
         ]
         survival_rows = [
             SurvivalRow(cell.steps, method, error, change_error)
-            for cell, found in zip(cells, runner.run(cells, survival_of), strict=True)
-            for method, (error, change_error) in found.items()
+            for cell, errors in zip(cells, runner.run(cells, survival_of), strict=True)
+            for method, (error, change_error) in errors.items()
         ]
         described_run = manifest(grid=self.describe(), seed=self.seed)
         return RoundingResult(described_run, tuple(law_rows), tuple(survival_rows))

@@ -85,6 +85,21 @@ def test_two_roundings_are_inside_the_widest_cells(pair, size, is_rounded):
     assert Fraction(float(low)) <= increment <= Fraction(float(high))
 
 
+def test_a_base_that_was_cast_may_have_the_larger_step():
+    """W just below the middle of 1 and the next number; its sum almost rounds away from 0.75."""
+    form = FORMATS["bfloat16"]
+    original = 1 + Fraction(255, 256) / 2**8
+    increment = Fraction(3, 4) - Fraction(255, 256) / 2**9 - original
+    assert rounded(original, form.name) == 1
+    assert rounded(original + increment, form.name) == 0.75
+    # Most weights have not changed, so that the root mean square of the change adds little.
+    base, tuned = torch.zeros(2, 1, 100, dtype=torch.float64)
+    base[0, 0], tuned[0, 0] = 1, 0.75
+    cells = rounding_cells(base, tuned, form, Recipe.ROUNDED_TWICE, dtype=torch.float64)
+    low, high = (Fraction(float(end[0, 0])) for end in (cells.low, cells.high))
+    assert low <= increment <= high
+
+
 def test_the_widest_cells_are_two_and_a_half_steps_at_most():
     """A step of w', a step of w, and a step of Δ, which is smaller than both."""
     form = FORMATS["bfloat16"]

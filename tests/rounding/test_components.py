@@ -43,8 +43,8 @@ def test_the_fit_finds_the_locations_and_is_much_nearer_than_the_largest_of_d(st
     errors = [float((some.increment() - change).square().sum()) for some in (fit, largest)]
     assert errors[0] < errors[1] / 20
     assert fit.inside == float(cells.contain(fit.increment()).double().mean()) > 0.999
-    found = fit.indices[:, 0] * SHAPE[1] + fit.indices[:, 1]
-    assert np.isin(chosen, found).mean() > 0.95
+    locations = fit.indices[:, 0] * SHAPE[1] + fit.indices[:, 1]
+    assert np.isin(chosen, locations).mean() > 0.95
     assert identical_entries(base, tuned, fit.increment(), FORM) > 0.999
 
 

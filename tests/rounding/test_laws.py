@@ -91,10 +91,10 @@ def test_singular_values_of_low_rank_show_above_the_threshold(change, rank, is_v
     shape, source = (1024, 1024), generator(0, "rounded low rank", rank)
     u, v = (np.linalg.qr(source.standard_normal((side, rank)))[0] for side in shape)
     value = change * 1024 / rank**0.5
-    found, law = singular_values(change, value * u @ v.T, source)
+    values, law = singular_values(change, value * u @ v.T, source)
     assert (value > visible_from(law, change, shape)) == is_visible
     # A gap after the rank, or neighbours that differ as all others do.
-    ratio = found[rank - 1] / found[rank]
+    ratio = values[rank - 1] / values[rank]
     assert ratio > 2 if is_visible else ratio < 1.02
 
 
@@ -103,18 +103,18 @@ def test_singular_values_are_found_where_predicted():
     shape, change, source = (900, 700), 1e-3, generator(0, "rounded spikes")
     law = rounded_change(FORMATS["bfloat16"], change)
     threshold = visible_from(law, change, shape, independent=1.0)
-    values = threshold * np.array([3.0, 1.8, 0.5])
+    strengths = threshold * np.array([3.0, 1.8, 0.5])
     u, v = (np.linalg.qr(source.standard_normal((side, 3)))[0] for side in shape)
-    increment = change * source.standard_normal(shape) + u * values @ v.T
-    found, _ = singular_values(change, increment, source)
+    increment = change * source.standard_normal(shape) + u * strengths @ v.T
+    values, _ = singular_values(change, increment, source)
     expected = [
-        rounded_singular_value(value, law, change, shape, independent=1.0) for value in values
+        rounded_singular_value(value, law, change, shape, independent=1.0) for value in strengths
     ]
     # A visible one fluctuates by at most √2 standard deviations of an entry of d.
     entry = change * law.energy**0.5
-    assert np.abs(found[:2] - expected[:2]).max() < 4 * 2**0.5 * entry
+    assert np.abs(values[:2] - expected[:2]).max() < 4 * 2**0.5 * entry
     # The edge fluctuates by this much, times numbers of order 1 (C. Tracy and H. Widom).
-    assert abs(found[2] - expected[2]) < 4 * entry * 700 ** (-1 / 6)
+    assert abs(values[2] - expected[2]) < 4 * entry * 700 ** (-1 / 6)
 
 
 def test_what_is_not_a_standard_deviation_is_refused():

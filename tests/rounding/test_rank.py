@@ -106,6 +106,16 @@ def test_the_fit_is_much_nearer_to_the_change_than_the_truncated_svd(name, times
     assert identical_entries(base, tuned, fit.increment(), form) > 0.999
 
 
+def test_ranks_of_steep_spectra_are_found():
+    """Singular values from 1 to 1/32: the descent takes more steps than with equal ones."""
+    form, source = FORMATS["bfloat16"], generator(0, "steep spectrum")
+    base = form.round(0.02 * normal(source, *SHAPE).double())
+    u, v = (torch.linalg.qr(normal(source, side, 6).double()).Q for side in SHAPE)
+    change = u * 2.0 ** -torch.arange(6) @ v.mT
+    change *= form.steps(base).median() / change.abs().median()
+    assert find_rank(base, form.round(base + change)).rank == 6
+
+
 def test_a_base_of_more_bits_is_merged_as_it_is_or_rounded_first():
     form, source = FORMATS["bfloat16"], generator(0, "bases")
     base = 0.02 * normal(source, *SHAPE)
