@@ -42,7 +42,8 @@ nb_execution_mode = "off"
 # --- Reference ----------------------------------------------------------------------------------
 
 PACKAGES = ("transforms", "sweeps", "increments", "locations", "expressivity", "adapters",
-            "rounding", "dependence", "convergence", "checkpoints", "claims", "plotting")  # fmt: skip
+            "rounding", "dependence", "convergence", "checkpoints", "claims",
+            "plotting")  # fmt: skip
 for _name in PACKAGES:
     # autodoc documents the names in dir(), which lacks names that a package imports on first use.
     _package = import_module(f"loca_theory.{_name}")

@@ -39,6 +39,7 @@ class MatrixCell(Cell):
         "loca_theory.expressivity",
         "loca_theory.increments",
         "loca_theory.locations",
+        "loca_theory.rounding",
         "loca_theory.sweeps.random",
         "loca_theory.transforms",
     )

@@ -24,7 +24,7 @@ _RUNS = {
     **dict.fromkeys(("dependence", "hypothesis_tests"), ("dependence", *_ERRORS)),
     **dict.fromkeys(("empirical", "normality"), ("increments", "transforms")),
     **dict.fromkeys(("convergence", "theory_search"), ("convergence", *_SEARCH)),
-    "gradients": ("adapters", *_SEARCH),
+    "gradients": ("adapters", "increments", *_SEARCH),
     "fourier": ("transforms",),
     "tables": (),
 }

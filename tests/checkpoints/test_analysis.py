@@ -320,7 +320,14 @@ def test_one_matrix_is_its_own_increment_and_shown_down_the_page(weights):
     # Only the base says how large the change is in proportion, and whether it is one.
     size = pytest.approx(float((tuned - base).norm() / base.norm()), rel=1e-5)
     assert [row.relative_norm for row in (*alone.matrices, *pair.matrices)] == [None, size]
-    without = replace(pair.matrices[0], relative_norm=None, weights_cosine=None)
+    without = replace(
+        pair.matrices[0],
+        relative_norm=None,
+        weights_cosine=None,
+        format="",
+        changed=None,
+        rounding=None,
+    )
     assert alone.matrices == (without,)
     assert [one.quantity for one in alone.figure_data] == ["entries", "increment"]
     assert alone.config_source == "", "no module has that name"

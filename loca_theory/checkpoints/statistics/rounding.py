@@ -56,6 +56,7 @@ def _rounding(name: str, changed: float) -> float:
 @lru_cache
 def _law(name: str) -> tuple[Array, Array]:
     """Fractions of changed numbers, and the relative errors of rounding that go with them."""
-    laws = [rounded_change(find_format(name), float(size)) for size in _SIZES]
+    every = (rounded_change(find_format(name), float(size)) for size in _SIZES)
+    laws = [law for law in every if law.energy]  # of 8 bits, the smallest change nothing
     fractions = np.array([law.changed for law in laws])
     return fractions, np.array([law.error / law.energy for law in laws])

@@ -119,9 +119,9 @@ def _identical(
     """Entries that a merge by the recipe gives back, of the product of factors in float32."""
     if search.recipe is None:
         return 0.0
-    wide = LowRankFit(fit.b.float(), fit.a.float(), fit.inside)
+    increment = fit.b.float() @ fit.a.float()
     start = search.form.round(base.double()) if search.base_was_rounded else base
-    return identical_entries(start, tuned, wide, search.form, search.recipe)
+    return identical_entries(start, tuned, increment, search.form, search.recipe)
 
 
 def rank_settings(ranks: Mapping[str, int]) -> dict[str, Any]:
