@@ -14,6 +14,9 @@ from loca_theory.rounding.signals import scaling_signal
 
 INSIDE, INSIDE_BEFORE = 0.998, 0.99
 """Fraction of entries in their cells: at least at the rank, and at most at one less."""
+# A further rounding leaves at least this fraction outside the exact cells: 0.09 where the change is
+# a tenth of a step, 0.2 to 0.3 where it is larger.
+_OUTSIDE = 0.05
 # Mean squared cosine with the weights above chance. A base that was cast has 0.004, as its errors
 # are a little larger where its weights are. DoRA has 0.02 and more.
 _SCALED = 0.01
@@ -56,16 +59,21 @@ class Candidate:
             if before < INSIDE:
                 break
             fit = smaller
-        if before > INSIDE_BEFORE or self._is_scaled(fit):
+        if before > INSIDE_BEFORE or self._is_not_rounding(fit):
             return None
         return self._held_out(fit)
 
-    def _is_scaled(self, fit: LowRankFit) -> bool:
-        """Whether what the widest cells allow is a scaling of rows, and not a further rounding."""
+    def _is_not_rounding(self, fit: LowRankFit) -> bool:
+        """Whether the widest cells allow something else than a further rounding.
+
+        One of those leaves entries outside of the exact cells, and does not scale rows.
+        """
         if self.recipe is not Recipe.ROUNDED_TWICE:
             return False
-        gap = replace(self, recipe=Recipe.EXACT).gap(fit)
-        return scaling_signal(gap, self.base) > _SCALED
+        exact = replace(self, recipe=Recipe.EXACT)
+        if exact.fit(fit.rank).inside > 1 - _OUTSIDE:
+            return True
+        return scaling_signal(exact.gap(fit), self.base) > _SCALED
 
     def gap(self, fit: LowRankFit) -> torch.Tensor:
         """How far each entry of a fit is from its cell."""

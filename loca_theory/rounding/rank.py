@@ -6,8 +6,8 @@ what would get inside anyway:
 - *unknowns*: r(p + q) per changed entry, at most 0.5, and 0.25 where the merge rounded twice. With
   more, matrices of rank r meet all cells that have nothing to do with the change.
 - *jump*: at least 99.8% inside at r, at most 99% at r - 1. The fit of a wrong recipe creeps up.
-- *no scaling*: where the merge rounded twice, what the wide cells allow does not lie along the rows
-  or columns of W, as it would if DoRA had scaled them.
+- *further rounding*: where the merge rounded twice, at least 5% are outside the exact cells, and
+  the gap does not lie along the rows or columns of W, as it would if DoRA had scaled them.
 - *held-out cells*: of 5% of the entries, which a second fit has not seen, those that changed are
   met to at least 60%.
 
