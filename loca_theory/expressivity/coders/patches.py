@@ -57,7 +57,8 @@ class Patches(Coder):
         count, length = (patches, area) if self.by == "patches" else (area, patches)
         levels = min(_QUANTILES, count)
         # Quantiles of χ²; scipy.stats has them, too, but its import takes half a second.
-        energies = 2 * gammaincinv(length / 2, (np.arange(levels) + 0.5) / levels)
+        quantiles = gammaincinv(length / 2, (np.arange(levels) + 0.5) / levels)
+        energies = np.asarray(2 * quantiles, dtype=np.float64)
         return expectation(self.rule, energies, (length,), bits, length * levels)
 
     def approximate(
