@@ -31,27 +31,24 @@ _LARGE = 1 << 22
 _FORMED_UP_TO = 1 << 21
 # Of a product in half precision, as a fraction of one in float32, on a CPU that has units for it.
 _HALF = 0.5
-# torch's tests for these units. Without them a product takes up to 18 times as long as in float32.
-_HALF_UNITS = {
-    torch.bfloat16: ("_is_avx512_bf16_supported", "_is_amx_tile_supported"),
-    torch.float16: ("_is_amx_fp16_supported",),
-}
-_FAST_ON_CPU = {
-    dtype: any(getattr(torch.cpu, name, bool)() for name in names)
-    for dtype, names in _HALF_UNITS.items()
-}
+# Whether this CPU has such units, by torch's own tests.
+_FAST_ON_CPU = any(
+    getattr(torch.cpu, name, bool)()
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+)
 
 
 def product_dtype(x: torch.Tensor, working: torch.dtype) -> torch.dtype:
-    """The dtype in which ΔW is applied: half precision where x has it and products in it are fast.
+    """The dtype in which ΔW is applied: bfloat16 where x has it and products in it are fast.
 
     ΔW itself is formed in ``working``, float32 or float64, and rounded once. Autocast counts as the
-    dtype of x. A CPU without units for half precision applies ΔW in ``working``, too.
+    dtype of x. A CPU without units for bfloat16 applies ΔW in ``working``, too; so does any device
+    for float16, below whose smallest numbers the first steps of training lie.
     """
     kind, dtype = x.device.type, x.dtype
     if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
         dtype = torch.get_autocast_dtype(kind) if dtype == torch.float32 else dtype
-    is_fast = dtype in _HALF_UNITS and (kind != "cpu" or _FAST_ON_CPU[dtype])
+    is_fast = dtype == torch.bfloat16 and (kind != "cpu" or _FAST_ON_CPU)
     return dtype if is_fast and working == torch.float32 else working
 
 

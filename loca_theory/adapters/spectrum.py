@@ -136,10 +136,10 @@ class CosineSpectrum(SearchState):
             bias: b (p,), only with W.
 
         Returns:
-            (..., p) in the dtype of x, or in that of autocast. In half precision, ΔW is formed in
+            (..., p) in the dtype of x, or in that of autocast. In bfloat16, ΔW is formed in
             float32, rounded once and applied by a product of its own, since W + ΔW would lose a
-            small ΔW; the gradients of a and l come from a product in half precision, too. A CPU
-            without units for half precision computes all this in float32.
+            small ΔW; the gradients of a and l come from a product in bfloat16, too. A CPU without
+            units for it computes all this in float32, and so does every device for float16.
 
         Raises:
             InvalidArgumentError: x is not q wide.
@@ -149,7 +149,7 @@ class CosineSpectrum(SearchState):
             msg += f"{tuple(x.shape)}"
             raise InvalidArgumentError(msg)
         a, locations = self._inputs(x.dtype)
-        dtype = product_dtype(x, a.dtype)
+        dtype = product_dtype(x, a.dtype) if weight is None else a.dtype
         of_output = dtype if dtype.itemsize < x.dtype.itemsize else x.dtype  # less under autocast
         if self._needs_plain_operations():
             delta = increment(a, None, self.indices, self._size, self.scaling, self.rule)

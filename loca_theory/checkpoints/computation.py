@@ -14,7 +14,7 @@ from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.remarks import UNCHANGED
 from loca_theory.checkpoints.rows import Comparison
 from loca_theory.checkpoints.settings import Settings
-from loca_theory.checkpoints.source.checkpoint import LeftOutError
+from loca_theory.checkpoints.source.checkpoint import LeftOutError, Reason
 from loca_theory.checkpoints.statistics.comparison import compare
 from loca_theory.checkpoints.statistics.figure_data import MatrixAnalysis
 from loca_theory.checkpoints.statistics.matrix import analyse_matrix
@@ -114,7 +114,10 @@ def compute_analysis(cell: IncrementCell, pairs: Pairs) -> dict[str, Any]:
     known = {"tuned": tuned, "dtype": stored.entry.dtype, "note": stored.note}
     if pairs[tuned].base is not None:
         sides = (stored.load(side) for side in (pairs[tuned].base, pairs[tuned].tuned) if side)
-        known |= vars(stored_change(*sides))
+        change = stored_change(*sides)
+        if change.changed == 0:
+            raise LeftOutError(Reason("unchanged", f"the base rounded to {change.format}"))
+        known |= vars(change)
     known |= {"module": cell.layer.module if forms else ""}
     known |= {"adapters": tuple(form.key for form in forms)}
     found = analyse_matrix(

@@ -69,9 +69,9 @@ def rounded(matrices: Sequence[Matrix]) -> str:
     much = f"about {error:.0%}" if error < 1 else "more than all"
     return (
         f"Stored in {formats}, whose steps are as large as these changes: in the median matrix "
-        f"{changed:.0%} of the entries changed, and the errors of rounding have {much} of the "
+        f"{changed:.1%} of the entries changed, and the errors of rounding have {much} of the "
         "energy of the change. What follows is of the rounded change, normality and spectrum "
-        "included."
+        "included; if a LoRA was merged, unmerge looks through the rounding."
     )
 
 

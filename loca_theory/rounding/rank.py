@@ -40,6 +40,8 @@ UNKNOWNS = {Recipe.EXACT: 0.5, Recipe.ROUNDED_INCREMENT: 0.5, Recipe.ROUNDED_TWI
 _ROUNDS = 12
 # From here on, one more rank is tried even where no signal is left in the gap.
 _NEARLY = 0.98
+# How many larger ranks by one rounding are tried before two roundings are claimed.
+_MORE = 6
 # Standard errors by which held-out cells have to differ to decide between recipes.
 _SIGNIFICANT = 2
 # Of sides above twice this number, so many rows or columns are searched.
@@ -51,7 +53,7 @@ class Outcome(StrEnum):
 
     FOUND = "found"
     NOT_OF_FORM = "not of this form"
-    TOO_FEW_CHANGED = "cannot tell: too few entries changed"
+    TOO_FEW_CHANGED = "cannot tell: too few changed entries for the rank"
     NOT_BELIEVED = "not believed: held-out entries are not met"
 
 
@@ -168,6 +170,8 @@ def _search(pair: _Pair) -> RankSearch:
             ]
             claims = [candidate.claim(fit) for candidate, fit in tried if fit.inside >= INSIDE]
             believed = [claim for claim in claims if claim and claim.held_out >= BELIEVED]
+            if believed and candidates is wide:
+                believed = _in_narrow_cells(narrow, rank, pair) or believed
             if believed:
                 return _result(_best(believed), pair)
             outcome = Outcome.NOT_BELIEVED if any(claims) else outcome
@@ -177,6 +181,22 @@ def _search(pair: _Pair) -> RankSearch:
             break
         rank += more or 1
     return RankSearch(outcome, form, changed)
+
+
+def _in_narrow_cells(narrow: list[Candidate], rank: int, pair: _Pair) -> list[Claim]:
+    """Claims of a somewhat larger rank by one rounding, before two are claimed.
+
+    Wide cells hold a steep spectrum without its last singular values.
+    """
+    for larger in range(rank + 1, rank + 2 + min(rank, _MORE)):
+        for candidate in narrow:
+            if larger > UNKNOWNS[candidate.recipe] * pair.allowed:
+                return []
+            fit = candidate.fit(larger)
+            claim = candidate.claim(fit) if fit.inside >= INSIDE else None
+            if claim and claim.held_out >= BELIEVED:
+                return [claim]
+    return []
 
 
 def _best(claims: list[Claim]) -> Claim:

@@ -155,10 +155,13 @@ def test_what_has_no_step_is_refused(arguments, message):
 
 
 def test_numbers_out_of_range_are_refused():
-    for options in ({"lr": 0.0}, {"steps": 0}, {"draws": 1}):
+    for options in ({"lr": 0.0}, {"lr": math.nan}, {"steps": 0}, {"draws": 1}):
         with pytest.raises(InvalidArgumentError, match="must be"):
             first_step(LORA, (8, 8), **options)
     with pytest.raises(InvalidArgumentError, match="frobenius or spectral"):
         equivalent_lr(LORA, LORA, (8, 8), norm="nuclear")
     with pytest.raises(InvalidArgumentError, match="adapt"):
         first_steps(LoCAConfig(n_frequency=4, target_modules=["third"]), Classifier())
+    config = LoCAConfig(n_frequency=4, target_modules=["first"])
+    with pytest.raises(InvalidArgumentError, match="loss must return a tensor of one number"):
+        first_steps(config, Classifier(), lambda model: 1.0)

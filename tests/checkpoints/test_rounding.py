@@ -61,3 +61,22 @@ def test_the_analysis_warns_where_rounding_matters(size, dtype, is_warned):
     (row,) = result.matrices
     assert row.format == str(dtype).removeprefix("torch.")
     assert (row.rounding is None) is (dtype == torch.float32)
+
+
+def test_a_base_of_more_bits_loses_at_least_its_own_rounding():
+    """Of a merge that is cast afterwards; to 1%, since the roundings of base and sum differ."""
+    torch.manual_seed(0)
+    base = 0.02 * torch.randn(SHAPE, dtype=torch.float64)
+    change = 1e-6 * torch.randn(SHAPE, dtype=torch.float64)
+    after = (base + change).bfloat16()
+    stored = after.double() - base
+    truth = float((stored - change).square().sum() / stored.square().sum())
+    assert stored_change(base.float(), after).rounding == pytest.approx(truth, rel=0.01)
+
+
+def test_small_formats_and_matrices_of_zeros_are_analysed():
+    torch.manual_seed(0)
+    base = torch.randn(SHAPE).to(torch.float8_e4m3fn)
+    tuned = (base.float() + 0.3 * torch.randn(SHAPE)).to(torch.float8_e4m3fn)
+    assert stored_change(base, tuned).format == "float8_e4m3"
+    assert stored_change(torch.randn(SHAPE), torch.zeros(SHAPE)).changed > 0.9

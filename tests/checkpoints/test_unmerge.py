@@ -1,6 +1,8 @@
 """The adapter of a merged checkpoint, against the merge that PEFT made."""
 
 import copy
+import json
+import math
 
 import peft
 import pytest
@@ -153,3 +155,53 @@ def test_what_cannot_be_unmerged_is_refused(llama, tmp_path):
         unmerge(llama, full(llama), include="embed")
     with pytest.raises(InvalidArgumentError, match="dtype"):
         unmerge(llama, full(llama), dtype="int8")
+
+
+def matrices(base, tuned, name="layers.0.q_proj.weight"):
+    return {name: base}, {name: tuned}
+
+
+def steep(rank, condition, size):
+    """A change of singular values that fall by a factor from the first to the last."""
+    torch.manual_seed(0)
+    base = (0.02 * torch.randn(256, 256)).bfloat16()
+    u, v = (torch.linalg.qr(torch.randn(256, rank)).Q for _ in range(2))
+    change = u * torch.logspace(0, -math.log10(condition), rank) @ v.T
+    change *= size / change.std()
+    return base, (base.double() + change.double()).bfloat16()
+
+
+def test_a_steep_spectrum_is_not_taken_for_two_roundings():
+    (row,) = unmerge(*matrices(*steep(6, 100, 4e-4))).layers
+    assert (row.rank, row.recipe) == (6, "exact")
+    assert row.identical > 0.998
+
+
+def test_swapped_sides_are_said():
+    base, tuned = steep(4, 3, 1e-3)
+    result = unmerge(*matrices(tuned, base))
+    assert [row.rank for row in result.layers] == [None]
+    assert "swapped, it seems" in result.verdict
+
+
+def test_float32_hides_nothing():
+    base, tuned = (side.float() for side in steep(4, 3, 1e-3))
+    result = unmerge(*matrices(base, base + 1e-3 * torch.randn(256, 4) @ torch.randn(4, 256)))
+    assert "rounding hides nothing" in result.verdict
+    assert tuned.shape == base.shape
+
+
+def test_layers_that_were_only_cast_have_not_changed(llama):
+    wide = copy.deepcopy(llama).float()
+    with torch.no_grad():
+        for parameter in wide.parameters():
+            parameter *= 1 + 1e-3 * torch.rand_like(parameter)
+    cast = copy.deepcopy(wide).bfloat16()
+    config = peft.LoraConfig(r=2, target_modules=["q_proj"])
+    result = unmerge(wide, merged(cast, config))
+    assert {row.name.rpartition(".self_attn.")[2] for row in result.layers} == {"q_proj.weight"}
+    assert all(row.base_was_rounded and row.rank == 2 for row in result.layers)
+    assert result.changed_outside == []
+    analysis = loca.analyze(wide, merged(cast, config), ranks=2)
+    assert {row.name for row in analysis.matrices} == {row.name for row in result.layers}
+    json.dumps(analysis.to_json(), allow_nan=False)

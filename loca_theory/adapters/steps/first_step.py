@@ -202,7 +202,7 @@ def equivalent_lr(
 
 
 def _check(lr: float, steps: int, draws: int) -> None:
-    if real_number("lr", lr) <= 0:
+    if not 0 < real_number("lr", lr) < math.inf:
         msg = f"lr must be positive, not {lr}; choose a value such as 1e-4"
         raise InvalidArgumentError(msg)
     if whole_number("steps", steps) < 1 or whole_number("draws", draws) < 2:

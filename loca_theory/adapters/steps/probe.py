@@ -137,6 +137,11 @@ def _stepped(
             ).sum()
         else:
             value = loss(model)
+        if not isinstance(value, torch.Tensor) or value.ndim:
+            msg = f"loss must return a tensor of one number, not {type(value).__name__}; "
+            raise InvalidArgumentError(
+                msg + "pass a function such as lambda model: model(x).mean()"
+            )
         if not value.requires_grad:
             break
         value.backward()
@@ -173,12 +178,18 @@ def _layers(model: nn.Module) -> dict[str, nn.Module]:
     layers: dict[str, Any] = {}
     for name, module in model.named_modules():
         is_inside = any(name.startswith(f"{outer}.") for outer in layers)
-        if isinstance(module, BaseTunerLayer) and not is_inside:
+        if isinstance(module, BaseTunerLayer) and not is_inside and _is_linear(module):
             layers[name] = module
     if not layers:
-        msg = "this adapter adapts no layer of the model; choose other target_modules"
+        msg = "this adapter adapts no layer of the model that is linear; choose other "
+        msg += "target_modules"
         raise InvalidArgumentError(msg)
     return {name.removeprefix(_PREFIX): layer for name, layer in layers.items()}
+
+
+def _is_linear(layer: Any) -> bool:
+    base = layer.get_base_layer()
+    return isinstance(base, nn.Linear) or type(base).__name__ == "Conv1D"
 
 
 def _weight(layer: Any) -> torch.Tensor:

@@ -27,7 +27,9 @@ class StoredChange:
         changed: Fraction of the entries that differ from the base rounded to this format; None if
             the format has 24 bits or more, as for what follows.
         rounding: Energy of the errors of rounding in units of that of the stored change, for
-            independent normal weights and changes, of which as many entries change.
+            independent normal weights and changes, of which as many entries change; for a base of
+            more bits, that of rounding the base, which is the least that the errors can be. None
+            if no entry changed.
     """
 
     format: str
@@ -40,16 +42,22 @@ def stored_change(base: torch.Tensor, tuned: torch.Tensor) -> StoredChange:
     form = format_of(tuned)
     if form is None or form.significant_bits >= _FULL:
         return StoredChange("" if form is None else form.name)
-    before = base if form.holds(base) else form.round(base.double())
+    is_on_grid = form.holds(base)
+    before = base if is_on_grid else form.round(base.double())
     changed = int((tuned.to(before.dtype) != before).count_nonzero()) / tuned.numel()
-    return StoredChange(form.name, changed, _rounding(form.name, changed))
+    if not changed:
+        return StoredChange(form.name, changed)
+    if is_on_grid:
+        return StoredChange(form.name, changed, _rounding(form.name, changed))
+    lost = (before - base.double()).square().sum() / (tuned.double() - base).square().sum()
+    return StoredChange(form.name, changed, float(lost))
 
 
 def _rounding(name: str, changed: float) -> float:
     """E(d − Δ)²/E d² where this fraction of the numbers changes."""
     fractions, errors = _law(name)
     if changed < fractions[0]:
-        return float(errors[0] * fractions[0] / changed) if changed else np.inf
+        return float(errors[0] * fractions[0] / changed)
     return float(np.exp(np.interp(changed, fractions, np.log(errors))))
 
 

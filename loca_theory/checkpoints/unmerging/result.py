@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import get_terminal_size
@@ -73,6 +74,8 @@ class Unmerged(Result):
     @property
     def verdict(self) -> str:
         """What was merged, in one sentence, and then what was not found."""
+        if not self.layers and self.changed_outside:
+            return "No linear layer changed that could be looked at, but other tensors did."
         if not self.layers:
             return "No layer changed."
         others = Counter(row.outcome for row in self.layers if row.rank is None)
@@ -90,6 +93,8 @@ class Unmerged(Result):
         recipes = Counter(row.recipe for row in self.found)
         how = ", ".join(f"{recipe} in {n}" for recipe, n in recipes.most_common())
         how = f" ({how if len(recipes) > 1 else next(iter(recipes))})"
+        grid = self.manifest["grid"]
+        count += " of those that were chosen" if grid["include"] or grid["exclude"] else ""
         return (
             f"The base and LoRA of {rank} in {named}{count}{how}; merged again, "
             f"{self.identical:.2%} of the entries are the same to the bit, by a truncated SVD "
@@ -119,6 +124,9 @@ class Unmerged(Result):
         writable_folder(check_folder(folder, _FOLDER))
         remove_adapter(folder / _FOLDER)
         paths = []
+        if self.adapter is None:
+            with suppress(OSError):  # it holds something else, or is not there
+                (folder / _FOLDER).rmdir()
         if self.adapter is not None:
             card = _CARD.format(verdict=self.verdict)
             paths += write_adapter(writable_folder(folder / _FOLDER), self.adapter, card)

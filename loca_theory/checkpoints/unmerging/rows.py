@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -14,8 +14,19 @@ from loca_theory.checkpoints.source.checkpoint import LeftOutError, Reason
 from loca_theory.checkpoints.task import Pairs
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments.truncated_svd import truncated_svd
-from loca_theory.rounding import LowRankFit, RankSearch, find_rank, identical_entries
+from loca_theory.rounding import (
+    LowRankFit,
+    RankSearch,
+    Recipe,
+    find_rank,
+    format_of,
+    identical_entries,
+)
 
+NOT_ROUNDED = "stored in 24 bits or more: rounding hides nothing, and extract finds the rank"
+SWAPPED = "swapped, it seems: what was passed as the base is a merge into the other"
+# Significant bits of float32.
+_FULL = 24
 _FACTORS = "lora_A.weight", "lora_B.weight"
 
 
@@ -32,7 +43,10 @@ class UnmergedLayer:
         rank: Rank of the change; None unless it was found, as all that follows.
         form: ``LoRA``.
         recipe: How the merge rounded: ``exact``, ``rounded increment`` or ``rounded twice``.
-        inside: Fraction of the entries of the recovered change in their rounding cells.
+        base_was_rounded: Whether the merge began from a base rounded to the format, where the one
+            that was passed has more bits.
+        inside: Fraction of the entries of the recovered change in their rounding cells, before the
+            factors are rounded to the stored type.
         held_out: Fraction of the changed entries in their cells, of those that a fit had not seen.
         identical: Fraction of the entries that are the same to the bit if the factors, as they are
             stored, are merged again.
@@ -48,6 +62,7 @@ class UnmergedLayer:
     rank: int | None = None
     form: str | None = None
     recipe: str | None = None
+    base_was_rounded: bool = False
     inside: float | None = None
     held_out: float | None = None
     identical: float | None = None
@@ -69,21 +84,30 @@ def compute_unmerged(cell: UnmergeCell, pairs: Pairs, device: str) -> dict[str, 
     (pair,), layer = pairs.values(), cell.layer
     matrix = pair.matrices[cell.name]
     base, tuned = (matrix.load(side) for side in (pair.base, pair.tuned) if side is not None)
-    if torch.equal(base, tuned):
-        raise LeftOutError(UNCHANGED)
     base, tuned = (side.T if layer.is_transposed else side for side in (base, tuned))
     base, tuned = base.to(device), tuned.to(device)
     try:
+        form = format_of(tuned, "the fine-tune")
+        is_rounded = form is not None and form.significant_bits < _FULL
+        before = base.double() if form is None or not is_rounded else form.round(base.double())
+        changed = int((before != tuned.double()).count_nonzero())
+        if not changed:
+            raise LeftOutError(UNCHANGED)
+        row = UnmergedLayer(
+            name=layer.weight,
+            shape=layer.shape,
+            outcome=NOT_ROUNDED,
+            format=form.name if form else str(tuned.dtype).removeprefix("torch."),
+            changed=changed / tuned.numel(),
+        )
+        if not is_rounded:
+            return {"row": vars(row), "factors": {}}
         search = find_rank(base, tuned)
+        if search.recipe is Recipe.ROUNDED_TWICE and _is_swapped(base, tuned):
+            return {"row": vars(replace(row, outcome=SWAPPED)), "factors": {}}
     except InvalidArgumentError as error:
         raise LeftOutError(Reason(str(error))) from error
-    row = UnmergedLayer(
-        name=layer.weight,
-        shape=layer.shape,
-        outcome=search.outcome.value,
-        format=search.form.name,
-        changed=search.changed,
-    )
+    row = replace(row, outcome=search.outcome.value)
     if search.fit is None:
         return {"row": vars(row), "factors": {}}
     fit = _stored(search.fit, cell.dtype)
@@ -91,6 +115,7 @@ def compute_unmerged(cell: UnmergeCell, pairs: Pairs, device: str) -> dict[str, 
         "rank": search.rank,
         "form": "LoRA",
         "recipe": search.recipe and search.recipe.value,
+        "base_was_rounded": search.base_was_rounded,
         "inside": search.fit.inside,
         "held_out": search.held_out,
         "identical": _identical(search, base, tuned, fit),
@@ -99,6 +124,15 @@ def compute_unmerged(cell: UnmergeCell, pairs: Pairs, device: str) -> dict[str, 
     }
     factors = dict(zip(_FACTORS, (fit.a.cpu(), fit.b.cpu()), strict=True))
     return {"row": vars(row) | found, "factors": factors}
+
+
+def _is_swapped(base: torch.Tensor, tuned: torch.Tensor) -> bool:
+    """Whether the base is the fine-tune with a change that was added to it by one rounding."""
+    try:
+        other = find_rank(tuned, base)
+    except InvalidArgumentError:  # of fewer bits
+        return False
+    return other.recipe in (Recipe.EXACT, Recipe.ROUNDED_INCREMENT)
 
 
 def _stored(fit: LowRankFit, dtype: str) -> LowRankFit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -30,11 +31,13 @@ from loca_theory.checkpoints.unmerging.rows import (
     rank_settings,
 )
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.rounding import format_of
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.runner import chosen_runner
 from loca_theory.transforms.devices import resolve_device
 
+_FILES = (".safetensors", ".bin", ".pt", ".pth")
 _NOT_LINEAR = Reason("not a linear layer", "unmerge looks at linear layers alone")
 
 
@@ -96,10 +99,15 @@ def unmerge(
     rows = [UnmergedLayer(**result["row"]) for _, result in results]
     found = [(cell.layer, result["factors"]) for cell, result in results if result["factors"]]
     name = describe(base).removeprefix("hub:") if is_path(base) else None
+    if name and Path(name).suffix in _FILES:
+        name = str(Path(name).parent)
+    inside = {layer.weight for layer, _ in found}
     grid = {
         "base": describe(base), "merged": describe(merged), "include": include,
         "exclude": exclude, "max_size": max_size, "unchecked": pair.unchecked,
-        "changed_outside": pair.changed_outside({layer.weight for layer, _ in found}),
+        "changed_outside": [
+            name for name in pair.changed_outside(inside) if not _is_rounded_base(pair, name)
+        ],
     }  # fmt: skip
     return Unmerged(
         manifest=manifest(grid=grid, seed=None, device=device, dtype=dtype),
@@ -107,6 +115,17 @@ def unmerge(
         skipped=tuple(skipped),
         adapter=_adapter(pair, found, name) if found else None,
     )
+
+
+def _is_rounded_base(pair: CheckpointPair, name: str) -> bool:
+    """Whether a tensor is that of the base rounded to fewer bits."""
+    if pair.base is None or name not in pair.base.entries:
+        return False
+    before, after = pair.base.load(name), pair.tuned.load(name)
+    if before.shape != after.shape or not after.is_floating_point():
+        return False
+    form = format_of(after)
+    return form is not None and torch.equal(form.round(before.double()), after.double())
 
 
 def _adapter(
