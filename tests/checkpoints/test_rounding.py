@@ -18,7 +18,7 @@ def pair(size, dtype=torch.bfloat16, base=torch.bfloat16):
     return before, (before.double() + 0.02 * size * torch.randn(SHAPE)).to(dtype)
 
 
-@pytest.mark.parametrize("size", [3e-4, 1e-3, 3e-3])
+@pytest.mark.parametrize("size", [3e-4, 1e-3, 3e-3, 3e-2])
 def test_rounding_is_estimated_from_how_many_entries_changed(size):
     """Against the true errors of rounding; of 49,152 entries, some 3,500 change at least."""
     torch.manual_seed(0)
@@ -31,6 +31,7 @@ def test_rounding_is_estimated_from_how_many_entries_changed(size):
     assert found.changed == float((stored != 0).double().mean())
     truth = float((stored - change).square().sum() / stored.square().sum())
     # 2% from counting, of which the error of rounding is up to the fourth power; and of a grid.
+    # The last is of fine steps.
     assert found.rounding == pytest.approx(truth, rel=0.1)
 
 
@@ -64,14 +65,14 @@ def test_the_analysis_warns_where_rounding_matters(size, dtype, is_warned):
 
 
 def test_a_base_of_more_bits_loses_at_least_its_own_rounding():
-    """Of a merge that is cast afterwards; to 1%, since the roundings of base and sum differ."""
+    """Of a merge that is cast afterwards; to 5%: u²/12 is a mean over many numbers."""
     torch.manual_seed(0)
     base = 0.02 * torch.randn(SHAPE, dtype=torch.float64)
     change = 1e-6 * torch.randn(SHAPE, dtype=torch.float64)
     after = (base + change).bfloat16()
     stored = after.double() - base
     truth = float((stored - change).square().sum() / stored.square().sum())
-    assert stored_change(base.float(), after).rounding == pytest.approx(truth, rel=0.01)
+    assert stored_change(base.float(), after).rounding == pytest.approx(truth, rel=0.05)
 
 
 def test_small_formats_and_matrices_of_zeros_are_analysed():

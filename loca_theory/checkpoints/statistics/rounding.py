@@ -13,6 +13,8 @@ from loca_theory.rounding import find_format, format_of, rounded_change
 
 # Significant bits of float32: a change that is stored in as many is not called rounded.
 _FULL = 24
+# Where more of the entries changed, steps are fine: errors are uniform, of mean square u²/12.
+_FINE = 0.9
 # Standard deviations of changes, in units of that of the weights, between which the law is
 # interpolated. Below, it grows like 1/changed; above, hardly anything is rounding.
 _SIZES = np.logspace(-4, -1, 16)
@@ -28,8 +30,8 @@ class StoredChange:
             the format has 24 bits or more, as for what follows.
         rounding: Energy of the errors of rounding in units of that of the stored change, for
             independent normal weights and changes, of which as many entries change; for a base of
-            more bits, that of rounding the base, which is the least that the errors can be. None
-            if no entry changed.
+            more bits, that of rounding the base, which is the least that the errors can be. Where
+            nearly all entries change, errors are uniform within a step. None if none changed.
     """
 
     format: str
@@ -47,10 +49,13 @@ def stored_change(base: torch.Tensor, tuned: torch.Tensor) -> StoredChange:
     changed = int((tuned.to(before.dtype) != before).count_nonzero()) / tuned.numel()
     if not changed:
         return StoredChange(form.name, changed)
-    if is_on_grid:
+    if is_on_grid and changed < _FINE:
         return StoredChange(form.name, changed, _rounding(form.name, changed))
-    lost = (before - base.double()).square().sum() / (tuned.double() - base).square().sum()
-    return StoredChange(form.name, changed, float(lost))
+    # Of fine steps, and of the base's own rounding.
+    steps, change = form.steps(base.float()), tuned.float() - base.float()
+    norms = (torch.linalg.vector_norm(each, dtype=torch.float64) for each in (steps, change))
+    lost, stored = map(float, norms)
+    return StoredChange(form.name, changed, lost**2 / (12 * stored**2) if stored else None)
 
 
 def _rounding(name: str, changed: float) -> float:
