@@ -2,8 +2,8 @@ from .linear import LoCALinear as LoCALinear
 from .search.following import follow as follow
 from .search.schedule import AlternatingSchedule as AlternatingSchedule
 from .spectrum import CosineSpectrum as CosineSpectrum
+from .steps.equivalent import equivalent_lr as equivalent_lr
 from .steps.first_step import FirstStep as FirstStep
-from .steps.first_step import equivalent_lr as equivalent_lr
 from .steps.first_step import first_step as first_step
 from .steps.first_step import first_steps as first_steps
 from .trainer import LoCACallback as LoCACallback

@@ -65,14 +65,18 @@ def test_the_analysis_warns_where_rounding_matters(size, dtype, is_warned):
 
 
 def test_a_base_of_more_bits_loses_at_least_its_own_rounding():
-    """Of a merge that is cast afterwards; to 5%: u²/12 is a mean over many numbers."""
+    """Of a merge that is cast afterwards; to 2%.
+
+    The squares of uniform errors have a relative standard deviation of 0.9 about u²/12, of steps u
+    that vary themselves: a mean of 49,152 is off by 0.4 to 0.5%, and the bound is four times that.
+    """
     torch.manual_seed(0)
     base = 0.02 * torch.randn(SHAPE, dtype=torch.float64)
     change = 1e-6 * torch.randn(SHAPE, dtype=torch.float64)
     after = (base + change).bfloat16()
     stored = after.double() - base
     truth = float((stored - change).square().sum() / stored.square().sum())
-    assert stored_change(base.float(), after).rounding == pytest.approx(truth, rel=0.05)
+    assert stored_change(base.float(), after).rounding == pytest.approx(truth, rel=0.02)
 
 
 def test_small_formats_and_matrices_of_zeros_are_analysed():

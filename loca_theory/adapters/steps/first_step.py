@@ -8,7 +8,8 @@ weight depends on the adapter: for a form that is linear in its numbers,
           \qquad A_k = \partial W/\partial\theta_k .
 
 Two adapters at one learning rate are therefore not trained alike, and learning rates of two
-adapters are alike if they move the weight as far (:func:`equivalent_lr`).
+adapters are alike if they move the weight as far
+(:func:`~loca_theory.adapters.equivalent_lr`).
 
 Known before: for LoRA, Z. Zhang et al., *The Primacy of Magnitude in Low-Rank Adaptation*,
 arXiv:2507.06558; the spectral norm as the unit of a step, G. Yang et al., arXiv:2310.17813.
@@ -20,7 +21,7 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -31,10 +32,6 @@ from loca_theory.adapters.steps.probe import OneLayer, Steps, draws_of_steps
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments.truncated_svd import truncated_svd
 
-Norm = Literal["frobenius", "spectral"]
-
-# The increment grows with the learning rate; the search ends within this fraction of the norm.
-_CLOSE, _MOST_ROUNDS = 1e-3, 40
 _SPECTRAL_TOLERANCE = 1e-3
 
 
@@ -149,56 +146,6 @@ def first_steps(
         for name, each in layers.items():
             sizes.setdefault(name, []).append(_sizes(each))
     return {name: _averaged(each) for name, each in sizes.items() if len(each) == draws}
-
-
-def equivalent_lr(
-    config: Any,
-    reference: Any,
-    shape: tuple[int, int],
-    *,
-    lr: float = 1e-4,
-    norm: Norm = "frobenius",
-    draws: int = 8,
-    seed: int = 0,
-) -> float:
-    """The learning rate at which one adapter moves a weight as far as another one does at ``lr``.
-
-    Args:
-        config: The configuration of PEFT whose learning rate is wanted.
-        reference: The configuration that is trained with ``lr``.
-        shape: (p, q) of the weight.
-        lr: Learning rate of the reference.
-        norm: By which norm the first step of both is as large: ``frobenius`` or ``spectral``.
-        draws: Number of draws of each; the draws of one adapter are the same at all rates.
-        seed: Root seed of the draws.
-
-    Raises:
-        InvalidArgumentError: as for :func:`first_step`, or no learning rate moves the weight so
-            far, since the adapter bounds its change.
-
-    Example:
-        >>> from peft import LoraConfig
-        >>> half = LoraConfig(r=8, lora_alpha=4)
-        >>> round(equivalent_lr(half, LoraConfig(r=8, lora_alpha=8), (32, 48), lr=1e-4), 6)
-        0.0002
-    """
-    if norm not in ("frobenius", "spectral"):
-        msg = f"norm must be frobenius or spectral, not {norm!r}"
-        raise InvalidArgumentError(msg)
-
-    def size(adapter: Any, rate: float) -> float:
-        step = first_step(adapter, shape, lr=rate, draws=draws, seed=seed)
-        return getattr(step, norm).value
-
-    target, rate = size(reference, lr), lr
-    for _ in range(_MOST_ROUNDS):
-        ratio = target / size(config, rate)
-        if abs(ratio - 1) < _CLOSE:
-            return rate * ratio
-        rate *= ratio
-    msg = f"no learning rate moves the weight as far as the reference does, by {target:.3g}: the "
-    msg += "adapter bounds its change; take a smaller lr"
-    raise InvalidArgumentError(msg)
 
 
 def _check(lr: float, steps: int, draws: int) -> None:

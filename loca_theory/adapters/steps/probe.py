@@ -82,6 +82,7 @@ def draws_of_steps(
     for draw in range(draws):
         rng = generator(seed, "first-step", draw)
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings(action="ignore"):
+            # PEFT draws initial values from the global generator, which is put back afterwards.
             torch.manual_seed(int(rng.integers(2**62)))
             model = _adapted(config, make_model(), int(rng.integers(2**31)))
             found = _stepped(model, loss, lr, steps)
