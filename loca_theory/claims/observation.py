@@ -49,6 +49,7 @@ class ClaimCell(Cell):
     """
 
     experiment = "verify"
+    result = Measured
 
     claim: Claim = field(metadata={"describe": _described})
     tier: Tier
@@ -68,7 +69,7 @@ class ClaimCell(Cell):
         return (*_ALL, *(".".join(("loca_theory", one)) for one in mine))
 
 
-def measure(cell: ClaimCell, *, results: Path | None) -> dict[str, Any]:
+def measure(cell: ClaimCell, *, results: Path | None) -> Measured:
     """Run the check of one claim; return what it measured and its duration in seconds."""
     rng = generator(cell.seed, cell.experiment, cell.claim.id)
     start = time.perf_counter()
@@ -77,5 +78,4 @@ def measure(cell: ClaimCell, *, results: Path | None) -> dict[str, Any]:
     except SweepInterruptedError:
         # A sweep inside the check was interrupted. The user follows claims, not its cells.
         raise KeyboardInterrupt from None
-    found = replace(found, seconds=time.perf_counter() - start)
-    return MEASURED.dump_python(found, mode="json")
+    return replace(found, seconds=time.perf_counter() - start)

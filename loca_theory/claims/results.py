@@ -125,9 +125,8 @@ class VerificationResult(Result):
         folder = writable_folder(_arguments.path("folder", folder))
         store = ResultStore(folder / _POINTS)
         for one in self.claims:
-            found = MEASURED.dump_python(one.measured, mode="json")
-            if store.load(one.cell) != found:
-                store.save(one.cell, found)
+            if store.load(one.cell) != one.measured:
+                store.save(one.cell, one.measured)
         together = self.joined(read_entries(folder, self.ledger))
         text = json.dumps(together.to_json(), indent=1, allow_nan=False) + "\n"
         markdown, written = page(together.claims, self.ledger), [folder / name for name in _NAMES]
@@ -186,7 +185,7 @@ def _read(path: Path, ledger: Ledger) -> tuple[tuple[Entry, ...], dict[str, Any]
             run = (Tier(one["tier"]), one["seed"], tuple(one["data"]), str(one["version"]))
             cell = ClaimCell(claim, *run)
             found = store.load(cell) if store else None
-            measured, is_backed = MEASURED.validate_python(found or one), found is not None
+            measured, is_backed = found or MEASURED.validate_python(one), found is not None
             if not claim.objection(measured):
                 others = {int(seed): each for seed, each in one.get("other_seeds", {}).items()}
                 entries.append(Entry(cell, measured, ledger.error_rate(claim), is_backed, others))

@@ -13,7 +13,7 @@ from loca_theory._lookup import member
 from loca_theory.claims.entries import DEFAULT_RESULTS, Entry
 from loca_theory.claims.estimates import Tier
 from loca_theory.claims.ledger import Ledger, load_ledger
-from loca_theory.claims.observation import MEASURED, ClaimCell, measure
+from loca_theory.claims.observation import ClaimCell, measure
 from loca_theory.claims.results import VerificationResult
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps.manifest import manifest
@@ -72,8 +72,8 @@ def verify(
     is_long = tier is not Tier.QUICK and any(claim.cost > _LONG_S for claim in claims)
     found = runner.run(cells, partial(measure, results=folder), is_long=is_long)
     entries = dict[str, Entry]()
-    for cell, one in zip(cells, found, strict=True):
-        claim, measured = cell.claim, MEASURED.validate_python(one)
+    for cell, measured in zip(cells, found, strict=True):
+        claim = cell.claim
         # With the version, which the code of a later process may not share.
         finished = replace(cell, measured_by=cell.version)
         entries[claim.id] = Entry(finished, measured, ledger.error_rate(claim))

@@ -19,6 +19,7 @@ from loca_theory.sweeps.threads import one_thread
 from loca_theory.sweeps.workers import has_context, on_workers, worker_start_s
 
 _Cell = TypeVar("_Cell", bound=Cell)
+_Result = TypeVar("_Result")
 
 
 class SweepInterruptedError(LocaTheoryError):
@@ -67,11 +68,11 @@ class Runner:
     def run(
         self,
         cells: Sequence[_Cell],
-        evaluate: Callable[[_Cell], dict[str, Any]],
-        watch: Callable[[_Cell, dict[str, Any]], None] | None = None,
+        evaluate: Callable[[_Cell], _Result],
+        watch: Callable[[_Cell, _Result], None] | None = None,
         *,
         is_long: bool = False,
-    ) -> list[dict[str, Any]]:
+    ) -> list[_Result]:
         """Compute every cell that has no stored result.
 
         Several cells can run in parallel, but each uses a single BLAS and torch thread, because
@@ -80,7 +81,8 @@ class Runner:
 
         Args:
             cells: The cells to compute.
-            evaluate: Module-level function from a cell to plain JSON data.
+            evaluate: Module-level function from a cell to its result, of the type that the cell
+                names if it is stored.
             watch: Called with each newly computed cell and its result, after it is stored.
             is_long: Whether a cell is known to take seconds, so that worker processes start at
                 once.
@@ -95,7 +97,7 @@ class Runner:
         If the runner has a store, an error does not lose the results of finished cells.
         """
         opened = self.store() if callable(self.store) and cells else self.store
-        store, results = cast("ResultStore | None", opened), dict[int, dict[str, Any]]()
+        store, results = cast("ResultStore | None", opened), dict[int, _Result]()
         for index, cell in enumerate(cells):
             stored = store.load(cell) if store and cell.is_storable else None
             if stored is not None:
@@ -134,10 +136,10 @@ class Runner:
     def _computed(
         self,
         cells: Mapping[int, _Cell],
-        evaluate: Callable[[_Cell], dict[str, Any]],
+        evaluate: Callable[[_Cell], _Result],
         *,
         is_long: bool,
-    ) -> Generator[tuple[int, dict[str, Any]]]:
+    ) -> Generator[tuple[int, _Result]]:
         """Yield results computed here, until workers would finish the rest sooner; then theirs."""
         left = dict(cells)
         is_elsewhere = self.jobs != 1 and has_context()

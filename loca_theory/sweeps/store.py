@@ -6,10 +6,10 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, ClassVar
@@ -32,9 +32,12 @@ class Cell:
     Attributes:
         experiment: Name of what is computed.
         packages: Names of the packages and modules whose code computes it.
+        result: Type of what is computed: a dictionary of plain data for JSON, or a frozen dataclass
+            of such data, or a union of these, which the store restores.
     """
 
     experiment: ClassVar[str]
+    result: ClassVar[Any] = dict
     packages: ClassVar[tuple[str, ...]] = ()
 
     @property
@@ -106,15 +109,16 @@ class ResultStore:
         others = [name for name in names if not name.startswith(tuple(self._loaded))]
         return sum(name.startswith(experiments) for name in others)
 
-    def load(self, cell: Cell) -> dict[str, Any] | None:
-        """Load a stored result; None if it does not exist or is rejected."""
+    def load(self, cell: Cell) -> Any:
+        """Load a stored result, of the cell's type; None if it does not exist or is rejected."""
         path = self.path(cell)
         self._loaded.add(_prefix(cell))
         try:
             content = json.loads(path.read_bytes())
             reason = _reason_to_reject(content, cell)
             if not reason:
-                return content["result"]
+                plain = content["result"]
+                return plain if cell.result is dict else _restore(cell.result)(plain)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as error:
@@ -122,17 +126,18 @@ class ResultStore:
         self.rejected.append(f"{path.name} {reason}; the result is recomputed")
         return None
 
-    def save(self, cell: Cell, result: dict[str, Any]) -> None:
-        """Store a result.
+    def save(self, cell: Cell, result: Any) -> None:
+        """Store a result of the cell's type.
 
         Raises:
             ResourceError: the file cannot be written; an earlier file is unchanged.
         """
+        plain = result if isinstance(result, dict) else dataclasses.asdict(result)
         content = {
             "version": cell.version,
             "point": cell.describe(),
-            "checksum": _digest(result),
-            "result": result,
+            "checksum": _digest(plain),
+            "result": plain,
         }
         text = json.dumps(content)
         write_atomically(self.path(cell), lambda path: path.write_text(text, encoding="utf-8"))
@@ -144,6 +149,13 @@ class ResultStore:
             with suppress(OSError):
                 if path.stat().st_mtime < oldest:
                     path.unlink()
+
+
+@cache
+def _restore(kind: Any) -> Callable[[Any], Any]:
+    from pydantic import TypeAdapter  # takes a while to import
+
+    return TypeAdapter(kind).validate_python
 
 
 def _prefix(cell: Cell) -> str:

@@ -27,6 +27,7 @@ from loca_theory.sweeps.store import Cell
 from loca_theory.sweeps.threads import one_thread
 
 _Cell = TypeVar("_Cell", bound=Cell)
+_Result = TypeVar("_Result")
 
 # Workers take about this long to start and import. A shorter sweep runs without them.
 _WORKER_START_S = 1.5
@@ -51,8 +52,8 @@ def worker_start_s() -> float:
 
 
 def on_workers(
-    cells: Mapping[int, _Cell], evaluate: Callable[[_Cell], dict[str, Any]], jobs: int
-) -> Generator[tuple[int, dict[str, Any]]]:
+    cells: Mapping[int, _Cell], evaluate: Callable[[_Cell], _Result], jobs: int
+) -> Generator[tuple[int, _Result]]:
     """Yield the number and the result of each cell, in the order in which they are finished."""
     global _workers_ended
     is_ours, backend = not has_context(), cast("Any", get_active_backend()[0])
@@ -118,8 +119,8 @@ def _end_workers() -> None:
 
 
 def _evaluate_one(
-    index: int, cell: _Cell, evaluate: Callable[[_Cell], dict[str, Any]]
-) -> tuple[int, str, str, dict[str, Any]]:
+    index: int, cell: _Cell, evaluate: Callable[[_Cell], _Result]
+) -> tuple[int, str, str, _Result]:
     """The result of a cell, with the version of the code that computed it, and where."""
     _end_with_parent()
     with one_thread():

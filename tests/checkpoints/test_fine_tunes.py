@@ -53,6 +53,16 @@ def test_each_fine_tune_has_the_rows_that_it_has_alone(family, both):
     assert found == [(f"layers.{i}.q_proj.weight", "query", i, "one", "two") for i in (0, 1)]
 
 
+def test_stored_results_are_those_that_were_computed(family, tmp_path, monkeypatch):
+    asked = {**ASKED, "subspaces": 2, "allocate": 400, "runner": Runner(tmp_path, jobs=1)}
+    computed = analyze(*family, **asked)
+    for name in ("measure.cells.analyse_matrix", "measure.cells.compare", "form.cells.change_of"):
+        monkeypatch.delattr(f"loca_theory.checkpoints.{name}")
+    assert repr(replace(analyze(*family, **asked), manifest={}).__dict__) == repr(
+        replace(computed, manifest={}).__dict__
+    )
+
+
 def test_two_increments_are_compared_by_their_entries():
     a, b = normal(2, 30, 20).double()
     a[:, :4], b[:, 2:6] = 0, 0

@@ -199,3 +199,33 @@ def test_a_cell_is_described_by_its_fields_and_its_key_changes_with_each():
     ]
     assert len({one.key() for one in (cell, *others)}) == 5
     assert cell.key() == Drawn(Shape(Kind.ROUND, (1, 2)), 1.0).key()
+
+
+@dataclass(frozen=True)
+class Area:
+    shape: Shape
+    values: tuple[float, ...]
+    error: float | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    reason: str
+
+
+class Typed(Drawn):
+    result = Area | Failure
+
+
+def test_a_result_is_restored_in_the_type_that_was_computed(store):
+    cell = Typed(Shape(Kind.ROUND, (1, 2)), 1.0)
+    for result in (Area(cell.shape, (0.1, -0.0, np.inf, np.nan, 5e-324)), Failure("too small")):
+        store.save(cell, result)
+        assert repr(ResultStore(store.folder).load(cell)) == repr(result)
+
+
+def test_a_result_of_another_type_is_computed_again(store):
+    cell = Typed(Shape(Kind.ROUND, (1, 2)), 1.0)
+    store.save(cell, {"reason": None})
+    assert store.load(cell) is None
+    assert "unreadable (ValidationError)" in store.rejected[0]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from loca_theory.checkpoints.change.pair import CheckpointPair
 from loca_theory.checkpoints.source.checkpoint import DamagedError, LeftOutError, Skipped, reason_of
@@ -24,7 +24,7 @@ _LONG = 2**22
 
 @dataclass(frozen=True)
 class MatrixCell(Cell):
-    """What is computed of one matrix.
+    """A computation for one matrix, whose result may be the reason why there is none.
 
     Attributes:
         name: Name of the matrix.
@@ -49,6 +49,7 @@ class MatrixCell(Cell):
 
 
 _Cell = TypeVar("_Cell", bound=MatrixCell)
+_Result = TypeVar("_Result")
 Pairs = Mapping[str, CheckpointPair]
 """Pairs of checkpoints by label of the fine-tune."""
 
@@ -84,25 +85,23 @@ class Task:
     def run(
         self,
         cells: Sequence[_Cell],
-        compute: Callable[[_Cell, Pairs], dict[str, Any]],
+        compute: Callable[[_Cell, Pairs], _Result],
         *,
         is_shown: bool = True,
-        is_stored: bool = True,
-    ) -> list[tuple[_Cell, dict[str, Any]]]:
+    ) -> list[tuple[_Cell, _Result]]:
         """The cells that can be computed, with their results; the others are skipped."""
         runner = self.runner if is_shown else replace(self.runner, progress=None)
-        runner = runner if is_stored else replace(runner, store=None)
         if runner.store is not None:
-            cells = [self._with_entries(one) for one in cells]
+            cells = [self._with_entries(cell) for cell in cells]
         evaluate = partial(_evaluated, compute=compute, pairs=self.pairs)
-        found = []
+        computed: list[tuple[_Cell, _Result]] = []
         results = runner.run(cells, evaluate, is_long=self.is_long)
         for cell, result in zip(cells, results, strict=True):
-            if "skipped" not in result:
-                found.append((cell, result))
-            elif (one := Skipped(**result["skipped"])) not in self.skipped:
-                self.skipped.append(one)
-        return found
+            if not isinstance(result, Skipped):
+                computed.append((cell, result))
+            elif result not in self.skipped:
+                self.skipped.append(result)
+        return computed
 
     def _with_entries(self, cell: _Cell) -> _Cell:
         """A cell with the digests that a store needs; none of a matrix that cannot be read."""
@@ -115,12 +114,11 @@ class Task:
 
 
 def _evaluated(
-    cell: _Cell, compute: Callable[[_Cell, Pairs], dict[str, Any]], pairs: Pairs
-) -> dict[str, Any]:
+    cell: _Cell, compute: Callable[[_Cell, Pairs], _Result], pairs: Pairs
+) -> _Result | Skipped:
     """The result of a cell, or why there is none."""
     try:
         return compute(cell, pairs)
     except (LeftOutError, DamagedError) as error:
         tuned, reason = cell.tuned[0], reason_of(error)
-        row = Skipped.of(cell.name, reason, damaged=error.damaged, tuned=tuned)
-        return {"skipped": asdict(row)}
+        return Skipped.of(cell.name, reason, damaged=error.damaged, tuned=tuned)

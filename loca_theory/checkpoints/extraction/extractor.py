@@ -134,9 +134,7 @@ class Extractor:
             AdapterCell(layer.name, layer, tuple(sizes.items()), usual) for layer, sizes in sized
         ]
         compute = partial(compute_adapter, dtype=self.dtype, device=self.task.device)
-        # Results of this step are large, and computing them takes less long than the profiles.
-        results = self.task.run(cells, compute, is_stored=False)
-        return [(cell, result["adapter"]) for cell, result in results]
+        return self.task.run(cells, compute)
 
     def _split_rows(self, split: Allocation, fits: _Fits) -> list[ExtractedMatrix]:
         """The rows of layers that share a total, also of those that get nothing of it."""

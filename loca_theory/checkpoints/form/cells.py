@@ -11,10 +11,11 @@ import torch
 
 from loca_theory.checkpoints.change.task import MatrixCell, Pairs, Task
 from loca_theory.checkpoints.form.change import change_of, out_of_range
-from loca_theory.checkpoints.form.form import Form
+from loca_theory.checkpoints.form.form import Fit, Form
 from loca_theory.checkpoints.form.forms import FORMS
 from loca_theory.checkpoints.form.layer import Layer
 from loca_theory.checkpoints.form.profile import EnergyProfile
+from loca_theory.checkpoints.source.checkpoint import Skipped
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,18 @@ class LayerCell(MatrixCell):
 
 
 @dataclass(frozen=True)
+class Profiles:
+    """Sizes of a layer's adapter and the energy that each retains, by form."""
+
+    by_form: dict[str, tuple[list[int], list[float]]]
+
+
+@dataclass(frozen=True)
 class ProfileCell(LayerCell):
     """The retained energy of one layer by size, for several forms."""
 
     experiment: ClassVar[str] = "energy-profile"
+    result: ClassVar[Any] = Profiles | Skipped
 
     forms: tuple[str, ...]
 
@@ -50,6 +59,11 @@ class AdapterCell(LayerCell):
 
     sizes: tuple[tuple[str, int], ...]
     usual: int
+
+    @property
+    def is_storable(self) -> bool:
+        """No: results are large, and computing them takes less long than the profiles."""
+        return False
 
 
 def energy_profiles(
@@ -74,7 +88,7 @@ def energy_profiles(
     candidates = []
     for cell, result in results:
         profiles = []
-        for key, (sizes, energies) in result.items():
+        for key, (sizes, energies) in result.by_form.items():
             cost, layer_cost = FORMS[key].costs(cell.layer, number_bytes)
             profiles.append(
                 EnergyProfile(cell.layer, key, sizes, energies, cost, layer_cost, **limits)
@@ -83,13 +97,13 @@ def energy_profiles(
     return candidates
 
 
-def compute_profiles(cell: ProfileCell, pairs: Pairs, device: str) -> dict[str, Any]:
-    """Sizes and the energy that each retains, by form."""
+def compute_profiles(cell: ProfileCell, pairs: Pairs, device: str) -> Profiles:
+    """What a layer retains by size, in each form that the cell asks for."""
     with change_of(cell.layer, pairs[cell.tuned[0]], device) as change:
-        return {key: FORMS[key].profile(change) for key in cell.forms}
+        return Profiles({key: FORMS[key].profile(change) for key in cell.forms})
 
 
-def compute_adapter(cell: AdapterCell, pairs: Pairs, dtype: str, device: str) -> dict[str, Any]:
+def compute_adapter(cell: AdapterCell, pairs: Pairs, dtype: str, device: str) -> Fit:
     """The best adapter of one layer; of several forms, the one of least error."""
     with change_of(cell.layer, pairs[cell.tuned[0]], device) as change:
         kind = getattr(torch, dtype)
@@ -98,4 +112,4 @@ def compute_adapter(cell: AdapterCell, pairs: Pairs, dtype: str, device: str) ->
         learned = [tensor for tensor in best.tensors.values() if tensor.is_floating_point()]
         if not all(tensor.isfinite().all() and tensor.any() for tensor in learned):
             raise out_of_range(dtype, change.increment[1])
-    return {"adapter": best}
+    return best

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, ClassVar
 
@@ -18,7 +18,7 @@ from loca_theory.checkpoints.measure.rounding import stored_change
 from loca_theory.checkpoints.measure.rows import Comparison
 from loca_theory.checkpoints.measure.settings import Settings
 from loca_theory.checkpoints.model.names import kind_of, layer_of
-from loca_theory.checkpoints.source.checkpoint import LeftOutError, Reason
+from loca_theory.checkpoints.source.checkpoint import LeftOutError, Reason, Skipped
 from loca_theory.expressivity.methods.registry import is_recognisable
 from loca_theory.increments.eigenvalues import squared_singular_values
 from loca_theory.sweeps.store import described
@@ -26,10 +26,18 @@ from loca_theory.transforms.inputs import balanced
 
 
 @dataclass(frozen=True)
+class Spectrum:
+    """Squared singular values of a matrix."""
+
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class WeightsCell(MatrixCell):
     """The spectrum of the weights of one fine-tune."""
 
     experiment: ClassVar[str] = "weights"
+    result: ClassVar[Any] = Spectrum | Skipped
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,7 @@ class ComparisonCell(MatrixCell):
     """The comparison of two fine-tunes; of so many of their singular vectors."""
 
     experiment: ClassVar[str] = "comparisons"
+    result: ClassVar[Any] = Comparison | Skipped
 
     subspaces: int | None
 
@@ -50,6 +59,7 @@ class IncrementCell(LayerCell):
     """
 
     experiment: ClassVar[str] = "increments"
+    result: ClassVar[Any] = MatrixAnalysis | Skipped
 
     settings: Settings = field(metadata={"describe": described})
     has_control: bool
@@ -60,12 +70,12 @@ class IncrementCell(LayerCell):
         return all(map(is_recognisable, self.settings.methods))
 
 
-def weight_spectra(task: Task, analyses: Iterable[MatrixAnalysis]) -> dict[str, list[float]]:
+def weight_spectra(task: Task, analyses: Iterable[MatrixAnalysis]) -> dict[str, tuple[float, ...]]:
     """Squared singular values of W′ of the given matrices, by name; none without a base."""
     matrices = [one.matrix for one in analyses if task.pairs[one.matrix.tuned].base is not None]
     cells = [WeightsCell(one.name, tuned=(one.tuned,)) for one in matrices]
-    found = task.run(cells, compute_spectrum, is_shown=False)
-    return {cell.name: result["values"] for cell, result in found}
+    spectra = task.run(cells, compute_spectrum, is_shown=False)
+    return {cell.name: spectrum.values for cell, spectrum in spectra}
 
 
 def compare_all(
@@ -80,27 +90,25 @@ def compare_all(
         for (name, _), changed_by in alike.items()
         for labels in combinations(changed_by, 2)
     ]
-    found = task.run(cells, compute_comparison, is_shown=False)
-    return tuple(Comparison(**result) for _, result in found)
+    return tuple(row for _, row in task.run(cells, compute_comparison, is_shown=False))
 
 
-def compute_comparison(cell: ComparisonCell, pairs: Pairs) -> dict[str, Any]:
+def compute_comparison(cell: ComparisonCell, pairs: Pairs) -> Comparison:
     """Compare two increments of one weight."""
     name, (first, second) = cell.name, cell.tuned
-    known = {"name": name, "kind": kind_of(name), "layer": layer_of(name)}
-    found = compare(pairs[first].increment(name), pairs[second].increment(name), cell.subspaces)
-    return {**known, "first": first, "second": second, **found}
+    likeness = compare(pairs[first].increment(name), pairs[second].increment(name), cell.subspaces)
+    return Comparison(name, kind_of(name), layer_of(name), first, second, **likeness)
 
 
-def compute_spectrum(cell: WeightsCell, pairs: Pairs) -> dict[str, Any]:
+def compute_spectrum(cell: WeightsCell, pairs: Pairs) -> Spectrum:
     """Squared singular values of W′."""
     pair, name = pairs[cell.tuned[0]], cell.name
     increment, before = pair.increment(name), pair.weights(name)
     after = increment if before is None else increment.add_(before)
-    return {"values": squared_singular_values(balanced(after, name)[0]).tolist()}
+    return Spectrum(tuple(squared_singular_values(balanced(after, name)[0]).tolist()))
 
 
-def compute_analysis(cell: IncrementCell, pairs: Pairs) -> dict[str, Any]:
+def compute_analysis(cell: IncrementCell, pairs: Pairs) -> MatrixAnalysis:
     """Analyse one increment."""
     (tuned,), name = cell.tuned, cell.name
     increment, weights = pairs[tuned].increment(name), pairs[tuned].weights(name)
@@ -119,11 +127,12 @@ def compute_analysis(cell: IncrementCell, pairs: Pairs) -> dict[str, Any]:
         known |= vars(change)
     known |= {"module": cell.layer.module if forms else ""}
     known |= {"adapters": tuple(form.key for form in forms)}
-    found = analyse_matrix(
-        *(name, increment, cell.settings),
+    return analyse_matrix(
+        name,
+        increment,
+        cell.settings,
         weights=weights,
         known=known,
         has_control=cell.has_control,
         drawn_by=pairs[tuned].stored_name(name),
     )
-    return asdict(found)

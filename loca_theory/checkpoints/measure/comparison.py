@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 
@@ -32,9 +33,7 @@ _THRESHOLD = 0.5
 _COMPARED = 4  # singular vectors of W₀ per one of W′
 
 
-def compare(
-    first: torch.Tensor, second: torch.Tensor, k: int | None = None
-) -> dict[str, float | None]:
+def compare(first: torch.Tensor, second: torch.Tensor, k: int | None = None) -> dict[str, Any]:
     """Columns of a row on two increments of one weight, and on k of their singular vectors."""
     # The cosine and the signs do not depend on the scale of either increment.
     first, second = (balanced(one, "increment")[0] for one in (first, second))

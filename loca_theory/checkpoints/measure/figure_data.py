@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
 
 from loca_theory.checkpoints.measure.rows import CodedError, IncrementRow, Matrix, MatrixError
 from loca_theory.checkpoints.model.names import middle_of_each_kind
@@ -122,10 +121,6 @@ class MatrixAnalysis:
     eigenvalues: tuple[float, ...]
     spectrum: EigenvalueHistogram
     coded: tuple[CodedError, ...] = ()
-
-
-STORED = TypeAdapter(MatrixAnalysis)
-"""Restores an analysis from JSON of what :func:`dataclasses.asdict` returns."""
 
 
 def figure_data(

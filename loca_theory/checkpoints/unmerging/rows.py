@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
@@ -27,7 +27,7 @@ NOT_ROUNDED = "stored in 24 bits or more: rounding hides nothing, and extract fi
 SWAPPED = "swapped, it seems: what was passed as the base is a merge into the other"
 # Significant bits of float32.
 _FULL = 24
-_FACTORS = "lora_A.weight", "lora_B.weight"
+_A, _B = "lora_A.weight", "lora_B.weight"
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,22 @@ class UnmergeCell(LayerCell):
 
     dtype: str
 
+    @property
+    def is_storable(self) -> bool:
+        """No: factors are tensors."""
+        return False
 
-def compute_unmerged(cell: UnmergeCell, pairs: Pairs, device: str) -> dict[str, Any]:
-    """The row of a layer, and the factors by the last parts of their names."""
+
+@dataclass(frozen=True)
+class LayerChange:
+    """The row of a layer, and the factors of its change by the last parts of their names."""
+
+    row: UnmergedLayer
+    factors: dict[str, torch.Tensor] = field(default_factory=dict)
+
+
+def compute_unmerged(cell: UnmergeCell, pairs: Pairs, device: str) -> LayerChange:
+    """What was merged into a layer."""
     (pair,), layer = pairs.values(), cell.layer
     matrix = pair.matrices[cell.name]
     base, tuned = (matrix.load(side) for side in (pair.base, pair.tuned) if side is not None)
@@ -101,29 +114,30 @@ def compute_unmerged(cell: UnmergeCell, pairs: Pairs, device: str) -> dict[str, 
             changed=changed / tuned.numel(),
         )
         if not is_rounded:
-            return {"row": vars(row), "factors": {}}
+            return LayerChange(row)
         search = find_rank(base, tuned)
         if search.recipe is Recipe.ROUNDED_TWICE and _is_swapped(base, tuned):
-            return {"row": vars(replace(row, outcome=SWAPPED)), "factors": {}}
+            return LayerChange(replace(row, outcome=SWAPPED))
     except InvalidArgumentError as error:
         raise LeftOutError(Reason(str(error))) from error
     row = replace(row, outcome=search.outcome.value)
     if search.fit is None:
-        return {"row": vars(row), "factors": {}}
+        return LayerChange(row)
     fit = _stored(search.fit, cell.dtype)
-    found = {
-        "rank": search.rank,
-        "form": "LoRA",
-        "recipe": search.recipe and search.recipe.value,
-        "base_was_rounded": search.base_was_rounded,
-        "inside": search.fit.inside,
-        "held_out": search.held_out,
-        "identical": _identical(search, base, tuned, fit),
-        "identical_svd": _identical(search, base, tuned, _decomposed(base, tuned, fit.rank)),
-        "unknowns": search.unknowns,
-    }
-    factors = dict(zip(_FACTORS, (fit.a.cpu(), fit.b.cpu()), strict=True))
-    return {"row": vars(row) | found, "factors": factors}
+    row = replace(
+        row,
+        rank=search.rank,
+        form="LoRA",
+        recipe=search.recipe and search.recipe.value,
+        base_was_rounded=search.base_was_rounded,
+        inside=search.fit.inside,
+        held_out=search.held_out,
+        identical=_identical(search, base, tuned, fit),
+        identical_svd=_identical(search, base, tuned, _decomposed(base, tuned, fit.rank)),
+        unknowns=search.unknowns,
+    )
+    factors: dict[str, torch.Tensor] = {_A: fit.a.cpu(), _B: fit.b.cpu()}
+    return LayerChange(row, factors)
 
 
 def _is_swapped(base: torch.Tensor, tuned: torch.Tensor) -> bool:

@@ -25,7 +25,6 @@ from loca_theory.checkpoints.source.open import Source, describe, is_path
 from loca_theory.checkpoints.unmerging.result import Unmerged
 from loca_theory.checkpoints.unmerging.rows import (
     UnmergeCell,
-    UnmergedLayer,
     compute_unmerged,
     rank_settings,
 )
@@ -94,9 +93,9 @@ def unmerge(
         raise nothing_left(skipped, "linear layer is left to look at")
     task = Task({"": pair}, device, chosen_runner(runner), skipped)
     cells = [UnmergeCell(layer.name, layer, dtype) for layer in layers]
-    results = task.run(cells, partial(compute_unmerged, device=device), is_stored=False)
-    rows = [UnmergedLayer(**result["row"]) for _, result in results]
-    found = [(cell.layer, result["factors"]) for cell, result in results if result["factors"]]
+    results = task.run(cells, partial(compute_unmerged, device=device))
+    rows = [change.row for _, change in results]
+    found = [(cell.layer, change.factors) for cell, change in results if change.factors]
     name = describe(base).removeprefix("hub:") if is_path(base) else None
     if name and Path(name).suffix in _FILES:
         name = str(Path(name).parent)
