@@ -38,7 +38,7 @@ FLOORS = (
     ("examples",),
 )
 # Modules beside the packages, which every floor stands on.
-GROUND = ("errors", "_arguments", "_lookup", "_types", "_version")
+GROUND = ("errors", "_arguments", "_lookup", "_types", "_version", "_words")
 OURS = ("loca_theory", "benchmarks", "experiments", "examples")
 
 

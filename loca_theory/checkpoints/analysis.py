@@ -38,9 +38,9 @@ from loca_theory.sweeps.store import described
 
 def _to_shuffle(cells: Sequence[IncrementCell], group: str | None) -> list[IncrementCell]:
     """The middle one of each kind of a fine-tune of which no matrix is shuffled, to shuffle it."""
-    kinds = {(one.tuned, kind_of(one.name, group)) for one in cells if one.has_control}
-    others = [one for one in cells if (one.tuned, kind_of(one.name, group)) not in kinds]
-    return [replace(one, has_control=True) for one in middle_of_each_kind(others, group)]
+    kinds = {(cell.tuned, kind_of(cell.name, group)) for cell in cells if cell.has_control}
+    without = [cell for cell in cells if (cell.tuned, kind_of(cell.name, group)) not in kinds]
+    return [replace(cell, has_control=True) for cell in middle_of_each_kind(without, group)]
 
 
 def analyze(
@@ -126,9 +126,10 @@ def analyze(
     from loca_theory.transforms.devices import resolve_device
 
     runner, total = chosen_runner(runner), TotalSize.parse(allocate)
+    added = [method for method in find_methods(methods) if method not in ANALYSED]
     settings = Settings(
         ranks=_arguments.ranks(ranks),
-        methods=(*ANALYSED, *(one for one in find_methods(methods) if one not in ANALYSED)),
+        methods=(*ANALYSED, *added),
         seed=seed,
         epsilon=epsilon,
         accounting=accounting_of(accounting, total),
@@ -148,24 +149,26 @@ def analyze(
     if not all(map(is_recognisable, settings.methods)):
         # A method that has no definition as text cannot be sent to a worker.
         runner = replace(runner, jobs=1)
-    skipped = [replace(one, tuned=label) for label, pair in pairs.items() for one in pair.skipped]
+    skipped = [replace(row, tuned=label) for label, pair in pairs.items() for row in pair.skipped]
     task = Task(pairs, settings.device, runner, skipped)
     cells = [
         IncrementCell(layer.name, layer, settings, shuffle == "all", tuned=(label,))
-        for label, own in layers.items()
-        for layer in own
+        for label, of_pair in layers.items()
+        for layer in of_pair
     ]
-    chosen = {(one.tuned, one.name): one for one in (*cells, *_to_shuffle(cells, group))}
+    chosen = {(cell.tuned, cell.name): cell for cell in (*cells, *_to_shuffle(cells, group))}
     results = task.run(list(chosen.values()), compute_analysis)
     # The matrix in the middle layer of a kind may not have changed: another one takes its match.
-    missed = _to_shuffle([cell for cell, _ in results], group)
-    again = task.run(missed, compute_analysis, is_shown=False)
-    latest = {(cell.tuned, cell.name): result for cell, result in (*results, *again)}
-    found = list(latest.values())
-    if is_array(base) and not found:
+    retried = _to_shuffle([cell for cell, _ in results], group)
+    retries = task.run(retried, compute_analysis, is_shown=False)
+    by_cell = {(cell.tuned, cell.name): result for cell, result in (*results, *retries)}
+    analyses = list(by_cell.values())
+    if is_array(base) and not analyses:
         msg = f"{skipped[0].reason}; pass a matrix with finite entries that differ"
         raise InvalidArgumentError(msg)
-    shown, changed = representative(found), {one.matrix.tuned for one in found}
+    matrices, shown = [analysis.matrix for analysis in analyses], representative(analyses)
+    weights = weight_spectra(task, [analysis.matrix for analysis in shown])
+    changed = {matrix.tuned for matrix in matrices}
     # What has no adapter is known from the analysis itself.
     split = replace(task, pairs=adapted, skipped=[])
     allocation = [
@@ -177,9 +180,9 @@ def analyze(
     return Analysis(
         manifest=manifest(
             grid={
-                "base": describe(base), "finetuned": [describe(one) for one in tuned],
+                "base": describe(base), "finetuned": [describe(source) for source in tuned],
                 "labels": list(pairs),
-                "prefixes": {label: one.prefix for label, one in pairs.items()},
+                "prefixes": {label: pair.prefix for label, pair in pairs.items()},
                 "ambiguous_names": any(has_ambiguous_names(pair, layers[label])
                                        for label, pair in pairs.items()),
                 "identical": [
@@ -192,7 +195,7 @@ def analyze(
                              for label, pair in pairs.items()},
                 "include": include, "exclude": exclude, "max_size": max_size, "experts": experts,
                 "allocate": total and str(total), "shuffle": shuffle,
-                **described(settings), "methods": [one.name for one in settings.methods],
+                **described(settings), "methods": [method.name for method in settings.methods],
                 "device": settings.device,
                 **own_titles(settings.methods),
             },
@@ -200,12 +203,12 @@ def analyze(
             device=settings.device,
             dtype="float32",
         ),
-        matrices=tuple(one.matrix for one in found),
-        errors=tuple(error for one in found for error in one.errors),
-        spectra=tuple(one.spectrum for one in found),
-        figure_data=tuple(figure_data(shown, weight_spectra(task, shown))),
+        matrices=tuple(matrices),
+        errors=tuple(error for analysis in analyses for error in analysis.errors),
+        spectra=tuple(analysis.spectrum for analysis in analyses),
+        figure_data=tuple(figure_data(shown, weights)),
         allocation=tuple(allocation),
-        comparisons=compare_all(task, found, subspaces),
-        bits=tuple(error for one in found for error in one.coded),
+        comparisons=compare_all(task, matrices, subspaces),
+        bits=tuple(error for analysis in analyses for error in analysis.coded),
         skipped=tuple(skipped),
     )  # fmt: skip

@@ -96,7 +96,7 @@ class Result:
             others = [name for name in names if not name.startswith(tuple(wanted))]
             msg = f"{len(found)} rows are named {key}; add one of {', '.join(others[:_NAMED])}"
         else:
-            raise unknown_name("row", key, chain(*self._row_names()))  # noqa: EM101
+            raise unknown_name("row", key, chain(*self._row_names()))
         raise InvalidArgumentError(msg)
 
     def _rows(self) -> tuple[Any, ...]:

@@ -121,7 +121,7 @@ def test_the_increment_is_not_copied_where_it_lies(device):
 
 def test_a_device_without_memory_says_what_to_leave_out(monkeypatch):
     def full(*_):
-        raise torch.cuda.OutOfMemoryError("Tried to allocate 3.00 GiB.")  # noqa: EM101
+        raise torch.cuda.OutOfMemoryError("Tried to allocate 3.00 GiB.")
 
     monkeypatch.setattr("loca_theory.checkpoints.measure.matrix.squared_singular_values", full)
     message = r"^the analysis of w \(4x5\) does not fit into the memory of cpu: it needs 3.00 GiB "

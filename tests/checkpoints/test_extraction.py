@@ -56,7 +56,7 @@ def test_an_adapter_can_be_replaced_by_another_also_if_it_was_cut_short(tmp_path
 
         def breaks_off(path, content, left=left):
             if next(left, None) is None:
-                raise RuntimeError("cut short")  # noqa: EM101
+                raise RuntimeError("cut short")
             write(path, content)
 
         monkeypatch.setattr(adapter_folder, "write_atomically", breaks_off)

@@ -361,8 +361,8 @@ def test_a_module_that_is_passed_decides(how):
         "attention.in_proj_weight": "not the weight of a linear layer",
         "attention.out_proj.weight": "read directly",
         "grouped.weight": "grouped convolution",
-        "down.weight": "shares its weight with again.weight",
-        "again.weight": "tied to down.weight",
+        "down.weight": "shares its weight with another layer",
+        "again.weight": "tied to another tensor",
     }
 
 

@@ -42,7 +42,7 @@ def test_the_users_settings_do_not_matter_and_are_left_as_they_were(tmp_path, ta
     @styled
     def fail():
         assert mpl.rcParams["axes.spines.top"] is False
-        raise ZeroDivisionError("bad table")  # noqa: EM101
+        raise ZeroDivisionError("bad table")
 
     first = [path.read_bytes() for path in save_figure(figure, tmp_path, "first")]
     with mpl.rc_context({"font.size": 31.0, "figure.facecolor": "red", "savefig.dpi": 40}):

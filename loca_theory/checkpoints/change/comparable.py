@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import psutil
 import torch
 
+from loca_theory._words import counted
 from loca_theory.checkpoints.change.adapter.increments import AdapterIncrements
 from loca_theory.checkpoints.change.selection import Selection
 from loca_theory.checkpoints.model.model import Model
@@ -105,7 +106,7 @@ class MatchedPair:
         selects, unpaired = self.selection.selects, set[str]()
         for name in dict.fromkeys(name for side in self._sides.values() for name in side.names):
             try:
-                matrices = [one for one in self._matrices(name) if selects(one.name)]
+                matrices = [matrix for matrix in self._matrices(name) if selects(matrix.name)]
                 self.matrices |= {matrix.name: matrix for matrix in matrices}
             except LeftOutError as error:
                 if selects(name):
@@ -134,8 +135,7 @@ class MatchedPair:
         entries = [side.entries[name] for side in self._sides.values()]
         ties = {entry.tied_to for entry in entries}
         if len(ties) == 1 and None not in ties:
-            msg = f"tied to {ties.pop()}"
-            raise LeftOutError(msg)
+            raise LeftOutError("tied to another tensor", str(ties.pop()))
         notes = [
             f"the {title} checkpoint ties it to {entry.tied_to}"
             for title, entry in zip(self._sides, entries, strict=True)
@@ -152,10 +152,10 @@ class MatchedPair:
         if reason := self._obstacle(name, shape, entries):
             raise LeftOutError(reason)
         flat = matrix_shape(name, shape, self.selection.experts)
-        whole = Weight(name, flat, name, entries[0], note="; ".join(notes))
+        weight = Weight(name, flat, name, entries[0], note="; ".join(notes))
         if not holds_experts(name, shape) or self.selection.experts != "each":
-            return [whole]
-        return [replace(whole, name=f"{name}[{i}]", expert=i) for i in range(shape[0])]
+            return [weight]
+        return [replace(weight, name=f"{name}[{i}]", expert=i) for i in range(shape[0])]
 
     def _covered(self, unpaired: set[str]) -> Coverage:
         """How much of the smaller side is compared, if these tensors have no partner."""
@@ -177,9 +177,9 @@ class MatchedPair:
 
     def _obstacle(self, name: str, shape: tuple[int, ...], entries: list[Entry]) -> Reason | None:
         """Why a tensor has no matrices of a type and size that can be compared; None if it has."""
-        if unfit := [one for one in entries if not (FLOATS.match(one.dtype) or one.is_computed)]:
-            case = f"{unfit[0].dtype} is not a floating type"
-            return Reason(case, "quantised, or not a weight")
+        for entry in entries:
+            if not (FLOATS.match(entry.dtype) or entry.is_computed):
+                return Reason(f"{entry.dtype} is not a floating type", "quantised, or not a weight")
         if not 2 <= len(shape) <= LARGEST_KERNEL:
             return Reason("not a matrix", f"{len(shape)} dimensions")
         flat, largest = matrix_shape(name, shape, self.selection.experts), self.selection.max_size
@@ -198,7 +198,7 @@ class MatchedPair:
 def reasons(skipped: Sequence[Skipped]) -> str:
     """How many tensors were left out for each of the most frequent reasons."""
     counts = Counter(row.case for row in skipped).most_common(6)
-    return ", ".join(f"{n} tensor{'' if n == 1 else 's'} ({case})" for case, n in counts)
+    return ", ".join(f"{counted(count, 'tensor')} ({case})" for case, count in counts)
 
 
 def nothing_left(skipped: Sequence[Skipped], what: str) -> InvalidArgumentError:

@@ -74,8 +74,8 @@ def open_pair(
         shapes = {name: entry.shape for name, entry in tuned.entries.items()}
         return CheckpointPair(tuned, Model.of_tensors(shapes, "a matrix"), None, chosen)
     if second is None:
-        what = f"{os.fspath(first)} is" if is_path(first) else "these weights are"
-        msg = f"{what} not an adapter; pass the fine-tuned checkpoint as well"
+        title = f"{os.fspath(first)} is" if is_path(first) else "these weights are"
+        msg = f"{title} not an adapter; pass the fine-tuned checkpoint as well"
         raise InvalidArgumentError(msg)
     base = tuned if first is second else open_base(first)
     for side in (tuned, base):
@@ -99,7 +99,9 @@ def _of_adapter(
     """The increments of an adapter, and the model that it adapts."""
     if base is None:
         increments = AdapterIncrements(adapter)
-        shapes = {increments.own_name(name): one.shape for name, one in increments.entries.items()}
+        shapes = {
+            increments.own_name(name): entry.shape for name, entry in increments.entries.items()
+        }
         return increments, Model.of_tensors(shapes, "an adapter without its base")
     view, _, model = views_of(base, base, module)
     try:
@@ -125,15 +127,15 @@ def adapter_folder(source: Source) -> Path | None:
         return None
     folder = resolve(source)
     weights = map(PurePath, (SAFETENSORS, TORCH))
-    is_model = any(any(folder.glob(f"{one.stem}*{one.suffix}")) for one in weights)
+    is_model = any(any(folder.glob(f"{file.stem}*{file.suffix}")) for file in weights)
     is_adapter = any((folder / name).is_file() for name in ADAPTER_FILES)
     if (folder / ADAPTER_CONFIG).is_file() and (is_adapter or not is_model):
         return folder
-    inside = sorted(one.parent for one in folder.glob(f"*/{ADAPTER_CONFIG}"))
+    inside = sorted(path.parent for path in folder.glob(f"*/{ADAPTER_CONFIG}"))
     if not inside or any(folder.glob("*.safetensors")) or any(folder.glob("*.bin")):
         return None
     if len(inside) > 1:
-        names = ", ".join(one.name for one in inside)
+        names = ", ".join(path.name for path in inside)
         msg = f"{folder} holds adapters in folders of their own ({names}); pass one of "
         raise InvalidArgumentError(msg + "these folders")
     return inside[0]
@@ -158,7 +160,7 @@ def open_fine_tunes(
     """Open every fine-tune beside the base."""
     if len(tuned) < 2:
         return {ALONE: open_pair(base, *tuned, selection=selection)}
-    opened = (open_pair(base, one, selection) for one in tuned)
+    opened = (open_pair(base, source, selection) for source in tuned)
     return dict(zip(labels(tuned), opened, strict=True))
 
 
@@ -169,17 +171,17 @@ def labels(sources: Sequence[Source]) -> list[str]:
     ['a/checkpoint-100', 'b/checkpoint-100']
     """
     paths = [
-        PurePath(os.path.normpath(one) if is_path(one) else f"fine-tune {number}")
-        for number, one in enumerate(sources, 1)
+        PurePath(os.path.normpath(source) if is_path(source) else f"fine-tune {number}")
+        for number, source in enumerate(sources, 1)
     ]
-    parts = [_parts(one) for one in paths]
+    parts = [_parts(path) for path in paths]
     if len(set(parts)) < len(parts):  # two files of one folder, perhaps
-        parts = [one.parts for one in paths]
-    if repeated := [one for one, times in Counter(parts).items() if times > 1]:
+        parts = [path.parts for path in paths]
+    if repeated := [path for path, times in Counter(parts).items() if times > 1]:
         msg = f"{PurePath(*repeated[0])} is given twice; give every fine-tune once"
         raise InvalidArgumentError(msg)
-    ends = ([PurePath(*one[-length:]).as_posix() for one in parts] for length in count(1))
-    return next(found for found in ends if len(set(found)) == len(found))
+    ends = ([PurePath(*path[-length:]).as_posix() for path in parts] for length in count(1))
+    return next(names for names in ends if len(set(names)) == len(names))
 
 
 def _parts(path: PurePath) -> tuple[str, ...]:

@@ -118,9 +118,9 @@ class CheckpointPair(MatchedPair):
             return False
 
         def digest(side: Checkpoint, name: str) -> bytes:
-            found = hashlib.blake2b(digest_size=_DIGEST_SIZE)
-            _add_stored(found, side, name, None)
-            return found.digest()
+            stored = hashlib.blake2b(digest_size=_DIGEST_SIZE)
+            _add_stored(stored, side, name, None)
+            return stored.digest()
 
         names = self.tuned.entries
         return all(len({digest(side, name) for side in sides}) == 1 for name in names)
@@ -188,13 +188,11 @@ class CheckpointPair(MatchedPair):
         try:
             yield
         except NotImplementedError as error:
-            msg = f"{name} of type {kind} cannot be widened: {error}"
-            raise DamagedError(msg) from error
+            raise DamagedError(f"{name} of type {kind} cannot be widened: {error}") from error
         except RuntimeError as error:
             # torch reports a lack of memory in this way; the file is not damaged.
             way_out = f"leave it out with max_size={math.prod(self.matrices[name].shape) - 1}"
-            msg = f"{name} does not fit into memory ({error}); {way_out}"
-            raise ResourceError(msg) from error
+            raise ResourceError(f"{name} does not fit into memory ({error}); {way_out}") from error
 
 
 def _add_stored(digest: Any, side: Checkpoint, name: str, expert: int | None) -> None:

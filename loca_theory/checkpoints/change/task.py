@@ -72,12 +72,12 @@ class Task:
 
     def __post_init__(self) -> None:
         pairs = self.pairs.values()
-        entries = [math.prod(one.shape) for pair in pairs for one in pair.matrices.values()]
+        entries = [math.prod(weight.shape) for pair in pairs for weight in pair.matrices.values()]
         # A GPU serves one matrix at a time unless the user asks for several processes.
         is_small = sum(entries) < _SMALL or (self.device != "cpu" and self.runner.jobs == -1)
         # Weights in memory are not copied to other processes. A cluster that the user chose is
         # used for any pair of files.
-        is_from_files = all(one.is_from_files for one in pairs)
+        is_from_files = all(pair.is_from_files for pair in pairs)
         if not is_from_files or (is_small and not has_context()):
             self.runner = replace(self.runner, jobs=1)
         self.is_long = bool(entries) and sum(entries) / len(entries) >= _LONG

@@ -93,8 +93,7 @@ def read_inputs(inputs: Any, *sources: Source) -> Any:
         return inputs
     path = Path(inputs)
     if not path.is_file():
-        msg = f"there is no file {path} with inputs"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"there is no file {path} with inputs")
     if is_pickled(path) is not None:
         stored = open_file(path)
         if stored.left_out or not stored.entries:
@@ -104,8 +103,7 @@ def read_inputs(inputs: Any, *sources: Source) -> Any:
     with any_error_as(InvalidArgumentError, f"{path} is neither a file of tensors nor a text"):
         texts = [text for text in path.read_text(encoding="utf-8").splitlines() if text.strip()]
     if not texts:
-        msg = f"{path} holds no text; write one per line"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"{path} holds no text; write one per line")
     tokenizer = _tokenizer(sources)
     # One at a time, so that no position is padding.
     with any_error_as(InvalidArgumentError, f"the tokenizer cannot read a text of {path}"):
@@ -131,8 +129,7 @@ def _tokenizer(sources: tuple[Source, ...]) -> Any:
 def check_requantise(bits: int | None) -> None:
     """Refuse a number of bits that no base is rounded to."""
     if bits not in (None, 8, 4):
-        msg = f"requantise must be 8 or 4 bits, not {bits}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"requantise must be 8 or 4 bits, not {bits}")
 
 
 def quantised(weight: torch.Tensor, bits: int) -> torch.Tensor:

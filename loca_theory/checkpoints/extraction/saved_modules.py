@@ -113,7 +113,7 @@ def find_saved_modules(pair: CheckpointPair, patterns: Sequence[str]) -> SavedMo
     return SavedModules(tensors, tuple(entry_of(module, model.modules) for module in modules))
 
 
-def entry_of(module: str, others: Collection[str]) -> str:
+def entry_of(module: str, modules: Collection[str]) -> str:
     """A module as an entry of PEFT's ``modules_to_save`` that fits no other module.
 
     PEFT takes an entry to fit any name that ends with it, even inside a word, and what lies inside
@@ -125,7 +125,7 @@ def entry_of(module: str, others: Collection[str]) -> str:
     inside = re.compile(rf"(^|.*\.){module}($|\..*)")
     is_other = (
         other.endswith(module) or inside.match(other)
-        for other in others
+        for other in modules
         if other != module and not other.startswith(f"{module}.")
     )
     return f"{PREFIX}{module}" if any(is_other) else module

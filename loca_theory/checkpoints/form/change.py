@@ -59,7 +59,7 @@ class Change:
         if not any(matrix.aminmax()):
             raise _unchanged()
         if not fits_squared(exponent):
-            raise out_of_range("float32", exponent)  # noqa: EM101
+            raise out_of_range("float32", exponent)
         is_turned = self.layer.is_transposed and self.layer.experts == 1
         return (matrix.T if is_turned else matrix), exponent
 

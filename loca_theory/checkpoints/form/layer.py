@@ -90,12 +90,12 @@ def has_ambiguous_names(pair: CheckpointPair, layers: Iterable[Layer]) -> bool:
     return pair.base is None or end_others(modules, pair.model.modules)
 
 
-def end_others(modules: Collection[str], others: Collection[str]) -> bool:
+def end_others(modules: Collection[str], around: Collection[str]) -> bool:
     """Whether the name of a module ends the name of another module, after a dot.
 
     >>> end_others(["fc"], ["block.fc"])
     True
     """
     chosen = set(modules)
-    split = (other.split(".") for other in others)
+    split = (other.split(".") for other in around)
     return any(".".join(parts[i:]) in chosen for parts in split for i in range(1, len(parts)))

@@ -15,7 +15,7 @@ from loca_theory.checkpoints.measure.comparison import compare
 from loca_theory.checkpoints.measure.figure_data import MatrixAnalysis
 from loca_theory.checkpoints.measure.matrix import analyse_matrix
 from loca_theory.checkpoints.measure.rounding import stored_change
-from loca_theory.checkpoints.measure.rows import Comparison
+from loca_theory.checkpoints.measure.rows import Comparison, Matrix
 from loca_theory.checkpoints.measure.settings import Settings
 from loca_theory.checkpoints.model.names import kind_of, layer_of
 from loca_theory.checkpoints.source.checkpoint import LeftOutError, Reason, Skipped
@@ -70,21 +70,24 @@ class IncrementCell(LayerCell):
         return all(map(is_recognisable, self.settings.methods))
 
 
-def weight_spectra(task: Task, analyses: Iterable[MatrixAnalysis]) -> dict[str, tuple[float, ...]]:
+def weight_spectra(task: Task, matrices: Iterable[Matrix]) -> dict[str, tuple[float, ...]]:
     """Squared singular values of W′ of the given matrices, by name; none without a base."""
-    matrices = [one.matrix for one in analyses if task.pairs[one.matrix.tuned].base is not None]
-    cells = [WeightsCell(one.name, tuned=(one.tuned,)) for one in matrices]
+    cells = [
+        WeightsCell(matrix.name, tuned=(matrix.tuned,))
+        for matrix in matrices
+        if task.pairs[matrix.tuned].base is not None
+    ]
     spectra = task.run(cells, compute_spectrum, is_shown=False)
     return {cell.name: spectrum.values for cell, spectrum in spectra}
 
 
 def compare_all(
-    task: Task, analyses: Iterable[MatrixAnalysis], subspaces: int | None
+    task: Task, matrices: Iterable[Matrix], subspaces: int | None
 ) -> tuple[Comparison, ...]:
     """Compare every two fine-tunes on each matrix that both change."""
     alike: dict[tuple[str, tuple[int, int]], list[str]] = {}
-    for one in analyses:
-        alike.setdefault((one.matrix.name, one.matrix.shape), []).append(one.matrix.tuned)
+    for matrix in matrices:
+        alike.setdefault((matrix.name, matrix.shape), []).append(matrix.tuned)
     cells = [
         ComparisonCell(name, subspaces, tuned=labels)
         for (name, _), changed_by in alike.items()

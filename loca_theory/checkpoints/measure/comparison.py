@@ -36,18 +36,18 @@ _COMPARED = 4  # singular vectors of W₀ per one of W′
 def compare(first: torch.Tensor, second: torch.Tensor, k: int | None = None) -> dict[str, Any]:
     """Columns of a row on two increments of one weight, and on k of their singular vectors."""
     # The cosine and the signs do not depend on the scale of either increment.
-    first, second = (balanced(one, "increment")[0] for one in (first, second))
+    first, second = (balanced(increment, "increment")[0] for increment in (first, second))
     pieces = list(zip(first.split(_ROWS_AT_ONCE), second.split(_ROWS_AT_ONCE), strict=True))
     conflicts = changed = 0
-    for mine, theirs in pieces:
-        signs = mine.sign() * theirs.sign()
+    for rows, other_rows in pieces:
+        signs = rows.sign() * other_rows.sign()
         conflicts += int((signs < 0).sum())
         changed += int((signs != 0).sum())
     left = right = None
     if k is not None:
         k = min(k, *first.shape)
-        one, other = truncated_svd(first, k), truncated_svd(second, k)
-        left, right = overlap(one.u, other.u), overlap(one.vh.mT, other.vh.mT)
+        first_svd, second_svd = truncated_svd(first, k), truncated_svd(second, k)
+        left, right = overlap(first_svd.u, second_svd.u), overlap(first_svd.vh.mT, second_svd.vh.mT)
     return {
         "cosine": _norm_and_cosine((a.double(), b.double()) for a, b in pieces)[1] or 0.0,
         "sign_conflict": conflicts / changed if changed else None,
@@ -82,9 +82,9 @@ def _norm_and_cosine(
     sums = [
         (float(a.square().sum()), float(b.square().sum()), float((a * b).sum())) for a, b in pieces
     ]
-    squares, others, products = map(math.fsum, zip(*sums, strict=True))
-    norms = math.sqrt(squares) * math.sqrt(others)
-    return math.sqrt(squares), min(max(products / norms, -1.0), 1.0) if norms else None
+    first, second, product = map(math.fsum, zip(*sums, strict=True))
+    norms = math.sqrt(first) * math.sqrt(second)
+    return math.sqrt(first), min(max(product / norms, -1.0), 1.0) if norms else None
 
 
 def _largest(matrix: torch.Tensor) -> float:
@@ -105,7 +105,7 @@ def compare_subspaces(
         "left_alignment": overlap(before.u[:, :k], change.u),
         "right_alignment": overlap(before.vh[:k].mT, change.vh.mT),
         "intruders": int((closest < _THRESHOLD).sum()),
-        "subspace_error": max(found.missing for found in (change, before, after)),
+        "subspace_error": max(svd.missing for svd in (change, before, after)),
     }
 
 

@@ -41,9 +41,9 @@ def fitting_budget(p: int, q: int, r: int, settings: Settings) -> Budget | None:
     with suppress(InvalidArgumentError):
         budget = Budget(p, q, r, settings.accounting)
         # R's numbers are always counted as in the paper, whatever accounting the others have.
-        for one in (budget, Budget(p, q, r)):
+        for counted in (budget, Budget(p, q, r)):
             for method in settings.methods:
-                method.check_budget(one)
+                method.check_budget(counted)
         return budget
     return None
 
@@ -65,36 +65,40 @@ def matrix_errors(
     total = float(eigenvalues.sum())
     methods, leading = settings.methods, eigenvalues[::-1]
     # By the name of the field, and by that of the method at each budget.
-    found: dict[str, dict[str, list[Any]]] = {
+    by_field: dict[str, dict[str, list[Any]]] = {
         "error": _relative_errors(increment, leading, methods, budgets, total, choices)
     }
-    found["iid_error"] = {method.name: _independent(method, budgets) for method in methods}
+    by_field["iid_error"] = {method.name: _independent(method, budgets) for method in methods}
     singular_values = np.sqrt(eigenvalues)
-    found["spectral_error"] = {
+    by_field["spectral_error"] = {
         method.name: [spectral_error(singular_values, method, budget) for budget in budgets]
         for method in methods
         if has_spectral_error(method)
     }
-    own, unrelated = found["error"][_DCT], found["spectral_error"][_DCT]
-    if max(np.subtract(unrelated, own)) >= NOTICEABLE:
+    gains = np.subtract(by_field["spectral_error"][_DCT], by_field["error"][_DCT])
+    if max(gains) >= NOTICEABLE:
         by_axis = _axis_errors(increment, budgets, total, draws)
-        found |= {field: {_DCT: one} for field, one in by_axis.items()}
+        by_field |= {field: {_DCT: errors} for field, errors in by_axis.items()}
     if has_control:
         # Shuffle in place: two matrices of the largest size may not fit into memory.
         mixed = shuffled(increment, draws("shuffle"))
-        most = max(one.r for one in budgets)
-        svd = truncated_svd(mixed, most, tolerance=_OF_CONTROL)
+        largest = max(budget.r for budget in budgets)
+        svd = truncated_svd(mixed, largest, tolerance=_OF_CONTROL)
         leading = svd.s.double().square().cpu().numpy()
         # The errors of S are the same in any order.
-        moved = [one for one in methods if type(one) is not Selection or one.basis != ENTRIES]
-        again = _relative_errors(mixed, leading, moved, budgets, total, choices)
-        found["shuffled_error"] = found["error"] | again
+        moved = [m for m in methods if type(m) is not Selection or m.basis != ENTRIES]
+        of_shuffled = _relative_errors(mixed, leading, moved, budgets, total, choices)
+        by_field["shuffled_error"] = by_field["error"] | of_shuffled
     return tuple(
         MatrixError(
-            *(matrix.name, matrix.tuned, matrix.kind, matrix.layer, matrix.energy),
+            name=matrix.name,
+            tuned=matrix.tuned,
+            kind=matrix.kind,
+            layer=matrix.layer,
+            energy=matrix.energy,
             r=budget.r,
             method=method.name,
-            **{field: by[method.name][i] for field, by in found.items() if method.name in by},
+            **{field: by[method.name][i] for field, by in by_field.items() if method.name in by},
         )
         for i, budget in enumerate(budgets)
         for method in methods
@@ -107,19 +111,19 @@ def _axis_errors(
     """Errors of D with the columns, the rows and both in random order; the matrix is put back."""
     rng = draws("axes")
     orders = [torch.from_numpy(rng.permutation(side)) for side in increment.shape]
-    rows, columns = (one.to(increment.device) for one in orders)
+    rows, columns = (order.to(increment.device) for order in orders)
 
     def error() -> list[float]:
         return _relative_errors(increment, None, find_methods(_DCT), budgets, total, rng)[_DCT]
 
     increment.copy_(increment[:, columns])
-    found = {"inputs_shuffled_error": error()}
+    errors = {"inputs_shuffled_error": error()}
     increment.copy_(increment[rows])
-    found["axes_shuffled_error"] = error()
+    errors["axes_shuffled_error"] = error()
     increment.copy_(increment[:, columns.argsort()])
-    found["outputs_shuffled_error"] = error()
+    errors["outputs_shuffled_error"] = error()
     increment.copy_(increment[rows.argsort()])
-    return found
+    return errors
 
 
 def _relative_errors(
@@ -131,13 +135,13 @@ def _relative_errors(
     rng: np.random.Generator | None,
 ) -> dict[str, list[float]]:
     """Relative error of every method; the eigenvalues, for R, must be sorted, largest first."""
-    others = [method for method in methods if type(method) is not LowRank]
-    retained = mean_retained_energies(matrix, others, budgets, rng)
+    searched = [method for method in methods if type(method) is not LowRank]
+    retained = mean_retained_energies(matrix, searched, budgets, rng)
     if eigenvalues is not None:
         # They give R's energies without another decomposition.
         sums = np.cumsum(eigenvalues)[[budget.r - 1 for budget in budgets]]
         retained |= {method.name: sums for method in methods if type(method) is LowRank}
-    return {name: np.clip(1 - one / total, 0, 1).tolist() for name, one in retained.items()}
+    return {name: np.clip(1 - part / total, 0, 1).tolist() for name, part in retained.items()}
 
 
 def shuffled(increment: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
@@ -152,10 +156,10 @@ def shuffled(increment: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
 
 def _independent(method: Method, budgets: list[Budget]) -> list[float | None]:
     """Expected errors for independent normal entries; None if only simulation can give them."""
-    known = [budget for budget in budgets if Engine.EXACT in method.engines(budget)]
-    errors = checked_numbers(method, "expected_errors", known) if known else ()
-    found = dict(zip(known, map(float, errors), strict=True))
-    return [found.get(budget) for budget in budgets]
+    exact = [budget for budget in budgets if Engine.EXACT in method.engines(budget)]
+    errors = checked_numbers(method, "expected_errors", exact) if exact else ()
+    by_budget = dict(zip(exact, map(float, errors), strict=True))
+    return [by_budget.get(budget) for budget in budgets]
 
 
 def coded_errors(
@@ -165,8 +169,8 @@ def coded_errors(
     if not settings.bits:
         return ()
     entries = increment.double().cpu().numpy()
-    found = list(measure_all(entries, settings.bits, draws("coders")))
-    errors = {(method, at, bits): coded.error for method, at, bits, coded in found}
+    measured = list(measure_all(entries, settings.bits, draws("coders")))
+    errors = {(method, at, bits): coded.error for method, at, bits, coded in measured}
 
     def gain(method: str, reference: Transform, bits: float, error: float) -> float | None:
         before = errors.get((method, reference, bits))
@@ -185,11 +189,11 @@ def coded_errors(
             gain=gain(method, Transform.NONE, bits, coded.error),
             excess_gain=gain(method, Transform.RANDOM, bits, coded.error),
         )
-        for method, transform, bits, coded in found
+        for method, transform, bits, coded in measured
     )
 
 
 @lru_cache(maxsize=4096)
 def _expected(method: str, shape: tuple[int, int], bits: float) -> float | None:
-    found = CODERS[method].expected(shape, bits)
-    return None if found is None else found.error
+    expected = CODERS[method].expected(shape, bits)
+    return None if expected is None else expected.error

@@ -127,17 +127,22 @@ def figure_data(
     analyses: Sequence[MatrixAnalysis], spectra: Mapping[str, Sequence[float]]
 ) -> Iterator[FigureData]:
     """Histograms and spectra of the given matrices, with those spectra of W′ that are given."""
-    for one in analyses:
-        matrix, weights = one.matrix, tuple(spectra.get(one.matrix.name, ()))
-        values = {"entries": one.entries, "increment": one.eigenvalues, "weights": weights}
-        for quantity, found in values.items():
-            if quantity != "weights" or any(found):
-                yield FigureData(
-                    *(matrix.name, matrix.tuned, *matrix.shape, quantity, found),
-                    sigma=matrix.sigma,
-                    tv=matrix.tv,
-                    excess_kurtosis=matrix.excess_kurtosis,
-                )
+    for analysis in analyses:
+        matrix, weights = analysis.matrix, tuple(spectra.get(analysis.matrix.name, ()))
+        values = {"entries": analysis.entries, "increment": analysis.eigenvalues}
+        values |= {"weights": weights} if any(weights) else {}
+        for quantity, numbers in values.items():
+            yield FigureData(
+                name=matrix.name,
+                tuned=matrix.tuned,
+                p=matrix.shape[0],
+                q=matrix.shape[1],
+                quantity=quantity,
+                values=numbers,
+                sigma=matrix.sigma,
+                tv=matrix.tv,
+                excess_kurtosis=matrix.excess_kurtosis,
+            )
 
 
 def representative(analyses: Sequence[MatrixAnalysis]) -> list[MatrixAnalysis]:
@@ -145,11 +150,11 @@ def representative(analyses: Sequence[MatrixAnalysis]) -> list[MatrixAnalysis]:
 
     Only matrices of the first fine-tune are chosen.
     """
-    first = [one for one in analyses if one.matrix.tuned == analyses[0].matrix.tuned]
-    middle = middle_of_each_kind(one.matrix for one in first)
+    first = [analysis for analysis in analyses if analysis.matrix.tuned == analyses[0].matrix.tuned]
+    middle = middle_of_each_kind(analysis.matrix for analysis in first)
 
-    def rank(one: MatrixAnalysis) -> int:
-        is_shown = one.matrix in middle and one.matrix.kind in _KINDS
-        return _KINDS.index(one.matrix.kind) if is_shown else len(_KINDS)
+    def rank(analysis: MatrixAnalysis) -> int:
+        is_shown = analysis.matrix in middle and analysis.matrix.kind in _KINDS
+        return _KINDS.index(analysis.matrix.kind) if is_shown else len(_KINDS)
 
     return sorted(first, key=rank)[: len(_KINDS)]

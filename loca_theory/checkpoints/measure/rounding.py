@@ -53,7 +53,7 @@ def stored_change(base: torch.Tensor, tuned: torch.Tensor) -> StoredChange:
         return StoredChange(form.name, changed, _rounding(form.name, changed))
     # Of fine steps, and of the base's own rounding.
     steps, change = form.steps(base.float()), tuned.float() - base.float()
-    norms = (torch.linalg.vector_norm(each, dtype=torch.float64) for each in (steps, change))
+    norms = (torch.linalg.vector_norm(matrix, dtype=torch.float64) for matrix in (steps, change))
     lost, stored = map(float, norms)
     return StoredChange(form.name, changed, lost**2 / (12 * stored**2) if stored else None)
 

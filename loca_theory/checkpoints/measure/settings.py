@@ -44,10 +44,10 @@ class Settings:
     def __post_init__(self) -> None:
         _arguments.fields_to_int(self, "seed")
         _arguments.expression("group", self.group)
-        object.__setattr__(self, "bits", tuple(float(checked_bits(one)) for one in self.bits))
+        object.__setattr__(self, "bits", tuple(float(checked_bits(bits)) for bits in self.bits))
         if not 0 <= _arguments.real_number("epsilon", self.epsilon) < 1:
             msg = f"epsilon must be at least 0 and below 1, not {self.epsilon}; "
             raise InvalidArgumentError(msg + "choose a value such as epsilon=0.001")
         if self.subspaces is not None:
-            found = _arguments.positive_number("subspaces", self.subspaces)
-            object.__setattr__(self, "subspaces", found)
+            subspaces = _arguments.positive_number("subspaces", self.subspaces)
+            object.__setattr__(self, "subspaces", subspaces)

@@ -26,7 +26,7 @@ def class_named(config: Mapping[str, Any]) -> Any:
     names = config.get("architectures")
     name = names[0] if isinstance(names, list) and names else names
     if not isinstance(name, str):
-        raise UnknownModelError("no config.json names the class of the model")  # noqa: EM101
+        raise UnknownModelError("no config.json names the class of the model")
     try:
         import transformers
     except ImportError:
@@ -42,35 +42,34 @@ def class_named(config: Mapping[str, Any]) -> Any:
     why = f"transformers {transformers.__version__} has no such model"
     if "auto_map" in config:
         why = "code of its own, which is not executed"
-    msg = f"config.json asks for {name}: {why}"
-    raise UnknownModelError(msg)
+    raise UnknownModelError(f"config.json asks for {name}: {why}")
 
 
-def harmless(value: Any, most: int) -> Any:
+def harmless(value: Any, most_layers: int) -> Any:
     """A configuration without what would make transformers fetch kernels or weights."""
     if isinstance(value, list):
-        return [harmless(one, most) for one in value]
+        return [harmless(item, most_layers) for item in value]
     if not isinstance(value, dict):
         return value
     if value.keys() == {"__float__"}:  # JSON has no infinity
         return float(value["__float__"])
-    for name, limit in (("num_hidden_layers", most), ("num_labels", _MOST_LABELS)):
+    for name, limit in (("num_hidden_layers", most_layers), ("num_labels", _MOST_LABELS)):
         if isinstance(value.get(name), int) and value[name] > limit:
             raise _too_many(name, value[name])
     return {
-        name: name != "use_pretrained_backbone" and harmless(one, most)
-        for name, one in value.items()
+        name: name != "use_pretrained_backbone" and harmless(item, most_layers)
+        for name, item in value.items()
         if not name.endswith("_implementation") and name not in _DROPPED
     }
 
 
-def empty_model(kind: Any, settings: Any, most: int) -> torch.nn.Module:
+def empty_model(kind: Any, settings: Any, most_parts: int) -> torch.nn.Module:
     """A model of transformers on the meta device."""
-    thread, left = get_ident(), iter(range(most))
+    thread, left = get_ident(), iter(range(most_parts))
 
     def count(*_: Any) -> None:
         if get_ident() == thread and next(left, None) is None:
-            raise _too_many(_NUMBER, most + 1)
+            raise _too_many(_NUMBER, most_parts + 1)
 
     with (
         registration.register_module_module_registration_hook(count),
@@ -83,6 +82,6 @@ def empty_model(kind: Any, settings: Any, most: int) -> torch.nn.Module:
     return module
 
 
-def _too_many(what: str, count: int) -> UnknownModelError:
-    msg = f"config.json describes another model: {what} {count} is too many for the stored tensors"
+def _too_many(parts: str, count: int) -> UnknownModelError:
+    msg = f"config.json describes another model: {parts} {count} is too many for the stored tensors"
     return UnknownModelError(msg)

@@ -48,16 +48,16 @@ def views_of(
             or the tensors of one belong equally well to several parts of the other.
     """
     tuned, base = _unwrapped(tuned), _unwrapped(base)
-    likes = [side.config if side.module is None else side.module for side in (tuned, base)]
-    likes = [like for like in likes if like != {}] or likes[:1]
+    described = [side.config if side.module is None else side.module for side in (tuned, base)]
+    described = [description for description in described if description != {}] or described[:1]
     count = max(len(tuned.entries), len(base.entries))
     reasons: list[str] = []
-    for like in likes if module is None else [module]:
+    for description in described if module is None else [module]:
         try:
-            if isinstance(like, Mapping):
-                model = Model.of_config(like, tensors=count)
+            if isinstance(description, Mapping):
+                model = Model.of_config(description, tensors=count)
             else:
-                model = Model(unwrapped(like))
+                model = Model(unwrapped(description))
             side = "base" if tuned is base else "fine-tuned"
             view = _view(tuned, model, side, view_of(base, model))
             return view, _view(base, model, "base", view), model

@@ -145,8 +145,8 @@ def _with_prefix(
     }
     taken = set(changed.values())
     exact = {n: n for n in names if n in others and n not in changed and n not in taken}
-    both = {**changed, **exact}
-    return NameMatch({name: both[name] for name in names if name in both}, removed, added)
+    matched = {**changed, **exact}
+    return NameMatch({name: matched[name] for name in names if name in matched}, removed, added)
 
 
 def _changes(names: Iterable[str], others: Collection[str]) -> Iterator[tuple[str, str]]:

@@ -73,8 +73,8 @@ class Model:
         """
         kind = class_named(config)
         most = _PARTS * tensors + _MORE_PARTS
-        what = f"transformers cannot build {kind.__name__} from config.json"
-        with any_error_as(UnknownModelError, what):
+        failure = f"transformers cannot build {kind.__name__} from config.json"
+        with any_error_as(UnknownModelError, failure):
             settings = kind.config_class.from_dict(harmless(dict(config), most))
             return cls(empty_model(kind, settings, most))
 
@@ -171,7 +171,7 @@ class Model:
         if path.endswith(_READ_DIRECTLY.get(str(model_type), ())):
             return Reason("read directly", f"{self.title} uses this layer without calling it")
         if name in self.ties:
-            return Reason(f"shares its weight with {', '.join(self.ties[name])}")
+            return Reason("shares its weight with another layer", ", ".join(self.ties[name]))
         return None
 
     @property
@@ -194,20 +194,20 @@ class Model:
         from peft.utils.transformers_weight_conversion import convert_peft_config_for_transformers
 
         # One at a time, because PEFT refuses some of the targets without the others.
-        found = set()
+        taken = set()
         for name in self.modules:
             config = LoraConfig(target_modules=[name])
             with suppress(ValueError):
                 convert_peft_config_for_transformers(config, self.module, None)
                 if config.target_modules == {name}:
                     continue
-            found.add(name)
-        return frozenset(found)
+            taken.add(name)
+        return frozenset(taken)
 
 
 def _is_plain(module: torch.nn.Module) -> bool:
     """Whether a module is a linear layer or a convolution, and computes what torch's own does."""
-    forwards = [one.forward for one in (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)]
+    forwards = [layer.forward for layer in (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)]
     kind = type(module)
     writes_it_out = kind.__name__ in _AS_LINEAR and isinstance(module, nn.Linear)
     return writes_it_out or kind.forward in forwards

@@ -36,21 +36,21 @@ def kind_of(name: str, group: str | None = None) -> str:
     >>> kind_of("ensemble.3.H.2.weight", r"\.([A-Z])\.")
     'H'
     """
-    if group is not None and (found := re.search(group, name)):
-        return next(filter(None, found.groups()), found[0])
+    if group is not None and (match := re.search(group, name)):
+        return next(filter(None, match.groups()), match[0])
     return next((kind for kind, pattern in _PATTERNS if pattern.search(name)), "other")
 
 
 def middle_of_each_kind(rows: Iterable[Any], group: str | None = None) -> list[Any]:
     """Of the rows (or cells) of each fine-tune and kind of weight, the one in the middle layer."""
     kinds: dict[tuple[Any, str], list[Any]] = {}
-    for one in sorted(rows, key=lambda r: (layer_of(r.name) is not None, layer_of(r.name) or 0)):
-        kinds.setdefault((one.tuned, kind_of(one.name, group)), []).append(one)
-    return [mine[len(mine) // 2] for mine in kinds.values()]
+    for row in sorted(rows, key=lambda r: (layer_of(r.name) is not None, layer_of(r.name) or 0)):
+        kinds.setdefault((row.tuned, kind_of(row.name, group)), []).append(row)
+    return [of_kind[len(of_kind) // 2] for of_kind in kinds.values()]
 
 
 def layer_of(name: str) -> int | None:
     """Number of the layer: the first number among the dotted parts of the name."""
     # Tables store it in 64 bits.
-    numbers = (one for one in name.split(".") if one.isdecimal() and len(one) < 19)
+    numbers = (part for part in name.split(".") if part.isdecimal() and len(part) < 19)
     return next(map(int, numbers), None)

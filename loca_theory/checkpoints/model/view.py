@@ -19,6 +19,7 @@ from loca_theory.checkpoints.source.checkpoint import (
     Entry,
     LeftOutError,
     any_error_as,
+    reason_of,
 )
 
 
@@ -44,10 +45,8 @@ class Conversion:
         for name, tensor in tensors.items():
             converter.add_tensor(self.first, name, self.sources[name], tensor)
         with any_error_as(DamagedError, "transformers cannot convert it"):
-            made = converter.convert(self.first, model=model, config=model.config)
-        return {
-            name: tensor[0] if isinstance(tensor, list) else tensor for name, tensor in made.items()
-        }
+            parts = converter.convert(self.first, model=model, config=model.config)
+        return {name: part[0] if isinstance(part, list) else part for name, part in parts.items()}
 
     def of_expert(self, expert: int) -> list[str]:
         """The stored tensors of one expert: the one of this number that matches each pattern."""
@@ -59,11 +58,11 @@ class Conversion:
     @property
     def is_by_expert(self) -> bool:
         """Whether each expert's part of the parameter is made of that expert's tensors alone."""
-        first, *others = [(type(step).__name__, vars(step)) for step in self.converter.operations]
+        first, *later = [(type(step).__name__, vars(step)) for step in self.converter.operations]
         return first == ("MergeModulelist", {"dim": 0}) and all(
             (kind == "Concatenate" and settings["dim"] != 0)
             or (kind == "Transpose" and 0 not in (settings["dim0"], settings["dim1"]))
-            for kind, settings in others
+            for kind, settings in later
         )
 
 
@@ -142,13 +141,13 @@ class View(Checkpoint):
             empty = {
                 name: torch.empty(entry.shape, device="meta") for name, entry in entries.items()
             }
-            made = conversion.run(empty, self.model.module)
+            parameters = conversion.run(empty, self.model.module)
         except (LeftOutError, DamagedError) as error:
-            self.leave_out(conversion.first, str(error), damaged=error.damaged)
+            self.leave_out(conversion.first, reason_of(error), damaged=error.damaged)
             return
         dtype = next(iter(entries.values())).dtype
         is_computed = any(entry.is_computed for entry in entries.values())
-        for name, tensor in made.items():
+        for name, tensor in parameters.items():
             if name not in self.model.shapes:
                 self.leave_out(name, self._unknown, is_unpaired=True)
                 continue
@@ -183,15 +182,15 @@ class View(Checkpoint):
         if conversion is None:
             return self.source.load(self.sources[name][0], expert)
         stored = self._sources_of(name, expert)
-        made = conversion.run({own: self.source.load(own) for own in stored}, self.model.module)
-        whole = made[name]
-        return whole[0] if len(stored) < len(self.sources[name]) else whole
+        tensors = {part: self.source.load(part) for part in stored}
+        parameter = conversion.run(tensors, self.model.module)[name]
+        return parameter[0] if len(stored) < len(self.sources[name]) else parameter
 
     def stored(self, name: str, expert: int | None = None) -> Iterator[torch.Tensor]:
         """Yield the stored tensors that a tensor is made of; see :class:`Checkpoint`."""
         name = self.entries[name].tied_to or name
-        for own in self._sources_of(name, expert):
-            yield from self.source.stored(own, None if name in self._by_name else expert)
+        for stored in self._sources_of(name, expert):
+            yield from self.source.stored(stored, None if name in self._by_name else expert)
 
     def _sources_of(self, name: str, expert: int | None) -> Sequence[str]:
         """The stored tensors that a parameter is made of, or one expert of it if they are apart."""

@@ -90,7 +90,7 @@ class Column:
 
 def with_values(columns: Iterable[Column], rows: Sequence[Any]) -> list[Column]:
     """The columns that have a value in some row."""
-    return [one for one in columns if any(one.read(row) not in (None, "") for row in rows)]
+    return [column for column in columns if any(column.read(row) not in (None, "") for row in rows)]
 
 
 def _p_value(field: str, row: Any) -> str:

@@ -71,7 +71,7 @@ def proposed_config(
         raise InvalidArgumentError(msg)
     key = None if method is None else key_of(method)
     if key is not None and key not in TYPES:
-        raise unknown_name("method", method, map(display_name, TYPES))  # noqa: EM101
+        raise unknown_name("method", method, map(display_name, TYPES))
     if analysis.allocation and rank is None:
         kind, sizes = _allocated(analysis.matrices, analysis.allocation, key)
     else:

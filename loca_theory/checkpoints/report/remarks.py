@@ -85,12 +85,12 @@ def uncovered(coverage: Mapping[str, Any] | None) -> str:
 def not_compared(matrices: Sequence[Matrix]) -> list[str]:
     """The remark on fine-tunes that change no matrix of the same name and shape, if there are."""
     changed: dict[str, set[Any]] = {}
-    for one in matrices:
-        changed.setdefault(one.tuned, set()).add((one.name, one.shape))
+    for row in matrices:
+        changed.setdefault(row.tuned, set()).add((row.name, row.shape))
     apart = [
-        f"{one} and {other}"
-        for (one, mine), (other, theirs) in combinations(changed.items(), 2)
-        if mine.isdisjoint(theirs)
+        f"{first} and {second}"
+        for (first, of_first), (second, of_second) in combinations(changed.items(), 2)
+        if of_first.isdisjoint(of_second)
     ]
     text = "Not compared, since they change no matrix of the same name and shape: "
     return [f"{text}{'; '.join(apart)}."] if apart else []
@@ -106,26 +106,26 @@ def budget(grid: Mapping[str, Any]) -> str:
 def allocations(sizes: Sequence[AllocatedMatrix], total: str | None) -> list[str]:
     """One sentence per method: how much more do sizes by matrix retain at the same total?"""
     sentences = []
-    if total is not None and not any(one.method == LORA.method for one in sizes):
+    if total is not None and not any(row.method == LORA.method for row in sizes):
         sentences.append(f"{total} do not pay for one rank of LoRA in any layer.")
-    layers = len({one.name for one in sizes})
-    for method in dict.fromkeys(one.method for one in sizes):
-        mine = [one for one in sizes if one.method == method]
-        energy = sum(one.energy for one in mine) or 1.0
-        best = sum(one.energy * one.retained for one in mine) / energy
-        same = sum(one.energy * one.uniform_retained for one in mine) / energy
-        count = f"{len(mine)} layers"
-        if len(mine) < layers:
-            count = f"{len(mine)} of {layers} layers, which are those that can have it"
+    layers = len({row.name for row in sizes})
+    for method in dict.fromkeys(row.method for row in sizes):
+        of_method = [row for row in sizes if row.method == method]
+        energy = sum(row.energy for row in of_method) or 1.0
+        best = sum(row.energy * row.retained for row in of_method) / energy
+        same = sum(row.energy * row.uniform_retained for row in of_method) / energy
+        count = f"{len(of_method)} layers"
+        if len(of_method) < layers:
+            count = f"{len(of_method)} of {layers} layers, which are those that can have it"
         kind = TYPES[method]
         text = f"With {total} for {count}, {kind.words} {kind.verb} {best:.0%} of their "
         text += "energy if each gets its own size"
         if same:
             text += f". The largest size that all can have retains {same:.0%}, and a split of what "
-            text += f"that costs {mine[0].equal_retained:.0%}"
+            text += f"that costs {of_method[0].equal_retained:.0%}"
         else:
             text += ", and the same size for all costs more"
-        if mine[0].bound - best >= _NOTICEABLE_GAP:
-            text += f"; no split retains more than {mine[0].bound:.0%}"
+        if of_method[0].bound - best >= _NOTICEABLE_GAP:
+            text += f"; no split retains more than {of_method[0].bound:.0%}"
         sentences.append(f"{text}.")
     return sentences

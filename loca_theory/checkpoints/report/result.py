@@ -50,7 +50,7 @@ _OVERVIEW = (
     *("name", "tuned", "shape", "sigma", "relative_norm", "tv", "tv_p_value", "outlier_mass"),
     *("spikes", "rank_90"),
 )
-_OF_MATRIX = {one.name for one in fields(Matrix)}
+_OF_MATRIX = {field.name for field in fields(Matrix)}
 
 
 @dataclass(frozen=True, repr=False)
@@ -119,7 +119,7 @@ class Analysis(Result):
         """What methods spend of the budget of the first rank, where it is off by more than 2%."""
         r, accounting = self.first_rank, Accounting(self.manifest["grid"]["accounting"])
         have = {(error.name, error.tuned) for error in self.errors if error.r == r}
-        shapes = {one.shape for one in self.matrices if (one.name, one.tuned) in have}
+        shapes = {row.shape for row in self.matrices if (row.name, row.tuned) in have}
         methods = (error.method for error in self.errors)
         return off_budgets(methods, [Budget(*shape, r, accounting) for shape in shapes])
 
@@ -188,17 +188,19 @@ class Analysis(Result):
         """Plain data: one row per matrix with its errors, skipped tensors, totals, manifest."""
         errors: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for error in self.errors:
-            mine = errors.setdefault((error.name, error.tuned), [])
-            mine.append({key: one for key, one in vars(error).items() if key not in _OF_MATRIX})
+            of_matrix = errors.setdefault((error.name, error.tuned), [])
+            of_matrix.append(
+                {key: value for key, value in vars(error).items() if key not in _OF_MATRIX}
+            )
         return {
             "rows": [
-                {**asdict(one), "errors": errors.get((one.name, one.tuned), [])}
-                for one in self.matrices
+                {**asdict(row), "errors": errors.get((row.name, row.tuned), [])}
+                for row in self.matrices
             ],
             **{name: self._plain(name) for name in ("allocation", "comparisons", "bits")},
             "skipped": [
-                {"name": one.name, "tuned": one.tuned, "reason": one.reason}
-                for one in self.skipped
+                {"name": row.name, "tuned": row.tuned, "reason": row.reason}
+                for row in self.skipped
             ],
             "summary": {
                 "warnings": list(self.warnings), **self.summary.to_json(), "verdict": self.verdict,
@@ -229,7 +231,7 @@ class Analysis(Result):
 
     def _text(self) -> str:
         width = get_terminal_size().columns
-        texts = [fill(one, width) for one in (*self.warnings, *self.verdict.split("\n\n"))]
+        texts = [fill(text, width) for text in (*self.warnings, *self.verdict.split("\n\n"))]
         if len(self.tuned) > 1:
             texts.append(self._by_tuned().to_string(max_rows=SHOWN_ROWS, index=False))
         return "\n\n".join(texts)
@@ -239,12 +241,12 @@ class Analysis(Result):
         import pandas as pd
 
         return pd.DataFrame([
-            {"fine-tune": one.name, "matrices": one.matrices, **{
+            {"fine-tune": group.name, "matrices": group.matrices, **{
                 f"{display_name(key)} retains": f"{1 - error.error:.1%}"
-                for key, error in one.by_rank.get(self.first_rank, {}).items()
+                for key, error in group.by_rank.get(self.first_rank, {}).items()
                 if key in SHOWN
             }}
-            for one in self.summary.by_tuned
+            for group in self.summary.by_tuned
         ])  # fmt: skip
 
     def _repr_html_(self) -> str:
@@ -260,7 +262,7 @@ class Analysis(Result):
                 max_rows=20, show_dimensions=True, border=0, index=False
             )
         texts = [*self.warnings, *self.verdict.split("\n\n")]
-        paragraphs = (f"<p>{escape(one)}</p>" for one in texts)
+        paragraphs = (f"<p>{escape(text)}</p>" for text in texts)
         if len(self.tuned) > 1:
             table = self._by_tuned().to_html(max_rows=20, border=0, index=False) + table
         return f"{''.join(paragraphs)}{table}"

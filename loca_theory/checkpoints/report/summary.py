@@ -76,10 +76,10 @@ class Totals:
     @property
     def by_rank(self) -> dict[int, dict[str, MeanError]]:
         """The mean errors by rank, in the given order, and by method."""
-        found: dict[int, dict[str, MeanError]] = {}
+        by_rank: dict[int, dict[str, MeanError]] = {}
         for error in self.errors:
-            found.setdefault(error.r, {})[error.method] = error
-        return found
+            by_rank.setdefault(error.r, {})[error.method] = error
+        return by_rank
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,9 @@ class Summary:
             return {key: value for key, value in asdict(totals).items() if key != "name"}
 
         groups = {"by_kind": self.by_kind, "by_layer": self.by_layer, "by_tuned": self.by_tuned}
-        named = {key: {one.name: plain(one) for one in group} for key, group in groups.items()}
+        named = {
+            key: {totals.name: plain(totals) for totals in group} for key, group in groups.items()
+        }
         return {"all": plain(self.all), "controlled": plain(self.controlled), **named}
 
 
@@ -111,40 +113,42 @@ def summarise(
     matrices: Sequence[Matrix], errors: Sequence[MatrixError], ranks: Sequence[int]
 ) -> Summary:
     """Compute totals over all matrices, by kind, by layer and by fine-tune."""
-    mine: _Errors = {(one.name, one.tuned): [] for one in matrices}
+    by_matrix: _Errors = {(matrix.name, matrix.tuned): [] for matrix in matrices}
     for error in errors:
-        mine[error.name, error.tuned].append(error)
+        by_matrix[error.name, error.tuned].append(error)
 
     def by(field: str, values: Iterable[Any]) -> tuple[Totals, ...]:
-        groups = {str(n): [one for one in matrices if getattr(one, field) == n] for n in values}
-        return tuple(_totals(name, group, mine, ranks) for name, group in groups.items())
+        groups = {
+            str(n): [matrix for matrix in matrices if getattr(matrix, field) == n] for n in values
+        }
+        return tuple(_totals(name, group, by_matrix, ranks) for name, group in groups.items())
 
     controlled = [
-        one
-        for one in matrices
-        if any(error.shuffled_error is not None for error in mine[one.name, one.tuned])
+        matrix
+        for matrix in matrices
+        if any(error.shuffled_error is not None for error in by_matrix[matrix.name, matrix.tuned])
     ]
-    layers = sorted({one.layer for one in matrices if one.layer is not None})
+    layers = sorted({matrix.layer for matrix in matrices if matrix.layer is not None})
     return Summary(
-        all=_totals("all", matrices, mine, ranks),
-        controlled=_totals("controlled", controlled, mine, ranks),
-        by_kind=by("kind", dict.fromkeys(one.kind for one in matrices)),
+        all=_totals("all", matrices, by_matrix, ranks),
+        controlled=_totals("controlled", controlled, by_matrix, ranks),
+        by_kind=by("kind", dict.fromkeys(matrix.kind for matrix in matrices)),
         by_layer=by("layer", layers),
-        by_tuned=by("tuned", dict.fromkeys(one.tuned for one in matrices)),
+        by_tuned=by("tuned", dict.fromkeys(matrix.tuned for matrix in matrices)),
     )
 
 
 def _totals(name: str, matrices: Sequence[Matrix], errors: _Errors, ranks: Sequence[int]) -> Totals:
-    energies = [one.energy for one in matrices if one.energy is not None]
+    energies = [matrix.energy for matrix in matrices if matrix.energy is not None]
     return Totals(
         name=name,
         matrices=len(matrices),
         energy=float(sum(energies)) if len(energies) == len(matrices) else None,
-        not_normal=sum(one.tv_p_value <= _LEVEL for one in matrices),
+        not_normal=sum(matrix.tv_p_value <= _LEVEL for matrix in matrices),
         follow_mp=sum(map(follows_law, matrices)),
-        median_relative_norm=_median(one.relative_norm for one in matrices),
-        median_weights_cosine=_median(one.weights_cosine for one in matrices),
-        median_rank_90=_median(one.rank_90 for one in matrices),
+        median_relative_norm=_median(matrix.relative_norm for matrix in matrices),
+        median_weights_cosine=_median(matrix.weights_cosine for matrix in matrices),
+        median_rank_90=_median(matrix.rank_90 for matrix in matrices),
         errors=tuple(_mean_errors(matrices, errors, ranks)),
     )
 
@@ -156,34 +160,34 @@ def follows_law(matrix: Matrix) -> bool:
 
 def _median(values: Iterable[float | None]) -> float | None:
     """Median of the values that are not None."""
-    found = [value for value in values if value is not None]
-    return float(np.median(found)) if found else None
+    known_values = [value for value in values if value is not None]
+    return float(np.median(known_values)) if known_values else None
 
 
 def _mean_errors(
     matrices: Sequence[Matrix], errors: _Errors, ranks: Sequence[int]
 ) -> Iterator[MeanError]:
     # By rank and method: the weight and the error of each matrix, and whether no error is smaller.
-    found: dict[tuple[int, str], list[tuple[float, MatrixError, bool]]] = {}
-    for one, weight in zip(matrices, energy_weights(matrices), strict=True):
-        mine = errors[one.name, one.tuned]
-        least: dict[int, float] = {}
-        for each in mine:
-            least[each.r] = min(each.error, least.get(each.r, each.error))
-        for each in mine:
-            is_best = each.error == least[each.r]
-            found.setdefault((each.r, each.method), []).append((weight, each, is_best))
-    methods = dict.fromkeys(method for _, method in found)
-    for r, method in ((r, method) for r in ranks for method in methods if (r, method) in found):
-        weights, group, best = zip(*found[r, method], strict=True)
+    rows: dict[tuple[int, str], list[tuple[float, MatrixError, bool]]] = {}
+    for matrix, weight in zip(matrices, energy_weights(matrices), strict=True):
+        of_matrix = errors[matrix.name, matrix.tuned]
+        smallest: dict[int, float] = {}
+        for row in of_matrix:
+            smallest[row.r] = min(row.error, smallest.get(row.r, row.error))
+        for row in of_matrix:
+            is_best = row.error == smallest[row.r]
+            rows.setdefault((row.r, row.method), []).append((weight, row, is_best))
+    methods = dict.fromkeys(method for _, method in rows)
+    for r, method in ((r, method) for r in ranks for method in methods if (r, method) in rows):
+        weights, group, best = zip(*rows[r, method], strict=True)
         fractions = np.array(weights) / np.sum(weights)
         yield MeanError(
             r,
             method,
-            error=float(fractions @ [one.error for one in group]),
-            iid_error=_mean(fractions, (one.iid_error for one in group)),
-            shuffled_error=_mean(fractions, (one.shuffled_error for one in group)),
-            spectral_error=_mean(fractions, (one.spectral_error for one in group)),
+            error=float(fractions @ [row.error for row in group]),
+            iid_error=_mean(fractions, (row.iid_error for row in group)),
+            shuffled_error=_mean(fractions, (row.shuffled_error for row in group)),
+            spectral_error=_mean(fractions, (row.spectral_error for row in group)),
             matrices=len(group),
             best_on=sum(best),
         )
@@ -191,8 +195,8 @@ def _mean_errors(
 
 def _mean(fractions: NDArray[np.float64], values: Iterable[float | None]) -> float | None:
     """Weighted mean; None if a value is None."""
-    known = [value for value in values if value is not None]
-    return float(fractions @ known) if len(known) == len(fractions) else None
+    known_values = [value for value in values if value is not None]
+    return float(fractions @ known_values) if len(known_values) == len(fractions) else None
 
 
 def root_mean_square(matrix: Matrix) -> float:
@@ -205,6 +209,6 @@ def energy_weights(matrices: Sequence[Matrix]) -> list[float]:
     sizes = [root_mean_square(matrix) for matrix in matrices]
     largest = max(sizes, default=1.0)
     return [
-        math.prod(one.shape) * (size / largest) ** 2
-        for one, size in zip(matrices, sizes, strict=True)
+        math.prod(matrix.shape) * (size / largest) ** 2
+        for matrix, size in zip(matrices, sizes, strict=True)
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from loca_theory._words import counted
 from loca_theory.checkpoints.form.forms import LOCA, LORA, TYPES
 from loca_theory.checkpoints.measure.errors import NOTICEABLE
 from loca_theory.checkpoints.measure.rows import Matrix, MatrixError
@@ -41,79 +42,79 @@ def verdict(
     if not means:
         return f"{_spectrum(matrices)} {last}"
     r, total = next(iter(means.items()))
-    here = [one for one in errors if one.r == r]
+    of_rank = [row for row in errors if row.r == r]
     winner = _winner(total)
     if len(summary.by_tuned) > 1:
-        winner = _winners([one.by_rank.get(r, {}) for one in summary.by_tuned])
+        winner = _winners([totals.by_rank.get(r, {}) for totals in summary.by_tuned])
     first = f"At the budget of LoRA with r = {r}, {winner}"
     controlled = summary.controlled.by_rank.get(r, {}).get(LORA.method)
     why = (
         _dependence(total[LORA.method], controlled),
         _spectrum(matrices),
-        _order(total[LOCA.method], here),
+        _order(total[LOCA.method], of_rank),
     )
     return " ".join([first, *why, last])
 
 
 def _winner(errors: Mapping[str, MeanError]) -> str:
     """What each form retains of all matrices."""
-    known = [method for method in SHOWN if method in errors]
-    best, *others = sorted(known, key=lambda method: errors[method].error)
-    rest = [f"{ADAPTERS[method]} {1 - errors[method].error:.0%}" for method in others]
+    methods = [method for method in SHOWN if method in errors]
+    best, *worse = sorted(methods, key=lambda method: errors[method].error)
+    texts = [f"{ADAPTERS[method]} {1 - errors[method].error:.0%}" for method in worse]
     text = f"{ADAPTERS[best]} {TYPES[best].verb} {1 - errors[best].error:.0%} of the energy ‖ΔW‖², "
-    return f"{text}{_listed(rest)}."
+    return f"{text}{_listed(texts)}."
 
 
 def _winners(groups: Sequence[Mapping[str, MeanError]]) -> str:
     """In how many fine-tunes each form retains most, and how much the forms retain."""
-    known = [errors for errors in groups if errors]
-    shown = [method for method in SHOWN if method in known[0]]
-    counts = Counter(min(shown, key=lambda method: errors[method].error) for errors in known)
-    most = [f"{ADAPTERS[method]} in {count}" for method, count in counts.most_common()]
+    groups = [errors for errors in groups if errors]
+    shown = [method for method in SHOWN if method in groups[0]]
+    counts = Counter(min(shown, key=lambda method: errors[method].error) for errors in groups)
+    best = _listed([f"{ADAPTERS[method]} in {count}" for method, count in counts.most_common()])
     ranges = [
-        f"{ADAPTERS[method]} {_ends([1 - errors[method].error for errors in known], '.0%')}"
+        f"{ADAPTERS[method]} {_ends([1 - errors[method].error for errors in groups], '.0%')}"
         for method in shown
     ]
-    text = f"the form that retains most of the energy ‖ΔW‖² is {_listed(most)} of {len(known)} "
-    return f"{text}fine-tunes: {_listed(ranges)}."
+    text = f"the form that retains most of the energy ‖ΔW‖² is {best} of {len(groups)} fine-tunes: "
+    return f"{text}{_listed(ranges)}."
 
 
-def _dependence(every: MeanError, controlled: MeanError | None) -> str:
+def _dependence(total: MeanError, controlled: MeanError | None) -> str:
     """Does LoRA retain more than of independent entries, and is dependence the cause?"""
-    own, expected = 1 - every.error, 1 - (every.iid_error or 0.0)  # never None for R
-    if abs(own - expected) < _ALIKE:
+    retained, expected = 1 - total.error, 1 - (total.iid_error or 0.0)  # never None for R
+    if abs(retained - expected) < _ALIKE:
         return "LoRA retains as much as it would of independent entries."
     text = f"LoRA would retain {expected:.0%} of independent normal entries"
     if controlled is None:
         return f"{text}."
-    own, expected = 1 - controlled.error, 1 - (controlled.iid_error or 0.0)
+    retained, expected = 1 - controlled.error, 1 - (controlled.iid_error or 0.0)
     shuffled = 1 - (controlled.shuffled_error or 0.0)
-    if controlled.matrices == every.matrices:
+    if controlled.matrices == total.matrices:
         text += f", and {shuffled:.0%} of these entries in random order"
     else:
-        count = controlled.matrices
-        text += f"; of {count} representative matri{'x' if count == 1 else 'ces'} LoRA retains "
-        text += f"{own:.0%}, {shuffled:.0%} with the entries in random order and {expected:.0%} if "
-        text += "they were independent"
-        if abs(own - expected) < _ALIKE:
+        known = counted(controlled.matrices, "representative matrix", "representative matrices")
+        text += f"; of {known} LoRA retains {retained:.0%}, {shuffled:.0%} with the entries in "
+        text += f"random order and {expected:.0%} if they were independent"
+        if abs(retained - expected) < _ALIKE:
             return f"{text}."
     cause = "their arrangement and their distribution both contribute"
-    if abs(shuffled - expected) <= _BACK * abs(own - expected):
+    if abs(shuffled - expected) <= _BACK * abs(retained - expected):
         cause = "the difference is in how the entries are arranged, not how they are distributed"
     return f"{text}: {cause}."
 
 
 def _spectrum(matrices: Sequence[Matrix]) -> str:
     """In how few dimensions the energy lies, and how many spectra are close to the law."""
-    close = [one for one in matrices if follows_law(one)]
-    beside = [one for one in close if one.spikes]
-    dimensions, count = _ends([one.rank_90 for one in matrices], "d"), len(matrices)
+    close = [matrix for matrix in matrices if follows_law(matrix)]
+    beside = [matrix for matrix in close if matrix.spikes]
+    dimensions, count = _ends([matrix.rank_90 for matrix in matrices], "d"), len(matrices)
     text = "In each matrix, 90%" if count > 1 else "90%"
-    text += f" of the energy lies in {dimensions} singular value{'s' * (dimensions != '1')}; the "
-    text += "spectrum is close to the Marchenko–Pastur law of independent entries in "
-    text += f"{len(close) - len(beside)} of {count} matri{'x' if count == 1 else 'ces'}"
+    values = "singular value" if dimensions == "1" else "singular values"
+    text += f" of the energy lies in {dimensions} {values}; the spectrum is close to the "
+    text += "Marchenko–Pastur law of independent entries in "
+    text += f"{len(close) - len(beside):,} of {counted(count, 'matrix', 'matrices')}"
     if beside:
-        outside = _ends([one.outlier_mass for one in beside], ".0%")
+        outside = _ends([matrix.outlier_mass for matrix in beside], ".0%")
         text += f", and in {len(beside)} but for a few larger values that hold {outside}"
     return f"{text}."
 
@@ -139,12 +140,12 @@ def _order(total: MeanError, errors: Sequence[MatrixError]) -> str:
 
 def _normality(total: Totals, matrices: Sequence[Matrix], epsilon: float) -> str:
     """Of how many increments the test rejects normality."""
-    rejected, distances = total.not_normal, _ends([one.tv for one in matrices], ".3f")
-    found = f"rejected at the level 5% in {rejected} of {total.matrices}"
-    if total.matrices == 1:
-        found = f"{'not ' * (not rejected)}rejected at the level 5%"
+    rejected, distances = total.not_normal, _ends([matrix.tv for matrix in matrices], ".3f")
+    outcome = "rejected at the level 5%" if rejected else "not rejected at the level 5%"
+    if total.matrices > 1:
+        outcome = f"rejected at the level 5% in {rejected} of {total.matrices}"
     return (
-        f"Normality of the entries, up to a total variation of {epsilon:g}, is {found} (total "
+        f"Normality of the entries, up to a total variation of {epsilon:g}, is {outcome} (total "
         f"variation from a normal law {distances})."
     )
 

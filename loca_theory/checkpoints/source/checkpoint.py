@@ -45,7 +45,7 @@ class DamagedError(ResourceError):
 
 
 class LeftOutError(Exception):
-    """A tensor or matrix is left out, for the reason in the message.
+    """A tensor or matrix is left out, for a reason or for a case and its detail.
 
     Attributes:
         damaged: Whether the reason is a fault of the file rather than a property of the tensor.
@@ -53,9 +53,14 @@ class LeftOutError(Exception):
     """
 
     def __init__(
-        self, reason: Reason | str, *, damaged: bool = False, is_unpaired: bool = False
+        self,
+        reason: Reason | str,
+        detail: str = "",
+        *,
+        damaged: bool = False,
+        is_unpaired: bool = False,
     ) -> None:
-        super().__init__(reason)
+        super().__init__(reason if isinstance(reason, Reason) else Reason(reason, detail))
         self.damaged, self.is_unpaired = damaged, is_unpaired
 
 
@@ -141,9 +146,9 @@ class Checkpoint:
         """The name under which a tensor is stored; the first one if it is made of several."""
         return name
 
-    def leave_out(self, name: str, reason: Reason | str, **causes: bool) -> None:
+    def leave_out(self, name: str, reason: Reason | str, detail: str = "", **causes: bool) -> None:
         """List a tensor as one that cannot be loaded, for a reason; see :class:`LeftOutError`."""
-        self.left_out[name] = LeftOutError(reason, **causes)
+        self.left_out[name] = LeftOutError(reason, detail, **causes)
         self.entries.pop(name, None)
 
     def load(self, name: str, expert: int | None = None) -> torch.Tensor:
@@ -152,13 +157,12 @@ class Checkpoint:
         The caller must not write to it, because it may be the checkpoint's own memory. Of a tensor
         with the weights of several experts, one index along the first dimension can be loaded.
         """
-        found, shape = self._read(name, expert), self.entries[name].shape
-        if expert is not None and found.ndim == len(shape):
-            found = found[expert]
-        if tuple(found.shape) != (shape if expert is None else shape[1:]):
-            msg = f"{name} has changed its shape since it was opened; start again"
-            raise DamagedError(msg)
-        return found
+        tensor, shape = self._read(name, expert), self.entries[name].shape
+        if expert is not None and tensor.ndim == len(shape):
+            tensor = tensor[expert]
+        if tuple(tensor.shape) != (shape if expert is None else shape[1:]):
+            raise DamagedError(f"{name} has changed its shape since it was opened; start again")
+        return tensor
 
     def _read(self, name: str, expert: int | None) -> torch.Tensor:
         """Read a tensor, or one expert of it if that is faster; see :meth:`load`."""
@@ -174,8 +178,7 @@ def read_json(path: Path) -> dict[str, Any]:
     with intact(path, "JSON"):
         content = json.loads(path.read_bytes())
     if not isinstance(content, dict):
-        msg = f"{path} holds no JSON object"
-        raise DamagedError(msg)
+        raise DamagedError(f"{path} holds no JSON object")
     return content
 
 
@@ -187,8 +190,7 @@ def any_error_as(kind: type[LocaTheoryError], what: str, way_out: str = "") -> I
     except (kind, ResourceError, MemoryError):
         raise
     except Exception as error:
-        msg = f"{what}: {one_line(error)}{way_out}"
-        raise kind(msg) from error
+        raise kind(f"{what}: {one_line(error)}{way_out}") from error
 
 
 @contextmanager
@@ -198,8 +200,7 @@ def intact(path: Path, kind: str) -> Iterator[None]:
         try:
             yield
         except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
-            msg = f"{path} cannot be read: {error.strerror or error}"
-            raise ResourceError(msg) from error
+            raise ResourceError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def one_line(error: Exception) -> str:

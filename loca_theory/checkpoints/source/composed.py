@@ -20,13 +20,13 @@ from loca_theory.checkpoints.source.checkpoint import (
     Checkpoint,
     DamagedError,
     Entry,
-    Reason,
 )
 from loca_theory.checkpoints.source.layouts import by, holds_experts
 from loca_theory.checkpoints.source.parametrised import is_normalised, normalised, parametrised
 from loca_theory.checkpoints.source.quantised import FP8, quantised_modules, scale_names
 from loca_theory.checkpoints.source.scales import grid_of, scaled
 
+_UNREAD = "a part of it cannot be read"
 _PARAMETRISED = "parametrised; remove the parametrisation, save the model and pass the copy"
 
 
@@ -78,11 +78,10 @@ class ComposedCheckpoint(Checkpoint):
         if name in left_out:
             return
         if scale in left_out:
-            reason = Reason(f"its {scale} cannot be read", str(left_out[scale]))
-            self.leave_out(name, reason, damaged=True)
+            self.leave_out(name, _UNREAD, f"{scale}: {left_out[scale]}", damaged=True)
         elif not self._fits(name, scale):
-            reason = f"{scale} of shape {by(stored[scale].shape)} does not fit its shape "
-            self.leave_out(name, reason + by(stored[name].shape), damaged=True)
+            shapes = f"{scale} of shape {by(stored[scale].shape)}, and {by(stored[name].shape)}"
+            self.leave_out(name, "its scales do not fit its shape", shapes, damaged=True)
         else:
             self._parts[name] = (scale, name)
             self.entries[name] = replace(stored[name], is_computed=True)
@@ -111,8 +110,8 @@ class ComposedCheckpoint(Checkpoint):
             self._drop(parts)
             types = [stored[part].dtype for part in parts if part in stored]
             if damaged := [part for part in parts if part in left_out]:
-                reason = Reason(f"its {damaged[0]} cannot be read", str(left_out[damaged[0]]))
-                self.leave_out(name, reason, damaged=left_out[damaged[0]].damaged)
+                error = left_out[damaged[0]]
+                self.leave_out(name, _UNREAD, f"{damaged[0]}: {error}", damaged=error.damaged)
             elif is_normalised(parts, shapes) and all(map(FLOATS.match, types)):
                 self._parts[name] = (parts[0], parts[1])
                 self.entries[name] = Entry(shapes[parts[1]], types[1], is_computed=True)
@@ -136,8 +135,7 @@ class ComposedCheckpoint(Checkpoint):
         if self._parts[name][1] != name:
             return normalised(first, second)
         if not first.float().isfinite().all():
-            msg = f"{name} has scales that are not finite: {self._parts[name][0]}"
-            raise DamagedError(msg)
+            raise DamagedError(f"{name} has scales that are not finite: {self._parts[name][0]}")
         return scaled(second, first, self._block)
 
     def stored(self, name: str, expert: int | None = None) -> Iterator[torch.Tensor]:

@@ -56,9 +56,9 @@ class SafetensorsFile(Checkpoint):
 
     def _read(self, name: str, expert: int | None) -> torch.Tensor:
         with _opened(self.path) as tensors:
-            found = tensors.get_tensor(name) if expert is None else tensors.get_slice(name)[expert]
+            tensor = tensors.get_tensor(name) if expert is None else tensors.get_slice(name)[expert]
         # Copy, because the view would keep the mapping alive.
-        return found.clone()
+        return tensor.clone()
 
 
 @dataclass
@@ -126,8 +126,7 @@ def open_file(path: Path) -> TorchFile | SafetensorsFile:
     with any_error_as(ResourceError, f"{path} cannot be read"):  # of too long a name
         is_file = path.is_file()
     if not is_file:  # to open a pipe would take for ever
-        msg = f"{path} cannot be read: there is no ordinary file of this name"
-        raise ResourceError(msg)
+        raise ResourceError(f"{path} cannot be read: there is no ordinary file of this name")
     return TorchFile(path) if is_pickled(path) else SafetensorsFile(path)
 
 
@@ -176,14 +175,13 @@ def _load_pickled(path: Path) -> dict[str, torch.Tensor]:
             msg = f"{path} was refused: it holds Python objects that would run code when loaded, "
             msg += "or is damaged; if you trust it, save its tensors as .safetensors"
             raise DamagedError(msg) from error
-        found = _state_dicts(content, iter(range(_MOST)))
-    if not found:
-        msg = f"{path} holds no dictionary of tensors"
-        raise DamagedError(msg)
+        dictionaries = _state_dicts(content, iter(range(_MOST)))
+    if not dictionaries:
+        raise DamagedError(f"{path} holds no dictionary of tensors")
     # The members of an ensemble, or several models, keep the keys that lead to them.
     loaded = {
-        f"{key}.{name}".removeprefix(".") if len(found) > 1 else str(name): value
-        for key, tensors in found.items()
+        f"{key}.{name}".removeprefix(".") if len(dictionaries) > 1 else str(name): value
+        for key, tensors in dictionaries.items()
         for name, value in tensors.items()
         if isinstance(value, torch.Tensor)
     }
@@ -200,10 +198,9 @@ def _state_dicts(content: Any, left: Iterator[int], path: str = "") -> dict[str,
     """
     # A small file can lead to the same dictionary in any number of ways.
     if next(left, None) is None:
-        msg = f"more than {_MOST} dictionaries"
-        raise ValueError(msg)
+        raise ValueError(f"more than {_MOST} dictionaries")
     if isinstance(content, list | tuple):
-        content = {str(i): one for i, one in enumerate(content)}
+        content = {str(i): item for i, item in enumerate(content)}
     if not isinstance(content, dict):
         return {}
     nested = {
@@ -212,22 +209,22 @@ def _state_dicts(content: Any, left: Iterator[int], path: str = "") -> dict[str,
         if isinstance(key, str) and isinstance(value, dict | list | tuple) and value
     }
     for key in _MODELS:
-        if found := _state_dicts(nested.get(key), left, f"{path}.{key}"):
-            return found
-    found = {
+        if dictionaries := _state_dicts(nested.get(key), left, f"{path}.{key}"):
+            return dictionaries
+    dictionaries = {
         name: tensors
         for key, value in nested.items()
         for name, tensors in _state_dicts(value, left, f"{path}.{key}").items()
     }
-    with_matrix = {name: one for name, one in found.items() if _has_matrix(one)}
+    with_matrix = {name: tensors for name, tensors in dictionaries.items() if _has_matrix(tensors)}
     holds_tensors = any(isinstance(value, torch.Tensor) for value in content.values())
     if not content or (holds_tensors and (_has_matrix(content) or not with_matrix)):
         return {path: content}
-    return with_matrix or found
+    return with_matrix or dictionaries
 
 
 def _has_matrix(tensors: dict[Any, Any]) -> bool:
-    return any(isinstance(one, torch.Tensor) and one.ndim > 1 for one in tensors.values())
+    return any(isinstance(value, torch.Tensor) and value.ndim > 1 for value in tensors.values())
 
 
 def _natural_order(name: str) -> list[tuple[bool, int, str]]:

@@ -16,7 +16,7 @@ import math
 import re
 from typing import Literal
 
-from loca_theory.checkpoints.source.checkpoint import Checkpoint
+from loca_theory.checkpoints.source.checkpoint import Checkpoint, Reason
 
 Experts = Literal["each", "stacked"]
 EXPERTS: dict[str, Experts] = {"each": "each", "stacked": "stacked"}
@@ -67,7 +67,7 @@ def stores_transposed(base: Checkpoint) -> bool | None:
     None if the base has no such weights.
     """
     shapes = [entry.shape for name, entry in base.entries.items() if _FUSED.search(name)]
-    return any(len(one) == 2 and one[1] > one[0] for one in shapes) if shapes else None
+    return any(len(shape) == 2 and shape[1] > shape[0] for shape in shapes) if shapes else None
 
 
 def by(shape: tuple[int, ...]) -> str:
@@ -75,9 +75,9 @@ def by(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape))
 
 
-def resized(was: tuple[int, ...], now: tuple[int, ...]) -> str:
+def resized(was: tuple[int, ...], now: tuple[int, ...]) -> Reason:
     """The reason for a weight that has another shape than that of the base."""
-    return f"resized from {by(was)} to {by(now)}"
+    return Reason("resized", f"from {by(was)} to {by(now)}")
 
 
 def tied_weight(
@@ -112,8 +112,8 @@ def tied_weight(
 
 
 def _module(name: str) -> str:
-    found = _MODULE.search(name)
-    return found[1] if found else ""
+    match = _MODULE.search(name)
+    return match[1] if match else ""
 
 
 def _ties(checkpoint: Checkpoint) -> object:
@@ -131,4 +131,4 @@ def _may_be_tied(checkpoint: Checkpoint) -> bool:
     classes = checkpoint.config.get("architectures")
     if not isinstance(classes, list) or not classes:
         return True
-    return any(re.search("LM|Generation", str(one)) for one in classes)
+    return any(re.search("LM|Generation", str(kind)) for kind in classes)

@@ -15,7 +15,6 @@ from loca_theory.checkpoints.source.checkpoint import (
     Checkpoint,
     Entry,
     LeftOutError,
-    Reason,
     any_error_as,
 )
 from loca_theory.errors import InvalidArgumentError
@@ -41,9 +40,7 @@ class TensorsCheckpoint(Checkpoint):
             if is_lazy(tensor):
                 self.leave_out(name, "not initialised yet; run the model once")
             elif local.layout is not torch.strided or local.is_meta:
-                self.leave_out(
-                    name, Reason("not a plain tensor", f"{local.layout} on {local.device}")
-                )
+                self.leave_out(name, "not a plain tensor", f"{local.layout} on {local.device}")
             elif hasattr(local, "__tensor_flatten__"):
                 self.leave_out(name, f"quantised ({type(local).__name__}); {DEQUANTISE}")
             elif local.numel() > local.untyped_storage().nbytes() // local.element_size():
@@ -89,8 +86,8 @@ def tensors_in_memory(source: Any) -> TensorsCheckpoint:
     """The tensors of a state dict or a module, or one matrix."""
     module = unwrapped(source) if isinstance(source, torch.nn.Module) else None
     if module is not None:
-        what = f"the state dict of {type(module).__name__} cannot be made"
-        with any_error_as(InvalidArgumentError, what):
+        failure = f"the state dict of {type(module).__name__} cannot be made"
+        with any_error_as(InvalidArgumentError, failure):
             source = module.state_dict()
     elif is_array(source):
         source = {_ALONE: _matrix(source)}
@@ -107,7 +104,7 @@ def tensors_in_memory(source: Any) -> TensorsCheckpoint:
             is_tensor = isinstance(array, torch.Tensor)
             tensors[str(name)] = array if is_tensor else as_tensor(array, str(name))
         except InvalidArgumentError:
-            left_out[str(name)] = LeftOutError(Reason("not a tensor", type(value).__name__))
+            left_out[str(name)] = LeftOutError("not a tensor", type(value).__name__)
     if not tensors:
         msg = "the state dict holds no tensor; pass what model.state_dict() returns"
         raise InvalidArgumentError(msg)

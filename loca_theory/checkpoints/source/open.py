@@ -103,8 +103,8 @@ def _main_file(folder: Path) -> Path:
     """The file of the weights in a folder, or the index of several."""
     names = (SAFETENSORS, f"{SAFETENSORS}{_INDEX}", TORCH, f"{TORCH}{_INDEX}")
     usual = [file for file in map(folder.joinpath, names) if file.is_file()]
-    others = [folder.glob(f"*.safetensors{_INDEX}"), folder.glob("*.safetensors")]
-    candidates = next((files for files in (usual[:1], *map(list, others)) if files), [])
+    patterns = [folder.glob(f"*.safetensors{_INDEX}"), folder.glob("*.safetensors")]
+    candidates = next((files for files in (usual[:1], *map(list, patterns)) if files), [])
     if len(candidates) != 1:
         msg = f"{folder} holds no {SAFETENSORS}, no {TORCH} and not exactly one other index or "
         raise InvalidArgumentError(msg + ".safetensors file; pass the file itself")
@@ -129,7 +129,7 @@ def resolve(source: str | os.PathLike[str]) -> Path:
 
 def _sharded(index: Path) -> Shards:
     shards = read_json(index).get("weight_map")
-    if not isinstance(shards, dict) or not all(isinstance(one, str) for one in shards.values()):
+    if not isinstance(shards, dict) or not all(isinstance(file, str) for file in shards.values()):
         msg = f'{index} has no "weight_map" from names to files'
         raise DamagedError(msg)
     with any_error_as(DamagedError, f"{index} has a name that is no text", "; rename the tensor"):
@@ -137,8 +137,7 @@ def _sharded(index: Path) -> Shards:
     names_in: dict[Path, list[str]] = {}
     for name, file in shards.items():
         if Path(file).name != file:
-            msg = f"{index} names the file {file!r} outside its own folder"
-            raise DamagedError(msg)
+            raise DamagedError(f"{index} names the file {file!r} outside its own folder")
         names_in.setdefault(index.parent / file, []).append(name)
     return Shards(names_in)
 

@@ -89,13 +89,13 @@ def _is_integer(entry: Entry) -> bool:
 
 def _has_unknown_scales(entries: Mapping[str, Entry]) -> bool:
     """Whether a module has scales by other names; a single number may be of the layer's inputs."""
-    known = {scale for name in entries for scale in scale_names(name)}
+    names_known = {scale for name in entries for scale in scale_names(name)}
     unknown = [
         math.prod(entry.shape)
         for name, entry in entries.items()
-        if _SCALE.search(name.rpartition(".")[2]) and name not in known
+        if _SCALE.search(name.rpartition(".")[2]) and name not in names_known
     ]
-    return bool(unknown) and (known.isdisjoint(entries) or max(unknown) > 1)
+    return bool(unknown) and (names_known.isdisjoint(entries) or max(unknown) > 1)
 
 
 def scale_names(name: str) -> list[str]:

@@ -39,17 +39,17 @@ def grid_of(
         counts = scale[0], scale[2]
     else:
         return None
-    given = block or (None, None)
-    rows, columns = _side(p, counts[0], given[0]), _side(q, counts[1], given[1])
+    sides = block or (None, None)
+    rows, columns = _side(p, counts[0], sides[0]), _side(q, counts[1], sides[1])
     return None if rows is None or columns is None else (counts, (rows, columns))
 
 
-def _side(size: int, count: int, given: int | None) -> int | None:
+def _side(size: int, count: int, stated: int | None) -> int | None:
     """Side of the blocks if a number of them covers a side of a matrix."""
     if count in (1, size):
         return size // count if count else None
     exact = size // count if 0 < count < size and size % count == 0 else None
-    sides = (given, _MOST_USUAL_SIDE, exact, *_USUAL_SIDES)
+    sides = (stated, _MOST_USUAL_SIDE, exact, *_USUAL_SIDES)
     return next((side for side in sides if side and -(-size // side) == count), None)
 
 

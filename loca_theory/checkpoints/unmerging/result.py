@@ -11,6 +11,7 @@ from textwrap import fill
 from typing import Any, ClassVar
 
 from loca_theory import _arguments
+from loca_theory._words import counted
 from loca_theory.checkpoints.form.folder import Adapter, check_folder, remove_adapter, write_adapter
 from loca_theory.checkpoints.model.names import layer_of
 from loca_theory.checkpoints.source.checkpoint import Skipped
@@ -79,7 +80,7 @@ class Unmerged(Result):
         if not self.layers:
             return "No layer changed."
         others = Counter(row.outcome for row in self.layers if row.rank is None)
-        total = _counted(len(self.layers), "layer")
+        total = counted(len(self.layers), "layer")
         missing = [f"{count} of {total}: {why}." for why, count in others.items()]
         return " ".join([*([self._what()] if self.found else []), *missing])
 
@@ -89,7 +90,7 @@ class Unmerged(Result):
         modules = list(dict.fromkeys(_kind(row.name) for row in self.found))
         named = " and ".join(modules) if len(modules) <= _NAMED else f"{len(self.found)} modules"
         blocks = {layer_of(row.name) for row in self.found}
-        count = "" if None in blocks else f" of {_counted(len(blocks), 'layer')}"
+        count = "" if None in blocks else f" of {counted(len(blocks), 'layer')}"
         recipes = Counter(row.recipe for row in self.found)
         how = ", ".join(f"{recipe} in {n}" for recipe, n in recipes.most_common())
         how = f" ({how if len(recipes) > 1 else next(iter(recipes))})"
@@ -145,11 +146,6 @@ class Unmerged(Result):
             msg = f"there is no adapter: {self.verdict}"
             raise InvalidArgumentError(msg + " extract makes one that is not exact")
         return dict(self.adapter.tensors)
-
-
-def _counted(count: int, noun: str) -> str:
-    """A number and what it counts."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _kind(name: str) -> str:

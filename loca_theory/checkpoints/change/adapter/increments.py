@@ -38,6 +38,7 @@ from loca_theory.checkpoints.source.checkpoint import (
 from loca_theory.checkpoints.source.layouts import tied_weight
 from loca_theory.checkpoints.source.open import ADAPTER_CONFIG
 
+_TIED = "PEFT adds two increments to one tensor; merge the adapter and pass the merged model"
 _NOT_LOADED = "PEFT does not load it and leaves it as it is initialised, at 0 for most types"
 
 
@@ -85,7 +86,7 @@ class AdapterIncrements(Checkpoint):
         self._copies: dict[str, str] = {}
         names = self._source.names
         adds = adds_prefix(names, self._config, self.base)
-        layers, others, self._shared, not_loaded = split_by_layer(
+        layers, copies, self._shared, not_loaded = split_by_layer(
             names, prefix, self.base.names, adds_prefix=adds
         )
         if not layers:
@@ -96,46 +97,45 @@ class AdapterIncrements(Checkpoint):
                 msg += f"initialised: {next(iter(not_loaded.values()))}; rename its tensors"
             raise DamagedError(msg)
         for name, reason in not_loaded.items():
-            self.leave_out(name, f"{_NOT_LOADED}: {reason}", damaged=True)
-        named = {plain_name(name): key for name, key in others.items()}
+            self.leave_out(name, _NOT_LOADED, reason, damaged=True)
+        named = {plain_name(name): key for name, key in copies.items()}
         weights = AdaptedWeights(self._config, self._source, self.base, model, layers, named)
         self.matched = weights.match
         try:
             self._add_layers(weights.find(self.left_out))
         except DamagedError as error:
-            msg = f"{title}: {error}"
-            raise DamagedError(msg) from error
-        self.whole = {plain_name(name): key for name, key in others.items() if is_whole(name)}
-        for name, key in others.items():
+            raise DamagedError(f"{title}: {error}") from error
+        self.whole = {plain_name(name): key for name, key in copies.items() if is_whole(name)}
+        for name, key in copies.items():
             self._add_copy(name, key, self.matched.partners.get(plain_name(name)))
         self._leave_out_tied()
-        biased = [one.module for one in self.layers.values() if one.bias in self.base.entries]
+        biased = [layer.module for layer in self.layers.values() if layer.bias in self.base.entries]
         layers = list(self.layers.values())
         self._wrapped = WrappedLayers(self._config, self._source, layers, self._shared, biased)
 
     def _add_layers(self, layers: Iterator[AdaptedLayer]) -> None:
-        for found in layers:
-            self.layers[found.name] = found
-            dtypes = [self._source.entries[key].dtype for key in found.keys.values()]
-            stored = next((one for one in dtypes if "F" in one.upper()), "F32")
-            self.entries[found.name] = Entry(found.shape, stored, is_computed=True)
-            if self._type in WITH_BIAS and found.bias in self.base.entries:
-                self.leave_out(found.bias, "a bias, which may change with the weight")
-            for what in found.keys:
-                if what.endswith(".bias"):
-                    self.leave_out(f"{found.module}.{what}", "a trained bias")
-        if not self.entries and any(str(one) == UNTOLD for one in self.left_out.values()):
+        for layer in layers:
+            self.layers[layer.name] = layer
+            dtypes = [self._source.entries[key].dtype for key in layer.keys.values()]
+            stored = next((dtype for dtype in dtypes if "F" in dtype.upper()), "F32")
+            self.entries[layer.name] = Entry(layer.shape, stored, is_computed=True)
+            if self._type in WITH_BIAS and layer.bias in self.base.entries:
+                self.leave_out(layer.bias, "a bias, which may change with the weight")
+            for part in layer.keys:
+                if part.endswith(".bias"):
+                    self.leave_out(f"{layer.module}.{part}", "a trained bias")
+        if not self.entries and any(str(error) == UNTOLD for error in self.left_out.values()):
             raise without_base(self._config, self.adapter.title)
 
-    def _add_copy(self, name: str, key: str, own: str | None) -> None:
+    def _add_copy(self, name: str, key: str, partner: str | None) -> None:
         """Add a tensor that is not of a layer, such as a weight of ``modules_to_save``."""
         plain = plain_name(name)
         if key in self._source.left_out:
             self.left_out[plain] = self._source.left_out[key]
             return
         entry = self._source.entries[key]
-        weight = own if own is not None else tied_weight(plain, entry.shape, self.base)
-        own = own or plain
+        weight = partner if partner is not None else tied_weight(plain, entry.shape, self.base)
+        partner = partner or plain
         if plain.endswith(".bias"):
             reason = "a trained bias"
         elif ".base_layer." in name:
@@ -146,12 +146,12 @@ class AdapterIncrements(Checkpoint):
             reason = "stored whole (modules_to_save): pass the base as well to compare it"
         elif weight not in self.base.entries:
             reason = "only in the adapter"
-        elif own in self.entries:
+        elif partner in self.entries:
             reason = "stored whole as well (modules_to_save)"
         else:
-            if weight != own and isinstance(self.base, View):
-                self.base.tie(own, weight)
-            self.entries[own], self._copies[own] = entry, plain
+            if weight != partner and isinstance(self.base, View):
+                self.base.tie(partner, weight)
+            self.entries[partner], self._copies[partner] = entry, plain
             return
         # The increment of the same weight goes by its plain name.
         self.leave_out(name if plain in self.entries or plain in self.left_out else plain, reason)
@@ -159,15 +159,13 @@ class AdapterIncrements(Checkpoint):
     def _leave_out_tied(self) -> None:
         """Leave out weights that the model ties to one tensor, if the adapter changes several."""
         owners: dict[str, list[str]] = {}
-        for name, one in self.layers.items():
+        for name, layer in self.layers.items():
             entry = self.base.entries.get(name)
-            owner = tied_weight(name, one.shape, self.base) if entry is None else entry.tied_to
+            owner = tied_weight(name, layer.shape, self.base) if entry is None else entry.tied_to
             owners.setdefault(owner or name, []).append(name)
         for names in owners.values():
             for name in names if len(names) > 1 else ():
-                others = " and ".join(other for other in names if other != name)
-                reason = f"PEFT adds the increment of {others} to the same tensor: merge the "
-                self.leave_out(name, reason + "adapter and pass the merged model")
+                self.leave_out(name, _TIED, " and ".join(other for other in names if other != name))
 
     def _read(self, name: str, expert: int | None) -> torch.Tensor:
         """ΔW in the base's orientation; float32, or float64 if float32 cannot hold it well."""
@@ -175,10 +173,10 @@ class AdapterIncrements(Checkpoint):
         if layer is None:  # it is stored whole
             saved, weight = self.load_whole(self._copies[name]), self._weight(name)
             wide = torch.float64 if torch.float64 in (saved.dtype, weight.dtype) else torch.float32
-            found, rows = saved.to(wide, copy=True), min(len(saved), len(weight))
+            change, rows = saved.to(wide, copy=True), min(len(saved), len(weight))
             # Rows that only one side has are not compared.
-            found[:rows].sub_(weight[:rows].to(wide))
-            return found
+            change[:rows].sub_(weight[:rows].to(wide))
+            return change
         if self._by_peft:
             weight = self._weight(name) if needs_weights(self._config) else None
             return self._wrapped.increment(layer, weight)
@@ -208,9 +206,8 @@ class AdapterIncrements(Checkpoint):
     def saved_modules(self) -> list[str]:
         """The entries of ``modules_to_save``."""
         modules = self._config.get("modules_to_save") or []
-        if not isinstance(modules, list) or not all(isinstance(one, str) for one in modules):
-            msg = f"{self.adapter.title}: modules_to_save is not a list of names"
-            raise DamagedError(msg)
+        if not isinstance(modules, list) or not all(isinstance(module, str) for module in modules):
+            raise DamagedError(f"{self.adapter.title}: modules_to_save is not a list of names")
         return modules
 
     def stored(self, name: str, expert: int | None = None) -> Iterator[torch.Tensor]:
@@ -225,7 +222,7 @@ class AdapterIncrements(Checkpoint):
         layer = self.layers[name]
         for key in (*layer.keys.values(), *self._shared):
             yield self._source.load(key)
-        sizes = [(one.module, one.shape) for one in self.layers.values()]
+        sizes = [(layer.module, layer.shape) for layer in self.layers.values()]
         settings = [self._config, sizes, layer.module, layer.is_transposed]
         text = json.dumps(settings, sort_keys=True)
         yield torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)

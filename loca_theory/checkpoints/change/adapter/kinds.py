@@ -67,11 +67,9 @@ def check_type(config: Mapping[str, Any], title: str) -> None:
     """Refuse an adapter that is not read."""
     name = config.get("peft_type")
     if not isinstance(name, str):
-        msg = f"the adapter_config.json in {title} has no peft_type"
-        raise DamagedError(msg)
+        raise DamagedError(f"the adapter_config.json in {title} has no peft_type")
     if refusal := _refusal(name, config):
-        msg = f"{title} is an adapter of type {name}{refusal}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"{title} is an adapter of type {name}{refusal}")
 
 
 def by_peft(config: Mapping[str, Any]) -> bool:
@@ -90,8 +88,8 @@ def without_base(config: Mapping[str, Any], title: str) -> InvalidArgumentError:
     if not needs_weights(config):
         how = "the shapes of the weights that it changes are read from the base"
     kind = " with ".join([config["peft_type"], *_options(config)[:1]])
-    own = config.get("base_model_name_or_path")
-    base = f"base {own}" if isinstance(own, str) and own else "base"
+    named = config.get("base_model_name_or_path")
+    base = f"base {named}" if isinstance(named, str) and named else "base"
     msg = f"{title} is an adapter of type {kind}: {how}; pass the {base} as well: BASE ADAPTER"
     return InvalidArgumentError(msg)
 
@@ -113,7 +111,7 @@ def _options(config: Mapping[str, Any]) -> list[str]:
         return []
     start = initialisation(config)
     from_weight = [f"init_lora_weights={start!r}"] if start in FROM_WEIGHT else []
-    return [*(one for one in _NOT_PLAIN if config.get(one)), *from_weight]
+    return [*(option for option in _NOT_PLAIN if config.get(option)), *from_weight]
 
 
 def _refusal(name: str, config: Mapping[str, Any]) -> str:

@@ -58,13 +58,13 @@ class AdapterTensors(NamedTuple):
 
     Attributes:
         layers: Those of each layer, by what they are.
-        others: Those of other tensors of the model, by their names in it.
+        copies: Those of other tensors of the model, by their names in it.
         shared: Those that layers share.
         not_loaded: Why PEFT does not load a tensor, by the name of its weight or its own name.
     """
 
     layers: dict[str, dict[str, str]]
-    others: dict[str, str]
+    copies: dict[str, str]
     shared: list[str]
     not_loaded: dict[str, str]
 
@@ -82,12 +82,12 @@ def split_by_layer(
         base: Names of the tensors of the base; empty if it is not there.
         adds_prefix: Whether PEFT puts :data:`PREFIX` before names that lack it.
     """
-    own = re.compile(rf"^(?P<module>.+)\.(?P<what>{re.escape(prefix)}.*)$")
+    adapted = re.compile(rf"^(?P<module>.+)\.(?P<what>{re.escape(prefix)}.*)$")
     wrappers = _COMPILED.difference(part for name in base for part in name.split("."))
-    found = AdapterTensors({}, {}, [], {})
+    tensors = AdapterTensors({}, {}, [], {})
     for name in names:
         inside = name.removeprefix(PREFIX)
-        match = own.match(inside)
+        match = adapted.match(inside)
         wrapper = next((part for part in inside.split(".") if part in wrappers), None)
         if wrapper is not None or not (
             name.startswith(WHOLE) or (adds_prefix and PREFIX not in name)
@@ -96,15 +96,15 @@ def split_by_layer(
             reason = f"{name} does not begin with {PREFIX}"
             if wrapper is not None:
                 reason = f"{name} has the part {wrapper}, which no name of the model has"
-            found.not_loaded[weight] = reason
+            tensors.not_loaded[weight] = reason
         elif inside == name and name.startswith(WHOLE):
-            found.shared.append(name)
+            tensors.shared.append(name)
         elif match:
-            what = _ADAPTER.sub("", match["what"])
-            found.layers.setdefault(match["module"], {})[what] = name
+            part = _ADAPTER.sub("", match["what"])
+            tensors.layers.setdefault(match["module"], {})[part] = name
         else:
-            found.others[inside] = name
-    return found
+            tensors.copies[inside] = name
+    return tensors
 
 
 def without_wrappers(module: str) -> str:
@@ -115,8 +115,8 @@ def without_wrappers(module: str) -> str:
 def targeted_parameters(module: str, config: Mapping[str, Any]) -> list[str]:
     """Parameters of a module that PEFT's ``target_parameters`` name."""
     patterns = config.get("target_parameters")
-    names = [one for one in patterns if isinstance(one, str)] if isinstance(patterns, list) else []
-    parts = [name.rpartition(".") for name in names]
+    names = patterns if isinstance(patterns, list) else []
+    parts = [name.rpartition(".") for name in names if isinstance(name, str)]
     return [
         f"{module}.{leaf}"
         for owner, _, leaf in parts

@@ -14,7 +14,7 @@ import torch
 
 from loca_theory.checkpoints.change.adapter.layers import AdaptedLayer, narrowest
 from loca_theory.checkpoints.change.adapter.lora import fitting_patterns
-from loca_theory.checkpoints.source.checkpoint import Checkpoint, DamagedError, LeftOutError
+from loca_theory.checkpoints.source.checkpoint import Checkpoint, DamagedError, LeftOutError, Reason
 from loca_theory.transforms import idct2
 
 _COEFFICIENTS = "loca_spectrum.coefficients"
@@ -34,8 +34,7 @@ def loca_shape(keys: Mapping[str, str], source: Checkpoint) -> tuple[int, int]:
         source.entry(keys[name])
     sides = source.load(keys[_SHAPE]).double().flatten()
     if sides.shape != (2,) or not ((sides >= 1) & (sides < 2**62)).all():
-        msg = f"{_SHAPE} holds no shape: {sides.tolist()}"
-        raise LeftOutError(msg, damaged=True)
+        raise LeftOutError(f"{_SHAPE} holds no shape", str(sides.tolist()), damaged=True)
     p, q = sides.long().tolist()
     return p, q
 
@@ -45,17 +44,16 @@ def loca_increment(
 ) -> torch.Tensor:
     """ΔW of a layer, or of all matrices of a parameter, as the base stores W."""
     p, q = loca_shape(layer.keys, source)
-    a, indices = (source.load(layer.keys[what]) for what in (_COEFFICIENTS, _INDICES))
+    a, indices = (source.load(layer.keys[part]) for part in (_COEFFICIENTS, _INDICES))
     counts = fitting_patterns(config, "n_frequency_pattern", layer.module)
     default = -1, config.get("n_frequency", 1000)
     _, count = max(counts, key=lambda fitting: fitting[0], default=default)
     if a.shape != (count,) or indices.shape != (count, 2):
-        msg = f"the file has {a.numel()} components of {layer.module}, and its configuration "
-        raise DamagedError(msg + f"says {count}")
+        case = "another number of components than in the configuration"
+        raise DamagedError(Reason(case, f"{a.numel()}, not {count}"))
     rows, columns = indices.long().unbind(1)
     if indices.min() < 0 or rows.max() >= p or columns.max() >= q:
-        msg = f"the file has locations of {layer.module} outside {p}x{q}"
-        raise DamagedError(msg)
+        raise DamagedError(Reason("locations outside the matrix", f"{p}x{q}"))
     spectrum = torch.zeros(p * q, dtype=torch.float64)
     spectrum.index_add_(0, rows * q + columns, a.double())
     increment = narrowest(config.get("scaling", 1.0) * idct2(spectrum.reshape(p, q)))

@@ -43,20 +43,19 @@ def product_of(
     tensors: Mapping[str, Entry], config: Mapping[str, Any]
 ) -> tuple[tuple[int, ...], int]:
     """Shape of BA, or of (BA)ᵀ of an embedding, and its rank: r, or rE for E experts."""
-    names = next((one for one in (_LAYER, EMBEDDING) if tensors.keys() >= set(one)), None)
+    names = next((pair for pair in (_LAYER, EMBEDDING) if tensors.keys() >= set(pair)), None)
     if names is None:
-        msg = f"PEFT finds no product of two factors: the file has {', '.join(tensors)}"
-        raise LeftOutError(msg, damaged=True)
+        held = f"the file has {', '.join(tensors)}"
+        raise LeftOutError("PEFT finds no product of two factors", held, damaged=True)
     # (r, q), (r, n) of an embedding, or (r, channels, …); (p, r), (d, r), or (p, r, 1, …).
     a, b = (tensors[name].shape for name in names)
     is_product = len(a) == len(b) > 1 and a[0] == b[1] and math.prod(a + b) > 0
     if not is_product or math.prod(b[2:]) != 1:
-        msg = f"the factors {b} and {a} do not fit together"
-        raise LeftOutError(msg, damaged=True)
-    for what in () if by_peft(config) else tensors.keys() - set(names):
-        if not what.endswith(".bias") and not what.startswith(_TRAINING_ONLY):
-            msg = f"the file holds {what}, and the configuration has no option for it"
-            raise LeftOutError(msg, damaged=True)
+        raise LeftOutError("the factors do not fit together", f"{b} and {a}", damaged=True)
+    for part in () if by_peft(config) else tensors.keys() - set(names):
+        if not part.endswith(".bias") and not part.startswith(_TRAINING_ONLY):
+            case = "the configuration has no option for a tensor of the file"
+            raise LeftOutError(case, part, damaged=True)
     shape = (a[1], b[0]) if names == EMBEDDING else (b[0], *a[1:])
     return shape, a[0]
 
@@ -66,7 +65,7 @@ def lora_rank(config: Mapping[str, Any], module: str) -> int:
     ranks = (rank for _, rank in fitting_patterns(config, "rank_pattern", module))
     rank = next(ranks, config.get("r", 8))  # PEFT's default
     if not isinstance(rank, int) or rank < 1:
-        raise DamagedError("adapter_config.json has no positive integer for r")  # noqa: EM101
+        raise DamagedError("adapter_config.json has no positive integer for r")
     return rank
 
 
@@ -76,7 +75,7 @@ def _scale(config: Mapping[str, Any], module: str) -> float:
     alphas = (alpha for _, alpha in fitting_patterns(config, "alpha_pattern", module))
     alpha = next(alphas, config.get("lora_alpha", 8))
     if not isinstance(alpha, int | float) or not abs(alpha) <= sys.float_info.max:
-        raise DamagedError("adapter_config.json has no number for lora_alpha")  # noqa: EM101
+        raise DamagedError("adapter_config.json has no number for lora_alpha")
     return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
 
 
@@ -85,8 +84,8 @@ def fitting_patterns(config: Mapping[str, Any], key: str, module: str) -> Iterat
     patterns = config.get(key)
     for pattern, value in (patterns if isinstance(patterns, dict) else {}).items():
         # PEFT's rule: a pattern matches the whole name, or its end after a dot.
-        what = f"adapter_config.json: {pattern!r} in {key} is not a regular expression"
-        with any_error_as(DamagedError, what):
+        failure = f"adapter_config.json: {pattern!r} in {key} is not a regular expression"
+        with any_error_as(DamagedError, failure):
             match = re.match(rf"(.*\.)?({pattern})$", module)
         if match:
             yield len(match[2]), value
@@ -119,7 +118,7 @@ def lora_increment(
 ) -> torch.Tensor:
     """s·BA of a layer or one expert; in float64 if a product could leave float32's range."""
     *stored, scale, is_turned = _factors(layer, source, config)
-    a, b = (one if one.dtype == torch.float64 else one.float() for one in stored)
+    a, b = (factor if factor.dtype == torch.float64 else factor.float() for factor in stored)
     largest = abs(scale) * float(a.double().abs().max()) * float(b.double().abs().max())
     if largest and not _LEAST < largest < _MOST:
         a, b = a.double(), b.double()

@@ -20,8 +20,7 @@ def peft_package(what: str = "this") -> Any:
 
         import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
     except ImportError as error:
-        msg = f"{what} needs PEFT: pip install 'loca-theory[adapters]'"
-        raise ResourceError(msg) from error
+        raise ResourceError(f"{what} needs PEFT: pip install 'loca-theory[adapters]'") from error
     return peft
 
 
@@ -60,12 +59,12 @@ def converted(
     )
 
     settings = {key: config[key] for key in config.keys() - {"runtime_config"}}
-    what, way_out = "PEFT cannot convert it to this version of its model", "; merge it before"
-    with any_error_as(InvalidArgumentError, what, way_out):
+    failure, way_out = "PEFT cannot convert it to this version of its model", "; merge it before"
+    with any_error_as(InvalidArgumentError, failure, way_out):
         changed = peft.PeftConfig.from_peft_type(**settings)
         convert_peft_config_for_transformers(changed, model.module, None)
         if changed.target_parameters and by_peft(config):
-            raise InvalidArgumentError("only plain LoRA adapts parameters")  # noqa: EM101
+            raise InvalidArgumentError("only plain LoRA adapts parameters")
         tensors = {name: source.load(name) for name in source.entries}
         tensors = convert_peft_adapter_state_dict_for_transformers(model.module, changed, tensors)
     patterns = ("target_parameters", "target_modules", "rank_pattern", "alpha_pattern")

@@ -41,7 +41,7 @@ class StoredAdapter(NamedTuple):
 def adapter_in_folder(folder: Path) -> StoredAdapter:
     """The adapter in a folder with ``adapter_config.json`` and a file of tensors."""
     config = read_json(folder / ADAPTER_CONFIG)
-    path = next((one for one in map(folder.joinpath, FILES) if one.is_file()), None)
+    path = next((file for file in map(folder.joinpath, FILES) if file.is_file()), None)
     if path is None:
         msg = f"{folder} holds an {ADAPTER_CONFIG} and no {FILES[0]}; fetch it as well"
         raise InvalidArgumentError(msg)
@@ -88,18 +88,18 @@ def base_weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     if hasattr(inside, "get_base_model"):
         inside = inside.get_base_model()
     kinds = BaseTunerLayer, AuxiliaryTrainingWrapper
-    wrappers = {name: one for name, one in inside.named_modules() if isinstance(one, kinds)}
-    is_merged = any(getattr(one, "merged", False) for one in wrappers.values())
-    if is_merged or any(changes_base(one.to_dict()) for one in configs.values()):
+    wrappers = {name: layer for name, layer in inside.named_modules() if isinstance(layer, kinds)}
+    is_merged = any(getattr(wrapper, "merged", False) for wrapper in wrappers.values())
+    if is_merged or any(changes_base(config.to_dict()) for config in configs.values()):
         msg = "an adapter has changed the weights of the base in memory; pass the base as it was "
         raise InvalidArgumentError(msg + "before, such as its folder")
-    found: dict[str, torch.Tensor] = {}
+    weights: dict[str, torch.Tensor] = {}
     for name, tensor in inside.state_dict().items():
         parts = name.split(".")
         outside = [i for i in range(len(parts)) if ".".join(parts[:i]) in wrappers]
         if all(parts[i] in _WRAPPED for i in outside):
-            found[".".join(part for i, part in enumerate(parts) if i not in outside)] = tensor
-    return found
+            weights[".".join(part for i, part in enumerate(parts) if i not in outside)] = tensor
+    return weights
 
 
 def _plain(value: Any) -> Any:

@@ -89,8 +89,8 @@ class AdaptedWeights:
         magnitudes = {
             f"{module}.weight": key
             for raw, module in self.modules.items()
-            for what, key in self.layers[raw].items()
-            if "magnitude" in what
+            for part, key in self.layers[raw].items()
+            if "magnitude" in part
         }
         likeness = Likeness(self.source, self.base, self.whole, magnitudes)
         part = adapted_part(self.config, self.model)
@@ -99,22 +99,23 @@ class AdaptedWeights:
 
     def _entry(self, name: str) -> Entry | None:
         """The base's weight by the adapter's name; None if it is not there."""
-        own = self.match.partners.get(name)
-        return None if own is None else self.base.entry(own)
+        partner = self.match.partners.get(name)
+        return None if partner is None else self.base.entry(partner)
 
     def _told(self, raw: str) -> tuple[Shape | None, int]:
         """Shape of ΔW, p×q, if the adapter tells it, and the rank of LoRA's factors, or 0."""
         keys = self.layers[raw]
-        tensors = {what: self.source.entry(key) for what, key in keys.items()}
+        tensors = {part: self.source.entry(key) for part, key in keys.items()}
         # The factors of ``use_bdlora`` have diagonal blocks, and only the blocks are stored.
         if self.config["peft_type"] == LORA and not self.config.get("use_bdlora"):
             return product_of(tensors, self.config)
         return (loca_shape(keys, self.source) if self.config["peft_type"] == LOCA else None), 0
 
     def _check_rank(self, rank: int, name: str, experts: int | None = None) -> None:
-        if rank and rank != (asked := lora_rank(self.config, name)) * (experts or 1):
-            msg = f"the factors have rank {rank}, and the configuration says {asked}"
-            raise LeftOutError(msg + (" for each expert" if experts else ""), damaged=True)
+        if rank and rank != (expected := lora_rank(self.config, name)) * (experts or 1):
+            case = "factors of another rank than in the configuration"
+            ranks = f"{rank}, not {expected}{' for each expert' if experts else ''}"
+            raise LeftOutError(case, ranks, damaged=True)
 
     def _layer(self, raw: str) -> AdaptedLayer:
         """The weight of a layer."""
@@ -123,21 +124,21 @@ class AdaptedWeights:
         name = f"{module}.weight"
         # The factors of an embedding tell how it is stored, and a kernel is not stored transposed.
         can_turn = EMBEDDING[0] not in keys and (shape is None or len(shape) == 2)
-        for asked in (name, f"{module}.{FUSED_ATTENTION}"):
-            entry = self._entry(asked)
+        for candidate in (name, f"{module}.{FUSED_ATTENTION}"):
+            entry = self._entry(candidate)
             if entry is not None and fits(entry.shape, shape, can_turn=can_turn):
-                own, weight = self.match.partners[asked], entry.shape
+                partner, weight = self.match.partners[candidate], entry.shape
                 is_told = shape is not None and shape != shape[::-1]
-                turned = can_turn and len(weight) == 2
-                turned = turned and (weight != shape if is_told else self._is_guessed_turned(own))
-                return AdaptedLayer(own, module, keys, weight, turned)
+                turned = weight != shape if is_told else self._is_guessed_turned(partner)
+                turned = turned and can_turn and len(weight) == 2
+                return AdaptedLayer(partner, module, keys, weight, turned)
         if self.base.entries:
             turned = self._is_embedding_of_loca(module)
         else:
             turned = can_turn and self._is_guessed_turned(name)
         shape = shape[::-1] if turned and shape is not None else shape
-        own = self.match.partners.get(name, name)
-        return AdaptedLayer(own, module, keys, self._without_weight(name, shape), turned)
+        partner = self.match.partners.get(name, name)
+        return AdaptedLayer(partner, module, keys, self._without_weight(name, shape), turned)
 
     def _without_weight(self, name: str, shape: Shape | None) -> Shape:
         """The shape of a weight that the base does not have, or has with more or fewer rows.
@@ -153,8 +154,8 @@ class AdaptedWeights:
         is_embedding, needs = kind_of(name) == "embedding", needs_weights(self.config)
         if is_embedding and entry is None and (needs or shape is None):
             # A head that is tied to the embedding is not in the base a second time.
-            msg = "not in the base checkpoint by this name: tied to another weight"
-            raise LeftOutError(msg)
+            case = "not in the base checkpoint by this name"
+            raise LeftOutError(case, "tied to another weight")
         has_columns = entry is None or (shape is not None and entry.shape[1:] == shape[1:])
         if not is_embedding or shape is None or not has_columns:
             raise of_another_model(name, shape)
@@ -173,10 +174,10 @@ class AdaptedWeights:
         flag, modules = bool(self.config.get("fan_in_fan_out")), self.modules.values()
         if not any(has_conv1d_name(f"{module}.weight") for module in modules):
             return flag
-        known = stores_transposed(self.base)
-        if known is None:
-            known = flag or any(layer_of(module) is None for module in modules)
-        return known and has_conv1d_name(name)
+        turned = stores_transposed(self.base)
+        if turned is None:
+            turned = flag or any(layer_of(module) is None for module in modules)
+        return turned and has_conv1d_name(name)
 
     def _is_embedding_of_loca(self, module: str) -> bool:
         last = module.rpartition(".")[2]
@@ -191,18 +192,18 @@ class AdaptedWeights:
         PEFT wraps a module once for each of its parameters and does not store their names. The
         parameter that the module has first is innermost. A wrapper gets the first that fits.
         """
-        found: dict[str, str] = {}
+        parameters: dict[str, str] = {}
         # The name of the innermost is the longest.
         for raw in sorted(self.layers, key=len, reverse=True):
             module = self.modules[raw]
             names = targeted_parameters(module, self.config)
-            free = [name for name in names if name not in found.values()]
+            free = [name for name in names if name not in parameters.values()]
             fitting = [name for name in free if self._fits_parameter(name, raw)]
             if not fitting and f"{module}.weight" not in self.match.partners:
                 fitting = free
             if fitting:
-                found[raw] = fitting[0]
-        return found
+                parameters[raw] = fitting[0]
+        return parameters
 
     def _fits_parameter(self, name: str, raw: str) -> bool:
         """Whether the tensors of a layer fit a parameter of this name."""
@@ -220,7 +221,7 @@ class AdaptedWeights:
         """The parameter that some tensors of LoRA or LoCA change."""
         entry, (shape, rank) = self._entry(name), self._told(raw)
         if by_peft(self.config):
-            raise LeftOutError("only plain LoRA and LoCA have target_parameters")  # noqa: EM101
+            raise LeftOutError("only plain LoRA and LoCA have target_parameters")
         if not self.base.entries:
             raise LeftOutError(UNTOLD)
         if entry is None or shape is None or not self._fits_parameter(name, raw):
@@ -232,11 +233,12 @@ class AdaptedWeights:
             raise LeftOutError(msg)
         experts = entry.shape[0] if rank and len(entry.shape) == 3 else None
         self._check_rank(rank, name, experts)
-        own, turned = self.match.partners[name], experts is not None and shape != entry.shape[1:]
+        partner = self.match.partners[name]
+        turned = experts is not None and shape != entry.shape[1:]
         if experts is not None and shape == shape[::-1]:
             if self.model is None or not self.model.is_known:
                 msg = "square weights of experts, of which only their model tells how it stores "
                 raise LeftOutError(msg + "them; put its config.json beside the base")
-            turned = self.model.is_transposed(own)
+            turned = self.model.is_transposed(partner)
         keys = self.layers[raw]
-        return AdaptedLayer(own, name, keys, entry.shape, turned, experts, is_parameter=True)
+        return AdaptedLayer(partner, name, keys, entry.shape, turned, experts, is_parameter=True)

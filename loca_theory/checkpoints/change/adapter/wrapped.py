@@ -21,7 +21,7 @@ from torch import nn
 from loca_theory.checkpoints.change.adapter.kinds import FROM_WEIGHT, LORA, initialisation
 from loca_theory.checkpoints.change.adapter.layers import PREFIX, AdaptedLayer, narrowest
 from loca_theory.checkpoints.change.adapter.peft import peft_package
-from loca_theory.checkpoints.source.checkpoint import Checkpoint, DamagedError, any_error_as
+from loca_theory.checkpoints.source.checkpoint import Checkpoint, DamagedError, Reason, any_error_as
 
 # Settings that name other models, files, modules or layers: none of them decides ΔW.
 _NOT_PASSED = {
@@ -89,7 +89,7 @@ class WrappedLayers:
             start = torch.zeros(layer.shape, dtype=wide)
         else:
             start = weight.to(wide, copy=True)
-        keys = {f"{PREFIX}{layer.module}.{what}": key for what, key in layer.keys.items()}
+        keys = {f"{PREFIX}{layer.module}.{part}": key for part, key in layer.keys.items()}
         keys |= {name: name for name in self.shared}
         tensors = {name: self.source.load(key) for name, key in keys.items()}
         tensors = {
@@ -123,13 +123,13 @@ class WrappedLayers:
 
         skeleton, zero = nn.Module(), torch.zeros((), dtype=self._wide)
         for layer in layers:
-            made = self._empty(layer)
+            module = self._empty(layer)
             start = zero.expand(layer.shape) if weight is None else weight
-            made.weight = nn.Parameter(start, requires_grad=False)
-            if getattr(made, "bias", None) is not None:
-                bias = torch.zeros(made.bias.shape, dtype=self._wide)
-                made.bias = nn.Parameter(bias, requires_grad=False)
-            _add(skeleton, layer.module, made)
+            module.weight = nn.Parameter(start, requires_grad=False)
+            if getattr(module, "bias", None) is not None:
+                bias = torch.zeros(module.bias.shape, dtype=self._wide)
+                module.bias = nn.Parameter(bias, requires_grad=False)
+            _add(skeleton, layer.module, module)
         return get_peft_model(skeleton, self._settings(layers), low_cpu_mem_usage=self._on_meta)
 
     def _empty(self, layer: AdaptedLayer) -> Any:
@@ -138,7 +138,7 @@ class WrappedLayers:
             if build := _CONVOLUTIONS.get(len(shape)):
                 groups = self._groups(layer)
                 return build(groups * shape[1], shape[0], shape[2:], bias=has_bias, groups=groups)
-            if any("embedding" in what for what in layer.keys):
+            if any("embedding" in part for part in layer.keys):
                 return nn.Embedding(shape[0], shape[1])
             if layer.is_transposed:
                 from transformers.pytorch_utils import Conv1D
@@ -176,10 +176,10 @@ class WrappedLayers:
             passed |= {_PROPORTIONAL: False, "n_frequency": part, "n_frequency_pattern": {}}
         if kind in _SHARING:
             # The shared projections are made at once, with as many rows or columns as this.
-            most = max((math.prod(entry.shape) for entry in entries.values()), default=0)
+            largest = max((math.prod(entry.shape) for entry in entries.values()), default=0)
             rank = passed.get("r")
-            if not isinstance(rank, int) or not 0 < rank <= most:
-                msg = f"the configuration has r={rank!r}, and its tensors have at most {most} "
+            if not isinstance(rank, int) or not 0 < rank <= largest:
+                msg = f"the configuration has r={rank!r}, and its tensors have at most {largest} "
                 raise DamagedError(msg + "entries")
         return peft_package().PeftConfig.from_peft_type(**passed)
 
@@ -193,8 +193,8 @@ class WrappedLayers:
         if not isinstance(patterns, dict) or name not in patterns:
             return {}
         if not isinstance(patterns[name], list) or len(patterns[name]) != rank:
-            msg = f"rank_pattern does not have init_r={rank!r} entries for {name}"
-            raise DamagedError(msg)
+            case = f"rank_pattern does not have init_r={rank!r} entries"
+            raise DamagedError(Reason(case, f"for {name}"))
         return {name: patterns[name]}
 
 
@@ -208,9 +208,9 @@ def _copied(model: Any, name: str, weight: torch.Tensor) -> Any:
 
 def _replaced(module: nn.Module, **modules: nn.Module) -> nn.Module:
     """A module with other modules in the place of some of its own."""
-    made = copy.copy(module)
-    made._modules = {**module._modules, **modules}
-    return made
+    copied = copy.copy(module)
+    copied._modules = {**module._modules, **modules}
+    return copied
 
 
 def _add(model: nn.Module, name: str, layer: nn.Module) -> None:
@@ -229,6 +229,5 @@ def _check_agreement(layer: Any, unexpected: Sequence[str]) -> None:
         msg = f"the file lacks {missing[0].removesuffix('.default')}, which its configuration needs"
         raise DamagedError(msg)
     if unexpected:
-        what = unexpected[0].replace(".default", "")
-        msg = f"the file holds {what}, which its configuration does not have"
-        raise DamagedError(msg)
+        name = unexpected[0].replace(".default", "")
+        raise DamagedError(f"the file holds {name}, which its configuration does not have")
