@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 
 from loca_theory.checkpoints.change.opening import open_pair
+from loca_theory.checkpoints.change.selection import Selection
 from loca_theory.checkpoints.extraction.loading import built, merged, with_adapter
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
-from loca_theory.checkpoints.settings import Selection
 from loca_theory.checkpoints.source.checkpoint import Checkpoint
 from loca_theory.checkpoints.source.open import Source
 from loca_theory.errors import InvalidArgumentError

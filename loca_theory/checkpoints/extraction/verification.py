@@ -14,6 +14,7 @@ import torch
 
 from loca_theory.checkpoints.change.adapter.stored import has_adapters
 from loca_theory.checkpoints.change.opening import adapter_folder, open_pair
+from loca_theory.checkpoints.change.selection import Selection
 from loca_theory.checkpoints.extraction.identical import count_identical
 from loca_theory.checkpoints.extraction.loading import built, merged, with_adapter
 from loca_theory.checkpoints.extraction.outputs import (
@@ -26,7 +27,6 @@ from loca_theory.checkpoints.extraction.outputs import (
 )
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
 from loca_theory.checkpoints.form.folder import write_adapter
-from loca_theory.checkpoints.settings import Selection
 from loca_theory.checkpoints.source.open import Source
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps.files import writable_folder
