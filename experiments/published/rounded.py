@@ -4,16 +4,17 @@
 published to bfloat16 and float16, with their changes scaled down, and adds low-rank and cosine
 changes that it merges itself. Of each matrix it compares the change that was made with the adapters
 that ``extract`` makes of the stored pair, inside rounding cells and without them; and of each pair,
-what ``analyze`` says retains most. Takes about ten minutes on one core.
+what ``analyze`` says retains most. Takes some minutes on one core.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import median
+from typing import Literal
 
 import click
-import numpy as np
 import torch
 
 from experiments.extracted import Row
@@ -22,7 +23,7 @@ from loca_theory.checkpoints import Analysis, Extraction, analyze, extract
 from loca_theory.checkpoints.form.forms import FORMS as ADAPTERS
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
-from loca_theory.rounding import FORMATS, Format, rounding_cells
+from loca_theory.rounding import FORMATS, Format, rounded_change, rounding_cells
 from loca_theory.sweeps import generator
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.tables import store_rows
@@ -31,13 +32,18 @@ from loca_theory.transforms import idct2
 FORMS = ("bfloat16", "float16")
 SCALES = (1.0, 1 / 3, 0.1, 1 / 30, 0.01)
 RANKS = (4, 16)
-# Of larger studies every third matrix, up to this many entries.
-PAIRS = {"rxnfp": 3, "sre": 3, "chgnet": 1}
+# Of each study every sixth or second matrix, up to this many entries.
+PAIRS = {"rxnfp": 6, "rxnfp-10k": 6, "sre": 6, "chgnet": 2}
 LARGEST, SMALLEST = 2**19, 32
 # Ranks of merged changes, their sizes in median steps of the weights, and the width of the layer.
-MERGED_RANKS, STEPS, WIDTH, SPREAD = (2, 4, 16, 64), (0.03, 0.1, 0.3, 1.0, 10.0, 100.0), 512, 0.02
+MERGED_RANKS, STEPS, WIDTH, SPREAD = (4, 32), (0.03, 0.1, 0.3, 1.0, 10.0, 100.0), 512, 0.02
 METHODS = tuple(form.method for form in ADAPTERS.values())  # LoRA, LoCA and entries
 WARNING = "Stored in "
+
+
+Form = Literal["lora", "loca"]
+Merge = tuple[Form, int, torch.Tensor, torch.Tensor]
+"""Form and rank of a change, the weights and the change."""
 
 
 def published(name: str, data: Path) -> tuple[Weights, Weights]:
@@ -55,7 +61,7 @@ def published(name: str, data: Path) -> tuple[Weights, Weights]:
     return {key: base[key] for key in chosen}, {key: change[key] for key in chosen}
 
 
-def merges(steps: float, form: Format) -> Iterator[tuple[str, int, torch.Tensor, torch.Tensor]]:
+def merges(steps: float, form: Format) -> Iterator[Merge]:
     """Changes of low rank, and of few cosines: their form, size, weights and the change."""
     for rank in MERGED_RANKS:
         source = generator(0, "rounded merges", rank, form.name, round(1000 * steps))
@@ -67,12 +73,10 @@ def merges(steps: float, form: Format) -> Iterator[tuple[str, int, torch.Tensor,
         spectrum = torch.zeros(WIDTH**2, dtype=torch.float64)
         chosen = torch.from_numpy(source.choice(WIDTH**2, WIDTH * rank, replace=False))
         spectrum[chosen] = torch.from_numpy(source.standard_normal(WIDTH * rank))
-        for method, change in (
-            ("lora", normal[1] @ normal[2]),
-            ("loca", idct2(spectrum.view(WIDTH, WIDTH))),
-        ):
-            scale = steps * float(form.steps(base).median()) / float(change.abs().median())
-            yield method, rank, base, scale * change
+        step = float(form.steps(base).median())
+        low, cosines = normal[1] @ normal[2], idct2(spectrum.view(WIDTH, WIDTH))
+        yield "lora", rank, base, low * (steps * step / float(low.abs().median()))
+        yield "loca", rank, base, cosines * (steps * step / float(cosines.abs().median()))
 
 
 def made(extraction: Extraction, name: str) -> torch.Tensor:
@@ -93,42 +97,49 @@ def made(extraction: Extraction, name: str) -> torch.Tensor:
     return idct2(spectrum)
 
 
-def stored(base: torch.Tensor, change: torch.Tensor, form: Format) -> tuple[torch.Tensor, ...]:
+def stored(
+    base: torch.Tensor, change: torch.Tensor, form: Format
+) -> tuple[torch.Tensor, torch.Tensor]:
     """The weights before and after as a format stores them; the base is rounded first."""
     before = form.round(base)
     return before.to(form.dtype), form.round(before + change).to(form.dtype)
 
 
 def extracted(
-    base: Mapping[str, torch.Tensor], change: Mapping[str, torch.Tensor], form: Format, rank: int
+    base: Mapping[str, torch.Tensor],
+    change: Mapping[str, torch.Tensor],
+    form: Format,
+    rank: int,
+    methods: Sequence[Form] = ("lora", "loca"),
 ) -> Iterator[Row]:
     """A row per matrix and method: what the adapters retain of the change that was made."""
     pairs = {key: stored(base[key], change[key], form) for key in base}
     moved = {key: pair for key, pair in pairs.items() if not torch.equal(*pair)}
     if not moved:
         return
-    sides = [{key: pair[side] for key, pair in moved.items()} for side in (0, 1)]
-    for method in ("lora", "loca"):
+    sides = [{key: pair[i] for key, pair in moved.items()} for i in (0, 1)]
+    for method in methods:
         inside, ignored = (
-            extract(*sides, method, rank=rank, rounding=rounding)
+            extract(sides[0], sides[1], method, rank=rank, rounding=rounding)
             for rounding in ("cells", "ignore")
         )
         for row in inside.matrices:
             truth = change[row.name]
-            cells = rounding_cells(*(pair.double() for pair in moved[row.name]), form)
+            before, after = moved[row.name]
+            cells = rounding_cells(before.double(), after.double(), form)
             increments = [made(extraction, row.name) for extraction in (inside, ignored)]
             errors = [
                 float((increment - truth).square().sum() / truth.square().sum())
                 for increment in increments
             ]
             entries = [float(cells.contain(some.float()).double().mean()) for some in increments]
-            before, after = moved[row.name]
             count = int((before != after).count_nonzero())
+            law = rounded_change(form, float(truth.std()), float(base[row.name].std()))
             yield {
                 "matrix": row.name, "p": row.shape[0], "q": row.shape[1],
-                "changed": count / before.numel(), "method": row.method, "r": rank,
-                "unknowns": row.numbers / count, "steps": row.steps,
-                "retained": 1 - errors[0], "retained_nearest": 1 - errors[1],
+                "changed": count / before.numel(), "changed_law": law.changed,
+                "method": row.method, "r": rank, "unknowns": row.numbers / count,
+                "steps": row.steps, "retained": 1 - errors[0], "retained_nearest": 1 - errors[1],
                 "error": row.error, "nearest_error": row.nearest_error,
                 "distance": row.distance, "nearest_distance": row.nearest_distance,
                 "inside": entries[0], "inside_nearest": entries[1],
@@ -163,12 +174,13 @@ def verdicts(base: Weights, change: Weights) -> Iterator[Row]:
         for scale in SCALES:
             pairs = {key: stored(base[key], scale * change[key], FORMATS[name]) for key in base}
             pairs = {key: pair for key, pair in pairs.items() if not torch.equal(*pair)}
-            result = analysed(*({key: pair[i] for key, pair in pairs.items()} for i in (0, 1)))
+            sides = [{key: pair[i] for key, pair in pairs.items()} for i in (0, 1)]
+            result = analysed(sides[0], sides[1])
             best, means = winners(result), retained(result)
             yield {
                 "format": name, "scale": scale, "matrices": len(best),
-                "changed": float(np.median([row.changed for row in result.matrices])),
-                "rounding": float(np.median([row.rounding for row in result.matrices])),
+                "changed": median(row.changed or 0.0 for row in result.matrices),
+                "rounding": median(row.rounding or 0.0 for row in result.matrices),
                 "warned": any(text.startswith(WARNING) for text in result.warnings),
                 "winner": max(means, key=lambda method: means[method]),
                 "true_winner": max(goal, key=lambda method: goal[method]),
@@ -198,8 +210,8 @@ def measure(data: Path) -> tuple[list[Row], list[Row]]:
             for method, rank, base, change in merges(steps, FORMATS[name]):
                 known = {"study": f"merged {method}, r = {rank}", "format": name, "scale": steps}
                 for size in sorted({max(1, rank // 2), rank, 2 * rank}):
-                    rows = extracted({"w": base}, {"w": change}, FORMATS[name], size)
-                    adapters += [{**known, **row} for row in rows if row["method"] == method]
+                    rows = extracted({"w": base}, {"w": change}, FORMATS[name], size, [method])
+                    adapters += [{**known, **row} for row in rows]
     return adapters, said
 
 
