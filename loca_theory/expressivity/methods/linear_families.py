@@ -17,6 +17,7 @@ import numpy as np
 from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.laws.first_step import StepSize, of_orthogonal_atoms
 from loca_theory.expressivity.methods.coordinates import prefix_sums
 from loca_theory.expressivity.methods.method import Budgets, NamedMethod, Rng, squared_norm
 from loca_theory.expressivity.random_choices import random_factors
@@ -66,6 +67,11 @@ class BlockCirculant(LinearFamily):
         """One kernel of b numbers per block, pq/b in all."""
         return budget.p * budget.q // self.block(budget)
 
+    def first_step(self, budget: Budget) -> StepSize:
+        """Of numbers that are 1/q in b entries of the weight each."""
+        norm = math.sqrt(self.block(budget)) / budget.q
+        return of_orthogonal_atoms(self.parameters(budget), norm)
+
     def block(self, budget: Budget) -> int:
         """The block size."""
         p, q = budget.p, budget.q
@@ -106,6 +112,11 @@ class RepeatedColumns(LinearFamily):
     def parameters(self, budget: Budget) -> int:
         """One column of p numbers per residue."""
         return budget.p * self.period(budget)
+
+    def first_step(self, budget: Budget) -> StepSize:
+        """Of numbers that are in q/s entries of the weight each, on average."""
+        period = self.period(budget)
+        return of_orthogonal_atoms(self.parameters(budget), math.sqrt(budget.q / period))
 
     def period(self, budget: Budget) -> int:
         """The period s."""
