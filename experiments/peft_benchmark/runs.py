@@ -107,9 +107,10 @@ def step_of(run: Mapping[str, Any]) -> dict[str, Any]:
 def _shapes(run: Mapping[str, Any], shapes: Mapping[str, tuple[int, int]]) -> list[tuple[int, int]]:
     """The shapes of the adapted layers of one block."""
     if "*" in shapes:
-        return [tuple(shapes["*"])]
-    modules = json.loads(run["config"]).get("target_modules") or []
-    adapted = [tuple(shape) for name, shape in shapes.items() if name in modules]
+        modules = ["*"]
+    else:
+        modules = json.loads(run["config"]).get("target_modules") or []
+    adapted = [(p, q) for name, (p, q) in shapes.items() if name in modules]
     if not adapted:
         msg = f"the configuration names none of {', '.join(shapes)}"
         raise InvalidArgumentError(msg)
