@@ -23,8 +23,6 @@ DESIGN: dict[str, Any] = tomllib.loads(Path(__file__).with_name("design.toml").r
 RUNS, STEPS = "runs", "first-steps"
 # Long lists in configurations that say nothing of the initial adapter.
 _DROPPED = ("rank_pattern", "peft_type")
-# What PEFT asks for and the published configurations lack.
-_NEEDED = {"ADALORA": {"total_step": 5000}}
 
 
 def store_runs(table: Path, folder: Path) -> None:
@@ -76,7 +74,7 @@ def adapter(run: Mapping[str, Any]) -> Any:
     config_type: Any = PEFT_TYPE_TO_CONFIG_MAPPING[peft.PeftType(kind)]
     names = {field.name for field in fields(config_type)} - set(_DROPPED)
     settings = {key: value for key, value in json.loads(run["config"]).items() if key in names}
-    return config_type(**settings, **_NEEDED.get(kind, {}))
+    return config_type(**settings)
 
 
 def step_of(run: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,10 +104,8 @@ def step_of(run: Mapping[str, Any]) -> dict[str, Any]:
 
 def _shapes(run: Mapping[str, Any], shapes: Mapping[str, tuple[int, int]]) -> list[tuple[int, int]]:
     """The shapes of the adapted layers of one block."""
-    if "*" in shapes:
-        modules = ["*"]
-    else:
-        modules = json.loads(run["config"]).get("target_modules") or []
+    named = json.loads(run["config"]).get("target_modules") or []
+    modules = ["*"] if "*" in shapes else named
     adapted = [(p, q) for name, (p, q) in shapes.items() if name in modules]
     if not adapted:
         msg = f"the configuration names none of {', '.join(shapes)}"
