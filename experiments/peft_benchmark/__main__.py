@@ -12,7 +12,8 @@ from pathlib import Path
 import click
 import pandas as pd
 
-from experiments.peft_benchmark import runs
+from experiments.peft_benchmark import analysis, predicted, runs
+from experiments.pretrained.__main__ import show
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
 
@@ -38,6 +39,21 @@ def main(data: Path | None, steps: bool, out: Path) -> None:
         runs.store_runs(data, out)
     if steps:
         _compute(out)
+    if data is None and not steps:
+        _print(analysis.joined(runs.stored_runs(out), runs.stored_steps(out)))
+
+
+def _print(table: pd.DataFrame) -> None:
+    """Print the tables of the page."""
+    left = table[~table["is_fitted"]]
+    show("left out of the fits", left[["task", "experiment", "reason"]].set_index("experiment"))
+    for task, design in runs.DESIGN["tasks"].items():
+        show(f"{task}: Spearman's correlations", analysis.correlations(table, task))
+        for outcome in design["outcomes"]:
+            show(f"{task}, {outcome}: linear models", analysis.models(table, task, outcome))
+            click.echo(f"by the other runs of a type: {analysis.of_types(table, task, outcome)}")
+    show("hypotheses, on image generation", analysis.hypotheses(table))
+    show("predictions", analysis.predictions(table, predicted.candidates()))
 
 
 def _compute(folder: Path) -> None:
