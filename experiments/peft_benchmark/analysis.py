@@ -34,7 +34,7 @@ MODELS = {
     "numbers and first step": ("trained", "frobenius"),
     "numbers and decrease": ("trained", "decrease"),
 }
-_DRAWS = 10_000
+_DRAWS = 2_000
 _LINEAR = ("WAVEFT", "SHIRA", "C3A", "MISS")
 
 
@@ -42,8 +42,8 @@ def joined(runs: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     """The runs with their first steps and expected errors, and whether the fits have them."""
     table = runs.merge(steps, on="experiment")
     table["scaled_lr"] = table["lr"] * table["config"].map(_scaling)
-    records = table.to_dict("records")
-    table["expected_error"] = pd.Series(map(expected_error, records), dtype=float)
+    errors = [expected_error(run) for _, run in table.iterrows()]
+    table["expected_error"] = pd.Series(errors, table.index, dtype=float)
     table["is_fitted"] = (table["reason"] == "") & ~table["peft_type"].isin(
         DESIGN["rule"]["not_fitted"]
     )
@@ -61,21 +61,22 @@ def _scaling(config: str) -> float:
     return alpha / (math.sqrt(settings["r"]) if settings.get("use_rslora") else settings["r"])
 
 
-def expected_error(run: Mapping[str, Any]) -> float | None:
+def expected_error(run: Mapping[str, Any] | pd.Series) -> float | None:
     """Expected error of ΔW with independent entries, over the adapted layers, where it is known."""
     task, kind = DESIGN["tasks"][run["task"]], run["peft_type"]
     settings = json.loads(run["config"])
-    if "*" in task["shapes"] or not settings.get("target_modules"):
+    named = settings.get("target_modules") or []
+    shapes = [shape for name, shape in task["shapes"].items() if name in named]
+    if not shapes:
         return None
-    shapes = [task["shapes"][name] for name in settings["target_modules"] if name in task["shapes"]]
     entries = [p * q for p, q in shapes]
     fraction = run["trained"] / (task["copies"] * sum(entries))
     if kind in _LINEAR:
         return 1 - fraction
     if kind == "FOURIERFT":
         return 1 - (1 - (1 - fraction) ** 2) / 2
-    is_plain = settings.get("init_lora_weights") is True and not settings.get("use_dora")
-    if kind != "LORA" or not is_plain:
+    is_changed = settings.get("use_dora") or settings.get("use_bdlora")
+    if kind != "LORA" or settings.get("init_lora_weights") is not True or is_changed:
         return None
     errors = [METHODS["R"].expected_errors([Budget(p, q, settings["r"])])[0] for p, q in shapes]
     return float(np.average(errors, weights=entries))
@@ -106,7 +107,7 @@ def _correlation(runs: pd.DataFrame, predictor: str, outcome: str) -> float:
     return _rank(runs[predictor], runs[outcome])
 
 
-def _rank(x: Sequence[float] | pd.Series, y: Sequence[float] | pd.Series) -> float:
+def _rank(x: Any, y: Any) -> float:
     return float(spearmanr(x, y).statistic)
 
 
@@ -187,7 +188,7 @@ def hypotheses(table: pd.DataFrame) -> pd.DataFrame:
     loss = images["train_loss"].to_numpy()
     step = _rank(images["frobenius"], loss)
     rng = generator(0, "peft-benchmark.permutations")
-    draws = [_rank(images["frobenius"], rng.permutation(loss)) for _ in range(_DRAWS // 10)]
+    draws = [_rank(images["frobenius"], rng.permutation(loss)) for _ in range(_DRAWS)]
     p_value = (1 + sum(draw <= step for draw in draws)) / (1 + len(draws))
     error, with_decrease = (
         math.sqrt(np.mean((loss - left_out(images, MODELS[name], "train_loss")) ** 2))
@@ -202,14 +203,15 @@ def hypotheses(table: pd.DataFrame) -> pd.DataFrame:
 
     low, high = interval(images, gain)
     level = DESIGN["hypotheses"]["level"]
-    rows = [
-        {"hypothesis": "step", "value": step, "is": f"p = {p_value:.3f}", "holds": p_value <= level},
-        {"hypothesis": "beyond", "value": 1 - with_decrease / error,
-         "is": f"error {error:.4f} → {with_decrease:.4f}", "holds": with_decrease <= 0.95 * error},
-        {"hypothesis": "transfer", "value": gain(images), "is": f"{low:.2f} to {high:.2f}",
-         "holds": low > 0},
-    ]  # fmt: skip
-    return pd.DataFrame(rows)
+    is_better = with_decrease <= (1 - DESIGN["hypotheses"]["least_gain"]) * error
+    return pd.DataFrame(
+        [
+            ("step", step, f"p = {p_value:.4f}", p_value <= level),
+            ("beyond", 1 - with_decrease / error, f"{error:.4f} → {with_decrease:.4f}", is_better),
+            ("transfer", gain(images), f"{low:.2f} to {high:.2f}", low > 0),
+        ],
+        columns=["hypothesis", "value", "beside", "holds"],
+    )
 
 
 def predictions(table: pd.DataFrame, candidates: pd.DataFrame) -> pd.DataFrame:

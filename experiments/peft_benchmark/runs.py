@@ -20,7 +20,7 @@ from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.tables import is_stored, load_rows, store_rows
 
 DESIGN: dict[str, Any] = tomllib.loads(Path(__file__).with_name("design.toml").read_text("utf-8"))
-RUNS, STEPS = "runs", "first-steps"
+RUNS, STEPS = "peft-runs", "first-steps"
 # Long lists in configurations that say nothing of the initial adapter.
 _DROPPED = ("rank_pattern", "peft_type")
 
