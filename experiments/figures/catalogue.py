@@ -75,7 +75,7 @@ FIGURES = (
         "first_steps", "First step and training loss",
         "Training loss of published runs of PEFT's comparison over how far their first step moves "
         "the weights, for text and images; measured",
-        {name: "python -m experiments.peft_benchmark" for name in ("peft-runs", "first-steps")},
+        dict.fromkeys(("peft-runs", "first-steps"), "python -m experiments.peft_benchmark"),
         draw_first_steps),
     PaperFigure(
         "overview", "Overview",
