@@ -30,6 +30,12 @@ ADAPTERS = {
     "SHiRA": (4, lambda numbers, p, q: peft.ShiraConfig(r=4)),
     "random DCT": (2, lambda numbers, p, q: LoCAConfig(n_frequency=numbers)),
     "LoCA": (2, lambda numbers, p, q: LoCAConfig(n_frequency=numbers)),
+    "MiCA": (
+        4,
+        lambda numbers, p, q: peft.LoraConfig(
+            r=numbers // q, lora_alpha=2 * numbers // q, init_lora_weights="mica"
+        ),
+    ),
     "GraLoRA": (8, lambda numbers, p, q: peft.GraloraConfig(r=8, alpha=16)),
 }
 
@@ -37,7 +43,10 @@ ADAPTERS = {
 def test_every_method_with_a_first_step_is_tested():
     budget = Budget(96, 128, 8)
     known = {one.display_name for one in METHODS.values() if one.first_step(budget)}
-    assert known == {*ADAPTERS, "MiSS"}
+    # LoRA-FA is an optimiser of PEFT: its first step is that of LoRA, whose A has no gradient.
+    assert known == {*ADAPTERS, "MiSS", "LoRA-FA"}
+    rank = METHODS["LoRA-FA"].rank(budget)
+    assert METHODS["LoRA-FA"].first_step(budget) == of_low_rank(96, 128, rank, 2.0)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ import math
 from typing import NamedTuple
 
 _ABSOLUTE = math.sqrt(2 / math.pi)  # the mean of |N(0, 1)|
+LORA_SCALING = 2.0  # α/r in the steps of methods
 
 
 class StepSize(NamedTuple):

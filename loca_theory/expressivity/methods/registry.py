@@ -12,6 +12,7 @@ from loca_theory.expressivity.methods import bounds
 from loca_theory.expressivity.methods.bases import COSINE, ENTRIES, FOURIER, HAAR, HADAMARD, HARTLEY
 from loca_theory.expressivity.methods.block_low_rank import BlockLowRank, Kronecker
 from loca_theory.expressivity.methods.bounds import Bound
+from loca_theory.expressivity.methods.columns import AlignedColumns
 from loca_theory.expressivity.methods.fitted import (
     HadamardOfLowRank,
     HadamardOfWeights,
@@ -22,6 +23,7 @@ from loca_theory.expressivity.methods.groups import GroupedSelection, GroupedSub
 from loca_theory.expressivity.methods.linear_families import (
     BlockCirculant,
     FrozenFrames,
+    OneFactor,
     RepeatedColumns,
 )
 from loca_theory.expressivity.methods.low_rank import ColumnNormalised, LowRank
@@ -63,11 +65,16 @@ METHODS: dict[str, Method] = {
                         "arXiv:2410.09103", basis=COSINE, groups=bands),
         BlockCirculant("C3A", "circulant blocks", "arXiv:2407.19342"),
         RepeatedColumns("MiSS", "columns that repeat", "arXiv:2409.15371"),
+        OneFactor("LoRA-FA", "LoRA with a frozen random A", "arXiv:2308.03303", trains_left=True),
+        OneFactor("MiCA", "LoRA with B frozen at minor vectors of the weights", "arXiv:2604.01694",
+                  trains_left=False),
         FrozenFrames("LoRA-XS", "a square core between frozen frames", "arXiv:2405.17604"),
         GroupedSelection("QWHA", "Hadamard, best coefficients of each row", "arXiv:2509.17428",
                          basis=HADAMARD, groups=rows),
         GroupedSelection("MaCP", "DCT, best coefficients of each of three bands",
                          "arXiv:2505.23870", basis=COSINE, groups=bands),
+        AlignedColumns("DCT-columns", "DCT columns, the best aligned (Trion's frame)",
+                       "arXiv:2505.17967"),
         BlockLowRank("GraLoRA", "2x2 blocks of rank r/2", "arXiv:2505.20355"),
         Kronecker("LoKr", "one Kronecker product of full factors", "arXiv:2309.14859"),
         HadamardOfLowRank("LoHa", "entrywise product of two low-rank matrices", "arXiv:2108.06098"),
