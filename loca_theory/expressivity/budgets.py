@@ -127,7 +127,7 @@ class Budget:
         """
         is_main_text = self.accounting is Accounting.MAIN_TEXT
         candidates = self.half_spectrum.location_count
-        count = 2 * self.numbers // 3 if is_main_text else self._chosen(2, candidates)
+        count = 2 * self.numbers // 3 if is_main_text else self.chosen(2, candidates)
         if count > candidates:
             msg = f"budget larger than the matrix: {count} locations, but the half "
             msg += f"spectrum of {self.p}x{self.q} has only {candidates}; "
@@ -140,10 +140,10 @@ class Budget:
 
         Each coefficient costs one number and an index.
         """
-        return self._chosen(1, self.p * self.q)
+        return self.chosen(1, self.p * self.q)
 
-    def _chosen(self, each: int, candidates: int) -> int:
-        """How many of the candidates are paid for, at so many numbers and an index each."""
+    def chosen(self, each: int, candidates: int) -> int:
+        """How many of the candidates are paid for, at ``each`` numbers and an index of each."""
         match self.accounting:
             case Accounting.TRAINABLE:
                 return self.numbers // each

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -30,6 +31,11 @@ class MethodRow:
         parameters: Trained numbers at the budget of the table; None if they are not known, or the
             method does not exist there.
         stored_bits: Bits of the stored adapter; None as for ``parameters``.
+        first_step: ‖ΔW‖ after the first step of Adam, Frobenius norm, for a gradient of independent
+            normal entries and the adapter as PEFT initialises it, LoRA with α = 2r; None without a
+            learning rate, or if no formula is known.
+        equivalent_lr: The learning rate at which the first step is as large as LoRA's; None as for
+            ``first_step``.
     """
 
     name: str
@@ -39,6 +45,8 @@ class MethodRow:
     engines: tuple[Engine, ...]
     parameters: int | None
     stored_bits: float | None
+    first_step: float | None = None
+    equivalent_lr: float | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +83,11 @@ class MethodTable(Result):
 
 
 def methods(
-    names: str | Method | Iterable[str | Method] | None = None, *, K: int = 768, r: int = 8
+    names: str | Method | Iterable[str | Method] | None = None,
+    *,
+    K: int = 768,
+    r: int = 8,
+    lr: float | None = None,
 ) -> MethodTable:
     """Describe the methods: what each costs, and the engines that can evaluate its error.
 
@@ -84,25 +96,33 @@ def methods(
             and its coders.
         K: Size of the square matrix that the costs refer to.
         r: LoRA rank whose budget each method spends there.
+        lr: Learning rate of Adam; says how far its first step moves the matrix through each method,
+            and which rate of it moves the matrix as far as LoRA at this one.
 
     Raises:
-        InvalidArgumentError: a method is unknown, two have the same name, ``names`` is empty, or
-            r does not fit K.
+        InvalidArgumentError: a method is unknown, two have the same name, ``names`` is empty,
+            r does not fit K, or lr is not positive.
 
     >>> import loca_theory as loca
     >>> loca.methods("D").methods[0].title
     "DCT, best coefficients (LoCA's target)"
     >>> loca.methods("C3A", K=768, r=8).methods[0].parameters
     12288
+    >>> rate = loca.methods("FourierFT", K=768, r=8, lr=1e-4).methods[0].equivalent_lr
+    >>> f"{rate:.1e}"
+    '5.9e-04'
     """
+    if lr is not None and not 0 < _arguments.real_number("lr", lr) < math.inf:
+        msg = f"lr must be positive, not {lr}; choose a value such as 1e-4"
+        raise InvalidArgumentError(msg)
     (size,), (rank,) = _arguments.integers("K", (K,)), _arguments.integers("r", (r,))
     budget = Budget(size, size, rank)
     found = tuple(METHODS.values()) if names is None else find_methods(names)
     if not found:
         msg = "names is empty; name a method, or omit names for all methods"
         raise InvalidArgumentError(msg)
-    grid = {"methods": [method.name for method in found], "K": budget.p, "r": budget.r}
-    rows = tuple(_row(method, budget) for method in found)
+    grid = {"methods": [method.name for method in found], "K": budget.p, "r": budget.r, "lr": lr}
+    rows = tuple(_row(method, budget, lr) for method in found)
     coders = tuple(
         CoderRow(one.name, one.title, one.reference, tuple(each.value for each in one.transforms))
         for one in CODERS.values()
@@ -110,11 +130,18 @@ def methods(
     return MethodTable(manifest(grid=grid, seed=None), rows, coders if names is None else ())
 
 
-def _row(method: Method, budget: Budget) -> MethodRow:
-    engines = tuple(engine for engine in Engine if engine in method.engines(budget))
+def _row(method: Method, budget: Budget, lr: float | None) -> MethodRow:
     exists = method.exists(budget)
+    step = method.first_step(budget) if exists and lr is not None else None
+    of_lora = METHODS["R"].first_step(budget)
     return MethodRow(
-        *(method.name, method.title, method.reference, method.is_oracle, engines),
+        name=method.name,
+        title=method.title,
+        reference=method.reference,
+        is_oracle=method.is_oracle,
+        engines=tuple(engine for engine in Engine if engine in method.engines(budget)),
         parameters=method.parameters(budget) if exists else None,
         stored_bits=method.stored_bits(budget) if exists else None,
+        first_step=lr * step.frobenius if lr and step else None,
+        equivalent_lr=lr * of_lora.frobenius / step.frobenius if lr and step and of_lora else None,
     )

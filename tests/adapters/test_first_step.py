@@ -12,32 +12,77 @@ from torch import nn
 
 from loca_theory import InvalidArgumentError
 from loca_theory.adapters import LoCAConfig, equivalent_lr, first_step, first_steps
-from loca_theory.adapters.steps.closed_forms import closed_form
+from loca_theory.expressivity import Budget
+from loca_theory.expressivity.laws.first_step import of_low_rank
+from loca_theory.expressivity.methods.registry import METHODS, find_method
 
 LR = 1e-4
 LORA = peft.LoraConfig(r=4, lora_alpha=8)
-FORMS = [
-    peft.LoraConfig(r=8, lora_alpha=16),
-    peft.LoraConfig(r=6, use_rslora=True),
-    peft.LoHaConfig(),
-    peft.FourierFTConfig(n_frequency=300),
-    peft.WaveFTConfig(n_frequency=500),
-    peft.VeraConfig(r=32),
-    peft.C3AConfig(block_size=32),
-    peft.ShiraConfig(r=4),
-    LoCAConfig(n_frequency=300, scaling=2.0),
-]
+# A budget of which rank, and what PEFT calls the adapter that spends it, by its trained numbers.
+ADAPTERS = {
+    "LoRA": (8, lambda numbers, p, q: peft.LoraConfig(r=8, lora_alpha=16)),
+    "LoHa": (8, lambda numbers, p, q: peft.LoHaConfig(r=4, alpha=8)),
+    "FourierFT": (2, lambda numbers, p, q: peft.FourierFTConfig(n_frequency=numbers)),
+    "WaveFT": (2, lambda numbers, p, q: peft.WaveFTConfig(n_frequency=numbers)),
+    "WaveFT-PEFT": (2, lambda numbers, p, q: peft.WaveFTConfig(n_frequency=numbers)),
+    "VeRA": (1, lambda numbers, p, q: peft.VeraConfig(r=numbers - p)),
+    "C3A": (4, lambda numbers, p, q: peft.C3AConfig(block_size=p * q // numbers)),
+    "SHiRA": (4, lambda numbers, p, q: peft.ShiraConfig(r=4)),
+    "random DCT": (2, lambda numbers, p, q: LoCAConfig(n_frequency=numbers)),
+    "LoCA": (2, lambda numbers, p, q: LoCAConfig(n_frequency=numbers)),
+    "MiCA": (
+        4,
+        lambda numbers, p, q: peft.LoraConfig(
+            r=numbers // q, lora_alpha=2 * numbers // q, init_lora_weights="mica"
+        ),
+    ),
+    "GraLoRA": (8, lambda numbers, p, q: peft.GraloraConfig(r=8, alpha=16)),
+}
 
 
-@pytest.mark.parametrize("shape", [(96, 128), (160, 64)], ids=str)
-@pytest.mark.parametrize("config", FORMS, ids=lambda config: type(config).__name__)
-def test_formulas_are_what_peft_does(config, shape):
+def test_every_method_with_a_first_step_is_tested():
+    budget = Budget(96, 128, 8)
+    known = {one.display_name for one in METHODS.values() if one.first_step(budget)}
+    # LoRA-FA is an optimiser of PEFT: its first step is that of LoRA, whose A has no gradient.
+    assert known == {*ADAPTERS, "MiSS", "LoRA-FA"}
+    rank = METHODS["LoRA-FA"].rank(budget)
+    assert METHODS["LoRA-FA"].first_step(budget) == of_low_rank(96, 128, rank, 2.0)
+
+
+@pytest.mark.parametrize(
+    "shape", [(96, 128), pytest.param((160, 64), marks=pytest.mark.deep)], ids=str
+)
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_a_method_moves_the_weight_as_its_layer_in_peft(name, shape):
     """Within three standard errors, and 3e-5 for PEFT's own single precision."""
-    form = closed_form(config, shape)
-    measured = first_step(config, shape, lr=LR, draws=40)
+    rank, config = ADAPTERS[name]
+    method, budget = find_method(name), Budget(*shape, rank)
+    numbers = method.parameters(budget)
+    measured = first_step(config(numbers, *shape), shape, lr=LR, draws=40)
+    assert measured.numbers == numbers
+    assert_agrees(measured, method.first_step(budget))
+
+
+@pytest.mark.parametrize(("r", "period"), [(8, 8), (16, 16)])
+def test_miss_moves_every_entry_by_the_rate(r, period):
+    """PEFT's period divides the inputs; that of the budget need not."""
+    measured = first_step(peft.MissConfig(r=r), (96, 128), lr=LR)
+    assert measured.numbers == 96 * period
+    step = METHODS["MiSS"].first_step(Budget(96, 128, 4))
+    assert measured.frobenius.value == pytest.approx(LR * step.frobenius)
+    assert step.frobenius == pytest.approx(math.sqrt(96 * 128))
+
+
+def test_rslora_scales_by_the_root_of_its_rank():
+    lora, (p, q) = peft.LoraConfig(r=6, use_rslora=True), (96, 128)
+    measured = first_step(lora, (p, q), lr=LR, draws=40)
+    assert_agrees(measured, of_low_rank(p, q, 6, 8 / math.sqrt(6)))
+
+
+def assert_agrees(measured, step):
     for name in ("frobenius", "decrease"):
         value, error = getattr(measured, name)
-        expected = LR * getattr(form, name)
+        expected = LR * getattr(step, name)
         assert abs(value - expected) <= 3 * error + 3e-5 * expected, name
 
 

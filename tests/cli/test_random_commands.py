@@ -72,7 +72,7 @@ BASES = {
         ("--quick -j 1", ["parseval.unitary"], set()),
         ("--list", ["condition-u", "wishart."], set()),
     ],
-    "methods": [("--r 2", [], set()), ("--r 2", ["R", "D", "LoKr"], set())],
+    "methods": [("--r 2 --lr 1e-4", [], set()), ("--r 2", ["R", "D", "LoKr"], {"--lr"})],
     "figures": [(STORED, ["sim_2"], {"--results"}), (STORED, ["overview"], {"--results"})],
 }  # fmt: skip
 # Right values of the options whose type does not say them, all of them cheap.

@@ -1,6 +1,7 @@
 """``loca-theory correlate``, ``toy`` and ``methods``."""
 
 import json
+import math
 import re
 
 import pytest
@@ -134,3 +135,26 @@ def test_methods_have_their_costs_and_references(cli):
         }
         assert rows[name].items() >= expected.items()
     assert [one["name"] for one in document["coders"]] == list(CODERS)
+
+
+def test_methods_say_the_rate_that_moves_a_matrix_as_far_as_lora(cli):
+    document = json.loads(cli("methods", "--K", 64, "--lr", 1e-4, "--format", "json").out)
+    rows = {row["name"]: row for row in document["methods"]}
+    lora, waves = rows["R"], rows["WaveFT"]
+    assert lora["equivalent_lr"] == pytest.approx(1e-4)
+    # Orthonormal wavelets, which PEFT scales by 25.
+    assert waves["first_step"] == pytest.approx(25e-4 * math.sqrt(waves["parameters"]))
+    assert waves["equivalent_lr"] == pytest.approx(1e-4 * lora["first_step"] / waves["first_step"])
+    assert rows["S"]["first_step"] is None is rows["U"]["equivalent_lr"]
+    without = json.loads(cli("methods", "LoRA", "--K", 64, "--format", "json").out)["methods"][0]
+    assert without["first_step"] is None is without["equivalent_lr"]
+
+
+def test_the_table_of_first_steps(cli):
+    shown = cli("methods", "LoRA", "DoRA", "--K", 64, "--lr", "1e-4").out
+    assert "equivalent rate" in shown
+    assert "Not known: DoRA." in shown
+    assert "equivalent rate  " not in cli("methods", "DoRA", "--K", 64, "--lr", "1e-4").out
+    refused = cli("methods", "--lr", "0")
+    assert refused.code == 2
+    assert "lr must be positive" in refused.err

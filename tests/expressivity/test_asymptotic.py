@@ -30,7 +30,7 @@ def test_values_at_a_budget_by_hand():
 
 
 # Of spectra, and of groups that do not grow with the number of entries, the limits are further off.
-SLOW = {"R", "GraLoRA", "QWHA"}
+SLOW = {"R", "GraLoRA", "QWHA", "DCT-columns"}
 CASES = [(shape, Accounting.PAPER) for shape in ((1, 1), (1, 4), (3, 2))]
 CASES += [((1, 4), accounting) for accounting in Accounting if accounting is not Accounting.PAPER]
 
@@ -51,3 +51,18 @@ def test_exact_values_approach_their_limits(method, shape, accounting):
         budget = Budget(p, q, scale // 20, accounting)
         distance = abs(exact_error(method, budget) - find_method(method).limit(budget))
         assert distance < 10 * (2 * math.log(p * q) + 5) / (p * q)
+
+
+@pytest.mark.parametrize(("p", "q", "r"), [(64, 64, 4), (960, 240, 24), (60, 4096, 3)], ids=str)
+def test_the_best_columns_become_any_columns(p, q, r):
+    """Their mean energy is at most 1 + 2√(L/p) + 2L/p of the usual, with L = ln(q/N).
+
+    By Gibbs' variational formula and the generating function of χ²_p.
+    """
+    budget, method = Budget(p, q, r), find_method("DCT-columns")
+    count = method.count(budget)
+    depth = math.log(q / count) / p
+    gain = (1 - exact_error(method, budget)) * q / count
+    assert 1 <= gain <= 1 + 2 * math.sqrt(depth) + 2 * depth
+    # An index of each column is what the limit leaves out.
+    assert count / q == pytest.approx(1 - method.limit(budget), abs=1 / p + 1 / q)

@@ -2,10 +2,11 @@
 
 import math
 from functools import partial
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 import pytest
+import scipy.fft
 import scipy.linalg
 import torch
 from scipy import stats
@@ -93,7 +94,8 @@ def test_a_basis_is_its_dense_orthonormal_matrix(basis, dense, p, q):
 
 # --- linear families ------------------------------------------------------------------------
 
-LINEAR = ["WaveFT", "WaveFT-PEFT", "SHiRA", "SSH", "sDCTFT", "C3A", "MiSS", "LoRA-XS"]
+LINEAR = ["WaveFT", "WaveFT-PEFT", "SHiRA", "SSH", "sDCTFT", "C3A", "MiSS", "LoRA-XS", "LoRA-FA",
+          "MiCA"]  # fmt: skip
 
 
 @shapes
@@ -116,7 +118,7 @@ def test_a_linear_family_projects_on_as_many_dimensions_as_it_trains(p, q, r, me
     assert retained[0] == pytest.approx(matrix.ravel() @ found @ matrix.ravel(), abs=ROUNDING)
 
 
-@pytest.mark.parametrize("method", ["sDCTFT", "LoRA-XS", "WaveFT-PEFT"])
+@pytest.mark.parametrize("method", ["sDCTFT", "LoRA-XS", "LoRA-FA", "MiCA", "WaveFT-PEFT"])
 def test_the_mean_over_the_random_choices_is_exact(method):
     """At a matrix whose energy is in a few coordinates; wrong for one seed in 10⁴."""
     matrix, budgets = np.ones((9, 7)) + gaussian(9, 7), [Budget(9, 7, 1), Budget(9, 7, 3)]
@@ -130,6 +132,25 @@ def test_the_mean_over_the_random_choices_is_exact(method):
     errors = draws.std(axis=0, ddof=1) / math.sqrt(len(draws))
     limit = stats.t.isf(1e-4 / 2 / 2, len(draws) - 1)
     assert (np.abs(draws.mean(axis=0) - exact) < limit * errors).all()
+
+
+# --- columns --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("p", "q", "r"), [(7, 9, 2), (8, 6, 1), (5, 12, 3)], ids=str)
+def test_the_best_columns_of_all(p, q, r):
+    """Against every choice of columns of the dense DCT basis."""
+    matrix, budget, method = gaussian(p, q), Budget(p, q, r), METHODS["DCT-columns"]
+    basis = scipy.fft.dct(np.eye(q), norm="ortho", axis=0).T
+    count = method.count(budget)
+    assert count == (p + q) * r // (p + 1)
+    candidates = [basis[:, list(chosen)] for chosen in combinations(range(q), count)]
+    products = [matrix @ columns @ columns.T for columns in candidates]
+    best = min(products, key=lambda product: np.linalg.norm(matrix - product))
+    np.testing.assert_allclose(approximated(matrix, "DCT-columns", budget), best, atol=ROUNDING)
+    retained = retained_energies(matrix, "DCT-columns", [budget])[0]
+    assert retained == pytest.approx(np.sum(best**2), abs=ROUNDING)
+    assert method.stored_bits(budget) == pytest.approx(count * (16 * p + math.log2(q)))
 
 
 # --- quotas ---------------------------------------------------------------------------------
@@ -369,4 +390,4 @@ def test_bits_are_those_of_numbers_and_of_chosen_indices():
 
 def test_oracles_are_those_that_look_at_the_matrix():
     oracles = {name for name, method in METHODS.items() if method.is_oracle}
-    assert oracles == {"F2", "F3", "D", "S", "QWHA", "MaCP"}
+    assert oracles == {"F2", "F3", "D", "S", "QWHA", "MaCP", "DCT-columns"}

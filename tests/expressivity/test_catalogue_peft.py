@@ -152,6 +152,7 @@ COUNTED = {
     "LoHa": lambda budget: LoHaConfig(r=METHODS["LoHa"].rank(budget)),
     "HiRA": lambda budget: HiraConfig(r=R),
     "RandLoRA": lambda budget: RandLoraConfig(r=METHODS["RandLoRA"].rank(budget)),
+    "MiCA": lambda budget: LoraConfig(r=METHODS["MiCA"].rank(budget), init_lora_weights="mica"),
 }
 
 

@@ -5,11 +5,12 @@ computed by adaptive quadrature are asked for 1e-11 and so are the comparisons.
 """
 
 import math
+from itertools import pairwise
 
 import mpmath
 import numpy as np
 import pytest
-from scipy import special, stats
+from scipy import integrate, special, stats
 
 from loca_theory.expressivity.laws.order_statistics import (
     expected_location_sum,
@@ -145,3 +146,22 @@ def test_an_outlier_is_one_of_unequal_variances(n, count, variance):
     expected = expected_top_sum_of_unequal([variance, *[1.0] * (n - 1)], count)
     # What the function of unequal variances promises for so few of them.
     assert expected_top_sum_with_outlier(n, count, variance) == pytest.approx(expected, rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("n", "count", "df"), [(9, 2, 3), (40, 7, 24), (256, 15, 256), (30, 29, 5)]
+)
+def test_many_degrees_of_freedom_by_tail_integrals(n, count, df):
+    """∫ E min(N, B(x)) dx, with B(x) the number of variables above x."""
+
+    def above(x):
+        chance = stats.chi2.sf(x, df)
+        return float(
+            np.minimum(np.arange(n + 1), count) @ stats.binom.pmf(np.arange(n + 1), n, chance)
+        )
+
+    points = stats.chi2.isf([1 - 1e-9, 0.5, 0.05, 1e-3, 1e-6, 1e-12, 1e-25], df)
+    low = float(points[0])
+    parts = [integrate.quad(above, a, b, epsabs=0, epsrel=1e-12)[0] for a, b in pairwise(points)]
+    first = integrate.quad(above, 0, low, epsabs=0, epsrel=1e-12)[0]
+    assert expected_top_sum(n, count, df) == pytest.approx(first + sum(parts), rel=BY_QUADRATURE)

@@ -175,8 +175,14 @@ class OwnSelection(Selection):
 def test_which_methods_have_one():
     known = {name for name, method in METHODS.items() if has_spectral_error(method)}
     bounds, fitted = {"U", "M1", "M2", "RD"}, {"DoRA", "VeRA", "LoHa", "HiRA", "RandLoRA"}
-    # Blocks, Kronecker products and quotas have other laws.
-    assert set(METHODS) - known == bounds | fitted | {"GraLoRA", "LoKr", "QWHA", "MaCP"}
+    # Blocks, Kronecker products, columns and quotas have other laws.
+    assert set(METHODS) - known == bounds | fitted | {
+        "GraLoRA",
+        "LoKr",
+        "QWHA",
+        "MaCP",
+        "DCT-columns",
+    }
     assert spectral_error(np.arange(1, 9), "C3A", Budget(8, 8, 2)) == 1 - 32 / 64
     # Whoever selects in another way, or in a basis of atoms that are not known
     assert not has_spectral_error(OwnSelection("own", basis=Entries()))

@@ -120,7 +120,8 @@ def _stepped(
     model: nn.Module, loss: Callable[[nn.Module], torch.Tensor] | None, lr: float, steps: int
 ) -> dict[str, Steps]:
     layers = _layers(model)
-    before = {name: _weight(layer).detach() for name, layer in layers.items()}
+    weights = {name: _weight(layer) for name, layer in layers.items()}
+    before = {name: weight.detach() for name, weight in weights.items()}
     gradients = {name: torch.randn_like(weight) for name, weight in before.items()}
     trained = {
         name.removeprefix(_PREFIX): parameter
@@ -130,11 +131,13 @@ def _stepped(
     start = {name: parameter.detach().clone() for name, parameter in trained.items()}
     slopes: dict[str, torch.Tensor] = {}
     optimizer = torch.optim.Adam(trained.values(), lr=lr, eps=_EPSILON)
-    for _ in range(steps):
+    for step in range(steps):
         optimizer.zero_grad()
         if loss is None:
+            if step:
+                weights = {name: _weight(layer) for name, layer in layers.items()}
             value = torch.stack(
-                [(gradients[name] * _weight(layer)).sum() for name, layer in layers.items()]
+                [(gradients[name] * weight).sum() for name, weight in weights.items()]
             ).sum()
         else:
             value = loss(model)

@@ -27,6 +27,12 @@ _NOTES = (
     "values without locations. stored bits: 16 for a value, and those of the picked locations. "
     "error: what simulate computes, exact or simulated by draws."
 )
+_STEPS = (
+    "A {K}×{K} matrix at the budget of LoRA of rank {r}. first step: the Frobenius norm of the "
+    "change that the first step of Adam makes at the learning rate {lr:g}, for an adapter as PEFT "
+    "initialises it and LoRA with alpha = 2r. equivalent rate: moves the matrix as far as LoRA at "
+    "{lr:g}; where to start a search, not the best rate."
+)
 
 
 @command_of(
@@ -37,7 +43,7 @@ _NOTES = (
     without=("names",),
     K={"flag": "--K"},
 )
-def command(*, common: Common, names: tuple[str, ...], K: int, r: int) -> None:
+def command(*, common: Common, names: tuple[str, ...], K: int, r: int, lr: float | None) -> None:
     """List the methods that the other commands compare, or only the named ones, and their costs.
 
     Without names it also lists the coders that analyze --bits compares.
@@ -46,17 +52,19 @@ def command(*, common: Common, names: tuple[str, ...], K: int, r: int) -> None:
     looking at the matrix. Training does not know this matrix, so it can at best reach the oracle's
     error. The costs are the trained parameters and the stored bits (with the indices that an oracle
     chooses) at LoRA's budget of the rank --r for a K×K matrix. A method without costs does not
-    exist there, or is only a formula.
+    exist there, or is only a formula. With a learning rate --lr the table says how far the first
+    step of training moves the matrix, and the rate at which each method moves it as far as LoRA.
 
     \b
     Examples:
       loca-theory methods --format json
       loca-theory methods --K 4096 --r 16
+      loca-theory methods --K 768 --r 8 --lr 1e-4
       loca-theory methods LoCA my_methods:BestColumns
     """
     from loca_theory.expressivity.method_table import methods
 
-    result = methods(chosen_methods(names, common) if names else None, K=K, r=r)
+    result = methods(chosen_methods(names, common) if names else None, K=K, r=r, lr=lr)
     if common.out:
         common.note_written(result.save(common.out))
     emit(result.to_json(), lambda: _print(result), common, rows="methods")
@@ -67,6 +75,9 @@ def _print(table: MethodTable) -> None:
     from loca_theory.expressivity.methods.registry import METHODS
 
     out, K, r = console(), table.manifest["grid"]["K"], table.manifest["grid"]["r"]
+    if table.manifest["grid"]["lr"] is not None:
+        _print_steps(out, table)
+        return
     print_note(out, _NOTES.format(K=K, r=r, numbers=f"{2 * K * r:,}"))
     bounds = [row for row in table.methods if isinstance(METHODS.get(row.name), Bound)]
     methods = [row for row in table.methods if row not in bounds]
@@ -79,6 +90,28 @@ def _print(table: MethodTable) -> None:
             for one in table.coders
         ]
         _print_rows(out, "Coders, which analyze --bits compares (rate–distortion in files)", cells)
+
+
+def _print_steps(out: Console, table: MethodTable) -> None:
+    """Print the first steps, and which methods have none."""
+    grid = table.manifest["grid"]
+    print_note(out, _STEPS.format(**grid))
+    known = [row for row in table.methods if row.first_step is not None]
+    cells = [
+        {
+            "method": display_name(row.name),
+            "parameters": f"{row.parameters:,}",
+            "first step": f"{row.first_step:.1e}",
+            "equivalent rate": f"{row.equivalent_lr:.1e}",
+            "reference": row.reference,
+            "what it is": row.title,
+        }
+        for row in known
+    ]
+    if cells:
+        _print_rows(out, f"First step of training: {len(known)}", cells)
+    if others := [display_name(row.name) for row in table.methods if row not in known]:
+        print_note(out, f"Not known: {', '.join(others)}.")
 
 
 def _cells(row: MethodRow) -> dict[str, str]:

@@ -57,7 +57,7 @@ def around_step(fewest: int, most: int, variance: float, negligible: float) -> l
 
 
 def survival(x: Array | np.float64, df: int) -> Array:
-    """P(χ²_df > x) for df = 1, 2, 3, 4 in elementary functions and erfc."""
+    """P(χ²_df > x); for df = 1, 2, 3, 4 in elementary functions and erfc."""
     half = 0.5 * x
     match df:
         case 1:
@@ -66,19 +66,34 @@ def survival(x: Array | np.float64, df: int) -> Array:
             return np.exp(-half)
         case 3:
             return special.erfc(np.sqrt(half)) + np.sqrt(2 / np.pi * x) * np.exp(-half)
-        case _:
+        case 4:
             return (1 + half) * np.exp(-half)
+        case _:
+            return special.gammaincc(df / 2, half)
 
 
 def upper_quantile(u: Array, df: int) -> Array:
-    """The x with P(χ²_df > x) = u, for df = 1 or 2."""
-    return special.ndtri(0.5 * u) ** 2 if df == 1 else -2.0 * np.log(u)
+    """The x with P(χ²_df > x) = u."""
+    match df:
+        case 1:
+            return special.ndtri(0.5 * u) ** 2
+        case 2:
+            return -2.0 * np.log(u)
+        case _:
+            return 2.0 * special.gammainccinv(df / 2, u)
 
 
 def _density_in_z(z: Array, df: int) -> Array:
-    """f_df(z²)·2z, for df = 1 or 2."""
+    """f_df(z²)·2z."""
     gaussian = np.exp(-0.5 * z * z)
-    return np.sqrt(2 / np.pi) * gaussian if df == 1 else z * gaussian
+    match df:
+        case 1:
+            return np.sqrt(2 / np.pi) * gaussian
+        case 2:
+            return z * gaussian
+        case _:
+            constant = (df / 2 - 1) * np.log(2) + special.gammaln(df / 2)
+            return np.exp((df - 1) * np.log(z) - 0.5 * z * z - constant)
 
 
 def _fewer_than(count: int, n: int, u: Array) -> Array:
@@ -118,7 +133,7 @@ def expected_minimum(chances: Array, count: int) -> Array:
 
 
 def expected_top_sum(n: int, count: int, df: int) -> float:
-    """Expected sum of the ``count`` largest of n i.i.d. χ²_df variables, df = 1 or 2.
+    """Expected sum of the ``count`` largest of n i.i.d. χ²_df variables.
 
     Returns:
         The expectation, with a relative error of about 1e-13.

@@ -22,6 +22,7 @@ from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.laws.bidiagonal import sample_leading_eigenvalues
+from loca_theory.expressivity.laws.first_step import StepSize
 from loca_theory.expressivity.methods.linear_families import blocks_of, divisors, joined
 from loca_theory.expressivity.methods.low_rank import LowRank
 from loca_theory.expressivity.methods.method import Budgets, Engine, NamedMethod, Rng
@@ -69,6 +70,11 @@ class BlockLowRank(LowRankInside):
         """As many as LoRA: k² pairs of factors of rank r/k."""
         self.inner(budget)
         return (budget.p + budget.q) * budget.r
+
+    def first_step(self, budget: Budget) -> StepSize:
+        """Of LoRA in each of the k² blocks."""
+        block = _LOW_RANK.first_step(self.inner(budget))
+        return StepSize(self.k * block.frobenius, self.k**2 * block.decrease)
 
     def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
         """The truncated singular value decomposition of every block."""

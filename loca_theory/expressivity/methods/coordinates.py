@@ -10,6 +10,7 @@ import numpy as np
 
 from loca_theory._types import Array
 from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.laws.first_step import StepSize, of_orthogonal_atoms
 from loca_theory.expressivity.methods.bases import Basis
 from loca_theory.expressivity.methods.method import Budgets, NamedMethod, Rng
 
@@ -24,10 +25,12 @@ class CoordinateMethod(NamedMethod, ABC):
 
     Attributes:
         basis: The basis.
+        scaling: Scaling of the coordinates in the adapter, by default; None if there is none.
         reorders: Whether :meth:`mean_sums` may reorder the energies in place.
     """
 
     basis: Basis
+    scaling: float | None
     reorders: ClassVar[bool] = False
 
     @abstractmethod
@@ -58,6 +61,12 @@ class CoordinateMethod(NamedMethod, ABC):
     def parameters(self, budget: Budget) -> int:
         """One number per coordinate."""
         return self.count(budget)
+
+    def first_step(self, budget: Budget) -> StepSize | None:
+        """Of orthonormal coordinates times the scaling."""
+        if self.scaling is None:
+            return None
+        return of_orthogonal_atoms(self.count(budget), self.scaling)
 
 
 def total(energies: Tensor) -> float:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.laws.first_step import StepSize, of_hadamard_product
 from loca_theory.expressivity.methods.method import Budgets, NamedMethod, Rng, squared_norm
 from loca_theory.expressivity.random_choices import random_factors, required
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _TOLERANCE, _ROUNDS = 1e-6, 1000
+_ALPHA = 8  # of LoHa
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,11 @@ class HadamardOfLowRank(FittedFactors):
     def parameters(self, budget: Budget) -> int:
         """Four factors."""
         return 2 * (budget.p + budget.q) * self.rank(budget)
+
+    def first_step(self, budget: Budget) -> StepSize:
+        """Of the factor that starts at 0, with α = 8."""
+        rank = self.rank(budget)
+        return of_hadamard_product(budget.p, budget.q, rank, _ALPHA / rank)
 
     def rounds_of(self, matrix: Tensor, budget: Budget, rng: Generator) -> Iterator[Tensor]:
         """A round solves for B₁, A₁, B₂ and A₂ in turn."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from numpy.random import Generator
 
 from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.laws.first_step import StepSize, of_frozen_factors
 from loca_theory.expressivity.methods.fitted import FittedFactors
 from loca_theory.expressivity.random_choices import random_factors
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _MOST_PRODUCTS, _MOST_ENTRIES = 2**33, 2**25
 # Steps of L-BFGS in a round.
 _STEPS = 10
+_DIAGONAL = 0.1  # initial value of d
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,10 @@ class FrozenFactors(FittedFactors):
     def parameters(self, budget: Budget) -> int:
         """The two diagonals, p + s numbers."""
         return budget.p + self.rank(budget)
+
+    def first_step(self, budget: Budget) -> StepSize:
+        """Of the diagonal that starts at 0, with the other one at 0.1."""
+        return of_frozen_factors(budget.p, budget.q, self.rank(budget), _DIAGONAL)
 
     def rounds_of(self, matrix: Tensor, budget: Budget, rng: Generator) -> Iterator[Tensor]:
         """A round is some steps of L-BFGS."""

@@ -17,6 +17,12 @@ import numpy as np
 from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.laws.first_step import (
+    LORA_SCALING,
+    StepSize,
+    of_low_rank,
+    of_orthogonal_atoms,
+)
 from loca_theory.expressivity.methods.coordinates import prefix_sums
 from loca_theory.expressivity.methods.method import Budgets, NamedMethod, Rng, squared_norm
 from loca_theory.expressivity.random_choices import random_factors
@@ -66,6 +72,11 @@ class BlockCirculant(LinearFamily):
         """One kernel of b numbers per block, pq/b in all."""
         return budget.p * budget.q // self.block(budget)
 
+    def first_step(self, budget: Budget) -> StepSize:
+        """Of numbers that are 1/q in b entries of the weight each."""
+        norm = math.sqrt(self.block(budget)) / budget.q
+        return of_orthogonal_atoms(self.parameters(budget), norm)
+
     def block(self, budget: Budget) -> int:
         """The block size."""
         p, q = budget.p, budget.q
@@ -106,6 +117,11 @@ class RepeatedColumns(LinearFamily):
     def parameters(self, budget: Budget) -> int:
         """One column of p numbers per residue."""
         return budget.p * self.period(budget)
+
+    def first_step(self, budget: Budget) -> StepSize:
+        """Of numbers that are in q/s entries of the weight each, on average."""
+        period = self.period(budget)
+        return of_orthogonal_atoms(self.parameters(budget), math.sqrt(budget.q / period))
 
     def period(self, budget: Budget) -> int:
         """The period s."""
@@ -154,6 +170,59 @@ class FrozenFrames(LinearFamily):
         """The fraction m/pq of the energy, which is the mean over the frames."""
         energy = squared_norm(matrix)
         return energy * (1 - self.expected_errors(budgets))
+
+
+@dataclass(frozen=True)
+class OneFactor(LinearFamily):
+    """LoRA with one factor frozen: ΔW = BA of the largest inner rank that the budget pays for.
+
+    LoRA-FA trains B beside a random A, MiCA trains A beside the minor left singular vectors of the
+    pretrained weights, as B. These know as little of W as random vectors, which are used here.
+
+    Attributes:
+        trains_left: Whether B, of p rows, is trained, and not A, of q columns.
+    """
+
+    _: KW_ONLY
+    trains_left: bool
+
+    def parameters(self, budget: Budget) -> int:
+        """The trained factor."""
+        return self.rank(budget) * self._sides(budget)[0]
+
+    def rank(self, budget: Budget) -> int:
+        """The inner rank."""
+        trained, frozen = self._sides(budget)
+        return min(budget.random_coefficients // trained, frozen)
+
+    def first_step(self, budget: Budget) -> StepSize:
+        """Of the trained factor, which starts at 0, with α = 2r."""
+        rank = self.rank(budget)
+        if self.trains_left:
+            return of_low_rank(budget.p, budget.q, rank, LORA_SCALING)
+        # The frozen factor is orthonormal.
+        return of_orthogonal_atoms(self.parameters(budget), LORA_SCALING)
+
+    def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
+        """The projection on the span of the frozen factor."""
+        left, right = _frames(matrix, self.rank(budget), rng)
+        return matrix @ right @ right.T if self.trains_left else left @ (left.T @ matrix)
+
+    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
+        """Smaller factors are the leading vectors of the largest."""
+        ranks = [self.rank(budget) for budget in budgets]
+        left, right = _frames(matrix, max(ranks), rng)
+        along = (matrix @ right).T if self.trains_left else left.T @ matrix
+        return prefix_sums(along.square().sum(dim=1).double().cpu().numpy(), ranks)
+
+    def mean_retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
+        """The fraction m/pq of the energy, which is the mean over the frozen factor."""
+        return squared_norm(matrix) * (1 - self.expected_errors(budgets))
+
+    def _sides(self, budget: Budget) -> tuple[int, int]:
+        """Length of the vectors that are trained, and of those that are frozen."""
+        sides = budget.p, budget.q
+        return sides if self.trains_left else sides[::-1]
 
 
 def _frames(matrix: Tensor, side: int, rng: Rng) -> tuple[Tensor, Tensor]:

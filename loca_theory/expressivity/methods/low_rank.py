@@ -20,6 +20,7 @@ import numpy as np
 from loca_theory._types import Array
 from loca_theory.expressivity.budgets import Accounting, Budget
 from loca_theory.expressivity.laws.bidiagonal import sample_leading_eigenvalues
+from loca_theory.expressivity.laws.first_step import LORA_SCALING, StepSize, of_low_rank
 from loca_theory.expressivity.laws.low_rank_exact import (
     LARGEST_EXACT_RANK,
     LARGEST_EXACT_SIZE,
@@ -40,6 +41,10 @@ class LowRank(NamedMethod):
     def parameters(self, budget: Budget) -> int:
         """Two factors, (p+q)·r numbers."""
         return (budget.p + budget.q) * budget.r
+
+    def first_step(self, budget: Budget) -> StepSize:
+        """Of two factors with α = 2r, one of which starts at 0."""
+        return of_low_rank(budget.p, budget.q, budget.r, LORA_SCALING)
 
     def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
         """The truncated singular value decomposition."""

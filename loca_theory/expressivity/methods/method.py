@@ -18,6 +18,8 @@ from loca_theory.expressivity.methods.names import display_name
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from loca_theory.expressivity.laws.first_step import StepSize
+
 Budgets: TypeAlias = Sequence[Budget]
 Rng: TypeAlias = np.random.Generator | None  # of choices that do not depend on the matrix
 
@@ -162,6 +164,16 @@ class Method:
     def indices(self, budget: Budget) -> int:
         """Count the indices of what is chosen with knowledge of W."""
         return 0
+
+    def first_step(self, budget: Budget) -> StepSize | None:
+        """How far Adam's first step moves W, in units of the learning rate; None if not known.
+
+        That of the adapter with PEFT's default scaling and initial values; LoRA with α = 2r.
+
+        Raises:
+            InvalidArgumentError: the method does not exist at this budget.
+        """
+        return None
 
     def engines(self, budget: Budget) -> frozenset[Engine]:
         """The engines that can evaluate this method at a budget; none where it does not exist."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 # Methods that are shown by their published names, which are their keys.
 _PUBLISHED = (
-    "DoRA", "VeRA", "WaveFT", "WaveFT-PEFT", "SHiRA", "SSH", "sDCTFT", "C3A", "MiSS", "LoRA-XS",
-    "QWHA", "MaCP", "GraLoRA", "LoKr", "LoHa", "HiRA", "RandLoRA",
+    "DoRA", "VeRA", "WaveFT", "WaveFT-PEFT", "SHiRA", "SSH", "sDCTFT", "C3A", "MiSS", "LoRA-FA",
+    "MiCA", "LoRA-XS", "QWHA", "MaCP", "DCT-columns", "GraLoRA", "LoKr", "LoHa", "HiRA", "RandLoRA",
 )  # fmt: skip
 DISPLAY_NAMES = {
     "R": "LoRA",

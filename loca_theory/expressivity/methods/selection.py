@@ -42,10 +42,12 @@ class Selection(CoordinateMethod):
 
     Attributes:
         basis: The basis.
+        scaling: Scaling of the coordinates in the adapter, by default; None if there is none.
     """
 
     _: KW_ONLY
     basis: Basis
+    scaling: float | None = None
     is_oracle = True
     reorders = True
 

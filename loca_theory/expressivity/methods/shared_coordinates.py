@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from loca_theory._types import Array
 from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.laws.first_step import StepSize, of_random_cosines
 from loca_theory.expressivity.methods.bases import FOURIER, HAAR, Basis
 from loca_theory.expressivity.methods.coordinates import total
 from loca_theory.expressivity.methods.method import Budgets, Rng
@@ -127,6 +128,12 @@ class RandomCosines(SharedCoordinates):
         i, j = np.divmod(drawn, budget.q)
         return np.minimum(drawn, (-i % budget.p) * budget.q + (-j % budget.q))
 
+    def first_step(self, budget: Budget) -> StepSize | None:
+        """Of cosines divided by pq, times the scaling."""
+        if self.scaling is None:
+            return None
+        return of_random_cosines(budget.p, budget.q, self.count(budget), self.scaling)
+
     def limit(self, budget: Budget) -> float:
         """The limit, in which a pair retains half its energy if either of its indices is drawn."""
         missed = 1 - self.count(budget) / (budget.p * budget.q)
@@ -143,6 +150,10 @@ class PaddedWavelet(SharedCoordinates):
     """
 
     basis: Basis = HAAR
+
+    def first_step(self, budget: Budget) -> StepSize | None:
+        """Of orthonormal wavelets times the scaling; not known where a side is padded."""
+        return None if budget.p % 2 or budget.q % 2 else super().first_step(budget)
 
     def targets(self, budget: Budget) -> Indices:
         """Coefficient (i, j) lies in one of four sub-bands of the padded p×q grid.

@@ -38,10 +38,12 @@ class Subspace(CoordinateMethod, LinearFamily):
 
     Attributes:
         basis: The basis.
+        scaling: Scaling of the coordinates in the adapter, by default; None if there is none.
     """
 
     _: KW_ONLY
     basis: Basis
+    scaling: float | None = None
 
     def count(self, budget: Budget) -> int:
         """One number per coefficient."""

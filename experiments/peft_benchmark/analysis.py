@@ -1,0 +1,226 @@
+"""What the published runs say: correlations, models that leave a type out, and the hypotheses."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import spearmanr, t
+
+from experiments.peft_benchmark.runs import DESIGN
+from loca_theory.expressivity import METHODS, Budget
+from loca_theory.sweeps import generator
+
+TITLES = {
+    "trained": "trained numbers",
+    "file_size": "bytes of the file",
+    "lr": "learning rate",
+    "scaled_lr": "learning rate × scaling",
+    "frobenius": "first step, Frobenius norm",
+    "spectral": "first step, spectral norm",
+    "decrease": "predicted decrease",
+    "expected_error": "expected error of ΔW",
+}
+MODELS = {
+    "numbers": ("trained",),
+    "first step": ("frobenius",),
+    "rate × scaling": ("scaled_lr",),
+    "numbers and rate × scaling": ("trained", "scaled_lr"),
+    "numbers and first step": ("trained", "frobenius"),
+    "numbers and decrease": ("trained", "decrease"),
+}
+_DRAWS = 2_000
+_LINEAR = ("WAVEFT", "SHIRA", "C3A", "MISS")
+
+
+def joined(runs: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+    """The runs with their first steps and expected errors, and whether the fits have them."""
+    table = runs.merge(steps, on="experiment")
+    table["scaled_lr"] = table["lr"] * table["config"].map(_scaling)
+    errors = [expected_error(run) for _, run in table.iterrows()]
+    table["expected_error"] = pd.Series(errors, table.index, dtype=float)
+    table["is_fitted"] = (table["reason"] == "") & ~table["peft_type"].isin(
+        DESIGN["rule"]["not_fitted"]
+    )
+    return table
+
+
+def _scaling(config: str) -> float:
+    """The factor of ΔW in the configuration: ``scaling``, or α/r."""
+    settings = json.loads(config)
+    if isinstance(settings.get("scaling"), int | float):
+        return float(settings["scaling"])
+    alpha = settings.get("lora_alpha", settings.get("alpha"))
+    if not isinstance(alpha, int | float) or not settings.get("r"):
+        return 1.0
+    return alpha / (math.sqrt(settings["r"]) if settings.get("use_rslora") else settings["r"])
+
+
+def expected_error(run: Mapping[str, Any] | pd.Series) -> float | None:
+    """Expected error of ΔW with independent entries, over the adapted layers, where it is known."""
+    task, kind = DESIGN["tasks"][run["task"]], run["peft_type"]
+    settings = json.loads(run["config"])
+    named = settings.get("target_modules") or []
+    shapes = [shape for name, shape in task["shapes"].items() if name in named]
+    if not shapes:
+        return None
+    entries = [p * q for p, q in shapes]
+    fraction = run["trained"] / (task["copies"] * sum(entries))
+    if kind in _LINEAR:
+        return 1 - fraction
+    if kind == "FOURIERFT":
+        return 1 - (1 - (1 - fraction) ** 2) / 2
+    is_changed = settings.get("use_dora") or settings.get("use_bdlora")
+    if kind != "LORA" or settings.get("init_lora_weights") is not True or is_changed:
+        return None
+    errors = [METHODS["R"].expected_errors([Budget(p, q, settings["r"])])[0] for p, q in shapes]
+    return float(np.average(errors, weights=entries))
+
+
+def correlations(table: pd.DataFrame, task: str) -> pd.DataFrame:
+    """Spearman's correlations of each predictor with each outcome, with 95% intervals over types.
+
+    The second half are those of the runs with many trained numbers.
+    """
+    rows = []
+    fitted = table[table["is_fitted"] & (table["task"] == task)]
+    groups = {"all": fitted, "many numbers": fitted[fitted["trained"] > DESIGN["rule"]["many"]]}
+    for group, runs in groups.items():
+        for outcome in DESIGN["tasks"][task]["outcomes"]:
+            for predictor, title in TITLES.items():
+                known = runs.dropna(subset=[predictor, outcome])
+                if len(known) < 8:
+                    continue
+                statistic = partial(_correlation, predictor=predictor, outcome=outcome)
+                low, high = interval(known, statistic)
+                row = {"runs": group, "outcome": outcome, "predictor": title, "n": len(known)}
+                rows.append({**row, "spearman": statistic(known), "low": low, "high": high})
+    return pd.DataFrame(rows)
+
+
+def _correlation(runs: pd.DataFrame, predictor: str, outcome: str) -> float:
+    return _rank(runs[predictor], runs[outcome])
+
+
+def _rank(x: Any, y: Any) -> float:
+    return float(spearmanr(x, y).statistic)
+
+
+def interval(
+    runs: pd.DataFrame, statistic: Callable[[pd.DataFrame], float], draws: int = 1000
+) -> tuple[float, float]:
+    """A 95% interval from types of adapter drawn with replacement."""
+    rng, groups = generator(0, "peft-benchmark.types"), list(runs.groupby("peft_type"))
+    values = []
+    for _ in range(draws):
+        chosen = rng.integers(len(groups), size=len(groups))
+        values.append(statistic(pd.concat([groups[i][1] for i in chosen])))
+    low, high = np.nanquantile(values, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def _logarithms(runs: pd.DataFrame, predictors: Sequence[str]) -> np.ndarray:
+    return np.column_stack([np.ones(len(runs)), *(np.log10(runs[name]) for name in predictors)])
+
+
+def fit(runs: pd.DataFrame, predictors: Sequence[str], outcome: str) -> np.ndarray:
+    """Coefficients of a linear model in logarithms."""
+    return np.linalg.lstsq(_logarithms(runs, predictors), runs[outcome], rcond=None)[0]
+
+
+def left_out(runs: pd.DataFrame, predictors: Sequence[str], outcome: str) -> np.ndarray:
+    """Predictions of each run by the runs of the other types of adapter."""
+    predicted = np.empty(len(runs))
+    for kind in runs["peft_type"].unique():
+        is_kind = (runs["peft_type"] == kind).to_numpy()
+        coefficients = fit(runs[~is_kind], predictors, outcome)
+        predicted[is_kind] = _logarithms(runs[is_kind], predictors) @ coefficients
+    return predicted
+
+
+def models(table: pd.DataFrame, task: str, outcome: str) -> pd.DataFrame:
+    """How well linear models in logarithms predict an outcome, with each type left out in turn."""
+    runs = table[table["is_fitted"] & (table["task"] == task)].dropna(subset=[outcome])
+    values = runs[outcome].to_numpy()
+    rows = []
+    for title, predictors in MODELS.items():
+        inside = _logarithms(runs, predictors) @ fit(runs, predictors, outcome)
+        outside = left_out(runs, predictors, outcome)
+        residual = np.sum((values - inside) ** 2) / np.sum((values - values.mean()) ** 2)
+        rows.append({
+            "model": title, "n": len(runs), "R²": 1 - residual,
+            "error, type left out": math.sqrt(np.mean((values - outside) ** 2)),
+            "spearman, type left out": _rank(outside, values),
+        })  # fmt: skip
+    others = [values[np.arange(len(values)) != i].mean() for i in range(len(values))]
+    rows.append({
+        "model": "the mean of the others", "n": len(runs), "R²": 0.0,
+        "error, type left out": math.sqrt(np.mean((values - np.array(others)) ** 2)),
+        "spearman, type left out": math.nan,
+    })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def of_types(table: pd.DataFrame, task: str, outcome: str) -> dict[str, float]:
+    """How well the mean of the other runs of its type predicts a run, where there are any."""
+    runs = table[table["is_fitted"] & (table["task"] == task)].dropna(subset=[outcome])
+    size = runs.groupby("peft_type")[outcome].transform("size")
+    mean = runs.groupby("peft_type")[outcome].transform("mean")
+    several = size > 1
+    others = (mean * size - runs[outcome]) / (size - 1)
+    return {
+        "runs": int(several.sum()),
+        "error": float(np.sqrt(((runs[outcome] - others)[several] ** 2).mean())),
+        "spearman": _rank(others[several], runs[outcome][several]),
+    }
+
+
+def hypotheses(table: pd.DataFrame) -> pd.DataFrame:
+    """The three hypotheses of the design, on image generation."""
+    fitted = table[table["is_fitted"]]
+    images = fitted[fitted["task"] == "image-gen"]
+    texts = fitted[fitted["task"] == "MetaMathQA"]
+    loss = images["train_loss"].to_numpy()
+    step = _rank(images["frobenius"], loss)
+    rng = generator(0, "peft-benchmark.permutations")
+    draws = [_rank(images["frobenius"], rng.permutation(loss)) for _ in range(_DRAWS)]
+    p_value = (1 + sum(draw <= step for draw in draws)) / (1 + len(draws))
+    error, with_decrease = (
+        math.sqrt(np.mean((loss - left_out(images, MODELS[name], "train_loss")) ** 2))
+        for name in ("numbers", "numbers and decrease")
+    )
+    both = MODELS["numbers and decrease"]
+    coefficients = fit(texts, both, "train_loss")
+
+    def gain(runs: pd.DataFrame) -> float:
+        by_both = _rank(_logarithms(runs, both) @ coefficients, runs["train_loss"])
+        return by_both - _rank(-runs["trained"], runs["train_loss"])
+
+    low, high = interval(images, gain)
+    level = DESIGN["hypotheses"]["level"]
+    is_better = with_decrease <= (1 - DESIGN["hypotheses"]["least_gain"]) * error
+    return pd.DataFrame(
+        [
+            ("step", step, f"p = {p_value:.4f}", p_value <= level),
+            ("beyond", 1 - with_decrease / error, f"{error:.4f} → {with_decrease:.4f}", is_better),
+            ("transfer", gain(images), f"{low:.2f} to {high:.2f}", low > 0),
+        ],
+        columns=["hypothesis", "value", "beside", "holds"],
+    )
+
+
+def predictions(table: pd.DataFrame, candidates: pd.DataFrame) -> pd.DataFrame:
+    """Predicted losses of runs that are not in the table, with their intervals."""
+    runs = table[table["is_fitted"] & (table["task"] == "MetaMathQA")]
+    predictors = MODELS["numbers and decrease"]
+    coefficients = fit(runs, predictors, "train_loss")
+    outside = left_out(runs, predictors, "train_loss")
+    error = math.sqrt(np.mean((runs["train_loss"] - outside) ** 2))
+    half = error * t.isf((1 - DESIGN["predictions"]["level"]) / 2, len(runs) - 3)
+    value = _logarithms(candidates, predictors) @ coefficients
+    return candidates.assign(train_loss=value, low=value - half, high=value + half)
