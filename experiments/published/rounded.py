@@ -145,7 +145,6 @@ def extracted(
                 "changed": count / before.numel(), "changed_law": law.changed,
                 "method": row.method, "r": rank, "unknowns": row.numbers / count,
                 "steps": row.steps, "retained": 1 - errors[0], "retained_nearest": 1 - errors[1],
-                "error": row.error, "nearest_error": row.nearest_error,
                 "distance": row.distance, "nearest_distance": row.nearest_distance,
                 "inside": entries[0], "inside_nearest": entries[1],
             }  # fmt: skip
