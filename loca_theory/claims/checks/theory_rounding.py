@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -97,8 +98,8 @@ def spike(*, tier: Tier, rng: Rng, size: int, ratio: float, slope: bool = True) 
             change += direction / (np.linalg.norm(left) * np.linalg.norm(right))
             base = form.round(torch.from_numpy(rng.standard_normal(shape)))
             d = (form.round(base + torch.from_numpy(change)) - base).numpy()
-            (largest,) = svds(d, 1, v0=np.ones(size), return_singular_vectors=False)
-            ratios.append(float(largest) / expected)
+            largest: Any = svds(d, 1, v0=np.ones(size), return_singular_vectors=False)
+            ratios.append(float(largest[0]) / expected)
         found[f"at {times} times the threshold"] = Estimate.mean(ratios)
     return found
 
