@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 from unittest.mock import patch
@@ -32,7 +33,7 @@ from loca_theory.sweeps import generator
 
 PACKAGES = ("numpy", "scipy", "torch")
 _SHAPES, _QUICK = ((768, 768), (1024, 4096)), ((256, 384),)
-METHODS: tuple[Literal["lora"], Literal["loca"]] = ("lora", "loca")
+METHODS: tuple[Literal["lora", "loca"], ...] = ("lora", "loca")
 _RANK, _ROUNDS = 16, 3
 _NAME = "layer.weight"
 
@@ -77,19 +78,13 @@ def rows(known: Row, rivals: dict[str, Step], reference: str, rounds: int) -> li
 def measure_extract(shapes: tuple[tuple[int, int], ...], rounds: int) -> list[Row]:
     """Extraction inside the cells, relative to that without them."""
     found = list[Row]()
-    for (p, q), kind, method in (
-        (shape, kind, method)
-        for shape in shapes
-        for kind in ("merged LoRA", "full")
-        for method in METHODS
-    ):
+    for (p, q), kind in product(shapes, ("merged LoRA", "full")):
         base, tuned = pair((p, q), kind)
-        steps: dict[str, Step] = {
-            rounding: partial(extract, base, tuned, method, rank=_RANK, rounding=rounding)
-            for rounding in ("cells", "ignore")
-        }
-        known: Row = {"p": p, "q": q, "change": kind, "method": method}
-        found += rows(known, steps, "ignore", rounds)
+        for method in METHODS:
+            inside: Step = partial(extract, base, tuned, method, rank=_RANK)
+            ignored: Step = partial(extract, base, tuned, method, rank=_RANK, rounding="ignore")
+            known: Row = {"p": p, "q": q, "change": kind, "method": method}
+            found += rows(known, {"cells": inside, "ignore": ignored}, "ignore", rounds)
     return found
 
 

@@ -11,6 +11,7 @@ from experiments.figures.overview import draw_overview
 from experiments.figures.patterns import draw_patterns
 from experiments.figures.prediction import draw_prediction
 from experiments.figures.published import STUDIES, draw_published
+from experiments.figures.rounded import draw_rounded
 from experiments.figures.runs import draw_budgets, draw_sensitivity, draw_training
 from loca_theory.plotting.paper_figure import PaperFigure
 
@@ -77,6 +78,11 @@ FIGURES = (
         "the weights, for text and images; measured",
         dict.fromkeys(("peft-runs", "first-steps"), "python -m experiments.peft_benchmark"),
         draw_first_steps),
+    PaperFigure(
+        "rounded", "Adapters inside rounding cells",
+        "What adapters miss of merged LoRA, and how much more they retain of fine-tunes by others, "
+        "if they are fitted to the rounding cells of what is stored; measured",
+        {"rounded-adapters": "python -m experiments.published.rounded"}, draw_rounded),
     PaperFigure(
         "overview", "Overview",
         "Theorem 1, a real increment, the toy experiment, fine-tuning, the ledger",

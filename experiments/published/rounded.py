@@ -9,12 +9,15 @@ what ``analyze`` says retains most. Takes some minutes on one core.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Literal
 
 import click
+import pandas as pd
 import torch
 
 from experiments.extracted import Row
@@ -26,7 +29,7 @@ from loca_theory.cli.options import Folder
 from loca_theory.rounding import FORMATS, Format, rounded_change, rounding_cells
 from loca_theory.sweeps import generator
 from loca_theory.sweeps.manifest import manifest
-from loca_theory.sweeps.tables import store_rows
+from loca_theory.sweeps.tables import find_tables, store_rows
 from loca_theory.transforms import idct2
 
 FORMS = ("bfloat16", "float16")
@@ -37,6 +40,8 @@ PAIRS = {"rxnfp": 6, "rxnfp-10k": 6, "sre": 6, "chgnet": 2}
 LARGEST, SMALLEST = 2**19, 32
 # Ranks of merged changes, their sizes in median steps of the weights, and the width of the layer.
 MERGED_RANKS, STEPS, WIDTH, SPREAD = (4, 32), (0.03, 0.1, 0.3, 1.0, 10.0, 100.0), 512, 0.02
+MERGES, LAYER = "merges", "layer.weight"
+PARTS = (*PAIRS, MERGES)
 METHODS = tuple(form.method for form in ADAPTERS.values())  # LoRA, LoCA and entries
 WARNING = "Stored in "
 
@@ -140,7 +145,6 @@ def extracted(
                 "changed": count / before.numel(), "changed_law": law.changed,
                 "method": row.method, "r": rank, "unknowns": row.numbers / count,
                 "steps": row.steps, "retained": 1 - errors[0], "retained_nearest": 1 - errors[1],
-                "error": row.error, "nearest_error": row.nearest_error,
                 "distance": row.distance, "nearest_distance": row.nearest_distance,
                 "inside": entries[0], "inside_nearest": entries[1],
             }  # fmt: skip
@@ -190,54 +194,66 @@ def verdicts(base: Weights, change: Weights) -> Iterator[Row]:
             }  # fmt: skip
 
 
-def measure(data: Path) -> tuple[list[Row], list[Row]]:
-    """The rows of adapters, and those of verdicts."""
+def measure(part: str, data: Path) -> dict[str, list[Row]]:
+    """The rows of adapters of a study or of merges, and those of verdicts."""
     torch.set_num_threads(1)  # sums in one order
-    adapters, said = list[Row](), list[Row]()
-    for study in PAIRS:
-        base, change = published(study, data)
-        said += [{"study": study, **row} for row in verdicts(base, change)]
-        for name in FORMS:
-            for scale in SCALES:
-                scaled = {key: scale * matrix for key, matrix in change.items()}
-                for rank in RANKS:
-                    known = {"study": study, "format": name, "scale": scale}
-                    rows = extracted(base, scaled, FORMATS[name], rank)
-                    adapters += [{**known, **row} for row in rows]
-        click.echo(f"{study}: {len(base)} matrices, {len(adapters)} rows of adapters so far")
-    for name in FORMS:
-        for steps in STEPS:
-            for method, rank, base, change in merges(steps, FORMATS[name]):
-                known = {"study": f"merged {method}, r = {rank}", "format": name, "scale": steps}
-                for size in sorted({max(1, rank // 2), rank, 2 * rank}):
-                    rows = extracted({"w": base}, {"w": change}, FORMATS[name], size, [method])
-                    adapters += [{**known, **row} for row in rows]
-    return adapters, said
+    if part == MERGES:
+        return {"adapters": list(merged())}
+    base, change = published(part, data)
+    adapters = list[Row]()
+    for name, scale, rank in product(FORMS, SCALES, RANKS):
+        known = {"study": part, "format": name, "scale": scale}
+        scaled = {key: scale * matrix for key, matrix in change.items()}
+        adapters += [{**known, **row} for row in extracted(base, scaled, FORMATS[name], rank)]
+    said = [{"study": part, **row} for row in verdicts(base, change)]
+    return {"adapters": adapters, "verdicts": said}
+
+
+def merged() -> Iterator[Row]:
+    """The rows of merges, by adapters of half the rank, of the rank and of twice the rank."""
+    for name, steps in product(FORMS, STEPS):
+        for method, rank, base, change in merges(steps, FORMATS[name]):
+            known = {"study": f"merged {method}, r = {rank}", "format": name, "scale": steps}
+            for size in (rank // 2, rank, 2 * rank):
+                rows = extracted({LAYER: base}, {LAYER: change}, FORMATS[name], size, [method])
+                yield from ({**known, **row} for row in rows)
 
 
 @click.command(cls=Command)
+@click.argument("parts", nargs=-1, type=click.Choice(PARTS))
 @click.option("--data", type=Folder(exists=True, file_okay=False), required=True,
               help="Folder with the wheels.")  # fmt: skip
 @click.option("--out", type=Folder(file_okay=False), default="figures/published", show_default=True)
-def main(data: Path, out: Path) -> None:
+def main(parts: tuple[str, ...], data: Path, out: Path) -> None:
     """Measure what rounding leaves of fine-tunes in the wheels in a folder, and of merges.
+
+    A part that is finished is kept; the last one joins the tables. Without PARTS, all are made.
 
     Example: python -m experiments.published.rounded --data wheels
     """
-    adapters, said = measure(data)
     wheels = [package for study in PAIRS for package in STUDIES[study].packages]
     grid = {
         "wheels": wheels, "formats": FORMS, "scales": SCALES, "ranks": RANKS,
         "merged ranks": MERGED_RANKS, "steps": STEPS, "width": WIDTH,
     }  # fmt: skip
     about = manifest(grid=grid, seed=0, dtype="float64")
-    store_rows(adapters, about, out, "rounded-adapters")
-    store_rows(said, about, out, "rounded-verdicts")
-    gains = [row["retained"] - row["retained_nearest"] for row in adapters]
-    click.echo(f"{len(adapters)} adapters: gains from {min(gains):.4f} to {max(gains):.4f}")
-    wrong = [row for row in said if row["winner"] != row["true_winner"]]
-    click.echo(f"{len(said)} verdicts: {len(wrong)} name another form than that of the change, "
-               f"{sum(row['warned'] for row in wrong)} of these with a warning")  # fmt: skip
+    for part in parts or PARTS:
+        if not (out / "rounded" / f"{part}-adapters.parquet").exists():
+            for name, rows in reversed(measure(part, data).items()):
+                store_rows(rows, about, out / "rounded", f"{part}-{name}")
+            click.echo(f"{part} is done")
+    stored = {
+        name: [
+            found[0].read()
+            for part in PARTS
+            if (found := find_tables(out / "rounded", [f"{part}-{name}"]))
+        ]
+        for name in ("adapters", "verdicts")
+    }
+    if len(stored["adapters"]) == len(PARTS):
+        for name, tables in stored.items():
+            store_rows(pd.concat(tables, ignore_index=True), about, out, f"rounded-{name}")
+        shutil.rmtree(out / "rounded")
 
 
 if __name__ == "__main__":

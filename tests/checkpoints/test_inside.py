@@ -187,8 +187,8 @@ def test_an_unknown_interpretation_is_refused():
 # --- in models ---
 
 
-def moved(model, dtype, names=""):
-    """A fine-tune of a model in a type, by low-rank changes of about a step of its weights."""
+def moved(model, dtype, names="", size=2.0**-7):
+    """A fine-tune of a model in a type, by low-rank changes relative to its weights."""
     tuned = copy.deepcopy(model)
     with torch.no_grad():
         for name, parameter in tuned.named_parameters():
@@ -199,8 +199,8 @@ def moved(model, dtype, names=""):
             low = torch.stack(
                 [normal(p, 1, seed=i) @ normal(1, q, seed=9) for i in range(len(stack))]
             )
-            size = 2**-7 * stack.std()
-            parameter.copy_((stack + size * low).reshape(parameter.shape).to(dtype))
+            change = size * stack.std() * low
+            parameter.copy_((stack + change).reshape(parameter.shape).to(dtype))
     return tuned
 
 
@@ -273,6 +273,22 @@ def test_identical_entries_are_counted_in_merges_by_peft(method, base_dtype, tmp
         assert ignored.matrices[0].identical is None
         if base_dtype is torch.bfloat16:
             assert row.identical_half < row.identical
+
+
+def test_an_adapter_of_a_change_below_the_steps_is_larger_than_what_is_stored(tmp_path):
+    """Its error against the stored difference is above 1, in the loaded model as well."""
+    torch.manual_seed(0)
+    base = LlamaForCausalLM(LLAMA).bfloat16()
+    base.save_pretrained(tmp_path / "base")
+    moved(base, torch.bfloat16, "q_proj", 3e-4).save_pretrained(tmp_path / "tuned")
+    result = extract(
+        tmp_path / "base", tmp_path / "tuned", "lora", rank=1, include="q_proj", check=True
+    )
+    (row,) = result.matrices
+    assert row.error > 1 > row.nearest_error
+    assert row.loaded_error == pytest.approx(row.error, abs=1e-4)
+    assert (row.steps, result.disagreements) == (40, [])
+    assert result.error == row.error
 
 
 def test_results_do_not_depend_on_workers(tmp_path, monkeypatch):

@@ -70,5 +70,5 @@ class LargestCoordinates(Form):
         flat = flat.cpu()
         rows, columns = flat // matrix.shape[1], flat % matrix.shape[1]
         tensors = self.tensors(stored.cpu(), rows, columns, change.layer)
-        error = float(np.clip(1 - retained / energy, 0, 1))
+        error = float(np.maximum(1 - retained / energy, 0))
         return Fit(self.key, size, tensors, error, 0.0, math.ldexp(energy, 2 * exponent))

@@ -170,7 +170,8 @@ def best_factors(
         energy = energy_of(increment)
     # ‖W − BA‖² / ‖W‖² = 1 − (2⟨WAᵀ, B⟩ − ⟨BᵀB, AAᵀ⟩) / ‖W‖².
     product = float(((b.mT @ b) * (a @ a.mT)).sum())
-    error = float(np.clip(1 - (2 * common - product) / energy, 0, 1)) if energy else 0.0
+    # Above 1 in rounding cells, where the change that was made is larger than what is stored.
+    error = float(np.maximum(1 - (2 * common - product) / energy, 0)) if energy else 0.0
     return Fit(LoRA.key, r, tensors, error, svd.missing, math.ldexp(energy, 2 * exponent))
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse.linalg import svds
 
 from loca_theory.claims.checks.empirical import load
 from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier
@@ -69,9 +71,9 @@ def spike(*, tier: Tier, rng: Rng, size: int, ratio: float, slope: bool = True) 
     are stored in bfloat16.
 
     Args:
-        tier: 6, 20 or 100 matrices.
+        tier: 6, 60 or 200 matrices.
         size: K.
-        ratio: Standard deviation of the entries over that of the weights.
+        ratio: Standard deviation of the entries of the change over that of the weights.
         slope: Whether the model knows that rounding shrinks the direction.
 
     Returns:
@@ -80,19 +82,24 @@ def spike(*, tier: Tier, rng: Rng, size: int, ratio: float, slope: bool = True) 
     """
     form, shape, found = find_format("bfloat16"), (size, size), {}
     law = rounded_change(form, ratio)
-    threshold = visible_from(law, ratio, shape, independent=1.0)
     for times in (0.7, 1.5):
-        value, ratios = times * threshold, []
+        value = 0.0
+        independent = 1.0
+        for _ in range(3):  # the direction has a part of the variance, on which it depends
+            value = times * visible_from(law, ratio, shape, independent=independent)
+            independent = 1 - (value / (size * ratio)) ** 2
         shown = value if slope else value / law.slope
-        expected = rounded_singular_value(shown, law, ratio, shape, independent=1.0)
-        for _ in range(tier.scaled(6, 20, 100)):
+        expected = rounded_singular_value(shown, law, ratio, shape, independent=independent)
+        ratios = []
+        for _ in range(tier.scaled(6, 60, 200)):
             left, right = (rng.standard_normal(size) for _ in range(2))
             direction = np.outer(left, right) * value
-            change = ratio * rng.standard_normal(shape)
+            change = ratio * independent**0.5 * rng.standard_normal(shape)
             change += direction / (np.linalg.norm(left) * np.linalg.norm(right))
             base = form.round(torch.from_numpy(rng.standard_normal(shape)))
-            d = form.round(base + torch.from_numpy(change)) - base
-            ratios.append(float(torch.linalg.matrix_norm(d, 2)) / expected)
+            d = (form.round(base + torch.from_numpy(change)) - base).numpy()
+            largest: Any = svds(d, 1, v0=np.ones(size), return_singular_vectors=False)
+            ratios.append(float(largest[0]) / expected)
         found[f"at {times} times the threshold"] = Estimate.mean(ratios)
     return found
 
