@@ -101,12 +101,16 @@ def unmerge(
         name = str(Path(name).parent)
     inside = {layer.weight for layer, _ in found}
     grid = {
-        "base": describe(base), "merged": describe(merged), "include": include,
-        "exclude": exclude, "max_size": max_size, "unchecked": pair.unchecked,
+        "base": describe(base),
+        "merged": describe(merged),
+        "include": include,
+        "exclude": exclude,
+        "max_size": max_size,
+        "unchecked": pair.unchecked,
         "changed_outside": [
             name for name in pair.changed_outside(inside) if not _is_rounded_base(pair, name)
         ],
-    }  # fmt: skip
+    }
     return Unmerged(
         manifest=manifest(grid=grid, seed=None, device=device, dtype=dtype),
         layers=tuple(rows),
