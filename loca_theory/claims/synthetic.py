@@ -11,6 +11,8 @@ import torch
 from loca_theory.expressivity import Budget, retained_energies, spectral_error
 from loca_theory.increments import calibrated_test
 from loca_theory.increments.histogram import histogram
+from loca_theory.rounding import LowRankFamily, find_format, rounded_change, rounding_cells
+from loca_theory.rounding.choice import STEPS
 from loca_theory.transforms import idct2
 
 Rows = list[dict[str, Any]]
@@ -64,6 +66,29 @@ def _retained(matrix: Any) -> Tables:
     return {"table": rows}
 
 
+def _rounded(base: torch.Tensor, change: torch.Tensor) -> Tables:
+    """A pair that is stored in bfloat16, and LoRA of rank 4 moved into its cells by 40 steps."""
+    form, family = find_format("bfloat16"), LowRankFamily(4)
+    base = form.round(base)
+    tuned = form.round(base + change)
+    d = (tuned - base).float()
+    nearest = family.best(d)
+    *_, moved = family.path(nearest, rounding_cells(base, tuned, form), STEPS)
+    errors = [(b @ a - change).square().sum() / change.square().sum() for b, a in (nearest, moved)]
+    law = rounded_change(form, float(change.std()), float(base.std()))
+    row = {
+        "study": "rxnfp-10k", "format": form.name, "scale": 1.0, "matrix": "layer",
+        "method": "lora", "r": 4, "changed": float((d != 0).double().mean()),
+        "changed_law": law.changed, "retained": 1 - float(errors[1]),
+        "retained_nearest": 1 - float(errors[0]),
+    }  # fmt: skip
+    return {"table": [row]}
+
+
+def _normal(rng: np.random.Generator, size: float) -> torch.Tensor:
+    return size * torch.from_numpy(rng.standard_normal((128, 128)))
+
+
 TABLES: Mapping[str, Callable[[np.random.Generator], Tables]] = {
     "student entries": _student_entries,
     "half speed": _half_speed,
@@ -71,5 +96,7 @@ TABLES: Mapping[str, Callable[[np.random.Generator], Tables]] = {
     "independent increments": lambda rng: _retained(rng.standard_normal((96, 96))),
     # Few cosine coefficients, and of low rank.
     "smooth increments": lambda rng: _retained(idct2(np.diag(1.0 / np.arange(1, 97))).numpy()),
+    "weights of one magnitude": lambda rng: _rounded(_normal(rng, 1.0).sign(), _normal(rng, 1e-3)),
+    "always moved": lambda rng: _rounded(_normal(rng, 1.0), _normal(rng, 1e-3)),
 }
 """The synthetic tables by name."""

@@ -2,6 +2,12 @@ from .cells import Recipe as Recipe
 from .cells import RoundingCells as RoundingCells
 from .cells import pair_format as pair_format
 from .cells import rounding_cells as rounding_cells
+from .choice import Choice as Choice
+from .choice import CosineFamily as CosineFamily
+from .choice import Family as Family
+from .choice import LowRankFamily as LowRankFamily
+from .choice import Point as Point
+from .choice import choose as choose
 from .components import ComponentSearch as ComponentSearch
 from .components import find_components as find_components
 from .cosine import CosineFit as CosineFit

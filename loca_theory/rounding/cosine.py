@@ -75,9 +75,9 @@ def fit_cosines(
     values = spectrum[chosen]
     narrow = cells.shrunk(2 * components) if turns else cells
     for turn in range(turns):
-        distance = _Distance(narrow, chosen)
+        distance = CosineDistance(narrow, chosen)
 
-        def is_done(x: torch.Tensor, distance: _Distance = distance) -> bool:
+        def is_done(x: torch.Tensor, distance: CosineDistance = distance) -> bool:
             return bool(cells.contain(distance.increment(x)).double().mean() > 1 - ENOUGH)
 
         steps = _STEPS if turn < turns - 1 else _LAST_STEPS
@@ -90,7 +90,7 @@ def fit_cosines(
         proposed[chosen] += values
         chosen = _largest(proposed, components)
         values = proposed[chosen]
-    fit = _Distance(cells, chosen).increment(values)
+    fit = CosineDistance(cells, chosen).increment(values)
     inside = float(cells.contain(fit).double().mean())
     indices = torch.stack([chosen // q, chosen % q], dim=1)
     return CosineFit(values, indices, (p, q), inside)
@@ -101,22 +101,25 @@ def _largest(spectrum: torch.Tensor, count: int) -> torch.Tensor:
     return spectrum.abs().topk(count, sorted=False).indices.sort().values
 
 
-class _Distance:
+class CosineDistance:
     """Half the squared distance to cells, as a function of the coefficients at some locations."""
 
     def __init__(self, cells: RoundingCells, chosen: torch.Tensor) -> None:
         self._cells, self._chosen = cells, chosen
 
     def increment(self, x: torch.Tensor) -> torch.Tensor:
+        """The increment of these coefficients."""
         spectrum = x.new_zeros(self._cells.low.shape)
         spectrum.view(-1)[self._chosen] = x
         return idct2(spectrum)
 
     def gap(self, x: torch.Tensor) -> torch.Tensor:
+        """How far each entry of it is from its cell."""
         increment = self.increment(x)
         return self._cells.nearest(increment).sub_(increment)
 
     def evaluate(self, x: torch.Tensor) -> Evaluation:
+        """The distance and its gradient."""
         gap = self.gap(x)
         outside = int(gap.count_nonzero()) / gap.numel()
         value = float(torch.dot(gap.reshape(-1), gap.reshape(-1))) / 2

@@ -79,7 +79,7 @@ def fit_low_rank(
     root = start.s.sqrt()
     b, a = start.u * root, root[:, None] * start.vh
     if steps:
-        distance = _Distance(cells, root.clamp(min=float(root.max()) * 1e-6))
+        distance = LowRankDistance(cells, root.clamp(min=float(root.max()) * 1e-6))
 
         def is_done(x: torch.Tensor) -> bool:
             b, a = distance.split(x)
@@ -100,7 +100,7 @@ def fraction_inside(b: torch.Tensor, a: torch.Tensor, cells: RoundingCells) -> f
     return count / cells.low.numel()
 
 
-class _Distance:
+class LowRankDistance:
     """Half the squared distance of BA to shrunk cells, as a function of its scaled factors.
 
     BᵀB and AAᵀ are diagonal at the start, with the singular values: divided by their roots, the
@@ -114,13 +114,16 @@ class _Distance:
         self._low, self._high = narrow.low, narrow.high
 
     def join(self, b: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
+        """The unknowns of two factors."""
         return torch.cat([(b * self._root).reshape(-1), (a * self._root[:, None]).reshape(-1)])
 
     def split(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The factors of unknowns."""
         r, border = len(self._root), len(self._low) * len(self._root)
         return x[:border].view(-1, r) / self._root, x[border:].view(r, -1) / self._root[:, None]
 
     def evaluate(self, x: torch.Tensor) -> Evaluation:
+        """The distance and its gradient."""
         b, a = self.split(x)
         of_b, of_a = torch.empty_like(b), torch.zeros_like(a)
         value, outside, size = 0.0, 0.0, _block(b)

@@ -187,7 +187,9 @@ def test_the_result_says_where_the_adapter_is(cli, pair):
     lines = cli(*command, "--format", "csv", "--quiet").out.splitlines()
     assert lines[0] == (
         "name,shape,method,r,components,numbers,error,gap,energy,uniform_error,uniform_size,"
-        "equal_error,least_error,loaded_error,surviving_energy"
+        "equal_error,least_error,loaded_error,surviving_energy,format,steps,distance,"
+        "nearest_error,nearest_distance,held_out,identical,identical_half,identical_safe,"
+        "identical_half_safe"
     )
     assert lines[1].startswith("layers.0.q_proj.weight,48x40,loca,,100,100,")
 

@@ -27,6 +27,8 @@ from loca_theory.sweeps.runner import chosen_runner
 from loca_theory.sweeps.store import described
 from loca_theory.transforms.devices import resolve_device
 
+_LOOKS_INSIDE = {"cells": True, "ignore": False}
+
 
 def extract(
     base: Source,
@@ -43,6 +45,7 @@ def extract(
     save_modules: str | Iterable[str] = (),
     serve: Literal["peft", "llama.cpp", "vllm"] | None = None,
     dtype: Literal["float32", "float16", "bfloat16"] = "float32",
+    rounding: Literal["cells", "ignore"] = "cells",
     check: bool = False,
     inputs: Any = None,
     requantise: int | None = None,
@@ -54,7 +57,10 @@ def extract(
 ) -> Extraction:
     """Approximate each increment of a fine-tune by the best adapter of a method and size.
 
-    The best adapter has the smallest squared error. It is made for the model that the fine-tune is
+    The best adapter has the smallest squared error. Where a fine-tune is stored in few bits, such
+    as bfloat16, its difference from the base is a rounded change; LoRA and LoCA are then fitted to
+    the intervals that the change was in, the *rounding cells*, as far as entries that the fit has
+    not seen come nearer to theirs. The adapter is made for the model that the fine-tune is
     loaded into: a module that was passed, or the class of transformers that ``config.json`` names.
     This model decides the names of the weights, and which of them are of linear layers. Without
     one, the names of the checkpoint do, and ``manifest["grid"]["unchecked"]`` says why.
@@ -93,8 +99,11 @@ def extract(
             stored with zeros up to the largest rank; a total is of the numbers without these zeros.
         dtype: Type of the stored numbers: ``float32``, ``float16`` or ``bfloat16``. Errors include
             the rounding to it.
+        rounding: ``cells``, or ``ignore``: the best adapter for the stored difference, whatever it
+            is stored in. Sizes are split by the stored difference in any case.
         check: Whether to load the adapter with PEFT into the model of the base, merge it, and
-            measure its errors there.
+            measure its errors there; for a fine-tune in few bits, also how many entries a merge in
+            as few bits gives back.
         inputs: With ``check``, inputs on which to compare the outputs of the adapter, of the base
             and of the fine-tune: the path of a file with one text per line, or of a safetensors or
             PyTorch file with tensors by the names of the model's arguments. In Python, these
@@ -128,6 +137,7 @@ def extract(
     total = TotalSize.parse(allocate)
     size = AdapterSize(method, rank, components, total, energy, floor, cap)
     find("dtype", dtype, DTYPES)
+    looks_inside = find("rounding", rounding, _LOOKS_INSIDE)
     engine = "peft" if serve is None else serve
     check_serves(engine, size.forms, method)
     # vLLM knows one rank for all layers.
@@ -152,7 +162,8 @@ def extract(
     # Of the base model, for the adapter's configuration.
     name = describe(base).removeprefix("hub:") if is_path(base) else None
     name = name or getattr(base, "name_or_path", None) or None
-    rows, adapters = Extractor(layers, task, size, dtype, saved, has_one_rank).run(name)
+    extractor = Extractor(layers, task, size, dtype, saved, has_one_rank, looks_inside)
+    rows, adapters = extractor.run(name)
     inside = {row.name for row in rows} | set(saved.tensors)
     grid = {
         "base": describe(base),
@@ -167,6 +178,7 @@ def extract(
         "pad": has_one_rank,
         "save_modules": list(patterns),
         **described(selection, "smallest_side", "experts"),
+        "rounding": rounding,
         "model": pair.model.title if pair.base and pair.model.is_known else None,
         "unchecked": pair.unchecked,
         "vocabulary": saved.new_rows(pair),

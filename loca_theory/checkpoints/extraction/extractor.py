@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 import torch
@@ -42,6 +42,7 @@ class Extractor:
         dtype: Type of the stored numbers.
         saved: Modules that are stored whole.
         has_one_rank: Whether every factor of LoRA is stored with zeros up to the largest rank.
+        looks_inside: Whether adapters may leave the stored difference for its rounding cells.
     """
 
     layers: Sequence[Layer]
@@ -50,6 +51,7 @@ class Extractor:
     dtype: str
     saved: SavedModules
     has_one_rank: bool
+    looks_inside: bool
 
     def run(self, base: str | None) -> tuple[list[ExtractedMatrix], dict[str, Adapter]]:
         """Compute the rows of all matrices, and the adapters by form."""
@@ -131,7 +133,8 @@ class Extractor:
         # Padded to the largest, all ranks are the same, and no product is scaled.
         usual = 0 if self.has_one_rank else usual_size(ranks)[0]
         cells = [
-            AdapterCell(layer.name, layer, tuple(sizes.items()), usual) for layer, sizes in sized
+            AdapterCell(layer.name, layer, tuple(sizes.items()), usual, self.looks_inside)
+            for layer, sizes in sized
         ]
         compute = partial(compute_adapter, dtype=self.dtype, device=self.task.device)
         return self.task.run(cells, compute)
@@ -173,9 +176,10 @@ def _row(layer: Layer, fit: Fit) -> ExtractedMatrix:
         gap=fit.gap,
         energy=fit.energy,
         **{"r": None, "components": None, form.size_name: fit.size},
+        **(asdict(fit.inside) if fit.inside else {}),
     )
 
 
 def _retained(fits: _Fits) -> float:
-    """Energy that the adapters of some layers retain."""
+    """Energy of the stored difference that adapters of these sizes retain."""
     return sum(fit.retained for _, fit in fits)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -12,6 +12,7 @@ import torch
 from loca_theory import _arguments
 from loca_theory.checkpoints.extraction.outputs import OutputRow, check_requantise
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix, card_of
+from loca_theory.checkpoints.extraction.totals import Totals
 from loca_theory.checkpoints.extraction.verification import verified
 from loca_theory.checkpoints.form.folder import (
     Adapter,
@@ -33,11 +34,14 @@ if TYPE_CHECKING:
 
 # The weights of the model and the sum W + ΔW are rounded to float32.
 _AGREES = 1e-4
-_TOTALS = ("error", "uniform_error", "equal_error", "least_error", "saved_numbers", "output_error")
+_TOTALS = (
+    *("error", "distance", "nearest_error", "nearest_distance", "identical"),
+    *("uniform_error", "equal_error", "least_error", "saved_numbers", "output_error"),
+)
 
 
 @dataclass(frozen=True, repr=False)
-class Extraction(Result):
+class Extraction(Totals, Result):
     """Adapters, ready to be saved.
 
     Attributes:
@@ -62,27 +66,6 @@ class Extraction(Result):
     def method(self) -> str:
         """``loca``, ``lora``, ``entries`` or ``best``."""
         return self.manifest["grid"]["method"]
-
-    @property
-    def error(self) -> float:
-        """Relative squared error over all increments together, weighted by energy."""
-        return self._mean([row.error for row in self.matrices])
-
-    @property
-    def uniform_error(self) -> float | None:
-        """The same for the uniform split of the total; None if there is none."""
-        errors = [row.uniform_error for row in self.matrices if row.uniform_error is not None]
-        return self._mean(errors) if errors else None
-
-    @property
-    def equal_error(self) -> float | None:
-        """The same for the split of what the uniform sizes cost; None if there is none."""
-        return self.matrices[0].equal_error if self.matrices else None
-
-    @property
-    def least_error(self) -> float | None:
-        """Lower bound of the same for any split of the total; None if there is none."""
-        return self.matrices[0].least_error if self.matrices else None
 
     @property
     def saved_numbers(self) -> int:
@@ -173,11 +156,6 @@ class Extraction(Result):
             for row in self.matrices
             if row.loaded_error is not None and abs(row.loaded_error - row.error) > _AGREES
         ]
-
-    def _mean(self, errors: Sequence[float]) -> float:
-        total = sum(row.energy for row in self.matrices)
-        weighted = zip(errors, self.matrices, strict=True)
-        return sum(error * row.energy for error, row in weighted) / total if total else 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Plain data: one row per matrix, the total errors, skipped tensors, manifest."""

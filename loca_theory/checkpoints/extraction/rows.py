@@ -28,7 +28,8 @@ class ExtractedMatrix:
             matrix.
         components: Number of LoCA's coefficients; None for other methods.
         numbers: Number of learned parameters.
-        error: Relative squared error of the reconstruction, with the parameters as they are stored.
+        error: Relative squared error of the stored difference, with the parameters as they are
+            stored.
         gap: Estimate of how much smaller the error of the best adapter of this size and method is.
         energy: Squared norm of the increment.
         uniform_error: Relative squared error with the uniform size; None if no total was split, or
@@ -42,6 +43,22 @@ class ExtractedMatrix:
             merged the adapter; None before :meth:`Extraction.verify`.
         surviving_energy: Fraction of the adapter's energy that is left in a base of few bits, if
             the sum is rounded to as many; None if it was not asked for.
+        format: Format of the fine-tune, by its values, if rounding cells were looked into; None if
+            not, or if it has 24 significant bits, as for the next five.
+        steps: Steps that led from the adapter that is nearest to the stored difference into the
+            cells; 0 if it is that one.
+        distance: Squared distance of the adapter to the cells, relative to the energy of the stored
+            difference, as errors are.
+        nearest_error: Error of the adapter that is nearest to the stored difference: the truncated
+            singular value decomposition, or the largest coefficients.
+        nearest_distance: Distance of that adapter to the cells.
+        held_out: Distance of entries that the adapter was not fitted to; it decided the steps.
+        identical: Fraction of the entries that PEFT gives back to the bit if it merges the adapter
+            in the format of the fine-tune, with the adapter in float32; None before
+            :meth:`Extraction.verify`, as for the next three.
+        identical_half: The same with the adapter in the type of the base.
+        identical_safe: The same in float32 with ``safe_merge=True``, which rounds ΔW first.
+        identical_half_safe: The same in the type of the base with ``safe_merge=True``.
     """
 
     name: str
@@ -59,6 +76,16 @@ class ExtractedMatrix:
     least_error: float | None = None
     loaded_error: float | None = None
     surviving_energy: float | None = None
+    format: str | None = None
+    steps: int | None = None
+    distance: float | None = None
+    nearest_error: float | None = None
+    nearest_distance: float | None = None
+    held_out: float | None = None
+    identical: float | None = None
+    identical_half: float | None = None
+    identical_safe: float | None = None
+    identical_half_safe: float | None = None
 
 
 def card_of(extraction: Any, method: str) -> str:

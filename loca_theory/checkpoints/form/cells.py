@@ -53,12 +53,14 @@ class AdapterCell(LayerCell):
     Attributes:
         sizes: Its size in each form that it may have, by key.
         usual: The size of most layers; 0 if it does not matter.
+        looks_inside: Whether it may leave the stored difference for its rounding cells.
     """
 
     experiment: ClassVar[str] = "adapter"
 
     sizes: tuple[tuple[str, int], ...]
     usual: int
+    looks_inside: bool
 
     @property
     def is_storable(self) -> bool:
@@ -105,10 +107,11 @@ def compute_profiles(cell: ProfileCell, pairs: Pairs, device: str) -> Profiles:
 
 def compute_adapter(cell: AdapterCell, pairs: Pairs, dtype: str, device: str) -> Fit:
     """The best adapter of one layer; of several forms, the one of least error."""
-    with change_of(cell.layer, pairs[cell.tuned[0]], device) as change:
+    pair, layer = pairs[cell.tuned[0]], cell.layer
+    with change_of(layer, pair, device, looks_inside=cell.looks_inside) as change:
         kind = getattr(torch, dtype)
         fits = [FORMS[key].fit(change, size, cell.usual, kind) for key, size in cell.sizes]
-        best = min(fits, key=lambda fit: fit.error)
+        best = min(fits, key=lambda fit: fit.nearest_error)
         learned = [tensor for tensor in best.tensors.values() if tensor.is_floating_point()]
         if not all(tensor.isfinite().all() and tensor.any() for tensor in learned):
             raise out_of_range(dtype, change.increment[1])

@@ -10,6 +10,7 @@ from functools import cached_property
 import torch
 
 from loca_theory.checkpoints.change.pair import CheckpointPair, check_finite
+from loca_theory.checkpoints.form.inside import PairCells
 from loca_theory.checkpoints.form.layer import Layer
 from loca_theory.checkpoints.source.checkpoint import LeftOutError, Reason
 from loca_theory.increments.truncated_svd import TruncatedSVD, svd_of_product
@@ -28,11 +29,13 @@ class Change:
         layer: The layer.
         pair: The checkpoints.
         device: Where the linear algebra runs.
+        looks_inside: Whether adapters may leave the stored difference for its rounding cells.
     """
 
     layer: Layer
     pair: CheckpointPair
     device: str
+    looks_inside: bool = False
 
     @cached_property
     def product(self) -> TruncatedSVD | None:
@@ -72,14 +75,40 @@ class Change:
         stack = matrix.reshape(self.layer.experts, -1, matrix.shape[1])
         return list(stack.mT if self.layer.is_transposed else stack)
 
+    @cached_property
+    def cells(self) -> PairCells | None:
+        """The rounding cells of x; None without a base, or if they are not looked into."""
+        if not self.looks_inside or self.pair.base is None:
+            return None
+        matrix, (_, exponent) = self.pair.matrices[self.layer.name], self.increment
+        base, tuned = (
+            matrix.load(side).to(self.device) for side in (self.pair.base, self.pair.tuned)
+        )
+        cells = PairCells.of(base, tuned, exponent)
+        is_turned = self.layer.is_transposed and self.layer.experts == 1
+        return cells.turned() if cells and is_turned else cells
+
+    @property
+    def expert_cells(self) -> list[PairCells] | list[None]:
+        """The cells of each expert, as a layer of PEFT would have it."""
+        count, cells = self.layer.experts, self.cells
+        if cells is None:
+            return [None] * count
+        parts = cells.experts(count) if count > 1 else [cells]
+        return (
+            [part.turned() for part in parts] if count > 1 and self.layer.is_transposed else parts
+        )
+
 
 @contextmanager
-def change_of(layer: Layer, pair: CheckpointPair, device: str) -> Iterator[Change]:
+def change_of(
+    layer: Layer, pair: CheckpointPair, device: str, *, looks_inside: bool = False
+) -> Iterator[Change]:
     """The change of a layer; says what does not fit into the memory of a device."""
     p, q = pair.matrices[layer.name].shape
     way_out = f'leave it out with max_size={p * q - 1}, or use device="cpu"'
     with device_memory(f"the adapter of {layer.name} ({p}x{q})", device, way_out):
-        yield Change(layer, pair, device)
+        yield Change(layer, pair, device, looks_inside)
 
 
 def out_of_range(dtype: str, exponent: int) -> LeftOutError:

@@ -13,6 +13,7 @@ from loca_theory.checkpoints.form.form import Fit, Form
 from loca_theory.checkpoints.form.layer import Layer
 from loca_theory.checkpoints.form.profile import largest_energies, unit_counts
 from loca_theory.increments.truncated_svd import energy_of
+from loca_theory.rounding import Point
 from loca_theory.transforms.inputs import times_power_of_two
 
 
@@ -37,15 +38,35 @@ class LargestCoordinates(Form):
 
     def fit(self, change: Change, size: int, usual: int, dtype: torch.dtype) -> Fit:  # noqa: ARG002
         """The largest coordinates, rounded to a type."""
-        matrix, exponent = change.increment
-        values = self.coordinates(matrix).flatten()
+        coordinates = self.coordinates(change.increment[0]).flatten()
         count = size * self.unit(change.layer)
-        flat = values.abs().topk(count, sorted=False).indices.sort().values
-        best = values[flat].double()
-        stored = times_power_of_two(best, exponent).to(dtype)
+        flat = coordinates.abs().topk(count, sorted=False).indices.sort().values
+        return self.stored(change, size, (coordinates[flat], flat), coordinates, dtype)
+
+    def stored(
+        self,
+        change: Change,
+        size: int,
+        point: Point,
+        coordinates: torch.Tensor,
+        dtype: torch.dtype,
+    ) -> Fit:
+        """Coordinates as a type stores them, and what they miss of those of the increment.
+
+        Args:
+            change: The increment.
+            size: Size of the adapter.
+            point: Values in the units of x, and their flat indices.
+            coordinates: All coordinates of x.
+            dtype: The type.
+        """
+        matrix, exponent = change.increment
+        values, flat = point
+        stored = times_power_of_two(values.double(), exponent).to(dtype)
+        wanted = coordinates[flat].double()
         # Rounding loses energy as well, much of it near the smallest numbers of a type.
-        lost = best - times_power_of_two(stored.double(), -exponent)
-        retained, energy = float(best.square().sum() - lost.square().sum()), energy_of(matrix)
+        lost = wanted - times_power_of_two(stored.double(), -exponent)
+        retained, energy = float(wanted.square().sum() - lost.square().sum()), energy_of(matrix)
         flat = flat.cpu()
         rows, columns = flat // matrix.shape[1], flat % matrix.shape[1]
         tensors = self.tensors(stored.cpu(), rows, columns, change.layer)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
 
 from loca_theory.checkpoints.form.change import Change
 from loca_theory.checkpoints.form.config import usual_size
+from loca_theory.checkpoints.form.inside import Inside
 from loca_theory.checkpoints.form.layer import Layer
 from loca_theory.checkpoints.source.checkpoint import Reason
 from loca_theory.expressivity import Budget
+from loca_theory.rounding import Choice
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class Fit:
         gap: Bound of how much smaller the error of any adapter of this size is, apart from the
             rounding of the stored numbers.
         energy: Energy of the increment.
+        inside: How the adapter lies to the rounding cells; None if they were not looked into.
     """
 
     form: str
@@ -36,11 +39,39 @@ class Fit:
     error: float
     gap: float
     energy: float
+    inside: Inside | None = None
+
+    @property
+    def nearest_error(self) -> float:
+        """Error of the adapter of this form and size that is nearest to the stored difference."""
+        return self.error if self.inside is None else self.inside.nearest_error
 
     @property
     def retained(self) -> float:
-        """Energy that the adapter retains."""
-        return self.energy * (1 - self.error)
+        """Energy of the stored difference that the nearest adapter of this size retains."""
+        return self.energy * (1 - self.nearest_error)
+
+    def beside(
+        self, nearest: Fit, form: str, choice: Choice, distance: Callable[[Fit], float]
+    ) -> Fit:
+        """The same adapter with what is known of rounding cells.
+
+        Args:
+            nearest: The adapter that is nearest to the stored difference.
+            form: The format of the fine-tune.
+            choice: How the adapter was found.
+            distance: The squared distance of an adapter to the cells, relative to the energy.
+        """
+        before = distance(nearest)
+        inside = Inside(
+            format=form,
+            steps=choice.steps,
+            distance=distance(self) if choice.steps else before,
+            nearest_error=nearest.error,
+            nearest_distance=before,
+            held_out=choice.held_out,
+        )
+        return replace(self, gap=self.error - nearest.error + nearest.gap, inside=inside)
 
 
 class AdapterType(ABC):

@@ -6,11 +6,16 @@ import math
 
 import torch
 
+from loca_theory.checkpoints.form.change import Change
 from loca_theory.checkpoints.form.coordinates import LargestCoordinates
+from loca_theory.checkpoints.form.form import Fit
 from loca_theory.checkpoints.form.layer import Layer
 from loca_theory.checkpoints.source.checkpoint import Reason
 from loca_theory.expressivity import Budget
-from loca_theory.transforms import dct2
+from loca_theory.increments.truncated_svd import energy_of
+from loca_theory.rounding import CosineFamily, choose
+from loca_theory.transforms import dct2, idct2
+from loca_theory.transforms.inputs import times_power_of_two
 
 
 class LoCA(LargestCoordinates):
@@ -64,3 +69,26 @@ class LoCA(LargestCoordinates):
             "loca_spectrum.indices": torch.stack([rows, columns], dim=1),
             "loca_spectrum.shape": torch.tensor(layer.stack),
         }
+
+    def fit(self, change: Change, size: int, usual: int, dtype: torch.dtype) -> Fit:
+        """The largest coefficients, or others that lie nearer to the rounding cells."""
+        nearest = super().fit(change, size, usual, dtype)
+        if (cells := change.cells) is None:
+            return nearest
+        matrix, exponent = change.increment
+        matrix = matrix.float()
+        family = CosineFamily(size, (len(matrix), matrix.shape[1]))
+        choice = choose(family, matrix, cells.cells, family.best(matrix))
+        best = nearest
+        if choice.steps:
+            best = self.stored(change, size, choice.point, dct2(matrix).flatten(), dtype)
+
+        def distance(fit: Fit) -> float:
+            values, indices, _ = fit.tensors.values()
+            rows, columns = indices.to(matrix.device).T
+            stored = torch.zeros_like(matrix)
+            stored[rows, columns] = times_power_of_two(values.to(stored), -exponent)
+            increment = idct2(stored)
+            return cells.distance(energy_of(matrix), lambda rows: increment[rows])
+
+        return best.beside(nearest, cells.format, choice, distance)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,19 @@ import torch
 
 from loca_theory.checkpoints.form.change import Change
 from loca_theory.checkpoints.form.form import Fit, Form
+from loca_theory.checkpoints.form.inside import PairCells
 from loca_theory.checkpoints.form.layer import Layer
 from loca_theory.checkpoints.source.checkpoint import Reason
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget
 from loca_theory.increments.eigenvalues import squared_singular_values
-from loca_theory.increments.truncated_svd import TruncatedSVD, energy_of, truncated_svd
+from loca_theory.increments.truncated_svd import (
+    TruncatedSVD,
+    energy_of,
+    svd_of_product,
+    truncated_svd,
+)
+from loca_theory.rounding import LowRankFamily, choose
 from loca_theory.transforms.inputs import times_power_of_two
 
 _A, _B = "lora_A.weight", "lora_B.weight"
@@ -85,9 +93,9 @@ class LoRA(Form):
             best = best_factors(svd, min(size, len(svd.s)), 0, dtype, usual)
         else:
             _, exponent = change.increment
-            pairs = [(matrix, truncated_svd(matrix, size)) for matrix in change.experts]
+            pairs = zip(change.experts, change.expert_cells, strict=True)
             best = _joined(
-                [best_factors(svd, size, exponent, dtype, usual, matrix) for matrix, svd in pairs]
+                [_of_matrix(matrix, cells, size, exponent, dtype, usual) for matrix, cells in pairs]
             )
         if kernel := change.layer.kernel:
             # Of a convolution: A has the kernel, and B one of side 1.
@@ -95,6 +103,35 @@ class LoRA(Form):
             best.tensors[_A] = a.reshape(len(a), -1, *kernel)
             best.tensors[_B] = b.reshape(*b.shape, *[1] * len(kernel))
         return best
+
+
+def _of_matrix(
+    matrix: torch.Tensor,
+    cells: PairCells | None,
+    r: int,
+    exponent: int,
+    dtype: torch.dtype,
+    alpha: int,
+) -> Fit:
+    """The truncated decomposition of 2ᵉ times a matrix, or factors nearer to the rounding cells."""
+    svd = truncated_svd(matrix, r)
+    nearest = best = best_factors(svd, r, exponent, dtype, alpha, matrix)
+    if cells is None or not nearest.energy:
+        return nearest
+    root = svd.s.sqrt()
+    start = (svd.u * root).float(), (root[:, None] * svd.vh).float()
+    choice = choose(LowRankFamily(r), matrix.float(), cells.cells, start)
+    if choice.steps:
+        moved = svd_of_product(*choice.point)
+        best = best_factors(moved, len(moved.s), exponent, dtype, alpha or r, matrix)
+        best = replace(best, size=r, tensors=padded(best.tensors, r))
+
+    def distance(fit: Fit) -> float:
+        b, a = _in_units(fit.tensors, (alpha or r) / r, exponent)
+        b, a = b.to(matrix.device).float(), a.to(matrix.device).float()
+        return cells.distance(energy_of(matrix), lambda rows: b[rows] @ a)
+
+    return best.beside(nearest, cells.format, choice, distance)
 
 
 def best_factors(
@@ -120,9 +157,7 @@ def best_factors(
     a = times_power_of_two(root[:, None] * svd.vh[:r], half).to(dtype)
     b = times_power_of_two(svd.u[:, :r] * root, exponent - half).to(dtype)
     tensors = _factors(a, b)
-    # sA and B as they are read, in the units of W.
-    a = scale * times_power_of_two(a.double(), -half)
-    b = times_power_of_two(b.double(), half - exponent)
+    b, a = _in_units({_A: a, _B: b}, scale, exponent)
     if increment is None:
         # ⟨WAᵀ, B⟩ for W = U diag(s) Vᵀ is ⟨BᵀU diag(s), AV⟩.
         common = float(((b.mT @ svd.u * svd.s) * (a @ svd.vh.mT)).sum())
@@ -139,6 +174,15 @@ def best_factors(
     return Fit(LoRA.key, r, tensors, error, svd.missing, math.ldexp(energy, 2 * exponent))
 
 
+def _in_units(
+    tensors: Mapping[str, torch.Tensor], scale: float, exponent: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """B and sA as they are read, in units of 2ᵉ."""
+    half = exponent // 2
+    a = scale * times_power_of_two(tensors[_A].double(), -half)
+    return times_power_of_two(tensors[_B].double(), half - exponent), a
+
+
 def _joined(experts: Sequence[Fit]) -> Fit:
     """LoRA of several experts in one parameter, as PEFT stores it.
 
@@ -152,7 +196,14 @@ def _joined(experts: Sequence[Fit]) -> Fit:
     energy = sum(expert.energy for expert in experts)
     error = sum(expert.error * expert.energy for expert in experts) / energy
     gap = sum(expert.gap * expert.energy for expert in experts) / energy
-    return Fit(LoRA.key, experts[0].size, _factors(a, b), error, gap, energy)
+    inside, before = None, 0.0
+    for expert in experts:
+        before += expert.energy
+        if inside is None or expert.inside is None:
+            inside = inside or expert.inside
+        else:
+            inside = inside.plus(expert.inside, expert.energy / before)
+    return Fit(LoRA.key, experts[0].size, _factors(a, b), error, gap, energy, inside)
 
 
 def padded(tensors: Mapping[str, torch.Tensor], rank: int) -> dict[str, torch.Tensor]:

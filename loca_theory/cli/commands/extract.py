@@ -30,8 +30,8 @@ _COUNT = {"type": click.IntRange(min=1), "metavar": "N"}
     "below a folder of its own for each of several fine-tunes.  "
     f"[default: {DEFAULT_OUT}]",
     rare=(
-        *("floor", "cap", "serve", "inputs", "requantise", "dtype", "exclude", "max_size"),
-        *("device", "jobs"),
+        *("floor", "cap", "serve", "inputs", "requantise", "dtype", "rounding", "exclude"),
+        *("max_size", "device", "jobs"),
     ),
     without=("base", "tuned", "model"),
     rank=_COUNT | {"flag": "--r", "metavar": "R"},
@@ -107,6 +107,10 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
             "retained": f"{1 - one.error:.1%}",
             "retained in PEFT": "" if one.loaded_error is None else f"{1 - one.loaded_error:.1%}",
             "left after rounding": _text(one.surviving_energy, ".0%"),
+            "steps": _text(one.steps),
+            "distance": _text(one.distance, ".1e"),
+            "before": _text(one.nearest_distance, ".1e"),
+            "same bits": _text(one.identical, ".2%"),
         }
         for one in result.matrices
     ]
@@ -118,10 +122,15 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
         f"\n{name} with {numbers:,} learned numbers: {1 - result.error:.1%} of the energy of "
         f"{len(result.matrices)} increments is retained."
     )
+    if result.rounding_note:
+        out.print(result.rounding_note)
+    if result.identical is not None:
+        out.print(_merges(result))
     if result.saved_numbers:
         out.print(f"{result.saved_numbers:,} more numbers are in modules that are stored whole.")
     if result.uniform_error is not None:
-        retained = [result.uniform_error, result.equal_error, result.error, result.least_error]
+        allocated = result.split_error
+        retained = [result.uniform_error, result.equal_error, allocated, result.least_error]
         uniform, equal, own, bound = (f"{1 - one:.1%}" for one in retained if one is not None)
         same = f"Uniform sizes retain {uniform} of the energy, a split of what they cost {equal}, "
         if result.uniform_error == 1:
@@ -158,6 +167,18 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
     are = "adapters are" if len(result.adapters) > 1 else "adapter is"
     out.print(f"The {are} in {where}.", soft_wrap=True)
     print_skipped(out, result.skipped)
+
+
+def _merges(result: Extraction) -> str:
+    """How many entries PEFT gives back to the bit, by the way it merges."""
+    titles = {
+        "identical": "with the adapter in float32",
+        "identical_half": "in the type of the base",
+        "identical_safe": "in float32 and safe_merge",
+        "identical_half_safe": "in the type of the base and safe_merge",
+    }
+    means = ", ".join(f"{result.same_bits(name):.2%} {title}" for name, title in titles.items())
+    return f"Merged by PEFT, entries are those of the fine-tune to the bit: {means}."
 
 
 def _text(value: float | None, form: str = "") -> str:
