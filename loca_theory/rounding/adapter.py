@@ -6,7 +6,7 @@ import torch
 
 from loca_theory.rounding.components import ComponentSearch, find_components
 from loca_theory.rounding.low_rank import LowRankFit
-from loca_theory.rounding.outcome import Guess
+from loca_theory.rounding.outcome import Guess, Outcome
 from loca_theory.rounding.rank import RankSearch, find_rank
 from loca_theory.transforms import dct
 
@@ -34,7 +34,8 @@ def find_adapter(
         with_cosines: Whether to look for components without a guess of them.
 
     Returns:
-        The search that found something; that of the rank if neither did.
+        The search that found something; if neither did, that of the rank, unless only the other
+        cannot tell.
 
     Raises:
         InvalidArgumentError: as :func:`find_rank`.
@@ -47,7 +48,10 @@ def find_adapter(
     is_sparse = ranks.fit is not None and _is_sparse_in_cosines(ranks.fit)
     if is_sparse or (ranks.fit is None and with_cosines and not is_cosine):
         components = find_components(base, tuned)
-        if components.fit is not None:
+        is_more_likely = (
+            ranks.outcome is Outcome.NOT_OF_FORM and components.outcome is Outcome.TOO_FEW_CHANGED
+        )
+        if components.fit is not None or is_more_likely:
             return components
     return ranks
 

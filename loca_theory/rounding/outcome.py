@@ -13,7 +13,7 @@ class Outcome(StrEnum):
 
     FOUND = "found"
     NOT_OF_FORM = "not of this form"
-    TOO_FEW_CHANGED = "cannot tell: too few changed entries for the rank"
+    TOO_FEW_CHANGED = "cannot tell: too few changed entries for its size"
     TOO_SMALL = "cannot tell: the changed rows and columns are too few"
     NOT_BELIEVED = "not believed: held-out entries are not met"
 

@@ -1,0 +1,196 @@
+"""The search for the adapter in one layer, with what a merge of the result gives back."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+
+from loca_theory.checkpoints.form.cells import LayerCell
+from loca_theory.checkpoints.remarks import UNCHANGED
+from loca_theory.checkpoints.source.checkpoint import LeftOutError, Reason
+from loca_theory.checkpoints.task import Pairs
+from loca_theory.checkpoints.unmerging.rows import NOT_ROUNDED, SWAPPED, UnmergedLayer
+from loca_theory.errors import InvalidArgumentError
+from loca_theory.rounding import (
+    ComponentSearch,
+    CosineFit,
+    Guess,
+    LowRankFit,
+    RankSearch,
+    Recipe,
+    RoundingCells,
+    find_adapter,
+    find_rank,
+    fit_cosines,
+    fit_low_rank,
+    format_of,
+    identical_entries,
+)
+
+LORA, LOCA = "LoRA", "LoCA"
+# Significant bits of float32.
+_FULL = 24
+
+
+@dataclass(frozen=True)
+class UnmergeCell(LayerCell):
+    """The search for the adapter in one layer.
+
+    Attributes:
+        dtype: Type of the stored factors.
+        guess: What was found in the same weight of another layer.
+        guessed_form: Form of the guess.
+        with_cosines: Whether LoCA is looked for without a guess.
+    """
+
+    experiment: ClassVar[str] = "unmerge"
+
+    dtype: str
+    guess: Guess | None = None
+    guessed_form: str | None = None
+    with_cosines: bool = True
+
+
+def compute_unmerged(cell: UnmergeCell, pairs: Pairs, device: str) -> dict[str, Any]:
+    """The row of a layer as plain data, and the factors by the last parts of their names, as text.
+
+    Raises:
+        LeftOutError: the layer did not change, or cannot be compared.
+    """
+    (pair,), layer = pairs.values(), cell.layer
+    matrix = pair.matrices[cell.name]
+    base, tuned = (matrix.load(side) for side in (pair.base, pair.tuned) if side is not None)
+    if base.dtype == tuned.dtype and torch.equal(base, tuned):
+        raise LeftOutError(UNCHANGED)
+    base, tuned = (side.T if layer.is_transposed else side for side in (base, tuned))
+    base, tuned = base.to(device), tuned.to(device)
+    try:
+        row, search = _search(cell, base, tuned)
+    except InvalidArgumentError as error:
+        raise LeftOutError(Reason(str(error))) from error
+    if search is None or search.fit is None:
+        return {"row": vars(row), "factors": ""}
+    stored = _stored(search.fit, getattr(torch, cell.dtype))
+    is_low_rank = isinstance(search, RankSearch)
+    row = replace(
+        row,
+        form=LORA if is_low_rank else LOCA,
+        rank=search.rank if is_low_rank else None,
+        components=None if is_low_rank else search.components,
+        recipe=search.recipe and search.recipe.value,
+        base_was_rounded=search.base_was_rounded,
+        inside=search.fit.inside,
+        held_out=search.held_out,
+        identical=_identical(search, base, tuned, stored),
+        identical_unrounded=_identical(search, base, tuned, search.fit),
+        identical_svd=_identical(search, base, tuned, _without_cells(search.fit, base, tuned)),
+        unknowns=search.unknowns,
+    )
+    return {"row": vars(row), "factors": _text(stored)}
+
+
+def guess_of(row: UnmergedLayer) -> Guess | None:
+    """What a row lets one expect of the same weight of another layer."""
+    size = row.components if row.rank is None else row.rank
+    if size is None or row.recipe is None:
+        return None
+    return Guess(size, Recipe(row.recipe), row.base_was_rounded)
+
+
+def factors_of(text: str) -> dict[str, torch.Tensor]:
+    """The tensors in the text of a result."""
+    from safetensors.torch import load
+
+    return load(b64decode(text)) if text else {}
+
+
+def _search(
+    cell: UnmergeCell, base: torch.Tensor, tuned: torch.Tensor
+) -> tuple[UnmergedLayer, RankSearch | ComponentSearch | None]:
+    """The beginning of the row, and the search unless there is nothing to find."""
+    form = format_of(tuned, "the fine-tune")
+    is_rounded = form is not None and form.significant_bits < _FULL
+    before = base.double() if form is None or not is_rounded else form.round(base.double())
+    changed = int((before != tuned.double()).count_nonzero())
+    if not changed:
+        raise LeftOutError(UNCHANGED)
+    row = UnmergedLayer(
+        name=cell.layer.weight,
+        shape=cell.layer.shape,
+        outcome=NOT_ROUNDED,
+        format=form.name if form else str(tuned.dtype).removeprefix("torch."),
+        changed=changed / tuned.numel(),
+    )
+    if not is_rounded:
+        return row, None
+    search = find_adapter(
+        base,
+        tuned,
+        guess=cell.guess,
+        is_cosine=cell.guessed_form == LOCA,
+        with_cosines=cell.with_cosines,
+    )
+    is_confirmed = isinstance(search, RankSearch) and search.is_confirmed
+    if search.recipe is Recipe.ROUNDED_TWICE and not is_confirmed and _is_swapped(base, tuned):
+        return replace(row, outcome=SWAPPED), None
+    return replace(row, outcome=search.outcome.value), search
+
+
+def _is_swapped(base: torch.Tensor, tuned: torch.Tensor) -> bool:
+    """Whether the base is the fine-tune with a change that was added to it by one rounding."""
+    try:
+        other = find_rank(tuned, base)
+    except InvalidArgumentError:  # of fewer bits
+        return False
+    return other.recipe in (Recipe.EXACT, Recipe.ROUNDED_INCREMENT)
+
+
+def _stored(fit: LowRankFit | CosineFit, dtype: torch.dtype) -> LowRankFit | CosineFit:
+    """The fit with its numbers as they are stored."""
+    if isinstance(fit, CosineFit):
+        return replace(fit, coefficients=fit.coefficients.to(dtype))
+    return replace(fit, b=fit.b.to(dtype), a=fit.a.to(dtype))
+
+
+def _without_cells(
+    fit: LowRankFit | CosineFit, base: torch.Tensor, tuned: torch.Tensor
+) -> LowRankFit | CosineFit:
+    """The best approximation of the difference, of the same form and size."""
+    d = tuned.float() - base.float()
+    nowhere = RoundingCells(d, d)
+    if isinstance(fit, CosineFit):
+        return fit_cosines(d, nowhere, len(fit.coefficients), turns=0)
+    return fit_low_rank(d, nowhere, fit.rank, steps=0)
+
+
+def _identical(
+    search: RankSearch | ComponentSearch,
+    base: torch.Tensor,
+    tuned: torch.Tensor,
+    fit: LowRankFit | CosineFit,
+) -> float:
+    """Entries that a merge by the recipe gives back, of the product of factors in float32."""
+    if search.recipe is None:
+        return 0.0
+    start = search.form.round(base.double()) if search.base_was_rounded else base
+    increment = _stored(fit, torch.float32).increment()
+    return identical_entries(start, tuned, increment, search.form, search.recipe)
+
+
+def _text(fit: LowRankFit | CosineFit) -> str:
+    """The parameters as PEFT names them."""
+    from safetensors.torch import save
+
+    if isinstance(fit, CosineFit):
+        tensors = {
+            "loca_spectrum.coefficients": fit.coefficients,
+            "loca_spectrum.indices": fit.indices,
+            "loca_spectrum.shape": torch.tensor(fit.shape),
+        }
+    else:
+        tensors = {"lora_A.weight": fit.a, "lora_B.weight": fit.b}
+    plain = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+    return b64encode(save(plain)).decode("ascii")
