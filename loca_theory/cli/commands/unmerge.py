@@ -24,15 +24,22 @@ _NAMED = 3
 
 @command_of(
     "checkpoints.unmerging.unmerge:unmerge",
-    click.argument("base", metavar="BASE"),
-    click.argument("merged", metavar="MERGED"),
+    click.argument("base", metavar="[BASE]", required=False),
+    click.argument("merged", metavar="[MERGED]", required=False),
+    click.option(
+        "--demo",
+        is_flag=True,
+        help="Unmerge a small checkpoint that comes with the package.",
+    ),
     out="Folder for the tables, the results of each finished layer, from which an interrupted run "
     "continues, and the adapter, in lora or loca.  "
     f"[default: {DEFAULT_OUT}]",
     rare=("dtype", "exclude", "max_size", "device", "jobs"),
     without=("base", "merged", "model"),
 )
-def command(*, common: Common, base: str, merged: str, **asked: Any) -> int:
+def command(
+    *, common: Common, base: str | None, merged: str | None, demo: bool, **asked: Any
+) -> int:
     """Recover the LoRA or LoCA that was merged into a checkpoint, and count equal bits.
 
     A merged checkpoint is rounded, and each stored entry tells an interval in which the entry of
@@ -42,18 +49,24 @@ def command(*, common: Common, base: str, merged: str, **asked: Any) -> int:
 
     \b
     Examples:
+      loca-theory unmerge --demo
       loca-theory unmerge base/ merged/ --out adapter
       loca-theory unmerge base/ merged/ --include q_proj --format json
     """
-    check_paths((base, merged))
+    paths = [path for path in (base, merged) if path is not None]
+    if len(paths) != (0 if demo else 2):
+        msg = "give BASE and MERGED, or only --demo"
+        raise click.UsageError(msg)
+    check_paths(paths)
     # Imported here, because it loads torch, which --help does not need.
-    from loca_theory.checkpoints import unmerge
+    from loca_theory.checkpoints import demo_pair, unmerge
     from loca_theory.checkpoints.form.folder import check_folder
     from loca_theory.checkpoints.unmerging.result import EITHER
 
     folder = check_folder(common.folder, EITHER)
     with running(common, "unmerging", "matrices") as runner:
-        result = unmerge(base, merged, runner=runner, **asked)
+        sources = demo_pair(merged=True) if demo else paths
+        result = unmerge(*sources, runner=runner, **asked)
     files = result.save(folder)
     common.note_written(files)
     document = {**result.to_json(), "files": [str(path) for path in files]}
