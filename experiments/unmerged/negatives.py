@@ -18,7 +18,8 @@ from experiments.unmerged.training import TARGETS, encoder, train
 from loca_theory.errors import LocaTheoryError
 
 PUBLISHED = ("sre", "rxnfp", "rxnfp-10k", "chgnet", "ani")
-SCALES = (1.0, 0.1, 0.01)
+# Of the published change, and the type that both sides are rounded to.
+ROUNDED = ((1.0, "bfloat16"), (0.1, "bfloat16"), (1.0, "float16"))
 HALF_RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
 
 
@@ -69,12 +70,11 @@ def published(data: Path) -> Iterator[Row]:
             continue
         for pair in pairs:
             matrices = {f"{name}.weight": sides for name, *sides in increments(pair)}
-            for scale in SCALES:
-                for dtype, kind in DTYPES.items():
-                    base = {name: before.to(kind) for name, (before, _) in matrices.items()}
-                    tuned = {
-                        name: (before + scale * (after - before)).to(kind)
-                        for name, (before, after) in matrices.items()
-                    }
-                    for row in claims(study, base, tuned):
-                        yield {**row, "scale": scale, "dtype": dtype, "pair": pair.name}
+            for scale, dtype in ROUNDED:
+                base = {name: side[0].to(DTYPES[dtype]) for name, side in matrices.items()}
+                tuned = {
+                    name: (before + scale * (after - before)).to(DTYPES[dtype])
+                    for name, (before, after) in matrices.items()
+                }
+                for row in claims(study, base, tuned):
+                    yield {**row, "scale": scale, "dtype": dtype, "pair": pair.name}

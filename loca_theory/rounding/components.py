@@ -17,7 +17,7 @@ up to a quarter of the changed entries, and at most 1% of other changes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -54,6 +54,7 @@ class ComponentSearch:
         fit: The increment of N components.
         held_out: Fraction of the changed entries in their cells, of those that a fit had not seen.
         unknowns: 2N per changed entry.
+        is_confirmed: Whether a guess led to it.
     """
 
     outcome: Outcome
@@ -65,6 +66,7 @@ class ComponentSearch:
     fit: CosineFit | None = None
     held_out: float | None = None
     unknowns: float | None = None
+    is_confirmed: bool = False
 
 
 def find_components(
@@ -86,7 +88,7 @@ def find_components(
         candidate = pair.candidate(guess.recipe, rounded=guess.base_was_rounded and pair.is_wide())
         claim = _claim(candidate, pair, guess.size)
         if isinstance(claim, ComponentSearch):
-            return claim
+            return replace(claim, is_confirmed=True)
     for candidate in pair.candidates()[0]:
         claim = _claim(candidate, pair)
         if isinstance(claim, ComponentSearch):

@@ -175,7 +175,8 @@ def searches(monkeypatch):
     calls = []
 
     def recorded(base, tuned, **options):
-        calls.append(options)
+        if options:  # without any, the sides are exchanged
+            calls.append(options)
         return find_adapter(base, tuned, **options)
 
     monkeypatch.setattr("loca_theory.checkpoints.unmerging.search.find_adapter", recorded)
@@ -327,11 +328,41 @@ def test_a_steep_spectrum_is_not_taken_for_two_roundings():
     assert row.identical > 0.998
 
 
-def test_swapped_sides_are_said():
-    base, tuned = steep(4, 3, 1e-3)
+@pytest.mark.parametrize("size", [2e-4, 3e-4, 1e-3, 1e-2])
+def test_swapped_sides_are_said(size):
+    """Also where the swapped pair nearly fits, and where nothing is found in it."""
+    base, tuned = steep(4, 3, size)
     result = unmerge(*matrices(tuned, base))
     assert [row.rank for row in result.layers] == [None]
     assert "swapped, it seems" in result.verdict
+    assert unmerge(*matrices(base, tuned)).layers[0].rank == 4
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_matrix_that_is_not_finite_is_left_out(side, value):
+    sides = [matrix.clone() for matrix in steep(4, 3, 1e-3)]
+    others = [side.clone() for side in sides]
+    sides[side][0, 0] = value
+    names = "layers.0.q_proj.weight", "layers.1.q_proj.weight"
+    pair = [dict(zip(names, both, strict=True)) for both in zip(sides, others, strict=True)]
+    result = unmerge(*pair)
+    (skipped,) = result.skipped
+    assert "must be finite: 1 of 65536 entries are NaN or infinite" in skipped.reason
+    assert [row.rank for row in result.layers] == [4]
+    assert result.changed_outside == [names[0]]
+
+
+def test_what_is_not_a_pair_of_floating_matrices_is_one_line():
+    base, tuned = steep(4, 3, 1e-3)
+    for before, after, message in (
+        (base.to(torch.int8), tuned, "quantised"),
+        (base, tuned.to(torch.int8), "quantised"),
+        (base, tuned[:, :100], "resized from 256x256 to 256x100"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=message) as raised:
+            unmerge(*matrices(before, after))
+        assert "\n" not in str(raised.value)
 
 
 def test_float32_hides_nothing():

@@ -23,7 +23,6 @@ from loca_theory.rounding import (
     Recipe,
     RoundingCells,
     find_adapter,
-    find_rank,
     fit_cosines,
     fit_low_rank,
     format_of,
@@ -33,6 +32,8 @@ from loca_theory.rounding import (
 LORA, LOCA = "LoRA", "LoCA"
 # Significant bits of float32.
 _FULL = 24
+# A fit in the right direction has more entries inside: it ends when 1e-4 are outside.
+_CERTAIN = 0.9995
 
 
 @dataclass(frozen=True)
@@ -133,19 +134,38 @@ def _search(
         is_cosine=cell.guessed_form == LOCA,
         with_cosines=cell.with_cosines,
     )
-    is_confirmed = isinstance(search, RankSearch) and search.is_confirmed
-    if search.recipe is Recipe.ROUNDED_TWICE and not is_confirmed and _is_swapped(base, tuned):
+    if _may_be_swapped(cell, search) and _is_swapped(base, tuned, search):
         return replace(row, outcome=SWAPPED), None
     return replace(row, outcome=search.outcome.value), search
 
 
-def _is_swapped(base: torch.Tensor, tuned: torch.Tensor) -> bool:
-    """Whether the base is the fine-tune with a change that was added to it by one rounding."""
+def _may_be_swapped(cell: UnmergeCell, search: RankSearch | ComponentSearch) -> bool:
+    """Whether the other direction is worth a search; it is as well as known of a verified guess.
+
+    A swapped merge fits except where it moved a weight to a binade of larger steps.
+    """
+    if cell.guess is not None or not cell.with_cosines:
+        return search.recipe is Recipe.ROUNDED_TWICE and not search.is_confirmed
+    return (
+        search.fit is None or search.fit.inside < _CERTAIN or search.recipe is Recipe.ROUNDED_TWICE
+    )
+
+
+def _is_swapped(
+    base: torch.Tensor, tuned: torch.Tensor, search: RankSearch | ComponentSearch
+) -> bool:
+    """Whether a change that was added to the fine-tune by one rounding gives the base, or more so.
+
+    Changes that are much smaller than the steps fit in both directions.
+    """
     try:
-        other = find_rank(tuned, base)
+        other = find_adapter(tuned, base)
     except InvalidArgumentError:  # of fewer bits
         return False
-    return other.recipe in (Recipe.EXACT, Recipe.ROUNDED_INCREMENT)
+    if other.fit is None or other.recipe is Recipe.ROUNDED_TWICE:
+        return False
+    is_wide = search.recipe is Recipe.ROUNDED_TWICE
+    return search.fit is None or is_wide or other.fit.inside > search.fit.inside
 
 
 def _stored(fit: LowRankFit | CosineFit, dtype: torch.dtype) -> LowRankFit | CosineFit:

@@ -118,5 +118,7 @@ def _is_rounded_base(pair: CheckpointPair, name: str) -> bool:
     before, after = pair.base.load(name), pair.tuned.load(name)
     if before.shape != after.shape or not after.is_floating_point():
         return False
+    if not after.isfinite().all():
+        return False
     form = format_of(after)
     return form is not None and torch.equal(form.round(before.double()), after.double())
