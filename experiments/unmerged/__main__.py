@@ -2,9 +2,10 @@
 
 ``python -m experiments.unmerged --data FOLDER`` trains LoRAs of four ranks at three learning rates
 on a pretrained MiniLM (docstrings, classified by package), merges each into bfloat16 and float16 in
-three ways, and unmerges it: ``adapters`` has a row for each layer. ``negatives`` has one for each
-matrix of trainings in bfloat16, DoRA, SHiRA and, with ``--data``, published fine-tunes; the folder
-holds the wheels of :mod:`experiments.published`.
+three ways, and unmerges it: ``unmerged-adapters`` has a row for each layer. ``unmerged-negatives``
+has one for each matrix of trainings in bfloat16, DoRA and SHiRA and, with ``--data``,
+``unmerged-published`` of published fine-tunes; the folder holds the wheels of
+:mod:`experiments.published`.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def main(data: Path | None, out: Path, steps: int, *, quick: bool, skip: tuple[s
     made = manifest(grid={"ranks": RANKS, "rates": RATES, "steps": steps, "quick": quick}, seed=0)
     for name, measure in tables.items():
         if name not in skip and (rows := measure()):
-            store_rows(rows, made, out, name)
+            store_rows(rows, made, out, f"unmerged-{name}")
             claimed = sum(row.get("found_rank") is not None for row in rows)
             click.echo(f"{name}: {len(rows)} rows, a rank claimed in {claimed}")
 

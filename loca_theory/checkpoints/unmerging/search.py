@@ -14,6 +14,7 @@ from loca_theory.checkpoints.source.checkpoint import LeftOutError, Reason
 from loca_theory.checkpoints.task import Pairs
 from loca_theory.checkpoints.unmerging.rows import NOT_ROUNDED, SWAPPED, UnmergedLayer
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.increments.truncated_svd import truncated_svd
 from loca_theory.rounding import (
     ComponentSearch,
     CosineFit,
@@ -24,7 +25,6 @@ from loca_theory.rounding import (
     RoundingCells,
     find_adapter,
     fit_cosines,
-    fit_low_rank,
     format_of,
     identical_entries,
 )
@@ -75,6 +75,7 @@ def compute_unmerged(cell: UnmergeCell, pairs: Pairs, device: str) -> dict[str, 
     if search is None or search.fit is None:
         return {"row": vars(row), "factors": ""}
     stored = _stored(search.fit, getattr(torch, cell.dtype))
+    identical = _identical(search, base, tuned, stored)
     is_low_rank = isinstance(search, RankSearch)
     row = replace(
         row,
@@ -85,8 +86,10 @@ def compute_unmerged(cell: UnmergeCell, pairs: Pairs, device: str) -> dict[str, 
         base_was_rounded=search.base_was_rounded,
         inside=search.fit.inside,
         held_out=search.held_out,
-        identical=_identical(search, base, tuned, stored),
-        identical_unrounded=_identical(search, base, tuned, search.fit),
+        identical=identical,
+        identical_unrounded=(
+            identical if cell.dtype == "float32" else _identical(search, base, tuned, search.fit)
+        ),
         identical_svd=_identical(search, base, tuned, _without_cells(search.fit, base, tuned)),
         unknowns=search.unknowns,
     )
@@ -180,10 +183,10 @@ def _without_cells(
 ) -> LowRankFit | CosineFit:
     """The best approximation of the difference, of the same form and size."""
     d = tuned.float() - base.float()
-    nowhere = RoundingCells(d, d)
     if isinstance(fit, CosineFit):
-        return fit_cosines(d, nowhere, len(fit.coefficients), turns=0)
-    return fit_low_rank(d, nowhere, fit.rank, steps=0)
+        return fit_cosines(d, RoundingCells(d, d), len(fit.coefficients), turns=0)
+    svd = truncated_svd(d, fit.rank)
+    return LowRankFit(svd.u * svd.s, svd.vh, 0.0)
 
 
 def _identical(
