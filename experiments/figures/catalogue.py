@@ -11,6 +11,7 @@ from experiments.figures.patterns import draw_patterns
 from experiments.figures.prediction import draw_prediction
 from experiments.figures.published import STUDIES, draw_published
 from experiments.figures.runs import draw_budgets, draw_sensitivity, draw_training
+from experiments.figures.unmerged import draw_unmerged
 from loca_theory.plotting.paper_figure import PaperFigure
 
 _VERDICTS = {"verdicts": "python -m experiments.everything --full"}
@@ -70,6 +71,11 @@ FIGURES = (
         "measured",
         {f"{name}-retained": "python -m experiments.published" for name in STUDIES},
         draw_published),
+    PaperFigure(
+        "unmerged", "Adapters that come back from merged models",
+        "What the cells of rounding and the truncated SVD leave of trained LoRAs that PEFT merged "
+        "into bfloat16; measured",
+        {"unmerged-adapters": "python -m experiments.unmerged"}, draw_unmerged),
     PaperFigure(
         "overview", "Overview",
         "Theorem 1, a real increment, the toy experiment, fine-tuning, the ledger",

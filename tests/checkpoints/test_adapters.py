@@ -394,7 +394,7 @@ REFUSED = [
     ("LORA", EXPERTS, {},
      {BASE: {DOWN: None, f"{DOWN}_blocks": BYTES, f"{DOWN}_scales": BYTES + 1}}, "quantised"),
     ("LORA", {"target_modules": ["embed", "q"], "r": 4, "use_dora": True}, {},
-     {BASE: {"embed.weight": torch.ones(36, 32)}}, "^resized: from 36x32 to 40x32$"),
+     {BASE: {"embed.weight": torch.ones(36, 32)}}, "^resized from 36x32 to 40x32$"),
 ]  # fmt: skip
 
 
