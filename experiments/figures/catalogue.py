@@ -13,6 +13,7 @@ from experiments.figures.prediction import draw_prediction
 from experiments.figures.published import STUDIES, draw_published
 from experiments.figures.rounded import draw_rounded
 from experiments.figures.runs import draw_budgets, draw_sensitivity, draw_training
+from experiments.figures.unmerged import draw_unmerged
 from loca_theory.plotting.paper_figure import PaperFigure
 
 _VERDICTS = {"verdicts": "python -m experiments.everything --full"}
@@ -83,6 +84,11 @@ FIGURES = (
         "What adapters miss of merged LoRA, and how much more they retain of fine-tunes by others, "
         "if they are fitted to the rounding cells of what is stored; measured",
         {"rounded-adapters": "python -m experiments.published.rounded"}, draw_rounded),
+    PaperFigure(
+        "unmerged", "Adapters that come back from merged models",
+        "What the cells of rounding and the truncated SVD leave of trained LoRAs that PEFT merged "
+        "into bfloat16; measured",
+        {"unmerged-adapters": "python -m experiments.unmerged"}, draw_unmerged),
     PaperFigure(
         "overview", "Overview",
         "Theorem 1, a real increment, the toy experiment, fine-tuning, the ledger",

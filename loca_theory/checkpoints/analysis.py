@@ -140,7 +140,8 @@ def analyze(
         bits=_arguments.as_tuple(bits),
     )
     find("shuffle", shuffle, dict.fromkeys(("representative", "all")))
-    pairs = open_fine_tunes(base, tuned, Selection(include, exclude, max_size, experts=experts))
+    selection = Selection(include, exclude, max_size, experts=experts)
+    pairs = open_fine_tunes(base, tuned, selection)
     layers = {label: layers_of(pair) for label, pair in pairs.items()}
     adapted: Pairs = {}
     if total is not None:
@@ -180,22 +181,27 @@ def analyze(
     return Analysis(
         manifest=manifest(
             grid={
-                "base": describe(base), "finetuned": [describe(source) for source in tuned],
+                "base": describe(base),
+                "finetuned": [describe(source) for source in tuned],
                 "labels": list(pairs),
                 "prefixes": {label: pair.prefix for label, pair in pairs.items()},
-                "ambiguous_names": any(has_ambiguous_names(pair, layers[label])
-                                       for label, pair in pairs.items()),
+                "ambiguous_names": any(
+                    has_ambiguous_names(pair, layers[label]) for label, pair in pairs.items()
+                ),
                 "identical": [
                     label
                     for label, pair in pairs.items()
                     if label not in changed and pair.is_identical()
                 ],
                 "unchecked": next((pair.unchecked for pair in pairs.values()), None),
-                "coverage": {label: pair.coverage and asdict(pair.coverage)
-                             for label, pair in pairs.items()},
-                "include": include, "exclude": exclude, "max_size": max_size, "experts": experts,
-                "allocate": total and str(total), "shuffle": shuffle,
-                **described(settings), "methods": [method.name for method in settings.methods],
+                "coverage": {
+                    label: pair.coverage and asdict(pair.coverage) for label, pair in pairs.items()
+                },
+                **described(selection, "smallest_side"),
+                "allocate": total and str(total),
+                "shuffle": shuffle,
+                **described(settings),
+                "methods": [method.name for method in settings.methods],
                 "device": settings.device,
                 **own_titles(settings.methods),
             },
@@ -211,4 +217,4 @@ def analyze(
         comparisons=compare_all(task, matrices, subspaces),
         bits=tuple(error for analysis in analyses for error in analysis.coded),
         skipped=tuple(skipped),
-    )  # fmt: skip
+    )

@@ -1,3 +1,4 @@
+from .adapter import find_adapter as find_adapter
 from .cells import Recipe as Recipe
 from .cells import RoundingCells as RoundingCells
 from .cells import pair_format as pair_format
@@ -22,7 +23,8 @@ from .low_rank import LowRankFit as LowRankFit
 from .low_rank import fit_low_rank as fit_low_rank
 from .merging import identical_entries as identical_entries
 from .merging import merged as merged
-from .rank import Outcome as Outcome
+from .outcome import Guess as Guess
+from .outcome import Outcome as Outcome
 from .rank import RankSearch as RankSearch
 from .rank import find_rank as find_rank
 from .signals import count_signals as count_signals

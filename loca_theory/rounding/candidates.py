@@ -48,7 +48,7 @@ class Candidate:
 
     def fit(self, rank: int) -> LowRankFit:
         """The fit of a rank."""
-        return fit_low_rank(difference(self.base, self.tuned), self._cells(), rank)
+        return fit_low_rank(self.change(), self.cells(), rank)
 
     def claim(self, fit: LowRankFit) -> Claim | None:
         """The smallest rank at which as many entries are inside, if one less falls short of it."""
@@ -77,24 +77,29 @@ class Candidate:
 
     def gap(self, fit: LowRankFit) -> torch.Tensor:
         """How far each entry of a fit is from its cell."""
-        cells = self._cells()
+        cells = self.cells()
         parts = (part.split(_ROWS) for part in (fit.b, cells.low, cells.high))
         for rows, low, high in zip(*parts, strict=True):
             product = rows @ fit.a
             torch.sub(RoundingCells(low, high).nearest(product), product, out=low)
         return cells.low
 
-    def _cells(self) -> RoundingCells:
+    def change(self) -> torch.Tensor:
+        """The difference d = W' - W in float32."""
+        return difference(self.base, self.tuned)
+
+    def cells(self) -> RoundingCells:
+        """The cells of all entries by the recipe."""
         return rounding_cells(self.base, self.tuned, self.form, self.recipe)
 
     def _inside_before(self) -> float:
         """Fraction of entries in their cells without any change: at rank 0."""
         zero = torch.zeros((), device=self.tuned.device)
-        return float(self._cells().contain(zero).float().mean())
+        return float(self.cells().contain(zero).float().mean())
 
     def _held_out(self, fit: LowRankFit) -> Claim:
         """Fit 95% of the entries, and count the changed ones of the others in their cells."""
-        change, cells = difference(self.base, self.tuned), self._cells()
+        change, cells = self.change(), self.cells()
         hidden = hold_out(self.base, self.tuned, self.form, change, cells)
         seen = fit_low_rank(change, cells, fit.rank)
         parts = zip(hidden.rows.split(_ENTRIES), hidden.columns.split(_ENTRIES), strict=True)

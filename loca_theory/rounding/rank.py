@@ -13,30 +13,32 @@ what would get inside anyway:
 
 The candidates begin at the singular values of d above noise, and grow by those of the gap between
 the fit and its cells. At each rank all recipes are tried, the narrowest cells first. The cells of
-an exact and of a rounded increment are equally wide: where both hold, held-out cells decide. The
-rank of a large matrix is searched in some of its rows and columns, and verified in all.
+an exact and of a rounded increment are equally wide: where both hold, held-out cells decide. Rows
+and columns without a change are left out, and where few are left, ranks above a few cannot be told.
+The rank of a large matrix is searched in some of its rows and columns, and verified in all.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 import torch
 
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.rounding.candidates import INSIDE, Candidate, Claim
-from loca_theory.rounding.cells import Recipe, difference, pair_format
+from loca_theory.rounding.cells import Recipe, difference
 from loca_theory.rounding.formats import Format
 from loca_theory.rounding.low_rank import LowRankFit
+from loca_theory.rounding.outcome import Guess, Outcome
+from loca_theory.rounding.pair import Pair
 from loca_theory.rounding.signals import count_signals
-from loca_theory.sweeps import generator
 
 BELIEVED = 0.6
 """Fraction of changed held-out entries in their cells from which a rank is believed."""
 UNKNOWNS = {Recipe.EXACT: 0.5, Recipe.ROUNDED_INCREMENT: 0.5, Recipe.ROUNDED_TWICE: 0.25}
 """Largest number of unknowns per changed entry at which a rank is claimed, by recipe."""
+TOLD = 8
+"""Where fewer ranks could be told if every entry had changed, no other form is excluded."""
 _ROUNDS = 12
 # From here on, one more rank is tried even where no signal is left in the gap.
 _NEARLY = 0.98
@@ -44,17 +46,6 @@ _NEARLY = 0.98
 _MORE = 6
 # Standard errors by which held-out cells have to differ to decide between recipes.
 _SIGNIFICANT = 2
-# Of sides above twice this number, so many rows or columns are searched.
-_SEARCHED = 1024
-
-
-class Outcome(StrEnum):
-    """What the search for a rank, or for a number of components, came to."""
-
-    FOUND = "found"
-    NOT_OF_FORM = "not of this form"
-    TOO_FEW_CHANGED = "cannot tell: too few changed entries for the rank"
-    NOT_BELIEVED = "not believed: held-out entries are not met"
 
 
 @dataclass(frozen=True)
@@ -71,7 +62,8 @@ class RankSearch:
             that was passed has more bits.
         fit: The matrix of rank r.
         held_out: Fraction of the changed entries in their cells, of those that a fit had not seen.
-        unknowns: r(p + q) per changed entry.
+        unknowns: r(p + q) per changed entry, of the rows p and columns q that changed.
+        is_confirmed: Whether it is what a guess said.
     """
 
     outcome: Outcome
@@ -83,14 +75,16 @@ class RankSearch:
     fit: LowRankFit | None = None
     held_out: float | None = None
     unknowns: float | None = None
+    is_confirmed: bool = False
 
 
-def find_rank(base: torch.Tensor, tuned: torch.Tensor) -> RankSearch:
+def find_rank(base: torch.Tensor, tuned: torch.Tensor, *, guess: Guess | None = None) -> RankSearch:
     """Find the rank of the change from the rounding cells, by the rule of the module.
 
     Args:
         base: W as stored, shape (p, q).
         tuned: W' as stored.
+        guess: What was found of a similar matrix; verified first, in less time than a search.
 
     Returns:
         The smallest rank that a recipe holds for, with its fit, or the reason why there is none.
@@ -98,75 +92,72 @@ def find_rank(base: torch.Tensor, tuned: torch.Tensor) -> RankSearch:
     Raises:
         InvalidArgumentError: as :func:`pair_format`, or no entry changed.
     """
-    form = pair_format(base, tuned)
-    pair = _Pair(base, base if form.holds(base) else form.round(base.double()), tuned, form)
-    if not pair.changed:
-        msg = f"no entry changed between base and tuned, both rounded to {form.name}; "
-        raise InvalidArgumentError(msg + "pass the fine-tune of this base")
+    whole = Pair.of(base, tuned)
+    rows, columns = whole.changed_sides()
+    pair = whole.at(rows, columns)
+    result = _searched(pair, guess)
+    if result.fit is not None and pair is not whole:
+        result = replace(result, fit=_enlarged(result.fit, whole, rows, columns))
+    return replace(result, changed=whole.fraction_changed)
+
+
+def _searched(pair: Pair, guess: Guess | None) -> RankSearch:
+    """The search in a part of a large pair or in all of it, after that of a guess."""
     part = pair.part()
-    if part is not None and part.changed:
-        result = replace(_search(part), changed=pair.changed / tuned.numel())
-        if result.outcome is Outcome.NOT_OF_FORM:
-            return result
-        if result.outcome is Outcome.FOUND and (verified := _verified(result, pair)):
-            return verified
+    if part is None or not part.changed:
+        return (_confirmed(pair, guess) if guess else None) or _search(pair)
+    confirmed = _confirmed(part, guess) if guess else None
+    if confirmed and (verified := _verified(confirmed, pair)):
+        return verified
+    result = _search(part)
+    if result.outcome is Outcome.NOT_OF_FORM:
+        return result
+    if result.outcome is Outcome.FOUND and (verified := _verified(result, pair)):
+        return verified
     return _search(pair)
 
 
-class _Pair:
-    """The matrices of a base, as stored and rounded, and of a fine-tune."""
-
-    def __init__(
-        self, base: torch.Tensor, rounded: torch.Tensor, tuned: torch.Tensor, form: Format
-    ) -> None:
-        self.base, self.rounded, self.tuned, self.form = base, rounded, tuned, form
-        self.changed = int((rounded != tuned).count_nonzero())
-        self.allowed = self.changed / sum(tuned.shape)
-
-    def part(self) -> _Pair | None:
-        """Random rows and columns of a large pair."""
-        if min(self.tuned.shape) <= 2 * _SEARCHED:
-            return None
-        source = generator(0, "searched rows and columns")
-        rows, columns = (
-            torch.from_numpy(source.permutation(side)[:_SEARCHED]).to(self.tuned.device)
-            for side in self.tuned.shape
-        )
-        base, rounded, tuned = (
-            matrix[rows][:, columns] for matrix in (self.base, self.rounded, self.tuned)
-        )
-        return _Pair(base, base if self.rounded is self.base else rounded, tuned, self.form)
-
-    def candidate(self, recipe: Recipe, *, rounded: bool) -> Candidate:
-        base = self.rounded if rounded else self.base
-        return Candidate(base, self.tuned, self.form, recipe, rounded)
-
-    def candidates(self) -> tuple[list[Candidate], list[Candidate]]:
-        """All that may have led to the fine-tune, with narrow cells and with wide ones."""
-        bases = [False] if self.rounded is self.base else [False, True]
-        narrow = [
-            self.candidate(recipe, rounded=rounded)
-            for recipe in (Recipe.EXACT, Recipe.ROUNDED_INCREMENT)
-            for rounded in bases
-        ]
-        return narrow, [self.candidate(Recipe.ROUNDED_TWICE, rounded=bases[-1])]
+def _confirmed(pair: Pair, guess: Guess) -> RankSearch | None:
+    """The claim that a guess is of; None if it does not hold."""
+    if guess.size > UNKNOWNS[guess.recipe] * pair.changed_per_unknown:
+        return None
+    candidate = pair.candidate(guess.recipe, rounded=guess.base_was_rounded and pair.is_wide())
+    fit = candidate.fit(guess.size)
+    claim = candidate.claim(fit) if fit.inside >= INSIDE else None
+    if claim is None or claim.fit.rank != guess.size or claim.held_out < BELIEVED:
+        return None
+    return replace(_result(claim, pair), is_confirmed=True)
 
 
-def _search(pair: _Pair) -> RankSearch:
+def _enlarged(
+    fit: LowRankFit, whole: Pair, rows: torch.Tensor, columns: torch.Tensor
+) -> LowRankFit:
+    """The fit of some rows and columns, with zeros in all others, which are in their cells."""
+    p, q = whole.tuned.shape
+    b, a = fit.b.new_zeros(p, fit.rank), fit.a.new_zeros(fit.rank, q)
+    b[rows], a[:, columns] = fit.b, fit.a
+    outside = (1 - fit.inside) * len(rows) * len(columns) / (p * q)
+    return LowRankFit(b, a, 1 - outside)
+
+
+def _search(pair: Pair) -> RankSearch:
     """The search in all rows and columns of a pair."""
-    form, changed = pair.form, pair.changed / pair.tuned.numel()
+    form, changed = pair.form, pair.fraction_changed
     narrow, wide = pair.candidates()
-    outcome = Outcome.NOT_OF_FORM
+    p, q = pair.tuned.shape
+    is_small = UNKNOWNS[Recipe.EXACT] * p * q / (p + q) < TOLD
+    outcome = Outcome.TOO_SMALL if is_small else Outcome.NOT_OF_FORM
     rank = max(1, count_signals(difference(pair.rounded, pair.tuned)))
     for _ in range(_ROUNDS):
-        if rank > UNKNOWNS[Recipe.EXACT] * pair.allowed:
-            return RankSearch(Outcome.TOO_FEW_CHANGED, form, changed)
+        if rank > UNKNOWNS[Recipe.EXACT] * pair.changed_per_unknown:
+            outcome = Outcome.TOO_SMALL if is_small else Outcome.TOO_FEW_CHANGED
+            return RankSearch(outcome, form, changed)
         fits = list[tuple[Candidate, LowRankFit]]()
         for candidates in (narrow, wide):
             tried = [
                 (candidate, candidate.fit(rank))
                 for candidate in candidates
-                if rank <= UNKNOWNS[candidate.recipe] * pair.allowed
+                if rank <= UNKNOWNS[candidate.recipe] * pair.changed_per_unknown
             ]
             claims = [candidate.claim(fit) for candidate, fit in tried if fit.inside >= INSIDE]
             believed = [claim for claim in claims if claim and claim.held_out >= BELIEVED]
@@ -183,14 +174,14 @@ def _search(pair: _Pair) -> RankSearch:
     return RankSearch(outcome, form, changed)
 
 
-def _in_narrow_cells(narrow: list[Candidate], rank: int, pair: _Pair) -> list[Claim]:
+def _in_narrow_cells(narrow: list[Candidate], rank: int, pair: Pair) -> list[Claim]:
     """Claims of a somewhat larger rank by one rounding, before two are claimed.
 
     Wide cells hold a steep spectrum without its last singular values.
     """
     for larger in range(rank + 1, rank + 2 + min(rank, _MORE)):
         for candidate in narrow:
-            if larger > UNKNOWNS[candidate.recipe] * pair.allowed:
+            if larger > UNKNOWNS[candidate.recipe] * pair.changed_per_unknown:
                 return []
             fit = candidate.fit(larger)
             claim = candidate.claim(fit) if fit.inside >= INSIDE else None
@@ -210,25 +201,25 @@ def _best(claims: list[Claim]) -> Claim:
     return best
 
 
-def _result(claim: Claim, pair: _Pair) -> RankSearch:
+def _result(claim: Claim, pair: Pair) -> RankSearch:
     return RankSearch(
         Outcome.FOUND,
         pair.form,
-        pair.changed / pair.tuned.numel(),
+        pair.fraction_changed,
         rank=claim.fit.rank,
         recipe=claim.candidate.recipe,
         base_was_rounded=claim.candidate.base_was_rounded,
         fit=claim.fit,
         held_out=claim.held_out,
-        unknowns=claim.fit.rank / pair.allowed,
+        unknowns=claim.fit.rank / pair.changed_per_unknown,
     )
 
 
-def _verified(result: RankSearch, pair: _Pair) -> RankSearch | None:
+def _verified(result: RankSearch, pair: Pair) -> RankSearch | None:
     """The result for the whole of a pair, of which a part was searched; None if it fails there."""
     if result.rank is None or result.recipe is None:
         return None
-    unknowns = result.rank / pair.allowed
+    unknowns = result.rank / pair.changed_per_unknown
     if unknowns > UNKNOWNS[result.recipe]:
         return None
     fit = pair.candidate(result.recipe, rounded=result.base_was_rounded).fit(result.rank)

@@ -375,8 +375,10 @@ REFUSED = [
     ("LOHA", {"r": 4}, {}, {FILE: {f"{Q}.hada_w2_a": None}}, "the file lacks hada_w2_a"),
     ("LOCA", {"n_frequency": 20}, {}, {FILE: {SHAPE: torch.tensor([torch.nan, 32])}},
      r"loca_spectrum\.shape holds no shape: \[nan, 32.0\]"),
-    ("LOCA", {"n_frequency": 20}, {"n_frequency": 30}, {}, "components than in the configuration: 20, not 30"),
-    ("LOCA", {"n_frequency": 20}, {}, {FILE: {INDICES: torch.full((20, 2), 32)}}, "locations outside the matrix: 48x32"),
+    ("LOCA", {"n_frequency": 20}, {"n_frequency": 30}, {},
+     "another number of components than in the configuration: 20, not 30"),
+    ("LOCA", {"n_frequency": 20}, {}, {FILE: {INDICES: torch.full((20, 2), 32)}},
+     "locations outside the matrix: 48x32"),
     ("LOCA", {"n_frequency": 20}, {}, {FILE: {INDICES: None}}, "lacks loca_spectrum.indices"),
     ("LOCA", {"n_frequency": 20}, {}, {FILE: {f"{INDICES}_2": torch.ones(2)}}, "should not hold"),
     ("LOCA", {"n_frequency": 20}, {}, {FILE: {SHAPE: torch.tensor([2**40, 2**40])}, BASE: None},
@@ -392,7 +394,7 @@ REFUSED = [
     ("LORA", EXPERTS, {},
      {BASE: {DOWN: None, f"{DOWN}_blocks": BYTES, f"{DOWN}_scales": BYTES + 1}}, "quantised"),
     ("LORA", {"target_modules": ["embed", "q"], "r": 4, "use_dora": True}, {},
-     {BASE: {"embed.weight": torch.ones(36, 32)}}, "^resized: from 36x32 to 40x32$"),
+     {BASE: {"embed.weight": torch.ones(36, 32)}}, "^resized from 36x32 to 40x32$"),
 ]  # fmt: skip
 
 

@@ -362,7 +362,7 @@ def test_a_module_that_is_passed_decides(how):
         "attention.out_proj.weight": "read directly",
         "grouped.weight": "grouped convolution",
         "down.weight": "shares its weight with another layer",
-        "again.weight": "tied to another tensor",
+        "again.weight": "tied to down.weight",
     }
 
 

@@ -101,8 +101,8 @@ SHAPES = {
     "stack": ((2,) * 6, (2,) * 6, "not a matrix: 6 dimensions"),
     "tiny": ((3, 400), (3, 400), "too small (a side below 16): 3x400"),
     "depthwise.weight": ((20, 1, 3, 3), (20, 1, 3, 3), "too small (a side below 16): 20x9"),
-    "linear": ((30, 20), (32, 20), "resized: from 30x20 to 32x20"),
-    "wte.weight": ((30, 20), (33, 24), "resized: from 30x20 to 33x24"),
+    "linear": ((30, 20), (32, 20), "resized from 30x20 to 32x20"),
+    "wte.weight": ((30, 20), (33, 24), "resized from 30x20 to 33x24"),
     "mlp.experts.none": ((0, 20, 20), (0, 20, 20), "too small: 0x20x20"),
     # A header may declare any number of empty experts.
     "mlp.experts.thin": (
@@ -286,7 +286,7 @@ def test_ties_that_memory_shows():
         (weights(1, EMBEDDING), base),
     ):
         pair = open_pair(*sides)
-        assert reasons(pair) == {HEAD: f"tied to another tensor: {EMBEDDING}"}
+        assert reasons(pair) == {HEAD: f"tied to {EMBEDDING}"}
         assert HEAD not in pair.matrices
 
 

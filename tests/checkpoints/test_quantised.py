@@ -232,6 +232,7 @@ def test_the_way_out_is_said_if_nothing_else_is_left(tmp_path):
         open_pair(folder, folder)
 
 
+UNFIT = "its scales do not fit its shape"
 WRONG = [(P + 1,), (P, 2, 2), (7, 3), (0,), (2, P, 1)]
 WEIGHT = {"a.weight": stored(P, Q)}
 # Tensors of a checkpoint, what is said of a.weight, and whether it is damaged.
@@ -239,8 +240,7 @@ REASONS = {
     **{
         f"wrong shape {shape}": (
             {**WEIGHT, "a.weight_scale": positive(*shape)},
-            "its scales do not fit its shape: a.weight_scale of shape "
-            f"{'x'.join(map(str, shape))}, and 40x36",
+            f"{UNFIT}: a.weight_scale of shape {'x'.join(map(str, shape))}, and 40x36",
             True,
         )
         for shape in WRONG

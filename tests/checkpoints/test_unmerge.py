@@ -7,6 +7,7 @@ import math
 import peft
 import pytest
 import torch
+from safetensors.torch import save_file
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
@@ -16,7 +17,10 @@ from transformers import (
 
 import loca_theory as loca
 from loca_theory import InvalidArgumentError
+from loca_theory.adapters import LoCAConfig
 from loca_theory.checkpoints import unmerge
+from loca_theory.rounding import Guess, Recipe, find_adapter
+from loca_theory.transforms import idct2
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),
@@ -37,6 +41,8 @@ def merged(model, config, size=3e-3):
         for name, parameter in adapted.named_parameters():
             if "lora_B" in name:
                 parameter.normal_(std=size)
+            elif "loca_spectrum" in name:
+                parameter.normal_(std=100 * size)
     return adapted.merge_and_unload()
 
 
@@ -85,6 +91,151 @@ def test_the_adapter_comes_back_and_gives_the_stored_weights_to_the_bit(
     assert loaded.layers == result.layers
 
 
+@pytest.mark.parametrize(("kind", "settings"), CLASSES, ids=["Llama", "GPT-2"])
+def test_loca_comes_back_and_gives_the_stored_weights_to_the_bit(kind, settings, tmp_path):
+    torch.manual_seed(0)
+    base = kind(settings).bfloat16()
+    config = LoCAConfig(n_frequency=150, target_modules=TARGETS[kind])
+    tuned = merged(base, config)
+    result = unmerge(base, tuned)
+    assert {row.form for row in result.layers} == {"LoCA"}
+    assert {row.rank for row in result.layers} == {None}
+    assert all(0.93 * 150 <= row.components <= 1.03 * 150 for row in result.layers)
+    assert result.identical > 0.998 > 0.96 > result.identical_svd
+    assert "The base and LoCA of 1" in result.verdict
+    assert "by the largest of the difference" in result.verdict
+
+    result.save(tmp_path)
+    assert not (tmp_path / "lora").exists()
+    adapted = peft.PeftModel.from_pretrained(copy.deepcopy(base), tmp_path / "loca")
+    again = adapted.merge_and_unload().state_dict()
+    entries = same = 0
+    for name, weight in tuned.state_dict().items():
+        if name in {row.name for row in result.layers}:
+            entries, same = entries + weight.numel(), same + int((weight == again[name]).sum())
+        else:
+            assert torch.equal(weight, again[name]), name
+    # The layer's cosine transform adds in another order.
+    assert abs(same / entries - result.identical) < 1e-3
+
+
+def test_layers_of_either_form_are_two_adapters(llama, tmp_path):
+    """Queries of low rank, values of cosine components."""
+    once = merged(llama, peft.LoraConfig(r=3, target_modules=["q_proj"]))
+    tuned = merged(once, LoCAConfig(n_frequency=100, target_modules=["v_proj"]))
+    result = unmerge(llama, tuned)
+    forms = {row.name.rpartition("self_attn.")[2]: row.form for row in result.layers}
+    assert forms == {"q_proj.weight": "LoRA", "v_proj.weight": "LoCA"}
+    assert list(result.adapters) == ["lora", "loca"]
+    names = {path.relative_to(tmp_path).parts[0] for path in result.save(tmp_path)}
+    assert {"lora", "loca"} <= names
+    assert "LoRA of rank 3 in q_proj of 2 layers (exact), and LoCA of " in result.verdict
+    with pytest.raises(InvalidArgumentError, match="two adapters, lora and loca; take one"):
+        result.state_dict()
+
+
+def test_factors_in_half_precision_say_what_merging_them_gives(llama, tmp_path):
+    tuned = merged(llama, peft.LoraConfig(r=3, target_modules=["q_proj"]), size=3e-2)
+    result = unmerge(llama, tuned, dtype="bfloat16")
+    assert result.identical < 0.99 < 0.998 < result.identical_unrounded
+    assert f"in bfloat16, {result.identical:.2%} of the" in result.verdict
+    assert f"(in float32 {result.identical_unrounded:.2%})" in result.verdict
+    assert {tensor.dtype for tensor in result.state_dict().values()} == {torch.bfloat16}
+    result.save(tmp_path)
+    adapted = peft.PeftModel.from_pretrained(copy.deepcopy(llama), tmp_path / "lora")
+    again = adapted.merge_and_unload().state_dict()
+    names = [row.name for row in result.layers]
+    same = [float((tuned.state_dict()[name] == again[name]).double().mean()) for name in names]
+    assert abs(sum(same) / len(same) - result.identical) < 1e-3
+
+
+# --- many layers, and interrupted runs ---
+
+
+def deep(count, sizes):
+    """State dicts of layers of one kind, some with a change of a rank, or of components."""
+    torch.manual_seed(0)
+    base = {f"layers.{i}.q.weight": (0.05 * torch.randn(96, 128)).bfloat16() for i in range(count)}
+    tuned = dict(base)
+    for i, (form, size) in sizes.items():
+        if form == "LoRA":
+            change = 5e-3 * torch.randn(96, size) @ torch.randn(size, 128)
+        else:
+            spectrum = torch.zeros(96 * 128)
+            spectrum[torch.randperm(96 * 128)[:size]] = 0.2 * torch.randn(size)
+            change = idct2(spectrum.view(96, 128))
+        name = f"layers.{i}.q.weight"
+        tuned[name] = (base[name].float() + change).bfloat16()
+    return base, tuned
+
+
+@pytest.fixture
+def searches(monkeypatch):
+    """The layers that were searched, with their guesses, and whether for components as well."""
+    calls = []
+
+    def recorded(base, tuned, **options):
+        if options:  # without any, the sides are exchanged
+            calls.append(options)
+        return find_adapter(base, tuned, **options)
+
+    monkeypatch.setattr("loca_theory.checkpoints.unmerging.search.find_adapter", recorded)
+    return calls
+
+
+def sizes_of(result):
+    return {
+        int(row.name.split(".")[1]): (row.form, row.rank or row.components) for row in result.layers
+    }
+
+
+def test_of_a_kind_one_layer_is_searched_and_the_others_verified(searches):
+    ranks = dict.fromkeys(range(1, 6), ("LoRA", 2)) | {5: ("LoRA", 3)}
+    result = unmerge(*deep(7, ranks))
+    assert sizes_of(result) == ranks
+    assert [row.name for row in result.layers] == [f"layers.{i}.q.weight" for i in range(1, 6)]
+    guesses = [call["guess"] for call in searches]
+    assert guesses == [None, *[Guess(2, Recipe.EXACT)] * 4]
+    assert [call["with_cosines"] for call in searches] == [True, *[False] * 4]
+
+
+def test_two_changed_layers_of_a_kind_are_searched_for_both_forms(searches):
+    """In the first two, from the middle, nothing is found."""
+    base, tuned = deep(6, {1: ("LoRA", 2), 5: ("LoRA", 2)})
+    for i in (2, 3, 4):
+        name = f"layers.{i}.q.weight"
+        tuned[name] = (base[name].float() + 5e-3 * torch.randn(96, 128)).bfloat16()
+    result = unmerge(base, tuned)
+    nothing = (None, None)
+    expected = {1: ("LoRA", 2), 2: nothing, 3: nothing, 4: nothing, 5: ("LoRA", 2)}
+    assert sizes_of(result) == expected
+    assert sorted(call["with_cosines"] for call in searches) == [False, False, False, True, True]
+    assert "3 of 5 layers: neither of low rank nor of few cosine components." in result.verdict
+
+
+def test_an_interrupted_run_continues(tmp_path, searches):
+    pair = deep(3, {0: ("LoRA", 2), 1: ("LoCA", 100), 2: ("LoRA", 2)})
+    for name, side in zip(("base", "tuned"), pair, strict=True):
+        save_file(side, tmp_path / f"{name}.safetensors")
+    pair = tmp_path / "base.safetensors", tmp_path / "tuned.safetensors"
+    first = unmerge(*pair, runner=loca.Runner(tmp_path / "points", 1))
+    count = len(searches)
+    assert count >= 3
+    again = unmerge(*pair, runner=loca.Runner(tmp_path / "points", 1))
+    assert len(searches) == count
+    assert again.layers == first.layers
+    for key, adapter in first.adapters.items():
+        for name, tensor in adapter.tensors.items():
+            assert torch.equal(tensor, again.adapters[key].tensors[name])
+    some = sorted((tmp_path / "points").glob("*.json"))[0]
+    some.write_text(some.read_text()[:50])
+    unmerge(*pair, runner=loca.Runner(tmp_path / "points", 1))
+    assert len(searches) == count + 1
+
+
+# --- without a claim ---
+
+
 def test_the_verdict_says_what_was_merged(llama):
     config = peft.LoraConfig(r=3, target_modules=TARGETS[LlamaForCausalLM])
     result = unmerge(llama, merged(llama, config), include="proj")
@@ -120,7 +271,7 @@ def test_nothing_is_claimed_of_other_changes(tune, llama, tmp_path):
     result = unmerge(llama, tune(llama))
     assert result.layers
     assert all(row.rank is None and row.identical is None for row in result.layers)
-    assert result.adapter is None
+    assert not result.adapters
     assert result.identical is None
     assert len(result.layers) == 2
     assert result.verdict.startswith("2 of 2 layers: ")
@@ -142,7 +293,7 @@ def test_what_else_changed_is_named(llama):
 
 def test_an_unchanged_checkpoint_has_no_layer(llama):
     result = unmerge(llama, copy.deepcopy(llama))
-    assert (result.layers, result.adapter) == ((), None)
+    assert (result.layers, result.adapters) == ((), {})
     assert result.verdict == "No layer changed."
 
 
@@ -177,11 +328,41 @@ def test_a_steep_spectrum_is_not_taken_for_two_roundings():
     assert row.identical > 0.998
 
 
-def test_swapped_sides_are_said():
-    base, tuned = steep(4, 3, 1e-3)
+@pytest.mark.parametrize("size", [2e-4, 3e-4, 1e-3, 1e-2])
+def test_swapped_sides_are_said(size):
+    """Also where the swapped pair nearly fits, and where nothing is found in it."""
+    base, tuned = steep(4, 3, size)
     result = unmerge(*matrices(tuned, base))
     assert [row.rank for row in result.layers] == [None]
     assert "swapped, it seems" in result.verdict
+    assert unmerge(*matrices(base, tuned)).layers[0].rank == 4
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_matrix_that_is_not_finite_is_left_out(side, value):
+    sides = [matrix.clone() for matrix in steep(4, 3, 1e-3)]
+    others = [side.clone() for side in sides]
+    sides[side][0, 0] = value
+    names = "layers.0.q_proj.weight", "layers.1.q_proj.weight"
+    pair = [dict(zip(names, both, strict=True)) for both in zip(sides, others, strict=True)]
+    result = unmerge(*pair)
+    (skipped,) = result.skipped
+    assert "must be finite: 1 of 65536 entries are NaN or infinite" in skipped.reason
+    assert [row.rank for row in result.layers] == [4]
+    assert result.changed_outside == [names[0]]
+
+
+def test_what_is_not_a_pair_of_floating_matrices_is_one_line():
+    base, tuned = steep(4, 3, 1e-3)
+    for before, after, message in (
+        (base.to(torch.int8), tuned, "quantised"),
+        (base, tuned.to(torch.int8), "quantised"),
+        (base, tuned[:, :100], "resized from 256x256 to 256x100"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=message) as raised:
+            unmerge(*matrices(before, after))
+        assert "\n" not in str(raised.value)
 
 
 def test_float32_hides_nothing():

@@ -66,7 +66,7 @@ BASES = {
         (f"{EXTRACTED} --allocate 2k", PAIR, UNFIT - {"--allocate"} | {"--serve"}),
         (f"{EXTRACTED} --energy 0.5", PAIR, UNFIT - {"--energy"} | {"--serve"}),
     ],
-    "unmerge": [("--include 1.attention -j 1", PAIR, set())],
+    "unmerge": [("--include 1.attention -j 1", PAIR, {"--demo"}), ("--demo -j 1", [], set())],
     "verify": [
         ("--quick -j 1", ["condition-u"], set()),
         ("--quick -j 1", ["parseval.unitary"], set()),

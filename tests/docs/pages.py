@@ -33,7 +33,6 @@ REASONS = {
     "installs": "changes the environment, or starts one",
     "needs a checkout": "the experiments and benchmarks run from the repository's root",
     "needs a hub": "downloads, which tests do not",
-    "needs a merged model": "tests of unmerge merge models of their own",
     "needs the published texts": "files of tasks that others publish and no repository holds",
     "needs a cluster": "workers on other machines",
     "needs a file": "the page's own Python, saved as a module; tests/cli/test_simulate.py has one",

@@ -8,6 +8,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.rounding import (
     FORMATS,
     CosineFit,
+    Guess,
     Outcome,
     Recipe,
     find_components,
@@ -70,6 +71,30 @@ def test_the_number_of_components_is_read_off(steps, is_rounded, recipe):
     # The search resolves 2%, and the smallest coefficients move no entry.
     assert 0.93 * 150 <= result.components <= 1.03 * 150
     assert result.unknowns == 2 * result.components / int((base != tuned).count_nonzero())
+
+
+def test_a_guess_gives_its_number_and_a_wrong_one_does_no_harm():
+    base, tuned, _, _ = pair(150, 1)
+    assert find_components(base, tuned, guess=Guess(150, Recipe.EXACT)).components == 150
+    for size, recipe in ((75, Recipe.EXACT), (10**6, Recipe.EXACT)):
+        result = find_components(base, tuned, guess=Guess(size, recipe))
+        assert 0.93 * 150 <= result.components <= 1.03 * 150
+
+
+@pytest.mark.parametrize("is_rounded", [False, True])
+def test_a_base_of_more_bits_is_merged_as_it_is_or_rounded_first(is_rounded):
+    source = generator(0, "wide base of cosines")
+    wide = torch.from_numpy(0.02 * source.standard_normal(SHAPE, dtype=np.float32))
+    _, _, change, _ = pair(40, 3)
+    start = FORM.round(wide.double()) if is_rounded else wide.double()
+    result = find_components(wide, FORM.round(start + change))
+    assert result.base_was_rounded == is_rounded
+    assert 0.93 * 40 <= result.components <= 1.03 * 40
+
+
+def test_too_many_components_cannot_be_told():
+    base, tuned, _, _ = pair(2500, 1)
+    assert find_components(base, tuned).outcome is Outcome.TOO_FEW_CHANGED
 
 
 @pytest.mark.parametrize("kind", ["low rank", "independent"])

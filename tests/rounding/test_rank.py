@@ -11,6 +11,7 @@ from torch import nn
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.rounding import (
     FORMATS,
+    Guess,
     Outcome,
     Recipe,
     count_signals,
@@ -21,6 +22,7 @@ from loca_theory.rounding import (
     merged,
     rounding_cells,
 )
+from loca_theory.rounding.pair import Pair
 from loca_theory.sweeps import generator
 
 SHAPE = (320, 256)
@@ -138,7 +140,7 @@ def test_two_merges_are_one_of_the_sum_of_their_ranks():
 
 
 def test_the_rank_of_a_large_pair_is_searched_in_a_part_and_verified_in_all(monkeypatch):
-    monkeypatch.setattr("loca_theory.rounding.rank._SEARCHED", 100)
+    monkeypatch.setattr("loca_theory.rounding.pair._SEARCHED", 100)
     base, tuned, _ = exact_pair(3, 1.0)
     result = find_rank(base, tuned)
     assert (result.rank, result.recipe) == (3, Recipe.EXACT)
@@ -149,6 +151,73 @@ def test_the_rank_of_a_large_pair_is_searched_in_a_part_and_verified_in_all(monk
     corner = tuned.clone()
     corner[:20, :30] += 1e-3 * row[:, None] * column
     assert find_rank(base, FORMATS["bfloat16"].round(corner)).rank in (None, 4)
+
+
+@pytest.mark.parametrize("is_part", [False, True])
+def test_rows_and_columns_without_a_change_are_left_out(is_part, monkeypatch):
+    """As in a fused query, key and value of which one has an adapter."""
+    if is_part:
+        monkeypatch.setattr("loca_theory.rounding.pair._SEARCHED", 60)
+    form = FORMATS["bfloat16"]
+    base, _, change = exact_pair(3, 1.0)
+    change[:150], change[:, :60] = 0, 0
+    result = find_rank(base, form.round(base + change))
+    assert (result.rank, result.recipe) == (3, Recipe.EXACT)
+    fit = result.fit.increment()
+    assert fit.shape == SHAPE
+    assert not fit[:150].any()
+    assert not fit[:, :60].any()
+    cells = rounding_cells(base, form.round(base + change), form)
+    assert fit_inside(fit, cells) == pytest.approx(result.fit.inside, abs=1e-12)
+    changed = int((form.round(base + change) != base).count_nonzero())
+    assert result.unknowns == 3 * (170 + 196) / changed
+
+
+def fit_inside(increment, cells):
+    return float(cells.contain(increment).double().mean())
+
+
+def test_a_few_unchanged_rows_by_chance_are_kept():
+    """With some changed entries per row, the cells of a row without any say something, too."""
+    base, tuned, _ = exact_pair(1, 0.01)
+    pair = Pair.of(base, tuned)
+    assert not (base != tuned).any(dim=1).all()
+    rows, columns = pair.changed_sides()
+    assert (len(rows), len(columns)) == SHAPE
+
+
+@pytest.mark.parametrize("shape", [(24, 24), (600, 9)])
+def test_of_small_matrices_it_cannot_be_told(shape):
+    """Ranks to 6 could be told at most: those above, and other changes, look alike."""
+    for rank in (8, 9):
+        base, tuned, _ = exact_pair(rank, 3.0, shape=shape)
+        assert find_rank(base, tuned).outcome is Outcome.TOO_SMALL
+    base, tuned, _ = exact_pair(1, 3.0, shape=(64, 64))
+    assert find_rank(base, tuned).rank == 1
+
+
+@pytest.mark.parametrize(("rank", "is_confirmed"), [(3, True), (2, False), (4, False), (90, False)])
+def test_a_guess_is_verified_and_a_wrong_one_does_no_harm(rank, is_confirmed):
+    base, tuned, _ = exact_pair(3, 1.0)
+    result = find_rank(base, tuned, guess=Guess(rank, Recipe.EXACT))
+    assert (result.rank, result.is_confirmed) == (3, is_confirmed)
+    assert result.held_out > 0.6
+    other = find_rank(base, tuned, guess=Guess(3, Recipe.ROUNDED_TWICE))
+    assert (other.rank, other.recipe, other.is_confirmed) == (3, Recipe.EXACT, False)
+
+
+def test_a_guess_is_verified_in_a_part_and_then_in_all(monkeypatch):
+    monkeypatch.setattr("loca_theory.rounding.pair._SEARCHED", 100)
+    base, tuned, _ = exact_pair(3, 1.0)
+    result = find_rank(base, tuned, guess=Guess(3, Recipe.EXACT))
+    assert result.is_confirmed
+    assert result.fit.increment().shape == SHAPE
+    row, column = torch.arange(1, 21).double(), torch.arange(1, 31).double()
+    corner = tuned.clone()
+    corner[:20, :30] += 1e-3 * row[:, None] * column
+    guess = Guess(3, Recipe.EXACT)
+    again = find_rank(base, FORMATS["bfloat16"].round(corner), guess=guess)
+    assert not again.is_confirmed
 
 
 # --- without a claim ---

@@ -135,7 +135,7 @@ class MatchedPair:
         entries = [side.entries[name] for side in self._sides.values()]
         ties = {entry.tied_to for entry in entries}
         if len(ties) == 1 and None not in ties:
-            raise LeftOutError("tied to another tensor", str(ties.pop()))
+            raise LeftOutError(f"tied to {ties.pop()}")
         notes = [
             f"the {title} checkpoint ties it to {entry.tied_to}"
             for title, entry in zip(self._sides, entries, strict=True)

@@ -24,6 +24,7 @@ from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.runner import chosen_runner
+from loca_theory.sweeps.store import described
 from loca_theory.transforms.devices import resolve_device
 
 _LOOKS_INSIDE = {"cells": True, "ignore": False}
@@ -165,18 +166,25 @@ def extract(
     rows, adapters = extractor.run(name)
     inside = {row.name for row in rows} | set(saved.tensors)
     grid = {
-        "base": describe(base), "finetuned": describe(tuned), "method": method, "r": rank,
+        "base": describe(base),
+        "finetuned": describe(tuned),
+        "method": method,
+        "r": rank,
         "components": components,
-        "allocate": total and str(total), "energy": energy,
-        "floor": floor, "cap": cap, "pad": has_one_rank,
-        "save_modules": list(patterns), "include": include, "exclude": exclude,
-        "max_size": max_size, "rounding": rounding,
+        "allocate": total and str(total),
+        "energy": energy,
+        "floor": floor,
+        "cap": cap,
+        "pad": has_one_rank,
+        "save_modules": list(patterns),
+        **described(selection, "smallest_side", "experts"),
+        "rounding": rounding,
         "model": pair.model.title if pair.base and pair.model.is_known else None,
         "unchecked": pair.unchecked,
         "vocabulary": saved.new_rows(pair),
         "changed_outside": pair.changed_outside(inside),
         "resized": pair.base is None,
-    }  # fmt: skip
+    }
     extraction = Extraction(
         manifest=manifest(grid=grid, seed=None, device=device, dtype=dtype),
         matrices=tuple(rows),

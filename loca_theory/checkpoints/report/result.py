@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from html import escape
 from shutil import get_terminal_size
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,8 +18,7 @@ from loca_theory.checkpoints.measure.rows import (
     Matrix,
     MatrixError,
 )
-from loca_theory.checkpoints.measure.settings import ANALYSED
-from loca_theory.checkpoints.report.columns import CHANGE, MATRIX, STATISTICS
+from loca_theory.checkpoints.report.overview import by_tuned, html_of, overview_of
 from loca_theory.checkpoints.report.proposal import proposed_config
 from loca_theory.checkpoints.report.remarks import (
     IDENTICAL,
@@ -32,11 +30,10 @@ from loca_theory.checkpoints.report.remarks import (
     warning,
 )
 from loca_theory.checkpoints.report.summary import Summary, summarise
-from loca_theory.checkpoints.report.verdict import SHOWN, verdict
+from loca_theory.checkpoints.report.verdict import verdict
 from loca_theory.checkpoints.source.checkpoint import Skipped
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Budget
-from loca_theory.expressivity.methods.names import display_name
 from loca_theory.expressivity.spending import off_budgets
 from loca_theory.sweeps import Result
 from loca_theory.sweeps.results import SHOWN_ROWS, rows
@@ -45,11 +42,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from peft import PeftConfig
 
-_KEY = ["name", "tuned"]
-_OVERVIEW = (
-    *("name", "tuned", "shape", "sigma", "relative_norm", "tv", "tv_p_value", "outlier_mass"),
-    *("spikes", "rank_90"),
-)
 _OF_MATRIX = {field.name for field in fields(Matrix)}
 
 
@@ -102,7 +94,15 @@ class Analysis(Result):
     @cached_property
     def summary(self) -> Summary:
         """Totals over all matrices, by kind, by layer and by fine-tune."""
-        return summarise(self.matrices, self.errors, self.ranks)
+        return summarise(self.matrices, self.errors_of, self.ranks)
+
+    @cached_property
+    def errors_of(self) -> dict[tuple[str, str], list[MatrixError]]:
+        """The errors on each matrix, by its name and the label of its fine-tune."""
+        by_matrix = {(row.name, row.tuned): list[MatrixError]() for row in self.matrices}
+        for error in self.errors:
+            by_matrix[error.name, error.tuned].append(error)
+        return by_matrix
 
     @property
     def first_rank(self) -> int:
@@ -118,8 +118,11 @@ class Analysis(Result):
     def off_budget(self) -> dict[str, str]:
         """What methods spend of the budget of the first rank, where it is off by more than 2%."""
         r, accounting = self.first_rank, Accounting(self.manifest["grid"]["accounting"])
-        have = {(error.name, error.tuned) for error in self.errors if error.r == r}
-        shapes = {row.shape for row in self.matrices if (row.name, row.tuned) in have}
+        shapes = {
+            row.shape
+            for row in self.matrices
+            if any(error.r == r for error in self.errors_of[row.name, row.tuned])
+        }
         methods = (error.method for error in self.errors)
         return off_budgets(methods, [Budget(*shape, r, accounting) for shape in shapes])
 
@@ -186,28 +189,27 @@ class Analysis(Result):
 
     def to_json(self) -> dict[str, Any]:
         """Plain data: one row per matrix with its errors, skipped tensors, totals, manifest."""
-        errors: dict[tuple[str, str], list[dict[str, Any]]] = {}
-        for error in self.errors:
-            of_matrix = errors.setdefault((error.name, error.tuned), [])
-            of_matrix.append(
-                {key: value for key, value in vars(error).items() if key not in _OF_MATRIX}
-            )
+
+        def plain(error: MatrixError) -> dict[str, Any]:
+            return {key: value for key, value in vars(error).items() if key not in _OF_MATRIX}
+
         return {
             "rows": [
-                {**asdict(row), "errors": errors.get((row.name, row.tuned), [])}
+                {**asdict(row), "errors": [*map(plain, self.errors_of[row.name, row.tuned])]}
                 for row in self.matrices
             ],
             **{name: self._plain(name) for name in ("allocation", "comparisons", "bits")},
             "skipped": [
-                {"name": row.name, "tuned": row.tuned, "reason": row.reason}
-                for row in self.skipped
+                {"name": row.name, "tuned": row.tuned, "reason": row.reason} for row in self.skipped
             ],
             "summary": {
-                "warnings": list(self.warnings), **self.summary.to_json(), "verdict": self.verdict,
+                "warnings": list(self.warnings),
+                **self.summary.to_json(),
+                "verdict": self.verdict,
                 "config": self.config_source,
             },
             "manifest": self.manifest,
-        }  # fmt: skip
+        }
 
     def overview(self) -> pd.DataFrame:
         """One row per matrix: its main statistics, and some errors at the first rank.
@@ -215,54 +217,15 @@ class Analysis(Result):
         The errors are those of LoRA, LoCA, FourierFT, selection of entries, and the methods that
         the user named.
         """
-        import pandas as pd
-
-        columns = {column.value: column for column in (*MATRIX, *CHANGE, *STATISTICS)}
-        values = {name: map(columns[name].read, self.matrices) for name in _OVERVIEW}
-        frame, errors = pd.DataFrame(values), self.to_frame("errors")
-        first = self.first_rank
-        usual = [method.name for method in ANALYSED]
-        is_shown = errors["method"].isin(SHOWN) | ~errors["method"].isin(usual)
-        at = errors[(errors["r"] == first) & is_shown]
-        wide = at.pivot_table(index=_KEY, columns="method", values="error", sort=False)
-        wide = wide.add_suffix(f", r = {first}")
-        shown = frame.merge(wide, left_on=_KEY, right_index=True, how="left")
-        return shown if len(self.tuned) > 1 else shown.drop(columns="tuned")
+        return overview_of(self)
 
     def _text(self) -> str:
         width = get_terminal_size().columns
         texts = [fill(text, width) for text in (*self.warnings, *self.verdict.split("\n\n"))]
         if len(self.tuned) > 1:
-            texts.append(self._by_tuned().to_string(max_rows=SHOWN_ROWS, index=False))
+            texts.append(by_tuned(self).to_string(max_rows=SHOWN_ROWS, index=False))
         return "\n\n".join(texts)
-
-    def _by_tuned(self) -> pd.DataFrame:
-        """Energy that each form retains of each fine-tune, at the first rank."""
-        import pandas as pd
-
-        return pd.DataFrame([
-            {"fine-tune": group.name, "matrices": group.matrices, **{
-                f"{display_name(key)} retains": f"{1 - error.error:.1%}"
-                for key, error in group.by_rank.get(self.first_rank, {}).items()
-                if key in SHOWN
-            }}
-            for group in self.summary.by_tuned
-        ])  # fmt: skip
 
     def _repr_html_(self) -> str:
         """Warnings, verdict and overview; for a single matrix, all its statistics in one column."""
-        if len(self.matrices) == 1:
-            errors = {f"{e.method}, r = {e.r}": e.error for e in self.errors}
-            guarded = [column for column in STATISTICS if column.guard is not None]
-            values = {str(column.value): column.read(self.matrices[0]) for column in guarded}
-            frame = self.to_frame().assign(**values, **errors)
-            table = frame.T.to_html(header=False, border=0)
-        else:
-            table = self.overview().to_html(
-                max_rows=20, show_dimensions=True, border=0, index=False
-            )
-        texts = [*self.warnings, *self.verdict.split("\n\n")]
-        paragraphs = (f"<p>{escape(text)}</p>" for text in texts)
-        if len(self.tuned) > 1:
-            table = self._by_tuned().to_html(max_rows=20, border=0, index=False) + table
-        return f"{''.join(paragraphs)}{table}"
+        return html_of(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from loca_theory.checkpoints.measure.rows import Matrix, MatrixError
 _LEVEL = 0.05
 
 # Errors by name of the weight and label of the fine-tune.
-_Errors = dict[tuple[str, str], list[MatrixError]]
+_Errors = Mapping[tuple[str, str], list[MatrixError]]
 
 
 @dataclass(frozen=True)
@@ -109,29 +109,24 @@ class Summary:
         return {"all": plain(self.all), "controlled": plain(self.controlled), **named}
 
 
-def summarise(
-    matrices: Sequence[Matrix], errors: Sequence[MatrixError], ranks: Sequence[int]
-) -> Summary:
+def summarise(matrices: Sequence[Matrix], errors: _Errors, ranks: Sequence[int]) -> Summary:
     """Compute totals over all matrices, by kind, by layer and by fine-tune."""
-    by_matrix: _Errors = {(matrix.name, matrix.tuned): [] for matrix in matrices}
-    for error in errors:
-        by_matrix[error.name, error.tuned].append(error)
 
     def by(field: str, values: Iterable[Any]) -> tuple[Totals, ...]:
         groups = {
             str(n): [matrix for matrix in matrices if getattr(matrix, field) == n] for n in values
         }
-        return tuple(_totals(name, group, by_matrix, ranks) for name, group in groups.items())
+        return tuple(_totals(name, group, errors, ranks) for name, group in groups.items())
 
     controlled = [
         matrix
         for matrix in matrices
-        if any(error.shuffled_error is not None for error in by_matrix[matrix.name, matrix.tuned])
+        if any(error.shuffled_error is not None for error in errors[matrix.name, matrix.tuned])
     ]
     layers = sorted({matrix.layer for matrix in matrices if matrix.layer is not None})
     return Summary(
-        all=_totals("all", matrices, by_matrix, ranks),
-        controlled=_totals("controlled", controlled, by_matrix, ranks),
+        all=_totals("all", matrices, errors, ranks),
+        controlled=_totals("controlled", controlled, errors, ranks),
         by_kind=by("kind", dict.fromkeys(matrix.kind for matrix in matrices)),
         by_layer=by("layer", layers),
         by_tuned=by("tuned", dict.fromkeys(matrix.tuned for matrix in matrices)),

@@ -16,7 +16,7 @@ import math
 import re
 from typing import Literal
 
-from loca_theory.checkpoints.source.checkpoint import Checkpoint, Reason
+from loca_theory.checkpoints.source.checkpoint import Checkpoint
 
 Experts = Literal["each", "stacked"]
 EXPERTS: dict[str, Experts] = {"each": "each", "stacked": "stacked"}
@@ -75,9 +75,9 @@ def by(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape))
 
 
-def resized(was: tuple[int, ...], now: tuple[int, ...]) -> Reason:
+def resized(was: tuple[int, ...], now: tuple[int, ...]) -> str:
     """The reason for a weight that has another shape than that of the base."""
-    return Reason("resized", f"from {by(was)} to {by(now)}")
+    return f"resized from {by(was)} to {by(now)}"
 
 
 def tied_weight(

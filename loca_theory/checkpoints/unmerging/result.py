@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,49 +14,59 @@ from typing import Any, ClassVar
 from loca_theory import _arguments
 from loca_theory._words import counted
 from loca_theory.checkpoints.form.folder import Adapter, check_folder, remove_adapter, write_adapter
+from loca_theory.checkpoints.form.forms import FORMS
 from loca_theory.checkpoints.model.names import layer_of
 from loca_theory.checkpoints.source.checkpoint import Skipped
 from loca_theory.checkpoints.unmerging.rows import UnmergedLayer
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.rounding import Outcome
 from loca_theory.sweeps import Result
 from loca_theory.sweeps.files import writable_folder
 from loca_theory.sweeps.results import rows
 
-_FOLDER = "lora"
+EITHER = "best"
+"""Name of the choice of LoRA and LoCA, in whose folders adapters are written."""
 _NAMED = 4
+_OUTCOMES = {Outcome.NOT_OF_FORM.value: "neither of low rank nor of few cosine components"}
+_FULL = "float32"
 _CARD = """---
 library_name: peft
 ---
 
-# LoRA recovered from a merged checkpoint
+# {title} recovered from a merged checkpoint
 
 {verdict}
 
-Its factors are those of a change that rounds to the stored weights, found by `loca-theory unmerge`.
-A product BA does not tell its factors apart, so B and A are balanced, and α is the rank.
+Its numbers are those of a change that rounds to the stored weights, found by `loca-theory unmerge`.
+{remark}
 """
+_REMARKS = {
+    "lora": "A product BA does not tell B and A apart, so they are balanced, and α is the rank.",
+    "loca": "Coefficients that are too small to change a stored weight are not among them.",
+}
 
 
 @dataclass(frozen=True, repr=False)
 class Unmerged(Result):
-    """What was merged into a checkpoint.
+    """What was merged into a checkpoint, and the adapters that PEFT loads.
 
     Attributes:
-        layers: The changed layers, with the rank of each change if it was found.
+        layers: The changed layers, with the form and size of each change if they were found.
         skipped: Tensors that were not looked at.
-        adapter: The LoRA of the layers whose rank was found, as PEFT stores it; None if none was.
+        adapters: What was found, by form: ``lora``, ``loca``, or both of disjoint layers, as PEFT
+            stores them; empty if nothing was found.
     """
 
     layers: tuple[UnmergedLayer, ...] = rows(UnmergedLayer)
     skipped: tuple[Skipped, ...] = rows(Skipped)
-    adapter: Adapter | None = field(default=None, compare=False)
+    adapters: Mapping[str, Adapter] = field(default_factory=dict, compare=False)
     command: ClassVar[str] = "unmerge"
     names: ClassVar[tuple[str, ...]] = ("name",)
 
     @property
     def found(self) -> tuple[UnmergedLayer, ...]:
-        """The layers whose rank was found."""
-        return tuple(row for row in self.layers if row.rank is not None)
+        """The layers whose adapter was found."""
+        return tuple(row for row in self.layers if row.form is not None)
 
     @property
     def identical(self) -> float | None:
@@ -64,8 +75,13 @@ class Unmerged(Result):
 
     @property
     def identical_svd(self) -> float | None:
-        """The same for the truncated singular value decompositions of these ranks."""
+        """The same for the best approximations of the differences, of these forms and sizes."""
         return _mean(self.found, "identical_svd")
+
+    @property
+    def identical_unrounded(self) -> float | None:
+        """The same for the factors before they are rounded to the stored type."""
+        return _mean(self.found, "identical_unrounded")
 
     @property
     def changed_outside(self) -> list[str]:
@@ -79,28 +95,43 @@ class Unmerged(Result):
             return "No linear layer changed that could be looked at, but other tensors did."
         if not self.layers:
             return "No layer changed."
-        others = Counter(row.outcome for row in self.layers if row.rank is None)
+        others = Counter(row.outcome for row in self.layers if row.form is None)
         total = counted(len(self.layers), "layer")
-        missing = [f"{count} of {total}: {why}." for why, count in others.items()]
+        missing = [
+            f"{count} of {total}: {_OUTCOMES.get(why, why)}." for why, count in others.items()
+        ]
         return " ".join([*([self._what()] if self.found else []), *missing])
 
     def _what(self) -> str:
-        ranks = sorted({row.rank for row in self.found if row.rank is not None})
-        rank = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
-        modules = list(dict.fromkeys(_kind(row.name) for row in self.found))
-        named = " and ".join(modules) if len(modules) <= _NAMED else f"{len(self.found)} modules"
-        blocks = {layer_of(row.name) for row in self.found}
-        count = "" if None in blocks else f" of {counted(len(blocks), 'layer')}"
-        recipes = Counter(row.recipe for row in self.found)
-        how = ", ".join(f"{recipe} in {n}" for recipe, n in recipes.most_common())
-        how = f" ({how if len(recipes) > 1 else next(iter(recipes))})"
+        forms = dict.fromkeys(row.form for row in self.found)
+        adapters = ", and ".join(self._of_form(form) for form in forms if form is not None)
         grid = self.manifest["grid"]
-        count += " of those that were chosen" if grid["include"] or grid["exclude"] else ""
+        adapters += " of those that were chosen" if grid["include"] or grid["exclude"] else ""
+        dtype = self.manifest["dtype"]
+        written = "" if dtype == _FULL else f" with its numbers in {dtype}"
+        unrounded = "" if dtype == _FULL else f" (in float32 {self.identical_unrounded:.2%})"
+        svd = "a truncated SVD" if FORMS["lora"].title in forms else "the largest of the difference"
         return (
-            f"The base and LoRA of {rank} in {named}{count}{how}; merged again, "
-            f"{self.identical:.2%} of the entries are the same to the bit, by a truncated SVD "
-            f"{self.identical_svd:.2%}."
+            f"The base and {adapters}; merged again{written}, {self.identical:.2%} of the entries "
+            f"are the same to the bit{unrounded}, by {svd} {self.identical_svd:.2%}."
         )
+
+    def _of_form(self, form: str) -> str:
+        rows = [row for row in self.found if row.form == form]
+        is_low_rank = form == FORMS["lora"].title
+        sizes = sorted({row.rank or row.components or 0 for row in rows})
+        if is_low_rank:
+            size = f"rank {sizes[0]}" if len(sizes) == 1 else f"ranks {sizes[0]} to {sizes[-1]}"
+        else:
+            largest = f" to {sizes[-1]:,}" if len(sizes) > 1 else ""
+            size = f"{sizes[0]:,}{largest} components"
+        modules = list(dict.fromkeys(_kind(row.name) for row in rows))
+        named = " and ".join(modules) if len(modules) <= _NAMED else f"{len(rows)} modules"
+        blocks = {layer_of(row.name) for row in rows}
+        count = "" if None in blocks else f" of {counted(len(blocks), 'layer')}"
+        recipes = Counter(row.recipe for row in rows)
+        how = ", ".join(f"{recipe} in {n}" for recipe, n in recipes.most_common())
+        return f"{form} of {size} in {named}{count} ({how if len(recipes) > 1 else rows[0].recipe})"
 
     def to_json(self) -> dict[str, Any]:
         """Plain data: one row per layer, the sentence, skipped tensors, manifest."""
@@ -108,6 +139,7 @@ class Unmerged(Result):
             "rows": self._plain("layers"),
             "verdict": self.verdict,
             "identical": self.identical,
+            "identical_unrounded": self.identical_unrounded,
             "identical_svd": self.identical_svd,
             "changed_outside": self.changed_outside,
             "skipped": [{"name": row.name, "reason": row.reason} for row in self.skipped],
@@ -115,22 +147,25 @@ class Unmerged(Result):
         }
 
     def save(self, folder: str | Path) -> list[Path]:
-        """Write the adapter in PEFT's format to ``lora`` in a folder, and the tables beside it.
+        """Write each adapter in PEFT's format to a folder with its form's key, tables beside it.
 
         Raises:
             InvalidArgumentError: the path is not a text or a path.
-            ResourceError: the folder cannot be written to, or ``lora`` in it holds other files.
+            ResourceError: the folder cannot be written to, or that of an adapter holds other files.
         """
-        folder = _arguments.path("folder", folder)
-        writable_folder(check_folder(folder, _FOLDER))
-        remove_adapter(folder / _FOLDER)
-        paths = []
-        if self.adapter is None:
-            with suppress(OSError):  # it holds something else, or is not there
-                (folder / _FOLDER).rmdir()
-        if self.adapter is not None:
-            card = _CARD.format(verdict=self.verdict)
-            paths += write_adapter(writable_folder(folder / _FOLDER), self.adapter, card)
+        folder, paths = _arguments.path("folder", folder), list[Path]()
+        writable_folder(check_folder(folder, EITHER))
+        for key in _REMARKS:
+            remove_adapter(folder / key)
+            if key in self.adapters:
+                card = _CARD.format(
+                    title=FORMS[key].title, verdict=self.verdict, remark=_REMARKS[key]
+                )
+                path = writable_folder(folder / key)
+                paths += write_adapter(path, self.adapters[key], card)
+            else:
+                with suppress(OSError):  # it holds something else, or is not there
+                    (folder / key).rmdir()
         return paths + super().save(folder)
 
     def _text(self) -> str:
@@ -140,12 +175,15 @@ class Unmerged(Result):
         """The adapter's parameters, under the names that PEFT gives them.
 
         Raises:
-            InvalidArgumentError: no layer's rank was found.
+            InvalidArgumentError: no adapter was found, or two; then take one of ``adapters``.
         """
-        if self.adapter is None:
+        if not self.adapters:
             msg = f"there is no adapter: {self.verdict}"
             raise InvalidArgumentError(msg + " extract makes one that is not exact")
-        return dict(self.adapter.tensors)
+        if len(self.adapters) > 1:
+            msg = f"there are two adapters, {' and '.join(self.adapters)}; take one, such as "
+            raise InvalidArgumentError(msg + "adapters[...]")
+        return dict(next(iter(self.adapters.values())).tensors)
 
 
 def _kind(name: str) -> str:

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import torch
 
 from loca_theory._lookup import find
-from loca_theory.checkpoints.change.adapter.layers import PREFIX
 from loca_theory.checkpoints.change.comparable import nothing_left
 from loca_theory.checkpoints.change.opening import open_pair, stored_adapter
 from loca_theory.checkpoints.change.pair import CheckpointPair
 from loca_theory.checkpoints.change.selection import Selection
 from loca_theory.checkpoints.change.task import Task
-from loca_theory.checkpoints.form.config import target_modules
-from loca_theory.checkpoints.form.folder import Adapter
 from loca_theory.checkpoints.form.forms import LORA
-from loca_theory.checkpoints.form.layer import Layer, end_others, layers_of
+from loca_theory.checkpoints.form.layer import Layer, layers_of
 from loca_theory.checkpoints.sizes.size import DTYPES
 from loca_theory.checkpoints.source.checkpoint import Reason, Skipped
 from loca_theory.checkpoints.source.open import Source, describe, is_path
+from loca_theory.checkpoints.unmerging.adapters import adapters_of
+from loca_theory.checkpoints.unmerging.kinds import unmerge_layers
 from loca_theory.checkpoints.unmerging.result import Unmerged
-from loca_theory.checkpoints.unmerging.rows import (
-    UnmergeCell,
-    compute_unmerged,
-    rank_settings,
-)
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.rounding import format_of
 from loca_theory.sweeps import Runner
@@ -51,13 +44,16 @@ def unmerge(
     device: str = "auto",
     runner: Runner | None = None,
 ) -> Unmerged:
-    """Recover the LoRA that was merged into a checkpoint, if one was.
+    """Recover the LoRA or LoCA that was merged into a checkpoint, if one was.
 
-    A merged checkpoint stores W + BA rounded to few bits. Each stored entry tells an interval in
-    which the entry of BA was. If a matrix of low rank lies in all of these, and entries that were
-    held out confirm it, it is nearly the change that was made: merged again, it gives the
-    checkpoint back to the bit almost everywhere, which a truncated decomposition of the difference
-    does not. Where that cannot be told, nothing is claimed.
+    A merged checkpoint stores W + ΔW rounded to few bits. Each stored entry tells an interval in
+    which the entry of ΔW was. If a matrix of low rank, or of few cosine components, lies in all of
+    these, and entries that were held out confirm it, it is nearly the change that was made: merged
+    again, it gives the checkpoint back to the bit almost everywhere, which a truncated
+    decomposition of the difference does not. Where that cannot be told, nothing is claimed.
+
+    Of the same weight of several layers, two at most are searched for both forms. When an adapter
+    is found, it is verified in the others, which are searched for a rank if that fails.
 
     Args:
         base: The base: a path or ``hub:org/name[@revision]``, a state dict or a module.
@@ -68,7 +64,8 @@ def unmerge(
         exclude: Regular expression; matrices whose name contains a match are left out.
         max_size: Matrices with more entries are left out.
         device: Where the linear algebra runs: ``auto``, ``cpu`` or ``cuda[:N]``.
-        runner: How layers are computed, one after the other or on workers.
+        runner: How layers are computed, one after the other or on workers, and where results are
+            stored, from which an interrupted run continues.
 
     Raises:
         InvalidArgumentError: ``merged`` is an adapter, or no linear layer is left to look at.
@@ -92,26 +89,28 @@ def unmerge(
     if not layers:
         raise nothing_left(skipped, "linear layer is left to look at")
     task = Task({"": pair}, device, chosen_runner(runner), skipped)
-    cells = [UnmergeCell(layer.name, layer, dtype) for layer in layers]
-    results = task.run(cells, partial(compute_unmerged, device=device))
-    rows = [change.row for _, change in results]
-    found = [(cell.layer, change.factors) for cell, change in results if change.factors]
+    results = unmerge_layers(task, layers, dtype)
+    found = [result for result in results if result[1].form is not None]
     name = describe(base).removeprefix("hub:") if is_path(base) else None
     if name and Path(name).suffix in _FILES:
         name = str(Path(name).parent)
-    inside = {layer.weight for layer, _ in found}
+    inside = {layer.weight for layer, _, _ in found}
     grid = {
-        "base": describe(base), "merged": describe(merged), "include": include,
-        "exclude": exclude, "max_size": max_size, "unchecked": pair.unchecked,
+        "base": describe(base),
+        "merged": describe(merged),
+        "include": include,
+        "exclude": exclude,
+        "max_size": max_size,
+        "unchecked": pair.unchecked,
         "changed_outside": [
             name for name in pair.changed_outside(inside) if not _is_rounded_base(pair, name)
         ],
-    }  # fmt: skip
+    }
     return Unmerged(
         manifest=manifest(grid=grid, seed=None, device=device, dtype=dtype),
-        layers=tuple(rows),
+        layers=tuple(row for _, row, _ in results),
         skipped=tuple(skipped),
-        adapter=_adapter(pair, found, name) if found else None,
+        adapters=adapters_of(pair, found, name),
     )
 
 
@@ -122,26 +121,7 @@ def _is_rounded_base(pair: CheckpointPair, name: str) -> bool:
     before, after = pair.base.load(name), pair.tuned.load(name)
     if before.shape != after.shape or not after.is_floating_point():
         return False
+    if not after.isfinite().all():
+        return False
     form = format_of(after)
     return form is not None and torch.equal(form.round(before.double()), after.double())
-
-
-def _adapter(
-    pair: CheckpointPair, found: list[tuple[Layer, dict[str, torch.Tensor]]], base: str | None
-) -> Adapter:
-    """The factors of some layers as one LoRA of PEFT."""
-    modules = [layer.module for layer, _ in found]
-    tensors = {
-        f"{PREFIX}{layer.module}.{name}": tensor
-        for layer, factors in found
-        for name, tensor in factors.items()
-    }
-    ranks = {layer.module: len(factors["lora_A.weight"]) for layer, factors in found}
-    around = pair.model.modules.keys() - modules
-    common = {
-        "base_model_name_or_path": base,
-        "fan_in_fan_out": any(layer.is_transposed for layer, _ in found),
-        "target_modules": target_modules(modules, is_ambiguous=end_others(modules, around)),
-        "modules_to_save": None,
-    }
-    return Adapter(tensors, LORA.config(ranks, 0, **common) | rank_settings(ranks))

@@ -95,10 +95,6 @@ def print_analysis(result: Analysis, *, is_full: bool) -> None:
 def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
     """Print a row per matrix, one per budget for all together, and one of independent entries."""
     first, methods = result.first_rank, _methods(result, is_full=is_full)
-    errors: dict[tuple[str, str], dict[str, MatrixError]] = {}
-    for error in result.errors:
-        if error.r == first:
-            errors.setdefault((error.name, error.tuned), {})[error.method] = error
 
     def retained(known: _Errors) -> _Cells:
         cells = _retained(known, methods)
@@ -120,13 +116,14 @@ def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
     cells = []
     for one, name in zip(result.matrices, names, strict=True):
         key = one.name, one.tuned
+        errors = {error.method: error for error in result.errors_of[key] if error.r == first}
         label = f"{name}, {one.tuned}" if len(result.tuned) > 1 else name
         cells.append({
             "matrix": printable(label),
             "shape": "x".join(map(str, one.shape)),
             "rank 90%": f"{one.rank_90:,}",
             **{form.unit_name: sizes.get((form.method, *key), "") for form in SPLIT},
-            **retained(errors.get(key, {})),
+            **retained(errors),
             **{column.title: column.text(one) for column in columns},
         })  # fmt: skip
     if not Rows(cells).fits(out):

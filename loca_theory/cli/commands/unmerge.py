@@ -16,6 +16,7 @@ from loca_theory.cli.running import running
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Unmerged
+    from loca_theory.checkpoints.unmerging.rows import UnmergedLayer
 
 # Modules that are named of those that are not in the adapter.
 _NAMED = 3
@@ -23,34 +24,49 @@ _NAMED = 3
 
 @command_of(
     "checkpoints.unmerging.unmerge:unmerge",
-    click.argument("base", metavar="BASE"),
-    click.argument("merged", metavar="MERGED"),
-    out="Folder for the tables; the adapter is written to lora below it.  "
+    click.argument("base", metavar="[BASE]", required=False),
+    click.argument("merged", metavar="[MERGED]", required=False),
+    click.option(
+        "--demo",
+        is_flag=True,
+        help="Unmerge a small checkpoint that comes with the package.",
+    ),
+    out="Folder for the tables, the results of each finished layer, from which an interrupted run "
+    "continues, and the adapter, in lora or loca.  "
     f"[default: {DEFAULT_OUT}]",
     rare=("dtype", "exclude", "max_size", "device", "jobs"),
     without=("base", "merged", "model"),
 )
-def command(*, common: Common, base: str, merged: str, **asked: Any) -> int:
-    """Recover the LoRA that was merged into a checkpoint, with its rank, and count equal bits.
+def command(
+    *, common: Common, base: str | None, merged: str | None, demo: bool, **asked: Any
+) -> int:
+    """Recover the LoRA or LoCA that was merged into a checkpoint, and count equal bits.
 
     A merged checkpoint is rounded, and each stored entry tells an interval in which the entry of
-    the change was. Where a matrix of low rank lies in all of them, it is the change that was made,
-    up to what the rounding hides. Where too few entries changed, or the change is not of low rank,
-    nothing is claimed.
+    the change was. Where a matrix of low rank, or of few cosine components, lies in all of them, it
+    is the change that was made, up to what the rounding hides. Where too few entries changed, or
+    the change is neither, nothing is claimed. A killed run continues where it was.
 
     \b
     Examples:
+      loca-theory unmerge --demo
       loca-theory unmerge base/ merged/ --out adapter
       loca-theory unmerge base/ merged/ --include q_proj --format json
     """
-    check_paths((base, merged))
+    paths = [path for path in (base, merged) if path is not None]
+    if len(paths) != (0 if demo else 2):
+        msg = "give BASE and MERGED, or only --demo"
+        raise click.UsageError(msg)
+    check_paths(paths)
     # Imported here, because it loads torch, which --help does not need.
-    from loca_theory.checkpoints import unmerge
+    from loca_theory.checkpoints import demo_pair, unmerge
     from loca_theory.checkpoints.form.folder import check_folder
+    from loca_theory.checkpoints.unmerging.result import EITHER
 
-    folder = check_folder(common.folder, "lora")
+    folder = check_folder(common.folder, EITHER)
     with running(common, "unmerging", "matrices") as runner:
-        result = unmerge(base, merged, runner=runner, **asked)
+        sources = demo_pair(merged=True) if demo else paths
+        result = unmerge(*sources, runner=runner, **asked)
     files = result.save(folder)
     common.note_written(files)
     document = {**result.to_json(), "files": [str(path) for path in files]}
@@ -66,7 +82,7 @@ def _print(result: Unmerged, folder: Path) -> None:
             "shape": "×".join(map(str, row.shape)),
             "stored in": row.format,
             "changed": f"{row.changed:.1%}",
-            "rank": _text(row.rank) or row.outcome,
+            "adapter": _adapter(row),
             "merged": row.recipe or "",
             "inside": _text(row.inside, ".2%"),
             "held out": _text(row.held_out, ".0%"),
@@ -82,9 +98,16 @@ def _print(result: Unmerged, folder: Path) -> None:
         named = ", ".join(map(printable, outside[:_NAMED]))
         more = f" and {len(outside) - _NAMED:,} more" if len(outside) > _NAMED else ""
         out.print(f"Not in the adapter, though they changed: {named}{more}.")
-    if result.adapter is not None:
-        out.print(f"The adapter is in {folder / 'lora'}.", soft_wrap=True)
+    for key in result.adapters:
+        out.print(f"An adapter is in {folder / key}.", soft_wrap=True)
     print_skipped(out, result.skipped)
+
+
+def _adapter(row: UnmergedLayer) -> str:
+    """The form and size, or why there is none."""
+    if row.form is None:
+        return row.outcome
+    return f"rank {row.rank}" if row.components is None else f"{row.components:,} cosines"
 
 
 def _text(value: float | None, form: str = "") -> str:

@@ -1,0 +1,53 @@
+"""Figure of trained LoRAs that come back from merged models, beside the truncated SVD."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from loca_theory.plotting.canvas import BLACK, BLUE, Picture, styled
+
+_DTYPE, _MERGE = "bfloat16", "float32 adapter"
+_SVD = "#d55e00"
+# Where every entry is the same, a logarithm shows the smallest fraction that could be told.
+_LEAST = 3e-6
+
+
+@styled
+def draw_unmerged(table: pd.DataFrame) -> Figure:
+    """A point per layer: error of the recovered change, and entries that a merge gives otherwise.
+
+    Both against the unknown numbers per changed entry; where no rank was claimed, the SVD alone.
+    """
+    table = table[(table["dtype"] == _DTYPE) & (table["merge"] == _MERGE)]
+    found = table[table["found_rank"].notna()]
+    figure = Picture(figsize=(7.6, 3.2))
+    axes = figure.subplots(1, 2, sharex=True)
+    panels = {
+        "‖recovered − ΔW‖² / ‖ΔW‖²": ("error_svd", "error"),
+        "entries that a merge gives otherwise": ("other_svd", "other"),
+    }
+    table, found = (
+        rows.assign(
+            other=(1 - rows["identical"]).clip(lower=_LEAST), other_svd=1 - rows["identical_svd"]
+        )
+        for rows in (table, found)
+    )
+    for axis, (title, (svd, cells)) in zip(axes, panels.items(), strict=True):
+        axis.plot(table["unknowns"], table[svd], "x", color=_SVD, markersize=4)
+        axis.plot(found["unknowns"], found[cells], "o", color=BLUE, markersize=3.5)
+        axis.set(xscale="log", yscale="log")
+        axis.set_title(title, loc="left", fontsize=9)
+        axis.axvline(0.5, color=BLACK, linewidth=0.8, linestyle=":")
+        axis.set_xlabel("r(p + q) per changed entry")
+    right = int((found["found_rank"] == found["rank"]).sum())
+    labels = {
+        f"unmerge: rank right in {right} of {len(table)}": ("o", BLUE),
+        "truncated SVD at the true rank": ("x", _SVD),
+    }
+    marks = [
+        axes[0].plot([], [], mark, color=color, label=label)[0]
+        for label, (mark, color) in labels.items()
+    ]
+    figure.legend(handles=marks, loc="outside lower center", ncols=2, fontsize=8)
+    return figure

@@ -1,0 +1,1 @@
+"""What ``loca-theory unmerge`` finds of adapters that were trained, and of what is no adapter."""

@@ -1,0 +1,79 @@
+"""Layers of one kind: a few are searched, and what is found is verified in the others."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+
+from loca_theory.checkpoints.change.task import Task
+from loca_theory.checkpoints.form.layer import Layer
+from loca_theory.checkpoints.unmerging.rows import UnmergedLayer
+from loca_theory.checkpoints.unmerging.search import (
+    UnmergeCell,
+    compute_unmerged,
+    factors_of,
+    guess_of,
+)
+
+# So many changed layers of a kind are searched for every form before the others are for ranks only.
+_SEARCHED = 2
+
+
+def unmerge_layers(
+    task: Task, layers: Sequence[Layer], dtype: str
+) -> list[tuple[Layer, UnmergedLayer, dict[str, torch.Tensor]]]:
+    """The row and the factors of each layer that changed; the others are skipped.
+
+    Of the layers of a kind, those in the middle are searched first. When an adapter is found in
+    one, the others begin with its form, size and recipe.
+    """
+    compute = partial(compute_unmerged, device=task.device)
+    waiting = defaultdict[tuple[str, tuple[int, int]], list[Layer]](list)
+    for layer in layers:
+        waiting[_kind(layer)].append(layer)
+    for kind, members in waiting.items():
+        waiting[kind] = sorted(
+            members, key=lambda layer: -abs(members.index(layer) - len(members) // 2)
+        )
+    rows: dict[str, UnmergedLayer] = {}
+    texts: dict[str, str] = {}
+    found: dict[tuple[str, tuple[int, int]], UnmergedLayer] = {}
+    searched = Counter[tuple[str, tuple[int, int]]]()
+
+    def run(cells: list[UnmergeCell]) -> None:
+        for cell, change in task.run(cells, compute):
+            row, kind = change.row, _kind(cell.layer)
+            rows[cell.name], texts[cell.name] = row, change.factors
+            searched[kind] += 1
+            if row.form is not None:
+                found.setdefault(kind, row)
+
+    while chosen := [
+        members.pop()
+        for kind, members in waiting.items()
+        if members and kind not in found and searched[kind] < _SEARCHED
+    ]:
+        run([UnmergeCell(layer.name, layer, dtype) for layer in chosen])
+    cells = list[UnmergeCell]()
+    for kind, members in waiting.items():
+        row = found.get(kind)
+        guess, form = (guess_of(row), row.form) if row else (None, None)
+        cells += [
+            UnmergeCell(layer.name, layer, dtype, guess, form, with_cosines=False)
+            for layer in members
+        ]
+    run(cells)
+    return [
+        (layer, rows[layer.name], factors_of(texts[layer.name]))
+        for layer in layers
+        if layer.name in rows
+    ]
+
+
+def _kind(layer: Layer) -> tuple[str, tuple[int, int]]:
+    """The name of a weight without the number of its layer, and its shape."""
+    return re.sub(r"[0-9]+", "N", layer.weight), layer.shape

@@ -1,0 +1,35 @@
+"""What a search in rounding cells comes to, and what it may begin with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from loca_theory.rounding.cells import Recipe
+
+
+class Outcome(StrEnum):
+    """What the search for a rank, or for a number of components, came to."""
+
+    FOUND = "found"
+    NOT_OF_FORM = "not of this form"
+    TOO_FEW_CHANGED = "cannot tell: too few changed entries for its size"
+    TOO_SMALL = "cannot tell: the changed rows and columns are too few"
+    NOT_BELIEVED = "not believed: held-out entries are not met"
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What was found of a similar matrix, such as the same weight of another layer.
+
+    A search tries it first, and holds it to the rules for any claim.
+
+    Attributes:
+        size: Rank or number of components.
+        recipe: How the merge rounded.
+        base_was_rounded: Whether the merge began from a base rounded to the format.
+    """
+
+    size: int
+    recipe: Recipe
+    base_was_rounded: bool = False
