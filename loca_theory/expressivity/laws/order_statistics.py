@@ -69,7 +69,7 @@ def survival(x: Array | np.float64, df: int) -> Array:
         case 4:
             return (1 + half) * np.exp(-half)
         case _:
-            return special.gammaincc(df / 2, half)
+            return np.asarray(special.gammaincc(df / 2, half))
 
 
 def upper_quantile(u: Array, df: int) -> Array:
