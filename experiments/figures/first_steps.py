@@ -42,9 +42,10 @@ def draw_first_steps(runs: pd.DataFrame, steps: pd.DataFrame) -> Figure:
 
 def _label(axis: Axes, runs: pd.DataFrame) -> None:
     """Name one run of each named type, and of LoRA that of rank 32."""
-    is_lora = runs["experiment"].str.match(r"lora--.*(rank32$|default)")
-    for _, run in pd.concat([runs[is_lora], runs.drop_duplicates("peft_type")]).iterrows():
-        name = _NAMED.get(run["peft_type"], "LoRA" if is_lora[run.name] else "")
-        if name:
+    lora = runs[runs["experiment"].str.match(r"lora--.*(rank32$|default)")]
+    others = runs[runs["peft_type"].isin(list(_NAMED))].drop_duplicates("peft_type")
+    for names, chosen in (("LoRA", lora), ("", others)):
+        for _, run in chosen.iterrows():
+            name = names or _NAMED[run["peft_type"]]
             point = (run["frobenius"], run["train_loss"])
             axis.annotate(name, point, xytext=(4, 3), textcoords="offset points", fontsize=7.5)

@@ -69,7 +69,7 @@ def survival(x: Array | np.float64, df: int) -> Array:
         case 4:
             return (1 + half) * np.exp(-half)
         case _:
-            return special.gammaincc(df / 2, half)
+            return np.asarray(special.gammaincc(df / 2, half), dtype=np.float64)
 
 
 def upper_quantile(u: Array, df: int) -> Array:
@@ -80,7 +80,7 @@ def upper_quantile(u: Array, df: int) -> Array:
         case 2:
             return -2.0 * np.log(u)
         case _:
-            return 2.0 * special.gammainccinv(df / 2, u)
+            return np.asarray(2.0 * special.gammainccinv(df / 2, u), dtype=np.float64)
 
 
 def _density_in_z(z: Array, df: int) -> Array:

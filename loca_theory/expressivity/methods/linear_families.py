@@ -221,8 +221,7 @@ class OneFactor(LinearFamily):
 
     def _sides(self, budget: Budget) -> tuple[int, int]:
         """Length of the vectors that are trained, and of those that are frozen."""
-        sides = budget.p, budget.q
-        return sides if self.trains_left else sides[::-1]
+        return (budget.p, budget.q) if self.trains_left else (budget.q, budget.p)
 
 
 def _frames(matrix: Tensor, side: int, rng: Rng) -> tuple[Tensor, Tensor]:
