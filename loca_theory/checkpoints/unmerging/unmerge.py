@@ -13,16 +13,15 @@ from loca_theory.checkpoints.change.adapter.layers import PREFIX
 from loca_theory.checkpoints.change.comparable import nothing_left
 from loca_theory.checkpoints.change.opening import open_pair, stored_adapter
 from loca_theory.checkpoints.change.pair import CheckpointPair
+from loca_theory.checkpoints.change.selection import Selection
+from loca_theory.checkpoints.change.task import Task
 from loca_theory.checkpoints.form.config import target_modules
 from loca_theory.checkpoints.form.folder import Adapter
 from loca_theory.checkpoints.form.forms import LORA
 from loca_theory.checkpoints.form.layer import Layer, end_others, layers_of
-from loca_theory.checkpoints.form.size import DTYPES
-from loca_theory.checkpoints.rows import Skipped
-from loca_theory.checkpoints.settings import Selection
-from loca_theory.checkpoints.source.checkpoint import Reason
+from loca_theory.checkpoints.sizes.size import DTYPES
+from loca_theory.checkpoints.source.checkpoint import Reason, Skipped
 from loca_theory.checkpoints.source.open import Source, describe, is_path
-from loca_theory.checkpoints.task import Task
 from loca_theory.checkpoints.unmerging.result import Unmerged
 from loca_theory.checkpoints.unmerging.rows import (
     UnmergeCell,
