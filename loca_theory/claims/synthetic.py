@@ -52,11 +52,11 @@ def _published(increment: Any, control: Any) -> Tables:
     rows = [
         {
             "study": study, "package": study, "pair": "", "name": "layer", "role": role,
-            "independent": True, "accounting": accounting.value, "concentration": 1.0,
+            "accounting": accounting.value, "concentration": 1.0, "deviation": 1.0,
             "effective_rank": 1.0, **_retained(matrix, Budget(96, 96, r, accounting)),
         }
         for role, matrix in (("increment", increment), ("base", control), ("tuned", control))
-        for study in ("rxnfp", "rxnfp-10k", "sre", "mhc-1", "mhc-2", "mhc-hlap")
+        for study in ("rxnfp", "rxnfp-10k", "sre", "mhc-1", "mhc-2", "mhc-hlap", "mpnn")
         for accounting in (Accounting.PAPER, Accounting.TRAINABLE, Accounting.BITS)
         for r in (2, 4)
     ]  # fmt: skip

@@ -7,7 +7,6 @@ and the largest entries retain. Its role is ``increment``, or that of a control:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from loca_theory.claims.checks.empirical import load
 from loca_theory.claims.estimates import Estimate, Named, NotMeasuredError
 
 KEY = ("study", "pair", "name", "role", "accounting", "r")
-_COLUMNS = (*KEY, "package", "independent", "p", "q", "effective_rank", "concentration",
+_COLUMNS = (*KEY, "package", "p", "q", "effective_rank", "concentration", "deviation",
             "LoRA", "LoCA", "entries", "predicted", "normal_limit")  # fmt: skip
 
 
@@ -111,6 +110,26 @@ def prediction_error(
         yield str(role), float(values.max())
 
 
+def deviation_error(
+    *, results: Path | None, table: str, studies: Sequence[str], limit: float
+) -> Named:
+    """Largest distance of what LoCA retains from what the singular values predict, by study.
+
+    Over all ranks, accountings and roles of the matrices whose deviation is at most a limit.
+
+    Args:
+        table: As for :func:`advantage`.
+        studies: Names of the studies.
+        limit: Largest deviation (``experiments.published.measures``); 1 is that of random singular
+            vectors.
+    """
+    rows = read(results, table, studies=studies)
+    rows = rows[rows["deviation"] <= limit]
+    errors = (rows["LoCA"] - rows["predicted"]).abs()
+    for study, values in errors.groupby(rows["study"]):
+        yield str(study), float(values.max())
+
+
 def prediction_gain(
     *, results: Path | None, table: str, r: int, accountings: Sequence[str]
 ) -> Named:
@@ -149,7 +168,7 @@ def named_winners(rows: pd.DataFrame) -> pd.DataFrame:
         "singular values": (rows["LoRA"] > rows["predicted"]) == wins,
         "normal limit": (rows["LoRA"] > rows["normal_limit"]) == wins,
     })  # fmt: skip
-    layer = rows["name"].map(lambda name: re.sub(r"\d+", "", name))
+    layer = rows["name"].str.replace(r"\d+", "", regex=True)
     rank = rows["effective_rank"] / rows[["p", "q"]].min(axis=1)
     for package in rows["package"].unique():
         here = rows["package"] == package
@@ -174,9 +193,10 @@ def read(
     r: Sequence[int] | None = None,
     accountings: Sequence[str] | None = None,
 ) -> pd.DataFrame:
-    """The rows of independent steps and of controls, of some studies, ranks and accountings."""
+    """The rows of increments and controls of some studies, ranks and accountings."""
     rows = load(results, table, _COLUMNS, KEY)
-    chosen = rows["independent"].astype(bool)
+    rows = rows[rows["role"] != "bfloat16"]
+    chosen = pd.Series(data=True, index=rows.index)
     for column, values in (("study", studies), ("r", r), ("accounting", accountings)):
         if values is not None:
             chosen &= rows[column].isin(values)
