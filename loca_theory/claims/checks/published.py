@@ -174,8 +174,8 @@ def named_winners(rows: pd.DataFrame) -> pd.DataFrame:
         here = rows["package"] == package
         others = ~here
         usual = bool(wins[others].mean() > 0.5)
-        by_layer = wins[others].groupby(layer[others]).mean() > 0.5
-        named = layer[here].map(by_layer).fillna(usual).astype(bool)
+        by_layer = (wins[others].groupby(layer[others]).mean() > 0.5).to_dict()
+        named = pd.Series([by_layer.get(name, usual) for name in layer[here]], layer[here].index)
         limits = np.sort(rank[others].to_numpy())
         below = [float(((rank[others] <= limit) == wins[others]).mean()) for limit in limits]
         limit = limits[int(np.argmax(below))]
