@@ -55,7 +55,7 @@ def statistics(matrix: torch.Tensor, singular_values: np.ndarray) -> Row:
         "effective_rank": effective_rank(singular_values**2),
         "excess_kurtosis": float(centred.pow(4).mean()) / variance**2 - 3 if variance else 0.0,
         "concentration": max(ratios),
-        "deviation": max(*ratios, *(1 / ratio for ratio in ratios)),
+        "unevenness": max(*ratios, *(1 / ratio for ratio in ratios)),
         "nonzero": float((matrix != 0).double().mean()),
     }
 

@@ -11,7 +11,7 @@ from loca_theory.claims.checks.published import named_winners
 from loca_theory.claims.estimates import Estimate
 
 RANK = 4
-LEAST_EVEN = 1.1  # largest deviation up to which the singular values say what LoCA retains
+UNEVEN = 1.1  # largest unevenness up to which the singular values say what LoCA retains
 ACCOUNTINGS = {"paper": "a number", "bits": "its bits", "trainable": "nothing"}
 CONTROLS = {"base": "W₀", "tuned": "W′", "unrelated": "unrelated"}
 STUDIES = {
@@ -52,7 +52,7 @@ def printed(table: pd.DataFrame) -> str:
 def headline(known: pd.DataFrame) -> str:
     """Three sentences that are true of several kinds of networks, beside their controls."""
     steps = known[known["role"] == "increment"]
-    share = (steps["best"] == "LoCA").groupby([steps["study"], steps["accounting"]]).mean().max()
+    fraction = (steps["best"] == "LoCA").groupby([steps["study"], steps["accounting"]]).mean().max()
     lead = known["LoRA"] - known["LoCA"]
     keys = ["study", "accounting"]
     leads = known.assign(lead=lead).pivot_table("lead", keys, "role")
@@ -66,7 +66,7 @@ def headline(known: pd.DataFrame) -> str:
     sizes = priced.size()
     return wrapped(
         "**What retains most depends on the network: LoRA or the largest plain entries, and LoCA "
-        f"in at most {share:.0%} of the matrices of a study, whatever an index costs.** In "
+        f"in at most {fraction:.0%} of the matrices of a study, whatever an index costs.** In "
         "transformers and LSTMs the lead of LoRA is about fine-tuning: by every accounting it is "
         "larger on the changes ΔW than on the weights before and after, by at least "
         f"{100 * least:.1f} points of energy. That plain entries win is about fine-tuning in the "
@@ -132,7 +132,7 @@ def decides(known: pd.DataFrame, table: pd.DataFrame) -> list[str]:
     kernels = named_winners(priced)[priced["name"] == "lstm_1"]
     contested = kernels.drop(columns="package").astype(float).mean()
     errors = (table["LoCA"] - table["predicted"]).abs()
-    even, fresh = table["deviation"] <= LEAST_EVEN, table["study"] == "mpnn"
+    even, fresh = table["unevenness"] <= UNEVEN, table["study"] == "mpnn"
     chosen = ~fresh & (table["role"] != "bfloat16")
     first = (table["accounting"] == "paper") & (table["r"] == RANK)
     lstm = priced[priced["package"] == "mhcnuggets"].groupby("name")
@@ -164,7 +164,7 @@ def decides(known: pd.DataFrame, table: pd.DataFrame) -> list[str]:
         wrapped(
             "- **What LoCA retains follows from the singular values where the energy is spread "
             "over the frequencies of both axes as evenly as random singular vectors spread it**, "
-            f"up to a factor of {LEAST_EVEN}: to {100 * errors[even & chosen].max():.1f} points in "
+            f"up to a factor of {UNEVEN}: to {100 * errors[even & chosen].max():.1f} points in "
             f"{(even & chosen & first).sum()} of the {(chosen & first).sum()} matrices of the "
             f"table, on which the limit was chosen, and to {100 * errors[even & fresh].max():.1f} "
             f"points in {(even & fresh & first).sum()} of {(fresh & first).sum()} of 14 other "

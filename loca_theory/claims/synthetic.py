@@ -52,7 +52,7 @@ def _published(increment: Any, control: Any) -> Tables:
     rows = [
         {
             "study": study, "package": study, "pair": "", "name": "layer", "role": role,
-            "accounting": accounting.value, "concentration": 1.0, "deviation": 1.0,
+            "accounting": accounting.value, "concentration": 1.0, "unevenness": 1.0,
             "effective_rank": 1.0, **_retained(matrix, Budget(96, 96, r, accounting)),
         }
         for role, matrix in (("increment", increment), ("base", control), ("tuned", control))

@@ -17,7 +17,7 @@ from loca_theory.claims.checks.empirical import load
 from loca_theory.claims.estimates import Estimate, Named, NotMeasuredError
 
 KEY = ("study", "pair", "name", "role", "accounting", "r")
-_COLUMNS = (*KEY, "package", "p", "q", "effective_rank", "concentration", "deviation",
+_COLUMNS = (*KEY, "package", "p", "q", "effective_rank", "concentration", "unevenness",
             "LoRA", "LoCA", "entries", "predicted", "normal_limit")  # fmt: skip
 
 
@@ -110,21 +110,21 @@ def prediction_error(
         yield str(role), float(values.max())
 
 
-def deviation_error(
+def unevenness_error(
     *, results: Path | None, table: str, studies: Sequence[str], limit: float
 ) -> Named:
     """Largest distance of what LoCA retains from what the singular values predict, by study.
 
-    Over all ranks, accountings and roles of the matrices whose deviation is at most a limit.
+    Over all ranks, accountings and roles of the matrices whose unevenness is at most a limit.
 
     Args:
         table: As for :func:`advantage`.
         studies: Names of the studies.
-        limit: Largest deviation (``experiments.published.measures``); 1 is that of random singular
-            vectors.
+        limit: Largest unevenness (``experiments.published.measures``); 1 is that of random
+            singular vectors.
     """
     rows = read(results, table, studies=studies)
-    rows = rows[rows["deviation"] <= limit]
+    rows = rows[rows["unevenness"] <= limit]
     errors = (rows["LoCA"] - rows["predicted"]).abs()
     for study, values in errors.groupby(rows["study"]):
         yield str(study), float(values.max())
