@@ -67,8 +67,8 @@ def headline(known: pd.DataFrame) -> str:
     return wrapped(
         "**What retains most depends on the network: LoRA or the largest plain entries, and LoCA "
         f"in at most {fraction:.0%} of the matrices of a study, whatever an index costs.** In "
-        "transformers and LSTMs the lead of LoRA is about fine-tuning: by every accounting it is "
-        "larger on the changes ΔW than on the weights before and after, by at least "
+        "transformers and LSTMs LoRA's lead over LoCA is about fine-tuning: by any accounting it "
+        "is larger on the changes ΔW than on the weights before and after, by at least "
         f"{100 * least:.1f} points of energy. That plain entries win is about fine-tuning in the "
         f"potential CHGNet, where they do in {chgnet['increment']} of "
         f"{sizes['chgnet', 'increment']} changes but only {chgnet['base']} of "
@@ -126,7 +126,7 @@ def decides(known: pd.DataFrame, table: pd.DataFrame) -> list[str]:
         best = baselines.mean().idxmax()
         gain = Estimate.mean(100 * (ranges[accounting]["singular values"] - baselines[best]))
         low, high = gain.interval(0.05)
-        gains.append(f"{gain.value:.1f} ({low:.1f} to {high:.1f})")
+        gains.append(f"{gain.value:.2f} ({low:.2f} to {high:.2f})".replace("-", "−"))
     rights = pd.concat(ranges.values())
     priced = steps[steps["accounting"] == "paper"]
     kernels = named_winners(priced)[priced["name"] == "lstm_1"]

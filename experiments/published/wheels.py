@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 
 from experiments.published.files import Weights, Wheels, keras, neurochem
+from loca_theory.errors import InvalidArgumentError
 
 
 class Pair(NamedTuple):
@@ -78,12 +79,16 @@ def alleles(mhc_class: str, wheels: Wheels) -> Alleles:
     (mhc_tuning.csv). An allele is left out if it is farther from the one stated than from the root,
     and if it and an earlier one name each other.
     """
-    listed = wheels.read(f"mhcnuggets/data/production/mhc{mhc_class}/mhc_tuning.csv").decode()
-    parents = {row[0]: row[1] for row in csv.reader(listed.splitlines())}
+    file = f"mhcnuggets/data/production/mhc{mhc_class}/mhc_tuning.csv"
+    rows = csv.reader(wheels.read(file).decode().splitlines())
+    parents = {allele: parent for allele, parent, *_ in filter(None, rows)}
     networks = {
         PurePosixPath(name).name.removesuffix("_BA.h5"): keras(wheels, name)
         for name in sorted(wheels.named(_MHC.format(".*_BA")))
     }
+    if unknown := {_ROOTS[mhc_class], *parents.values()} - {*networks}:
+        msg = f"{file} needs the networks of {', '.join(sorted(unknown))}, which the wheel lacks"
+        raise InvalidArgumentError(msg)
     root = networks[_ROOTS[mhc_class]]
     found = Alleles([], [], [])
     for allele, network in networks.items():

@@ -23,7 +23,7 @@ from experiments.published.__main__ import increments, main, matrices, votes
 from experiments.published.hub import PAIRS
 from experiments.published.hub import main as hub
 from experiments.published.measures import concentrations, repeats, retained
-from experiments.published.wheels import STUDIES, Pair, Study, Wheels
+from experiments.published.wheels import STUDIES, Pair, Study, Wheels, alleles
 from loca_theory.checkpoints import analyze
 from loca_theory.errors import InvalidArgumentError
 
@@ -131,6 +131,12 @@ def test_the_stored_table_is_that_of_a_second_implementation(pattern, study, rea
     (path,) = Path(FOLDER).glob(pattern)
     table = pd.read_parquet(STORED).query("study == @study and role == 'increment'")
     with zipfile.ZipFile(path) as archive:
+        if study != "ani":
+            classes = {"mhc-1": ("I", 19, 2), "mhc-2": ("II", 41, 10)}
+            name, stated, left_out = classes[study]
+            found = alleles(name, Wheels(Path(FOLDER), STUDIES[study].packages))
+            # The sum of these is in "12 of the 60" of the page.
+            assert (len(found.stated), len(found.left_out)) == (stated, left_out)
         for row in table.sample(20, random_state=0).to_dict("records"):
             base, tuned = read(archive, row["pair"], row["name"])
             assert_same(row, naive(tuned - base, row["r"], row["accounting"]))
@@ -304,6 +310,13 @@ def test_an_allele_starts_from_the_parent_that_its_authors_state(tmp_path, monke
     np.testing.assert_array_equal(pair.base["lstm_1"], far["lstm_1"])
     (pair,) = STUDIES["mhc-1"].unrelated(wheels)
     np.testing.assert_array_equal(pair.tuned["lstm_1"], other["lstm_1"])
+    wheel(
+        tmp_path,
+        "mhcnuggets-2.4.1-py2.py3-none-any.whl",
+        {**files, "mhcnuggets/data/production/mhcI/mhc_tuning.csv": "B1,Z9,1.0,5,9\n"},
+    )
+    with pytest.raises(InvalidArgumentError, match="needs the networks of Z9, which the wheel la"):
+        next(STUDIES["mhc-1"].pairs(Wheels(tmp_path, STUDIES["mhc-1"].packages)))
     with pytest.raises(InvalidArgumentError, match="holds no mhcnuggets/data/production/mhcII"):
         next(STUDIES["mhc-2"].pairs(wheels))
     monkeypatch.setitem(sys.modules, "h5py", None)
