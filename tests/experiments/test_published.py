@@ -142,6 +142,20 @@ def test_the_stored_table_is_that_of_a_second_implementation(pattern, study, rea
             assert_same(row, naive(tuned - base, row["r"], row["accounting"]))
 
 
+@pytest.mark.skipif(not FOLDER, reason="set LOCA_THEORY_WHEELS to the folder of the wheels")
+def test_the_page_says_how_near_anis_networks_are_to_their_bases():
+    found = []
+    for pair in STUDIES["ani"].pairs(Wheels(Path(FOLDER), STUDIES["ani"].packages)):
+        found += [float((base * tuned).sum() / base.norm() / tuned.norm())
+                    for _, base, tuned in increments(pair)]  # fmt: skip
+    page = STORED.parents[2] / "docs" / "published.md"
+    count = sum(cosine < 0.5 for cosine in found)
+    said = f"{count} of {len(found)} have a cosine of W₀ and W′ below the 0.5 under which "
+    assert f"{said}`analyze` warns ({min(found):.2f} at least)" in " ".join(
+        page.read_text().split()
+    )
+
+
 def test_what_is_retained_is_what_an_analysis_says():
     base, change = weights(), weights(1)
     result = analyze(base, {k: base[k] + change[k] for k in base}, ranks=[2, 4], methods=["D"])
