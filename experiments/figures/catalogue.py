@@ -5,12 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 from experiments.figures.comparisons import draw_comparisons
-from experiments.figures.first_steps import draw_first_steps
 from experiments.figures.low_rank import draw_low_rank
 from experiments.figures.overview import draw_overview
 from experiments.figures.patterns import draw_patterns
 from experiments.figures.prediction import draw_prediction
-from experiments.figures.published import STUDIES, draw_published
+from experiments.figures.published import draw_published
 from experiments.figures.rounded import draw_rounded
 from experiments.figures.runs import draw_budgets, draw_sensitivity, draw_training
 from experiments.figures.unmerged import draw_unmerged
@@ -19,7 +18,7 @@ from loca_theory.plotting.paper_figure import PaperFigure
 _VERDICTS = {"verdicts": "python -m experiments.everything --full"}
 _ALL_TABLES = {
     "sim_2": "loca-theory figures sim_2",
-    "analyze-errors": "loca-theory analyze BASE FINETUNED --shuffle all --out DIR",
+    "published": "python -m experiments.published --data wheels",
     "toy_recovery": "loca-theory figures toy_recovery",
     **_VERDICTS,
     "claims": "loca-theory verify",
@@ -69,16 +68,9 @@ FIGURES = (
         {"low_rank": "python -m experiments.low_rank, at commit 2cb37cb6"}, draw_low_rank),
     PaperFigure(
         "published", "Fine-tunes that others published",
-        "Energy of ΔW that LoRA, LoCA and plain entries retain, in 309 fine-tunes by others; "
-        "measured",
-        {f"{name}-retained": "python -m experiments.published" for name in STUDIES},
-        draw_published),
-    PaperFigure(
-        "first_steps", "First step and training loss",
-        "Training loss of published runs of PEFT's comparison over how far their first step moves "
-        "the weights, for text and images; measured",
-        dict.fromkeys(("peft-runs", "first-steps"), "python -m experiments.peft_benchmark"),
-        draw_first_steps),
+        "Which of LoRA, LoCA and plain entries retains most energy of ΔW in published fine-tunes, "
+        "by three accountings, beside controls; measured",
+        {"published": "python -m experiments.published"}, draw_published),
     PaperFigure(
         "rounded", "Adapters inside rounding cells",
         "What adapters miss of merged LoRA, and how much more they retain of fine-tunes by others, "
@@ -91,6 +83,6 @@ FIGURES = (
         {"unmerged-adapters": "python -m experiments.unmerged"}, draw_unmerged),
     PaperFigure(
         "overview", "Overview",
-        "Theorem 1, a real increment, the toy experiment, fine-tuning, the ledger",
+        "Theorem 1, published fine-tunes, the toy experiment, fine-tuning, the ledger",
         _ALL_TABLES, draw_overview),
 )  # fmt: skip

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.figures.comparisons import draw_group, kinds_in_words, largest_design
-from loca_theory.expressivity.methods.names import display_name
+from experiments.figures.published import draw_studies
+from experiments.published.measures import FORMS
+from experiments.published.page import STUDIES, winners
 from loca_theory.plotting.canvas import BLUE, GREY, Picture, styled
 from loca_theory.plotting.lines import LOOKS
 from loca_theory.plotting.results.verdicts import draw_verdicts
 
 _SIZE, _RANK = 768, 8
 _THEOREM = {"U": "random locations", "R": "LoRA", "D": "LoCA"}
-_REAL = ("R", "D", "FourierFT")
+# Names of the studies of published fine-tunes, in their order.
+_SHORT = ("MiniLM", "BERT", "BERT, less data", "LSTM, class I", "LSTM, class II", "LSTM, spectra",
+          "IM2Deep", "CHGNet", "ANI")  # fmt: skip
 _SEARCHES = ("coefficients-only", "central", "eight-direction", "swap", "reselect",
              "annealed-pursuit")  # fmt: skip
 
@@ -25,18 +28,18 @@ _SEARCHES = ("coefficients-only", "central", "eight-direction", "swap", "reselec
 @styled
 def draw_overview(
     theorem: pd.DataFrame,
-    real: pd.DataFrame,
+    published: pd.DataFrame,
     toy: pd.DataFrame,
     tuned: pd.DataFrame,
     claims: pd.DataFrame,
 ) -> Figure:
-    """Draw Theorem 1, a real increment, the toy experiment, fine-tuning and the ledger."""
+    """Draw Theorem 1, published fine-tunes, the toy experiment, fine-tuning and the ledger."""
     figure = Picture(figsize=(11.0, 6.6))
     # Separate subfigures: the long labels of a lower panel do not narrow the panel above it.
     above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.25), hspace=0.04).flat
     left, middle, right = above.subplots(1, 3, width_ratios=(1.1, 1.1, 1))
     _theorem(left, theorem)
-    _real(middle, real)
+    _published(middle, published)
     _toy(right, toy)
     left, right = below.subplots(1, 2, width_ratios=(1, 1.3))
     _tuned(left, tuned)
@@ -60,26 +63,24 @@ def _theorem(axis: Axes, table: pd.DataFrame) -> None:
     axis.set_title("Theorem 1: independent entries")
 
 
-def _real(axis: Axes, table: pd.DataFrame) -> None:
-    """Relative errors over all increments but embeddings', and those of independent entries."""
-    mine = table[(table["r"] == _RANK) & (table["kind"] != "embedding")]
-    for height, method in enumerate(reversed(_REAL)):
-        rows = mine[mine["method"] == method]
-        real, independent = (
-            float(np.average(rows[name], weights=rows["energy"])) for name in ("error", "iid_error")
-        )
-        color = LOOKS[method].color
-        axis.plot([independent, real], [height, height], color=color, lw=1.2)
-        axis.plot(independent, height, "o", color=color, mfc="white", ms=6)
-        axis.plot(real, height, "o", color=color, ms=6)
-        axis.text(min(real, independent) - 0.03, height, display_name(method), ha="right",
-                  va="center", fontsize=8)  # fmt: skip
-    for fill, label in (("white", "independent entries"), ("#444444", "measured")):
-        axis.plot([], [], "o", color="#444444", mfc=fill, ms=5, ls="", label=label)
-    axis.legend(loc="lower left")
-    axis.set(xlabel=f"relative error at the budget of r = {_RANK}", yticks=[], xlim=(0, 1.02),
-             ylim=(-1.3, len(_REAL) - 0.5))  # fmt: skip
-    axis.set_title("A real ΔW: LoRA retains more")
+def _published(axis: Axes, table: pd.DataFrame) -> None:
+    """What retains most of published fine-tunes, by study, and below it the same of the weights."""
+    rows = winners(table)
+    rows = rows[rows["accounting"] == "paper"]
+    draw_studies(axis, rows, {"increment": (-0.1, 0.5), "base": (0.28, 0.16)})
+    changes = rows[rows["role"] == "increment"]
+    fractions = pd.crosstab(changes["study"], changes["best"], normalize="index")[list(FORMS)]
+    ends = fractions.cumsum(axis=1)
+    for form in FORMS:  # named in its longest bar
+        study = str(fractions[form].idxmax())
+        middle = float((100 * ends[form] - 50 * fractions[form])[study])
+        axis.text(middle, list(STUDIES).index(study) - 0.1, form, color="white", fontsize=7,
+                  ha="center", va="center")  # fmt: skip
+    axis.set_yticks(range(len(_SHORT)), _SHORT, fontsize=8)
+    axis.set_xlabel(
+        "matrices in which a form retains most, r = 4\n(thin bars: of the weights before)"
+    )
+    axis.set_title("Published fine-tunes: what retains most")
 
 
 def _toy(axis: Axes, table: pd.DataFrame) -> None:

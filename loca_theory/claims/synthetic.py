@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from loca_theory.expressivity import Budget, retained_energies, spectral_error
+from loca_theory.expressivity import Accounting, Budget, retained_energies, spectral_error
 from loca_theory.increments import calibrated_test
 from loca_theory.increments.histogram import histogram
 from loca_theory.rounding import LowRankFamily, find_format, rounded_change, rounding_cells
@@ -49,19 +49,18 @@ def _independent_entries(rng: np.random.Generator) -> Tables:
     return {"matrices": [matrix], "errors": [error]}
 
 
-def _retained(matrix: Any) -> Tables:
-    """What is retained of one matrix."""
-    (p, q), total = matrix.shape, float(np.square(matrix).sum())
-    budgets = [Budget(p, q, r) for r in (2, 4)]
-    singular = np.linalg.svd(matrix, compute_uv=False)
-    known = {"study": "synthetic", "pair": "", "name": "layer", "accounting": "paper"}
+def _published(increment: Any, control: Any) -> Tables:
+    """What is retained of an increment and of its controls, in the studies of the claims."""
     rows = [
         {
-            **known, "r": budget.r, "method": method, "retained": energy / total,
-            "predicted": 1 - spectral_error(singular, method, budget),
+            "study": study, "package": study, "pair": "", "name": "layer", "role": role,
+            "accounting": accounting.value, "concentration": 1.0, "unevenness": 1.0,
+            "effective_rank": 1.0, **_retained(matrix, Budget(96, 96, r, accounting)),
         }
-        for method in ("R", "D", "S")
-        for budget, energy in zip(budgets, retained_energies(matrix, method, budgets), strict=True)
+        for role, matrix in (("increment", increment), ("base", control), ("tuned", control))
+        for study in ("rxnfp", "rxnfp-10k", "sre", "mhc-1", "mhc-2", "mhc-hlap", "mpnn")
+        for accounting in (Accounting.PAPER, Accounting.TRAINABLE, Accounting.BITS)
+        for r in (2, 4)
     ]  # fmt: skip
     return {"table": rows}
 
@@ -89,13 +88,37 @@ def _normal(rng: np.random.Generator, size: float) -> torch.Tensor:
     return size * torch.from_numpy(rng.standard_normal((128, 128)))
 
 
+def _retained(matrix: Any, budget: Budget) -> dict[str, float]:
+    """Energy fractions that three forms retain, and what the singular values predict."""
+    total = float(np.square(matrix).sum())
+    retained = {
+        name: float(retained_energies(matrix, method, [budget])[0]) / total
+        for name, method in (("LoRA", "R"), ("LoCA", "D"), ("entries", "S"))
+    }
+    predicted = 1 - spectral_error(np.linalg.svd(matrix, compute_uv=False), "D", budget)
+    return {"p": budget.p, "q": budget.q, "r": budget.r, **retained,
+            "predicted": predicted, "normal_limit": predicted}  # fmt: skip
+
+
+def _independent(rng: np.random.Generator) -> Any:
+    return rng.standard_normal((96, 96))
+
+
+def _low_rank(rng: np.random.Generator) -> Any:
+    return rng.standard_normal((96, 2)) @ rng.standard_normal((2, 96))
+
+
+def _smooth() -> Any:
+    """Few cosine coefficients, and of low rank."""
+    return idct2(np.diag(1.0 / np.arange(1, 97))).numpy()
+
+
 TABLES: Mapping[str, Callable[[np.random.Generator], Tables]] = {
     "student entries": _student_entries,
     "half speed": _half_speed,
     "independent entries": _independent_entries,
-    "independent increments": lambda rng: _retained(rng.standard_normal((96, 96))),
-    # Few cosine coefficients, and of low rank.
-    "smooth increments": lambda rng: _retained(idct2(np.diag(1.0 / np.arange(1, 97))).numpy()),
+    "independent increments": lambda rng: _published(_independent(rng), _low_rank(rng)),
+    "smooth increments": lambda rng: _published(_smooth(), _independent(rng)),
     "weights of one magnitude": lambda rng: _rounded(_normal(rng, 1.0).sign(), _normal(rng, 1e-3)),
     "always moved": lambda rng: _rounded(_normal(rng, 1.0), _normal(rng, 1e-3)),
 }

@@ -20,6 +20,7 @@ RENAMED = {
     "theory_order.small_sizes": "small_cases",
     "empirical.picture_normality": "normality",
     "fine_tuned.picture_normality": "normality",
+    "published.deviation_error": "unevenness_error",
 }
 
 

@@ -1,8 +1,8 @@
-"""Claims measured from stored tables: of experiments, of what analyses retain, of pictures."""
+"""Claims measured from stored tables: of experiments, of analyses, of pictures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ _DECIDED = ("verdict", "difference", "standard_error", "low", "high", "fixed_low
 # Which columns decide: those for independent tasks, or for tasks of which some share a draw.
 _BY_TASKS = ("verdict", "standard_error", "low", "high")
 _BY_DRAWS = ("draws_verdict", "draws_error", "draws_low", "draws_high")
-_KEY = ("study", "pair", "name", "r", "method", "accounting")
 
 
 def load(
@@ -138,66 +137,6 @@ def weights_spectrum(*, results: Path | None, table: str) -> Returned:
     fits = {name: fit_bulk(values, p, q) for name, p, q, values in spectra.itertuples(index=False)}
     found = {name: 1.0 if one.kolmogorov is None else one.kolmogorov for name, one in fits.items()}
     return found or ({}, f"There is no table {table}.parquet with the weights' spectra.")
-
-
-def advantage(
-    *, results: Path | None, table: str, r: Sequence[int], first: str, second: str
-) -> Returned:
-    """Retained fraction of one form less that of another, mean over matrices, by study and rank.
-
-    The means count as exact, because these are all matrices of the studies.
-
-    Args:
-        table: Pattern of the names of the tables, which ``experiments.published`` writes.
-        r: LoRA's ranks, which set the budgets.
-        first: A method.
-        second: Another.
-    """
-    return _means(results, table, r, lambda of: of["retained", first] - of["retained", second])
-
-
-def predicted_winners(*, results: Path | None, table: str, r: Sequence[int]) -> Returned:
-    """Fraction of the matrices on which the singular values alone name the better of LoRA and LoCA.
-
-    Args:
-        table: Pattern of the names of the tables, which ``experiments.published`` writes.
-        r: LoRA's ranks, which set the budgets.
-    """
-
-    def is_right(of: pd.DataFrame) -> pd.Series:
-        wins, predicted = (of[one, "D"] > of[one, "R"] for one in ("retained", "predicted"))
-        return wins == predicted
-
-    return _means(results, table, r, is_right)
-
-
-def basis_gain(*, results: Path | None, table: str, r: Sequence[int]) -> Returned:
-    """Energy fraction that LoCA retains beyond what singular values predict, mean over matrices.
-
-    Args:
-        table: Pattern of the names of the tables, which ``experiments.published`` writes.
-        r: LoRA's ranks, which set the budgets.
-    """
-    return _means(results, table, r, lambda of: of["retained", "D"] - of["predicted", "D"])
-
-
-def _means(
-    results: Path | None,
-    table: str,
-    ranks: Sequence[int],
-    measured: Callable[[pd.DataFrame], pd.Series],
-) -> Returned:
-    """The mean over matrices of what a function measures, by study and rank.
-
-    The function is given a matrix per row, and (``retained`` or ``predicted``, method) per column.
-    """
-    rows, found = load(results, table, (*_KEY, "retained", "predicted"), _KEY), {}
-    rows = rows[(rows["accounting"] == "paper") & rows["r"].isin(ranks)]
-    for (study, r), mine in rows.groupby(["study", "r"]):
-        values = ["retained", "predicted"]
-        wide = mine.pivot_table(index=["pair", "name"], columns="method", values=values)
-        found[f"{study}, r = {r}"] = float(measured(wide.astype(float)).mean())
-    return found or ({}, f"{table}.parquet has no rank of {', '.join(map(str, ranks))}.")
 
 
 # A row or column with less than this fraction of the mean energy counts as empty.
