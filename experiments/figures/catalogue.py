@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from experiments.figures.comparisons import draw_comparisons
-from experiments.figures.first_steps import draw_first_steps
 from experiments.figures.low_rank import draw_low_rank
 from experiments.figures.overview import draw_overview
 from experiments.figures.patterns import draw_patterns
@@ -71,12 +70,6 @@ FIGURES = (
         "measured",
         {f"{name}-retained": "python -m experiments.published" for name in STUDIES},
         draw_published),
-    PaperFigure(
-        "first_steps", "First step and training loss",
-        "Training loss of published runs of PEFT's comparison over how far their first step moves "
-        "the weights, for text and images; measured",
-        dict.fromkeys(("peft-runs", "first-steps"), "python -m experiments.peft_benchmark"),
-        draw_first_steps),
     PaperFigure(
         "overview", "Overview",
         "Theorem 1, a real increment, the toy experiment, fine-tuning, the ledger",
