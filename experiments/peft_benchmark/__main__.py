@@ -40,7 +40,14 @@ def main(data: Path | None, steps: bool, out: Path) -> None:
     if steps:
         _compute(out)
     if data is None and not steps:
-        _print(analysis.joined(runs.stored_runs(out), runs.stored_steps(out)))
+        published, computed = runs.stored_runs(out), runs.stored_steps(out)
+        if len(computed) == len(published):
+            _print(analysis.joined(published, computed))
+        else:
+            click.echo(
+                f"{len(computed)} of {len(published)} runs have a first step, or a reason why not; "
+                "continue with --steps"
+            )
 
 
 def _print(table: pd.DataFrame) -> None:

@@ -34,7 +34,7 @@ MODELS = {
     "numbers and first step": ("trained", "frobenius"),
     "numbers and decrease": ("trained", "decrease"),
 }
-_DRAWS = 2_000
+DRAWS = 1_000  # of types of adapter, and of permutations
 _LINEAR = ("WAVEFT", "SHIRA", "C3A", "MISS")
 
 
@@ -111,13 +111,11 @@ def _rank(x: Any, y: Any) -> float:
     return float(spearmanr(x, y).statistic)
 
 
-def interval(
-    runs: pd.DataFrame, statistic: Callable[[pd.DataFrame], float], draws: int = 1000
-) -> tuple[float, float]:
+def interval(runs: pd.DataFrame, statistic: Callable[[pd.DataFrame], float]) -> tuple[float, float]:
     """A 95% interval from types of adapter drawn with replacement."""
     rng, groups = generator(0, "peft-benchmark.types"), list(runs.groupby("peft_type"))
     values = []
-    for _ in range(draws):
+    for _ in range(DRAWS):
         chosen = rng.integers(len(groups), size=len(groups))
         values.append(statistic(pd.concat([groups[i][1] for i in chosen])))
     low, high = np.nanquantile(values, (0.025, 0.975))
@@ -188,7 +186,7 @@ def hypotheses(table: pd.DataFrame) -> pd.DataFrame:
     loss = images["train_loss"].to_numpy()
     step = _rank(images["frobenius"], loss)
     rng = generator(0, "peft-benchmark.permutations")
-    draws = [_rank(images["frobenius"], rng.permutation(loss)) for _ in range(_DRAWS)]
+    draws = [_rank(images["frobenius"], rng.permutation(loss)) for _ in range(DRAWS)]
     p_value = (1 + sum(draw <= step for draw in draws)) / (1 + len(draws))
     error, with_decrease = (
         math.sqrt(np.mean((loss - left_out(images, MODELS[name], "train_loss")) ** 2))

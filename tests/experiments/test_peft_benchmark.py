@@ -32,7 +32,21 @@ def small(monkeypatch):
 
 @pytest.fixture(scope="module")
 def table():
-    return analysis.joined(runs.stored_runs(STORED), runs.stored_steps(STORED))
+    """Runs of ten types with made-up steps and losses, for both tasks."""
+    rng, rows = np.random.default_rng(0), []
+    for i in range(80):
+        step, numbers = 10 ** rng.uniform(-4, 0), 10 ** rng.uniform(4, 8)
+        task = "MetaMathQA" if i < 40 else "image-gen"
+        loss = 1.5 - 0.1 * math.log10(numbers) - 0.05 * math.log10(step) + 0.02 * rng.normal()
+        rows.append({
+            **RUN, "task": task, "experiment": f"{i}", "peft_type": f"TYPE{i % 10}",
+            "trained": numbers, "file_size": 4 * numbers, "train_loss": loss, "accuracy": -loss,
+            "dino": -loss, "lr": 10 ** rng.uniform(-5, -2), "frobenius": step,
+            "spectral": step / 10, "decrease": step * 30, "reason": "",
+        })  # fmt: skip
+    frame = pd.DataFrame(rows)
+    steps = ["experiment", "frobenius", "spectral", "decrease", "reason"]
+    return analysis.joined(frame.drop(columns=steps[1:]), frame[steps])
 
 
 def test_the_step_of_a_run_is_over_all_its_layers(small):
@@ -59,28 +73,40 @@ def test_a_run_without_a_step_has_its_reason(small, changes, reason):
     assert "frobenius" not in row
 
 
-def test_every_published_run_has_a_step_or_a_reason(table):
-    assert len(table) == len(runs.stored_runs(STORED)) == 94
-    has_step = table["frobenius"].notna()
-    assert (has_step == (table["reason"] == "")).all()
-    assert not table[table["peft_type"].isin(["ADALORA", "DELORA"])]["is_fitted"].any()
+def test_what_is_stored_is_published_runs_with_a_step_or_a_reason():
+    published, steps = runs.stored_runs(STORED), runs.stored_steps(STORED)
+    assert len(published) == 94
+    assert set(steps["experiment"]) <= set(published["experiment"])
+    assert (steps["frobenius"].notna() == (steps["reason"] == "")).all()
 
 
-def test_steps_that_have_a_formula_are_what_it_says(table):
-    """LoRA, FourierFT, WaveFT and SHiRA: two draws, so 5%."""
-    assert {one["adapter"] for _, one in predicted.candidates().iterrows()} >= {"LoCA, α = 1"}
-    known = {
-        "lora--llama-3.2-3B-rank32": ("LoRA, r = 32, α = 64", 1e-3, 1e-4),
-        "fourierft--llama-3.2-3B-n_frequency-5000": ("FourierFT, 5000 of 300", 1e-2, 1e-4),
-        "waveft--llama-3.2-3B-n_frequency-5000": ("WaveFT, 5000 of 25", 1e-5, 1e-4),
-        "shira--llama-3.2-3B-lr_0.0003-random_seed_42": ("SHiRA, r = 32", 1e-4, 3e-4),
-    }
+def test_a_stored_step_is_what_its_formula_says():
+    """FourierFT, two draws of both layers: 5%."""
     candidates = predicted.candidates().set_index(["adapter", "lr"])
-    stored = table.set_index("experiment")
-    for experiment, (adapter, at, rate) in known.items():
-        for name in ("frobenius", "decrease"):
-            expected = candidates.loc[(adapter, at), name] * rate / at
-            assert stored.loc[experiment, name] == pytest.approx(expected, rel=0.05)
+    step = runs.stored_steps(STORED).set_index("experiment")
+    for name in ("frobenius", "decrease"):
+        expected = candidates.loc[("FourierFT, 5000 of 300", 1e-2), name] / 100
+        stored = step.loc["fourierft--llama-3.2-3B-n_frequency-5000", name]
+        assert stored == pytest.approx(expected, rel=0.05)
+
+
+def test_the_hypotheses_hold_where_they_were_put_in(table):
+    found = analysis.hypotheses(table).set_index("hypothesis")
+    assert found["holds"].all()
+    shuffled = table.assign(train_loss=np.random.default_rng(1).permutation(table["train_loss"]))
+    assert not analysis.hypotheses(shuffled)["holds"].any()
+
+
+def test_a_prediction_is_the_model_with_its_interval(table):
+    found = analysis.predictions(table, predicted.candidates())
+    own = table[table["task"] == "MetaMathQA"]
+    x = np.column_stack([np.ones(len(own)), np.log10(own["trained"]), np.log10(own["decrease"])])
+    model = np.linalg.lstsq(x, own["train_loss"], rcond=None)[0]
+    row = found.iloc[0]
+    expected = model @ [1, math.log10(row["trained"]), math.log10(row["decrease"])]
+    assert row["train_loss"] == pytest.approx(expected)
+    assert row["low"] < row["train_loss"] < row["high"]
+    assert row["high"] - row["low"] < 0.2
 
 
 def test_the_models_by_hand(table):
@@ -99,7 +125,8 @@ def test_the_models_by_hand(table):
     assert row["R²"] == pytest.approx(1 - np.var(y - inside) / np.var(y))
 
 
-def test_correlations_by_ranks(table):
+def test_correlations_by_ranks(table, monkeypatch):
+    monkeypatch.setattr(analysis, "DRAWS", 40)
     own = table[table["is_fitted"] & (table["task"] == "image-gen")]
     ranks = own[["frobenius", "train_loss"]].rank()
     found = analysis.correlations(table, "image-gen").set_index(["runs", "outcome", "predictor"])
@@ -108,10 +135,16 @@ def test_correlations_by_ranks(table):
     assert row["low"] <= row["spearman"] <= row["high"]
 
 
-def test_the_command_prints_every_table():
+def test_the_command_prints_the_tables_once_all_steps_are_there(table, monkeypatch):
     done = CliRunner().invoke(main, [])
-    assert done.exit_code == 0
-    for title in ("left out of the fits", "linear models", "hypotheses", "predictions"):
+    assert "of 94 runs have a first step, or a reason why not" in done.output
+    monkeypatch.setattr(analysis, "DRAWS", 20)
+    monkeypatch.setattr(runs, "stored_runs", lambda _: table)
+    monkeypatch.setattr(runs, "stored_steps", lambda _: table)
+    monkeypatch.setattr(analysis, "joined", lambda _runs, _steps: table)
+    done = CliRunner().invoke(main, [])
+    assert done.exit_code == 0, done.output
+    for title in ("linear models", "hypotheses", "predictions"):
         assert title in done.output
 
 
