@@ -2,17 +2,21 @@ r"""Whether an approximation of the stored difference is better moved into the r
 
 The best approximation of d = W' - W, a truncated SVD or the largest cosine coefficients, fits the
 rounding errors in d as well. A descent on the distance to the cells does not, but where a change is
-not of this form, it fits what the cells happen to allow. How many of its 0, 1, 3 or 40 steps to
-take is decided by entries that it does not see:
+not of this form, it fits what the cells happen to allow. How many of its 0, 1 or 40 steps to take
+is decided by entries that it does not see:
 
 - 5% of the entries are held out: their cells are infinite, and their numbers in d are filled in by
   the approximation itself, a few times over;
 - the squared distances of these entries to their cells are compared with those at 0 steps, entry by
-  entry. A number of steps is taken if the sum is smaller by more than two standard errors of the
-  difference; of several such numbers, the one with the smallest sum.
+  entry. A number of steps is possible if the sum is smaller by more than two standard errors of the
+  difference: otherwise chance would decide between nearly equal approximations;
+- a cell that is wide against the change tells nothing of an approximation inside it. Where steps of
+  the weights are at most twice the root mean square of d, rounding errors are nearly independent of
+  the change, so that d itself can judge. Of the possible numbers, the one is taken whose held-out
+  entries there are nearest to d, if they are not farther from it than at 0 steps.
 
-Without the standard errors, chance decides between nearly equal approximations of a full fine-tune,
-and the changes that were made are sometimes missed by a percent more than by the SVD.
+A few steps more are not tried: after two or three, the search for step lengths leads to other
+points if 5% of the entries are left out, so that what was judged is not what is taken.
 """
 
 from __future__ import annotations
@@ -33,11 +37,13 @@ from loca_theory.rounding.low_rank import ENOUGH, LowRankDistance, fraction_insi
 from loca_theory.sweeps import generator
 from loca_theory.transforms import dct2
 
-STEPS = (1, 3, 40)
-"""Numbers of steps that are tried. The last ones are not if all before it are worse than none."""
+STEPS = (1, 40)
+"""Numbers of steps that are tried; the second is not if the first is worse than none."""
 _FRACTION, _FILLS = 0.05, 3
 # Standard errors by which the distance must be smaller than at 0 steps.
 _SIGNIFICANT = 2
+# Steps of the weights up to this multiple of the root mean square of d are fine.
+_FINE = 2
 _TOLERANCE = 1e-3
 # Entries of a product that are computed at a time.
 _ENTRIES = 2**18
@@ -197,8 +203,7 @@ def choose(family: Family, change: torch.Tensor, cells: RoundingCells, start: Po
         start: The best approximation of d.
 
     Returns:
-        The approximation with the smallest distance of held-out entries to their cells, by the rule
-        of the module.
+        The approximation that the rule of the module takes.
     """
     draws = generator(0, "held-out cells").random(change.shape, dtype=np.float32)
     held = torch.from_numpy(draws < _FRACTION).to(change.device)
@@ -209,7 +214,7 @@ def choose(family: Family, change: torch.Tensor, cells: RoundingCells, start: Po
     del held
     try:
         point = _best_of_shown(family, change, rows, columns)
-        steps, held_out = _steps(family, point, cells, hidden, (rows, columns))
+        steps, held_out = _steps(family, point, cells, hidden, change, (rows, columns))
     finally:
         cells.low[rows, columns], cells.high[rows, columns] = hidden.low, hidden.high
     energy = float(torch.linalg.vector_norm(change, dtype=torch.float64)) ** 2 * len(rows)
@@ -236,26 +241,30 @@ def _steps(
     point: Point,
     cells: RoundingCells,
     hidden: RoundingCells,
+    change: torch.Tensor,
     where: tuple[torch.Tensor, torch.Tensor],
 ) -> tuple[int, float]:
     """The number of steps to take, and the squared distance of held-out entries there."""
+    spread = float(torch.linalg.vector_norm(change)) / math.sqrt(change.numel())
+    fine, stored = hidden.high - hidden.low <= _FINE * spread, change[where]
 
-    def squares(point: Point) -> torch.Tensor:
+    def judged(point: Point) -> tuple[torch.Tensor, float]:
         entries = family.at(point, *where)
-        return hidden.nearest(entries).sub_(entries).double().square_()
+        missed = float((entries - stored)[fine].double().square().sum())
+        return hidden.nearest(entries).sub_(entries).double().square_(), missed
 
-    before = squares(point)
-    best, least, totals = 0, float(before.sum()), list[float]()
+    before, missed = judged(point)
+    total = float(before.sum())
+    best, least = 0, (missed, total)
     path = family.path(point, cells, STEPS)
     for steps in STEPS:
-        # A long descent does not mend what the first steps make worse.
-        if steps == STEPS[-1] and min(totals) > float(before.sum()):
-            break
-        after = squares(next(path))
-        totals.append(float(after.sum()))
+        after, missed = judged(next(path))
+        distance = float(after.sum())
         difference = before - after
         error = math.sqrt(len(difference)) * float(difference.std(correction=0))
-        is_better = float(difference.sum()) > _SIGNIFICANT * error
-        if is_better and totals[-1] < least:
-            best, least = steps, totals[-1]
-    return best, least
+        if total - distance > _SIGNIFICANT * error and (missed, distance) < least:
+            best, least = steps, (missed, distance)
+        # A long descent does not mend what the first step makes worse.
+        if distance > total:
+            break
+    return best, least[1]
