@@ -45,8 +45,8 @@ from benchmarks._measure import timed
 from benchmarks._record import OUT, Record
 from loca_theory.checkpoints import extract
 from loca_theory.checkpoints.change.opening import open_pair
-from loca_theory.checkpoints.settings import Settings
-from loca_theory.checkpoints.statistics.matrix import analyse_matrix
+from loca_theory.checkpoints.measure.matrix import analyse_matrix
+from loca_theory.checkpoints.measure.settings import Settings
 from loca_theory.increments import fit_bulk
 from loca_theory.increments.eigenvalues import squared_singular_values
 

@@ -171,6 +171,27 @@ def test_imports_point_down():
     assert wrong == []
 
 
+# The folders of one package, from the ground up.
+CHECKPOINTS = (
+    *("source", "model", "change", "form", "measure", "sizes", "report", "extraction"),
+    *("unmerging", "analysis"),
+)
+
+
+def test_folders_of_checkpoints_import_from_those_before_them():
+    def place(name):
+        folders = name.removeprefix("loca_theory.checkpoints.").split(".")
+        return CHECKPOINTS.index(folders[0]) if folders[0] in CHECKPOINTS else None
+
+    wrong = [
+        f"{name} imports {target}"
+        for name in LIBRARY
+        for target in imports(name)
+        if None not in (place(name), place(target)) and place(target) > place(name)
+    ]
+    assert wrong == []
+
+
 def test_examples_use_what_is_public():
     """Whoever copies one needs the package alone."""
     found = {target for name in MODULES if part(name) == "examples" for target in imports(name)}

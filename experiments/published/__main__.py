@@ -17,8 +17,8 @@ import torch
 
 from experiments.extracted import Row
 from experiments.published.wheels import STUDIES, Fitted, Wheels
-from loca_theory.checkpoints.settings import Settings
-from loca_theory.checkpoints.statistics.matrix_errors import fitting_budget
+from loca_theory.checkpoints.measure.errors import fitting_budget
+from loca_theory.checkpoints.measure.settings import Settings
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError

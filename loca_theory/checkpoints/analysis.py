@@ -9,22 +9,23 @@ from typing import Literal
 
 from loca_theory import _arguments
 from loca_theory._lookup import find
-from loca_theory.checkpoints.allocation import accounting_of, allocated_matrices, check_total
 from loca_theory.checkpoints.change.opening import open_fine_tunes
-from loca_theory.checkpoints.computation import (
+from loca_theory.checkpoints.change.selection import Selection
+from loca_theory.checkpoints.change.task import Pairs, Task
+from loca_theory.checkpoints.form.layer import has_ambiguous_names, layers_of
+from loca_theory.checkpoints.measure.cells import (
     IncrementCell,
     compare_all,
     compute_analysis,
     weight_spectra,
 )
-from loca_theory.checkpoints.form.layer import has_ambiguous_names, layers_of
-from loca_theory.checkpoints.form.size import TotalSize
-from loca_theory.checkpoints.names import kind_of, middle_of_each_kind
-from loca_theory.checkpoints.results import Analysis
-from loca_theory.checkpoints.settings import ANALYSED, Selection, Settings
+from loca_theory.checkpoints.measure.figure_data import STORED, figure_data, representative
+from loca_theory.checkpoints.measure.settings import ANALYSED, Settings
+from loca_theory.checkpoints.model.names import kind_of, middle_of_each_kind
+from loca_theory.checkpoints.report.result import Analysis
+from loca_theory.checkpoints.sizes.allocation import accounting_of, allocated_matrices, check_total
+from loca_theory.checkpoints.sizes.size import TotalSize
 from loca_theory.checkpoints.source.open import Source, describe, is_array
-from loca_theory.checkpoints.statistics.figure_data import STORED, figure_data, representative
-from loca_theory.checkpoints.task import Pairs, Task
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Method
 from loca_theory.expressivity.methods.registry import find_methods, is_recognisable, own_titles
@@ -77,7 +78,7 @@ def analyze(
         ranks: LoRA ranks that set the budgets. A rank whose budget exceeds a matrix is left out for
             that matrix.
         methods: Methods, or their names, in addition to those of
-            ``loca_theory.checkpoints.settings.ANALYSED``.
+            ``loca_theory.checkpoints.measure.settings.ANALYSED``.
         include: Regular expression; only matrices whose name contains a match are analysed.
         exclude: Regular expression; matrices whose name contains a match are left out.
         group: Regular expression for the kinds by which matrices are summed up, where names do not

@@ -19,7 +19,7 @@ from torch import nn
 import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
 from loca_theory.checkpoints.change.adapter.kinds import KNOWN, check_type, needs_weights
 from loca_theory.checkpoints.change.opening import open_pair
-from loca_theory.checkpoints.settings import Selection
+from loca_theory.checkpoints.change.selection import Selection
 from loca_theory.checkpoints.source.checkpoint import DamagedError
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from tests.checkpoints import zoo

@@ -13,12 +13,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from loca_theory.checkpoints import analyze, demo_pair
-from loca_theory.checkpoints.columns import CHANGE, MATRIX, STATISTICS
-from loca_theory.checkpoints.names import kind_of, layer_of
-from loca_theory.checkpoints.settings import ANALYSED, Settings
-from loca_theory.checkpoints.statistics.matrix import analyse_matrix
-from loca_theory.checkpoints.summary import follows_law
-from loca_theory.checkpoints.verdict import verdict
+from loca_theory.checkpoints.measure.matrix import analyse_matrix
+from loca_theory.checkpoints.measure.settings import ANALYSED, Settings
+from loca_theory.checkpoints.model.names import kind_of, layer_of
+from loca_theory.checkpoints.report.columns import CHANGE, MATRIX, STATISTICS
+from loca_theory.checkpoints.report.summary import follows_law
+from loca_theory.checkpoints.report.verdict import verdict
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.expressivity import (
     Accounting,
@@ -123,7 +123,7 @@ def test_a_device_without_memory_says_what_to_leave_out(monkeypatch):
     def full(*_):
         raise torch.cuda.OutOfMemoryError("Tried to allocate 3.00 GiB.")  # noqa: EM101
 
-    monkeypatch.setattr("loca_theory.checkpoints.statistics.matrix.squared_singular_values", full)
+    monkeypatch.setattr("loca_theory.checkpoints.measure.matrix.squared_singular_values", full)
     message = r"^the analysis of w \(4x5\) does not fit into the memory of cpu: it needs 3.00 GiB "
     message += 'more; leave it out with max_size=19, or use device="cpu"$'
     with pytest.raises(ResourceError, match=message):

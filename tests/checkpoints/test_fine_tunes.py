@@ -9,8 +9,8 @@ from safetensors.torch import save_file
 
 from loca_theory.checkpoints import Analysis, analyze
 from loca_theory.checkpoints.change.opening import labels, open_pair
-from loca_theory.checkpoints.statistics.comparison import compare
-from loca_theory.checkpoints.task import Task
+from loca_theory.checkpoints.change.task import Task
+from loca_theory.checkpoints.measure.comparison import compare
 from loca_theory.increments import PrintedTest
 from loca_theory.sweeps import Runner
 from tests.checkpoints.files import normal

@@ -11,8 +11,8 @@ from torch import nn
 
 from loca_theory.checkpoints import analyze, extract
 from loca_theory.checkpoints.change.opening import open_pair
+from loca_theory.checkpoints.change.selection import Selection
 from loca_theory.checkpoints.model.model import Model
-from loca_theory.checkpoints.settings import Selection
 from loca_theory.checkpoints.source.checkpoint import Checkpoint
 from loca_theory.errors import InvalidArgumentError
 from tests.checkpoints import zoo

@@ -15,7 +15,7 @@ from torch.nn.utils import parametrizations, prune
 
 from loca_theory.checkpoints import extract
 from loca_theory.checkpoints.change.opening import open_pair
-from loca_theory.checkpoints.settings import Selection
+from loca_theory.checkpoints.change.selection import Selection
 from loca_theory.checkpoints.source.checkpoint import DamagedError
 from loca_theory.checkpoints.source.open import open_checkpoint
 from tests.checkpoints.files import folder_of, normal

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from loca_theory.checkpoints import analyze
-from loca_theory.checkpoints.statistics.rounding import stored_change
+from loca_theory.checkpoints.measure.rounding import stored_change
 
 SHAPE = (256, 192)
 WARNED = "Stored in bfloat16, whose steps are as large as these changes"

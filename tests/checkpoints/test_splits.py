@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from loca_theory.checkpoints import analyze, extract
-from loca_theory.checkpoints.form import split
 from loca_theory.checkpoints.form.forms import FORMS, LOCA, LORA
 from loca_theory.checkpoints.form.layer import Layer
 from loca_theory.checkpoints.form.profile import EnergyProfile, largest_energies, unit_counts
-from loca_theory.checkpoints.form.size import TotalSize
+from loca_theory.checkpoints.sizes import split
+from loca_theory.checkpoints.sizes.size import TotalSize
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import PrintedTest
 from loca_theory.sweeps import Runner, runner, workers

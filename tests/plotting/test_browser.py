@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from loca_theory.checkpoints import analyze
-from loca_theory.checkpoints.summary import follows_law
+from loca_theory.checkpoints.report.summary import follows_law
 from loca_theory.plotting import report
 
 from . import browser as browsers

@@ -15,7 +15,7 @@ from matplotlib.colors import to_rgb
 
 from loca_theory import ResourceError
 from loca_theory.checkpoints import analyze
-from loca_theory.checkpoints.summary import follows_law
+from loca_theory.checkpoints.report.summary import follows_law
 from loca_theory.expressivity import Accounting, simulate
 from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.expressivity.methods.names import display_name

@@ -11,24 +11,24 @@ import psutil
 import torch
 
 from loca_theory.checkpoints.change.adapter.increments import AdapterIncrements
-from loca_theory.checkpoints.model.layouts import (
-    LARGEST_KERNEL,
-    by,
-    holds_experts,
-    matrix_shape,
-    resized,
-)
+from loca_theory.checkpoints.change.selection import Selection
 from loca_theory.checkpoints.model.model import Model
-from loca_theory.checkpoints.names import kind_of
-from loca_theory.checkpoints.rows import Skipped
-from loca_theory.checkpoints.settings import Selection
+from loca_theory.checkpoints.model.names import kind_of
 from loca_theory.checkpoints.source.checkpoint import (
     FLOATS,
     Checkpoint,
     Entry,
     LeftOutError,
     Reason,
+    Skipped,
     reason_of,
+)
+from loca_theory.checkpoints.source.layouts import (
+    LARGEST_KERNEL,
+    by,
+    holds_experts,
+    matrix_shape,
+    resized,
 )
 from loca_theory.errors import InvalidArgumentError
 

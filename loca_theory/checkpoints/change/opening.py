@@ -22,9 +22,9 @@ from loca_theory.checkpoints.change.adapter.stored import (
     has_adapters,
 )
 from loca_theory.checkpoints.change.pair import CheckpointPair
+from loca_theory.checkpoints.change.selection import Selection
 from loca_theory.checkpoints.model.loading import views_of
 from loca_theory.checkpoints.model.model import Model
-from loca_theory.checkpoints.settings import Selection
 from loca_theory.checkpoints.source.checkpoint import Checkpoint
 from loca_theory.checkpoints.source.memory import is_array
 from loca_theory.checkpoints.source.open import (

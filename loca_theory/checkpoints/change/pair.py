@@ -25,6 +25,10 @@ _DOUBLE = ("F64", "float64")
 _ROUNDINGS = 4
 
 
+UNCHANGED = Reason("unchanged", "every entry of the increment is 0")
+"""Why a matrix that is the same on both sides is left out."""
+
+
 @dataclass
 class CheckpointPair(MatchedPair):
     """A base and a fine-tuned checkpoint, opened to read their matrices.

@@ -10,16 +10,16 @@ import torch
 from loca_theory import _arguments
 from loca_theory._lookup import find
 from loca_theory.checkpoints.change.opening import open_pair
+from loca_theory.checkpoints.change.selection import Selection
+from loca_theory.checkpoints.change.task import Task
 from loca_theory.checkpoints.extraction.extractor import Extractor
 from loca_theory.checkpoints.extraction.layers import choose_layers
 from loca_theory.checkpoints.extraction.outputs import check_requantise, read_inputs
 from loca_theory.checkpoints.extraction.result import Extraction
 from loca_theory.checkpoints.extraction.saved_modules import find_saved_modules
 from loca_theory.checkpoints.extraction.serving import check_readable, check_serves
-from loca_theory.checkpoints.form.size import DTYPES, AdapterSize, TotalSize
-from loca_theory.checkpoints.settings import Selection
+from loca_theory.checkpoints.sizes.size import DTYPES, AdapterSize, TotalSize
 from loca_theory.checkpoints.source.open import Source, describe, is_path
-from loca_theory.checkpoints.task import Task
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest

@@ -9,6 +9,7 @@ from functools import partial
 import torch
 
 from loca_theory.checkpoints.change.adapter.layers import PREFIX
+from loca_theory.checkpoints.change.task import Task
 from loca_theory.checkpoints.extraction.layers import check_any
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
 from loca_theory.checkpoints.extraction.saved_modules import SavedModules
@@ -19,9 +20,8 @@ from loca_theory.checkpoints.form.form import Fit, Form
 from loca_theory.checkpoints.form.forms import FORMS, LORA
 from loca_theory.checkpoints.form.layer import Layer, end_others
 from loca_theory.checkpoints.form.lora import padded
-from loca_theory.checkpoints.form.size import AdapterSize
-from loca_theory.checkpoints.form.split import Allocation, allocate
-from loca_theory.checkpoints.task import Task
+from loca_theory.checkpoints.sizes.size import AdapterSize
+from loca_theory.checkpoints.sizes.split import Allocation, allocate
 from loca_theory.errors import InvalidArgumentError
 
 # How much of the energy may be missing after the numbers are rounded, and how often to try again.

@@ -9,9 +9,9 @@ from loca_theory.checkpoints.change.comparable import nothing_left
 from loca_theory.checkpoints.change.pair import CheckpointPair
 from loca_theory.checkpoints.extraction.saved_modules import SavedModules
 from loca_theory.checkpoints.form.layer import Layer, layers_of
-from loca_theory.checkpoints.form.size import AdapterSize
-from loca_theory.checkpoints.model.layouts import by
-from loca_theory.checkpoints.rows import Skipped
+from loca_theory.checkpoints.sizes.size import AdapterSize
+from loca_theory.checkpoints.source.checkpoint import Skipped
+from loca_theory.checkpoints.source.layouts import by
 from loca_theory.errors import InvalidArgumentError
 
 

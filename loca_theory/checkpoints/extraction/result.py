@@ -21,7 +21,7 @@ from loca_theory.checkpoints.form.folder import (
     write_adapter,
 )
 from loca_theory.checkpoints.form.forms import FORMS
-from loca_theory.checkpoints.rows import Skipped
+from loca_theory.checkpoints.source.checkpoint import Skipped
 from loca_theory.checkpoints.source.open import Source
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Result

@@ -12,7 +12,7 @@ from loca_theory import _arguments
 from loca_theory.checkpoints.change.adapter.increments import AdapterIncrements
 from loca_theory.checkpoints.change.adapter.layers import PREFIX
 from loca_theory.checkpoints.change.pair import CheckpointPair
-from loca_theory.checkpoints.names import kind_of
+from loca_theory.checkpoints.model.names import kind_of
 from loca_theory.checkpoints.source.quantised import FP8
 from loca_theory.errors import InvalidArgumentError
 

@@ -17,6 +17,7 @@ import torch
 from loca_theory.checkpoints.change.adapter.peft import peft_package
 from loca_theory.checkpoints.change.adapter.stored import has_adapters
 from loca_theory.checkpoints.change.opening import adapter_folder, open_pair
+from loca_theory.checkpoints.change.selection import Selection
 from loca_theory.checkpoints.extraction.outputs import (
     OutputRow,
     compared,
@@ -28,7 +29,6 @@ from loca_theory.checkpoints.extraction.outputs import (
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
 from loca_theory.checkpoints.form.folder import write_adapter
 from loca_theory.checkpoints.model.model import Model
-from loca_theory.checkpoints.settings import Selection
 from loca_theory.checkpoints.source.checkpoint import Checkpoint, any_error_as
 from loca_theory.checkpoints.source.memory import unwrapped
 from loca_theory.checkpoints.source.open import Source, is_path, resolve

@@ -1,1 +1,1 @@
-"""The forms of adapters, one module each; what they share, the split of a total, and folders."""
+"""The forms of adapters, one module each, what they share, and folders."""

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 import torch
 
+from loca_theory.checkpoints.change.task import MatrixCell, Pairs, Task
 from loca_theory.checkpoints.form.change import change_of, out_of_range
 from loca_theory.checkpoints.form.form import Form
 from loca_theory.checkpoints.form.forms import FORMS
 from loca_theory.checkpoints.form.layer import Layer
 from loca_theory.checkpoints.form.profile import EnergyProfile
-from loca_theory.checkpoints.task import MatrixCell, Pairs, Task
 
 
 @dataclass(frozen=True)

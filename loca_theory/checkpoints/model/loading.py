@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from loca_theory.checkpoints.model.layouts import has_conv1d_name, stores_transposed, tied_weight
 from loca_theory.checkpoints.model.matching import (
     AmbiguousError,
     NameMatch,
@@ -23,6 +22,7 @@ from loca_theory.checkpoints.model.matching import (
 from loca_theory.checkpoints.model.model import Model, UnknownModelError
 from loca_theory.checkpoints.model.view import Conversion, View
 from loca_theory.checkpoints.source.checkpoint import Checkpoint, any_error_as
+from loca_theory.checkpoints.source.layouts import has_conv1d_name, stores_transposed, tied_weight
 from loca_theory.checkpoints.source.memory import unwrapped
 from loca_theory.errors import InvalidArgumentError
 

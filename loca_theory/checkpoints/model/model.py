@@ -25,10 +25,10 @@ from loca_theory.checkpoints.model.classes import (
     empty_model,
     harmless,
 )
-from loca_theory.checkpoints.model.layouts import holds_experts
 from loca_theory.checkpoints.model.matching import plain_name
 from loca_theory.checkpoints.model.skeleton import Conv1D, Shape, skeleton
 from loca_theory.checkpoints.source.checkpoint import Reason, any_error_as
+from loca_theory.checkpoints.source.layouts import holds_experts
 from loca_theory.checkpoints.source.memory import memory_of
 from loca_theory.checkpoints.source.parametrised import parametrised
 

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
-from loca_theory.checkpoints.model.layouts import holds_experts
-from loca_theory.checkpoints.names import kind_of
+from loca_theory.checkpoints.model.names import kind_of
+from loca_theory.checkpoints.source.layouts import holds_experts
 
 Shape: TypeAlias = tuple[int, ...]
 

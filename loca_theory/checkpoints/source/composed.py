@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from loca_theory.checkpoints.model.layouts import by, holds_experts
 from loca_theory.checkpoints.source.checkpoint import (
     DEQUANTISE,
     FLOATS,
@@ -23,6 +22,7 @@ from loca_theory.checkpoints.source.checkpoint import (
     Entry,
     Reason,
 )
+from loca_theory.checkpoints.source.layouts import by, holds_experts
 from loca_theory.checkpoints.source.parametrised import is_normalised, normalised, parametrised
 from loca_theory.checkpoints.source.quantised import FP8, quantised_modules, scale_names
 from loca_theory.checkpoints.source.scales import grid_of, scaled

@@ -11,8 +11,8 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from loca_theory.checkpoints.model.layouts import holds_experts
 from loca_theory.checkpoints.source.checkpoint import DEQUANTISE, FLOATS, Checkpoint, Entry
+from loca_theory.checkpoints.source.layouts import holds_experts
 
 FP8 = re.compile(r"^(F8_E[45]M|float8_e[45]m)", re.IGNORECASE)
 

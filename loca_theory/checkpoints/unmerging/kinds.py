@@ -9,8 +9,8 @@ from functools import partial
 
 import torch
 
+from loca_theory.checkpoints.change.task import Task
 from loca_theory.checkpoints.form.layer import Layer
-from loca_theory.checkpoints.task import Task
 from loca_theory.checkpoints.unmerging.rows import UnmergedLayer
 from loca_theory.checkpoints.unmerging.search import (
     UnmergeCell,

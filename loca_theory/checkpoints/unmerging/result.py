@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 from loca_theory import _arguments
 from loca_theory.checkpoints.form.folder import Adapter, check_folder, remove_adapter, write_adapter
 from loca_theory.checkpoints.form.forms import FORMS
-from loca_theory.checkpoints.names import layer_of
-from loca_theory.checkpoints.rows import Skipped
+from loca_theory.checkpoints.model.names import layer_of
+from loca_theory.checkpoints.source.checkpoint import Skipped
 from loca_theory.checkpoints.unmerging.rows import UnmergedLayer
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.rounding import Outcome

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import torch
 
+from loca_theory.checkpoints.change.pair import UNCHANGED
+from loca_theory.checkpoints.change.task import Pairs
 from loca_theory.checkpoints.form.cells import LayerCell
-from loca_theory.checkpoints.remarks import UNCHANGED
 from loca_theory.checkpoints.source.checkpoint import LeftOutError, Reason
-from loca_theory.checkpoints.task import Pairs
 from loca_theory.checkpoints.unmerging.rows import NOT_ROUNDED, SWAPPED, UnmergedLayer
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments.truncated_svd import truncated_svd

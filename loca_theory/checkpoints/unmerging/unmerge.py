@@ -11,14 +11,13 @@ from loca_theory._lookup import find
 from loca_theory.checkpoints.change.comparable import nothing_left
 from loca_theory.checkpoints.change.opening import open_pair, stored_adapter
 from loca_theory.checkpoints.change.pair import CheckpointPair
+from loca_theory.checkpoints.change.selection import Selection
+from loca_theory.checkpoints.change.task import Task
 from loca_theory.checkpoints.form.forms import LORA
 from loca_theory.checkpoints.form.layer import Layer, layers_of
-from loca_theory.checkpoints.form.size import DTYPES
-from loca_theory.checkpoints.rows import Skipped
-from loca_theory.checkpoints.settings import Selection
-from loca_theory.checkpoints.source.checkpoint import Reason
+from loca_theory.checkpoints.sizes.size import DTYPES
+from loca_theory.checkpoints.source.checkpoint import Reason, Skipped
 from loca_theory.checkpoints.source.open import Source, describe, is_path
-from loca_theory.checkpoints.task import Task
 from loca_theory.checkpoints.unmerging.adapters import adapters_of
 from loca_theory.checkpoints.unmerging.kinds import unmerge_layers
 from loca_theory.checkpoints.unmerging.result import Unmerged

@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.text import Text
 
 from loca_theory.checkpoints import Analysis
-from loca_theory.checkpoints.columns import CHANGE, SHUFFLED, STATISTICS, with_values
 from loca_theory.checkpoints.form.forms import SPLIT
-from loca_theory.checkpoints.rows import MatrixError
-from loca_theory.checkpoints.settings import ANALYSED
-from loca_theory.checkpoints.statistics.matrix import FAR_FROM_LAW
-from loca_theory.checkpoints.summary import MeanError, Totals
+from loca_theory.checkpoints.measure.matrix import FAR_FROM_LAW
+from loca_theory.checkpoints.measure.rows import MatrixError
+from loca_theory.checkpoints.measure.settings import ANALYSED
+from loca_theory.checkpoints.report.columns import CHANGE, SHUFFLED, STATISTICS, with_values
+from loca_theory.checkpoints.report.summary import MeanError, Totals
 from loca_theory.cli.commands.comparison_tables import print_bits, print_comparisons
 from loca_theory.cli.commands.left_out import print_remarks, print_skipped, short_name
 from loca_theory.cli.output import Rows, console, print_note, text_width

@@ -82,7 +82,7 @@ def command(
     check_paths(() if base is None else (base, *tuned))
     # Imported here, because it loads torch, which --help does not need.
     from loca_theory.checkpoints import analyze, demo_pair
-    from loca_theory.checkpoints.rows import Matrix
+    from loca_theory.checkpoints.measure.rows import Matrix
     from loca_theory.cli.commands.analysis_tables import print_analysis
 
     sources = demo_pair() if base is None else (base, *tuned)

@@ -8,8 +8,8 @@ from statistics import median
 from rich.console import Console
 
 from loca_theory.checkpoints import Analysis
-from loca_theory.checkpoints.rows import Comparison
-from loca_theory.checkpoints.summary import energy_weights
+from loca_theory.checkpoints.measure.rows import Comparison
+from loca_theory.checkpoints.report.summary import energy_weights
 from loca_theory.cli.output import Rows, print_note
 from loca_theory.cli.printable import printable
 

@@ -11,7 +11,8 @@ from loca_theory.cli.printable import note, printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from loca_theory.checkpoints.rows import Matrix, Skipped
+    from loca_theory.checkpoints.measure.rows import Matrix
+    from loca_theory.checkpoints.source.checkpoint import Skipped
 
 _INCOMPLETE = 4
 _MOST_REASONS = 8

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loca_theory.checkpoints.columns import Column, with_values
+from loca_theory.checkpoints.report.columns import Column, with_values
 from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.plotting.page import tables
 from loca_theory.plotting.page.fine_tunes import fine_tune_rows
@@ -16,8 +16,8 @@ from loca_theory.plotting.page.templates import render
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Analysis
-    from loca_theory.checkpoints.rows import Matrix
-    from loca_theory.checkpoints.statistics.figure_data import EigenvalueHistogram
+    from loca_theory.checkpoints.measure.figure_data import EigenvalueHistogram
+    from loca_theory.checkpoints.measure.rows import Matrix
 
 _MEANS = (
     "Energy of all matrices together that a method retains: 1 − error. LoCA stands for the best "

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from loca_theory.checkpoints.columns import Column
+from loca_theory.checkpoints.report.columns import Column
 from loca_theory.expressivity.methods.names import display_name
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Analysis
-    from loca_theory.checkpoints.summary import Totals
+    from loca_theory.checkpoints.report.summary import Totals
 
 _FINE_TUNE = (
     Column("fine-tune", "The fine-tune.", lambda one: one.totals.name),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from loca_theory import _arguments
-from loca_theory.checkpoints.columns import Column
+from loca_theory.checkpoints.report.columns import Column
 from loca_theory.errors import ResourceError
 from loca_theory.plotting.canvas import png
 from loca_theory.plotting.page.analysis import analysis_page

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from loca_theory.checkpoints.columns import (
+from loca_theory.checkpoints.form.forms import SPLIT
+from loca_theory.checkpoints.report.columns import (
     CHANGE,
     MATRIX,
     MISSING,
@@ -16,13 +17,12 @@ from loca_theory.checkpoints.columns import (
     Column,
     with_values,
 )
-from loca_theory.checkpoints.form.forms import SPLIT
 from loca_theory.expressivity.methods.names import display_name
 from loca_theory.plotting.lines import titles_of
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Analysis
-    from loca_theory.checkpoints.rows import MatrixError
+    from loca_theory.checkpoints.measure.rows import MatrixError
 
 _RETAINED, _WORTH, _SIZES = "Energy retained", "What the basis is worth", "Allocated sizes"
 _NOTES = "Remarks"

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from loca_theory.checkpoints.settings import ANALYSED
-from loca_theory.checkpoints.verdict import SHOWN
+from loca_theory.checkpoints.measure.settings import ANALYSED
+from loca_theory.checkpoints.report.verdict import SHOWN
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.methods.names import display_name
 from loca_theory.increments import MarchenkoPastur, fit_bulk

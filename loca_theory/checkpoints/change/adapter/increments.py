@@ -28,7 +28,6 @@ from loca_theory.checkpoints.change.adapter.peft import adds_prefix, converted, 
 from loca_theory.checkpoints.change.adapter.stored import StoredAdapter
 from loca_theory.checkpoints.change.adapter.weights import UNTOLD, AdaptedWeights
 from loca_theory.checkpoints.change.adapter.wrapped import WrappedLayers
-from loca_theory.checkpoints.model.layouts import tied_weight
 from loca_theory.checkpoints.model.model import Model
 from loca_theory.checkpoints.model.view import View
 from loca_theory.checkpoints.source.checkpoint import (
@@ -36,6 +35,7 @@ from loca_theory.checkpoints.source.checkpoint import (
     DamagedError,
     Entry,
 )
+from loca_theory.checkpoints.source.layouts import tied_weight
 from loca_theory.checkpoints.source.open import ADAPTER_CONFIG
 
 _NOT_LOADED = "PEFT does not load it and leaves it as it is initialised, at 0 for most types"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from loca_theory.checkpoints.model.layouts import by
+from loca_theory.checkpoints.source.layouts import by
 from loca_theory.errors import InvalidArgumentError
 
 WHOLE = "base_model."

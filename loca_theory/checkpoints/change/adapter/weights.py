@@ -21,12 +21,12 @@ from loca_theory.checkpoints.change.adapter.layers import (
 from loca_theory.checkpoints.change.adapter.loca import loca_shape
 from loca_theory.checkpoints.change.adapter.lora import EMBEDDING, lora_rank, product_of
 from loca_theory.checkpoints.change.adapter.match import Likeness, adapted_part
-from loca_theory.checkpoints.model.layouts import has_conv1d_name, resized, stores_transposed
 from loca_theory.checkpoints.model.matching import NameMatch, match_names
 from loca_theory.checkpoints.model.model import Model
+from loca_theory.checkpoints.model.names import kind_of, layer_of
 from loca_theory.checkpoints.model.skeleton import FUSED_ATTENTION, Shape
-from loca_theory.checkpoints.names import kind_of, layer_of
 from loca_theory.checkpoints.source.checkpoint import Checkpoint, Entry, LeftOutError
+from loca_theory.checkpoints.source.layouts import has_conv1d_name, resized, stores_transposed
 
 UNTOLD = "its shape is only in the base"
 """Why a weight is left out whose shape the adapter does not tell."""

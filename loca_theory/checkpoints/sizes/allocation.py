@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from loca_theory._lookup import member
+from loca_theory.checkpoints.change.task import Task
 from loca_theory.checkpoints.form.cells import energy_profiles
 from loca_theory.checkpoints.form.forms import LOCA, SPLIT
 from loca_theory.checkpoints.form.layer import Layer
-from loca_theory.checkpoints.form.size import TotalSize
-from loca_theory.checkpoints.form.split import allocate
-from loca_theory.checkpoints.rows import AllocatedMatrix
-from loca_theory.checkpoints.task import Task
+from loca_theory.checkpoints.measure.rows import AllocatedMatrix
+from loca_theory.checkpoints.sizes.size import TotalSize
+from loca_theory.checkpoints.sizes.split import allocate
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting
 

@@ -7,19 +7,18 @@ from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from typing import Any, ClassVar
 
-from loca_theory.checkpoints.change.pair import check_finite
+from loca_theory.checkpoints.change.pair import UNCHANGED, check_finite
+from loca_theory.checkpoints.change.task import MatrixCell, Pairs, Task
 from loca_theory.checkpoints.form.cells import LayerCell
 from loca_theory.checkpoints.form.forms import forms_of
-from loca_theory.checkpoints.names import kind_of, layer_of
-from loca_theory.checkpoints.remarks import UNCHANGED
-from loca_theory.checkpoints.rows import Comparison
-from loca_theory.checkpoints.settings import Settings
+from loca_theory.checkpoints.measure.comparison import compare
+from loca_theory.checkpoints.measure.figure_data import MatrixAnalysis
+from loca_theory.checkpoints.measure.matrix import analyse_matrix
+from loca_theory.checkpoints.measure.rounding import stored_change
+from loca_theory.checkpoints.measure.rows import Comparison
+from loca_theory.checkpoints.measure.settings import Settings
+from loca_theory.checkpoints.model.names import kind_of, layer_of
 from loca_theory.checkpoints.source.checkpoint import LeftOutError, Reason
-from loca_theory.checkpoints.statistics.comparison import compare
-from loca_theory.checkpoints.statistics.figure_data import MatrixAnalysis
-from loca_theory.checkpoints.statistics.matrix import analyse_matrix
-from loca_theory.checkpoints.statistics.rounding import stored_change
-from loca_theory.checkpoints.task import MatrixCell, Pairs, Task
 from loca_theory.expressivity.methods.registry import is_recognisable
 from loca_theory.increments.eigenvalues import squared_singular_values
 from loca_theory.sweeps.store import described

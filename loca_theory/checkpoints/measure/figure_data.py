@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from loca_theory.checkpoints.names import middle_of_each_kind
-from loca_theory.checkpoints.rows import CodedError, IncrementRow, Matrix, MatrixError
+from loca_theory.checkpoints.measure.rows import CodedError, IncrementRow, Matrix, MatrixError
+from loca_theory.checkpoints.model.names import middle_of_each_kind
 
 _KINDS = ("query", "value")
 

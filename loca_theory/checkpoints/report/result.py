@@ -10,11 +10,20 @@ from shutil import get_terminal_size
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from loca_theory.checkpoints.columns import CHANGE, MATRIX, STATISTICS
-from loca_theory.checkpoints.form.proposal import proposed_config
-from loca_theory.checkpoints.remarks import (
+from loca_theory.checkpoints.change.pair import UNCHANGED
+from loca_theory.checkpoints.measure.figure_data import EigenvalueHistogram, FigureData
+from loca_theory.checkpoints.measure.rows import (
+    AllocatedMatrix,
+    CodedError,
+    Comparison,
+    Matrix,
+    MatrixError,
+)
+from loca_theory.checkpoints.measure.settings import ANALYSED
+from loca_theory.checkpoints.report.columns import CHANGE, MATRIX, STATISTICS
+from loca_theory.checkpoints.report.proposal import proposed_config
+from loca_theory.checkpoints.report.remarks import (
     IDENTICAL,
-    UNCHANGED,
     allocations,
     budget,
     not_compared,
@@ -22,18 +31,9 @@ from loca_theory.checkpoints.remarks import (
     uncovered,
     warning,
 )
-from loca_theory.checkpoints.rows import (
-    AllocatedMatrix,
-    CodedError,
-    Comparison,
-    Matrix,
-    MatrixError,
-    Skipped,
-)
-from loca_theory.checkpoints.settings import ANALYSED
-from loca_theory.checkpoints.statistics.figure_data import EigenvalueHistogram, FigureData
-from loca_theory.checkpoints.summary import Summary, summarise
-from loca_theory.checkpoints.verdict import SHOWN, verdict
+from loca_theory.checkpoints.report.summary import Summary, summarise
+from loca_theory.checkpoints.report.verdict import SHOWN, verdict
+from loca_theory.checkpoints.source.checkpoint import Skipped
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Budget
 from loca_theory.expressivity.methods.names import display_name

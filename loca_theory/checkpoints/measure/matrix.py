@@ -10,20 +10,20 @@ from typing import Any
 
 import torch
 
-from loca_theory.checkpoints.names import kind_of, layer_of
-from loca_theory.checkpoints.rows import Matrix
-from loca_theory.checkpoints.settings import Settings
-from loca_theory.checkpoints.statistics import shared_draws
-from loca_theory.checkpoints.statistics.comparison import (
+from loca_theory.checkpoints.measure import shared_draws
+from loca_theory.checkpoints.measure.comparison import (
     compare_subspaces,
     norm_and_cosine,
 )
-from loca_theory.checkpoints.statistics.figure_data import MatrixAnalysis, eigenvalue_histogram
-from loca_theory.checkpoints.statistics.matrix_errors import (
+from loca_theory.checkpoints.measure.errors import (
     coded_errors,
     fitting_budget,
     matrix_errors,
 )
+from loca_theory.checkpoints.measure.figure_data import MatrixAnalysis, eigenvalue_histogram
+from loca_theory.checkpoints.measure.rows import Matrix
+from loca_theory.checkpoints.measure.settings import Settings
+from loca_theory.checkpoints.model.names import kind_of, layer_of
 from loca_theory.increments import calibrated_test, fit_bulk
 from loca_theory.increments.eigenvalues import squared_singular_values
 from loca_theory.increments.histogram import histogram

@@ -15,8 +15,8 @@ from loca_theory.checkpoints.change.adapter.peft import peft_package
 from loca_theory.checkpoints.form.config import target_modules
 from loca_theory.checkpoints.form.form import AdapterType
 from loca_theory.checkpoints.form.forms import TYPES
-from loca_theory.checkpoints.rows import AllocatedMatrix, Matrix
-from loca_theory.checkpoints.summary import Totals
+from loca_theory.checkpoints.measure.rows import AllocatedMatrix, Matrix
+from loca_theory.checkpoints.report.summary import Totals
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Budget
 from loca_theory.expressivity.methods.names import display_name, key_of

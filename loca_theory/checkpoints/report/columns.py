@@ -12,7 +12,7 @@ from functools import partial
 from numbers import Real
 from typing import Any, Literal
 
-from loca_theory.checkpoints.summary import follows_law
+from loca_theory.checkpoints.report.summary import follows_law
 
 _NAME, _SIZE, _ENTRIES, _SPECTRUM, _SUBSPACES = (
     "Kind and shape", "Size of the change", "Entries", "Spectrum", "Directions",

@@ -10,8 +10,7 @@ from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from loca_theory.checkpoints.change.pair import CheckpointPair
-from loca_theory.checkpoints.rows import Skipped
-from loca_theory.checkpoints.source.checkpoint import DamagedError, LeftOutError, reason_of
+from loca_theory.checkpoints.source.checkpoint import DamagedError, LeftOutError, Skipped, reason_of
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.store import Cell
 from loca_theory.sweeps.workers import has_context

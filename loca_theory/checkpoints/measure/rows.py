@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from loca_theory.checkpoints.source.checkpoint import Reason
 
 
 @dataclass(frozen=True)
@@ -211,30 +207,6 @@ class AllocatedMatrix(IncrementRow):
     uniform_retained: float
     equal_retained: float
     bound: float
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """A tensor that was left out.
-
-    Attributes:
-        name: Name in the base, or in the fine-tuned checkpoint if only that has the tensor.
-        reason: Why it was left out.
-        damaged: Whether the reason is a fault of the file rather than a property of the tensor.
-        tuned: Label of the fine-tune; "" for a tensor that :func:`extract` left out.
-        case: The part of the reason that others have in common.
-    """
-
-    name: str
-    reason: str
-    damaged: bool = False
-    tuned: str = ""
-    case: str = ""
-
-    @classmethod
-    def of(cls, name: str, reason: Reason, *, damaged: bool = False, tuned: str = "") -> Skipped:
-        """The row of a tensor that was left out for a reason."""
-        return cls(name, str(reason), damaged, tuned, reason.case)
 
 
 @dataclass(frozen=True)

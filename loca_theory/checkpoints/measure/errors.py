@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from loca_theory.checkpoints.rows import CodedError, Matrix, MatrixError
-from loca_theory.checkpoints.settings import Settings
-from loca_theory.checkpoints.statistics.shared_draws import Draws
+from loca_theory.checkpoints.measure.rows import CodedError, Matrix, MatrixError
+from loca_theory.checkpoints.measure.settings import Settings
+from loca_theory.checkpoints.measure.shared_draws import Draws
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget, Method, spectral_error
 from loca_theory.expressivity.coders.coder import Transform

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loca_theory.checkpoints.rows import Matrix, MatrixError
-from loca_theory.checkpoints.statistics.matrix import FAR_FROM_LAW
+from loca_theory.checkpoints.measure.matrix import FAR_FROM_LAW
+from loca_theory.checkpoints.measure.rows import Matrix, MatrixError
 
 _LEVEL = 0.05
 

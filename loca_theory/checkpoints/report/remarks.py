@@ -8,15 +8,11 @@ from statistics import median
 from typing import Any
 
 from loca_theory.checkpoints.form.forms import LORA, TYPES
-from loca_theory.checkpoints.rows import AllocatedMatrix, Matrix
-from loca_theory.checkpoints.source.checkpoint import Reason
-from loca_theory.checkpoints.statistics.matrix import UNRELATED
-from loca_theory.checkpoints.summary import Totals
+from loca_theory.checkpoints.measure.matrix import UNRELATED
+from loca_theory.checkpoints.measure.rows import AllocatedMatrix, Matrix
+from loca_theory.checkpoints.report.summary import Totals
 from loca_theory.expressivity import Accounting
 from loca_theory.expressivity.bits import NUMBER_BITS
-
-UNCHANGED = Reason("unchanged", "every entry of the increment is 0")
-"""Why a matrix that is the same on both sides is left out."""
 
 IDENTICAL = "The base and the fine-tune are identical: they store the same tensors."
 """The remark on a fine-tune that is the base."""

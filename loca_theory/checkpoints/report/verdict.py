@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from loca_theory.checkpoints.form.forms import LOCA, LORA, TYPES
-from loca_theory.checkpoints.rows import Matrix, MatrixError
-from loca_theory.checkpoints.statistics.matrix_errors import NOTICEABLE
-from loca_theory.checkpoints.summary import MeanError, Summary, Totals, follows_law
+from loca_theory.checkpoints.measure.errors import NOTICEABLE
+from loca_theory.checkpoints.measure.rows import Matrix, MatrixError
+from loca_theory.checkpoints.report.summary import MeanError, Summary, Totals, follows_law
 
 ADAPTERS = {method: kind.words for method, kind in TYPES.items()}
 """Methods that a configuration makes an adapter of, in words; F2 and F3 have none."""

@@ -1,0 +1,1 @@
+"""What tables, sentences and proposals say of an analysis."""

@@ -1,0 +1,1 @@
+"""Sizes of adapters: what is asked for, and the split of a total among layers."""

@@ -1,1 +1,0 @@
-"""What is measured on one increment, or on two."""
