@@ -117,8 +117,11 @@ def _search(
     """The beginning of the row, and the search unless there is nothing to find."""
     form = format_of(tuned, "the fine-tune")
     is_rounded = form is not None and form.significant_bits < _FULL
-    before = base.double() if form is None or not is_rounded else form.round(base.double())
-    changed = int((before != tuned.double()).count_nonzero())
+    if form is None:
+        changed = float((base != tuned).double().mean())
+    else:
+        nothing = torch.zeros((), device=base.device).expand(base.shape)
+        changed = 1 - identical_entries(base, tuned, nothing, form)
     if not changed:
         raise LeftOutError(UNCHANGED)
     row = UnmergedLayer(
@@ -126,7 +129,7 @@ def _search(
         shape=cell.layer.shape,
         outcome=NOT_ROUNDED,
         format=form.name if form else str(tuned.dtype).removeprefix("torch."),
-        changed=changed / tuned.numel(),
+        changed=changed,
     )
     if not is_rounded:
         return row, None
