@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 NOT_ROUNDED = "stored in 24 bits or more: rounding hides nothing, and extract finds the rank"
+NEITHER = "neither of low rank nor of few cosine components"
 SWAPPED = "swapped, it seems: what was passed as the base is a merge into the other"
 
 

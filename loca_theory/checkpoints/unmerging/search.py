@@ -12,7 +12,7 @@ from loca_theory.checkpoints.change.pair import UNCHANGED
 from loca_theory.checkpoints.change.task import Pairs
 from loca_theory.checkpoints.form.cells import LayerCell
 from loca_theory.checkpoints.source.checkpoint import LeftOutError, Reason
-from loca_theory.checkpoints.unmerging.rows import NOT_ROUNDED, SWAPPED, UnmergedLayer
+from loca_theory.checkpoints.unmerging.rows import NEITHER, NOT_ROUNDED, SWAPPED, UnmergedLayer
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments.truncated_svd import truncated_svd
 from loca_theory.rounding import (
@@ -20,6 +20,7 @@ from loca_theory.rounding import (
     CosineFit,
     Guess,
     LowRankFit,
+    Outcome,
     RankSearch,
     Recipe,
     RoundingCells,
@@ -142,7 +143,8 @@ def _search(
     )
     if _may_be_swapped(cell, search) and _is_swapped(base, tuned, search):
         return replace(row, outcome=SWAPPED), None
-    return replace(row, outcome=search.outcome.value), search
+    is_neither = search.outcome is Outcome.NOT_OF_FORM
+    return replace(row, outcome=NEITHER if is_neither else search.outcome.value), search
 
 
 def _may_be_swapped(cell: UnmergeCell, search: RankSearch | ComponentSearch) -> bool:
