@@ -11,6 +11,7 @@ _DTYPE, _MERGE = "bfloat16", "float32 adapter"
 _SVD = "#d55e00"
 # Where every entry is the same, a logarithm shows the smallest fraction that could be told.
 _LEAST = 3e-6
+_TICKS = (0.02, 0.05, 0.1, 0.2, 0.5, 1)
 
 
 @styled
@@ -37,6 +38,8 @@ def draw_unmerged(table: pd.DataFrame) -> Figure:
         axis.plot(table["unknowns"], table[svd], "x", color=_SVD, markersize=4)
         axis.plot(found["unknowns"], found[cells], "o", color=BLUE, markersize=3.5)
         axis.set(xscale="log", yscale="log")
+        axis.set_xticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
+        axis.set_xticks([], minor=True)
         axis.set_title(title, loc="left", fontsize=9)
         axis.axvline(0.5, color=BLACK, linewidth=0.8, linestyle=":")
         axis.set_xlabel("r(p + q) per changed entry")

@@ -22,7 +22,7 @@ _SHORTEST = 0.03
 # The descent ends if this many steps leave more than this fraction of the distance.
 _WINDOW, _STALLED = 5, 0.8
 _FIRST_STEPS = 8
-_LOOK_EVERY = 4
+_LOOK_EVERY = 2
 
 
 @dataclass(frozen=True)

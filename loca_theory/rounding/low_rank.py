@@ -24,7 +24,9 @@ from loca_theory.rounding.cells import RoundingCells
 from loca_theory.rounding.descent import Evaluation, minimise
 
 # Rows of a block that stays in the cache with its cells, and on a GPU.
-_ROWS, _ROWS_ON_A_GPU = 128, 4096
+_ROWS, _ROWS_ON_A_GPU = 64, 4096
+# Whether a fit is done is looked at in about so many entries.
+_LOOKED_AT = 2**19
 # The error of the rounding in d is far larger than what the start misses.
 _TOLERANCE = 1e-3
 ENOUGH = 1e-4
@@ -80,10 +82,12 @@ def fit_low_rank(
     b, a = start.u * root, root[:, None] * start.vh
     if steps:
         distance = LowRankDistance(cells, root.clamp(min=float(root.max()) * 1e-6))
+        every = max(1, change.numel() // _LOOKED_AT)
+        sample = RoundingCells(cells.low[::every], cells.high[::every])
 
         def is_done(x: torch.Tensor) -> bool:
             b, a = distance.split(x)
-            return fraction_inside(b, a, cells) > 1 - ENOUGH
+            return fraction_inside(b[::every], a, sample) > 1 - ENOUGH
 
         x = minimise(distance.evaluate, distance.join(b, a), steps=steps, is_done=is_done)
         b, a = distance.split(x)

@@ -338,6 +338,12 @@ def test_swapped_sides_are_said(size):
     assert unmerge(*matrices(base, tuned)).layers[0].rank == 4
 
 
+def test_swapped_sides_are_said_of_every_layer_of_a_kind():
+    base, tuned = deep(4, dict.fromkeys(range(4), ("LoRA", 2)))
+    result = unmerge(tuned, base)
+    assert result.verdict.startswith("4 of 4 layers: swapped, it seems")
+
+
 @pytest.mark.parametrize("side", [0, 1])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_matrix_that_is_not_finite_is_left_out(side, value):

@@ -59,7 +59,8 @@ def test_what_is_not_installed_has_no_version(name):
 # What no number depends on: arguments and messages, and what distributes and stores cells.
 BESIDE = {
     "loca_theory",
-    *(f"loca_theory.{one}" for one in ("_arguments", "_lookup", "_types", "_version", "errors")),
+    *(f"loca_theory.{one}" for one in ("_arguments", "_lookup", "_types", "_version", "_words",
+                                       "errors")),
     "loca_theory.sweeps",
     *(f"loca_theory.sweeps.{one}" for one in ("files", "manifest", "progress", "results", "runner",
                                               "store", "tables", "threads", "version", "workers")),

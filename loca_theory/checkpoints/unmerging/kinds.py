@@ -11,7 +11,7 @@ import torch
 
 from loca_theory.checkpoints.change.task import Task
 from loca_theory.checkpoints.form.layer import Layer
-from loca_theory.checkpoints.unmerging.rows import UnmergedLayer
+from loca_theory.checkpoints.unmerging.rows import SWAPPED, UnmergedLayer
 from loca_theory.checkpoints.unmerging.search import (
     UnmergeCell,
     compute_unmerged,
@@ -19,6 +19,8 @@ from loca_theory.checkpoints.unmerging.search import (
     guess_of,
 )
 
+Kind = tuple[str, tuple[int, int]]
+"""The name of a weight without the number of its layer, and its shape."""
 # So many changed layers of a kind are searched for every form before the others are for ranks only.
 _SEARCHED = 2
 
@@ -32,7 +34,7 @@ def unmerge_layers(
     one, the others begin with its form, size and recipe.
     """
     compute = partial(compute_unmerged, device=task.device)
-    waiting = defaultdict[tuple[str, tuple[int, int]], list[Layer]](list)
+    waiting = defaultdict[Kind, list[Layer]](list)
     for layer in layers:
         waiting[_kind(layer)].append(layer)
     for kind, members in waiting.items():
@@ -41,8 +43,9 @@ def unmerge_layers(
         )
     rows: dict[str, UnmergedLayer] = {}
     texts: dict[str, str] = {}
-    found: dict[tuple[str, tuple[int, int]], UnmergedLayer] = {}
-    searched = Counter[tuple[str, tuple[int, int]]]()
+    found: dict[Kind, UnmergedLayer] = {}
+    swapped = set[Kind]()
+    searched = Counter[Kind]()
 
     def run(cells: list[UnmergeCell]) -> None:
         for cell, change in task.run(cells, compute):
@@ -51,6 +54,8 @@ def unmerge_layers(
             searched[kind] += 1
             if row.form is not None:
                 found.setdefault(kind, row)
+            elif row.outcome == SWAPPED:
+                swapped.add(kind)
 
     while chosen := [
         members.pop()
@@ -63,7 +68,7 @@ def unmerge_layers(
         row = found.get(kind)
         guess, form = (guess_of(row), row.form) if row else (None, None)
         cells += [
-            UnmergeCell(layer.name, layer, dtype, guess, form, with_cosines=False)
+            UnmergeCell(layer.name, layer, dtype, guess, form, with_cosines=kind in swapped)
             for layer in members
         ]
     run(cells)
@@ -74,6 +79,5 @@ def unmerge_layers(
     ]
 
 
-def _kind(layer: Layer) -> tuple[str, tuple[int, int]]:
-    """The name of a weight without the number of its layer, and its shape."""
+def _kind(layer: Layer) -> Kind:
     return re.sub(r"[0-9]+", "N", layer.weight), layer.shape

@@ -19,7 +19,6 @@ from loca_theory.checkpoints.model.names import layer_of
 from loca_theory.checkpoints.source.checkpoint import Skipped
 from loca_theory.checkpoints.unmerging.rows import UnmergedLayer
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.rounding import Outcome
 from loca_theory.sweeps import Result
 from loca_theory.sweeps.files import writable_folder
 from loca_theory.sweeps.results import rows
@@ -27,7 +26,6 @@ from loca_theory.sweeps.results import rows
 EITHER = "best"
 """Name of the choice of LoRA and LoCA, in whose folders adapters are written."""
 _NAMED = 4
-_OUTCOMES = {Outcome.NOT_OF_FORM.value: "neither of low rank nor of few cosine components"}
 _FULL = "float32"
 _CARD = """---
 library_name: peft
@@ -97,9 +95,7 @@ class Unmerged(Result):
             return "No layer changed."
         others = Counter(row.outcome for row in self.layers if row.form is None)
         total = counted(len(self.layers), "layer")
-        missing = [
-            f"{count} of {total}: {_OUTCOMES.get(why, why)}." for why, count in others.items()
-        ]
+        missing = [f"{count} of {total}: {why}." for why, count in others.items()]
         return " ".join([*([self._what()] if self.found else []), *missing])
 
     def _what(self) -> str:

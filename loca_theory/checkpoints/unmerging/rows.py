@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 NOT_ROUNDED = "stored in 24 bits or more: rounding hides nothing, and extract finds the rank"
+NEITHER = "neither of low rank nor of few cosine components"
 SWAPPED = "swapped, it seems: what was passed as the base is a merge into the other"
 
 

@@ -12,7 +12,7 @@ from loca_theory.checkpoints.change.pair import UNCHANGED
 from loca_theory.checkpoints.change.task import Pairs
 from loca_theory.checkpoints.form.cells import LayerCell
 from loca_theory.checkpoints.source.checkpoint import LeftOutError, Reason, Skipped
-from loca_theory.checkpoints.unmerging.rows import NOT_ROUNDED, SWAPPED, UnmergedLayer
+from loca_theory.checkpoints.unmerging.rows import NEITHER, NOT_ROUNDED, SWAPPED, UnmergedLayer
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments.truncated_svd import truncated_svd
 from loca_theory.rounding import (
@@ -20,6 +20,7 @@ from loca_theory.rounding import (
     CosineFit,
     Guess,
     LowRankFit,
+    Outcome,
     RankSearch,
     Recipe,
     RoundingCells,
@@ -129,8 +130,11 @@ def _search(
     """The beginning of the row, and the search unless there is nothing to find."""
     form = format_of(tuned, "the fine-tune")
     is_rounded = form is not None and form.significant_bits < _FULL
-    before = base.double() if form is None or not is_rounded else form.round(base.double())
-    changed = int((before != tuned.double()).count_nonzero())
+    if form is None:
+        changed = float((base != tuned).double().mean())
+    else:
+        nothing = torch.zeros((), device=base.device).expand(base.shape)
+        changed = 1 - identical_entries(base, tuned, nothing, form)
     if not changed:
         raise LeftOutError(UNCHANGED)
     row = UnmergedLayer(
@@ -138,7 +142,7 @@ def _search(
         shape=cell.layer.shape,
         outcome=NOT_ROUNDED,
         format=form.name if form else str(tuned.dtype).removeprefix("torch."),
-        changed=changed / tuned.numel(),
+        changed=changed,
     )
     if not is_rounded:
         return row, None
@@ -151,7 +155,8 @@ def _search(
     )
     if _may_be_swapped(cell, search) and _is_swapped(base, tuned, search):
         return replace(row, outcome=SWAPPED), None
-    return replace(row, outcome=search.outcome.value), search
+    is_neither = search.outcome is Outcome.NOT_OF_FORM
+    return replace(row, outcome=NEITHER if is_neither else search.outcome.value), search
 
 
 def _may_be_swapped(cell: UnmergeCell, search: RankSearch | ComponentSearch) -> bool:

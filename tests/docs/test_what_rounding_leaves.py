@@ -1,0 +1,75 @@
+"""Numbers of the page on rounding are those of the stored tables."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "what-rounding-leaves.md").read_text(encoding="utf-8")
+WORDS = " ".join(PAGE.split())
+GROUPS = {"up to 0.25": (0, 0.25), "0.25 to 0.5": (0.25, 0.5), "above 0.5": (0.5, float("inf"))}
+KINDS = {
+    "all weights, trained in bfloat16 (5 rates)": "all weights",
+    "DoRA": "DoRA",
+    "SHiRA": "SHiRA",
+}
+
+PUBLISHED = "[published fine-tunes](published.md), rounded, some scaled by 0.1"
+
+
+def stored(name):
+    return pd.read_parquet(ROOT / "figures" / "unmerged" / f"unmerged-{name}.parquet")
+
+
+def lines():
+    """The rows of the table of merges."""
+    table = stored("adapters")
+    for merge, rows in table.groupby("merge", sort=False):
+        for group, (low, high) in GROUPS.items():
+            some = rows[(rows["unknowns"] > low) & (rows["unknowns"] <= high)]
+            if some.empty:
+                continue
+            claimed = some[some["found_rank"].notna()]
+            right = claimed[claimed["found_rank"] == claimed["rank"]]
+            ratio = (claimed["error"] / claimed["error_svd"]).median()
+            error = f"1/{1 / ratio:.0f}" if len(claimed) else ""
+            same = f"{claimed['identical'].mean():.2%}" if len(claimed) else ""
+            svd = f"{claimed['identical_svd'].mean():.1%}" if len(claimed) else ""
+            yield (
+                f"| {merge} | {group} | {len(some)} | {len(right)} | {len(claimed) - len(right)} "
+                f"| {error} | {same} | {svd} |"
+            )
+
+
+def negatives():
+    """The rows of the table of what is not claimed."""
+    trained, published = stored("negatives"), stored("published")
+    for shown, kind in KINDS.items():
+        rows = trained[trained["kind"].str.startswith(kind)]
+        yield f"| {shown} | {len(rows)} | {rows['form'].notna().sum()} |"
+    rows = published[published["name"].notna()]
+    yield f"| {PUBLISHED} | {len(rows)} | {rows['form'].notna().sum()} |"
+
+
+@pytest.mark.parametrize("rows", [lines, negatives])
+def test_tables_are_those_of_the_stored_rows(rows):
+    for line in rows():
+        assert line in PAGE
+
+
+def test_the_answer_is_that_of_the_stored_rows():
+    rows = stored("adapters")
+    rows = rows[rows["unknowns"] <= 0.5]
+    right = int((rows["found_rank"] == rows["rank"]).sum())
+    assert f"in {right:,} of {len(rows):,} layers" in WORDS
+    found = rows[rows["found_rank"].notna()]
+    ratio = (found["error"] / found["error_svd"]).median()
+    assert f"with 1/{1 / ratio:.0f} of the error of a truncated SVD in the median" in WORDS
+    others = pd.concat([stored("negatives"), stored("published")])
+    others = others[others["name"].notna()]
+    claimed = int(others["form"].notna().sum())
+    assert f"claimed of {claimed or 'none'} of {len(others):,} changes" in WORDS
+    condition = rows["condition"]
+    said = f"from {condition.min():.1f} to {condition.max():.0f}, with a median of "
+    assert f"{said}{condition.median():.1f}" in WORDS
