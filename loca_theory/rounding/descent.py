@@ -18,7 +18,7 @@ import torch
 _MEMORY = 5
 # The decrease that a step must make, as a fraction of the one that the slope predicts.
 _DECREASE = 1e-4
-_SHORTEST = 0.03
+_SHORTEST = 1e-3
 # The descent ends if this many steps leave more than this fraction of the distance.
 _WINDOW, _STALLED = 5, 0.8
 _FIRST_STEPS = 8

@@ -12,7 +12,8 @@ what would get inside anyway:
   met to at least 60%.
 
 The candidates begin at the singular values of d above noise, and grow by those of the gap between
-the fit and its cells. At each rank all recipes are tried, the narrowest cells first. The cells of
+the fit and its cells. Wide cells are tried only when the narrow ones have no signal
+left: they hold a steep spectrum without its last singular values. The cells of
 an exact and of a rounded increment are equally wide: where both hold, held-out cells decide. Rows
 and columns without a change are left out, and where few are left, ranks above a few cannot be told.
 The rank of a large matrix is searched in some of its rows and columns, and verified in all.
@@ -148,29 +149,23 @@ def _search(pair: Pair) -> RankSearch:
     is_small = UNKNOWNS[Recipe.EXACT] * p * q / (p + q) < TOLD
     outcome = Outcome.TOO_SMALL if is_small else Outcome.NOT_OF_FORM
     rank = max(1, count_signals(difference(pair.rounded, pair.tuned)))
-    for _ in range(_ROUNDS):
-        if rank > UNKNOWNS[Recipe.EXACT] * pair.changed_per_unknown:
-            outcome = Outcome.TOO_SMALL if is_small else Outcome.TOO_FEW_CHANGED
-            return RankSearch(outcome, form, changed)
-        fits = list[tuple[Candidate, LowRankFit]]()
-        for candidates in (narrow, wide):
-            tried = [
-                (candidate, candidate.fit(rank))
-                for candidate in candidates
-                if rank <= UNKNOWNS[candidate.recipe] * pair.changed_per_unknown
-            ]
-            claims = [candidate.claim(fit) for candidate, fit in tried if fit.inside >= INSIDE]
+    for candidates in (narrow, wide):
+        for _ in range(_ROUNDS):
+            if rank > UNKNOWNS[candidates[0].recipe] * pair.changed_per_unknown:
+                outcome = Outcome.TOO_SMALL if is_small else Outcome.TOO_FEW_CHANGED
+                return RankSearch(outcome, form, changed)
+            fits = [(candidate, candidate.fit(rank)) for candidate in candidates]
+            claims = [candidate.claim(fit) for candidate, fit in fits if fit.inside >= INSIDE]
             believed = [claim for claim in claims if claim and claim.held_out >= BELIEVED]
             if believed and candidates is wide:
                 believed = _in_narrow_cells(narrow, rank, pair) or believed
             if believed:
                 return _result(_best(believed), pair)
             outcome = Outcome.NOT_BELIEVED if any(claims) else outcome
-            fits += tried
-        more = max(count_signals(candidate.gap(fit)) for candidate, fit in fits)
-        if not more and max(fit.inside for _, fit in fits[: len(narrow)]) <= _NEARLY:
-            break
-        rank += more or 1
+            more = max(count_signals(candidate.gap(fit)) for candidate, fit in fits)
+            if not more and max(fit.inside for _, fit in fits) <= _NEARLY:
+                break
+            rank += more or 1
     return RankSearch(outcome, form, changed)
 
 

@@ -274,8 +274,9 @@ def test_nothing_is_claimed_of_other_changes(tune, llama, tmp_path):
     assert not result.adapters
     assert result.identical is None
     assert len(result.layers) == 2
-    assert result.verdict.startswith("2 of 2 layers: ")
-    with pytest.raises(InvalidArgumentError, match="there is no adapter: 2 of 2 layers"):
+    # Of a layer that DoRA scaled it may be that it cannot be told, or is of neither form.
+    assert " of 2 layers: " in result.verdict
+    with pytest.raises(InvalidArgumentError, match=r"there is no adapter: [12] of 2 layers"):
         result.state_dict()
     result.save(tmp_path)
     assert not (tmp_path / "lora").exists()

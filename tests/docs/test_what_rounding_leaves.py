@@ -73,3 +73,20 @@ def test_the_answer_is_that_of_the_stored_rows():
     condition = rows["condition"]
     said = f"from {condition.min():.1f} to {condition.max():.0f}, with a median of "
     assert f"{said}{condition.median():.1f}" in WORDS
+
+
+def test_where_it_fails_is_what_the_stored_rows_say():
+    rows = stored("adapters")
+    rows = rows[rows["unknowns"] <= 0.5]
+    found = rows[rows["found_rank"].notna()]
+    wrong = found[found["found_rank"] != found["rank"]]
+    assert f"All {len(wrong)} wrong ranks but one, 17 for 16," in WORDS
+    large = wrong[wrong["rank"] == 32]
+    assert (len(large), set(large["dtype"])) == (len(wrong) - 1, {"bfloat16"})
+    twice = large["recipe"] == "rounded twice"
+    near, far = large.loc[~twice, "found_rank"], large.loc[twice, "found_rank"]
+    ends = [f"{part.min():.0f} to {part.max():.0f}" for part in (near, far)]
+    assert f"{(~twice).sum()} are {ends[0]}, of which" in WORDS
+    assert f"{twice.sum()} are {ends[1]} as `rounded twice`" in WORDS
+    none = rows[rows["found_rank"].isna() & (rows["dtype"] == "float16")]
+    assert f"{len(none)} layers in float16 get no claim" in WORDS

@@ -118,6 +118,17 @@ def test_ranks_of_steep_spectra_are_found():
     assert find_rank(base, form.round(base + change)).rank == 6
 
 
+def test_a_spectrum_too_steep_to_tell_is_not_taken_for_two_roundings():
+    """Wide cells hold it at rank 18; narrow ones have signals left there."""
+    form, source = FORMATS["bfloat16"], generator(0, "spectrum of 32")
+    base = form.round(0.02 * normal(source, 384, 384).double())
+    u, v = (torch.linalg.qr(normal(source, 384, 32).double()).Q for _ in range(2))
+    change = u * torch.logspace(0, -math.log10(30), 32).double() @ v.mT
+    change *= 0.5 * form.steps(base).median() / change.abs().median()
+    result = find_rank(base, form.round(base + change))
+    assert result.recipe is not Recipe.ROUNDED_TWICE
+
+
 def test_a_base_of_more_bits_is_merged_as_it_is_or_rounded_first():
     form, source = FORMATS["bfloat16"], generator(0, "bases")
     base = 0.02 * normal(source, *SHAPE)
