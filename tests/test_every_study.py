@@ -3,7 +3,8 @@
 import pytest
 
 import loca_theory as loca
-from loca_theory.checkpoints import demo_pair, task
+from loca_theory.checkpoints import demo_pair
+from loca_theory.checkpoints.change import task
 from loca_theory.expressivity.theorem1.ordering import Ordering
 from loca_theory.sweeps import ResultStore, Runner, workers
 
