@@ -12,7 +12,7 @@ from loca_theory.expressivity import Accounting, Budget, retained_energies, spec
 from loca_theory.increments import calibrated_test
 from loca_theory.increments.histogram import histogram
 from loca_theory.rounding import LowRankFamily, find_format, rounded_change, rounding_cells
-from loca_theory.rounding.choice import STEPS
+from loca_theory.rounding.fit.choice import STEPS
 from loca_theory.transforms import idct2
 
 Rows = list[dict[str, Any]]

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from loca_theory.rounding.cells import rounding_cells
-from loca_theory.rounding.cosine import fit_cosines
+from loca_theory.rounding.fit.cosine import fit_cosines
+from loca_theory.rounding.fit.low_rank import fit_low_rank
 from loca_theory.rounding.formats import find_format
 from loca_theory.rounding.laws import rounded_change
-from loca_theory.rounding.low_rank import fit_low_rank
 from loca_theory.sweeps import Cell, Result, Runner, generator
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.results import rows

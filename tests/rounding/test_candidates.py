@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from loca_theory.rounding import FORMATS, Recipe, find_rank, fit_low_rank, rounding_cells
-from loca_theory.rounding.candidates import Candidate
 from loca_theory.rounding.cells import difference
-from loca_theory.rounding.held_out import hold_out
-from loca_theory.rounding.signals import scaling_signal
+from loca_theory.rounding.search.candidates import Candidate
+from loca_theory.rounding.search.held_out import hold_out
+from loca_theory.rounding.search.signals import scaling_signal
 from loca_theory.sweeps import generator
 
 SHAPE = (320, 256)

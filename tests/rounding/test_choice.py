@@ -14,7 +14,7 @@ from loca_theory.rounding import (
     fit_low_rank,
     rounding_cells,
 )
-from loca_theory.rounding.choice import _best_of_shown
+from loca_theory.rounding.fit.choice import _best_of_shown
 from loca_theory.sweeps import generator
 from loca_theory.transforms import idct2
 

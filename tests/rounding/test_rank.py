@@ -22,7 +22,7 @@ from loca_theory.rounding import (
     merged,
     rounding_cells,
 )
-from loca_theory.rounding.pair import Pair
+from loca_theory.rounding.search.pair import Pair
 from loca_theory.sweeps import generator
 
 SHAPE = (320, 256)
@@ -151,7 +151,7 @@ def test_two_merges_are_one_of_the_sum_of_their_ranks():
 
 
 def test_the_rank_of_a_large_pair_is_searched_in_a_part_and_verified_in_all(monkeypatch):
-    monkeypatch.setattr("loca_theory.rounding.pair._SEARCHED", 100)
+    monkeypatch.setattr("loca_theory.rounding.search.pair._SEARCHED", 100)
     base, tuned, _ = exact_pair(3, 1.0)
     result = find_rank(base, tuned)
     assert (result.rank, result.recipe) == (3, Recipe.EXACT)
@@ -168,7 +168,7 @@ def test_the_rank_of_a_large_pair_is_searched_in_a_part_and_verified_in_all(monk
 def test_rows_and_columns_without_a_change_are_left_out(is_part, monkeypatch):
     """As in a fused query, key and value of which one has an adapter."""
     if is_part:
-        monkeypatch.setattr("loca_theory.rounding.pair._SEARCHED", 60)
+        monkeypatch.setattr("loca_theory.rounding.search.pair._SEARCHED", 60)
     form = FORMATS["bfloat16"]
     base, _, change = exact_pair(3, 1.0)
     change[:150], change[:, :60] = 0, 0
@@ -218,7 +218,7 @@ def test_a_guess_is_verified_and_a_wrong_one_does_no_harm(rank, is_confirmed):
 
 
 def test_a_guess_is_verified_in_a_part_and_then_in_all(monkeypatch):
-    monkeypatch.setattr("loca_theory.rounding.pair._SEARCHED", 100)
+    monkeypatch.setattr("loca_theory.rounding.search.pair._SEARCHED", 100)
     base, tuned, _ = exact_pair(3, 1.0)
     result = find_rank(base, tuned, guess=Guess(3, Recipe.EXACT))
     assert result.is_confirmed

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from loca_theory.rounding.components import ComponentSearch, find_components
-from loca_theory.rounding.low_rank import LowRankFit
-from loca_theory.rounding.outcome import Guess, Outcome
-from loca_theory.rounding.rank import RankSearch, find_rank
+from loca_theory.rounding.fit.low_rank import LowRankFit
+from loca_theory.rounding.search.components import ComponentSearch, find_components
+from loca_theory.rounding.search.outcome import Guess, Outcome
+from loca_theory.rounding.search.rank import RankSearch, find_rank
 from loca_theory.transforms import dct
 
 _ROWS = 256

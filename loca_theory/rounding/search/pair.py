@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.rounding.candidates import Candidate
 from loca_theory.rounding.cells import Recipe, pair_format
 from loca_theory.rounding.formats import Format
+from loca_theory.rounding.search.candidates import Candidate
 from loca_theory.sweeps import generator
 
 # Of sides above twice this number, so many rows or columns are searched.

@@ -21,7 +21,7 @@ from loca_theory._arguments import whole_number
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments.truncated_svd import truncated_svd
 from loca_theory.rounding.cells import RoundingCells
-from loca_theory.rounding.descent import Evaluation, minimise
+from loca_theory.rounding.fit.descent import Evaluation, minimise
 
 # Rows of a block that stays in the cache with its cells, and on a GPU.
 _ROWS, _ROWS_ON_A_GPU = 64, 4096

@@ -31,9 +31,9 @@ import torch
 
 from loca_theory.increments.truncated_svd import truncated_svd
 from loca_theory.rounding.cells import RoundingCells
-from loca_theory.rounding.cosine import CosineDistance
-from loca_theory.rounding.descent import minimise
-from loca_theory.rounding.low_rank import ENOUGH, LowRankDistance, fraction_inside
+from loca_theory.rounding.fit.cosine import CosineDistance
+from loca_theory.rounding.fit.descent import minimise
+from loca_theory.rounding.fit.low_rank import ENOUGH, LowRankDistance, fraction_inside
 from loca_theory.sweeps import generator
 from loca_theory.transforms import dct2
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import torch
 
 from loca_theory.rounding.cells import Recipe, RoundingCells, difference, rounding_cells
+from loca_theory.rounding.fit.low_rank import LowRankFit, fit_low_rank
 from loca_theory.rounding.formats import Format
-from loca_theory.rounding.held_out import hold_out
-from loca_theory.rounding.low_rank import LowRankFit, fit_low_rank
-from loca_theory.rounding.signals import scaling_signal
+from loca_theory.rounding.search.held_out import hold_out
+from loca_theory.rounding.search.signals import scaling_signal
 
 INSIDE, INSIDE_BEFORE = 0.998, 0.99
 """Fraction of entries in their cells: at least at the rank, and at most at one less."""

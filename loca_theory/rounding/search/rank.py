@@ -26,13 +26,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from loca_theory.rounding.candidates import INSIDE, Candidate, Claim
 from loca_theory.rounding.cells import Recipe, difference
+from loca_theory.rounding.fit.low_rank import LowRankFit
 from loca_theory.rounding.formats import Format
-from loca_theory.rounding.low_rank import LowRankFit
-from loca_theory.rounding.outcome import Guess, Outcome
-from loca_theory.rounding.pair import Pair
-from loca_theory.rounding.signals import count_signals
+from loca_theory.rounding.search.candidates import INSIDE, Candidate, Claim
+from loca_theory.rounding.search.outcome import Guess, Outcome
+from loca_theory.rounding.search.pair import Pair
+from loca_theory.rounding.search.signals import count_signals
 
 BELIEVED = 0.6
 """Fraction of changed held-out entries in their cells from which a rank is believed."""

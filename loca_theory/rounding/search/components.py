@@ -1,7 +1,7 @@
 r"""The number of cosine components of the change that a merge made, from the stored pair alone.
 
-As for a :mod:`~loca_theory.rounding.rank`: the smallest number of components whose fit has 99.8% of
-the entries in their cells, believed if
+As for a :mod:`~loca_theory.rounding.search.rank`: the smallest number of components whose fit has
+99.8% of the entries in their cells, believed if
 
 - twice the number is at most a quarter of the changed entries (each has a value and a location),
 - three quarters of the components have at most 99% inside,
@@ -21,14 +21,14 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from loca_theory.rounding.candidates import INSIDE, INSIDE_BEFORE, Candidate
 from loca_theory.rounding.cells import Recipe, RoundingCells
-from loca_theory.rounding.cosine import CosineFit, fit_cosines
+from loca_theory.rounding.fit.cosine import CosineFit, fit_cosines
 from loca_theory.rounding.formats import Format
-from loca_theory.rounding.held_out import hold_out
-from loca_theory.rounding.outcome import Guess, Outcome
-from loca_theory.rounding.pair import Pair
-from loca_theory.rounding.rank import BELIEVED
+from loca_theory.rounding.search.candidates import INSIDE, INSIDE_BEFORE, Candidate
+from loca_theory.rounding.search.held_out import hold_out
+from loca_theory.rounding.search.outcome import Guess, Outcome
+from loca_theory.rounding.search.pair import Pair
+from loca_theory.rounding.search.rank import BELIEVED
 from loca_theory.transforms import dct2
 
 UNKNOWN_COMPONENTS = 0.125

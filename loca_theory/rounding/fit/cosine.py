@@ -1,7 +1,7 @@
 r"""The increment of N cosine components that lies nearest to the cells of all entries.
 
-As :mod:`~loca_theory.rounding.low_rank`, with ΔW = Cᵀ S D and N coefficients in the place of the
-rank. Their locations are searched by turns with their values: the N largest coefficients of
+As :mod:`~loca_theory.rounding.fit.low_rank`, with ΔW = Cᵀ S D and N coefficients in the place of
+the rank. Their locations are searched by turns with their values: the N largest coefficients of
 c + DCT(gap)/f are the next locations, where the gap leads from the entries to their cells, and f is
 the fraction of entries outside. The transform is orthonormal, so that this is a step of projected
 Newton descent with the mean curvature f (iterative hard thresholding).
@@ -18,8 +18,8 @@ import torch
 from loca_theory._arguments import whole_number
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.rounding.cells import RoundingCells
-from loca_theory.rounding.descent import Evaluation, minimise
-from loca_theory.rounding.low_rank import ENOUGH
+from loca_theory.rounding.fit.descent import Evaluation, minimise
+from loca_theory.rounding.fit.low_rank import ENOUGH
 from loca_theory.transforms import dct2, idct2
 
 # Turns at most, and steps of descent in each but the last one.

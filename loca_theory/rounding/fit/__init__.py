@@ -1,0 +1,1 @@
+"""Adapters that lie nearest to the rounding cells of all entries."""
