@@ -26,7 +26,8 @@ _RUNS = {
     **dict.fromkeys(("convergence", "theory_search"), ("convergence", *_SEARCH)),
     "gradients": ("adapters", "increments", *_SEARCH),
     "fourier": ("transforms",),
-    "tables": (),
+    "theory_rounding": ("increments", "rounding", "transforms"),
+    **dict.fromkeys(("published", "tables"), ()),
 }
 _ALL = (CHECKS, "loca_theory.claims.estimates", "loca_theory.sweeps.random")
 

@@ -84,6 +84,8 @@ PLACES = {
     **dict.fromkeys(STORED, "finetuning"),
     **dict.fromkeys((one for one in STORED if one.startswith(("analysis", "spectral"))), "minilm"),
     "published": "published",
+    "rounded": "published",
+    "unmerged": "unmerged",
     "overview": ".",
 }
 everywhere = pytest.mark.parametrize(("label", "place"), PLACES.items(), ids=PLACES.keys())
