@@ -103,7 +103,7 @@ def test_loca_comes_back_and_gives_the_stored_weights_to_the_bit(kind, settings,
     assert all(0.93 * 150 <= row.components <= 1.03 * 150 for row in result.layers)
     assert result.identical > 0.998 > 0.96 > result.identical_svd
     assert "The base and LoCA of 1" in result.verdict
-    assert "by the largest of the difference" in result.verdict
+    assert "by the largest coefficients of the difference" in result.verdict
 
     result.save(tmp_path)
     assert not (tmp_path / "lora").exists()
@@ -343,6 +343,32 @@ def test_swapped_sides_are_said_of_every_layer_of_a_kind():
     base, tuned = deep(4, dict.fromkeys(range(4), ("LoRA", 2)))
     result = unmerge(tuned, base)
     assert result.verdict.startswith("4 of 4 layers: swapped, it seems")
+
+
+def test_nothing_is_claimed_of_some_layers_if_others_are_swapped():
+    """A layer in which both directions fit says nothing beside one that fits in one alone."""
+    base, tuned = steep(4, 3, 1e-3)
+    names = "layers.0.q_proj.weight", "layers.0.v_proj.weight"
+    result = unmerge(
+        dict(zip(names, (tuned, base), strict=True)), dict(zip(names, (base, tuned), strict=True))
+    )
+    assert [row.form for row in result.layers] == [None, None]
+    assert not result.adapters
+    assert "1 of 2 layers: not claimed, since other layers look swapped." in result.verdict
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_weights_of_eight_bits_are_looked_at(dtype):
+    base, tuned = (side.float() for side in steep(4, 3, 1e-2))
+    names = "layers.0.q_proj.weight", "norm.weight"
+    pair = [
+        dict(zip(names, (side.to(dtype), side[0].to(dtype)), strict=True)) for side in (base, tuned)
+    ]
+    result = unmerge(*pair)
+    assert len(result.layers) == 1
+    assert result.layers[0].format == str(dtype).removeprefix("torch.").removesuffix("fn")
+    mixed = unmerge({name: value.float() for name, value in pair[0].items()}, pair[1])
+    assert mixed.changed_outside == result.changed_outside
 
 
 @pytest.mark.parametrize("side", [0, 1])

@@ -140,7 +140,10 @@ class CheckpointPair(MatchedPair):
             if name not in names
             and entry.tied_to is None
             and self.selection.selects(name)
-            and not (name in base.entries and torch.equal(self.tuned.load(name), base.load(name)))
+            and not (
+                name in base.entries
+                and torch.equal(widened(self.tuned.load(name)), widened(base.load(name)))
+            )
         ]
         return sorted(changed, key=lambda name: -math.prod(entries[name].shape))
 
@@ -210,3 +213,13 @@ def check_finite(increment: torch.Tensor) -> None:
         bad = int((~increment.isfinite()).sum())
         entries = f"{bad} of {increment.numel()} entries are NaN or infinite"
         raise DamagedError(Reason("not finite", entries))
+
+
+def _is_equal(first: torch.Tensor, second: torch.Tensor) -> bool:
+    return torch.equal(widened(first), widened(second))
+
+
+def widened(tensor: torch.Tensor) -> torch.Tensor:
+    """A floating-point tensor of 8 bits in float32, since torch does not compute in 8."""
+    is_narrow = tensor.is_floating_point() and tensor.element_size() == 1
+    return tensor.float() if is_narrow else tensor

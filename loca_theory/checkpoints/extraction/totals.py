@@ -99,7 +99,8 @@ class Totals:
             "into the rounding cells, which say where the change itself was: there the squared "
             f"distance to the cells is {distance:.2g} of the energy instead of "
             f"{nearest_distance:.2g}, and so the error against the stored difference is larger, "
-            f"{error:.3g} instead of {nearest_error:.3g}."
+            f"{error:.3g} instead of {nearest_error:.3g}. It may be above 1, where most of the "
+            "change is below the steps of the format and so not in the stored difference."
         )
 
     def _mean(self, errors: Sequence[float]) -> float:

@@ -106,7 +106,8 @@ class Unmerged(Result):
         dtype = self.manifest["dtype"]
         written = "" if dtype == _FULL else f" with its numbers in {dtype}"
         unrounded = "" if dtype == _FULL else f" (in float32 {self.identical_unrounded:.2%})"
-        svd = "a truncated SVD" if FORMS["lora"].title in forms else "the largest of the difference"
+        is_low_rank = FORMS["lora"].title in forms
+        svd = "a truncated SVD" if is_low_rank else "the largest coefficients of the difference"
         return (
             f"The base and {adapters}; merged again{written}, {self.identical:.2%} of the entries "
             f"are the same to the bit{unrounded}, by {svd} {self.identical_svd:.2%}."
@@ -122,7 +123,9 @@ class Unmerged(Result):
             largest = f" to {sizes[-1]:,}" if len(sizes) > 1 else ""
             size = f"{sizes[0]:,}{largest} components"
         modules = list(dict.fromkeys(_kind(row.name) for row in rows))
-        named = " and ".join(modules) if len(modules) <= _NAMED else f"{len(rows)} modules"
+        *before, last = modules
+        named = f"{', '.join(before)} and {last}" if before else last
+        named = named if len(modules) <= _NAMED else f"{len(rows)} modules"
         blocks = {layer_of(row.name) for row in rows}
         count = "" if None in blocks else f" of {counted(len(blocks), 'layer')}"
         recipes = Counter(row.recipe for row in rows)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-NOT_ROUNDED = "stored in 24 bits or more: rounding hides nothing, and extract finds the rank"
+NOT_ROUNDED = "stored in 24 bits or more: rounding hides nothing, and extract makes the adapter"
 NEITHER = "neither of low rank nor of few cosine components"
 SWAPPED = "swapped, it seems: what was passed as the base is a merge into the other"
+BESIDE_SWAPPED = "not claimed, since other layers look swapped"
 
 
 @dataclass(frozen=True)

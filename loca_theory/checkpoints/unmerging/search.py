@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from loca_theory.checkpoints.change.pair import UNCHANGED
+from loca_theory.checkpoints.change.pair import UNCHANGED, widened
 from loca_theory.checkpoints.change.task import Pairs
 from loca_theory.checkpoints.form.cells import LayerCell
 from loca_theory.checkpoints.source.checkpoint import LeftOutError, Reason, Skipped
@@ -76,7 +76,8 @@ def compute_unmerged(cell: UnmergeCell, pairs: Pairs, device: str) -> LayerChang
     """
     (pair,), layer = pairs.values(), cell.layer
     matrix = pair.matrices[cell.name]
-    base, tuned = (matrix.load(side) for side in (pair.base, pair.tuned) if side is not None)
+    sides = (side for side in (pair.base, pair.tuned) if side is not None)
+    base, tuned = (widened(matrix.load(side)) for side in sides)
     if base.dtype == tuned.dtype and torch.equal(base, tuned):
         raise LeftOutError(UNCHANGED)
     base, tuned = (side.T if layer.is_transposed else side for side in (base, tuned))

@@ -10,7 +10,7 @@ import torch
 from loca_theory._lookup import find
 from loca_theory.checkpoints.change.comparable import nothing_left
 from loca_theory.checkpoints.change.opening import open_pair, stored_adapter
-from loca_theory.checkpoints.change.pair import CheckpointPair
+from loca_theory.checkpoints.change.pair import CheckpointPair, widened
 from loca_theory.checkpoints.change.selection import Selection
 from loca_theory.checkpoints.change.task import Task
 from loca_theory.checkpoints.form.forms import LORA
@@ -21,6 +21,7 @@ from loca_theory.checkpoints.source.open import Source, describe, is_path
 from loca_theory.checkpoints.unmerging.adapters import adapters_of
 from loca_theory.checkpoints.unmerging.kinds import unmerge_layers
 from loca_theory.checkpoints.unmerging.result import Unmerged
+from loca_theory.checkpoints.unmerging.rows import BESIDE_SWAPPED, SWAPPED, UnmergedLayer
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.rounding import format_of
 from loca_theory.sweeps import Runner
@@ -90,6 +91,8 @@ def unmerge(
         raise nothing_left(skipped, "linear layer is left to look at")
     task = Task({"": pair}, device, chosen_runner(runner), skipped)
     results = unmerge_layers(task, layers, dtype)
+    if any(row.outcome == SWAPPED for _, row, _ in results):
+        results = [(layer, _unclaimed(row), {}) for layer, row, _ in results]
     found = [result for result in results if result[1].form is not None]
     name = describe(base).removeprefix("hub:") if is_path(base) else None
     if name and Path(name).suffix in _FILES:
@@ -114,11 +117,17 @@ def unmerge(
     )
 
 
+def _unclaimed(row: UnmergedLayer) -> UnmergedLayer:
+    """The row of a layer whose sides are exchanged if those of others are."""
+    outcome = row.outcome if row.form is None else BESIDE_SWAPPED
+    return UnmergedLayer(row.name, row.shape, outcome, row.format, row.changed)
+
+
 def _is_rounded_base(pair: CheckpointPair, name: str) -> bool:
     """Whether a tensor is that of the base rounded to fewer bits."""
     if pair.base is None or name not in pair.base.entries:
         return False
-    before, after = pair.base.load(name), pair.tuned.load(name)
+    before, after = widened(pair.base.load(name)), widened(pair.tuned.load(name))
     if before.shape != after.shape or not after.is_floating_point():
         return False
     if not after.isfinite().all():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from loca_theory._words import counted
 from loca_theory.checkpoints.source.paths import check_paths
 from loca_theory.cli.commands.left_out import note_damaged, print_skipped, short_name
 from loca_theory.cli.options import DEFAULT_OUT, Common, command_of
@@ -118,9 +119,12 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
         Rows(cells).print(out, then_empty=False)
     numbers = sum(one.numbers for one in result.matrices)
     name = " and ".join(FORMS[method].title for method in result.adapters)
+    moved = ""
+    if result.moved:
+        moved = f", {1 - result.error:.1%} after steps into the rounding cells"
     out.print(
-        f"\n{name} with {numbers:,} learned numbers: {1 - result.error:.1%} of the energy of "
-        f"{len(result.matrices)} increments is retained."
+        f"\n{name} with {numbers:,} learned numbers: {1 - result.split_error:.1%} of the energy of "
+        f"{counted(len(result.matrices), 'increment')} is retained{moved}."
     )
     if result.rounding_note:
         out.print(result.rounding_note)
@@ -135,7 +139,8 @@ def _print(tuned: str, folder: Path, result: Extraction) -> None:
         same = f"Uniform sizes retain {uniform} of the energy, a split of what they cost {equal}, "
         if result.uniform_error == 1:
             same = "The same size for all matrices would cost more; "
-        out.print(f"{same}allocated sizes retain {own}; no split retains more than {bound}.")
+        split = f"allocated sizes retain {own}; no split retains more than {bound}"
+        out.print(f"{same}{split}{', all before these steps' if result.moved else ''}.")
     if result.outputs:
         cells = [
             {
