@@ -78,7 +78,8 @@ def _published(axis: Axes, table: pd.DataFrame) -> None:
                   ha="center", va="center")  # fmt: skip
     axis.set_yticks(range(len(_SHORT)), _SHORT, fontsize=8)
     axis.set_xlabel(
-        "matrices in which a form retains most, r = 4\n(thin bars: of the weights before)"
+        "matrices in which a form retains most, r = 4\n"
+        "(an index costs a number; thin: weights before)"
     )
     axis.set_title("Published fine-tunes: what retains most")
 

@@ -21,7 +21,7 @@ _ROLES = {
     "tuned": (0.15, 0.13),
     "unrelated": (0.3, 0.13),
 }
-_KEY = "thick bars: changes ΔW; thin bars: controls, which are the weights "
+_KEY = "thick bars: changes ΔW; thin bars, from above: the weights "
 
 
 @styled
