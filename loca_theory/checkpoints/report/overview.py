@@ -63,5 +63,5 @@ def html_of(analysis: Any) -> str:
         table = frame.to_html(max_rows=20, show_dimensions=True, border=0, index=False)
     if len(analysis.tuned) > 1:
         table = by_tuned(analysis).to_html(max_rows=20, border=0, index=False) + table
-    texts = [*analysis.warnings, *analysis.verdict.split("\n\n")]
+    texts = [*analysis.warnings, *analysis.conclusions]
     return "".join(f"<p>{escape(text)}</p>" for text in texts) + table

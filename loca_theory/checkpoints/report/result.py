@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from shutil import get_terminal_size
@@ -131,14 +132,21 @@ class Analysis(Result):
         """Which fine-tunes are compared in part, the base or unrelated to it, or not comparable."""
         grid = self.manifest["grid"]
         remarks = [
-            *((label, rounded(self._of(label))) for label in self.tuned),
             *((label, uncovered(grid["coverage"][label])) for label in self.tuned),
             *((label, IDENTICAL) for label in grid["identical"]),
             *((group.name, warning(group)) for group in self.summary.by_tuned),
         ]
+        return (*self._rounding, *self._named(remarks), *not_compared(self.matrices))
+
+    @property
+    def _rounding(self) -> list[str]:
+        """That rounding is a large part of what was measured, where it is."""
+        return self._named([(label, rounded(self._of(label))) for label in self.tuned])
+
+    def _named(self, remarks: Iterable[tuple[str, str]]) -> list[str]:
+        """Remarks with the labels of their fine-tunes, if there are several."""
         is_named = len(self.tuned) > 1
-        texts = [f"{label}: {text}" if is_named else text for label, text in remarks if text]
-        return (*texts, *not_compared(self.matrices))
+        return [f"{label}: {text}" if is_named else text for label, text in remarks if text]
 
     def _of(self, label: str) -> list[Matrix]:
         return [row for row in self.matrices if row.tuned == label]
@@ -147,15 +155,22 @@ class Analysis(Result):
     def verdict(self) -> str:
         """Which adapter retains how much, why, and are the increments normal?
 
-        At most five sentences, then a paragraph on each split of a total.
+        A paragraph of at most five sentences, and one on each split of a total; before them, where
+        it matters, that what was measured is for a large part rounding.
         """
         epsilon = self.manifest["grid"]["epsilon"]
         unchanged = sum(row.case == UNCHANGED.case for row in self.skipped)
-        paragraphs = [verdict(self.summary, self.matrices, self.errors, epsilon, unchanged)]
+        first = verdict(self.summary, self.matrices, self.errors, epsilon, unchanged)
+        paragraphs = [*self._rounding, first]
         for name in self.tuned:
             texts = allocations([row for row in self.allocation if row.tuned == name], self.total)
             paragraphs += [f"{name}: {text}" if len(self.tuned) > 1 else text for text in texts]
         return "\n\n".join(paragraphs)
+
+    @property
+    def conclusions(self) -> list[str]:
+        """The paragraphs of the verdict that are not among the warnings."""
+        return [text for text in self.verdict.split("\n\n") if text not in self.warnings]
 
     def config(self, method: str | None = None, rank: int | None = None) -> PeftConfig:
         """The configuration, for PEFT, of the adapter that this fine-tune would fit.
@@ -221,7 +236,7 @@ class Analysis(Result):
 
     def _text(self) -> str:
         width = get_terminal_size().columns
-        texts = [fill(text, width) for text in (*self.warnings, *self.verdict.split("\n\n"))]
+        texts = [fill(text, width) for text in (*self.warnings, *self.conclusions)]
         if len(self.tuned) > 1:
             texts.append(by_tuned(self).to_string(max_rows=SHOWN_ROWS, index=False))
         return "\n\n".join(texts)

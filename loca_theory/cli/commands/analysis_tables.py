@@ -82,7 +82,7 @@ def print_analysis(result: Analysis, *, is_full: bool) -> None:
         print_bits(out, result)
     if result.comparisons:
         print_comparisons(out, result.comparisons)
-    out.print(result.verdict, width=text_width(out))
+    out.print("\n\n".join(result.conclusions), width=text_width(out))
     if result.config_source:
         out.print()
         print_note(out, f"{_CONFIG}:")

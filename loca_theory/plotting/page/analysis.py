@@ -56,7 +56,7 @@ def analysis_page(result: Analysis) -> str:
         title=f"Increments of {count} " + ("matrix" if count == 1 else "matrices"),
         lead=" → ".join(filter(None, (grid["base"], ", ".join(map(str, grid["finetuned"]))))),
         warnings=result.warnings,
-        verdict=result.verdict.split("\n\n"),
+        verdict=result.conclusions,
         config=result.config_source,
         budget=f"{result.total} split among the layers" if result.total else budget,
         means=("Energy retained by each method", means, with_values(tables.MEAN, means), _MEANS),
