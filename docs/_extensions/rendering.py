@@ -47,7 +47,9 @@ def keep_bars(
 
 def keep_module(_app: Sphinx, module: str, attribute: str) -> str | None:
     """Assign an alias of a built-in type to the module that names it: built-ins have no source."""
-    value = getattr(import_module(module), attribute, None)
+    value: Any = import_module(module)
+    for part in attribute.split("."):
+        value = getattr(value, part, None)
     return module if getattr(value, "__module__", "") == "builtins" else None
 
 
