@@ -105,7 +105,7 @@ def test_the_command_takes_the_arguments_of_the_function(name):
 
 def test_the_package_is_a_command():
     done = subprocess.run(
-        [sys.executable, "-m", "loca_theory", "methods", "D", "--format", "csv"],
+        [sys.executable, "-m", "loca_theory", "methods", "LoCA", "--format", "csv"],
         capture_output=True,
         text=True,
         check=True,

@@ -17,7 +17,7 @@ from loca_theory.plotting.lines import LOOKS
 from loca_theory.plotting.results.verdicts import draw_verdicts
 
 _SIZE, _RANK = 768, 8
-_THEOREM = {"U": "random locations", "R": "LoRA", "D": "LoCA"}
+_THEOREM = {"printed line": "random locations", "LoRA": "LoRA", "LoCA": "LoCA"}
 # Names of the studies of published fine-tunes, in their order.
 _SHORT = ("MiniLM", "BERT", "BERT, less data", "LSTM, class I", "LSTM, class II", "LSTM, spectra",
           "IM2Deep", "CHGNet", "ANI")  # fmt: skip

@@ -78,7 +78,7 @@ def expected_error(run: Mapping[str, Any] | pd.Series) -> float | None:
     is_changed = settings.get("use_dora") or settings.get("use_bdlora")
     if kind != "LORA" or settings.get("init_lora_weights") is not True or is_changed:
         return None
-    errors = [METHODS["R"].expected_errors([Budget(p, q, settings["r"])])[0] for p, q in shapes]
+    errors = [METHODS["LoRA"].expected_errors([Budget(p, q, settings["r"])])[0] for p, q in shapes]
     return float(np.average(errors, weights=entries))
 
 

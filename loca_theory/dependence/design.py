@@ -19,9 +19,9 @@ from loca_theory.expressivity.methods.method import Engine
 from loca_theory.expressivity.methods.registry import find_methods, names_of, own_titles
 from loca_theory.sweeps.store import described
 
-COMPARED = find_methods(("R", "D"))
+COMPARED = find_methods(("LoRA", "LoCA"))
 """The methods that the crossings compare."""
-DRAWN = find_methods(("R", "F2", "D", "S"))
+DRAWN = find_methods(("LoRA", "Fourier pairs", "LoCA", "entries"))
 """The methods that approximate the correlated draws by default."""
 
 
@@ -55,10 +55,12 @@ _DETECTION_VALUES = {
     "exponent": (0.1, 0.2, 0.5, 1.0),
 }
 # Random locations retain the same fraction of the energy of every matrix.
-_ANY_MATRIX = METHODS["U"]
+_ANY_MATRIX = METHODS["printed line"]
 _DEFAULT_METHODS = {
     Protocol.SAME_DRAW: (*DRAWN, _ANY_MATRIX),
-    Protocol.IID_REFERENCE: find_methods(("R", "D", "M1", "M2", "U")),
+    Protocol.IID_REFERENCE: find_methods(
+        ("LoRA", "LoCA", "upper bound", "lower bound", "printed line")
+    ),
 }
 # Minimum number of null draws beyond a critical value.
 _FEWEST_BEYOND = 20
@@ -141,10 +143,10 @@ class Design:
         for method in without:
             if method.can_approximate or self._has_exact_errors(method):
                 other = Protocol.SAME_DRAW if method.can_approximate else Protocol.IID_REFERENCE
-                msg = f"{method.display_name} has no value under {', '.join(self.protocols)}; "
+                msg = f"{method.name} has no value under {', '.join(self.protocols)}; "
                 msg += f'leave it out, or use protocols="{other}"'
             else:
-                msg = f"{method.display_name} does not approximate matrices and has no exact "
+                msg = f"{method.name} does not approximate matrices and has no exact "
                 msg += "error; leave it out, or define its approximate(matrix, budget, rng)"
             raise InvalidArgumentError(msg)
 

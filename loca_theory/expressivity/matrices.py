@@ -141,7 +141,7 @@ def dense_errors(
     p, q = budgets[0].p, budgets[0].q
     drawn = torch.from_numpy(matrix_rng.standard_normal((p, q)))
     way_out = 'use sampler="reduced", a smaller matrix or device="cpu"'
-    with device_memory(f"{found.display_name} of a dense {p}x{q} matrix", device, way_out):
+    with device_memory(f"{found.name} of a dense {p}x{q} matrix", device, way_out):
         w = drawn.to(device)
         energy = float(w.square().sum())
         return 1.0 - retained_energies(w, found, budgets, choice_rng) / energy

@@ -104,7 +104,7 @@ def methods(
             r does not fit K, or lr is not positive.
 
     >>> import loca_theory as loca
-    >>> loca.methods("D").methods[0].title
+    >>> loca.methods("LoCA").methods[0].title
     "DCT, best coefficients (LoCA's target)"
     >>> loca.methods("C3A", K=768, r=8).methods[0].parameters
     12288
@@ -133,7 +133,7 @@ def methods(
 def _row(method: Method, budget: Budget, lr: float | None) -> MethodRow:
     exists = method.exists(budget)
     step = method.first_step(budget) if exists and lr is not None else None
-    of_lora = METHODS["R"].first_step(budget)
+    of_lora = METHODS["LoRA"].first_step(budget)
     return MethodRow(
         name=method.name,
         title=method.title,

@@ -87,18 +87,18 @@ def spectral_error(singular_values: ArrayLike, method: str | Method, budget: Bud
     >>> import numpy as np
     >>> from loca_theory.expressivity import Budget, exact_error
     >>> budget = Budget(256, 256, 8)
-    >>> round(spectral_error(1 / np.arange(1, 257), "D", budget), 3)
+    >>> round(spectral_error(1 / np.arange(1, 257), "LoCA", budget), 3)
     0.697
     >>> noise = np.random.default_rng(0).standard_normal((256, 256))
-    >>> round(spectral_error(np.linalg.svd(noise, compute_uv=False), "D", budget), 3)
+    >>> round(spectral_error(np.linalg.svd(noise, compute_uv=False), "LoCA", budget), 3)
     0.8
-    >>> round(exact_error("D", budget), 3)  # for independent entries
+    >>> round(exact_error("LoCA", budget), 3)  # for independent entries
     0.8
     """
     method = find_method(method)
     weights = _weights(singular_values, budget)
     if not has_spectral_error(method):
-        msg = f"{method.display_name} has no error that follows from the singular values alone; "
+        msg = f"{method.name} has no error that follows from the singular values alone; "
         msg += "use low rank, a linear family or a selection, such as LoRA, LoCA or FourierFT"
         raise InvalidArgumentError(msg)
     if isinstance(method, LinearFamily):
@@ -137,11 +137,11 @@ class LowRankComparison:
     @property
     def better(self) -> str:
         """``R`` or the name of the other method, whichever retains more."""
-        return "R" if self.low_rank > self.other else self.method
+        return "LoRA" if self.low_rank > self.other else self.method
 
 
 def compare_with_low_rank(
-    singular_values: ArrayLike, budget: Budget, method: str | Method = "D"
+    singular_values: ArrayLike, budget: Budget, method: str | Method = "LoCA"
 ) -> LowRankComparison:
     """Decide from the singular values alone whether low rank retains more than another method.
 

@@ -29,7 +29,7 @@ from loca_theory.plotting.results.separable import draw_separable_map
 from loca_theory.plotting.results.simulation import draw_errors
 from loca_theory.rounding.study import RoundingStudy
 
-_METHODS = find_methods(("R", "U", "M1", "M2", "D"))
+_METHODS = find_methods(("LoRA", "printed line", "upper bound", "lower bound", "LoCA"))
 _SIZE = 300
 # The structures whose crossings are drawn; the other separable ones have a map.
 _CROSSING = (
@@ -44,7 +44,7 @@ _SEPARABLE = Study(
     (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96),
     structures=find_structures(("ar1", "blocks", "scaled")),
     protocols=(Protocol.SAME_DRAW,),
-    methods=find_methods(("S",)),
+    methods=find_methods(("entries",)),
     rho=tuple(round(0.05 * i, 10) for i in range(20)),
     exponent=tuple(round(0.1 * i, 10) for i in range(13)),
     draws=50,

@@ -42,7 +42,7 @@ ADAPTERS = {
 
 def test_every_method_with_a_first_step_is_tested():
     budget = Budget(96, 128, 8)
-    known = {one.display_name for one in METHODS.values() if one.first_step(budget)}
+    known = {one.name for one in METHODS.values() if one.first_step(budget)}
     # LoRA-FA is an optimiser of PEFT: its first step is that of LoRA, whose A has no gradient.
     assert known == {*ADAPTERS, "MiSS", "LoRA-FA"}
     rank = METHODS["LoRA-FA"].rank(budget)

@@ -101,9 +101,15 @@ CALLS = [
     (lambda: study(level=1.0), "the level must lie between 0 and 1, not 1.0"),
     (lambda: study(ranks=(30,)), "rank 30 does not fit"),
     (lambda: study(protocols=()), "protocols must list at least one name and no name twice"),
-    (lambda: study(methods=(METHODS["S"],) * 2), "methods names entries twice"),
-    (lambda: study(methods=(METHODS["V1"],), ranks=(14,)), "budget larger than the matrix: rank"),
-    (lambda: under(Protocol.SAME_DRAW, METHODS["RD"]), "rate–distortion has no value under same"),
+    (lambda: study(methods=(METHODS["entries"],) * 2), "methods names entries twice"),
+    (
+        lambda: study(methods=(METHODS["random DCT"],), ranks=(14,)),
+        "budget larger than the matrix: rank",
+    ),
+    (
+        lambda: under(Protocol.SAME_DRAW, METHODS["rate-distortion"]),
+        "rate-distortion has no value under same",
+    ),
     (lambda: under(Protocol.IID_REFERENCE, METHODS["DoRA"]), 'or use protocols="same-draw"'),
     (lambda: study(methods=(Empty(),)), "empty does not approximate matrices and has no exact"),
     # arguments of the one call

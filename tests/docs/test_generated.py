@@ -49,7 +49,7 @@ def test_every_method_every_family_and_every_coder_is_listed(generated):
     found = re.findall(r"^\| ([^|]+?)(?: \(`(.+)`\))? \| [^|-]", listed, re.MULTILINE)
     assert [key or name for name, key in found[1:]] == list(METHODS)
     for method in METHODS.values():
-        assert re.search(rf"^\| (.+, )?{method.display_name}(,.+)? \| \S", families, re.MULTILINE)
+        assert re.search(rf"^\| (.+, )?{method.name}(,.+)? \| \S", families, re.MULTILINE)
     for name in CODERS:
         assert re.search(rf"^\| {re.escape(name)} \| \S", coders, re.MULTILINE)
 

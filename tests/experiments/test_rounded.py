@@ -56,7 +56,7 @@ def test_an_analysis_is_of_the_stored_pair_and_the_truth_of_the_change():
     rows = list(rounded.verdicts(base, change))
     assert len(rows) == len(rounded.FORMS) * len(rounded.SCALES)
     first, last = rows[0], rows[len(rounded.SCALES) - 1]
-    assert first["true_winner"] == first["winner"] == "R"
+    assert first["true_winner"] == first["winner"] == "LoRA"
     assert not first["warned"]
     assert last["warned"]
     assert last["changed"] < first["changed"]

@@ -21,16 +21,16 @@ def test_values_at_a_budget_by_hand():
     budget = Budget(768, 768, 8)
     values = {
         "FourierFT": 0.5 + 0.5 * (47 / 48) ** 2,  # half the space is out of reach
-        "F2": 1 - (1 + math.log(72)) / 72,
-        "RD": 2 ** (-2 * 16 / 48),
-        "R": 1 - low_rank_fraction(1 / 96),
+        "Fourier pairs": 1 - (1 + math.log(72)) / 72,
+        "rate-distortion": 2 ** (-2 * 16 / 48),
+        "LoRA": 1 - low_rank_fraction(1 / 96),
     }
     for method, limit in values.items():
         assert find_method(method).limit(budget) == pytest.approx(limit)
 
 
 # Of spectra, and of groups that do not grow with the number of entries, the limits are further off.
-SLOW = {"R", "GraLoRA", "QWHA", "DCT-columns"}
+SLOW = {"LoRA", "GraLoRA", "QWHA", "DCT-columns"}
 CASES = [(shape, Accounting.PAPER) for shape in ((1, 1), (1, 4), (3, 2))]
 CASES += [((1, 4), accounting) for accounting in Accounting if accounting is not Accounting.PAPER]
 

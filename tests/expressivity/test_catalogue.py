@@ -213,7 +213,7 @@ def test_blocks_have_the_best_rank_of_their_own(k, p, q, r):
         best = (u[:, : r // k] * s[: r // k]) @ vh[: r // k]
         np.testing.assert_allclose(found[block], best, atol=ROUNDING)
     block = Budget(height, width, r // k)
-    assert exact_error(method, Budget(p, q, r)) == exact_error("R", block)
+    assert exact_error(method, Budget(p, q, r)) == exact_error("LoRA", block)
 
 
 @pytest.mark.parametrize(("p", "q", "r"), [(8, 12, 1), (8, 12, 3), (7, 9, 2)], ids=str)
@@ -233,7 +233,7 @@ def test_a_kronecker_product_is_found_and_no_other_is_nearer(p, q, r):
     for unit in np.eye(p * q // a // c).reshape(-1, p // a, q // c):
         assert np.sum(rest * np.kron(best_small, unit)) == pytest.approx(0, abs=1e-9)
     value = exact_error("LoKr", budget)
-    assert value == exact_error("R", Budget(a * c, p * q // (a * c), 1))
+    assert value == exact_error("LoRA", Budget(a * c, p * q // (a * c), 1))
 
 
 # --- fits -----------------------------------------------------------------------------------
@@ -376,18 +376,23 @@ def test_bits_are_those_of_numbers_and_of_chosen_indices():
     """K = 16, r = 2: N0 = 64 numbers; 32 chosen coefficients, or 21 of 130 locations."""
     budget = Budget(16, 16, 2, value_bits=8)
     bits = {name: method.stored_bits(budget) for name, method in METHODS.items()}
-    assert bits["R"] == bits["V1"] == bits["SHiRA"] == bits["GraLoRA"] == 64 * 8
-    assert bits["F1"] == 2 * 32 * 8
-    assert bits["D"] == bits["S"] == bits["F3"] == 32 * (8 + 8)
-    assert bits["F2"] == pytest.approx(21 * (2 * 8 + math.log2(130)))
+    assert bits["LoRA"] == bits["random DCT"] == bits["SHiRA"] == bits["GraLoRA"] == 64 * 8
+    assert bits["random Fourier"] == 2 * 32 * 8
+    assert bits["LoCA"] == bits["entries"] == bits["Fourier"] == 32 * (8 + 8)
+    assert bits["Fourier pairs"] == pytest.approx(21 * (2 * 8 + math.log2(130)))
     # Two coefficients of sixteen per row.
     assert bits["QWHA"] == 32 * (8 + 4)
     sizes = np.bincount(bands(16, 16))
     assert bits["MaCP"] == pytest.approx(32 * 8 + (quotas(sizes, 32) * np.log2(sizes)).sum())
     assert bits["VeRA"] == 64 * 8
-    assert {name for name, value in bits.items() if value is None} == {"U", "M1", "M2", "RD"}
+    assert {name for name, value in bits.items() if value is None} == {
+        "printed line",
+        "upper bound",
+        "lower bound",
+        "rate-distortion",
+    }
 
 
 def test_oracles_are_those_that_look_at_the_matrix():
     oracles = {name for name, method in METHODS.items() if method.is_oracle}
-    assert oracles == {"F2", "F3", "D", "S", "QWHA", "MaCP", "DCT-columns"}
+    assert oracles == {"Fourier pairs", "Fourier", "LoCA", "entries", "QWHA", "MaCP", "DCT-columns"}

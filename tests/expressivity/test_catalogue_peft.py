@@ -144,10 +144,12 @@ def test_what_pefts_makes_is_found(name, config, budget):
 # PEFT's DoRA has a magnitude for each row, and the paper's for each column: as many in a square.
 P, Q, R = 12, 12, 4
 COUNTED = {
-    "R": lambda budget: LoraConfig(r=R),
+    "LoRA": lambda budget: LoraConfig(r=R),
     "DoRA": lambda budget: LoraConfig(r=R, use_dora=True),
-    "FourierFT": lambda budget: FourierFTConfig(n_frequency=METHODS["V1"].parameters(budget)),
-    "WaveFT": lambda budget: WaveFTConfig(n_frequency=METHODS["V1"].parameters(budget)),
+    "FourierFT": lambda budget: FourierFTConfig(
+        n_frequency=METHODS["random DCT"].parameters(budget)
+    ),
+    "WaveFT": lambda budget: WaveFTConfig(n_frequency=METHODS["random DCT"].parameters(budget)),
     "VeRA": lambda budget: VeraConfig(r=METHODS["VeRA"].rank(budget)),
     "LoHa": lambda budget: LoHaConfig(r=METHODS["LoHa"].rank(budget)),
     "HiRA": lambda budget: HiraConfig(r=R),

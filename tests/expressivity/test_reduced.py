@@ -9,7 +9,7 @@ from loca_theory.expressivity.methods.shared_coordinates import SharedCoordinate
 from loca_theory.expressivity.random_choices import random_indices
 
 REDUCED = [m.name for m in METHODS.values() if isinstance(m, CoordinateMethod)]
-every_method = pytest.mark.parametrize("method", [*REDUCED, "R"])
+every_method = pytest.mark.parametrize("method", [*REDUCED, "LoRA"])
 
 # Sums of the same numbers in the same order; R's values come from matrices of other sizes.
 ROUNDING = 1e-12

@@ -29,7 +29,7 @@ from loca_theory.expressivity.spectral import has_spectral_error
 from loca_theory.increments.shuffling import shuffle
 from loca_theory.increments.truncated_svd import truncated_svd
 
-_DCT = "D"
+_DCT = "LoCA"
 # The control shows a cause, for which LoRA's error to a few thousandths is enough.
 _OF_CONTROL = 3e-3
 NOTICEABLE = 0.03

@@ -26,7 +26,7 @@ _ENTRIES = 2**20  # number of entries drawn at a time
 
 def _retained(method: str, draws: _Array, count: int) -> _Array:
     """Energy of the ``count`` coordinates that a method of :func:`difference` chooses."""
-    if method == "D":
+    if method == "LoCA":
         c = dct_matrix(draws.shape[-1]).numpy()
         energies = np.square(c @ draws @ c.T).reshape(len(draws), -1)
         return np.partition(energies, -count)[:, -count:].sum(axis=1)
@@ -35,7 +35,7 @@ def _retained(method: str, draws: _Array, count: int) -> _Array:
     single, pairs = (spectra[:, *where.T] for where in (half.self_conjugate, half.representatives))
     energies = np.square(np.concatenate([single.real, pairs.real, pairs.imag], axis=1))
     weights = np.repeat([1.0, 2.0], [single.shape[1], 2 * pairs.shape[1]])
-    ranked = energies if method == "F3 raw" else energies * weights
+    ranked = energies if method == "Fourier raw" else energies * weights
     chosen = np.argpartition(ranked, -count, axis=1)[:, -count:]
     return np.take_along_axis(energies * weights, chosen, axis=1).sum(axis=1)
 
@@ -120,7 +120,7 @@ def dora_like_low_rank(
     for _ in range(draws):
         w = torch.from_numpy(rng.standard_normal((size, size)))
         total = float(w.square().sum())
-        low_rank = total - retained_energies(w, "R", budget)[0]
+        low_rank = total - retained_energies(w, "LoRA", budget)[0]
         gaps.append(total - retained_energies(w, method, budget, rng)[0] - low_rank)
         losses.append(low_rank)
     return Estimate.mean(np.array(gaps) / np.mean(losses)), f"n = {size}, r = {r}."

@@ -30,7 +30,7 @@ from loca_theory.expressivity.methods.method import Budgets, Engine, NamedMethod
 if TYPE_CHECKING:
     from torch import Tensor
 
-_LOW_RANK = LowRank("R")
+_LOW_RANK = LowRank("LoRA")
 
 
 class LowRankInside(NamedMethod, ABC):
@@ -116,7 +116,7 @@ class BlockLowRank(LowRankInside):
         divides = k >= 1 and not (p % k or q % k)
         if divides and not r % k:
             return replace(budget, p=p // k, q=q // k, r=r // k)
-        msg = f"{self.display_name} needs p, q and r divisible by k = {k}, not {p}x{q} "
+        msg = f"{self.name} needs p, q and r divisible by k = {k}, not {p}x{q} "
         msg += f"and r = {r}; "
         existing = ", ".join(map(str, divisors(math.gcd(p, q, r))))
         msg += f"choose a multiple of {k} for r" if divides else f"k may be {existing}: "
@@ -144,7 +144,7 @@ class Kronecker(LowRankInside):
             return found
         a, c = _factor(budget.p, budget.q, budget.p + budget.q) or (budget.p, 1)
         cost = a * c + budget.p * budget.q // (a * c)
-        msg = f"{self.display_name} needs {cost} numbers for factors of {a}x{c} and "
+        msg = f"{self.name} needs {cost} numbers for factors of {a}x{c} and "
         msg += f"{budget.p // a}x{budget.q // c}; r = {budget.r} pays for "
         raise InvalidArgumentError(msg + f"{budget.random_coefficients}, so choose a larger r")
 

@@ -77,7 +77,7 @@ class HadamardOfLowRank(FittedFactors):
         if rank:
             return rank
         least = 2 * (budget.p + budget.q)
-        msg = f"{self.display_name} needs two products of rank 1, which cost {least} numbers; r = "
+        msg = f"{self.name} needs two products of rank 1, which cost {least} numbers; r = "
         msg += f"{budget.r} pays for {budget.random_coefficients}, so choose a larger r"
         raise InvalidArgumentError(msg)
 
@@ -139,7 +139,7 @@ class ScaledRandomBases(FittedFactors):
         """The rank s of each basis."""
         d, count = min(budget.p, budget.q), budget.random_coefficients
         if 2 * d > count:
-            msg = f"{self.display_name} needs at least {2 * d} numbers; r = {budget.r} pays for "
+            msg = f"{self.name} needs at least {2 * d} numbers; r = {budget.r} pays for "
             raise InvalidArgumentError(msg + f"{count}, so choose a larger r")
         return next(s for s in range(1, d + 1) if -(-d // s) * (s + d) <= count)
 

@@ -84,7 +84,7 @@ class BlockCirculant(LinearFamily):
         if self.block_size in existing or (self.block_size is None and existing):
             return self.block_size or existing[0]
         least = -(-p * q // budget.random_coefficients)
-        msg = f"{self.display_name} needs a block size that divides {p} and {q} and is at least "
+        msg = f"{self.name} needs a block size that divides {p} and {q} and is at least "
         msg += f"{least} at r = {budget.r}: "
         msg += f"choose from {', '.join(map(str, existing))}" if existing else ""
         if not existing:

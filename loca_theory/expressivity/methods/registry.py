@@ -28,7 +28,7 @@ from loca_theory.expressivity.methods.linear_families import (
 )
 from loca_theory.expressivity.methods.low_rank import ColumnNormalised, LowRank
 from loca_theory.expressivity.methods.method import Method
-from loca_theory.expressivity.methods.names import DEFAULT_KEYS, display_name, key_of
+from loca_theory.expressivity.methods.names import DEFAULT_NAMES, known_name
 from loca_theory.expressivity.methods.selection import LocationSelection, Selection
 from loca_theory.expressivity.methods.shared_coordinates import PaddedWavelet, RandomCosines
 from loca_theory.expressivity.methods.subspace import RandomLocations, Subspace
@@ -36,22 +36,24 @@ from loca_theory.expressivity.methods.subspace import RandomLocations, Subspace
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
-        LowRank("R", "LoRA, best rank-r approximation", "arXiv:2106.09685"),
-        Bound("U", "random locations, the paper's line 1 - N0/pq", error=bounds.printed_line),
-        RandomLocations("F1", "Fourier, random locations"),
-        Subspace("V1", "DCT, random locations", basis=COSINE, scaling=1.0),
+        LowRank("LoRA", "LoRA, best rank-r approximation", "arXiv:2106.09685"),
+        Bound("printed line", "random locations, the paper's line 1 - N0/pq",
+              error=bounds.printed_line),
+        RandomLocations("random Fourier", "Fourier, random locations"),
+        Subspace("random DCT", "DCT, random locations", basis=COSINE, scaling=1.0),
         RandomCosines("FourierFT", "as in PEFT: real coefficients, random locations, full spectrum",
                       "arXiv:2405.03003", scaling=150.0),
-        Bound("M1", "upper bound on the error of Fourier pairs",
+        Bound("upper bound", "upper bound on the error of Fourier pairs",
               error=bounds.upper_bound, large=bounds.limit_of_bounds),
-        LocationSelection("F2", "Fourier, best locations"),
-        Bound("M2", "lower bound on the error of Fourier pairs",
+        LocationSelection("Fourier pairs", "Fourier, best locations"),
+        Bound("lower bound", "lower bound on the error of Fourier pairs",
               error=bounds.lower_bound, large=bounds.limit_of_bounds),
-        Selection("F3", "Fourier, best single coefficients", basis=FOURIER),
-        Selection("D", "DCT, best coefficients (LoCA's target)", "arXiv:2502.06820", basis=COSINE,
-                  scaling=1.0),
-        Selection("S", "the largest entries of the matrix itself", basis=ENTRIES),
-        Bound("RD", "rate-distortion bound at LoRA's stored bits", error=bounds.rate_distortion),
+        Selection("Fourier", "Fourier, best single coefficients", basis=FOURIER),
+        Selection("LoCA", "DCT, best coefficients (LoCA's target)", "arXiv:2502.06820",
+                  basis=COSINE, scaling=1.0),
+        Selection("entries", "the largest entries of the matrix itself", basis=ENTRIES),
+        Bound("rate-distortion", "rate-distortion bound at LoRA's stored bits",
+              error=bounds.rate_distortion),
         ColumnNormalised("DoRA", "column magnitudes times a rank-r direction", "arXiv:2402.09353"),
         FrozenFactors("VeRA", "frozen random factors, trained diagonals", "arXiv:2310.11454"),
         Subspace("WaveFT", "Haar wavelet, random locations", "arXiv:2505.12532", basis=HAAR,
@@ -86,7 +88,7 @@ METHODS: dict[str, Method] = {
 }  # fmt: skip
 """The methods by name, in the order of tables and legends."""
 
-DEFAULT_METHODS = tuple(METHODS[key] for key in DEFAULT_KEYS)
+DEFAULT_METHODS = tuple(METHODS[name] for name in DEFAULT_NAMES)
 """The methods which ``simulate`` compares by default: LoRA, LoCA, their rivals and two bounds."""
 
 _OWN = "loca_theory.Method and give it a name and approximate(matrix, budget, rng)"
@@ -96,11 +98,10 @@ _FUNCTIONS = ("approximate", "retained_energies", "expected_errors", "limit", "s
 def find_method(method: str | Method) -> Method:
     """Find a method by its name or by ``module:attribute``, or check a given one."""
     if isinstance(method, str) and ":" not in method:
-        shown = {display_name(key): one for key, one in METHODS.items()}
-        return find("method", display_name(key_of(method)), shown)
+        return find("method", known_name(method), METHODS)
     found, origin = named_object("method", Method, method, _OWN)
     name = found.name
-    if found is not (known := METHODS.get(key_of(name), found)):
+    if found is not (known := METHODS.get(known_name(name), found)):
         # A worker process receives copies of the package's methods.
         if (type(known), vars(known)) == (type(found), vars(found)):
             return known
@@ -115,7 +116,7 @@ def find_method(method: str | Method) -> Method:
 def find_methods(methods: str | Method | Iterable[str | Method]) -> tuple[Method, ...]:
     """Find several methods as :func:`find_method` does."""
     found = [find_method(one) for one in as_tuple(methods)]
-    names = [method.display_name for method in found]
+    names = [method.name for method in found]
     for name in names:
         if names.count(name) > 1:
             msg = f"methods names {name} twice; leave one out, or give it another name"
