@@ -136,7 +136,7 @@ class LowRankComparison:
 
     @property
     def better(self) -> str:
-        """``R`` or the name of the other method, whichever retains more."""
+        """``LoRA`` or the name of the other method, whichever retains more."""
         return "LoRA" if self.low_rank > self.other else self.method
 
 

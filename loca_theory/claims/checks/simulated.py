@@ -46,9 +46,9 @@ def difference(
     """Mean difference of two methods' relative errors on the same dense draws, for each size.
 
     Args:
-        methods: The two methods: ``D``, the Kr largest cosine coefficients; ``F3``, the Kr largest
-            real or imaginary parts of the half spectrum, those of conjugate pairs weighted by √2;
-            ``F3 raw``, the same chosen by unweighted absolute values.
+        methods: The two methods: ``LoCA``, the Kr largest cosine coefficients; ``Fourier``, the Kr
+            largest real or imaginary parts of the half spectrum, those of conjugate pairs weighted
+            by √2; ``Fourier raw``, the same chosen by unweighted absolute values.
         sizes: Values of K.
         r: LoRA's rank, which sets the budget.
     """

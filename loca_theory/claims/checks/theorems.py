@@ -95,7 +95,8 @@ def small_sizes(
     Args:
         tier: K up to 12, 24 or 40.
         smallest: Smallest K to use.
-        better: ``F2``, or ``M1``, the bound on the error of F2 that the proof compares with R.
+        better: ``Fourier pairs``, or ``upper bound``, the bound on their error that the proof
+            compares with LoRA.
         rounding: Rounding of N2 = 2Kr/3: ``down``, to the ``nearest`` whole number, or ``none``,
             with the expectation interpolated between the two whole numbers around it.
     """

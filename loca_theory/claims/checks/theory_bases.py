@@ -67,7 +67,7 @@ def difference(
 
     Args:
         tier: 200, 400 or 4000 matrices.
-        first: ``D``, ``S`` or ``F3``.
+        first: ``LoCA``, ``entries`` or ``Fourier``.
         second: The other basis.
         spectrum: ``rank-N`` or ``power-A``.
         size: K.
@@ -95,7 +95,7 @@ def selection(
 
     Args:
         tier: 30, 60 or 1000 matrices.
-        methods: ``D``, ``F3``, or both.
+        methods: ``LoCA``, ``Fourier``, or both.
         spectra: Names as for :func:`difference`.
         size: K.
         r: LoRA's rank, which sets the budget.
