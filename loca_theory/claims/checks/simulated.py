@@ -13,6 +13,7 @@ from loca_theory.claims.estimates import Estimate, Named, Returned, Rng, Tier, d
 from loca_theory.expressivity import Budget, exact_error, retained_energies
 from loca_theory.expressivity.methods.fitted import best_round
 from loca_theory.expressivity.methods.frozen_factors import fit_diagonals
+from loca_theory.expressivity.methods.names import known_name
 from loca_theory.expressivity.methods.registry import find_method
 from loca_theory.expressivity.monte_carlo import ErrorCell, Sampler, estimate
 from loca_theory.expressivity.random_choices import random_factors
@@ -26,7 +27,7 @@ _ENTRIES = 2**20  # number of entries drawn at a time
 
 def _retained(method: str, draws: _Array, count: int) -> _Array:
     """Energy of the ``count`` coordinates that a method of :func:`difference` chooses."""
-    if method == "LoCA":
+    if known_name(method) == "LoCA":
         c = dct_matrix(draws.shape[-1]).numpy()
         energies = np.square(c @ draws @ c.T).reshape(len(draws), -1)
         return np.partition(energies, -count)[:, -count:].sum(axis=1)
@@ -35,7 +36,7 @@ def _retained(method: str, draws: _Array, count: int) -> _Array:
     single, pairs = (spectra[:, *where.T] for where in (half.self_conjugate, half.representatives))
     energies = np.square(np.concatenate([single.real, pairs.real, pairs.imag], axis=1))
     weights = np.repeat([1.0, 2.0], [single.shape[1], 2 * pairs.shape[1]])
-    ranked = energies if method == "Fourier raw" else energies * weights
+    ranked = energies if method == "F3 raw" else energies * weights
     chosen = np.argpartition(ranked, -count, axis=1)[:, -count:]
     return np.take_along_axis(energies * weights, chosen, axis=1).sum(axis=1)
 
@@ -48,7 +49,7 @@ def difference(
     Args:
         methods: The two methods: ``LoCA``, the Kr largest cosine coefficients; ``Fourier``, the Kr
             largest real or imaginary parts of the half spectrum, those of conjugate pairs weighted
-            by √2; ``Fourier raw``, the same chosen by unweighted absolute values.
+            by √2; ``F3 raw``, the same chosen by unweighted absolute values.
         sizes: Values of K.
         r: LoRA's rank, which sets the budget.
     """

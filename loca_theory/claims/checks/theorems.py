@@ -14,6 +14,8 @@ from loca_theory.claims.estimates import Returned, Tier, extreme
 from loca_theory.expressivity import METHODS, Accounting, Budget, exact_error
 from loca_theory.expressivity.laws.order_statistics import expected_location_sum
 from loca_theory.expressivity.limits import limit_crossings
+from loca_theory.expressivity.methods.names import known_name
+from loca_theory.expressivity.methods.registry import find_method
 from loca_theory.expressivity.theorem1.bounds import LOWER_FROM, UPPER, UPPER_FROM, proven_gaps
 from loca_theory.expressivity.theorem1.conditions import failed_conditions
 from loca_theory.expressivity.theorem1.ordering import THEOREM_1_ORDER
@@ -60,8 +62,9 @@ def order(
         accounting: An :class:`~loca_theory.expressivity.Accounting`.
         instead: Methods that take the place of others.
     """
+    others = {known_name(name): known_name(other) for name, other in instead.items()}
     pairs = tuple(
-        (instead.get(worse, worse), instead.get(better, better))
+        (others.get(worse, worse), others.get(better, better))
         for worse, better in _PAIRS[inequality]
     )
     gaps = {}
@@ -78,7 +81,7 @@ def order(
 
 def exact_gaps(pairs: Sequence[tuple[str, str]], budgets: Sequence[Budget]) -> NDArray[np.float64]:
     """The exact error of the first of two methods less that of the second, (pairs, budgets)."""
-    errors = {name: METHODS[name].expected_errors(budgets) for pair in pairs for name in pair}
+    errors = {name: find_method(name).expected_errors(budgets) for pair in pairs for name in pair}
     return np.array([errors[worse] - errors[better] for worse, better in pairs])
 
 
@@ -101,7 +104,9 @@ def small_sizes(
             with the expectation interpolated between the two whole numbers around it.
     """
     largest = tier.scaled(12, 24, 40)
-    methods = [better if method == "Fourier pairs" else method for method in THEOREM_1_ORDER]
+    methods = [
+        known_name(better) if method == "Fourier pairs" else method for method in THEOREM_1_ORDER
+    ]
     failing = []
     for budget in covered(range(smallest, largest + 1)):
         errors = {method: exact_error(method, budget) for method in methods}

@@ -16,6 +16,7 @@ from loca_theory.claims.estimates import Estimate, Named, Returned, Rng, Tier, e
 from loca_theory.expressivity import Budget, retained_energies
 from loca_theory.expressivity.energy_bounds import KAPPA, selection_bound
 from loca_theory.expressivity.limits import coefficient_fraction
+from loca_theory.expressivity.methods.names import known_name
 from loca_theory.transforms import dct2
 
 _Array = NDArray[np.float64]
@@ -52,7 +53,7 @@ def fourth_powers(method: str, size: int) -> float:
     Atoms of rank one have 1. Those of F3 have rank two and ½, except the atoms that have a
     frequency 0 or K/2, which have rank one.
     """
-    if method != "Fourier":
+    if known_name(method) != "Fourier":
         return 1.0
     lone = 1 if size % 2 else 2
     return 1 - (1 - lone / size) ** 2 / 2
@@ -76,7 +77,7 @@ def difference(
     values, budget = named_spectrum(spectrum, size), Budget(size, size, r)
     matrices = random_matrices(rng, values, tier.scaled(200, 400, 4000))
     gaps = fractions(matrices, first, budget) - fractions(matrices, second, budget)
-    return {f"{first} less {second}": Estimate.mean(gaps)}
+    return {f"{known_name(first)} minus {known_name(second)}": Estimate.mean(gaps)}
 
 
 def selection(
@@ -106,7 +107,7 @@ def selection(
     for name in spectra:
         values = named_spectrum(name, size)
         matrices = random_matrices(rng, values, draws)
-        for method in methods:
+        for method in map(known_name, methods):
             given = {"fourth_powers": fourth_powers(method, size), "kappa": kappa}
             bound = selection_bound(values**2, budget, _ATOMS[method], **given)
             gaps = bound - fractions(matrices, method, budget)
