@@ -15,7 +15,7 @@ STUDIES = {
     ),
     "correlate": lambda runner: loca.correlate(
         12, ranks=1, structures=["ar1", "spiked"], rho=[0, 0.2], fraction=[0, 0.3], draws=30,
-        null_draws=400, runner=runner,
+        detect=True, null_draws=400, runner=runner,
     ),
     "toy": lambda runner: loca.toy(["swap", "jitter"], sizes=[2, 3], components=2, problems=4,
                                    steps=20, runner=runner),

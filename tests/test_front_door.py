@@ -21,9 +21,7 @@ RESULTS = [
     (loca.SimulationResult, lambda: loca.simulate(16, ranks=[1, 2], draws=4, runner=ALONE)),
     (
         loca.CorrelationResult,
-        lambda: loca.correlate(
-            8, ranks=[1], structures=["equicorrelated"], draws=2, null_draws=400, runner=ALONE
-        ),
+        lambda: loca.correlate(8, ranks=[1], structures=["equicorrelated"], draws=2, runner=ALONE),
     ),
     (
         loca.ToyResult,

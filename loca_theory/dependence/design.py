@@ -84,6 +84,7 @@ class Design:
     exponent: tuple[float, ...] | None = None
     draws: int = DEFAULT_DRAWS
     seed: int = 0
+    detect: bool = False
     level: float = DEFAULT_LEVEL
     null_draws: int = DEFAULT_NULL_DRAWS
 
@@ -111,7 +112,7 @@ class Design:
         if not self.protocols or len(set(self.protocols)) < len(self.protocols):
             msg = "protocols must list at least one name and no name twice, not "
             raise InvalidArgumentError(msg + (", ".join(self.protocols) or "none"))
-        if self.level * self.null_draws < _FEWEST_BEYOND:
+        if self.detect and self.level * self.null_draws < _FEWEST_BEYOND:
             msg = f"a critical value at level {self.level:g} needs at least "
             msg += f"{math.ceil(_FEWEST_BEYOND / self.level)} null draws, not {self.null_draws}"
             raise InvalidArgumentError(msg)
@@ -185,6 +186,8 @@ class Design:
 
     def detection_values(self, structure: Structure) -> list[float]:
         """The values of a structure's parameter at which the statistics are compared."""
+        if not self.detect:
+            return []
         grid = self.grid(structure)
         wanted = _DETECTION_VALUES[structure.parameter]
         return [v for v in wanted if grid[0] <= v <= grid[-1]] or [grid[-1]]

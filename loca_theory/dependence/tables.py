@@ -137,5 +137,5 @@ def _finding(crossing: Crossing, gaps: Sequence[Gap]) -> str:
     if crossing.crossing is not None:
         return "crossing"
     if all(mean > 0 for mean, _ in gaps):
-        return "D throughout"
-    return "R throughout" if all(mean <= 0 for mean, _ in gaps) else "R first"
+        return "LoCA throughout"
+    return "LoRA throughout" if all(mean <= 0 for mean, _ in gaps) else "LoRA at the start"

@@ -48,7 +48,6 @@ _SEPARABLE = Study(
     rho=tuple(round(0.05 * i, 10) for i in range(20)),
     exponent=tuple(round(0.1 * i, 10) for i in range(13)),
     draws=50,
-    null_draws=400,
 )
 
 

@@ -39,7 +39,7 @@ def smaller(source):
     if isinstance(source, ConvergenceStudy):
         return replace(source, searches=("swap",), problems=10, steps=60)
     grids = {one.parameter: (0.0, 0.4) for one in source.structures}
-    return replace(source, p=16, q=16, ranks=(2,), **grids, draws=2, null_draws=400)
+    return replace(source, p=16, q=16, ranks=(2,), **grids, draws=2)
 
 
 @pytest.fixture

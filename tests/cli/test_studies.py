@@ -44,7 +44,7 @@ def test_out_stores_tables_and_figures_or_a_page(cli, here, command, keys, shown
 
 def test_the_power_of_tests_is_a_short_table(cli):
     """Shares of draws before centring; the rest is in files."""
-    command = (*SPIKED, "--quiet")
+    command = (*SPIKED, "--detect", "--quiet")
     shown = cli(*command).out
     table = shown[shown.index("How often tests at level 5% detect the dependence") :]
     heading = next(line for line in table.splitlines() if line.startswith("structure"))

@@ -20,7 +20,7 @@ from loca_theory.plotting import plot
 from loca_theory.sweeps import Runner, generator
 from loca_theory.transforms.matrices import dct_matrix
 
-SMALL = {"draws": 8, "null_draws": 400}
+SMALL = {"draws": 8, "detect": True, "null_draws": 400}
 ALONE = Runner(jobs=1)
 SAME, IID = Protocol
 
@@ -63,8 +63,8 @@ def test_where_one_side_wins_throughout_the_tables_say_which():
     grids = {"fraction": (0.6, 0.7), "rho": (0.0, 0.1)}
     result = correlate(24, ranks=2, structures=("spiked", "ar1"), **grids, **SMALL, runner=ALONE)
     found = {(row.structure, row.protocol): (row.crossing, row.finding) for row in result.crossings}
-    assert found["spiked", "same-draw"] == (None, "R throughout")
-    assert found["ar1", "same-draw"] == (None, "D throughout")
+    assert found["spiked", "same-draw"] == (None, "LoRA throughout")
+    assert found["ar1", "same-draw"] == (None, "LoCA throughout")
 
 
 def test_the_size_of_each_test_is_at_most_its_level():
@@ -160,7 +160,7 @@ def test_a_method_of_the_users_own_has_rows_and_a_line():
     half = Bound("half", error=lambda _: 0.5)
     result = correlate(
         12, ranks=1, methods=[RandomRows(), half], structures="power-law",
-        exponent=(0.0, 1.0), draws=50, null_draws=400, runner=ALONE,
+        exponent=(0.0, 1.0), draws=50, runner=ALONE,
     )  # fmt: skip
     mine = {(row.method, row.protocol): row for row in result.rows}
     own = {key for key in mine if key[0] in ("rows", "half")}

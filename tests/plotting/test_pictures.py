@@ -45,7 +45,7 @@ class Rows(Columns):
 
 
 def study(*structures):
-    return Study(16, 16, (2,), structures=structures, rho=(0.0, 0.4), draws=2, null_draws=400)
+    return Study(16, 16, (2,), structures=structures, rho=(0.0, 0.4), draws=2)
 
 
 RESULTS = {

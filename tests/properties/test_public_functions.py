@@ -67,7 +67,7 @@ def test_errors_under_dependence_do_not_depend_on_what_else_is_asked(seed, shape
     def errors(values, structures):
         found = loca.correlate(
             shape=shape, ranks=[1], structures=structures, rho=values, seed=seed, draws=3,
-            null_draws=400, runner=ALONE,
+            runner=ALONE,
         )  # fmt: skip
         return {
             (row.protocol, row.method): (row.error, row.standard_error)

@@ -37,11 +37,6 @@ _STATISTICS = (
     "statistic, the energy beyond the Marchenko–Pastur law; largest: the largest eigenvalue; "
     "spikes: the number above that law; low freq.: the energy in the DCT's lowest frequencies."
 )
-_FINDINGS = {
-    "D throughout": "LoCA throughout",
-    "R throughout": "LoRA throughout",
-    "R first": "LoRA at the start",
-}
 
 
 @command_of(
@@ -129,7 +124,7 @@ def _crossings(rows: Sequence[CrossingRow]) -> Rows:
 
 def _interval(row: CrossingRow) -> str:
     if row.crossing is None or row.low is None or row.high is None:
-        return _FINDINGS[row.finding]
+        return row.finding
     return f"{row.crossing:.3f}±{(row.high - row.low) / 2:.3f}"
 
 

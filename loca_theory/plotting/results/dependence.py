@@ -130,9 +130,9 @@ def draw_crossings(crossings: pd.DataFrame, *, ax: Axes | None = None) -> Figure
 
 
 _FINDINGS = {
-    "D throughout": "LoCA retains more throughout",
-    "R throughout": "LoRA retains more throughout",
-    "R first": "LoRA retains more at the start",
+    "LoCA throughout": "LoCA retains more throughout",
+    "LoRA throughout": "LoRA retains more throughout",
+    "LoRA at the start": "LoRA retains more at the start",
 }
 
 
