@@ -90,3 +90,44 @@ def test_where_it_fails_is_what_the_stored_rows_say():
     assert f"{twice.sum()} are {ends[1]} as `rounded twice`" in WORDS
     none = rows[rows["found_rank"].isna() & (rows["dtype"] == "float16")]
     assert f"{len(none)} layers in float16 get no claim" in WORDS
+
+
+def rounded_adapters():
+    """Adapters of published fine-tunes, of merges at their own size, and at other sizes."""
+    table = pd.read_parquet(ROOT / "figures" / "published" / "rounded-adapters.parquet")
+    table = table.assign(gain=table["retained"] - table["retained_nearest"])
+    merged = table["study"].str.extract(r"^merged \w+, r = (\d+)$")[0].astype(float)
+    is_right = merged == table["r"]
+    return table[merged.isna()], table[is_right], table[merged.notna() & ~is_right]
+
+
+def test_sentences_on_extract_are_those_of_the_stored_rows():
+    published, right, other = rounded_adapters()
+    best = published.loc[published["gain"].idxmax()]
+    lora = published[(published["method"] == "lora") & (published["format"] == "bfloat16")]
+    means = lora.groupby(["study", lora["scale"].round(3)])["gain"].mean()
+    few = right[right["unknowns"] <= 0.25]
+    missed = (1 - few["retained"]) / (1 - few["retained_nearest"])
+    assert tuple(best[["study", "format", "scale"]]) == ("rxnfp-10k", "bfloat16", 0.01)
+    assert published.loc[published["method"] == "loca", "gain"].max() == 0
+    for sentence in (
+        f"Of {len(published):,} adapters {(published['steps'] > 0).sum()} are moved.",
+        (
+            f"The largest loss of retained energy is {-100 * published['gain'].min():.2f} points; the "
+            f"largest gain is {100 * best['gain']:.1f} points"
+        ),
+        (
+            f"where {best['changed']:.0%} of the entries changed: {best['retained_nearest']:.1%} of "
+            f"the change become {best['retained']:.1%}"
+        ),
+        (
+            f"{100 * means['sre', 0.033]:.1f} points on average for MiniLM at 1/30, "
+            f"{100 * means['rxnfp-10k', 0.01]:.1f} points for the second BERT at 1/100"
+        ),
+        (
+            f"falls to {missed.median():.1%} of before in the median, to {missed.max():.0%} at worst "
+            f"({len(few)} adapters"
+        ),
+        f"retain {100 * other['gain'].min():.0f} to {100 * other['gain'].max():.0f} points more",
+    ):
+        assert sentence in WORDS
