@@ -29,7 +29,7 @@ def test_json_has_the_rows_and_the_files_and_people_a_sentence(tmp_path, cli):
     assert row["identical"] > 0.998 > row["identical_svd"]
     assert any(path.endswith("adapter_model.safetensors") for path in document["files"])
     shown = " ".join(cli("unmerge", *sides, "--out", tmp_path / "out").out.split())
-    assert "LoRA of rank 2 in q_proj of 1 layer (exact)" in shown
+    assert "a change of rank 2 in q_proj of 1 layer, as of a merged LoRA (exact)" in shown
     assert "unchanged: layers.0.q_proj" in shown
 
 

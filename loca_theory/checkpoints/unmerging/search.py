@@ -20,6 +20,7 @@ from loca_theory.rounding import (
     CosineFit,
     Guess,
     LowRankFit,
+    Misses,
     Outcome,
     RankSearch,
     Recipe,
@@ -41,11 +42,15 @@ _CERTAIN = 0.9995
 class LayerChange:
     """The row of a layer, and the tensors of the adapter, by the last parts of their names.
 
-    ``factors`` is text that :func:`factors_of` reads; "" if there are none.
+    Attributes:
+        row: The row.
+        factors: Text that :func:`factors_of` reads; "" if there are none.
+        misses: Entries that each merge by one rounding leaves outside; none if not compared.
     """
 
     row: UnmergedLayer
     factors: str = ""
+    misses: tuple[Misses, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -107,7 +112,7 @@ def compute_unmerged(cell: UnmergeCell, pairs: Pairs, device: str) -> LayerChang
         identical_svd=_identical(search, base, tuned, _without_cells(search.fit, base, tuned)),
         unknowns=search.unknowns,
     )
-    return LayerChange(row, _text(stored))
+    return LayerChange(row, _text(stored), search.misses)
 
 
 def guess_of(row: UnmergedLayer) -> Guess | None:
