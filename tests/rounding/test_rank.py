@@ -118,6 +118,18 @@ def test_ranks_of_steep_spectra_are_found():
     assert find_rank(base, form.round(base + change)).rank == 6
 
 
+@pytest.mark.parametrize("steps", [10, 100])
+def test_steep_spectra_of_many_steps_are_believed(steps):
+    """In float16, where the fit without the held-out entries stays at one distance for long."""
+    form, source = FORMATS["float16"], generator(0, "steep in float16", 8)
+    base = form.round(0.02 * normal(source, 384, 384).double())
+    u, v = (torch.linalg.qr(normal(source, 384, 8).double()).Q for _ in range(2))
+    change = u * torch.logspace(0, -2, 8).double() @ v.mT
+    change *= steps * form.steps(base).median() / change.abs().median()
+    result = find_rank(base, form.round(base + change))
+    assert (result.rank, result.recipe) == (8, Recipe.EXACT)
+
+
 def test_a_spectrum_too_steep_to_tell_is_not_taken_for_two_roundings():
     """Wide cells hold it at rank 18; narrow ones have signals left there."""
     form, source = FORMATS["bfloat16"], generator(0, "spectrum of 32")

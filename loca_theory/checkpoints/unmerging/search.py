@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from loca_theory.checkpoints.change.pair import UNCHANGED, widened
+from loca_theory.checkpoints.change.pair import UNCHANGED, check_finite, widened
 from loca_theory.checkpoints.change.task import Pairs
 from loca_theory.checkpoints.form.cells import LayerCell
 from loca_theory.checkpoints.source.checkpoint import LeftOutError, Reason, Skipped
@@ -77,6 +77,7 @@ def compute_unmerged(cell: UnmergeCell, pairs: Pairs, device: str) -> LayerChang
     """The row of a layer, and the factors.
 
     Raises:
+        DamagedError: an entry is not finite.
         LeftOutError: the layer did not change, or cannot be compared.
     """
     (pair,), layer = pairs.values(), cell.layer
@@ -85,6 +86,8 @@ def compute_unmerged(cell: UnmergeCell, pairs: Pairs, device: str) -> LayerChang
     base, tuned = (widened(matrix.load(side)) for side in sides)
     if base.dtype == tuned.dtype and torch.equal(base, tuned):
         raise LeftOutError(UNCHANGED)
+    for side in (base, tuned):
+        check_finite(side)
     base, tuned = (side.T if layer.is_transposed else side for side in (base, tuned))
     base, tuned = base.to(device), tuned.to(device)
     try:

@@ -24,6 +24,9 @@ _OUTSIDE = 0.05
 _SCALED = 0.01
 # Standard errors by which held-out cells have to differ to decide between recipes.
 _SIGNIFICANT = 2
+# Without the held-out entries, which are 0 in d at the start, a descent to a steep spectrum stays
+# at nearly one distance for tens of steps, and then falls to the cells.
+_PATIENCE = 200
 _ROWS, _ENTRIES = 256, 2**18
 
 
@@ -110,7 +113,7 @@ class Candidate:
         """Fit 95% of the entries, and count the changed ones of the others in their cells."""
         change, cells = self.change(), self.cells()
         hidden = hold_out(self.base, self.tuned, self.form, change, cells)
-        seen = fit_low_rank(change, cells, fit.rank)
+        seen = fit_low_rank(change, cells, fit.rank, steps=_PATIENCE, is_patient=True)
         parts = zip(hidden.rows.split(_ENTRIES), hidden.columns.split(_ENTRIES), strict=True)
         products = torch.cat([(seen.b[i] * seen.a.mT[j]).sum(dim=1) for i, j in parts])
         fraction, standard_error = hidden.fraction_met(products)
