@@ -196,6 +196,16 @@ def test_rows_and_columns_without_a_change_are_left_out(is_part, monkeypatch):
     assert result.unknowns == 3 * (170 + 196) / changed
 
 
+def test_a_change_in_an_eighth_of_the_rows_of_a_large_pair_was_rounded_once(monkeypatch):
+    """A part of all rows would hold 12 changed ones."""
+    monkeypatch.setattr("loca_theory.rounding.search.pair._SEARCHED", 100)
+    base, _, change = exact_pair(3, 1.0, shape=(640, 256))
+    change[80:] = 0
+    result = find_rank(base, FORMATS["bfloat16"].round(base + change))
+    assert (result.rank, result.recipe) == (3, Recipe.EXACT)
+    assert result.unknowns < 0.1
+
+
 def fit_inside(increment, cells):
     return float(cells.contain(increment).double().mean())
 
