@@ -11,13 +11,13 @@ import torch
 
 from loca_theory.checkpoints.change.task import Task
 from loca_theory.checkpoints.form.layer import Layer
+from loca_theory.checkpoints.form.text import tensors_of
 from loca_theory.checkpoints.unmerging.recipes import agree_on_a_merge
 from loca_theory.checkpoints.unmerging.rows import SWAPPED, UnmergedLayer
 from loca_theory.checkpoints.unmerging.search import (
     LayerChange,
     UnmergeCell,
     compute_unmerged,
-    factors_of,
     guess_of,
 )
 
@@ -81,7 +81,7 @@ def unmerge_layers(
             lambda cells: {cell.name: change for cell, change in task.run(cells, compute)},
         )
     return [
-        (layer, change.row, factors_of(change.factors))
+        (layer, change.row, tensors_of(change.factors))
         for layer in layers
         if (change := changes.get(layer.name)) is not None
     ]

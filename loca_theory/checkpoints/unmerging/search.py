@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -11,6 +10,7 @@ import torch
 from loca_theory.checkpoints.change.pair import UNCHANGED, check_finite, widened
 from loca_theory.checkpoints.change.task import Pairs
 from loca_theory.checkpoints.form.cells import LayerCell
+from loca_theory.checkpoints.form.text import text_of
 from loca_theory.checkpoints.source.checkpoint import LeftOutError, Reason, Skipped
 from loca_theory.checkpoints.unmerging.rows import NEITHER, NOT_ROUNDED, SWAPPED, UnmergedLayer
 from loca_theory.errors import InvalidArgumentError
@@ -44,7 +44,7 @@ class LayerChange:
 
     Attributes:
         row: The row.
-        factors: Text that :func:`factors_of` reads; "" if there are none.
+        factors: Tensors as text; "" if there are none.
         misses: Entries that each merge by one rounding leaves outside; none if not compared.
     """
 
@@ -115,7 +115,7 @@ def compute_unmerged(cell: UnmergeCell, pairs: Pairs, device: str) -> LayerChang
         identical_svd=_identical(search, base, tuned, _without_cells(search.fit, base, tuned)),
         unknowns=search.unknowns,
     )
-    return LayerChange(row, _text(stored), search.misses)
+    return LayerChange(row, text_of(_parameters(stored)), search.misses)
 
 
 def guess_of(row: UnmergedLayer) -> Guess | None:
@@ -124,13 +124,6 @@ def guess_of(row: UnmergedLayer) -> Guess | None:
     if size is None or row.recipe is None:
         return None
     return Guess(size, Recipe(row.recipe), row.base_was_rounded)
-
-
-def factors_of(text: str) -> dict[str, torch.Tensor]:
-    """The tensors in the text of a result."""
-    from safetensors.torch import load
-
-    return load(b64decode(text)) if text else {}
 
 
 def _search(
@@ -229,17 +222,12 @@ def _identical(
     return identical_entries(start, tuned, increment, search.form, search.recipe)
 
 
-def _text(fit: LowRankFit | CosineFit) -> str:
+def _parameters(fit: LowRankFit | CosineFit) -> dict[str, torch.Tensor]:
     """The parameters as PEFT names them."""
-    from safetensors.torch import save
-
     if isinstance(fit, CosineFit):
-        tensors = {
+        return {
             "loca_spectrum.coefficients": fit.coefficients,
             "loca_spectrum.indices": fit.indices,
             "loca_spectrum.shape": torch.tensor(fit.shape),
         }
-    else:
-        tensors = {"lora_A.weight": fit.a, "lora_B.weight": fit.b}
-    plain = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
-    return b64encode(save(plain)).decode("ascii")
+    return {"lora_A.weight": fit.a, "lora_B.weight": fit.b}
