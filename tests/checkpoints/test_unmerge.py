@@ -177,7 +177,7 @@ def test_one_recipe_of_peft_gives_the_bits_of_all_layers_back(dtype, is_half, is
     assert [row.rank for row in result.layers] == [4] * 6
     recipe = "rounded increment" if is_half or is_safe else "exact"
     assert {row.recipe for row in result.layers} == {recipe}
-    assert f"of 3 layers ({recipe})" in result.verdict
+    assert f"of 3 layers, as of a merged LoRA ({recipe})" in result.verdict
 
     result.save(tmp_path)
     adapter = peft.PeftModel.from_pretrained(copy.deepcopy(base), tmp_path / "lora")
