@@ -108,7 +108,7 @@ def test_the_package_is_a_command():
         text=True,
         check=True,
     )
-    assert done.stdout.splitlines()[1].startswith("D,")
+    assert done.stdout.splitlines()[1].startswith("LoCA,")
 
 
 def packages():

@@ -104,6 +104,8 @@ def rounded_adapters():
 def test_sentences_on_extract_are_those_of_the_stored_rows():
     published, right, other = rounded_adapters()
     best = published.loc[published["gain"].idxmax()]
+    least, most = published["gain"].min(), published["gain"].max()
+    before, after = best["retained_nearest"], best["retained"]
     lora = published[(published["method"] == "lora") & (published["format"] == "bfloat16")]
     means = lora.groupby(["study", lora["scale"].round(3)])["gain"].mean()
     few = right[right["unknowns"] <= 0.25]
@@ -113,20 +115,20 @@ def test_sentences_on_extract_are_those_of_the_stored_rows():
     for sentence in (
         f"Of {len(published):,} adapters {(published['steps'] > 0).sum()} are moved.",
         (
-            f"The largest loss of retained energy is {-100 * published['gain'].min():.2f} points; the "
-            f"largest gain is {100 * best['gain']:.1f} points"
+            f"The largest loss of retained energy is {-100 * least:.2f} points; the largest gain "
+            f"is {100 * most:.1f} points"
         ),
         (
-            f"where {best['changed']:.0%} of the entries changed: {best['retained_nearest']:.1%} of "
-            f"the change become {best['retained']:.1%}"
+            f"where {best['changed']:.0%} of the entries changed: {before:.1%} of the change "
+            f"become {after:.1%}"
         ),
         (
             f"{100 * means['sre', 0.033]:.1f} points on average for MiniLM at 1/30, "
             f"{100 * means['rxnfp-10k', 0.01]:.1f} points for the second BERT at 1/100"
         ),
         (
-            f"falls to {missed.median():.1%} of before in the median, to {missed.max():.0%} at worst "
-            f"({len(few)} adapters"
+            f"falls to {missed.median():.1%} of before in the median, to {missed.max():.0%} at "
+            f"worst ({len(few)} adapters"
         ),
         f"retain {100 * other['gain'].min():.0f} to {100 * other['gain'].max():.0f} points more",
     ):

@@ -113,12 +113,12 @@ def _binned(v: Array, multiplicity: Array) -> tuple[Array, Array]:
     weights = np.bincount(bins, multiplicity)
     centre = mean(logs)
     offsets = logs - centre[bins]
-    deviation = np.sqrt(mean(offsets**2))
-    # Rounding errors matter where a bin holds one variance, whose deviation is 0.
-    safe = np.maximum(deviation, 1e-9)
+    standard_deviation = np.sqrt(mean(offsets**2))
+    # Rounding errors matter where a bin holds one variance, which has none.
+    safe = np.maximum(standard_deviation, 1e-9)
     half = mean(offsets**3) / safe**3 / 2
     root = np.sqrt(1 + half**2)
-    nodes = [centre + deviation * (half + sign * root) for sign in (-1, 1)]
+    nodes = [centre + standard_deviation * (half + sign * root) for sign in (-1, 1)]
     parts = [weights * (1 - sign * half / root) / 2 for sign in (-1, 1)]
     binned = np.exp(np.concatenate(nodes))
     order = np.argsort(binned)
