@@ -71,8 +71,8 @@ def expected_top_sum_of_unequal(variances: ArrayLike, count: int) -> float:
         msg += f"not count={count}" if count < 0 else "but some are not"
         raise InvalidArgumentError(msg)
     positive = given[given > _SMALLEST * given.max(initial=0.0)]
-    v, multiplicity = np.unique(positive, return_counts=True)
-    n = int(multiplicity.sum())
+    v, counts = np.unique(positive, return_counts=True)
+    n, multiplicity = int(counts.sum()), counts.astype(np.float64)
     if count >= n:
         return float(multiplicity @ v)
     if count == 0:
@@ -90,7 +90,7 @@ def expected_top_sum_of_unequal(variances: ArrayLike, count: int) -> float:
     z, weights = on_panels(edges)
     measure = 2 * z * weights
     if n <= _MOST_EXACT:
-        chances = special.erfc(z[:, None] / np.sqrt(2) / np.repeat(deviations, multiplicity))
+        chances = special.erfc(z[:, None] / np.sqrt(2) / np.repeat(deviations, counts))
         inside = measure @ expected_minimum(chances, count)[:, count]
     else:
         # Node by node, because an array of nodes and variances might not fit in memory.
