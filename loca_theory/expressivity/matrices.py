@@ -16,7 +16,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.formulas import checked_numbers
 from loca_theory.expressivity.methods import Method
-from loca_theory.expressivity.methods.coordinates import CoordinateMethod
+from loca_theory.expressivity.methods.coordinates.coordinate_method import CoordinateMethod
 from loca_theory.expressivity.methods.method import checked_approximation
 from loca_theory.expressivity.methods.registry import find_method, find_methods
 from loca_theory.transforms.dct_paths import float32_products

@@ -13,7 +13,7 @@ from loca_theory.dependence.design import Protocol
 from loca_theory.dependence.structures import find_structures
 from loca_theory.dependence.study import Study
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.methods.registry import METHODS, find_methods
 from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.expressivity.theorem1.ordering import ORDERING_ACCOUNTINGS, Ordering

@@ -6,7 +6,7 @@ import pytest
 
 from loca_theory.expressivity import METHODS, Accounting, Budget, exact_error
 from loca_theory.expressivity.limits import low_rank_fraction
-from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.methods.registry import find_method
 
 WITH_LIMIT = [m.name for m in METHODS.values() if Engine.ASYMPTOTIC in m.engines(Budget(8, 8, 2))]

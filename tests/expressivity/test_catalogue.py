@@ -30,7 +30,12 @@ from loca_theory.expressivity.methods import (
     Hartley,
     fitted,
 )
-from loca_theory.expressivity.methods.groups import GroupedSelection, bands, quotas, rows
+from loca_theory.expressivity.methods.coordinates.groups import (
+    GroupedSelection,
+    bands,
+    quotas,
+    rows,
+)
 from loca_theory.transforms import dct2
 
 from .dense import ROUNDING, approximated, gaussian

@@ -6,8 +6,8 @@ import torch
 
 from loca_theory.expressivity import METHODS, Budget, approximate, retained_energies
 from loca_theory.expressivity.matrices import dense_errors, mean_retained_energies
-from loca_theory.expressivity.methods.coordinates import CoordinateMethod
-from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.coordinates.coordinate_method import CoordinateMethod
+from loca_theory.expressivity.methods.engine import Engine
 
 APPROXIMATING = [
     m.name for m in METHODS.values() if Engine.MONTE_CARLO in m.engines(Budget(8, 8, 2))

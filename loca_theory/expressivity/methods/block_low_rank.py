@@ -23,9 +23,10 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.laws.bidiagonal import sample_leading_eigenvalues
 from loca_theory.expressivity.laws.first_step import StepSize
+from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.methods.linear_families import blocks_of, divisors, joined
 from loca_theory.expressivity.methods.low_rank import LowRank
-from loca_theory.expressivity.methods.method import Budgets, Engine, NamedMethod, Rng
+from loca_theory.expressivity.methods.method import Budgets, NamedMethod, Rng
 
 if TYPE_CHECKING:
     from torch import Tensor

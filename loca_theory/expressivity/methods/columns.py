@@ -19,7 +19,7 @@ from loca_theory._types import Array
 from loca_theory.expressivity.bits import location_bits
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.laws.order_statistics import expected_top_sum
-from loca_theory.expressivity.methods.coordinates import prefix_sums
+from loca_theory.expressivity.methods.coordinates.coordinate_method import prefix_sums
 from loca_theory.expressivity.methods.method import Budgets, NamedMethod, Rng
 
 if TYPE_CHECKING:

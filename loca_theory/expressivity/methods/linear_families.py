@@ -23,7 +23,7 @@ from loca_theory.expressivity.laws.first_step import (
     of_low_rank,
     of_orthogonal_atoms,
 )
-from loca_theory.expressivity.methods.coordinates import prefix_sums
+from loca_theory.expressivity.methods.coordinates.coordinate_method import prefix_sums
 from loca_theory.expressivity.methods.method import Budgets, NamedMethod, Rng, squared_norm
 from loca_theory.expressivity.random_choices import random_factors
 

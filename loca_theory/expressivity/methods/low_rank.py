@@ -27,8 +27,9 @@ from loca_theory.expressivity.laws.low_rank_exact import (
     expected_leading_energy,
 )
 from loca_theory.expressivity.limits import low_rank_fraction
-from loca_theory.expressivity.methods.coordinates import prefix_sums
-from loca_theory.expressivity.methods.method import Budgets, Engine, NamedMethod, Rng
+from loca_theory.expressivity.methods.coordinates.coordinate_method import prefix_sums
+from loca_theory.expressivity.methods.engine import Engine
+from loca_theory.expressivity.methods.method import Budgets, NamedMethod, Rng
 
 if TYPE_CHECKING:
     from torch import Tensor

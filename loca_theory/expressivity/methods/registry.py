@@ -9,17 +9,32 @@ from loca_theory._lookup import definition, find, named_object
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods import bounds
-from loca_theory.expressivity.methods.bases import COSINE, ENTRIES, FOURIER, HAAR, HADAMARD, HARTLEY
 from loca_theory.expressivity.methods.block_low_rank import BlockLowRank, Kronecker
 from loca_theory.expressivity.methods.bounds import Bound
 from loca_theory.expressivity.methods.columns import AlignedColumns
+from loca_theory.expressivity.methods.coordinates.bases import (
+    COSINE,
+    ENTRIES,
+    FOURIER,
+    HAAR,
+    HADAMARD,
+    HARTLEY,
+)
+from loca_theory.expressivity.methods.coordinates.groups import (
+    GroupedSelection,
+    GroupedSubspace,
+    bands,
+    rows,
+)
+from loca_theory.expressivity.methods.coordinates.selection import LocationSelection, Selection
+from loca_theory.expressivity.methods.coordinates.shared import PaddedWavelet, RandomCosines
+from loca_theory.expressivity.methods.coordinates.subspace import RandomLocations, Subspace
 from loca_theory.expressivity.methods.fitted import (
     HadamardOfLowRank,
     HadamardOfWeights,
     ScaledRandomBases,
 )
 from loca_theory.expressivity.methods.frozen_factors import FrozenFactors
-from loca_theory.expressivity.methods.groups import GroupedSelection, GroupedSubspace, bands, rows
 from loca_theory.expressivity.methods.linear_families import (
     BlockCirculant,
     FrozenFrames,
@@ -29,9 +44,6 @@ from loca_theory.expressivity.methods.linear_families import (
 from loca_theory.expressivity.methods.low_rank import ColumnNormalised, LowRank
 from loca_theory.expressivity.methods.method import Method
 from loca_theory.expressivity.methods.names import DEFAULT_KEYS, display_name, key_of
-from loca_theory.expressivity.methods.selection import LocationSelection, Selection
-from loca_theory.expressivity.methods.shared_coordinates import PaddedWavelet, RandomCosines
-from loca_theory.expressivity.methods.subspace import RandomLocations, Subspace
 
 METHODS: dict[str, Method] = {
     method.name: method
