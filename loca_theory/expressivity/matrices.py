@@ -31,7 +31,7 @@ def approximate(
 
     Given their random indices or frozen factors, the package's methods return the best
     approximation in Frobenius norm. VeRA, LoHa, HiRA and RandLoRA return a local optimum (see
-    :mod:`~loca_theory.expressivity.methods.frozen_factors` and
+    :mod:`~loca_theory.expressivity.methods.gradient_fits` and
     :mod:`~loca_theory.expressivity.methods.fitted`).
 
     Args:

@@ -17,7 +17,8 @@ by_method = pytest.mark.parametrize("method", APPROXIMATING)
 BUDGETS = [Budget(16, 12, r) for r in (2, 4)]
 
 # Some hundred float64 operations on numbers of order one, and rounds of least squares.
-ROUNDING = dict.fromkeys(("VeRA", "LoHa", "HiRA", "RandLoRA"), 1e-6)
+FITTED = "VeRA", "LoHa", "HiRA", "GLoRA", "Uni-LoRA", "VB-LoRA", "RandLoRA"
+ROUNDING = dict.fromkeys(FITTED, 1e-6)
 
 
 def matrix():

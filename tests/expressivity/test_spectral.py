@@ -174,10 +174,12 @@ class OwnSelection(Selection):
 
 def test_which_methods_have_one():
     known = {name for name, method in METHODS.items() if has_spectral_error(method)}
-    bounds, fitted = {"U", "M1", "M2", "RD"}, {"DoRA", "VeRA", "LoHa", "HiRA", "RandLoRA"}
+    bounds = {"U", "M1", "M2", "RD"}
+    fitted = {"DoRA", "VeRA", "LoHa", "HiRA", "GLoRA", "Uni-LoRA", "VB-LoRA", "RandLoRA"}
     # Blocks, Kronecker products, columns and quotas have other laws.
     assert set(METHODS) - known == bounds | fitted | {
         "GraLoRA",
+        "BD-LoRA",
         "LoKr",
         "QWHA",
         "MaCP",

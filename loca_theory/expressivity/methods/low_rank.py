@@ -12,7 +12,6 @@ Source: the paper's proof of Theorem 1 and its appendix "Extended Analysis on ot
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-@dataclass(frozen=True)
 class LowRank(NamedMethod):
     """The best approximation of rank r."""
 
@@ -88,7 +86,6 @@ class LowRank(NamedMethod):
         return 1 - prefix_sums(values, ranks) / energy
 
 
-@dataclass(frozen=True)
 class ColumnNormalised(NamedMethod):
     """Column magnitudes times the best low-rank approximation of the unit columns: DoRA."""
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 # Methods that are shown by their published names, which are their keys.
 _PUBLISHED = (
-    "DoRA", "VeRA", "WaveFT", "WaveFT-PEFT", "SHiRA", "SSH", "sDCTFT", "C3A", "MiSS", "LoRA-FA",
-    "MiCA", "LoRA-XS", "QWHA", "MaCP", "DCT-columns", "GraLoRA", "LoKr", "LoHa", "HiRA", "RandLoRA",
+    "DoRA", "VeRA", "WaveFT", "WaveFT-PEFT", "SHiRA", "Super-Tuning", "SSH", "sDCTFT", "C3A",
+    "MiSS", "LoRA-FA", "MiCA", "LoRA-XS", "TinyLoRA", "OFT", "BOFT", "HRA", "RoAd", "PSOFT", "QWHA",
+    "MaCP", "DCT-columns", "GraLoRA", "BD-LoRA", "LoKr", "LoHa", "HiRA", "GLoRA", "Uni-LoRA",
+    "VB-LoRA", "RandLoRA",
 )  # fmt: skip
 DISPLAY_NAMES = {
     "R": "LoRA",

@@ -10,7 +10,6 @@ Source: I.-V. Modoranu et al., arXiv:2505.17967.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-@dataclass(frozen=True)
 class AlignedColumns(NamedMethod):
     """The columns of the DCT basis that retain the most."""
 
