@@ -30,7 +30,8 @@ def approximate(
     """Approximate a matrix by a method within a budget.
 
     Given their random indices or frozen factors, the package's methods return the best
-    approximation in Frobenius norm. VeRA, LoHa, HiRA and RandLoRA return a local optimum (see
+    approximation in Frobenius norm; OFT, BOFT, HRA, RoAd and PSOFT that of small steps. VeRA,
+    Uni-LoRA, VB-LoRA, LoHa, HiRA, GLoRA and RandLoRA return a local optimum (see
     :mod:`~loca_theory.expressivity.methods.gradient_fits` and
     :mod:`~loca_theory.expressivity.methods.fitted`).
 
