@@ -168,8 +168,8 @@ FIGURES: dict[str, PaperFigure] = {
             "methods",
             "What every method retains at one budget",
             "Energy of independent entries that every method retains at the budget of r = 8, "
-            "K = 768; exact, but simulated where a fit has no formula (DoRA, VeRA, LoHa, HiRA, GLoRA, "
-            "Uni-LoRA, VB-LoRA and RandLoRA)",
+            "K = 768; exact, but DoRA, VeRA, LoHa, HiRA, GLoRA, Uni-LoRA, VB-LoRA and RandLoRA "
+            "simulated",
             Computed(Simulation(squares([768]), (8,), tuple(METHODS.values()), draws=2)),
             draw_catalogue,
         ),

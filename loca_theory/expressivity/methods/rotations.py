@@ -35,10 +35,8 @@ class BlockRotation(Multiplicative):
         paid = [b for b in sizes if self.cost(budget, b) <= most]
         if paid:
             return paid[-1]
-        msg = (
-            f"{self.display_name} needs a block size of at least 2 that divides q = {budget.q} and "
-        )
-        msg += f"that the {most} numbers of r = {budget.r} pay for; choose a larger r or q"
+        msg = f"{self.display_name} needs a block size of at least 2 that divides q = {budget.q} "
+        msg += f"and that the {most} numbers of r = {budget.r} pay for; choose a larger r or q"
         raise InvalidArgumentError(msg)
 
     def parameters(self, budget: Budget) -> int:
