@@ -24,7 +24,7 @@ from safetensors.torch import save_file
 
 from benchmarks._record import DEVICE, OUT, TINY, Record, Row
 from loca_theory.checkpoints import analyze
-from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.methods.registry import DEFAULT_METHODS, find_methods
 from loca_theory.expressivity.monte_carlo import Sampler
 from loca_theory.expressivity.simulation import Simulation, squares

@@ -15,7 +15,7 @@ from loca_theory.dependence.structure import Structure
 from loca_theory.dependence.structures import STRUCTURES, find_structures
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Budget, Method
-from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.methods.registry import find_methods, names_of, own_titles
 from loca_theory.sweeps.store import described
 

@@ -19,8 +19,11 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget, Method
 from loca_theory.expressivity.matrices import mean_retained_energies
 from loca_theory.expressivity.methods import LowRank
-from loca_theory.expressivity.methods.bases import COSINE
-from loca_theory.expressivity.methods.coordinates import CoordinateMethod, prefix_sums
+from loca_theory.expressivity.methods.coordinates.bases import COSINE
+from loca_theory.expressivity.methods.coordinates.coordinate_method import (
+    CoordinateMethod,
+    prefix_sums,
+)
 from loca_theory.expressivity.methods.names import seed_name
 from loca_theory.expressivity.methods.registry import identities, is_recognisable
 from loca_theory.increments.eigenvalues import squared_singular_values

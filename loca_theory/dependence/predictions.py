@@ -20,7 +20,7 @@ from loca_theory.dependence.closed_forms import (
 from loca_theory.dependence.design import Protocol
 from loca_theory.dependence.structure import Structure
 from loca_theory.expressivity import METHODS, Budget, exact_error
-from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.engine import Engine
 
 _LOW_RANK = METHODS["LoRA"]
 

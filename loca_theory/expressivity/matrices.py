@@ -16,7 +16,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.formulas import checked_numbers
 from loca_theory.expressivity.methods import Method
-from loca_theory.expressivity.methods.coordinates import CoordinateMethod
+from loca_theory.expressivity.methods.coordinates.coordinate_method import CoordinateMethod
 from loca_theory.expressivity.methods.method import checked_approximation
 from loca_theory.expressivity.methods.registry import find_method, find_methods
 from loca_theory.transforms.dct_paths import float32_products
@@ -30,8 +30,9 @@ def approximate(
     """Approximate a matrix by a method within a budget.
 
     Given their random indices or frozen factors, the package's methods return the best
-    approximation in Frobenius norm. VeRA, LoHa, HiRA and RandLoRA return a local optimum (see
-    :mod:`~loca_theory.expressivity.methods.frozen_factors` and
+    approximation in Frobenius norm; OFT, BOFT, HRA, RoAd and PSOFT that of small steps. VeRA,
+    Uni-LoRA, VB-LoRA, LoHa, HiRA, GLoRA and RandLoRA return a local optimum (see
+    :mod:`~loca_theory.expressivity.methods.gradient_fits` and
     :mod:`~loca_theory.expressivity.methods.fitted`).
 
     Args:

@@ -11,7 +11,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.coders.registry import CODERS
 from loca_theory.expressivity.methods import Method
-from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.methods.registry import METHODS, find_methods
 from loca_theory.sweeps import Result
 from loca_theory.sweeps.manifest import manifest

@@ -17,7 +17,7 @@ from loca_theory.expressivity.budgets import Accounting, Budget
 from loca_theory.expressivity.formulas import checked_numbers
 from loca_theory.expressivity.memory import check_memory
 from loca_theory.expressivity.methods import Method
-from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.methods.names import DEFAULT_NAMES
 from loca_theory.expressivity.methods.registry import (
     DEFAULT_METHODS,

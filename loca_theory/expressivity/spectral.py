@@ -55,11 +55,11 @@ from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.laws.coordinate import energy_beyond
+from loca_theory.expressivity.methods.coordinates.selection import LocationSelection, Selection
 from loca_theory.expressivity.methods.linear_families import LinearFamily
 from loca_theory.expressivity.methods.low_rank import LowRank
 from loca_theory.expressivity.methods.method import Method
 from loca_theory.expressivity.methods.registry import find_method
-from loca_theory.expressivity.methods.selection import LocationSelection, Selection
 from loca_theory.increments.spectrum import checked_spectrum
 
 

@@ -13,7 +13,7 @@ from loca_theory.dependence.design import Protocol
 from loca_theory.dependence.structures import find_structures
 from loca_theory.dependence.study import Study
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.methods.registry import METHODS, find_methods
 from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.expressivity.theorem1.ordering import ORDERING_ACCOUNTINGS, Ordering
@@ -167,7 +167,8 @@ FIGURES: dict[str, PaperFigure] = {
             "methods",
             "What every method retains at one budget",
             "Energy of independent entries that every method retains at the budget of r = 8, "
-            "K = 768; exact, but DoRA, VeRA, LoHa, HiRA and RandLoRA simulated",
+            "K = 768; exact, but DoRA, VeRA, LoHa, HiRA, GLoRA, Uni-LoRA, VB-LoRA and RandLoRA "
+            "simulated",
             Computed(Simulation(squares([768]), (8,), tuple(METHODS.values()), draws=2)),
             draw_catalogue,
         ),

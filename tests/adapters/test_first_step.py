@@ -8,6 +8,7 @@ import peft
 import pytest
 import torch
 from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
+from peft.tuners.lora import BdLoraConfig
 from torch import nn
 
 from loca_theory import InvalidArgumentError
@@ -34,6 +35,18 @@ ADAPTERS = {
         4,
         lambda numbers, p, q: peft.LoraConfig(
             r=numbers // q, lora_alpha=2 * numbers // q, init_lora_weights="mica"
+        ),
+    ),
+    "Super-Tuning": (
+        4,
+        lambda numbers, p, q: peft.SupertuningConfig(sparsity=1 - (numbers + 0.5) / (p * q)),
+    ),
+    "BD-LoRA": (
+        8,
+        lambda numbers, p, q: peft.LoraConfig(
+            r=2 * numbers // (p + 2 * q),
+            lora_alpha=4 * numbers // (p + 2 * q),
+            use_bdlora=BdLoraConfig(target_modules_bd_b=[""], nblocks=2),
         ),
     ),
     "GraLoRA": (8, lambda numbers, p, q: peft.GraloraConfig(r=8, alpha=16)),

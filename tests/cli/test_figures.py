@@ -8,7 +8,7 @@ import pytest
 
 from loca_theory import plotting
 from loca_theory.convergence.study import ConvergenceStudy
-from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.expressivity.theorem1.ordering import Ordering
 from loca_theory.plotting import catalogue, drawing

@@ -17,7 +17,7 @@ from loca_theory.convergence.interpretations import INTERPRETATIONS
 from loca_theory.dependence.design import Protocol
 from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.expressivity import METHODS, Accounting
-from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.methods.names import DEFAULT_NAMES, NAMES
 from loca_theory.expressivity.methods.registry import DEFAULT_METHODS
 from loca_theory.expressivity.monte_carlo import Sampler

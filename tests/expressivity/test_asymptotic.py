@@ -6,14 +6,23 @@ import pytest
 
 from loca_theory.expressivity import METHODS, Accounting, Budget, exact_error
 from loca_theory.expressivity.limits import low_rank_fraction
-from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.methods.registry import find_method
 
 WITH_LIMIT = [m.name for m in METHODS.values() if Engine.ASYMPTOTIC in m.engines(Budget(8, 8, 2))]
 
 
 def test_only_the_simulated_methods_lack_a_limit():
-    assert set(METHODS) - set(WITH_LIMIT) == {"DoRA", "VeRA", "LoHa", "HiRA", "RandLoRA"}
+    assert set(METHODS) - set(WITH_LIMIT) == {
+        "DoRA",
+        "VeRA",
+        "LoHa",
+        "HiRA",
+        "GLoRA",
+        "Uni-LoRA",
+        "VB-LoRA",
+        "RandLoRA",
+    }
 
 
 def test_values_at_a_budget_by_hand():
@@ -30,7 +39,7 @@ def test_values_at_a_budget_by_hand():
 
 
 # Of spectra, and of groups that do not grow with the number of entries, the limits are further off.
-SLOW = {"LoRA", "GraLoRA", "QWHA", "DCT-columns"}
+SLOW = {"LoRA", "GraLoRA", "BD-LoRA", "QWHA", "DCT-columns"}
 CASES = [(shape, Accounting.PAPER) for shape in ((1, 1), (1, 4), (3, 2))]
 CASES += [((1, 4), accounting) for accounting in Accounting if accounting is not Accounting.PAPER]
 

@@ -10,7 +10,7 @@ import pytest
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.expressivity import METHODS, Accounting, Budget, exact_error, matrices, memory
 from loca_theory.expressivity.methods import low_rank
-from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.methods.registry import DEFAULT_METHODS, find_method, find_methods
 from loca_theory.expressivity.monte_carlo import Sampler
 from loca_theory.expressivity.simulation import Simulation, squares

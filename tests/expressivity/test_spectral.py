@@ -174,13 +174,12 @@ class OwnSelection(Selection):
 
 def test_which_methods_have_one():
     known = {name for name, method in METHODS.items() if has_spectral_error(method)}
-    bounds, fitted = (
-        {"printed line", "upper bound", "lower bound", "rate-distortion"},
-        {"DoRA", "VeRA", "LoHa", "HiRA", "RandLoRA"},
-    )
+    bounds = {"printed line", "upper bound", "lower bound", "rate-distortion"}
+    fitted = {"DoRA", "VeRA", "LoHa", "HiRA", "GLoRA", "Uni-LoRA", "VB-LoRA", "RandLoRA"}
     # Blocks, Kronecker products, columns and quotas have other laws.
     assert set(METHODS) - known == bounds | fitted | {
         "GraLoRA",
+        "BD-LoRA",
         "LoKr",
         "QWHA",
         "MaCP",

@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 
 from loca_theory.expressivity import METHODS
-from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.sweeps import Runner

@@ -12,7 +12,7 @@ import pytest
 import loca_theory
 from loca_theory import InvalidArgumentError, ResourceError
 from loca_theory.dependence.structures import STRUCTURES
-from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.plotting import FIGURES, figure

@@ -123,7 +123,7 @@ def test_the_key_says_what_the_names_stand_for(tables):
         shown, title = name, " ".join(method.title.split())
         assert (title if title.startswith(shown) else f"{shown} = {title}") in key
     assert "LoRA = LoRA" not in key, "its title begins with its name"
-    simulated = "DoRA, VeRA, LoHa, HiRA, RandLoRA"
+    simulated = "DoRA, VeRA, LoHa, HiRA, GLoRA, Uni-LoRA, VB-LoRA, RandLoRA"
     assert f"Simulated: {simulated} (3 draws; ±2 standard errors at most ±" in key
     assert "Off the budget: DoRA 112% to 125%, " in key
     assert "Off the budget" not in draw_errors(tables("sizes")).get_supxlabel()

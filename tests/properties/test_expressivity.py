@@ -18,7 +18,7 @@ from loca_theory.expressivity import (
     retained_energies,
 )
 from loca_theory.expressivity.laws.order_statistics import expected_top_sum
-from loca_theory.expressivity.methods.coordinates import CoordinateMethod
+from loca_theory.expressivity.methods.coordinates.coordinate_method import CoordinateMethod
 from loca_theory.expressivity.methods.registry import find_method
 
 reproducible = settings(max_examples=30, deadline=None, derandomize=True, database=None)

@@ -21,10 +21,10 @@ from loca_theory.expressivity.coders.registry import CODERS, measure_all
 from loca_theory.expressivity.formulas import checked_numbers
 from loca_theory.expressivity.matrices import mean_retained_energies
 from loca_theory.expressivity.methods import LowRank
-from loca_theory.expressivity.methods.bases import ENTRIES
-from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.coordinates.bases import ENTRIES
+from loca_theory.expressivity.methods.coordinates.selection import Selection
+from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.methods.registry import find_methods
-from loca_theory.expressivity.methods.selection import Selection
 from loca_theory.expressivity.spectral import has_spectral_error
 from loca_theory.increments.shuffling import shuffle
 from loca_theory.increments.truncated_svd import truncated_svd

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from loca_theory.claims.estimates import Estimate, Named, Returned, Rng, Tier, draw_seed
 from loca_theory.expressivity import Budget, exact_error, retained_energies
 from loca_theory.expressivity.methods.fitted import best_round
-from loca_theory.expressivity.methods.frozen_factors import fit_diagonals
+from loca_theory.expressivity.methods.gradient_fits import fit_diagonals
 from loca_theory.expressivity.methods.names import known_name
 from loca_theory.expressivity.methods.registry import find_method
 from loca_theory.expressivity.monte_carlo import ErrorCell, Sampler, estimate

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError
 from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.methods.engine import Engine
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,19 +21,6 @@ if TYPE_CHECKING:
 
 Budgets: TypeAlias = Sequence[Budget]
 Rng: TypeAlias = np.random.Generator | None  # of choices that do not depend on the matrix
-
-
-class Engine(StrEnum):
-    """How an error is obtained.
-
-    - ``exact``: the expectation, computed without sampling, accurate to rounding error.
-    - ``asymptotic``: the limit p, q → ∞ with q/p and r/p fixed; finite sizes may differ.
-    - ``monte-carlo``: a mean over random draws, with its standard error.
-    """
-
-    EXACT = "exact"
-    ASYMPTOTIC = "asymptotic"
-    MONTE_CARLO = "monte-carlo"
 
 
 class Method:

@@ -23,8 +23,10 @@ LETTERS = {
 NAMES = (
     "LoRA", "printed line", "random Fourier", "random DCT", "FourierFT", "upper bound",
     "Fourier pairs", "lower bound", "Fourier", "LoCA", "entries", "rate-distortion", "DoRA", "VeRA",
-    "WaveFT", "WaveFT-PEFT", "SHiRA", "SSH", "sDCTFT", "C3A", "MiSS", "LoRA-FA", "MiCA", "LoRA-XS",
-    "QWHA", "MaCP", "DCT-columns", "GraLoRA", "LoKr", "LoHa", "HiRA", "RandLoRA",
+    "WaveFT", "WaveFT-PEFT", "SHiRA", "Super-Tuning", "SSH", "sDCTFT", "C3A", "MiSS", "LoRA-FA",
+    "MiCA", "LoRA-XS", "TinyLoRA", "OFT", "BOFT", "HRA", "RoAd", "PSOFT", "QWHA", "MaCP",
+    "DCT-columns", "GraLoRA", "BD-LoRA", "LoKr", "LoHa", "HiRA", "GLoRA", "Uni-LoRA", "VB-LoRA",
+    "RandLoRA",
 )  # fmt: skip
 """The names of the package's methods, in the order of tables and legends."""
 

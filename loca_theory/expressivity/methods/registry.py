@@ -9,29 +9,56 @@ from loca_theory._lookup import definition, find, named_object
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods import bounds
-from loca_theory.expressivity.methods.bases import COSINE, ENTRIES, FOURIER, HAAR, HADAMARD, HARTLEY
-from loca_theory.expressivity.methods.block_low_rank import BlockLowRank, Kronecker
+from loca_theory.expressivity.methods.block_low_rank import (
+    BlockDiagonalFactor,
+    BlockLowRank,
+    Kronecker,
+)
 from loca_theory.expressivity.methods.bounds import Bound
-from loca_theory.expressivity.methods.columns import AlignedColumns
+from loca_theory.expressivity.methods.coordinates.bases import (
+    COSINE,
+    ENTRIES,
+    FOURIER,
+    HAAR,
+    HADAMARD,
+    HARTLEY,
+)
+from loca_theory.expressivity.methods.coordinates.columns import AlignedColumns
+from loca_theory.expressivity.methods.coordinates.groups import (
+    GroupedSelection,
+    GroupedSubspace,
+    bands,
+    rows,
+)
+from loca_theory.expressivity.methods.coordinates.selection import LocationSelection, Selection
+from loca_theory.expressivity.methods.coordinates.shared import PaddedWavelet, RandomCosines
+from loca_theory.expressivity.methods.coordinates.subspace import RandomLocations, Subspace
 from loca_theory.expressivity.methods.fitted import (
     HadamardOfLowRank,
     HadamardOfWeights,
     ScaledRandomBases,
+    SumWithWeights,
 )
-from loca_theory.expressivity.methods.frozen_factors import FrozenFactors
-from loca_theory.expressivity.methods.groups import GroupedSelection, GroupedSubspace, bands, rows
+from loca_theory.expressivity.methods.frozen_frames import FrozenFrames, OneFactor, RandomCores
+from loca_theory.expressivity.methods.gradient_fits import (
+    FrozenFactors,
+    RepeatedNumbers,
+    VectorBank,
+)
 from loca_theory.expressivity.methods.linear_families import (
     BlockCirculant,
-    FrozenFrames,
-    OneFactor,
     RepeatedColumns,
 )
 from loca_theory.expressivity.methods.low_rank import ColumnNormalised, LowRank
 from loca_theory.expressivity.methods.method import Method
 from loca_theory.expressivity.methods.names import DEFAULT_NAMES, known_name
-from loca_theory.expressivity.methods.selection import LocationSelection, Selection
-from loca_theory.expressivity.methods.shared_coordinates import PaddedWavelet, RandomCosines
-from loca_theory.expressivity.methods.subspace import RandomLocations, Subspace
+from loca_theory.expressivity.methods.rotations import (
+    BlockRotation,
+    PairRotation,
+    PrincipalRotation,
+    Reflections,
+    ScaledBlockRotation,
+)
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -61,6 +88,8 @@ METHODS: dict[str, Method] = {
         PaddedWavelet("WaveFT-PEFT", "as in PEFT: Haar wavelet, odd sides padded",
                       "arXiv:2505.12532", scaling=25.0),
         Subspace("SHiRA", "entries, random mask", "arXiv:2406.13175", basis=ENTRIES, scaling=1.0),
+        Subspace("Super-Tuning", "entries, those of the largest pretrained weights",
+                 "arXiv:2607.09287", basis=ENTRIES, scaling=1.0),
         Subspace("SSH", "Hartley, locations chosen without the increment", "arXiv:2502.05539",
                  basis=HARTLEY),
         GroupedSubspace("sDCTFT", "DCT, locations in three bands, chosen without the increment",
@@ -71,6 +100,12 @@ METHODS: dict[str, Method] = {
         OneFactor("MiCA", "LoRA with B frozen at minor vectors of the weights", "arXiv:2604.01694",
                   trains_left=False),
         FrozenFrames("LoRA-XS", "a square core between frozen frames", "arXiv:2405.17604"),
+        RandomCores("TinyLoRA", "random cores between frozen frames", "arXiv:2602.04118"),
+        BlockRotation("OFT", "rotated blocks of inputs, small steps", "arXiv:2306.07280"),
+        ScaledBlockRotation("BOFT", "OFT with scaled outputs, small steps", "arXiv:2311.06243"),
+        Reflections("HRA", "reflections of the inputs, small steps", "arXiv:2405.17484"),
+        PairRotation("RoAd", "rotated pairs of outputs, small steps", "arXiv:2409.00119"),
+        PrincipalRotation("PSOFT", "rotated principal subspace, small steps", "arXiv:2505.11235"),
         GroupedSelection("QWHA", "Hadamard, best coefficients of each row", "arXiv:2509.17428",
                          basis=HADAMARD, groups=rows),
         GroupedSelection("MaCP", "DCT, best coefficients of each of three bands",
@@ -78,10 +113,14 @@ METHODS: dict[str, Method] = {
         AlignedColumns("DCT-columns", "DCT columns, the best aligned (Trion's frame)",
                        "arXiv:2505.17967"),
         BlockLowRank("GraLoRA", "2x2 blocks of rank r/2", "arXiv:2505.20355"),
+        BlockDiagonalFactor("BD-LoRA", "LoRA with two diagonal blocks in B", "arXiv:2510.23346"),
         Kronecker("LoKr", "one Kronecker product of full factors", "arXiv:2309.14859"),
         HadamardOfLowRank("LoHa", "entrywise product of two low-rank matrices", "arXiv:2108.06098"),
         HadamardOfWeights("HiRA", "low rank times the pretrained weights, entrywise",
                           "openreview:TwJrTz9cRS"),
+        SumWithWeights("GLoRA", "sum of LoRA's product and HiRA's", "arXiv:2306.07967"),
+        RepeatedNumbers("Uni-LoRA", "low rank of numbers that occur twice", "arXiv:2506.00799"),
+        VectorBank("VB-LoRA", "low rank of mixtures of vectors from a bank", "arXiv:2405.15179"),
         ScaledRandomBases("RandLoRA", "sum of frozen random bases, trained diagonals",
                           "arXiv:2502.00987"),
     )
