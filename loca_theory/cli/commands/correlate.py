@@ -43,7 +43,7 @@ _STATISTICS = (
     "dependence.study:correlate",
     out="Folder for the tables, their manifests (settings and versions, as JSON), the figures and "
     f"{PARTIAL_RESULTS}",
-    rare=("shape", "exponent", "seed"),
+    rare=("shape", "fraction", "exponent", "seed"),
     without=("protocols", "level", "null_draws"),
     size={"flag": "--K", "type": click.IntRange(2, 20_000), "metavar": "INTEGER",
           "help": f"Size of square matrices.  [default: {_DEFAULT_SIZE}]"},
