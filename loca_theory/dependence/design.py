@@ -199,8 +199,11 @@ class Design:
 
     def describe(self) -> dict[str, Any]:
         """The expanded grid and options as plain data, for a manifest."""
+        of_tests = () if self.detect else ("detect", "level", "null_draws")
         return {
-            **described(self, "p", "q", "seed", "methods", "structures", *_DEFAULT_GRIDS),
+            **described(
+                self, "p", "q", "seed", "methods", "structures", *_DEFAULT_GRIDS, *of_tests
+            ),
             "shape": [self.p, self.q],
             "structures": {one.name: list(self.grid(one)) for one in self.structures},
             "options": {one.name: one.option for one in self.structures if one.option is not None},
