@@ -91,7 +91,8 @@ TABLES = {
     ),
     "exact goes before simulated, which goes before the limit": (
         [row("LoCA"), row("LoRA", engine="monte-carlo", error=0.9),
-         *(row(name, engine="asymptotic", error=0.52, standard_error=None) for name in ("LoCA", "LoRA", "entries")),
+         *(row(name, engine="asymptotic", error=0.52, standard_error=None)
+           for name in ("LoCA", "LoRA", "entries")),
          row("LoCA", engine="monte-carlo", error=0.51)],
         [["r", "LoRA", "entries", "LoCA"]],
         {"1": ["0.9000", "±", "0.0100", "≈", "0.5200", "0.5000"]},
