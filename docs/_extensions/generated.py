@@ -51,7 +51,7 @@ def methods() -> Iterator[str]:
     exact = [row.name for row in table if "exact" in row.engines]
     simulation = loca.simulate(_K, ranks=_R, methods=exact, engine="exact")
     errors = {row.method: f"{row.error:.4f}" for row in simulation}
-    heads = ("name (key)", "what it is", "source", "oracle", "trained numbers", "error")
+    heads = ("name (letter)", "what it is", "source", "oracle", "trained numbers", "error")
     rows = [
         (
             _named(row.name),

@@ -161,7 +161,7 @@ def compare_with_low_rank(
     >>> import numpy as np
     >>> found = compare_with_low_rank(np.arange(1, 301) ** -0.5, Budget(300, 300, 8))
     >>> f"{found.low_rank:.3f} {found.other:.3f} {found.normal_limit:.3f} {found.better}"
-    '0.433 0.190 0.178 R'
+    '0.433 0.190 0.178 LoRA'
     """
     method = find_method(method)
     return LowRankComparison(

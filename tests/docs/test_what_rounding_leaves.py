@@ -80,16 +80,29 @@ def test_where_it_fails_is_what_the_stored_rows_say():
     rows = rows[rows["unknowns"] <= 0.5]
     found = rows[rows["found_rank"].notna()]
     wrong = found[found["found_rank"] != found["rank"]]
-    assert f"All {len(wrong)} wrong ranks but one, 17 for 16," in WORDS
+    assert f"All {len(wrong)} wrong ranks but two, 17 for 16," in WORDS
+    small = wrong[wrong["rank"] != 32]
+    assert list(zip(small["rank"], small["found_rank"], strict=True)) == [(16, 17)] * 2
     large = wrong[wrong["rank"] == 32]
-    assert (len(large), set(large["dtype"])) == (len(wrong) - 1, {"bfloat16"})
+    assert (len(large), set(large["dtype"])) == (len(wrong) - 2, {"bfloat16"})
     twice = large["recipe"] == "rounded twice"
     near, far = large.loc[~twice, "found_rank"], large.loc[twice, "found_rank"]
     ends = [f"{part.min():.0f} to {part.max():.0f}" for part in (near, far)]
-    assert f"{(~twice).sum()} are {ends[0]}, of which" in WORDS
-    assert f"{twice.sum()} are {ends[1]} as `rounded twice`" in WORDS
-    none = rows[rows["found_rank"].isna() & (rows["dtype"] == "float16")]
-    assert f"{len(none)} layers in float16 get no claim" in WORDS
+    least, low, high = (
+        large.loc[~twice, "identical"].min(),
+        large.loc[twice, "identical"].min(),
+        large.loc[twice, "identical"].max(),
+    )
+    said = f"{(~twice).sum()} are {ends[0]}, of which a merge gives at least {least:.1%}"
+    assert said in WORDS
+    said = (
+        f"{twice.sum()} are {ends[1]} as `rounded twice`, of which it gives {low:.0%} to {high:.0%}"
+    )
+    assert said in WORDS
+    none = rows[rows["found_rank"].isna()]
+    half = (none["dtype"] == "float16").sum()
+    assert f"{len(none)} layers of rank 32, {half} of them in float16, get no claim" in WORDS
+    assert set(none["rank"]) == {32}
 
 
 def rounded_adapters():

@@ -10,8 +10,10 @@ from peft.tuners.boft import layer as boft_layer
 from scipy import stats
 from torch import nn
 
+from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Budget, approximate, exact_error
 from loca_theory.expressivity.matrices import dense_errors, mean_retained_energies
+from loca_theory.expressivity.methods import multiplicative
 
 from .dense import gaussian, projected
 
@@ -144,3 +146,22 @@ def test_over_random_weights_every_matrix_retains_the_same_on_average(name):
 def test_nothing_is_the_projection_of_nothing():
     zero = torch.zeros(8, 8, dtype=torch.float64)
     assert not approximate(zero, "OFT", Budget(8, 8, 2), np.random.default_rng(0)).any()
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [torch.ones(8, 6), np.ones((6, 8)), torch.full((6, 8), float("nan"))],
+    ids=["another shape", "no tensor", "not finite"],
+)
+def test_weights_that_do_not_fit_are_refused(weights):
+    method = type(METHODS["OFT"])("rotated", weights=weights)
+    with pytest.raises(
+        InvalidArgumentError, match="weights of rotated must be a finite 6x8 tensor"
+    ):
+        method.approximate(torch.ones(6, 8), Budget(6, 8, 2))
+
+
+def test_a_projection_that_does_not_converge_says_so(monkeypatch):
+    monkeypatch.setattr(multiplicative, "_STEPS", 1)
+    with pytest.warns(UserWarning, match="did not converge in 1 steps"):
+        METHODS["OFT"].approximate(torch.from_numpy(gaussian(12, 8)), Budget(12, 8, 2))

@@ -23,6 +23,7 @@ leave b(b−1)/2 − c(c−1)/2 dimensions of the b×b skew matrices, with c = m
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
@@ -32,6 +33,7 @@ import numpy as np
 from numpy.random import Generator
 
 from loca_theory._types import Array
+from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods.fitted import SeededFit
 from loca_theory.expressivity.methods.linear_families import IsotropicFamily
@@ -43,7 +45,8 @@ if TYPE_CHECKING:
 Tangent: TypeAlias = "Callable[[Tensor], Tensor]"
 """The linear map from trained numbers, as a vector, to ΔW."""
 
-_STEPS = 1000  # of LSQR
+_STEPS = 10_000  # of LSQR
+_NOT_CONVERGED = 7  # what LSQR returns then
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,21 @@ class Multiplicative(SeededFit, IsotropicFamily, ABC):
         import torch
 
         drawn = torch.from_numpy(rng.standard_normal((budget.p, budget.q))).to(matrix)
-        weights = drawn if self.weights is None else self.weights.to(matrix)
+        weights = drawn if self.weights is None else self._given_weights(budget).to(matrix)
         return projection(matrix, *self.tangent(weights, budget, rng))
+
+    def _given_weights(self, budget: Budget) -> Tensor:
+        """The weights that were given, checked."""
+        import torch
+
+        weights, shape = self.weights, (budget.p, budget.q)
+        if isinstance(weights, torch.Tensor) and weights.shape == shape:
+            if weights.isfinite().all():
+                return weights
+        raise InvalidArgumentError(
+            f"weights of {self.name} must be a finite {budget.p}x{budget.q} tensor, the shape of "
+            "the matrix; pass the pretrained weights of its layer"
+        )
 
     def mean_retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
         """The mean over random weights; with given ones, the energy of the projection."""
@@ -101,5 +117,13 @@ def projection(matrix: Tensor, tangent: Tangent, count: int) -> Tensor:
         matrix.detach().flatten().cpu().double().numpy(),
         torch.finfo(matrix.dtype).eps,
     )
-    found = lsqr(operator, target, atol=rounding, btol=rounding, conlim=0, iter_lim=_STEPS)[0]
-    return tangent(tensor(found)).detach()
+    numbers, reason, *_ = lsqr(
+        operator, target, atol=rounding, btol=rounding, conlim=0, iter_lim=_STEPS
+    )
+    if reason == _NOT_CONVERGED:
+        warnings.warn(
+            f"a projection did not converge in {_STEPS:,} steps, because the pretrained weights "
+            "are badly conditioned; it retains at least what is returned",
+            stacklevel=2,
+        )
+    return tangent(tensor(numbers)).detach()
