@@ -24,13 +24,16 @@ def draw_first_steps(runs: pd.DataFrame) -> Figure:
     ``runs``: the fitted runs of ``experiments.peft_benchmark``.
     """
     figure = Picture(figsize=(7.6, 5.2))
-    figure.suptitle(_MESSAGE, fontsize=10.5)
+    figure.suptitle(_MESSAGE, fontsize=10.5, fontweight="bold")
     panels = figure.subplots(len(_TASKS), len(_PREDICTORS), sharex="col", sharey="row")
     for row, (task, title) in zip(panels, _TASKS.items(), strict=True):
         of_task = runs[runs["task"] == task]
         for axis, predictor in zip(row, _PREDICTORS, strict=True):
             _scatter(axis, of_task, predictor)
         row[0].set_ylabel(f"training loss, {title}")
+    panels[0, 0].legend(
+        fontsize=7.5, loc="lower left", title="a published run of", title_fontsize=7.5
+    )
     for axis, label in zip(panels[-1], _PREDICTORS.values(), strict=True):
         axis.set_xlabel(label)
     return figure
@@ -39,7 +42,10 @@ def draw_first_steps(runs: pd.DataFrame) -> Figure:
 def _scatter(axis: Axes, runs: pd.DataFrame, predictor: str) -> None:
     """Draw the runs, LoRA's apart, name two extremes, and write the rank correlation above."""
     is_lora = runs["peft_type"] == "LORA"
-    for rows, color, label in ((runs[~is_lora], GREY, "others"), (runs[is_lora], BLUE, "LoRA")):
+    for rows, color, label in (
+        (runs[~is_lora], GREY, "another method"),
+        (runs[is_lora], BLUE, "LoRA"),
+    ):
         axis.plot(rows[predictor], rows["train_loss"], "o", color=color, markersize=4, label=label)
     for kind, name in _NAMED.items():
         rows = runs[runs["peft_type"] == kind]
@@ -50,5 +56,3 @@ def _scatter(axis: Axes, runs: pd.DataFrame, predictor: str) -> None:
     axis.set_xscale("log")
     correlation = runs[predictor].corr(runs["train_loss"], method="spearman")
     axis.set_title(f"rank correlation {correlation:+.2f}".replace("-", "−"), fontsize=9)
-    if predictor == "trained":
-        axis.legend(fontsize=7.5, loc="lower left")

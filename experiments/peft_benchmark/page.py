@@ -80,7 +80,7 @@ def _markdown(header: list[str], rows: list[list[str]]) -> str:
 
 
 def _signed(value: float) -> str:
-    return f"{value:+.2f}".replace("-", "−")
+    return f"{round(value, 2) + 0.0:+.2f}".replace("-", "−")
 
 
 def _with_interval(row: Any) -> str:
