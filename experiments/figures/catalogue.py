@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from experiments.figures.comparisons import draw_comparisons
+from experiments.figures.first_steps import draw_first_steps
 from experiments.figures.low_rank import draw_low_rank
 from experiments.figures.overview import draw_overview
 from experiments.figures.patterns import draw_patterns
@@ -74,6 +75,11 @@ FIGURES = (
         "What the cells of rounding and the truncated SVD leave of trained LoRAs that PEFT merged "
         "into bfloat16; measured",
         {"unmerged-adapters": "python -m experiments.unmerged"}, draw_unmerged),
+    PaperFigure(
+        "first_steps", "The first step in PEFT's comparison",
+        "Training losses of published runs over their trained numbers and the length of their "
+        "first step; the losses are as published, the steps measured",
+        {"fitted-runs": "python -m experiments.peft_benchmark"}, draw_first_steps),
     PaperFigure(
         "overview", "Overview",
         "Errors on independent entries, and which form retains most of published fine-tunes",

@@ -33,6 +33,28 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "C3A": {"block_size": 256},
     "CPT": {"task_type": "CAUSAL_LM"},
 }
+# The tuners of the printed table, with the names that its readers know.
+COMMON: Mapping[str, str] = {
+    "LORA": "LoRA, α = 8",
+    "LOCA": "LoCA",
+    "ADALORA": "AdaLoRA",
+    "C3A": "C3A, blocks of 256",
+    "FOURIERFT": "FourierFT",
+    "FROD": "FRoD",
+    "HIRA": "HiRA",
+    "IA3": "IA3",
+    "LOHA": "LoHa",
+    "MISS": "MiSS",
+    "OFT": "OFT",
+    "RANDLORA": "RandLoRA",
+    "SHIRA": "SHiRA",
+    "VERA": "VeRA",
+    "WAVEFT": "WaveFT",
+}
+# Tuners that are not measured at a shape, and why.
+COSTLY: Mapping[tuple[str, int], str] = {
+    ("FROD", 4096): "a draw takes 55 s of one core",
+}
 
 
 def tuners() -> dict[str, Any]:
@@ -65,6 +87,8 @@ def _step(config: Any, shape: tuple[int, int], lr: float) -> Any:
 def row_of(name: str, shape: tuple[int, int]) -> dict[str, Any]:
     """The first step of a tuner, and its equivalent learning rate, or the reason why not."""
     row = {"tuner": name, "p": shape[0], "q": shape[1], "reason": ""}
+    if (name, shape[0]) in COSTLY:
+        return {**row, "reason": f"not measured: {COSTLY[name, shape[0]]}"}
     try:
         first = _step(tuners()[name](), shape, RATE)
         row |= {"numbers": first.numbers, "frobenius": first.frobenius.value}
@@ -77,6 +101,35 @@ def row_of(name: str, shape: tuple[int, int]) -> dict[str, Any]:
         return {**row, "equivalent_lr": matched_rate(size, _target(shape), RATE)}
     except InvalidArgumentError as error:
         return {**row, "reason": str(error).splitlines()[0]}
+
+
+def stored(folder: Path) -> pd.DataFrame:
+    """The rows that are measured so far."""
+    return load_rows(folder, NAME)[0].to_pandas()
+
+
+def printed(rows: pd.DataFrame) -> str:
+    """The rows of the common tuners in Markdown, both shapes side by side."""
+    header, parts = ["adapter"], []
+    for p, q in SHAPES:
+        shape = f"{p}²" if p == q else f"{p} × {q}"
+        header += [f"{shape}: trained numbers", "‖ΔW‖ at 1e-4", "equivalent rate"]
+        parts.append(rows[rows["p"] == p].set_index("tuner"))
+    lines = [f"| {' | '.join(header)} |", f"|---|{'---:|' * (len(header) - 1)}"]
+    for tuner, name in COMMON.items():
+        cells = [name]
+        for part in parts:
+            cells += _cells(part.loc[tuner]) if tuner in part.index else ["not measured", "–", "–"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cells(row: Any) -> list[str]:
+    """Trained numbers, first step and equivalent rate of a tuner, or why there are none."""
+    if row["reason"]:
+        return [str(row["reason"]), "–", "–"]
+    step, rate = f"{row['frobenius']:.1e}", f"{row['equivalent_lr']:.1e}"
+    return [f"{row['numbers']:,.0f}", step.replace("e-0", "e-"), rate.replace("e-0", "e-")]
 
 
 @click.command(cls=Command)

@@ -86,6 +86,7 @@ PLACES = {
     "published": "published",
     "rounded": "published",
     "unmerged": "unmerged",
+    "first_steps": "peft-benchmark",
     "overview": ".",
 }
 everywhere = pytest.mark.parametrize(("label", "place"), PLACES.items(), ids=PLACES.keys())

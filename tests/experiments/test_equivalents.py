@@ -39,3 +39,9 @@ def test_rows_are_stored_once_with_a_rate_or_a_reason(two_tuners, tmp_path, monk
     assert "changes no weight" in rows.loc["BEFT", "reason"]
     monkeypatch.setattr(equivalents, "row_of", None)  # nothing is measured twice
     assert CliRunner().invoke(equivalents.main, ["--out", str(tmp_path)]).exit_code == 0
+
+
+def test_what_is_not_measured_has_its_reason(monkeypatch):
+    monkeypatch.setattr(equivalents, "_step", None)
+    row = equivalents.row_of("FROD", (4096, 4096))
+    assert row["reason"] == "not measured: a draw takes 55 s of one core"
