@@ -278,7 +278,7 @@ def test_checkpoints_in_memory_stay_in_this_process(monkeypatch):
 def test_stored_profiles_are_used_for_the_same_increments_only(files, tmp_path):
     def stored():
         found = extract(*files, "lora", allocate=500, runner=Runner(tmp_path / "points", jobs=1))
-        return found.matrices[0].energy, len(list(tmp_path.glob("points/*.json")))
+        return found.matrices[0].energy, len(list(tmp_path.glob("points/energy-profile@*.json")))
 
     energy, count = stored()
     assert count == 4

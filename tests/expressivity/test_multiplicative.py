@@ -158,10 +158,12 @@ def test_weights_that_do_not_fit_are_refused(weights):
     with pytest.raises(
         InvalidArgumentError, match="weights of rotated must be a finite 6x8 tensor"
     ):
-        method.approximate(torch.ones(6, 8), Budget(6, 8, 2))
+        method.approximate(torch.ones(6, 8), Budget(6, 8, 2), np.random.default_rng(0))
 
 
 def test_a_projection_that_does_not_converge_says_so(monkeypatch):
     monkeypatch.setattr(multiplicative, "_STEPS", 1)
     with pytest.warns(UserWarning, match="did not converge in 1 steps"):
-        METHODS["OFT"].approximate(torch.from_numpy(gaussian(12, 8)), Budget(12, 8, 2))
+        approximate(
+            torch.from_numpy(gaussian(12, 8)), "OFT", Budget(12, 8, 2), np.random.default_rng(0)
+        )

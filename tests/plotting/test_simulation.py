@@ -29,7 +29,7 @@ SHOWN = {
     "rectangles": (["16 × 48", "48 × 16", "20 × 20"], 0),
     "limits alone": (["64 × 64"], 0),
     "one draw": (["16 × 16"], 0),
-    "every method": (["16 × 16"], 5),
+    "every method": (["16 × 16"], 8),
 }
 
 
@@ -122,7 +122,7 @@ def test_the_key_says_what_the_names_stand_for(tables):
     for name, method in METHODS.items():
         shown, title = name, " ".join(method.title.split())
         assert (title if title.startswith(shown) else f"{shown} = {title}") in key
-    assert "LoRA = LoRA" not in key, "its title begins with its name"
+    assert not re.search(r"(?<![\w-])LoRA = LoRA", key), "its title begins with its name"
     simulated = "DoRA, VeRA, LoHa, HiRA, GLoRA, Uni-LoRA, VB-LoRA, RandLoRA"
     assert f"Simulated: {simulated} (3 draws; ±2 standard errors at most ±" in key
     assert "Off the budget: DoRA 112% to 125%, " in key

@@ -22,8 +22,8 @@ _ALL = "all"
 _TEXTS = ("letter", "oracle", "error", "reference", "what it is")
 _NOTES = (
     "Costs for a {K}×{K} matrix at the budget of LoRA of rank {r}, N0 = r(p + q) = {numbers} "
-    "numbers. letter: the paper's, which is accepted too. oracle: picks its locations by looking at "
-    "the matrix, which training does not know; each costs one more number of N0. parameters: "
+    "numbers. letter: the paper's, accepted too. oracle: picks its locations by looking at the "
+    "matrix, which training does not know; each costs one more number of N0. parameters: "
     "values without locations. stored bits: 16 for a value, and those of the picked locations. "
     "error: what simulate computes, exact or simulated by draws."
 )

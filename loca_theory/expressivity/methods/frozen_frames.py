@@ -88,7 +88,8 @@ class OneFactor(SeededFit, IsotropicFamily):
     """LoRA with one factor frozen: ΔW = BA of the largest inner rank that the budget pays for.
 
     LoRA-FA trains B beside a random A, MiCA trains A beside the minor left singular vectors of the
-    pretrained weights, as B. Of independent entries these know as little as random vectors, which are used here.
+    pretrained weights, as B. Of independent entries these know as little as random vectors, which
+    are used here.
 
     Attributes:
         trains_left: Whether B, of p rows, is trained, and not A, of q columns.

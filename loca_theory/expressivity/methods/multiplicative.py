@@ -77,13 +77,13 @@ class Multiplicative(SeededFit, IsotropicFamily, ABC):
         import torch
 
         weights, shape = self.weights, (budget.p, budget.q)
-        if isinstance(weights, torch.Tensor) and weights.shape == shape:
-            if weights.isfinite().all():
-                return weights
-        raise InvalidArgumentError(
-            f"weights of {self.name} must be a finite {budget.p}x{budget.q} tensor, the shape of "
-            "the matrix; pass the pretrained weights of its layer"
-        )
+        is_matrix = isinstance(weights, torch.Tensor) and weights.shape == shape
+        if not (is_matrix and weights.isfinite().all()):
+            raise InvalidArgumentError(
+                f"weights of {self.name} must be a finite {budget.p}x{budget.q} tensor, the shape "
+                "of the matrix; pass the pretrained weights of its layer"
+            )
+        return weights
 
     def mean_retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
         """The mean over random weights; with given ones, the energy of the projection."""
