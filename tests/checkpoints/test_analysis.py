@@ -333,7 +333,7 @@ def test_one_matrix_is_its_own_increment_and_shown_down_the_page(weights):
     assert alone.matrices == (without,)
     assert [one.quantity for one in alone.figure_data] == ["entries", "increment"]
     assert alone.config_source == "", "no module has that name"
-    for name in ("mp_distance", "tv_p_value", "R, r = 2", "FourierFT, r = 2"):
+    for name in ("mp_distance", "tv_p_value", "LoRA, r = 2", "FourierFT, r = 2"):
         assert f"<th>{name}</th>" in alone._repr_html_()
 
 
