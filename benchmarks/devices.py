@@ -24,7 +24,7 @@ from safetensors.torch import save_file
 
 from benchmarks._record import DEVICE, OUT, TINY, Record, Row
 from loca_theory.checkpoints import analyze
-from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.methods.registry import DEFAULT_METHODS, find_methods
 from loca_theory.expressivity.monte_carlo import Sampler
 from loca_theory.expressivity.simulation import Simulation, squares
@@ -37,11 +37,14 @@ PACKAGES = ("numpy", "scipy", "torch", "safetensors")
 _SIMULATED = tuple(method.name for method in DEFAULT_METHODS if method.can_approximate)
 LOADS = (
     (300, (8, 32), _SIMULATED, 64, True),
-    (1024, (8,), ("R", "F2", "D"), 3, True),
-    (4096, (8,), ("R", "F2", "D", "DoRA"), 1, False),
-    (2048, (8,), ("R", "F2", "D"), 2, True),
+    (1024, (8,), ("LoRA", "Fourier pairs", "LoCA"), 3, True),
+    (4096, (8,), ("LoRA", "Fourier pairs", "LoCA", "DoRA"), 1, False),
+    (2048, (8,), ("LoRA", "Fourier pairs", "LoCA"), 2, True),
 )
-TINY_LOADS = ((16, (2,), _SIMULATED, 2, True), (18, (2,), ("R", "F2", "D", "DoRA"), 1, False))
+TINY_LOADS = (
+    (16, (2,), _SIMULATED, 2, True),
+    (18, (2,), ("LoRA", "Fourier pairs", "LoCA", "DoRA"), 1, False),
+)
 SHAPES = ((768, 768), (768, 3072), (2048, 2048))
 TINY_SHAPES = ((16, 16), (16, 24))
 

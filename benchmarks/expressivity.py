@@ -49,7 +49,7 @@ _EXACT_IMPORTS = (
 
 def measure_exact() -> list[dict[str, Any]]:
     """Measure all exact errors together, and one value of D compared with adaptive quadrature."""
-    methods = ("U", "D", "F3", "F2", "M1", "M2")
+    methods = ("printed line", "LoCA", "Fourier", "Fourier pairs", "upper bound", "lower bound")
 
     def ours() -> None:
         for r in _RANKS:

@@ -19,7 +19,8 @@ Further functions draw results and supply data:
 - ``demo_pair``: make a small pair of checkpoints, to try ``analyze`` and ``extract``.
 
 >>> import loca_theory as loca
->>> loca.simulate(768, ranks=[8], methods=["D", "F2"], engine="exact").to_frame()["error"].round(4)
+>>> found = loca.simulate(768, ranks=[8], methods=["LoCA", "Fourier pairs"], engine="exact")
+>>> found.to_frame()["error"].round(4)
 0    0.9128
 1    0.9267
 Name: error, dtype: float64

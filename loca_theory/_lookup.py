@@ -15,7 +15,7 @@ from typing import TypeVar, cast
 from loca_theory.errors import InvalidArgumentError
 
 # A message lists so many names, and suggests so many of more.
-_LISTED, _NEAREST = 40, 3
+_LISTED, _NEAREST = 50, 3
 
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=StrEnum)

@@ -55,7 +55,7 @@ BAD = [
     (lambda: simulate(draws=True), "draws must be a whole number, not True"),
     (lambda: simulate(seed=0.5), "seed must be a whole number, not 0.5"),
     (lambda: simulate(value_bits="16"), "value_bits must be a whole number, not '16'"),
-    (lambda: simulate(device=3, sampler="dense", methods="R"), "unknown device 3; choose auto"),
+    (lambda: simulate(device=3, sampler="dense", methods="LoRA"), "unknown device 3; choose auto"),
     (lambda: simulate(methods=[]), "methods is empty"),
     # correlate and toy
     (lambda: correlate(draws="x"), "draws must be a whole number, not 'x'"),
@@ -106,8 +106,8 @@ BAD = [
     ),
     (lambda: loca.Budget("a", 2, 1), "p must be a whole number, not 'a'"),
     (lambda: loca.Budget(8, 8, 2, "foo"), "unknown accounting 'foo'; choose from paper"),
-    (lambda: approximate(MATRIX, "D", 5), "budget must be a Budget, not 5"),
-    (lambda: retained_energies(MATRIX, "D", [5]), "budget must be a Budget, not 5"),
+    (lambda: approximate(MATRIX, "LoCA", 5), "budget must be a Budget, not 5"),
+    (lambda: retained_energies(MATRIX, "LoCA", [5]), "budget must be a Budget, not 5"),
     (lambda: loca.methods().save(5), "folder must be a path, not 5"),
     (lambda: loca.MethodTable.load(5), "folder must be a path, not 5"),
     (lambda: loca.VerificationResult.load(5), "folder must be a path, not 5"),
@@ -135,7 +135,7 @@ def test_numbers_of_numpy_and_names_are_plain():
     assert budget == loca.Budget(8, 8, 2, "bits")
     assert (type(budget.p), budget.accounting.name) == (int, "BITS")
     assert budget.chosen_coefficients == 16 * 32 // 22  # a value and a location take 16 + 6 bits
-    found = simulate(methods="R", engine="all", draws=np.int64(2), seed=np.int64(1))
+    found = simulate(methods="LoRA", engine="all", draws=np.int64(2), seed=np.int64(1))
     assert (found.rows[-1].draws, found.manifest["seed"]) == (2, 1)
     found = loca.toy(
         "swap", components=np.arange(1, 3), conditions=np.float32(2), problems=2, steps=5
@@ -148,8 +148,8 @@ def test_a_file_is_no_folder_and_a_folder_no_file(tmp_path):
     (tmp_path / "afile").write_text("kept")
     message = r'afile is a file; choose another store="\.\.\."'
     with pytest.raises(loca.ResourceError, match=message):
-        simulate(methods="R", runner=loca.Runner(tmp_path / "afile"))
-    page = loca.report(simulate(engine="exact", methods="D"))
+        simulate(methods="LoRA", runner=loca.Runner(tmp_path / "afile"))
+    page = loca.report(simulate(engine="exact", methods="LoCA"))
     with pytest.raises(
         loca.ResourceError, match=r"path must name a file, but .* is a folder; use .*html"
     ):

@@ -11,11 +11,11 @@ from loca_theory.sweeps import ResultStore, Runner, workers
 ALONE = Runner(jobs=1)
 STUDIES = {
     "simulate": lambda runner: loca.simulate(
-        12, ranks=[1, 2], methods=["D", "R", "DoRA"], draws=30, engine="all", runner=runner
+        12, ranks=[1, 2], methods=["LoCA", "LoRA", "DoRA"], draws=30, engine="all", runner=runner
     ),
     "correlate": lambda runner: loca.correlate(
         12, ranks=1, structures=["ar1", "spiked"], rho=[0, 0.2], fraction=[0, 0.3], draws=30,
-        null_draws=400, runner=runner,
+        detect=True, null_draws=400, runner=runner,
     ),
     "toy": lambda runner: loca.toy(["swap", "jitter"], sizes=[2, 3], components=2, problems=4,
                                    steps=20, runner=runner),

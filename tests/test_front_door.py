@@ -21,9 +21,7 @@ RESULTS = [
     (loca.SimulationResult, lambda: loca.simulate(16, ranks=[1, 2], draws=4, runner=ALONE)),
     (
         loca.CorrelationResult,
-        lambda: loca.correlate(
-            8, ranks=[1], structures=["equicorrelated"], draws=2, null_draws=400, runner=ALONE
-        ),
+        lambda: loca.correlate(8, ranks=[1], structures=["equicorrelated"], draws=2, runner=ALONE),
     ),
     (
         loca.ToyResult,
@@ -105,12 +103,12 @@ def test_the_command_takes_the_arguments_of_the_function(name):
 
 def test_the_package_is_a_command():
     done = subprocess.run(
-        [sys.executable, "-m", "loca_theory", "methods", "D", "--format", "csv"],
+        [sys.executable, "-m", "loca_theory", "methods", "LoCA", "--format", "csv"],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout.splitlines()[1].startswith("D,")
+    assert done.stdout.splitlines()[1].startswith("LoCA,")
 
 
 def packages():

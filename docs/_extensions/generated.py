@@ -20,7 +20,7 @@ import loca_theory as loca
 from loca_theory.checkpoints.change.adapter import kinds
 from loca_theory.claims import checks as all_checks
 from loca_theory.expressivity import METHODS
-from loca_theory.expressivity.methods.names import display_name
+from loca_theory.expressivity.methods.names import seed_name
 
 PLACEHOLDER = "*The site shows a table here, which is made from the code.*"
 _ATTRIBUTE = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
@@ -51,7 +51,7 @@ def methods() -> Iterator[str]:
     exact = [row.name for row in table if "exact" in row.engines]
     simulation = loca.simulate(_K, ranks=_R, methods=exact, engine="exact")
     errors = {row.method: f"{row.error:.4f}" for row in simulation}
-    heads = ("name (key)", "what it is", "source", "oracle", "trained numbers", "error")
+    heads = ("name (letter)", "what it is", "source", "oracle", "trained numbers", "error")
     rows = [
         (
             _named(row.name),
@@ -67,7 +67,7 @@ def methods() -> Iterator[str]:
     yield from ("## Families", "")
     families: dict[type, list[str]] = {}
     for name, method in METHODS.items():
-        families.setdefault(type(method), []).append(display_name(name))
+        families.setdefault(type(method), []).append(name)
     yield from _table(
         ("methods", "family"),
         ((", ".join(names), _text(_before_attributes(one))) for one, names in families.items()),
@@ -123,10 +123,10 @@ def _results() -> list[type[loca.Result]]:
     ]
 
 
-def _named(key: str) -> str:
-    """The name of a method in tables, and its key if that is another."""
-    name = display_name(key)
-    return name if name == key else f"{name} (`{key}`)"
+def _named(name: str) -> str:
+    """The name of a method, and its letter if it has one."""
+    letter = seed_name(name)
+    return name if letter == name else f"{name} (`{letter}`)"
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

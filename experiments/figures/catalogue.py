@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from experiments.figures.comparisons import draw_comparisons
+from experiments.figures.first_steps import draw_first_steps
 from experiments.figures.low_rank import draw_low_rank
 from experiments.figures.overview import draw_overview
 from experiments.figures.patterns import draw_patterns
@@ -16,13 +17,6 @@ from experiments.figures.unmerged import draw_unmerged
 from loca_theory.plotting.paper_figure import PaperFigure
 
 _VERDICTS = {"verdicts": "python -m experiments.everything --full"}
-_ALL_TABLES = {
-    "sim_2": "loca-theory figures sim_2",
-    "published": "python -m experiments.published --data wheels",
-    "toy_recovery": "loca-theory figures toy_recovery",
-    **_VERDICTS,
-    "claims": "loca-theory verify",
-}
 
 
 def _study(name: str, table: str, **more: str) -> dict[str, str]:
@@ -82,7 +76,13 @@ FIGURES = (
         "into bfloat16; measured",
         {"unmerged-adapters": "python -m experiments.unmerged"}, draw_unmerged),
     PaperFigure(
+        "first_steps", "The first step in PEFT's comparison",
+        "Training losses of published runs over their trained numbers and the length of their "
+        "first step; the losses are as published, the steps measured",
+        {"fitted-runs": "python -m experiments.peft_benchmark"}, draw_first_steps),
+    PaperFigure(
         "overview", "Overview",
-        "Theorem 1, published fine-tunes, the toy experiment, fine-tuning, the ledger",
-        _ALL_TABLES, draw_overview),
+        "Errors on independent entries, and which form retains most of published fine-tunes",
+        {"sim_2": "loca-theory figures sim_2",
+         "published": "python -m experiments.published --data wheels"}, draw_overview),
 )  # fmt: skip

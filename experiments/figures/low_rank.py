@@ -73,7 +73,7 @@ def _draw_task(axis: Axes, table: pd.DataFrame, rows: dict[str, int]) -> None:
     references = table.assign(height=heights).drop_duplicates("height")
     for column, color, label in (
         ("independent", BLACK, "independent entries"),
-        ("threshold", LOOKS["D"].color, "the best cosines at this budget"),
+        ("threshold", LOOKS["LoCA"].color, "the best cosines at this budget"),
     ):
         axis.plot(references[column], references["height"], "|", color=color, ms=9, mew=2,
                   label=label)  # fmt: skip

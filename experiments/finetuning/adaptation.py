@@ -19,6 +19,9 @@ _VERA_RANK = 256
 # steps.
 _ADALORA_START, _ADALORA_PRUNES, _ADALORA_PRUNED = 1.5, 0.1, 0.5
 
+# Seeds of random locations and factors in configurations of PEFT.
+_SEEDS = ("random_loc_seed", "random_seed", "projection_prng_key")
+
 
 def peft() -> Any:
     """Import PEFT."""
@@ -43,6 +46,8 @@ def adapt(
     """Prepare a pretrained model with its new head for training, in place."""
     shape = target_shape(model, targets)
     check(method, budget, shape, overrides or {})
+    if method.kind == "default":
+        return with_adapter(model, default_config(method, seed), targets, head)
     if not method.has_budget:
         if method.kind == "head" and head is None:
             msg = f"{method.title} trains a new head, and this task has none"
@@ -62,6 +67,17 @@ def with_adapter(model: nn.Module, config: Any, targets: Sequence[str], head: st
         # About layers that store weights transposed, and names that transformers has replaced.
         warnings.simplefilter("ignore")
         return peft().get_peft_model(model, config)
+
+
+def default_config(method: Method, seed: int) -> Any:
+    """The configuration of PEFT of a method at PEFT's defaults, but those of its options."""
+    types = importlib.import_module("peft.mapping").PEFT_TYPE_TO_CONFIG_MAPPING
+    settings = dict(method.options)
+    config: Any = types[settings.pop("tuner")](**settings)
+    for name in _SEEDS:
+        if hasattr(config, name):
+            setattr(config, name, seed)
+    return config
 
 
 def _config(

@@ -40,13 +40,14 @@ class Method:
     # Lowest of the learning rates that it is tuned over, by group of tasks.
     lowest: Mapping[str, float] = field(default_factory=dict)
     fraction: float = 1.0  # components of LoCA per number of the budget
-    options: Mapping[str, Any] = field(default_factory=dict)  # of LoCA, which define a variant
+    # Of LoCA, which define a variant; of PEFT's defaults, the tuner and what is changed.
+    options: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""  # why the method is not run; empty if it is
 
     @property
     def has_budget(self) -> bool:
         """Whether a rank determines the number of trained parameters."""
-        return self.kind not in ("head", "full", "biases", "not-run")
+        return self.kind not in ("head", "full", "biases", "default", "not-run")
 
     @property
     def changes_body(self) -> bool:

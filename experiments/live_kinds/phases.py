@@ -20,22 +20,21 @@ from experiments.pretrained.runs import FIRST, FULL, Design, Trial
 Rows = Mapping[Trial, Row]
 
 
-def read_design(name: str = "design") -> Design:
-    """A design of this study; what it lacks is as in the design of the first study."""
-    text = Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8")
-    design = tomllib.loads(text)
+def read_design(path: Path, first: Design = FIRST) -> Design:
+    """A design; what it lacks is as in the design of an earlier study."""
+    design = tomllib.loads(path.read_text(encoding="utf-8"))
     names = {task for tasks in design.get("kinds", {}).values() for task in tasks}
     names |= {*design.get("tuning", {}).get("tasks", ()), *design.get("factorial", ())}
     tasks = {
-        task: {**FIRST["tasks"].get(task, {}), **design["tasks"].get(task, {})}
+        task: {**first["tasks"].get(task, {}), **design.get("tasks", {}).get(task, {})}
         for task in sorted(names)
     }
-    digests = {task: {**FIRST["digests"], **design["digests"]}[task] for task in tasks}
-    return {**FIRST, **design, "tasks": tasks, "digests": digests}
+    digests = {task: {**first["digests"], **design.get("digests", {})}[task] for task in tasks}
+    return {**first, **design, "tasks": tasks, "digests": digests}
 
 
-DESIGN = read_design()
-DIAGNOSIS = read_design("diagnosis")
+DESIGN = read_design(Path(__file__).with_name("design.toml"))
+DIAGNOSIS = read_design(Path(__file__).with_name("diagnosis.toml"))
 
 
 class Rates(NamedTuple):

@@ -1,6 +1,6 @@
 """Print what the first step says of PEFT's public comparison, or compute the steps.
 
-``python -m experiments.peft_benchmark`` prints the tables of the page, from what is stored. With
+``python -m experiments.peft_benchmark`` stores and prints the tables of the page. With
 ``--data``, the published table, it stores the runs; with ``--steps`` it computes the first steps
 that are missing, in some half hour of one core, and can be stopped at any time.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pandas as pd
 
-from experiments.peft_benchmark import analysis, predicted, runs
+from experiments.peft_benchmark import analysis, page, runs
 from experiments.pretrained.__main__ import show
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
@@ -31,7 +31,7 @@ STORED = Path(__file__).parents[2] / "figures" / "peft-benchmark"
     "--out", type=Folder(), default=STORED, help="Folder of the tables.  [default: the checkout's]"
 )
 def main(data: Path | None, steps: bool, out: Path) -> None:
-    """Print what the first step says of PEFT's comparison, or compute the steps.
+    """Store and print what the first step says of PEFT's comparison, or compute the steps.
 
     Example: python -m experiments.peft_benchmark --steps --out rows
     """
@@ -42,25 +42,17 @@ def main(data: Path | None, steps: bool, out: Path) -> None:
     if data is None and not steps:
         published, computed = runs.stored_runs(out), runs.stored_steps(out)
         if len(computed) == len(published):
-            _print(analysis.joined(published, computed))
+            table = analysis.joined(published, computed)
+            tables = page.compute(table)
+            page.store(table, tables, out)
+            left = table[~table["is_fitted"]]
+            show("left out of the fits", left[["task", "reason"]].set_index(left["experiment"]))
+            click.echo(page.printed(tables))
         else:
             click.echo(
                 f"{len(computed)} of {len(published)} runs have a first step, or a reason why not; "
                 "continue with --steps"
             )
-
-
-def _print(table: pd.DataFrame) -> None:
-    """Print the tables of the page."""
-    left = table[~table["is_fitted"]]
-    show("left out of the fits", left[["task", "experiment", "reason"]].set_index("experiment"))
-    for task, design in runs.DESIGN["tasks"].items():
-        show(f"{task}: Spearman's correlations", analysis.correlations(table, task))
-        for outcome in design["outcomes"]:
-            show(f"{task}, {outcome}: linear models", analysis.models(table, task, outcome))
-            click.echo(f"by the other runs of a type: {analysis.of_types(table, task, outcome)}")
-    show("hypotheses, on image generation", analysis.hypotheses(table))
-    show("predictions", analysis.predictions(table, predicted.candidates()))
 
 
 def _compute(folder: Path) -> None:

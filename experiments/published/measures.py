@@ -20,7 +20,7 @@ from loca_theory.transforms import dct
 Row = dict[str, Any]
 
 ACCOUNTINGS = (Accounting.PAPER, Accounting.TRAINABLE, Accounting.BITS)
-FORMS = {"LoRA": "R", "LoCA": "D", "entries": "S"}
+FORMS: tuple[str, ...] = ("LoRA", "LoCA", "entries")
 
 
 def concentrations(matrix: torch.Tensor, singular_values: np.ndarray) -> tuple[float, float]:
@@ -72,15 +72,13 @@ def retained(matrix: torch.Tensor, ranks: Sequence[int]) -> Iterator[Row]:
     for accounting in ACCOUNTINGS:
         budgets = list(fitting_budgets(matrix.shape, ranks, accounting))
         energies = {
-            form: retained_energies(matrix, method, budgets) / total
-            for form, method in FORMS.items()
-            if budgets
+            form: retained_energies(matrix, form, budgets) / total for form in FORMS if budgets
         }
         for index, budget in enumerate(budgets):
             yield {
                 **about, "accounting": accounting.value, "r": budget.r,
                 **{form: float(values[index]) for form, values in energies.items()},
-                "predicted": 1 - spectral_error(singular_values, "D", budget),
+                "predicted": 1 - spectral_error(singular_values, "LoCA", budget),
                 "normal_limit": normal_limit(budget),
             }  # fmt: skip
 
@@ -92,7 +90,7 @@ def fitting_budgets(
     for r in ranks:
         with suppress(InvalidArgumentError):
             budget = Budget(shape[0], shape[1], r, accounting)
-            if all(find_method(method).exists(budget) for method in FORMS.values()):
+            if all(find_method(form).exists(budget) for form in FORMS):
                 yield budget
 
 

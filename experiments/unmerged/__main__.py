@@ -5,12 +5,16 @@ on a pretrained MiniLM (docstrings, classified by package), merges each into bfl
 three ways, and unmerges it: ``unmerged-adapters`` has a row for each layer. ``unmerged-negatives``
 has one for each matrix of trainings in bfloat16, DoRA and SHiRA and, with ``--data``,
 ``unmerged-published`` of published fine-tunes; the folder holds the wheels of
-:mod:`experiments.published`.
+:mod:`experiments.published`. With ``--points FOLDER`` a killed run continues.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 import peft
@@ -18,33 +22,76 @@ import torch
 
 from experiments.extracted import Row
 from experiments.unmerged.merges import lora_rows
-from experiments.unmerged.negatives import published, trained
+from experiments.unmerged.negatives import (
+    HALF_RATES,
+    OTHERS,
+    PUBLISHED,
+    of_adapter,
+    of_all_weights,
+    of_published,
+)
 from experiments.unmerged.training import TARGETS, train
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
+from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
+from loca_theory.sweeps.store import Point
 from loca_theory.sweeps.tables import store_rows
 
 RANKS, RATES = (4, 8, 16, 32), (1e-4, 3e-4, 1e-3)
 STEPS = 60
 _ALPHA = 16
+_PACKAGES = ("experiments.unmerged", "loca_theory.checkpoints", "loca_theory.rounding")
 
 
-def adapters(steps: int, *, quick: bool) -> list[Row]:
-    """The rows of all trained LoRAs."""
+Parts = list[tuple[dict[str, Any], Callable[[], Iterable[Row]]]]
+"""What is computed, as plain data, and how."""
+
+
+def adapters(rank: int, rate: float, steps: int) -> list[Row]:
+    """The rows of a trained LoRA."""
+    config = peft.LoraConfig(r=rank, lora_alpha=_ALPHA, target_modules=TARGETS)
+    model = train(lambda base: peft.get_peft_model(base, config), rate=rate, steps=steps, seed=rank)
+    factors = peft.get_peft_model_state_dict(model)
+    rows = [{"rank": rank, "rate": rate, **row} for row in lora_rows(config, factors)]
+    right = sum(row["found_rank"] == rank for row in rows)
+    click.echo(f"rank {rank}, rate {rate:g}: {right} of {len(rows)} right")
+    return rows
+
+
+def parts(data: Path | None, steps: int, *, quick: bool) -> dict[str, Parts]:
+    """The parts of each table."""
+    loras = itertools.product(RANKS[: 1 if quick else None], RATES[2:] if quick else RATES)
+    rates = HALF_RATES[: 1 if quick else None]
+    others = itertools.product(OTHERS, range(1 if quick else 2))
+    return {
+        "adapters": [
+            ({"rank": r, "rate": rate, "steps": steps}, partial(adapters, r, rate, steps))
+            for r, rate in loras
+        ],
+        "negatives": [
+            *(
+                ({"rate": rate, "steps": steps}, partial(of_all_weights, rate, steps))
+                for rate in rates
+            ),
+            *(
+                ({"kind": k, "seed": s, "steps": steps}, partial(of_adapter, k, s, steps))
+                for k, s in others
+            ),
+        ],
+        "published": [
+            ({"study": study}, partial(of_published, data, study)) for study in PUBLISHED if data
+        ],
+    }
+
+
+def computed(name: str, table: Parts, runner: Runner) -> list[Row]:
+    """The rows of a table; parts that the runner has stored are not computed again."""
     rows = list[Row]()
-    for rank in RANKS[: 1 if quick else None]:
-        for rate in RATES[2:] if quick else RATES:
-            config = peft.LoraConfig(r=rank, lora_alpha=_ALPHA, target_modules=TARGETS)
-            model = train(
-                lambda base, config=config: peft.get_peft_model(base, config),
-                rate=rate, steps=steps, seed=rank,
-            )  # fmt: skip
-            factors = peft.get_peft_model_state_dict(model)
-            trained_rows = list(lora_rows(config, factors))
-            rows += [{"rank": rank, "rate": rate, **row} for row in trained_rows]
-            right = sum(row["found_rank"] == rank for row in trained_rows)
-            click.echo(f"rank {rank}, rate {rate:g}: {right} of {len(trained_rows)} right")
+    for parameters, measure in table:
+        point = Point(f"unmerged.{name}", parameters, _PACKAGES)
+        (result,) = runner.run([point], lambda _, measure=measure: {"rows": list(measure())})
+        rows += result["rows"]
     return rows
 
 
@@ -53,21 +100,26 @@ def adapters(steps: int, *, quick: bool) -> list[Row]:
 @click.option("--out", type=Folder(file_okay=False), default="figures/unmerged", show_default=True)
 @click.option("--steps", type=click.IntRange(min=1), default=STEPS, show_default=True)
 @click.option("--quick", is_flag=True, help="One training of each kind.")
+@click.option("--points", type=Folder(file_okay=False), help="Where finished parts are stored.")
 @click.option("--skip", multiple=True, type=click.Choice(("adapters", "negatives", "published")))
-def main(data: Path | None, out: Path, steps: int, *, quick: bool, skip: tuple[str, ...]) -> None:
+def main(
+    data: Path | None,
+    out: Path,
+    steps: int,
+    *,
+    quick: bool,
+    points: Path | None,
+    skip: tuple[str, ...],
+) -> None:
     """Train, merge and unmerge adapters, and store a table for each question.
 
     Example: python -m experiments.unmerged --data wheels
     """
     torch.set_num_threads(1)
-    tables = {
-        "adapters": lambda: adapters(steps, quick=quick),
-        "negatives": lambda: list(trained(steps, quick=quick)),
-        "published": lambda: list(published(data)) if data else [],
-    }
     made = manifest(grid={"ranks": RANKS, "rates": RATES, "steps": steps, "quick": quick}, seed=0)
-    for name, measure in tables.items():
-        if name not in skip and (rows := measure()):
+    runner = Runner(points, jobs=1, progress=False)
+    for name, table in parts(data, steps, quick=quick).items():
+        if name not in skip and (rows := computed(name, table, runner)):
             store_rows(rows, made, out, f"unmerged-{name}")
             claimed = sum(row.get("found_rank") is not None for row in rows)
             click.echo(f"{name}: {len(rows)} rows, a rank claimed in {claimed}")

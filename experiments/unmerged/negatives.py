@@ -21,6 +21,11 @@ PUBLISHED = ("sre", "rxnfp", "rxnfp-10k", "chgnet", "ani")
 # Of the published change, and the type that both sides are rounded to.
 ROUNDED = ((1.0, "bfloat16"), (0.1, "bfloat16"), (1.0, "float16"))
 HALF_RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
+OTHERS = {
+    "DoRA": peft.LoraConfig(r=8, lora_alpha=16, target_modules=TARGETS, use_dora=True),
+    "SHiRA": peft.ShiraConfig(r=8, target_modules=TARGETS),
+}
+_RATE = 1e-3
 
 
 def claims(kind: str, base: Any, tuned: Any) -> Iterator[Row]:
@@ -37,44 +42,39 @@ def claims(kind: str, base: Any, tuned: Any) -> Iterator[Row]:
         }
 
 
-def trained(steps: int, *, quick: bool) -> Iterator[Row]:
-    """Trainings that round every weight at every step, and adapters of PEFT of other types."""
-    for seed, rate in enumerate(HALF_RATES[: 1 if quick else None]):
-        whole = train(lambda model: model, rate=rate, steps=steps, seed=seed, dtype=torch.bfloat16)
-        yield from claims(f"all weights in bfloat16, rate {rate:g}", encoder(torch.bfloat16), whole)
-    others = {
-        "DoRA": (peft.LoraConfig(r=8, lora_alpha=16, target_modules=TARGETS, use_dora=True), 1e-3),
-        "SHiRA": (peft.ShiraConfig(r=8, target_modules=TARGETS), 1e-3),
-    }
-    for kind, (config, rate) in others.items():
-        for seed in range(1 if quick else 2):
-
-            def adapted(model: Any, config: peft.PeftConfig = config) -> Any:
-                return peft.get_peft_model(model, config)
-
-            model = train(adapted, rate=rate, steps=steps, seed=seed)
-            factors = peft.get_peft_model_state_dict(model)
-            dtype = "bfloat16" if seed == 0 else "float16"
-            start = encoder(DTYPES[dtype])
-            stored = merged(encoder(DTYPES[dtype]), config, factors, is_half=False, is_safe=False)
-            yield from claims(kind, start, stored)
+def of_all_weights(rate: float, steps: int) -> Iterator[Row]:
+    """The rows of a training that rounds every weight at every step."""
+    seed = HALF_RATES.index(rate)
+    whole = train(lambda model: model, rate=rate, steps=steps, seed=seed, dtype=torch.bfloat16)
+    yield from claims(f"all weights in bfloat16, rate {rate:g}", encoder(torch.bfloat16), whole)
 
 
-def published(data: Path) -> Iterator[Row]:
+def of_adapter(kind: str, seed: int, steps: int) -> Iterator[Row]:
+    """The rows of an adapter of PEFT of another type, in bfloat16 or, of seed 1, in float16."""
+    config = OTHERS[kind]
+    model = train(
+        lambda base: peft.get_peft_model(base, config), rate=_RATE, steps=steps, seed=seed
+    )
+    factors = peft.get_peft_model_state_dict(model)
+    dtype = DTYPES["bfloat16" if seed == 0 else "float16"]
+    stored = merged(encoder(dtype), config, factors, is_half=False, is_safe=False)
+    yield from claims(kind, encoder(dtype), stored)
+
+
+def of_published(data: Path, study: str) -> Iterator[Row]:
     """Published fine-tunes in float32, their changes scaled, both sides rounded."""
-    for study in PUBLISHED:
-        try:
-            pairs = list(STUDIES[study].pairs(Wheels(data, STUDIES[study].packages)))
-        except LocaTheoryError as error:
-            yield {"kind": study, "outcome": f"left out: {error}"}
-            continue
-        for pair in pairs:
-            matrices = {f"{name}.weight": sides for name, *sides in increments(pair)}
-            for scale, dtype in ROUNDED:
-                base = {name: side[0].to(DTYPES[dtype]) for name, side in matrices.items()}
-                tuned = {
-                    name: (before + scale * (after - before)).to(DTYPES[dtype])
-                    for name, (before, after) in matrices.items()
-                }
-                for row in claims(study, base, tuned):
-                    yield {**row, "scale": scale, "dtype": dtype, "pair": pair.name}
+    try:
+        pairs = list(STUDIES[study].pairs(Wheels(data, STUDIES[study].packages)))
+    except LocaTheoryError as error:
+        yield {"kind": study, "outcome": f"left out: {error}"}
+        return
+    for pair in pairs:
+        matrices = {f"{name}.weight": sides for name, *sides in increments(pair)}
+        for scale, dtype in ROUNDED:
+            base = {name: side[0].to(DTYPES[dtype]) for name, side in matrices.items()}
+            tuned = {
+                name: (before + scale * (after - before)).to(DTYPES[dtype])
+                for name, (before, after) in matrices.items()
+            }
+            for row in claims(study, base, tuned):
+                yield {**row, "scale": scale, "dtype": dtype, "pair": pair.name}

@@ -121,7 +121,7 @@ def analyze(
         >>> found.matrices[0].mp_distance < 0.1
         True
         >>> [error.method for error in found.errors]
-        ['R', 'F1', 'FourierFT', 'F2', 'F3', 'D', 'S']
+        ['LoRA', 'random Fourier', 'FourierFT', 'Fourier pairs', 'Fourier', 'LoCA', 'entries']
     """
     from loca_theory.transforms.devices import resolve_device
 

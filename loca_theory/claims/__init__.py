@@ -4,7 +4,6 @@
 - :func:`load_ledger`: read the claims (``claims.toml``): section, statement, assumptions, check,
   an acceptance rule that is fixed before the stored run, with the history of the rule, and an
   alternative under which it is refuted.
-- :func:`refute`: run a claim's check on that alternative.
 - :mod:`loca_theory.claims.checks`: the checks, one module per subject. A check returns a number,
   an :class:`Estimate` or several of them by name, and decides nothing.
 - :mod:`loca_theory.claims.rules`: turn estimates and their errors into a verdict, with one

@@ -46,7 +46,7 @@ class Alternative:
         statement: The alternative in words: a perturbed formula, another estimator, another method.
         arguments: Arguments of the check that differ from the claim's; they can name stored runs of
             which something else is true.
-        table: Name of a synthetic table (:data:`loca_theory.claims.synthetic.TABLES`) that takes
+        table: Name of a synthetic table of the tests (``tests/claims/synthetic.py``) that takes
             the place of the stored ones; empty for claims that need no tables.
         tier: The tier at which the claim is refuted.
     """
@@ -90,8 +90,7 @@ class Claim:
         undecided: Tiers at which the claim may be inconclusive although the ledger expects a
             decision; or may be decided although the ledger expects none, because its number is so
             near the bound that seeds disagree.
-        refuted_by: An alternative under which the check refutes the claim
-            (:func:`loca_theory.claims.refute`).
+        refuted_by: An alternative under which the check refutes the claim.
         rule_changes: When the rule was first written, and every change since of the rule, the
             check or its arguments.
     """

@@ -38,12 +38,13 @@ class Crossing(NamedTuple):
 def find_crossings(
     grids: Sequence[tuple[Sequence[float], Sequence[Gap]]], gaps: Gaps
 ) -> list[Crossing]:
-    """Find where each search's gap R − D first falls from a positive value to zero or below.
+    """Find where each gap first falls from a positive value to zero or below.
 
-    The grid gives a bracket. Chandrupatla's method narrows it until it is small compared with the
-    statistical error; every evaluation uses the same random numbers as the grid. All searches
-    advance together, so that the draws of one round can be computed at once. The confidence
-    interval is that of the gap, divided by the gap's slope across the bracket.
+    A gap is LoRA's error minus LoCA's. The grid gives a bracket. Chandrupatla's method narrows it
+    until it is small compared with the statistical error; every evaluation uses the same random
+    numbers as the grid. All searches advance together, so that the draws of one round can be
+    computed at once. The confidence interval is that of the gap, divided by the gap's slope across
+    the bracket.
 
     Returns:
         The crossing of each search; without a value if the gap does not change sign on the

@@ -15,13 +15,13 @@ from loca_theory.dependence.structure import Structure
 from loca_theory.dependence.structures import STRUCTURES, find_structures
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Budget, Method
-from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.methods.registry import find_methods, names_of, own_titles
 from loca_theory.sweeps.store import described
 
-COMPARED = find_methods(("R", "D"))
+COMPARED = find_methods(("LoRA", "LoCA"))
 """The methods that the crossings compare."""
-DRAWN = find_methods(("R", "F2", "D", "S"))
+DRAWN = find_methods(("LoRA", "Fourier pairs", "LoCA", "entries"))
 """The methods that approximate the correlated draws by default."""
 
 
@@ -55,10 +55,12 @@ _DETECTION_VALUES = {
     "exponent": (0.1, 0.2, 0.5, 1.0),
 }
 # Random locations retain the same fraction of the energy of every matrix.
-_ANY_MATRIX = METHODS["U"]
+_ANY_MATRIX = METHODS["printed line"]
 _DEFAULT_METHODS = {
     Protocol.SAME_DRAW: (*DRAWN, _ANY_MATRIX),
-    Protocol.IID_REFERENCE: find_methods(("R", "D", "M1", "M2", "U")),
+    Protocol.IID_REFERENCE: find_methods(
+        ("LoRA", "LoCA", "upper bound", "lower bound", "printed line")
+    ),
 }
 # Minimum number of null draws beyond a critical value.
 _FEWEST_BEYOND = 20
@@ -82,6 +84,7 @@ class Design:
     exponent: tuple[float, ...] | None = None
     draws: int = DEFAULT_DRAWS
     seed: int = 0
+    detect: bool = False
     level: float = DEFAULT_LEVEL
     null_draws: int = DEFAULT_NULL_DRAWS
 
@@ -109,7 +112,7 @@ class Design:
         if not self.protocols or len(set(self.protocols)) < len(self.protocols):
             msg = "protocols must list at least one name and no name twice, not "
             raise InvalidArgumentError(msg + (", ".join(self.protocols) or "none"))
-        if self.level * self.null_draws < _FEWEST_BEYOND:
+        if self.detect and self.level * self.null_draws < _FEWEST_BEYOND:
             msg = f"a critical value at level {self.level:g} needs at least "
             msg += f"{math.ceil(_FEWEST_BEYOND / self.level)} null draws, not {self.null_draws}"
             raise InvalidArgumentError(msg)
@@ -141,10 +144,10 @@ class Design:
         for method in without:
             if method.can_approximate or self._has_exact_errors(method):
                 other = Protocol.SAME_DRAW if method.can_approximate else Protocol.IID_REFERENCE
-                msg = f"{method.display_name} has no value under {', '.join(self.protocols)}; "
+                msg = f"{method.name} has no value under {', '.join(self.protocols)}; "
                 msg += f'leave it out, or use protocols="{other}"'
             else:
-                msg = f"{method.display_name} does not approximate matrices and has no exact "
+                msg = f"{method.name} does not approximate matrices and has no exact "
                 msg += "error; leave it out, or define its approximate(matrix, budget, rng)"
             raise InvalidArgumentError(msg)
 
@@ -183,6 +186,8 @@ class Design:
 
     def detection_values(self, structure: Structure) -> list[float]:
         """The values of a structure's parameter at which the statistics are compared."""
+        if not self.detect:
+            return []
         grid = self.grid(structure)
         wanted = _DETECTION_VALUES[structure.parameter]
         return [v for v in wanted if grid[0] <= v <= grid[-1]] or [grid[-1]]
@@ -194,8 +199,11 @@ class Design:
 
     def describe(self) -> dict[str, Any]:
         """The expanded grid and options as plain data, for a manifest."""
+        of_tests = () if self.detect else ("detect", "level", "null_draws")
         return {
-            **described(self, "p", "q", "seed", "methods", "structures", *_DEFAULT_GRIDS),
+            **described(
+                self, "p", "q", "seed", "methods", "structures", *_DEFAULT_GRIDS, *of_tests
+            ),
             "shape": [self.p, self.q],
             "structures": {one.name: list(self.grid(one)) for one in self.structures},
             "options": {one.name: one.option for one in self.structures if one.option is not None},

@@ -19,8 +19,12 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget, Method
 from loca_theory.expressivity.matrices import mean_retained_energies
 from loca_theory.expressivity.methods import LowRank
-from loca_theory.expressivity.methods.bases import COSINE
-from loca_theory.expressivity.methods.coordinates import CoordinateMethod, prefix_sums
+from loca_theory.expressivity.methods.coordinates.bases import COSINE
+from loca_theory.expressivity.methods.coordinates.coordinate_method import (
+    CoordinateMethod,
+    prefix_sums,
+)
+from loca_theory.expressivity.methods.names import seed_name
 from loca_theory.expressivity.methods.registry import identities, is_recognisable
 from loca_theory.increments.eigenvalues import squared_singular_values
 from loca_theory.increments.spectrum import spectral_statistics
@@ -134,7 +138,7 @@ def _retained(
             ranks = [budget.r for budget in budgets]
             retained[method.name] = prefix_sums(eigenvalues[::-1], ranks)
         elif not isinstance(method, CoordinateMethod):
-            rng = generator(*path, method.name)
+            rng = generator(*path, seed_name(method.name))
             retained |= mean_retained_energies(matrix, [method], budgets, rng)
         elif method.basis == COSINE:
             retained[method.name] = method.mean_sums(spectrum.square().flatten(), budgets)

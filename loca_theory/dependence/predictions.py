@@ -20,9 +20,9 @@ from loca_theory.dependence.closed_forms import (
 from loca_theory.dependence.design import Protocol
 from loca_theory.dependence.structure import Structure
 from loca_theory.expressivity import METHODS, Budget, exact_error
-from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.engine import Engine
 
-_LOW_RANK = METHODS["R"]
+_LOW_RANK = METHODS["LoRA"]
 
 
 def predictions(budgets: Sequence[Budget]) -> list[Prediction]:
@@ -67,14 +67,14 @@ class Prediction:
         ``spiked`` from the mixture law of the coefficients of a random spike.
         """
         match structure.name, method:
-            case (("shared-mean" | "equicorrelated"), ("R" | "D")):
+            case (("shared-mean" | "equicorrelated"), ("LoRA" | "LoCA")):
                 return self._with_shared_mean(structure.name, method, value)
-            case "spiked", ("R" | "D") if structure.option == 1:
+            case "spiked", ("LoRA" | "LoCA") if structure.option == 1:
                 return self._with_spike(method, value)
-            case _, ("D" | "S") if factors := structure.factors(
+            case _, ("LoCA" | "entries") if factors := structure.factors(
                 self.budget.p, self.budget.q, value
             ):
-                of_factor = cosine_variances if method == "D" else np.diagonal
+                of_factor = cosine_variances if method == "LoCA" else np.diagonal
                 a, b = map(of_factor, factors)
                 return selection_loss_of_separable(a, b, self.budget.chosen_coefficients)
         return None
@@ -87,7 +87,7 @@ class Prediction:
         energy = (n - 1) * noise + atom
         if rho < 0 or noise <= 0:
             return None
-        if method == "D":
+        if method == "LoCA":
             return selection_loss_with_shared_mean(self.budget, noise, atom) / energy
         spread = n * rho / noise
         loss = low_rank_loss_with_shared_mean(p, q, spread, self.loss, self.loss_without)
@@ -96,7 +96,7 @@ class Prediction:
     def _with_spike(self, method: str, fraction: float) -> float | None:
         p, q = self.budget.p, self.budget.q
         t = fraction / (1 - fraction)
-        if method == "D":
+        if method == "LoCA":
             return selection_loss_with_spike(t, self.budget.chosen_coefficients / (p * q)) / (1 + t)
         if t * t * p * q <= 1:
             return None
@@ -114,9 +114,9 @@ class Prediction:
         low, high = max(low, 0.0), min(high, 1 - 1e-9 if structure.name != "shared-mean" else high)
 
         def gap(value: float) -> float:
-            rank, selected = (self.error(structure, method, value) for method in "RD")
+            rank, selected = (self.error(structure, method, value) for method in ("LoRA", "LoCA"))
             if protocol is Protocol.IID_REFERENCE:
-                selected = exact_error("D", self.budget)
+                selected = exact_error("LoCA", self.budget)
             return math.nan if rank is None or selected is None else rank - selected
 
         if low >= high or not gap(low) > 0 >= gap(high):

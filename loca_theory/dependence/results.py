@@ -58,8 +58,7 @@ class CrossingRow:
         high: Upper end.
         closed_form: The crossing by a closed form; None if there is none.
         finding: ``crossing``, or without a crossing, which method has the smaller error:
-            ``D throughout``, ``R throughout``, or ``R first`` if it is R at the first value but
-            not throughout.
+            ``LoCA throughout``, ``LoRA throughout``, or ``LoRA at the start`` but not throughout.
         searched_from: First value of the parameter.
         searched_to: Last value of the parameter.
     """
@@ -119,7 +118,8 @@ class CorrelationResult(Result):
     Attributes:
         rows: Errors, in order of structure, value, protocol and rank.
         crossings: Where LoRA overtakes DCT selection, for every structure, protocol and rank.
-        detection: Power of the tests of independence, without and with centred columns.
+        detection: Power of the tests of independence, without and with centred columns; empty
+            unless they were asked for.
     """
 
     rows: tuple[LossRow, ...] = table(LossRow)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from loca_theory.dependence.design import (
 from loca_theory.dependence.detection import NULL_BLOCK, NullCell, evaluate_null
 from loca_theory.dependence.draws import BLOCK, Blocks, DrawCell, evaluate
 from loca_theory.dependence.predictions import predictions
-from loca_theory.dependence.results import CorrelationResult
+from loca_theory.dependence.results import CorrelationResult, PowerRow
 from loca_theory.dependence.structure import Structure
 from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.dependence.tables import Configuration, crossing_rows, detection_rows, loss_rows
@@ -44,6 +44,7 @@ def correlate(
     exponent: float | Iterable[float] | None = None,
     draws: int = DEFAULT_DRAWS,
     seed: int = 0,
+    detect: bool = False,
     level: float = DEFAULT_LEVEL,
     null_draws: int = DEFAULT_NULL_DRAWS,
     runner: Runner | None = None,
@@ -74,6 +75,7 @@ def correlate(
             decay; None for 0, 0.1, ..., 1.5.
         draws: Number of draws of each structure, at least 2; all values share the random numbers.
         seed: Root seed.
+        detect: Also measure the power of tests that see one matrix.
         level: Size of the tests of independence.
         null_draws: Number of draws of the statistics under independence.
         runner: Runner that computes the draws.
@@ -85,7 +87,7 @@ def correlate(
 
     >>> import loca_theory.dependence as dependence
     >>> found = dependence.correlate(
-    ...     24, ranks=2, structures="spiked", fraction=[0, 0.2, 0.4], draws=10, null_draws=400
+    ...     24, ranks=2, structures="spiked", fraction=[0, 0.2, 0.4], draws=10
     ... )
     >>> [(row.r, row.finding) for row in found.crossings if row.protocol == "same-draw"]
     [(2, 'crossing')]
@@ -100,7 +102,13 @@ def correlate(
     # The study converts names and single numbers.
     chosen: Any = {"structures": structures, "protocols": protocols, "methods": methods}
     grids: Any = {"rho": rho, "fraction": fraction, "exponent": exponent}
-    rest: Any = {"draws": draws, "seed": seed, "level": level, "null_draws": null_draws}
+    rest: Any = {
+        "draws": draws,
+        "seed": seed,
+        "detect": detect,
+        "level": level,
+        "null_draws": null_draws,
+    }
     study = Study(p, q, _arguments.ranks(ranks), **chosen, **grids, **rest)
     return study.run(chosen_runner(runner))
 
@@ -117,7 +125,6 @@ class Study(Design):
         ]
         drawn = self._blocks(configurations, self.drawn, runner)
         forms = predictions(self.budgets)
-        nulls = {centred: self._null(runner, centred) for centred in (False, True)}
         crossings = crossing_rows(
             self, drawn, forms, lambda wanted: self._blocks(wanted, COMPARED, runner)
         )
@@ -125,7 +132,7 @@ class Study(Design):
             manifest(grid=self.describe(), seed=self.seed),
             rows=tuple(loss_rows(self, drawn, forms)),
             crossings=tuple(crossings),
-            detection=tuple(detection_rows(self, drawn, nulls)),
+            detection=tuple(self._detection(drawn, runner)) if self.detect else (),
         )
 
     def _blocks(
@@ -147,6 +154,12 @@ class Study(Design):
         for cell, result in zip(cells, runner.run(cells, evaluate), strict=True):
             found[cell.structure, cell.value].append(result)
         return {configuration: Blocks(results) for configuration, results in found.items()}
+
+    def _detection(
+        self, drawn: Mapping[Configuration, Blocks], runner: Runner
+    ) -> Iterator[PowerRow]:
+        nulls = {centred: self._null(runner, centred) for centred in (False, True)}
+        return detection_rows(self, drawn, nulls)
 
     def _null(self, runner: Runner, is_centred: bool) -> dict[str, NDArray[np.float64]]:
         every = blocks(0, self.null_draws, NULL_BLOCK)

@@ -71,8 +71,8 @@ def crossing_rows(
         if protocol is Protocol.SAME_DRAW:
             mean, error = block.gap()
             return float(mean[i]), float(error[i])
-        mean, error = block.losses("R")
-        return float(mean[i]) - exact_error("D", study.budgets[i]), float(error[i])
+        mean, error = block.losses("LoRA")
+        return float(mean[i]) - exact_error("LoCA", study.budgets[i]), float(error[i])
 
     def gaps(wanted: Sequence[tuple[int, float]]) -> list[Gap]:
         configurations = dict.fromkeys((searches[search][0], value) for search, value in wanted)
@@ -137,5 +137,5 @@ def _finding(crossing: Crossing, gaps: Sequence[Gap]) -> str:
     if crossing.crossing is not None:
         return "crossing"
     if all(mean > 0 for mean, _ in gaps):
-        return "D throughout"
-    return "R throughout" if all(mean <= 0 for mean, _ in gaps) else "R first"
+        return "LoCA throughout"
+    return "LoRA throughout" if all(mean <= 0 for mean, _ in gaps) else "LoRA at the start"

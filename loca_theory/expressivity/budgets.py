@@ -51,7 +51,7 @@ class Budget:
         q: Columns.
         r: LoRA's rank, 1 ≤ r ≤ min(p, q).
         accounting: What is charged to the budget.
-        value_bits: Bits of one stored number; used by ``bits`` and by the method ``RD``.
+        value_bits: Bits of one stored number; used by ``bits`` and by ``rate-distortion``.
 
     Raises:
         InvalidArgumentError: p, q, r or value_bits is not a whole number or is out of range, the

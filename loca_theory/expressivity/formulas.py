@@ -31,7 +31,7 @@ def exact_error(method: str | Method, budget: Budget) -> float:
     Source: the displayed expectations of the paper's proof of Theorem 1.
 
     >>> from loca_theory.expressivity import Budget, exact_error
-    >>> round(exact_error("V1", Budget(16, 16, 2)), 6)
+    >>> round(exact_error("random DCT", Budget(16, 16, 2)), 6)
     0.75
     """
     return float(checked_numbers(find_method(method), "expected_errors", [budget])[0])

@@ -114,10 +114,10 @@ def limit_crossings(accounting: Accounting = Accounting.PAPER) -> list[Crossing]
         return rho * (2 - rho) if accounting is Accounting.DOF else 2 * rho
 
     fraction: Mapping[str, Callable[[float], float]] = {
-        "U": budget,
-        "R": low_rank_fraction,
-        "F2": lambda rho: location_fraction(locations * budget(rho)),
-        "D": lambda rho: coefficient_fraction(coefficients * budget(rho)),
+        "printed line": budget,
+        "LoRA": low_rank_fraction,
+        "Fourier pairs": lambda rho: location_fraction(locations * budget(rho)),
+        "LoCA": lambda rho: coefficient_fraction(coefficients * budget(rho)),
     }
     grid = np.linspace(1e-3, 0.5 - 1e-9, 400)
     found = []

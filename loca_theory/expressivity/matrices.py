@@ -16,7 +16,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.formulas import checked_numbers
 from loca_theory.expressivity.methods import Method
-from loca_theory.expressivity.methods.coordinates import CoordinateMethod
+from loca_theory.expressivity.methods.coordinates.coordinate_method import CoordinateMethod
 from loca_theory.expressivity.methods.method import checked_approximation
 from loca_theory.expressivity.methods.registry import find_method, find_methods
 from loca_theory.transforms.dct_paths import float32_products
@@ -30,8 +30,9 @@ def approximate(
     """Approximate a matrix by a method within a budget.
 
     Given their random indices or frozen factors, the package's methods return the best
-    approximation in Frobenius norm. VeRA, LoHa, HiRA and RandLoRA return a local optimum (see
-    :mod:`~loca_theory.expressivity.methods.frozen_factors` and
+    approximation in Frobenius norm; OFT, BOFT, HRA, RoAd and PSOFT that of small steps. VeRA,
+    Uni-LoRA, VB-LoRA, LoHa, HiRA, GLoRA and RandLoRA return a local optimum (see
+    :mod:`~loca_theory.expressivity.methods.gradient_fits` and
     :mod:`~loca_theory.expressivity.methods.fitted`).
 
     Args:
@@ -141,7 +142,7 @@ def dense_errors(
     p, q = budgets[0].p, budgets[0].q
     drawn = torch.from_numpy(matrix_rng.standard_normal((p, q)))
     way_out = 'use sampler="reduced", a smaller matrix or device="cpu"'
-    with device_memory(f"{found.display_name} of a dense {p}x{q} matrix", device, way_out):
+    with device_memory(f"{found.name} of a dense {p}x{q} matrix", device, way_out):
         w = drawn.to(device)
         energy = float(w.square().sum())
         return 1.0 - retained_energies(w, found, budgets, choice_rng) / energy

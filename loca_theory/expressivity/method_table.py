@@ -11,7 +11,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.coders.registry import CODERS
 from loca_theory.expressivity.methods import Method
-from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.methods.registry import METHODS, find_methods
 from loca_theory.sweeps import Result
 from loca_theory.sweeps.manifest import manifest
@@ -104,7 +104,7 @@ def methods(
             r does not fit K, or lr is not positive.
 
     >>> import loca_theory as loca
-    >>> loca.methods("D").methods[0].title
+    >>> loca.methods("LoCA").methods[0].title
     "DCT, best coefficients (LoCA's target)"
     >>> loca.methods("C3A", K=768, r=8).methods[0].parameters
     12288
@@ -133,7 +133,7 @@ def methods(
 def _row(method: Method, budget: Budget, lr: float | None) -> MethodRow:
     exists = method.exists(budget)
     step = method.first_step(budget) if exists and lr is not None else None
-    of_lora = METHODS["R"].first_step(budget)
+    of_lora = METHODS["LoRA"].first_step(budget)
     return MethodRow(
         name=method.name,
         title=method.title,

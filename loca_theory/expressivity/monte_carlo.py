@@ -13,6 +13,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.formulas import checked_numbers
 from loca_theory.expressivity.methods import Method
+from loca_theory.expressivity.methods.names import seed_name
 from loca_theory.expressivity.methods.registry import identity, is_recognisable
 from loca_theory.sweeps import Cell, Runner, generator
 from loca_theory.sweeps.random import Moments, blocks
@@ -66,7 +67,7 @@ class ErrorCell(Cell):
         has = {Sampler.REDUCED: method.defines("sample"), Sampler.DENSE: method.can_approximate}
         if not has[self.sampler]:
             others = [f'sampler="{one}"' for one in Sampler if has[one]] or ["the exact engine"]
-            msg = f"{method.display_name} has no {self.sampler} sampler; use {others[0]}"
+            msg = f"{method.name} has no {self.sampler} sampler; use {others[0]}"
             raise InvalidArgumentError(msg)
 
     @property
@@ -95,7 +96,7 @@ def evaluate(cell: ErrorCell) -> dict[str, Any]:
     path = _EXPERIMENT, budgets[0].p, budgets[0].q, cell.sampler.value
 
     def one_draw(draw: int) -> np.ndarray:
-        rng = generator(cell.seed, *path, method.name, draw)
+        rng = generator(cell.seed, *path, seed_name(method.name), draw)
         if cell.sampler is Sampler.REDUCED:
             return checked_numbers(method, "sample", budgets, rng)
         from loca_theory.expressivity.matrices import dense_errors  # imports torch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.monte_carlo import Sampler
 from loca_theory.sweeps import Result
 from loca_theory.sweeps.results import rows

@@ -17,8 +17,8 @@ from loca_theory.expressivity.budgets import Accounting, Budget
 from loca_theory.expressivity.formulas import checked_numbers
 from loca_theory.expressivity.memory import check_memory
 from loca_theory.expressivity.methods import Method
-from loca_theory.expressivity.methods.method import Engine
-from loca_theory.expressivity.methods.names import DEFAULT_KEYS
+from loca_theory.expressivity.methods.engine import Engine
+from loca_theory.expressivity.methods.names import DEFAULT_NAMES
 from loca_theory.expressivity.methods.registry import (
     DEFAULT_METHODS,
     find_methods,
@@ -42,7 +42,7 @@ def simulate(
     *,
     ranks: int | Iterable[int],
     shape: tuple[int, int] | None = None,
-    methods: str | Method | Iterable[str | Method] = DEFAULT_KEYS,
+    methods: str | Method | Iterable[str | Method] = DEFAULT_NAMES,
     engine: Literal["exact", "asymptotic", "monte-carlo", "all"] | None = None,
     accounting: str = "paper",
     value_bits: int = 16,
@@ -77,7 +77,7 @@ def simulate(
         ResourceError: the simulation does not fit in memory, or the workers or the store fail.
 
     >>> import loca_theory as loca
-    >>> found = loca.simulate(768, ranks=[8, 16], methods=["D"], engine="exact")
+    >>> found = loca.simulate(768, ranks=[8, 16], methods=["LoCA"], engine="exact")
     >>> [(row.r, round(row.error, 4)) for row in found.rows]
     [(8, 0.9128), (16, 0.849)]
     """
@@ -125,7 +125,7 @@ class Simulation:
         for budget, method in product(self.budgets, self.methods):
             method.check_budget(budget)
         if not any(engines for *_, engines in self._plan):
-            names = ", ".join(method.display_name for method in self.methods)
+            names = ", ".join(method.name for method in self.methods)
             engines = ", ".join(self.engines or (Engine.EXACT, Engine.MONTE_CARLO))
             msg = f"nothing to compute: no engine of ({engines}) can evaluate any "
             msg += f"method of ({names}) at these shapes; choose another engine"

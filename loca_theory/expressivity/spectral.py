@@ -55,11 +55,11 @@ from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.laws.coordinate import energy_beyond
+from loca_theory.expressivity.methods.coordinates.selection import LocationSelection, Selection
 from loca_theory.expressivity.methods.linear_families import LinearFamily
 from loca_theory.expressivity.methods.low_rank import LowRank
 from loca_theory.expressivity.methods.method import Method
 from loca_theory.expressivity.methods.registry import find_method
-from loca_theory.expressivity.methods.selection import LocationSelection, Selection
 from loca_theory.increments.spectrum import checked_spectrum
 
 
@@ -87,18 +87,18 @@ def spectral_error(singular_values: ArrayLike, method: str | Method, budget: Bud
     >>> import numpy as np
     >>> from loca_theory.expressivity import Budget, exact_error
     >>> budget = Budget(256, 256, 8)
-    >>> round(spectral_error(1 / np.arange(1, 257), "D", budget), 3)
+    >>> round(spectral_error(1 / np.arange(1, 257), "LoCA", budget), 3)
     0.697
     >>> noise = np.random.default_rng(0).standard_normal((256, 256))
-    >>> round(spectral_error(np.linalg.svd(noise, compute_uv=False), "D", budget), 3)
+    >>> round(spectral_error(np.linalg.svd(noise, compute_uv=False), "LoCA", budget), 3)
     0.8
-    >>> round(exact_error("D", budget), 3)  # for independent entries
+    >>> round(exact_error("LoCA", budget), 3)  # for independent entries
     0.8
     """
     method = find_method(method)
     weights = _weights(singular_values, budget)
     if not has_spectral_error(method):
-        msg = f"{method.display_name} has no error that follows from the singular values alone; "
+        msg = f"{method.name} has no error that follows from the singular values alone; "
         msg += "use low rank, a linear family or a selection, such as LoRA, LoCA or FourierFT"
         raise InvalidArgumentError(msg)
     if isinstance(method, LinearFamily):
@@ -136,12 +136,12 @@ class LowRankComparison:
 
     @property
     def better(self) -> str:
-        """``R`` or the name of the other method, whichever retains more."""
-        return "R" if self.low_rank > self.other else self.method
+        """``LoRA`` or the name of the other method, whichever retains more."""
+        return "LoRA" if self.low_rank > self.other else self.method
 
 
 def compare_with_low_rank(
-    singular_values: ArrayLike, budget: Budget, method: str | Method = "D"
+    singular_values: ArrayLike, budget: Budget, method: str | Method = "LoCA"
 ) -> LowRankComparison:
     """Decide from the singular values alone whether low rank retains more than another method.
 
@@ -161,7 +161,7 @@ def compare_with_low_rank(
     >>> import numpy as np
     >>> found = compare_with_low_rank(np.arange(1, 301) ** -0.5, Budget(300, 300, 8))
     >>> f"{found.low_rank:.3f} {found.other:.3f} {found.normal_limit:.3f} {found.better}"
-    '0.433 0.190 0.178 R'
+    '0.433 0.190 0.178 LoRA'
     """
     method = find_method(method)
     return LowRankComparison(

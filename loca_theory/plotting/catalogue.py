@@ -13,7 +13,7 @@ from loca_theory.dependence.design import Protocol
 from loca_theory.dependence.structures import find_structures
 from loca_theory.dependence.study import Study
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.methods.registry import METHODS, find_methods
 from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.expressivity.theorem1.ordering import ORDERING_ACCOUNTINGS, Ordering
@@ -29,7 +29,7 @@ from loca_theory.plotting.results.separable import draw_separable_map
 from loca_theory.plotting.results.simulation import draw_errors
 from loca_theory.rounding.study import RoundingStudy
 
-_METHODS = find_methods(("R", "U", "M1", "M2", "D"))
+_METHODS = find_methods(("LoRA", "printed line", "upper bound", "lower bound", "LoCA"))
 _SIZE = 300
 # The structures whose crossings are drawn; the other separable ones have a map.
 _CROSSING = (
@@ -44,11 +44,10 @@ _SEPARABLE = Study(
     (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96),
     structures=find_structures(("ar1", "blocks", "scaled")),
     protocols=(Protocol.SAME_DRAW,),
-    methods=find_methods(("S",)),
+    methods=find_methods(("entries",)),
     rho=tuple(round(0.05 * i, 10) for i in range(20)),
     exponent=tuple(round(0.1 * i, 10) for i in range(13)),
     draws=50,
-    null_draws=400,
 )
 
 
@@ -168,7 +167,8 @@ FIGURES: dict[str, PaperFigure] = {
             "methods",
             "What every method retains at one budget",
             "Energy of independent entries that every method retains at the budget of r = 8, "
-            "K = 768; exact, but DoRA, VeRA, LoHa, HiRA and RandLoRA simulated",
+            "K = 768; exact, but DoRA, VeRA, LoHa, HiRA, GLoRA, Uni-LoRA, VB-LoRA and RandLoRA "
+            "simulated",
             Computed(Simulation(squares([768]), (8,), tuple(METHODS.values()), draws=2)),
             draw_catalogue,
         ),

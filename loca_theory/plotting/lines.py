@@ -12,7 +12,6 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 from loca_theory.expressivity import METHODS
-from loca_theory.expressivity.methods.names import display_name
 from loca_theory.plotting.canvas import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY
 
 if TYPE_CHECKING:
@@ -32,24 +31,25 @@ class Look:
 TITLES = {name: method.title for name, method in METHODS.items()}
 # Dashes help in grey print.
 LOOKS = {
-    "R": Look(RED),
-    "U": Look(GREY, (0, (1, 1))),
-    "F1": Look(GREY, (0, (4, 1))),
-    "V1": Look(GREY, (0, (4, 1, 1, 1))),
+    "LoRA": Look(RED),
+    "printed line": Look(GREY, (0, (1, 1))),
+    "random Fourier": Look(GREY, (0, (4, 1))),
+    "random DCT": Look(GREY, (0, (4, 1, 1, 1))),
     "FourierFT": Look(BLACK, (0, (1, 2))),
-    "M1": Look(SKY, (0, (3, 1))),
-    "F2": Look(BLUE, (0, (5, 1))),
-    "M2": Look(SKY, (0, (1, 1))),
-    "F3": Look(GREEN, (0, (4, 2))),
-    "D": Look(GREEN),
-    "S": Look(PINK, (0, (2, 2))),
-    "RD": Look("#b8860b", (0, (6, 2))),
+    "upper bound": Look(SKY, (0, (3, 1))),
+    "Fourier pairs": Look(BLUE, (0, (5, 1))),
+    "lower bound": Look(SKY, (0, (1, 1))),
+    "Fourier": Look(GREEN, (0, (4, 2))),
+    "LoCA": Look(GREEN),
+    "entries": Look(PINK, (0, (2, 2))),
+    "rate-distortion": Look("#b8860b", (0, (6, 2))),
     "DoRA": Look(ORANGE, (0, (3, 1, 1, 1))),
     "VeRA": Look(ORANGE, (0, (1, 1))),
     # Linear families are grey and black, oracles green, and what has factors is orange or red.
     "WaveFT": Look(GREY),
     "WaveFT-PEFT": Look(BLACK, (0, (3, 1))),
     "SHiRA": Look(GREY, (0, (2, 2))),
+    "Super-Tuning": Look(GREY, (0, (1, 2))),
     "SSH": Look(GREY, (0, (8, 2))),
     "sDCTFT": Look(GREY, (0, (6, 1, 1, 1))),
     "C3A": Look(BLACK),
@@ -57,13 +57,24 @@ LOOKS = {
     "LoRA-FA": Look(BLACK, (0, (8, 2))),
     "MiCA": Look(BLACK, (0, (2, 2))),
     "LoRA-XS": Look(BLACK, (0, (4, 1, 1, 1))),
+    "TinyLoRA": Look(BLACK, (0, (1, 1))),
+    # Rotations of the pretrained weights are blue.
+    "OFT": Look(BLUE),
+    "BOFT": Look(BLUE, (0, (2, 2))),
+    "HRA": Look(BLUE, (0, (8, 2))),
+    "RoAd": Look(BLUE, (0, (1, 1))),
+    "PSOFT": Look(BLUE, (0, (4, 1, 1, 1))),
     "QWHA": Look(GREEN, (0, (1, 1))),
     "MaCP": Look(GREEN, (0, (6, 1, 1, 1))),
     "DCT-columns": Look(GREEN, (0, (8, 2))),
     "GraLoRA": Look(RED, (0, (4, 1))),
+    "BD-LoRA": Look(RED, (0, (8, 2))),
     "LoKr": Look(RED, (0, (1, 1))),
     "LoHa": Look(PINK),
     "HiRA": Look(PINK, (0, (4, 1))),
+    "GLoRA": Look(PINK, (0, (1, 1))),
+    "Uni-LoRA": Look(RED, (0, (4, 1, 1, 1))),
+    "VB-LoRA": Look(ORANGE, (0, (6, 2))),
     "RandLoRA": Look(ORANGE),
 }
 # Users' own methods get these in turn: all colours with the first dashes, then with the others.
@@ -102,9 +113,9 @@ def key_lines(names: Iterable[str], titles: Mapping[str, str], width: int) -> li
     """
     lines: list[str] = []
     for name in names:
-        shown, title = display_name(name), titles.get(name) or ""
+        title = titles.get(name) or ""
         # A title that begins with the name needs no equation.
-        entry = title if title.startswith(shown) else f"{shown} = {title}" if title else shown
+        entry = title if title.startswith(name) else f"{name} = {title}" if title else name
         if lines and len(lines[-1]) + len(_BETWEEN) + len(entry) <= width:
             lines[-1] += _BETWEEN + entry
         else:
@@ -159,7 +170,7 @@ def _label_ends(
             merged.append((height, [name]))
     positions = spread(axis, [height for height, _ in merged], gap)
     for (_, names), position in zip(merged, positions, strict=True):
-        text = textwrap.fill(", ".join(map(display_name, in_order(names))), _LABEL)
+        text = textwrap.fill(", ".join(in_order(names)), _LABEL)
         axis.annotate(text, (1.0, position), xycoords="axes fraction", xytext=(4, 0),
                       textcoords="offset points", va="center", fontsize=8,
                       color=looks[names[-1]].color, annotation_clip=False)  # fmt: skip

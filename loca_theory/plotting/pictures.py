@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from loca_theory._arguments import as_tuple
 from loca_theory._lookup import find
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity.methods.names import display_name, key_of
+from loca_theory.expressivity.methods.names import known_name
 from loca_theory.plotting.canvas import View, save_figure
 from loca_theory.sweeps import Result
 
@@ -108,7 +108,7 @@ def _chosen(
     """The result with the rows of some methods and ranks only."""
     wanted: dict[str, tuple[Any, ...]] = {}
     if methods is not None:
-        wanted["method"] = tuple(map(key_of, as_tuple(methods)))
+        wanted["method"] = tuple(map(known_name, as_tuple(methods)))
     if ranks is not None:
         wanted["r"] = as_tuple(ranks)
     for column, values in wanted.items():
@@ -120,9 +120,9 @@ def _chosen(
             if hasattr(rows[0], column)
         }
         known = dict.fromkeys(getattr(row, column) for rows in mine.values() for row in rows)
-        titles = {display_name(str(one)): one for one in known}
+        titles = {str(value): value for value in known}
         for value in values:
-            find("rank" if column == "r" else column, display_name(str(value)), titles)
+            find("rank" if column == "r" else column, str(value), titles)
         kept = {
             name: tuple(row for row in rows if getattr(row, column) in values)
             for name, rows in mine.items()

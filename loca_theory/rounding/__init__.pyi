@@ -3,13 +3,13 @@ from .cells import RoundingCells as RoundingCells
 from .cells import pair_format as pair_format
 from .cells import rounding_cells as rounding_cells
 from .fit.choice import Choice as Choice
-from .fit.choice import CosineFamily as CosineFamily
-from .fit.choice import Family as Family
-from .fit.choice import LowRankFamily as LowRankFamily
-from .fit.choice import Point as Point
 from .fit.choice import choose as choose
 from .fit.cosine import CosineFit as CosineFit
 from .fit.cosine import fit_cosines as fit_cosines
+from .fit.families import CosineFamily as CosineFamily
+from .fit.families import Family as Family
+from .fit.families import LowRankFamily as LowRankFamily
+from .fit.families import Point as Point
 from .fit.low_rank import LowRankFit as LowRankFit
 from .fit.low_rank import fit_low_rank as fit_low_rank
 from .formats import FORMATS as FORMATS
@@ -27,6 +27,9 @@ from .search.outcome import Guess as Guess
 from .search.outcome import Outcome as Outcome
 from .search.rank import RankSearch as RankSearch
 from .search.rank import find_rank as find_rank
+from .search.recipes import Misses as Misses
+from .search.recipes import best_merge as best_merge
+from .search.recipes import summed as summed
 from .search.signals import count_signals as count_signals
 from .spikes import rounded_singular_value as rounded_singular_value
 from .spikes import visible_from as visible_from

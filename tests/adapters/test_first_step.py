@@ -8,6 +8,7 @@ import peft
 import pytest
 import torch
 from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
+from peft.tuners.lora import BdLoraConfig
 from torch import nn
 
 from loca_theory import InvalidArgumentError
@@ -36,13 +37,25 @@ ADAPTERS = {
             r=numbers // q, lora_alpha=2 * numbers // q, init_lora_weights="mica"
         ),
     ),
+    "Super-Tuning": (
+        4,
+        lambda numbers, p, q: peft.SupertuningConfig(sparsity=1 - (numbers + 0.5) / (p * q)),
+    ),
+    "BD-LoRA": (
+        8,
+        lambda numbers, p, q: peft.LoraConfig(
+            r=2 * numbers // (p + 2 * q),
+            lora_alpha=4 * numbers // (p + 2 * q),
+            use_bdlora=BdLoraConfig(target_modules_bd_b=[""], nblocks=2),
+        ),
+    ),
     "GraLoRA": (8, lambda numbers, p, q: peft.GraloraConfig(r=8, alpha=16)),
 }
 
 
 def test_every_method_with_a_first_step_is_tested():
     budget = Budget(96, 128, 8)
-    known = {one.display_name for one in METHODS.values() if one.first_step(budget)}
+    known = {one.name for one in METHODS.values() if one.first_step(budget)}
     # LoRA-FA is an optimiser of PEFT: its first step is that of LoRA, whose A has no gradient.
     assert known == {*ADAPTERS, "MiSS", "LoRA-FA"}
     rank = METHODS["LoRA-FA"].rank(budget)
@@ -132,11 +145,12 @@ class Classifier(nn.Module):
 def test_the_layers_of_a_model_move_by_their_own_gradients():
     torch.manual_seed(0)
     model, x = Classifier(), torch.randn(50, 24, dtype=torch.float64)
-    target = torch.randint(8, (50,))
+    # Cross-entropy would do nothing to the mean of the logits: some gradients would be rounding.
+    target = torch.randn(50, 8, dtype=torch.float64)
     before = {name: value.clone() for name, value in model.state_dict().items()}
 
     def loss(adapted):
-        return nn.functional.cross_entropy(adapted(x), target)
+        return nn.functional.mse_loss(adapted(x), target)
 
     config = LoCAConfig(n_frequency=40, target_modules=["first", "second"])
     found = first_steps(config, model, loss, lr=LR)
@@ -156,8 +170,9 @@ def test_the_layers_of_a_model_move_by_their_own_gradients():
 
 # Which types of PEFT 0.21 have no step of a linear layer's weight, and why.
 IMPOSSIBLE = {
-    "does not adapt": {"ADAPTION_PROMPT", "CARTRIDGE", "CPT", "MULTITASK_PROMPT_TUNING",
-                       "P_TUNING", "PREFIX_TUNING", "PROMPT_TUNING", "SHADOW"},
+    "does not adapt": {"ADAPTION_PROMPT", "SHADOW"},
+    "learns a prompt": {"CARTRIDGE", "CPT", "MULTITASK_PROMPT_TUNING", "P_TUNING",
+                        "PREFIX_TUNING", "PROMPT_TUNING"},
     "adapts no layer": {"XLORA"},
     "input of a linear layer alone": {"POLY", "TRAINABLE_TOKENS"},
     "changes no weight": {"BEFT"},
@@ -191,12 +206,53 @@ def test_every_tuner_of_peft_is_measured_or_refused(kind):
         (("lora", (8, 8)), "must be a configuration of PEFT"),
         ((LORA, (8,)), "shape"),
         ((peft.C3AConfig(block_size=256), (96, 128)), "PEFT does not adapt .* with C3AConfig"),
+        ((peft.PeftConfig(), (8, 8)), "must be a configuration of PEFT"),
+        ((peft.PromptTuningConfig(), (8, 8)), "PromptTuningConfig learns a prompt"),
     ],
-    ids=["a name", "one side", "blocks that do not fit"],
+    ids=["a name", "one side", "blocks that do not fit", "no tuner", "a prompt"],
 )
-def test_what_has_no_step_is_refused(arguments, message):
-    with pytest.raises(InvalidArgumentError, match=message):
+def test_what_has_no_step_is_refused_in_one_line(arguments, message):
+    with pytest.raises(InvalidArgumentError, match=message) as refused:
         first_step(*arguments)
+    assert len(str(refused.value).splitlines()) == 1
+    with pytest.raises(InvalidArgumentError, match=message):
+        equivalent_lr(arguments[0], LORA, arguments[1])
+
+
+def packed():
+    """A model whose first weight is integers with a scale, as of bitsandbytes or HQQ."""
+    model = Classifier()
+    model.first.weight = nn.Parameter(model.first.weight.data.to(torch.uint8), requires_grad=False)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make_model", "message"),
+    [
+        (packed, "first: its weight is quantised"),
+        (lambda: torch.ao.quantization.quantize_dynamic(Classifier()), "first: .* is quantised"),
+        (lambda: Classifier().to("meta"), "first: .* meta device"),
+        (lambda: "hub:org/name", "must be a torch module, not str"),
+    ],
+    ids=["integers", "torch's own", "no values", "a name"],
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:torch.quantize_per_tensor")
+def test_a_model_that_cannot_be_trained_in_float64_is_refused_in_one_line(make_model, message):
+    config = LoCAConfig(n_frequency=4, target_modules=["first"])
+    with pytest.raises(InvalidArgumentError, match=message) as refused:
+        first_steps(config, make_model())
+    assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.deep
+def test_a_base_of_bitsandbytes_is_refused():
+    quantised = pytest.importorskip("bitsandbytes").nn
+    layers = (quantised.Linear8bitLt(24, 32), quantised.Linear4bit(24, 32).to("cpu"))
+    for layer in layers:
+        model = Classifier()
+        model.first = layer
+        with pytest.raises(InvalidArgumentError, match="first: its weight is quantised"):
+            first_steps(LoCAConfig(n_frequency=4, target_modules=["first"]), model)
 
 
 def test_numbers_out_of_range_are_refused():

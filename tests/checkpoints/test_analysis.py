@@ -63,11 +63,11 @@ def test_errors_are_those_of_the_approximations(shape):
     w = normal(*shape).double() + 3 * torch.outer(*(normal(side, seed=1) for side in shape))
     found = errors_of(analyse_matrix("w", w.clone(), SETTINGS), 4)
     budget, values = Budget(*shape, 4), np.linalg.svd(w, compute_uv=False)
-    for method in ("R", "F2", "F3", "D", "S"):
+    for method in ("LoRA", "Fourier pairs", "Fourier", "LoCA", "entries"):
         rest = w - approximate(w, method, budget)
         expected = float(rest.square().sum() / w.square().sum())
         assert found[method].error == pytest.approx(expected, rel=1e-9)
-    for method in ("F1", "FourierFT"):
+    for method in ("random Fourier", "FourierFT"):
         draws = [
             float((w - approximate(w, method, budget, np.random.default_rng(seed))).square().sum())
             for seed in range(200)
@@ -78,8 +78,8 @@ def test_errors_are_those_of_the_approximations(shape):
     for method, one in found.items():
         expected = spectral_error(values, method, budget)
         assert one.spectral_error == pytest.approx(expected, abs=1e-9)
-    assert found["R"].shuffled_error > found["R"].error + 0.2
-    assert found["S"].shuffled_error == pytest.approx(found["S"].error, abs=1e-6)
+    assert found["LoRA"].shuffled_error > found["LoRA"].error + 0.2
+    assert found["entries"].shuffled_error == pytest.approx(found["entries"].error, abs=1e-6)
 
 
 def test_independent_entries_have_their_expected_errors_and_shuffling_changes_nothing():
@@ -89,7 +89,7 @@ def test_independent_entries_have_their_expected_errors_and_shuffling_changes_no
         assert error.error == pytest.approx(error.iid_error, abs=0.01)
         assert error.shuffled_error == pytest.approx(error.iid_error, abs=0.01)
         assert error.axes_shuffled_error is None, "the basis of D is worth nothing here"
-        if method != "R":
+        if method != "LoRA":
             assert error.iid_error == exact_error(method, Budget(200, 200, 8))
     assert analysis.matrix.tv_p_value > 0.05
     assert analysis.matrix.outlier_mass < 0.05
@@ -147,9 +147,11 @@ def test_every_matrix_of_a_real_pair_has_a_row_and_totals_weigh_by_energy(analys
         for found, axis in ((row.row_mean_energy, 1), (row.column_mean_energy, 0)):
             means = increment.mean(axis, keepdim=True).expand_as(increment)
             assert found == pytest.approx(float(means.square().sum()) / energy, rel=1e-4)
-    left = sum(one.energy * one.error for one in analysis.errors if (one.r, one.method) == (2, "R"))
+    left = sum(
+        one.energy * one.error for one in analysis.errors if (one.r, one.method) == (2, "LoRA")
+    )
     total = sum(row.energy for row in analysis.matrices)
-    assert mean_error(analysis, 2, "R") == pytest.approx(left / total)
+    assert mean_error(analysis, 2, "LoRA") == pytest.approx(left / total)
     best = [one.best_on for one in analysis.summary.all.errors if one.r == 2]
     assert sum(best) == len(analysis.matrices)
 
@@ -186,7 +188,7 @@ def test_finite_increments_of_any_size_are_analysed(dtype, scale):
         assert getattr(row, name) == close(getattr(plain.matrix, name) * 2.0**power)
     for mine, other in zip(found.errors, plain.errors, strict=True):
         assert (mine.error, mine.shuffled_error) == close((other.error, other.shuffled_error))
-    assert mean_error(found, 2, "D") == pytest.approx(errors_of(found, 2)["D"].error)
+    assert mean_error(found, 2, "LoCA") == pytest.approx(errors_of(found, 2)["LoCA"].error)
     energy = pytest.approx(float(w.double().square().sum()), rel=1e-4)
     assert row.energy == (energy if dtype == F32 else None)
     assert ("energy does not fit float64" in row.note) == (dtype == F64)
@@ -277,11 +279,11 @@ BASIS = "a basis unrelated to the matrices would retain"
 @pytest.mark.parametrize(
     ("method", "fields", "said"),
     [
-        ("R", {"error": 0.001}, f"{FIRST}LoRA retains 100%"),
-        ("D", {"error": 0.001}, f"{FIRST}LoCA (best DCT coefficients) retains 100%"),
-        ("S", {"error": 0.001}, f"{FIRST}the largest plain entries retain 100%"),
-        ("D", {"error": 0.4, "spectral_error": 0.5}, f"The DCT retains 60%, {BASIS} 50%. "),
-        ("D", {"error": 0.4, "spectral_error": 0.41},
+        ("LoRA", {"error": 0.001}, f"{FIRST}LoRA retains 100%"),
+        ("LoCA", {"error": 0.001}, f"{FIRST}LoCA (best DCT coefficients) retains 100%"),
+        ("entries", {"error": 0.001}, f"{FIRST}the largest plain entries retain 100%"),
+        ("LoCA", {"error": 0.4, "spectral_error": 0.5}, f"The DCT retains 60%, {BASIS} 50%. "),
+        ("LoCA", {"error": 0.4, "spectral_error": 0.41},
          f"{BASIS} 59%: rows and columns are in no order that the DCT could use. "),
     ],
 )  # fmt: skip
@@ -331,7 +333,7 @@ def test_one_matrix_is_its_own_increment_and_shown_down_the_page(weights):
     assert alone.matrices == (without,)
     assert [one.quantity for one in alone.figure_data] == ["entries", "increment"]
     assert alone.config_source == "", "no module has that name"
-    for name in ("mp_distance", "tv_p_value", "R, r = 2", "FourierFT, r = 2"):
+    for name in ("mp_distance", "tv_p_value", "LoRA, r = 2", "FourierFT, r = 2"):
         assert f"<th>{name}</th>" in alone._repr_html_()
 
 
@@ -397,17 +399,22 @@ class Half(Method):
 def test_a_method_of_the_users_own_stands_beside_the_others(tmp_path):
     delta = np.random.default_rng(0).normal(size=(64, 48))
     runner = Runner(ResultStore(tmp_path / "points"))
-    found = analyze(delta, ranks=[4], methods=[Half(), "V1"], runner=runner)
+    found = analyze(delta, ranks=[4], methods=[Half(), "random DCT"], runner=runner)
     mine = {error.method: error for error in found.errors}
-    assert list(mine)[-2:] == ["half", "V1"]
+    assert list(mine)[-2:] == ["half", "random DCT"]
     half = mine["half"]
     assert (half.error, half.iid_error, half.spectral_error) == (pytest.approx(0.25), None, None)
-    assert mine["V1"].iid_error == exact_error("V1", Budget(64, 48, 4))
+    assert mine["random DCT"].iid_error == exact_error("random DCT", Budget(64, 48, 4))
     assert found.summary.all.errors[-2].iid_error is None
-    assert found.manifest["grid"]["methods"][-2:] == ["half", "V1"]
-    assert analyze(delta, ranks=[4], methods=[Half(), "V1"], runner=runner).errors == found.errors
+    assert found.manifest["grid"]["methods"][-2:] == ["half", "random DCT"]
+    assert (
+        analyze(delta, ranks=[4], methods=[Half(), "random DCT"], runner=runner).errors
+        == found.errors
+    )
     columns = [name for name in found.overview().columns if name.endswith(", r = 4")]
-    assert set(columns) == {f"{name}, r = 4" for name in ("R", "D", "FourierFT", "S", "half", "V1")}
+    assert set(columns) == {
+        f"{name}, r = 4" for name in ("LoRA", "LoCA", "FourierFT", "entries", "half", "random DCT")
+    }
 
 
 def test_entries_are_shuffled_in_the_middle_layer_of_each_kind_or_in_all():
@@ -449,13 +456,13 @@ def test_errors_with_shuffled_axes_say_which_axis_the_dct_suits():
         settings = replace(SETTINGS, ranks=(2,))
         found = errors_of(analyse_matrix("w", given, settings, has_control=False), 2)
         assert torch.equal(given, smooth(axis)), "the matrix is put back"
-        one = found.pop("D")
+        one = found.pop("LoCA")
         assert getattr(one, f"{name}_shuffled_error") - one.error > 0.1
         assert abs(getattr(one, f"{other}_shuffled_error") - one.error) < 0.05
         assert {each.axes_shuffled_error for each in found.values()} == {None}
     # A constant row times random numbers suits the DCT in any order.
     constant = normal(96, 1) + normal(96, 80, seed=1)
-    one = errors_of(analyse_matrix("w", constant, replace(SETTINGS, ranks=(2,))), 2)["D"]
+    one = errors_of(analyse_matrix("w", constant, replace(SETTINGS, ranks=(2,))), 2)["LoCA"]
     assert one.axes_shuffled_error == pytest.approx(one.error, abs=0.03)
     assert one.spectral_error - one.error > 0.05
 

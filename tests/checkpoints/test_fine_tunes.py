@@ -81,7 +81,7 @@ def test_two_increments_are_compared_by_their_entries():
 
 def test_a_verdict_on_several_counts_them_and_gives_ranges(both):
     ends = sorted(f"{1 - error.error:.0%}" for one in both.summary.by_tuned
-                  for error in one.errors if error.method == "D")  # fmt: skip
+                  for error in one.errors if error.method == "LoCA")  # fmt: skip
     assert "retains most of the energy" in both.verdict
     assert " of 2 fine-tunes: " in both.verdict
     assert f"LoCA (best DCT coefficients) {' to '.join(dict.fromkeys(ends))}" in both.verdict
@@ -89,7 +89,7 @@ def test_a_verdict_on_several_counts_them_and_gives_ranges(both):
     lines = repr(both).splitlines()
     (of_two,) = (line.split() for line in lines if line.split()[:2] == ["two", "2"])
     (errors,) = (one.errors for one in both.summary.by_tuned if one.name == "two")
-    (own,) = (error.error for error in errors if error.method == "R")
+    (own,) = (error.error for error in errors if error.method == "LoRA")
     assert of_two[2] == f"{1 - own:.1%}"
     assert "<th>fine-tune</th>" in both._repr_html_()
 

@@ -12,10 +12,13 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
 from loca_theory.checkpoints import Extraction, extract
+from loca_theory.checkpoints.extraction import extractor
 from loca_theory.checkpoints.extraction.extractor import Task
+from loca_theory.checkpoints.form.cells import compute_adapter
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.rounding import FORMATS, rounding_cells
 from loca_theory.sweeps import Runner, workers
+from loca_theory.sweeps.runner import SweepInterruptedError
 from loca_theory.transforms import idct2
 from tests.checkpoints.files import folder_of, normal
 from tests.checkpoints.zoo import make
@@ -305,3 +308,35 @@ def test_results_do_not_depend_on_workers(tmp_path, monkeypatch):
         for method, adapter in one.adapters.items():
             for name, tensor in adapter.tensors.items():
                 assert torch.equal(tensor, result.adapters[method].tensors[name])
+
+
+def test_a_killed_run_continues_with_the_adapters_that_were_finished(tmp_path, monkeypatch):
+    files = [folder_of(tmp_path / str(i), side) for i, side in enumerate(stored())]
+    runner, fitted = Runner(tmp_path / "points", 1), []
+
+    def recorded(cell, pairs, device):
+        if len(fitted) == 2:
+            raise KeyboardInterrupt
+        fitted.append(cell.name)
+        return compute_adapter(cell, pairs, device)
+
+    monkeypatch.setattr(extractor, "compute_adapter", recorded)
+    with pytest.raises(SweepInterruptedError):
+        extract(*files, "best", rank=3, runner=runner)
+    monkeypatch.setattr(extractor, "compute_adapter", compute_adapter)
+    expected = extract(*files, "best", rank=3, runner=Runner(jobs=1))
+    names = set(fitted)
+    fitted.clear()
+    monkeypatch.setattr(extractor, "compute_adapter", recorded)
+    result = extract(*files, "best", rank=3, runner=runner)
+    assert len(fitted) == 1
+    assert names | set(fitted) == set(changes())
+    assert result.matrices == expected.matrices
+    for method, adapter in expected.adapters.items():
+        for name, tensor in adapter.tensors.items():
+            assert torch.equal(tensor, result.adapters[method].tensors[name])
+    # Other numbers are another result.
+    monkeypatch.setattr(extractor, "compute_adapter", compute_adapter)
+    half = extract(*files, "best", rank=3, dtype="bfloat16", runner=Runner(jobs=1))
+    again = extract(*files, "best", rank=3, dtype="bfloat16", runner=runner)
+    assert again.matrices == half.matrices

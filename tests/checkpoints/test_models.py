@@ -320,7 +320,10 @@ def test_an_analysis_and_an_extraction_speak_of_the_same_names_and_layers(tmp_pa
     )
     name = "model.layers.0.mlp.experts.gate_up_proj"
     assert [row.name for row in analysis.matrices] == [f"{name}[0]", f"{name}[1]"]
-    (row,), (size,) = extraction.matrices, [row for row in analysis.allocation if row.method == "R"]
+    (row,), (size,) = (
+        extraction.matrices,
+        [row for row in analysis.allocation if row.method == "LoRA"],
+    )
     assert (row.name, row.r, row.numbers) == (size.name, size.size, size.numbers) == (name, 2, 256)
     config = analysis.config("LoRA")
     assert (config.target_parameters, config.target_modules) == ([name], set())

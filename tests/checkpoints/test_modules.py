@@ -142,7 +142,7 @@ CASES = [pytest.param(name, marks=[pytest.mark.deep] * (name in PACKAGES)) for n
 
 def analysed(base, tuned):
     found = analyze(base, tuned, ranks=2)
-    return {row.name: row.error for row in found.errors if row.method == "R"}, found.skipped
+    return {row.name: row.error for row in found.errors if row.method == "LoRA"}, found.skipped
 
 
 def extracted(base, tuned):

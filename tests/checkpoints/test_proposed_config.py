@@ -37,8 +37,8 @@ def few_entries(p, q):
 
 # A change that a method suits, its class in PEFT, and the size of a layer there.
 METHODS = {
-    "R": (low_rank, "LoraConfig", lambda layer: layer.r["default"]),
-    "D": (
+    "LoRA": (low_rank, "LoraConfig", lambda layer: layer.r["default"]),
+    "LoCA": (
         few_cosines, "LoCAConfig", lambda layer: layer.loca_spectrum["default"].coefficients.numel()
     ),
 }  # fmt: skip
@@ -90,7 +90,7 @@ def test_each_module_gets_its_size_whatever_names_it_ends(method):
     names, peft_model = adapted(model, found.config_source)
     layers = [peft_model.get_submodule(one) for one in names]
     assert dict(zip(names, map(size_of, layers), strict=True)) == sizes
-    assert method != "R" or {layer.scaling["default"] for layer in layers} == {2}
+    assert method != "LoRA" or {layer.scaling["default"] for layer in layers} == {2}
 
 
 def test_a_configuration_is_an_object_of_peft_of_the_form_and_budget_that_is_asked():

@@ -35,6 +35,28 @@ def test_rounding_is_estimated_from_how_many_entries_changed(size):
     assert found.rounding == pytest.approx(truth, rel=0.1)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "weight", "size"),
+    [
+        (torch.float8_e4m3fn, 0.02, 0.3),
+        (torch.float8_e4m3fn, 0.001, 1.0),
+        (torch.float8_e5m2, 1.0, 0.03),
+        (torch.float16, 1e-5, 0.01),
+    ],
+    ids=str,
+)
+def test_rounding_is_estimated_where_steps_are_constant(dtype, weight, size):
+    """Subnormal numbers; the law of the nearest power of two is within 20% of that of a weight."""
+    torch.manual_seed(0)
+    shape = (1024, 512)
+    before = (weight * torch.randn(shape, dtype=torch.float64)).to(dtype)
+    change = weight * size * torch.randn(shape, dtype=torch.float64)
+    after = (before.double() + change).to(dtype)
+    stored = after.double() - before.double()
+    truth = float((stored - change).square().sum() / stored.square().sum())
+    assert stored_change(before, after).rounding == pytest.approx(truth, rel=0.2)
+
+
 def test_formats_are_those_of_the_values():
     before, after = pair(1e-3)
     assert stored_change(before.float(), after.float()) == stored_change(before, after)

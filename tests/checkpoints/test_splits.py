@@ -278,7 +278,7 @@ def test_checkpoints_in_memory_stay_in_this_process(monkeypatch):
 def test_stored_profiles_are_used_for_the_same_increments_only(files, tmp_path):
     def stored():
         found = extract(*files, "lora", allocate=500, runner=Runner(tmp_path / "points", jobs=1))
-        return found.matrices[0].energy, len(list(tmp_path.glob("points/*.json")))
+        return found.matrices[0].energy, len(list(tmp_path.glob("points/energy-profile@*.json")))
 
     energy, count = stored()
     assert count == 4
@@ -289,7 +289,7 @@ def test_stored_profiles_are_used_for_the_same_increments_only(files, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["GPT-2", "ViT", "DeepSeek-V3"])
-@pytest.mark.parametrize(("letter", "method"), [("R", "lora"), ("D", "loca")])
+@pytest.mark.parametrize(("letter", "method"), [("LoRA", "lora"), ("LoCA", "loca")])
 def test_layers_and_sizes_are_those_of_an_extraction(tmp_path, name, letter, method):
     """Also the transposed ones, convolutions, those too small to analyse, and stacks of experts."""
     pair = zoo.pair(name, tmp_path)
@@ -304,10 +304,10 @@ def test_layers_and_sizes_are_those_of_an_extraction(tmp_path, name, letter, met
     energies = {one.name: one.energy for one in found.allocation}
     assert sum(energies.values()) == pytest.approx(1)
     # Of many coefficients, an analysis has a lower bound.
-    close = partial(pytest.approx, abs=3e-3 if letter == "D" else 1e-5)
+    close = partial(pytest.approx, abs=3e-3 if letter == "LoCA" else 1e-5)
     for own, one in theirs.items():
         row = rows[own]
-        assert abs(row.size - (one.r or one.components or 0)) <= (letter == "D")
+        assert abs(row.size - (one.r or one.components or 0)) <= (letter == "LoCA")
         assert row.retained == close(1 - one.error)
         assert row.uniform_retained == close(1 - one.uniform_error)
         errors = other.equal_error, other.least_error
@@ -316,7 +316,10 @@ def test_layers_and_sizes_are_those_of_an_extraction(tmp_path, name, letter, met
 
 def test_a_total_without_a_rank_or_a_layer_is_said():
     base, tuned = {"fc.weight": np.ones((20, 30))}, {"fc.weight": np.eye(20, 30)}
-    assert {one.method for one in analyze(base, tuned, allocate=50, ranks=1).allocation} == {*"RD"}
+    assert {one.method for one in analyze(base, tuned, allocate=50, ranks=1).allocation} == {
+        "LoRA",
+        "LoCA",
+    }
     poor = analyze(base, tuned, allocate=49, ranks=1)
-    assert {one.method for one in poor.allocation} == {"D"}
+    assert {one.method for one in poor.allocation} == {"LoCA"}
     assert "49 trainable numbers do not pay for one rank of LoRA" in poor.verdict

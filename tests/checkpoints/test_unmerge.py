@@ -102,7 +102,7 @@ def test_loca_comes_back_and_gives_the_stored_weights_to_the_bit(kind, settings,
     assert {row.rank for row in result.layers} == {None}
     assert all(0.93 * 150 <= row.components <= 1.03 * 150 for row in result.layers)
     assert result.identical > 0.998 > 0.96 > result.identical_svd
-    assert "The base and LoCA of 1" in result.verdict
+    assert "The base and a change of 1" in result.verdict
     assert "by the largest coefficients of the difference" in result.verdict
 
     result.save(tmp_path)
@@ -129,7 +129,11 @@ def test_layers_of_either_form_are_two_adapters(llama, tmp_path):
     assert list(result.adapters) == ["lora", "loca"]
     names = {path.relative_to(tmp_path).parts[0] for path in result.save(tmp_path)}
     assert {"lora", "loca"} <= names
-    assert "LoRA of rank 3 in q_proj of 2 layers (exact), and LoCA of " in result.verdict
+    assert (
+        "a change of rank 3 in q_proj of 2 layers, as of a merged LoRA (exact), and a "
+        in result.verdict
+    )
+    assert "as of a merged LoCA (exact)" in result.verdict
     with pytest.raises(InvalidArgumentError, match="two adapters, lora and loca; take one"):
         result.state_dict()
 
@@ -147,6 +151,56 @@ def test_factors_in_half_precision_say_what_merging_them_gives(llama, tmp_path):
     names = [row.name for row in result.layers]
     same = [float((tuned.state_dict()[name] == again[name]).double().mean()) for name in names]
     assert abs(sum(same) / len(same) - result.identical) < 1e-3
+
+
+WIDE = LlamaConfig(vocab_size=64, hidden_size=256, intermediate_size=64, num_hidden_layers=3,
+                   num_attention_heads=4, num_key_value_heads=4)  # fmt: skip
+
+
+@pytest.mark.parametrize("is_safe", [False, True], ids=["plain", "safe"])
+@pytest.mark.parametrize("is_half", [False, True], ids=["float32", "half"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_one_recipe_of_peft_gives_the_bits_of_all_layers_back(dtype, is_half, is_safe, tmp_path):
+    """Changes of 0.3 to 10 steps; of the smallest, merges by both recipes give all bits back."""
+    torch.manual_seed(0)
+    base = LlamaForCausalLM(WIDE).to(dtype)
+    config = peft.LoraConfig(r=4, lora_alpha=8, target_modules=TARGETS[LlamaForCausalLM])
+    adapted = peft.get_peft_model(copy.deepcopy(base), config, autocast_adapter_dtype=not is_half)
+    step = 1 if dtype is torch.bfloat16 else 1 / 8
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if "lora_B" in name:
+                size = 3e-4 if "v_proj" in name else 3e-3 * (1 + int(name.split("layers.")[1][0]))
+                parameter.normal_(std=size * step)
+    tuned = adapted.merge_and_unload(safe_merge=is_safe)
+    result = unmerge(base, tuned)
+    assert [row.rank for row in result.layers] == [4] * 6
+    recipe = "rounded increment" if is_half or is_safe else "exact"
+    assert {row.recipe for row in result.layers} == {recipe}
+    assert f"of 3 layers, as of a merged LoRA ({recipe})" in result.verdict
+
+    result.save(tmp_path)
+    adapter = peft.PeftModel.from_pretrained(copy.deepcopy(base), tmp_path / "lora")
+    again = adapter.merge_and_unload(safe_merge=recipe != "exact").state_dict()
+    names = [row.name for row in result.layers]
+    same = [float((tuned.state_dict()[name] == again[name]).double().mean()) for name in names]
+    # Of 65,536 entries each; PEFT's product of B and A adds in another order.
+    assert abs(sum(same) / len(same) - result.identical) < 2e-4
+    assert result.identical > 0.9997
+
+
+def test_layers_that_contradict_the_recipe_of_the_others_are_named():
+    """Increments rounded in one of four layers, of many steps each."""
+    base, tuned = deep(4, {})
+    for i in range(4):
+        name = f"layers.{i}.q.weight"
+        change = 0.1 * torch.randn(96, 2) @ torch.randn(2, 128)
+        added = change.bfloat16().double() if i == 3 else change.double()
+        tuned[name] = (base[name].double() + added).bfloat16()
+    result = unmerge(base, tuned)
+    recipes = [row.recipe for row in result.layers]
+    assert recipes == ["exact"] * 3 + ["rounded increment"]
+    assert "(exact, but rounded increment in layers.3.q)" in result.verdict
 
 
 # --- many layers, and interrupted runs ---
@@ -239,7 +293,10 @@ def test_an_interrupted_run_continues(tmp_path, searches):
 def test_the_verdict_says_what_was_merged(llama):
     config = peft.LoraConfig(r=3, target_modules=TARGETS[LlamaForCausalLM])
     result = unmerge(llama, merged(llama, config), include="proj")
-    assert result.verdict.startswith("The base and LoRA of rank 3 in q_proj and v_proj of 2 layers")
+    sentence = (
+        "The base and a change of rank 3 in q_proj and v_proj of 2 layers, as of a merged LoRA"
+    )
+    assert result.verdict.startswith(sentence)
     assert "are the same to the bit" in result.verdict
     row = result.to_json()["rows"][0]
     fields = {"name", "rank", "form", "recipe", "inside", "held_out", "identical"}
@@ -259,6 +316,24 @@ def full(model):
 def dora(model):
     config = peft.LoraConfig(r=3, target_modules=["q_proj"], use_dora=True)
     return merged(model, config)
+
+
+@pytest.mark.parametrize(("steps", "maker"), [
+    (1, "as of a merged LoRA (exact)"),
+    (2, "or steps of plain SGD (rounded twice)"),
+])  # fmt: skip
+def test_steps_of_gradient_descent_have_a_rank_and_are_not_said_to_be_a_lora(steps, maker):
+    """One step of few tokens in float32, and two that round the weights in between."""
+    torch.manual_seed(0)
+    base = (0.02 * torch.randn(256, 256)).bfloat16()
+    tuned = base
+    for _ in range(steps):
+        inputs, outputs = torch.randn(2, 256), torch.randn(256, 2)
+        tuned = (tuned.double() - 3e-3 * (outputs @ inputs).double()).bfloat16()
+    result = unmerge(*matrices(base, tuned))
+    assert [row.rank for row in result.layers] == [2 * steps]
+    assert f"a change of rank {2 * steps} in q_proj of 1 layer, as of " in result.verdict
+    assert maker in result.verdict
 
 
 def tiny(model):
@@ -381,7 +456,8 @@ def test_a_matrix_that_is_not_finite_is_left_out(side, value):
     pair = [dict(zip(names, both, strict=True)) for both in zip(sides, others, strict=True)]
     result = unmerge(*pair)
     (skipped,) = result.skipped
-    assert "must be finite: 1 of 65536 entries are NaN or infinite" in skipped.reason
+    assert skipped.reason == "not finite: 1 of 65536 entries are NaN or infinite"
+    assert skipped.damaged
     assert [row.rank for row in result.layers] == [4]
     assert result.changed_outside == [names[0]]
 
@@ -391,7 +467,7 @@ def test_what_is_not_a_pair_of_floating_matrices_is_one_line():
     for before, after, message in (
         (base.to(torch.int8), tuned, "quantised"),
         (base, tuned.to(torch.int8), "quantised"),
-        (base, tuned[:, :100], "resized from 256x256 to 256x100"),
+        (base, tuned[:, :100], r"resized from 256x256 to 256x100\)\); pass two .* the same size"),
     ):
         with pytest.raises(InvalidArgumentError, match=message) as raised:
             unmerge(*matrices(before, after))

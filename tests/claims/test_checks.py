@@ -150,8 +150,8 @@ def test_fourth_powers_are_those_of_the_atoms_of_the_real_fourier_basis(size):
         wave = np.cos(2 * np.pi * (u * x[:, None] + v * x) / size - shift * np.pi / 2)
         values = np.linalg.svd(wave / np.linalg.norm(wave), compute_uv=False)
         powers.append((values**4).sum())
-    assert theory_bases.fourth_powers("F3", size) == pytest.approx(np.mean(powers))
-    assert theory_bases.fourth_powers("D", size) == 1
+    assert theory_bases.fourth_powers("Fourier", size) == pytest.approx(np.mean(powers))
+    assert theory_bases.fourth_powers("LoCA", size) == 1
 
 
 @pytest.mark.parametrize(("count", "size"), [(1, 6), (2, 5), (4, 4), (3, 40)])

@@ -64,7 +64,7 @@ def test_what_a_table_lacks_is_told(tmp_path):
     assert found == ({}, "s.parquet has no none.")
     shared = {"kind": "attention", "shape": [9, 9], "stable_rank": 4.0}
     written(tmp_path, "m", *({"name": name, **shared} for name in "ab"))
-    written(tmp_path, "e", {"name": "a", "r": 1, "method": "R", "error": 0.5})
+    written(tmp_path, "e", {"name": "a", "r": 1, "method": "LoRA", "error": 0.5})
     found = theory_bases.criterion(results=tmp_path, matrices="m", errors="e", r=1)
     assert found == ({}, "e.parquet has no error of LoRA at r = 1 for b.")
 

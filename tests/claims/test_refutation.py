@@ -3,14 +3,17 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import loca_theory
-from loca_theory.claims import load_ledger, refute
-from loca_theory.claims.claim import Alternative, LedgerError
+from loca_theory.claims import load_ledger
+from loca_theory.claims.entries import Entry
 from loca_theory.claims.estimates import Tier
+from loca_theory.claims.observation import ClaimCell
 from loca_theory.claims.rules import Verdict
-from loca_theory.claims.synthetic import TABLES
+from loca_theory.sweeps import generator
+from tests.claims.synthetic import TABLES
 
 LEDGER = load_ledger()
 SUPPORTED = (Verdict.SUPPORTED, Verdict.SUPPORTED_UNDER_ASSUMPTIONS)
@@ -32,28 +35,20 @@ def test_every_supported_claim_can_be_refuted():
     "claim",
     [pytest.param(one, marks=[pytest.mark.deep] if is_slow(one) else [], id=one.id) for one in RUN],
 )
-def test_the_alternative_is_refuted(claim):
-    assert refute(claim, LEDGER, results=RUNS) is Verdict.NOT_SUPPORTED
-
-
-def named(name, **changed):
-    (claim,) = LEDGER.find([name])
-    return replace(claim, refuted_by=Alternative(statement="Something else.", **changed))
-
-
-@pytest.mark.parametrize(
-    ("claim", "message"),
-    [
-        (named("parseval.unitary", arguments={"factor": "1"}),
-         "does not refute it at the quick tier: under the alternative it is supported"),
-        (named("fig1a.carries-over", table="gossip"), "no synthetic table 'gossip'; choose from "),
-        (LEDGER.find(["parseval.factor"])[0], "no 'refuted_by' to run its check on"),
-    ],
-    ids=["the claim itself", "unknown table", "none"],
-)  # fmt: skip
-def test_an_alternative_that_does_not_refute_is_an_error_of_the_ledger(claim, message):
-    with pytest.raises(LedgerError, match=rf"claim '{claim.id}'.*{message}"):
-        refute(claim, LEDGER)
+def test_the_alternative_is_refuted(claim, tmp_path):
+    """The check of the claim on its alternative, at the tier that decides, has another verdict."""
+    alternative, results = claim.refuted_by, RUNS
+    changed = replace(claim, arguments={**claim.arguments, **alternative.arguments})
+    rng = generator(0, ClaimCell.experiment, claim.id)
+    if alternative.table:
+        results = tmp_path
+        for argument, rows in TABLES[alternative.table](rng).items():
+            table = tmp_path / f"{claim.arguments[argument]}.parquet"
+            pd.DataFrame(rows).to_parquet(table)
+    measured = changed.measure(alternative.tier, rng, results)
+    cell = ClaimCell(changed, alternative.tier, 0, ())
+    entry = Entry(cell, measured, LEDGER.error_rate(claim))
+    assert entry.verdict is Verdict.NOT_SUPPORTED, f"observed {entry.estimate}"
 
 
 def test_every_synthetic_table_is_used():

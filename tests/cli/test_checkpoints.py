@@ -93,7 +93,7 @@ def test_the_short_table_has_four_forms_and_the_full_one_every_statistic(cli, he
     row = document["rows"][0]
     errors = {one["method"]: f"{1 - one['error']:.1%}" for one in row["errors"]}
     (cells,) = (line.split() for line in short.splitlines() if line.startswith("layers.0.q_proj"))
-    keys = ("R", "D", "S", "FourierFT")
+    keys = ("LoRA", "LoCA", "entries", "FourierFT")
     forms = [errors[key] for key in keys]
     assert cells == ["layers.0.q_proj", "48x40", str(row["rank_90"]), *forms]
     # What FourierFT retains of independent entries, which the others are compared with, too.
@@ -140,8 +140,10 @@ def test_all_methods_are_those_that_approximate_a_matrix(cli, pair):
     done = cli("analyze", *pair, "--r", "2", "--methods", "all", "--format", "json", "--quiet")
     assert (done.code, done.err) == (0, "")
     methods = set(json.loads(done.out)["manifest"]["grid"]["methods"])
-    assert {"R", "D", "S", "DoRA", "LoKr", "C3A"} <= methods
-    assert not {"U", "M1", "M2", "RD"} & methods, "only formulas"
+    assert {"LoRA", "LoCA", "entries", "DoRA", "LoKr", "C3A"} <= methods
+    assert not {"printed line", "upper bound", "lower bound", "rate-distortion"} & methods, (
+        "only formulas"
+    )
 
 
 def test_methods_that_are_off_the_budget_are_said(cli, pair):

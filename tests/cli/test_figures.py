@@ -8,7 +8,7 @@ import pytest
 
 from loca_theory import plotting
 from loca_theory.convergence.study import ConvergenceStudy
-from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.expressivity.theorem1.ordering import Ordering
 from loca_theory.plotting import catalogue, drawing
@@ -39,7 +39,7 @@ def smaller(source):
     if isinstance(source, ConvergenceStudy):
         return replace(source, searches=("swap",), problems=10, steps=60)
     grids = {one.parameter: (0.0, 0.4) for one in source.structures}
-    return replace(source, p=16, q=16, ranks=(2,), **grids, draws=2, null_draws=400)
+    return replace(source, p=16, q=16, ranks=(2,), **grids, draws=2)
 
 
 @pytest.fixture
@@ -86,6 +86,7 @@ PLACES = {
     "published": "published",
     "rounded": "published",
     "unmerged": "unmerged",
+    "first_steps": "peft-benchmark",
     "overview": ".",
 }
 everywhere = pytest.mark.parametrize(("label", "place"), PLACES.items(), ids=PLACES.keys())

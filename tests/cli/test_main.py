@@ -155,6 +155,6 @@ def test_an_output_that_knows_no_mathematical_signs_gets_question_marks(process)
 
 
 def test_a_note_is_one_line_whatever_it_names(cli):
-    done = cli("methods", "R", "--out", "a\nb")
+    done = cli("methods", "LoRA", "--out", "a\nb")
     said = "note: results are in a b: methods.parquet, methods.manifest.json\n"
     assert (done.code, done.err) == (0, said)

@@ -13,11 +13,10 @@ from loca_theory.cli.commands.simulate import print_errors
 from loca_theory.cli.output import Rows, console, emit
 from loca_theory.cli.printable import printable
 from loca_theory.expressivity import METHODS
-from loca_theory.expressivity.methods.names import display_name
 from loca_theory.expressivity.results import ErrorRow
 
 
-def row(method="D", r=1, engine="exact", error=0.5, **changes):
+def row(method="LoCA", r=1, engine="exact", error=0.5, **changes):
     drawn = {"standard_error": 0.0, "draws": None, "seed": None, "sampler": None}
     if engine == "monte-carlo":
         drawn = {"standard_error": 0.01, "draws": 100, "seed": 0, "sampler": "reduced"}
@@ -74,30 +73,32 @@ def test_csv_leaves_null_empty_quotes_what_needs_it_and_has_no_formulas(capsys):
 
 TABLES = {
     "the worst method comes first": (
-        [row("D", error=0.6), row("R", error=0.9), row("F2", error=0.7)],
+        [row("LoCA", error=0.6), row("LoRA", error=0.9), row("Fourier pairs", error=0.7)],
         [["r", "LoRA", "Fourier", "pairs", "LoCA"]],
         {"1": ["0.9000", "0.7000", "0.6000"]},
     ),
     "methods that agree in every digit share a column": (
-        [row("D", 1, error=0.60001), row("S", 1, error=0.60004), row("R", 1, error=0.9),
-         row("D", 2, error=0.5), row("S", 2, error=0.5), row("R", 2, error=0.8)],
+        [row("LoCA", 1, error=0.60001), row("entries", 1, error=0.60004), row("LoRA", 1, error=0.9),
+         row("LoCA", 2, error=0.5), row("entries", 2, error=0.5), row("LoRA", 2, error=0.8)],
         [["entries"], ["r", "LoRA", "LoCA"]],
         {"1": ["0.9000", "0.6000"], "2": ["0.8000", "0.5000"]},
     ),
     "methods that differ at one rank do not": (
-        [row("D", 1, error=0.6), row("S", 1, error=0.6), row("D", 2), row("S", 2, error=0.5001)],
+        [row("LoCA", 1, error=0.6), row("entries", 1, error=0.6),
+         row("LoCA", 2), row("entries", 2, error=0.5001)],
         [["r", "entries", "LoCA"]],
         {"1": ["0.6000", "0.6000"], "2": ["0.5001", "0.5000"]},
     ),
     "exact goes before simulated, which goes before the limit": (
-        [row("D"), row("R", engine="monte-carlo", error=0.9),
-         *(row(name, engine="asymptotic", error=0.52, standard_error=None) for name in "DRS"),
-         row("D", engine="monte-carlo", error=0.51)],
+        [row("LoCA"), row("LoRA", engine="monte-carlo", error=0.9),
+         *(row(name, engine="asymptotic", error=0.52, standard_error=None)
+           for name in ("LoCA", "LoRA", "entries")),
+         row("LoCA", engine="monte-carlo", error=0.51)],
         [["r", "LoRA", "entries", "LoCA"]],
         {"1": ["0.9000", "±", "0.0100", "≈", "0.5200", "0.5000"]},
     ),
     "methods that are off the budget at some rank are marked": (
-        [row("S"), row("R", error=0.9, spent=1.019), row("VeRA", error=0.8, spent=0.979)],
+        [row("entries"), row("LoRA", error=0.9, spent=1.019), row("VeRA", error=0.8, spent=0.979)],
         [["r", "LoRA", "VeRA†", "entries"]],
         {"1": ["0.9000", "0.8000", "0.5000"]},
     ),
@@ -105,9 +106,14 @@ TABLES = {
 
 
 def test_what_methods_spend_off_the_budget_is_below_the_table(table):
-    rows = [row("D"), row("VeRA", 1, spent=0.5), row("VeRA", 2, spent=1.5), row("U", spent=None)]
+    rows = [
+        row("LoCA"),
+        row("VeRA", 1, spent=0.5),
+        row("VeRA", 2, spent=1.5),
+        row("printed line", spent=None),
+    ]
     assert "†: off the budget: VeRA 50% to 150% of it" in table(*rows)
-    assert not any("†" in line for line in table(row("D")))
+    assert not any("†" in line for line in table(row("LoCA")))
 
 
 @pytest.mark.parametrize(("rows", "heading", "cells"), TABLES.values(), ids=TABLES)
@@ -133,11 +139,13 @@ def test_a_standard_error_shows_a_digit_at_least(table, standard_error, shown):
 
 def test_each_shape_has_its_table_and_each_method_its_title_once(table):
     wide = {"K": None, "p": 8, "q": 32}
-    lines = table(row("D"), row("R", error=0.9), row("D", **wide))  # R is missing at one shape
+    lines = table(
+        row("LoCA"), row("LoRA", error=0.9), row("LoCA", **wide)
+    )  # R is missing at one shape
     assert [line for line in lines if " × " in line] == ["16 × 16", "8 × 32"]
     assert header(lines) == [["r", "LoRA", "LoCA"]]
-    for name in ("D", "R"):
-        start = f"  {display_name(name)} "
+    for name in ("LoCA", "LoRA"):
+        start = f"  {name} "
         found = [line.split(maxsplit=1)[1] for line in lines if line.startswith(start)]
         assert found == [METHODS[name].title]
 

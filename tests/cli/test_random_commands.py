@@ -72,13 +72,13 @@ BASES = {
         ("--quick -j 1", ["parseval.unitary"], set()),
         ("--list", ["condition-u", "wishart."], set()),
     ],
-    "methods": [("--r 2 --lr 1e-4", [], set()), ("--r 2", ["R", "D", "LoKr"], {"--lr"})],
+    "methods": [("--r 2 --lr 1e-4", [], set()), ("--r 2", ["LoRA", "LoCA", "LoKr"], {"--lr"})],
     "figures": [(STORED, ["sim_2"], {"--results"}), (STORED, ["overview"], {"--results"})],
 }  # fmt: skip
 # Right values of the options whose type does not say them, all of them cheap.
 RIGHT = {
     "--K": ["4", "6"],
-    "--methods": ["R", "D,S", "R,DoRA", "all"],
+    "--methods": ["LoRA", "D,S", "R,DoRA", "all"],
     "--structures": FAMILIES,
     "--draws": ["2", "3"],
     "--search": ["central", "swap,pursuit", "all"],
@@ -116,7 +116,7 @@ BY_TYPE = {
 WRONG = [
     "", " ", "-1", "nan", "inf", "1e999", "9" * 30, "8..", "..8", "8..2", "1..9..0", "1,,2", "0x8",
     "ä", "a\nb", "\udcff", "--", "None", "[", "x" * 300, "no/such/folder", "hub:", "cuda:99", "%s",
-    "csv.reader", "os:getcwd", "no_module:x", "0", "0.5", "1.5", "gaussian", "R", "400B", "help",
+    "csv.reader", "os:getcwd", "no_module:x", "0", "0.5", "1.5", "gaussian", "LoRA", "400B", "help",
 ]  # fmt: skip
 # Not every value of the first goes with every value of the others.
 APART = {

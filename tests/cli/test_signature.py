@@ -17,8 +17,8 @@ from loca_theory.convergence.interpretations import INTERPRETATIONS
 from loca_theory.dependence.design import Protocol
 from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.expressivity import METHODS, Accounting
-from loca_theory.expressivity.methods.method import Engine
-from loca_theory.expressivity.methods.names import DEFAULT_KEYS, DISPLAY_NAMES
+from loca_theory.expressivity.methods.engine import Engine
+from loca_theory.expressivity.methods.names import DEFAULT_NAMES, NAMES
 from loca_theory.expressivity.methods.registry import DEFAULT_METHODS
 from loca_theory.expressivity.monte_carlo import Sampler
 
@@ -57,8 +57,8 @@ def option(command, name):
         (correlate._PROTOCOLS, Protocol),
         (correlate._STRUCTURES.split(","), STRUCTURES),
         (re.findall(r"([\w-]+) \(", option("toy", "interpretations").help), INTERPRETATIONS),
-        (DISPLAY_NAMES, METHODS),
-        (DEFAULT_KEYS, [method.name for method in DEFAULT_METHODS]),
+        (NAMES, METHODS),
+        (DEFAULT_NAMES, [method.name for method in DEFAULT_METHODS]),
     ],
 )
 def test_every_choice_is_offered(offered, known):

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from loca_theory.expressivity import METHODS
-from loca_theory.expressivity.methods.names import DEFAULT_KEYS
+from loca_theory.expressivity.methods.names import DEFAULT_NAMES
 
 COLUMNS = ["K", "p", "q", "r", "method", "numbers", "spent", "engine", "error", "standard_error",
            "draws", "seed", "sampler"]  # fmt: skip
@@ -29,7 +29,7 @@ def test_json_and_csv_have_the_same_rows(cli):
     document = parse(done.out)
     assert list(document) == ["rows", "manifest"]
     assert all(list(row) == COLUMNS for row in document["rows"])
-    assert {row["method"] for row in document["rows"]} == set(DEFAULT_KEYS)
+    assert {row["method"] for row in document["rows"]} == set(DEFAULT_NAMES)
     assert document["manifest"]["grid"]["ranks"] == [1, 2]
     table = csv.DictReader(io.StringIO(cli(*SMALL, "--engine", "all", "--format", "csv").out))
     assert list(table) == [
@@ -76,22 +76,31 @@ def test_a_method_of_the_users_own_has_its_column_and_its_failure_is_one_line(
 
 
 def test_all_stands_for_the_methods_that_exist_at_every_rank(cli):
-    """C3A's smallest block at K = 16 and r = 1 is 8; one rank is odd, and too low for LoHa."""
+    """One rank is odd, and too low for two products or two blocks."""
     done = cli(*SMALL, "--methods", "all", "--draws", 2, "--format", "json")
-    missing = {"GraLoRA", "LoHa"}
+    missing = {"GraLoRA", "LoHa", "BD-LoRA", "BOFT", "GLoRA"}
     assert {row["method"] for row in parse(done.out)["rows"]} == set(METHODS) - missing
-    assert "left out of all: GraLoRA needs p, q and r divisible by k = 2" in done.err
-    assert "left out of all: LoHa needs two products of rank 1" in done.err
+    assert {name for name in METHODS if f"left out of all: {name} needs" in done.err} == missing
 
 
 @pytest.mark.parametrize("name", ["D", "LoCA", "loca"])
 def test_a_method_that_is_named_beside_all_comes_once(cli, name):
     done = cli(*SMALL, "--methods", f"all,{name}", "--engine", "exact", "--format", "json")
-    assert [row["method"] for row in parse(done.out)["rows"]].count("D") == 2, "one per rank"
+    assert [row["method"] for row in parse(done.out)["rows"]].count("LoCA") == 2, "one per rank"
 
 
 def test_of_many_ranks_and_shapes_people_get_a_selection_and_files_all(cli):
-    arguments = ("simulate", "--K", "80..91", "--r", "1..38", "--methods", "D", "--engine", "exact")
+    arguments = (
+        "simulate",
+        "--K",
+        "80..91",
+        "--r",
+        "1..38",
+        "--methods",
+        "LoCA",
+        "--engine",
+        "exact",
+    )
     shown = cli(*arguments).out
     titles = re.findall(r"^(\d+) × \d+$", shown, re.MULTILINE)
     assert titles == ["80", "81", "82", "84", "85", "86", "87", "89", "90", "91"]
@@ -101,7 +110,7 @@ def test_of_many_ranks_and_shapes_people_get_a_selection_and_files_all(cli):
     assert "10 of the 12 shapes, from the first to the last, are shown; --format json" in shown
     assert "30 of the 38 ranks, from the first to the last, are shown; --format json" in shown
     assert len(cli(*arguments, "--format", "csv").out.splitlines()) == 1 + 12 * 38
-    assert " of the " not in cli("simulate", "--K", 80, "--r", "1..30", "--methods", "D").out
+    assert " of the " not in cli("simulate", "--K", 80, "--r", "1..30", "--methods", "LoCA").out
 
 
 # --- what it writes -------------------------------------------------------------------------
@@ -110,7 +119,7 @@ def test_of_many_ranks_and_shapes_people_get_a_selection_and_files_all(cli):
 def test_without_out_only_finished_blocks_are_kept(cli, here):
     assert cli(*SMALL, "--engine", "exact").code == 0
     assert list(here.iterdir()) == []
-    assert cli(*SMALL, "--engine", "monte-carlo", "--methods", "D").code == 0
+    assert cli(*SMALL, "--engine", "monte-carlo", "--methods", "LoCA").code == 0
     (block,) = (path for path in here.rglob("*") if path.is_file())
     assert block.parent == here / "loca-results" / "points"
 
@@ -133,7 +142,7 @@ def test_a_folder_that_takes_no_files_does_not_hinder_the_answer(cli, here):
 def test_an_out_that_takes_no_files_is_an_error_before_any_work(cli, here, monkeypatch):
     (here / "file").write_text("kept")
     monkeypatch.setattr("loca_theory.expressivity.monte_carlo.evaluate", None)
-    done = cli(*SMALL, "--engine", "monte-carlo", "--methods", "D", "--out", "file")
+    done = cli(*SMALL, "--engine", "monte-carlo", "--methods", "LoCA", "--out", "file")
     assert re.fullmatch(
         r"loca-theory: cannot write to [^\n]+: file is a file; choose another --out DIR\n", done.err
     )

@@ -44,7 +44,7 @@ def test_out_stores_tables_and_figures_or_a_page(cli, here, command, keys, shown
 
 def test_the_power_of_tests_is_a_short_table(cli):
     """Shares of draws before centring; the rest is in files."""
-    command = (*SPIKED, "--quiet")
+    command = (*SPIKED, "--detect", "--quiet")
     shown = cli(*command).out
     table = shown[shown.index("How often tests at level 5% detect the dependence") :]
     heading = next(line for line in table.splitlines() if line.startswith("structure"))
@@ -107,7 +107,7 @@ def test_the_table_of_toy_says_what_was_run(cli):
 
 
 def test_the_table_of_methods_shows_costs_if_the_method_exists(cli):
-    done = cli("methods", "D", "GraLoRA", "U", "--K", 9, "--r", 2)
+    done = cli("methods", "LoCA", "GraLoRA", "printed line", "--K", 9, "--r", 2)
     methods, _, bounds = done.out.partition("Bounds on errors, by formulas: 1")
     assert "printed line" in bounds
     lines = {line.split()[0]: line for line in methods.splitlines() if line.strip()}
@@ -140,12 +140,12 @@ def test_methods_have_their_costs_and_references(cli):
 def test_methods_say_the_rate_that_moves_a_matrix_as_far_as_lora(cli):
     document = json.loads(cli("methods", "--K", 64, "--lr", 1e-4, "--format", "json").out)
     rows = {row["name"]: row for row in document["methods"]}
-    lora, waves = rows["R"], rows["WaveFT"]
+    lora, waves = rows["LoRA"], rows["WaveFT"]
     assert lora["equivalent_lr"] == pytest.approx(1e-4)
     # Orthonormal wavelets, which PEFT scales by 25.
     assert waves["first_step"] == pytest.approx(25e-4 * math.sqrt(waves["parameters"]))
     assert waves["equivalent_lr"] == pytest.approx(1e-4 * lora["first_step"] / waves["first_step"])
-    assert rows["S"]["first_step"] is None is rows["U"]["equivalent_lr"]
+    assert rows["entries"]["first_step"] is None is rows["printed line"]["equivalent_lr"]
     without = json.loads(cli("methods", "LoRA", "--K", 64, "--format", "json").out)["methods"][0]
     assert without["first_step"] is None is without["equivalent_lr"]
 

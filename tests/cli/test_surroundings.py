@@ -171,7 +171,7 @@ def test_files_that_find_no_room_are_one_line_and_can_follow(cli, here, name):
 
 
 def test_results_of_another_version_stay_and_are_not_used(cli, here, monkeypatch):
-    sweep = ("simulate", "--K", "16,20", "--r", 2, "--methods", "D", "--engine", "monte-carlo")
+    sweep = ("simulate", "--K", "16,20", "--r", 2, "--methods", "LoCA", "--engine", "monte-carlo")
     sweep = (*sweep, "--draws", 2, "--jobs", 1, "--format", "csv")
     first = cli(*sweep)
     points = here / "loca-results" / "points"

@@ -1,9 +1,11 @@
 """``loca-theory unmerge``."""
 
 import json
+import math
 
+import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from loca_theory import demo_pair
 
@@ -29,7 +31,7 @@ def test_json_has_the_rows_and_the_files_and_people_a_sentence(tmp_path, cli):
     assert row["identical"] > 0.998 > row["identical_svd"]
     assert any(path.endswith("adapter_model.safetensors") for path in document["files"])
     shown = " ".join(cli("unmerge", *sides, "--out", tmp_path / "out").out.split())
-    assert "LoRA of rank 2 in q_proj of 1 layer (exact)" in shown
+    assert "a change of rank 2 in q_proj of 1 layer, as of a merged LoRA (exact)" in shown
     assert "unchanged: layers.0.q_proj" in shown
 
 
@@ -41,3 +43,31 @@ def test_the_demo_comes_back_to_the_bit(tmp_path, cli):
     assert document["identical"] > 0.9999 > 0.9 > document["identical_svd"]
     sizes = [path.stat().st_size for path in demo_pair(merged=True)]
     assert max(sizes) < 80_000
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_weights_that_are_not_finite_leave_the_run_incomplete(count, tmp_path, cli):
+    base, tuned = pair(tmp_path)
+    weights = load_file(tuned)
+    for name in list(weights)[:count]:
+        weights[name][0, 0] = math.nan
+    save_file(weights, tuned)
+    done = cli("unmerge", base, tuned, "--out", tmp_path / "out")
+    assert done.code == 4
+    assert f"left out because they are damaged: {count}, the first: " in done.err
+    assert "not finite: 1 of " in done.err
+
+
+def test_models_of_other_shapes_and_of_other_names_are_one_line(tmp_path, cli):
+    base, tuned = pair(tmp_path)
+    weights = load_file(tuned)
+    save_file({name: weight[:, :50].contiguous() for name, weight in weights.items()}, tuned)
+    done = cli("unmerge", base, tuned, "--out", tmp_path / "out")
+    assert done.code == 2
+    assert "pass two checkpoints of the same model, in the same size" in done.err
+    assert done.err.strip().count("\n") == 0
+    save_file({f"h.{i}.attn.wq": weight for i, weight in enumerate(weights.values())}, tuned)
+    done = cli("unmerge", base, tuned, "--out", tmp_path / "out")
+    assert done.code == 2
+    assert "no tensor name in common; pass two of the same model" in done.err
+    assert done.err.strip().count("\n") == 0

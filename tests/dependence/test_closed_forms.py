@@ -42,7 +42,7 @@ def test_losses_with_a_shared_mean_match_their_simulation(structure, p, q, rho):
     r, draws = 6, (0, 200)
     simulated = Blocks([evaluate(DrawCell(STRUCTURES[structure], rho, p, q, (r,), 3, draws))])
     (prediction,) = predictions([Budget(p, q, r)])
-    for method, slack in (("D", 0.0), ("R", 5 / (p * q))):
+    for method, slack in (("LoCA", 0.0), ("LoRA", 5 / (p * q))):
         mean, error = simulated.losses(method)
         # D is exact; what the spiked model leaves out of R is of the next order.
         gap = mean[0] - prediction.error(STRUCTURES[structure], method, rho)
@@ -51,19 +51,19 @@ def test_losses_with_a_shared_mean_match_their_simulation(structure, p, q, rho):
 
 def test_predictions_start_from_exact_losses_at_independence():
     one, three = predictions([Budget(30, 20, 1), Budget(30, 20, 3)])
-    assert one.loss == pytest.approx(exact_error("R", Budget(30, 20, 1)), abs=1e-13)
+    assert one.loss == pytest.approx(exact_error("LoRA", Budget(30, 20, 1)), abs=1e-13)
     assert one.loss_without == 1.0
-    assert three.loss == pytest.approx(exact_error("R", Budget(30, 20, 3)), abs=1e-13)
-    assert three.loss_without == pytest.approx(exact_error("R", Budget(29, 19, 2)), abs=1e-13)
+    assert three.loss == pytest.approx(exact_error("LoRA", Budget(30, 20, 3)), abs=1e-13)
+    assert three.loss_without == pytest.approx(exact_error("LoRA", Budget(29, 19, 2)), abs=1e-13)
     for name in ("shared-mean", "equicorrelated"):
-        assert three.error(STRUCTURES[name], "R", 0.0) == pytest.approx(three.loss, abs=1e-13)
+        assert three.error(STRUCTURES[name], "LoRA", 0.0) == pytest.approx(three.loss, abs=1e-13)
 
 
 def test_a_shared_mean_of_no_variance_is_independence():
     budget = Budget(40, 30, 3)
     assert low_rank_loss_with_shared_mean(40, 30, 0.0, 0.7, 0.8) == 0.7
     loss = selection_loss_with_shared_mean(budget, 1.0, 1.0)
-    assert loss / 1200 == pytest.approx(exact_error("D", budget), rel=1e-12)
+    assert loss / 1200 == pytest.approx(exact_error("LoCA", budget), rel=1e-12)
     assert selection_loss_with_shared_mean(budget, 0.0, 5.0) == 0.0
 
 
@@ -74,12 +74,12 @@ def test_predicted_crossings_are_roots_and_none_under_the_same_draw():
         assert prediction.crossing(structure, Protocol.SAME_DRAW, 0.0, 0.4) is None
         root = prediction.crossing(structure, Protocol.IID_REFERENCE, 0.0, 0.4)
         assert root is not None
-        at_root = prediction.error(structure, "R", root)
-        assert at_root == pytest.approx(exact_error("D", prediction.budget), abs=1e-10)
+        at_root = prediction.error(structure, "LoRA", root)
+        assert at_root == pytest.approx(exact_error("LoCA", prediction.budget), abs=1e-10)
     spiked = STRUCTURES["spiked"]
     fraction = prediction.crossing(spiked, Protocol.SAME_DRAW, 0.0, 0.4)
     assert fraction is not None
-    low_rank, selected = (prediction.error(spiked, method, fraction) for method in "RD")
+    low_rank, selected = (prediction.error(spiked, method, fraction) for method in ("LoRA", "LoCA"))
     assert low_rank == pytest.approx(selected, abs=1e-10)
     assert prediction.crossing(STRUCTURES["ar1"], Protocol.SAME_DRAW, 0.0, 0.4) is None
 

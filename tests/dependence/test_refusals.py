@@ -53,12 +53,12 @@ class Empty(Method):
 
 
 def study(structures="ar1", **options):
-    chosen = {"ranks": (2,), "draws": 8, "null_draws": 400, **options}
+    chosen = {"ranks": (2,), "draws": 8, **options}
     return Study(16, 16, structures=structures, **chosen)
 
 
 def found(size=16, **options):
-    return correlate(size, **{"ranks": 2, "structures": "ar1", "null_draws": 400, **options})
+    return correlate(size, **{"ranks": 2, "structures": "ar1", **options})
 
 
 def under(protocol, method):
@@ -79,7 +79,7 @@ CALLS = [
     (lambda: study("shared-mean", rho=(0.0, np.inf)), GRID + "0, inf"),
     (lambda: study("shared-mean", rho=(np.nan,)), GRID + "nan"),
     (lambda: study(fraction=(0.1,)), "fraction=... has no effect unless structures=... includes"),
-    (lambda: study(null_draws=100), "needs at least 400 null draws, not 100"),
+    (lambda: study(detect=True, null_draws=100), "needs at least 400 null draws, not 100"),
     (lambda: study("odd"), "unknown structure 'odd'; choose from shared-mean"),
     (lambda: study("spiked:0"), "number of spikes must be at least 1, not 0"),
     (lambda: study(spiked(17)), "can have at most 16 spikes, not 17"),
@@ -101,9 +101,15 @@ CALLS = [
     (lambda: study(level=1.0), "the level must lie between 0 and 1, not 1.0"),
     (lambda: study(ranks=(30,)), "rank 30 does not fit"),
     (lambda: study(protocols=()), "protocols must list at least one name and no name twice"),
-    (lambda: study(methods=(METHODS["S"],) * 2), "methods names entries twice"),
-    (lambda: study(methods=(METHODS["V1"],), ranks=(14,)), "budget larger than the matrix: rank"),
-    (lambda: under(Protocol.SAME_DRAW, METHODS["RD"]), "rate–distortion has no value under same"),
+    (lambda: study(methods=(METHODS["entries"],) * 2), "methods names entries twice"),
+    (
+        lambda: study(methods=(METHODS["random DCT"],), ranks=(14,)),
+        "budget larger than the matrix: rank",
+    ),
+    (
+        lambda: under(Protocol.SAME_DRAW, METHODS["rate-distortion"]),
+        "rate-distortion has no value under same",
+    ),
     (lambda: under(Protocol.IID_REFERENCE, METHODS["DoRA"]), 'or use protocols="same-draw"'),
     (lambda: study(methods=(Empty(),)), "empty does not approximate matrices and has no exact"),
     # arguments of the one call

@@ -20,17 +20,17 @@ def gaps(structure, value, p, q, r, draws):
     """Simulated minus predicted loss of D and S, and the standard errors."""
     simulated = Blocks([evaluate(DrawCell(structure, value, p, q, (r,), 3, (0, draws)))])
     prediction = Prediction(Budget(p, q, r), 1.0, 1.0)
-    for method in "DS":
+    for method in ("LoCA", "entries"):
         mean, error = simulated.losses(method)
         yield method, mean[0] - prediction.error(structure, method, value), error[0]
 
 
 # The structure, its value, and the methods whose coordinates are independent.
 CASES = [
-    (STRUCTURES["row-equicorrelated"], 0.5, "D"),
-    (blocks(24), 0.5, "D"),
+    (STRUCTURES["row-equicorrelated"], 0.5, "LoCA"),
+    (blocks(24), 0.5, "LoCA"),
     (blocks(4), 0.5, ""),
-    (STRUCTURES["scaled"], 0.7, "S"),
+    (STRUCTURES["scaled"], 0.7, "entries"),
     (ar1(-0.3), 0.8, ""),
 ]
 
@@ -48,7 +48,7 @@ def test_predictions_are_the_means_of_the_draws(structure, value, exact):
 @pytest.mark.parametrize("name", SEPARABLE)
 def test_independence_is_the_special_case(name):
     budget = Budget(30, 18, 2)
-    for method in "DS":
+    for method in ("LoCA", "entries"):
         got = Prediction(budget, 1.0, 1.0).error(STRUCTURES[name], method, 0.0)
         assert got == pytest.approx(exact_error(method, budget), rel=1e-12)
 

@@ -20,7 +20,7 @@ from loca_theory.plotting import plot
 from loca_theory.sweeps import Runner, generator
 from loca_theory.transforms.matrices import dct_matrix
 
-SMALL = {"draws": 8, "null_draws": 400}
+SMALL = {"draws": 8, "detect": True, "null_draws": 400}
 ALONE = Runner(jobs=1)
 SAME, IID = Protocol
 
@@ -63,8 +63,8 @@ def test_where_one_side_wins_throughout_the_tables_say_which():
     grids = {"fraction": (0.6, 0.7), "rho": (0.0, 0.1)}
     result = correlate(24, ranks=2, structures=("spiked", "ar1"), **grids, **SMALL, runner=ALONE)
     found = {(row.structure, row.protocol): (row.crossing, row.finding) for row in result.crossings}
-    assert found["spiked", "same-draw"] == (None, "R throughout")
-    assert found["ar1", "same-draw"] == (None, "D throughout")
+    assert found["spiked", "same-draw"] == (None, "LoRA throughout")
+    assert found["ar1", "same-draw"] == (None, "LoCA throughout")
 
 
 def test_the_size_of_each_test_is_at_most_its_level():
@@ -100,12 +100,21 @@ def test_centring_needs_no_second_transform():
 def test_each_method_loses_what_its_approximation_does():
     """Shared decompositions and transforms, against one approximation of each draw."""
     own = Selection("cosines", basis=Cosine())
-    names = ("R", "F1", "F2", "F3", "D", "S", "V1", "DoRA")
+    names = (
+        "LoRA",
+        "random Fourier",
+        "Fourier pairs",
+        "Fourier",
+        "LoCA",
+        "entries",
+        "random DCT",
+        "DoRA",
+    )
     losses = evaluate(cell(3, (*find_methods(names), own)))["losses"]
     assert set(losses) == {*names, "cosines"}
-    assert losses["cosines"] == losses["D"]
+    assert losses["cosines"] == losses["LoCA"]
     budget, energy = Budget(9, 16, 2), STRUCTURES["ar1"].energy(9, 16, 0.3)
-    for name in ("R", "F2", "F3", "D", "S", "DoRA"):
+    for name in ("LoRA", "Fourier pairs", "Fourier", "LoCA", "entries", "DoRA"):
         rests = [w - approximate(w, name, budget).numpy() for w in map(drawn, range(3))]
         mean = np.mean([np.square(rest).sum() for rest in rests]) / energy
         assert losses[name]["mean"] == pytest.approx([mean], rel=1e-9), name
@@ -113,20 +122,32 @@ def test_each_method_loses_what_its_approximation_does():
 
 def test_methods_that_are_named_stand_beside_the_two_compared():
     grid = {"structures": "ar1", "rho": (0.0, 0.3)}
-    result = correlate(12, ranks=(1, 2), methods=["V1", "U", "RD"], **grid, **SMALL, runner=ALONE)
+    result = correlate(
+        12,
+        ranks=(1, 2),
+        methods=["random DCT", "printed line", "rate-distortion"],
+        **grid,
+        **SMALL,
+        runner=ALONE,
+    )
     usual = correlate(12, ranks=(1, 2), **grid, **SMALL, runner=ALONE)
-    for protocol, names in ((SAME, ["R", "D", "V1", "U"]), (IID, ["R", "D", "V1", "U", "RD"])):
+    for protocol, names in (
+        (SAME, ["LoRA", "LoCA", "random DCT", "printed line"]),
+        (IID, ["LoRA", "LoCA", "random DCT", "printed line", "rate-distortion"]),
+    ):
         under = [row.method for row in result.rows if row.protocol == protocol]
         assert list(dict.fromkeys(under)) == names
     assert (result.crossings, result.detection) == (usual.crossings, usual.detection)
     known = set(usual.rows)
-    assert all(row in known for row in result.rows if row.method in ("R", "D", "U"))
+    assert all(
+        row in known for row in result.rows if row.method in ("LoRA", "LoCA", "printed line")
+    )
     assert all(
         row.error == exact_error(row.method, Budget(12, 12, row.r)) and row.draws is None
         for row in result.rows
-        if row.protocol == "iid-reference" and row.method != "R"
+        if row.protocol == "iid-reference" and row.method != "LoRA"
     )
-    assert result.manifest["grid"]["methods"] == ["V1", "U", "RD"]
+    assert result.manifest["grid"]["methods"] == ["random DCT", "printed line", "rate-distortion"]
     assert "methods" not in usual.manifest["grid"]
 
 
@@ -139,7 +160,7 @@ def test_a_method_of_the_users_own_has_rows_and_a_line():
     half = Bound("half", error=lambda _: 0.5)
     result = correlate(
         12, ranks=1, methods=[RandomRows(), half], structures="power-law",
-        exponent=(0.0, 1.0), draws=50, null_draws=400, runner=ALONE,
+        exponent=(0.0, 1.0), draws=50, runner=ALONE,
     )  # fmt: skip
     mine = {(row.method, row.protocol): row for row in result.rows}
     own = {key for key in mine if key[0] in ("rows", "half")}
@@ -191,7 +212,7 @@ def test_a_structure_of_the_users_own_is_itself_on_workers(monkeypatch):
         monkeypatch.setattr(RankOne, "name", name)
         found = Runner(jobs=2).run(cells(RankOne()), evaluate, is_long=True)
         assert found == ALONE.run(cells(RankOne()), evaluate)
-        losses = [one["losses"]["R"]["mean"][0] for one in found]
+        losses = [one["losses"]["LoRA"]["mean"][0] for one in found]
         # Rounding errors of a decomposition of 64 entries.
         assert losses == pytest.approx([0] * 3, abs=64 * np.finfo(float).eps)
 

@@ -9,6 +9,7 @@ import loca_theory as loca
 from loca_theory.checkpoints.change.adapter.kinds import KNOWN, REFUSED
 from loca_theory.expressivity import METHODS
 from loca_theory.expressivity.coders.registry import CODERS
+from loca_theory.expressivity.methods.names import LETTERS
 
 from .pages import DOCS, ROOT, extension
 
@@ -47,9 +48,10 @@ def test_every_method_every_family_and_every_coder_is_listed(generated):
     listed, others = "\n".join(generated.methods()).split("## Families")
     families, coders = others.split("## Coders")
     found = re.findall(r"^\| ([^|]+?)(?: \(`(.+)`\))? \| [^|-]", listed, re.MULTILINE)
-    assert [key or name for name, key in found[1:]] == list(METHODS)
+    assert [name for name, _ in found[1:]] == list(METHODS)
+    assert [letter for _, letter in found[1:] if letter] == list(LETTERS)
     for method in METHODS.values():
-        assert re.search(rf"^\| (.+, )?{method.display_name}(,.+)? \| \S", families, re.MULTILINE)
+        assert re.search(rf"^\| (.+, )?{method.name}(,.+)? \| \S", families, re.MULTILINE)
     for name in CODERS:
         assert re.search(rf"^\| {re.escape(name)} \| \S", coders, re.MULTILINE)
 

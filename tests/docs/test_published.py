@@ -33,7 +33,7 @@ def test_the_finding_survives_without_any_study_by_any_accounting(left_out, acco
     assert said in readme
     assert f"[{STEPS.groupby('study')['pair'].nunique().sum()} published fine-tunes]" in readme
     lstms = STEPS[STEPS["package"] == "mhcnuggets"]
-    assert f"({lstms.groupby('study')['pair'].nunique().sum()} are LSTMs of one)" in readme
+    assert f"({lstms.groupby('study')['pair'].nunique().sum()} are LSTMs of one package)" in readme
     rows = STEPS[(STEPS["study"] != left_out) & (STEPS["accounting"] == accounting)]
     fractions = pd.crosstab(rows["study"], rows["best"], normalize="index")
     assert fractions["LoCA"].max() < 0.25

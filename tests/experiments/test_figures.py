@@ -22,8 +22,7 @@ from loca_theory.plotting import figure
 
 ROOT = Path(__file__).parents[2]
 STORED = ROOT / "figures"
-# The overview shows the ledger, too, which is run by itself.
-LABELS = [one.label for one in FIGURES if one.label != "overview"]
+LABELS = [figure.label for figure in FIGURES]
 TRIED = re.search(r"^matplotlib==(.+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[1]
 
 

@@ -158,11 +158,11 @@ def test_the_page_says_how_near_anis_networks_are_to_their_bases():
 
 def test_what_is_retained_is_what_an_analysis_says():
     base, change = weights(), weights(1)
-    result = analyze(base, {k: base[k] + change[k] for k in base}, ranks=[2, 4], methods=["D"])
+    result = analyze(base, {k: base[k] + change[k] for k in base}, ranks=[2, 4], methods=["LoCA"])
     expected = {(error.name, error.r, error.method): error for error in result.errors}
     for name, delta in change.items():
         for row in retained(delta, (2, 4)):
-            error = expected[name, row["r"], "D"]
+            error = expected[name, row["r"], "LoCA"]
             if row["accounting"] == "paper":
                 assert row["LoCA"] == pytest.approx(1 - error.error, abs=1e-5)
                 assert row["predicted"] == pytest.approx(1 - error.spectral_error, abs=1e-5)

@@ -6,7 +6,7 @@ import torch
 from click.testing import CliRunner
 
 from experiments.figures.rounded import draw_rounded
-from experiments.published import rounded
+from experiments.published import rounded, rounded_pairs
 from loca_theory.rounding import FORMATS, rounded_change
 from loca_theory.transforms import dct2
 
@@ -14,7 +14,7 @@ FORM = FORMATS["bfloat16"]
 
 
 def test_merges_have_the_rank_the_components_and_the_size_that_they_say():
-    for method, rank, base, change in rounded.merges(0.3, FORM):
+    for method, rank, base, change in rounded_pairs.merges(0.3, FORM):
         assert torch.equal(base, FORM.round(base))
         step = FORM.steps(base).median()
         assert float(change.abs().median() / step) == pytest.approx(0.3)
@@ -23,7 +23,7 @@ def test_merges_have_the_rank_the_components_and_the_size_that_they_say():
             if method == "lora"
             else (dct2(change).abs() > 1e-12 * change.norm()).sum()
         )
-        assert count == (rank if method == "lora" else rank * rounded.WIDTH)
+        assert count == (rank if method == "lora" else rank * rounded_pairs.WIDTH)
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.03])
@@ -33,7 +33,7 @@ def test_rows_compare_adapters_with_the_change_that_was_made(scale):
     change = scale * 0.03 * left @ right
     rows = list(rounded.extracted({rounded.LAYER: base}, {rounded.LAYER: change}, FORM, 2))
     assert [row["method"] for row in rows] == ["lora", "loca"]
-    before, after = rounded.stored(base, change, FORM)
+    before, after = rounded_pairs.stored(base, change, FORM)
     d = after.double() - before.double()
     u, s, vh = torch.linalg.svd(d)
     nearest = u[:, :2] * s[:2] @ vh[:2]
@@ -56,7 +56,7 @@ def test_an_analysis_is_of_the_stored_pair_and_the_truth_of_the_change():
     rows = list(rounded.verdicts(base, change))
     assert len(rows) == len(rounded.FORMS) * len(rounded.SCALES)
     first, last = rows[0], rows[len(rounded.SCALES) - 1]
-    assert first["true_winner"] == first["winner"] == "R"
+    assert first["true_winner"] == first["winner"] == "LoRA"
     assert not first["warned"]
     assert last["warned"]
     assert last["changed"] < first["changed"]

@@ -8,7 +8,9 @@ import torch
 from transformers import BertConfig, BertModel
 
 from experiments.unmerged import merges, negatives
+from experiments.unmerged.__main__ import computed
 from loca_theory.rounding import find_format
+from loca_theory.sweeps import Runner
 
 TINY = BertConfig(vocab_size=50, hidden_size=96, intermediate_size=64, num_hidden_layers=1,
                   num_attention_heads=2, max_position_embeddings=16)  # fmt: skip
@@ -64,3 +66,16 @@ def test_changes_of_all_weights_are_not_claimed():
     tuned = {"layer.weight": (base["layer.weight"].float() + 0.01 * torch.randn(64, 80)).bfloat16()}
     (row,) = negatives.claims("noise", base, tuned)
     assert (row["kind"], row["form"], row["found_rank"]) == ("noise", None, None)
+
+
+def test_a_finished_part_is_not_computed_again(tmp_path):
+    calls = []
+
+    def measure():
+        calls.append(1)
+        yield {"found_rank": 3, "error": None}
+
+    table = [({"rank": 3}, measure)]
+    rows = [computed("adapters", table, Runner(tmp_path, 1, progress=False)) for _ in range(2)]
+    assert rows == [[{"found_rank": 3, "error": None}]] * 2
+    assert calls == [1]

@@ -12,7 +12,18 @@ from loca_theory.transforms.half_spectrum import HalfSpectrum
 
 from .dense import ROUNDING, approximated, gaussian, projected
 
-APPROXIMATING = ["R", "F1", "V1", "FourierFT", "F2", "F3", "D", "S", "DoRA", "VeRA"]
+APPROXIMATING = [
+    "LoRA",
+    "random Fourier",
+    "random DCT",
+    "FourierFT",
+    "Fourier pairs",
+    "Fourier",
+    "LoCA",
+    "entries",
+    "DoRA",
+    "VeRA",
+]
 
 # Entries that are their own conjugates alone; even, odd, wide and tall.
 SHAPES = [(2, 2, 1), (8, 8, 2), (9, 9, 3), (9, 6, 2), (5, 12, 3)]
@@ -43,18 +54,18 @@ def test_r_is_the_truncated_decomposition(p, q, r):
     matrix, budget = gaussian(p, q), Budget(p, q, r)
     u, s, vh = np.linalg.svd(matrix, full_matrices=False)
     expected = u[:, :r] @ np.diag(s[:r]) @ vh[:r]
-    np.testing.assert_allclose(approximated(matrix, "R", budget), expected, atol=ROUNDING)
+    np.testing.assert_allclose(approximated(matrix, "LoRA", budget), expected, atol=ROUNDING)
 
 
 @shapes
-@pytest.mark.parametrize("method", ["D", "F2", "F3", "S"])
+@pytest.mark.parametrize("method", ["LoCA", "Fourier pairs", "Fourier", "entries"])
 def test_a_selection_keeps_the_largest_energies_of_its_dense_basis(p, q, r, method):
     matrix, budget = gaussian(p, q), Budget(p, q, r)
     flat = matrix.ravel()
     match method:
-        case "D":
+        case "LoCA":
             energies = (cosine_atoms(p, q) @ flat) ** 2
-        case "S":
+        case "entries":
             energies = flat**2
         case _:
             spectrum = np.fft.fft2(matrix, norm="ortho")
@@ -62,26 +73,26 @@ def test_a_selection_keeps_the_largest_energies_of_its_dense_basis(p, q, r, meth
             own = spectrum[tuple(half.self_conjugate.T)].real ** 2
             pairs = spectrum[tuple(half.representatives.T)]
             parts = [own, 2 * np.abs(pairs) ** 2]
-            if method == "F3":
+            if method == "Fourier":
                 parts = [own, 2 * pairs.real**2, 2 * pairs.imag**2]
             energies = np.concatenate(parts)
-    count = budget.chosen_locations if method == "F2" else budget.chosen_coefficients
+    count = budget.chosen_locations if method == "Fourier pairs" else budget.chosen_coefficients
     retained = retained_energies(torch.from_numpy(matrix), method, [budget])[0]
     assert retained == pytest.approx(np.sort(energies)[::-1][:count].sum(), rel=ROUNDING)
 
 
 @shapes
-@pytest.mark.parametrize("method", ["F1", "FourierFT", "V1"])
+@pytest.mark.parametrize("method", ["random Fourier", "FourierFT", "random DCT"])
 def test_a_random_choice_is_the_least_squares_fit_of_its_atoms(p, q, r, method):
     """FourierFT, as shipped: Re(ifft2) of real coefficients anywhere in the full spectrum."""
     matrix, budget = gaussian(p, q), Budget(p, q, r)
     half = HalfSpectrum(p, q)
     count, items = (p + q) * r, p * q
-    if method == "F1":
+    if method == "random Fourier":
         count, items = count // 2, half.location_count
     chosen = random_indices(items, count, np.random.default_rng(7))
     match method:
-        case "F1":  # both atoms at independent locations, self-conjugate ones first
+        case "random Fourier":  # both atoms at independent locations, self-conjugate ones first
             indices = np.concatenate([half.self_conjugate, half.representatives])[chosen]
             atoms = np.concatenate(fourier_atoms(p, q, indices[:, 0] * q + indices[:, 1]))
         case "FourierFT":
@@ -116,7 +127,20 @@ def test_single_precision_stays_single_and_close(method):
     assert retained[0] == pytest.approx(double[0], rel=1e-4)
 
 
-@pytest.mark.parametrize("method", ["R", "F1", "V1", "F2", "F3", "D", "S", "DoRA", "VeRA"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "LoRA",
+        "random Fourier",
+        "random DCT",
+        "Fourier pairs",
+        "Fourier",
+        "LoCA",
+        "entries",
+        "DoRA",
+        "VeRA",
+    ],
+)
 @pytest.mark.parametrize(
     ("dtype", "power"),
     [(torch.float32, 100), (torch.float32, -110), (torch.float64, 1000), (torch.float64, -900)],

@@ -6,14 +6,23 @@ import pytest
 
 from loca_theory.expressivity import METHODS, Accounting, Budget, exact_error
 from loca_theory.expressivity.limits import low_rank_fraction
-from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.methods.registry import find_method
 
 WITH_LIMIT = [m.name for m in METHODS.values() if Engine.ASYMPTOTIC in m.engines(Budget(8, 8, 2))]
 
 
 def test_only_the_simulated_methods_lack_a_limit():
-    assert set(METHODS) - set(WITH_LIMIT) == {"DoRA", "VeRA", "LoHa", "HiRA", "RandLoRA"}
+    assert set(METHODS) - set(WITH_LIMIT) == {
+        "DoRA",
+        "VeRA",
+        "LoHa",
+        "HiRA",
+        "GLoRA",
+        "Uni-LoRA",
+        "VB-LoRA",
+        "RandLoRA",
+    }
 
 
 def test_values_at_a_budget_by_hand():
@@ -21,16 +30,16 @@ def test_values_at_a_budget_by_hand():
     budget = Budget(768, 768, 8)
     values = {
         "FourierFT": 0.5 + 0.5 * (47 / 48) ** 2,  # half the space is out of reach
-        "F2": 1 - (1 + math.log(72)) / 72,
-        "RD": 2 ** (-2 * 16 / 48),
-        "R": 1 - low_rank_fraction(1 / 96),
+        "Fourier pairs": 1 - (1 + math.log(72)) / 72,
+        "rate-distortion": 2 ** (-2 * 16 / 48),
+        "LoRA": 1 - low_rank_fraction(1 / 96),
     }
     for method, limit in values.items():
         assert find_method(method).limit(budget) == pytest.approx(limit)
 
 
 # Of spectra, and of groups that do not grow with the number of entries, the limits are further off.
-SLOW = {"R", "GraLoRA", "QWHA", "DCT-columns"}
+SLOW = {"LoRA", "GraLoRA", "BD-LoRA", "QWHA", "DCT-columns"}
 CASES = [(shape, Accounting.PAPER) for shape in ((1, 1), (1, 4), (3, 2))]
 CASES += [((1, 4), accounting) for accounting in Accounting if accounting is not Accounting.PAPER]
 

@@ -53,19 +53,19 @@ def test_counts_are_those_worked_out_by_hand(case, expected):
 
 LARGE = (4096, 1024, 8)  # N0 = 40960
 SPENT = [
-    *((accounting, "R", SQUARE, 1) for accounting in Accounting),
-    ("paper", "D", SQUARE, 1),
-    ("paper", "F2", ODD, 3 * 6 / 20),
-    ("main-text", "F2", SQUARE, 2),
-    ("trainable", "D", SQUARE, 1),
+    *((accounting, "LoRA", SQUARE, 1) for accounting in Accounting),
+    ("paper", "LoCA", SQUARE, 1),
+    ("paper", "Fourier pairs", ODD, 3 * 6 / 20),
+    ("main-text", "Fourier pairs", SQUARE, 2),
+    ("trainable", "LoCA", SQUARE, 1),
     ("dof", "GraLoRA", SQUARE, 1),
-    ("bits", "D", SQUARE, 5590 * (16 + math.log2(768 * 768)) / (16 * 12288)),
+    ("bits", "LoCA", SQUARE, 5590 * (16 + math.log2(768 * 768)) / (16 * 12288)),
     ("paper", "DoRA", SQUARE, 1 + 768 / 12288),
     ("trainable", "DoRA", (8, 8, 1), 8 / 16),
     ("paper", "LoKr", LARGE, (128 + 2**15) / 40960),
     ("paper", "VeRA", SQUARE, 1),
     ("paper", "VeRA", LARGE, (4096 + 2**33 // 2**22) / 40960),
-    ("paper", "U", SQUARE, None),
+    ("paper", "printed line", SQUARE, None),
 ]
 
 

@@ -30,7 +30,12 @@ from loca_theory.expressivity.methods import (
     Hartley,
     fitted,
 )
-from loca_theory.expressivity.methods.groups import GroupedSelection, bands, quotas, rows
+from loca_theory.expressivity.methods.coordinates.groups import (
+    GroupedSelection,
+    bands,
+    quotas,
+    rows,
+)
 from loca_theory.transforms import dct2
 
 from .dense import ROUNDING, approximated, gaussian
@@ -94,8 +99,8 @@ def test_a_basis_is_its_dense_orthonormal_matrix(basis, dense, p, q):
 
 # --- linear families ------------------------------------------------------------------------
 
-LINEAR = ["WaveFT", "WaveFT-PEFT", "SHiRA", "SSH", "sDCTFT", "C3A", "MiSS", "LoRA-XS", "LoRA-FA",
-          "MiCA"]  # fmt: skip
+LINEAR = ["WaveFT", "WaveFT-PEFT", "SHiRA", "Super-Tuning", "SSH", "sDCTFT", "C3A", "MiSS",
+          "LoRA-XS", "TinyLoRA", "LoRA-FA", "MiCA"]  # fmt: skip
 
 
 @shapes
@@ -118,7 +123,9 @@ def test_a_linear_family_projects_on_as_many_dimensions_as_it_trains(p, q, r, me
     assert retained[0] == pytest.approx(matrix.ravel() @ found @ matrix.ravel(), abs=ROUNDING)
 
 
-@pytest.mark.parametrize("method", ["sDCTFT", "LoRA-XS", "LoRA-FA", "MiCA", "WaveFT-PEFT"])
+@pytest.mark.parametrize(
+    "method", ["sDCTFT", "LoRA-XS", "TinyLoRA", "LoRA-FA", "MiCA", "WaveFT-PEFT"]
+)
 def test_the_mean_over_the_random_choices_is_exact(method):
     """At a matrix whose energy is in a few coordinates; wrong for one seed in 10⁴."""
     matrix, budgets = np.ones((9, 7)) + gaussian(9, 7), [Budget(9, 7, 1), Budget(9, 7, 3)]
@@ -213,7 +220,7 @@ def test_blocks_have_the_best_rank_of_their_own(k, p, q, r):
         best = (u[:, : r // k] * s[: r // k]) @ vh[: r // k]
         np.testing.assert_allclose(found[block], best, atol=ROUNDING)
     block = Budget(height, width, r // k)
-    assert exact_error(method, Budget(p, q, r)) == exact_error("R", block)
+    assert exact_error(method, Budget(p, q, r)) == exact_error("LoRA", block)
 
 
 @pytest.mark.parametrize(("p", "q", "r"), [(8, 12, 1), (8, 12, 3), (7, 9, 2)], ids=str)
@@ -233,12 +240,12 @@ def test_a_kronecker_product_is_found_and_no_other_is_nearer(p, q, r):
     for unit in np.eye(p * q // a // c).reshape(-1, p // a, q // c):
         assert np.sum(rest * np.kron(best_small, unit)) == pytest.approx(0, abs=1e-9)
     value = exact_error("LoKr", budget)
-    assert value == exact_error("R", Budget(a * c, p * q // (a * c), 1))
+    assert value == exact_error("LoRA", Budget(a * c, p * q // (a * c), 1))
 
 
 # --- fits -----------------------------------------------------------------------------------
 
-FITTED = ["LoHa", "HiRA", "RandLoRA"]
+FITTED = ["LoHa", "HiRA", "GLoRA", "RandLoRA"]
 
 
 def stream(seed=7):
@@ -264,6 +271,14 @@ def hira(budget):
     weights = torch.from_numpy(rng.standard_normal((budget.p, budget.q)))
     factors = random_factors(rng, budget.p, budget.q, budget.r)
     return lambda b, a: weights * (b @ a), [*factors]
+
+
+def glora(budget):
+    """W₀⊙(B₁A₁) + B₂A₂ and its start, with B₂ = 0."""
+    rng, rank = stream(), METHODS["GLoRA"].rank(budget)
+    weights = torch.from_numpy(rng.standard_normal((budget.p, budget.q)))
+    (b, a), (_, c) = (random_factors(rng, budget.p, budget.q, rank) for _ in range(2))
+    return lambda b, a, d, c: weights * (b @ a) + d @ c, [b, a, torch.zeros_like(b), c]
 
 
 def randlora(budget):
@@ -300,8 +315,10 @@ def least_squares_rounds(target, form, factors, rounds):
     for _ in range(rounds):
         for i, factor in enumerate(factors):
             units = torch.eye(factor.numel(), dtype=torch.float64).reshape(-1, *factor.shape)
-            rows = [form(*factors[:i], unit, *factors[i + 1 :]).flatten() for unit in units]
-            solved = np.linalg.lstsq(torch.stack(rows, dim=1).numpy(), target.ravel(), rcond=None)
+            offset = form(*factors[:i], torch.zeros_like(factor), *factors[i + 1 :])
+            rows = [form(*factors[:i], unit, *factors[i + 1 :]) - offset for unit in units]
+            design = torch.stack(rows, dim=-1).flatten(0, 1).numpy()
+            solved = np.linalg.lstsq(design, (target - offset.numpy()).ravel(), rcond=None)
             factors[i] = torch.from_numpy(solved[0]).reshape(factor.shape)
     return factors
 
@@ -309,6 +326,7 @@ def least_squares_rounds(target, form, factors, rounds):
 FITS = [
     ("LoHa", loha, Budget(8, 8, 4)),
     ("HiRA", hira, Budget(7, 6, 2)),
+    ("GLoRA", glora, Budget(6, 9, 2)),
     ("RandLoRA", randlora, Budget(6, 7, 2)),
 ]
 
@@ -359,6 +377,12 @@ MISSING = [
     (BlockLowRank("own", k=4), Budget(6, 9, 2), "k = 4, not 6x9 and r = 2; k may be 1: Block"),
     ("LoHa", Budget(8, 8, 1), "cost 32 numbers; r = 1 pays for 16, so choose a larger r"),
     ("LoKr", Budget(7, 7, 1, Accounting.DOF), "14 numbers for factors of 1x7 and 7x1; .* for 13"),
+    ("OFT", Budget(7, 7, 1), "at least 2 that divides q = 7 and that the 14 numbers of r = 1 pay"),
+    ("HRA", Budget(5, 9, 1), "which cost 18 numbers; r = 1 pays for 14, so choose a larger r"),
+    ("RoAd", Budget(5, 8, 1), "p = 5 is odd; choose an even p"),
+    ("BD-LoRA", Budget(8, 8, 1), "p divisible by k = 2 and 24 numbers, not p = 8 and the 16 of"),
+    ("BD-LoRA", Budget(9, 9, 3), "p divisible by k = 2 and 27 numbers, not p = 9 and the 54 of"),
+    ("VB-LoRA", Budget(7, 9, 1), "two vectors of 1 numbers, and .* 16 mixtures; r = 1 pays for 16"),
     ("RandLoRA", Budget(7, 7, 1, Accounting.DOF), "needs at least 14 numbers; r = 1 pays for 13"),
 ]
 
@@ -376,18 +400,25 @@ def test_bits_are_those_of_numbers_and_of_chosen_indices():
     """K = 16, r = 2: N0 = 64 numbers; 32 chosen coefficients, or 21 of 130 locations."""
     budget = Budget(16, 16, 2, value_bits=8)
     bits = {name: method.stored_bits(budget) for name, method in METHODS.items()}
-    assert bits["R"] == bits["V1"] == bits["SHiRA"] == bits["GraLoRA"] == 64 * 8
-    assert bits["F1"] == 2 * 32 * 8
-    assert bits["D"] == bits["S"] == bits["F3"] == 32 * (8 + 8)
-    assert bits["F2"] == pytest.approx(21 * (2 * 8 + math.log2(130)))
+    assert bits["LoRA"] == bits["random DCT"] == bits["SHiRA"] == bits["GraLoRA"] == 64 * 8
+    assert bits["random Fourier"] == 2 * 32 * 8
+    assert bits["LoCA"] == bits["entries"] == bits["Fourier"] == 32 * (8 + 8)
+    assert bits["Fourier pairs"] == pytest.approx(21 * (2 * 8 + math.log2(130)))
     # Two coefficients of sixteen per row.
     assert bits["QWHA"] == 32 * (8 + 4)
     sizes = np.bincount(bands(16, 16))
     assert bits["MaCP"] == pytest.approx(32 * 8 + (quotas(sizes, 32) * np.log2(sizes)).sum())
     assert bits["VeRA"] == 64 * 8
-    assert {name for name, value in bits.items() if value is None} == {"U", "M1", "M2", "RD"}
+    # Four vectors of 8 numbers; a weight and two indices for each of 8 mixtures.
+    assert bits["VB-LoRA"] == 4 * 8 * 8 + 8 * (8 + 2 * 2)
+    assert {name for name, value in bits.items() if value is None} == {
+        "printed line",
+        "upper bound",
+        "lower bound",
+        "rate-distortion",
+    }
 
 
 def test_oracles_are_those_that_look_at_the_matrix():
     oracles = {name for name, method in METHODS.items() if method.is_oracle}
-    assert oracles == {"F2", "F3", "D", "S", "QWHA", "MaCP", "DCT-columns"}
+    assert oracles == {"Fourier pairs", "Fourier", "LoCA", "entries", "QWHA", "MaCP", "DCT-columns"}

@@ -94,8 +94,8 @@ def test_budgets_and_coders_count_the_same_bits():
     entries = budget.p * budget.q
     assert budget.value_bits == NUMBER_BITS
     bound = expected_of(CODERS["rate–distortion"], (96, 64), budget.bits / entries)
-    assert bound.error == exact_error("RD", budget)
-    stored = METHODS["S"].stored_bits(budget)
+    assert bound.error == exact_error("rate-distortion", budget)
+    stored = METHODS["entries"].stored_bits(budget)
     one_by_one = budget.chosen_coefficients * (NUMBER_BITS + location_bits(entries))
     assert stored == pytest.approx(one_by_one)
     assert budget.bits - stored < NUMBER_BITS + location_bits(entries)

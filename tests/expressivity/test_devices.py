@@ -6,8 +6,8 @@ import torch
 
 from loca_theory.expressivity import METHODS, Budget, approximate, retained_energies
 from loca_theory.expressivity.matrices import dense_errors, mean_retained_energies
-from loca_theory.expressivity.methods.coordinates import CoordinateMethod
-from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.coordinates.coordinate_method import CoordinateMethod
+from loca_theory.expressivity.methods.engine import Engine
 
 APPROXIMATING = [
     m.name for m in METHODS.values() if Engine.MONTE_CARLO in m.engines(Budget(8, 8, 2))
@@ -17,7 +17,8 @@ by_method = pytest.mark.parametrize("method", APPROXIMATING)
 BUDGETS = [Budget(16, 12, r) for r in (2, 4)]
 
 # Some hundred float64 operations on numbers of order one, and rounds of least squares.
-ROUNDING = dict.fromkeys(("VeRA", "LoHa", "HiRA", "RandLoRA"), 1e-6)
+FITTED = "VeRA", "LoHa", "HiRA", "GLoRA", "Uni-LoRA", "VB-LoRA", "RandLoRA"
+ROUNDING = dict.fromkeys(FITTED, 1e-6)
 
 
 def matrix():

@@ -42,7 +42,7 @@ def test_spiked_bounds_enclose_draws(fraction, count):
     for _ in range(draws):
         left, right = (np.linalg.qr(rng.standard_normal((size, count)))[0] for _ in range(2))
         w = rng.standard_normal((size, size)) + strength * left @ right.T
-        found.append([retained_energies(w, one, [budget])[0] for one in ("R", "D")])
+        found.append([retained_energies(w, one, [budget])[0] for one in ("LoRA", "LoCA")])
     found = np.array(found) * (1 - fraction) / size**2
     (low_rank, selected), errors = found.mean(axis=0), found.std(axis=0) / np.sqrt(draws)
     assert low_rank + 4 * errors[0] > spiked_low_rank_bound(fraction, count, budget)

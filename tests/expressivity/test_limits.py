@@ -40,13 +40,18 @@ def test_fractions_at_their_ends(function):
 def test_at_a_crossing_both_methods_have_its_error_by_other_formulas():
     crossings = limit_crossings()
     pairs = [(crossing.lower, crossing.upper) for crossing in crossings]
-    assert pairs == [("R", "U"), ("D", "F2"), ("D", "U"), ("F2", "U")]
+    assert pairs == [
+        ("LoRA", "printed line"),
+        ("LoCA", "Fourier pairs"),
+        ("LoCA", "printed line"),
+        ("Fourier pairs", "printed line"),
+    ]
     normal = stats.norm
     errors = {
-        "U": lambda rho: 1 - 2 * rho,
-        "R": lambda rho: 1 - quarter_circle(rho),
-        "F2": lambda rho: 1 - 4 * rho / 3 * (1 - math.log(4 * rho / 3)),
-        "D": lambda rho: 1 - rho - 2 * (z := normal.isf(rho / 2)) * normal.pdf(z),
+        "printed line": lambda rho: 1 - 2 * rho,
+        "LoRA": lambda rho: 1 - quarter_circle(rho),
+        "Fourier pairs": lambda rho: 1 - 4 * rho / 3 * (1 - math.log(4 * rho / 3)),
+        "LoCA": lambda rho: 1 - rho - 2 * (z := normal.isf(rho / 2)) * normal.pdf(z),
     }
     for crossing in crossings:
         lower, upper = (errors[method] for method in (crossing.lower, crossing.upper))

@@ -12,7 +12,16 @@ from loca_theory.sweeps.random import Moments
 
 ALONE = Runner(jobs=1)
 
-REDUCED = ("R", "F1", "V1", "FourierFT", "F2", "F3", "D", "S")
+REDUCED = (
+    "LoRA",
+    "random Fourier",
+    "random DCT",
+    "FourierFT",
+    "Fourier pairs",
+    "Fourier",
+    "LoCA",
+    "entries",
+)
 # The same numbers gathered in another order, or R's eigenvalues of a matrix cut elsewhere.
 ROUNDING = 1e-12
 
@@ -54,8 +63,8 @@ def single_draws(method, shape, ranks, count, sampler="reduced", seed=0):
 @pytest.mark.parametrize("sampler", ["reduced", "dense"])
 @pytest.mark.parametrize("draws", [2, 25, 26, 60], ids=lambda draws: f"{draws} draws")
 def test_an_estimate_is_the_mean_of_its_draws_and_their_standard_error(draws, sampler):
-    each = single_draws("D", (12, 9), (1, 3), draws, sampler)
-    ours = estimate("D", (12, 9), (1, 3), Sampler(sampler), draws)
+    each = single_draws("LoCA", (12, 9), (1, 3), draws, sampler)
+    ours = estimate("LoCA", (12, 9), (1, 3), Sampler(sampler), draws)
     means = each.mean(axis=0)
     errors = each.std(axis=0, ddof=1) / np.sqrt(draws)
     assert [one.draws for one in ours] == [draws, draws]
@@ -64,8 +73,8 @@ def test_an_estimate_is_the_mean_of_its_draws_and_their_standard_error(draws, sa
 
 
 def test_a_single_draw_has_no_standard_error():
-    ours = estimate("D", (12, 9), (1, 3), draws=1)
-    errors = single_draws("D", (12, 9), (1, 3), 1)[0]
+    ours = estimate("LoCA", (12, 9), (1, 3), draws=1)
+    errors = single_draws("LoCA", (12, 9), (1, 3), 1)[0]
     assert ours == [Estimate(error, None, 1) for error in errors]
 
 
@@ -83,13 +92,13 @@ def computed(monkeypatch):
 
 
 def test_more_draws_extend_a_stored_run(tmp_path, computed):
-    series = [("D", 10, 10, (1, 2), Sampler.REDUCED)]
+    series = [("LoCA", 10, 10, (1, 2), Sampler.REDUCED)]
     store = ResultStore(tmp_path)
     first = estimates(series, 30, Runner(store, jobs=1))
-    assert computed == [("D", 0, 25), ("D", 25, 30)]
+    assert computed == [("LoCA", 0, 25), ("LoCA", 25, 30)]
     computed.clear()
     longer = estimates(series, 60, Runner(store, jobs=1))
-    assert computed == [("D", 25, 50), ("D", 50, 60)]
+    assert computed == [("LoCA", 25, 50), ("LoCA", 50, 60)]
     computed.clear()
     assert estimates(series, 60, Runner(store, jobs=1)) == longer
     assert estimates(series, 30, Runner(store, jobs=1)) == first
@@ -109,7 +118,7 @@ def test_an_estimate_does_not_depend_on_what_else_is_asked_for(method, sampler):
     assert among_ranks.error == pytest.approx(alone.error, rel=ROUNDING)
     assert among_ranks.standard_error == pytest.approx(alone.standard_error, rel=1e-9)
     others = [
-        ("V1", 14, 11, (1, 3), sampler),
+        ("random DCT", 14, 11, (1, 3), sampler),
         (method, 11, 14, (2,), sampler),
         (method, 14, 11, (2,), sampler),
     ]
@@ -118,18 +127,20 @@ def test_an_estimate_does_not_depend_on_what_else_is_asked_for(method, sampler):
 
 @pytest.mark.parametrize("sampler", [*Sampler], ids=[sampler.value for sampler in Sampler])
 def test_seeds_and_methods_have_draws_of_their_own(sampler):
-    one = estimate("F1", (12, 12), (2,), sampler, seed=0)
-    other = estimate("F1", (12, 12), (2,), sampler, seed=1)
+    one = estimate("random Fourier", (12, 12), (2,), sampler, seed=0)
+    other = estimate("random Fourier", (12, 12), (2,), sampler, seed=1)
     assert one[0].error != other[0].error
     # V1 keeps the same number of coordinates of the same white noise at other locations.
-    assert estimate("V1", (12, 12), (2,), sampler)[0].error != one[0].error
+    assert estimate("random DCT", (12, 12), (2,), sampler)[0].error != one[0].error
 
 
 def test_a_draw_is_the_samplers_from_a_generator_of_its_own():
     """A block's draw is the sampler's, from the generator that the seed and the point name."""
-    rng = generator(4, "expressivity.monte-carlo", 9, 9, "reduced", "F2", 0)
-    direct = METHODS["F2"].sample([Budget(9, 9, r) for r in (1, 2)], rng)
-    np.testing.assert_array_equal(single_draws("F2", (9, 9), (1, 2), 1, seed=4)[0], direct)
+    rng = generator(4, "expressivity.monte-carlo", 9, 9, "reduced", "F2", 0)  # the letter
+    direct = METHODS["Fourier pairs"].sample([Budget(9, 9, r) for r in (1, 2)], rng)
+    np.testing.assert_array_equal(
+        single_draws("Fourier pairs", (9, 9), (1, 2), 1, seed=4)[0], direct
+    )
 
 
 def test_on_a_gpu_one_process_does_all_the_work():
@@ -140,7 +151,7 @@ def test_on_a_gpu_one_process_does_all_the_work():
             seen.append(self.jobs)
             return [Moments.of([[0.5], [0.5]]).to_json() for _ in points]
 
-    series = [("D", 8, 8, (1,), Sampler.DENSE)]
+    series = [("LoCA", 8, 8, (1,), Sampler.DENSE)]
     for device in ("cpu", "cuda:0"):
         estimates(series, 2, Watched(jobs=4), device=device)
     assert seen == [4, 1]

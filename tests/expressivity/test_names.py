@@ -1,25 +1,35 @@
-"""One table of names: what is typed, what files hold, and what is shown."""
+"""Names of methods: what is typed, and what is shown and stored."""
 
 import pytest
 
 from loca_theory.expressivity import METHODS
-from loca_theory.expressivity.methods.names import DISPLAY_NAMES, display_name, key_of
+from loca_theory.expressivity.methods.names import LETTERS, NAMES, known_name, seed_name
 from loca_theory.expressivity.methods.registry import find_method
 
 
-def test_every_name_stands_for_one_method():
-    names = [*DISPLAY_NAMES, *DISPLAY_NAMES.values()]
-    found = {name.upper(): find_method(name.upper()).name for name in names}
-    assert found == {name.upper(): find_method(name).name for name in names}
-    for key, shown in DISPLAY_NAMES.items():
-        assert find_method(key) is find_method(shown) is METHODS[key]
-        assert METHODS[key].display_name == display_name(key) == shown
+def test_every_name_and_letter_stands_for_one_method():
+    assert tuple(METHODS) == NAMES
+    for text, name in {**{name: name for name in NAMES}, **LETTERS}.items():
+        assert find_method(text) is find_method(text.lower()) is METHODS[name]
+
+
+def test_the_seeds_of_draws_have_the_letters():
+    assert {seed_name(name) for name in NAMES} == {*LETTERS} | {*NAMES} - {*LETTERS.values()}
 
 
 @pytest.mark.parametrize(
-    ("typed", "key"),
-    [("lora", "R"), ("LOCA", "D"), ("r", "R"), ("fourier-pairs", "F2"), ("Fourier", "F3"),
-     ("rate-distortion", "RD"), ("random fourier", "F1"), ("vera", "VeRA"), ("mine", "mine")],
-)  # fmt: skip
-def test_case_and_punctuation_do_not_matter(typed, key):
-    assert key_of(typed) == key
+    ("typed", "name"),
+    [
+        ("lora", "LoRA"),
+        ("LOCA", "LoCA"),
+        ("r", "LoRA"),
+        ("fourier-pairs", "Fourier pairs"),
+        ("Fourier", "Fourier"),
+        ("rate–distortion", "rate-distortion"),
+        ("random fourier", "random Fourier"),
+        ("vera", "VeRA"),
+        ("mine", "mine"),
+    ],
+)
+def test_case_and_punctuation_do_not_matter(typed, name):
+    assert known_name(typed) == name

@@ -31,7 +31,9 @@ def test_the_papers_ordering_fails_only_at_size_4():
     rows = rows_of(*range(2, 25), accountings=(Accounting.PAPER,))
     assert len(rows) == sum((size - 1) // 3 for size in range(2, 25))
     failing = [row for row in rows if not row.holds]
-    assert [(row.K, row.r, row.worse, row.better) for row in failing] == [(4, 1, "R", "F2")]
+    assert [(row.K, row.r, row.worse, row.better) for row in failing] == [
+        (4, 1, "LoRA", "Fourier pairs")
+    ]
     assert all(row.bound < 1e-10 < abs(row.margin) for row in rows)
 
 
@@ -39,7 +41,7 @@ def test_under_degrees_of_freedom_it_breaks_before_a_third():
     """In the limit, R meets F2 at r/K = 0.32675."""
     rows = {row.r: row for row in rows_of(200, accountings=(Accounting.DOF,))}
     assert rows[66].holds is False
-    assert (rows[66].worse, rows[66].better) == ("R", "F2")
+    assert (rows[66].worse, rows[66].better) == ("LoRA", "Fourier pairs")
     assert rows[60].holds
 
 

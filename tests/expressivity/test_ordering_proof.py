@@ -96,11 +96,13 @@ def test_the_tail_is_bounded_from_above():
 @pytest.mark.parametrize(("size", "r"), [(9, 2), (30, 3), (31, 9), (100, 1), (100, 20), (101, 33)])
 def test_bounds_enclose_the_exact_energies(size, r):
     budget = Budget(size, size, r)
-    low_rank, locations, coefficients = (1 - exact_error(m, budget) for m in ("R", "F2", "D"))
+    low_rank, locations, coefficients = (
+        1 - exact_error(m, budget) for m in ("LoRA", "Fourier pairs", "LoCA")
+    )
     assert low_rank_at_least(size, r) < low_rank < low_rank_at_most(size, r)
     assert locations_at_least(size, r) < locations < locations_at_most(size, r)
     assert coefficients_at_least(size, r) < coefficients
-    exact = [exact_error(m, budget) for m in ("F1", "R", "F2", "D")]
+    exact = [exact_error(m, budget) for m in ("random Fourier", "LoRA", "Fourier pairs", "LoCA")]
     # Rounding of exact expectations is below 1e-11.
     assert all(np.array(proven_gaps(size, r)) <= -np.diff(exact) + 1e-11)
 

@@ -61,7 +61,7 @@ class Reversed(Basis):
 
 def test_approximate_alone_gives_monte_carlo_and_a_line():
     """N0 = 2Kr numbers pay for 2r rows of K, which hold 2r/K of the energy."""
-    result = simulate(16, ranks=[1, 2], methods=["D", TopRows()], draws=400, runner=ALONE)
+    result = simulate(16, ranks=[1, 2], methods=["LoCA", TopRows()], draws=400, runner=ALONE)
     for row in result.rows:
         if row.method == "rows":
             assert (row.engine, row.sampler) == ("monte-carlo", "dense")
@@ -77,9 +77,9 @@ def test_it_is_measured_on_a_matrix():
     budgets = [Budget(8, 8, 1), Budget(8, 8, 2)]
     expected = [np.square(matrix[:rows]).sum() for rows in (2, 4)]
     np.testing.assert_allclose(retained_energies(matrix, TopRows(), budgets), expected)
-    together = mean_retained_energies(matrix, [TopRows(), "S"], budgets)
+    together = mean_retained_energies(matrix, [TopRows(), "entries"], budgets)
     np.testing.assert_allclose(together["rows"], expected)
-    np.testing.assert_allclose(together["S"], retained_energies(matrix, "S", budgets))
+    np.testing.assert_allclose(together["entries"], retained_energies(matrix, "entries", budgets))
 
 
 def test_random_choices_come_from_the_generator():
@@ -95,9 +95,9 @@ def test_random_choices_come_from_the_generator():
 def test_a_selection_in_a_basis_of_its_own_has_every_engine():
     own = Selection("mine", "entries, backwards", basis=Reversed())
     matrix, budget = np.random.default_rng(0).standard_normal((6, 5)), Budget(6, 5, 2)
-    assert exact_error(own, budget) == exact_error("S", budget)
+    assert exact_error(own, budget) == exact_error("entries", budget)
     np.testing.assert_array_equal(
-        approximate(matrix, own, budget), approximate(matrix, "S", budget)
+        approximate(matrix, own, budget), approximate(matrix, "entries", budget)
     )
     result = simulate(16, ranks=1, methods=own, engine="all", draws=3, runner=ALONE)
     assert [row.engine for row in result.rows] == ["exact", "asymptotic", "monte-carlo"]
@@ -140,10 +140,10 @@ def test_a_definition_that_nobody_can_tell_from_another_is_not_stored(tmp_path):
     own.anything = lambda: 0  # cannot be pickled
     runner = Runner(tmp_path / "points", jobs=1)
     engine = "monte-carlo"
-    simulate(8, ranks=1, methods=["V1", own], draws=2, engine=engine, runner=runner)
+    simulate(8, ranks=1, methods=["random DCT", own], draws=2, engine=engine, runner=runner)
     names = [path.read_text() for path in (tmp_path / "points").glob("*.json")]
     assert len(names) == 1
-    assert '"V1"' in names[0]
+    assert '"random DCT"' in names[0]
 
 
 # --- by name --------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def module(tmp_path, monkeypatch):
         "own = Own()\n"
         "number = 3\n"
         "class D(Own):\n"
-        "    name = 'D'\n"
+        "    name = 'LoCA'\n"
         "class Nameless(Method):\n"
         "    pass\n"
     )
@@ -193,7 +193,7 @@ NO_METHODS = [
     ("broken_for_this_test:own", r"cannot import .*\(ZeroDivisionError: division by zero\)"),
     (f"{MINE}number", "is not a method; subclass loca_theory.Method"),
     (f"{MINE}Nameless", "Nameless needs a name: a short text without commas"),
-    (f"{MINE}D", "has the name D of a method of the package; give it another"),
+    (f"{MINE}D", "has the name LoCA of a method of the package; give it another"),
     (":own", r"cannot import the method :own \(ValueError"),
     (MINE, r"cannot import the method methods_for_this_test: \(Attr"),
 ]
@@ -330,8 +330,8 @@ LIMITS = [
     (KeyError("r"), r"boom.limit failed \(KeyError: 'r'\)"),
 ]
 CALLS = [
-    (find_methods, [TopRows(), "D", TopRows()], "methods names rows twice; leave one out"),
-    (find_methods, ["LoCA", METHODS["D"]], "methods names LoCA twice"),
+    (find_methods, [TopRows(), "LoCA", TopRows()], "methods names rows twice; leave one out"),
+    (find_methods, ["LoCA", METHODS["LoCA"]], "methods names LoCA twice"),
     *((use, Nothing(), ADD) for use in (methods, exactly, analysed, approximated)),
     *((asymptotically, failing("limit", found), message) for found, message in LIMITS),
     (drawn, NoGenerator, r"no-rng.approximate must take \(matrix, budget, rng\): TypeError"),

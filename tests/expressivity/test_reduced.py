@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from loca_theory.expressivity import METHODS, Budget
-from loca_theory.expressivity.methods.coordinates import CoordinateMethod
-from loca_theory.expressivity.methods.shared_coordinates import SharedCoordinates
+from loca_theory.expressivity.methods.coordinates.coordinate_method import CoordinateMethod
+from loca_theory.expressivity.methods.coordinates.shared import SharedCoordinates
 from loca_theory.expressivity.random_choices import random_indices
 
 REDUCED = [m.name for m in METHODS.values() if isinstance(m, CoordinateMethod)]
-every_method = pytest.mark.parametrize("method", [*REDUCED, "R"])
+every_method = pytest.mark.parametrize("method", [*REDUCED, "LoRA"])
 
 # Sums of the same numbers in the same order; R's values come from matrices of other sizes.
 ROUNDING = 1e-12

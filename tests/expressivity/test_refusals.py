@@ -45,7 +45,9 @@ def drawn(name, sampler=Sampler.REDUCED, p=8, r=1):
 
 def simulated(**options):
     given = {"shapes": ((10, 10),), "ranks": (1, 2), "draws": 5, **options}
-    return Simulation(**{**given, "methods": find_methods(options.get("methods", ("R", "D")))})
+    return Simulation(
+        **{**given, "methods": find_methods(options.get("methods", ("LoRA", "LoCA")))}
+    )
 
 
 def coded(matrix, bits=1.0):
@@ -79,7 +81,7 @@ CALLS = [
     (lambda: find_method("fouriar"), "unknown method 'fouriar'; did you mean Fourier? Otherwise"),
     (lambda: exact_error("DoRA", SMALL), 'has no exact value at 8x8, rank 2; use engine="mont'),
     (lambda: exact_error("VeRA", SMALL), "VeRA has no exact value at 8x8, rank 2; use"),
-    (lambda: exact_error("R", Budget(600, 900, 257)), "LoRA has no exact value at 600x900"),
+    (lambda: exact_error("LoRA", Budget(600, 900, 257)), "LoRA has no exact value at 600x900"),
     (lambda: limit("DoRA"), "DoRA has no known limit at 8x8, rank 2; use"),
     (lambda: limit_crossings("dofs"), "unknown accounting 'dofs'"),
     (lambda: limit_crossings("bits"), 'accounting="bits" has no limit: an index costs more'),
@@ -111,7 +113,7 @@ CALLS = [
             ([1.0] * 7 + [-1.0], "finite and not negative: 1 of 8 are not"),
             ([1.0] * 7 + [np.nan], "finite and not negative: 1 of 8 are not"),
         )
-        for n in ("R", "D", "F1")
+        for n in ("LoRA", "LoCA", "random Fourier")
     ),
     (lambda: spectral_error(np.ones(8), "DoRA", SMALL), "DoRA has no error that follows from"),
     # coders
@@ -122,25 +124,25 @@ CALLS = [
     (lambda: Patches("any").approximate(np.ones((32, 40)), [1.0], Transform.NONE.basis((), RNG)),
      "patches of side 16 do not divide a 32x40 matrix; choose a side that divides both"),
     # approximations of a matrix
-    (lambda: approximate(torch.ones(8, 7), "D", SMALL), "matrix must be of shape (8, 8), the"),
-    (lambda: retained(torch.ones(1, 8, 8), "D", [SMALL]), "shape of the budget, not (1, 8, 8)"),
+    (lambda: approximate(torch.ones(8, 7), "LoCA", SMALL), "matrix must be of shape (8, 8), the"),
+    (lambda: retained(torch.ones(1, 8, 8), "LoCA", [SMALL]), "shape of the budget, not (1, 8, 8)"),
     *((lambda n=n: approximate(torch.ones(8, 8), n, SMALL), "only a formula for the error and")
-      for n in ("U", "M1", "M2", "RD")),
+      for n in ("printed line", "upper bound", "lower bound", "rate-distortion")),
     *((lambda n=n: retained(torch.ones(8, 8), n, [SMALL]), "random choices: pass rng=numpy.ran")
-      for n in ("F1", "V1", "FourierFT", "VeRA", "HiRA", "LoRA-XS", "sDCTFT")),
+      for n in ("random Fourier", "random DCT", "FourierFT", "VeRA", "HiRA", "LoRA-XS", "sDCTFT")),
     *((lambda b=bad, f=f: f(b), message)
       for bad, message in BAD for f in (
-          lambda w: approximate(w, "R", SMALL),
-          lambda w: retained(w, "S", [SMALL]),
-          lambda w: mean_retained_energies(w, ["F3"], [SMALL]),
+          lambda w: approximate(w, "LoRA", SMALL),
+          lambda w: retained(w, "entries", [SMALL]),
+          lambda w: mean_retained_energies(w, ["Fourier"], [SMALL]),
       )),
-    (lambda: retained(1e300 * ONES, "R", [SMALL]), "matrix has entries of about 2^997, whose"),
+    (lambda: retained(1e300 * ONES, "LoRA", [SMALL]), "matrix has entries of about 2^997, whose"),
     # draws
     *((lambda n=n: drawn(n), "has no reduced sampler; use the exact engine")
-      for n in ("U", "M1", "M2", "RD")),
+      for n in ("printed line", "upper bound", "lower bound", "rate-distortion")),
     (lambda: drawn("DoRA"), 'DoRA has no reduced sampler; use sampler="dense"'),
     (lambda: METHODS["VeRA"].sample([SMALL], RNG), 'VeRA has no reduced sampler; use sampler="d'),
-    (lambda: drawn("D", r=5), "budget larger than the matrix"),
+    (lambda: drawn("LoCA", r=5), "budget larger than the matrix"),
     (lambda: simulated(shapes=()), "shapes is empty; give at least one"),
     (lambda: simulated(ranks=()), "ranks must be positive whole numbers"),
     (lambda: simulated(methods=()), "methods is empty"),
@@ -151,9 +153,9 @@ CALLS = [
     (lambda: simulated(draws=0), "draws must be at least 1, not 0"),
     (lambda: simulated(seed=-2), "the seed must lie between 0 and 2**128 - 1, not -2"),
     (lambda: simulated(value_bits=0), "value_bits must be at least 1, not 0"),
-    (lambda: simulated(methods=("D", "DoRA"), sampler=Sampler.REDUCED), "DoRA has no reduced"),
+    (lambda: simulated(methods=("LoCA", "DoRA"), sampler=Sampler.REDUCED), "DoRA has no reduced"),
     (
-        lambda: simulated(ranks=(5,), accounting=MAIN_TEXT, methods=("D", "F2")),
+        lambda: simulated(ranks=(5,), accounting=MAIN_TEXT, methods=("LoCA", "Fourier pairs")),
         "66 locations, but the half spectrum of 10x10 has only 52",
     ),
 ]  # fmt: skip

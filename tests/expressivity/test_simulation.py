@@ -10,8 +10,7 @@ import pytest
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from loca_theory.expressivity import METHODS, Accounting, Budget, exact_error, matrices, memory
 from loca_theory.expressivity.methods import low_rank
-from loca_theory.expressivity.methods.method import Engine
-from loca_theory.expressivity.methods.names import display_name
+from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.methods.registry import DEFAULT_METHODS, find_method, find_methods
 from loca_theory.expressivity.monte_carlo import Sampler
 from loca_theory.expressivity.simulation import Simulation, squares
@@ -33,10 +32,15 @@ def simulation(**options):
 
 def test_rows_come_in_order_and_each_engine_fills_its_own_columns():
     """Shape by shape, rank by rank, method by method; engines that a method lacks are left out."""
-    shapes, ranks, methods = ((10, 10), (8, 12)), (1, 2), ("R", "U", "D", "VeRA")
+    shapes, ranks, methods = ((10, 10), (8, 12)), (1, 2), ("LoRA", "printed line", "LoCA", "VeRA")
     ours = simulation(shapes=shapes, ranks=ranks, methods=methods, engines=ALL, seed=3)
     rows = ours.run(ALONE).rows
-    have = {"R": ALL, "U": ("exact", "asymptotic"), "D": ALL, "VeRA": ("monte-carlo",)}
+    have = {
+        "LoRA": ALL,
+        "printed line": ("exact", "asymptotic"),
+        "LoCA": ALL,
+        "VeRA": ("monte-carlo",),
+    }
     expected = [
         (p, q, r, method, engine)
         for (p, q), r, method in itertools.product(shapes, ranks, methods)
@@ -61,11 +65,13 @@ def test_rows_come_in_order_and_each_engine_fills_its_own_columns():
                 drawn = (5, 3, "dense" if row.method == "VeRA" else "reduced")
         assert (row.draws, row.seed, row.sampler) == drawn
     # LoCA has as many coefficients as indices, since every N0 is even.
-    assert ours.run(ALONE).manifest["spent"] == {name: [1.0, 1.0] for name in ("R", "D", "VeRA")}
+    assert ours.run(ALONE).manifest["spent"] == {
+        name: [1.0, 1.0] for name in ("LoRA", "LoCA", "VeRA")
+    }
 
 
 def test_the_default_is_lora_fourierft_fourier_pairs_and_loca():
-    names = ["R", "FourierFT", "F2", "D"]
+    names = ["LoRA", "FourierFT", "Fourier pairs", "LoCA"]
     assert [method.name for method in DEFAULT_METHODS] == names
     rows = simulation(engines=None).run(ALONE).rows
     assert {row.method for row in rows} == {method.name for method in DEFAULT_METHODS}
@@ -75,17 +81,21 @@ def test_the_default_is_lora_fourierft_fourier_pairs_and_loca():
 def test_without_an_engine_monte_carlo_fills_the_gaps_of_the_exact_one(monkeypatch):
     """DoRA has no exact error, and R none beyond its largest rank: the row says which it is."""
     monkeypatch.setattr(low_rank, "LARGEST_EXACT_RANK", 2)
-    ours = simulation(methods=("R", "DoRA", "U"), ranks=(2, 3), engines=None, draws=3)
+    ours = simulation(methods=("LoRA", "DoRA", "printed line"), ranks=(2, 3), engines=None, draws=3)
     found = {(row.method, row.r): row for row in ours.run(ALONE).rows}
     assert {key for key, row in found.items() if row.engine == "exact"} == {
-        ("R", 2), ("U", 2), ("U", 3)
+        ("LoRA", 2), ("printed line", 2), ("printed line", 3)
     }  # fmt: skip
-    assert [found["R", 3].draws, found["DoRA", 2].draws] == [3, 3]
-    assert found["R", 3].error < found["R", 2].error
+    assert [found["LoRA", 3].draws, found["DoRA", 2].draws] == [3, 3]
+    assert found["LoRA", 3].error < found["LoRA", 2].error
 
 
 def test_accounting_and_value_bits_reach_every_engine():
-    options = {"accounting": Accounting.BITS, "value_bits": 8, "methods": ("D", "RD")}
+    options = {
+        "accounting": Accounting.BITS,
+        "value_bits": 8,
+        "methods": ("LoCA", "rate-distortion"),
+    }
     for row in simulation(**options, engines=(Engine.EXACT, Engine.ASYMPTOTIC)).run(ALONE).rows:
         budget = Budget(10, 10, row.r, Accounting.BITS, 8)
         limit = find_method(row.method).limit(budget)
@@ -101,11 +111,11 @@ def test_accounting_and_value_bits_reach_every_engine():
 
 
 def test_describe_is_plain_data():
-    described = simulation(sampler=Sampler.DENSE, methods=("D",)).describe()
+    described = simulation(sampler=Sampler.DENSE, methods=("LoCA",)).describe()
     assert described == {
         "shapes": [[10, 10]],
         "ranks": [1, 2],
-        "methods": ["D"],
+        "methods": ["LoCA"],
         "engines": ["exact", "monte-carlo"],
         "accounting": "paper",
         "value_bits": 16,
@@ -117,7 +127,7 @@ def test_describe_is_plain_data():
 def test_devices():
     assert simulation().on_device("cpu") == simulation()
     assert simulation().on_device("auto").device == "cpu"
-    dense = simulation(sampler=Sampler.DENSE, methods=("D",))
+    dense = simulation(sampler=Sampler.DENSE, methods=("LoCA",))
     with pytest.raises(InvalidArgumentError, match="tpu"):
         dense.on_device("tpu")
 
@@ -127,14 +137,14 @@ def test_devices():
     [
         (("DoRA", "VeRA"), Engine.EXACT, 2),
         (("DoRA",), Engine.ASYMPTOTIC, 2),
-        (("U", "RD"), Engine.MONTE_CARLO, 2),
-        (("R",), Engine.EXACT, 257),
+        (("printed line", "rate-distortion"), Engine.MONTE_CARLO, 2),
+        (("LoRA",), Engine.EXACT, 257),
     ],
     ids=["exact DoRA", "asymptotic DoRA", "drawn formulas", "exact R of a large rank"],
 )
 def test_nothing_to_compute_is_refused(methods, engine, r):
     with pytest.raises(
-        InvalidArgumentError, match=rf"nothing to compute: .*{engine}.*{display_name(methods[0])}"
+        InvalidArgumentError, match=rf"nothing to compute: .*{engine}.*{methods[0]}"
     ):
         simulation(methods=methods, engines=(engine,), shapes=squares([600]), ranks=(r,))
 
@@ -155,7 +165,7 @@ def little_memory(monkeypatch):
 
 def test_a_dense_simulation_that_does_not_fit_is_refused_before_it_starts(little_memory):
     """A dozen of 80x80 matrices take 0.6 MiB: little enough for one process, not for two."""
-    ours = simulation(shapes=squares([80]), sampler=Sampler.DENSE, methods=("D",))
+    ours = simulation(shapes=squares([80]), sampler=Sampler.DENSE, methods=("LoCA",))
     with pytest.raises(AssertionError, match="a matrix was drawn"):
         ours.run(ALONE)
     message = r'dense sampler needs about .* GiB for 80x80 in 2 process.*use sampler="reduced"'
@@ -165,14 +175,16 @@ def test_a_dense_simulation_that_does_not_fit_is_refused_before_it_starts(little
 
 def test_memory_of_a_gpu_counts_one_process(monkeypatch):
     monkeypatch.setattr(memory, "_free_bytes", lambda _: 1 << 20)
-    ours = simulation(shapes=squares([200]), sampler=Sampler.DENSE, methods=("D",), device="cuda:0")
+    ours = simulation(
+        shapes=squares([200]), sampler=Sampler.DENSE, methods=("LoCA",), device="cuda:0"
+    )
     with pytest.raises(ResourceError, match=r"in 1 process.* free on cuda:0"):
         ours.run(Runner(jobs=2))
 
 
 def test_the_reduced_sampler_needs_arrays_as_long_as_the_factors(little_memory):
-    assert simulation(shapes=squares([600]), ranks=(1,), methods=("D",)).run(ALONE)
-    ours = simulation(shapes=squares([600]), ranks=(1, 30), methods=("D",))
+    assert simulation(shapes=squares([600]), ranks=(1,), methods=("LoCA",)).run(ALONE)
+    ours = simulation(shapes=squares([600]), ranks=(1, 30), methods=("LoCA",))
     with pytest.raises(ResourceError, match=r"reduced sampler needs about .*use engine="):
         ours.run(ALONE)
 
@@ -186,7 +198,10 @@ WITHOUT_TORCH = """
 import sys
 from loca_theory.expressivity import simulate
 from loca_theory.sweeps import Runner
-methods = ["R", "U", "F1", "V1", "FourierFT", "M1", "F2", "M2", "F3", "D", "S", "RD", "C3A", "LoKr"]
+methods = [
+    "LoRA", "printed line", "random Fourier", "random DCT", "FourierFT", "upper bound",
+    "Fourier pairs", "lower bound", "Fourier", "LoCA", "entries", "rate-distortion", "C3A", "LoKr",
+]
 simulate(12, ranks=1, methods=methods, engine="all", draws=3, runner=Runner(jobs=1))
 assert "torch" not in sys.modules
 """

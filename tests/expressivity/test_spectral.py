@@ -20,7 +20,7 @@ from loca_theory.expressivity.methods.registry import find_method
 from loca_theory.expressivity.spectral import has_spectral_error
 from loca_theory.sweeps import generator
 
-SELECTIONS = ("D", "S", "F3", "F2")
+SELECTIONS = ("LoCA", "entries", "Fourier", "Fourier pairs")
 # Measured differences from the mean over singular vectors, over 1/p + 1/q: for any spectrum, and
 # for those with ‖s‖⁴ ≥ 2 Σ s⁴.
 FINITE_SIZE, OF_SEVERAL = 0.15, 0.05
@@ -39,15 +39,15 @@ QUAD = {"epsabs": 0, "epsrel": 1e-13, "limit": 200}
 # Spectra with a closed law of |x|: P(|x| > c), and the energy of one coordinate or location.
 CLOSED = {
     # g h
-    "one, D": ("D", [3.0], product_of_normals, 1),
+    "one, D": ("LoCA", [3.0], product_of_normals, 1),
     # (g₁h₁ + g₂h₂)/√2 has the law of Laplace.
-    "two equal, D": ("D", [0.2, 0.2], lambda c: np.exp(-(2**0.5) * c), 1),
-    "one, F3": ("F3", [7.0], lambda c: np.exp(-(2**0.5) * c), 1),
+    "two equal, D": ("LoCA", [0.2, 0.2], lambda c: np.exp(-(2**0.5) * c), 1),
+    "one, F3": ("Fourier", [7.0], lambda c: np.exp(-(2**0.5) * c), 1),
     # |ζ η| √2 with complex normal ζ and η
-    "one, F2": ("F2", [1.0], lambda c: 2**0.5 * c * special.k1(2**0.5 * c), 2),
+    "one, F2": ("Fourier pairs", [1.0], lambda c: 2**0.5 * c * special.k1(2**0.5 * c), 2),
     # Pairs of equal values: a mixture of Laplace's laws, with the weights of partial fractions.
     "pairs, D": (
-        "D",
+        "LoCA",
         [3.0, 3.0, 2.0, 2.0, 1.0, 1.0],
         lambda c: (
             81 / 40 * np.exp(-c * 28**0.5 / 3)
@@ -67,13 +67,13 @@ def test_the_law_of_a_coordinate_where_it_is_known(method, values, above, energy
     """P(|x| > c) = f gives c; E[x²; |x| > c] = c² f + ∫ 2x P(|x| > x) dx, less δ c³ density."""
     p, q = 40, 60
     budget = Budget(p, q, rank)
-    count = budget.chosen_locations if method == "F2" else budget.chosen_coefficients
+    count = budget.chosen_locations if method == "Fourier pairs" else budget.chosen_coefficients
     f = energy * count / (p * q)
     c = optimize.brentq(lambda c: above(c) - f, 1e-3, 50, xtol=1e-15)
     beyond = c * c * f + integrate.quad(lambda x: 2 * x * above(x), c, 45, **QUAD)[0]
     step = 1e-5 * c
     density = 8 * (above(c - step) - above(c + step)) - above(c - 2 * step) + above(c + 2 * step)
-    delta = (1 / p + 1 / q) / 2 * (1 if method == "D" else 0.5)
+    delta = (1 / p + 1 / q) / 2 * (1 if method == "LoCA" else 0.5)
     expected = 1 - (beyond - delta * c**3 * density / (12 * step)) / energy
     found = spectral_error(padded(values, 40), method, budget)
     # The density is a difference quotient of a function of absolute accuracy 1e-15.
@@ -141,12 +141,12 @@ def test_random_singular_vectors_leave_what_is_predicted(p, q, r, draws):
 def test_low_rank_and_linear_families_are_exact():
     values = np.array([3.0, 0.0, 1.0, 2.0] + [0.5] * 20)
     budget = Budget(24, 30, 2)
-    assert spectral_error(values, "R", budget) == pytest.approx(1 - 13 / (14 + 20 * 0.25))
-    for method in ("F1", "V1", "FourierFT"):
+    assert spectral_error(values, "LoRA", budget) == pytest.approx(1 - 13 / (14 + 20 * 0.25))
+    for method in ("random Fourier", "random DCT", "FourierFT"):
         assert spectral_error(values, method, budget) == exact_error(method, budget)
 
 
-@pytest.mark.parametrize("method", ["R", "F1", "D", "F2", "F3"])
+@pytest.mark.parametrize("method", ["LoRA", "random Fourier", "LoCA", "Fourier pairs", "Fourier"])
 def test_neither_unit_nor_order_matters(method):
     values, budget = generator(2).uniform(size=24), Budget(24, 30, 2)
     expected = spectral_error(values, method, budget)
@@ -155,7 +155,7 @@ def test_neither_unit_nor_order_matters(method):
 
 
 def test_whole_and_small_matrices():
-    assert spectral_error([1.0, 0.5], "D", Budget(2, 2, 1, Accounting.TRAINABLE)) == 0
+    assert spectral_error([1.0, 0.5], "LoCA", Budget(2, 2, 1, Accounting.TRAINABLE)) == 0
     for shape in ((2, 2), (2, 3), (3, 60)):
         budget = Budget(*shape, 1)
         for method in SELECTIONS:
@@ -174,10 +174,12 @@ class OwnSelection(Selection):
 
 def test_which_methods_have_one():
     known = {name for name, method in METHODS.items() if has_spectral_error(method)}
-    bounds, fitted = {"U", "M1", "M2", "RD"}, {"DoRA", "VeRA", "LoHa", "HiRA", "RandLoRA"}
+    bounds = {"printed line", "upper bound", "lower bound", "rate-distortion"}
+    fitted = {"DoRA", "VeRA", "LoHa", "HiRA", "GLoRA", "Uni-LoRA", "VB-LoRA", "RandLoRA"}
     # Blocks, Kronecker products, columns and quotas have other laws.
     assert set(METHODS) - known == bounds | fitted | {
         "GraLoRA",
+        "BD-LoRA",
         "LoKr",
         "QWHA",
         "MaCP",
@@ -192,12 +194,15 @@ def test_which_methods_have_one():
 def test_the_criterion_compares_two_energy_fractions():
     budget = Budget(300, 300, 8)
     noise = np.linalg.svd(generator(4).standard_normal((300, 300)), compute_uv=False)
-    for fraction, better in ((0.08, "D"), (0.12, "R")):  # the crossing is at 0.0986
+    for fraction, better in ((0.08, "LoCA"), (0.12, "LoRA")):  # the crossing is at 0.0986
         spiked = np.append(noise[1:], np.sqrt(fraction / (1 - fraction) * (noise**2).sum()))
         found = compare_with_low_rank(spiked, budget)
         assert found.better == better
-        assert found.low_rank == pytest.approx(1 - spectral_error(spiked, "R", budget))
-        assert found.other == 1 - spectral_error(spiked, "D", budget)
+        assert found.low_rank == pytest.approx(1 - spectral_error(spiked, "LoRA", budget))
+        assert found.other == 1 - spectral_error(spiked, "LoCA", budget)
         assert found.normal_limit == pytest.approx(coefficient_fraction(8 / 300))
-    other = compare_with_low_rank(spiked, budget, find_method("F2"))
-    assert (other.method, other.other) == ("F2", 1 - spectral_error(spiked, "F2", budget))
+    other = compare_with_low_rank(spiked, budget, find_method("Fourier pairs"))
+    assert (other.method, other.other) == (
+        "Fourier pairs",
+        1 - spectral_error(spiked, "Fourier pairs", budget),
+    )

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import special
 
+from loca_theory.expressivity.laws import unequal_variances
 from loca_theory.expressivity.laws.order_statistics import expected_top_sum
 from loca_theory.expressivity.laws.unequal_variances import expected_top_sum_of_unequal
 
@@ -82,3 +83,13 @@ def test_variables_of_no_variance_add_nothing():
     assert expected_top_sum_of_unequal(padded, 5) == expected_top_sum_of_unequal(v, 5)
     assert expected_top_sum_of_unequal(padded, 55) == pytest.approx(v.sum(), rel=1e-14)
     assert expected_top_sum_of_unequal(v, 0) == expected_top_sum_of_unequal([], 3) == 0.0
+
+
+@pytest.mark.parametrize("name", profiles(20))
+@pytest.mark.parametrize("count", [1, 60, 700])
+def test_many_distinct_variances_are_binned_without_loss(monkeypatch, name, count):
+    """Bins of width 1/128: h⁴/4320 = 9e-13, times the fourth powers of y ≤ 12 in the exponent."""
+    v = profiles(900)[name]
+    every = expected_top_sum_of_unequal(v, count)
+    monkeypatch.setattr(unequal_variances, "_MOST_DISTINCT", 1)
+    assert expected_top_sum_of_unequal(v, count) == pytest.approx(every, rel=2e-8)

@@ -159,7 +159,7 @@ def test_filters_reach_the_table_and_the_pictures(page, analysis):
     assert names(page) == [row.name for row in shown if row.spikes <= 1]
     # Energy retained is compared in per cent, as the cells show it.
     retained = {one.name: 100 * (1 - one.error) for one in analysis.errors
-                if (one.method, one.r) == ("R", 1)}  # fmt: skip
+                if (one.method, one.r) == ("LoRA", 1)}  # fmt: skip
     *_, below, above = sorted(retained.values())[:5]
     fill(page, "field", "LoRA")
     fill(page, "limit", f"{(below + above) / 2}")
@@ -191,7 +191,7 @@ def test_pointing_at_a_cell_says_its_matrix_and_clicking_shows_its_spectrum(page
     page.point(*point)
     name = analysis.matrices[7].name
     assert name in tips(page)
-    error = next(one for one in analysis.errors if (one.name, one.method) == (name, "R"))
+    error = next(one for one in analysis.errors if (one.name, one.method) == (name, "LoRA"))
     assert f"LoRA: {1 - error.error:.1%}" in tips(page)
     page.point(*point, click=True)
     assert chosen(page) == name

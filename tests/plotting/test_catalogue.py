@@ -12,7 +12,7 @@ import pytest
 import loca_theory
 from loca_theory import InvalidArgumentError, ResourceError
 from loca_theory.dependence.structures import STRUCTURES
-from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.expressivity.simulation import Simulation, squares
 from loca_theory.plotting import FIGURES, figure
@@ -75,7 +75,7 @@ def test_an_installed_package_says_where_the_figures_of_the_experiments_are(tmp_
 def small(monkeypatch):
     """The figure sim_1 of small matrices, and the seeds with which its simulation is run."""
     paper = FIGURES["sim_1"]
-    source = Simulation(squares((8, 12)), (2,), find_methods(["D", "DoRA"]), draws=4)
+    source = Simulation(squares((8, 12)), (2,), find_methods(["LoCA", "DoRA"]), draws=4)
     monkeypatch.setitem(FIGURES, "sim_1", replace(paper, data=replace(paper.data, source=source)))
     runs, run = [], Simulation.run
     monkeypatch.setattr(

@@ -4,7 +4,6 @@ import pandas as pd
 import pytest
 
 from loca_theory.expressivity import METHODS, Budget, exact_error
-from loca_theory.expressivity.methods.names import display_name
 from loca_theory.plotting.results.methods import draw_catalogue, draw_measured
 
 
@@ -31,11 +30,11 @@ def test_every_method_has_a_row_with_what_it_retains_of_the_budget(tables):
             "does not",
         )
     )
-    priced = {display_name(name) for name, one in METHODS.items() if one.parameters(four)}
+    priced = {name for name, one in METHODS.items() if one.parameters(four)}
     assert {name.partition(" (")[0] for name in (*chosen, *others)} == priced
     assert {"LoCA", "entries", "Fourier pairs"} <= set(chosen)
-    assert chosen["entries"] == pytest.approx(1 - exact_error("S", four))
-    assert others["LoRA"] == pytest.approx(1 - exact_error("R", four))
+    assert chosen["entries"] == pytest.approx(1 - exact_error("entries", four))
+    assert others["LoRA"] == pytest.approx(1 - exact_error("LoRA", four))
     for name in ("LoKr", "DoRA"):
         trained = METHODS[name].parameters(four) / four.numbers
         assert f"{name} ({trained:.0%} of the budget)" in others, "it trains fewer, or more"
@@ -48,13 +47,13 @@ def test_measured_matrices_have_their_median_their_middle_half_and_independent_e
         {"method": method, "r": r, "error": error + r / 4, "iid_error": independent}
         for r in (1, 2)
         for method, independent, found in (
-            ("D", 0.7, (0.0, 0.1, 0.2, 0.3, 0.4)),
-            ("R", 0.5, (0.25, 0.35, 0.45, 0.55, 0.65)),
+            ("LoCA", 0.7, (0.0, 0.1, 0.2, 0.3, 0.4)),
+            ("LoRA", 0.5, (0.25, 0.35, 0.45, 0.55, 0.65)),
             ("mine", None, (0.7, 0.7, 0.7, 0.7, 0.7)),
         )
         for error in found
     )  # fmt: skip
-    figure = draw_measured(errors, 1, {"mine": "my own"}, {"D": "50%"})
+    figure = draw_measured(errors, 1, {"mine": "my own"}, {"LoCA": "50%"})
     assert dots(figure, "median of 5 matrices") == pytest.approx(
         {"my own": 0.05, "LoRA": 0.3, "LoCA (50% of the budget)": 0.55}
     )

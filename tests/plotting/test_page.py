@@ -18,7 +18,6 @@ from loca_theory.checkpoints import analyze
 from loca_theory.checkpoints.report.summary import follows_law
 from loca_theory.expressivity import Accounting, simulate
 from loca_theory.expressivity.limits import coefficient_fraction
-from loca_theory.expressivity.methods.names import display_name
 from loca_theory.expressivity.theorem1.ordering import Ordering
 from loca_theory.plotting import report
 from loca_theory.plotting.page.analysis import picture_data
@@ -74,7 +73,7 @@ def page(analysis):
 
 @pytest.fixture(scope="module")
 def simulation():
-    return simulate(16, ranks=[1, 2], methods=["D", "R"], engine="exact")
+    return simulate(16, ranks=[1, 2], methods=["LoCA", "LoRA"], engine="exact")
 
 
 def test_an_analysis_has_verdict_tables_and_manifest(analysis, page):
@@ -109,17 +108,17 @@ def test_the_table_of_matrices_is_complete_without_scripts(analysis, page):
         assert (cells["outside bulk"], cells["spikes"]) == shown
         mine = [error for error in analysis.errors if error.name == matrix.name]
         for error in mine:
-            shown = display_name(error.method)
+            shown = error.method
             assert cells[f"{shown}, r = {error.r}"] == f"{1 - error.error:.1%}"
-            if error.method != "R" and error.spectral_error is not None:
+            if error.method != "LoRA" and error.spectral_error is not None:
                 worth = error.spectral_error - error.error
                 assert cells[f"{shown} worth, r = {error.r}"] == f"{worth:+z.1%}"
-        (low_rank,) = [one for one in mine if (one.method, one.r) == ("R", 2)]
+        (low_rank,) = [one for one in mine if (one.method, one.r) == ("LoRA", 2)]
         shuffled = low_rank.shuffled_error
         assert cells["LoRA shuffled, r = 2"] == ("" if shuffled is None else f"{1 - shuffled:.1%}")
         assert "LoRA worth, r = 2" not in cells
         best = min((one for one in mine if one.r == 2), key=lambda one: one.error)
-        assert cells["best, r = 2"] == display_name(best.method)
+        assert cells["best, r = 2"] == best.method
 
 
 def test_every_column_is_explained_and_what_is_retained_comes_first(page):
@@ -149,7 +148,7 @@ def test_several_fine_tunes_have_tables_of_their_own(full, page):
 
     for number, totals in enumerate(full.summary.by_tuned):
         expected = {"fine-tune": totals.name, "matrices": str(totals.matrices)}
-        errors = {display_name(one.method): f"{1 - one.error:.1%}" for one in totals.errors}
+        errors = {one.method: f"{1 - one.error:.1%}" for one in totals.errors}
         assert below("matrices", number) >= (expected | errors).items()
     assert "The fine-tunes" not in Texts(page.html).texts, "there is only one"
     compared, size = full.comparisons[0], full.allocation[0]
@@ -268,7 +267,7 @@ def test_any_result_that_is_drawn_has_a_page(simulation, monkeypatch):
     assert [error for error in texts if error in rows] == rows[:3]
     assert "<h2>Manifest</h2>\n<pre>loca-theory " in report(simulation).html
     seed = 20_261_127
-    drawn = simulate(16, ranks=[1], methods="D", engine="all", draws=2, seed=seed, runner=ALONE)
+    drawn = simulate(16, ranks=[1], methods="LoCA", engine="all", draws=2, seed=seed, runner=ALONE)
     drawn.manifest["argv"] = ["my", "line"]
     page = report(drawn).html
     assert str(seed) in Texts(page).texts, "not rounded beside rows without a seed"

@@ -45,7 +45,7 @@ class Rows(Columns):
 
 
 def study(*structures):
-    return Study(16, 16, (2,), structures=structures, rho=(0.0, 0.4), draws=2, null_draws=400)
+    return Study(16, 16, (2,), structures=structures, rho=(0.0, 0.4), draws=2)
 
 
 RESULTS = {
@@ -95,7 +95,7 @@ def test_every_result_has_its_pictures(results, kind, pictures):
         figure = plot(result, name)
         figure.draw_without_rendering()
         assert any(axis.has_data() for axis in figure.axes)
-    assert methods("D").pictures == (), "a result without pictures lists none"
+    assert methods("LoCA").pictures == (), "a result without pictures lists none"
 
 
 def names_in(figure):
@@ -111,12 +111,12 @@ def names_in(figure):
 )
 def test_some_methods_can_be_drawn(results, kind, picture):
     everything = names_in(plot(results(kind), picture))
-    some = names_in(plot(results(kind), picture, methods=["lora", "D"]))
+    some = names_in(plot(results(kind), picture, methods=["lora", "LoCA"]))
     assert {"LoRA", "LoCA"} <= some < everything
 
 
 def test_ranks_a_title_and_a_size_are_those_that_are_asked(results):
-    (axis,) = plot(results("simulation"), methods="R", ranks=2).axes
+    (axis,) = plot(results("simulation"), methods="LoRA", ranks=2).axes
     assert [list(line.get_xdata()) for line in axis.lines] == [[2]]
     figure = plot(results("simulation"), title="Mine", figsize=(4, 3))
     assert (figure.axes[0].get_title(), tuple(figure.get_size_inches())) == ("Mine", (4, 3))
@@ -140,7 +140,7 @@ def test_matrices_lie_on_the_phase_diagram_by_their_budget_and_their_leading_ene
     figure = plot(result, "phase")
     (axis,) = figure.axes
     shapes = {one.name: one.shape for one in result.matrices}
-    errors = [one for one in result.errors if one.method == "R"]
+    errors = [one for one in result.errors if one.method == "LoRA"]
     budgets = {one.name: sum(shapes[one.name]) / np.prod(shapes[one.name]) for one in errors}
     found = [point for mark in "os^DvPX" for point in points(axis, mark)]
     assert len(found) == len(errors)
@@ -213,7 +213,7 @@ def test_what_cannot_be_drawn_is_refused(results, call, message):
 
 def test_methods_of_ones_own_have_lines_and_entries_in_the_key(results):
     result = simulate(
-        12, ranks=[1, 2], methods=["D", "R", Columns(), Rows()], draws=3, runner=ALONE
+        12, ranks=[1, 2], methods=["LoCA", "LoRA", Columns(), Rows()], draws=3, runner=ALONE
     )
     figure = plot(result)
     named = {text.get_text() for text in figure.axes[0].texts}
@@ -223,7 +223,7 @@ def test_methods_of_ones_own_have_lines_and_entries_in_the_key(results):
     assert any(f"columns = {Columns.title}" in line for line in lines)
     assert re.search(r"(^| {3})rows($| {3})", "\n".join(lines), re.MULTILINE)
 
-    looks = looks_of(["R", *(f"own-{i}" for i in range(18))])
+    looks = looks_of(["LoRA", *(f"own-{i}" for i in range(18))])
     assert len({(look.color, str(look.dashes)) for look in looks.values()}) == 19
     (legend,) = plot(results("analysis"), "errors").legends
     assert f"columns = {Columns.title}" in [text.get_text() for text in legend.get_texts()]

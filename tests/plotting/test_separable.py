@@ -12,7 +12,7 @@ def labels(error, more=()):
     table = pd.DataFrame(
         {"structure": "ar1", "protocol": "same-draw", "value": value, "p": 64, "q": 64, "r": r,
          "method": method, "error": error(method, value, r)}
-        for method in ("R", "D", "S", "U")
+        for method in ("LoRA", "LoCA", "entries", "printed line")
         for value in (0.0, 0.25, 0.5, 0.75)
         for r in (1, 4, 16)
     )  # fmt: skip
@@ -23,22 +23,26 @@ def labels(error, more=()):
 
 
 def test_each_region_has_its_label_inside():
-    errors = {"R": lambda v: np.exp(-4 * v), "D": lambda v: np.exp(-2 * v - 0.6)}
+    errors = {"LoRA": lambda v: np.exp(-4 * v), "LoCA": lambda v: np.exp(-2 * v - 0.6)}
     found = labels(lambda m, v, r: errors[m](v) if m in errors else 0.9)
     # D has the smaller error up to ρ = 0.3.
     assert set(found) == {"LoCA", "LoRA"}
     assert found["LoCA"][0] < 0.3 < found["LoRA"][0]
 
 
-@pytest.mark.parametrize(("method", "shown"), [("R", "LoRA"), ("D", "LoCA"), ("S", "entries")])
+@pytest.mark.parametrize(
+    ("method", "shown"), [("LoRA", "LoRA"), ("LoCA", "LoCA"), ("entries", "entries")]
+)
 def test_one_method_may_win_everywhere(method, shown):
     """Other methods and protocols are left out."""
     other = {"protocol": "iid-reference", "error": 0.01}
-    found = labels(lambda m, v, r: {method: 0.4, "U": 0.1}.get(m, 0.5), [other])
+    found = labels(lambda m, v, r: {method: 0.4, "printed line": 0.1}.get(m, 0.5), [other])
     assert list(found) == [shown]
 
 
 def test_a_tie_decided_by_chance_is_not_a_region():
     """At ρ = 0 entries and DCT have the same error; a draw may favour either."""
-    found = labels(lambda m, v, r: {"R": 0.9, "D": 0.5 - v / 2, "S": 0.4999}.get(m, 0.9))
+    found = labels(
+        lambda m, v, r: {"LoRA": 0.9, "LoCA": 0.5 - v / 2, "entries": 0.4999}.get(m, 0.9)
+    )
     assert set(found) == {"LoCA"}

@@ -18,7 +18,7 @@ from loca_theory.expressivity import (
     retained_energies,
 )
 from loca_theory.expressivity.laws.order_statistics import expected_top_sum
-from loca_theory.expressivity.methods.coordinates import CoordinateMethod
+from loca_theory.expressivity.methods.coordinates.coordinate_method import CoordinateMethod
 from loca_theory.expressivity.methods.registry import find_method
 
 reproducible = settings(max_examples=30, deadline=None, derandomize=True, database=None)
@@ -28,7 +28,7 @@ PROMISED = 1e-13
 ROUNDING = 1e-10
 
 FORMULAS = [name for name in METHODS if "exact" in METHODS[name].engines(Budget(2, 2, 1))]
-REDUCED = ["R", *(m.name for m in METHODS.values() if isinstance(m, CoordinateMethod))]
+REDUCED = ["LoRA", *(m.name for m in METHODS.values() if isinstance(m, CoordinateMethod))]
 APPROXIMATING = [*REDUCED, "DoRA", "VeRA"]
 
 accountings = st.sampled_from(Accounting)
@@ -87,13 +87,13 @@ def test_removing_one_variable_at_random(case):
 def test_errors_lie_between_nothing_and_everything_and_fall_with_rank(budget, method):
     assume(METHODS[method].exists(budget))
     error = exact_error(method, budget)
-    least = -4 / (budget.p * budget.q) if method == "M2" else 0
+    least = -4 / (budget.p * budget.q) if method == "lower bound" else 0
     assert least - ROUNDING <= error <= 1
     if budget.r > 1:
         smaller = Budget(budget.p, budget.q, budget.r - 1, budget.accounting, budget.value_bits)
         if METHODS[method].exists(smaller):
             assert exact_error(method, smaller) >= error - ROUNDING
-    if method != "RD":
+    if method != "rate-distortion":
         assert -ROUNDING <= find_method(method).limit(budget) <= 1
 
 

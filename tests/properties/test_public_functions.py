@@ -38,9 +38,9 @@ def test_the_errors_of_an_analysis_are_those_of_the_definitions_at_every_scale(
     found = loca.analyze(matrix * 2.0**exponent, ranks=[rank], runner=ALONE)
     errors = {row.method: row.error for row in found.errors}
     count = sum(shape) * rank // 2
-    assert errors["R"] == pytest.approx(tail(np.linalg.svd(matrix)[1], rank), abs=FLOAT32)
-    assert errors["D"] == pytest.approx(tail(dctn(matrix, norm="ortho"), count), abs=FLOAT32)
-    assert errors["S"] == pytest.approx(tail(matrix, count), abs=FLOAT32)
+    assert errors["LoRA"] == pytest.approx(tail(np.linalg.svd(matrix)[1], rank), abs=FLOAT32)
+    assert errors["LoCA"] == pytest.approx(tail(dctn(matrix, norm="ortho"), count), abs=FLOAT32)
+    assert errors["entries"] == pytest.approx(tail(matrix, count), abs=FLOAT32)
     assert all(0 <= error <= 1 for error in errors.values())
 
 
@@ -67,7 +67,7 @@ def test_errors_under_dependence_do_not_depend_on_what_else_is_asked(seed, shape
     def errors(values, structures):
         found = loca.correlate(
             shape=shape, ranks=[1], structures=structures, rho=values, seed=seed, draws=3,
-            null_draws=400, runner=ALONE,
+            runner=ALONE,
         )  # fmt: skip
         return {
             (row.protocol, row.method): (row.error, row.standard_error)

@@ -118,6 +118,18 @@ def test_ranks_of_steep_spectra_are_found():
     assert find_rank(base, form.round(base + change)).rank == 6
 
 
+@pytest.mark.parametrize("steps", [10, 100])
+def test_steep_spectra_of_many_steps_are_believed(steps):
+    """In float16, where the fit without the held-out entries stays at one distance for long."""
+    form, source = FORMATS["float16"], generator(0, "steep in float16", 8)
+    base = form.round(0.02 * normal(source, 384, 384).double())
+    u, v = (torch.linalg.qr(normal(source, 384, 8).double()).Q for _ in range(2))
+    change = u * torch.logspace(0, -2, 8).double() @ v.mT
+    change *= steps * form.steps(base).median() / change.abs().median()
+    result = find_rank(base, form.round(base + change))
+    assert (result.rank, result.recipe) == (8, Recipe.EXACT)
+
+
 def test_a_spectrum_too_steep_to_tell_is_not_taken_for_two_roundings():
     """Wide cells hold it at rank 18; narrow ones have signals left there."""
     form, source = FORMATS["bfloat16"], generator(0, "spectrum of 32")
@@ -182,6 +194,16 @@ def test_rows_and_columns_without_a_change_are_left_out(is_part, monkeypatch):
     assert fit_inside(fit, cells) == pytest.approx(result.fit.inside, abs=1e-12)
     changed = int((form.round(base + change) != base).count_nonzero())
     assert result.unknowns == 3 * (170 + 196) / changed
+
+
+def test_a_change_in_an_eighth_of_the_rows_of_a_large_pair_was_rounded_once(monkeypatch):
+    """A part of all rows would hold 12 changed ones."""
+    monkeypatch.setattr("loca_theory.rounding.search.pair._SEARCHED", 100)
+    base, _, change = exact_pair(3, 1.0, shape=(640, 256))
+    change[80:] = 0
+    result = find_rank(base, FORMATS["bfloat16"].round(base + change))
+    assert (result.rank, result.recipe) == (3, Recipe.EXACT)
+    assert result.unknowns < 0.1
 
 
 def fit_inside(increment, cells):
@@ -282,7 +304,24 @@ def test_training_that_rounds_every_step_is_not_claimed():
 
 def test_too_few_changed_entries_leave_the_rank_open():
     base, tuned, _ = exact_pair(60, 0.3)
-    assert find_rank(base, tuned).outcome is Outcome.TOO_FEW_CHANGED
+    assert find_rank(base, tuned).outcome is Outcome.UNDECIDED
+
+
+@pytest.mark.parametrize("steps", [0.3, 3.0, 30.0])
+def test_changes_that_their_entries_leave_open_are_not_said_to_be_of_too_few(steps):
+    """At width 128, all weights and two merges look like a change of a high rank."""
+    shape, form = (128, 128), FORMATS["bfloat16"]
+    base, once, _ = exact_pair(4, steps, shape=shape)
+    twice = form.round(once + exact_pair(5, steps, shape=shape)[2])
+    source = generator(0, "all weights", 128)
+    u, v = (torch.linalg.qr(normal(source, *shape)).Q for _ in range(2))
+    whole = (u * torch.arange(1, 129) ** -0.7 @ v.mT).double()
+    whole *= steps * form.steps(base).median() / whole.abs().median()
+    undecided = (Outcome.UNDECIDED, None)
+    result = find_rank(base, twice)
+    assert (result.outcome, result.rank) in (undecided, (Outcome.FOUND, 9))
+    result = find_rank(base, form.round(base + whole))
+    assert (result.outcome, result.rank) == undecided
 
 
 # --- parts ---

@@ -215,8 +215,8 @@ def test_a_row_is_found_by_its_names():
 # --- tables ---
 
 ROWS = [
-    {"K": 16, "method": "D", "error": 0.1 + 0.2, "standard_error": 0.0, "draws": None},
-    {"K": None, "method": "R", "error": 5e-324, "standard_error": None, "draws": 3},
+    {"K": 16, "method": "LoCA", "error": 0.1 + 0.2, "standard_error": 0.0, "draws": None},
+    {"K": None, "method": "LoRA", "error": 5e-324, "standard_error": None, "draws": 3},
 ]
 ORIGIN = {"version": "1", "grid": {"ranks": [1, 2]}, "git_commit": None}
 

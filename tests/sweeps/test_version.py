@@ -84,8 +84,8 @@ print(*packages, "|", *(name for name in sys.modules if name.startswith("loca_th
 """
 STUDIES = {
     "simulate": 'loca.simulate(8, ranks=2, draws=2, engine="monte-carlo", sampler="dense", '
-    'methods=["R", "D", "F2", "DoRA", "LoHa"])',
-    "correlate": "loca.correlate(8, ranks=1, structures='blocks', rho=0.1, null_draws=400)",
+    'methods=["LoRA", "LoCA", "Fourier pairs", "DoRA", "LoHa"])',
+    "correlate": "loca.correlate(8, ranks=1, structures='blocks', rho=0.1)",
     "toy": "loca.toy(problems=2, steps=20)",
     "analyze": "loca.analyze(*loca.demo_pair(), allocate=4000, subspaces=2)",
     "theorem1": "from loca_theory.expressivity.theorem1.ordering import Ordering; "

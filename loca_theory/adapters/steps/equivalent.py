@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 from loca_theory.adapters.steps.first_step import first_step
@@ -52,9 +53,18 @@ def equivalent_lr(
         step = first_step(adapter, shape, lr=rate, draws=draws, seed=seed)
         return getattr(step, norm).value
 
-    target, rate = size(reference, lr), lr
+    return matched_rate(lambda rate: size(config, rate), size(reference, lr), lr)
+
+
+def matched_rate(size: Callable[[float], float], target: float, lr: float) -> float:
+    """The learning rate at which a step has the size ``target``, searched from ``lr``.
+
+    Raises:
+        InvalidArgumentError: no learning rate has it.
+    """
+    rate = lr
     for _ in range(_MOST_ROUNDS):
-        ratio = target / size(config, rate)
+        ratio = target / size(rate)
         if abs(ratio - 1) < _CLOSE:
             return rate * ratio
         rate *= ratio

@@ -17,7 +17,6 @@ arXiv:2507.06558; the spectral norm as the unit of a step, G. Yang et al., arXiv
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from torch import nn
 
 from loca_theory._arguments import real_number, whole_number
 from loca_theory._arguments import shape as checked_shape
-from loca_theory.adapters.steps.probe import OneLayer, Steps, draws_of_steps
+from loca_theory.adapters.steps.probe import OneLayer, Steps, copy_of, draws_of_steps
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments.truncated_svd import truncated_svd
 
@@ -134,12 +133,13 @@ def first_steps(
         model's own weights.
 
     Raises:
-        InvalidArgumentError: as for :func:`first_step`, or no layer is adapted.
+        InvalidArgumentError: as for :func:`first_step`, or no layer is adapted, or a weight of the
+            model is quantised.
         ResourceError: PEFT is not installed.
     """
     _check(lr, steps, draws)
     found = draws_of_steps(
-        config, lambda: copy.deepcopy(model), loss, lr=lr, steps=steps, draws=draws, seed=seed
+        config, lambda: copy_of(model), loss, lr=lr, steps=steps, draws=draws, seed=seed
     )
     sizes: dict[str, list[_Sizes]] = {}
     for layers in found:

@@ -79,6 +79,7 @@ def draws_of_steps(
         InvalidArgumentError: PEFT cannot adapt the model so, or the adapter changes no weight.
         ResourceError: PEFT is not installed.
     """
+    _check(config)
     for draw in range(draws):
         rng = generator(seed, "first-step", draw)
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings(action="ignore"):
@@ -89,16 +90,49 @@ def draws_of_steps(
         yield found
 
 
-def _adapted(config: Any, model: nn.Module, seed: int) -> nn.Module:
-    """The model with a new adapter, in float64 and as for inference."""
+def _check(config: Any) -> None:
+    """Check that a configuration is that of a tuner of PEFT that may change a weight."""
     try:
         import peft
     except ImportError:
         msg = "the steps of an adapter need PEFT: pip install 'loca-theory[adapters]'"
         raise ResourceError(msg) from None
-    if not isinstance(config, peft.PeftConfig):
+    if not isinstance(config, peft.PeftConfig) or type(config) is peft.PeftConfig:
         msg = f"config must be a configuration of PEFT such as LoraConfig(r=8), not {config!r}"
         raise InvalidArgumentError(msg)
+    if config.is_prompt_learning:
+        msg = f"{type(config).__name__} learns a prompt, and changes no weight of a layer; choose "
+        raise InvalidArgumentError(msg + "another tuner")
+
+
+def copy_of(model: Any) -> nn.Module:
+    """A copy of a model to be adapted and trained.
+
+    Raises:
+        InvalidArgumentError: it is not a module, or a weight is quantised or on the meta device.
+    """
+    from loca_theory.adapters.tuner.quantised import backend_of
+
+    if not isinstance(model, nn.Module):
+        msg = f"model must be a torch module, not {type(model).__name__}"
+        raise InvalidArgumentError(msg)
+    for name, module in model.named_modules():
+        weight = getattr(module, "weight", None)
+        is_packed = isinstance(weight, torch.Tensor) and not weight.is_floating_point()
+        is_packed |= ".quantized." in type(module).__module__  # torch's own
+        if is_packed or backend_of(module, {}) is not None:
+            msg = f"{name}: its weight is quantised ({type(module).__name__}), and steps are taken "
+            raise InvalidArgumentError(msg + "in float64; load the model in full precision")
+        if isinstance(weight, torch.Tensor) and weight.is_meta:
+            msg = f"{name}: its weight is on the meta device and has no values; load the model"
+            raise InvalidArgumentError(msg)
+    return copy.deepcopy(model)
+
+
+def _adapted(config: Any, model: nn.Module, seed: int) -> nn.Module:
+    """The model with a new adapter, in float64 and as for inference."""
+    import peft
+
     config = copy.deepcopy(config)
     fields: dict[str, Any] = vars(config)
     fields |= {name: seed for name in _SEEDS if isinstance(fields.get(name), int)}
@@ -110,7 +144,8 @@ def _adapted(config: Any, model: nn.Module, seed: int) -> nn.Module:
     try:
         adapted: Any = peft.get_peft_model(cast("Any", model), config)
     except Exception as error:
-        msg = f"PEFT does not adapt this layer or model with {type(config).__name__}: {error}"
+        reason = " ".join(str(error).split())
+        msg = f"PEFT does not adapt this layer or model with {type(config).__name__}: {reason}"
         raise InvalidArgumentError(msg) from error
     kind = getattr(config.peft_type, "value", config.peft_type)
     return (adapted.float() if kind in _IN_SINGLE else adapted.double()).eval()

@@ -34,6 +34,9 @@ from loca_theory.checkpoints.source.layouts import (
 from loca_theory.errors import InvalidArgumentError
 
 _NAMED = 3
+# What to do if nothing is left, of what was chosen or of two models of other shapes.
+_SELECT = 'change include="...", exclude="..." or max_size="..."'
+_SAME_SIZE = "pass two checkpoints of the same model, in the same size"
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,9 @@ class MatchedPair:
                     self.skipped.append(Skipped.of(name, reason_of(error), damaged=error.damaged))
                     unpaired |= {name} if error.is_unpaired else set()
         if not self.matrices and not any(row.damaged for row in self.skipped):
-            raise nothing_left(self.skipped, "matrix is left to compare")
+            are_unpaired = unpaired.issuperset(row.name for row in self.skipped)
+            way_out = _SAME_SIZE if unpaired and are_unpaired else _SELECT
+            raise nothing_left(self.skipped, "matrix is left to compare", way_out)
         if self.base is not None:
             self.coverage = self._covered(unpaired)
 
@@ -201,10 +206,12 @@ def reasons(skipped: Sequence[Skipped]) -> str:
     return ", ".join(f"{counted(count, 'tensor')} ({case})" for case, count in counts)
 
 
-def nothing_left(skipped: Sequence[Skipped], what: str) -> InvalidArgumentError:
+def nothing_left(
+    skipped: Sequence[Skipped], what: str, way_out: str = _SELECT
+) -> InvalidArgumentError:
     """The error for a selection of which nothing is left."""
-    msg = f"no {what} (left out: {reasons(skipped) or 'all, by their names'}); "
-    return InvalidArgumentError(msg + 'change include="...", exclude="..." or max_size="..."')
+    msg = f"no {what} (left out: {reasons(skipped) or 'all, by their names'}); {way_out}"
+    return InvalidArgumentError(msg)
 
 
 def _common_shape(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], str]:

@@ -133,11 +133,13 @@ class Extractor:
         # Padded to the largest, all ranks are the same, and no product is scaled.
         usual = 0 if self.has_one_rank else usual_size(ranks)[0]
         cells = [
-            AdapterCell(layer.name, layer, tuple(sizes.items()), usual, self.looks_inside)
+            AdapterCell(
+                layer.name, layer, tuple(sizes.items()), usual, self.looks_inside, self.dtype
+            )
             for layer, sizes in sized
         ]
-        compute = partial(compute_adapter, dtype=self.dtype, device=self.task.device)
-        return self.task.run(cells, compute)
+        results = self.task.run(cells, partial(compute_adapter, device=self.task.device))
+        return [(cell, stored.fit()) for cell, stored in results]
 
     def _split_rows(self, split: Allocation, fits: _Fits) -> list[ExtractedMatrix]:
         """The rows of layers that share a total, also of those that get nothing of it."""

@@ -13,8 +13,10 @@ from loca_theory.checkpoints.change.task import MatrixCell, Pairs, Task
 from loca_theory.checkpoints.form.change import change_of, out_of_range
 from loca_theory.checkpoints.form.form import Fit, Form
 from loca_theory.checkpoints.form.forms import FORMS
+from loca_theory.checkpoints.form.inside import Inside
 from loca_theory.checkpoints.form.layer import Layer
 from loca_theory.checkpoints.form.profile import EnergyProfile
+from loca_theory.checkpoints.form.text import tensors_of, text_of
 from loca_theory.checkpoints.source.checkpoint import Skipped
 
 
@@ -47,6 +49,44 @@ class ProfileCell(LayerCell):
 
 
 @dataclass(frozen=True)
+class StoredFit:
+    """A fit of one layer as plain data; ``tensors`` are text."""
+
+    form: str
+    size: int
+    tensors: str
+    error: float
+    gap: float
+    energy: float
+    inside: Inside | None
+
+    @classmethod
+    def of(cls, fit: Fit) -> StoredFit:
+        """The plain data of a fit."""
+        return cls(
+            fit.form,
+            fit.size,
+            text_of(fit.tensors),
+            fit.error,
+            fit.gap,
+            fit.energy,
+            fit.inside,
+        )
+
+    def fit(self) -> Fit:
+        """The fit that it was made of."""
+        return Fit(
+            self.form,
+            self.size,
+            tensors_of(self.tensors),
+            self.error,
+            self.gap,
+            self.energy,
+            self.inside,
+        )
+
+
+@dataclass(frozen=True)
 class AdapterCell(LayerCell):
     """The best adapter of one layer.
 
@@ -54,18 +94,21 @@ class AdapterCell(LayerCell):
         sizes: Its size in each form that it may have, by key.
         usual: The size of most layers; 0 if it does not matter.
         looks_inside: Whether it may leave the stored difference for its rounding cells.
+        dtype: Type of its numbers.
     """
 
     experiment: ClassVar[str] = "adapter"
+    result: ClassVar[Any] = StoredFit | Skipped
 
     sizes: tuple[tuple[str, int], ...]
     usual: int
     looks_inside: bool
+    dtype: str
 
     @property
     def is_storable(self) -> bool:
-        """No: results are large, and computing them takes less long than the profiles."""
-        return False
+        """If steps into the cells take long; decompositions take less long than the profiles."""
+        return self.looks_inside
 
 
 def energy_profiles(
@@ -105,14 +148,14 @@ def compute_profiles(cell: ProfileCell, pairs: Pairs, device: str) -> Profiles:
         return Profiles({key: FORMS[key].profile(change) for key in cell.forms})
 
 
-def compute_adapter(cell: AdapterCell, pairs: Pairs, dtype: str, device: str) -> Fit:
+def compute_adapter(cell: AdapterCell, pairs: Pairs, device: str) -> StoredFit:
     """The best adapter of one layer; of several forms, the one of least error."""
     pair, layer = pairs[cell.tuned[0]], cell.layer
     with change_of(layer, pair, device, looks_inside=cell.looks_inside) as change:
-        kind = getattr(torch, dtype)
+        kind = getattr(torch, cell.dtype)
         fits = [FORMS[key].fit(change, size, cell.usual, kind) for key, size in cell.sizes]
         best = min(fits, key=lambda fit: fit.nearest_error)
         learned = [tensor for tensor in best.tensors.values() if tensor.is_floating_point()]
         if not all(tensor.isfinite().all() and tensor.any() for tensor in learned):
-            raise out_of_range(dtype, change.increment[1])
-    return best
+            raise out_of_range(cell.dtype, change.increment[1])
+    return StoredFit.of(best)

@@ -18,7 +18,7 @@ class Entries(LargestCoordinates):
 
     key = "entries"
     title = "SHiRA"
-    method = "S"
+    method = "entries"
     words = "the largest plain entries"
     verb = "retain"
     config_class = "peft", "ShiraConfig"

@@ -23,7 +23,7 @@ class LoCA(LargestCoordinates):
 
     key = "loca"
     title = "LoCA"
-    method = "D"
+    method = "LoCA"
     words = "LoCA (best DCT coefficients)"
     config_class = "loca_theory.adapters", "LoCAConfig"
     size_setting = "n_frequency"

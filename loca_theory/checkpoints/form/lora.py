@@ -38,7 +38,7 @@ class LoRA(Form):
 
     key = "lora"
     title = "LoRA"
-    method = "R"
+    method = "LoRA"
     words = "LoRA"
     config_class = "peft", "LoraConfig"
     pattern_setting = "rank_pattern"

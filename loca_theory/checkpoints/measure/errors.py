@@ -21,15 +21,15 @@ from loca_theory.expressivity.coders.registry import CODERS, measure_all
 from loca_theory.expressivity.formulas import checked_numbers
 from loca_theory.expressivity.matrices import mean_retained_energies
 from loca_theory.expressivity.methods import LowRank
-from loca_theory.expressivity.methods.bases import ENTRIES
-from loca_theory.expressivity.methods.method import Engine
+from loca_theory.expressivity.methods.coordinates.bases import ENTRIES
+from loca_theory.expressivity.methods.coordinates.selection import Selection
+from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.methods.registry import find_methods
-from loca_theory.expressivity.methods.selection import Selection
 from loca_theory.expressivity.spectral import has_spectral_error
 from loca_theory.increments.shuffling import shuffle
 from loca_theory.increments.truncated_svd import truncated_svd
 
-_DCT = "D"
+_DCT = "LoCA"
 # The control shows a cause, for which LoRA's error to a few thousandths is enough.
 _OF_CONTROL = 3e-3
 NOTICEABLE = 0.03

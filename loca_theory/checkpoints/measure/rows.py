@@ -185,7 +185,7 @@ class AllocatedMatrix(IncrementRow):
     """Size of one matrix's adapter if a total is split so that it retains the most energy.
 
     Attributes:
-        method: ``R`` (LoRA) or ``D`` (LoCA with the best locations).
+        method: ``LoRA``, or ``LoCA`` with the best locations.
         size: Rank, or number of coefficients.
         uniform: The largest size that the total pays for if all matrices get the same, or all that
             this matrix can have.

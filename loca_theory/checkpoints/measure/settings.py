@@ -11,7 +11,9 @@ from loca_theory.expressivity.coders.coder import checked_bits
 from loca_theory.expressivity.methods.registry import find_methods, identities
 from loca_theory.increments import PrintedTest
 
-ANALYSED = find_methods(("R", "F1", "FourierFT", "F2", "F3", "D", "S"))
+ANALYSED = find_methods(
+    ("LoRA", "random Fourier", "FourierFT", "Fourier pairs", "Fourier", "LoCA", "entries")
+)
 """Methods whose errors on an increment are computed by default."""
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from loca_theory.checkpoints.measure.settings import ANALYSED
 from loca_theory.checkpoints.report.columns import CHANGE, MATRIX, STATISTICS
 from loca_theory.checkpoints.report.verdict import SHOWN
-from loca_theory.expressivity.methods.names import display_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +46,7 @@ def by_tuned(analysis: Any) -> pd.DataFrame:
         rows.append(row := {"fine-tune": group.name, "matrices": group.matrices})
         for key, error in group.by_rank.get(analysis.first_rank, {}).items():
             if key in SHOWN:
-                row[f"{display_name(key)} retains"] = f"{1 - error.error:.1%}"
+                row[f"{key} retains"] = f"{1 - error.error:.1%}"
     return pd.DataFrame(rows)
 
 

@@ -19,7 +19,7 @@ from loca_theory.checkpoints.measure.rows import AllocatedMatrix, Matrix
 from loca_theory.checkpoints.report.summary import Totals
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Accounting, Budget
-from loca_theory.expressivity.methods.names import display_name, key_of
+from loca_theory.expressivity.methods.names import known_name
 
 if TYPE_CHECKING:
     from peft import PeftConfig
@@ -69,9 +69,9 @@ def proposed_config(
     if len(analysis.tuned) > 1:
         msg = "several fine-tunes need not have the same best adapter; analyse one of them"
         raise InvalidArgumentError(msg)
-    key = None if method is None else key_of(method)
+    key = None if method is None else known_name(method)
     if key is not None and key not in TYPES:
-        raise unknown_name("method", method, map(display_name, TYPES))
+        raise unknown_name("method", method, TYPES)
     if analysis.allocation and rank is None:
         kind, sizes = _allocated(analysis.matrices, analysis.allocation, key)
     else:

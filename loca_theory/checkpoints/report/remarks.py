@@ -66,8 +66,8 @@ def rounded(matrices: Sequence[Matrix]) -> str:
     return (
         f"Stored in {formats}, whose steps are as large as these changes: in the median matrix "
         f"{changed:.1%} of the entries changed, and the errors of rounding have {much} of the "
-        "energy of the change. What follows is of the rounded change, normality and spectrum "
-        "included; if a LoRA was merged, unmerge looks through the rounding."
+        "energy of the change, if it was normal. What follows is of the rounded change, "
+        "normality and spectrum included; if a LoRA was merged, unmerge looks through the rounding."
     )
 
 

@@ -11,11 +11,13 @@ import torch
 
 from loca_theory.checkpoints.change.task import Task
 from loca_theory.checkpoints.form.layer import Layer
+from loca_theory.checkpoints.form.text import tensors_of
+from loca_theory.checkpoints.unmerging.recipes import agree_on_a_merge
 from loca_theory.checkpoints.unmerging.rows import SWAPPED, UnmergedLayer
 from loca_theory.checkpoints.unmerging.search import (
+    LayerChange,
     UnmergeCell,
     compute_unmerged,
-    factors_of,
     guess_of,
 )
 
@@ -31,7 +33,7 @@ def unmerge_layers(
     """The row and the factors of each layer that changed; the others are skipped.
 
     Of the layers of a kind, those in the middle are searched first. When an adapter is found in
-    one, the others begin with its form, size and recipe.
+    one, the others begin with its form, size and recipe. In the end, one recipe is tried in all.
     """
     compute = partial(compute_unmerged, device=task.device)
     waiting = defaultdict[Kind, list[Layer]](list)
@@ -41,8 +43,7 @@ def unmerge_layers(
         waiting[kind] = sorted(
             members, key=lambda layer: -abs(members.index(layer) - len(members) // 2)
         )
-    rows: dict[str, UnmergedLayer] = {}
-    texts: dict[str, str] = {}
+    changes: dict[str, LayerChange] = {}
     found: dict[Kind, UnmergedLayer] = {}
     swapped = set[Kind]()
     searched = Counter[Kind]()
@@ -50,7 +51,7 @@ def unmerge_layers(
     def run(cells: list[UnmergeCell]) -> None:
         for cell, change in task.run(cells, compute):
             row, kind = change.row, _kind(cell.layer)
-            rows[cell.name], texts[cell.name] = row, change.factors
+            changes[cell.name] = change
             searched[kind] += 1
             if row.form is not None:
                 found.setdefault(kind, row)
@@ -72,10 +73,17 @@ def unmerge_layers(
             for layer in members
         ]
     run(cells)
+    if not swapped:
+        agree_on_a_merge(
+            layers,
+            changes,
+            dtype,
+            lambda cells: {cell.name: change for cell, change in task.run(cells, compute)},
+        )
     return [
-        (layer, rows[layer.name], factors_of(texts[layer.name]))
+        (layer, change.row, tensors_of(change.factors))
         for layer in layers
-        if layer.name in rows
+        if (change := changes.get(layer.name)) is not None
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from loca_theory.checkpoints.model.names import layer_of
 from loca_theory.checkpoints.source.checkpoint import Skipped
 from loca_theory.checkpoints.unmerging.rows import UnmergedLayer
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.rounding import Recipe
 from loca_theory.sweeps import Result
 from loca_theory.sweeps.files import writable_folder
 from loca_theory.sweeps.results import rows
@@ -26,6 +27,13 @@ from loca_theory.sweeps.results import rows
 EITHER = "best"
 """Name of the choice of LoRA and LoCA, in whose folders adapters are written."""
 _NAMED = 4
+# What makes such a change, by form and by whether it was rounded twice.
+_MAKERS = {
+    ("LoRA", False): "a merged LoRA",
+    ("LoRA", True): "two merged LoRAs, a base that was cast after a merge, or steps of plain SGD",
+    ("LoCA", False): "a merged LoCA",
+    ("LoCA", True): "two merged LoCAs",
+}
 _FULL = "float32"
 _CARD = """---
 library_name: peft
@@ -128,9 +136,9 @@ class Unmerged(Result):
         named = named if len(modules) <= _NAMED else f"{len(rows)} modules"
         blocks = {layer_of(row.name) for row in rows}
         count = "" if None in blocks else f" of {counted(len(blocks), 'layer')}"
-        recipes = Counter(row.recipe for row in rows)
-        how = ", ".join(f"{recipe} in {n}" for recipe, n in recipes.most_common())
-        return f"{form} of {size} in {named}{count} ({how if len(recipes) > 1 else rows[0].recipe})"
+        usual, _ = Counter(row.recipe for row in rows).most_common(1)[0]
+        makers = _MAKERS[form, usual == Recipe.ROUNDED_TWICE]
+        return f"a change of {size} in {named}{count}, as of {makers} ({_recipes(rows)})"
 
     def to_json(self) -> dict[str, Any]:
         """Plain data: one row per layer, the sentence, skipped tensors, manifest."""
@@ -187,6 +195,18 @@ class Unmerged(Result):
 
 def _kind(name: str) -> str:
     return name.removesuffix(".weight").rpartition(".")[2]
+
+
+def _recipes(rows: Sequence[UnmergedLayer]) -> str:
+    """The recipe of most layers, and the names of those that it does not hold for."""
+    counts = Counter(row.recipe for row in rows)
+    (usual, _), *others = counts.most_common()
+    parts = [str(usual)]
+    for recipe, _ in others:
+        names = [row.name.removesuffix(".weight") for row in rows if row.recipe == recipe]
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        parts.append(f"{recipe} in {', '.join(names[:_NAMED])}{more}")
+    return ", but ".join(parts)
 
 
 def _mean(layers: tuple[UnmergedLayer, ...], field_name: str) -> float | None:

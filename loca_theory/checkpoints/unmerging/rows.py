@@ -20,7 +20,9 @@ class UnmergedLayer:
         outcome: Whether an adapter was found, or why none is claimed.
         format: The format of the fine-tune, by its values.
         changed: Fraction of the entries that changed.
-        form: ``LoRA`` or ``LoCA``; None unless it was found, as all that follows.
+        form: ``LoRA`` or ``LoCA``, the adapter that makes this change; None unless it was found, as
+            all that follows. That one was merged is not known: a step of plain gradient descent on
+            few tokens is of low rank as well.
         rank: Rank of a LoRA.
         components: Number of coefficients of a LoCA, to 2%.
         recipe: How the merge rounded: ``exact``, ``rounded increment`` or ``rounded twice``.

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
 
-from loca_theory.checkpoints.change.pair import UNCHANGED, widened
+from loca_theory.checkpoints.change.pair import UNCHANGED, check_finite, widened
 from loca_theory.checkpoints.change.task import Pairs
 from loca_theory.checkpoints.form.cells import LayerCell
+from loca_theory.checkpoints.form.text import text_of
 from loca_theory.checkpoints.source.checkpoint import LeftOutError, Reason, Skipped
 from loca_theory.checkpoints.unmerging.rows import NEITHER, NOT_ROUNDED, SWAPPED, UnmergedLayer
 from loca_theory.errors import InvalidArgumentError
@@ -20,6 +20,7 @@ from loca_theory.rounding import (
     CosineFit,
     Guess,
     LowRankFit,
+    Misses,
     Outcome,
     RankSearch,
     Recipe,
@@ -41,11 +42,15 @@ _CERTAIN = 0.9995
 class LayerChange:
     """The row of a layer, and the tensors of the adapter, by the last parts of their names.
 
-    ``factors`` is text that :func:`factors_of` reads; "" if there are none.
+    Attributes:
+        row: The row.
+        factors: Tensors as text; "" if there are none.
+        misses: Entries that each merge by one rounding leaves outside; none if not compared.
     """
 
     row: UnmergedLayer
     factors: str = ""
+    misses: tuple[Misses, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,7 @@ def compute_unmerged(cell: UnmergeCell, pairs: Pairs, device: str) -> LayerChang
     """The row of a layer, and the factors.
 
     Raises:
+        DamagedError: an entry is not finite.
         LeftOutError: the layer did not change, or cannot be compared.
     """
     (pair,), layer = pairs.values(), cell.layer
@@ -80,6 +86,8 @@ def compute_unmerged(cell: UnmergeCell, pairs: Pairs, device: str) -> LayerChang
     base, tuned = (widened(matrix.load(side)) for side in sides)
     if base.dtype == tuned.dtype and torch.equal(base, tuned):
         raise LeftOutError(UNCHANGED)
+    for side in (base, tuned):
+        check_finite(side)
     base, tuned = (side.T if layer.is_transposed else side for side in (base, tuned))
     base, tuned = base.to(device), tuned.to(device)
     try:
@@ -107,7 +115,7 @@ def compute_unmerged(cell: UnmergeCell, pairs: Pairs, device: str) -> LayerChang
         identical_svd=_identical(search, base, tuned, _without_cells(search.fit, base, tuned)),
         unknowns=search.unknowns,
     )
-    return LayerChange(row, _text(stored))
+    return LayerChange(row, text_of(_parameters(stored)), search.misses)
 
 
 def guess_of(row: UnmergedLayer) -> Guess | None:
@@ -116,13 +124,6 @@ def guess_of(row: UnmergedLayer) -> Guess | None:
     if size is None or row.recipe is None:
         return None
     return Guess(size, Recipe(row.recipe), row.base_was_rounded)
-
-
-def factors_of(text: str) -> dict[str, torch.Tensor]:
-    """The tensors in the text of a result."""
-    from safetensors.torch import load
-
-    return load(b64decode(text)) if text else {}
 
 
 def _search(
@@ -221,17 +222,12 @@ def _identical(
     return identical_entries(start, tuned, increment, search.form, search.recipe)
 
 
-def _text(fit: LowRankFit | CosineFit) -> str:
+def _parameters(fit: LowRankFit | CosineFit) -> dict[str, torch.Tensor]:
     """The parameters as PEFT names them."""
-    from safetensors.torch import save
-
     if isinstance(fit, CosineFit):
-        tensors = {
+        return {
             "loca_spectrum.coefficients": fit.coefficients,
             "loca_spectrum.indices": fit.indices,
             "loca_spectrum.shape": torch.tensor(fit.shape),
         }
-    else:
-        tensors = {"lora_A.weight": fit.a, "lora_B.weight": fit.b}
-    plain = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
-    return b64encode(save(plain)).decode("ascii")
+    return {"lora_A.weight": fit.a, "lora_B.weight": fit.b}

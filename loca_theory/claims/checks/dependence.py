@@ -61,7 +61,7 @@ def reference_gap(
     draws, seed = tier.scaled(25, 100, 400), draw_seed(rng)
     for r, rho in zip(ranks, rhos, strict=True):
         losses = _low_rank_losses(structure, rho, [r], draws, seed)[:, 0] / SIZE**2
-        reference = exact_error("D", Budget(SIZE, SIZE, r))
+        reference = exact_error("LoCA", Budget(SIZE, SIZE, r))
         yield f"r = {r}, rho = {rho:g}", Estimate.mean(losses - reference)
 
 
@@ -95,7 +95,7 @@ def reference_crossings(
     # With 1200 draws two seeds would disagree in 15 of 100 cases, with these in one.
     draws, seed = tier.scaled(25, 2400, 4800), draw_seed(rng)
     draws = max(25, round(draws * fraction))
-    reference = [exact_error("D", Budget(SIZE, SIZE, r)) for r in ranks]
+    reference = [exact_error("LoCA", Budget(SIZE, SIZE, r)) for r in ranks]
 
     def gaps(rho: float) -> NDArray[np.float64]:
         losses = _low_rank_losses(structure, rho, ranks, draws, seed)

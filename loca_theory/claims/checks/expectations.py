@@ -12,7 +12,6 @@ from loca_theory.claims.checks.theorems import covered, exact_gaps
 from loca_theory.claims.estimates import Deviations, Returned, Rng, extreme, largest_entry, listed
 from loca_theory.expressivity import Budget, exact_error, retained_energies
 from loca_theory.expressivity.laws.order_statistics import expected_top_sum
-from loca_theory.expressivity.methods.names import display_name
 from loca_theory.transforms.half_spectrum import HalfSpectrum
 from loca_theory.transforms.matrices import dct_matrix
 
@@ -115,13 +114,13 @@ def bounds_compared(*, means: bool, sizes: Sequence[int], locations: int = 2) ->
     return extreme(min, gaps, note + "they bound.")
 
 
-def bracket(*, method: str = "F2") -> Returned:
+def bracket(*, method: str = "Fourier pairs") -> Returned:
     """Smallest gap in M₁ ≤ E(K² − L_F^(2)) ≤ M₂, over K², for K = 4 to 60 and all r < K/3.
 
     Args:
         method: The method between M₁ and M₂.
     """
-    pairs = [("M1", method), (method, "M2")]
+    pairs = [("upper bound", method), (method, "lower bound")]
     return min(exact_gaps(pairs, covered([size])).min() for size in range(4, 61))
 
 
@@ -153,7 +152,7 @@ def random_locations_retained(*, odd_locations: str = "printed") -> Deviations:
 
 def random_locations_loss(*, size: int, r: int) -> Returned:
     """The exact loss of random Fourier locations over the printed "L_F^(1) = 2Kr"."""
-    loss, printed = size**2 * exact_error("F1", Budget(size, size, r)), 2 * size * r
+    loss, printed = size**2 * exact_error("random Fourier", Budget(size, size, r)), 2 * size * r
     note = f"At K = {size}, r = {r} the loss is {loss:.6g}; the retained energy is "
     return loss / printed, f"{note}{size**2 - loss:.6g}, close to 2Kr = {printed}."
 
@@ -167,7 +166,7 @@ def printed_line(*, slope: float = 2.0) -> Deviations:
         slope: 2 as in the figures.
     """
     for size, r in product(range(100, 301, 50), (8, 16, 24, 32)):
-        yield 1 - slope * r / size - exact_error("F1", Budget(size, size, r))
+        yield 1 - slope * r / size - exact_error("random Fourier", Budget(size, size, r))
 
 
 def cosine_covariance(*, first: float = 0.5) -> Deviations:
@@ -194,11 +193,11 @@ def rescaled(*, rng: Rng, scale: float = 1.0, shift: float = 0.0) -> Returned:
     """
     w = rng.standard_normal((24, 24))
     budgets, changes = [Budget(24, 24, r) for r in (1, 4, 7)], {}
-    for method in ("R", "F2", "F3", "D"):
+    for method in ("LoRA", "Fourier pairs", "Fourier", "LoCA"):
         before, after = (
             np.square(one).sum() - retained_energies(one, method, budgets)
             for one in (w, scale * w + shift)
         )
         change = np.abs(after / (scale**2 * before) - 1).max()
-        changes[display_name(method)] = float(change)
+        changes[method] = float(change)
     return max(changes.values()), listed(changes, ".2g")

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from loca_theory.claims.estimates import Estimate, Named, Returned, Rng, Tier, draw_seed
 from loca_theory.expressivity import Budget, exact_error, retained_energies
 from loca_theory.expressivity.methods.fitted import best_round
-from loca_theory.expressivity.methods.frozen_factors import fit_diagonals
+from loca_theory.expressivity.methods.gradient_fits import fit_diagonals
+from loca_theory.expressivity.methods.names import known_name
 from loca_theory.expressivity.methods.registry import find_method
 from loca_theory.expressivity.monte_carlo import ErrorCell, Sampler, estimate
 from loca_theory.expressivity.random_choices import random_factors
@@ -26,7 +27,7 @@ _ENTRIES = 2**20  # number of entries drawn at a time
 
 def _retained(method: str, draws: _Array, count: int) -> _Array:
     """Energy of the ``count`` coordinates that a method of :func:`difference` chooses."""
-    if method == "D":
+    if known_name(method) == "LoCA":
         c = dct_matrix(draws.shape[-1]).numpy()
         energies = np.square(c @ draws @ c.T).reshape(len(draws), -1)
         return np.partition(energies, -count)[:, -count:].sum(axis=1)
@@ -46,9 +47,9 @@ def difference(
     """Mean difference of two methods' relative errors on the same dense draws, for each size.
 
     Args:
-        methods: The two methods: ``D``, the Kr largest cosine coefficients; ``F3``, the Kr largest
-            real or imaginary parts of the half spectrum, those of conjugate pairs weighted by √2;
-            ``F3 raw``, the same chosen by unweighted absolute values.
+        methods: The two methods: ``LoCA``, the Kr largest cosine coefficients; ``Fourier``, the Kr
+            largest real or imaginary parts of the half spectrum, those of conjugate pairs weighted
+            by √2; ``F3 raw``, the same chosen by unweighted absolute values.
         sizes: Values of K.
         r: LoRA's rank, which sets the budget.
     """
@@ -120,7 +121,7 @@ def dora_like_low_rank(
     for _ in range(draws):
         w = torch.from_numpy(rng.standard_normal((size, size)))
         total = float(w.square().sum())
-        low_rank = total - retained_energies(w, "R", budget)[0]
+        low_rank = total - retained_energies(w, "LoRA", budget)[0]
         gaps.append(total - retained_energies(w, method, budget, rng)[0] - low_rank)
         losses.append(low_rank)
     return Estimate.mean(np.array(gaps) / np.mean(losses)), f"n = {size}, r = {r}."

@@ -14,7 +14,8 @@ from loca_theory.claims.estimates import Returned, Tier, extreme
 from loca_theory.expressivity import METHODS, Accounting, Budget, exact_error
 from loca_theory.expressivity.laws.order_statistics import expected_location_sum
 from loca_theory.expressivity.limits import limit_crossings
-from loca_theory.expressivity.methods.names import display_name
+from loca_theory.expressivity.methods.names import known_name
+from loca_theory.expressivity.methods.registry import find_method
 from loca_theory.expressivity.theorem1.bounds import LOWER_FROM, UPPER, UPPER_FROM, proven_gaps
 from loca_theory.expressivity.theorem1.conditions import failed_conditions
 from loca_theory.expressivity.theorem1.ordering import THEOREM_1_ORDER
@@ -22,12 +23,17 @@ from loca_theory.expressivity.theorem1.ordering import THEOREM_1_ORDER
 # A budget of the limit K → ∞, and the r/K from which it is followed.
 _LARGE, _SMALL_RATIO = 10**6, 1e-3
 _PAIRS = {
-    "first": [("F1", "R")],
-    "second": [("R", "F2")],
-    "third": [("F2", "D")],
-    "all": [("F1", "R"), ("R", "F2"), ("F2", "D")],
+    "first": [("random Fourier", "LoRA")],
+    "second": [("LoRA", "Fourier pairs")],
+    "third": [("Fourier pairs", "LoCA")],
+    "all": [("random Fourier", "LoRA"), ("LoRA", "Fourier pairs"), ("Fourier pairs", "LoCA")],
     # The figures show the line U for the method F1, and the bounds M1 and M2 for the method F2.
-    "plotted": [("U", "R"), ("R", "M1"), ("M1", "M2"), ("M2", "D")],
+    "plotted": [
+        ("printed line", "LoRA"),
+        ("LoRA", "upper bound"),
+        ("upper bound", "lower bound"),
+        ("lower bound", "LoCA"),
+    ],
 }
 
 
@@ -56,8 +62,9 @@ def order(
         accounting: An :class:`~loca_theory.expressivity.Accounting`.
         instead: Methods that take the place of others.
     """
+    others = {known_name(name): known_name(other) for name, other in instead.items()}
     pairs = tuple(
-        (instead.get(worse, worse), instead.get(better, better))
+        (others.get(worse, worse), others.get(better, better))
         for worse, better in _PAIRS[inequality]
     )
     gaps = {}
@@ -68,13 +75,13 @@ def order(
         where = [f"K = {p}, r = {r}" if p == q else f"{p}×{q}, r = {r}" for r in wanted]
         for (worse, better), found in zip(pairs, exact_gaps(pairs, budgets), strict=True):
             for name, gap in zip(where, found, strict=True):
-                gaps[f"{name} ({display_name(worse)} and {display_name(better)})"] = float(gap)
+                gaps[f"{name} ({worse} and {better})"] = float(gap)
     return extreme(min, gaps, "{count} gaps; the smallest at {at}.")
 
 
 def exact_gaps(pairs: Sequence[tuple[str, str]], budgets: Sequence[Budget]) -> NDArray[np.float64]:
     """The exact error of the first of two methods less that of the second, (pairs, budgets)."""
-    errors = {name: METHODS[name].expected_errors(budgets) for pair in pairs for name in pair}
+    errors = {name: find_method(name).expected_errors(budgets) for pair in pairs for name in pair}
     return np.array([errors[worse] - errors[better] for worse, better in pairs])
 
 
@@ -84,19 +91,22 @@ def covered(sizes: Iterable[int]) -> list[Budget]:
 
 
 def small_sizes(
-    *, tier: Tier, smallest: int = 2, better: str = "F2", rounding: str = "down"
+    *, tier: Tier, smallest: int = 2, better: str = "Fourier pairs", rounding: str = "down"
 ) -> Returned:
     """Number of inequalities of Theorem 1 that fail at small K, by exact expectations.
 
     Args:
         tier: K up to 12, 24 or 40.
         smallest: Smallest K to use.
-        better: ``F2``, or ``M1``, the bound on the error of F2 that the proof compares with R.
+        better: ``Fourier pairs``, or ``upper bound``, the bound on their error that the proof
+            compares with LoRA.
         rounding: Rounding of N2 = 2Kr/3: ``down``, to the ``nearest`` whole number, or ``none``,
             with the expectation interpolated between the two whole numbers around it.
     """
     largest = tier.scaled(12, 24, 40)
-    methods = [better if method == "F2" else method for method in THEOREM_1_ORDER]
+    methods = [
+        known_name(better) if method == "Fourier pairs" else method for method in THEOREM_1_ORDER
+    ]
     failing = []
     for budget in covered(range(smallest, largest + 1)):
         errors = {method: exact_error(method, budget) for method in methods}
@@ -106,10 +116,9 @@ def small_sizes(
             thirds = 3 * ((2 * thirds + 3) // 6) if rounding == "nearest" else thirds
             low, above = divmod(thirds, 3)
             ends = [expected_location_sum(budget.half_spectrum, low + extra) for extra in (0, 1)]
-            errors["F2"] = 1 - (ends[0] + above / 3 * (ends[1] - ends[0])) / budget.p**2
+            errors["Fourier pairs"] = 1 - (ends[0] + above / 3 * (ends[1] - ends[0])) / budget.p**2
         failing += [
-            f"K = {budget.p}, r = {budget.r}: {display_name(a)} {errors[a]:.4f}, "
-            f"{display_name(b)} {errors[b]:.4f}"
+            f"K = {budget.p}, r = {budget.r}: {a} {errors[a]:.4f}, {b} {errors[b]:.4f}"
             for a, b in pairwise(methods)
             if errors[a] <= errors[b]
         ]
@@ -140,23 +149,28 @@ def limit_threshold(*, accounting: str = "paper") -> Returned:
     """
     counted = Accounting(accounting)
     small = Budget(_LARGE, _LARGE, round(_SMALL_RATIO * _LARGE), counted)
-    start = {method: METHODS[method].limit(small) for method in ("U", "R", "F2", "D")}
+    start = {
+        method: METHODS[method].limit(small)
+        for method in ("printed line", "LoRA", "Fourier pairs", "LoCA")
+    }
     if not all(a > b for a, b in pairwise(start.values())):
-        shown = ", ".join(f"{display_name(one)} {start[one]:.6f}" for one in start)
+        shown = ", ".join(f"{one} {start[one]:.6f}" for one in start)
         return 0.0, f"Errors at r/K = {_SMALL_RATIO:g}: {shown}."
     crossings = limit_crossings(counted)
-    names = [(display_name(one.upper), display_name(one.lower)) for one in crossings]
+    names = [(one.upper, one.lower) for one in crossings]
     met = [f"{a} and {b} at {one.ratio:.6f}" for (a, b), one in zip(names, crossings, strict=True)]
     return crossings[0].ratio, f"Errors meet: {', '.join(met)}."
 
 
-def first_of_the_target(*, better: str = "D") -> Returned:
+def first_of_the_target(*, better: str = "LoCA") -> Returned:
     """Smallest exact error of the lower bound less that of LoCA, K = 4 to 60 and all r < K/3.
 
     Args:
         better: The method that should have the smaller error.
     """
-    return min(exact_gaps([("M2", better)], covered([size])).min() for size in range(4, 61))
+    return min(
+        exact_gaps([("lower bound", better)], covered([size])).min() for size in range(4, 61)
+    )
 
 
 def proof(*, sizes: Sequence[int], constant: int = 0) -> Returned:

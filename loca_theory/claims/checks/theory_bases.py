@@ -16,12 +16,12 @@ from loca_theory.claims.estimates import Estimate, Named, Returned, Rng, Tier, e
 from loca_theory.expressivity import Budget, retained_energies
 from loca_theory.expressivity.energy_bounds import KAPPA, selection_bound
 from loca_theory.expressivity.limits import coefficient_fraction
-from loca_theory.expressivity.methods.names import display_name
+from loca_theory.expressivity.methods.names import known_name
 from loca_theory.transforms import dct2
 
 _Array = NDArray[np.float64]
 # Singular values of an atom of the largest rank.
-_ATOMS = {"D": (1.0,), "F3": (0.5**0.5, 0.5**0.5)}
+_ATOMS = {"LoCA": (1.0,), "Fourier": (0.5**0.5, 0.5**0.5)}
 
 
 def named_spectrum(name: str, size: int) -> _Array:
@@ -53,7 +53,7 @@ def fourth_powers(method: str, size: int) -> float:
     Atoms of rank one have 1. Those of F3 have rank two and ½, except the atoms that have a
     frequency 0 or K/2, which have rank one.
     """
-    if method != "F3":
+    if known_name(method) != "Fourier":
         return 1.0
     lone = 1 if size % 2 else 2
     return 1 - (1 - lone / size) ** 2 / 2
@@ -68,7 +68,7 @@ def difference(
 
     Args:
         tier: 200, 400 or 4000 matrices.
-        first: ``D``, ``S`` or ``F3``.
+        first: ``LoCA``, ``entries`` or ``Fourier``.
         second: The other basis.
         spectrum: ``rank-N`` or ``power-A``.
         size: K.
@@ -77,7 +77,7 @@ def difference(
     values, budget = named_spectrum(spectrum, size), Budget(size, size, r)
     matrices = random_matrices(rng, values, tier.scaled(200, 400, 4000))
     gaps = fractions(matrices, first, budget) - fractions(matrices, second, budget)
-    return {f"{display_name(first)} less {display_name(second)}": Estimate.mean(gaps)}
+    return {f"{known_name(first)} minus {known_name(second)}": Estimate.mean(gaps)}
 
 
 def selection(
@@ -96,7 +96,7 @@ def selection(
 
     Args:
         tier: 30, 60 or 1000 matrices.
-        methods: ``D``, ``F3``, or both.
+        methods: ``LoCA``, ``Fourier``, or both.
         spectra: Names as for :func:`difference`.
         size: K.
         r: LoRA's rank, which sets the budget.
@@ -107,11 +107,11 @@ def selection(
     for name in spectra:
         values = named_spectrum(name, size)
         matrices = random_matrices(rng, values, draws)
-        for method in methods:
+        for method in map(known_name, methods):
             given = {"fourth_powers": fourth_powers(method, size), "kappa": kappa}
             bound = selection_bound(values**2, budget, _ATOMS[method], **given)
             gaps = bound - fractions(matrices, method, budget)
-            yield f"{display_name(method)}, {name}", Estimate.mean(gaps)
+            yield f"{method}, {name}", Estimate.mean(gaps)
 
 
 def criterion(*, results: Path | None, matrices: str, errors: str, r: int) -> Returned:
@@ -126,7 +126,7 @@ def criterion(*, results: Path | None, matrices: str, errors: str, r: int) -> Re
     """
     rows = load(results, matrices, ("name", "kind", "shape", "stable_rank"), ("name",))
     found = load(results, errors, ("name", "r", "method", "error"), ("name", "r", "method"))
-    low_rank = found[(found["r"] == r) & (found["method"] == "R")].set_index("name")["error"]
+    low_rank = found[(found["r"] == r) & (found["method"] == "LoRA")].set_index("name")["error"]
     rows = rows[rows["kind"] != "embedding"].join(low_rank, on="name")
     if rows.empty:
         return {}, f"{matrices}.parquet has embeddings alone."

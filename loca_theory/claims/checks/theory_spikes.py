@@ -50,7 +50,7 @@ def spikes(*, tier: Tier, rng: Rng, size: int, r: int, count: int, weaker: float
         with_spikes, without = (np.linalg.svd(one, compute_uv=False) for one in (matrix, noise))
         distances.append(float(stats.ks_2samp(with_spikes, without, method="asymp").statistic))
         low_rank = np.square(with_spikes[:r]).sum() / np.square(with_spikes).sum()
-        gaps.append(low_rank - fractions(matrix[None], "D", budget)[0])
+        gaps.append(low_rank - fractions(matrix[None], "LoCA", budget)[0])
     parts = {"distance over s/K": max(distances) * size / count}
     note = f"The spikes have {fraction:.4f} of the energy."
     return {**parts, "LoRA less LoCA": Estimate.mean(gaps)}, note
@@ -127,6 +127,6 @@ def limit(
             matrix = _spiked(rng, size, threshold + side * margin, count)[1]
             energies = np.square(np.linalg.svd(matrix, compute_uv=False))
             gaps.append(energies[:r].sum() / energies.sum())
-            gaps[-1] -= fractions(matrix[None], "D", budget)[0]
+            gaps[-1] -= fractions(matrix[None], "LoCA", budget)[0]
         found[f"LoRA less LoCA, {name} the threshold"] = Estimate.mean(gaps)
     return found, f"The threshold is {threshold:.4f}."

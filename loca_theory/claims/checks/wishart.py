@@ -27,7 +27,7 @@ def low_rank_sum(*, rng: Rng, first: str) -> Returned:
     size, worst = 12, 0.0
     for r in (1, 2, 3, 4):
         w = torch.from_numpy(rng.standard_normal((size, size)))
-        loss = float((w - approximate(w, "R", Budget(size, size, r))).square().sum())
+        loss = float((w - approximate(w, "LoRA", Budget(size, size, r))).square().sum())
         energies = torch.linalg.svdvals(w).square().numpy()
         start = size - r if first == "K-r+1" else r
         worst = max(worst, abs(float(energies[start:].sum()) / loss - 1))

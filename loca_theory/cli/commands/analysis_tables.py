@@ -20,9 +20,8 @@ from loca_theory.cli.commands.comparison_tables import print_bits, print_compari
 from loca_theory.cli.commands.left_out import print_remarks, print_skipped, short_name
 from loca_theory.cli.output import Rows, console, print_note, text_width
 from loca_theory.cli.printable import printable
-from loca_theory.expressivity.methods.names import display_name
 
-_FORMS = ("R", "D", "S", "FourierFT")
+_FORMS = ("LoRA", "LoCA", "entries", "FourierFT")
 _RETAINED = (
     "Energy retained: the fraction of ‖ΔW‖² that the best adapter of each form reproduces "
     "(1 − error), at the budget of LoRA with r = {}. rank 90%: the rank that retains 90%."
@@ -68,7 +67,7 @@ def print_analysis(result: Analysis, *, is_full: bool) -> None:
     if result.matrices and (is_full or len(result.tuned) == 1):
         _print_matrices(out, result, is_full=is_full)
     if result.errors:
-        off = [f"{display_name(name)} {text}" for name, text in result.off_budget.items()]
+        off = [f"{name} {text}" for name, text in result.off_budget.items()]
         text = f"{result.budget} Off the budget: {', '.join(off)} of it." if off else result.budget
         print_note(out, text)
     if is_full:
@@ -99,7 +98,7 @@ def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
     def retained(known: _Errors) -> _Cells:
         cells = _retained(known, methods)
         if is_full:
-            lora, loca = known.get("R"), known.get("D")
+            lora, loca = known.get("LoRA"), known.get("LoCA")
             shuffled = lora.shuffled_error if lora else None
             cells[_SHUFFLED] = "" if shuffled is None else f"{1 - shuffled:.1%}"
             cells[_BASIS] = f"{1 - loca.spectral_error:.1%}" if loca and loca.spectral_error else ""
@@ -154,13 +153,13 @@ def _methods(result: Analysis, *, is_full: bool = False) -> list[str]:
 
 def _retained(errors: _Errors, methods: Iterable[str], field: str = "error") -> _Cells:
     """What each method retains; bold if none retains more."""
-    cells: _Cells = dict.fromkeys(map(display_name, methods), "")
+    cells: _Cells = dict.fromkeys(methods, "")
     known = {key: getattr(one, field) for key, one in errors.items()}
     least = min((error for error in known.values() if error is not None), default=0.0)
     for key in methods:
         if (error := known.get(key)) is not None:
             style = "bold" if error == least else ""
-            cells[display_name(key)] = Text(f"{1 - error:.1%}", style=style)
+            cells[key] = Text(f"{1 - error:.1%}", style=style)
     return cells
 
 

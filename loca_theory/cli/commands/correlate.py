@@ -37,18 +37,13 @@ _STATISTICS = (
     "statistic, the energy beyond the Marchenko–Pastur law; largest: the largest eigenvalue; "
     "spikes: the number above that law; low freq.: the energy in the DCT's lowest frequencies."
 )
-_FINDINGS = {
-    "D throughout": "LoCA throughout",
-    "R throughout": "LoRA throughout",
-    "R first": "LoRA at the start",
-}
 
 
 @command_of(
     "dependence.study:correlate",
     out="Folder for the tables, their manifests (settings and versions, as JSON), the figures and "
     f"{PARTIAL_RESULTS}",
-    rare=("shape", "exponent", "seed"),
+    rare=("shape", "fraction", "exponent", "seed"),
     without=("protocols", "level", "null_draws"),
     size={"flag": "--K", "type": click.IntRange(2, 20_000), "metavar": "INTEGER",
           "help": f"Size of square matrices.  [default: {_DEFAULT_SIZE}]"},
@@ -129,7 +124,7 @@ def _crossings(rows: Sequence[CrossingRow]) -> Rows:
 
 def _interval(row: CrossingRow) -> str:
     if row.crossing is None or row.low is None or row.high is None:
-        return _FINDINGS[row.finding]
+        return row.finding
     return f"{row.crossing:.3f}±{(row.high - row.low) / 2:.3f}"
 
 

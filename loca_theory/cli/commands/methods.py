@@ -10,7 +10,7 @@ import click
 
 from loca_theory.cli.options import Common, command_of
 from loca_theory.cli.output import Rows, console, emit, print_note
-from loca_theory.expressivity.methods.names import display_name, key_of
+from loca_theory.expressivity.methods.names import known_name, seed_name
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from loca_theory.expressivity.method_table import MethodRow, MethodTable
 
 _ALL = "all"
-_TEXTS = ("key", "oracle", "error", "reference", "what it is")
+_TEXTS = ("letter", "oracle", "error", "reference", "what it is")
 _NOTES = (
     "Costs for a {K}×{K} matrix at the budget of LoRA of rank {r}, N0 = r(p + q) = {numbers} "
-    "numbers. key: the name in files, if it is another. oracle: picks its locations by looking at "
-    "the matrix, which training does not know; each costs one more number of N0. parameters: "
+    "numbers. letter: the paper's, accepted too. oracle: picks its locations by looking at the "
+    "matrix, which training does not know; each costs one more number of N0. parameters: "
     "values without locations. stored bits: 16 for a value, and those of the picked locations. "
     "error: what simulate computes, exact or simulated by draws."
 )
@@ -99,7 +99,7 @@ def _print_steps(out: Console, table: MethodTable) -> None:
     known = [row for row in table.methods if row.first_step is not None]
     cells = [
         {
-            "method": display_name(row.name),
+            "method": row.name,
             "parameters": f"{row.parameters:,}",
             "first step": f"{row.first_step:.1e}",
             "equivalent rate": f"{row.equivalent_lr:.1e}",
@@ -110,15 +110,14 @@ def _print_steps(out: Console, table: MethodTable) -> None:
     ]
     if cells:
         _print_rows(out, f"First step of training: {len(known)}", cells)
-    if others := [display_name(row.name) for row in table.methods if row not in known]:
+    if others := [row.name for row in table.methods if row not in known]:
         print_note(out, f"Not known: {', '.join(others)}.")
 
 
 def _cells(row: MethodRow) -> dict[str, str]:
-    name = display_name(row.name)
     return {
-        "method": name,
-        "key": "" if row.name == name else row.name,
+        "method": row.name,
+        "letter": "" if (letter := seed_name(row.name)) == row.name else letter,
         "oracle": "yes" if row.is_oracle else "",
         "parameters": "" if row.parameters is None else f"{row.parameters:,}",
         "stored bits": "" if row.stored_bits is None else f"{row.stored_bits:,.0f}",
@@ -148,7 +147,7 @@ def chosen_methods(
     from loca_theory.expressivity.methods.registry import METHODS, existing_methods, find_methods
 
     search_current_folder(names)
-    keys, ours = [key_of(name) for name in names], []
+    keys, ours = [known_name(name) for name in names], []
     if _ALL in keys:
         for name, reason in existing_methods(budgets).items():
             if of_matrices and not METHODS[name].can_approximate:

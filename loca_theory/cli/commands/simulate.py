@@ -13,7 +13,7 @@ from loca_theory.cli.commands.methods import chosen_methods
 from loca_theory.cli.options import PARTIAL_RESULTS, Common, command_of
 from loca_theory.cli.output import Rows, console, emit, print_note
 from loca_theory.cli.running import running, write_result
-from loca_theory.expressivity.methods.names import DEFAULT_KEYS, DISPLAY_NAMES, display_name
+from loca_theory.expressivity.methods.names import DEFAULT_NAMES, NAMES
 
 if TYPE_CHECKING:
     from loca_theory.expressivity import Budget, Method, SimulationResult
@@ -45,11 +45,11 @@ _PREFERRED = ("exact", "monte-carlo", "asymptotic")
     sizes={"flag": "--K"},
     ranks={"flag": "--r", "required": True},
     methods={
-        "default": ",".join(DEFAULT_KEYS),
+        "default": ",".join(DEFAULT_NAMES),
         "show_default": False,
-        "help": f"Methods to compare: 'all', or names from {', '.join(DISPLAY_NAMES.values())}; a "
+        "help": f"Methods to compare: 'all', or names from {', '.join(NAMES)}; a "
         "letter of the paper and any case of letters will do. Name your own method as "
-        f"module:attribute. Default: {', '.join(map(display_name, DEFAULT_KEYS))}.",
+        f"module:attribute. Default: {', '.join(DEFAULT_NAMES)}.",
     },
     value_bits={"type": click.IntRange(max=1024), "metavar": "INTEGER"},
     draws={"type": click.IntRange(max=_MOST_DRAWS), "metavar": "INTEGER"},
@@ -92,7 +92,7 @@ def _note_gaps(
             others = {engine for budget in budgets for engine in one.engines(budget)}
             others_in_words = " or ".join(sorted(others.difference(engines), reverse=True))
             common.note(
-                f"{one.display_name} has no value from the engine {' or '.join(engines)} at some "
+                f"{one.name} has no value from the engine {' or '.join(engines)} at some "
                 f"of these ranks; use --engine {others_in_words}"
             )
     if any(row.draws == 1 for row in result.rows):
@@ -123,7 +123,7 @@ def print_errors(rows: Sequence[ErrorRow], methods: Sequence[Method]) -> None:
         draws = max(row.draws or 0 for row in mine)
         print_note(out, "; ".join(marks or ["all values are exact"]).format(draws=f"{draws:,}"))
         if off := _off_budget(mine):
-            spent = ", ".join(f"{display_name(name)} {text}" for name, text in off.items())
+            spent = ", ".join(f"{name} {text}" for name, text in off.items())
             print_note(out, f"{_OFF}: off the budget: {spent} of it")
     ranks = len({row.r for row in rows})
     for what, count, most in (("shapes", len(shapes), _MOST_TABLES), ("ranks", ranks, _MOST_ROWS)):
@@ -134,9 +134,9 @@ def print_errors(rows: Sequence[ErrorRow], methods: Sequence[Method]) -> None:
     if shared:
         print_note(out, "names above one column: equal to all digits shown")
     named = [method for method in methods if method.name in printed]
-    width = max(len(method.display_name) for method in named)
+    width = max(len(method.name) for method in named)
     for method in named:
-        out.print(f"  {method.display_name:<{width}}  {method.title}", style="dim")
+        out.print(f"  {method.name:<{width}}  {method.title}", style="dim")
 
 
 def _table(rows: Sequence[ErrorRow], *, between: str) -> Rows:
@@ -152,7 +152,7 @@ def _table(rows: Sequence[ErrorRow], *, between: str) -> Rows:
         cells = (_cell(best[method].get(r), between) for r in ranks)
         columns.setdefault(tuple(cells), []).append(method)
     off = _off_budget(rows)
-    shown = {name: display_name(name) + (_OFF if name in off else "") for name in best}
+    shown = {name: name + (_OFF if name in off else "") for name in best}
     headings = ["\n".join(map(shown.__getitem__, methods)) for methods in columns.values()]
     values = zip(*columns, strict=True)
     cells = [

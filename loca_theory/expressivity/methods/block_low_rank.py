@@ -2,6 +2,7 @@ r"""Low rank of a rearranged matrix: blocks, and one Kronecker product.
 
 - **GraLoRA** divides W into k×k blocks and approximates each by rank r/k. The blocks of a Gaussian
   matrix are Gaussian, so the expected error is LoRA's for a (p/k)×(q/k) matrix at rank r/k.
+- **BD-LoRA** divides W into k groups of rows: that of LoRA for a (p/k)×q matrix.
 - **LoKr** with full factors is A⊗B. Its entries, ordered by those of A and of B, form the rank-one
   matrix vec(A) vec(B)ᵀ, and so does W form a matrix with independent entries (C. Van Loan and
   N. Pitsianis, 1993). The expected error is LoRA's at rank 1 for a matrix of shape
@@ -20,17 +21,18 @@ import numpy as np
 
 from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity.budgets import Budget
+from loca_theory.expressivity.budgets import Accounting, Budget
 from loca_theory.expressivity.laws.bidiagonal import sample_leading_eigenvalues
 from loca_theory.expressivity.laws.first_step import StepSize
+from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.methods.linear_families import blocks_of, divisors, joined
 from loca_theory.expressivity.methods.low_rank import LowRank
-from loca_theory.expressivity.methods.method import Budgets, Engine, NamedMethod, Rng
+from loca_theory.expressivity.methods.method import Budgets, NamedMethod, Rng
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_LOW_RANK = LowRank("R")
+_LOW_RANK = LowRank("LoRA")
 
 
 class LowRankInside(NamedMethod, ABC):
@@ -67,14 +69,15 @@ class BlockLowRank(LowRankInside):
     k: int = 2
 
     def parameters(self, budget: Budget) -> int:
-        """As many as LoRA: k² pairs of factors of rank r/k."""
-        self.inner(budget)
-        return (budget.p + budget.q) * budget.r
+        """The factors of all blocks."""
+        block = self.inner(budget)
+        return _count(budget, block) * (block.p + block.q) * block.r
 
     def first_step(self, budget: Budget) -> StepSize:
-        """Of LoRA in each of the k² blocks."""
-        block = _LOW_RANK.first_step(self.inner(budget))
-        return StepSize(self.k * block.frobenius, self.k**2 * block.decrease)
+        """Of LoRA in each of the blocks."""
+        block = self.inner(budget)
+        step, count = _LOW_RANK.first_step(block), _count(budget, block)
+        return StepSize(math.sqrt(count) * step.frobenius, count * step.decrease)
 
     def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
         """The truncated singular value decomposition of every block."""
@@ -103,7 +106,7 @@ class BlockLowRank(LowRankInside):
         blocks = [self.inner(budget) for budget in budgets]
         ranks = [block.r for block in blocks]
         retained, energy = np.zeros(max(ranks)), 0.0
-        for _ in range(self.k**2):
+        for _ in range(_count(budgets[0], blocks[0])):
             # A stream for each block, because the rank decides how much is consumed.
             stream = np.random.default_rng(rng.integers(1 << 63, size=4))
             values, total = sample_leading_eigenvalues(blocks[0].p, blocks[0].q, max(ranks), stream)
@@ -116,14 +119,34 @@ class BlockLowRank(LowRankInside):
         divides = k >= 1 and not (p % k or q % k)
         if divides and not r % k:
             return replace(budget, p=p // k, q=q // k, r=r // k)
-        msg = f"{self.display_name} needs p, q and r divisible by k = {k}, not {p}x{q} "
+        msg = f"{self.name} needs p, q and r divisible by k = {k}, not {p}x{q} "
         msg += f"and r = {r}; "
         existing = ", ".join(map(str, divisors(math.gcd(p, q, r))))
         msg += f"choose a multiple of {k} for r" if divides else f"k may be {existing}: "
         raise InvalidArgumentError(msg + ("" if divides else "BlockLowRank(name, k=...)"))
 
 
-@dataclass(frozen=True)
+class BlockDiagonalFactor(BlockLowRank):
+    """BD-LoRA: LoRA whose B has k blocks on its diagonal.
+
+    So k groups of p/k rows of W have factors of their own, of the largest rank that the budget pays
+    for, at p + kq numbers per rank. The best approximation is that of every group.
+
+    Attributes:
+        k: Number of blocks; must divide p.
+    """
+
+    def inner(self, budget: Budget) -> Budget:
+        """The budget of one group of rows."""
+        k, p, q = self.k, budget.p, budget.q
+        rank = min(budget.random_coefficients // (p + k * q), p // k, q)
+        if rank and not p % k:
+            return replace(budget, p=p // k, r=rank, accounting=Accounting.PAPER)
+        msg = f"{self.name} needs p divisible by k = {k} and {p + k * q} numbers, not p = "
+        msg += f"{p} and the {budget.random_coefficients} of r = {budget.r}; choose a larger r, or "
+        raise InvalidArgumentError(msg + "another shape")
+
+
 class Kronecker(LowRankInside):
     """LoKr with full factors: the best A⊗B.
 
@@ -144,7 +167,7 @@ class Kronecker(LowRankInside):
             return found
         a, c = _factor(budget.p, budget.q, budget.p + budget.q) or (budget.p, 1)
         cost = a * c + budget.p * budget.q // (a * c)
-        msg = f"{self.display_name} needs {cost} numbers for factors of {a}x{c} and "
+        msg = f"{self.name} needs {cost} numbers for factors of {a}x{c} and "
         msg += f"{budget.p // a}x{budget.q // c}; r = {budget.r} pays for "
         raise InvalidArgumentError(msg + f"{budget.random_coefficients}, so choose a larger r")
 
@@ -179,6 +202,11 @@ class Kronecker(LowRankInside):
         """A row for every entry of A, a column for every entry of B."""
         a, c = self.factor(budget)
         return blocks_of(matrix, budget.p // a, budget.q // c).flatten(2).flatten(0, 1)
+
+
+def _count(budget: Budget, block: Budget) -> int:
+    """Number of blocks of a matrix."""
+    return budget.p * budget.q // (block.p * block.q)
 
 
 @lru_cache(maxsize=1024)

@@ -1,4 +1,4 @@
-r"""Products of factors without a known best approximation: LoHa, HiRA and RandLoRA.
+r"""Products of factors without a known best approximation: LoHa, HiRA, GLoRA and RandLoRA.
 
 Each Ŵ is linear in each of its trained factors. Alternating least squares solves for one factor
 after the other, from a random start, until a round gains less than a fraction 10⁻⁶ of the energy.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -32,26 +31,34 @@ _TOLERANCE, _ROUNDS = 1e-6, 1000
 _ALPHA = 8  # of LoHa
 
 
-@dataclass(frozen=True)
-class FittedFactors(NamedMethod, ABC):
+class SeededFit(NamedMethod, ABC):
+    """Base class of methods with random choices; all budgets of a call have the same numbers."""
+
+    @abstractmethod
+    def fit(self, matrix: Tensor, budget: Budget, rng: Generator) -> Tensor:
+        """The approximation of a matrix."""
+
+    def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
+        """See :meth:`fit`."""
+        return self.fit(matrix, budget, np.random.default_rng(_seed(rng)))
+
+    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
+        """One fit per budget, all from the same random numbers."""
+        seed, energy = _seed(rng), squared_norm(matrix)
+        fits = (self.fit(matrix, budget, np.random.default_rng(seed)) for budget in budgets)
+        return np.array([energy - squared_norm(matrix - found) for found in fits])
+
+
+class FittedFactors(SeededFit, ABC):
     """Base class; a method overrides :meth:`rounds_of`."""
 
     @abstractmethod
     def rounds_of(self, matrix: Tensor, budget: Budget, rng: Generator) -> Iterator[Tensor]:
         """The approximation after each round of least-squares steps."""
 
-    def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
+    def fit(self, matrix: Tensor, budget: Budget, rng: Generator) -> Tensor:
         """The approximation of the best round."""
-        return self._fit(matrix, budget, _seed(rng))
-
-    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
-        """One fit per budget, all from the same random numbers."""
-        seed, energy = _seed(rng), squared_norm(matrix)
-        fits = (self._fit(matrix, budget, seed) for budget in budgets)
-        return np.array([energy - squared_norm(matrix - found) for found in fits])
-
-    def _fit(self, matrix: Tensor, budget: Budget, seed: NDArray[np.int64]) -> Tensor:
-        return best_round(matrix, self.rounds_of(matrix, budget, np.random.default_rng(seed)))
+        return best_round(matrix, self.rounds_of(matrix, budget, rng))
 
 
 def best_round(matrix: Tensor, rounds: Iterator[Tensor]) -> Tensor:
@@ -67,9 +74,8 @@ def best_round(matrix: Tensor, rounds: Iterator[Tensor]) -> Tensor:
     return best
 
 
-@dataclass(frozen=True)
-class HadamardOfLowRank(FittedFactors):
-    """LoHa: Ŵ = (B₁A₁)⊙(B₂A₂), two products of rank ⌊r/2⌋, with as many numbers as LoRA."""
+class TwoProducts(FittedFactors, ABC):
+    """Base class of methods with two products of rank ⌊r/2⌋, which cost as much as LoRA."""
 
     def rank(self, budget: Budget) -> int:
         """Rank of each product: each costs as much as LoRA's."""
@@ -77,13 +83,17 @@ class HadamardOfLowRank(FittedFactors):
         if rank:
             return rank
         least = 2 * (budget.p + budget.q)
-        msg = f"{self.display_name} needs two products of rank 1, which cost {least} numbers; r = "
+        msg = f"{self.name} needs two products of rank 1, which cost {least} numbers; r = "
         msg += f"{budget.r} pays for {budget.random_coefficients}, so choose a larger r"
         raise InvalidArgumentError(msg)
 
     def parameters(self, budget: Budget) -> int:
         """Four factors."""
         return 2 * (budget.p + budget.q) * self.rank(budget)
+
+
+class HadamardOfLowRank(TwoProducts):
+    """LoHa: Ŵ = (B₁A₁)⊙(B₂A₂)."""
 
     def first_step(self, budget: Budget) -> StepSize:
         """Of the factor that starts at 0, with α = 8."""
@@ -103,7 +113,6 @@ class HadamardOfLowRank(FittedFactors):
             yield other * product
 
 
-@dataclass(frozen=True)
 class HadamardOfWeights(FittedFactors):
     """HiRA: Ŵ = W₀⊙(BA) with the pretrained weights W₀ and trained B (p×r) and A (r×q).
 
@@ -125,7 +134,27 @@ class HadamardOfWeights(FittedFactors):
             yield weights * (left @ right)
 
 
-@dataclass(frozen=True)
+class SumWithWeights(TwoProducts):
+    """GLoRA: Ŵ = W₀⊙(B₁A₁) + B₂A₂, the products of HiRA and of LoRA.
+
+    Its scalings and shifts of the bias are not counted. Independent N(0, 1) entries stand for W₀.
+    """
+
+    def rounds_of(self, matrix: Tensor, budget: Budget, rng: Generator) -> Iterator[Tensor]:
+        """A round solves for B₁, A₁, B₂ and A₂ in turn."""
+        import torch
+
+        weights = torch.from_numpy(rng.standard_normal((budget.p, budget.q))).to(matrix)
+        (_, first), (_, second) = (random_factors(matrix, self.rank(budget), rng) for _ in range(2))
+        shift, ones = torch.zeros_like(matrix), torch.ones_like(matrix)
+        while True:
+            left, first = _refitted(matrix - shift, weights, first)
+            scaled = weights * (left @ first)
+            left, second = _refitted(matrix - scaled, ones, second)
+            shift = left @ second
+            yield scaled + shift
+
+
 class ScaledRandomBases(FittedFactors):
     r"""RandLoRA: :math:`Ŵ = \sum_{n\le N} B_n Λ_n A Γ_n` with frozen random factors.
 
@@ -139,7 +168,7 @@ class ScaledRandomBases(FittedFactors):
         """The rank s of each basis."""
         d, count = min(budget.p, budget.q), budget.random_coefficients
         if 2 * d > count:
-            msg = f"{self.display_name} needs at least {2 * d} numbers; r = {budget.r} pays for "
+            msg = f"{self.name} needs at least {2 * d} numbers; r = {budget.r} pays for "
             raise InvalidArgumentError(msg + f"{count}, so choose a larger r")
         return next(s for s in range(1, d + 1) if -(-d // s) * (s + d) <= count)
 

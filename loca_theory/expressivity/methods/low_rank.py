@@ -12,7 +12,6 @@ Source: the paper's proof of Theorem 1 and its appendix "Extended Analysis on ot
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,14 +26,14 @@ from loca_theory.expressivity.laws.low_rank_exact import (
     expected_leading_energy,
 )
 from loca_theory.expressivity.limits import low_rank_fraction
-from loca_theory.expressivity.methods.coordinates import prefix_sums
-from loca_theory.expressivity.methods.method import Budgets, Engine, NamedMethod, Rng
+from loca_theory.expressivity.methods.coordinates.coordinate_method import prefix_sums
+from loca_theory.expressivity.methods.engine import Engine
+from loca_theory.expressivity.methods.method import Budgets, NamedMethod, Rng
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-@dataclass(frozen=True)
 class LowRank(NamedMethod):
     """The best approximation of rank r."""
 
@@ -87,7 +86,6 @@ class LowRank(NamedMethod):
         return 1 - prefix_sums(values, ranks) / energy
 
 
-@dataclass(frozen=True)
 class ColumnNormalised(NamedMethod):
     """Column magnitudes times the best low-rank approximation of the unit columns: DoRA."""
 

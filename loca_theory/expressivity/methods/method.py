@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError, LocaTheoryError
 from loca_theory.expressivity.budgets import Budget
-from loca_theory.expressivity.methods.names import display_name
+from loca_theory.expressivity.methods.engine import Engine
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,19 +21,6 @@ if TYPE_CHECKING:
 
 Budgets: TypeAlias = Sequence[Budget]
 Rng: TypeAlias = np.random.Generator | None  # of choices that do not depend on the matrix
-
-
-class Engine(StrEnum):
-    """How an error is obtained.
-
-    - ``exact``: the expectation, computed without sampling, accurate to rounding error.
-    - ``asymptotic``: the limit p, q → ∞ with q/p and r/p fixed; finite sizes may differ.
-    - ``monte-carlo``: a mean over random draws, with its standard error.
-    """
-
-    EXACT = "exact"
-    ASYMPTOTIC = "asymptotic"
-    MONTE_CARLO = "monte-carlo"
 
 
 class Method:
@@ -47,7 +33,7 @@ class Method:
     N(0, 1) entries. Matrices are finite floating-point tensors of the budget's shape.
 
     Attributes:
-        name: Short name: the key in files, and the name in tables and figures of your own method.
+        name: Name in files, tables and figures.
         title: Title in a few words.
         reference: Publication.
         is_oracle: Whether the method uses W to choose what it retains. Training, which does not
@@ -71,11 +57,6 @@ class Method:
     reference: str = ""
     is_oracle: bool = False
 
-    @property
-    def display_name(self) -> str:
-        """Name in tables, figures and messages: LoRA for the method ``R``."""
-        return display_name(self.name)
-
     def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
         """Approximate W by Ŵ, of the same shape.
 
@@ -87,7 +68,7 @@ class Method:
         Raises:
             InvalidArgumentError: this method does not approximate matrices.
         """
-        msg = f"{self.display_name} is only a formula for the error and cannot approximate a "
+        msg = f"{self.name} is only a formula for the error and cannot approximate a "
         msg += "matrix; use another method, or define approximate(matrix, budget, rng) in your own"
         raise InvalidArgumentError(msg)
 
@@ -124,7 +105,7 @@ class Method:
         Raises:
             InvalidArgumentError: the law is not known.
         """
-        msg = f'{self.display_name} has no reduced sampler; use sampler="dense"'
+        msg = f'{self.name} has no reduced sampler; use sampler="dense"'
         raise InvalidArgumentError(msg)
 
     def check_budget(self, budget: Budget) -> None:
@@ -199,7 +180,7 @@ class Method:
         what = "exact value" if engine is Engine.EXACT else "known limit"
         others = sorted(self.engines(budget), reverse=True)
         way_out = " or ".join(f'engine="{one}"' for one in others) or "another method"
-        msg = f"{self.display_name} has no {what} at {budget.p}x{budget.q}, rank {budget.r}; "
+        msg = f"{self.name} has no {what} at {budget.p}x{budget.q}, rank {budget.r}; "
         return InvalidArgumentError(f"{msg}use {way_out}")
 
 

@@ -1,40 +1,39 @@
-"""Names of methods: the key in files, the name in tables and figures, and what a user may type.
+"""Names of methods: as they are shown and stored, and the paper's letters, which are input as well.
 
-The keys are the paper's letters and the published names. This module imports nothing, so that a
-command's help can list the names.
+This module imports nothing, so that a command's help can list the names.
 """
 
 from __future__ import annotations
 
-# Methods that are shown by their published names, which are their keys.
-_PUBLISHED = (
-    "DoRA", "VeRA", "WaveFT", "WaveFT-PEFT", "SHiRA", "SSH", "sDCTFT", "C3A", "MiSS", "LoRA-FA",
-    "MiCA", "LoRA-XS", "QWHA", "MaCP", "DCT-columns", "GraLoRA", "LoKr", "LoHa", "HiRA", "RandLoRA",
-)  # fmt: skip
-DISPLAY_NAMES = {
+LETTERS = {
     "R": "LoRA",
     "U": "printed line",
     "F1": "random Fourier",
     "V1": "random DCT",
-    "FourierFT": "FourierFT",
     "M1": "upper bound",
     "F2": "Fourier pairs",
     "M2": "lower bound",
     "F3": "Fourier",
     "D": "LoCA",
     "S": "entries",
-    "RD": "rate–distortion",
-    **{name: name for name in _PUBLISHED},
+    "RD": "rate-distortion",
 }
-"""The name of each method of the package by its key, in the order of tables and legends."""
+"""The name of a method by its letter: the paper's, or in the paper's manner."""
 
-DEFAULT_KEYS = ("R", "FourierFT", "F2", "D")
-"""LoRA, FourierFT, the best Fourier pairs and LoCA, which ``simulate`` compares by default."""
+NAMES = (
+    "LoRA", "printed line", "random Fourier", "random DCT", "FourierFT", "upper bound",
+    "Fourier pairs", "lower bound", "Fourier", "LoCA", "entries", "rate-distortion", "DoRA", "VeRA",
+    "WaveFT", "WaveFT-PEFT", "SHiRA", "Super-Tuning", "SSH", "sDCTFT", "C3A", "MiSS", "LoRA-FA",
+    "MiCA", "LoRA-XS", "TinyLoRA", "OFT", "BOFT", "HRA", "RoAd", "PSOFT", "QWHA", "MaCP",
+    "DCT-columns", "GraLoRA", "BD-LoRA", "LoKr", "LoHa", "HiRA", "GLoRA", "Uni-LoRA", "VB-LoRA",
+    "RandLoRA",
+)  # fmt: skip
+"""The names of the package's methods, in the order of tables and legends."""
 
+DEFAULT_NAMES = ("LoRA", "FourierFT", "Fourier pairs", "LoCA")
+"""The methods that ``simulate`` compares by default: the best Fourier pairs among them."""
 
-def display_name(key: str) -> str:
-    """The name of a method in tables, legends and messages; a user's own method has one name."""
-    return DISPLAY_NAMES.get(key, key)
+_LETTER_OF = {name: letter for letter, name in LETTERS.items()}
 
 
 def _folded(name: str) -> str:
@@ -42,9 +41,16 @@ def _folded(name: str) -> str:
     return "".join(filter(str.isalnum, name.casefold()))
 
 
-_KEYS = {_folded(name): key for key, shown in DISPLAY_NAMES.items() for name in (key, shown)}
+_KNOWN = {_folded(name): name for name in NAMES} | {
+    _folded(letter): name for letter, name in LETTERS.items()
+}
 
 
-def key_of(name: str) -> str:
-    """The key that a name stands for, in any case of letters; an unknown name stands for itself."""
-    return _KEYS.get(_folded(name), name)
+def known_name(text: str) -> str:
+    """The method that a name or letter stands for, in any case; an unknown one is returned."""
+    return _KNOWN.get(_folded(text), text)
+
+
+def seed_name(name: str) -> str:
+    """The name of a method in the seeds of its draws, which never changes: its letter if any."""
+    return _LETTER_OF.get(name, name)

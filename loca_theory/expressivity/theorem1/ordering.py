@@ -18,7 +18,7 @@ from loca_theory.sweeps.results import rows
 from loca_theory.sweeps.runner import DEFAULT_RUNNER
 from loca_theory.sweeps.store import described
 
-THEOREM_1_ORDER = ("F1", "R", "F2", "D")
+THEOREM_1_ORDER = ("random Fourier", "LoRA", "Fourier pairs", "LoCA")
 """Worst first: random Fourier locations, low rank, best locations, best coefficients."""
 
 ORDERING_ACCOUNTINGS = (Accounting.PAPER, Accounting.TRAINABLE, Accounting.DOF, Accounting.BITS)
@@ -132,7 +132,7 @@ def evaluate(cell: OrderingCell) -> dict[str, Any]:
     for accounting in cell.accountings:
         budgets = [Budget(size, size, r, accounting) for r in range(1, largest + 1)]
         errors = {
-            name: low_rank[1:] if name == "R" else METHODS[name].expected_errors(budgets)
+            name: low_rank[1:] if name == "LoRA" else METHODS[name].expected_errors(budgets)
             for name in THEOREM_1_ORDER
         }
         for index, budget in enumerate(budgets):

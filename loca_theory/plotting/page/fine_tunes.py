@@ -6,7 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from loca_theory.checkpoints.report.columns import Column
-from loca_theory.expressivity.methods.names import display_name
 
 if TYPE_CHECKING:
     from loca_theory.checkpoints import Analysis
@@ -37,7 +36,7 @@ def fine_tune_rows(result: Analysis) -> tuple[list[FineTune], list[Column]]:
     rows = [FineTune(one, r) for r in ranks for one in every]
     methods = dict.fromkeys(error.method for error in result.errors)
     retained = [
-        Column(display_name(name), f"Energy of all its matrices that {display_name(name)} retains.",
+        Column(name, f"Energy of all its matrices that {name} retains.",
                partial(_retained, name), ".1%")
         for name in methods
     ]  # fmt: skip

@@ -17,7 +17,6 @@ from loca_theory.checkpoints.report.columns import (
     Column,
     with_values,
 )
-from loca_theory.expressivity.methods.names import display_name
 from loca_theory.plotting.lines import titles_of
 
 if TYPE_CHECKING:
@@ -64,19 +63,21 @@ def _error_columns(result: Analysis) -> list[Column]:
         value = partial(_best, found, methods, r)
         columns.append(Column("best", about, value, group=_RETAINED, r=r))
         for method in methods:
-            shown, title = display_name(method), titles.get(method, method)
+            title = titles.get(method, method)
             about = "Energy retained at the budget of rank r by "
-            about += f"{title if title.startswith(shown) else f'{shown} ({title})'}."
+            about += f"{title if title.startswith(method) else f'{method} ({title})'}."
             value = partial(_retained, found, r, method, "error")
-            columns.append(Column(shown, about, value, ".1%", _RETAINED, r=r))
+            columns.append(Column(method, about, value, ".1%", _RETAINED, r=r))
             # The singular values alone say what LoRA retains, so its basis is worth nothing.
-            if method != "R" and method in predicted:
-                about = f"What the basis of {shown} is worth: the energy retained, less what the "
+            if method != "LoRA" and method in predicted:
+                about = f"What the basis of {method} is worth: the energy retained, less what the "
                 about += "singular values alone predict. Above 0 the basis suits the matrix."
                 value = partial(_worth, found, r, method)
-                columns.append(Column(f"{shown} worth", about, value, "+z.1%", _WORTH, "signed", r))
-        if "R" in methods:
-            value = partial(_retained, found, r, "R", "shuffled_error")
+                columns.append(
+                    Column(f"{method} worth", about, value, "+z.1%", _WORTH, "signed", r)
+                )
+        if "LoRA" in methods:
+            value = partial(_retained, found, r, "LoRA", "shuffled_error")
             columns.append(Column(*SHUFFLED, value, ".1%", _RETAINED, r=r))
     return columns
 
@@ -94,7 +95,7 @@ def _worth(found: _Errors, r: int, method: str, row: Any) -> float | None:
 def _best(found: _Errors, methods: Iterable[str], r: int, row: Any) -> str:
     known = [one for method in methods if (one := found.get((*identity(row), r, method)))]
     least = min((one.error for one in known), default=None)
-    return ", ".join(display_name(one.method) for one in known if one.error == least) or MISSING
+    return ", ".join(one.method for one in known if one.error == least) or MISSING
 
 
 def _size_columns(result: Analysis) -> list[Column]:
@@ -126,7 +127,7 @@ def _or_unknown(field: str, row: Any) -> str:
 _REMARKS = (Column("note", "Remarks, such as why a statistic is missing.", "note", group=_NOTES),)
 MEAN = (
     Column("method", "LoCA stands for the best DCT coefficients, and entries for the largest ones.",
-           lambda one: display_name(one.method)),
+           lambda one: one.method),
     Column("r", "LoRA's rank, which sets the budget.", "r"),
     Column("retained", "Of these increments.", "error", partial(_or_unknown, "error")),
     Column("independent", "Expected for independent normal entries.", "iid_error",
@@ -156,7 +157,7 @@ ALLOCATION = (
     WEIGHT[0],
     Column("fine-tune", "The fine-tune.", "tuned"),
     Column("method", "LoRA, LoCA with the best locations, or entries.",
-           lambda one: display_name(one.method)),
+           lambda one: one.method),
     Column("size", "Rank, number of coefficients, or r of SHiRA.", "size", "d"),
     Column("uniform", "Largest size that the total pays for if all get the same.", "uniform", "d"),
     Column("numbers", "Trainable numbers of the allocated size.", "numbers", ",d"),

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from loca_theory.checkpoints.measure.settings import ANALYSED
 from loca_theory.checkpoints.report.verdict import SHOWN
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity.methods.names import display_name
 from loca_theory.increments import MarchenkoPastur, fit_bulk
 from loca_theory.increments.spectrum import SPIKE_LEVEL
 from loca_theory.plotting.canvas import BLACK, BLUE, COLORS, Canvas, View, styled
@@ -189,13 +188,13 @@ def draw_errors_by_layer(
         for method in shown:
             line = mine[mine["method"] == method].sort_values("layer")
             layer = line["layer"].to_numpy(float)
-            color, name = looks[method].color, display_name(method)
-            label = f"{method} = {titles[method]}" if method in titles else name
+            color = looks[method].color
+            label = f"{method} = {titles[method]}" if method in titles else method
             axis.plot(layer, line["error"], "o-", ms=3, color=color, label=label)
-            if method in ("R", "D") and line["shuffled_error"].any():
+            if method in ("LoRA", "LoCA") and line["shuffled_error"].any():
                 mark = "x" if line["shuffled_error"].count() == 1 else ":"
                 axis.plot(layer, line["shuffled_error"].astype(float), mark, color=color,
-                          label=f"{name}, shuffled")  # fmt: skip
+                          label=f"{method}, shuffled")  # fmt: skip
         axis.set_title(str(kind), fontsize=8)
         axis.set_ylim(0, 1.02)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -203,7 +202,7 @@ def draw_errors_by_layer(
     for axis in canvas.axes[:, 0]:
         axis.set_ylabel("relative error")
     least = table.loc[table.groupby("name")["error"].idxmin(), "method"].value_counts()
-    words = ", ".join(f"{display_name(str(name))} for {count}" for name, count in least.items())
+    words = ", ".join(f"{name} for {count}" for name, count in least.items())
     canvas.headline(f"Smallest error at the budget of r = {r}: {words} of {least.sum()} matrices")
     canvas.legend(6, fontsize=7)
     return canvas.figure

@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 
 from loca_theory.dependence.design import Protocol
 from loca_theory.expressivity import Budget
-from loca_theory.expressivity.methods.names import display_name
 from loca_theory.expressivity.spending import off_budgets
 from loca_theory.plotting.canvas import COLORS, Canvas, View, styled
 from loca_theory.plotting.lines import TITLES, draw_lines, key_lines, looks_of, titles_of
@@ -71,7 +70,7 @@ def draw_losses(
     key = [*key_lines(table["method"].unique(), titles, 140), f"{line}, band ±2 standard errors"]
     p, q = map(int, table[["p", "q"]].iloc[0])
     off = off_budgets(table["method"], [Budget(p, q, int(r)) for r in ranks])
-    if costs := [f"{display_name(name)} {text}" for name, text in off.items()]:
+    if costs := [f"{name} {text}" for name, text in off.items()]:
         key.append(f"Off the budget: {', '.join(costs)} of it")
     size = (_PANEL_WIDTH * len(protocols), _PANEL_HEIGHT * len(ranks) + 0.15 * (len(key) + 1))
     canvas = Canvas.of(ax, size, len(ranks), len(protocols), sharex=True, sharey="row")
@@ -131,9 +130,9 @@ def draw_crossings(crossings: pd.DataFrame, *, ax: Axes | None = None) -> Figure
 
 
 _FINDINGS = {
-    "D throughout": "LoCA retains more throughout",
-    "R throughout": "LoRA retains more throughout",
-    "R first": "LoRA retains more at the start",
+    "LoCA throughout": "LoCA retains more throughout",
+    "LoRA throughout": "LoRA retains more throughout",
+    "LoRA at the start": "LoRA retains more at the start",
 }
 
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from matplotlib.ticker import PercentFormatter
 
-from loca_theory.expressivity.methods.names import display_name
 from loca_theory.expressivity.methods.registry import METHODS
 from loca_theory.expressivity.spending import off_budget
 from loca_theory.plotting.canvas import BLACK, BLUE, Canvas, styled
@@ -41,7 +40,7 @@ def draw_catalogue(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     ):  # fmt: skip
         axis.plot(1 - mine["error"], mine.index, "o", ms=5, color=color, label=kind)
     costs = {name: off_budget([spent]) for name, spent in table[["method", "spent"]].to_numpy()}
-    _label_rows(axis, [_with_cost(display_name(name), costs[name]) for name in table["method"]])
+    _label_rows(axis, [_with_cost(name, costs[name]) for name in table["method"]])
     axis.set_xlim(left=0)
     where = f"{p} × {q} independent entries, budget of LoRA of rank {r}"
     axis.set_xlabel(f"energy retained of {where}")
@@ -86,9 +85,7 @@ def draw_measured(
         axis.plot([low, high], [height] * 2, color=BLUE, lw=4, alpha=0.35, label=half)
         axis.plot(rows["independent"].median(), height, "o", ms=5, mfc="#ffffff", mec=BLACK,
                   zorder=1.9, label=other)  # fmt: skip
-    names = [
-        (titles.get(name) or display_name(name), costs.get(name, "")) for name in medians.index
-    ]
+    names = [(titles.get(name) or name, costs.get(name, "")) for name in medians.index]
     _label_rows(axis, [_with_cost(title, spent) for title, spent in names])
     axis.set_xlim(0, 1)
     axis.set_xlabel(f"energy of ΔW retained at the budget of LoRA of rank {r}")
@@ -105,7 +102,5 @@ def _label_rows(axis: Axes, names: Sequence[str]) -> None:
 
 def _headline(retained: Mapping[str, float]) -> str:
     """What LoRA and LoCA retain, as far as they are shown."""
-    words = [
-        f"{display_name(name)} {retained[name]:.1%}" for name in ("R", "D") if name in retained
-    ]
+    words = [f"{name} {retained[name]:.1%}" for name in ("LoRA", "LoCA") if name in retained]
     return f"Energy retained at the same budget: {', '.join(words)}"

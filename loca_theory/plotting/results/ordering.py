@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 
 from loca_theory.expressivity import Accounting, Budget
 from loca_theory.expressivity.limits import limit_crossings
-from loca_theory.expressivity.methods.names import display_name
 from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.expressivity.theorem1.ordering import THEOREM_1_ORDER
 from loca_theory.plotting.canvas import BLACK, RED, Canvas, View, styled
@@ -69,7 +68,7 @@ def draw_margins(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     bar = canvas.figure.colorbar(
         ScalarMappable(norm, _MAP), ax=list(canvas.axes.flat), shrink=0.9, pad=0.02, extend="min"
     )
-    order = " > ".join(map(display_name, THEOREM_1_ORDER))
+    order = " > ".join(THEOREM_1_ORDER)
     bar.set_label("smallest gap between neighbours")
     canvas.headline(f"Where the errors are in the order {order}, for r < K/3 (orange: not)")
     return canvas.figure

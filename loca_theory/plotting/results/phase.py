@@ -52,8 +52,8 @@ def draw_phase(
     x = right * np.linspace(0, 1, 200) ** 2
     boundary = np.array([coefficient_fraction(value) for value in x])
     axis.plot(x, boundary, color=BLACK, label="both retain the same, if no direction dominates")
-    axis.fill_between(x, boundary, 0, color=LOOKS["D"].color, alpha=0.12, lw=0)
-    axis.fill_between(x, boundary, 1, color=LOOKS["R"].color, alpha=0.12, lw=0)
+    axis.fill_between(x, boundary, 0, color=LOOKS["LoCA"].color, alpha=0.12, lw=0)
+    axis.fill_between(x, boundary, 1, color=LOOKS["LoRA"].color, alpha=0.12, lw=0)
     if crossings is not None:
         _draw_spike(axis, crossings, shape)
     if marks is not None:
@@ -63,8 +63,8 @@ def draw_phase(
     axis.set_ylabel("energy fraction of the r largest singular values")
     text = {"transform": axis.transAxes, "fontsize": 9, "ha": "right"}
     above = min(boundary[-1] + 0.05, 0.94)
-    axis.text(0.97, above, "LoRA retains more", color=LOOKS["R"].color, **text)
-    axis.text(0.97, 0.05, "LoCA retains more", color=LOOKS["D"].color, **text)
+    axis.text(0.97, above, "LoRA retains more", color=LOOKS["LoRA"].color, **text)
+    axis.text(0.97, 0.05, "LoCA retains more", color=LOOKS["LoCA"].color, **text)
     canvas.legend(4 if crossings is None else 2, fontsize=7)
     return canvas.figure
 
@@ -112,6 +112,6 @@ def phase_marks(result: Analysis, r: int) -> pd.DataFrame:
     marks = [
         (result.coefficients_paid(shapes[error.name], r), 1 - error.error, error.kind)
         for error in result.errors
-        if (error.method, error.r) == ("R", r)
+        if (error.method, error.r) == ("LoRA", r)
     ]
     return pd.DataFrame(marks, columns=["coefficients", "fraction", "label"])

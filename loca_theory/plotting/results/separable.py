@@ -13,7 +13,6 @@ from scipy import interpolate, ndimage
 
 from loca_theory.dependence.design import Protocol
 from loca_theory.dependence.structures import STRUCTURES
-from loca_theory.expressivity.methods.names import display_name
 from loca_theory.plotting.canvas import BLACK, Canvas, styled
 from loca_theory.plotting.lines import LOOKS
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-_METHODS = ("D", "R", "S")
+_METHODS = ("LoCA", "LoRA", "entries")
 _TITLES = {"ar1": "AR(1) ⊗ AR(1)", "blocks": "exchangeable blocks", "scaled": "unequal variances"}
 _PIXELS = 400
 # Ratios of two errors that are drawn as lines; the colour is strongest at the last.
@@ -78,7 +77,7 @@ def _draw_panel(axis: Axes, rows: pd.DataFrame) -> None:
     for k, method in enumerate(_METHODS):
         region = best == k
         if region.any():
-            _label(axis, x, y, region, display_name(method), LOOKS[method].color)
+            _label(axis, x, y, region, method, LOOKS[method].color)
     ticks = [tick for tick in _RATIO_TICKS if y[0] <= tick <= y[-1]]
     axis.set_yticks(ticks, [_RATIO_TICKS[tick] for tick in ticks])
     axis.grid(visible=False)

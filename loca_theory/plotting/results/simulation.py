@@ -11,8 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from loca_theory.expressivity.methods.method import Engine
-from loca_theory.expressivity.methods.names import display_name
+from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.spending import off_budget
 from loca_theory.plotting.canvas import Canvas, View, styled
 from loca_theory.plotting.lines import (
@@ -91,7 +90,7 @@ def _key(table: pd.DataFrame, titles: Mapping[str, str], width: int) -> list[str
         band = f"±2 standard errors at most ±{reach:.1g}" if reach > 0 else "no band"
         key += textwrap.wrap(f"Simulated: {names} ({draws} draws; {band})", width)
     spent = {str(name): off_budget(rows["spent"]) for name, rows in table.groupby("method")}
-    if off := [f"{display_name(name)} {spent[name]}" for name in in_order(spent) if spent[name]]:
+    if off := [f"{name} {spent[name]}" for name in in_order(spent) if spent[name]]:
         key += textwrap.wrap(f"Off the budget: {', '.join(off)} of it", width)
     return key
 

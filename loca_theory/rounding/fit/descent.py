@@ -43,14 +43,19 @@ def minimise(
     *,
     steps: int,
     is_done: Callable[[torch.Tensor], bool],
+    is_patient: bool = False,
 ) -> torch.Tensor:
-    """Descend from x until it is done, as looked at now and then, or for a number of steps."""
+    """Descend from x until it is done, as looked at now and then, or for a number of steps.
+
+    Unless it is patient, it ends as well where the distance has hardly fallen.
+    """
     here = evaluate(x)
     changes: list[tuple[torch.Tensor, torch.Tensor]] = []
     values = list[float]()
     for step in range(steps):
         values.append(here.value)
-        is_stalled = step > _FIRST_STEPS and here.value > _STALLED * values[-1 - _WINDOW]
+        has_stalled = step > _FIRST_STEPS and here.value > _STALLED * values[-1 - _WINDOW]
+        is_stalled = has_stalled and not is_patient
         if here.value == 0 or is_stalled or (step % _LOOK_EVERY == _LOOK_EVERY - 1 and is_done(x)):
             break
         direction = _direction(here, changes)

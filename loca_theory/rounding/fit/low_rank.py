@@ -60,7 +60,12 @@ class LowRankFit:
 
 
 def fit_low_rank(
-    change: torch.Tensor, cells: RoundingCells, rank: int, *, steps: int = 60
+    change: torch.Tensor,
+    cells: RoundingCells,
+    rank: int,
+    *,
+    steps: int = 60,
+    is_patient: bool = False,
 ) -> LowRankFit:
     """Fit a matrix of rank r to the cells of a pair of matrices.
 
@@ -69,6 +74,7 @@ def fit_low_rank(
         cells: The cells, float32. An entry whose cell is infinite has no influence.
         rank: r, from 1 to min(p, q).
         steps: Steps of the descent at most; 0 for the truncated SVD of d.
+        is_patient: Whether to go on where the distance hardly falls, until the steps are used up.
 
     Returns:
         Factors whose columns and rows have equal norms at the start.
@@ -91,7 +97,13 @@ def fit_low_rank(
             b, a = distance.split(x)
             return fraction_inside(b[::every], a, sample) > 1 - ENOUGH
 
-        x = minimise(distance.evaluate, distance.join(b, a), steps=steps, is_done=is_done)
+        x = minimise(
+            distance.evaluate,
+            distance.join(b, a),
+            steps=steps,
+            is_done=is_done,
+            is_patient=is_patient,
+        )
         b, a = distance.split(x)
     return LowRankFit(b, a, fraction_inside(b, a, cells))
 

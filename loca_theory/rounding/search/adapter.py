@@ -49,7 +49,8 @@ def find_adapter(
     if is_sparse or (ranks.fit is None and with_cosines and not is_cosine):
         components = find_components(base, tuned)
         is_more_likely = (
-            ranks.outcome is Outcome.NOT_OF_FORM and components.outcome is Outcome.TOO_FEW_CHANGED
+            ranks.outcome in (Outcome.NOT_OF_FORM, Outcome.UNDECIDED)
+            and components.outcome is Outcome.TOO_FEW_CHANGED
         )
         if components.fit is not None or is_more_likely:
             return components

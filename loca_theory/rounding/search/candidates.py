@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,6 +11,7 @@ from loca_theory.rounding.cells import Recipe, RoundingCells, difference, roundi
 from loca_theory.rounding.fit.low_rank import LowRankFit, fit_low_rank
 from loca_theory.rounding.formats import Format
 from loca_theory.rounding.search.held_out import hold_out
+from loca_theory.rounding.search.recipes import Misses
 from loca_theory.rounding.search.signals import scaling_signal
 
 INSIDE, INSIDE_BEFORE = 0.998, 0.99
@@ -20,6 +22,11 @@ _OUTSIDE = 0.05
 # Mean squared cosine with the weights above chance. A base that was cast has 0.004, as its errors
 # are a little larger where its weights are. DoRA has 0.02 and more.
 _SCALED = 0.01
+# Standard errors by which held-out cells have to differ to decide between recipes.
+_SIGNIFICANT = 2
+# Without the held-out entries, which are 0 in d at the start, a descent to a steep spectrum stays
+# at nearly one distance for tens of steps, and then falls to the cells.
+_PATIENCE = 200
 _ROWS, _ENTRIES = 256, 2**18
 
 
@@ -75,6 +82,11 @@ class Candidate:
             return True
         return scaling_signal(exact.gap(fit), self.base) > _SCALED
 
+    def misses(self, inside: float) -> Misses:
+        """Entries outside of their cells, of a fit with this fraction of them inside."""
+        entries = self.tuned.numel()
+        return Misses(self.recipe, self.base_was_rounded, round((1 - inside) * entries), entries)
+
     def gap(self, fit: LowRankFit) -> torch.Tensor:
         """How far each entry of a fit is from its cell."""
         cells = self.cells()
@@ -101,8 +113,22 @@ class Candidate:
         """Fit 95% of the entries, and count the changed ones of the others in their cells."""
         change, cells = self.change(), self.cells()
         hidden = hold_out(self.base, self.tuned, self.form, change, cells)
-        seen = fit_low_rank(change, cells, fit.rank)
+        seen = fit_low_rank(change, cells, fit.rank, steps=_PATIENCE, is_patient=True)
         parts = zip(hidden.rows.split(_ENTRIES), hidden.columns.split(_ENTRIES), strict=True)
         products = torch.cat([(seen.b[i] * seen.a.mT[j]).sum(dim=1) for i, j in parts])
         fraction, standard_error = hidden.fraction_met(products)
         return Claim(self, fit, fraction, standard_error)
+
+
+def best_claim(claims: list[Claim]) -> Claim:
+    """The claim of smallest rank; of equal ranks the first that no other is clearly better than."""
+    smallest = min(claim.fit.rank for claim in claims)
+    best, *others = (claim for claim in claims if claim.fit.rank == smallest)
+    for claim in others:
+        merges = [other.candidate.misses(other.fit.inside) for other in (best, claim)]
+        margin = _SIGNIFICANT * math.hypot(best.standard_error, claim.standard_error)
+        if merges[0].is_clearly_better(merges[1]):
+            continue
+        if merges[1].is_clearly_better(merges[0]) or claim.held_out > best.held_out + margin:
+            best = claim
+    return best

@@ -29,6 +29,7 @@ from loca_theory.rounding.search.held_out import hold_out
 from loca_theory.rounding.search.outcome import Guess, Outcome
 from loca_theory.rounding.search.pair import Pair
 from loca_theory.rounding.search.rank import BELIEVED
+from loca_theory.rounding.search.recipes import Misses
 from loca_theory.transforms import dct2
 
 UNKNOWN_COMPONENTS = 0.125
@@ -55,6 +56,7 @@ class ComponentSearch:
         held_out: Fraction of the changed entries in their cells, of those that a fit had not seen.
         unknowns: 2N per changed entry.
         is_confirmed: Whether a guess led to it.
+        misses: Entries that each merge by one rounding leaves outside with N components.
     """
 
     outcome: Outcome
@@ -67,6 +69,7 @@ class ComponentSearch:
     held_out: float | None = None
     unknowns: float | None = None
     is_confirmed: bool = False
+    misses: tuple[Misses, ...] = ()
 
 
 def find_components(
@@ -88,7 +91,10 @@ def find_components(
         candidate = pair.candidate(guess.recipe, rounded=guess.base_was_rounded and pair.is_wide())
         claim = _claim(candidate, pair, guess.size)
         if isinstance(claim, ComponentSearch):
-            return replace(claim, is_confirmed=True)
+            claim = _compared(claim, pair)
+            merge = candidate.misses(claim.fit.inside if claim.fit else 0.0)
+            if not any(other.is_clearly_better(merge) for other in claim.misses):
+                return replace(claim, is_confirmed=True)
     for candidate in pair.candidates()[0]:
         claim = _claim(candidate, pair)
         if isinstance(claim, ComponentSearch):
@@ -98,7 +104,16 @@ def find_components(
     if not claims:
         return ComponentSearch(outcome, pair.form, pair.fraction_changed)
     # The fit of a wrong recipe needs further components for what the recipe leaves outside.
-    return min(claims, key=_size)
+    return _compared(min(claims, key=_size), pair)
+
+
+def _compared(claim: ComponentSearch, pair: Pair) -> ComponentSearch:
+    """The claim, with what each merge by one rounding leaves outside at its size."""
+    misses = []
+    for candidate in pair.candidates()[0]:
+        fit = fit_cosines(candidate.change(), candidate.cells(), claim.components or 1)
+        misses.append(candidate.misses(fit.inside))
+    return replace(claim, misses=tuple(misses))
 
 
 def _claim(candidate: Candidate, pair: Pair, guess: int | None = None) -> ComponentSearch | Outcome:

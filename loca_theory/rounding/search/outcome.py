@@ -14,6 +14,10 @@ class Outcome(StrEnum):
     FOUND = "found"
     NOT_OF_FORM = "not of this form"
     TOO_FEW_CHANGED = "cannot tell: too few changed entries for its size"
+    UNDECIDED = (
+        "cannot tell between a higher rank than the changed entries show, several merges, and no "
+        "low rank"
+    )
     TOO_SMALL = "cannot tell: the changed rows and columns are too few"
     NOT_BELIEVED = "not believed: held-out entries are not met"
 

@@ -14,24 +14,25 @@ what would get inside anyway:
 The candidates begin at the singular values of d above noise, and grow by those of the gap between
 the fit and its cells. Wide cells are tried only when the narrow ones have no signal
 left: they hold a steep spectrum without its last singular values. The cells of
-an exact and of a rounded increment are equally wide: where both hold, held-out cells decide. Rows
+an exact and of a rounded increment are equally wide: where both hold, the
+:mod:`entries outside <loca_theory.rounding.search.recipes>` decide, and then held-out cells. Rows
 and columns without a change are left out, and where few are left, ranks above a few cannot be told.
 The rank of a large matrix is searched in some of its rows and columns, and verified in all.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import torch
 
 from loca_theory.rounding.cells import Recipe, difference
-from loca_theory.rounding.fit.low_rank import LowRankFit
+from loca_theory.rounding.fit.low_rank import ENOUGH, LowRankFit
 from loca_theory.rounding.formats import Format
-from loca_theory.rounding.search.candidates import INSIDE, Candidate, Claim
+from loca_theory.rounding.search.candidates import INSIDE, Candidate, Claim, best_claim
 from loca_theory.rounding.search.outcome import Guess, Outcome
 from loca_theory.rounding.search.pair import Pair
+from loca_theory.rounding.search.recipes import Misses
 from loca_theory.rounding.search.signals import count_signals
 
 BELIEVED = 0.6
@@ -45,8 +46,6 @@ _ROUNDS = 12
 _NEARLY = 0.98
 # How many larger ranks by one rounding are tried before two roundings are claimed.
 _MORE = 6
-# Standard errors by which held-out cells have to differ to decide between recipes.
-_SIGNIFICANT = 2
 
 
 @dataclass(frozen=True)
@@ -65,6 +64,8 @@ class RankSearch:
         held_out: Fraction of the changed entries in their cells, of those that a fit had not seen.
         unknowns: r(p + q) per changed entry, of the rows p and columns q that changed.
         is_confirmed: Whether it is what a guess said.
+        misses: Entries that each merge by one rounding leaves outside at this rank, in the part
+            that was searched; none if they were not compared.
     """
 
     outcome: Outcome
@@ -77,6 +78,7 @@ class RankSearch:
     held_out: float | None = None
     unknowns: float | None = None
     is_confirmed: bool = False
+    misses: tuple[Misses, ...] = ()
 
 
 def find_rank(base: torch.Tensor, tuned: torch.Tensor, *, guess: Guess | None = None) -> RankSearch:
@@ -127,7 +129,27 @@ def _confirmed(pair: Pair, guess: Guess) -> RankSearch | None:
     claim = candidate.claim(fit) if fit.inside >= INSIDE else None
     if claim is None or claim.fit.rank != guess.size or claim.held_out < BELIEVED:
         return None
-    return replace(_result(claim, pair), is_confirmed=True)
+    misses = ()
+    if claim.candidate.recipe is not Recipe.ROUNDED_TWICE and fit.inside < 1 - 2 * ENOUGH:
+        misses = _compared(claim, pair, {})
+        merge = claim.candidate.misses(claim.fit.inside)
+        if any(other.is_clearly_better(merge) for other in misses):
+            return None
+    return replace(_result(claim, pair), is_confirmed=True, misses=misses)
+
+
+def _compared(
+    claim: Claim, pair: Pair, fits: dict[tuple[Recipe, bool, int], LowRankFit]
+) -> tuple[Misses, ...]:
+    """What each merge by one rounding leaves outside at the rank of a claim."""
+    rank, claimed = claim.fit.rank, claim.candidate
+    fits[claimed.recipe, claimed.base_was_rounded, rank] = claim.fit
+    misses = []
+    for candidate in pair.candidates()[0]:
+        key = candidate.recipe, candidate.base_was_rounded, rank
+        fit = fits.get(key) or candidate.fit(rank)
+        misses.append(candidate.misses(fit.inside))
+    return tuple(misses)
 
 
 def _enlarged(
@@ -152,7 +174,7 @@ def _search(pair: Pair) -> RankSearch:
     for candidates in (narrow, wide):
         for _ in range(_ROUNDS):
             if rank > UNKNOWNS[candidates[0].recipe] * pair.changed_per_unknown:
-                outcome = Outcome.TOO_SMALL if is_small else Outcome.TOO_FEW_CHANGED
+                outcome = Outcome.TOO_SMALL if is_small else Outcome.UNDECIDED
                 return RankSearch(outcome, form, changed)
             fits = [(candidate, candidate.fit(rank)) for candidate in candidates]
             claims = [candidate.claim(fit) for candidate, fit in fits if fit.inside >= INSIDE]
@@ -160,7 +182,7 @@ def _search(pair: Pair) -> RankSearch:
             if believed and candidates is wide:
                 believed = _in_narrow_cells(narrow, rank, pair) or believed
             if believed:
-                return _result(_best(believed), pair)
+                return _chosen(best_claim(believed), pair, fits)
             outcome = Outcome.NOT_BELIEVED if any(claims) else outcome
             more = max(count_signals(candidate.gap(fit)) for candidate, fit in fits)
             if not more and max(fit.inside for _, fit in fits) <= _NEARLY:
@@ -175,25 +197,22 @@ def _in_narrow_cells(narrow: list[Candidate], rank: int, pair: Pair) -> list[Cla
     Wide cells hold a steep spectrum without its last singular values.
     """
     for larger in range(rank + 1, rank + 2 + min(rank, _MORE)):
-        for candidate in narrow:
-            if larger > UNKNOWNS[candidate.recipe] * pair.changed_per_unknown:
-                return []
-            fit = candidate.fit(larger)
-            claim = candidate.claim(fit) if fit.inside >= INSIDE else None
-            if claim and claim.held_out >= BELIEVED:
-                return [claim]
+        if larger > UNKNOWNS[Recipe.EXACT] * pair.changed_per_unknown:
+            return []
+        fits = [(candidate, candidate.fit(larger)) for candidate in narrow]
+        claims = [candidate.claim(fit) for candidate, fit in fits if fit.inside >= INSIDE]
+        believed = [claim for claim in claims if claim and claim.held_out >= BELIEVED]
+        if believed:
+            return believed
     return []
 
 
-def _best(claims: list[Claim]) -> Claim:
-    """The claim of smallest rank; of equal ranks the first, unless held-out cells say otherwise."""
-    smallest = min(claim.fit.rank for claim in claims)
-    best, *others = (claim for claim in claims if claim.fit.rank == smallest)
-    for claim in others:
-        margin = _SIGNIFICANT * math.hypot(best.standard_error, claim.standard_error)
-        if claim.held_out > best.held_out + margin:
-            best = claim
-    return best
+def _chosen(claim: Claim, pair: Pair, fits: list[tuple[Candidate, LowRankFit]]) -> RankSearch:
+    """The result of a claim, beside what other merges by one rounding leave outside."""
+    if claim.candidate.recipe is Recipe.ROUNDED_TWICE:
+        return _result(claim, pair)
+    known = {(c.recipe, c.base_was_rounded, fit.rank): fit for c, fit in fits}
+    return replace(_result(claim, pair), misses=_compared(claim, pair, known))
 
 
 def _result(claim: Claim, pair: Pair) -> RankSearch:

@@ -26,8 +26,11 @@ from loca_theory.expressivity.laws.order_statistics import (
     upper_quantile,
 )
 from loca_theory.expressivity.limits import coefficient_fraction, location_fraction
-from loca_theory.expressivity.methods.bases import FOURIER, Basis
-from loca_theory.expressivity.methods.coordinates import CoordinateMethod, prefix_sums
+from loca_theory.expressivity.methods.coordinates.bases import FOURIER, Basis
+from loca_theory.expressivity.methods.coordinates.coordinate_method import (
+    CoordinateMethod,
+    prefix_sums,
+)
 from loca_theory.expressivity.methods.method import Budgets, Rng
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from loca_theory._types import Array
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.laws.first_step import StepSize, of_random_cosines
-from loca_theory.expressivity.methods.bases import FOURIER, HAAR, Basis
-from loca_theory.expressivity.methods.coordinates import total
+from loca_theory.expressivity.methods.coordinates.bases import FOURIER, HAAR, Basis
+from loca_theory.expressivity.methods.coordinates.coordinate_method import total
+from loca_theory.expressivity.methods.coordinates.subspace import Indices, Subspace
 from loca_theory.expressivity.methods.method import Budgets, Rng
-from loca_theory.expressivity.methods.subspace import Indices, Subspace
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,7 +10,6 @@ Source: I.-V. Modoranu et al., arXiv:2505.17967.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,14 +18,13 @@ from loca_theory._types import Array
 from loca_theory.expressivity.bits import location_bits
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.laws.order_statistics import expected_top_sum
-from loca_theory.expressivity.methods.coordinates import prefix_sums
+from loca_theory.expressivity.methods.coordinates.coordinate_method import prefix_sums
 from loca_theory.expressivity.methods.method import Budgets, NamedMethod, Rng
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-@dataclass(frozen=True)
 class AlignedColumns(NamedMethod):
     """The columns of the DCT basis that retain the most."""
 

@@ -15,11 +15,15 @@ from numpy.typing import NDArray
 
 from loca_theory._types import Array
 from loca_theory.expressivity.budgets import Budget
-from loca_theory.expressivity.methods.bases import FOURIER, Basis
-from loca_theory.expressivity.methods.coordinates import CoordinateMethod, prefix_sums, total
+from loca_theory.expressivity.methods.coordinates.bases import FOURIER, Basis
+from loca_theory.expressivity.methods.coordinates.coordinate_method import (
+    CoordinateMethod,
+    prefix_sums,
+    total,
+)
+from loca_theory.expressivity.methods.coordinates.selection import both_parts, merged
 from loca_theory.expressivity.methods.linear_families import LinearFamily
 from loca_theory.expressivity.methods.method import Budgets, Rng
-from loca_theory.expressivity.methods.selection import both_parts, merged
 from loca_theory.expressivity.random_choices import random_indices, required
 
 if TYPE_CHECKING:

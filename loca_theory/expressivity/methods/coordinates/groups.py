@@ -19,10 +19,10 @@ from loca_theory.expressivity.bits import location_bits
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.laws.order_statistics import expected_top_sum, upper_quantile
 from loca_theory.expressivity.limits import coefficient_fraction
-from loca_theory.expressivity.methods.coordinates import total
+from loca_theory.expressivity.methods.coordinates.coordinate_method import total
+from loca_theory.expressivity.methods.coordinates.selection import Selection
+from loca_theory.expressivity.methods.coordinates.subspace import Indices, Subspace
 from loca_theory.expressivity.methods.method import Budgets, Rng
-from loca_theory.expressivity.methods.selection import Selection
-from loca_theory.expressivity.methods.subspace import Indices, Subspace
 from loca_theory.expressivity.random_choices import required
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ def _independent_entries(rng: np.random.Generator) -> Tables:
     values = np.square(np.linalg.svd(rng.standard_normal((96, 96)), compute_uv=False))
     matrix = {"name": "layer", "kind": "attention", "shape": [96, 96]}
     matrix["stable_rank"] = values.sum() / values.max()
-    error = {"name": "layer", "r": 8, "method": "R", "error": values[8:].sum() / values.sum()}
+    error = {"name": "layer", "r": 8, "method": "LoRA", "error": values[8:].sum() / values.sum()}
     return {"matrices": [matrix], "errors": [error]}
 
 
@@ -92,10 +92,10 @@ def _retained(matrix: Any, budget: Budget) -> dict[str, float]:
     """Energy fractions that three forms retain, and what the singular values predict."""
     total = float(np.square(matrix).sum())
     retained = {
-        name: float(retained_energies(matrix, method, [budget])[0]) / total
-        for name, method in (("LoRA", "R"), ("LoCA", "D"), ("entries", "S"))
+        method: float(retained_energies(matrix, method, [budget])[0]) / total
+        for method in ("LoRA", "LoCA", "entries")
     }
-    predicted = 1 - spectral_error(np.linalg.svd(matrix, compute_uv=False), "D", budget)
+    predicted = 1 - spectral_error(np.linalg.svd(matrix, compute_uv=False), "LoCA", budget)
     return {"p": budget.p, "q": budget.q, "r": budget.r, **retained,
             "predicted": predicted, "normal_limit": predicted}  # fmt: skip
 

@@ -11,7 +11,7 @@ import numpy as np
 from loca_theory._types import Array
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.laws.first_step import StepSize, of_orthogonal_atoms
-from loca_theory.expressivity.methods.bases import Basis
+from loca_theory.expressivity.methods.coordinates.bases import Basis
 from loca_theory.expressivity.methods.method import Budgets, NamedMethod, Rng
 
 if TYPE_CHECKING:

@@ -1,0 +1,86 @@
+"""Continue the runs of the study, or print its result.
+
+``python -m experiments.equal_steps`` prints the design and what the stored runs say. With the
+folder of the published texts, whose sources are in the designs, it continues the runs; it can be
+stopped at any time.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+
+import click
+import pandas as pd
+
+from experiments.equal_steps import analysis, phases
+from experiments.equal_steps.phases import DESIGN
+from experiments.pretrained import runs
+from experiments.pretrained.__main__ import show
+from loca_theory.cli.command import Command
+from loca_theory.cli.options import Folder
+
+STORED = Path(__file__).parents[2] / "figures" / "equal-steps"
+_TASKS = Path("loca-results") / "experiments" / "tasks"
+
+
+@click.command(cls=Command)
+@click.option(
+    "--data",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder of the published texts; without it nothing is run.",
+)
+@click.option(
+    "--out",
+    type=Folder(),
+    default=STORED,
+    help="Folder of the table of runs.  [default: that of the checkout]",
+)
+@click.option("--minutes", default=math.inf, help="Start no run after so many minutes.")
+def main(data: Path | None, out: Path, minutes: float) -> None:
+    """Continue the runs of the study, one at a time, or print its result.
+
+    Example: python -m experiments.equal_steps --data texts --out rows --minutes 60
+    """
+    if data is None:
+        _print(runs.stored(out))
+        return
+    start = time.monotonic()
+    prepared = runs.prepare_all(data, _TASKS, DESIGN)
+
+    def is_late() -> bool:
+        return time.monotonic() - start > 60 * minutes
+
+    while not is_late() and (trials := phases.next_trials(runs.stored(out))):
+        runs.continue_runs(trials, prepared, out, DESIGN, say=click.echo, stops=is_late)
+
+
+def _print(rows: phases.Rows) -> None:
+    """Print the design, and what the rows say so far."""
+    click.echo(DESIGN["analysis"])
+    hours = sum(row["seconds"] for row in rows.values()) / 3600
+    click.echo(f"{len(rows)} runs, {hours:.2f} CPU hours")
+    _, won = phases.tuning(rows)
+    if won is None:
+        return
+    by_rule = phases.rates(won)
+    ends = [method for method, rates in won.items() if rates.adapter in _ends(method)]
+    show("rates that won", pd.DataFrame({name: chosen._asdict() for name, chosen in won.items()}).T)
+    click.echo(f"rates that won at an end of their grid: {', '.join(ends) or 'none'}")
+    if missing := len(phases.next_trials(rows)):
+        click.echo(f"{missing} of {len(phases.counted(by_rule))} runs that count are missing")
+        return
+    measured = analysis.scores(rows, by_rule)
+    show("mean scores", analysis.means(measured, by_rule))
+    show("spread between methods with defaults, points", analysis.spreads(measured).to_frame())
+    show("result", analysis.result(measured))
+    show("primary ratio without each task", analysis.without_each_task(measured).to_frame())
+
+
+def _ends(method: str) -> tuple[float, float]:
+    return DESIGN["rates"][method][0], DESIGN["rates"][method][-1]
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m experiments.equal_steps")

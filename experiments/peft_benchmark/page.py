@@ -1,0 +1,176 @@
+"""The tables of the page on learning rates: computed, stored, and printed as the page has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from experiments.peft_benchmark import analysis, predicted
+from experiments.peft_benchmark.runs import DESIGN
+from loca_theory.sweeps.manifest import manifest
+from loca_theory.sweeps.tables import StoredTable, store_rows, store_tables
+
+NAME, FITTED = "learning-rates", "fitted-runs"
+_TABLES = ("correlations", "models", "hypotheses", "predictions")
+_TASKS = {"MetaMathQA": "text", "image-gen": "images"}
+_OUTCOMES = {"train_loss": "loss", "accuracy": "accuracy", "dino": "DINO"}
+_GROUPS = {"all": "all", "many numbers": f"above {DESIGN['rule']['many'] / 1e6:.0f}M"}
+_ASKED = ("trained numbers", "first step, Frobenius norm", "learning rate × scaling")
+_HYPOTHESES = {
+    "step": "the longer the first step, the lower the loss: Spearman's correlation",
+    "beyond": "beside the trained numbers, the predicted decrease lowers the error by 5%: fraction",
+    "transfer": "the text runs' model orders the losses better than the numbers do: difference",
+}
+_COLUMNS = ["task", "experiment", "peft_type", *analysis.TITLES, "train_loss", "accuracy", "dino"]
+
+
+def compute(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Compute all tables of the page from the runs with their first steps."""
+    tasks = DESIGN["tasks"]
+    pairs = [(task, outcome) for task in tasks for outcome in tasks[task]["outcomes"]]
+    correlations = [analysis.correlations(table, task).assign(task=task) for task in tasks]
+    models = [
+        analysis.models(table, task, outcome).assign(task=task, outcome=outcome)
+        for task, outcome in pairs
+    ]
+    predictions = analysis.predictions(table, predicted.candidates())
+    return {
+        "correlations": pd.concat(correlations, ignore_index=True),
+        "models": pd.concat(models, ignore_index=True),
+        "hypotheses": analysis.hypotheses(table),
+        "predictions": predictions.assign(date=str(DESIGN["predictions"]["date"])),
+    }
+
+
+def store(table: pd.DataFrame, tables: Mapping[str, pd.DataFrame], folder: Path) -> None:
+    """Store the runs that were fitted and the tables of the page."""
+    about = manifest(grid={"draws": analysis.DRAWS}, seed=0)
+    fitted = table.loc[table["is_fitted"], _COLUMNS]
+    store_rows(fitted.reset_index(drop=True), about, folder, FITTED)
+    store_tables(dict(tables), about, folder, NAME)
+
+
+def stored(folder: Path) -> dict[str, pd.DataFrame]:
+    """The tables of the page, as they are stored."""
+    path = folder / f"{NAME}.parquet"
+    return {name: StoredTable(path, name).read() for name in _TABLES}
+
+
+def printed(tables: Mapping[str, pd.DataFrame]) -> str:
+    """The tables in Markdown, with an empty line between two of them."""
+    correlations = tables["correlations"]
+    is_loss = correlations["outcome"] == "train_loss"
+    parts = (
+        _answer(correlations, tables["models"]),
+        _hypotheses(tables["hypotheses"]),
+        _correlations(correlations[is_loss]),
+        _correlations(correlations[~is_loss]),
+        _models(tables["models"]),
+        _predictions(tables["predictions"]),
+    )
+    return "\n\n".join(parts)
+
+
+def _markdown(header: list[str], rows: list[list[str]]) -> str:
+    rule = ["---", *(["---:"] * (len(header) - 1))]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *rows))
+
+
+def _signed(value: float) -> str:
+    return f"{round(value, 2) + 0.0:+.2f}".replace("-", "−")
+
+
+def _with_interval(row: Any) -> str:
+    return f"{_signed(row['spearman'])} ({_signed(row['low'])} to {_signed(row['high'])})"
+
+
+def _answer(correlations: pd.DataFrame, models: pd.DataFrame) -> str:
+    """What orders the losses, and how much a model gains by the first step."""
+    header, columns = ["final training loss and …"], []
+    for task, title in _TASKS.items():
+        is_all = (correlations["task"] == task) & (correlations["runs"] == "all")
+        by_loss = correlations[is_all & (correlations["outcome"] == "train_loss")]
+        by_loss = by_loss.set_index("predictor")
+        header.append(f"{title}, {by_loss['n'].max()} runs")
+        is_loss = (models["task"] == task) & (models["outcome"] == "train_loss")
+        errors = models[is_loss].set_index("model")["error, type left out"]
+        both = f"{errors['numbers']:.3f} → {errors['numbers and first step']:.3f}"
+        columns.append([*(_with_interval(by_loss.loc[title]) for title in _ASKED), both])
+    titles = [f"{title}: rank correlation" for title in _ASKED]
+    titles.append("error of a model by the numbers → with the first step")
+    return _markdown(header, [list(cells) for cells in zip(titles, *columns, strict=True)])
+
+
+def _correlations(table: pd.DataFrame) -> str:
+    """Spearman's correlations with intervals: predictors × outcomes and groups of runs."""
+    header, columns = ["Spearman's correlation with …"], []
+    for (task, outcome, runs), group in table.groupby(["task", "outcome", "runs"], sort=False):
+        count = group["n"].max()
+        title = f"{_TASKS[str(task)]}: {_OUTCOMES[str(outcome)]}, {_GROUPS[str(runs)]} ({count})"
+        header.append(title)
+        columns.append((count, group.set_index("predictor")))
+    rows = []
+    for predictor in table["predictor"].unique():
+        cells = [predictor]
+        for count, group in columns:
+            if predictor not in group.index:
+                cells.append("–")
+                continue
+            row = group.loc[predictor]
+            few = f" of {row['n']}" if row["n"] < count else ""
+            cells.append(f"{_with_interval(row)}{few}")
+        rows.append(cells)
+    return _markdown(header, rows)
+
+
+def _models(table: pd.DataFrame) -> str:
+    """How well models of the training loss do, for both tasks."""
+    losses = table[table["outcome"] == "train_loss"]
+    header = ["model of the loss"]
+    for title in _TASKS.values():
+        header += [f"{title}: R²", f"{title}: error", f"{title}: rank correlation"]
+    rows = []
+    for model in losses["model"].unique():
+        cells = [model]
+        for task in _TASKS:
+            of_task = losses[losses["task"] == task].set_index("model")
+            if model not in of_task.index:
+                cells += ["–"] * 3
+                continue
+            row = of_task.loc[model]
+            few = f" ({row['n']} runs)" if row["n"] < of_task["n"].max() else ""
+            rank = row["spearman, type left out"]
+            cells += [
+                "–" if pd.isna(row["R²"]) else f"{row['R²']:.2f}",
+                f"{row['error, type left out']:.3f}{few}",
+                "–" if pd.isna(rank) else _signed(rank),
+            ]
+        rows.append(cells)
+    return _markdown(header, rows)
+
+
+def _hypotheses(table: pd.DataFrame) -> str:
+    """The hypotheses that were fixed before, and whether they hold."""
+    rows = []
+    for _, row in table.iterrows():
+        beside = str(row["beside"]).replace("-", "−")
+        outcome = "holds" if row["holds"] else "does not hold"
+        title = _HYPOTHESES[str(row["hypothesis"])]
+        rows.append([title, _signed(row["value"]), beside, outcome])
+    return _markdown(["on image generation", "value", "p, errors or interval", "outcome"], rows)
+
+
+def _predictions(table: pd.DataFrame) -> str:
+    """Runs that nobody has published, and the losses that the model of the text runs gives them."""
+    header = ["adapter", "rate", "trained numbers", "first step"]
+    header += ["loss", "90% interval", "refuted by a loss"]
+    rows = []
+    for _, row in table.iterrows():
+        low, high = f"{row['low']:.2f}", f"{row['high']:.2f}"
+        sizes = [f"{row['lr']:g}", f"{row['trained']:,.0f}", f"{row['frobenius']:.2g}"]
+        loss = [f"{row['train_loss']:.2f}", f"{low} to {high}", f"below {low} or above {high}"]
+        rows.append([row["adapter"], *sizes, *loss])
+    return _markdown(header, rows)

@@ -1,0 +1,1 @@
+"""Coordinates of orthonormal bases: the bases, and how their coordinates are chosen."""

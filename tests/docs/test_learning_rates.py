@@ -1,0 +1,109 @@
+"""Numbers of the page on learning rates are those of the stored tables."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments.peft_benchmark import analysis, page, predicted, runs
+from experiments.peft_benchmark.__main__ import STORED
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "learning-rates.md").read_text(encoding="utf-8")
+WORDS = " ".join(PAGE.split())
+
+
+@pytest.fixture(scope="module")
+def published():
+    return runs.stored_runs(STORED)
+
+
+@pytest.fixture(scope="module")
+def table(published):
+    return analysis.joined(published, runs.stored_steps(STORED))
+
+
+@pytest.fixture(scope="module")
+def tables():
+    return page.stored(STORED)
+
+
+def test_the_tables_are_those_that_the_command_stores(tables):
+    printed = page.printed(tables).split("\n\n")
+    assert len(printed) == 6
+    for markdown in printed:
+        assert markdown in PAGE
+
+
+def test_the_stored_tables_are_those_of_the_stored_runs(table, tables):
+    """All but the intervals, which take a minute."""
+    fitted = table[table["is_fitted"]]
+    for _, row in tables["correlations"].iterrows():
+        columns = [next(key for key, name in analysis.TITLES.items() if name == row["predictor"])]
+        of_task = fitted[fitted["task"] == row["task"]]
+        if row["runs"] != "all":
+            of_task = of_task[of_task["trained"] > 4e6]
+        ranks = of_task[[*columns, row["outcome"]]].dropna().rank()
+        assert row["n"] == len(ranks)
+        assert row["spearman"] == pytest.approx(ranks.corr().iloc[0, 1])
+    models = tables["models"]
+    for (task, outcome), stored in models.groupby(["task", "outcome"], sort=False):
+        computed = analysis.models(table, task, outcome)
+        pd.testing.assert_frame_equal(
+            stored[computed.columns].reset_index(drop=True), computed, check_dtype=False
+        )
+    computed = analysis.predictions(table, predicted.candidates())
+    stored = tables["predictions"][list(computed.columns)]
+    pd.testing.assert_frame_equal(stored, computed, check_dtype=False)
+    stored = pd.read_parquet(STORED / f"{page.FITTED}.parquet")
+    columns = ["experiment", "trained", "frobenius", "train_loss"]
+    pd.testing.assert_frame_equal(stored[columns], fitted[columns].reset_index(drop=True))
+
+
+def test_no_hypothesis_holds(table, tables):
+    assert not tables["hypotheses"]["holds"].any()
+    pd.testing.assert_frame_equal(
+        tables["hypotheses"], analysis.hypotheses(table), check_dtype=False
+    )
+    assert "None of three hypotheses, fixed before, holds" in WORDS
+
+
+def test_sentences_are_those_of_the_runs(published, table, tables):
+    fitted = table[table["is_fitted"]]
+    counts = fitted["task"].value_counts()
+    text, images = counts["MetaMathQA"], counts["image-gen"]
+    lora = published[(published["peft_type"] == "LORA") & (published["task"] == "MetaMathQA")]
+    assert (len(lora), set(lora["lr"])) == (8, {1e-4})
+    by_name = fitted.set_index("experiment")
+    fourier = by_name.loc["fourierft--llama-3.2-3B-n_frequency-5000"]
+    wave = by_name.loc["waveft--llama-3.2-3B-n_frequency-5000"]
+    assert (fourier["trained"], fourier["lr"]) == (wave["trained"], wave["lr"])
+    predictions = tables["predictions"]
+    half = (predictions["high"] - predictions["low"]) / 2
+    assert np.ptp(half) < 1e-9
+    losses = fitted.loc[fitted["task"] == "MetaMathQA", "train_loss"]
+    several = fitted[fitted["task"] == "MetaMathQA"].groupby("peft_type")["lr"].nunique()
+    models = tables["models"].set_index(["task", "outcome", "model"])
+    type_alone = models.loc[("MetaMathQA", "train_loss", "the mean of its type")]
+    known = fitted.loc[fitted["task"] == "MetaMathQA", "expected_error"].notna().sum()
+    for sentence in (
+        f"{len(fitted)} of {len(published)} runs are fitted, {text} of text and {images} of images",
+        "All eight LoRA runs on text have one rate, 1e-4",
+        f"{(several > 1).sum()} of {len(several)} types have several rates",
+        (
+            f"by {type_alone['error, type left out']:.3f} over the {type_alone['n']:.0f} runs that "
+            "have such"
+        ),
+        (
+            f"with {fourier['trained']:,} numbers and a rate of {fourier['lr']:g} each, WaveFT's "
+            f"first step is {wave['frobenius'] / fourier['frobenius']:.0f} times FourierFT's, and "
+            f"its loss {wave['train_loss']:.2f} against {fourier['train_loss']:.2f}"
+        ),
+        f"is known for {known} text runs only",
+        f"half of one is {half.iloc[0]:.2f}",
+        f"a standard deviation of {losses.std():.2f}",
+        f"Predictions of {predictions['date'].iloc[0]}",
+    ):
+        assert sentence in WORDS, sentence
+    assert len(predictions) == 8
