@@ -15,7 +15,7 @@ energy that the N largest retain:
 
 - the DCT diagonalises (1−ρ)I + ρ11ᵀ, the factor of ``row-equicorrelated`` and of ``blocks`` with a
   single block (a circulant matrix is diagonal in the real Fourier basis);
-- the standard basis (method S) diagonalises the factors of ``scaled``.
+- the standard basis (entries) diagonalises the factors of ``scaled``.
 
 Elsewhere, as for the DCT of ``ar1``, which it diagonalises only in the limit of large matrices, the
 coordinates are correlated and the prediction treats them as independent. Their laws are the true
@@ -25,9 +25,9 @@ E B(x) = N, the prediction retains too much by :math:`ΔVar / (2\,|\tfrac{d}{dx}
 order. Relative to E‖W‖² this is about the number of coordinates that fluctuate together, over pq.
 
 The retained energy of independent coordinates is a convex and symmetric function of their
-variances. Of all profiles of the same sum, equal variances therefore retain the least. S has equal
-variances under every correlation of entries of variance 1, so the prediction for the DCT is at
-least as large.
+variances. Of all profiles of the same sum, equal variances therefore retain the least. Entries have
+equal variances under every correlation of entries of variance 1, so the prediction for the DCT is
+at least as large.
 
 Source: the spiked-model limits of F. Benaych-Georges and R. R. Nadakuditi, J. Multivar. Anal. 111
 (2012), applied to the paper's question; A. P. Dawid, Biometrika 68 (1981) for matrix-variate normal
@@ -77,7 +77,7 @@ def selection_loss_with_spike(t: float, retained: float) -> float:
 
     Returns:
         The loss relative to pq, in the limit of large matrices. At t = 0 it is the loss of the
-        method D for independent entries.
+        LoCA for independent entries.
     """
     if t < 0 or not 0 < retained < 1:
         msg = "t must not be negative and retained must lie strictly between 0 and 1, "
@@ -152,7 +152,7 @@ def low_rank_loss_with_shared_mean(
 
 
 def selection_loss_with_shared_mean(budget: Budget, noise: float, atom: float) -> float:
-    r"""Exact expected loss of the method D when all entries share one random mean.
+    r"""Exact expected loss of LoCA when all entries share one random mean.
 
     11ᵀ is the DCT atom of frequency zero, so only the coefficient at that frequency depends on the
     mean: it is N(0, τ²), the other pq − 1 are N(0, σ²), and all are independent.
@@ -168,7 +168,7 @@ def selection_loss_with_shared_mean(budget: Budget, noise: float, atom: float) -
 
 
 def limit_boundary(ratio: float, aspect: float = 1.0) -> float:
-    r"""Fraction of the energy in one random spike at which the methods R and D have the same loss.
+    r"""Fraction of the energy in one random spike at which LoRA and LoCA have the same loss.
 
     This is the line of one spike in the phase diagram, for large matrices; at the boundary both
     methods retain :func:`energy_retained_with_spike`. The function solves

@@ -29,7 +29,7 @@ class Protocol(StrEnum):
     """What the low-rank error is compared with.
 
     - ``same-draw``: every method approximates the same correlated matrix.
-    - ``iid-reference``: only the method R approximates the correlated matrix; the other methods
+    - ``iid-reference``: only LoRA approximates the correlated matrix; the other methods
       have their exact errors for independent entries. The paper's printed crossings follow from
       this protocol.
     """
@@ -70,7 +70,7 @@ _FEWEST_BEYOND = 20
 class Design:
     """Specification of a study of dependence; the fields are arguments of ``correlate``.
 
-    R and D are among the methods always, because the study finds where their errors cross.
+    LoRA and LoCA are always among the methods, because the study finds where their errors cross.
     """
 
     p: int
@@ -170,7 +170,7 @@ class Design:
 
     @property
     def drawn(self) -> tuple[Method, ...]:
-        """The methods applied to the draws under any of the protocols, and R and D."""
+        """The methods applied to the draws under any of the protocols, and LoRA and LoCA."""
         methods = {
             one.name: one
             for protocol in self.protocols

@@ -75,7 +75,7 @@ def evaluate(cell: DrawCell) -> dict[str, Any]:
 
     Returns:
         ``losses``: moments for each method, one number per rank; ``gap``: moments of the loss of
-        the method R minus the loss of D on the same draws; ``statistics``: each statistic's value
+        LoRA minus that of LoCA on the same draws; ``statistics``: each statistic's value
         in every draw; ``centred_statistics``: the same for the centred matrices, or None.
     """
     p, q, structure = cell.p, cell.q, cell.structure
@@ -167,7 +167,7 @@ class Blocks:
         return _mean_and_error([result["losses"][method] for result in self.results])
 
     def gap(self) -> tuple[Array, Array]:
-        """Mean loss of the method R minus D on the same draws, and its standard error, by rank."""
+        """Mean loss of LoRA minus LoCA on the same draws, and its standard error, by rank."""
         return _mean_and_error([result["gap"] for result in self.results])
 
     def statistic(self, name: str, *, is_centred: bool) -> Array:

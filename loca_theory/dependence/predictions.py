@@ -36,7 +36,7 @@ def predictions(budgets: Sequence[Budget]) -> list[Prediction]:
 
 
 def _losses(budgets: Sequence[Budget]) -> list[float]:
-    """Losses of the method R for independent entries: exact, or their limit at very large ranks."""
+    """Losses of LoRA for independent entries: exact, or their limit at very large ranks."""
     if budgets and all(Engine.EXACT in _LOW_RANK.engines(budget) for budget in budgets):
         return _LOW_RANK.expected_errors(budgets).tolist()
     return [_LOW_RANK.limit(budget) for budget in budgets]
@@ -60,11 +60,11 @@ class Prediction:
     def error(self, structure: Structure, method: str, value: float) -> float | None:
         """Expected error of a method relative to E‖W‖²; None if there is no closed form.
 
-        Only the methods R, D and S have closed forms. The error of D is exact under
-        ``shared-mean`` and ``equicorrelated``. Under the separable structures, those of D and S are
-        exact if the coordinates are independent, and otherwise approximations. The other errors are
-        leading orders in the size: that of R follows from the spiked model, and that of D under
-        ``spiked`` from the mixture law of the coefficients of a random spike.
+        Only LoRA, LoCA and entries have closed forms. The error of LoCA is exact under
+        ``shared-mean`` and ``equicorrelated``. Under the separable structures, those of LoCA and
+        entries are exact if the coordinates are independent, and otherwise approximations. The
+        other errors are leading orders in the size: that of LoRA follows from the spiked model, and
+        that of LoCA under ``spiked`` from the mixture law of the coefficients of a random spike.
         """
         match structure.name, method:
             case (("shared-mean" | "equicorrelated"), ("LoRA" | "LoCA")):
@@ -105,11 +105,11 @@ class Prediction:
     def crossing(
         self, structure: Structure, protocol: Protocol, low: float, high: float
     ) -> float | None:
-        """Value in [low, high] at which R's error passes below D's; None if none is known."""
+        """Value in [low, high] at which LoRA's error passes below LoCA's; None if none is known."""
         if structure.name not in ("shared-mean", "equicorrelated", "spiked"):
             return None
         if structure.name == "spiked":
-            # Below this the spike is hidden in the bulk, and R has no closed form.
+            # Below this the spike is hidden in the bulk, and LoRA has no closed form.
             low = max(low, 1.001 / (1 + math.sqrt(self.budget.p * self.budget.q)))
         low, high = max(low, 0.0), min(high, 1 - 1e-9 if structure.name != "shared-mean" else high)
 

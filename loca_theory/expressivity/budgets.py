@@ -108,7 +108,7 @@ class Budget:
 
     @property
     def random_locations(self) -> int:
-        """Number of random locations of the method F1. Each costs two numbers, but no index."""
+        """Number of locations of random Fourier. Each costs two numbers, but no index."""
         return self.numbers // 2
 
     @property
@@ -118,7 +118,7 @@ class Budget:
 
     @property
     def chosen_locations(self) -> int:
-        """Number of chosen locations of the method F2 and of the bounds M1 and M2 on its error.
+        """Number of chosen locations of Fourier pairs and of the bounds on their error.
 
         Each location costs two numbers and an index.
 
@@ -136,7 +136,7 @@ class Budget:
 
     @property
     def chosen_coefficients(self) -> int:
-        """Number of chosen coefficients of the methods F3, D and S.
+        """Number of chosen coefficients of Fourier, LoCA and entries.
 
         Each coefficient costs one number and an index.
         """

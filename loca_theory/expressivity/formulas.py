@@ -22,7 +22,7 @@ def exact_error(method: str | Method, budget: Budget) -> float:
         budget: Shape, rank and accounting.
 
     Returns:
-        The relative error, in [0, 1]; the bound M2 can fall below 0 (by s/pq at most).
+        The relative error, in [0, 1]; the lower bound can fall below 0 (by s/pq at most).
 
     Raises:
         InvalidArgumentError: the method is unknown or has no exact value at this shape, or it

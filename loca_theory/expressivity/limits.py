@@ -3,10 +3,10 @@ r"""Large-matrix limits of the errors, and the ranks at which the ordering of Th
 As p, q → ∞ with q/p and r/p fixed, the fraction of the energy of an i.i.d. N(0, 1) matrix that a
 method retains tends to a limit. φ and Φ are the standard normal density and distribution function:
 
-- a fraction f of single coefficients (methods D, F3, S) retains :math:`f + 2 z φ(z)`, where
+- a fraction f of single coefficients (LoCA, Fourier, entries) retains :math:`f + 2 z φ(z)`, where
   :math:`2(1-Φ(z)) = f`;
-- a fraction g of the locations (method F2, bounds M1 and M2) retains :math:`g (1 - \ln g)`;
-- a fraction of the singular values (method R) retains :func:`low_rank_fraction`.
+- a fraction g of the locations (Fourier pairs and its bounds) retains :math:`g (1 - \ln g)`;
+- a fraction of the singular values (LoRA) retains :func:`low_rank_fraction`.
 
 Source: consequences of the paper's proof of Theorem 1; V. A. Marchenko and L. A. Pastur
 (1967) for the spectrum.
@@ -46,7 +46,7 @@ def coefficient_fraction(fraction: float) -> float:
     r"""Limit of the fraction of the energy that the largest coefficients carry.
 
     If a fraction f = ``fraction`` of i.i.d. N(0, 1) coefficients is retained, the limit is
-    :math:`f + 2 z φ(z)` with :math:`2(1 - Φ(z)) = f`. It applies to the methods D, F3 and S.
+    :math:`f + 2 z φ(z)` with :math:`2(1 - Φ(z)) = f`. It applies to LoCA, Fourier and entries.
     """
     if fraction <= 0 or fraction >= 1:
         return float(np.clip(fraction, 0, 1))
@@ -58,7 +58,7 @@ def location_fraction(fraction: float) -> float:
     r"""Limit of the fraction of the energy that the strongest locations carry.
 
     If a fraction g = ``fraction`` of the locations is retained, the limit is
-    :math:`g(1 - \ln g)`. It applies to the method F2 and to the bounds M1 and M2; in the limit, the
+    :math:`g(1 - \ln g)`. It applies to Fourier pairs and their two bounds; in the limit, the
     energies of their locations are exponential (χ²_2).
     """
     if fraction <= 0 or fraction >= 1:
@@ -93,9 +93,9 @@ _CHOSEN = {
 
 
 def limit_crossings(accounting: Accounting = Accounting.PAPER) -> list[Crossing]:
-    """Find all crossings of the methods U, R, F2 and D for 0 < r/K < 1/2.
+    """Find all crossings of the printed line, LoRA, Fourier pairs and LoCA, 0 < r/K < 1/2.
 
-    Theorem 1 assumes only r < K/3. In the limit its ordering of the errors, U > R > F2 > D, holds
+    Theorem 1 assumes only r < K/3. In the limit its order of the errors, in this order, holds
     up to the first of these crossings and fails beyond it, if it holds for small ranks.
 
     Returns:

@@ -46,7 +46,7 @@ def approximate(
         Ŵ, shape (p, q), a tensor of the floating-point type of the computation.
 
     Raises:
-        InvalidArgumentError: the method is unknown or only a formula (U, M1, M2, RD), the matrix
+        InvalidArgumentError: the method is unknown or only a formula, the matrix
             does not have the budget's shape, a random method got no ``rng``, or the matrix is
             complex, sparse, of an 8-bit type or not finite.
 

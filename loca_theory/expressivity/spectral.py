@@ -71,8 +71,9 @@ def spectral_error(singular_values: ArrayLike, method: str | Method, budget: Bud
 
     Args:
         singular_values: All min(p, q) singular values s of the matrix, in any order and unit.
-        method: Low rank (R), a linear family chosen without knowledge of W, such as F1, V1 and
-            C3A, or a selection in a basis with known ``atom_singular_values``: D, S, F3, F2.
+        method: LoRA, a linear family chosen without knowledge of W, such as random DCT and C3A, or
+            a selection in a basis with known ``atom_singular_values``: LoCA, entries, Fourier or
+            Fourier pairs.
         budget: The budget.
 
     Returns:
@@ -125,8 +126,9 @@ class LowRankComparison:
         method: Name of the other method.
         low_rank: Energy fraction of the r largest singular values, which low rank retains.
         other: Energy fraction that the other method retains: 1 less :func:`spectral_error`.
-        normal_limit: The same for matrices of large stable rank, whatever the spectrum: for D, S
-            and F3 it is :func:`coefficient_fraction` of the fraction of the coefficients.
+        normal_limit: The same for matrices of large stable rank, whatever the spectrum: for LoCA,
+            entries and Fourier it is :func:`coefficient_fraction` of the fraction of the
+            coefficients.
     """
 
     method: str
@@ -147,8 +149,8 @@ def compare_with_low_rank(
 
     Low rank retains more exactly if the energy fraction of the r largest singular values exceeds
     the fraction that the other method retains of a matrix with these singular values and random
-    singular vectors. For D and S on large matrices of large stable rank, this is the number
-    f + 2zφ(z) for every matrix, where the fraction f of the coefficients is retained.
+    singular vectors. For LoCA and entries on large matrices of large stable rank, this is the
+    number f + 2zφ(z) for every matrix, where the fraction f of the coefficients is retained.
 
     Args:
         singular_values: All min(p, q) singular values, in any order and unit.

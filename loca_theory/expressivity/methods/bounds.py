@@ -52,12 +52,12 @@ def rate_distortion(budget: Budget) -> float:
 
 
 def upper_bound(budget: Budget) -> float:
-    """M1, an upper bound on the error of the method F2: no self-conjugate location is retained."""
+    """M₁, an upper bound on the error of Fourier pairs: no self-conjugate location is retained."""
     return _of_pairs(budget, budget.half_spectrum.pair_count)
 
 
 def lower_bound(budget: Budget) -> float:
-    """M2, a lower bound on the error of the method F2: every location counts as a pair."""
+    """M₂, a lower bound on the error of Fourier pairs: every location counts as a pair."""
     return _of_pairs(budget, budget.half_spectrum.location_count)
 
 
@@ -66,5 +66,5 @@ def _of_pairs(budget: Budget, locations: int) -> float:
 
 
 def limit_of_bounds(budget: Budget) -> float:
-    """The limit of the error of the method F2 and of both bounds."""
+    """The limit of the error of Fourier pairs and of both bounds."""
     return 1 - location_fraction(2 * budget.chosen_locations / (budget.p * budget.q))

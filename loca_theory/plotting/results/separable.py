@@ -39,7 +39,7 @@ def draw_separable_map(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure
     parameters and ranks of the table.
 
     ``table``: ``rows`` of a :class:`~loca_theory.dependence.study.Study` with at least two
-    ranks, two values of each parameter, and the methods R, D and S under ``same-draw``.
+    ranks, two values of each parameter, and LoRA, LoCA and entries under ``same-draw``.
     """
     table = table[(table["protocol"] == Protocol.SAME_DRAW) & table["method"].isin(_METHODS)]
     groups = list(table.groupby("structure", sort=False))
