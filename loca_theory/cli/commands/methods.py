@@ -10,7 +10,7 @@ import click
 
 from loca_theory.cli.options import Common, command_of
 from loca_theory.cli.output import Rows, console, emit, print_note
-from loca_theory.expressivity.methods.names import known_name, seed_name
+from loca_theory.expressivity.methods.names import known_name
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from loca_theory.expressivity.method_table import MethodRow, MethodTable
 
 _ALL = "all"
-_TEXTS = ("letter", "oracle", "error", "reference", "what it is")
+_TEXTS = ("oracle", "error", "what it is", "reference")
 _NOTES = (
     "Costs for a {K}×{K} matrix at the budget of LoRA of rank {r}, N0 = r(p + q) = {numbers} "
-    "numbers. letter: the paper's, accepted too. oracle: picks its locations by looking at the "
-    "matrix, which training does not know; each costs one more number of N0. parameters: "
-    "values without locations. stored bits: 16 for a value, and those of the picked locations. "
+    "numbers. oracle: picks its locations by looking at the matrix, which training does not know; "
+    "each costs one more number of N0. parameters: values without locations. stored bits: 16 for a "
+    "value, and those of the picked locations. "
     "error: what simulate computes, exact or simulated by draws."
 )
 _STEPS = (
@@ -117,13 +117,12 @@ def _print_steps(out: Console, table: MethodTable) -> None:
 def _cells(row: MethodRow) -> dict[str, str]:
     return {
         "method": row.name,
-        "letter": "" if (letter := seed_name(row.name)) == row.name else letter,
         "oracle": "yes" if row.is_oracle else "",
         "parameters": "" if row.parameters is None else f"{row.parameters:,}",
         "stored bits": "" if row.stored_bits is None else f"{row.stored_bits:,.0f}",
         "error": "exact" if "exact" in row.engines else "simulated" * bool(row.engines),
-        "reference": row.reference,
         "what it is": row.title,
+        "reference": row.reference,
     }
 
 

@@ -68,7 +68,7 @@ METHODS: dict[str, Method] = {
               error=bounds.printed_line),
         RandomLocations("random Fourier", "Fourier, random locations"),
         Subspace("random DCT", "DCT, random locations", basis=COSINE, scaling=1.0),
-        RandomCosines("FourierFT", "as in PEFT: real coefficients, random locations, full spectrum",
+        RandomCosines("FourierFT", "real coefficients, random locations, full spectrum",
                       "arXiv:2405.03003", scaling=150.0),
         Bound("upper bound", "upper bound on the error of Fourier pairs",
               error=bounds.upper_bound, large=bounds.limit_of_bounds),
