@@ -77,8 +77,8 @@ class Multiplicative(SeededFit, IsotropicFamily, ABC):
         import torch
 
         weights, shape = self.weights, (budget.p, budget.q)
-        is_matrix = isinstance(weights, torch.Tensor) and weights.shape == shape
-        if not (is_matrix and weights.isfinite().all()):
+        is_tensor = isinstance(weights, torch.Tensor)
+        if not is_tensor or weights.shape != shape or not weights.isfinite().all():
             raise InvalidArgumentError(
                 f"weights of {self.name} must be a finite {budget.p}x{budget.q} tensor, the shape "
                 "of the matrix; pass the pretrained weights of its layer"
