@@ -14,7 +14,7 @@ _PREDICTORS = {
     "frobenius": "length of its first step, ‖ΔW‖",
 }
 _NAMED = {"FOURIERFT": "FourierFT", "WAVEFT": "WaveFT"}
-_MESSAGE = "The loss follows how many numbers are trained more than how long the first step is"
+_MESSAGE = "The first step orders the losses no better than the trained numbers do"
 
 
 @styled

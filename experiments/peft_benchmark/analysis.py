@@ -107,6 +107,22 @@ def _correlation(runs: pd.DataFrame, predictor: str, outcome: str) -> float:
     return _rank(runs[predictor], runs[outcome])
 
 
+def differences(table: pd.DataFrame, task: str) -> pd.DataFrame:
+    """By how much the correlations of steps with the loss exceed that of the trained numbers."""
+    runs = table[table["is_fitted"] & (table["task"] == task)].dropna(subset=["train_loss"])
+    rows = []
+    for predictor in ("frobenius", "spectral", "decrease"):
+        statistic = partial(_difference, predictor=predictor)
+        low, high = interval(runs[[predictor, "trained", "train_loss", "peft_type"]], statistic)
+        row = {"predictor": TITLES[predictor], "n": len(runs), "difference": statistic(runs)}
+        rows.append({**row, "low": low, "high": high})
+    return pd.DataFrame(rows)
+
+
+def _difference(runs: pd.DataFrame, predictor: str) -> float:
+    return _correlation(runs, predictor, "train_loss") - _correlation(runs, "trained", "train_loss")
+
+
 def _rank(x: Any, y: Any) -> float:
     """Spearman's correlation; scipy's takes ten times as long, most of it for p-values."""
     ranks = np.array([rankdata(x), rankdata(y)])

@@ -14,11 +14,12 @@ from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.tables import StoredTable, store_rows, store_tables
 
 NAME, FITTED = "learning-rates", "fitted-runs"
-_TABLES = ("correlations", "models", "hypotheses", "predictions")
+_TABLES = ("correlations", "differences", "models", "hypotheses", "predictions")
 _TASKS = {"MetaMathQA": "text", "image-gen": "images"}
 _OUTCOMES = {"train_loss": "loss", "accuracy": "accuracy", "dino": "DINO"}
 _GROUPS = {"all": "all", "many numbers": f"above {DESIGN['rule']['many'] / 1e6:.0f}M"}
-_ASKED = ("trained numbers", "first step, Frobenius norm", "learning rate × scaling")
+_STEP = "first step, Frobenius norm"
+_ASKED = ("trained numbers", _STEP, "learning rate × scaling")
 _HYPOTHESES = {
     "step": "the longer the first step, the lower the loss: Spearman's correlation",
     "beyond": "beside the trained numbers, the predicted decrease lowers the error by 5%: fraction",
@@ -32,6 +33,7 @@ def compute(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     tasks = DESIGN["tasks"]
     pairs = [(task, outcome) for task in tasks for outcome in tasks[task]["outcomes"]]
     correlations = [analysis.correlations(table, task).assign(task=task) for task in tasks]
+    differences = [analysis.differences(table, task).assign(task=task) for task in tasks]
     models = [
         analysis.models(table, task, outcome).assign(task=task, outcome=outcome)
         for task, outcome in pairs
@@ -39,6 +41,7 @@ def compute(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     predictions = analysis.predictions(table, predicted.candidates())
     return {
         "correlations": pd.concat(correlations, ignore_index=True),
+        "differences": pd.concat(differences, ignore_index=True),
         "models": pd.concat(models, ignore_index=True),
         "hypotheses": analysis.hypotheses(table),
         "predictions": predictions.assign(date=str(DESIGN["predictions"]["date"])),
@@ -64,7 +67,7 @@ def printed(tables: Mapping[str, pd.DataFrame]) -> str:
     correlations = tables["correlations"]
     is_loss = correlations["outcome"] == "train_loss"
     parts = (
-        _answer(correlations, tables["models"]),
+        _answer(correlations, tables["differences"], tables["models"]),
         _hypotheses(tables["hypotheses"]),
         _correlations(correlations[is_loss]),
         _correlations(correlations[~is_loss]),
@@ -83,11 +86,11 @@ def _signed(value: float) -> str:
     return f"{round(value, 2) + 0.0:+.2f}".replace("-", "−")
 
 
-def _with_interval(row: Any) -> str:
-    return f"{_signed(row['spearman'])} ({_signed(row['low'])} to {_signed(row['high'])})"
+def _with_interval(row: Any, name: str = "spearman") -> str:
+    return f"{_signed(row[name])} ({_signed(row['low'])} to {_signed(row['high'])})"
 
 
-def _answer(correlations: pd.DataFrame, models: pd.DataFrame) -> str:
+def _answer(correlations: pd.DataFrame, differences: pd.DataFrame, models: pd.DataFrame) -> str:
     """What orders the losses, and how much a model gains by the first step."""
     header, columns = ["final training loss and …"], []
     for task, title in _TASKS.items():
@@ -98,8 +101,12 @@ def _answer(correlations: pd.DataFrame, models: pd.DataFrame) -> str:
         is_loss = (models["task"] == task) & (models["outcome"] == "train_loss")
         errors = models[is_loss].set_index("model")["error, type left out"]
         both = f"{errors['numbers']:.3f} → {errors['numbers and first step']:.3f}"
-        columns.append([*(_with_interval(by_loss.loc[title]) for title in _ASKED), both])
+        cells = [_with_interval(by_loss.loc[title]) for title in _ASKED]
+        of_task = differences[differences["task"] == task].set_index("predictor")
+        cells.append(_with_interval(of_task.loc[_STEP], "difference"))
+        columns.append([*cells, both])
     titles = [f"{title}: rank correlation" for title in _ASKED]
+    titles.append("correlation of the first step minus that of the trained numbers")
     titles.append("error of a model by the numbers → with the first step")
     return _markdown(header, [list(cells) for cells in zip(titles, *columns, strict=True)])
 

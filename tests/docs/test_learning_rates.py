@@ -69,6 +69,18 @@ def test_no_hypothesis_holds(table, tables):
     assert "None of three hypotheses, fixed before, holds" in WORDS
 
 
+def test_that_one_predictor_is_better_than_the_other_is_not_shown(table, tables):
+    rows = tables["differences"]
+    rows = rows[rows["predictor"] == "first step, Frobenius norm"].set_index("task")
+    assert ((rows["low"] < 0) & (rows["high"] > 0)).all()
+    for task, row in rows.iterrows():
+        ranks = table[table["is_fitted"] & (table["task"] == task)]
+        ranks = ranks[["frobenius", "trained", "train_loss"]].rank().corr()["train_loss"]
+        assert row["difference"] == pytest.approx(ranks["frobenius"] - ranks["trained"])
+        assert abs(ranks["trained"]) > abs(ranks["frobenius"])
+    assert "the difference between the two correlations is not shown" in WORDS
+
+
 def test_sentences_are_those_of_the_runs(published, table, tables):
     fitted = table[table["is_fitted"]]
     counts = fitted["task"].value_counts()
