@@ -91,6 +91,37 @@ def test_maps_are_those_of_the_transform():
         np.testing.assert_allclose((matrix @ w.ravel()).reshape(5, 5), part, atol=1e-12)
 
 
+@pytest.mark.parametrize("size", [2, 5, 8])
+def test_the_parts_of_the_fourier_matrix_have_the_printed_products(size):
+    """Re(H) Im(H) = 0, and RRᵀ and IIᵀ have the entries 1, ½ and −½ of the appendix."""
+    real, imaginary = fourier._parts(size)
+    mirrored = np.roll(np.eye(size)[::-1], 1, axis=0)  # 1 where u + w is 0 or K
+    np.testing.assert_allclose(real @ imaginary, 0, atol=1e-12)
+    np.testing.assert_allclose(real @ real.T, (np.eye(size) + mirrored) / 2, atol=1e-12)
+    np.testing.assert_allclose(imaginary @ imaginary.T, (np.eye(size) - mirrored) / 2, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("method", "width", "layers", "budget", "printed", "unit"),
+    [
+        ("loca", 768, 12, 1000, 0.024, 0.001),
+        ("loca", 1024, 24, 1000, 0.048, 0.001),  # RoBERTa-large and GPT-2 medium
+        ("loca", 1024, 24, 10_000, 0.480, 0.001),
+        ("loca", 1280, 36, 1000, 0.072, 0.001),
+        ("loca", 4096, 32, 150_000, 9.6, 0.1),
+        ("loca", 5120, 40, 150_000, 12, 1),
+        ("lora", 768, 12, 8, 0.3, 0.1),
+        ("lora", 1024, 24, 8, 0.8, 0.1),
+    ],
+)
+def test_printed_numbers_of_parameters_that_no_claim_names(
+    method, width, layers, budget, printed, unit
+):
+    """Those of the paper's tables, in millions, in query and value of all layers."""
+    counted = complexity.parameters(method=method, width=width, layers=layers, budget=budget)
+    assert counted == pytest.approx(printed, abs=unit / 2)
+
+
 def test_the_fast_transform_is_the_transform():
     x = rng().standard_normal(64)
     found, multiplications = complexity.fast_cosine(x)

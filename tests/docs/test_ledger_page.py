@@ -88,7 +88,7 @@ def test_with_a_run_its_verdict_and_numbers_stand_there(ledger, tmp_path):
 
 
 def test_what_was_observed_by_another_check_is_left_out(ledger, tmp_path):
-    written(tmp_path, entry("condition-u", definition="0"), entry("dct.matrix", id="gone"))
+    written(tmp_path, entry("condition-u", definition="0"), entry("half-matrix.law", id="gone"))
     assert OBSERVED not in ledger.page(LEDGER, ledger.read_stored(tmp_path, LEDGER))
 
 

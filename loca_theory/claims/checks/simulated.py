@@ -169,24 +169,3 @@ def vera_like_noise(*, tier: Tier, rng: Rng, size: int, ranks: Sequence[int]) ->
         parts[f"r = {r}"] = Estimate.mean(found - 1)
     fractions = ", ".join(f"{(size + r) / size**2:.3f}" for r in ranks)
     return parts, f"n = {size}; noise retains {fractions} of the energy."
-
-
-def vera_least_squares(*, rng: Rng, intercept: bool = False) -> Returned:
-    """Largest difference of the best diagonal Λ_b from slopes of regressions, row by row.
-
-    The best Λ_b for ‖W − Λ_b M‖, with M = B Λ_d A, is found from all entries at once. The i-th
-    regression has row i of W as the response and row i of M as the covariate. n = 12, r = 5.
-
-    Args:
-        intercept: Whether the regressions have an intercept.
-    """
-    n, r = 12, 5
-    w, b, a = (rng.standard_normal(shape) for shape in ((n, n), (n, r), (r, n)))
-    m = (b * rng.standard_normal(r)) @ a
-    design = np.zeros((n * n, n))  # of the entries of W, row after row, on the diagonal of Λ_b
-    design[np.arange(n * n), np.repeat(np.arange(n), n)] = m.ravel()
-    best = np.linalg.lstsq(design, w.ravel())[0]
-    if intercept:
-        w, m = (one - one.mean(axis=1, keepdims=True) for one in (w, m))
-    slopes = (w * m).sum(axis=1) / np.square(m).sum(axis=1)
-    return np.abs(best - slopes).max(), f"n = {n}, r = {r}."
