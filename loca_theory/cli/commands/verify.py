@@ -103,7 +103,7 @@ def command(
         written = []
     document = {**result.to_json(), "files": [str(path) for path in written]}
     columns = list(result.claims[0].row())
-    emit(document, lambda: print_claims(result), common, "claims", columns)
+    emit(document, lambda: print_claims(result, is_whole=not names), common, "claims", columns)
     _note_earlier(result, earlier, common)
     if written:
         common.note_written(written)
