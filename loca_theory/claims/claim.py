@@ -21,7 +21,6 @@ from pydantic.dataclasses import dataclass
 from loca_theory.claims.estimates import Measured, NotMeasuredError, Returned, Rng, Tier, observed
 from loca_theory.claims.rules import STRICT, Rule, RuleChange, Verdict
 from loca_theory.errors import LocaTheoryError, ResourceError
-from loca_theory.sweeps.runner import SweepInterruptedError
 
 EMPIRICAL = "empirical"
 PAPER, OTHER_MODEL, PACKAGE = "paper", "another model", "package"
@@ -243,7 +242,7 @@ class Claim:
             found = observed(check(**self.arguments, **asked))
         except NotMeasuredError as why:
             return Measured((), str(why))
-        except (ResourceError, SweepInterruptedError):
+        except ResourceError:
             raise
         except LocaTheoryError as error:
             why = f"the check {self.check} raised an error: {error}"

@@ -15,12 +15,18 @@ from loca_theory.claims.checks import (
     convergence,
     dependence,
     fourier,
+    hypothesis_tests,
     normality,
+    simulated,
     theory_bases,
 )
 from loca_theory.claims.estimates import Tier
 from loca_theory.convergence.interpretations import Interpretation
 from loca_theory.convergence.problems import Family, draw
+from loca_theory.expressivity import Budget, retained_energies
+from loca_theory.expressivity.laws.bidiagonal import sample_leading_eigenvalues
+from loca_theory.expressivity.methods.registry import find_method
+from loca_theory.increments.spectrum import spectral_statistics
 
 
 def rng():
@@ -120,6 +126,26 @@ def test_printed_numbers_of_parameters_that_no_claim_names(
     """Those of the paper's tables, in millions, in query and value of all layers."""
     counted = complexity.parameters(method=method, width=width, layers=layers, budget=budget)
     assert counted == pytest.approx(printed, abs=unit / 2)
+
+
+def test_the_null_of_square_matrices_needs_only_the_leading_eigenvalues():
+    """The same draws with all eigenvalues; of a hundred, some have none above the edge."""
+    t = hypothesis_tests._null(rng(), 100, 60, 60)
+    drawn = rng()
+    spectra = [sample_leading_eigenvalues(60, 60, 60, drawn)[0] for _ in range(100)]
+    expected = [spectral_statistics(spectrum, 60, 60)["T"] for spectrum in spectra]
+    np.testing.assert_allclose(t, expected, rtol=1e-10)
+    assert 0 < np.count_nonzero(t) < 100
+
+
+@pytest.mark.parametrize(
+    ("size", "method"), [(5, "Fourier pairs"), (6, "Fourier pairs"), (6, "Fourier")]
+)
+def test_what_the_dense_draws_retain_is_what_the_methods_do(size, method):
+    draws, budget = rng().standard_normal((3, size, size)), Budget(size, size, 1)
+    counted = simulated._retained(method, draws, find_method(method).count(budget))
+    expected = [retained_energies(matrix, method, [budget])[0] for matrix in draws]
+    np.testing.assert_allclose(counted, expected, rtol=1e-12)
 
 
 def test_the_fast_transform_is_the_transform():

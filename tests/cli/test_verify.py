@@ -258,13 +258,11 @@ def test_killed_in_between_it_goes_on_where_it_was(verify, here, killed):
     assert [{**x, "seconds": 0} for x in one] == [{**x, "seconds": 0} for x in two]
 
 
-def test_ctrl_c_inside_a_check_counts_claims(verify, monkeypatch):
-    """Its own sweep is of no interest to the user."""
-
-    def interrupted(point):
+def test_ctrl_c_counts_claims(verify, monkeypatch):
+    def interrupted(*, method, sizes, r):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("loca_theory.expressivity.monte_carlo.evaluate", interrupted)
+    monkeypatch.setattr("loca_theory.claims.checks.simulated.value", interrupted)
     done = verify("parseval.", "f2.law")
     assert (done.code, done.out) == (130, "")
     said = "interrupted: 0 of 4 points are stored; run again to compute the rest"
