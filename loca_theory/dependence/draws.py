@@ -13,8 +13,13 @@ import torch
 from loca_theory._types import Array
 from loca_theory.dependence import structures
 from loca_theory.dependence.design import COMPARED, DRAWN
-from loca_theory.dependence.detection import PACKAGES, STATISTICS, centred, low_frequency_fraction
-from loca_theory.dependence.structure import Family, Structure
+from loca_theory.dependence.detection import (
+    DEPENDENCE_PACKAGES,
+    STATISTICS,
+    centred,
+    low_frequency_fraction,
+)
+from loca_theory.dependence.structure import DrawFamily, Structure
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget, Method
 from loca_theory.expressivity.matrices import mean_retained_energies
@@ -47,9 +52,9 @@ class DrawCell(Cell):
     """
 
     experiment = EXPERIMENT
-    packages = PACKAGES
+    packages = DEPENDENCE_PACKAGES
 
-    structure: Structure = field(metadata={"describe": structures.identity})
+    structure: Structure = field(metadata={"describe": structures.structure_identity})
     value: float
     p: int
     q: int
@@ -62,7 +67,7 @@ class DrawCell(Cell):
     @property
     def is_storable(self) -> bool:
         """Whether the structure and every method can be told from others of the same name."""
-        is_known = structures.is_recognisable(self.structure)
+        is_known = structures.is_known_structure(self.structure)
         return is_known and all(map(is_recognisable, self.methods))
 
 
@@ -147,7 +152,7 @@ def _retained(
     return retained | mean_retained_energies(matrix, transformed, budgets)
 
 
-def _family(structure: Structure, p: int, q: int, seed: int, draw: int) -> Family:
+def _family(structure: Structure, p: int, q: int, seed: int, draw: int) -> DrawFamily:
     """A draw as a function of the value, for common random numbers on the grid."""
     return structure.family(p, q, generator(seed, EXPERIMENT, p, q, structure.name, draw))
 

@@ -26,7 +26,7 @@ _OPEN = 1e-9
 # The largest block by default.
 _LARGEST_BLOCK = 16
 
-Family = Callable[[float], Array]
+DrawFamily = Callable[[float], Array]
 
 
 class Structure(ABC):
@@ -64,7 +64,7 @@ class Structure(ABC):
         """The smallest and the largest value of the parameter."""
 
     @abstractmethod
-    def family(self, p: int, q: int, rng: np.random.Generator) -> Family:
+    def family(self, p: int, q: int, rng: np.random.Generator) -> DrawFamily:
         """Draw random numbers once; return a function from values of the parameter to matrices."""
 
     def factors(self, p: int, q: int, value: float) -> tuple[Array, Array] | None:
@@ -95,7 +95,7 @@ class Structure(ABC):
 class OfNormals(Structure):
     """Base class of structures that compute every W from one Z; they override :meth:`matrix`."""
 
-    def family(self, p: int, q: int, rng: np.random.Generator) -> Family:
+    def family(self, p: int, q: int, rng: np.random.Generator) -> DrawFamily:
         """The matrices of one Z."""
         z = rng.standard_normal((p, q))
         return lambda value: self.matrix(z, value)
@@ -204,7 +204,7 @@ class _Spiked(Structure):
             raise InvalidArgumentError(msg)
         return 0.0, 1 - _OPEN
 
-    def family(self, p: int, q: int, rng: np.random.Generator) -> Family:
+    def family(self, p: int, q: int, rng: np.random.Generator) -> DrawFamily:
         z = rng.standard_normal((p, q))
         rows, columns = (maps.directions(size, self.option, rng) for size in (p, q))
         signal_part = rows @ columns.T

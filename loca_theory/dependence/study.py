@@ -27,7 +27,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Method
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
-from loca_theory.sweeps.random import blocks
+from loca_theory.sweeps.random import draw_blocks
 from loca_theory.sweeps.runner import DEFAULT_RUNNER, chosen_runner
 
 
@@ -146,7 +146,7 @@ class Study(Design):
                 with_centred=value in self.detection_values(structure),
             )
             for one in self.structures
-            for draws in blocks(0, self.draws, BLOCK)
+            for draws in draw_blocks(0, self.draws, BLOCK)
             for structure, value in configurations
             if structure is one
         ]
@@ -162,7 +162,7 @@ class Study(Design):
         return detection_rows(self, drawn, nulls)
 
     def _null(self, runner: Runner, is_centred: bool) -> dict[str, NDArray[np.float64]]:
-        every = blocks(0, self.null_draws, NULL_BLOCK)
+        every = draw_blocks(0, self.null_draws, NULL_BLOCK)
         cells = [NullCell(self.p - is_centred, self.q, self.seed, draws) for draws in every]
         found = runner.run(cells, evaluate_null)
         return {name: np.concatenate([one[name] for one in found]) for name in found[0]}

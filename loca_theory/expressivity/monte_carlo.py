@@ -16,11 +16,11 @@ from loca_theory.expressivity.methods import Method
 from loca_theory.expressivity.methods.names import seed_name
 from loca_theory.expressivity.methods.registry import identity, is_recognisable
 from loca_theory.sweeps import Cell, Runner, generator
-from loca_theory.sweeps.random import Moments, blocks
+from loca_theory.sweeps.random import Moments, draw_blocks
 from loca_theory.sweeps.runner import DEFAULT_RUNNER
 
 _EXPERIMENT = "expressivity.monte-carlo"
-PACKAGES = (
+ERROR_PACKAGES = (
     "loca_theory.expressivity",
     "loca_theory.increments",
     "loca_theory.sweeps.random",
@@ -53,7 +53,7 @@ class ErrorCell(Cell):
     """
 
     experiment = _EXPERIMENT
-    packages = PACKAGES
+    packages = ERROR_PACKAGES
 
     method: Method = field(metadata={"describe": identity})
     budgets: tuple[Budget, ...]
@@ -78,7 +78,7 @@ class ErrorCell(Cell):
     @property
     def blocks(self) -> list[ErrorCell]:
         """The same draws in blocks, which a sweep computes and stores one by one."""
-        return [replace(self, draws=draws) for draws in blocks(*self.draws, _BLOCK)]
+        return [replace(self, draws=draws) for draws in draw_blocks(*self.draws, _BLOCK)]
 
 
 def estimate(cells: Sequence[ErrorCell], runner: Runner = DEFAULT_RUNNER) -> list[Moments]:

@@ -69,7 +69,7 @@ class Picture(Figure):
 
 
 @dataclass(frozen=True)
-class View:
+class NamedPicture:
     """One picture that can be drawn of a result, which has no other of this name."""
 
     name: str

@@ -168,7 +168,7 @@ def _label_ends(
             merged[-1][1].append(name)
         else:
             merged.append((height, [name]))
-    positions = spread(axis, [height for height, _ in merged], gap)
+    positions = label_heights(axis, [height for height, _ in merged], gap)
     for (_, names), position in zip(merged, positions, strict=True):
         text = textwrap.fill(", ".join(in_order(names)), _LABEL)
         axis.annotate(text, (1.0, position), xycoords="axes fraction", xytext=(4, 0),
@@ -176,7 +176,7 @@ def _label_ends(
                       color=looks[names[-1]].color, annotation_clip=False)  # fmt: skip
 
 
-def spread(axis: Axes, heights: Sequence[float], gap: float) -> NDArray[np.float64]:
+def label_heights(axis: Axes, heights: Sequence[float], gap: float) -> NDArray[np.float64]:
     """Where to label increasing heights: at distances of at least ``gap``, as near as possible.
 
     Heights are in the axis' data, labels and the gap in fractions of its height.

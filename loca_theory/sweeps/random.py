@@ -47,7 +47,7 @@ def _integer(part: int | str) -> int:
     return part
 
 
-def blocks(first: int, last: int, size: int) -> list[tuple[int, int]]:
+def draw_blocks(first: int, last: int, size: int) -> list[tuple[int, int]]:
     """First replicate, and one past the last, of consecutive blocks of a size."""
     return [(start, min(start + size, last)) for start in range(first, last, size)]
 

@@ -16,7 +16,7 @@ from loca_theory.checkpoints import analyze, demo_pair
 from loca_theory.checkpoints.measure.matrix import analyse_matrix
 from loca_theory.checkpoints.measure.settings import ANALYSED, Settings
 from loca_theory.checkpoints.model.names import kind_of, layer_of
-from loca_theory.checkpoints.report.columns import CHANGE, MATRIX, STATISTICS
+from loca_theory.checkpoints.report.columns import CHANGE, MATRIX, STATISTIC_COLUMNS
 from loca_theory.checkpoints.report.summary import follows_law
 from loca_theory.checkpoints.report.verdict import verdict
 from loca_theory.errors import InvalidArgumentError, ResourceError
@@ -343,7 +343,7 @@ def test_an_overview_has_no_value_where_the_page_has_none():
     found = analyze(base, tuned, ranks=[2])
     rows = dict(zip(found.matrices, found.overview().to_dict("records"), strict=True))
     assert [follows_law(row) for row in rows] == [True, False]
-    columns = {one.value: one for one in (*MATRIX, *CHANGE, *STATISTICS)}
+    columns = {one.value: one for one in (*MATRIX, *CHANGE, *STATISTIC_COLUMNS)}
     for row, shown in rows.items():
         for name in columns.keys() & shown.keys():
             value = shown[name]

@@ -22,7 +22,7 @@ from loca_theory.claims.checks import (
 )
 from loca_theory.claims.estimates import Tier
 from loca_theory.convergence.interpretations import Interpretation
-from loca_theory.convergence.problems import Family, draw
+from loca_theory.convergence.problems import ProblemFamily, draw
 from loca_theory.expressivity import Budget, retained_energies
 from loca_theory.expressivity.laws.bidiagonal import sample_leading_eigenvalues
 from loca_theory.expressivity.methods.registry import find_method
@@ -186,7 +186,7 @@ def test_a_missing_crossing_is_told_rank_by_rank(monkeypatch):
 
 @pytest.mark.parametrize(("axis", "start"), [(0, 14), (0, 26), (1, 19), (1, 21)])
 def test_a_step_towards_the_only_true_location_beside_it_reaches_it(axis, start):
-    problems = draw(Family(components=1), Interpretation(), 3, range(1))
+    problems = draw(ProblemFamily(components=1), Interpretation(), 3, range(1))
     at = {"indices": torch.tensor([[20]]), "start": torch.tensor([[start]])}
     chosen: Any = SimpleNamespace(integers=lambda _: axis, choice=lambda inner: inner[0])
     given = chosen, replace(problems, **at), 0, None, None

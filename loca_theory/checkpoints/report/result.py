@@ -26,7 +26,7 @@ from loca_theory.checkpoints.report.remarks import (
     allocations,
     budget,
     not_compared,
-    rounded,
+    rounding_remark,
     uncovered,
     warning,
 )
@@ -141,7 +141,7 @@ class Analysis(Result):
     @property
     def _rounding(self) -> list[str]:
         """That rounding is a large part of what was measured, where it is."""
-        return self._named([(label, rounded(self._of(label))) for label in self.tuned])
+        return self._named([(label, rounding_remark(self._of(label))) for label in self.tuned])
 
     def _named(self, remarks: Iterable[tuple[str, str]]) -> list[str]:
         """Remarks with the labels of their fine-tunes, if there are several."""

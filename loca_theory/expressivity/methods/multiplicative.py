@@ -37,7 +37,7 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods.fitted import SeededFit
 from loca_theory.expressivity.methods.linear_families import IsotropicFamily
-from loca_theory.expressivity.methods.method import Budgets, Rng
+from loca_theory.expressivity.methods.method import Budgets, OptionalRng
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -85,7 +85,9 @@ class Multiplicative(SeededFit, IsotropicFamily, ABC):
             )
         return weights
 
-    def mean_retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
+    def mean_retained_energies(
+        self, matrix: Tensor, budgets: Budgets, rng: OptionalRng = None
+    ) -> Array:
         """The mean over random weights; with given ones, the energy of the projection."""
         if self.weights is None:
             return super().mean_retained_energies(matrix, budgets)

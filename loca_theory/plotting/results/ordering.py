@@ -16,7 +16,7 @@ from loca_theory.expressivity import Accounting, Budget
 from loca_theory.expressivity.limits import limit_crossings
 from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.expressivity.theorem1.ordering import THEOREM_1_ORDER
-from loca_theory.plotting.canvas import BLACK, RED, Canvas, View, styled
+from loca_theory.plotting.canvas import BLACK, RED, Canvas, NamedPicture, styled
 
 if TYPE_CHECKING:
     from loca_theory.expressivity.theorem1.ordering import OrderingResult
@@ -37,9 +37,11 @@ _TITLES = {
 }
 
 
-def views(result: OrderingResult) -> list[View]:
+def views(result: OrderingResult) -> list[NamedPicture]:
     """The picture of a result."""
-    return [View("margins", "Margin of Theorem 1", partial(draw_margins, result.to_frame()))]
+    return [
+        NamedPicture("margins", "Margin of Theorem 1", partial(draw_margins, result.to_frame()))
+    ]
 
 
 @styled

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.spending import off_budget
-from loca_theory.plotting.canvas import Canvas, View, styled
+from loca_theory.plotting.canvas import Canvas, NamedPicture, styled
 from loca_theory.plotting.lines import (
     BAND,
     TITLES,
@@ -36,10 +36,10 @@ _KEY_LINE, _LABEL_GAP = 0.15, 0.16
 _KEY_CHARACTERS_PER_INCH = 19
 
 
-def views(result: SimulationResult) -> list[View]:
+def views(result: SimulationResult) -> list[NamedPicture]:
     """The picture of a simulation."""
     draw = partial(draw_errors, result.to_frame(), titles_of(result.manifest))
-    return [View("errors", "Error against rank or size", draw)]
+    return [NamedPicture("errors", "Error against rank or size", draw)]
 
 
 @styled

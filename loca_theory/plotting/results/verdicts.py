@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from loca_theory.claims.claim import Role
-from loca_theory.plotting.canvas import GREEN, RED, SKY, Canvas, View, styled
+from loca_theory.plotting.canvas import GREEN, RED, SKY, Canvas, NamedPicture, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,10 +30,10 @@ _COLORS = {
 }
 
 
-def views(result: VerificationResult) -> list[View]:
+def views(result: VerificationResult) -> list[NamedPicture]:
     """The picture of the verdicts."""
     draw = partial(draw_verdicts, result.to_frame(), questions=result.ledger.questions)
-    return [View("verdicts", "Verdicts by question", draw)]
+    return [NamedPicture("verdicts", "Verdicts by question", draw)]
 
 
 @styled
