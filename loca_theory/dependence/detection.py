@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -78,7 +77,7 @@ class NullCell(Cell):
     draws: tuple[int, int]
 
 
-def evaluate_null(cell: NullCell) -> dict[str, Any]:
+def evaluate_null(cell: NullCell) -> dict[str, list[float]]:
     """Draw one block of the statistics ``T``, ``largest`` and ``spikes``.
 
     All singular values come from the bidiagonal model, so a draw costs one tridiagonal eigenvalue
