@@ -77,7 +77,7 @@ def test_a_result_comes_back_from_its_folder(tmp_path, results, name):
 SAID_OTHERWISE = {"base", "tuned", "names", "runner", "printed", "demo"}
 # These options say what is checked, printed or written, and how a run ends.
 ONLY_TYPED = {
-    "analyze": {"full"},
+    "analyze": {"full", "with_config"},
     "figures": {"labels"},
     "verify": {"quick", "deep", "only_list", "strict", "as_expected"},
 }

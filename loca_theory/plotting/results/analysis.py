@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from loca_theory.checkpoints.form.forms import TYPES
 from loca_theory.checkpoints.measure.settings import ANALYSED
-from loca_theory.checkpoints.report.verdict import SHOWN
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import MarchenkoPastur, fit_bulk
 from loca_theory.increments.spectrum import SPIKE_LEVEL
@@ -174,7 +174,7 @@ def draw_errors_by_layer(
     ``errors``: table ``errors`` of an analysis; ``titles``: those of the user's own methods.
     """
     usual = {method.name for method in ANALYSED}
-    shown = (*SHOWN, *(name for name in dict.fromkeys(errors["method"]) if name not in usual))
+    shown = (*TYPES, *(name for name in dict.fromkeys(errors["method"]) if name not in usual))
     table = errors[(errors["r"] == r) & errors["method"].isin(shown)]
     if table["layer"].notna().any():
         table = table[table["layer"].notna()]
