@@ -43,7 +43,8 @@ class Texts:
         self.ids = [value for name, value in named if name == "id"]
         self.sources = [value for name, value in named if name in ("src", "href", "srcset")]
         rows = [one.find_all(["td", "th"]) for one in every if one.name == "tr"]
-        self.rows = [[cell.get_text() for cell in row] for row in rows]
+        # A heading does not break inside a name.
+        self.rows = [[cell.get_text().replace("\xa0", " ") for cell in row] for row in rows]
         # A name may be broken at any of its dots.
         inner = [one for one in every if all(tag.name == "wbr" for tag in one.find_all(True))]
         self.texts = [one.get_text().strip() for one in inner]
