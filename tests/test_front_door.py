@@ -78,7 +78,7 @@ SAID_OTHERWISE = {"base", "tuned", "names", "runner", "printed", "demo"}
 # These options say what is checked, printed or written, and how a run ends.
 ONLY_TYPED = {
     "analyze": {"full", "with_config"},
-    "figures": {"labels"},
+    "figures": {"labels", "only_list"},
     "verify": {"quick", "deep", "only_list", "strict", "as_expected"},
 }
 # A module cannot be typed, and few would set the rest.

@@ -40,6 +40,8 @@ def page(figures: Mapping[str, PaperFigure], root: Path) -> str:
         lines += _section(label, figure.title, figure.shows, pictures.pop(label, None), root)
         lines += _drawn_by(f'loca.figure("{label}", results="{FOLDER}")', figure.draw)
         lines += _data(label, figure)
+        if figure.in_paper:
+            lines += [f"In the paper: {figure.in_paper}.", ""]
     lines += ["## Pictures of results", "", "`plot` draws these from any result of their kind.", ""]
     for name, path in pictures.items():
         lines += _result_picture(name, path, root)
