@@ -30,6 +30,7 @@ from loca_theory.expressivity import (
     spectral_error,
 )
 from loca_theory.expressivity.coders.coder import Transform
+from loca_theory.expressivity.matrices import mean_retained_energies
 from loca_theory.increments import PrintedTest
 from loca_theory.plotting import report
 from loca_theory.sweeps import ResultStore, Runner
@@ -81,6 +82,28 @@ def test_errors_are_those_of_the_approximations(shape):
         assert one.spectral_error == pytest.approx(expected, abs=1e-9)
     assert found["LoRA"].shuffled_error > found["LoRA"].error + 0.2
     assert found["entries"].shuffled_error == pytest.approx(found["entries"].error, abs=1e-6)
+
+
+def test_methods_that_use_the_base_get_the_weights_of_each_layer(weights):
+    """Without a base, random weights stand for it, and a note says so."""
+    methods, rng = ["LoRA", "LoCA", "OFT", "LoRA-XS", "Super-Tuning"], np.random.default_rng
+    analysis = analyze(*weights, methods=methods, include="attention", **ASKED)
+    said, gains = "random weights stand for the layer's in OFT, LoRA-XS, Super-Tuning", []
+    assert len(analysis.matrices) == 4
+    for matrix in analysis.matrices:
+        base, change = weights[0][matrix.name], weights[1][matrix.name] - weights[0][matrix.name]
+        budget = Budget(*base.shape, 4)
+        retained = mean_retained_energies(change, methods, [budget], rng(0), weights=base)
+        errors = {e.method: e.error for e in analysis.errors if (e.name, e.r) == (matrix.name, 4)}
+        for method in methods:
+            expected = 1 - float(retained[method][0] / change.double().square().sum())
+            assert errors[method] == pytest.approx(expected, abs=1e-5), method
+        alone = analyze(change, methods=methods, **ASKED)
+        gains.append(errors_of(alone, 4)["OFT"].error - errors["OFT"])
+        assert errors["LoRA"] == pytest.approx(errors_of(alone, 4)["LoRA"].error, abs=1e-5)
+        assert said in alone.matrices[0].note
+        assert said not in matrix.note
+    assert min(gains) > 0
 
 
 def test_independent_entries_have_their_expected_errors_and_shuffling_changes_nothing():
