@@ -2,8 +2,8 @@
 
 ``python -m experiments.peft_benchmark.real_steps`` adapts the queries and values of MiniLM in
 several ways, at the rate at which each first step is as large as LoRA's, trains on docstrings by
-AdamW, and stores ‖ΔW‖ after 1, 10 and 100 steps, beside the prediction for one step. Needs
-``pip install 'loca-theory[experiments]'``; some minutes on one core.
+AdamW, and stores ‖ΔW‖ after 1, 10 and 100 steps, beside the prediction for one step. It can be
+stopped at any time. Needs ``pip install 'loca-theory[experiments]'``; some minutes on one core.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from loca_theory.adapters import LoCAConfig, equivalent_lr, first_step
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
 from loca_theory.sweeps.manifest import manifest
-from loca_theory.sweeps.tables import store_rows
+from loca_theory.sweeps.tables import is_stored, load_rows, store_rows
 
 NAME = "real-steps"
 STORED = Path(__file__).parents[2] / "figures" / "peft-benchmark"
@@ -83,25 +83,27 @@ def sizes(config: Any, rate: float, train: list[Example], seed: int) -> Iterator
 @click.option("--out", type=Folder(), default=STORED, help="Folder of the table.")
 @click.option("--seeds", default=2, show_default=True, help="Number of trainings of each adapter.")
 def main(out: Path, seeds: int) -> None:
-    """Train, and store how far each adapter has moved the weights.
+    """Train each adapter that has no rows yet, and store how far it has moved the weights.
 
     Example: python -m experiments.peft_benchmark.real_steps --out rows
     """
-    rows, shape = [], (WIDTH, WIDTH)
+    rows = load_rows(out, NAME)[0].to_pylist() if is_stored(out, NAME) else []
+    done, shape = {(row["adapter"], row["seed"]) for row in rows}, (WIDTH, WIDTH)
+    grid = {"lr": RATE, "head_lr": HEAD_RATE, "targets": TARGETS, "batch": BATCH}
+    about = manifest(grid=grid, seed=0, dtype="float32")
     reference, *_ = adapters().values()
     for name in adapters():
         rate = equivalent_lr(adapters()[name], reference, shape, lr=RATE)
         one_layer = first_step(adapters()[name], shape, lr=rate).frobenius.value
         predicted = one_layer * math.sqrt(12)  # queries and values of six layers
-        for seed in range(seeds):
+        for seed in set(range(seeds)) - {seed for adapter, seed in done if adapter == name}:
             train, _ = splits(seed, (TESTED_FRACTION,))
             with warnings.catch_warnings(action="ignore"):
                 for steps, size in sizes(adapters()[name], rate, train, seed):
                     row = {"adapter": name, "lr": rate, "seed": seed, "steps": steps}
                     rows.append({**row, "size": size, "predicted": predicted})
                     click.echo(f"{name}, {steps} steps: {size / predicted:.3f} of the prediction")
-    grid = {"lr": RATE, "head_lr": HEAD_RATE, "targets": TARGETS, "batch": BATCH}
-    store_rows(rows, manifest(grid=grid, seed=0, dtype="float32"), out, NAME)
+            store_rows(rows, about, out, NAME)
 
 
 if __name__ == "__main__":

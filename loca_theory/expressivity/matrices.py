@@ -18,6 +18,7 @@ from loca_theory.expressivity.formulas import checked_numbers
 from loca_theory.expressivity.methods import Method
 from loca_theory.expressivity.methods.coordinates.coordinate_method import CoordinateMethod
 from loca_theory.expressivity.methods.method import checked_approximation
+from loca_theory.expressivity.methods.pretrained import with_weights
 from loca_theory.expressivity.methods.registry import find_method
 from loca_theory.transforms.dct_paths import float32_products
 from loca_theory.transforms.devices import device_memory
@@ -25,7 +26,12 @@ from loca_theory.transforms.inputs import TensorLike, balanced, squared_units, t
 
 
 def approximate(
-    matrix: TensorLike, method: str | Method, budget: Budget, rng: np.random.Generator | None = None
+    matrix: TensorLike,
+    method: str | Method,
+    budget: Budget,
+    rng: np.random.Generator | None = None,
+    *,
+    weights: TensorLike | None = None,
 ) -> torch.Tensor:
     """Approximate a matrix by a method within a budget.
 
@@ -41,6 +47,8 @@ def approximate(
         method: A method or its name.
         budget: Budget for the shape (p, q).
         rng: Source of random indices or factors; required by the methods that use them.
+        weights: The pretrained weights W₀ if the matrix is the increment of a layer, of its shape.
+            Methods that use W₀, such as OFT, HiRA and LoRA-XS, use random weights without them.
 
     Returns:
         Ŵ, shape (p, q), a tensor of the floating-point type of the computation.
@@ -53,10 +61,10 @@ def approximate(
     Source: Ŵ_R, Ŵ_F^(1), Ŵ_F^(2), Ŵ_F^(3) and Ŵ_D of the paper; DoRA and VeRA as in its appendix
     "Extended Analysis on other LoRA Variants".
     """
-    found = find_method(method)
     w, exponent = _checked(matrix, [budget])
+    (used,) = _prepared([find_method(method)], weights, [budget])
     with float32_products(w.device):
-        approximation = checked_approximation(found, w, budget, rng)
+        approximation = checked_approximation(used, w, budget, rng)
     return times_power_of_two(approximation, exponent)
 
 
@@ -65,6 +73,8 @@ def retained_energies(
     method: str | Method,
     budgets: Sequence[Budget],
     rng: np.random.Generator | None = None,
+    *,
+    weights: TensorLike | None = None,
 ) -> Array:
     """Energy ‖W‖² − ‖W − Ŵ‖² that a method retains of one matrix, for several budgets at once.
 
@@ -75,6 +85,7 @@ def retained_energies(
         method: As for :func:`approximate`.
         budgets: Budgets for the shape (p, q).
         rng: As for :func:`approximate`.
+        weights: As for :func:`approximate`.
 
     Returns:
         One energy per budget.
@@ -83,12 +94,12 @@ def retained_energies(
         InvalidArgumentError: as for :func:`approximate`, or the entries are so large or small that
             their squares do not fit float64.
     """
-    found = find_method(method)
     w, exponent = _checked(matrix, budgets)
+    (used,) = _prepared([find_method(method)], weights, budgets)
     if not budgets:
         return np.zeros(0)
     with float32_products(w.device):
-        energies = checked_numbers(found, "retained_energies", w.detach(), budgets, rng)
+        energies = checked_numbers(used, "retained_energies", w.detach(), budgets, rng)
     return squared_units(energies, exponent, "matrix")
 
 
@@ -97,6 +108,8 @@ def mean_retained_energies(
     methods: Sequence[Method],
     budgets: Sequence[Budget],
     rng: np.random.Generator | None = None,
+    *,
+    weights: TensorLike | None = None,
 ) -> dict[str, Array]:
     """Energies that methods retain of one matrix, averaged over their random choices.
 
@@ -106,11 +119,12 @@ def mean_retained_energies(
         For each method, by name, one energy per budget.
     """
     w, exponent = _checked(matrix, budgets)
+    used = _prepared(methods, weights, budgets)
     if not budgets:
-        return {method.name: np.zeros(0) for method in methods}
+        return {method.name: np.zeros(0) for method in used}
     w = w.detach()
     energies: dict[str, Array] = {}
-    of_basis = [method for method in methods if isinstance(method, CoordinateMethod)]
+    of_basis = [method for method in used if isinstance(method, CoordinateMethod)]
     with float32_products(w.device):
         for basis in dict.fromkeys(method.basis for method in of_basis):
             shared = basis.energies(w)
@@ -119,10 +133,12 @@ def mean_retained_energies(
             for method in sorted(same, key=lambda method: method.reorders):
                 energies[method.name] = method.mean_sums(shared, budgets)
             del shared
-        for method in (one for one in methods if one.name not in energies):
-            values = checked_numbers(method, "mean_retained_energies", w, budgets, rng)
-            energies[method.name] = values
-    return {one.name: squared_units(energies[one.name], exponent, "matrix") for one in methods}
+        for method in used:
+            if method.name not in energies:
+                values = checked_numbers(method, "mean_retained_energies", w, budgets, rng)
+                energies[method.name] = values
+    names = [method.name for method in used]
+    return {name: squared_units(energies[name], exponent, "matrix") for name in names}
 
 
 def dense_errors(
@@ -146,12 +162,26 @@ def dense_errors(
         return 1.0 - retained_energies(w, method, budgets, choice_rng) / energy
 
 
-def _checked(value: TensorLike, budgets: Sequence[Budget]) -> tuple[torch.Tensor, int]:
+def _prepared(
+    methods: Sequence[Method], weights: TensorLike | None, budgets: Sequence[Budget]
+) -> list[Method]:
+    """The methods with the pretrained weights, if these are known."""
+    if weights is None:
+        return list(methods)
+    scaled, _ = _checked(weights, budgets, "weights")
+    return [with_weights(method, scaled.detach()) for method in methods]
+
+
+def _checked(
+    value: TensorLike, budgets: Sequence[Budget], name: str = "matrix"
+) -> tuple[torch.Tensor, int]:
     """The checked matrix, scaled by a power of two so that nothing overflows, and the exponent."""
-    matrix, exponent = balanced(value, "matrix")
+    matrix, exponent = balanced(value, name)
     for budget in budgets:
         instance("budget", budget, Budget)
         if matrix.shape != (budget.p, budget.q):
-            msg = f"matrix must be of shape ({budget.p}, {budget.q}), the shape of the budget, "
-            raise InvalidArgumentError(msg + f"not {tuple(matrix.shape)}")
+            raise InvalidArgumentError(
+                f"{name} must be of shape ({budget.p}, {budget.q}), the shape of the budget, "
+                f"not {tuple(matrix.shape)}"
+            )
     return matrix, exponent

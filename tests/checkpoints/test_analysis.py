@@ -17,6 +17,7 @@ from loca_theory.checkpoints.measure.matrix import analyse_matrix
 from loca_theory.checkpoints.measure.settings import ANALYSED, Settings
 from loca_theory.checkpoints.model.names import kind_of, layer_of
 from loca_theory.checkpoints.report.columns import CHANGE, MATRIX, STATISTIC_COLUMNS
+from loca_theory.checkpoints.report.findings import findings
 from loca_theory.checkpoints.report.summary import follows_law
 from loca_theory.checkpoints.report.verdict import verdict
 from loca_theory.errors import InvalidArgumentError, ResourceError
@@ -29,6 +30,7 @@ from loca_theory.expressivity import (
     spectral_error,
 )
 from loca_theory.expressivity.coders.coder import Transform
+from loca_theory.expressivity.matrices import mean_retained_energies
 from loca_theory.increments import PrintedTest
 from loca_theory.plotting import report
 from loca_theory.sweeps import ResultStore, Runner
@@ -80,6 +82,28 @@ def test_errors_are_those_of_the_approximations(shape):
         assert one.spectral_error == pytest.approx(expected, abs=1e-9)
     assert found["LoRA"].shuffled_error > found["LoRA"].error + 0.2
     assert found["entries"].shuffled_error == pytest.approx(found["entries"].error, abs=1e-6)
+
+
+def test_methods_that_use_the_base_get_the_weights_of_each_layer(weights):
+    """Without a base, random weights stand for it, and a note says so."""
+    methods, rng = ["LoRA", "LoCA", "OFT", "LoRA-XS", "Super-Tuning"], np.random.default_rng
+    analysis = analyze(*weights, methods=methods, include="attention", **ASKED)
+    said, gains = "random weights stand for the layer's in OFT, LoRA-XS, Super-Tuning", []
+    assert len(analysis.matrices) == 4
+    for matrix in analysis.matrices:
+        base, change = weights[0][matrix.name], weights[1][matrix.name] - weights[0][matrix.name]
+        budget = Budget(*base.shape, 4)
+        retained = mean_retained_energies(change, methods, [budget], rng(0), weights=base)
+        errors = {e.method: e.error for e in analysis.errors if (e.name, e.r) == (matrix.name, 4)}
+        for method in methods:
+            expected = 1 - float(retained[method][0] / change.double().square().sum())
+            assert errors[method] == pytest.approx(expected, abs=1e-5), method
+        alone = analyze(change, methods=methods, **ASKED)
+        gains.append(errors_of(alone, 4)["OFT"].error - errors["OFT"])
+        assert errors["LoRA"] == pytest.approx(errors_of(alone, 4)["LoRA"].error, abs=1e-5)
+        assert said in alone.matrices[0].note
+        assert said not in matrix.note
+    assert min(gains) > 0
 
 
 def test_independent_entries_have_their_expected_errors_and_shuffling_changes_nothing():
@@ -235,9 +259,9 @@ def sides_of(*cosines):
     ("cosines", "said", "remarked"),
     [
         ((0.99, 0.98, 0.1), None, 1),
-        ((0.99, 0.2, 0.1), "the median cosine between them is 0.20, and", 2),
+        ((0.99, 0.2, 0.1), "are unrelated (median cosine 0.20, almost", 2),
         ((0.51,), None, 0),
-        ((-0.001,), "the cosine between them is 0.00, and", 1),  # without the sign of a rounded 0
+        ((-0.001,), "are unrelated (cosine 0.00, almost", 1),  # without the sign of a rounded 0
     ],
 )
 def test_checkpoints_of_two_trainings_are_said_to_be_unrelated(cosines, said, remarked):
@@ -250,7 +274,8 @@ def test_checkpoints_of_two_trainings_are_said_to_be_unrelated(cosines, said, re
     assert found.to_json()["summary"]["warnings"] == list(found.warnings)
     if said is not None:
         assert said in found.warnings[0]
-        assert found._repr_html_().startswith("<p>The weights of the base and of the fine-tune")
+        assert found.verdict == f"{found.message} {found.warnings[0]}"
+        assert found._repr_html_().startswith(f"<p>{html.escape(found.verdict)}</p>")
 
 
 def test_a_spectrum_without_a_bulk_has_no_fit_and_says_so():
@@ -260,43 +285,77 @@ def test_a_spectrum_without_a_bulk_has_no_fit_and_says_so():
     assert (row.spikes, row.outlier_mass) == (1, 1.0)
     assert "the spectrum has no bulk: all but 1 eigenvalues are rounding errors" in row.note
     assert found.summary.all.follow_mp == 0
-    assert "of independent entries in 0 of 1 matrix." in found.verdict
+    assert "of independent entries in 0 of 1 matrix." in found.findings[-2]
     json.dumps(found.to_json(), allow_nan=False)
 
 
-def verdict_with(analysis, method, **fields):
-    """The verdict if the mean error of a method were another."""
+def summary_with(analysis, method, **fields):
+    """The summary if the mean error of a method were another."""
     errors = [replace(one, **fields) if (one.method, one.r) == (method, 2) else one
               for one in analysis.summary.all.errors]  # fmt: skip
-    total = replace(analysis.summary.all, errors=tuple(errors))
-    return verdict(replace(analysis.summary, all=total), analysis.matrices, (), 0.001)
+    return replace(analysis.summary, all=replace(analysis.summary.all, errors=tuple(errors)))
 
 
-FIRST = "At the budget of LoRA with r = 2, "
 BASIS = "a basis unrelated to the matrices would retain"
 
 
 @pytest.mark.parametrize(
     ("method", "fields", "said"),
     [
-        ("LoRA", {"error": 0.001}, f"{FIRST}LoRA retains 100%"),
-        ("LoCA", {"error": 0.001}, f"{FIRST}LoCA (best DCT coefficients) retains 100%"),
-        ("entries", {"error": 0.001}, f"{FIRST}the largest plain entries retain 100%"),
-        ("LoCA", {"error": 0.4, "spectral_error": 0.5}, f"The DCT retains 60%, {BASIS} 50%. "),
-        ("LoCA", {"error": 0.4, "spectral_error": 0.41},
-         f"{BASIS} 59%: rows and columns are in no order that the DCT could use. "),
+        ("LoRA", {"error": 0.001}, "At the budget of LoRA with r = 2, LoRA retains 100%"),
+        ("LoCA", {"error": 0.4, "spectral_error": 0.5}, f"The DCT retains 60%, {BASIS} 50%."),
+        (
+            "LoCA",
+            {"error": 0.4, "spectral_error": 0.41},
+            f"{BASIS} 59%: rows and columns are in no order that the DCT could use.",
+        ),
     ],
-)  # fmt: skip
-def test_the_verdict_names_the_winner_and_what_the_dct_is_worth(analysis, method, fields, said):
-    assert said in verdict_with(analysis, method, **fields)
+)
+def test_the_findings_name_the_winner_and_what_the_dct_is_worth(analysis, method, fields, said):
+    summary = summary_with(analysis, method, **fields)
+    assert said in " ".join(findings(summary, analysis.matrices, (), 0.001))
 
 
-def test_the_verdict_has_five_sentences_and_ends_with_normality(analysis):
+def test_there_are_five_findings_the_last_on_normality(analysis):
     rejected = sum(row.tv_p_value < 0.05 for row in analysis.matrices)
     rejected = f"is rejected at the level 5% in {rejected} of {len(analysis.matrices)} "
-    sentences = re.split(r"(?<=\.) (?=[A-Z9])", analysis.verdict)
-    assert len(sentences) == 5
-    assert f"Normality of the entries, up to a total variation of 0.001, {rejected}" in sentences[4]
+    found = analysis.findings
+    assert len(found) == 5
+    assert f"Normality of the entries, up to a total variation of 0.001, {rejected}" in found[4]
+    assert analysis.to_json()["summary"]["findings"] == list(found)
+
+
+BUDGET = "at the budget of LoRA of rank 2 in 8 matrices"
+SMALL = "No form retains half of the change at this budget."
+
+
+@pytest.mark.parametrize(
+    ("method", "error", "lora", "first", "second"),
+    [
+        ("LoRA", 0.001, 0.001, "LoRA of rank 2 in 8 matrices retains 100% of the change; ", ()),
+        ("LoCA", 0.001, 0.3, f"LoCA (best DCT coefficients) {BUDGET} retains 100% of the ", ()),
+        ("entries", 0.4, 0.9, f"The largest plain entries {BUDGET} retain 60% of the ", ()),
+        ("entries", 0.6, 0.9, "The largest plain entries at the budget", (SMALL,)),
+    ],
+)
+def test_the_verdict_is_what_to_use_and_one_warning(analysis, method, error, lora, first, second):
+    other = replace(analysis, matrices=analysis.matrices)
+    for key, value in {"LoRA": lora, method: error}.items():
+        vars(other)["summary"] = summary_with(other, key, error=value)
+    said = verdict(other.summary, other.matrices, (), None, ())
+    needed = sorted(row.rank_90 for row in other.matrices)
+    assert said[0].startswith(first)
+    assert (f"of the change, LoRA {1 - lora:.0%}; " in said[0]) is (method != "LoRA")
+    assert said[0].endswith(f"; 90% needs rank {needed[0]} to {needed[-1]}.")
+    assert said[1:] == second
+    assert verdict(other.summary, other.matrices, (), None, ("One.", "Two."))[1:] == ("One.",)
+
+
+def test_printing_an_analysis_wraps_its_verdict(analysis, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = str(analysis).splitlines()[1:]
+    assert max(map(len, lines)) <= 40
+    assert " ".join(lines) == analysis.verdict
 
 
 def test_paths_state_dicts_modules_and_arrays_give_the_same(tmp_path):
@@ -467,11 +526,11 @@ def test_errors_with_shuffled_axes_say_which_axis_the_dct_suits():
     assert one.spectral_error - one.error > 0.05
 
 
-def verdict_on(changes, ranks=2):
+def findings_on(changes, ranks=2):
     """What is said of changes of layers from zero."""
     tuned = {f"{name}.weight": change for name, change in changes.items()}
     base = {name: torch.zeros_like(change) for name, change in tuned.items()}
-    return analyze(base, tuned, ranks=ranks).verdict
+    return " ".join(analyze(base, tuned, ranks=ranks).findings)
 
 
 def test_a_total_of_numbers_and_the_errors_have_one_accounting():
@@ -488,18 +547,18 @@ def test_a_total_of_numbers_and_the_errors_have_one_accounting():
                                     "stores, with their locations.")  # fmt: skip
 
 
-def test_the_verdict_counts_the_matrices_that_the_dct_suits():
+def test_the_findings_count_the_matrices_that_the_dct_suits():
     plain = {str(i): normal(96, 80, seed=i).double() for i in range(6)}
-    assert "3 points more" not in verdict_on(plain)
-    text = verdict_on(plain | {"0": smooth(1), "1": smooth(0)})
+    assert "3 points more" not in findings_on(plain)
+    text = findings_on(plain | {"0": smooth(1), "1": smooth(0)})
     assert re.search(
         r"; in 2 of 6 matrices the DCT retains at least 3 points more, up to \d\d\. ", text
     )
 
 
-def test_the_verdict_counts_spectra_instead_of_averaging_them():
+def test_the_findings_count_spectra_instead_of_averaging_them():
     noise, spike = normal(2, 96, 80), torch.outer(normal(96), normal(80, seed=1))
-    text = verdict_on({"0": noise[0], "1": noise[1] + spike})
+    text = findings_on({"0": noise[0], "1": noise[1] + spike})
     assert re.search(r"in 1 of 2 matrices, and in 1 but for a few larger values that hold 5", text)
 
 

@@ -297,7 +297,7 @@ def test_layers_and_sizes_are_those_of_an_extraction(tmp_path, name, letter, met
     rows = {one.name: one for one in found.allocation if one.method == letter}
     count, every = len(rows), len({one.name for one in found.allocation})
     said = f"{count} of {every} layers, which" if count < every else f"{count} layers"
-    assert f"With 9,000 trainable numbers for {said}" in found.verdict
+    assert f"With 9,000 trainable numbers for {said}" in " ".join(found.findings)
     other = extract(*pair, method, allocate=9000)
     theirs = {one.name: one for one in other.matrices}
     assert theirs.keys() == rows.keys()
@@ -322,4 +322,7 @@ def test_a_total_without_a_rank_or_a_layer_is_said():
     }
     poor = analyze(base, tuned, allocate=49, ranks=1)
     assert {one.method for one in poor.allocation} == {"LoCA"}
-    assert "49 trainable numbers do not pay for one rank of LoRA" in poor.verdict
+    assert "49 trainable numbers do not pay for one rank of LoRA" in poor.findings[-2]
+    assert poor.verdict.startswith(
+        "With 49 trainable numbers, LoCA (best DCT coefficients) retains "
+    )

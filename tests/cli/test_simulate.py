@@ -5,10 +5,11 @@ import io
 import json
 import re
 import sys
+from statistics import fmean
 
 import pytest
 
-from loca_theory.expressivity import METHODS
+from loca_theory.expressivity import METHODS, Budget, exact_error
 from loca_theory.expressivity.methods.names import DEFAULT_NAMES
 
 COLUMNS = ["K", "p", "q", "r", "method", "numbers", "spent", "engine", "error", "standard_error",
@@ -81,6 +82,29 @@ def test_all_stands_for_the_methods_that_exist_at_every_rank(cli):
     missing = {"GraLoRA", "LoHa", "BD-LoRA", "BOFT", "GLoRA"}
     assert {row["method"] for row in parse(done.out)["rows"]} == set(METHODS) - missing
     assert {name for name in METHODS if f"left out of all: {name} needs" in done.err} == missing
+
+
+def test_many_methods_have_a_row_each(cli):
+    done = cli("simulate", "--K", 64, "--r", "1..8", "--methods", "all", "--engine", "exact")
+    lines = done.out.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("method"))
+    assert lines[start].split()[1:] == [
+        f"{part}" for r in (1, 2, 4, 5, 7, 8) for part in ("r", "=", str(r))
+    ]
+    table = [line.rsplit(maxsplit=6) for line in lines[start + 2 : lines.index("", start)]]
+    names = [name.strip().rstrip("†") for name, *_ in table]
+    assert len(names) > 12
+    assert set(names) <= set(METHODS)
+    errors = {
+        name: [float(cell) for cell in cells]
+        for name, (_, *cells) in zip(names, table, strict=True)
+    }
+    budgets = [Budget(64, 64, r) for r in range(1, 9)]
+    exact = [exact_error("LoCA", budgets[r - 1]) for r in (1, 2, 4, 5, 7, 8)]
+    assert errors["LoCA"] == pytest.approx(exact, abs=5e-5)
+    means = [fmean(METHODS[name].expected_errors(budgets)) for name in names]
+    assert means == sorted(means, reverse=True)
+    assert "6 of the 8 ranks" in done.out
 
 
 @pytest.mark.parametrize("name", ["D", "LoCA", "loca"])

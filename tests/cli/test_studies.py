@@ -115,6 +115,7 @@ def test_the_table_of_methods_shows_costs_if_the_method_exists(cli):
     assert all(text in lines["LoCA"] for text in (" yes ", " 18 "))
     assert " 36 " not in lines["GraLoRA"]
     assert "Coders" not in done.out
+    assert cli("methods", "LoCA,GraLoRA", "printed line", "--K", 9, "--r", 2).out == done.out
     lines = cli("methods").out.partition("Coders, which analyze --bits compares")[2].splitlines()
     (line,) = [one for one in lines if one.startswith("Delta-CoMe")]
     assert "arXiv:2406.08903" in line

@@ -25,7 +25,9 @@ CONFIGS = {
     ),
     "BOFT": lambda method, budget: BOFTConfig(boft_block_size=method.block(budget)),
     "HRA": lambda method, budget: HRAConfig(r=2 * method.pairs(budget)),
-    "RoAd": lambda method, budget: RoadConfig(variant="road_1", group_size=budget.p),
+    "RoAd": lambda method, budget: RoadConfig(
+        variant="road_1", group_size=64 if budget.p % 64 == 0 else budget.p
+    ),
     "PSOFT": lambda method, budget: PsoftConfig(r=method.side(budget), psoft_alpha=32),
 }
 
@@ -43,9 +45,8 @@ class Adapted:
         self.trained = [one for one in self.model.parameters() if one.requires_grad]
         self.numbers = sum(one.numel() for one in self.trained)
         if name == "HRA":
-            # The vectors that the method draws after the weights from its own seed.
+            # The vectors that the method draws from its own seed.
             rng = np.random.default_rng(np.random.default_rng(7).integers(1 << 63, size=4))
-            rng.standard_normal(weights.shape)
             half = torch.from_numpy(rng.standard_normal((budget.q, self.method.pairs(budget))))
             self.trained[0].data = half.repeat_interleave(2, dim=1)
         if name == "PSOFT":
@@ -89,19 +90,18 @@ def test_the_tangent_space_is_that_of_pefts_layer(name, budget):
     np.testing.assert_allclose(layer.weight().detach(), weights, atol=1e-6)
     atoms = layer.atoms()
     assert np.linalg.matrix_rank(atoms, tol=1e-5) == method.dimension(budget)
-    known = type(method)("known", weights=torch.from_numpy(weights))
-    found = approximate(matrix, known, budget, np.random.default_rng(7)).numpy()
-    np.testing.assert_allclose(found, projected(matrix, atoms, 1e-6), atol=1e-5)
-    # With given weights the mean is the energy of that projection, but for the vectors of HRA.
-    (mean,) = mean_retained_energies(matrix, [known], [budget], np.random.default_rng(7))["known"]
-    assert mean == pytest.approx(np.sum(found**2))
+    fit = approximate(matrix, name, budget, np.random.default_rng(7), weights=weights).numpy()
+    np.testing.assert_allclose(fit, projected(matrix, atoms, 1e-6), atol=1e-5)
+    # With known weights the mean is the energy of that projection, but for the vectors of HRA.
+    rng = np.random.default_rng(7)
+    (mean,) = mean_retained_energies(matrix, [name], [budget], rng, weights=weights)[name]
+    assert mean == pytest.approx(np.sum(fit**2))
 
 
 @pytest.mark.parametrize("name", ROTATIONS)
 def test_a_small_step_of_pefts_layer_is_in_the_tangent_space_but_for_its_square(name):
     budget = Budget(12, 8, 2)
     weights, far = single(gaussian(12, 8, 1)), []
-    known = type(METHODS[name])("known", weights=torch.from_numpy(weights))
     for size in (1e-2, 1e-3):
         layer = Adapted(name, budget, weights)
         before, rng = layer.weight().detach(), torch.Generator().manual_seed(0)
@@ -109,7 +109,7 @@ def test_a_small_step_of_pefts_layer_is_in_the_tangent_space_but_for_its_square(
             step = torch.randn(one.shape, dtype=torch.float64, generator=rng)
             one.data += size * step
         change = (layer.weight() - before).detach()
-        inside = approximate(change, known, budget, np.random.default_rng(7))
+        inside = approximate(change, name, budget, np.random.default_rng(7), weights=weights)
         far.append(float((change - inside).norm() / change.norm()))
     assert far[1] < 0.02
     # Ten times smaller a step, ten times smaller a part of it outside; third orders are 1e-2 of it.
@@ -148,17 +148,29 @@ def test_nothing_is_the_projection_of_nothing():
     assert not approximate(zero, "OFT", Budget(8, 8, 2), np.random.default_rng(0)).any()
 
 
+@pytest.mark.parametrize("name", ["OFT", "HiRA", "LoRA-XS", "Super-Tuning", "LoRA"])
 @pytest.mark.parametrize(
-    "weights",
-    [torch.ones(8, 6), np.ones((6, 8)), torch.full((6, 8), float("nan"))],
+    ("weights", "message"),
+    [
+        (torch.ones(8, 6), r"weights must be of shape \(6, 8\), the shape of the budget, not"),
+        ("W", "weights must be a torch tensor or a NumPy array, not str"),
+        (torch.full((6, 8), float("nan")), "weights must be finite"),
+    ],
     ids=["another shape", "no tensor", "not finite"],
 )
-def test_weights_that_do_not_fit_are_refused(weights):
-    method = type(METHODS["OFT"])("rotated", weights=weights)
+def test_weights_that_do_not_fit_are_refused(name, weights, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        approximate(
+            torch.ones(6, 8), name, Budget(6, 8, 2), np.random.default_rng(0), weights=weights
+        )
+
+
+def test_weights_of_a_method_of_ones_own_are_checked():
+    method = type(METHODS["OFT"])("rotated", weights=torch.ones(8, 6))
     with pytest.raises(
         InvalidArgumentError, match="weights of rotated must be a finite 6x8 tensor"
     ):
-        method.approximate(torch.ones(6, 8), Budget(6, 8, 2), np.random.default_rng(0))
+        approximate(torch.ones(6, 8), method, Budget(6, 8, 2), np.random.default_rng(0))
 
 
 def test_a_projection_that_does_not_converge_says_so(monkeypatch):

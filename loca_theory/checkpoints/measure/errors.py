@@ -56,6 +56,7 @@ def matrix_errors(
     settings: Settings,
     draws: Draws,
     *,
+    weights: torch.Tensor | None,
     has_control: bool,
 ) -> tuple[MatrixError, ...]:
     """Errors of every method at every budget; the increment is overwritten."""
@@ -66,7 +67,7 @@ def matrix_errors(
     methods, leading = settings.methods, eigenvalues[::-1]
     # By the name of the field, and by that of the method at each budget.
     by_field: dict[str, dict[str, list[Any]]] = {
-        "error": _relative_errors(increment, leading, methods, budgets, total, choices)
+        "error": _relative_errors(increment, leading, methods, budgets, total, choices, weights)
     }
     by_field["iid_error"] = {method.name: _independent(method, budgets) for method in methods}
     singular_values = np.sqrt(eigenvalues)
@@ -87,7 +88,7 @@ def matrix_errors(
         leading = svd.s.double().square().cpu().numpy()
         # The errors of S are the same in any order.
         moved = [m for m in methods if type(m) is not Selection or m.basis != ENTRIES]
-        of_shuffled = _relative_errors(mixed, leading, moved, budgets, total, choices)
+        of_shuffled = _relative_errors(mixed, leading, moved, budgets, total, choices, weights)
         by_field["shuffled_error"] = by_field["error"] | of_shuffled
     return tuple(
         MatrixError(
@@ -133,10 +134,11 @@ def _relative_errors(
     budgets: list[Budget],
     total: float,
     rng: np.random.Generator | None,
+    weights: torch.Tensor | None = None,
 ) -> dict[str, list[float]]:
     """Relative error of every method; the eigenvalues, for R, must be sorted, largest first."""
     searched = [method for method in methods if type(method) is not LowRank]
-    retained = mean_retained_energies(matrix, searched, budgets, rng)
+    retained = mean_retained_energies(matrix, searched, budgets, rng, weights=weights)
     if eigenvalues is not None:
         # They give R's energies without another decomposition.
         sums = np.cumsum(eigenvalues)[[budget.r - 1 for budget in budgets]]

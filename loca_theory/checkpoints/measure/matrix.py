@@ -24,6 +24,7 @@ from loca_theory.checkpoints.measure.figure_data import MatrixAnalysis, eigenval
 from loca_theory.checkpoints.measure.rows import Matrix
 from loca_theory.checkpoints.measure.settings import Settings
 from loca_theory.checkpoints.model.names import kind_of, layer_of
+from loca_theory.expressivity.methods.pretrained import UsesWeights
 from loca_theory.increments import calibrated_test, fit_bulk
 from loca_theory.increments.eigenvalues import squared_singular_values
 from loca_theory.increments.histogram import histogram
@@ -86,13 +87,15 @@ def analyse_matrix(
         known = {"name": name, **_UNKNOWN, **known}
         given = usable(increment, "increment").detach().to(settings.device)
         counts = histogram(given)
-        base_norm = cosine = None
+        base_norm = cosine = pretrained = None
+        users = [method.name for method in settings.methods if isinstance(method, UsesWeights)]
         subspaces: dict[str, Any] = {}
         if weights is not None:
             before = usable(weights, "weights").detach().to(settings.device)
             base_norm, cosine = norm_and_cosine(before, given)
             if settings.subspaces is not None and base_norm:
                 subspaces = compare_subspaces(given, before, settings.subspaces)
+            pretrained = before if users else None
             del before, weights
         change, exponent = balanced(given, "increment")
         del given
@@ -103,6 +106,10 @@ def analyse_matrix(
         total = float(eigenvalues.sum())
         mean_square = total / (p * q)
         notes = [known["note"]] if known["note"] else []
+        if users and pretrained is None:
+            notes.append(
+                f"random weights stand for the layer's in {', '.join(users)}: the base is not known"
+            )
         if cosine is not None and cosine < UNRELATED:
             notes.append(f"unrelated to the base's weight: their cosine is below {UNRELATED}")
         variation = calibrated_test(
@@ -180,7 +187,14 @@ def analyse_matrix(
         return MatrixAnalysis(
             matrix,
             matrix_errors(
-                matrix, change, eigenvalues, budgets, settings, draws, has_control=has_control
+                matrix,
+                change,
+                eigenvalues,
+                budgets,
+                settings,
+                draws,
+                weights=pretrained,
+                has_control=has_control,
             ),
             tuple(cells.tolist()),
             tuple(eigenvalues.tolist()),

@@ -64,7 +64,8 @@ def command(*, common: Common, names: tuple[str, ...], K: int, r: int, lr: float
     """
     from loca_theory.expressivity.method_table import methods
 
-    result = methods(chosen_methods(names, common) if names else None, K=K, r=r, lr=lr)
+    separate = tuple(name for text in names for name in text.split(","))
+    result = methods(chosen_methods(separate, common) if names else None, K=K, r=r, lr=lr)
     if common.out:
         common.note_written(result.save(common.out))
     emit(result.to_json(), lambda: _print(result), common, rows="methods")

@@ -25,6 +25,8 @@ _MOST_DRAWS = 10_000_000
 _DECIMALS, _ROUNDING = 4, 1e-14
 # Tables, one per shape, and rows for people; JSON, CSV and files have all.
 _MOST_TABLES, _MOST_ROWS = 10, 30
+# Columns of a table with a row per rank, and of one with a row per method.
+_MOST_METHODS, _MOST_RANKS = 12, 6
 _ERROR = (
     "Expected relative error ‖W − Ŵ‖² / ‖W‖² (1 − energy retained) of matrices W with independent "
     "normal entries, at the budget of LoRA of rank r."
@@ -100,66 +102,89 @@ def _note_gaps(
 
 
 def print_errors(rows: Sequence[ErrorRow], methods: Sequence[Method]) -> None:
-    """Print a table for each shape: a row per rank, a column per method, worst method first.
+    """Print a table for each shape, of the methods from the worst to the best.
 
-    Of many ranks and shapes, a selection is printed. A cell is the exact value if there is one,
-    else the simulated value (±), else the limit (≈). Methods whose printed values are equal share a
-    column. One that does not spend the budget is marked (†).
+    Methods are columns, or rows if that is too wide. Of many ranks and shapes, a selection is
+    printed. A cell is the exact value if there is one, else the simulated value (±), else the limit
+    (≈). A method that does not spend the budget is marked (†).
     """
     out = console()
     print_note(out, _ERROR)
     shapes = list(dict.fromkeys((row.p, row.q) for row in rows))
-    shared = False
+    ranks = list(dict.fromkeys(row.r for row in rows))
+    shared, most_ranks = False, _MOST_ROWS
     for p, q in _selection(shapes, _MOST_TABLES):
-        mine = [row for row in rows if (row.p, row.q) == (p, q)]
-        table = _table(mine, between=" ± ")
+        of_shape = [row for row in rows if (row.p, row.q) == (p, q)]
+        table = _by_rank(of_shape, between=" ± ")
         if not table.fits(out):
-            table = _table(mine, between="\n± ")
+            table = _by_rank(of_shape, between="\n± ")
+        if not table.fits(out) or len(table.cells[0]) > 1 + _MOST_METHODS:
+            table, most_ranks = _by_method(of_shape), _MOST_RANKS
         out.print(f"{p} × {q}\n", style="bold")
         table.print(out)
         shared |= any("\n" in heading for heading in table.cells[0])
         shown = "".join(str(cell) for row in table.cells for cell in row.values())
         marks = [text for mark, text in _MARKS.items() if mark in shown]
-        draws = max(row.draws or 0 for row in mine)
+        draws = max(row.draws or 0 for row in of_shape)
         print_note(out, "; ".join(marks or ["all values are exact"]).format(draws=f"{draws:,}"))
-        if off := _off_budget(mine):
+        if off := _off_budget(of_shape):
             spent = ", ".join(f"{name} {text}" for name, text in off.items())
             print_note(out, f"{_OFF}: off the budget: {spent} of it")
-    ranks = len({row.r for row in rows})
-    for what, count, most in (("shapes", len(shapes), _MOST_TABLES), ("ranks", ranks, _MOST_ROWS)):
+    for what, count, most in (
+        ("shapes", len(shapes), _MOST_TABLES),
+        ("ranks", len(ranks), most_ranks),
+    ):
         if count > most:
             text = "from the first to the last, are shown; --format json or csv and --out have all"
             print_note(out, f"{most} of the {count} {what}, {text}")
-    printed = {row.method for row in rows}
     if shared:
         print_note(out, "names above one column: equal to all digits shown")
+    printed = {row.method for row in rows}
     named = [method for method in methods if method.name in printed]
     width = max(len(method.name) for method in named)
     for method in named:
         out.print(f"  {method.name:<{width}}  {method.title}", style="dim")
 
 
-def _table(rows: Sequence[ErrorRow], *, between: str) -> Rows:
-    """Make the table of one shape; ``between`` separates a value from its standard error."""
+def _by_rank(rows: Sequence[ErrorRow], *, between: str) -> Rows:
+    """A row per rank; methods with equal cells share a column."""
+    columns: dict[tuple[str, ...], list[str]] = {}
+    for name, cells in _cells_by_method(rows, between).items():
+        columns.setdefault(tuple(cells.values()), []).append(name)
+    headings = ["\n".join(names) for names in columns.values()]
+    ranks = dict.fromkeys(row.r for row in rows)
+    values = zip(*columns, strict=True)
+    table = [
+        {"r": str(r), **dict(zip(headings, row, strict=True))}
+        for r, row in _selection(list(zip(ranks, values, strict=True)), _MOST_ROWS)
+    ]
+    return Rows(table, {"r": "right"})
+
+
+def _by_method(rows: Sequence[ErrorRow]) -> Rows:
+    """A row per method and a column per rank."""
+    ranks = _selection(list(dict.fromkeys(row.r for row in rows)), _MOST_RANKS)
+    return Rows(
+        [
+            {"method": name, **{f"r = {r}": cells[r] for r in ranks}}
+            for name, cells in _cells_by_method(rows, " ± ").items()
+        ],
+        {"method": "left"},
+    )
+
+
+def _cells_by_method(rows: Sequence[ErrorRow], between: str) -> dict[str, dict[int, str]]:
+    """A cell per rank of each method, the worst first; ``between`` separates value and error."""
+    ranks = dict.fromkeys(row.r for row in rows)
     best: dict[str, dict[int, ErrorRow]] = {row.method: {} for row in rows}
     # The preferred engine comes last, and replaces the others.
     for row in sorted(rows, key=lambda row: -_PREFERRED.index(row.engine)):
         best[row.method][row.r] = row
-
-    ranks = list(dict.fromkeys(row.r for row in rows))
-    columns: dict[tuple[str, ...], list[str]] = {}
-    for method in sorted(best, key=lambda one: -fmean(row.error for row in best[one].values())):
-        cells = (_cell(best[method].get(r), between) for r in ranks)
-        columns.setdefault(tuple(cells), []).append(method)
     off = _off_budget(rows)
-    shown = {name: name + (_OFF if name in off else "") for name in best}
-    headings = ["\n".join(map(shown.__getitem__, methods)) for methods in columns.values()]
-    values = zip(*columns, strict=True)
-    cells = [
-        {"r": str(r), **dict(zip(headings, row, strict=True))}
-        for r, row in _selection(list(zip(ranks, values, strict=True)), _MOST_ROWS)
-    ]
-    return Rows(cells, {"r": "right"})
+    return {
+        name + (_OFF if name in off else ""): {r: _cell(best[name].get(r), between) for r in ranks}
+        for name in sorted(best, key=lambda name: -fmean(row.error for row in best[name].values()))
+    }
 
 
 def _off_budget(rows: Sequence[ErrorRow]) -> dict[str, str]:

@@ -1,3 +1,4 @@
+from .block_low_rank import BlockDiagonalFactor as BlockDiagonalFactor
 from .block_low_rank import BlockLowRank as BlockLowRank
 from .coordinates.bases import Basis as Basis
 from .coordinates.bases import Cosine as Cosine
@@ -12,3 +13,9 @@ from .linear_families import BlockCirculant as BlockCirculant
 from .linear_families import LinearFamily as LinearFamily
 from .low_rank import LowRank as LowRank
 from .method import Method as Method
+from .multiplicative import Multiplicative as Multiplicative
+from .rotations import BlockRotation as BlockRotation
+from .rotations import PairRotation as PairRotation
+from .rotations import PrincipalRotation as PrincipalRotation
+from .rotations import Reflections as Reflections
+from .rotations import ScaledBlockRotation as ScaledBlockRotation

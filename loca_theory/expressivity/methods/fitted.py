@@ -1,4 +1,4 @@
-r"""Products of factors without a known best approximation: LoHa, HiRA, GLoRA and RandLoRA.
+r"""Products of factors without a known best approximation: LoHa and RandLoRA.
 
 Each Ŵ is linear in each of its trained factors. Alternating least squares solves for one factor
 after the other, from a random start, until a round gains less than a fraction 10⁻⁶ of the energy.
@@ -106,53 +106,11 @@ class HadamardOfLowRank(TwoProducts):
         (_, first), (left, second) = (random_factors(matrix, rank, rng) for _ in range(2))
         product = left @ second
         while True:
-            left, first = _refitted(matrix, product, first)
+            left, first = refitted(matrix, product, first)
             other = left @ first
-            left, second = _refitted(matrix, other, second)
+            left, second = refitted(matrix, other, second)
             product = left @ second
             yield other * product
-
-
-class HadamardOfWeights(FittedFactors):
-    """HiRA: Ŵ = W₀⊙(BA) with the pretrained weights W₀ and trained B (p×r) and A (r×q).
-
-    Independent N(0, 1) entries, which know nothing of W, stand for those of W₀.
-    """
-
-    def parameters(self, budget: Budget) -> int:
-        """Two factors, as many numbers as LoRA."""
-        return (budget.p + budget.q) * budget.r
-
-    def rounds_of(self, matrix: Tensor, budget: Budget, rng: Generator) -> Iterator[Tensor]:
-        """A round solves for B and then for A."""
-        import torch
-
-        weights = torch.from_numpy(rng.standard_normal((budget.p, budget.q))).to(matrix)
-        _, right = random_factors(matrix, budget.r, rng)
-        while True:
-            left, right = _refitted(matrix, weights, right)
-            yield weights * (left @ right)
-
-
-class SumWithWeights(TwoProducts):
-    """GLoRA: Ŵ = W₀⊙(B₁A₁) + B₂A₂, the products of HiRA and of LoRA.
-
-    Its scalings and shifts of the bias are not counted. Independent N(0, 1) entries stand for W₀.
-    """
-
-    def rounds_of(self, matrix: Tensor, budget: Budget, rng: Generator) -> Iterator[Tensor]:
-        """A round solves for B₁, A₁, B₂ and A₂ in turn."""
-        import torch
-
-        weights = torch.from_numpy(rng.standard_normal((budget.p, budget.q))).to(matrix)
-        (_, first), (_, second) = (random_factors(matrix, self.rank(budget), rng) for _ in range(2))
-        shift, ones = torch.zeros_like(matrix), torch.ones_like(matrix)
-        while True:
-            left, first = _refitted(matrix - shift, weights, first)
-            scaled = weights * (left @ first)
-            left, second = _refitted(matrix - scaled, ones, second)
-            shift = left @ second
-            yield scaled + shift
 
 
 class ScaledRandomBases(FittedFactors):
@@ -210,7 +168,7 @@ def _seed(rng: OptionalRng) -> NDArray[np.int64]:
     return required(rng).integers(1 << 63, size=4)
 
 
-def _refitted(matrix: Tensor, weights: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+def refitted(matrix: Tensor, weights: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
     """Factors B and A of weights⊙(BA): first the best B for the given A, then the best A."""
     left = _best_left(matrix, weights, right)
     return left, _best_left(matrix.T, weights.T, left.T).T

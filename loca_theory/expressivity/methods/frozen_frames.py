@@ -1,13 +1,12 @@
 r"""Linear families between frozen frames: LoRA-XS, TinyLoRA, LoRA-FA and MiCA.
 
-What is frozen follows from the pretrained weights or from a seed, and knows as little of W as
-random vectors, which are used here.
+The frames of LoRA-XS, TinyLoRA and MiCA are singular vectors of the pretrained weights. If these
+are not known, random vectors stand for them.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from numpy.random import Generator
@@ -21,18 +20,17 @@ from loca_theory.expressivity.laws.first_step import (
 )
 from loca_theory.expressivity.methods.fitted import SeededFit
 from loca_theory.expressivity.methods.linear_families import IsotropicFamily
+from loca_theory.expressivity.methods.pretrained import PretrainedFamily
 from loca_theory.expressivity.random_choices import random_factors
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class FrozenFrames(SeededFit, IsotropicFamily):
-    """LoRA-XS: ΔW = U C Vᵀ with a trained s×s core C between frozen orthonormal frames.
+class FrozenFrames(PretrainedFamily):
+    """LoRA-XS: ΔW = U C Vᵀ with a trained s×s core C between leading singular vectors of W₀.
 
-    The method's frames are the leading singular vectors of the pretrained weights. They know as
-    little of W as random frames, which are used here. The side s is the largest that the budget
-    pays for, at most min(p, q).
+    The side s is the largest that the budget pays for, at most min(p, q).
     """
 
     def parameters(self, budget: Budget) -> int:
@@ -45,17 +43,27 @@ class FrozenFrames(SeededFit, IsotropicFamily):
 
     def fit(self, matrix: Tensor, budget: Budget, rng: Generator) -> Tensor:
         """The projection on both frames."""
-        left, right = _frames(matrix, self.side(budget), rng)
-        return left @ (left.T @ matrix @ right) @ right.T
+        u, _, v = self.frames(matrix, self.side(budget), rng)
+        return u @ (u.T @ matrix @ v) @ v.T
+
+    def frames(self, matrix: Tensor, side: int, rng: Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """Orthonormal U (p×s), the s singular values and V (q×s); random frames have equal ones."""
+        import torch
+
+        factors = self.known_factors(matrix)
+        if factors is None:
+            u, v = _random_frames(matrix, side, rng)
+            return u, torch.ones(side).to(matrix), v
+        return factors.u[:, :side], factors.values[:side], factors.vh[:side].T
 
 
 class RandomCores(FrozenFrames):
-    r"""TinyLoRA: :math:`ΔW = U (\sum_k v_k P_k) V^\top` with trained v and frozen random cores P_k.
+    r"""TinyLoRA: :math:`ΔW = U S (\sum_k v_k P_k) S V^\top` with trained v and random cores P_k.
 
-    The s×s cores have independent normal entries, and U and V are orthonormal frames; PEFT scales
-    these by the roots of singular values. All numbers of the budget are trained, at most
-    min(p, q)², and s is the smallest side with s² ≥ m, at which they are independent. A smaller
-    side reaches s² dimensions only: PEFT's defaults, 64 numbers and s = 2, reach 4 of one matrix.
+    The s×s cores have independent normal entries, U and V are leading singular vectors of W₀, and
+    S² their singular values. All numbers of the budget are trained, at most min(p, q)², and s is
+    the smallest side with s² ≥ m, at which they are independent. A smaller side reaches s²
+    dimensions only: PEFT's defaults, 64 numbers and s = 2, reach 4 of one matrix.
     """
 
     def parameters(self, budget: Budget) -> int:
@@ -67,65 +75,71 @@ class RandomCores(FrozenFrames):
         return math.isqrt(self.parameters(budget) - 1) + 1
 
     def fit(self, matrix: Tensor, budget: Budget, rng: Generator) -> Tensor:
-        """The projection on the span of the cores.
+        """The projection on the span of the scaled cores.
 
-        The complement of the span of m normal vectors has the law of the span of s² − m, fewer than
-        2s, which are drawn in their place.
+        The complement of the span of m normal vectors has the law of the span Z of s² − m, fewer
+        than 2s, which are drawn in their place; that of the scaled cores S P S has S⁻¹ Z S⁻¹.
         """
         import torch
 
         side = self.side(budget)
-        left, right = _frames(matrix, side, rng)
+        u, values, v = self.frames(matrix, side, rng)
         missing = rng.standard_normal((side**2, side**2 - self.parameters(budget)))
-        complement = torch.linalg.qr(torch.from_numpy(missing).to(matrix))[0]
-        core = (left.T @ matrix @ right).flatten()
+        values = values.clamp_min(torch.finfo(values.dtype).eps * values[0])
+        scale = (values[:, None] * values).sqrt().flatten()
+        complement = torch.linalg.qr(torch.from_numpy(missing).to(matrix) / scale[:, None])[0]
+        core = (u.T @ matrix @ v).flatten()
         core = core - complement @ (complement.T @ core)
-        return left @ core.unflatten(0, (side, side)) @ right.T
+        return u @ core.unflatten(0, (side, side)) @ v.T
 
 
-@dataclass(frozen=True)
-class OneFactor(SeededFit, IsotropicFamily):
-    """LoRA with one factor frozen: ΔW = BA of the largest inner rank that the budget pays for.
-
-    LoRA-FA trains B beside a random A, MiCA trains A beside the minor left singular vectors of the
-    pretrained weights, as B. Of independent entries these know as little as random vectors, which
-    are used here.
-
-    Attributes:
-        trains_left: Whether B, of p rows, is trained, and not A, of q columns.
-    """
-
-    _: KW_ONLY
-    trains_left: bool
+class TrainedLeft(SeededFit, IsotropicFamily):
+    """LoRA-FA: ΔW = BA with a trained B and a random A, of the largest rank that is paid for."""
 
     def parameters(self, budget: Budget) -> int:
-        """The trained factor."""
-        return self.rank(budget) * self._sides(budget)[0]
+        """B."""
+        return self.rank(budget) * budget.p
 
     def rank(self, budget: Budget) -> int:
         """The inner rank."""
-        trained, frozen = self._sides(budget)
-        return min(budget.random_coefficients // trained, frozen)
+        return min(budget.random_coefficients // budget.p, budget.q)
 
     def first_step(self, budget: Budget) -> StepSize:
-        """Of the trained factor, which starts at 0, with α = 2r."""
-        rank = self.rank(budget)
-        if self.trains_left:
-            return of_low_rank(budget.p, budget.q, rank, LORA_SCALING)
-        # The frozen factor is orthonormal.
+        """Of B, which starts at 0, with α = 2r."""
+        return of_low_rank(budget.p, budget.q, self.rank(budget), LORA_SCALING)
+
+    def fit(self, matrix: Tensor, budget: Budget, rng: Generator) -> Tensor:
+        """The projection on the rows of A."""
+        v = _random_frames(matrix, self.rank(budget), rng)[1]
+        return matrix @ v @ v.T
+
+
+class MinorVectors(PretrainedFamily):
+    """MiCA: ΔW = BA with a trained A and the last left singular vectors of W₀ as B.
+
+    The inner rank is the largest that the budget pays for, at most min(p, q).
+    """
+
+    def parameters(self, budget: Budget) -> int:
+        """A."""
+        return self.rank(budget) * budget.q
+
+    def rank(self, budget: Budget) -> int:
+        """The inner rank."""
+        return min(budget.random_coefficients // budget.q, budget.p, budget.q)
+
+    def first_step(self, budget: Budget) -> StepSize:
+        """Of A, which starts at 0, with α = 2r; B is orthonormal."""
         return of_orthogonal_atoms(self.parameters(budget), LORA_SCALING)
 
     def fit(self, matrix: Tensor, budget: Budget, rng: Generator) -> Tensor:
-        """The projection on the span of the frozen factor."""
-        left, right = _frames(matrix, self.rank(budget), rng)
-        return matrix @ right @ right.T if self.trains_left else left @ (left.T @ matrix)
-
-    def _sides(self, budget: Budget) -> tuple[int, int]:
-        """Length of the vectors that are trained, and of those that are frozen."""
-        return (budget.p, budget.q) if self.trains_left else (budget.q, budget.p)
+        """The projection on the columns of B."""
+        rank, factors = self.rank(budget), self.known_factors(matrix)
+        minor = _random_frames(matrix, rank, rng)[0] if factors is None else factors.u[:, -rank:]
+        return minor @ (minor.T @ matrix)
 
 
-def _frames(matrix: Tensor, side: int, rng: Generator) -> tuple[Tensor, Tensor]:
+def _random_frames(matrix: Tensor, side: int, rng: Generator) -> tuple[Tensor, Tensor]:
     """Random orthonormal columns of length p, and of length q."""
     import torch
 

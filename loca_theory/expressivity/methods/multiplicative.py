@@ -11,8 +11,8 @@ is the projection on the tangent space. This has a dimension m, which is at most
 trained numbers and smaller if some of them move W₀ alike.
 
 If the entries of ΔW are independent N(0, 1) and W₀ is independent of it, the expected error is
-1 − m/pq exactly, whatever W₀ is. To project a given ΔW, W₀ must be known. Give it as ``weights``;
-otherwise independent N(0, 1) entries stand for it. With these, every ΔW retains m/pq of its energy
+1 − m/pq exactly, whatever W₀ is. To project a given ΔW, W₀ must be known. If it is not,
+independent N(0, 1) entries stand for it. With these, every ΔW retains m/pq of its energy
 on average: the mean projector Π commutes with changes of sign of rows and of columns, which change
 neither the law of W₀ nor the tangent spaces, and is therefore diagonal in the entries; it commutes
 with permutations that carry any entry to any other, and is therefore constant; its trace is m.
@@ -26,18 +26,14 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.random import Generator
 
 from loca_theory._types import Array
-from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
-from loca_theory.expressivity.methods.fitted import SeededFit
-from loca_theory.expressivity.methods.linear_families import IsotropicFamily
-from loca_theory.expressivity.methods.method import Budgets, OptionalRng
+from loca_theory.expressivity.methods.pretrained import PretrainedFamily
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,16 +45,8 @@ _STEPS = 10_000  # of LSQR
 _NOT_CONVERGED = 7  # what LSQR returns then
 
 
-@dataclass(frozen=True)
-class Multiplicative(SeededFit, IsotropicFamily, ABC):
-    """Base class; a method overrides :meth:`tangent`, :meth:`parameters` and :meth:`dimension`.
-
-    Attributes:
-        weights: The pretrained weights W₀, shape (p, q); None for random ones.
-    """
-
-    _: KW_ONLY
-    weights: Tensor | None = field(default=None, compare=False, repr=False)
+class Multiplicative(PretrainedFamily, ABC):
+    """Base class; a method overrides :meth:`tangent`, :meth:`parameters` and :meth:`dimension`."""
 
     @abstractmethod
     def tangent(self, weights: Tensor, budget: Budget, rng: Generator) -> tuple[Tangent, int]:
@@ -66,32 +54,8 @@ class Multiplicative(SeededFit, IsotropicFamily, ABC):
 
     def fit(self, matrix: Tensor, budget: Budget, rng: Generator) -> Tensor:
         """The projection on the tangent space."""
-        import torch
-
-        drawn = torch.from_numpy(rng.standard_normal((budget.p, budget.q))).to(matrix)
-        weights = drawn if self.weights is None else self._given_weights(budget).to(matrix)
+        weights = self.weights_like(matrix, rng)
         return projection(matrix, *self.tangent(weights, budget, rng))
-
-    def _given_weights(self, budget: Budget) -> Tensor:
-        """The weights that were given, checked."""
-        import torch
-
-        weights, shape = self.weights, (budget.p, budget.q)
-        is_tensor = isinstance(weights, torch.Tensor)
-        if not is_tensor or weights.shape != shape or not weights.isfinite().all():
-            raise InvalidArgumentError(
-                f"weights of {self.name} must be a finite {budget.p}x{budget.q} tensor, the shape "
-                "of the matrix; pass the pretrained weights of its layer"
-            )
-        return weights
-
-    def mean_retained_energies(
-        self, matrix: Tensor, budgets: Budgets, rng: OptionalRng = None
-    ) -> Array:
-        """The mean over random weights; with given ones, the energy of the projection."""
-        if self.weights is None:
-            return super().mean_retained_energies(matrix, budgets)
-        return self.retained_energies(matrix, budgets, rng or np.random.default_rng(0))
 
 
 def projection(matrix: Tensor, tangent: Tangent, count: int) -> Tensor:

@@ -32,14 +32,21 @@ from loca_theory.expressivity.methods.coordinates.groups import (
 )
 from loca_theory.expressivity.methods.coordinates.selection import LocationSelection, Selection
 from loca_theory.expressivity.methods.coordinates.shared import PaddedWavelet, RandomCosines
-from loca_theory.expressivity.methods.coordinates.subspace import RandomLocations, Subspace
+from loca_theory.expressivity.methods.coordinates.subspace import (
+    LargestWeights,
+    RandomLocations,
+    Subspace,
+)
 from loca_theory.expressivity.methods.fitted import (
     HadamardOfLowRank,
-    HadamardOfWeights,
     ScaledRandomBases,
-    SumWithWeights,
 )
-from loca_theory.expressivity.methods.frozen_frames import FrozenFrames, OneFactor, RandomCores
+from loca_theory.expressivity.methods.frozen_frames import (
+    FrozenFrames,
+    MinorVectors,
+    RandomCores,
+    TrainedLeft,
+)
 from loca_theory.expressivity.methods.gradient_fits import (
     FrozenFactors,
     RepeatedNumbers,
@@ -52,6 +59,7 @@ from loca_theory.expressivity.methods.linear_families import (
 from loca_theory.expressivity.methods.low_rank import ColumnNormalised, LowRank
 from loca_theory.expressivity.methods.method import Method
 from loca_theory.expressivity.methods.names import DEFAULT_NAMES, known_name
+from loca_theory.expressivity.methods.pretrained import HadamardOfWeights, SumWithWeights
 from loca_theory.expressivity.methods.rotations import (
     BlockRotation,
     PairRotation,
@@ -88,17 +96,17 @@ METHODS: dict[str, Method] = {
         PaddedWavelet("WaveFT-PEFT", "as in PEFT: Haar wavelet, odd sides padded",
                       "arXiv:2505.12532", scaling=25.0),
         Subspace("SHiRA", "entries, random mask", "arXiv:2406.13175", basis=ENTRIES, scaling=1.0),
-        Subspace("Super-Tuning", "entries, those of the largest pretrained weights",
-                 "arXiv:2607.09287", basis=ENTRIES, scaling=1.0),
+        LargestWeights("Super-Tuning", "entries, those of the largest pretrained weights",
+                       "arXiv:2607.09287", basis=ENTRIES, scaling=1.0),
         Subspace("SSH", "Hartley, locations chosen without the increment", "arXiv:2502.05539",
                  basis=HARTLEY),
         GroupedSubspace("sDCTFT", "DCT, locations in three bands, chosen without the increment",
                         "arXiv:2410.09103", basis=COSINE, groups=bands),
         BlockCirculant("C3A", "circulant blocks", "arXiv:2407.19342"),
         RepeatedColumns("MiSS", "columns that repeat", "arXiv:2409.15371"),
-        OneFactor("LoRA-FA", "LoRA with a frozen random A", "arXiv:2308.03303", trains_left=True),
-        OneFactor("MiCA", "LoRA with B frozen at minor vectors of the weights", "arXiv:2604.01694",
-                  trains_left=False),
+        TrainedLeft("LoRA-FA", "LoRA with a frozen random A", "arXiv:2308.03303"),
+        MinorVectors("MiCA", "LoRA with B frozen at minor vectors of the weights",
+                     "arXiv:2604.01694"),
         FrozenFrames("LoRA-XS", "a square core between frozen frames", "arXiv:2405.17604"),
         RandomCores("TinyLoRA", "random cores between frozen frames", "arXiv:2602.04118"),
         BlockRotation("OFT", "rotated blocks of inputs, small steps", "arXiv:2306.07280"),

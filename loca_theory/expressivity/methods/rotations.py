@@ -14,9 +14,12 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.methods.linear_families import divisors
 from loca_theory.expressivity.methods.multiplicative import Multiplicative, Tangent
+from loca_theory.expressivity.methods.pretrained import decomposed
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+_GROUP = 64  # of RoAd's outputs, by default in PEFT
 
 
 class BlockRotation(Multiplicative):
@@ -130,7 +133,11 @@ class Reflections(Multiplicative):
 
 
 class PairRotation(Multiplicative):
-    """RoAd, first variant: every pair of outputs is rotated and scaled, by p numbers in all."""
+    """RoAd, first variant: every pair of outputs is rotated and scaled, by p numbers in all.
+
+    As in PEFT, an output of the first half of a group of 64 is paired with that of the second half;
+    all p outputs are one group if 64 does not divide p.
+    """
 
     def parameters(self, budget: Budget) -> int:
         """An angle and a scale per pair."""
@@ -140,13 +147,16 @@ class PairRotation(Multiplicative):
         return budget.p
 
     def tangent(self, weights: Tensor, budget: Budget, rng: Generator) -> tuple[Tangent, int]:
-        """Pairs of rows (w, v) become (αw − θv, θw + αv); w from the upper half."""
+        """Pairs of rows (w, v) become (αw − θv, θw + αv)."""
         import torch
 
+        half = (_GROUP if budget.p % _GROUP == 0 else budget.p) // 2
+        w, v = weights.unflatten(0, (-1, 2, half)).unbind(1)
+
         def change(numbers: Tensor) -> Tensor:
-            scale, angle = numbers.unflatten(0, (2, -1, 1))
-            w, v = weights.unflatten(0, (2, -1))
-            return torch.cat([scale * w - angle * v, angle * w + scale * v])
+            scale, angle = numbers.unflatten(0, (2, -1, half, 1))
+            rows = [scale * w - angle * v, angle * w + scale * v]
+            return torch.stack(rows, dim=1).flatten(0, 2)
 
         return change, budget.p
 
@@ -176,7 +186,7 @@ class PrincipalRotation(Multiplicative):
         import torch
 
         s = self.side(budget)
-        u, values, vh = torch.linalg.svd(weights, full_matrices=False)
+        u, values, vh = self.known_factors(weights) or decomposed(weights)
         row, column = torch.triu_indices(s, s, device=weights.device)
 
         def change(numbers: Tensor) -> Tensor:

@@ -58,7 +58,9 @@ def draw_verdicts(
     for verdict in [one for one in _COLORS if one in numbers]:
         counts, color = numbers[verdict], _COLORS[verdict]
         drawn = axis.barh(labels, counts, left=left, color=color, height=0.7, label=verdict)
-        axis.bar_label(drawn, [str(one or "") for one in counts], label_type="center", fontsize=7)
+        axis.bar_label(
+            drawn, [str(one or "") for one in counts], label_type="center", fontsize="x-small"
+        )
         left += counts.to_numpy()
     if is_doubtful.any() and not is_doubtful.all():
         axis.axhline(titles[~is_doubtful].nunique() - 0.5, color="0.6", linewidth=0.8)

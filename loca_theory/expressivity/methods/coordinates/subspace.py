@@ -24,6 +24,7 @@ from loca_theory.expressivity.methods.coordinates.coordinate_method import (
 from loca_theory.expressivity.methods.coordinates.selection import both_parts, location_energies
 from loca_theory.expressivity.methods.linear_families import LinearFamily
 from loca_theory.expressivity.methods.method import Budgets, OptionalRng
+from loca_theory.expressivity.methods.pretrained import UsesWeights
 from loca_theory.expressivity.random_choices import random_indices, required
 
 if TYPE_CHECKING:
@@ -97,6 +98,26 @@ class Subspace(CoordinateMethod, LinearFamily):
 
     def _drawn_energies(self, budget: Budget, count: int, rng: np.random.Generator) -> Array:
         return rng.standard_normal(count) ** 2
+
+
+@dataclass(frozen=True)
+class LargestWeights(UsesWeights, Subspace):
+    """Super-Tuning: the entries of the largest |W₀|; random ones if W₀ is not known."""
+
+    def draw(self, budget: Budget, count: int, rng: OptionalRng) -> Indices:
+        """See :class:`Subspace`."""
+        weights = self.known_weights((budget.p, budget.q))
+        if weights is None:
+            return super().draw(budget, count, rng)
+        return weights.abs().flatten().topk(count).indices.cpu().numpy()
+
+    def mean_sums(self, energies: Tensor, budgets: Budgets) -> Array:
+        """See :class:`Subspace`."""
+        if self.weights is None:
+            return super().mean_sums(energies, budgets)
+        counts = [self.count(budget) for budget in budgets]
+        drawn = self.draw(budgets[0], max(counts), None)
+        return prefix_sums(energies[drawn].cpu().numpy(), counts)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,115 @@
+"""Methods that know the pretrained weights, against PEFT and the span of their atoms."""
+
+import numpy as np
+import pytest
+import torch
+from peft import LoraConfig, SupertuningConfig, TinyLoraConfig, get_peft_model
+from scipy import stats
+from torch import nn
+
+from loca_theory.expressivity import METHODS, Budget, approximate, retained_energies
+from loca_theory.expressivity.matrices import mean_retained_energies
+
+from .dense import gaussian, projected
+
+P, Q = 9, 12
+BUDGET = Budget(P, Q, 2)  # 42 numbers
+WEIGHTS = gaussian(P, Q, 1)
+SINGLE = 1e-5  # PEFT decomposes in single precision
+
+
+def atoms_in_peft(config):
+    """The change of a layer of PEFT by each of its trained numbers, as rows."""
+    linear = nn.Linear(Q, P, bias=False)
+    linear.weight.data = torch.from_numpy(WEIGHTS).float()
+    config.target_modules = ["0"]
+    model = get_peft_model(nn.Sequential(linear), config)
+    (trained,) = (tensor for tensor in model.parameters() if tensor.requires_grad)
+    trained.data.zero_()
+
+    def weight(numbers):
+        product = torch.func.functional_call(
+            model, {_name_of(model, trained): numbers}, (torch.eye(Q),)
+        )
+        return product.T.flatten()
+
+    jacobian = torch.func.jacrev(weight)(trained.detach())
+    return jacobian.flatten(1).T.double().numpy()
+
+
+def _name_of(model, trained):
+    return next(name for name, tensor in model.named_parameters() if tensor is trained)
+
+
+def singular_vectors(weights):
+    u, _, vh = np.linalg.svd(weights, full_matrices=False)
+    return u, vh
+
+
+def test_mica_is_the_projection_on_pefts_factor():
+    rank = METHODS["MiCA"].rank(BUDGET)
+    # MiCA trains A only, and PEFT freezes B.
+    atoms = atoms_in_peft(LoraConfig(r=rank, init_lora_weights="mica"))
+    matrix = gaussian(P, Q)
+    fit = approximate(matrix, "MiCA", BUDGET, np.random.default_rng(0), weights=WEIGHTS)
+    np.testing.assert_allclose(fit, projected(matrix, atoms, SINGLE), atol=SINGLE)
+
+
+def test_super_tuning_is_the_projection_on_pefts_entries():
+    count = METHODS["Super-Tuning"].parameters(BUDGET)
+    atoms = atoms_in_peft(SupertuningConfig(sparsity=1 - (count + 0.5) / (P * Q)))
+    matrix = gaussian(P, Q)
+    fit = approximate(matrix, "Super-Tuning", BUDGET, weights=WEIGHTS)
+    np.testing.assert_allclose(fit, projected(matrix, atoms, SINGLE), atol=SINGLE)
+    (mean,) = mean_retained_energies(matrix, ["Super-Tuning"], [BUDGET], weights=WEIGHTS).values()
+    assert mean == pytest.approx(float(fit.square().sum()))
+
+
+def test_lora_xs_is_the_projection_on_leading_singular_vectors():
+    u, vh = singular_vectors(WEIGHTS)
+    s, matrix = METHODS["LoRA-XS"].side(BUDGET), gaussian(P, Q)
+    atoms = np.array([np.outer(u[:, i], vh[j]).ravel() for i in range(s) for j in range(s)])
+    fit = approximate(matrix, "LoRA-XS", BUDGET, np.random.default_rng(0), weights=WEIGHTS)
+    np.testing.assert_allclose(fit, projected(matrix, atoms), atol=1e-11)
+
+
+def test_tinylora_is_a_projection_on_random_cores_as_pefts():
+    """The mean energy over the cores, ours and PEFT's; wrong for one seed in 10⁴."""
+    # Of 49 cores 42 are used. A matrix which is large where the singular values are.
+    matrix, count = WEIGHTS @ WEIGHTS.T @ WEIGHTS, METHODS["TinyLoRA"].parameters(BUDGET)
+    ours = [
+        retained_energies(
+            matrix, "TinyLoRA", [BUDGET], np.random.default_rng([1, seed]), weights=WEIGHTS
+        )[0]
+        for seed in range(200)
+    ]
+    side = METHODS["TinyLoRA"].side(BUDGET)
+    configs = [TinyLoraConfig(r=side, u=count, projection_seed=seed) for seed in range(100)]
+    pefts = [np.sum(projected(matrix, atoms_in_peft(one), SINGLE) ** 2) for one in configs]
+    assert stats.ttest_ind(ours, pefts, equal_var=False).pvalue > 1e-4
+    # Without the scaling by singular values the mean differs by more than its error.
+    u, vh = singular_vectors(WEIGHTS)
+    unscaled = count / side**2 * np.sum((u[:, :side].T @ matrix @ vh[:side].T) ** 2)
+    assert abs(np.mean(ours) - unscaled) > 5 * stats.sem(ours)
+
+
+@pytest.mark.parametrize("name", ["HiRA", "GLoRA"])
+def test_a_change_of_the_methods_own_form_is_retained_with_the_weights_only(name):
+    rng = np.random.default_rng(0)
+    rank = 1 if name == "GLoRA" else BUDGET.r
+    change = WEIGHTS * (rng.standard_normal((P, rank)) @ rng.standard_normal((rank, Q)))
+
+    def error(weights):
+        fit = approximate(change, name, BUDGET, np.random.default_rng(3), weights=weights)
+        return np.sum((change - fit.numpy()) ** 2) / np.sum(change**2)
+
+    assert error(WEIGHTS) < 1e-3 < 0.1 < error(None)
+
+
+def test_methods_without_the_weights_ignore_them():
+    matrix, names = gaussian(P, Q), ["LoRA", "LoCA", "SHiRA", "LoRA-FA"]
+    of_known, of_unknown = (
+        mean_retained_energies(matrix, names, [BUDGET], np.random.default_rng(0), weights=weights)
+        for weights in (WEIGHTS, None)
+    )
+    assert of_known == of_unknown
