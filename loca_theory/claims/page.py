@@ -48,13 +48,13 @@ def page(entries: Sequence[Entry], ledger: Ledger) -> str:
     return text.rstrip() + "\n"
 
 
-def _verdict(one: Entry) -> str:
+def _verdict(one: Entry, *, with_age: bool = True) -> str:
     marks = {
         "erratum": one.is_erratum,
         "another model": one.claim.subject == OTHER_MODEL,
         "this package": one.claim.subject == PACKAGE,
         "seeds disagree": one.seeds_disagree,
-        "older code": one.stale,
+        "older code": one.stale and with_age,
     }
     shown = ", ".join(mark for mark, is_shown in marks.items() if is_shown)
     return f"{one.verdict} ({shown})" if shown else one.verdict
