@@ -94,7 +94,7 @@ def test_the_tangent_space_is_that_of_pefts_layer(name, budget):
     np.testing.assert_allclose(fit, projected(matrix, atoms, 1e-6), atol=1e-5)
     # With known weights the mean is the energy of that projection, but for the vectors of HRA.
     rng = np.random.default_rng(7)
-    (mean,) = mean_retained_energies(matrix, [name], [budget], rng, weights=weights)[name]
+    (mean,) = mean_retained_energies(matrix, [METHODS[name]], [budget], rng, weights=weights)[name]
     assert mean == pytest.approx(np.sum(fit**2))
 
 
