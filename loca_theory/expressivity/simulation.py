@@ -168,7 +168,7 @@ class Simulation:
             errors = drawn.standard_error
             for i, budget in enumerate(cell.budgets):
                 error = None if errors is None else float(errors[i])
-                of_draws = float(drawn.mean[i]), error, drawn.count, self.seed, cell.sampler
+                of_draws = drawn.mean[i], error, drawn.count, self.seed, cell.sampler
                 found[cell.method.name, budget, Engine.MONTE_CARLO] = of_draws
         for method, budgets in self._grouped(Engine.EXACT):
             errors = checked_numbers(method, "expected_errors", budgets).tolist()

@@ -11,14 +11,14 @@ from torch import nn
 
 from loca_theory.checkpoints import analyze, extract
 from loca_theory.checkpoints.change.opening import open_pair
-from loca_theory.checkpoints.change.selection import Selection
+from loca_theory.checkpoints.change.selection import MatrixSelection
 from loca_theory.checkpoints.model.model import Model
 from loca_theory.checkpoints.source.checkpoint import Checkpoint
 from loca_theory.errors import InvalidArgumentError
 from tests.checkpoints import zoo
 from tests.checkpoints.files import folder_of, normal
 
-EVERYTHING = Selection(smallest_side=1)
+EVERYTHING = MatrixSelection(smallest_side=1)
 HALVES = {
     "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2,
     "decoder_attention_heads": 2, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "vocab_size": 61,

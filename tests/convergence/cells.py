@@ -1,12 +1,16 @@
 """Cells of the toy experiment by the names of what they hold."""
 
 from loca_theory.convergence.interpretations import find_interpretation
-from loca_theory.convergence.problems import Family
+from loca_theory.convergence.problems import ProblemFamily
 from loca_theory.convergence.searches import find_search
 from loca_theory.convergence.simulation import ToyCell
 from loca_theory.convergence.state import Rates
 
 
 def toy_cell(search, steps, seed, numbers, interpretation="default", rates=None, **options):
-    what = options.pop("family", Family()), find_interpretation(interpretation), find_search(search)
+    what = (
+        options.pop("family", ProblemFamily()),
+        find_interpretation(interpretation),
+        find_search(search),
+    )
     return ToyCell(*what, rates or Rates(), steps, seed, numbers, **options)

@@ -69,7 +69,7 @@ def test_approximate_alone_gives_monte_carlo_and_a_line():
             assert abs(row.error - (1 - 2 * row.r / 16)) < 5 * row.standard_error
     figure = plot(result)
     assert "rows" in [text.get_text() for axis in figure.axes for text in axis.texts]
-    assert "rows = the first rows" in figure.get_supxlabel()
+    assert "rows: the first rows" in figure.caption
 
 
 def test_it_is_measured_on_a_matrix():
@@ -77,7 +77,7 @@ def test_it_is_measured_on_a_matrix():
     budgets = [Budget(8, 8, 1), Budget(8, 8, 2)]
     expected = [np.square(matrix[:rows]).sum() for rows in (2, 4)]
     np.testing.assert_allclose(retained_energies(matrix, TopRows(), budgets), expected)
-    together = mean_retained_energies(matrix, [TopRows(), "entries"], budgets)
+    together = mean_retained_energies(matrix, find_methods([TopRows(), "entries"]), budgets)
     np.testing.assert_allclose(together["rows"], expected)
     np.testing.assert_allclose(together["entries"], retained_energies(matrix, "entries", budgets))
 

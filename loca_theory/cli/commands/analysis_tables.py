@@ -15,7 +15,7 @@ from loca_theory.checkpoints.form.forms import SPLIT
 from loca_theory.checkpoints.measure.matrix import FAR_FROM_LAW
 from loca_theory.checkpoints.measure.rows import MatrixError
 from loca_theory.checkpoints.measure.settings import ANALYSED
-from loca_theory.checkpoints.report.columns import CHANGE, SHUFFLED, STATISTICS, with_values
+from loca_theory.checkpoints.report.columns import CHANGE, SHUFFLED, STATISTIC_COLUMNS, with_values
 from loca_theory.checkpoints.report.summary import MeanError, Totals
 from loca_theory.cli.commands.comparison_tables import print_bits, print_comparisons
 from loca_theory.cli.commands.left_out import print_remarks, print_skipped, short_name
@@ -112,7 +112,7 @@ def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
         forms = " and ".join(form.title for form in SPLIT)
         print_note(out, f"{columns}: of {forms}, if {result.total} are split for all")
     names = [short_name(one.name) for one in result.matrices]
-    known = with_values((*CHANGE, *STATISTICS), result.matrices)
+    known = with_values((*CHANGE, *STATISTIC_COLUMNS), result.matrices)
     columns = [column for column in known if is_full and column.title in _STATISTICS]
     cells = []
     for one, name in zip(result.matrices, names, strict=True):

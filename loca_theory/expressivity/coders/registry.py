@@ -24,7 +24,7 @@ from loca_theory.expressivity.coders.scalar import (
     best_codes,
     best_step,
     entropy_coded,
-    largest,
+    largest_at_best_width,
     mean_magnitude,
 )
 from loca_theory.expressivity.coders.widths import upper_half
@@ -40,7 +40,7 @@ CODERS: dict[str, Coder] = {
         ScalarCoder("uniform", "equidistant codes of whole bits",
                     "doi:10.1109/TIT.1960.1057548", quantiser=best_step),
         Signs("BitDelta", "signs and one scale", "arXiv:2402.10193", quantiser=mean_magnitude),
-        ScalarCoder("largest", "largest entries, quantised", quantiser=largest),
+        ScalarCoder("largest", "largest entries, quantised", quantiser=largest_at_best_width),
         SingularVectors("Delta-CoMe", "singular vectors of mixed widths", "arXiv:2406.08903"),
         Patches("Delta-DCT", "patches of mixed widths", "arXiv:2503.06676"),
         Patches("Delta-DCT by rank", "patches, 2 bits for half of them", "arXiv:2503.06676",
