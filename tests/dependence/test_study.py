@@ -153,7 +153,7 @@ def test_methods_that_are_named_stand_beside_the_two_compared():
 
 def test_a_picture_says_which_methods_are_off_the_budget():
     result = correlate(8, ranks=1, methods="DoRA", structures="ar1", rho=0.1, **SMALL, runner=ALONE)
-    assert "Off the budget: DoRA 150% of it" in plot(result).get_supxlabel()
+    assert "Off the budget: DoRA 150% of it" in plot(result).caption
 
 
 def test_a_method_of_the_users_own_has_rows_and_a_line():
@@ -174,7 +174,7 @@ def test_a_method_of_the_users_own_has_rows_and_a_line():
     labels = [text.get_text() for axis in figure.axes for text in axis.texts]
     assert any("rows" in label for label in labels)
     assert any("half" in label for label in labels)
-    assert "rows at random" in figure.get_supxlabel()
+    assert "rows at random" in figure.caption
     assert any("only LoRA on dependent" in axis.get_title("left") for axis in figure.axes)
 
 
@@ -223,7 +223,7 @@ def test_a_structure_of_the_users_own_has_rows_crossings_and_a_picture():
     assert {row.structure for row in result.rows} == {"ar1", "rank-one"}
     found = {(row.structure, row.protocol): row.finding for row in result.crossings}
     assert found["rank-one", SAME] == "crossing"
-    assert plot(result, "rank-one").get_supxlabel()
+    assert plot(result, "rank-one").caption
 
 
 def test_a_structure_of_the_users_own_is_stored_by_its_definition():
