@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from experiments.figures.comparisons import draw_comparisons
 from experiments.figures.first_steps import draw_first_steps
 from experiments.figures.low_rank import draw_low_rank
@@ -45,11 +43,6 @@ FIGURES = (
         "comparisons", "Methods compared by fine-tuning",
         "Differences between methods of fine-tuning over six kinds of small tasks, with the bounds "
         "and the verdicts on the claims; measured", _VERDICTS, draw_comparisons),
-    PaperFigure(
-        "comparisons_six", "Methods and settings compared on six tasks",
-        "Differences between methods, searches, budgets and settings over six small tasks, with "
-        "the bounds that decide the claims; measured",
-        _VERDICTS, partial(draw_comparisons, largest=False)),
     PaperFigure(
         "prediction", "What predicts the better adapter",
         "Rank correlations of predictors with the accuracy; measured",

@@ -35,14 +35,13 @@ _UNITS = {"accuracy": "difference, points of accuracy", "loss": "difference, per
 
 
 @styled
-def draw_comparisons(table: pd.DataFrame, *, largest: bool = True) -> Figure:
-    """Mean differences over the ``largest`` number of tasks, or others, with bounds and verdicts.
+def draw_comparisons(table: pd.DataFrame) -> Figure:
+    """Mean differences over the largest number of tasks, with bounds and verdicts.
 
     The best verdicts come first. The bar of a row goes from −margin to the margin. Small dots are
     the differences of the kinds of tasks.
     """
-    table, most = judged(table), largest_design(table)
-    table = most if largest else table[table["verdict"].notna()].drop(index=most.index)
+    table = largest_design(table)
     if table.empty:
         msg = "no comparison has a verdict yet, so there is nothing to draw"
         raise InvalidArgumentError(msg)

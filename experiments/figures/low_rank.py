@@ -39,15 +39,16 @@ def draw_low_rank(table: pd.DataFrame) -> Figure:
     table = table[table["retained"].notna()]
     if table.empty:
         raise nothing_to_draw()
-    tasks = [(task, _at_ratio(mine)) for task, mine in table.groupby("task", sort=False)]
-    shown = pd.concat([_in_rows(mine) for _, mine in tasks])
+    tasks = {task: _in_rows(_at_ratio(part)) for task, part in table.groupby("task", sort=False)}
+    shown = pd.concat(tasks.values())
     rows = {name: height for height, name in enumerate(dict.fromkeys(shown["row"]))}
     size = (2.6 * len(tasks) + 1.9, 0.24 * len(rows) + 1.5)
     canvas = Canvas.of(None, size, 1, len(tasks), sharex=True, sharey=True)
     axes = canvas.axes[0]
-    for axis, (task, mine) in zip(axes, tasks, strict=True):
-        _draw_task(axis, _in_rows(mine), rows)
+    for axis, (task, part) in zip(axes, tasks.items(), strict=True):
+        _draw_task(axis, part, rows)
         axis.set_title(str(task))
+        axis.tick_params(axis="y", length=0)
     axes[0].set_yticks(range(len(rows)), list(rows))
     axes[0].set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, 1))
     axes[0].set_xticks([0, 0.5, 1], ["0", "50%", "100%"])
@@ -55,7 +56,11 @@ def draw_low_rank(table: pd.DataFrame) -> Figure:
     canvas.headline(f"Low rank retains more of ΔW than cosines in {above} of {len(shown)} cases")
     text = "energy of ΔW that rank K/8 retains, K the smaller side of a matrix\n"
     axes[len(axes) // 2].set_xlabel(f"{text}lines: 95% intervals over seeds")
-    canvas.legend(len(axes[0].get_legend_handles_labels()[0]))
+    marks = axes[0].get_legend_handles_labels()
+    if list(tasks.values())[-1]["row"].nunique() < len(rows) / 2:
+        axes[-1].legend(*marks, loc="lower center")  # below a task with few trainings
+    else:
+        canvas.legend(len(marks[0]))
     return canvas.figure
 
 
@@ -77,13 +82,16 @@ def _draw_task(axis: Axes, table: pd.DataFrame, rows: dict[str, int]) -> None:
     ):
         axis.plot(references[column], references["height"], "|", color=color, ms=9, mew=2,
                   label=label)  # fmt: skip
-    for optimizer, own in table.groupby("optimizer", sort=False):
+    for optimizer, runs in table.groupby("optimizer", sort=False):
         color, mark = _OPTIMIZERS.get(str(optimizer), _OTHER)
-        y = heights[own.index]
-        finite: Any = np.isfinite(own[["low", "high"]].to_numpy(float)).all(axis=1)
-        axis.hlines(y[finite], own["low"][finite], own["high"][finite], color=color, lw=0.9)
-        axis.plot(own["retained"], y, mark, color=color, ms=4, label=optimizer)
-    axis.grid(visible=False, axis="y")
+        y = heights[runs.index]
+        finite: Any = np.isfinite(runs[["low", "high"]].to_numpy(float)).all(axis=1)
+        axis.hlines(y[finite], runs["low"][finite], runs["high"][finite], color=color, lw=0.9)
+        axis.plot(runs["retained"], y, mark, color=color, ms=4, label=optimizer)
+    axis.grid(visible=False)
+    border = max(heights) + 0.5
+    axis.vlines([0.5, 1], -0.5, border, color="0.9", linewidth=0.8, zorder=0)
+    axis.spines["left"].set_bounds(-0.5, border)
 
 
 def _at_ratio(rows: pd.DataFrame) -> pd.DataFrame:
