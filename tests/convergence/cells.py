@@ -8,5 +8,9 @@ from loca_theory.convergence.state import Rates
 
 
 def toy_cell(search, steps, seed, numbers, interpretation="default", rates=None, **options):
-    what = options.pop("family", Family()), find_interpretation(interpretation), find_search(search)
-    return ToyCell(*what, rates or Rates(), steps, seed, numbers, **options)
+    problem = (
+        options.pop("family", Family()),
+        find_interpretation(interpretation),
+        find_search(search),
+    )
+    return ToyCell(*problem, rates or Rates(), steps, seed, numbers, **options)
