@@ -63,12 +63,12 @@ def blocks(draw):
 @given(blocks())
 def test_merged_blocks_equal_the_whole_after_a_round_trip(parts):
     stored = [json.loads(json.dumps(Moments.of(part).to_json())) for part in parts]
-    merged = Moments.merge([Moments.from_json(one) for one in stored])
-    whole = np.concatenate(parts)
-    assert merged.count == len(whole)
+    merged = Moments.merge([Moments.from_json(moments) for moments in stored])
+    joined = np.concatenate(parts)
+    assert merged.count == len(joined)
     # Rounding: a few units of the last location of values up to 1e3, and of their squares.
-    np.testing.assert_allclose(merged.mean, whole.mean(0), rtol=1e-12, atol=1e-11)
-    squares = len(whole) * whole.var(0)
+    np.testing.assert_allclose(merged.mean, joined.mean(0), rtol=1e-12, atol=1e-11)
+    squares = len(joined) * joined.var(0)
     np.testing.assert_allclose(merged.squares, squares, rtol=1e-9, atol=1e-7)
 
 
