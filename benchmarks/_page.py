@@ -29,9 +29,9 @@ TARGETS = (
     Target("models", rf".*, ({_DEFAULT})", "of_fourierft", low=1.0),
     Target("models", rf".*, ({_DEFAULT})", "of_lora", low=0.9),
     *(
-        Target(part, rf".*, ({_DEFAULT})", column, high=most)
+        Target(part, rf".*, ({_DEFAULT})", column, high=limit)
         for part in ("layers", "models")
-        for column, most in (("peak_of_fourierft", 1.0), ("peak_of_lora", 1.09))
+        for column, limit in (("peak_of_fourierft", 1.0), ("peak_of_lora", 1.09))
     ),
     # The same W in float64, and an error is a ratio of sums of squares: only rounding differs.
     Target("simulation", ".*", "largest_difference", high=1e-9),
@@ -48,17 +48,22 @@ def text(path: Path) -> str:
 def read_rows(out: Path, name: str) -> list[dict[str, Any]]:
     """The rows that a benchmark has stored, with their part."""
     content = json.loads(text(out / f"{name}.json") or "{}")
-    return [{"part": part, **row} for part, found in content.items() for row in found["rows"]]
+    return [{"part": part, **row} for part, table in content.items() for row in table["rows"]]
 
 
 def report(machine: dict[str, Any], endings: dict[str, str | None], out: Path) -> str:
     """The page: the machine, whether each target was reached, and what failed."""
-    known = {k: v for k, v in machine.items() if v is not None and not isinstance(v, dict)}
-    known |= machine.get("packages", {})
-    lines = [f"# {machine['card']}", "", *(f"- {name}: {value}" for name, value in known.items())]
+    facts = {k: v for k, v in machine.items() if v is not None and not isinstance(v, dict)}
+    facts |= machine.get("packages", {})
+    lines = [f"# {machine['card']}", "", *(f"- {name}: {value}" for name, value in facts.items())]
     rows = {name: read_rows(out, name) for name in endings}
     if "rehearsal" not in machine:
-        judged = [verdict for found in rows.values() for row in found for verdict in _judge(row)]
+        judged = [
+            verdict
+            for rows_of_part in rows.values()
+            for row in rows_of_part
+            for verdict in _judge(row)
+        ]
         reached = sum(verdict.endswith("| reached |") for verdict in judged)
         lines += ["", f"## Targets: {reached} of {len(judged)} reached", ""]
         lines += ["| where | target | found | |", "| --- | --- | ---: | --- |", *judged]
@@ -83,10 +88,10 @@ def _where(row: dict[str, Any]) -> str:
 def _judge(row: dict[str, Any]) -> Iterator[str]:
     """Lines of the table of targets for a row."""
     for target in TARGETS:
-        found = row.get(target.column)
-        if found is None or target.part != row["part"]:
+        measured = row.get(target.column)
+        if measured is None or target.part != row["part"]:
             continue
         if re.fullmatch(target.rows, _where(row)):
             bound = f"≥ {target.low:g}" if target.high == float("inf") else f"≤ {target.high:g}"
-            verdict = "reached" if target.low <= found <= target.high else "**not reached**"
-            yield f"| {_where(row)} | {target.column} {bound} | {found:.4g} | {verdict} |"
+            verdict = "reached" if target.low <= measured <= target.high else "**not reached**"
+            yield f"| {_where(row)} | {target.column} {bound} | {measured:.4g} | {verdict} |"
