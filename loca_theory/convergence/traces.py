@@ -16,16 +16,16 @@ _BASELINE, _MOST_TRACED = "coefficients-only", 5
 def traced_problems(outcomes: Mapping[str, Sequence[Any]]) -> dict[str, int]:
     """Numbers of the first problem that a search recovers, and of the first that it does not."""
     exact, losses = outcomes["exact"], outcomes["loss"]
-    missed = [not e and loss is not None for e, loss in zip(exact, losses, strict=True)]
-    cases = {"recovered": list(exact), "not recovered": missed}
-    found = {case: flags.index(True) for case, flags in cases.items() if any(flags)}
-    return found or {"not recovered": 0}  # all diverged: trace the first
+    is_missed = [not e and loss is not None for e, loss in zip(exact, losses, strict=True)]
+    cases = {"recovered": list(exact), "not recovered": is_missed}
+    first = {case: flags.index(True) for case, flags in cases.items() if any(flags)}
+    return first or {"not recovered": 0}  # all diverged: trace the first
 
 
 def traced_searches(searches: Sequence[str], chosen: str) -> tuple[str, ...]:
     """The searches to trace beside the one whose outcomes choose the problems."""
-    some = searches if len(searches) <= _MOST_TRACED else _TRACED
-    return tuple(dict.fromkeys((_BASELINE, *some, chosen)))
+    searches_traced = searches if len(searches) <= _MOST_TRACED else _TRACED
+    return tuple(dict.fromkeys((_BASELINE, *searches_traced, chosen)))
 
 
 def trace_rows(
