@@ -153,14 +153,14 @@ def dense_errors(
     Every Ŵ scales with W, so this ratio is independent of ‖W‖². Its mean is E‖W − Ŵ‖²/E‖W‖², and
     its variance is smaller than that of ‖W − Ŵ‖²/E‖W‖².
     """
-    found = find_method(method)
+    method_object = find_method(method)
     p, q = budgets[0].p, budgets[0].q
     drawn = torch.from_numpy(matrix_rng.standard_normal((p, q)))
     way_out = 'use sampler="reduced", a smaller matrix or device="cpu"'
-    with device_memory(f"{found.name} of a dense {p}x{q} matrix", device, way_out):
+    with device_memory(f"{method_object.name} of a dense {p}x{q} matrix", device, way_out):
         w = drawn.to(device)
         energy = float(w.square().sum())
-        return 1.0 - retained_energies(w, found, budgets, choice_rng) / energy
+        return 1.0 - retained_energies(w, method_object, budgets, choice_rng) / energy
 
 
 def _prepared(

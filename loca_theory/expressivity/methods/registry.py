@@ -23,29 +23,32 @@ def find_method(method: str | Method) -> Method:
     """Find a method by its name or by ``module:attribute``, or check a given one."""
     if isinstance(method, str) and ":" not in method:
         return find("method", known_name(method), METHODS)
-    found, origin = named_object("method", Method, method, _OWN)
-    name = found.name
-    if found is not (known := METHODS.get(known_name(name), found)):
+    candidate, origin = named_object("method", Method, method, _OWN)
+    name = candidate.name
+    if candidate is not (registered := METHODS.get(known_name(name), candidate)):
         # A worker process receives copies of the package's methods.
-        if (type(known), vars(known)) == (type(found), vars(found)):
-            return known
-        msg = f"{origin} has the name {name} of a method of the package; give it another name"
-        raise InvalidArgumentError(msg)
-    if not any(map(found.defines, _FUNCTIONS)):
-        msg = f"{name} defines no function of a method; add approximate(matrix, budget, rng)"
-        raise InvalidArgumentError(msg)
-    return found
+        if (type(registered), vars(registered)) == (type(candidate), vars(candidate)):
+            return registered
+        raise InvalidArgumentError(
+            f"{origin} has the name {name} of a method of the package; give it another name"
+        )
+    if not any(map(candidate.defines, _FUNCTIONS)):
+        raise InvalidArgumentError(
+            f"{name} defines no function of a method; add approximate(matrix, budget, rng)"
+        )
+    return candidate
 
 
 def find_methods(methods: str | Method | Iterable[str | Method]) -> tuple[Method, ...]:
     """Find several methods as :func:`find_method` does."""
-    found = [find_method(one) for one in as_tuple(methods)]
-    names = [method.name for method in found]
+    chosen = [find_method(method) for method in as_tuple(methods)]
+    names = [method.name for method in chosen]
     for name in names:
         if names.count(name) > 1:
-            msg = f"methods names {name} twice; leave one out, or give it another name"
-            raise InvalidArgumentError(msg)
-    return tuple(found)
+            raise InvalidArgumentError(
+                f"methods names {name} twice; leave one out, or give it another name"
+            )
+    return tuple(chosen)
 
 
 def existing_methods(budgets: Iterable[Budget]) -> dict[str, str]:
@@ -54,14 +57,14 @@ def existing_methods(budgets: Iterable[Budget]) -> dict[str, str]:
     Returns:
         For each method, by name, "" if it exists at every budget, and otherwise the reason.
     """
-    found = dict.fromkeys(METHODS, "")
+    reasons = dict.fromkeys(METHODS, "")
     for budget in budgets:
         for name, method in METHODS.items():
             try:
                 method.check_budget(budget)
             except InvalidArgumentError as error:
-                found[name] = found[name] or str(error)
-    return found
+                reasons[name] = reasons[name] or str(error)
+    return reasons
 
 
 def names_of(methods: Iterable[Method]) -> list[str]:
@@ -71,12 +74,16 @@ def names_of(methods: Iterable[Method]) -> list[str]:
 
 def own_titles(methods: Iterable[Method]) -> dict[str, dict[str, str]]:
     """For a manifest: ``titles`` of the methods that are not part of the package, if any."""
-    found = {one.name: one.title for one in methods if one.name not in METHODS and one.title}
-    return {"titles": found} if found else {}
+    titles = {
+        method.name: method.title
+        for method in methods
+        if method.name not in METHODS and method.title
+    }
+    return {"titles": titles} if titles else {}
 
 
 def identity(method: Method) -> str | dict[str, str | None]:
-    """What distinguishes a method from every other: its name, or the definition of a user's own."""
+    """The name of a method of the package, or the name and definition of a user's own method."""
     if method.name in METHODS:
         return method.name
     return {"name": method.name, "definition": definition(method)}
