@@ -65,7 +65,7 @@ def expected_leading_energy(
 
     >>> from loca_theory.expressivity.laws.low_rank_exact import expected_leading_energy
     >>> float(expected_leading_energy(2, 2, 1)[1])  # 2 + π/2
-    3.570796326794...
+    3.57079632679...
     """
     if min(p, q) < 1:
         raise InvalidArgumentError(f"a matrix needs at least one row and one column, not {p}x{q}")
