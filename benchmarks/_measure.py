@@ -27,6 +27,7 @@ from typing import Any
 import psutil
 import torch
 
+from benchmarks._bounds import bounds
 from benchmarks._record import Row, described
 from loca_theory.transforms.matrices import dct_matrix
 
@@ -154,9 +155,10 @@ def compare(
 ) -> tuple[dict[str, Row], dict[str, Timing]]:
     """Build rivals and time those that work; an exception becomes the ``error`` of the rival's row.
 
-    A row has ``ms`` and ``host_ms``, the part until the calls have returned. On CUDA it also has
-    ``peak_mib``, the peak memory that the rival alone would need, and ``waits``, how often a step
-    waits for the device, as far as torch can tell.
+    A row has ``ms`` and ``host_ms``, the part until the calls have returned, and what bounds the
+    time from below (:mod:`benchmarks._bounds`). On CUDA it also has ``peak_mib``, the peak memory
+    that the rival alone would need, and ``waits``, how often a step waits for the device, as far as
+    torch can tell.
     """
     _make_workspaces(device)
     rows: dict[str, Row] = {}
@@ -189,8 +191,8 @@ def _built(build: Build, row: Row, device: str) -> Step:
     """Build a rival, run it, and add to its row what can be measured on the device."""
     if not device.startswith("cuda"):
         step, facts = build()
-        row |= facts
         step()
+        row |= {**facts, **bounds(step, device)}
         return step
     # All rivals share these matrices; here they count for every rival that needs them.
     dct_matrix.cache_clear()  # pyright: ignore[reportFunctionMemberAccess]
@@ -203,6 +205,7 @@ def _built(build: Build, row: Row, device: str) -> Step:
     row["peak_mib"] = (torch.cuda.max_memory_allocated() - before) / 2**20
     _finish(device)
     row["waits"] = _waits(step)
+    row |= bounds(step, device)
     return step
 
 

@@ -20,14 +20,12 @@ extensions = [
     "sphinx_click",
     "sphinx_copybutton",
     "sphinx_design",
-    "gallery",
-    "generated",
     "ledger",
     "mathml",
     "public_names",
     "rendering",
 ]
-exclude_patterns = ["_extensions", "ledger"]
+exclude_patterns = ["_extensions", "_generate", "ledger"]
 
 # --- Markdown -----------------------------------------------------------------------------------
 

@@ -77,8 +77,8 @@ def test_a_result_comes_back_from_its_folder(tmp_path, results, name):
 SAID_OTHERWISE = {"base", "tuned", "names", "runner", "printed", "demo"}
 # These options say what is checked, printed or written, and how a run ends.
 ONLY_TYPED = {
-    "analyze": {"full"},
-    "figures": {"labels"},
+    "analyze": {"full", "with_config"},
+    "figures": {"labels", "only_list"},
     "verify": {"quick", "deep", "only_list", "strict", "as_expected"},
 }
 # A module cannot be typed, and few would set the rest.

@@ -163,7 +163,8 @@ def _linear_backward(
                 if learns:
                     samples.add(of_g, saved[i])
         elif x is not None:
-            if sampling_pays(shape, g.shape[0], samples.count, g.device):
+            is_half, device = g.dtype != scaled.dtype, g.device
+            if sampling_pays(shape, len(g), samples.count, is_half=is_half, device=device):
                 for block in blocks(g, columns):
                     of_g, of_tokens = (each[block].to(scaled.dtype) for each in (g, x))
                     samples.add(rows_to_spectra(of_g), rows_to_spectra(of_tokens))

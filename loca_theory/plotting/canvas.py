@@ -1,71 +1,39 @@
-"""New figures in the package's style or the caller's axes to draw into, and saving of figures."""
+"""Panels in a new figure or the caller's axes, and saving of figures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial, wraps
-from importlib.resources import as_file, files
-from io import BytesIO
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib import rc_context, rc_params_from_file, rcParams
-from matplotlib import style as styles
+from matplotlib import rc_context, rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from loca_theory import _arguments
 from loca_theory.errors import InvalidArgumentError
+from loca_theory.plotting.options import options
+from loca_theory.plotting.picture import KINDS, STYLE, Picture, beside_users_style, metadata
+from loca_theory.plotting.picture import styled as styled
 from loca_theory.sweeps.files import writable_folder, write_atomically
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Without dates and program names the same data gives the same bytes.
-_METADATA = {
-    "png": {"Software": None},
-    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-}
-
-with as_file(files("loca_theory.plotting") / "loca.mplstyle") as _path:
-    _STYLE: dict[str, Any] = {**rc_params_from_file(_path, use_default_template=False)}
-BLUE, RED, GREEN, PINK, SKY, ORANGE, GREY, BLACK = _STYLE["axes.prop_cycle"].by_key()["color"]
+BLUE, RED, GREEN, PINK, SKY, ORANGE, GREY, BLACK = STYLE["axes.prop_cycle"].by_key()["color"]
 # Colours of groups that are not methods.
 COLORS = (BLUE, RED, GREEN, PINK, SKY, ORANGE, BLACK)
-
-_Given = ParamSpec("_Given")
-
-
-def in_style() -> AbstractContextManager[None]:
-    """Draw in the package's style, independently of the user's own settings."""
-    # after_reset drops the user's settings, so the same data gives the same picture everywhere.
-    return styles.context(_STYLE, after_reset=True)
+_MARKERS = "os^DvPX"
+# How a title of several panels is written.
+HEADLINE: dict[str, Any] = {"x": 0.01, "ha": "left"}
 
 
-def styled(draw: Callable[_Given, Figure]) -> Callable[_Given, Figure]:
-    """Make a function draw in the package's style unless it draws into the caller's ``ax``."""
-
-    @wraps(draw)
-    def drawn(*args: _Given.args, **kwargs: _Given.kwargs) -> Figure:
-        with in_style() if kwargs.get("ax") is None else nullcontext():
-            return draw(*args, **kwargs)
-
-    return drawn
-
-
-class Picture(Figure):
-    """A matplotlib figure in the package's style; notebooks show it without pyplot."""
-
-    def savefig(self, fname: Any, **kwargs: Any) -> None:
-        """Save the figure in the package's style."""
-        with in_style():
-            super().savefig(fname, **kwargs)
-
-    def _repr_png_(self) -> bytes:
-        return png(self)
+def mark(k: int) -> tuple[str, str]:
+    """Colour and marker of the k-th group; of 49 groups, no two share both."""
+    return COLORS[k % len(COLORS)], _MARKERS[(k + k // len(COLORS)) % len(_MARKERS)]
 
 
 @dataclass(frozen=True)
@@ -99,7 +67,7 @@ class Canvas:
         The size is in inches; ``sharing`` goes to :meth:`~matplotlib.figure.Figure.subplots`.
         """
         if ax is None:
-            figure = Picture(figsize=size)
+            figure = Picture(figsize=options().figsize or size)
             return cls(figure, figure.subplots(rows, columns, squeeze=False, **sharing), True)
         if not isinstance(ax, Axes):
             msg = f"ax must be axes of matplotlib, such as plt.subplots()[1], not {ax!r}"
@@ -147,14 +115,14 @@ class Canvas:
     def headline(self, text: str) -> None:
         """Write what the picture shows above the panels, but not in the user's own figure."""
         if self.is_own:
-            self.figure.suptitle(text, x=0.01, ha="left", weight="bold", fontsize=10)
+            self.figure.suptitle(text, **HEADLINE)
 
-    def caption(self, text: str, **look: Any) -> None:
-        """Write a caption below the panels, but not in the user's own figure."""
-        if self.is_own:
-            self.figure.supxlabel(text, fontsize=7, color="#444444", **look)
+    def caption(self, text: str, **_: Any) -> None:
+        """Store what belongs below the picture."""
+        if isinstance(self.figure, Picture):
+            self.figure.caption = text
 
-    def legend(self, ncols: int, fontsize: float | None = None) -> None:
+    def legend(self, ncols: int, fontsize: float | str | None = None) -> None:
         """Add the legend of the first panel below the panels, or inside the user's axes."""
         handles, labels = self.axes[0, 0].get_legend_handles_labels()
         if self.is_own:
@@ -165,27 +133,19 @@ class Canvas:
             self.axes[0, 0].legend(handles, labels, fontsize=fontsize)
 
 
-def png(figure: Figure) -> bytes:
-    """The figure as a PNG file."""
-    content = BytesIO()
-    figure.savefig(content, format="png", metadata=_METADATA["png"])
-    return content.getvalue()
-
-
 def save_figure(figure: Figure, folder: str | Path, name: str) -> list[Path]:
     """Write a figure as ``name.png`` and ``name.pdf``, the same bytes for the same data."""
     folder = writable_folder(_arguments.path("folder", folder))
-    paths = [folder / f"{name}.{kind}" for kind in _METADATA]
+    paths = [folder / f"{name}.{kind}" for kind in KINDS]
     engine, dpi = figure.get_layout_engine(), figure.dpi
     # Both files show one layout; without an engine, matplotlib draws once per file.
-    with in_style(), rc_context({"figure.constrained_layout.use": False}):
+    with beside_users_style(), rc_context({"figure.constrained_layout.use": False}):
         figure.set_dpi(rcParams["savefig.dpi"])
         figure.draw_without_rendering()
-        box = figure.get_tightbbox().padded(rcParams["savefig.pad_inches"])
         figure.set_layout_engine(None)
         try:
-            for path, (kind, metadata) in zip(paths, _METADATA.items(), strict=True):
-                save = partial(figure.savefig, format=kind, metadata=metadata, bbox_inches=box)
+            for path, kind in zip(paths, KINDS, strict=True):
+                save = partial(figure.savefig, format=kind, metadata=metadata(kind, figure))
                 write_atomically(path, save)
         finally:
             figure.set_dpi(dpi)

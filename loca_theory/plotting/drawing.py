@@ -14,6 +14,7 @@ from loca_theory.expressivity.theorem1.ordering import Ordering
 from loca_theory.plotting.canvas import save_figure
 from loca_theory.plotting.catalogue import find_figure
 from loca_theory.plotting.paper_figure import Computed, PaperFigure
+from loca_theory.plotting.picture import Picture, in_style
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.runner import chosen_runner
 from loca_theory.sweeps.tables import StoredTable, find_tables, is_stored, load_rows, store_rows
@@ -128,13 +129,16 @@ class Drawing:
         stored = (load_rows(one.path.parent, one.path.stem, one.table) for one in tables)
         frames += [table.to_pandas() for table, _ in stored]
         try:
-            drawn = self.paper.draw(*frames)
+            with in_style():
+                drawn = self.paper.draw(*frames)
         except (InvalidArgumentError, LookupError, TypeError) as error:
             # The tables may come from another version of the package, or from elsewhere.
             known = isinstance(error, InvalidArgumentError)
             lacks = f"its table lacks data that it shows ({type(error).__name__}: {error})"
             msg = f"{self.paper.label} cannot be drawn: {error if known else lacks}"
             raise UndrawableError(msg) from error
+        if isinstance(drawn, Picture):
+            drawn.caption = f"{self.paper.shows}. {drawn.caption}".strip()
         return drawn, () if self.out is None else self._write(drawn, tables, self.out)
 
     def _write(self, drawn: Figure, tables: tuple[StoredTable, ...], out: Path) -> tuple[Path, ...]:

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib import rcParams
+from matplotlib.font_manager import FontProperties
+from matplotlib.ticker import LogFormatter
 from scipy.optimize import isotonic_regression
 
 from loca_theory.expressivity import METHODS
 from loca_theory.plotting.canvas import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY
+from loca_theory.plotting.options import options
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
     from numpy.typing import NDArray
+
+    from loca_theory.plotting.canvas import Canvas
 
 
 @dataclass(frozen=True)
@@ -83,9 +90,12 @@ _DASHES = ((0, (5, 1, 1, 1)), (0, (2, 1)), (0, (8, 2)))
 _OWN_LOOKS = [Look(color, dashes) for dashes in _DASHES for color in _COLORS]
 # Half-width of the band of a simulated line, in standard errors.
 BAND = 2.0
-_BETWEEN = "   "
-# Characters in a line of a label at the right end.
-_LABEL = 40
+# Characters in a line of a label, per inch of the axis to its left, and at least.
+_LABEL, _SHORTEST_LABEL = 8, 14
+# Distance of labels, in heights of their font.
+_LABEL_GAP = 1.45
+# Lines whose distance is a smaller fraction of the height of the axis look like one.
+_LINE_WIDTH = 0.012
 
 
 def in_order(names: Iterable[str]) -> list[str]:
@@ -96,9 +106,12 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 def looks_of(names: Iterable[str]) -> dict[str, Look]:
     """The line style of each method; users' own methods get styles of their own."""
-    found = in_order(names)
-    own = cycle(_OWN_LOOKS)
-    return {name: LOOKS[name] if name in LOOKS else next(own) for name in found}
+    own, colors = cycle(_OWN_LOOKS), options().colors
+    looks = {name: LOOKS.get(name) or next(own) for name in in_order(names)}
+    return {
+        name: replace(look, color=colors[name]) if name in colors else look
+        for name, look in looks.items()
+    }
 
 
 def titles_of(manifest: Mapping[str, Any]) -> dict[str, str]:
@@ -106,83 +119,138 @@ def titles_of(manifest: Mapping[str, Any]) -> dict[str, str]:
     return TITLES | manifest.get("grid", {}).get("titles", {})
 
 
-def key_lines(names: Iterable[str], titles: Mapping[str, str], width: int) -> list[str]:
-    """Lines of text that give the title of each method, of at most ``width`` characters each.
-
-    A title continues on the next line only if it is longer than a line.
-    """
-    lines: list[str] = []
+def key(names: Iterable[str], titles: Mapping[str, str]) -> str:
+    """A sentence that gives the title of each method whose name needs one."""
+    entries = []
     for name in names:
-        title = titles.get(name) or ""
+        title, label = titles.get(name) or "", options().label(name)
         # A title that begins with the name needs no equation.
-        entry = title if title.startswith(name) else f"{name} = {title}" if title else name
-        if lines and len(lines[-1]) + len(_BETWEEN) + len(entry) <= width:
-            lines[-1] += _BETWEEN + entry
-        else:
-            lines += textwrap.wrap(entry, width)
-    return lines
+        entries.append(
+            title if title.startswith(label) else f"{label}: {title}" if title else label
+        )
+    return f"{'; '.join(entries)}."
 
 
 def draw_lines(
+    canvas: Canvas,
     axis: Axes,
     lines: Iterable[tuple[str, pd.DataFrame]],
     x: str,
     looks: Mapping[str, Look],
-    gap: float,
     **marks: float,
 ) -> None:
     """Draw the errors of methods against a column, and label each line at its right end.
 
-    Labels are at least ``gap`` apart, a fraction of the axis' height.
+    The user's own axes, beside which there may be no room, get a legend.
     """
-    ends = [(_draw_line(axis, rows, x, looks[name], **marks), name) for name, rows in lines]
+    drawn = [_draw_line(axis, rows, x, name, looks[name], **marks) for name, rows in lines]
     axis.margins(x=0.02)
-    _label_ends(axis, ends, looks, gap)
+    set_scales(axis)
+    if canvas.is_own:
+        width, height = canvas.figure.get_size_inches() * axis.get_position().size
+        _label_ends(axis, drawn, float(width), float(height))
+    else:
+        axis.legend()
+
+
+class _PlainNumbers(LogFormatter):
+    """Numbers such as 0.5 in the place of 5e-01."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        """The text of a tick; "" for one that is not labelled."""
+        return f"{x:g}" if super().__call__(x, pos) else ""
+
+
+def set_scales(axis: Axes) -> None:
+    """Make those axes logarithmic that the user wants to be."""
+    for name, line in (("x", axis.xaxis), ("y", axis.yaxis)):
+        if name in options().log:
+            axis.set(**{f"{name}scale": "log"})
+            for set_formatter in (line.set_major_formatter, line.set_minor_formatter):
+                set_formatter(_PlainNumbers(minor_thresholds=(2, 0.5)))
 
 
 def _draw_line(
-    axis: Axes, rows: pd.DataFrame, x: str, look: Look, alpha: float = 0.25, ms: float = 4
-) -> float:
-    """Draw a method's errors with a band of two standard errors; return the right end's height.
+    axis: Axes,
+    rows: pd.DataFrame,
+    x: str,
+    name: str,
+    look: Look,
+    alpha: float = 0.25,
+    ms: float = 4,
+) -> Line2D:
+    """Draw a method's errors with a band of two standard errors.
 
     A single error is a mark.
     """
     rows = rows.sort_values(x)
     position, error = rows[x].to_numpy(float), rows["error"].to_numpy(float)
     marker = "o" if len(rows) == 1 else None
-    axis.plot(position, error, color=look.color, linestyle=look.dashes, marker=marker, ms=ms)
+    (line,) = axis.plot(
+        *(position, error), color=look.color, linestyle=look.dashes, marker=marker, ms=ms,
+        label=options().label(name),
+    )  # fmt: skip
     band = BAND * rows["standard_error"].fillna(0.0).to_numpy(float)
     if band.any():
         axis.fill_between(position, error - band, error + band, color=look.color, alpha=alpha, lw=0)
-    return error[-1]
+    return line
 
 
-def _label_ends(
-    axis: Axes, ends: Sequence[tuple[float, str]], looks: Mapping[str, Look], gap: float
-) -> None:
-    """Label lines at their right ends, given by height and name; such as end together share one."""
-    low, high = axis.get_ylim()
-    merged: list[tuple[float, list[str]]] = []
-    for height, name in sorted(ends):
-        if merged and height - merged[-1][0] < 0.012 * (high - low):
-            merged[-1][1].append(name)
-        else:
-            merged.append((height, [name]))
-    positions = spread(axis, [height for height, _ in merged], gap)
-    for (_, names), position in zip(merged, positions, strict=True):
-        text = textwrap.fill(", ".join(in_order(names)), _LABEL)
-        axis.annotate(text, (1.0, position), xycoords="axes fraction", xytext=(4, 0),
-                      textcoords="offset points", va="center", fontsize=8,
-                      color=looks[names[-1]].color, annotation_clip=False)  # fmt: skip
+def _label_ends(axis: Axes, lines: Iterable[Line2D], width: float, height: float) -> None:
+    """Label lines at their right ends; such as coincide everywhere share a label.
 
-
-def spread(axis: Axes, heights: Sequence[float], gap: float) -> NDArray[np.float64]:
-    """Where to label increasing heights: at distances of at least ``gap``, as near as possible.
-
-    Heights are in the axis' data, labels and the gap in fractions of its height.
+    The axis has about this width and height, in inches.
     """
-    low, high = axis.get_ylim()
-    wanted = (np.array(heights) - low) / (high - low)
-    # Without the distances, the nearest increasing positions are an isotonic regression.
-    distances = gap * np.arange(len(wanted))
-    return isotonic_regression(wanted - distances).x + distances if len(wanted) else wanted
+    font = FontProperties(size=rcParams["legend.fontsize"]).get_size_in_points()
+    line_height = _LABEL_GAP * font / 72 / height
+    characters = max(int(_LABEL * width), _SHORTEST_LABEL)
+    groups: list[list[Line2D]] = []
+    for line in sorted(lines, key=lambda line: _heights(axis, line)[-1]):
+        if groups and _coincide(axis, groups[-1][0], line):
+            groups[-1].append(line)
+        else:
+            groups.append([line])
+    ends = [float(np.asarray(group[0].get_ydata())[-1]) for group in groups]
+    texts = [
+        textwrap.fill(", ".join(str(line.get_label()) for line in lines_in_order), characters)
+        for lines_in_order in (sorted(group, key=axis.lines.index) for group in groups)
+    ]
+    heights = [line_height * (1 + text.count("\n")) for text in texts]
+    positions = spread(axis, ends, heights)
+    for group, text, position in zip(groups, texts, positions, strict=True):
+        axis.annotate(text, (1.0, position), xycoords="axes fraction", xytext=(4, 0),
+                      textcoords="offset points", va="center", fontsize=font,
+                      color=group[-1].get_color(), annotation_clip=False)  # fmt: skip
+
+
+def _heights(axis: Axes, line: Line2D) -> NDArray[np.float64]:
+    """Heights of a line's points, in fractions of the axis' height."""
+    return heights_of(axis, np.asarray(line.get_ydata(), float))
+
+
+def heights_of(axis: Axes, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Heights of values, in fractions of the axis' height."""
+    axis.get_ylim()  # which scales the axis, if it has to be
+    points = np.column_stack([np.ones_like(values), values])
+    return axis.transAxes.inverted().transform(axis.transData.transform(points))[:, 1]
+
+
+def _coincide(axis: Axes, first: Line2D, second: Line2D) -> bool:
+    """Whether two lines are within a line's width of each other wherever both are."""
+    (x1, y1), (x2, y2) = ((line.get_xdata(), _heights(axis, line)) for line in (first, second))
+    _, i, j = np.intersect1d(x1, x2, return_indices=True)
+    return len(i) > 0 and bool(np.abs(y1[i] - y2[j]).max() < _LINE_WIDTH)
+
+
+def spread(
+    axis: Axes, ends: Sequence[float], heights: float | Sequence[float]
+) -> NDArray[np.float64]:
+    """Where to label lines at increasing ends, as near as possible, so that no labels overlap.
+
+    Ends are in the axis' data; positions and the heights of labels are fractions of the axis.
+    """
+    wanted = heights_of(axis, np.array(ends, float))
+    # Without the heights, the nearest increasing positions are an isotonic regression.
+    each = np.broadcast_to(np.asarray(heights, float), len(wanted))
+    below = np.cumsum(each) - (each + each[:1]) / 2
+    return isotonic_regression(wanted - below).x + below if len(wanted) else wanted

@@ -33,6 +33,15 @@ class Computed:
     shared_with: str | None = None
 
 
+_MAIN_TEXT = (
+    *("analysis_1", "analysis_2", "analysis_3", "training_process", "budget", "parameter_sen"),
+)
+_APPENDIX = (
+    *("spectral_analysis_appendix", "sim_1", "sim_2", "toy_experiment", "toy_experiment_loss"),
+    *("visualization_W", "sim_3"),
+)
+
+
 @dataclass(frozen=True)
 class PaperFigure:
     """A figure that this package can draw.
@@ -52,3 +61,10 @@ class PaperFigure:
     shows: str
     data: Computed | Mapping[str, str]
     draw: Callable[..., Figure]
+
+    @property
+    def in_paper(self) -> str:
+        """Where the paper has the figure: its main text or its appendix; "" if it has not."""
+        if self.label in _MAIN_TEXT:
+            return "main text"
+        return "appendix" if self.label in _APPENDIX else ""

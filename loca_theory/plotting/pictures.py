@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from matplotlib.colors import is_color_like
+
 from loca_theory._arguments import as_tuple
 from loca_theory._lookup import find
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.methods.names import known_name
-from loca_theory.plotting.canvas import View, save_figure
+from loca_theory.plotting.canvas import HEADLINE, View, save_figure
+from loca_theory.plotting.lines import set_scales
+from loca_theory.plotting.options import Options, drawn_with
+from loca_theory.plotting.picture import Picture, beside_users_style
 from loca_theory.sweeps import Result
 
 if TYPE_CHECKING:
@@ -40,6 +46,9 @@ def plot(
     title: str | None = None,
     figsize: tuple[float, float] | None = None,
     ax: Axes | None = None,
+    colors: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    log: str = "",
 ) -> Figure:
     """Draw a result.
 
@@ -63,15 +72,22 @@ def plot(
         methods: Names of the methods to draw; None for all of the result.
         ranks: LoRA ranks to draw; None for all of the result.
         title: Title of the figure; None for those that its panels have.
-        figsize: Width and height of a new figure, in inches.
+        figsize: Width and height of a new figure, and of the file that ``savefig`` writes, in
+            inches; one column of a paper is some (3.25, 2.4).
         ax: Axes to draw into if the picture is a single panel; None for a new figure.
+        colors: Colours of lines, by the name of the method or search.
+        labels: Texts for the names of methods or searches, in labels and legends.
+        log: The axes to make logarithmic: ``"x"``, ``"y"`` or ``"xy"``.
 
     Returns:
-        The figure; notebooks show it, and its ``savefig`` writes it.
+        The figure; notebooks show it, and its ``savefig`` writes it. Its ``caption``, that of
+        the result for its first picture, says what the lines are and how they were computed. The
+        figure has the package's style where you have not chosen another, as by
+        ``matplotlib.style.use``.
 
     Raises:
-        InvalidArgumentError: the result cannot be drawn, it has no such picture, method or rank, or
-            ``ax`` is given and the picture has several panels.
+        InvalidArgumentError: the result cannot be drawn, it has no such picture, method or rank,
+            an option is malformed, or ``ax`` is given and the picture has several panels.
 
     >>> from loca_theory.expressivity import simulate
     >>> plot(simulate(64, ranks=[2, 4], engine="exact")).axes[0].get_xlabel()
@@ -84,17 +100,68 @@ def plot(
         msg = f"result has no rows, so there is nothing to draw: {result!r}"
         raise InvalidArgumentError(msg)
     name = next(iter(known)) if picture is None else picture
-    figure = find("picture", name, known).draw(ax=ax)
-    if figsize is not None and ax is None:
-        figure.set_size_inches(*figsize)
+    view = find("picture", name, known)
+    asked = Options(
+        figsize, _by_name(chosen, "colors", colors), _by_name(chosen, "labels", labels), log
+    )
+    _check(asked)
+    with drawn_with(asked):
+        figure = view.draw(ax=ax)
+        for axis in (ax,) if ax is not None else figure.axes:
+            if log and axis.images:
+                msg = f'log="{log}" does not fit the picture {name}, which shows images'
+                raise InvalidArgumentError(msg)
+            set_scales(axis)
+    with nullcontext() if ax is not None else beside_users_style():
+        _set_title(figure, ax, title)
+    if isinstance(figure, Picture) and ax is None:
+        figure.caption = f"{view.title}. {figure.caption}".strip()
+        figure.fit()
+    return figure
+
+
+def _set_title(figure: Figure, ax: Axes | None, title: str | None) -> None:
+    """Set the title of the only panel, or of the figure."""
     if title is not None:
         panels = [ax] if ax is not None else figure.axes
         # What a picture says above its panels makes room for the title.
         if len(panels) == 1 and (ax is not None or not figure.get_suptitle()):
             panels[0].set_title(title)
         else:
-            figure.suptitle(title)
-    return figure
+            figure.suptitle(title, **HEADLINE)
+
+
+def _by_name(result: Result, argument: str, given: Mapping[str, str] | None) -> dict[str, str]:
+    """Values by the names of methods or searches that the result has."""
+    values = {known_name(name): value for name, value in (given or {}).items()}
+    names = {
+        str(getattr(row, column)): row
+        for rows in vars(result).values()
+        if isinstance(rows, tuple)
+        for row in rows
+        for column in ("method", "search")
+        if hasattr(row, column)
+    }
+    for name in values:
+        find(f"name in {argument}", name, names)
+    return values
+
+
+def _check(asked: Options) -> None:
+    """Refuse options that matplotlib would refuse later, or draw wrongly."""
+    for name, color in asked.colors.items():
+        if not is_color_like(color):
+            msg = f'colors="..." has {color!r} for {name}, which is not a colour of matplotlib'
+            raise InvalidArgumentError(msg)
+    if asked.log not in ("", "x", "y", "xy"):
+        msg = f'log must be "x", "y" or "xy", not {asked.log!r}'
+        raise InvalidArgumentError(msg)
+
+
+def caption_of(result: Result) -> str:
+    """The caption of the first picture of a result; "" if it has none."""
+    figure = plot(result) if result.command in DRAWN and names_of(result) else None
+    return figure.caption if isinstance(figure, Picture) else ""
 
 
 def names_of(result: Result) -> tuple[str, ...]:

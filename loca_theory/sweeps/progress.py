@@ -1,9 +1,10 @@
-"""Progress of a sweep, in a terminal or a notebook."""
+"""Progress of a sweep, in a terminal, a log file or a notebook."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from time import monotonic
 from typing import Any
 
 from rich.console import Console
@@ -15,6 +16,10 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Column
+
+from loca_theory._words import counted
+
+_SECONDS_BETWEEN_LINES = 60
 
 
 class Bar(Progress):
@@ -40,17 +45,58 @@ class Bar(Progress):
         self.update(self._task, description=text)
 
 
+class LogLines:
+    """Lines for a log file: how much is done, at most once a minute.
+
+    Args:
+        title: What is done.
+        unit: What is counted.
+        console: Where the lines are printed.
+        clock: The time in seconds.
+    """
+
+    def __init__(
+        self, title: str, unit: str, console: Console, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._title, self._unit, self._console, self._clock = title, unit, console, clock
+        self._start = self._last = clock()
+
+    def __call__(self, done: int, total: int) -> None:
+        """Print how much is done, and how long the remainder takes at this speed."""
+        now = self._clock()
+        if now - self._last < _SECONDS_BETWEEN_LINES:
+            return
+        self._last = now
+        minutes = (now - self._start) / 60
+        text = f"{self._title}: {done:,} of {total:,} {self._unit} in {_minutes(minutes)}"
+        if done:
+            text += f", about {_minutes(minutes * (total - done) / done)} left"
+        self._console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+    def title(self, text: str) -> None:
+        """Change the text before the count."""
+        self._title = text
+
+
+def _minutes(number: float) -> str:
+    return counted(round(number), "minute")
+
+
 def progress_bar(
     title: str, unit: str, *, is_shown: bool = True
-) -> AbstractContextManager[Bar | None]:
-    """Show a bar if it is to be shown and stderr is a terminal; the context is None if not."""
+) -> AbstractContextManager[Bar | LogLines | None]:
+    """Show a bar if stderr is a terminal, else a line a minute; None if nothing is to be shown."""
     console = Console(stderr=True)
-    return Bar(title, unit, console) if is_shown and console.is_terminal else nullcontext()
+    if not is_shown:
+        return nullcontext()
+    if console.is_terminal:
+        return Bar(title, unit, console)
+    return nullcontext(LogLines(title, unit, console))
 
 
 @contextmanager
 def progress_of(title: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Show a bar in a terminal, or a line in a notebook; the context is None elsewhere."""
+    """Show a bar in a terminal, a line in a notebook, and a line a minute elsewhere."""
     if not Console().is_jupyter:
         with progress_bar(title, "points") as bar:
             yield bar

@@ -116,6 +116,11 @@ class Result:
         """Names of the pictures that :meth:`plot` can draw of the result."""
         return import_module(_front_door().plot.__module__).names_of(self)
 
+    @property
+    def caption(self) -> str:
+        """What the lines of the first picture are, and how they were computed."""
+        return import_module(_front_door().plot.__module__).caption_of(self)
+
     def report(self) -> Any:
         """Make the HTML page of the result; see :func:`~loca_theory.plotting.report`."""
         return _front_door().report(self)

@@ -30,11 +30,27 @@ def test_large_matrices_are_never_formed_and_many_tokens_share_one(
     assert fastest((size, size), components, tokens, **settings) == expected
 
 
+@pytest.mark.parametrize(
+    ("tokens", "is_half", "expected"),
+    [
+        (4096, True, "materialised"),
+        (2048, True, "materialised"),
+        (2047, True, "implicit"),
+        (4096, False, "implicit"),
+    ],
+)
+def test_many_tokens_in_half_precision_share_a_large_matrix_on_a_gpu(tokens, is_half, expected):
+    shape, settings = (4096, 4096), {"is_half": is_half, "device": CUDA}
+    assert fastest(shape, 1000, tokens, trains=True, foldable=False, **settings) == expected
+    assert sampling_pays(shape, tokens, 1000, **settings) == (expected == "implicit")
+
+
 def test_entries_are_sampled_while_they_are_few():
-    assert sampling_pays((4096, 4096), 512, 150_000, CPU)
-    assert not sampling_pays((64, 64), 4096, 64 * 64, CPU)
-    assert sampling_pays((2048, 2048), 1024, 1000, CUDA)
-    assert not sampling_pays((768, 768), 1024, 1000, CUDA)
+    single = {"is_half": False}
+    assert sampling_pays((4096, 4096), 512, 150_000, device=CPU, **single)
+    assert not sampling_pays((64, 64), 4096, 64 * 64, device=CPU, **single)
+    assert sampling_pays((2048, 2048), 1024, 1000, device=CUDA, **single)
+    assert not sampling_pays((768, 768), 1024, 1000, device=CUDA, **single)
 
 
 @pytest.mark.parametrize(

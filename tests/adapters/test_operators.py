@@ -219,7 +219,9 @@ def test_samples_and_transforms_along_one_side_or_both_are_the_same(
     calls = []
     pays = {"sampling_pays": by == "samples", "one_sided_pays": by == "one side"}
     for module, name in ((linear_operator, "sampling_pays"), (kernels, "one_sided_pays")):
-        monkeypatch.setattr(module, name, lambda *_, name=name: calls.append(name) or pays[name])
+        monkeypatch.setattr(
+            module, name, lambda *_, name=name, **__: calls.append(name) or pays[name]
+        )
     assert_it_is_the_dense_form(shape, (6,), "weight and bias", "materialised", rule, device)
     assert calls == ["one_sided_pays", "sampling_pays"] + ["one_sided_pays"] * (by != "samples")
 

@@ -17,6 +17,7 @@ from loca_theory.checkpoints.measure.matrix import analyse_matrix
 from loca_theory.checkpoints.measure.settings import ANALYSED, Settings
 from loca_theory.checkpoints.model.names import kind_of, layer_of
 from loca_theory.checkpoints.report.columns import CHANGE, MATRIX, STATISTICS
+from loca_theory.checkpoints.report.findings import findings
 from loca_theory.checkpoints.report.summary import follows_law
 from loca_theory.checkpoints.report.verdict import verdict
 from loca_theory.errors import InvalidArgumentError, ResourceError
@@ -272,9 +273,9 @@ def sides_of(*cosines):
     ("cosines", "said", "remarked"),
     [
         ((0.99, 0.98, 0.1), None, 1),
-        ((0.99, 0.2, 0.1), "the median cosine between them is 0.20, and", 2),
+        ((0.99, 0.2, 0.1), "are unrelated (median cosine 0.20, almost", 2),
         ((0.51,), None, 0),
-        ((-0.001,), "the cosine between them is 0.00, and", 1),  # without the sign of a rounded 0
+        ((-0.001,), "are unrelated (cosine 0.00, almost", 1),  # without the sign of a rounded 0
     ],
 )
 def test_checkpoints_of_two_trainings_are_said_to_be_unrelated(cosines, said, remarked):
@@ -289,7 +290,8 @@ def test_checkpoints_of_two_trainings_are_said_to_be_unrelated(cosines, said, re
     assert analysis.to_json()["summary"]["warnings"] == list(analysis.warnings)
     if said is not None:
         assert said in analysis.warnings[0]
-        assert analysis._repr_html_().startswith("<p>The weights of the base and of the fine-tune")
+        assert analysis.verdict == f"{analysis.message} {analysis.warnings[0]}"
+        assert analysis._repr_html_().startswith(f"<p>{html.escape(analysis.verdict)}</p>")
 
 
 def test_a_spectrum_without_a_bulk_has_no_fit_and_says_so():
@@ -299,48 +301,79 @@ def test_a_spectrum_without_a_bulk_has_no_fit_and_says_so():
     assert (row.spikes, row.outlier_mass) == (1, 1.0)
     assert "the spectrum has no bulk: all but 1 eigenvalues are rounding errors" in row.note
     assert analysis.summary.all.follow_mp == 0
-    assert "of independent entries in 0 of 1 matrix." in analysis.verdict
+    assert "of independent entries in 0 of 1 matrix." in analysis.findings[-2]
     json.dumps(analysis.to_json(), allow_nan=False)
 
 
-def verdict_with(analysis, method, **fields):
-    """The verdict if the mean error of a method were another."""
+def summary_with(analysis, method, **fields):
+    """The summary if the mean error of a method were another."""
     errors = [
         replace(row, **fields) if (row.method, row.r) == (method, 2) else row
         for row in analysis.summary.all.errors
     ]
-    total = replace(analysis.summary.all, errors=tuple(errors))
-    return verdict(replace(analysis.summary, all=total), analysis.matrices, (), 0.001)
+    return replace(analysis.summary, all=replace(analysis.summary.all, errors=tuple(errors)))
 
 
-FIRST = "At the budget of LoRA with r = 2, "
 BASIS = "a basis unrelated to the matrices would retain"
 
 
 @pytest.mark.parametrize(
     ("method", "fields", "said"),
     [
-        ("LoRA", {"error": 0.001}, f"{FIRST}LoRA retains 100%"),
-        ("LoCA", {"error": 0.001}, f"{FIRST}LoCA (best DCT coefficients) retains 100%"),
-        ("entries", {"error": 0.001}, f"{FIRST}the largest plain entries retain 100%"),
-        ("LoCA", {"error": 0.4, "spectral_error": 0.5}, f"The DCT retains 60%, {BASIS} 50%. "),
+        ("LoRA", {"error": 0.001}, "At the budget of LoRA with r = 2, LoRA retains 100%"),
+        ("LoCA", {"error": 0.4, "spectral_error": 0.5}, f"The DCT retains 60%, {BASIS} 50%."),
         (
             "LoCA",
             {"error": 0.4, "spectral_error": 0.41},
-            f"{BASIS} 59%: rows and columns are in no order that the DCT could use. ",
+            f"{BASIS} 59%: rows and columns are in no order that the DCT could use.",
         ),
     ],
 )
-def test_the_verdict_names_the_winner_and_what_the_dct_is_worth(analysis, method, fields, said):
-    assert said in verdict_with(analysis, method, **fields)
+def test_the_findings_name_the_winner_and_what_the_dct_is_worth(analysis, method, fields, said):
+    summary = summary_with(analysis, method, **fields)
+    assert said in " ".join(findings(summary, analysis.matrices, (), 0.001))
 
 
-def test_the_verdict_has_five_sentences_and_ends_with_normality(analysis):
+def test_there_are_five_findings_the_last_on_normality(analysis):
     rejected = sum(row.tv_p_value < 0.05 for row in analysis.matrices)
     rejected = f"is rejected at the level 5% in {rejected} of {len(analysis.matrices)} "
-    sentences = re.split(r"(?<=\.) (?=[A-Z9])", analysis.verdict)
-    assert len(sentences) == 5
-    assert f"Normality of the entries, up to a total variation of 0.001, {rejected}" in sentences[4]
+    found = analysis.findings
+    assert len(found) == 5
+    assert f"Normality of the entries, up to a total variation of 0.001, {rejected}" in found[4]
+    assert analysis.to_json()["summary"]["findings"] == list(found)
+
+
+BUDGET = "at the budget of LoRA of rank 2 in 8 matrices"
+SMALL = "No form retains half of the change at this budget."
+
+
+@pytest.mark.parametrize(
+    ("method", "error", "lora", "first", "second"),
+    [
+        ("LoRA", 0.001, 0.001, "LoRA of rank 2 in 8 matrices retains 100% of the change; ", ()),
+        ("LoCA", 0.001, 0.3, f"LoCA (best DCT coefficients) {BUDGET} retains 100% of the ", ()),
+        ("entries", 0.4, 0.9, f"The largest plain entries {BUDGET} retain 60% of the ", ()),
+        ("entries", 0.6, 0.9, "The largest plain entries at the budget", (SMALL,)),
+    ],
+)
+def test_the_verdict_is_what_to_use_and_one_warning(analysis, method, error, lora, first, second):
+    other = replace(analysis, matrices=analysis.matrices)
+    for key, value in {"LoRA": lora, method: error}.items():
+        vars(other)["summary"] = summary_with(other, key, error=value)
+    said = verdict(other.summary, other.matrices, (), None, ())
+    needed = sorted(row.rank_90 for row in other.matrices)
+    assert said[0].startswith(first)
+    assert (f"of the change, LoRA {1 - lora:.0%}; " in said[0]) is (method != "LoRA")
+    assert said[0].endswith(f"; 90% needs rank {needed[0]} to {needed[-1]}.")
+    assert said[1:] == second
+    assert verdict(other.summary, other.matrices, (), None, ("One.", "Two."))[1:] == ("One.",)
+
+
+def test_printing_an_analysis_wraps_its_verdict(analysis, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = str(analysis).splitlines()[1:]
+    assert max(map(len, lines)) <= 40
+    assert " ".join(lines) == analysis.verdict
 
 
 def test_paths_state_dicts_modules_and_arrays_give_the_same(tmp_path):
@@ -518,11 +551,11 @@ def test_errors_with_shuffled_axes_say_which_axis_the_dct_suits():
     assert row.spectral_error - row.error > 0.05
 
 
-def verdict_on(changes, ranks=2):
-    """The verdict on layers that have changed from zero."""
+def findings_on(changes, ranks=2):
+    """The findings on layers that have changed from zero."""
     tuned = {f"{name}.weight": change for name, change in changes.items()}
     base = {name: torch.zeros_like(change) for name, change in tuned.items()}
-    return analyze(base, tuned, ranks=ranks).verdict
+    return " ".join(analyze(base, tuned, ranks=ranks).findings)
 
 
 def test_a_total_of_numbers_and_the_errors_have_one_accounting():
@@ -542,18 +575,18 @@ def test_a_total_of_numbers_and_the_errors_have_one_accounting():
     )
 
 
-def test_the_verdict_counts_the_matrices_that_the_dct_suits():
+def test_the_findings_count_the_matrices_that_the_dct_suits():
     plain = {str(i): normal(96, 80, seed=i).double() for i in range(6)}
-    assert "3 points more" not in verdict_on(plain)
-    text = verdict_on(plain | {"0": smooth(1), "1": smooth(0)})
+    assert "3 points more" not in findings_on(plain)
+    text = findings_on(plain | {"0": smooth(1), "1": smooth(0)})
     assert re.search(
         r"; in 2 of 6 matrices the DCT retains at least 3 points more, up to \d\d\. ", text
     )
 
 
-def test_the_verdict_counts_spectra_instead_of_averaging_them():
+def test_the_findings_count_spectra_instead_of_averaging_them():
     noise, spike = normal(2, 96, 80), torch.outer(normal(96), normal(80, seed=1))
-    text = verdict_on({"0": noise[0], "1": noise[1] + spike})
+    text = findings_on({"0": noise[0], "1": noise[1] + spike})
     assert re.search(r"in 1 of 2 matrices, and in 1 but for a few larger values that hold 5", text)
 
 

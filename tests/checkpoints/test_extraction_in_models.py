@@ -4,6 +4,7 @@ import json
 import pickle
 import re
 import sys
+from collections import Counter
 from functools import cache, partial
 from importlib import import_module
 
@@ -101,10 +102,46 @@ def test_experts_of_one_parameter_are_priced_like_layers_and_read_by_peft_alone(
     extraction.save(tmp_path)
     card = (tmp_path / "lora" / "README.md").read_text(encoding="utf-8")
     assert "llama.cpp and vLLM read no LoRA of experts in one parameter" in card
-    with pytest.raises(
-        InvalidArgumentError, match=r"vLLM reads no LoRA of experts .* \(model\.lay"
-    ):
-        extract(*pairs(name), "lora", rank=2, serve="vllm")
+    with pytest.raises(InvalidArgumentError, match=r"llama.cpp reads no LoRA .* \(model\.lay"):
+        extract(*pairs(name), "lora", rank=2, serve="llama.cpp")
+
+
+def test_vllm_gets_a_key_for_each_projection_of_each_expert(pairs, tmp_path):
+    """By the names of the checkpoint, with the errors of the layout that PEFT reads."""
+    found = extract(*pairs("DeepSeek-V3"), "lora", rank=3, serve="vllm")
+    adapter = found.adapters["lora"]
+    assert "target_parameters" not in adapter.config
+    base, tuned = (load_file(side / "model.safetensors") for side in pairs("DeepSeek-V3"))
+    errors, energies = Counter(), Counter()
+    for name, a in adapter.tensors.items():
+        module, is_a, _ = name.removeprefix("base_model.model.").partition(".lora_A.weight")
+        if is_a and ".experts." in module:
+            change = tuned[f"{module}.weight"] - base[f"{module}.weight"]
+            b = adapter.tensors[name.replace("lora_A", "lora_B")]
+            parameter = "down_proj" if module.endswith("down_proj") else "gate_up_proj"
+            errors[parameter] += float((change - b @ a).square().sum())
+            energies[parameter] += float(change.square().sum())
+    experts = [name for name in base if re.search(r"\.experts\.\d+\.", name)]
+    assert len([name for name in adapter.tensors if ".experts." in name]) == 2 * len(experts)
+    for parameter, energy in energies.items():
+        row = found[f"model.layers.1.mlp.experts.{parameter}"]
+        assert errors[parameter] / energy == pytest.approx(row.error, rel=1e-4)
+    found.save(tmp_path)
+    card = (tmp_path / "lora" / "README.md").read_text(encoding="utf-8")
+    assert "vLLM reads it; PEFT and llama.cpp have no keys for single experts." in card
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "message"),
+    [
+        ("Mixtral", {}, r"deepseek_v2, deepseek_v3, qwen3_moe alone\) \(model\.lay"),
+        ("DeepSeek-V3", {"exclude": r"experts\.down"}, "with all their projections only"),
+        ("DeepSeek-V3", {"check": True}, "PEFT cannot check an adapter with keys for single"),
+    ],
+)
+def test_what_vllm_does_not_read_of_experts_is_refused(pairs, name, asked, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        extract(*pairs(name), "lora", rank=2, serve="vllm", **asked)
 
 
 BIAS = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"

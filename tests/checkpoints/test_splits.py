@@ -327,7 +327,7 @@ def test_layers_and_sizes_are_those_of_an_extraction(tmp_path, name, letter, met
     rows = {row.name: row for row in analysis.allocation if row.method == letter}
     count, of_all = len(rows), len({row.name for row in analysis.allocation})
     said = f"{count} of {of_all} layers, which" if count < of_all else f"{count} layers"
-    assert f"With 9,000 trainable numbers for {said}" in analysis.verdict
+    assert f"With 9,000 trainable numbers for {said}" in " ".join(analysis.findings)
     other = extract(*pair, method, allocate=9000)
     theirs = {matrix.name: matrix for matrix in other.matrices}
     assert theirs.keys() == rows.keys()
@@ -352,4 +352,7 @@ def test_a_total_without_a_rank_or_a_layer_is_said():
     }
     poor = analyze(base, tuned, allocate=49, ranks=1)
     assert {row.method for row in poor.allocation} == {"LoCA"}
-    assert "49 trainable numbers do not pay for one rank of LoRA" in poor.verdict
+    assert "49 trainable numbers do not pay for one rank of LoRA" in poor.findings[-2]
+    assert poor.verdict.startswith(
+        "With 49 trainable numbers, LoCA (best DCT coefficients) retains "
+    )

@@ -71,6 +71,20 @@ def test_without_id_every_figure_is_drawn_for_which_there_is_data(cli, here, uns
     assert done.err.count(": drawn from ") == 1, "the table of the spectrum"
 
 
+def test_the_list_has_a_line_per_figure_and_says_where_the_paper_has_it(cli, here):
+    done = cli("figures", "--list")
+    assert (done.code, done.err) == (0, "")
+    lines = {line.split()[0]: line for line in done.out.splitlines() if line.strip()}
+    assert {*plotting.FIGURES} <= {*lines}
+    assert "Error against the rank" in lines["sim_2"]
+    assert lines["sim_2"].rstrip().endswith("appendix")
+    assert lines["analysis_1"].rstrip().endswith("main text")
+    assert lines["phase"].rstrip().endswith("Phase diagram")
+    assert not [*here.iterdir()], "nothing is drawn"
+    rows = json.loads(cli("figures", "--list", "--format", "json").out)["figures"]
+    assert [row["figure"] for row in rows] == [*plotting.FIGURES]
+
+
 def test_outside_a_checkout_one_line_says_where_the_other_figures_are(cli, unseen, monkeypatch):
     monkeypatch.setattr(catalogue, "EXPERIMENTS", ())
     monkeypatch.setattr(catalogue, "FIGURES", {"sim_1": plotting.FIGURES["sim_1"]})

@@ -41,9 +41,9 @@ REASONS = {
 """Why a block may say ``<!-- not run: REASON -->``."""
 
 
-def extension(name: str) -> ModuleType:
+def extension(name: str, folder: str = "_extensions") -> ModuleType:
     """An extension of the site, imported under another name: ``ledger`` is a fixture's, too."""
-    spec = spec_from_file_location(f"{name}_page", DOCS / "_extensions" / f"{name}.py")
+    spec = spec_from_file_location(f"{name}_page", DOCS / folder / f"{name}.py")
     assert spec
     assert spec.loader
     module = module_from_spec(spec)

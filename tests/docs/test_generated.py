@@ -2,11 +2,14 @@
 
 import dataclasses
 import re
+import runpy
+from importlib import import_module
 
 import pytest
 
 import loca_theory as loca
 from loca_theory.checkpoints.change.adapter.kinds import KNOWN, REFUSED
+from loca_theory.claims import load_ledger
 from loca_theory.expressivity import METHODS
 from loca_theory.expressivity.coders.registry import CODERS
 from loca_theory.expressivity.methods.names import LETTERS
@@ -16,16 +19,22 @@ from .pages import DOCS, ROOT, extension
 
 @pytest.fixture(scope="module")
 def generated():
-    return extension("generated")
+    return extension("tables", "_generate")
 
 
-def test_every_page_has_the_line_that_its_table_replaces(generated):
-    found = [
-        page.relative_to(DOCS).with_suffix("").as_posix()
-        for page in DOCS.rglob("*.md")
-        if generated.PLACEHOLDER in page.read_text(encoding="utf-8").splitlines()
-    ]
-    assert sorted(found) == sorted(generated.PAGES)
+MADE = runpy.run_path(str(DOCS / "_generate"))
+
+
+@pytest.mark.parametrize("page", MADE["PAGES"])
+def test_a_page_has_what_is_made_from_the_code(page):
+    text = (DOCS / page).read_text(encoding="utf-8")
+    assert text.count(MADE["START"]) == text.count(MADE["END"]) == 1
+    assert text == MADE["filled"](page), "run `python docs/_generate`"
+
+
+def test_no_page_sends_its_reader_to_the_site_for_a_table():
+    for page in sorted({*DOCS.rglob("*.md")} - {DOCS / "ledger.md"}):
+        assert "The site shows a table" not in page.read_text(encoding="utf-8"), page
 
 
 def test_every_column_of_every_result_is_described(generated):
@@ -61,10 +70,26 @@ def test_every_type_of_adapter_is_listed_once(generated):
     assert sorted(found) == sorted([*KNOWN, *REFUSED])
 
 
-def test_every_module_of_checks_is_documented(generated):
+def test_every_check_is_listed_and_every_module_of_checks_documented(generated):
     modules = {path.stem for path in (ROOT / "loca_theory/claims/checks").glob("[!_]*.py")}
-    text = "\n".join(generated.checks())
+    listed, module = set(), ""
+    for line in generated.checks():
+        module = line[3:].lower().replace(" ", "_") if line.startswith("## ") else module
+        listed |= {f"{module}.{name}" for name in re.findall(r"^\| `(\w+)` \| \S", line)}
+    assert {claim.check for claim in load_ledger().claims} <= listed
+    assert {name.partition(".")[0] for name in listed} == modules
+    text = (DOCS / "reference/api.md").read_text(encoding="utf-8")
     assert set(re.findall(r"automodule:: loca_theory\.claims\.checks\.(\w+)", text)) == modules
+
+
+def test_every_public_name_is_listed(generated):
+    listed = re.findall(r"^\| `(\w+\.\w+)` \| \S", "\n".join(generated.names()), re.MULTILINE)
+    public = [
+        f"{package}.{name}"
+        for package in generated.PACKAGES
+        for name in import_module(f"loca_theory.{package}").__all__
+    ]
+    assert listed == public
 
 
 def test_the_markup_of_docstrings_becomes_that_of_pages(generated):

@@ -169,7 +169,7 @@ def test_filters_reach_the_table_and_the_pictures(page, analysis):
 def test_the_rank_chooses_columns_and_rows(page):
     visible = (
         "[...document.querySelectorAll('#matrices thead th')]"
-        ".filter((one) => one.offsetWidth).map((one) => one.textContent)"
+        ".filter((one) => one.offsetWidth).map((one) => one.textContent.replaceAll('\\xa0', ' '))"
     )
     assert "LoCA, r = 1" in page.run(visible)
     assert "LoCA, r = 2" not in page.run(visible)
@@ -267,6 +267,19 @@ def test_two_fine_tunes_share_cells_and_are_told_apart(tab, analysis, tmp_path):
     assert tab.problems == []
 
 
+def test_columns_beyond_the_edge_are_hinted_at_until_they_are_in_view(tab, analysis, tmp_path):
+    tab.open(report(analysis).save(tmp_path / "wide.html"), width=1280, height=800)
+    wide = "document.querySelector('#matrices').parentNode"
+    hint = f"getComputedStyle({wide}, '::after').content"
+    assert tab.run(hint) == '"›"'
+    scrolled = f"new Promise((done) => {{ {wide}.addEventListener('scroll', () => done()); "
+    tab.run(f"{scrolled}{wide}.scrollLeft = 1e6; }})")
+    assert tab.run(hint) == "none"
+    tops = f"[...{wide}.querySelectorAll('tbody th')].map((one) => one.getBoundingClientRect().top)"
+    first, *others = tab.run(tops)
+    assert all((top - first).is_integer() for top in map(float, others)), "rules are whole"
+
+
 def test_what_is_retained_is_in_view_in_a_wide_window_and_a_note_is_one_line_high(
     tab, analysis, tmp_path
 ):
@@ -279,7 +292,9 @@ def test_what_is_retained_is_in_view_in_a_wide_window_and_a_note_is_one_line_hig
         ".map((one) => [one.textContent, one.getBoundingClientRect().right])"
     )
     ends = dict(tab.run(edges))
-    assert max(ends[one] for one in ends if one.endswith("r = 1") and "worth" not in one) <= 1400
+    assert (
+        max(ends[one] for one in ends if one.endswith("r\xa0=\xa01") and "worth" not in one) <= 1400
+    )
     heights = "[...document.querySelectorAll('#matrices tbody tr')].map((one) => one.offsetHeight)"
     first, second, *_ = tab.run(heights)
     assert first == second

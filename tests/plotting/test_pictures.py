@@ -3,6 +3,8 @@
 import re
 from dataclasses import replace
 from functools import cache
+from io import BytesIO
+from itertools import combinations
 from pathlib import Path
 
 import matplotlib as mpl
@@ -11,6 +13,8 @@ import pandas as pd
 import pytest
 import torch
 from matplotlib.figure import Figure
+from matplotlib.text import Text
+from PIL import Image
 
 from loca_theory import InvalidArgumentError
 from loca_theory.checkpoints import analyze, demo_pair, extract
@@ -22,8 +26,10 @@ from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.expressivity.method_table import methods
 from loca_theory.expressivity.theorem1.ordering import Ordering
 from loca_theory.plotting import plot
+from loca_theory.plotting.canvas import mark
 from loca_theory.plotting.lines import looks_of
 from loca_theory.plotting.results.phase import draw_phase
+from loca_theory.plotting.results.simulation import draw_errors
 from loca_theory.sweeps import Runner
 
 STORED = Path(__file__).parents[2] / "figures"
@@ -119,10 +125,10 @@ def test_ranks_a_title_and_a_size_are_those_that_are_asked(results):
     (axis,) = plot(results("simulation"), methods="LoRA", ranks=2).axes
     assert [list(line.get_xdata()) for line in axis.lines] == [[2]]
     figure = plot(results("simulation"), title="Mine", figsize=(4, 3))
-    assert (figure.axes[0].get_title(), tuple(figure.get_size_inches())) == ("Mine", (4, 3))
+    assert (figure.axes[0].get_title("left"), tuple(figure.get_size_inches())) == ("Mine", (4, 3))
     for picture in ("recovery", "spectrum"):
         assert plot(results("toy"), picture, title="Mine").get_suptitle() == "Mine"
-    assert plot(results("toy")).get_supxlabel().startswith("problems solved"), "the first picture"
+    assert plot(results("toy")).axes[0].get_xlabel().startswith("problems solved"), "the first"
     ax = Figure().subplots()
     results("simulation").plot(title="Mine", ax=ax)
     assert ax.get_title() == "Mine"
@@ -167,9 +173,7 @@ def test_a_crossing_lies_where_both_methods_retain_the_same():
 
 
 def test_the_margins_in_bits_say_where_they_first_fail_beyond_the_table(results):
-    (axis, *_) = plot(results("ordering")).axes
-    texts = [text.get_text() for text in axis.texts]
-    assert any("first fails at K = 544" in text for text in texts)
+    assert "In bits it first fails at K = 544" in results("ordering").caption
 
 
 @pytest.mark.parametrize(("kind", "picture"), FIT_AXES)
@@ -188,6 +192,10 @@ def test_one_panel_fits_into_the_users_axes(results, kind, picture):
 
 
 REFUSED = [
+    (lambda of: plot(of("simulation"), colors={"LoRA": "rde"}), "which is not a colour"),
+    (lambda of: plot(of("simulation"), labels={"DoRA": "D"}), "unknown name in labels 'DoRA'"),
+    (lambda of: plot(of("simulation"), log="z"), 'log must be "x", "y" or "xy", not \'z\''),
+    (lambda of: plot(of("toy"), "spectrum", log="x"), "which shows images"),
     (lambda of: plot(of("simulation"), ax=Figure().subplots(2)), "ax must be axes of matplotlib"),
     (lambda of: plot(of("simulation"), methods="loka"),
      "unknown method 'loka'; did you mean LoRA? Otherwise choose from LoRA,"),
@@ -218,12 +226,114 @@ def test_methods_of_ones_own_have_lines_and_entries_in_the_key(results):
     figure = plot(result)
     named = {text.get_text() for text in figure.axes[0].texts}
     assert {"columns", "rows"} <= set(", ".join(named).split(", "))
-    lines = figure.get_supxlabel().split("\n")
-    # An entry is not broken, nor does one without a title end in a sign.
-    assert any(f"columns = {Columns.title}" in line for line in lines)
-    assert re.search(r"(^| {3})rows($| {3})", "\n".join(lines), re.MULTILINE)
+    assert f"; columns: {Columns.title}; rows." in figure.caption
 
     looks = looks_of(["LoRA", *(f"own-{i}" for i in range(18))])
     assert len({(look.color, str(look.dashes)) for look in looks.values()}) == 19
-    (legend,) = plot(results("analysis"), "errors").legends
-    assert f"columns = {Columns.title}" in [text.get_text() for text in legend.get_texts()]
+    by_layer = plot(results("analysis"), "errors")
+    assert "columns" in [text.get_text() for text in by_layer.legends[0].get_texts()]
+    assert f"columns: {Columns.title}." in by_layer.caption
+
+
+# Pictures of a single panel in one column of a paper, and of several panels in two.
+IN_A_COLUMN = [
+    ("simulation", "errors", 3.25),
+    ("toy", "recovery", 3.25),
+    ("one matrix", "entries", 3.25),
+    ("one matrix", "phase", 3.25),
+    ("one matrix", "methods", 3.25),
+    ("ordering", "margins", 3.25),
+    ("two structures", "crossings", 3.25),
+    ("one structure", "equicorrelated", 6.75),
+    ("analysis", "spectra", 6.75),
+    ("analysis", "p-values", 6.75),
+]
+
+
+def is_shown(text):
+    """Whether a text is seen: ticks beyond the ends of an axis are not."""
+    ticks = {
+        label: ends
+        for line, ends in (
+            ends for axis in text.figure.axes for ends in (
+                (axis.xaxis, axis.get_xlim()), (axis.yaxis, axis.get_ylim())
+            )
+        )
+        for tick in (*line.get_major_ticks(), *line.get_minor_ticks())
+        for label in (tick.label1, tick.label2)
+        if not min(ends) <= tick.get_loc() <= max(ends)
+    }  # fmt: skip
+    return bool(text.get_text().strip()) and text.get_visible() and text not in ticks
+
+
+@pytest.mark.parametrize(("kind", "picture", "width"), IN_A_COLUMN)
+def test_a_picture_in_a_paper_has_its_size_and_its_texts_are_inside_and_apart(
+    results, kind, picture, width
+):
+    """At 300 dpi, as an image."""
+    title = "A title that is a good deal longer than one column of a paper is wide"
+    figure = plot(results(kind), picture, figsize=(width, 2.8), title=title)
+    content = BytesIO()
+    figure.savefig(content, dpi=300)
+    with Image.open(content) as image:
+        assert image.size == (300 * width, 300 * 2.8)
+        edge = np.asarray(image.convert("L"))
+        border = np.concatenate([edge[0], edge[-1], edge[:, 0], edge[:, -1]])
+        assert border.min() == 255, "nothing is cut off"
+    figure.set_dpi(300)
+    figure.draw_without_rendering()
+    axes = [axis for axis in figure.axes if axis.get_visible()]
+    assert sum(axis.bbox.width for axis in axes) > 0.4 * figure.bbox.width, "panels keep their room"
+    texts = {text: text.get_window_extent() for text in figure.findobj(Text) if is_shown(text)}
+    assert any(" ".join(text.get_text().split()) == title for text in texts)
+    for (first, box), (second, other) in combinations(texts.items(), 2):
+        across = min(box.x1, other.x1) - max(box.x0, other.x0)
+        along = min(box.y1, other.y1) - max(box.y0, other.y0)
+        # A hundredth of an inch is as good as nothing.
+        assert min(across, along) <= 3, (first.get_text(), second.get_text())
+
+
+def test_colours_labels_and_scales_are_those_that_are_asked(results):
+    asked = {"colors": {"R": "#123456"}, "labels": {"LoRA": "low rank"}, "log": "y"}
+    (axis,) = plot(results("simulation"), **asked).axes
+    lines = {line.get_label(): line for line in axis.lines}
+    assert lines["low rank"].get_color() == "#123456"
+    assert (axis.get_yscale(), axis.get_xscale()) == ("log", "linear")
+    (label,) = [text for text in axis.texts if text.get_text() == "low rank"]
+    assert label.get_color() == "#123456"
+    point = axis.transData.transform((2, lines["low rank"].get_ydata()[-1]))
+    end = axis.transAxes.inverted().transform(point)[1]
+    assert label.xy[1] == pytest.approx(end, abs=0.05), "beside its line"
+    own = Figure().subplots()
+    plot(results("simulation"), ax=own, **asked)
+    assert "low rank" in [text.get_text() for text in own.get_legend().get_texts()]
+    assert not own.texts, "beside the user's axes there may be no room"
+
+
+def is_named(line):
+    return line.get_label() and not str(line.get_label()).startswith("_")
+
+
+def test_no_two_lines_of_a_picture_look_the_same(results):
+    for kind, pictures in PICTURES.items():
+        for name in pictures:
+            for axis in plot(results(kind), name).axes:
+                lines = [one for one in axis.lines if is_named(one)]
+                looks = {
+                    (one.get_color(), str(one._unscaled_dash_pattern), one.get_marker(),
+                     one.get_linewidth(), one.get_markerfacecolor())
+                    for one in lines
+                }  # fmt: skip
+                assert len(looks) == len(lines), (kind, name)
+    assert len({mark(k) for k in range(49)}) == 49
+
+
+def test_lines_that_only_meet_at_the_end_have_labels_of_their_own():
+    table = pd.DataFrame(
+        {"K": 8, "p": 8, "q": 8, "r": r, "method": method, "engine": "exact", "error": error,
+         "standard_error": 0.0, "spent": 1.0, "draws": 0}
+        for method, errors in (("LoRA", (0.9, 0.5)), ("LoCA", (0.6, 0.5)), ("entries", (0.6, 0.5)))
+        for r, error in zip((1, 2), errors, strict=True)
+    )  # fmt: skip
+    (axis,) = draw_errors(table).axes
+    assert {text.get_text() for text in axis.texts} == {"LoRA", "LoCA, entries"}

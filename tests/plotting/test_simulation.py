@@ -118,17 +118,17 @@ def test_a_line_goes_on_where_exact_values_end(monkeypatch):
 
 
 def test_the_key_says_what_the_names_stand_for(tables):
-    key = " ".join(draw_errors(tables("every method")).get_supxlabel().split())
+    key = draw_errors(tables("every method")).caption
     for name, method in METHODS.items():
-        shown, title = name, " ".join(method.title.split())
-        assert (title if title.startswith(shown) else f"{shown} = {title}") in key
-    assert not re.search(r"(?<![\w-])LoRA = LoRA", key), "its title begins with its name"
+        shown, title = name, method.title
+        assert (title if title.startswith(shown) else f"{shown}: {title}") in key
+    assert not re.search(r"(?<![\w-])LoRA: LoRA", key), "its title begins with its name"
     simulated = "DoRA, VeRA, LoHa, HiRA, GLoRA, Uni-LoRA, VB-LoRA, RandLoRA"
     assert f"Simulated: {simulated} (3 draws; ±2 standard errors at most ±" in key
     assert "Off the budget: DoRA 112% to 125%, " in key
     assert "Off the budget" not in draw_errors(tables("sizes")).get_supxlabel()
-    assert "(1 draws; no band)" in draw_errors(tables("one draw")).get_supxlabel()
-    assert "draws" not in draw_errors(tables("limits alone")).get_supxlabel()
+    assert "(1 draws; no band)" in draw_errors(tables("one draw")).caption
+    assert "draws" not in draw_errors(tables("limits alone")).caption
 
 
 def test_every_method_has_a_look_of_its_own():

@@ -1,5 +1,6 @@
 """The same results from any number of workers, in any order, after any interruption."""
 
+import io
 import os
 import signal
 import subprocess
@@ -7,7 +8,7 @@ import sys
 import threading
 import types
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 
 import distributed
@@ -16,10 +17,12 @@ import numpy as np
 import pytest
 import torch
 from joblib.externals.loky import get_reusable_executor
+from rich.console import Console
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from loca_theory import ResourceError
 from loca_theory.sweeps import Runner, generator, runner, threads, workers
+from loca_theory.sweeps.progress import LogLines, progress_bar
 from loca_theory.sweeps.runner import SweepInterruptedError
 from loca_theory.sweeps.store import Point, ResultStore
 
@@ -127,6 +130,18 @@ def test_a_terminal_shows_progress_unless_it_is_off(monkeypatch, capfd, progress
     monkeypatch.setenv("TERM", "xterm")
     Runner(jobs=1, progress=progress).run(make_points(), make_compute())
     assert ("8 of 8" in capfd.readouterr().err) == bool(progress)
+
+
+def test_a_log_file_gets_a_line_a_minute():
+    seconds, text = iter([0, 10, 59, 60, 119, 121, 180]), io.StringIO()
+    lines = LogLines("checking", "claims", Console(file=text), clock=lambda: next(seconds))
+    for done in (1, 2, 300, 301, 900, 1200):
+        lines(done, 1200)
+    assert text.getvalue().splitlines() == [
+        "checking: 300 of 1,200 claims in 1 minute, about 3 minutes left",
+        "checking: 900 of 1,200 claims in 2 minutes, about 1 minute left",
+    ]
+    assert isinstance(progress_bar("checking", "claims", is_shown=False), nullcontext)
 
 
 def test_a_notebook_shows_a_line_that_is_empty_at_the_end(monkeypatch):

@@ -97,6 +97,7 @@ def extract(
         serve: The software that will serve the adapter: ``peft``, ``llama.cpp`` or ``vllm``. What
             it cannot read is refused. vLLM knows one rank for all layers, so that every factor is
             stored with zeros up to the largest rank; a total is of the numbers without these zeros.
+            It reads experts of DeepSeek and Qwen3-MoE, whose projections get keys of their own.
         dtype: Type of the stored numbers: ``float32``, ``float16`` or ``bfloat16``. Errors include
             the rounding to it.
         rounding: ``cells``, or ``ignore``: the best adapter for the stored difference, whatever it
@@ -157,7 +158,10 @@ def extract(
     device = resolve_device(device)
     saved = find_saved_modules(pair, patterns)
     layers, skipped = choose_layers(pair, size, saved)
-    check_readable(engine, saved.entries, layers)
+    check_readable(engine, saved.entries, layers, pair.model.type)
+    if check and has_one_rank and any(layer.experts > 1 for layer in layers):
+        msg = "PEFT cannot check an adapter with keys for single experts; leave the check or "
+        raise InvalidArgumentError(msg + 'serve="vllm" out')
     task = Task({"": pair}, device, runner, skipped)
     # Of the base model, for the adapter's configuration.
     name = describe(base).removeprefix("hub:") if is_path(base) else None

@@ -10,6 +10,7 @@ import torch
 
 from loca_theory.checkpoints.change.adapter.layers import PREFIX
 from loca_theory.checkpoints.change.task import Task
+from loca_theory.checkpoints.extraction.experts import check_complete, expert_keys
 from loca_theory.checkpoints.extraction.layers import check_any
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
 from loca_theory.checkpoints.extraction.saved_modules import SavedModules
@@ -41,7 +42,8 @@ class Extractor:
         size: Size of the adapter.
         dtype: Type of the stored numbers.
         saved: Modules that are stored whole.
-        has_one_rank: Whether every factor of LoRA is stored with zeros up to the largest rank.
+        has_one_rank: Whether every factor of LoRA is stored with zeros up to the largest rank, and
+            those of each expert by itself.
         looks_inside: Whether adapters may leave the stored difference for its rounding cells.
     """
 
@@ -83,6 +85,10 @@ class Extractor:
         wrappers, rank = wrapper_names(fused), max(sizes.values())
         tensors: dict[str, torch.Tensor] = {}
         for cell, fit in fits:
+            if self.has_one_rank and cell.layer.experts > 1:
+                keys = expert_keys(cell.layer, fit.tensors, rank)
+                tensors |= {PREFIX + name: tensor for name, tensor in keys.items()}
+                continue
             module = PREFIX + wrappers.get(cell.layer.weight, cell.layer.module)
             stored = padded(fit.tensors, rank) if self.has_one_rank else fit.tensors
             tensors |= {f"{module}.{name}": tensor for name, tensor in stored.items()}
@@ -95,7 +101,12 @@ class Extractor:
             target_modules=target_modules(modules, is_ambiguous=end_others(modules, around)),
             modules_to_save=list(saved.entries) or None,
         )
-        if fused:
+        if fused and self.has_one_rank:
+            check_complete(cell.layer for cell, _ in fits if cell.layer.experts > 1)
+            # The last parts of names, of which there are many.
+            parts = (name.removesuffix(".weight").split(".")[-2] for name in tensors)
+            config["target_modules"] = sorted({*parts})
+        elif fused:
             config["target_parameters"] = fused
         return Adapter(tensors | saved.load(pair, getattr(torch, self.dtype)), config)
 

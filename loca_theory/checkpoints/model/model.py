@@ -91,6 +91,11 @@ class Model:
         return type(self.module).__name__
 
     @property
+    def type(self) -> str:
+        """The ``model_type`` of its configuration; "" if it has none."""
+        return str(getattr(getattr(self.module, "config", None), "model_type", ""))
+
+    @property
     def is_known(self) -> bool:
         """Whether its class is known."""
         return self.unknown is None
@@ -165,10 +170,9 @@ class Model:
             likely = "a depthwise convolution, most likely, which PEFT cannot adapt"
             return Reason("one input channel", likely)
         parent = self.modules.get(path.rpartition(".")[0], self.module)
-        model_type = getattr(getattr(self.module, "config", None), "model_type", None)
         if isinstance(parent, torch.nn.MultiheadAttention):
             return Reason("read directly", "MultiheadAttention uses this layer without calling it")
-        if path.endswith(_READ_DIRECTLY.get(str(model_type), ())):
+        if path.endswith(_READ_DIRECTLY.get(self.type, ())):
             return Reason("read directly", f"{self.title} uses this layer without calling it")
         if name in self.ties:
             return Reason("shares its weight with another layer", ", ".join(self.ties[name]))

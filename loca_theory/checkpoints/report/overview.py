@@ -5,9 +5,9 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from loca_theory.checkpoints.form.forms import TYPES
 from loca_theory.checkpoints.measure.settings import ANALYSED
 from loca_theory.checkpoints.report.columns import CHANGE, MATRIX, STATISTICS
-from loca_theory.checkpoints.report.verdict import SHOWN
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +24,7 @@ def overview_of(analysis: Any) -> pd.DataFrame:
 
     columns = {column.value: column for column in (*MATRIX, *CHANGE, *STATISTICS)}
     names = [name for name in _COLUMNS if name != "tuned" or len(analysis.tuned) > 1]
-    left_out = {method.name for method in ANALYSED} - {*SHOWN}
+    left_out = {method.name for method in ANALYSED} - {*TYPES}
     rows = [
         {name: columns[name].read(matrix) for name in names}
         | {
@@ -45,13 +45,13 @@ def by_tuned(analysis: Any) -> pd.DataFrame:
     for group in analysis.summary.by_tuned:
         rows.append(row := {"fine-tune": group.name, "matrices": group.matrices})
         for key, error in group.by_rank.get(analysis.first_rank, {}).items():
-            if key in SHOWN:
+            if key in TYPES:
                 row[f"{key} retains"] = f"{1 - error.error:.1%}"
     return pd.DataFrame(rows)
 
 
 def html_of(analysis: Any) -> str:
-    """Warnings, verdict and overview; for a single matrix, all its statistics in one column."""
+    """Verdict and overview; for a single matrix, all its statistics in one column."""
     if len(analysis.matrices) == 1:
         errors = {f"{error.method}, r = {error.r}": error.error for error in analysis.errors}
         guarded = [column for column in STATISTICS if column.guard is not None]
@@ -62,5 +62,4 @@ def html_of(analysis: Any) -> str:
         table = frame.to_html(max_rows=20, show_dimensions=True, border=0, index=False)
     if len(analysis.tuned) > 1:
         table = by_tuned(analysis).to_html(max_rows=20, border=0, index=False) + table
-    texts = [*analysis.warnings, *analysis.conclusions]
-    return "".join(f"<p>{escape(text)}</p>" for text in texts) + table
+    return f"<p>{escape(analysis.verdict)}</p>{table}"

@@ -41,16 +41,16 @@ _NOTICEABLE_ROUNDING = 0.05
 _NOTICEABLE_GAP = 0.01
 
 
-def warning(total: Totals) -> str:
+def unrelated(total: Totals) -> str:
     """The remark that W₀ and W′ are unrelated; "" if they are not, or W₀ is not known."""
     cosine = total.median_weights_cosine
     if cosine is None or cosine >= UNRELATED:
         return ""
     middle = "median " if total.matrices > 1 else ""
     return (
-        f"The weights of the base and of the fine-tune are unrelated: the {middle}cosine between "
-        f"them is {cosine:z.2f}, and that of a fine-tune is almost 1. The increments are "
-        "differences between two trainings, not changes by fine-tuning."
+        f"The weights of the base and of the fine-tune are unrelated ({middle}cosine "
+        f"{cosine:z.2f}, almost 1 for a fine-tune): the increments are differences between two "
+        "trainings, not changes by fine-tuning."
     )
 
 
@@ -64,10 +64,10 @@ def rounded(matrices: Sequence[Matrix]) -> str:
     changed = median(row.changed for row in known if row.changed is not None)
     much = f"about {error:.0%}" if error < 1 else "more than all"
     return (
-        f"Stored in {formats}, whose steps are as large as these changes: in the median matrix "
-        f"{changed:.1%} of the entries changed, and the errors of rounding have {much} of the "
-        "energy of the change, if it was normal. What follows is of the rounded change, "
-        "normality and spectrum included; if a LoRA was merged, unmerge looks through the rounding."
+        f"Stored in {formats}, whose steps are as large as these changes: {changed:.1%} of the "
+        f"entries of the median matrix changed, with errors of rounding of {much} of the energy "
+        "of the change, if it was normal, so that all numbers are of the rounded change; if a LoRA "
+        "was merged, unmerge looks through the rounding."
     )
 
 

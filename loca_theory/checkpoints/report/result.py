@@ -19,6 +19,7 @@ from loca_theory.checkpoints.measure.rows import (
     Matrix,
     MatrixError,
 )
+from loca_theory.checkpoints.report.findings import findings
 from loca_theory.checkpoints.report.overview import by_tuned, html_of, overview_of
 from loca_theory.checkpoints.report.proposal import proposed_config
 from loca_theory.checkpoints.report.remarks import (
@@ -28,7 +29,7 @@ from loca_theory.checkpoints.report.remarks import (
     not_compared,
     rounded,
     uncovered,
-    warning,
+    unrelated,
 )
 from loca_theory.checkpoints.report.summary import Summary, summarise
 from loca_theory.checkpoints.report.verdict import verdict
@@ -129,19 +130,18 @@ class Analysis(Result):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Which fine-tunes are compared in part, the base or unrelated to it, or not comparable."""
+        """Which fine-tunes are the base, unrelated to it, rounded, compared in part, or apart.
+
+        One sentence each, of which the first matters most.
+        """
         grid = self.manifest["grid"]
         remarks = [
-            *((label, uncovered(grid["coverage"][label])) for label in self.tuned),
             *((label, IDENTICAL) for label in grid["identical"]),
-            *((group.name, warning(group)) for group in self.summary.by_tuned),
+            *((group.name, unrelated(group)) for group in self.summary.by_tuned),
+            *((label, rounded(self._of(label))) for label in self.tuned),
+            *((label, uncovered(grid["coverage"][label])) for label in self.tuned),
         ]
-        return (*self._rounding, *self._named(remarks), *not_compared(self.matrices))
-
-    @property
-    def _rounding(self) -> list[str]:
-        """That rounding is a large part of what was measured, where it is."""
-        return self._named([(label, rounded(self._of(label))) for label in self.tuned])
+        return (*self._named(remarks), *not_compared(self.matrices))
 
     def _named(self, remarks: Iterable[tuple[str, str]]) -> list[str]:
         """Remarks with the labels of their fine-tunes, if there are several."""
@@ -152,25 +152,43 @@ class Analysis(Result):
         return [row for row in self.matrices if row.tuned == label]
 
     @property
-    def verdict(self) -> str:
-        """Which adapter retains how much, why, and are the increments normal?
-
-        A paragraph of at most five sentences, and one on each split of a total; before them, where
-        it matters, that what was measured is for a large part rounding.
-        """
-        epsilon = self.manifest["grid"]["epsilon"]
+    def _sentences(self) -> tuple[str, ...]:
         unchanged = sum(row.case == UNCHANGED.case for row in self.skipped)
-        first = verdict(self.summary, self.matrices, self.errors, epsilon, unchanged)
-        paragraphs = [*self._rounding, first]
-        for name in self.tuned:
-            texts = allocations([row for row in self.allocation if row.tuned == name], self.total)
-            paragraphs += [f"{name}: {text}" if len(self.tuned) > 1 else text for text in texts]
-        return "\n\n".join(paragraphs)
+        return verdict(
+            self.summary, self.matrices, self.allocation, self.total, self.warnings, unchanged
+        )
 
     @property
-    def conclusions(self) -> list[str]:
-        """The paragraphs of the verdict that are not among the warnings."""
-        return [text for text in self.verdict.split("\n\n") if text not in self.warnings]
+    def message(self) -> str:
+        """What to use, in one sentence: the form, its size, and how much it retains."""
+        return self._sentences[0]
+
+    @property
+    def warning(self) -> str:
+        """The warning that matters most, in one sentence; "" if there is none."""
+        return "".join(self._sentences[1:])
+
+    @property
+    def verdict(self) -> str:
+        """The message and the warning; ``findings`` has the reasons, ``warnings`` all warnings."""
+        return " ".join(self._sentences)
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """What each form retains, why, and whether the increments are normal, a sentence each.
+
+        After them, one sentence on each split of a total.
+        """
+        epsilon = self.manifest["grid"]["epsilon"]
+        of_splits = (
+            (label, text)
+            for label in self.tuned
+            for text in allocations(
+                [row for row in self.allocation if row.tuned == label], self.total
+            )
+        )
+        general = findings(self.summary, self.matrices, self.errors, epsilon)
+        return (*general, *self._named(of_splits))
 
     def config(self, method: str | None = None, rank: int | None = None) -> PeftConfig:
         """The configuration, for PEFT, of the adapter that this fine-tune would fit.
@@ -221,6 +239,7 @@ class Analysis(Result):
                 "warnings": list(self.warnings),
                 **self.summary.to_json(),
                 "verdict": self.verdict,
+                "findings": list(self.findings),
                 "config": self.config_source,
             },
             "manifest": self.manifest,
@@ -236,11 +255,11 @@ class Analysis(Result):
 
     def _text(self) -> str:
         width = get_terminal_size().columns
-        texts = [fill(text, width) for text in (*self.warnings, *self.conclusions)]
+        texts = [fill(self.verdict, width)]
         if len(self.tuned) > 1:
             texts.append(by_tuned(self).to_string(max_rows=SHOWN_ROWS, index=False))
         return "\n\n".join(texts)
 
     def _repr_html_(self) -> str:
-        """Warnings, verdict and overview; for a single matrix, all its statistics in one column."""
+        """Verdict and overview; for a single matrix, all its statistics in one column."""
         return html_of(self)

@@ -1,161 +1,102 @@
-"""The verdict on an analysis, in at most five sentences."""
+"""The verdict on an analysis: what to use, and the warning that matters most."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-from loca_theory._words import counted
-from loca_theory.checkpoints.form.forms import LOCA, LORA, TYPES
-from loca_theory.checkpoints.measure.errors import NOTICEABLE
-from loca_theory.checkpoints.measure.rows import Matrix, MatrixError
-from loca_theory.checkpoints.report.summary import MeanError, Summary, Totals, follows_law
+from loca_theory._words import counted, ends, listed
+from loca_theory.checkpoints.form.forms import LORA, TYPES
+from loca_theory.checkpoints.measure.rows import AllocatedMatrix, Matrix
+from loca_theory.checkpoints.report.summary import MeanError, Summary
 
-ADAPTERS = {method: kind.words for method, kind in TYPES.items()}
-"""Methods that a configuration makes an adapter of, in words; F2 and F3 have none."""
-
-SHOWN = tuple(ADAPTERS)
-"""Methods in short tables and figures. A user's own methods are added after them."""
-
-# Shuffling restores the independent error if at most this fraction of the difference remains.
-_BACK = 0.1
-# LoRA retains as much as of independent entries.
-_ALIKE = 0.01
+# What retains less of the change goes with a warning.
+_SMALL = 0.5
 
 
 def verdict(
     summary: Summary,
     matrices: Sequence[Matrix],
-    errors: Sequence[MatrixError],
-    epsilon: float,
+    allocation: Sequence[AllocatedMatrix],
+    total: str | None,
+    warnings: Sequence[str],
     unchanged: int = 0,
-) -> str:
-    """Which form retains how much of the increments, why, and are they normal?
+) -> tuple[str, ...]:
+    """One sentence on what to use, and one warning if there are any.
 
-    ``unchanged`` is the number of matrices that are the same on both sides.
+    Args:
+        summary: Totals over the matrices.
+        matrices: The increments.
+        allocation: Sizes of each layer's adapter, if a total is split.
+        total: The total, in words.
+        warnings: Other warnings, of which the first matters most.
+        unchanged: Number of matrices that are the same on both sides.
     """
     if not matrices:
         why = f": {unchanged} have not changed" if unchanged else ""
-        return f"No matrix could be analysed{why}."
-    means = summary.all.by_rank
-    last = _normality(summary.all, matrices, epsilon)
-    if not means:
-        return f"{_spectrum(matrices)} {last}"
-    r, total = next(iter(means.items()))
-    of_rank = [row for row in errors if row.r == r]
-    winner = _winner(total)
+        return (f"No matrix could be analysed{why}.", *warnings[:1])
     if len(summary.by_tuned) > 1:
-        winner = _winners([totals.by_rank.get(r, {}) for totals in summary.by_tuned])
-    first = f"At the budget of LoRA with r = {r}, {winner}"
-    controlled = summary.controlled.by_rank.get(r, {}).get(LORA.method)
-    why = (
-        _dependence(total[LORA.method], controlled),
-        _spectrum(matrices),
-        _order(total[LOCA.method], of_rank),
-    )
-    return " ".join([first, *why, last])
-
-
-def _winner(errors: Mapping[str, MeanError]) -> str:
-    """What each form retains of all matrices."""
-    methods = [method for method in SHOWN if method in errors]
-    best, *worse = sorted(methods, key=lambda method: errors[method].error)
-    texts = [f"{ADAPTERS[method]} {1 - errors[method].error:.0%}" for method in worse]
-    text = f"{ADAPTERS[best]} {TYPES[best].verb} {1 - errors[best].error:.0%} of the energy ‖ΔW‖², "
-    return f"{text}{_listed(texts)}."
-
-
-def _winners(groups: Sequence[Mapping[str, MeanError]]) -> str:
-    """In how many fine-tunes each form retains most, and how much the forms retain."""
-    groups = [errors for errors in groups if errors]
-    shown = [method for method in SHOWN if method in groups[0]]
-    counts = Counter(min(shown, key=lambda method: errors[method].error) for errors in groups)
-    best = _listed([f"{ADAPTERS[method]} in {count}" for method, count in counts.most_common()])
-    ranges = [
-        f"{ADAPTERS[method]} {_ends([1 - errors[method].error for errors in groups], '.0%')}"
-        for method in shown
-    ]
-    text = f"the form that retains most of the energy ‖ΔW‖² is {best} of {len(groups)} fine-tunes: "
-    return f"{text}{_listed(ranges)}."
-
-
-def _dependence(total: MeanError, controlled: MeanError | None) -> str:
-    """Does LoRA retain more than of independent entries, and is dependence the cause?"""
-    retained, expected = 1 - total.error, 1 - (total.iid_error or 0.0)  # never None for R
-    if abs(retained - expected) < _ALIKE:
-        return "LoRA retains as much as it would of independent entries."
-    text = f"LoRA would retain {expected:.0%} of independent normal entries"
-    if controlled is None:
-        return f"{text}."
-    retained, expected = 1 - controlled.error, 1 - (controlled.iid_error or 0.0)
-    shuffled = 1 - (controlled.shuffled_error or 0.0)
-    if controlled.matrices == total.matrices:
-        text += f", and {shuffled:.0%} of these entries in random order"
+        text, retained = _of_several(summary)
+    elif allocation:
+        text, retained = _of_split(allocation, str(total))
     else:
-        known = counted(controlled.matrices, "representative matrix", "representative matrices")
-        text += f"; of {known} LoRA retains {retained:.0%}, {shuffled:.0%} with the entries in "
-        text += f"random order and {expected:.0%} if they were independent"
-        if abs(retained - expected) < _ALIKE:
-            return f"{text}."
-    cause = "their arrangement and their distribution both contribute"
-    if abs(shuffled - expected) <= _BACK * abs(retained - expected):
-        cause = "the difference is in how the entries are arranged, not how they are distributed"
-    return f"{text}: {cause}."
+        text, retained = _of_rank(summary)
+    needed = f"90% needs rank {ends([matrix.rank_90 for matrix in matrices], 'd')}"
+    first = f"{text}; {needed}." if text else f"{needed}."
+    small = "No form retains half of the change at this budget."
+    is_small = bool(text) and retained < _SMALL
+    return first, *[*warnings, *([small] if is_small else [])][:1]
 
 
-def _spectrum(matrices: Sequence[Matrix]) -> str:
-    """In how few dimensions the energy lies, and how many spectra are close to the law."""
-    close = [matrix for matrix in matrices if follows_law(matrix)]
-    beside = [matrix for matrix in close if matrix.spikes]
-    dimensions, count = _ends([matrix.rank_90 for matrix in matrices], "d"), len(matrices)
-    text = "In each matrix, 90%" if count > 1 else "90%"
-    values = "singular value" if dimensions == "1" else "singular values"
-    text += f" of the energy lies in {dimensions} {values}; the spectrum is close to the "
-    text += "Marchenko–Pastur law of independent entries in "
-    text += f"{len(close) - len(beside):,} of {counted(count, 'matrix', 'matrices')}"
-    if beside:
-        outside = _ends([matrix.outlier_mass for matrix in beside], ".0%")
-        text += f", and in {len(beside)} but for a few larger values that hold {outside}"
-    return f"{text}."
+def _of_rank(summary: Summary) -> tuple[str, float]:
+    """Which form retains most at the first rank, beside LoRA."""
+    means = summary.all.by_rank
+    if not means:
+        return "", 0.0
+    r, of_methods = next(iter(means.items()))
+    best = _best(of_methods)
+    retained, kind = 1 - of_methods[best].error, TYPES[best]
+    size = f"of rank {r}" if best == LORA.method else f"at the budget of LoRA of rank {r}"
+    count = counted(of_methods[best].matrices, "matrix", "matrices")
+    text = f"{kind.words} {size} in {count} {kind.verb} {retained:.0%} of the change"
+    if best != LORA.method:
+        text += f", LoRA {1 - of_methods[LORA.method].error:.0%}"
+    return _capitalised(text), retained
 
 
-def _order(total: MeanError, errors: Sequence[MatrixError]) -> str:
-    """Does the DCT suit the matrices better than a basis unrelated to them, and in how many?"""
-    retained, expected = 1 - total.error, 1 - (total.spectral_error or total.error)
-    text = f"The DCT retains {retained:.0%}, a basis unrelated to the matrices would retain "
-    text += f"{expected:.0%}"
-    gains = [
-        row.spectral_error - row.error
-        for row in errors
-        if row.method == LOCA.method and row.spectral_error is not None
-    ]
-    suited = [gain for gain in gains if gain >= NOTICEABLE]
-    if suited:
-        text += f"; in {len(suited)} of {len(gains)} matrices the DCT retains at least "
-        text += f"{100 * NOTICEABLE:.0f} points more, up to {100 * max(suited):.0f}"
-    elif abs(retained - expected) < NOTICEABLE:
-        text += ": rows and columns are in no order that the DCT could use"
-    return f"{text}."
+def _of_split(allocation: Sequence[AllocatedMatrix], total: str) -> tuple[str, float]:
+    """Which form retains most if the total is split among the layers."""
+    energies: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    for row in allocation:
+        parts = row.energy, row.energy * row.retained, row.energy * row.uniform_retained
+        energies[row.method] = [a + b for a, b in zip(energies[row.method], parts, strict=True)]
+    best = max(energies, key=lambda method: energies[method][1])
+    energy, *split = energies[best]
+    retained, uniform = (part / (energy or 1.0) for part in split)
+    layers, kind = sum(row.method == best for row in allocation), TYPES[best]
+    text = f"With {total}, {kind.words} {kind.verb} {retained:.0%} of the change of "
+    text += f"{counted(layers, 'layer')} if each gets its own size"
+    return text + (f", {uniform:.0%} if all get the same" if uniform else ""), retained
 
 
-def _normality(total: Totals, matrices: Sequence[Matrix], epsilon: float) -> str:
-    """Of how many increments the test rejects normality."""
-    rejected, distances = total.not_normal, _ends([matrix.tv for matrix in matrices], ".3f")
-    outcome = "rejected at the level 5%" if rejected else "not rejected at the level 5%"
-    if total.matrices > 1:
-        outcome = f"rejected at the level 5% in {rejected} of {total.matrices}"
-    return (
-        f"Normality of the entries, up to a total variation of {epsilon:g}, is {outcome} (total "
-        f"variation from a normal law {distances})."
-    )
+def _of_several(summary: Summary) -> tuple[str, float]:
+    """In how many fine-tunes each form retains most."""
+    groups = [group.by_rank for group in summary.by_tuned if group.by_rank]
+    if not groups:
+        return "", 0.0
+    r = next(iter(groups[0]))
+    errors = [group[r] for group in groups if r in group]
+    best = [_best(of_methods) for of_methods in errors]
+    retained = [1 - of_methods[key].error for of_methods, key in zip(errors, best, strict=True)]
+    counts = [f"{TYPES[key].words} in {count}" for key, count in Counter(best).most_common()]
+    text = f"At the budget of LoRA of rank {r}, {listed(counts)} of {len(errors)} fine-tunes "
+    text += f"retains most of the change, {ends(retained, '.0%')}"
+    return text, min(retained)
 
 
-def _ends(values: Sequence[float], form: str) -> str:
-    """The smallest and the largest of some values."""
-    low, high = (format(end(values), form) for end in (min, max))
-    return low if low == high else f"{low} to {high}"
+def _best(of_methods: Mapping[str, MeanError]) -> str:
+    return min(of_methods.keys() & TYPES.keys(), key=lambda method: of_methods[method].error)
 
 
-def _listed(texts: Sequence[str]) -> str:
-    *first, last = texts
-    return f"{', '.join(first)} and {last}" if first else last
+def _capitalised(text: str) -> str:
+    return text[0].upper() + text[1:]

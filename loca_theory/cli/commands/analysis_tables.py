@@ -9,6 +9,7 @@ from typing import TypeAlias
 from rich.console import Console
 from rich.text import Text
 
+from loca_theory._words import counted
 from loca_theory.checkpoints import Analysis
 from loca_theory.checkpoints.form.forms import SPLIT
 from loca_theory.checkpoints.measure.matrix import FAR_FROM_LAW
@@ -23,11 +24,11 @@ from loca_theory.cli.printable import printable
 
 _FORMS = ("LoRA", "LoCA", "entries", "FourierFT")
 _RETAINED = (
-    "Energy retained: the fraction of ‖ΔW‖² that the best adapter of each form reproduces "
-    "(1 − error), at the budget of LoRA with r = {}. rank 90%: the rank that retains 90%."
+    "Fraction of ‖ΔW‖² that the best adapter of each form retains at the budget of LoRA of rank "
+    "{}. rank 90%: the rank that retains 90%."
 )
-_TOGETHER = "together: all matrices as one, so that each counts by its ‖ΔW‖². "
-_INDEPENDENT = "independent: expected of independent normal entries in matrices of these shapes."
+_TOGETHER = "together: each matrix counts by its ‖ΔW‖². "
+_INDEPENDENT = "independent: expected of independent normal entries."
 _SHUFFLED, _BASIS = SHUFFLED[0], "other basis"
 _COLUMNS = {
     **dict([SHUFFLED]),
@@ -52,42 +53,43 @@ _Errors: TypeAlias = Mapping[str, MatrixError] | Mapping[str, MeanError]
 _Cells: TypeAlias = dict[str, str | Text]
 
 
-def print_analysis(result: Analysis, *, is_full: bool) -> None:
-    """Print warnings, what the forms retain, the verdict, a configuration and what was left out.
+def print_analysis(result: Analysis, *, is_full: bool, with_config: bool) -> None:
+    """Print the verdict, what the forms retain, and what was left out.
 
-    In full: all statistics of each matrix, totals and remarks, too.
+    In full: the other warnings and findings, all statistics of each matrix, totals and remarks,
+    too. A configuration of PEFT is printed if it is asked for.
     """
-    out, summary, r = console(), result.summary, result.first_rank
-    for text in result.warnings:
-        out.print(f"{text}\n", style="bold red")
+    out, summary = console(), result.summary
+    out.print(f"{result.message}\n", style="bold", width=text_width(out))
+    more = result.warnings[1:]
+    if more and not is_full:
+        more = (f"{counted(len(more), 'more warning')} with --full",)
+    for text in filter(None, (result.warning, *more)):
+        out.print(f"{text}\n", style="bold red", width=text_width(out))
     if result.errors:
-        print_note(out, _RETAINED.format(r))
+        print_note(out, _RETAINED.format(result.first_rank))
     if len(result.tuned) > 1:
-        _print_totals(out, "fine-tune", summary.by_tuned, result)
+        _print_totals(out, "fine-tune", summary.by_tuned, result, is_full=is_full)
     if result.matrices and (is_full or len(result.tuned) == 1):
         _print_matrices(out, result, is_full=is_full)
-    if result.errors:
-        off = [f"{name} {text}" for name, text in result.off_budget.items()]
-        text = f"{result.budget} Off the budget: {', '.join(off)} of it." if off else result.budget
-        print_note(out, text)
+    if off := [f"{name} {text}" for name, text in result.off_budget.items()]:
+        print_note(out, f"Off the budget: {', '.join(off)} of it.")
     if is_full:
         if len(summary.by_kind) < len(result.matrices):
-            _print_totals(out, "kind", (*summary.by_kind, summary.all), result)
+            _print_totals(out, "kind", (*summary.by_kind, summary.all), result, is_full=True)
         if 1 < len(summary.by_layer) < len(result.matrices):
-            _print_totals(out, "layer", summary.by_layer, result)
-    if is_full or len(result.tuned) > 1:
-        print_note(out, _COUNTS)
+            _print_totals(out, "layer", summary.by_layer, result, is_full=True)
+        print_note(out, f"{result.budget}\n{_COUNTS}")
     if result.bits:
         print_bits(out, result)
     if result.comparisons:
         print_comparisons(out, result.comparisons)
-    out.print("\n\n".join(result.conclusions), width=text_width(out))
-    if result.config_source:
-        out.print()
-        print_note(out, f"{_CONFIG}:")
-        out.print(result.config_source, style="cyan", soft_wrap=True)
     if is_full:
+        out.print("\n".join(result.findings), width=text_width(out))
         print_remarks(out, result.matrices)
+    if with_config and result.config_source:
+        print_note(out, f"\n{_CONFIG}:")
+        out.print(result.config_source, style="cyan", soft_wrap=True)
     print_skipped(out, result.skipped)
 
 
@@ -163,15 +165,17 @@ def _retained(errors: _Errors, methods: Iterable[str], field: str = "error") -> 
     return cells
 
 
-def _print_totals(out: Console, title: str, groups: Sequence[Totals], result: Analysis) -> None:
+def _print_totals(
+    out: Console, title: str, groups: Sequence[Totals], result: Analysis, *, is_full: bool
+) -> None:
     """Print a row per group of matrices: what is retained of them together."""
     rows = [
         {
             title: printable(group.name),
             "matrices": str(group.matrices),
             **_retained(group.by_rank.get(result.first_rank, {}), _methods(result)),
-            "normality\nnot rejected": str(group.matrices - group.not_normal),
-            "near\nlaw": str(group.follow_mp),
+            "normality\nnot rejected": str(group.matrices - group.not_normal) if is_full else "",
+            "near\nlaw": str(group.follow_mp) if is_full else "",
         }
         for group in groups
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import click
@@ -26,7 +27,13 @@ from loca_theory.cli.running import running
         help="Analyse a small pair of checkpoints that comes with the package.",
     ),
     click.option(
-        "--full", is_flag=True, help="Print all methods, tests, totals by kind and layer."
+        "--full", is_flag=True, help="Print all findings, methods, tests, totals by kind and layer."
+    ),
+    click.option(
+        "--config",
+        "with_config",
+        is_flag=True,
+        help="Print the configuration, for PEFT, of the adapter that the fine-tune would fit.",
     ),
     out="Folder for tables, analyze.html and the results of each finished matrix, from "
     "which an interrupted run continues.  [default: nothing is stored]",
@@ -53,6 +60,7 @@ def command(
     tuned: tuple[str, ...],
     demo: bool,
     full: bool,
+    with_config: bool,
     methods: tuple[str, ...] | None,
     bits: tuple[float, ...] | None,
     **asked: Any,
@@ -102,5 +110,6 @@ def command(
         for text in result.warnings:
             note(text)
     columns = [one.name for one in fields(Matrix)]
-    emit(result.to_json(), lambda: print_analysis(result, is_full=full), common, columns=columns)
+    show = partial(print_analysis, result, is_full=full, with_config=with_config)
+    emit(result.to_json(), show, common, columns=columns)
     return note_damaged(result.skipped)

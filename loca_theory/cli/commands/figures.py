@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from loca_theory.cli.command import in_flags
 from loca_theory.cli.options import DEFAULT_OUT, Common, command_of
-from loca_theory.cli.output import emit
+from loca_theory.cli.output import Rows, console, emit
 from loca_theory.cli.running import running
+
+if TYPE_CHECKING:
+    from loca_theory.plotting.paper_figure import PaperFigure
 
 
 @command_of(
     "plotting.drawing:figure",
     click.argument("labels", nargs=-1, metavar="[ID]..."),
+    click.option("--list", "only_list", is_flag=True, help="List the figures; draw none."),
     out=f"Folder for figures and the tables computed for them.  [default: {DEFAULT_OUT}]",
     rare=("seed", "device"),
     without=("label", "out"),
@@ -23,7 +28,7 @@ from loca_theory.cli.running import running
         "--out]",
     },
 )
-def command(*, common: Common, labels: tuple[str, ...], **asked: Any) -> None:
+def command(*, common: Common, labels: tuple[str, ...], only_list: bool, **asked: Any) -> None:
     """Draw the paper's figures, or only the named ones, such as sim_1.
 
     Each figure is drawn from stored tables. If the table of a simulation, ID.parquet, is missing or
@@ -35,6 +40,7 @@ def command(*, common: Common, labels: tuple[str, ...], **asked: Any) -> None:
 
     \b
     Examples:
+      loca-theory figures --list
       loca-theory figures sim_1 sim_2 sim_3
       loca-theory figures --results figures --out drawn
     """
@@ -42,6 +48,9 @@ def command(*, common: Common, labels: tuple[str, ...], **asked: Any) -> None:
     from loca_theory.plotting.drawing import NotStoredError, UndrawableError, find_drawing
     from loca_theory.sweeps.files import writable_folder
 
+    if only_list:
+        _print_list(FIGURES.values(), common)
+        return
     for label in labels:
         # Reports missing tables before anything is computed.
         find_drawing(label, out=common.folder, **asked)
@@ -74,3 +83,16 @@ def command(*, common: Common, labels: tuple[str, ...], **asked: Any) -> None:
 
     document = {"figures": written, "not_drawn": missing}
     emit(document, show, common, "figures", ("figure", "shows", "files"))
+
+
+def _print_list(figures: Iterable[PaperFigure], common: Common) -> None:
+    """Print a line per figure: its name, what it is, and where the paper has it."""
+    rows = [
+        {"figure": each.label, "title": each.title, "in_paper": each.in_paper} for each in figures
+    ]
+    cells = [
+        {"figure": row["figure"], "title": row["title"], "in the paper": row["in_paper"]}
+        for row in rows
+    ]
+    table = Rows(cells, {"title": "left", "in the paper": "left"})
+    emit({"figures": rows}, lambda: table.print(console()), common, "figures")

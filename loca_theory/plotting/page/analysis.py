@@ -53,10 +53,10 @@ def analysis_page(result: Analysis) -> str:
     size, about = "Size of every matrix's adapter", _ALLOCATION.format(result.total)
     return render(
         "analysis.html.j2",
-        title=f"Increments of {count} " + ("matrix" if count == 1 else "matrices"),
+        title=result.message.removesuffix("."),
         lead=" → ".join(filter(None, (grid["base"], ", ".join(map(str, grid["finetuned"]))))),
-        warnings=result.warnings,
-        verdict=result.conclusions,
+        warnings=dict.fromkeys(filter(None, (result.warning, *result.warnings))),
+        findings=result.findings,
         config=result.config_source,
         budget=f"{result.total} split among the layers" if result.total else budget,
         means=("Energy retained by each method", means, with_values(tables.MEAN, means), _MEANS),

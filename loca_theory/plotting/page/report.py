@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, cast
 from loca_theory import _arguments
 from loca_theory.checkpoints.report.columns import Column
 from loca_theory.errors import ResourceError
-from loca_theory.plotting.canvas import png
 from loca_theory.plotting.page.analysis import analysis_page
 from loca_theory.plotting.page.templates import render
+from loca_theory.plotting.picture import png
 from loca_theory.plotting.pictures import DRAWN, views
 from loca_theory.sweeps import Result
 from loca_theory.sweeps.files import writable_folder, write_atomically
@@ -76,7 +76,11 @@ def report(result: Result) -> Page:
     """
     if getattr(result, "command", None) == "analyze":
         return Page(analysis_page(cast("Analysis", result)))
-    pictures = {view.title: base64.b64encode(png(view.draw())).decode() for view in views(result)}
+    figures = {view.title: view.draw() for view in views(result)}
+    pictures = [
+        (title, base64.b64encode(png(figure)).decode(), getattr(figure, "caption", ""))
+        for title, figure in figures.items()
+    ]
     rows = next(iter(result.to_json().values()))
     columns = [Column(name, "", itemgetter(name)) for name in map(str, result.to_frame())]
     first = f"The first {_MOST_ROWS} of {len(rows)} rows; to_frame() returns all."

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
+
+if TYPE_CHECKING:
+    from loca_theory.checkpoints.report.columns import Column
 
 
 def render(template: str, **content: Any) -> str:
@@ -25,9 +28,17 @@ def _environment() -> Environment:
     )
     found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     found.filters["breakable"] = breakable
+    found.filters["unbroken"] = unbroken
     return found
 
 
 def breakable(name: str) -> Markup:
     """Escape a name and let it break after each dot, so that long names fit narrow screens."""
     return Markup(".<wbr>").join(name.split("."))
+
+
+def unbroken(column: Column) -> str:
+    """The heading of a column, which breaks before its rank but not inside the name of a method."""
+    if column.r is None:
+        return column.title
+    return f"{column.title}, r = {column.r}".replace(" ", "\u00a0").replace(",\u00a0", ", ")

@@ -12,13 +12,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from loca_theory.checkpoints.form.forms import TYPES
 from loca_theory.checkpoints.measure.settings import ANALYSED
-from loca_theory.checkpoints.report.verdict import SHOWN
+from loca_theory.checkpoints.model.names import kind_of, layer_of
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import MarchenkoPastur, fit_bulk
 from loca_theory.increments.spectrum import SPIKE_LEVEL
-from loca_theory.plotting.canvas import BLACK, BLUE, COLORS, Canvas, View, styled
-from loca_theory.plotting.lines import looks_of
+from loca_theory.plotting.canvas import BLACK, BLUE, Canvas, View, mark, styled
+from loca_theory.plotting.lines import TITLES, key, looks_of
+from loca_theory.plotting.options import options
 from loca_theory.plotting.results.methods import draw_measured
 from loca_theory.plotting.results.phase import draw_phase, phase_marks
 
@@ -67,7 +69,7 @@ def draw_histograms(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     ``table``: Table ``figure_data`` of an analysis; one panel per matrix.
     """
     canvas, rows = _panels(table, "entries", ax, sharey=True)
-    z = np.linspace(-5, 5, 400)
+    z, captions = np.linspace(-5, 5, 400), []
     for axis, row in zip(canvas.axes[0], rows, strict=True):
         edges = np.linspace(-_REACH, _REACH, len(row["values"]) + 1)
         density = np.asarray(row["values"]) / np.diff(edges)
@@ -75,10 +77,11 @@ def draw_histograms(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
         normal = np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
         axis.plot(z, normal, color=BLACK, lw=1, label="normal density")
         axis.set(xlim=(-5, 5), xlabel="entry / σ")
-        text = f"σ = {row['sigma']:.2e}\nTV = {row['tv']:.4f}"
-        text += f"\nexcess kurtosis {row['excess_kurtosis']:+.2f}"
-        axis.text(0.03, 0.96, text, transform=axis.transAxes, va="top", fontsize=7)
-    canvas.axes[0, -1].legend(loc="upper right", fontsize=7)
+        axis.set_title(f"{_name(row)}: TV = {row['tv']:.4f}")
+        text = f"{_name(row)}: σ = {row['sigma']:.2e}, excess kurtosis "
+        captions.append(f"{text}{row['excess_kurtosis']:+.2f}")
+    canvas.caption(f"TV: total variation from a normal law. {'; '.join(captions)}.")
+    canvas.legend(2)
     return canvas.figure
 
 
@@ -96,23 +99,23 @@ def draw_p_values(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
         for k, (kind, rows) in enumerate(kinds):
             # Many p-values are 0 or 1: draw the kinds side by side so that no mark hides another.
             x = rows["layer"].fillna(-1) + _SHIFT * (k - (len(kinds) - 1) / 2)
-            axis.plot(x, rows[column].astype(float), "o", ms=4, color=COLORS[k % len(COLORS)],
-                      label=str(kind), alpha=0.8)  # fmt: skip
+            color, marker = mark(k)
+            axis.plot(x, rows[column].astype(float), marker, ms=4, color=color, label=str(kind),
+                      alpha=0.8)  # fmt: skip
         axis.axhline(_LEVEL, color="#888888", lw=0.8, ls="--")
         axis.set(xlabel="layer", ylim=(-0.05, 1.05))
         if table["layer"].isna().any():
             positions = [-1, *range(int(table["layer"].fillna(-1).max()) + 1)]
-            axis.set_xticks(positions, ["none", *map(str, positions[1:])], fontsize=7)
+            axis.set_xticks(positions, ["none", *map(str, positions[1:])], fontsize="x-small")
         else:
             axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         kept = int((table[column].astype(float) >= _LEVEL).sum())
-        words = f"{title}: not rejected at {_LEVEL:.0%} for {kept} of {len(table)}"
-        axis.set_title(words, fontsize=9)
+        axis.set_title(f"{title}: not rejected at {_LEVEL:.0%} for {kept} of {len(table)}")
         if missing := int(table[column].isna().sum()):
             text = f"{missing} of {len(table)}: the printed loop does not terminate"
-            axis.text(0.5, 0.6, text, transform=axis.transAxes, ha="center", fontsize=7)
+            axis.text(0.5, 0.6, text, transform=axis.transAxes, ha="center", fontsize="x-small")
     axes[0].set_ylabel("p-value (H₀: close to normal)")
-    canvas.legend(4, fontsize=7)
+    canvas.legend(4, fontsize="x-small")
     return canvas.figure
 
 
@@ -122,30 +125,37 @@ def draw_spectra(
 ) -> Figure:
     """Density of the eigenvalues and the fitted Marchenko–Pastur law (Fig. 1c).
 
-    Each panel states how many eigenvalues lie beyond 1.5 times the upper edge, where the axis ends.
-    A spectrum without a bulk cannot be fitted and is described in words instead. ``quantity``:
+    Each panel states how many eigenvalues lie above the upper edge, and the caption how many beyond
+    the axis. A spectrum without a bulk cannot be fitted and is described in words. ``quantity``:
     ``increment`` for ΔW, ``weights`` for the fine-tuned W′ themselves (the figure of the appendix
     that justifies the assumptions).
 
     ``table``: Table ``figure_data`` of an analysis; one panel per matrix.
     """
     canvas, rows = _panels(table, quantity, ax)
-    axes = canvas.axes[0]
+    axes, captions = canvas.axes[0], []
     for axis, row in zip(axes, rows, strict=True):
-        _draw_spectrum(axis, np.asarray(row["values"], dtype=float), int(row["p"]), int(row["q"]))
-        axis.set_xlabel(f"eigenvalue of {_OF[quantity]}ᵀ{_OF[quantity]} / (n σ²), y axis clipped")
-    if drawn := [axis for axis in axes if axis.has_data()]:
-        drawn[-1].legend(loc="upper right", fontsize=7)
+        eigenvalues, sides = np.asarray(row["values"], dtype=float), (int(row["p"]), int(row["q"]))
+        title, caption = _draw_spectrum(axis, eigenvalues, sides)
+        axis.set_title(f"{_name(row)}: {title}")
+        axis.set_xlabel(f"eigenvalue of {_OF[quantity]}ᵀ{_OF[quantity]} / (n σ²)")
+        captions.append(f"{_name(row)}: {caption}")
+    canvas.caption(
+        f"Edge: of the law of Tracy and Widom at {SPIKE_LEVEL:.0%}. The axes end at 1.5 edges of "
+        f"the Marchenko–Pastur law and above most of its density. {'; '.join(captions)}."
+    )
+    canvas.legend(2)
     return canvas.figure
 
 
-def _draw_spectrum(axis: Axes, eigenvalues: NDArray[np.float64], p: int, q: int) -> None:
-    bulk = fit_bulk(eigenvalues, p, q)
+def _draw_spectrum(
+    axis: Axes, eigenvalues: NDArray[np.float64], sides: tuple[int, int]
+) -> tuple[str, str]:
+    """Draw a spectrum; return how many eigenvalues are beyond the edge, and more of them."""
+    bulk, (p, q) = fit_bulk(eigenvalues, *sides), sides
     if bulk.sigma is None:
-        text = f"no bulk: {bulk.spikes} of {len(eigenvalues)}\neigenvalues hold all the energy"
-        axis.text(0.5, 0.5, text, transform=axis.transAxes, ha="center", va="center", fontsize=7)
         axis.set(xticks=[], yticks=[])
-        return
+        return "no bulk", f"{bulk.spikes} of {len(eigenvalues)} eigenvalues hold all the energy"
     unit = bulk.sigma**2
     values = eigenvalues / max(p, q) / unit
     law = MarchenkoPastur(min(p, q) / max(p, q), bulk.sigma)
@@ -159,10 +169,14 @@ def _draw_spectrum(axis: Axes, eigenvalues: NDArray[np.float64], p: int, q: int)
     top = np.quantile(law.pdf(np.linspace(low, high, 200)[5:-1] * unit) * unit, 0.97)
     axis.set(ylim=(0, 1.8 * top), xlim=(0, 1.5 * high))
     beyond = int((values > 1.5 * high).sum())
-    text = f"{bulk.spikes} of {len(values)} above the edge (Tracy–Widom, {SPIKE_LEVEL:.0%})"
-    text += f"\n{beyond} beyond the axis"
-    text += f"\n{bulk.outlier_mass:.0%} of energy outside the bulk"
-    axis.text(0.3, 0.72, text, transform=axis.transAxes, va="top", fontsize=7)
+    caption = f"{beyond} beyond the axis, {bulk.outlier_mass:.0%} of the energy outside the bulk"
+    return f"{bulk.spikes} of {len(values)} above the edge", caption
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    """What tells a matrix from the others of a picture."""
+    kind, layer = kind_of(row["name"]), layer_of(row["name"])
+    return kind if layer is None else f"{kind}, layer {layer}"
 
 
 @styled
@@ -174,7 +188,7 @@ def draw_errors_by_layer(
     ``errors``: table ``errors`` of an analysis; ``titles``: those of the user's own methods.
     """
     usual = {method.name for method in ANALYSED}
-    shown = (*SHOWN, *(name for name in dict.fromkeys(errors["method"]) if name not in usual))
+    shown = (*TYPES, *(name for name in dict.fromkeys(errors["method"]) if name not in usual))
     table = errors[(errors["r"] == r) & errors["method"].isin(shown)]
     if table["layer"].notna().any():
         table = table[table["layer"].notna()]
@@ -188,14 +202,13 @@ def draw_errors_by_layer(
         for method in shown:
             line = mine[mine["method"] == method].sort_values("layer")
             layer = line["layer"].to_numpy(float)
-            color = looks[method].color
-            label = f"{method} = {titles[method]}" if method in titles else method
-            axis.plot(layer, line["error"], "o-", ms=3, color=color, label=label)
+            look, label = looks[method], options().label(method)
+            style = {"color": look.color, "linestyle": look.dashes}
+            axis.plot(layer, line["error"], marker="o", ms=3, label=label, **style)
             if method in ("LoRA", "LoCA") and line["shuffled_error"].any():
-                mark = "x" if line["shuffled_error"].count() == 1 else ":"
-                axis.plot(layer, line["shuffled_error"].astype(float), mark, color=color,
-                          label=f"{method}, shuffled")  # fmt: skip
-        axis.set_title(str(kind), fontsize=8)
+                axis.plot(layer, line["shuffled_error"].astype(float), marker="x", ms=4,
+                          label=f"{label}, shuffled", **style)  # fmt: skip
+        axis.set_title(str(kind), fontsize="small")
         axis.set_ylim(0, 1.02)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axis.set_xlabel("layer")
@@ -204,7 +217,10 @@ def draw_errors_by_layer(
     least = table.loc[table.groupby("name")["error"].idxmin(), "method"].value_counts()
     words = ", ".join(f"{name} for {count}" for name, count in least.items())
     canvas.headline(f"Smallest error at the budget of r = {r}: {words} of {least.sum()} matrices")
-    canvas.legend(6, fontsize=7)
+    canvas.caption(
+        f"{key(shown, {**TITLES, **titles})} Shuffled: the same entries in random order."
+    )
+    canvas.legend(6, fontsize="x-small")
     return canvas.figure
 
 
@@ -218,8 +234,5 @@ def _panels(
         msg += "(an adapter, for example, does not hold the weights)"
         raise InvalidArgumentError(msg)
     canvas = Canvas.of(ax, (3.6 * len(rows), 3.0), 1, len(rows), **sharing)
-    for axis, row in zip(canvas.axes[0], rows, strict=True):
-        name = ".".join(row["name"].removesuffix(".weight").split(".")[-5:])
-        axis.set_title(name, fontsize=8)
     canvas.axes[0, 0].set_ylabel("density")
     return canvas, rows

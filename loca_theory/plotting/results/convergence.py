@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from loca_theory.plotting.canvas import Canvas, View, styled
-from loca_theory.plotting.results.recovery import colors_of, draw_recovery
+from loca_theory.plotting.options import options
+from loca_theory.plotting.results.recovery import draw_recovery, search_looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,9 +60,9 @@ def draw_spectrum(traces: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     for row, (case, search) in zip(canvas.axes, lines, strict=True):
         mine = traces[(traces["case"] == case) & (traces["search"] == search)]
         _draw_line(row, mine, steps)
-        row[0].set_ylabel(f"{search}\nproblem {int(mine['problem'].iloc[0])}", fontsize=8)
+        row[0].set_ylabel(f"{search}\nproblem {int(mine['problem'].iloc[0])}", fontsize="small")
     for axis, title in zip(canvas.axes[0], titles, strict=True):
-        axis.set_title(title, fontsize=8)
+        axis.set_title(title, fontsize="small")
     canvas.headline("A search succeeds if its dots end in the frames, the true locations")
     canvas.caption("Colour: coefficients, red positive, blue negative, up to the largest true one")
     return canvas.figure
@@ -107,11 +108,12 @@ def draw_loss(traces: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     chosen = str(traces["chosen_by"].iloc[0])
     for axis, case in zip(axes, cases, strict=True):
         mine = traces[(traces["case"] == case) & (traces["kind"] == "learned")]
-        colors = colors_of(mine["search"].unique())
+        looks = search_looks(mine["search"].unique())
         for search, line in mine.groupby("search", sort=False):
             by_step = line.groupby("step")["loss"].first()
             loss = by_step.to_numpy(float).clip(_LEAST_LOSS, _MOST_LOSS)
-            axis.plot(by_step.index, loss, color=colors[str(search)], label=str(search))
+            look, label = looks[str(search)], options().label(str(search))
+            axis.plot(by_step.index, loss, color=look.color, linestyle=look.dashes, label=label)
         axis.set_yscale("log")
         # Most changes happen in the first steps.
         axis.set_xscale("symlog", linthresh=_EARLY)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import cycle
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -13,7 +12,7 @@ from loca_theory.dependence.design import Protocol
 from loca_theory.expressivity import Budget
 from loca_theory.expressivity.spending import off_budgets
 from loca_theory.plotting.canvas import COLORS, Canvas, View, styled
-from loca_theory.plotting.lines import TITLES, draw_lines, key_lines, looks_of, titles_of
+from loca_theory.plotting.lines import TITLES, draw_lines, key, looks_of, titles_of
 from loca_theory.plotting.results.phase import draw_phase
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from loca_theory.dependence import CorrelationResult
 
-_PANEL_WIDTH, _PANEL_HEIGHT, _LABEL_GAP = 3.7, 2.3, 0.16
+_PANEL_WIDTH, _PANEL_HEIGHT = 3.7, 2.3
 # Longer titles would run into the next panel.
 _PROTOCOL_TITLES = {
     Protocol.SAME_DRAW: "all on the same matrix",
@@ -66,66 +65,66 @@ def draw_losses(
     table = table[table["structure"] == structure]
     ranks = sorted(table["r"].unique())
     protocols = [p for p in Protocol if p in set(table["protocol"])]
-    line = f"Simulated lines: mean of {int(table['draws'].max())} draws (the same at every value)"
-    key = [*key_lines(table["method"].unique(), titles, 140), f"{line}, band ±2 standard errors"]
-    p, q = map(int, table[["p", "q"]].iloc[0])
-    off = off_budgets(table["method"], [Budget(p, q, int(r)) for r in ranks])
-    if costs := [f"{name} {text}" for name, text in off.items()]:
-        key.append(f"Off the budget: {', '.join(costs)} of it")
-    size = (_PANEL_WIDTH * len(protocols), _PANEL_HEIGHT * len(ranks) + 0.15 * (len(key) + 1))
+    size = (_PANEL_WIDTH * len(protocols), _PANEL_HEIGHT * len(ranks))
     canvas = Canvas.of(ax, size, len(ranks), len(protocols), sharex=True, sharey="row")
     looks = looks_of(table["method"])
     for row, r in zip(canvas.axes, ranks, strict=True):
         for axis, protocol in zip(row, protocols, strict=True):
             panel = table[(table["r"] == r) & (table["protocol"] == protocol)]
             lines = [(str(method), rows) for method, rows in panel.groupby("method", sort=False)]
-            draw_lines(axis, lines, "value", looks, _LABEL_GAP / _PANEL_HEIGHT, alpha=0.2, ms=6)
+            draw_lines(canvas, axis, lines, "value", looks, alpha=0.2, ms=6)
             values = panel["value"].unique()
             if len(values) == 1:
                 axis.set_xlim(values[0] - 0.5, values[0] + 0.5)
             axis.set_title(f"r = {r}: {_PROTOCOL_TITLES[protocol]}")
     name = table["parameter"].iloc[0]
     canvas.label(f"{structure}: {'ρ' if name == 'rho' else name}", "relative error")
-    canvas.caption("\n".join(key), x=0.01, ha="left", linespacing=1.4)
+    line = f"Simulated lines: mean of {int(table['draws'].max())} draws (the same at every value), "
+    caption = f"{key(table['method'].unique(), titles)} {line}band ±2 standard errors."
+    p, q = map(int, table[["p", "q"]].iloc[0])
+    off = off_budgets(table["method"], [Budget(p, q, int(r)) for r in ranks])
+    if costs := [f"{name} {text}" for name, text in off.items()]:
+        caption += f" Off the budget: {', '.join(costs)} of it."
+    canvas.caption(caption)
     return canvas.figure
 
 
 @styled
 def draw_crossings(crossings: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
-    """Parameter values beyond which R has a smaller error than D.
+    """Strength of dependence beyond which LoRA has a smaller error than LoCA.
 
-    There is one column per protocol, one row of panels per parameter and one mark per rank.
+    Each kind of dependence has a row, and in it each protocol a bar from the least to the greatest
+    crossing of the ranks, or the words that there is none.
 
     ``crossings``: ``crossings`` of a :class:`~loca_theory.dependence.study.Study`.
     """
-    groups = list(crossings.groupby("parameter", sort=False))
+    structures = crossings.groupby("structure", sort=False)["parameter"].first()
     protocols = [p for p in Protocol if p in set(crossings["protocol"])]
-    colors = dict(zip(dict.fromkeys(crossings["r"]), cycle(COLORS), strict=False))
-    counts = [rows["structure"].nunique() for _, rows in groups]
-    size = (4.2 * len(protocols) + 1.0, 0.45 * sum(counts) + 0.75 * len(counts))
-    canvas = Canvas.of(ax, size, len(groups), len(protocols), sharey="row", height_ratios=counts)
-    for row, (parameter, rows) in zip(canvas.axes, groups, strict=True):
-        structures = list(dict.fromkeys(rows["structure"]))
-        start, end = rows["searched_from"].min(), rows["searched_to"].max()
-        pad = 0.02 * (end - start) or 0.5
-        for axis, protocol in zip(row, protocols, strict=True):
-            mine = rows[rows["protocol"] == protocol]
-            for i, name in enumerate(structures):
-                _draw_crossing_line(axis, mine[mine["structure"] == name], i, colors)
-            name = "ρ" if parameter == "rho" else parameter
-            axis.set_xlabel(f"{name} from which LoRA retains more")
-            axis.set(xlim=(start - pad, end + pad), ylim=(len(structures) - 0.4, -0.6))
-        row[0].set_yticks(range(len(structures)), structures)
-    for axis, protocol in zip(canvas.axes[0], protocols, strict=True):
-        axis.set_title(_PROTOCOL_TITLES[protocol])
-    for r, color in colors.items():
-        canvas.axes[0, 0].plot([], [], "o", color=color, label=f"r = {r}")
+    canvas = Canvas.of(ax, (6.4, 0.45 * len(structures) + 1.1))
+    axis = canvas.axes[0, 0]
+    for k, protocol in enumerate(protocols):
+        rows = crossings[crossings["protocol"] == protocol]
+        color = COLORS[k]
+        axis.plot([], [], "o-", lw=4, ms=7, color=color, label=_PROTOCOL_TITLES[protocol])
+        for height, name in enumerate(structures.index):
+            position = height + _APART * (k - (len(protocols) - 1) / 2)
+            _draw_range(axis, rows[rows["structure"] == name], position, color)
+    names = [
+        f"{name} ({'ρ' if parameter == 'rho' else parameter})"
+        for name, parameter in structures.items()
+    ]
+    axis.set_yticks(range(len(names)), names)
+    axis.set_ylim(len(names) - 0.4, -0.6)
+    axis.set_xlim(0, 1.08 * max(0.1, crossings["crossing"].max()))
+    axis.set_xlabel("strength of the dependence from which LoRA retains more")
+    ranks = sorted(crossings["r"].unique())
+    canvas.caption(f"Bars: from r = {ranks[0]} to {ranks[-1]}, by the parameter in brackets.")
     same = crossings[crossings["protocol"] == Protocol.SAME_DRAW].groupby("structure")["crossing"]
     if len(same):
         overtaken = (same.count() > 0).sum()
         words = f"LoRA overtakes LoCA under {overtaken} of {len(same)} kinds of dependence"
         canvas.headline(f"On the same matrix, {words}")
-    canvas.legend(len(colors))
+    canvas.legend(2)
     return canvas.figure
 
 
@@ -134,23 +133,22 @@ _FINDINGS = {
     "LoRA throughout": "LoRA retains more throughout",
     "LoRA at the start": "LoRA retains more at the start",
 }
+# Distance between the bars of two protocols, in rows.
+_APART = 0.34
 
 
-def _draw_crossing_line(
-    axis: Axes, mine: pd.DataFrame, height: float, colors: Mapping[int, str]
-) -> None:
-    """The crossing of one structure at each rank, and what is found at the ranks without one."""
-    without: dict[str, list[int]] = {}
-    for k, (r, color) in enumerate(colors.items()):
-        row = mine[mine["r"] == r].iloc[0]
-        if pd.isna(row["crossing"]):
-            without.setdefault(row["finding"], []).append(r)
-            continue
-        position = height + 0.1 * (k - (len(colors) - 1) / 2)
-        axis.plot([row["low"], row["high"]], [position, position], color=color, lw=2)
-        axis.plot(row["crossing"], position, "o", color=color, ms=4)
-    for finding, some in without.items():
-        which = "" if len(some) == len(colors) else f"r = {', '.join(map(str, some))}: "
-        axis.annotate(which + _FINDINGS[finding], (0.5, height), fontsize=7, color="#666666",
-                      xycoords=("axes fraction", "data"), ha="center", va="center",
-                      backgroundcolor="white")  # fmt: skip
+def _draw_range(axis: Axes, rows: pd.DataFrame, height: float, color: str) -> None:
+    """A bar over the crossings of all ranks, and what is found at the ranks without one."""
+    crossings = rows["crossing"].dropna()
+    if len(crossings):
+        ends = [crossings.min(), crossings.max()]
+        axis.plot(ends, [height, height], "o-", lw=4, ms=7, color=color)
+    without = rows[rows["crossing"].isna()]
+    words = []
+    for finding, group in without.groupby("finding", sort=False):
+        ranks = "" if len(group) == len(rows) else f" (r = {', '.join(map(str, group['r']))})"
+        words.append(f"{_FINDINGS[str(finding)]}{ranks}")
+    if words:
+        x = crossings.max() if len(crossings) else 0.0
+        axis.annotate("; ".join(words), (x, height), xytext=(8, 0), textcoords="offset points",
+                      va="center", fontsize="x-small", color=color)  # fmt: skip

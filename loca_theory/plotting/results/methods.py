@@ -9,6 +9,8 @@ from matplotlib.ticker import PercentFormatter
 from loca_theory.expressivity.methods.registry import METHODS
 from loca_theory.expressivity.spending import off_budget
 from loca_theory.plotting.canvas import BLACK, BLUE, Canvas, styled
+from loca_theory.plotting.lines import TITLES, key
+from loca_theory.plotting.options import options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,14 +46,18 @@ def draw_catalogue(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     axis.set_xlim(left=0)
     where = f"{p} × {q} independent entries, budget of LoRA of rank {r}"
     axis.set_xlabel(f"energy retained of {where}")
+    canvas.caption(_COSTS)
     canvas.headline(_headline(dict(zip(table["method"], 1 - table["error"], strict=True))))
     canvas.legend(2)
     return canvas.figure
 
 
-def _with_cost(title: str, spent: str) -> str:
-    """A title, and how much of the budget the method spends if that is not all of it."""
-    return f"{title} ({spent} of the budget)" if spent else title
+_COSTS = "In brackets: what a method spends of the budget, if not all of it."
+
+
+def _with_cost(name: str, spent: str) -> str:
+    """A name, and how much of the budget the method spends if that is not all of it."""
+    return f"{name} ({spent})" if spent else name
 
 
 @styled
@@ -85,8 +91,9 @@ def draw_measured(
         axis.plot([low, high], [height] * 2, color=BLUE, lw=4, alpha=0.35, label=half)
         axis.plot(rows["independent"].median(), height, "o", ms=5, mfc="#ffffff", mec=BLACK,
                   zorder=1.9, label=other)  # fmt: skip
-    names = [(titles.get(name) or name, costs.get(name, "")) for name in medians.index]
-    _label_rows(axis, [_with_cost(title, spent) for title, spent in names])
+    names = [(options().label(name), costs.get(name, "")) for name in medians.index]
+    _label_rows(axis, [_with_cost(label, spent) for label, spent in names])
+    canvas.caption(f"{key(medians.index, {**TITLES, **titles})} {_COSTS}")
     axis.set_xlim(0, 1)
     axis.set_xlabel(f"energy of ΔW retained at the budget of LoRA of rank {r}")
     canvas.headline(f"{_headline(dict(zip(medians.index, medians, strict=True)))} (medians)")

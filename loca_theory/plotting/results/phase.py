@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from loca_theory.dependence.closed_forms import energy_retained_with_spike, limit_boundary
 from loca_theory.dependence.design import Protocol
 from loca_theory.expressivity.limits import coefficient_fraction, low_rank_fraction
-from loca_theory.plotting.canvas import BLACK, COLORS, Canvas, styled
+from loca_theory.plotting.canvas import BLACK, Canvas, mark, styled
 from loca_theory.plotting.lines import LOOKS
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from loca_theory.checkpoints import Analysis
-
-_MARKS = "os^DvPX"
 
 
 @styled
@@ -61,11 +59,11 @@ def draw_phase(
     axis.set(xlim=(0, right), ylim=(0, 1))
     axis.set_xlabel("fraction of the coefficients in the budget (r/K for K × K)")
     axis.set_ylabel("energy fraction of the r largest singular values")
-    text = {"transform": axis.transAxes, "fontsize": 9, "ha": "right"}
+    text = {"transform": axis.transAxes, "fontsize": "medium", "ha": "right"}
     above = min(boundary[-1] + 0.05, 0.94)
     axis.text(0.97, above, "LoRA retains more", color=LOOKS["LoRA"].color, **text)
     axis.text(0.97, 0.05, "LoCA retains more", color=LOOKS["LoCA"].color, **text)
-    canvas.legend(4 if crossings is None else 2, fontsize=7)
+    canvas.legend(4 if crossings is None else 2, fontsize="x-small")
     return canvas.figure
 
 
@@ -97,10 +95,11 @@ def _with_spike(strengths: Iterable[float], fractions: Iterable[float]) -> NDArr
 
 def _draw_marks(canvas: Canvas, marks: pd.DataFrame, r: int | None) -> None:
     """The matrices by kind, and how many of them lie above the line."""
-    for k, (label, some) in enumerate(marks.groupby("label", sort=False)):
+    for k, (label, rows) in enumerate(marks.groupby("label", sort=False)):
+        color, marker = mark(k)
         canvas.axes[0, 0].plot(
-            some["coefficients"], some["fraction"], _MARKS[k % len(_MARKS)], ms=4.5, mew=0,
-            color=COLORS[k % len(COLORS)], alpha=0.85, label=str(label), clip_on=False,
+            *(rows["coefficients"], rows["fraction"], marker), ms=4.5, mew=0, color=color,
+            alpha=0.85, label=str(label), clip_on=False,
         )  # fmt: skip
     above = (marks["fraction"] > marks["coefficients"].map(coefficient_fraction)).sum()
     canvas.headline(f"{above} of {len(marks)} matrices lie where LoRA retains more at r = {r}")

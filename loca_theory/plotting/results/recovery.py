@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +22,8 @@ from loca_theory.plotting.canvas import (
     Canvas,
     styled,
 )
+from loca_theory.plotting.lines import Look
+from loca_theory.plotting.options import options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,8 +31,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-_COLORS = {"coefficients-only": GREY, "central": RED, "reselect": BLUE}
-_OTHERS = (GREEN, PINK, ORANGE, SKY, BLACK, "#b8860b", "#8c564b", "#1b9e9e")
+_LOOKS = {"coefficients-only": Look(GREY), "central": Look(RED), "reselect": Look(BLUE)}
+_COLORS = (GREEN, PINK, ORANGE, SKY, BLACK, "#b8860b", "#8c564b", "#1b9e9e")
+_DASHES = ("-", (0, (4, 2)), (0, (1, 1)), (0, (6, 1, 1, 1)))
+_OTHER_LOOKS = [Look(color, dashes) for dashes in _DASHES for color in _COLORS]
 # The search of the paper.
 _PAPERS = "central"
 _MARKERS = "osD^vP*Xh<>p"
@@ -60,19 +66,17 @@ def draw_recovery(rows: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
         for (found, low, high), y in zip(percent, heights, strict=True):
             # Print the number on that side of the interval where there is room.
             side, align = (high + 1.5, "left") if high < _RIGHTMOST else (low - 1.5, "right")
-            axis.text(side, y, f"{found:.1f}", va="center", ha=align, fontsize=7)
+            axis.text(side, y, f"{found:.1f}", va="center", ha=align, fontsize="x-small")
         axis.set(ylim=(len(searches) - 0.5, -0.5), xlim=(-3, 103))
-    labels = [f"{name} (the paper's)" if name == _PAPERS else name for name in searches]
+    texts = map(options().label, searches)
+    labels = [f"{text} (the paper's)" if text == _PAPERS else text for text in texts]
     for axis in canvas.axes[:, 0]:
         axis.set_yticks(range(len(searches)), labels)
     if len(kinds) == 1:
         canvas.headline(_headline(rows))
     edge, count = int(rows["size"].iloc[0]), int(rows["problems"].max())
-    text = f"problems solved, % (exact 95% intervals; {count} problems of {edge}×{edge})"
-    if canvas.is_own:
-        canvas.figure.supxlabel(text, fontsize=9)
-    else:
-        canvas.axes[0, 0].set_xlabel(text)
+    canvas.caption(f"{count} problems of {edge}×{edge}, exact 95% intervals.")
+    canvas.label("problems solved, %", "")
     return canvas.figure
 
 
@@ -91,7 +95,7 @@ def _draw_over_sizes(rows: pd.DataFrame, ax: Axes | None) -> Figure:
     kinds = rows.groupby(_KIND, sort=False, dropna=False)
     canvas = Canvas.grid(ax, len(kinds), 3, (3.4, 2.6), (0.6, 0.8), sharey=True, sharex=True)
     searches = list(dict.fromkeys(rows["search"]))
-    colors = colors_of(searches)
+    looks = search_looks(searches)
     sizes = sorted(rows["size"].unique())
     for axis, (kind, mine) in zip(canvas.axes.flat, kinds, strict=False):
         for k, name in enumerate(searches):
@@ -99,8 +103,12 @@ def _draw_over_sizes(rows: pd.DataFrame, ax: Axes | None) -> Figure:
             percent, errors = _percent(line)
             # Shift the searches so that no mark hides another.
             shift = _APART ** ((k - (len(searches) - 1) / 2) / max(len(searches) - 1, 1))
-            axis.errorbar(line["size"] * shift, percent[:, 0], errors, ms=3.5, color=colors[name],
-                          fmt=f"{_MARKERS[k % len(_MARKERS)]}-", label=name)  # fmt: skip
+            look = looks[name]
+            axis.errorbar(
+                *(line["size"] * shift, percent[:, 0], errors), ms=3.5, color=look.color,
+                linestyle=look.dashes, marker=_MARKERS[k % len(_MARKERS)],
+                label=options().label(name),
+            )  # fmt: skip
         axis.set_xscale("log")
         axis.set_xticks(sizes, [str(size) for size in sizes])
         axis.set_xticks([], minor=True)
@@ -129,7 +137,8 @@ def _title(kind: tuple[Any, ...], rows: pd.DataFrame) -> str:
     return ", ".join(differing) or f"{parts['components']}, {parts['condition']}"
 
 
-def colors_of(searches: Iterable[str]) -> dict[str, str]:
-    """The colour of each search; the main searches have the same colour in every figure."""
-    others = (name for name in searches if name not in _COLORS)
-    return _COLORS | {name: _OTHERS[i % len(_OTHERS)] for i, name in enumerate(others)}
+def search_looks(searches: Iterable[str]) -> dict[str, Look]:
+    """The line style of each search; the main searches have the same in every figure."""
+    others, colors = cycle(_OTHER_LOOKS), options().colors
+    looks = {name: _LOOKS.get(name) or next(others) for name in searches}
+    return {name: replace(look, color=colors.get(name, look.color)) for name, look in looks.items()}

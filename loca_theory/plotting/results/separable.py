@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _METHODS = ("LoCA", "LoRA", "entries")
 _TITLES = {"ar1": "AR(1) ⊗ AR(1)", "blocks": "exchangeable blocks", "scaled": "unequal variances"}
 _PIXELS = 400
-# Ratios of two errors that are drawn as lines; the colour is strongest at the last.
-_RATIOS = (1.1, 1.25, 1.5, 2.0, 3.0)
+# Ratio of two errors from which the colour is strongest.
+_LARGEST_LEAD = 3.0
 # Smallest region, as a fraction of the panel: smaller ones are ties decided by chance.
 _SMALLEST = 0.02
 _RATIO_TICKS = {2.0**-k: f"1/{2**k}" for k in range(1, 12)}
@@ -34,9 +34,9 @@ _RATIO_TICKS = {2.0**-k: f"1/{2**k}" for k in range(1, 12)}
 def draw_separable_map(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     """Method with the smallest error under each separable structure, by parameter and r/K.
 
-    The colour names the method and is the stronger the larger its lead. Lines show the lead: the
-    error of the second best method over that of the best. Errors are interpolated between the
-    parameters and ranks of the table.
+    The colour names the method and is the stronger the larger its lead, the error of the second
+    best method over that of the best. Errors are interpolated between the parameters and ranks of
+    the table.
 
     ``table``: ``rows`` of a :class:`~loca_theory.dependence.study.Study` with at least two
     ranks, two values of each parameter, and LoRA, LoCA and entries under ``same-draw``.
@@ -50,7 +50,8 @@ def draw_separable_map(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure
         parameter = STRUCTURES[str(structure)].parameter
         axis.set_xlabel("correlation ρ" if parameter == "rho" else f"{parameter} of the variances")
     canvas.axes[0, 0].set_ylabel("rank fraction r/K")
-    canvas.headline("Method with the smallest error; lines: how much larger the second error is")
+    canvas.headline("The method with the smallest error; darker where the next is further behind")
+    canvas.caption(f"Darkest where the next error is {_LARGEST_LEAD:g} times as large.")
     return canvas.figure
 
 
@@ -62,16 +63,12 @@ def _draw_panel(axis: Axes, rows: pd.DataFrame) -> None:
     regions = np.bincount(best.ravel(), minlength=len(_METHODS)) / best.size
     best = np.where(regions[best] < _SMALLEST, runner_up, best)
     colors = np.array([to_rgb(LOOKS[method].color) for method in _METHODS])[best]
-    weight = 0.1 + 0.5 * np.clip(lead / np.log(_RATIOS[-1]), 0, 1)[..., None]
-    axis.set_yscale("log", base=2)  # first, because the labels of the lines depend on it
+    weight = 0.1 + 0.5 * np.clip(lead / np.log(_LARGEST_LEAD), 0, 1)[..., None]
+    axis.set_yscale("log", base=2)
     axis.set_xlim(x[0], x[-1])
     if y[0] < y[-1]:  # several ranks
         axis.set_ylim(y[0], y[-1])
     axis.pcolormesh(x, y, 1 - weight * (1 - colors), rasterized=True)
-    levels = [level for level in np.log(_RATIOS) if lead.min() < level < lead.max()]
-    if levels:
-        lines = axis.contour(x, y, lead, levels, colors="#444444", linewidths=0.6)
-        axis.clabel(lines, fmt=lambda level: f"×{np.exp(level):.4g}", fontsize=7, inline_spacing=2)
     if best.min() < best.max():
         axis.contour(x, y, best, [0.5, 1.5], colors=BLACK, linewidths=1.4)
     for k, method in enumerate(_METHODS):
@@ -106,5 +103,5 @@ def _label(
     depth = ndimage.distance_transform_edt(np.pad(region, 1))[1:-1, 1:-1]
     row, column = np.unravel_index(depth.argmax(), depth.shape)
     outline = [withStroke(linewidth=2.5, foreground="#ffffff")]
-    axis.text(x[column], y[row], text, color=color, fontsize=9, weight="bold",
+    axis.text(x[column], y[row], text, color=color, fontsize="medium", weight="bold",
               ha="center", va="center", path_effects=outline)  # fmt: skip

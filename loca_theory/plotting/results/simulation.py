@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,7 +18,7 @@ from loca_theory.plotting.lines import (
     TITLES,
     draw_lines,
     in_order,
-    key_lines,
+    key,
     looks_of,
     titles_of,
 )
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 _PREFERRED = (Engine.EXACT, Engine.MONTE_CARLO, Engine.ASYMPTOTIC)
 # Inches.
 _PANEL, _SINGLE_PANEL = (3.7, 2.75), (6.0, 4.2)
-_KEY_LINE, _LABEL_GAP = 0.15, 0.16
-_KEY_CHARACTERS_PER_INCH = 19
 
 
 def views(result: SimulationResult) -> list[View]:
@@ -63,36 +60,33 @@ def draw_errors(
         shapes = table.groupby(["p", "q"], sort=False)
         panels = {f"{p} × {q}": rows for (p, q), rows in shapes}
     panel = _PANEL if len(panels) > 1 else _SINGLE_PANEL
-    width = panel[0] * min(len(panels), 2)
-    key = _key(table, titles, int(_KEY_CHARACTERS_PER_INCH * width))
-    below = _KEY_LINE * (len(key) + 1)
-    canvas = Canvas.grid(ax, len(panels), 2, panel, (0, below), sharex=by_size)
+    canvas = Canvas.grid(ax, len(panels), 2, panel, sharex=by_size)
     looks = looks_of(table["method"])
     for axis, (title, rows) in zip(canvas.axes.flat, panels.items(), strict=False):
         names = in_order(rows["method"])
         lines = [(name, rows[rows["method"] == name]) for name in names]
-        draw_lines(axis, lines, x, looks, _LABEL_GAP / panel[1])
+        draw_lines(canvas, axis, lines, x, looks)
         if not by_size:
             axis.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 4, 8, 10]))
         axis.set_title(title)
     canvas.label(label, "relative error ‖W − Ŵ‖² / ‖W‖²")
-    canvas.caption("\n".join(key), x=0.01, ha="left", linespacing=1.4)
+    canvas.caption(_caption(table, titles))
     return canvas.figure
 
 
-def _key(table: pd.DataFrame, titles: Mapping[str, str], width: int) -> list[str]:
-    """The key of the labels, the accuracy and the costs, in lines of ``width`` characters."""
-    key = key_lines(in_order(table["method"]), titles, width)
+def _caption(table: pd.DataFrame, titles: Mapping[str, str]) -> str:
+    """The titles of the methods, how accurate their errors are, and what they spend."""
+    sentences = [key(in_order(table["method"]), titles)]
     simulated = table[table["engine"] == Engine.MONTE_CARLO]
     if len(simulated):
         names, draws = ", ".join(in_order(simulated["method"])), int(simulated["draws"].max())
         reach = BAND * simulated["standard_error"].max()
         band = f"±2 standard errors at most ±{reach:.1g}" if reach > 0 else "no band"
-        key += textwrap.wrap(f"Simulated: {names} ({draws} draws; {band})", width)
+        sentences.append(f"Simulated: {names} ({draws} draws; {band}).")
     spent = {str(name): off_budget(rows["spent"]) for name, rows in table.groupby("method")}
     if off := [f"{name} {spent[name]}" for name in in_order(spent) if spent[name]]:
-        key += textwrap.wrap(f"Off the budget: {', '.join(off)} of it", width)
-    return key
+        sentences.append(f"Off the budget: {', '.join(off)} of it.")
+    return " ".join(sentences)
 
 
 def _best(rows: pd.DataFrame) -> pd.DataFrame:

@@ -52,7 +52,9 @@ def draw_verdicts(table: pd.DataFrame, *, ax: Axes | None = None) -> Figure:
     for verdict in [one for one in _COLORS if one in numbers]:
         counts, color = numbers[verdict], _COLORS[verdict]
         bars = axis.barh(sections, counts, left=left, color=color, height=0.7, label=verdict)
-        axis.bar_label(bars, [str(one or "") for one in counts], label_type="center", fontsize=7)
+        axis.bar_label(
+            bars, [str(one or "") for one in counts], label_type="center", fontsize="x-small"
+        )
         left += counts.to_numpy()
     axis.grid(visible=False, axis="y")
     axis.set(xlabel="claims", title=f"{len(table)} claims by section and verdict")

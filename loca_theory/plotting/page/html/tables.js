@@ -81,6 +81,14 @@ page.column = (title) => page.data.columns.findIndex((c) => c.title === title &&
   }
   page.table.parentNode.before(box);
 
+  // --- a mark at the right edge while there are more columns to the right -----------------------
+  const mark = (wide) => wide.classList.toggle("more", wide.scrollWidth - wide.clientWidth - wide.scrollLeft > 1);
+  for (const wide of document.querySelectorAll(".wide")) {
+    wide.addEventListener("scroll", () => mark(wide));
+    new ResizeObserver(() => mark(wide)).observe(wide);
+    new ResizeObserver(() => mark(wide)).observe(wide.firstElementChild);
+  }
+
   // --- filters ----------------------------------------------------------------------------------
   const controls = find("controls");
   const distinct = (key) => [...new Set(data.rows.map((row) => row[key]))].sort(collator.compare);

@@ -1,8 +1,6 @@
-"""Write all stored figures into the page ``gallery.md``, in place of a line.
+"""The gallery: every stored figure, what it shows, and the line that draws it from stored data.
 
-Each figure becomes a section with its picture, what it shows, the line that draws it from stored
-data, the commands that compute these data, and the source of the function that draws it. The
-figures are those of :data:`loca_theory.plotting.FIGURES`, and the pictures of results that are
+The figures are those of :data:`loca_theory.plotting.FIGURES`, and the pictures of results that are
 stored beside them.
 """
 
@@ -14,15 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sphinx.application import Sphinx
+from PIL import Image
 
 import loca_theory as loca
 from loca_theory.plotting import FIGURES
 from loca_theory.plotting.paper_figure import Computed, PaperFigure
 from loca_theory.plotting.pictures import views
 
-PAGE = "gallery"
-PLACEHOLDER = "*The site shows the figures here. Without it, open the folder figures.*"
 ROOT = Path(__file__).parents[2]
 FOLDER = "figures"
 PACKAGE = Path(loca.__file__).parents[1]
@@ -41,9 +37,11 @@ def page(figures: Mapping[str, PaperFigure], root: Path) -> str:
     pictures = stored_pictures(root)
     lines: list[str] = []
     for label, figure in figures.items():
-        lines += _section(label, figure.title, figure.shows, pictures.pop(label, None))
+        lines += _section(label, figure.title, figure.shows, pictures.pop(label, None), root)
         lines += _drawn_by(f'loca.figure("{label}", results="{FOLDER}")', figure.draw)
         lines += _data(label, figure)
+        if figure.in_paper:
+            lines += [f"In the paper: {figure.in_paper}.", ""]
     lines += ["## Pictures of results", "", "`plot` draws these from any result of their kind.", ""]
     for name, path in pictures.items():
         lines += _result_picture(name, path, root)
@@ -65,23 +63,21 @@ def stored_pictures(root: Path) -> dict[str, Path]:
     return found
 
 
-def _section(name: str, title: str, shows: str, picture: Path | None) -> Iterator[str]:
-    yield from (f"### {title}", "", f"`{name}`: {shows}." if shows else f"`{name}`")
-    yield ""
+def _section(name: str, title: str, shows: str, picture: Path | None, root: Path) -> Iterator[str]:
+    """The section of a figure, with the caption that its file has."""
+    yield from (f"### {title}", "")
     if picture is None:
-        yield "*Not drawn yet: its data are not stored.*"
-    else:
-        yield f"![{name}](../{picture.as_posix()})"
-    yield ""
+        yield from (f"`{name}`: {shows}.", "", "*Not drawn yet: its data are not stored.*", "")
+        return
+    with Image.open(root / picture) as image:
+        caption = image.info.get("Description") or f"{shows}."
+    yield from (f"![{title}](../{picture.as_posix()})", "", f"`{name}`: {caption}", "")
 
 
 def _drawn_by(call: str, draw: Callable[..., Any]) -> Iterator[str]:
-    yield from ("```python", call, "```", "")
     function = drawing_function(draw)
-    source, first = inspect.getsourcelines(function)
     module = Path(inspect.getsourcefile(function) or "").relative_to(PACKAGE).as_posix()
-    yield f":::{{dropdown}} `{function.__name__}`, in `{module}`, line {first}"
-    yield from ("````python", *(line.rstrip() for line in source), "````", ":::", "")
+    yield from (f"`{call}`, drawn by `{function.__name__}` in `{module}`.", "")
 
 
 def drawing_function(draw: Callable[..., Any]) -> Callable[..., Any]:
@@ -100,10 +96,10 @@ def drawing_function(draw: Callable[..., Any]) -> Callable[..., Any]:
 def _data(label: str, figure: PaperFigure) -> Iterator[str]:
     if not isinstance(figure.data, Computed):
         commands = list(dict.fromkeys(figure.data.values()))
-        yield f"*Data:* {', '.join(f'`{one}`' for one in commands)}"
+        yield f"Data: {', '.join(f'`{one}`' for one in commands)}."
     else:
         label = figure.data.shared_with or label
-        yield f"*Data:* `loca-theory figures {label}` computes them if they are not stored"
+        yield f"Data: `loca-theory figures {label}` computes them if they are not stored."
     yield ""
 
 
@@ -115,7 +111,7 @@ def _result_picture(name: str, path: Path, root: Path) -> Iterator[str]:
             continue
         (view,) = [one for one in views(kind.load(root / folder)) if one.name == view_name]
         call = f'loca.plot(loca.{kind.__name__}.load("{folder}"), "{view_name}")'
-        yield from _section(name, view.title, "", path)
+        yield from _section(name, view.title, view.title, path, root)
         yield from _drawn_by(call, view.draw)
         return
     msg = f"{path} is neither a figure of FIGURES nor a picture of a result; delete it"
@@ -131,15 +127,6 @@ def _results() -> list[type[loca.Result]]:
     ]
 
 
-def _fill(app: Sphinx, docname: str, source: list[str]) -> None:
-    if docname != PAGE:
-        return
-    for picture in stored_pictures(ROOT).values():
-        app.env.note_dependency(ROOT / picture)
-    source[0] = source[0].replace(PLACEHOLDER, page(FIGURES, ROOT))
-
-
-def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the extension."""
-    app.connect("source-read", _fill)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+def gallery() -> Iterator[str]:
+    """All figures."""
+    yield page(FIGURES, ROOT)

@@ -1,20 +1,18 @@
-"""Write tables that are made from the code into pages, in place of a line.
+"""Tables of pages that are made from the code.
 
 The columns of every result come from the docstrings of its row types, the methods from
-:data:`loca_theory.expressivity.METHODS`, and the types of adapter from what decides how one is
-read.
+:data:`loca_theory.expressivity.METHODS`, the types of adapter from what decides how one is read,
+and the checks and the public names from their docstrings.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import is_dataclass
+from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any
-
-from sphinx.application import Sphinx
 
 import loca_theory as loca
 from loca_theory.checkpoints.change.adapter import kinds
@@ -22,7 +20,11 @@ from loca_theory.claims import checks as all_checks
 from loca_theory.expressivity import METHODS
 from loca_theory.expressivity.methods.names import seed_name
 
-PLACEHOLDER = "*The site shows a table here, which is made from the code.*"
+PACKAGES = (
+    *("transforms", "sweeps", "increments", "locations", "expressivity", "adapters", "rounding"),
+    *("dependence", "convergence", "checkpoints", "claims", "plotting"),
+)
+"""The packages with public names, each of which builds only on packages before it."""
 _ATTRIBUTE = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 _K, _R = 768, 8
 
@@ -98,20 +100,39 @@ def adapters() -> Iterator[str]:
 
 
 def checks() -> Iterator[str]:
-    """Each module of checks, with the checks in it."""
+    """Each check, by module, with what it measures."""
     for module in iter_modules(all_checks.__path__):
-        name = f"{all_checks.__name__}.{module.name}"
-        yield from (f"## {module.name.replace('_', ' ').capitalize()}", "", "```{eval-rst}")
-        yield from (f".. automodule:: {name}", "   :members:", "   :undoc-members:", "```", "")
+        loaded = import_module(f"{all_checks.__name__}.{module.name}")
+        functions = [
+            one
+            for name, one in vars(loaded).items()
+            if inspect.isfunction(one) and one.__module__ == loaded.__name__ and name[0] != "_"
+        ]
+        yield from (f"## {module.name.replace('_', ' ').capitalize()}", "")
+        yield from (_text(_summary(loaded)), "")
+        rows = ((f"`{one.__name__}`", _text(_summary(one))) for one in functions)
+        yield from _table(("check", "what it measures"), rows)
 
 
-PAGES: dict[str, Callable[[], Iterable[str]]] = {
-    "reference/columns": columns,
-    "reference/methods": methods,
-    "reference/checkpoints": adapters,
-    "reference/checks": checks,
-}
-"""What replaces the line on each page."""
+def names() -> Iterator[str]:
+    """Each public name, by package, with the first line of its docstring."""
+    for package in PACKAGES:
+        loaded = import_module(f"loca_theory.{package}")
+        yield from (f"## {package.capitalize()}", "", _text(_summary(loaded)), "")
+        public = ((name, getattr(loaded, name)) for name in loaded.__all__)
+        rows = (
+            (f"`{package}.{name}`", _text(_summary(one)) if callable(one) else _type_of(one))
+            for name, one in public
+        )
+        yield from _table(("name", "what it is"), rows)
+
+
+def _type_of(constant: object) -> str:
+    """What a constant is: its docstring is that of its type."""
+    if isinstance(constant, dict):
+        kind = type(next(iter(constant.values()))).__mro__[-2].__name__
+        return f"Objects of the type `{kind}`, by name."
+    return f"The type {_text(str(constant))}."
 
 
 def _results() -> list[type[loca.Result]]:
@@ -137,7 +158,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]
     yield ""
 
 
-def _summary(of: type) -> str:
+def _summary(of: object) -> str:
     return (inspect.getdoc(of) or "").partition("\n\n")[0]
 
 
@@ -166,14 +187,3 @@ def _link(reference: str) -> str:
         "openreview": "https://openreview.net/forum?id=",
     }
     return f"[{reference}]({addresses[kind]}{name})" if kind in addresses else reference
-
-
-def _fill(_app: Sphinx, docname: str, source: list[str]) -> None:
-    if docname in PAGES:
-        source[0] = source[0].replace(PLACEHOLDER, "\n".join(PAGES[docname]()))
-
-
-def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the extension."""
-    app.connect("source-read", _fill)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,125 @@
+"""What bounds the time of a step: launching its operations, moving its bytes, or its products.
+
+A step takes at least as long as the processor needs to launch its operations, as the memory needs
+to read and write every operation's tensors once, and as its dense products need at the rate of a
+large one. The largest of the three is the bound. The rates are measured on the machine, where other
+limits (a cache that holds the tensors) can make a step faster than the bytes say.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+_OURS = "loca_theory"  # operators whose own operations count
+_REPEATS = 5
+
+
+class Work(TorchDispatchMode):
+    """Counts the operations of a step that compute something, their bytes and their products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations = self.bytes = 0
+        self.flops: Counter[torch.dtype] = Counter()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run an operation, and count it."""
+        kwargs = kwargs or {}
+        tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        if func.namespace == _OURS:
+            keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CompositeExplicitAutograd)
+            with self:
+                return func.redispatch(keys, *args, **kwargs)
+        result = func(*args, **kwargs)
+        if not func.is_view:
+            written = [x for x in tree_leaves(result) if isinstance(x, torch.Tensor)]
+            self.operations += 1
+            self.bytes += sum(x.numel() * x.element_size() for x in (*tensors, *written))
+            if formula := flop_registry.get(func.overloadpacket):
+                self.flops[written[0].dtype] += formula(*args, **kwargs, out_val=result)
+        return result
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a machine does in a second.
+
+    Attributes:
+        launches: Operations that it starts.
+        bytes: Bytes that it reads or writes.
+        flops: Operations on numbers in a large product, by the dtype.
+    """
+
+    launches: float
+    bytes: float
+    flops: Mapping[torch.dtype, float]
+
+
+@cache
+def rates(device: str) -> Rates:
+    """The rates of a device, as the best of several measurements."""
+    is_card = device.startswith("cuda")
+    number = torch.ones(1, device=device)
+    large = torch.ones(2**26 if is_card else 2**24, device=device)
+    side = 8192 if is_card else 1024
+    flops = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        matrix = torch.ones(side, side, device=device, dtype=dtype)
+        flops[dtype] = 2 * side**3 / _seconds(lambda: matrix @ matrix, device, 4)  # noqa: B023
+    return Rates(
+        launches=1 / _seconds(lambda: number.add_(1), device, 1000),
+        bytes=2 * 4 * large.numel() / _seconds(large.clone, device, 4),
+        flops=flops,
+    )
+
+
+def _seconds(step: Callable[[], object], device: str, calls: int) -> float:
+    step()
+    times = []
+    for _ in range(_REPEATS):
+        start = time.perf_counter()
+        for _ in range(calls):
+            step()
+        if device.startswith("cuda"):
+            torch.cuda.synchronize(device)
+        times.append((time.perf_counter() - start) / calls)
+    return min(times)
+
+
+def bounds(step: Callable[[], object], device: str) -> dict[str, Any]:
+    """Milliseconds that a step takes at least for each reason, and the reason that decides.
+
+    Nothing is known of a step without an operation of torch.
+    """
+    with Work() as work:
+        step()
+    if not work.operations:
+        return {}
+    machine = rates(device)
+    least = {
+        "launches": work.operations / machine.launches,
+        "bytes": work.bytes / machine.bytes,
+        "flops": sum(
+            count / machine.flops.get(dtype, machine.flops[torch.float32])
+            for dtype, count in work.flops.items()
+        ),
+    }
+    decisive = max(least, key=lambda reason: least[reason])
+    return {
+        "operations": work.operations,
+        **{f"{reason}_ms": 1e3 * seconds for reason, seconds in least.items()},
+        "bound_ms": 1e3 * least[decisive],
+        "bound_by": decisive,
+    }

@@ -1,0 +1,62 @@
+"""What bounds a step: its operations, bytes and products, counted on steps that are known."""
+
+import pytest
+import torch
+
+from benchmarks._bounds import Rates, Work, bounds
+from benchmarks.layer import Layer, measure
+from loca_theory.adapters import CosineSpectrum
+
+
+def test_a_product_and_a_sum_are_counted():
+    a, b = torch.ones(3, 5), torch.ones(5, 7)
+    with Work() as work:
+        (a @ b).T.add_(1)
+    assert work.operations == 2  # a transpose moves nothing
+    assert work.flops == {torch.float32: 2 * 3 * 5 * 7}
+    product = 4 * (3 * 5 + 5 * 7 + 3 * 7)
+    assert work.bytes == product + 4 * 2 * 3 * 7
+
+
+def test_the_operations_inside_of_locas_operator_count():
+    """The layer's own operator is one operation for torch, and a gradient pass has another."""
+    layer = CosineSpectrum((8, 12), 10)
+    x = torch.ones(4, 12, requires_grad=True)
+    with Work() as forward:
+        y = layer(x)
+    with Work() as backward:
+        y.sum().backward()
+    assert forward.operations > 2
+    assert backward.operations > 2
+    assert x.grad is not None
+    assert layer.coefficients.grad is not None
+
+
+@pytest.mark.parametrize(
+    ("rates", "reason", "milliseconds"),
+    [
+        (Rates(1e3, 1e12, {torch.float32: 1e12}), "launches", 2.0),
+        (Rates(1e6, 1e5, {torch.float32: 1e12}), "bytes", 4.52),
+        (Rates(1e6, 1e12, {torch.float32: 1e5}), "flops", 2.1),
+    ],
+)
+def test_the_largest_time_is_the_bound(monkeypatch, rates, reason, milliseconds):
+    monkeypatch.setattr("benchmarks._bounds.rates", lambda _: rates)
+    a, b = torch.ones(3, 5), torch.ones(5, 7)
+    least = bounds(lambda: (a @ b).add_(1), "cpu")
+    assert least["operations"] == 2
+    assert least["bound_by"] == reason
+    assert least["bound_ms"] == least[f"{reason}_ms"] == pytest.approx(milliseconds)
+
+
+def test_rivals_have_their_bound():
+    load, names = Layer(16, 20, 8, 2, "bfloat16"), ("frozen", "LoRA", "LoCA", "LoCA locations")
+    rows = {row["rival"]: row for row in measure(load, "cpu", 2, names, tiny=True)}
+    assert list(rows) == list(names)
+    counts = [row["operations"] for row in rows.values()]
+    assert counts == sorted(counts)
+    assert all(row["bound_ms"] > 0 for row in rows.values())
+
+
+def test_nothing_is_known_of_a_step_without_torch():
+    assert bounds(lambda: sum(range(10)), "cpu") == {}
