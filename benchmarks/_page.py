@@ -32,7 +32,7 @@ TARGETS = (
     # Sums of up to four million products in float32, in a different order.
     Target("analysis", ".*", "largest_relative_difference", high=1e-3),
 )
-"""What a user feels: the speed and memory of models, before those of single layers."""
+"""The speed and memory of models, which a user feels, before those of single layers."""
 
 
 def text(path: Path) -> str:

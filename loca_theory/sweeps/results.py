@@ -118,7 +118,7 @@ class Result:
 
     @property
     def caption(self) -> str:
-        """What the lines of the first picture are, and how they were computed."""
+        """The meaning of the lines of the first picture, and how they were computed."""
         return import_module(_front_door().plot.__module__).caption_of(self)
 
     def report(self) -> Any:

@@ -337,10 +337,10 @@ def test_the_findings_name_the_winner_and_what_the_dct_is_worth(analysis, method
 def test_there_are_five_findings_the_last_on_normality(analysis):
     rejected = sum(row.tv_p_value < 0.05 for row in analysis.matrices)
     rejected = f"is rejected at the level 5% in {rejected} of {len(analysis.matrices)} "
-    found = analysis.findings
-    assert len(found) == 5
-    assert f"Normality of the entries, up to a total variation of 0.001, {rejected}" in found[4]
-    assert analysis.to_json()["summary"]["findings"] == list(found)
+    sentences = analysis.findings
+    assert len(sentences) == 5
+    assert f"Normality of the entries, up to a total variation of 0.001, {rejected}" in sentences[4]
+    assert analysis.to_json()["summary"]["findings"] == list(sentences)
 
 
 BUDGET = "at the budget of LoRA of rank 2 in 8 matrices"

@@ -108,8 +108,8 @@ def test_experts_of_one_parameter_are_priced_like_layers_and_read_by_peft_alone(
 
 def test_vllm_gets_a_key_for_each_projection_of_each_expert(pairs, tmp_path):
     """By the names of the checkpoint, with the errors of the layout that PEFT reads."""
-    found = extract(*pairs("DeepSeek-V3"), "lora", rank=3, serve="vllm")
-    adapter = found.adapters["lora"]
+    extraction = extract(*pairs("DeepSeek-V3"), "lora", rank=3, serve="vllm")
+    adapter = extraction.adapters["lora"]
     assert "target_parameters" not in adapter.config
     base, tuned = (load_file(side / "model.safetensors") for side in pairs("DeepSeek-V3"))
     errors, energies = Counter(), Counter()
@@ -124,24 +124,24 @@ def test_vllm_gets_a_key_for_each_projection_of_each_expert(pairs, tmp_path):
     experts = [name for name in base if re.search(r"\.experts\.\d+\.", name)]
     assert len([name for name in adapter.tensors if ".experts." in name]) == 2 * len(experts)
     for parameter, energy in energies.items():
-        row = found[f"model.layers.1.mlp.experts.{parameter}"]
+        row = extraction[f"model.layers.1.mlp.experts.{parameter}"]
         assert errors[parameter] / energy == pytest.approx(row.error, rel=1e-4)
-    found.save(tmp_path)
+    extraction.save(tmp_path)
     card = (tmp_path / "lora" / "README.md").read_text(encoding="utf-8")
     assert "vLLM reads it; PEFT and llama.cpp have no keys for single experts." in card
 
 
 @pytest.mark.parametrize(
-    ("name", "asked", "message"),
+    ("name", "options", "message"),
     [
         ("Mixtral", {}, r"deepseek_v2, deepseek_v3, qwen3_moe alone\) \(model\.lay"),
         ("DeepSeek-V3", {"exclude": r"experts\.down"}, "with all their projections only"),
         ("DeepSeek-V3", {"check": True}, "PEFT cannot check an adapter with keys for single"),
     ],
 )
-def test_what_vllm_does_not_read_of_experts_is_refused(pairs, name, asked, message):
+def test_what_vllm_does_not_read_of_experts_is_refused(pairs, name, options, message):
     with pytest.raises(InvalidArgumentError, match=message):
-        extract(*pairs(name), "lora", rank=2, serve="vllm", **asked)
+        extract(*pairs(name), "lora", rank=2, serve="vllm", **options)
 
 
 BIAS = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
