@@ -32,11 +32,24 @@ def trace_rows(
     case: str, chosen: str, search: str, number: int, family: Family, trace: dict[str, list[Any]]
 ) -> Iterator[TraceRow]:
     """Yield the trace of one problem: true components, then learned ones at every recorded step."""
-    problem = (case, chosen, search, number, family.size)
-    for n, entry in enumerate(trace["truth"]):
-        yield TraceRow(*problem, "truth", 0, n, *entry, loss=0.0)
-    for step, loss, entries in zip(
+    steps = [("truth", 0, 0.0, trace["truth"])]
+    for step, loss, components in zip(
         trace["steps"], trace["losses"], trace["components"], strict=True
     ):
-        for n, entry in enumerate(entries):
-            yield TraceRow(*problem, "learned", step, n, *entry, loss=loss)
+        steps.append(("learned", step, loss, components))
+    for kind, step, loss, components in steps:
+        for n, (row, column, coefficient) in enumerate(components):
+            yield TraceRow(
+                case=case,
+                chosen_by=chosen,
+                search=search,
+                problem=number,
+                size=family.size,
+                kind=kind,
+                step=step,
+                component=n,
+                row=row,
+                column=column,
+                coefficient=coefficient,
+                loss=loss,
+            )

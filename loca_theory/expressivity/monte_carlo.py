@@ -89,13 +89,8 @@ def estimate(cells: Sequence[ErrorCell], runner: Runner = DEFAULT_RUNNER) -> lis
     if any(cell.device not in (None, "cpu") for cell in cells):
         runner = replace(runner, jobs=1)
     parts = [cell.blocks for cell in cells]
-    results = iter(
-        runner.run([block for blocks_of_cell in parts for block in blocks_of_cell], evaluate)
-    )
-    return [
-        Moments.merge([Moments.from_json(next(results)) for _ in blocks_of_cell])
-        for blocks_of_cell in parts
-    ]
+    results = iter(runner.run([block for part in parts for block in part], evaluate))
+    return [Moments.merge([Moments.from_json(next(results)) for _ in part]) for part in parts]
 
 
 def evaluate(cell: ErrorCell) -> dict[str, Any]:

@@ -224,8 +224,10 @@ class Simulation:
     @property
     def budgets(self) -> list[Budget]:
         """Every budget, in order of shape and rank."""
-        charged = self.accounting, self.value_bits
-        return [Budget(*shape, r, *charged) for shape, r in product(self.shapes, self.ranks)]
+        return [
+            Budget(p, q, r, self.accounting, self.value_bits)
+            for (p, q), r in product(self.shapes, self.ranks)
+        ]
 
 
 def squares(sizes: Iterable[int]) -> tuple[tuple[int, int], ...]:

@@ -32,14 +32,8 @@ def retained(lengths: tuple[int, ...]) -> Array:
     Of vectors with relative errors d and d′ the product retains (1 − d)(1 − d′).
     """
     codes = [normal_codes(int(width)) for width in _WIDTHS]
-    retained_energies = [
-        [
-            1 - error_of(sphere(m), between(codes_of_width), codes_of_width)
-            for codes_of_width in codes
-        ]
-        for m in lengths
-    ]
-    return np.asarray(retained_energies).prod(axis=0)
+    factors = [[1 - error_of(sphere(m), between(c), c) for c in codes] for m in lengths]
+    return np.asarray(factors).prod(axis=0)
 
 
 def costs(lengths: tuple[int, ...]) -> Array:

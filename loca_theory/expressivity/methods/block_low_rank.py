@@ -196,13 +196,9 @@ class Kronecker(LowRankInside):
     def sample(self, budgets: Budgets, rng: np.random.Generator) -> Array:
         """From the bidiagonal model of the rearranged matrix."""
         seed = rng.integers(1 << 63, size=4)
-        block_budgets = ([self.inner(budget)] for budget in budgets)
-        return np.concatenate(
-            [
-                _LOW_RANK.sample(block_budget, np.random.default_rng(seed))
-                for block_budget in block_budgets
-            ]
-        )
+        inner = [self.inner(budget) for budget in budgets]
+        draws = [_LOW_RANK.sample([budget], np.random.default_rng(seed)) for budget in inner]
+        return np.concatenate(draws)
 
     def inner(self, budget: Budget) -> Budget:
         """The rearranged matrix, at rank 1."""
