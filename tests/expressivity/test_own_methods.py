@@ -69,7 +69,7 @@ def test_approximate_alone_gives_monte_carlo_and_a_line():
             assert abs(row.error - (1 - 2 * row.r / 16)) < 5 * row.standard_error
     figure = plot(result)
     assert "rows" in [text.get_text() for axis in figure.axes for text in axis.texts]
-    assert "rows = the first rows" in figure.get_supxlabel()
+    assert "rows: the first rows" in figure.caption
 
 
 def test_it_is_measured_on_a_matrix():
