@@ -29,6 +29,11 @@ def main(session: Session) -> None:
 
     Example: python -m experiments.complexity --full
     """
+    run_in(session)
+
+
+def run_in(session: Session) -> None:
+    """Measure the models of a session, and store the table."""
     peft()  # fails with a clear message if PEFT, which the benchmark imports, is missing
     layer = import_module("benchmarks.layer")
     rounds, rivals = (2, ("LoRA", "LoCA")) if session.quick else (7, layer.MODEL_RIVALS)

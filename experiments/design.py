@@ -1,7 +1,8 @@
-"""The designs of the experiments: what is compared, with which power, at which cost; and verdicts.
+"""The designs of the experiments: what is compared, at which cost; and the verdicts.
 
-``python -m experiments.design`` prints every comparison of the designs with its margin, seeds,
-power and cost; with the folder of the runs' tables the verdicts, or the power so far.
+``python -m experiments.design`` prints every comparison of the designs with its margin, seeds and
+cost; with the folder of the runs' tables the verdicts, or how many runs there are. Commit 670901ed
+is the last that computed the power of the designs, before and during the runs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from experiments.finetuning.methods import find_method
 from experiments.finetuning.printing import print_table
 from experiments.finetuning.run_tables import read_runs
 from experiments.finetuning.statistics import Row
-from experiments.finetuning.verdicts.decisions import DECIDED, Progress, plan, progress
+from experiments.finetuning.verdicts.decisions import DECIDED, Progress, progress
 from experiments.finetuning.verdicts.design import (
     DESIGNS,
     Arm,
@@ -25,7 +26,6 @@ from experiments.finetuning.verdicts.design import (
     read_alternatives,
     read_design,
 )
-from experiments.finetuning.verdicts.power import MOST_SEEDS, Plan
 from loca_theory.cli.command import Command
 from loca_theory.cli.options import Folder
 from loca_theory.sweeps.manifest import manifest
@@ -77,17 +77,7 @@ def _print_design(design: Design) -> None:
     file, (runs, hours) = design.file, design.cost()
     for name in file["families"]:
         _print_family(design, name)
-    shown = {
-        ", ".join(f"{between:g}{_UNITS[one.measure]}" for between in one.between)
-        for one in design.comparisons
-    }
-    wanted = f"{file['power']['wanted']:.0%}"
     lines = (
-        "",
-        f"three numbers: for standard deviations between tasks of {' or '.join(sorted(shown))}",
-        "sees: power if the true difference is the margin",
-        "excludes: power to be equivalent if there is no difference",
-        f"seeds: the fewest for a power of {wanted}; – if {MOST_SEEDS} do not do",
         "",
         f"fixed on {file['date']}",
         f"all runs, with curves and the choice of rates: {runs}, {hours:.1f} CPU hours",
@@ -99,22 +89,16 @@ def _print_design(design: Design) -> None:
 def _print_family(design: Design, name: str) -> None:
     family, members, rows = design.file["families"][name], design.members(name), []
     for one in members:
-        plans = [plan(one, len(members), between) for between in one.between]
-        wanted = (one.margin, design.file["power"]["wanted"])
-        is_equal = one.kind == "equivalent"
-        needed = [each and each.seeds_needed(*wanted, equivalence=is_equal) for each in plans]
-        seeds = " ".join("–" if count is None else str(count) for count in needed)
         hours = f"{design.cost([one])[1]:.2f}"
-        rows.append((one.name, one.kind, _margin(one), _size(one), *_powers(plans, one), seeds,
-                     hours))  # fmt: skip
+        rows.append((one.name, one.kind, _margin(one), _size(one), hours))
     note = f"{family['reason']} One-sided level 5 % / {len(members)}; "
     note += f"{design.cost(members)[1]:.1f} CPU hours, with shared runs counted once."
-    headings = ("margin", "tasks × seeds", "sees, %", "excludes, %", "seeds", "CPU hours")
+    headings = ("margin", "tasks × seeds", "CPU hours")
     print_table(family["title"], ("comparison", "kind"), headings, rows, note)
 
 
 def _print_results(design: Design, done: Sequence[Progress]) -> None:
-    """The verdicts on each family, and the power so far where runs are missing."""
+    """The verdicts on each family, and how many runs there are where some are missing."""
     table, left = pd.DataFrame(verdict_rows(design, done)), ("comparison", "verdict")
     for name, family in design.file["families"].items():
         size, missing = len(design.members(name)), []
@@ -124,12 +108,10 @@ def _print_results(design: Design, done: Sequence[Progress]) -> None:
         print_table(family["title"], left, _SHOWN, rows, note)
         for one, pairs, found in done:
             if one.family == name and not found:
-                plans = [plan(one, size, between, pairs) for between in one.between]
-                missing.append((one.name, _margin(one), min(pairs), max(pairs), _size(one),
-                                *_powers(plans, one)))  # fmt: skip
+                missing.append((one.name, _margin(one), min(pairs), max(pairs), _size(one)))
         note = "no verdict before all runs are there; pairs: of each task, both sides run"
-        headings = ("margin", "fewest pairs", "most", "of", "sees, %", "excludes, %")
-        title = f"{family['title']} Runs are missing: the power so far"
+        headings = ("margin", "fewest pairs", "most", "of")
+        title = f"{family['title']} Runs are missing"
         print_table(title, ("comparison",), headings, missing, note)
     click.echo(_RESULTS)
 
@@ -140,13 +122,6 @@ def _size(one: Comparison) -> str:
 
 def _margin(one: Comparison) -> str:
     return f"{one.margin:g}{_UNITS[one.measure]}"
-
-
-def _powers(plans: Sequence[Plan | None], comparison: Comparison) -> tuple[str, str]:
-    """Power to see the margin, and to exclude it if the sides are equal, for each plan."""
-    seen = [f"{100 * one.superiority(comparison.margin):.0f}" if one else "–" for one in plans]
-    excluded = [f"{100 * one.equivalence(comparison.margin):.0f}" if one else "–" for one in plans]
-    return " ".join(seen), " ".join(excluded)
 
 
 def store_verdicts(runs: pd.DataFrame, out: Path) -> list[Path]:

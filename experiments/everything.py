@@ -34,12 +34,16 @@ def main(session: Session) -> None:
 
     Example: python -m experiments.everything --out results
     """
+    run_in(session)
+
+
+def run_in(session: Session) -> None:
+    """Run the experiments of a session."""
     start = time.monotonic()
     for line in (*MAIN, *(FURTHER if session.full or session.quick else ())):
         session.say(f"\n== {line} ({(time.monotonic() - start) / 60:.0f} min)")
         name, *words = line.split()
-        # The function that the command calls with a session.
-        import_module(f"experiments.{name}").main.callback.__wrapped__(session, *words)
+        import_module(f"experiments.{name}").run_in(session, *words)
     if not session.quick:
         session.report_written(store_verdicts(read_runs(session.folder), session.folder))
 

@@ -84,6 +84,17 @@ def main(
 
     Example: python -m experiments.study comparison --task digits --methods lora,loca,fourierft
     """
+    run_in(session, name, task, methods, r)
+
+
+def run_in(
+    session: Session,
+    name: str,
+    task: str | None = None,
+    methods: str | None = None,
+    r: int | None = None,
+) -> None:
+    """Run a study in a session."""
     study = replace(studies()[name], r=r)
     given = tuple(one.strip() for one in (methods or "").split(",") if one.strip())
     if (given or r) and not study.each_task_alone:

@@ -21,7 +21,7 @@ from markupsafe import Markup, escape
 from sphinx.application import Sphinx
 
 from loca_theory.claims import Claim, load_ledger
-from loca_theory.claims.claim import OTHER_MODEL, PACKAGE, PAPER
+from loca_theory.claims.claim import OTHER_MODEL, PACKAGE, PAPER, Role
 from loca_theory.claims.entries import Entry
 from loca_theory.claims.ledger import Ledger, by_section
 from loca_theory.claims.page import history_in_words, older_in_words
@@ -41,14 +41,8 @@ _COLOURS = {
     Verdict.INCONCLUSIVE: "warning",
     Verdict.NOT_RUN: "secondary",
 }
-_ERRATUM = "erratum"
-# A claim that is an erratum counts for the paper, too.
-_SUBJECTS = {
-    PAPER: "the paper",
-    _ERRATUM: "of these, errata",
-    OTHER_MODEL: "another model",
-    PACKAGE: "this package",
-}
+# As filters, and with the columns of the table that counts verdicts.
+_SUBJECTS = {PAPER: "the paper", OTHER_MODEL: "another model", PACKAGE: "this package"}
 
 
 @dataclass(frozen=True)
@@ -69,9 +63,10 @@ class Row:
         return self.stored.verdict if self.stored else self.claim.expected_verdict
 
     @property
-    def subjects(self) -> list[str]:
-        """What the claim is about, as the table is filtered."""
-        return [self.claim.subject, *([_ERRATUM] if self.claim.erratum else [])]
+    def marks(self) -> list[str]:
+        """What a reader must know beside the verdict."""
+        subject, role = self.claim.subject, self.claim.role
+        return [subject] * (subject != PAPER) + [role] * (role is Role.ERRATUM)
 
     @property
     def observed(self) -> str:
@@ -119,6 +114,8 @@ def page(ledger: Ledger, stored: Mapping[str, Entry]) -> str:
     )
     table = environment.get_template(TEMPLATE.name).render(
         rows=rows,
+        questions=ledger.by_question(rows),
+        roles=Role,
         parts=by_section(ledger.claims),
         subjects=_SUBJECTS,
         overview=overview,
@@ -142,22 +139,21 @@ def _source(rows: Sequence[Row]) -> str:
         f"{count} of {len(rows)} verdicts are those of a stored run. For these, the page shows the "
         "observed quantity and number and, if it is random, the confidence interval that the rule "
         f"judges.{others} {older_in_words([row.stored for row in rows if row.stored])}\n\n"
-        "Each claim is counted once, under one subject. An interpretation is a claim of its own, "
-        "so there are more claims than statements. Errata are also among the claims of the paper "
-        "that are not supported."
+        "Each claim is counted once. An interpretation is a claim of its own, so there are more "
+        "claims than statements."
     )
 
 
 def _overview(rows: Sequence[Row]) -> dict[Verdict, Counter[str]]:
-    """Count the claims of each verdict by subject."""
+    """Count the claims of each verdict by role."""
     counts = {verdict: Counter[str]() for verdict in Verdict}
     for row in rows:
-        counts[row.verdict].update(row.subjects)
+        counts[row.verdict][row.claim.role] += 1
     return {verdict: count for verdict, count in counts.items() if count}
 
 
 def _totals(overview: Mapping[Verdict, Counter[str]]) -> Counter[str]:
-    """The number of claims of each subject."""
+    """The number of claims of each role."""
     return sum(overview.values(), Counter())
 
 

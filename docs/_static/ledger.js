@@ -9,7 +9,7 @@ function filter() {
   const words = search.toLowerCase().split(/\s+/);
   rows.forEach((row, i) => {
     const isChosen = Object.entries(chosen).every(
-      ([key, value]) => !value || row.dataset[key].split("; ").includes(value),
+      ([key, value]) => !value || row.dataset[key] === value,
     );
     row.hidden = !isChosen || !words.every((word) => texts[i].includes(word));
   });
@@ -35,7 +35,7 @@ document.querySelector(".overview").addEventListener("click", ({ target }) => {
   if (!target.dataset.verdict) return;
   form.reset();
   form.elements.verdict.value = target.dataset.verdict;
-  form.elements.subject.value = target.dataset.subject;
+  form.elements.role.value = target.dataset.role;
   filter();
 });
 window.addEventListener("hashchange", unfold);

@@ -102,13 +102,13 @@ def title_in_words(title: str) -> str:
 
 def kinds_in_words(table: pd.DataFrame) -> str:
     """How many kinds of tasks the comparisons are over, and how many variants of these."""
-    kinds = " or ".join(map(str, sorted({len(by_kind(row)) for _, row in table.iterrows()})))
+    kinds = " or ".join(map(str, sorted({len(means_of_kinds(row)) for _, row in table.iterrows()})))
     tasks = int(table["tasks"].max())
-    are_variants = tasks > max(len(row) for row in map(by_kind, table.to_dict("records")))
+    are_variants = tasks > max(len(row) for row in map(means_of_kinds, table.to_dict("records")))
     return f"{kinds} kinds of tasks" + f", {tasks} variants" * are_variants
 
 
-def by_kind(row: Mapping[Any, Any] | pd.Series) -> NDArray[np.float64]:
+def means_of_kinds(row: Mapping[Any, Any] | pd.Series) -> NDArray[np.float64]:
     """The mean difference of each kind of task in a comparison."""
     kinds = [kind_of(task) for task in row["task_names"]]
     return pd.Series(row["task_differences"]).groupby(kinds, sort=False).mean().to_numpy()
@@ -120,7 +120,7 @@ def draw_group(axis: Axes, table: pd.DataFrame) -> None:
     for height, line in zip(heights, table.to_dict("records"), strict=True):
         _, color = _WORDS[line["verdict"]]
         axis.barh(height, 2 * line["margin"], left=-line["margin"], height=0.8, color=_MARGIN)
-        found = by_kind(line)
+        found = means_of_kinds(line)
         # Above the bounds, so that these do not hide them.
         axis.plot(found, height + 0.25 + 0 * found, ".", color=_KINDS, ms=5, zorder=3)
         axis.plot([line["low"], line["high"]], [height] * 2, color=color, lw=2.5, zorder=4)

@@ -18,7 +18,7 @@ import pandas as pd
 from scipy.stats import permutation_test
 
 from experiments.finetuning.statistics import Row, holm, interval, paired_p_value
-from experiments.pretrained.runs import FIRST, Design, tasks_of
+from experiments.pretrained.runs import FIRST, Design, tasks_in
 
 LEVEL = 0.05
 LOSS = "loss"
@@ -31,14 +31,14 @@ def complete(rows: Sequence[Row], methods: Sequence[str], design: Design = FIRST
     tasks = {task for tasks in design["kinds"].values() for task in tasks}
     mine = [row for row in rows if not row["tunes"] and row["method"] in methods]
     mine = [row for row in mine if row["task"] in tasks]
-    tasks &= {*tasks_of(mine[0]["setting"], design)} if mine else set()
+    tasks &= {*tasks_in(mine[0]["setting"], design)} if mine else set()
     every = set(product(tasks, methods))
     have = {seed: {(row["task"], row["method"]) for row in mine if row["seed"] == seed}
             for seed in {row["seed"] for row in mine}}  # fmt: skip
     return [row for row in mine if have.get(row["seed"]) == every]
 
 
-def scores(rows: Sequence[Row], measure: str = "metric") -> pd.DataFrame:
+def score_table(rows: Sequence[Row], measure: str = "metric") -> pd.DataFrame:
     """Scores by task and seed (rows) and method (columns); of a run that diverged, the worst."""
     table = pd.DataFrame(rows)
     values: Any = table[measure].astype(float)
@@ -70,7 +70,7 @@ def compare(
         mine = complete(rows, (method, reference), design)
         if not mine:
             continue
-        found = scores(mine, measure)
+        found = score_table(mine, measure)
         paired = (found[method] - found[reference]).reset_index(name="difference")
         paired = paired.pivot_table(index="task", columns="seed", values="difference")
         kinds = by_kind(paired, design)
@@ -159,7 +159,7 @@ def _text_error(rows: Sequence[Row], method: str, design: Design) -> float:
 
 def gains(rows: Sequence[Row], methods: Sequence[str], design: Design = FIRST) -> pd.DataFrame:
     """Mean scores by kind and method, and in the last row fractions of (full − probe)."""
-    found = {one: scores(mine)[one].groupby("task").mean()
+    found = {one: score_table(mine)[one].groupby("task").mean()
              for one in methods if (mine := complete(rows, [one], design))}  # fmt: skip
     table = by_kind(pd.DataFrame(found), design) if found else pd.DataFrame()
     probe = design["tuning"]["probe"]

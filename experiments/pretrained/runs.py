@@ -57,21 +57,21 @@ class Trial:
     tunes: bool
 
 
-def read_design(module: str) -> dict[str, Any]:
+def design_beside(module: str) -> dict[str, Any]:
     """Everything that was fixed before the runs, from ``design.toml`` beside a module's file."""
     return tomllib.loads(Path(module).with_name("design.toml").read_text(encoding="utf-8"))
 
 
-FIRST = read_design(__file__)
+FIRST = design_beside(__file__)
 """The design of the first study."""
 
 
-def tasks_of(setting: str, design: Design = FIRST) -> list[str]:
+def tasks_in(setting: str, design: Design = FIRST) -> list[str]:
     """The tasks of a setting."""
     return list(design["settings"][setting].get("tasks", design["tasks"]))
 
 
-def settings(task: str, setting: str = "main", design: Design = FIRST) -> dict[str, Any]:
+def trial_settings(task: str, setting: str = "main", design: Design = FIRST) -> dict[str, Any]:
     """All settings of a task."""
     return {**design["protocol"], **design["tasks"][task], **design["settings"][setting]}
 
@@ -112,7 +112,7 @@ def _located(
     trial: Trial, prepared: Prepared, design: Design = FIRST
 ) -> Callable[[Group], None] | None:
     """Where the setting asks for it: put components where another run's increment is largest."""
-    other = settings(trial.task, trial.setting, design).get("located_by")
+    other = trial_settings(trial.task, trial.setting, design).get("located_by")
     if not other:
         return None
     energies = spectra(replace(trial, **other), prepared)
@@ -137,7 +137,7 @@ def point_of(
     trial: Trial, prepared: Prepared, design: Design = FIRST
 ) -> tuple[Configuration, Point]:
     """What a trial trains, and all that its result depends on."""
-    chosen = settings(trial.task, trial.setting, design) | {"head_rate": trial.head_rate}
+    chosen = trial_settings(trial.task, trial.setting, design) | {"head_rate": trial.head_rate}
     one = Configuration(
         trial.task, trial.method, int(chosen["r"]), location_rate=trial.location_rate
     )

@@ -21,7 +21,7 @@ from loca_theory.transforms.transposed import rows_to_spectra, spectra_to_column
 _BLOCK, _BLOCK_ON_DEVICE = 2**19, 2**24
 
 
-def blocks(tokens: torch.Tensor, width: int) -> Iterator[slice]:
+def token_blocks(tokens: torch.Tensor, width: int) -> Iterator[slice]:
     """Split tokens, (T, q) or (T, p), into blocks that fit in the cache; the other width too."""
     count, other = tokens.shape
     entries = _BLOCK if tokens.device.type == "cpu" else _BLOCK_ON_DEVICE

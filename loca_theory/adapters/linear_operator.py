@@ -26,7 +26,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from loca_theory.adapters.costs import sampling_pays
-from loca_theory.adapters.kernels import Samples, blocks, form, from_dense
+from loca_theory.adapters.kernels import Samples, form, from_dense, token_blocks
 from loca_theory.adapters.pattern import SparsityPattern, sparse_product
 from loca_theory.locations.gradient import LocationGradient, location_gradient
 from loca_theory.transforms.dct_paths import without_autocast
@@ -104,7 +104,7 @@ def _linear(
             else:
                 y = torch.nn.functional.linear(x, weight, bias)
             matrix, spectra = (s.starts, s.columns, scaled[s.order]), []
-            for block in blocks(x, rows):
+            for block in token_blocks(x, rows):
                 spectra.append(rows_to_spectra(x[block].to(scaled.dtype)))
                 y[block] += spectra_to_rows(sparse_product(*matrix, spectra[-1]))
             return y, spectra if save else []
@@ -126,7 +126,7 @@ def _(
     y = x.new_empty(x.shape[0], rows)
     if implementation != "implicit":
         return y, [x.new_empty(rows, x.shape[1])]
-    sizes = [b.stop - b.start for b in blocks(x, rows)]
+    sizes = [b.stop - b.start for b in token_blocks(x, rows)]
     return y, [coefficients.new_empty(x.shape[1], size) for size in sizes] if save else []
 
 
@@ -156,7 +156,7 @@ def _linear_backward(
             of_x = g.new_zeros(g.shape[0], columns) if weight is None else g @ weight
         if implementation == "implicit":
             matrix = s.starts_t, s.rows, scaled[s.order_t]
-            for i, block in enumerate(blocks(g, columns)):
+            for i, block in enumerate(token_blocks(g, columns)):
                 of_g = rows_to_spectra(g[block].to(scaled.dtype))
                 if needs[0]:
                     of_x[block] += spectra_to_rows(sparse_product(*matrix, of_g))
@@ -165,7 +165,7 @@ def _linear_backward(
         elif x is not None:
             is_half, device = g.dtype != scaled.dtype, g.device
             if sampling_pays(shape, len(g), samples.count, is_half=is_half, device=device):
-                for block in blocks(g, columns):
+                for block in token_blocks(g, columns):
                     of_g, of_tokens = (each[block].to(scaled.dtype) for each in (g, x))
                     samples.add(rows_to_spectra(of_g), rows_to_spectra(of_tokens))
             else:

@@ -10,7 +10,7 @@ from typing import Literal
 from loca_theory import _arguments
 from loca_theory._lookup import find
 from loca_theory.checkpoints.change.opening import open_fine_tunes
-from loca_theory.checkpoints.change.selection import Selection
+from loca_theory.checkpoints.change.selection import MatrixSelection
 from loca_theory.checkpoints.change.task import Pairs, Task
 from loca_theory.checkpoints.form.layer import has_ambiguous_names, layers_of
 from loca_theory.checkpoints.measure.cells import (
@@ -140,7 +140,7 @@ def analyze(
         bits=_arguments.as_tuple(bits),
     )
     find("shuffle", shuffle, dict.fromkeys(("representative", "all")))
-    selection = Selection(include, exclude, max_size, experts=experts)
+    selection = MatrixSelection(include, exclude, max_size, experts=experts)
     pairs = open_fine_tunes(base, tuned, selection)
     layers = {label: layers_of(pair) for label, pair in pairs.items()}
     adapted: Pairs = {}

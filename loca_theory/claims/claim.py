@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import field
+from enum import StrEnum
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import Parameter, isfunction, signature
@@ -20,7 +21,6 @@ from pydantic.dataclasses import dataclass
 from loca_theory.claims.estimates import Measured, NotMeasuredError, Returned, Rng, Tier, observed
 from loca_theory.claims.rules import STRICT, Rule, RuleChange, Verdict
 from loca_theory.errors import LocaTheoryError, ResourceError
-from loca_theory.sweeps.runner import SweepInterruptedError
 
 EMPIRICAL = "empirical"
 PAPER, OTHER_MODEL, PACKAGE = "paper", "another model", "package"
@@ -30,6 +30,30 @@ CHECKS = "loca_theory.claims.checks"
 _INPUTS = {"tier", "rng", "results"}
 
 Text = Annotated[str, StringConstraints(pattern=r"\S")]
+
+
+class Role(StrEnum):
+    """What a claim is. Tables lead with the doubtful ones, and count each role apart."""
+
+    DOUBTFUL = "doubtful"
+    VARIANT = "variant"
+    LEMMA = "lemma"
+    COUNT = "count"
+    ERRATUM = "erratum"
+
+    @property
+    def heading(self) -> str:
+        """The claims of this role, in words."""
+        return _HEADINGS[self]
+
+
+_HEADINGS = {
+    Role.DOUBTFUL: "Statements that somebody could doubt",
+    Role.VARIANT: "Other interpretations and special cases",
+    Role.LEMMA: "Identities and bounds of proofs",
+    Role.COUNT: "Counts and comparisons of printed numbers",
+    Role.ERRATUM: "Errata",
+}
 
 
 class LedgerError(LocaTheoryError):
@@ -63,6 +87,13 @@ class Claim:
 
     Attributes:
         id: Unique name.
+        role: What it is: ``doubtful``, if somebody could doubt it; a ``variant``, another
+            interpretation or a special case; a ``lemma``, an identity or a bound of a proof; a
+            ``count`` or a comparison of printed numbers; or an ``erratum``, which cannot be meant
+            as it is printed and whose note names the claim that is meant.
+        question: The question that a doubtful claim helps to answer, in a ledger file a key of its
+            ``[questions]``; by default the section.
+        headline: A doubtful claim in at most one line; by default the statement.
         section: Heading under which the ledger lists the claim; empty if it has no headings.
         passage: Passage in which the paper states the claim: a theorem, an equation, a table.
         statement: The statement in our words; one interpretation of it if it is ambiguous.
@@ -83,8 +114,6 @@ class Claim:
         tables: Names, or patterns of names, of the stored tables that it needs.
         figure: ID of the figure that shows it (``loca-theory figures ID``); empty if there is none.
         note: Remark for the reader.
-        erratum: Whether the printed statement is an erratum. If so, the note names the claim with
-            the statement that the paper must mean.
         subject: ``paper``, ``another model`` or ``package``; by default the paper or, for an
             empirical claim, another model: stored tables are of other models than the paper's.
         undecided: Tiers at which the claim may be inconclusive although the ledger expects a
@@ -96,6 +125,9 @@ class Claim:
     """
 
     id: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+([.-][a-z0-9]+)*$")]
+    role: Role = Role.DOUBTFUL
+    question: str = ""
+    headline: str = ""
     section: str = ""
     passage: Text
     statement: Text
@@ -113,7 +145,6 @@ class Claim:
     tables: tuple[str, ...] = ()
     figure: str = ""
     note: str = ""
-    erratum: bool = False
     subject: Literal["", "paper", "another model", "package"] = ""
     undecided: tuple[Tier, ...] = ()
     refuted_by: Alternative | None = None
@@ -141,13 +172,20 @@ class Claim:
             yield "with 'added', 'expected_verdict' must be 'supported under assumptions'"
         if verdict is Verdict.SUPPORTED_UNDER_ASSUMPTIONS and not self.added:
             yield "'supported under assumptions' needs 'added' assumptions"
-        if self.erratum and verdict is not Verdict.NOT_SUPPORTED:
+        if self.role is Role.ERRATUM and verdict is not Verdict.NOT_SUPPORTED:
             yield "the expected verdict of an erratum must be 'not supported'"
+        if self.role is not Role.DOUBTFUL and (self.question or self.headline):
+            yield "only a doubtful claim has a 'question' and a 'headline'"
         for before, change in pairwise(self.rule_changes):
             if before.date > change.date or not change.why.strip():
                 yield "the entries of 'rule_changes' must be in order, and each needs a reason"
         if alternative and not (alternative.arguments or alternative.table):
             yield "'refuted_by' needs 'arguments' that differ from the claim's, or a 'table'"
+
+    @property
+    def title(self) -> str:
+        """Its headline or, without one, its statement."""
+        return self.headline or self.statement
 
     @property
     def definition(self) -> str:
@@ -204,7 +242,7 @@ class Claim:
             found = observed(check(**self.arguments, **asked))
         except NotMeasuredError as why:
             return Measured((), str(why))
-        except (ResourceError, SweepInterruptedError):
+        except ResourceError:
             raise
         except LocaTheoryError as error:
             why = f"the check {self.check} raised an error: {error}"

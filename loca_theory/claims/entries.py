@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from loca_theory.claims.claim import Claim
+from loca_theory.claims.claim import Claim, Role
 from loca_theory.claims.estimates import Estimate, Estimates, Measured
 from loca_theory.claims.observation import MEASURED, ClaimCell
 from loca_theory.claims.rules import Verdict, decide
@@ -18,7 +18,7 @@ from loca_theory.sweeps.version import code_version
 DEFAULT_RESULTS = "loca-results"
 
 # Fields of the claim in the row of a table and, besides, in claims.json.
-_IN_ROW = ("section", "kind", "subject", "erratum")
+_IN_ROW = ("section", "kind", "subject", "role", "question", "headline")
 _IN_JSON = ("passage", "statement", "assumptions", "added", "check", "command")
 _HOW_TO_MAKE = "Make it with: {} && loca-theory verify {} --results {}"
 
@@ -78,7 +78,7 @@ class Entry:
     @property
     def is_erratum(self) -> bool:
         """Whether the statement is an erratum, and is not supported."""
-        return self.claim.erratum and self.verdict is Verdict.NOT_SUPPORTED
+        return self.claim.role is Role.ERRATUM and self.verdict is Verdict.NOT_SUPPORTED
 
     @property
     def seeds_disagree(self) -> bool:

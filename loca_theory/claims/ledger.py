@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from loca_theory import _arguments
-from loca_theory.claims.claim import EMPIRICAL, Claim, LedgerError, Text
+from loca_theory.claims.claim import EMPIRICAL, Claim, LedgerError, Role, Text
 from loca_theory.claims.rules import FAMILY_WISE, STRICT
 from loca_theory.errors import InvalidArgumentError
 
@@ -26,9 +26,11 @@ class Ledger:
 
     Attributes:
         claims: All claims, in the order of the paper.
+        questions: The questions that the doubtful claims answer, in the order in which they lead.
     """
 
     claims: tuple[Claim, ...]
+    questions: tuple[str, ...] = ()
 
     @property
     def comparisons(self) -> int:
@@ -74,6 +76,15 @@ class Ledger:
         return [one for one, title in titles.items()
                 if name.casefold() in (title, title.partition(":")[0])]  # fmt: skip
 
+    def by_question(self, listed: Iterable[Any]) -> dict[str, list[Any]]:
+        """Group the doubtful ones among claims, or their entries, by question or else section."""
+        grouped: dict[str, list[Any]] = {question: [] for question in self.questions}
+        for item in listed:
+            claim: Claim = getattr(item, "claim", item)
+            if claim.role is Role.DOUBTFUL:
+                grouped.setdefault(claim.question or claim.section, []).append(item)
+        return {question: items for question, items in grouped.items() if items}
+
     def _hint(self, name: object) -> str:
         """An unknown name with the nearest claims and families."""
         known = {one for claim in self.claims for one in (claim.id, claim.id.partition(".")[0])}
@@ -97,6 +108,7 @@ class _Section:
 
 @dataclass(frozen=True, config=STRICT)
 class _Document:
+    questions: dict[str, Text] = field(default_factory=dict)
     claim: tuple[Claim, ...] = ()  # under no heading
     section: tuple[_Section, ...] = ()
 
@@ -130,7 +142,7 @@ def load_ledger(path: str | Path | None = None) -> Ledger:
 
 
 def _ledger_of(document: _Document) -> Ledger:
-    """The claims, each with the title of its section."""
+    """The claims, each with the title of its section and with its question in words."""
     claims = list(document.claim)
     for section in document.section:
         claims += [replace(claim, section=section.title) for claim in section.claim]
@@ -141,7 +153,12 @@ def _ledger_of(document: _Document) -> Ledger:
         if count > 1:
             msg = f"the id {name!r} is used twice"
             raise ValueError(msg)
-    return Ledger(tuple(claims))
+    questions = {"": "", **document.questions}
+    if unknown := [claim.id for claim in claims if claim.question not in questions]:
+        msg = f"claim {unknown[0]!r}: its question is not among the keys of [questions]"
+        raise ValueError(msg)
+    worded = (replace(claim, question=questions[claim.question]) for claim in claims)
+    return Ledger(tuple(worded), tuple(document.questions.values()))
 
 
 def _first(error: ValidationError, data: dict[str, Any]) -> str:

@@ -12,7 +12,6 @@ from pydantic import TypeAdapter
 from loca_theory.claims.claim import CHECKS, Claim
 from loca_theory.claims.estimates import Measured, Tier
 from loca_theory.sweeps import Cell, generator
-from loca_theory.sweeps.runner import SweepInterruptedError
 
 MEASURED = TypeAdapter(Measured)
 """Observations as plain data for JSON, and back."""
@@ -74,9 +73,5 @@ def measure(cell: ClaimCell, *, results: Path | None) -> Measured:
     """Run the check of one claim; return what it measured and its duration in seconds."""
     rng = generator(cell.seed, cell.experiment, cell.claim.id)
     start = time.perf_counter()
-    try:
-        found = cell.claim.measure(cell.tier, rng, results)
-    except SweepInterruptedError:
-        # A sweep inside the check was interrupted. The user follows claims, not its cells.
-        raise KeyboardInterrupt from None
-    return replace(found, seconds=time.perf_counter() - start)
+    measured = cell.claim.measure(cell.tier, rng, results)
+    return replace(measured, seconds=time.perf_counter() - start)

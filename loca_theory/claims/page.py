@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import product
 
 from jinja2 import Environment, PackageLoader
 
-from loca_theory.claims.claim import OTHER_MODEL, PACKAGE, PAPER, Claim
+from loca_theory.claims.claim import OTHER_MODEL, PACKAGE, PAPER, Claim, Role
 from loca_theory.claims.entries import Entry
 from loca_theory.claims.ledger import Ledger, by_section
 from loca_theory.claims.rules import FAMILY_WISE, Verdict
@@ -30,26 +31,30 @@ def page(entries: Sequence[Entry], ledger: Ledger) -> str:
         loader=PackageLoader("loca_theory.claims", ""), trim_blocks=True, lstrip_blocks=True
     )
     environment.filters.update(
-        anchor=anchor, verdict=_verdict, plain=_plain, history=history_in_words
+        anchor=anchor,
+        verdict=_verdict,
+        plain=_plain,
+        history=history_in_words,
     )
     text = environment.get_template("CLAIMS.md.j2").render(
         tally=tally(entries),
         written_by=WRITTEN_BY,
         family=family_in_words(ledger),
         older=older_in_words(entries),
+        questions=ledger.by_question(entries),
         not_supported=[one for one in of_paper if one.verdict is Verdict.NOT_SUPPORTED],
         sections=by_section(entries),
     )
     return text.rstrip() + "\n"
 
 
-def _verdict(one: Entry) -> str:
+def _verdict(one: Entry, *, with_age: bool = True) -> str:
     marks = {
         "erratum": one.is_erratum,
         "another model": one.claim.subject == OTHER_MODEL,
         "this package": one.claim.subject == PACKAGE,
         "seeds disagree": one.seeds_disagree,
-        "older code": one.stale,
+        "older code": one.stale and with_age,
     }
     shown = ", ".join(mark for mark, is_shown in marks.items() if is_shown)
     return f"{one.verdict} ({shown})" if shown else one.verdict
@@ -77,17 +82,12 @@ def count_errata(entries: Sequence[Entry]) -> int:
 
 
 def tally(entries: Sequence[Entry]) -> Iterator[str]:
-    """The counts as text, one line for each subject that has claims."""
-    errata = count_errata(entries)
-    for subject, title in _SUBJECTS.items():
-        found = counts(entries, subject)
-        each = [f"{count} {name}" for name, count in found.items() if count]
-        if errata and subject == PAPER:
-            text = f" (of which {errata} {'is an erratum' if errata == 1 else 'are errata'})"
-            each = [one + text * one.endswith(Verdict.NOT_SUPPORTED) for one in each]
+    """The counts as text, one line for each role and subject that has claims."""
+    for role, subject in product(Role, _SUBJECTS):
+        found = counts([one for one in entries if one.claim.role is role], subject)
         if total := sum(found.values()):
-            claims = "claim" if total == 1 else "claims"
-            yield f"{total} {claims} {title}: {', '.join(each)}"
+            each = ", ".join(f"{count} {name}" for name, count in found.items() if count)
+            yield f"{role.heading}, {_SUBJECTS[subject]}: {total} ({each})"
 
 
 def family_in_words(ledger: Ledger) -> str:

@@ -72,7 +72,7 @@ def _shortened(text: str) -> str:
     return repr(text if len(text) <= 40 else f"{text[:37]}...")
 
 
-def shape(text: str) -> tuple[int, int]:
+def parsed_shape(text: str) -> tuple[int, int]:
     """The shape (p, q) of a matrix that is written as ``PxQ``."""
     match = re.fullmatch(r"([1-9][0-9]{0,8})[xX×]([1-9][0-9]{0,8})", text.strip())
     if not match:

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from loca_theory.cli.ranges import IntegerList, NumberList, names, shape
+from loca_theory.cli.ranges import IntegerList, NumberList, names, parsed_shape
 
 _PACKAGE = Path(__file__).parents[1]
 # What an annotation, without None, begins with or contains; the first that fits.
@@ -20,7 +20,7 @@ _TYPES: tuple[tuple[str, Any], ...] = (
     ("int | Iterable", IntegerList()),
     ("float | Iterable", NumberList()),
     ("Iterable", names),
-    ("tuple[int, int]", shape),
+    ("tuple[int, int]", parsed_shape),
     ("int | str", click.STRING),
     ("int", click.INT),
     ("float", click.FLOAT),

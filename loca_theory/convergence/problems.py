@@ -34,7 +34,7 @@ _PRINTED, _PRINTED_SIZE = "gaussian", 6
 
 
 @dataclass(frozen=True)
-class Family:
+class ProblemFamily:
     """A family of random problems.
 
     Attributes:
@@ -109,7 +109,7 @@ class Problems:
 
 
 def draw(
-    family: Family,
+    family: ProblemFamily,
     interpretation: Interpretation,
     seed: int,
     numbers: range,
@@ -133,7 +133,7 @@ def draw(
 
 
 def network(
-    family: Family,
+    family: ProblemFamily,
     interpretation: Interpretation,
     seed: int,
     number: int,
@@ -149,7 +149,7 @@ def network(
 
 
 def _draw(
-    family: Family, interpretation: Interpretation, seed: int, number: int, samples: int
+    family: ProblemFamily, interpretation: Interpretation, seed: int, number: int, samples: int
 ) -> tuple[np.ndarray, ...]:
     w1, w3, x = network(family, interpretation, seed, number, samples=samples)
     inputs = w1 @ x
@@ -164,7 +164,7 @@ def _draw(
 
 
 def _weights(
-    source: np.random.Generator, family: Family, interpretation: Interpretation
+    source: np.random.Generator, family: ProblemFamily, interpretation: Interpretation
 ) -> np.ndarray:
     size = family.size
     standard_deviation = interpretation.weight_standard_deviation * (_PRINTED_SIZE / size) ** 0.25

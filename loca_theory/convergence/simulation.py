@@ -13,13 +13,13 @@ from typing import Any
 import torch
 
 from loca_theory.convergence.interpretations import Interpretation
-from loca_theory.convergence.problems import Family, draw
+from loca_theory.convergence.problems import ProblemFamily, draw
 from loca_theory.convergence.search import Noise, Search
 from loca_theory.convergence.searches import SearchKind
 from loca_theory.convergence.state import Rates, State
 from loca_theory.sweeps import Cell, generator
 
-PACKAGES = (
+TOY_PACKAGES = (
     "loca_theory.convergence",
     "loca_theory.locations",
     "loca_theory.sweeps.random",
@@ -49,9 +49,9 @@ class ToyCell(Cell):
     """
 
     experiment = "toy"
-    packages = PACKAGES
+    packages = TOY_PACKAGES
 
-    family: Family
+    family: ProblemFamily
     interpretation: Interpretation
     search: SearchKind = field(metadata={"describe": attrgetter("name")})
     rates: Rates

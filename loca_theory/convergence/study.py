@@ -12,7 +12,7 @@ import numpy as np
 from loca_theory._arguments import as_tuple, fields_to_int, integers
 from loca_theory.convergence import simulation
 from loca_theory.convergence.interpretations import DEFAULT_INTERPRETATION, find_interpretation
-from loca_theory.convergence.problems import Family
+from loca_theory.convergence.problems import ProblemFamily
 from loca_theory.convergence.results import RecoveryRow, ToyResult, TraceRow
 from loca_theory.convergence.searches import SEARCHES, find_search
 from loca_theory.convergence.state import Rates
@@ -20,7 +20,7 @@ from loca_theory.convergence.traces import trace_rows, traced_problems, traced_s
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
-from loca_theory.sweeps.random import blocks
+from loca_theory.sweeps.random import draw_blocks
 from loca_theory.sweeps.runner import DEFAULT_RUNNER, chosen_runner
 from loca_theory.sweeps.store import described
 
@@ -29,7 +29,7 @@ _DEFAULT_RATES = Rates()
 # The condition of Gaussian weights, whose condition number is random.
 GAUSSIAN = "gaussian"
 # A family of problems, and the names of an interpretation and a search.
-_Kind: TypeAlias = tuple[Family, str, str]
+_Kind: TypeAlias = tuple[ProblemFamily, str, str]
 # Default numbers of problems: (largest size, number).
 _PROBLEMS = ((8, 2000), (16, 1000), (32, 400), (64, 200))
 _PROBLEMS_BEYOND = 100
@@ -144,10 +144,10 @@ class ConvergenceStudy:
             )
         self.families()
 
-    def families(self) -> list[Family]:
+    def families(self) -> list[ProblemFamily]:
         """Every combination of size, components and condition."""
         grid = product(self.sizes, self.components, self.conditions)
-        return [Family(size, components, condition) for size, components, condition in grid]
+        return [ProblemFamily(size, components, condition) for size, components, condition in grid]
 
     def describe(self) -> dict[str, Any]:
         """The expanded grid and options as plain data, for a manifest."""
@@ -171,7 +171,9 @@ class ConvergenceStudy:
         order = [
             (family, interpretation, search, numbers)
             for family, interpretation in product(self.families(), self.interpretations)
-            for numbers in blocks(0, self._problems(family.size), simulation.block(family.size))
+            for numbers in draw_blocks(
+                0, self._problems(family.size), simulation.block(family.size)
+            )
             for search in self.searches
         ]
         results = runner.run(
@@ -190,7 +192,7 @@ class ConvergenceStudy:
         )
 
     def _cell(
-        self, family: Family, interpretation: str, search: str, numbers: tuple[int, int]
+        self, family: ProblemFamily, interpretation: str, search: str, numbers: tuple[int, int]
     ) -> simulation.ToyCell:
         return simulation.ToyCell(
             family,
@@ -203,7 +205,11 @@ class ConvergenceStudy:
         )
 
     def _row(
-        self, family: Family, interpretation: str, search: str, outcomes: dict[str, list[Any]]
+        self,
+        family: ProblemFamily,
+        interpretation: str,
+        search: str,
+        outcomes: dict[str, list[Any]],
     ) -> RecoveryRow:
         from scipy.stats import binomtest  # here, because it is slow to import
 

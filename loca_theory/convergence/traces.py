@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from loca_theory.convergence.problems import Family
+from loca_theory.convergence.problems import ProblemFamily
 from loca_theory.convergence.results import TraceRow
 
 # Searches to trace if more than _MOST_TRACED were run; the baseline is always traced.
@@ -29,7 +29,12 @@ def traced_searches(searches: Sequence[str], chosen: str) -> tuple[str, ...]:
 
 
 def trace_rows(
-    case: str, chosen: str, search: str, number: int, family: Family, trace: dict[str, list[Any]]
+    case: str,
+    chosen: str,
+    search: str,
+    number: int,
+    family: ProblemFamily,
+    trace: dict[str, list[Any]],
 ) -> Iterator[TraceRow]:
     """Yield the trace of one problem: true components, then learned ones at every recorded step."""
     steps = [("truth", 0, 0.0, trace["truth"])]

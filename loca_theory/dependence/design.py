@@ -10,9 +10,8 @@ from itertools import pairwise, product
 from typing import Any
 
 from loca_theory import _arguments
-from loca_theory._lookup import member
 from loca_theory.dependence.structure import Structure
-from loca_theory.dependence.structures import STRUCTURES, find_structures
+from loca_theory.dependence.structures import STRUCTURES
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Budget, Method
 from loca_theory.expressivity.methods.engine import Engine
@@ -90,17 +89,6 @@ class Design:
 
     def __post_init__(self) -> None:
         _arguments.fields_to_int(self, "p", "q", "draws", "seed", "null_draws")
-        given = _arguments.as_tuple(self.protocols)
-        vars(self).update(
-            ranks=_arguments.ranks(self.ranks),
-            structures=find_structures(self.structures),
-            protocols=tuple(member(Protocol, "protocol", one) for one in given),
-        )
-        if self.methods is not None:
-            vars(self).update(methods=find_methods(self.methods))
-        for name in _DEFAULT_GRIDS:
-            if (given := getattr(self, name)) is not None:
-                vars(self)[name] = _arguments.numbers(name, given)
         if self.draws < 2:
             msg = f"a study needs at least 2 draws for its standard errors, not {self.draws}"
             raise InvalidArgumentError(msg)

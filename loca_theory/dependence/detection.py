@@ -21,19 +21,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import stats
 
 from loca_theory._types import Array
 from loca_theory.expressivity.laws.bidiagonal import sample_leading_eigenvalues
-from loca_theory.expressivity.monte_carlo import PACKAGES as OF_ERRORS
+from loca_theory.expressivity.monte_carlo import ERROR_PACKAGES
 from loca_theory.increments.spectrum import spectral_statistics
 from loca_theory.sweeps import Cell, generator
 
 STATISTICS = ("T", "largest", "spikes", "low-frequency")
-PACKAGES = ("loca_theory.dependence", *OF_ERRORS)
+DEPENDENCE_PACKAGES = ("loca_theory.dependence", *ERROR_PACKAGES)
 """The packages whose code computes losses and statistics."""
 
 
@@ -70,7 +69,7 @@ class NullCell(Cell):
     """A block of draws of the statistics of p×q matrices of independent N(0, 1) entries."""
 
     experiment = NULL_EXPERIMENT
-    packages = PACKAGES
+    packages = DEPENDENCE_PACKAGES
 
     p: int
     q: int
@@ -78,7 +77,7 @@ class NullCell(Cell):
     draws: tuple[int, int]
 
 
-def evaluate_null(cell: NullCell) -> dict[str, Any]:
+def evaluate_null(cell: NullCell) -> dict[str, list[float]]:
     """Draw one block of the statistics ``T``, ``largest`` and ``spikes``.
 
     All singular values come from the bidiagonal model, so a draw costs one tridiagonal eigenvalue

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -13,8 +12,13 @@ import torch
 from loca_theory._types import Array
 from loca_theory.dependence import structures
 from loca_theory.dependence.design import COMPARED, DRAWN
-from loca_theory.dependence.detection import PACKAGES, STATISTICS, centred, low_frequency_fraction
-from loca_theory.dependence.structure import Family, Structure
+from loca_theory.dependence.detection import (
+    DEPENDENCE_PACKAGES,
+    STATISTICS,
+    centred,
+    low_frequency_fraction,
+)
+from loca_theory.dependence.structure import DrawFamily, Structure
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Budget, Method
 from loca_theory.expressivity.matrices import mean_retained_energies
@@ -40,6 +44,23 @@ _ENTRIES_IN_MEMORY = 2**23
 
 
 @dataclass(frozen=True)
+class Block:
+    """Losses and statistics of a block of draws.
+
+    Attributes:
+        losses: Moments of the losses of each method, one number per rank.
+        gap: Those of the loss of LoRA minus that of LoCA on the same draws.
+        statistics: Each statistic's value in every draw.
+        centred_statistics: The same for the centred matrices; None if they were not asked for.
+    """
+
+    losses: dict[str, Moments]
+    gap: Moments
+    statistics: dict[str, list[float]]
+    centred_statistics: dict[str, list[float]] | None
+
+
+@dataclass(frozen=True)
 class DrawCell(Cell):
     """A block of draws of one structure at one value of its parameter.
 
@@ -47,9 +68,10 @@ class DrawCell(Cell):
     """
 
     experiment = EXPERIMENT
-    packages = PACKAGES
+    packages = DEPENDENCE_PACKAGES
+    result = Block
 
-    structure: Structure = field(metadata={"describe": structures.identity})
+    structure: Structure = field(metadata={"describe": structures.structure_identity})
     value: float
     p: int
     q: int
@@ -62,21 +84,16 @@ class DrawCell(Cell):
     @property
     def is_storable(self) -> bool:
         """Whether the structure and every method can be told from others of the same name."""
-        is_known = structures.is_recognisable(self.structure)
+        is_known = structures.is_known_structure(self.structure)
         return is_known and all(map(is_recognisable, self.methods))
 
 
-def evaluate(cell: DrawCell) -> dict[str, Any]:
-    """Moments of the losses, and the statistics, over one block of draws.
+def evaluate(cell: DrawCell) -> Block:
+    r"""Compute the losses and the statistics of one block of draws.
 
-    A loss is :math:`(\\|W\\|^2 - \\text{retained})/E\\|W\\|^2`. The retained energy is subtracted
+    A loss is :math:`(\|W\|^2 - \text{retained})/E\|W\|^2`. The retained energy is subtracted
     from the energy of the same draw, because the fluctuation that a shared mean adds to both would
     otherwise hide the difference.
-
-    Returns:
-        ``losses``: moments for each method, one number per rank; ``gap``: moments of the loss of
-        LoRA minus that of LoCA on the same draws; ``statistics``: each statistic's value
-        in every draw; ``centred_statistics``: the same for the centred matrices, or None.
     """
     p, q, structure = cell.p, cell.q, cell.structure
     energy = structure.energy(p, q, cell.value)
@@ -94,8 +111,8 @@ def evaluate(cell: DrawCell) -> dict[str, Any]:
         eigenvalues = squared_singular_values(tensor)
         spectrum = dct2(tensor)
         # The random choices of a method depend on the draw, but not on the value.
-        of_draw = (cell.seed, EXPERIMENT, p, q, structure.name, draw)
-        retained = _retained(cell.methods, budgets, tensor, spectrum, eigenvalues, of_draw)
+        rng_of = partial(generator, cell.seed, EXPERIMENT, p, q, structure.name, draw)
+        retained = _retained(cell.methods, budgets, tensor, spectrum, eigenvalues, rng_of)
         for name, energies in retained.items():
             losses[name].append((total - energies) / energy)
         statistics.append(_statistics(eigenvalues, p, q, spectrum))
@@ -105,12 +122,12 @@ def evaluate(cell: DrawCell) -> dict[str, Any]:
             spectrum[0] = 0.0
             centred_statistics.append(_statistics(rest, p - 1, q, spectrum))
     first, second = (np.array(losses[method.name]) for method in COMPARED)
-    return {
-        "losses": {name: Moments.of(some).to_json() for name, some in losses.items()},
-        "gap": Moments.of(first - second).to_json(),
-        "statistics": _columns(statistics),
-        "centred_statistics": _columns(centred_statistics) if cell.with_centred else None,
-    }
+    return Block(
+        losses={name: Moments.of(values) for name, values in losses.items()},
+        gap=Moments.of(first - second),
+        statistics=_columns(statistics),
+        centred_statistics=_columns(centred_statistics) if cell.with_centred else None,
+    )
 
 
 def _statistics(eigenvalues: Array, p: int, q: int, spectrum: torch.Tensor) -> dict[str, float]:
@@ -128,7 +145,7 @@ def _retained(
     matrix: torch.Tensor,
     spectrum: torch.Tensor,
     eigenvalues: Array,
-    path: tuple[Any, ...],
+    rng_of: Callable[[str], np.random.Generator],
 ) -> dict[str, Array]:
     """Retained energies of each method, from a known decomposition and DCT."""
     retained: dict[str, Array] = {}
@@ -138,7 +155,7 @@ def _retained(
             ranks = [budget.r for budget in budgets]
             retained[method.name] = prefix_sums(eigenvalues[::-1], ranks)
         elif not isinstance(method, CoordinateMethod):
-            rng = generator(*path, seed_name(method.name))
+            rng = rng_of(seed_name(method.name))
             retained |= mean_retained_energies(matrix, [method], budgets, rng)
         elif method.basis == COSINE:
             retained[method.name] = method.mean_sums(spectrum.square().flatten(), budgets)
@@ -147,7 +164,7 @@ def _retained(
     return retained | mean_retained_energies(matrix, transformed, budgets)
 
 
-def _family(structure: Structure, p: int, q: int, seed: int, draw: int) -> Family:
+def _family(structure: Structure, p: int, q: int, seed: int, draw: int) -> DrawFamily:
     """A draw as a function of the value, for common random numbers on the grid."""
     return structure.family(p, q, generator(seed, EXPERIMENT, p, q, structure.name, draw))
 
@@ -160,23 +177,25 @@ _cached_family = lru_cache(maxsize=BLOCK)(_family)
 class Blocks:
     """The results of :func:`evaluate` for all blocks of draws of one structure at one value."""
 
-    results: Sequence[dict[str, Any]]
+    results: Sequence[Block]
 
     def losses(self, method: str) -> tuple[Array, Array]:
         """Mean losses of a method and their standard errors, one per rank."""
-        return _mean_and_error([result["losses"][method] for result in self.results])
+        return _mean_and_error([block.losses[method] for block in self.results])
 
     def gap(self) -> tuple[Array, Array]:
         """Mean loss of LoRA minus LoCA on the same draws, and its standard error, by rank."""
-        return _mean_and_error([result["gap"] for result in self.results])
+        return _mean_and_error([block.gap for block in self.results])
 
     def statistic(self, name: str, *, is_centred: bool) -> Array:
         """A statistic's value in every draw."""
-        key = "centred_statistics" if is_centred else "statistics"
-        return np.concatenate([result[key][name] for result in self.results])
+        values: list[float] = []
+        for block in self.results:
+            values += ((block.centred_statistics or {}) if is_centred else block.statistics)[name]
+        return np.array(values)
 
 
-def _mean_and_error(stored: Sequence[dict[str, Any]]) -> tuple[Array, Array]:
-    moments = Moments.merge([Moments.from_json(one) for one in stored])
+def _mean_and_error(of_blocks: Sequence[Moments]) -> tuple[Array, Array]:
+    moments = Moments.merge(of_blocks)
     # NaN for a single draw, which has no standard error.
-    return moments.mean, np.asarray(moments.standard_error, dtype=np.float64)
+    return np.array(moments.mean), np.asarray(moments.standard_error, dtype=np.float64)

@@ -46,7 +46,7 @@ def powers_of_lag(n: int, rho: float) -> Array:
     return np.asarray(linalg.toeplitz(rho ** np.arange(n)), dtype=np.float64)
 
 
-def scaled(z: Array, exponent: float) -> Array:
+def with_decaying_variances(z: Array, exponent: float) -> Array:
     """W whose variances decay along rows and columns."""
     rows, columns = (power_law_variances(n, exponent) for n in z.shape)
     return np.sqrt(rows)[:, None] * z * np.sqrt(columns)

@@ -11,7 +11,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,7 @@ _OPEN = 1e-9
 # The largest block by default.
 _LARGEST_BLOCK = 16
 
-Family = Callable[[float], Array]
+DrawFamily = Callable[[float], Array]
 
 
 class Structure(ABC):
@@ -38,7 +37,6 @@ class Structure(ABC):
         name: Short name.
         parameter: Name of the parameter: ``rho``, ``fraction`` or ``exponent``.
         title: Title in a few words.
-        option: What tells structures of one class apart, if anything does.
 
     >>> import numpy as np
     >>> from loca_theory.dependence import Structure, correlate
@@ -57,14 +55,18 @@ class Structure(ABC):
     name: str
     parameter: str
     title: str = ""
-    option: float | None = None
+
+    @property
+    def option(self) -> float | None:
+        """What tells structures of one class apart, if anything does."""
+        return None
 
     @abstractmethod
     def bounds(self, p: int, q: int) -> tuple[float, float]:
         """The smallest and the largest value of the parameter."""
 
     @abstractmethod
-    def family(self, p: int, q: int, rng: np.random.Generator) -> Family:
+    def family(self, p: int, q: int, rng: np.random.Generator) -> DrawFamily:
         """Draw random numbers once; return a function from values of the parameter to matrices."""
 
     def factors(self, p: int, q: int, value: float) -> tuple[Array, Array] | None:
@@ -95,7 +97,7 @@ class Structure(ABC):
 class OfNormals(Structure):
     """Base class of structures that compute every W from one Z; they override :meth:`matrix`."""
 
-    def family(self, p: int, q: int, rng: np.random.Generator) -> Family:
+    def family(self, p: int, q: int, rng: np.random.Generator) -> DrawFamily:
         """The matrices of one Z."""
         z = rng.standard_normal((p, q))
         return lambda value: self.matrix(z, value)
@@ -108,8 +110,12 @@ class OfNormals(Structure):
 @dataclass(frozen=True)
 class _Autoregressive(OfNormals):
     name, parameter = "ar1", "rho"
-    option: Any
+    rho_columns: float | None
     title: str
+
+    @property
+    def option(self) -> float | None:
+        return self.rho_columns
 
     def bounds(self, p: int, q: int) -> tuple[float, float]:
         return -1 + _OPEN, 1 - _OPEN
@@ -123,7 +129,7 @@ class _Autoregressive(OfNormals):
         return maps.powers_of_lag(p, value), maps.powers_of_lag(q, self._between_columns(value))
 
     def _between_columns(self, rho: float) -> float:
-        return rho if self.option is None else self.option
+        return rho if self.rho_columns is None else self.rho_columns
 
 
 def ar1(rho_columns: float | None = None) -> Structure:
@@ -150,8 +156,12 @@ def ar1(rho_columns: float | None = None) -> Structure:
 @dataclass(frozen=True)
 class _Exchangeable(OfNormals):
     name, parameter = "blocks", "rho"
-    option: Any
+    block: int | None
     title: str
+
+    @property
+    def option(self) -> int | None:
+        return self.block
 
     def bounds(self, p: int, q: int) -> tuple[float, float]:
         return -1 / max(self._block(p, q) - 1, 1), 1.0
@@ -166,12 +176,12 @@ class _Exchangeable(OfNormals):
 
     def _block(self, p: int, q: int) -> int:
         common = divisors(math.gcd(p, q))
-        if self.option is None:
+        if self.block is None:
             return max(d for d in common if d <= _LARGEST_BLOCK)
-        if self.option not in common:
-            msg = f"blocks of {self.option} do not divide both sides of a {p}x{q} matrix; choose "
+        if self.block not in common:
+            msg = f"blocks of {self.block} do not divide both sides of a {p}x{q} matrix; choose "
             raise InvalidArgumentError(msg + f"from {', '.join(map(str, common))}")
-        return self.option
+        return self.block
 
 
 def blocks(block: int | None = None) -> Structure:
@@ -195,23 +205,27 @@ def blocks(block: int | None = None) -> Structure:
 @dataclass(frozen=True)
 class _Spiked(Structure):
     name, parameter = "spiked", "fraction"
-    option: Any
+    spikes: int
     title: str
 
+    @property
+    def option(self) -> int:
+        return self.spikes
+
     def bounds(self, p: int, q: int) -> tuple[float, float]:
-        if self.option > min(p, q):
-            msg = f"a {p}x{q} matrix can have at most {min(p, q)} spikes, not {self.option}"
+        if self.spikes > min(p, q):
+            msg = f"a {p}x{q} matrix can have at most {min(p, q)} spikes, not {self.spikes}"
             raise InvalidArgumentError(msg)
         return 0.0, 1 - _OPEN
 
-    def family(self, p: int, q: int, rng: np.random.Generator) -> Family:
+    def family(self, p: int, q: int, rng: np.random.Generator) -> DrawFamily:
         z = rng.standard_normal((p, q))
-        rows, columns = (maps.directions(size, self.option, rng) for size in (p, q))
+        rows, columns = (maps.directions(size, self.spikes, rng) for size in (p, q))
         signal_part = rows @ columns.T
 
         def matrix(fraction: float) -> Array:
             # Spikes of strength θ have the fraction spikes·θ² / (pq + spikes·θ²) of the energy.
-            return z + np.sqrt(fraction / (1 - fraction) * p * q / self.option) * signal_part
+            return z + np.sqrt(fraction / (1 - fraction) * p * q / self.spikes) * signal_part
 
         return matrix
 

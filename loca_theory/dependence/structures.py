@@ -41,7 +41,7 @@ from loca_theory import _arguments
 from loca_theory._lookup import definition, find, named_object
 from loca_theory._types import Array
 from loca_theory.dependence import maps
-from loca_theory.dependence.structure import Family, OfNormals, Structure, ar1, blocks, spiked
+from loca_theory.dependence.structure import DrawFamily, OfNormals, Structure, ar1, blocks, spiked
 from loca_theory.errors import InvalidArgumentError
 
 PARAMETERS = ("rho", "fraction", "exponent")
@@ -103,7 +103,7 @@ class _Scaled(_Decaying, OfNormals):
     title = "independent entries whose variances decay along rows and columns"
 
     def matrix(self, z: Array, value: float) -> Array:
-        return maps.scaled(z, value)
+        return maps.with_decaying_variances(z, value)
 
     def factors(self, p: int, q: int, value: float) -> tuple[Array, Array]:
         variances = maps.power_law_variances
@@ -115,7 +115,7 @@ class _PowerLaw(_Decaying):
     name = "power-law"
     title = "column covariance with eigenvalues j^(−exponent), random directions"
 
-    def family(self, p: int, q: int, rng: np.random.Generator) -> Family:
+    def family(self, p: int, q: int, rng: np.random.Generator) -> DrawFamily:
         z = rng.standard_normal((p, q))
         rotation = maps.directions(q, q, rng).T
         return lambda exponent: (z * np.sqrt(maps.power_law_variances(q, exponent))) @ rotation
@@ -151,14 +151,14 @@ def find_structures(
     return found
 
 
-def identity(structure: Structure) -> dict[str, Any]:
+def structure_identity(structure: Structure) -> dict[str, Any]:
     """What distinguishes a structure from every other, as plain data."""
     described = {"name": structure.name, "option": structure.option}
     is_known = structure.name in STRUCTURES
     return described if is_known else {**described, "definition": definition(structure)}
 
 
-def is_recognisable(structure: Structure) -> bool:
+def is_known_structure(structure: Structure) -> bool:
     """Whether a stored result of the structure can be told from one of another definition."""
     return structure.name in STRUCTURES or definition(structure) is not None
 

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loca_theory import _arguments
+from loca_theory._lookup import member
 from loca_theory.dependence.design import (
     COMPARED,
     DEFAULT_DRAWS,
     DEFAULT_LEVEL,
     DEFAULT_NULL_DRAWS,
     Design,
+    Protocol,
 )
 from loca_theory.dependence.detection import NULL_BLOCK, NullCell, evaluate_null
-from loca_theory.dependence.draws import BLOCK, Blocks, DrawCell, evaluate
+from loca_theory.dependence.draws import BLOCK, Block, Blocks, DrawCell, evaluate
 from loca_theory.dependence.predictions import predictions
 from loca_theory.dependence.results import CorrelationResult, PowerRow
 from loca_theory.dependence.structure import Structure
-from loca_theory.dependence.structures import STRUCTURES
+from loca_theory.dependence.structures import STRUCTURES, find_structures
 from loca_theory.dependence.tables import Configuration, crossing_rows, detection_rows, loss_rows
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import Method
+from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.sweeps import Runner
 from loca_theory.sweeps.manifest import manifest
-from loca_theory.sweeps.random import blocks
+from loca_theory.sweeps.random import draw_blocks
 from loca_theory.sweeps.runner import DEFAULT_RUNNER, chosen_runner
 
 
@@ -99,17 +101,20 @@ def correlate(
         p = q = _arguments.whole_number("size", size)
     else:
         p, q = _arguments.shape(shape)
-    # The study converts names and single numbers.
-    chosen: Any = {"structures": structures, "protocols": protocols, "methods": methods}
-    grids: Any = {"rho": rho, "fraction": fraction, "exponent": exponent}
-    rest: Any = {
-        "draws": draws,
-        "seed": seed,
-        "detect": detect,
-        "level": level,
-        "null_draws": null_draws,
-    }
-    study = Study(p, q, _arguments.ranks(ranks), **chosen, **grids, **rest)
+    names = _arguments.as_tuple(protocols)
+    study = Study(
+        *(p, q, _arguments.ranks(ranks), find_structures(structures)),
+        protocols=tuple(member(Protocol, "protocol", name) for name in names),
+        methods=None if methods is None else find_methods(methods),
+        rho=None if rho is None else _arguments.numbers("rho", rho),
+        fraction=None if fraction is None else _arguments.numbers("fraction", fraction),
+        exponent=None if exponent is None else _arguments.numbers("exponent", exponent),
+        draws=draws,
+        seed=seed,
+        detect=detect,
+        level=level,
+        null_draws=null_draws,
+    )
     return study.run(chosen_runner(runner))
 
 
@@ -146,11 +151,11 @@ class Study(Design):
                 with_centred=value in self.detection_values(structure),
             )
             for one in self.structures
-            for draws in blocks(0, self.draws, BLOCK)
+            for draws in draw_blocks(0, self.draws, BLOCK)
             for structure, value in configurations
             if structure is one
         ]
-        found: dict[Configuration, list[dict[str, Any]]] = {one: [] for one in configurations}
+        found: dict[Configuration, list[Block]] = {one: [] for one in configurations}
         for cell, result in zip(cells, runner.run(cells, evaluate), strict=True):
             found[cell.structure, cell.value].append(result)
         return {configuration: Blocks(results) for configuration, results in found.items()}
@@ -162,7 +167,7 @@ class Study(Design):
         return detection_rows(self, drawn, nulls)
 
     def _null(self, runner: Runner, is_centred: bool) -> dict[str, NDArray[np.float64]]:
-        every = blocks(0, self.null_draws, NULL_BLOCK)
+        every = draw_blocks(0, self.null_draws, NULL_BLOCK)
         cells = [NullCell(self.p - is_centred, self.q, self.seed, draws) for draws in every]
         found = runner.run(cells, evaluate_null)
         return {name: np.concatenate([one[name] for one in found]) for name in found[0]}

@@ -67,7 +67,7 @@ def location_fraction(fraction: float) -> float:
 
 
 @dataclass(frozen=True)
-class Crossing:
+class LimitCrossing:
     """A rank at which the errors of two methods are equal, in the limit of large square matrices.
 
     Attributes:
@@ -92,7 +92,7 @@ _CHOSEN = {
 }
 
 
-def limit_crossings(accounting: Accounting = Accounting.PAPER) -> list[Crossing]:
+def limit_crossings(accounting: Accounting = Accounting.PAPER) -> list[LimitCrossing]:
     """Find all crossings of the printed line, LoRA, Fourier pairs and LoCA, 0 < r/K < 1/2.
 
     Theorem 1 assumes only r < K/3. In the limit its order of the errors, in this order, holds
@@ -132,5 +132,7 @@ def limit_crossings(accounting: Accounting = Accounting.PAPER) -> list[Crossing]
         for (left, a), (right, b) in pairwise(zip(grid, values, strict=True)):
             if a > 0 >= b:
                 ratio = optimize.brentq(gap, left, right, xtol=1e-15)
-                crossings.append(Crossing(better, worse, float(ratio), 1 - fraction[worse](ratio)))
+                crossings.append(
+                    LimitCrossing(better, worse, float(ratio), 1 - fraction[worse](ratio))
+                )
     return sorted(crossings, key=lambda crossing: crossing.ratio)

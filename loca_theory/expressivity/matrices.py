@@ -5,7 +5,7 @@ The functions take any real matrix on any device, and do not assume that it is G
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from loca_theory.expressivity.methods import Method
 from loca_theory.expressivity.methods.coordinates.coordinate_method import CoordinateMethod
 from loca_theory.expressivity.methods.method import checked_approximation
 from loca_theory.expressivity.methods.pretrained import with_weights
-from loca_theory.expressivity.methods.registry import find_method, find_methods
+from loca_theory.expressivity.methods.registry import find_method
 from loca_theory.transforms.dct_paths import float32_products
 from loca_theory.transforms.devices import device_memory
 from loca_theory.transforms.inputs import TensorLike, balanced, squared_units, times_power_of_two
@@ -105,7 +105,7 @@ def retained_energies(
 
 def mean_retained_energies(
     matrix: TensorLike,
-    methods: Iterable[str | Method],
+    methods: Sequence[Method],
     budgets: Sequence[Budget],
     rng: np.random.Generator | None = None,
     *,
@@ -119,7 +119,7 @@ def mean_retained_energies(
         For each method, by name, one energy per budget.
     """
     w, exponent = _checked(matrix, budgets)
-    used = _prepared(find_methods(methods), weights, budgets)
+    used = _prepared(methods, weights, budgets)
     if not budgets:
         return {method.name: np.zeros(0) for method in used}
     w = w.detach()
@@ -142,7 +142,7 @@ def mean_retained_energies(
 
 
 def dense_errors(
-    method: str | Method,
+    method: Method,
     budgets: Sequence[Budget],
     matrix_rng: np.random.Generator,
     choice_rng: np.random.Generator,
@@ -153,14 +153,13 @@ def dense_errors(
     Every Ŵ scales with W, so this ratio is independent of ‖W‖². Its mean is E‖W − Ŵ‖²/E‖W‖², and
     its variance is smaller than that of ‖W − Ŵ‖²/E‖W‖².
     """
-    method_object = find_method(method)
     p, q = budgets[0].p, budgets[0].q
     drawn = torch.from_numpy(matrix_rng.standard_normal((p, q)))
     way_out = 'use sampler="reduced", a smaller matrix or device="cpu"'
-    with device_memory(f"{method_object.name} of a dense {p}x{q} matrix", device, way_out):
+    with device_memory(f"{method.name} of a dense {p}x{q} matrix", device, way_out):
         w = drawn.to(device)
         energy = float(w.square().sum())
-        return 1.0 - retained_energies(w, method_object, budgets, choice_rng) / energy
+        return 1.0 - retained_energies(w, method, budgets, choice_rng) / energy
 
 
 def _prepared(

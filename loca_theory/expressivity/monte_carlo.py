@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
 
 import numpy as np
 
@@ -16,11 +15,11 @@ from loca_theory.expressivity.methods import Method
 from loca_theory.expressivity.methods.names import seed_name
 from loca_theory.expressivity.methods.registry import identity, is_recognisable
 from loca_theory.sweeps import Cell, Runner, generator
-from loca_theory.sweeps.random import Moments, blocks
+from loca_theory.sweeps.random import Moments, draw_blocks
 from loca_theory.sweeps.runner import DEFAULT_RUNNER
 
 _EXPERIMENT = "expressivity.monte-carlo"
-PACKAGES = (
+ERROR_PACKAGES = (
     "loca_theory.expressivity",
     "loca_theory.increments",
     "loca_theory.sweeps.random",
@@ -53,7 +52,8 @@ class ErrorCell(Cell):
     """
 
     experiment = _EXPERIMENT
-    packages = PACKAGES
+    packages = ERROR_PACKAGES
+    result = Moments
 
     method: Method = field(metadata={"describe": identity})
     budgets: tuple[Budget, ...]
@@ -81,7 +81,7 @@ class ErrorCell(Cell):
     @property
     def blocks(self) -> list[ErrorCell]:
         """The same draws in blocks, which a sweep computes and stores one by one."""
-        return [replace(self, draws=draws) for draws in blocks(*self.draws, _BLOCK)]
+        return [replace(self, draws=draws) for draws in draw_blocks(*self.draws, _BLOCK)]
 
 
 def estimate(cells: Sequence[ErrorCell], runner: Runner = DEFAULT_RUNNER) -> list[Moments]:
@@ -90,10 +90,10 @@ def estimate(cells: Sequence[ErrorCell], runner: Runner = DEFAULT_RUNNER) -> lis
         runner = replace(runner, jobs=1)
     parts = [cell.blocks for cell in cells]
     results = iter(runner.run([block for part in parts for block in part], evaluate))
-    return [Moments.merge([Moments.from_json(next(results)) for _ in part]) for part in parts]
+    return [Moments.merge([next(results) for _ in part]) for part in parts]
 
 
-def evaluate(cell: ErrorCell) -> dict[str, Any]:
+def evaluate(cell: ErrorCell) -> Moments:
     """Moments of the errors in one block of draws: the work that a sweep distributes."""
     method, budgets = cell.method, cell.budgets
     path = _EXPERIMENT, budgets[0].p, budgets[0].q, cell.sampler.value
@@ -108,4 +108,4 @@ def evaluate(cell: ErrorCell) -> dict[str, Any]:
         matrix_rng = generator(cell.seed, *path, draw)
         return dense_errors(method, budgets, matrix_rng, rng, cell.device or "cpu")
 
-    return Moments.of([one_draw(draw) for draw in range(*cell.draws)]).to_json()
+    return Moments.of([one_draw(draw) for draw in range(*cell.draws)])

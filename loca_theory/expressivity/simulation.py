@@ -166,7 +166,7 @@ class Simulation:
             for i, budget in enumerate(cell.budgets):
                 error = None if errors is None else float(errors[i])
                 computed[cell.method.name, budget, Engine.MONTE_CARLO] = MeanError(
-                    float(drawn.mean[i]), error, drawn.count, self.seed, cell.sampler
+                    drawn.mean[i], error, drawn.count, self.seed, cell.sampler
                 )
         for method, budgets in self._grouped(Engine.EXACT):
             errors = checked_numbers(method, "expected_errors", budgets).tolist()

@@ -19,7 +19,7 @@ from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms.inputs import TensorLike, ends, exponent_of, times_power_of_two, usable
 
-STEPS = 64
+RESOLUTION = 64
 """Grid cells per standard deviation."""
 
 REACH = 8
@@ -89,14 +89,14 @@ def histogram(entries: TensorLike) -> Histogram:
         correction += float(apart.sum(dtype=torch.float64)) / count
         squares += float(apart.square_().sum(dtype=torch.float64)) / count
     standard_deviation = math.sqrt(squares - correction**2)
-    cells = 2 * STEPS * REACH + 2
+    cells = 2 * RESOLUTION * REACH + 2
     counts = torch.zeros(cells, dtype=torch.int64, device=flat.device)
     fourth = 0.0
     for piece in pieces():
         z = (piece - centre).sub_(correction).div_(standard_deviation)
         fourth += float(z.square().square_().sum(dtype=torch.float64))
-        bins = z.mul_(STEPS).floor_().clamp_(-STEPS * REACH - 1, STEPS * REACH)
-        bins = bins.add_(STEPS * REACH + 1).to(torch.int32)
+        bins = z.mul_(RESOLUTION).floor_().clamp_(-RESOLUTION * REACH - 1, RESOLUTION * REACH)
+        bins = bins.add_(RESOLUTION * REACH + 1).to(torch.int32)
         counts += torch.bincount(bins, minlength=cells)
     return Histogram(
         counts.cpu().numpy(),
@@ -110,7 +110,7 @@ def histogram(entries: TensorLike) -> Histogram:
 @cache
 def grid_edges() -> Array:
     """The 1025 edges between the cells, in standard deviations."""
-    return np.arange(-STEPS * REACH, STEPS * REACH + 1) / STEPS
+    return np.arange(-RESOLUTION * REACH, RESOLUTION * REACH + 1) / RESOLUTION
 
 
 @cache
@@ -133,11 +133,11 @@ def cell_probabilities(edges: Array) -> Array:
 
 def coarse_cells(bins_per_sigma: int, reach: int) -> NDArray[np.int64]:
     """First grid cell of each bin of equal width, with an open bin beyond each end."""
-    if bins_per_sigma < 1 or STEPS % bins_per_sigma or not 1 <= reach <= REACH:
+    if bins_per_sigma < 1 or RESOLUTION % bins_per_sigma or not 1 <= reach <= REACH:
         raise InvalidArgumentError(
-            f"bins_per_sigma must divide {STEPS} and reach be 1 to {REACH}, "
+            f"bins_per_sigma must divide {RESOLUTION} and reach be 1 to {REACH}, "
             f"not {bins_per_sigma} and {reach}"
         )
-    width = STEPS // bins_per_sigma
-    inner = np.arange((REACH - reach) * STEPS, (REACH + reach) * STEPS + 1, width) + 1
+    width = RESOLUTION // bins_per_sigma
+    inner = np.arange((REACH - reach) * RESOLUTION, (REACH + reach) * RESOLUTION + 1, width) + 1
     return np.concatenate([[0], inner])

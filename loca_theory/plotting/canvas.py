@@ -37,7 +37,7 @@ def mark(k: int) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
-class View:
+class NamedPicture:
     """One picture that can be drawn of a result, which has no other of this name."""
 
     name: str

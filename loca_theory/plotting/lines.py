@@ -216,7 +216,7 @@ def _label_ends(axis: Axes, lines: Iterable[Line2D], width: float, height: float
         for lines_in_order in (sorted(group, key=axis.lines.index) for group in groups)
     ]
     heights = [line_height * (1 + text.count("\n")) for text in texts]
-    positions = spread(axis, ends, heights)
+    positions = label_heights(axis, ends, heights)
     for group, text, position in zip(groups, texts, positions, strict=True):
         axis.annotate(text, (1.0, position), xycoords="axes fraction", xytext=(4, 0),
                       textcoords="offset points", va="center", fontsize=font,
@@ -242,7 +242,7 @@ def _coincide(axis: Axes, first: Line2D, second: Line2D) -> bool:
     return len(i) > 0 and bool(np.abs(y1[i] - y2[j]).max() < _LINE_WIDTH)
 
 
-def spread(
+def label_heights(
     axis: Axes, ends: Sequence[float], heights: float | Sequence[float]
 ) -> NDArray[np.float64]:
     """Where to label lines at increasing ends, as near as possible, so that no labels overlap.

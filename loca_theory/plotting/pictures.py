@@ -15,7 +15,7 @@ from loca_theory._arguments import as_tuple
 from loca_theory._lookup import find
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.methods.names import known_name
-from loca_theory.plotting.canvas import HEADLINE, View, save_figure
+from loca_theory.plotting.canvas import HEADLINE, NamedPicture, save_figure
 from loca_theory.plotting.lines import set_scales
 from loca_theory.plotting.options import Options, drawn_with
 from loca_theory.plotting.picture import Picture, beside_users_style
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # For the command of each result: its type, a heading, and the module whose function ``views`` lists
 # its pictures. A module is imported only when it draws, because some modules import torch.
-DRAWN = {
+PICTURES = {
     "simulate": ("SimulationResult", "Reconstruction errors", "simulation"),
     "theorem1": ("OrderingResult", "The ordering of Theorem 1", "ordering"),
     "correlate": ("CorrelationResult", "Reconstruction under dependence", "dependence"),
@@ -160,13 +160,13 @@ def _check(asked: Options) -> None:
 
 def caption_of(result: Result) -> str:
     """The caption of the first picture of a result; "" if it has none."""
-    figure = plot(result) if result.command in DRAWN and names_of(result) else None
+    figure = plot(result) if result.command in PICTURES and picture_names(result) else None
     return figure.caption if isinstance(figure, Picture) else ""
 
 
-def names_of(result: Result) -> tuple[str, ...]:
+def picture_names(result: Result) -> tuple[str, ...]:
     """Names of the pictures of a result; none if results of this type cannot be drawn."""
-    return tuple(view.name for view in views(result)) if result.command in DRAWN else ()
+    return tuple(view.name for view in views(result)) if result.command in PICTURES else ()
 
 
 def _chosen(
@@ -198,20 +198,20 @@ def _chosen(
     return result
 
 
-def views(result: Result) -> list[View]:
+def views(result: Result) -> list[NamedPicture]:
     """List the pictures of a result, the most informative first; none if it has no rows."""
     _check_type(result)
     if result.to_frame().empty:
         return []
-    _, _, module = DRAWN[result.command]
+    _, _, module = PICTURES[result.command]
     drawing: Any = import_module(f"loca_theory.plotting.results.{module}")
     return drawing.views(result)
 
 
 def _check_type(result: object) -> None:
     """Refuse results of a type that cannot be drawn."""
-    if not isinstance(result, Result) or result.command not in DRAWN:
-        kinds = ", ".join(kind for kind, _, _ in DRAWN.values())
+    if not isinstance(result, Result) or result.command not in PICTURES:
+        kinds = ", ".join(kind for kind, _, _ in PICTURES.values())
         msg = f"{type(result).__name__} cannot be drawn; result must be one of {kinds}"
         raise InvalidArgumentError(msg)
 

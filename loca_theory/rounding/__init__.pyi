@@ -29,7 +29,7 @@ from .search.rank import RankSearch as RankSearch
 from .search.rank import find_rank as find_rank
 from .search.recipes import Misses as Misses
 from .search.recipes import best_merge as best_merge
-from .search.recipes import summed as summed
+from .search.recipes import summed_misses as summed_misses
 from .search.signals import count_signals as count_signals
 from .spikes import rounded_singular_value as rounded_singular_value
 from .spikes import visible_from as visible_from

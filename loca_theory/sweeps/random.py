@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -47,14 +46,14 @@ def _integer(part: int | str) -> int:
     return part
 
 
-def blocks(first: int, last: int, size: int) -> list[tuple[int, int]]:
+def draw_blocks(first: int, last: int, size: int) -> list[tuple[int, int]]:
     """First replicate, and one past the last, of consecutive blocks of a size."""
     return [(start, min(start + size, last)) for start in range(first, last, size)]
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Count, mean and sum of squared deviations of equally shaped replicates.
+    """Count, mean and sum of squared deviations of replicates of a sequence of numbers.
 
     Attributes:
         count: Number of replicates n.
@@ -65,40 +64,32 @@ class Moments:
     """
 
     count: int
-    mean: NDArray[np.float64]
-    squares: NDArray[np.float64]
+    mean: tuple[float, ...]
+    squares: tuple[float, ...]
 
     @classmethod
     def of(cls, replicates: ArrayLike) -> Moments:
-        """Moments of an array whose first axis counts replicates."""
+        """Moments of an array of replicates, one in each row."""
         values = np.asarray(replicates, dtype=np.float64)
         mean = values.mean(axis=0)
-        return cls(len(values), mean, ((values - mean) ** 2).sum(axis=0))
+        squares = ((values - mean) ** 2).sum(axis=0)
+        return cls(len(values), tuple(mean.tolist()), tuple(squares.tolist()))
 
     @classmethod
     def merge(cls, blocks: Sequence[Moments]) -> Moments:
         """Moments of all replicates together; the order of the blocks fixes the rounding."""
-        total = blocks[0]
+        count, mean, squares = blocks[0].count, *map(np.array, (blocks[0].mean, blocks[0].squares))
         for block in blocks[1:]:
-            count = total.count + block.count
-            step = block.mean - total.mean
-            mean = total.mean + step * (block.count / count)
-            between = step**2 * (total.count * block.count / count)
-            total = cls(count, mean, total.squares + block.squares + between)
-        return total
+            total = count + block.count
+            step = np.array(block.mean) - mean
+            mean = mean + step * (block.count / total)
+            between = step**2 * (count * block.count / total)
+            count, squares = total, squares + np.array(block.squares) + between
+        return cls(count, tuple(mean.tolist()), tuple(squares.tolist()))
 
     @property
     def standard_error(self) -> NDArray[np.float64] | None:
         """Standard error of the mean, √(squares/(n−1)/n); None for a single replicate."""
         if self.count < 2:
             return None
-        return np.sqrt(self.squares / (self.count - 1) / self.count)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data that :meth:`from_json` reads back exactly."""
-        return {name: np.asarray(value).tolist() for name, value in vars(self).items()}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Moments:
-        """Inverse of :meth:`to_json`."""
-        return cls(data["count"], np.array(data["mean"]), np.array(data["squares"]))
+        return np.sqrt(np.array(self.squares) / (self.count - 1) / self.count)

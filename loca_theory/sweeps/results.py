@@ -114,7 +114,7 @@ class Result:
     @property
     def pictures(self) -> tuple[str, ...]:
         """Names of the pictures that :meth:`plot` can draw of the result."""
-        return import_module(_front_door().plot.__module__).names_of(self)
+        return import_module(_front_door().plot.__module__).picture_names(self)
 
     @property
     def caption(self) -> str:

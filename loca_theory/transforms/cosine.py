@@ -24,10 +24,10 @@ from loca_theory.errors import InvalidArgumentError
 from loca_theory.transforms.dct_paths import transform
 from loca_theory.transforms.inputs import TensorLike, real_tensor, widened
 
-Method = Literal["auto", "scipy", "fft", "matmul"]
+TransformMethod = Literal["auto", "scipy", "fft", "matmul"]
 
 
-def dct(x: TensorLike, *, method: Method = "auto") -> torch.Tensor:
+def dct(x: TensorLike, *, method: TransformMethod = "auto") -> torch.Tensor:
     r"""Orthonormal DCT-II along the last dimension.
 
     .. math:: X_k = \sqrt{2/n}\; k_k \sum_{j=0}^{n-1} x_j \cos\frac{\pi (2j+1) k}{2n},
@@ -52,12 +52,12 @@ def dct(x: TensorLike, *, method: Method = "auto") -> torch.Tensor:
     return _transform(x, 1, inverse=False, method=method)
 
 
-def idct(x: TensorLike, *, method: Method = "auto") -> torch.Tensor:
+def idct(x: TensorLike, *, method: TransformMethod = "auto") -> torch.Tensor:
     """Inverse of :func:`dct` (the orthonormal DCT-III); same arguments, errors and source."""
     return _transform(x, 1, inverse=True, method=method)
 
 
-def dct2(x: TensorLike, *, method: Method = "auto") -> torch.Tensor:
+def dct2(x: TensorLike, *, method: TransformMethod = "auto") -> torch.Tensor:
     r"""Orthonormal two-dimensional DCT-II, :math:`C\,x\,D^\top`, over the last two dimensions.
 
     C and D are the DCT matrices of orders p and q for x of shape (..., p, q). The squared
@@ -66,7 +66,7 @@ def dct2(x: TensorLike, *, method: Method = "auto") -> torch.Tensor:
     return _transform(x, 2, inverse=False, method=method)
 
 
-def idct2(x: TensorLike, *, method: Method = "auto") -> torch.Tensor:
+def idct2(x: TensorLike, *, method: TransformMethod = "auto") -> torch.Tensor:
     r"""Inverse of :func:`dct2`, :math:`C^\top x\,D`: the map from spectrum to ΔW in LoCA.
 
     Arguments and errors as for :func:`dct2`. Source: equation (original_dct) of the paper.
@@ -74,15 +74,15 @@ def idct2(x: TensorLike, *, method: Method = "auto") -> torch.Tensor:
     return _transform(x, 2, inverse=True, method=method)
 
 
-def _transform(x: TensorLike, dims: int, *, inverse: bool, method: Method) -> torch.Tensor:
+def _transform(x: TensorLike, dims: int, *, inverse: bool, method: TransformMethod) -> torch.Tensor:
     x = real_tensor(x, "x")
     if x.ndim < dims or 0 in x.shape[x.ndim - dims :]:
         raise InvalidArgumentError(
             f"the DCT needs {dims} non-empty last dimension(s), not shape {tuple(x.shape)}"
         )
-    if method not in get_args(Method):
+    if method not in get_args(TransformMethod):
         raise InvalidArgumentError(
-            f"unknown DCT method {method!r}; choose one of {', '.join(get_args(Method))}"
+            f"unknown DCT method {method!r}; choose one of {', '.join(get_args(TransformMethod))}"
         )
     if method == "scipy" and x.device.type != "cpu":
         raise InvalidArgumentError(

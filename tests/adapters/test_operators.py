@@ -153,7 +153,7 @@ def test_output_and_gradients_are_those_of_the_dense_form(implementation, form, 
 def test_tokens_are_summed_over_blocks(implementation, rule, monkeypatch, device):
     for name in ("_BLOCK", "_BLOCK_ON_DEVICE"):
         monkeypatch.setattr(kernels, name, 1)
-    assert len(list(kernels.blocks(torch.empty(50, 5, device=device), 8))) == 4
+    assert len(list(kernels.token_blocks(torch.empty(50, 5, device=device), 8))) == 4
     assert_it_is_the_dense_form((5, 8), (50,), "weight and bias", implementation, rule, device)
 
 

@@ -19,7 +19,7 @@ from torch import nn
 import loca_theory.adapters  # noqa: F401  makes LoCA a method of PEFT
 from loca_theory.checkpoints.change.adapter.kinds import KNOWN, check_type, needs_weights
 from loca_theory.checkpoints.change.opening import open_pair
-from loca_theory.checkpoints.change.selection import Selection
+from loca_theory.checkpoints.change.selection import MatrixSelection
 from loca_theory.checkpoints.source.checkpoint import DamagedError
 from loca_theory.errors import InvalidArgumentError, ResourceError
 from tests.checkpoints import zoo
@@ -219,7 +219,7 @@ def test_every_type_is_what_peft_merges(tmp_path, case):
     original = CASES[case].get("original", convolutions if "kernels" in case else model)
     base, folder = adapt(tmp_path, case.split()[0], **{**CASES[case], "original": original})
     expected = zoo.merged(folder, original(), torch.float32 if case in SINGLE else torch.float64)
-    settings = Selection(smallest_side=1, experts="stacked")
+    settings = MatrixSelection(smallest_side=1, experts="stacked")
     # Only the module tells how square weights of experts are stored.
     module = original() if "parameters" in case else None
     state = torch.get_rng_state()
@@ -301,7 +301,7 @@ def test_factors_whose_product_single_precision_cannot_hold(lora, scale):
 
 def test_a_trained_bias_and_a_whole_weight(tmp_path):
     base, folder = adapt(tmp_path, "LORA", r=4, bias="all", modules_to_save=["classifier"])
-    pair = open_pair(base, folder, Selection(smallest_side=1))
+    pair = open_pair(base, folder, MatrixSelection(smallest_side=1))
     saved = load_file(folder / FILE)["base_model.model.classifier.weight"]
     expected = saved - load_file(base)["classifier.weight"]
     assert expected.abs().max() > 0.01

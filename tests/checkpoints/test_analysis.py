@@ -16,7 +16,7 @@ from loca_theory.checkpoints import analyze, demo_pair
 from loca_theory.checkpoints.measure.matrix import analyse_matrix
 from loca_theory.checkpoints.measure.settings import ANALYSED, Settings
 from loca_theory.checkpoints.model.names import kind_of, layer_of
-from loca_theory.checkpoints.report.columns import CHANGE, MATRIX, STATISTICS
+from loca_theory.checkpoints.report.columns import CHANGE, MATRIX, STATISTIC_COLUMNS
 from loca_theory.checkpoints.report.findings import findings
 from loca_theory.checkpoints.report.summary import follows_law
 from loca_theory.checkpoints.report.verdict import verdict
@@ -31,6 +31,7 @@ from loca_theory.expressivity import (
 )
 from loca_theory.expressivity.coders.coder import Transform
 from loca_theory.expressivity.matrices import mean_retained_energies
+from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.increments import PrintedTest
 from loca_theory.plotting import report
 from loca_theory.sweeps import ResultStore, Runner
@@ -95,7 +96,9 @@ def test_methods_that_use_the_base_get_the_weights_of_each_layer(weights):
     for matrix in analysis.matrices:
         base, change = weights[0][matrix.name], weights[1][matrix.name] - weights[0][matrix.name]
         budget = Budget(*base.shape, 4)
-        retained = mean_retained_energies(change, methods, [budget], rng(0), weights=base)
+        retained = mean_retained_energies(
+            change, find_methods(methods), [budget], rng(0), weights=base
+        )
         errors = {e.method: e.error for e in analysis.errors if (e.name, e.r) == (matrix.name, 4)}
         for method in methods:
             expected = 1 - float(retained[method][0] / change.double().square().sum())
@@ -420,7 +423,7 @@ def test_an_overview_has_no_value_where_the_page_has_none():
     analysis = analyze(base, tuned, ranks=[2])
     rows = dict(zip(analysis.matrices, analysis.overview().to_dict("records"), strict=True))
     assert [follows_law(row) for row in rows] == [True, False]
-    columns = {column.value: column for column in (*MATRIX, *CHANGE, *STATISTICS)}
+    columns = {column.value: column for column in (*MATRIX, *CHANGE, *STATISTIC_COLUMNS)}
     for row, shown in rows.items():
         for name in columns.keys() & shown.keys():
             value = shown[name]

@@ -94,7 +94,8 @@ def test_a_verdict_on_several_counts_them_and_gives_ranges(analysis):
     assert "retains most of the energy" in first
     assert " of 2 fine-tunes: " in first
     assert f"LoCA (best DCT coefficients) {' to '.join(dict.fromkeys(ends))}" in first
-    assert "of 2 fine-tunes retains most of the change" in analysis.message
+    assert "the form that retains most is " in analysis.message
+    assert " of 2 fine-tunes, " in analysis.message
     lines = repr(analysis).splitlines()
     (of_two,) = (line.split() for line in lines if line.split()[:2] == ["two", "2"])
     (errors,) = (totals.errors for totals in analysis.summary.by_tuned if totals.name == "two")

@@ -15,7 +15,7 @@ from torch.nn.utils import parametrizations, prune
 
 from loca_theory.checkpoints import extract
 from loca_theory.checkpoints.change.opening import open_pair
-from loca_theory.checkpoints.change.selection import Selection
+from loca_theory.checkpoints.change.selection import MatrixSelection
 from loca_theory.checkpoints.source.checkpoint import DamagedError
 from loca_theory.checkpoints.source.open import open_checkpoint
 from tests.checkpoints.files import folder_of, normal
@@ -189,8 +189,10 @@ def test_each_expert_is_a_matrix_or_all_are_stacked(tmp_path, store):
         assert (matrix.shape, matrix.entry.shape) == ((20, 24), (3, 20, 24))
         assert torch.equal(pair.increment(name), tuned[i] - base[i])
         assert torch.equal(pair.weights(name), base[i])
-    assert list(open_pair(*sources, Selection(include=r"\[1\]$")).matrices) == [f"{EXPERTS}[1]"]
-    stacked = open_pair(*sources, Selection(experts="stacked")).increment(EXPERTS)
+    assert list(open_pair(*sources, MatrixSelection(include=r"\[1\]$")).matrices) == [
+        f"{EXPERTS}[1]"
+    ]
+    stacked = open_pair(*sources, MatrixSelection(experts="stacked")).increment(EXPERTS)
     assert torch.equal(stacked, (tuned - base).reshape(60, 24))
 
 

@@ -12,7 +12,7 @@ from loca_theory.expressivity import Accounting, Budget, retained_energies, spec
 from loca_theory.increments import calibrated_test
 from loca_theory.increments.histogram import histogram
 from loca_theory.rounding import LowRankFamily, find_format, rounded_change, rounding_cells
-from loca_theory.rounding.fit.choice import STEPS
+from loca_theory.rounding.fit.choice import TRIED_STEPS
 from loca_theory.transforms import idct2
 
 Rows = list[dict[str, Any]]
@@ -72,7 +72,7 @@ def _rounded(base: torch.Tensor, change: torch.Tensor) -> Tables:
     tuned = form.round(base + change)
     d = (tuned - base).float()
     nearest = family.best(d)
-    *_, moved = family.path(nearest, rounding_cells(base, tuned, form), STEPS)
+    *_, moved = family.path(nearest, rounding_cells(base, tuned, form), TRIED_STEPS)
     errors = [(b @ a - change).square().sum() / change.square().sum() for b, a in (nearest, moved)]
     law = rounded_change(form, float(change.std()), float(base.std()))
     row = {

@@ -15,12 +15,18 @@ from loca_theory.claims.checks import (
     convergence,
     dependence,
     fourier,
+    hypothesis_tests,
     normality,
+    simulated,
     theory_bases,
 )
 from loca_theory.claims.estimates import Tier
 from loca_theory.convergence.interpretations import Interpretation
-from loca_theory.convergence.problems import Family, draw
+from loca_theory.convergence.problems import ProblemFamily, draw
+from loca_theory.expressivity import Budget, retained_energies
+from loca_theory.expressivity.laws.bidiagonal import sample_leading_eigenvalues
+from loca_theory.expressivity.methods.registry import find_method
+from loca_theory.increments.spectrum import spectral_statistics
 
 
 def rng():
@@ -91,6 +97,57 @@ def test_maps_are_those_of_the_transform():
         np.testing.assert_allclose((matrix @ w.ravel()).reshape(5, 5), part, atol=1e-12)
 
 
+@pytest.mark.parametrize("size", [2, 5, 8])
+def test_the_parts_of_the_fourier_matrix_have_the_printed_products(size):
+    """Re(H) Im(H) = 0, and RRᵀ and IIᵀ have the entries 1, ½ and −½ of the appendix."""
+    real, imaginary = fourier._parts(size)
+    mirrored = np.roll(np.eye(size)[::-1], 1, axis=0)  # 1 where u + w is 0 or K
+    np.testing.assert_allclose(real @ imaginary, 0, atol=1e-12)
+    np.testing.assert_allclose(real @ real.T, (np.eye(size) + mirrored) / 2, atol=1e-12)
+    np.testing.assert_allclose(imaginary @ imaginary.T, (np.eye(size) - mirrored) / 2, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("method", "width", "layers", "budget", "printed", "unit"),
+    [
+        ("loca", 768, 12, 1000, 0.024, 0.001),
+        ("loca", 1024, 24, 1000, 0.048, 0.001),  # RoBERTa-large and GPT-2 medium
+        ("loca", 1024, 24, 10_000, 0.480, 0.001),
+        ("loca", 1280, 36, 1000, 0.072, 0.001),
+        ("loca", 4096, 32, 150_000, 9.6, 0.1),
+        ("loca", 5120, 40, 150_000, 12, 1),
+        ("lora", 768, 12, 8, 0.3, 0.1),
+        ("lora", 1024, 24, 8, 0.8, 0.1),
+    ],
+)
+def test_printed_numbers_of_parameters_that_no_claim_names(
+    method, width, layers, budget, printed, unit
+):
+    """Those of the paper's tables, in millions, in query and value of all layers."""
+    counted = complexity.parameters(method=method, width=width, layers=layers, budget=budget)
+    assert counted == pytest.approx(printed, abs=unit / 2)
+
+
+def test_the_null_of_square_matrices_needs_only_the_leading_eigenvalues():
+    """The same draws with all eigenvalues; of a hundred, some have none above the edge."""
+    t = hypothesis_tests._null(rng(), 100, 60, 60)
+    drawn = rng()
+    spectra = [sample_leading_eigenvalues(60, 60, 60, drawn)[0] for _ in range(100)]
+    expected = [spectral_statistics(spectrum, 60, 60)["T"] for spectrum in spectra]
+    np.testing.assert_allclose(t, expected, rtol=1e-10)
+    assert 0 < np.count_nonzero(t) < 100
+
+
+@pytest.mark.parametrize(
+    ("size", "method"), [(5, "Fourier pairs"), (6, "Fourier pairs"), (6, "Fourier")]
+)
+def test_what_the_dense_draws_retain_is_what_the_methods_do(size, method):
+    draws, budget = rng().standard_normal((3, size, size)), Budget(size, size, 1)
+    counted = simulated._retained(method, draws, find_method(method).count(budget))
+    expected = [retained_energies(matrix, method, [budget])[0] for matrix in draws]
+    np.testing.assert_allclose(counted, expected, rtol=1e-12)
+
+
 def test_the_fast_transform_is_the_transform():
     x = rng().standard_normal(64)
     found, multiplications = complexity.fast_cosine(x)
@@ -129,7 +186,7 @@ def test_a_missing_crossing_is_told_rank_by_rank(monkeypatch):
 
 @pytest.mark.parametrize(("axis", "start"), [(0, 14), (0, 26), (1, 19), (1, 21)])
 def test_a_step_towards_the_only_true_location_beside_it_reaches_it(axis, start):
-    problems = draw(Family(components=1), Interpretation(), 3, range(1))
+    problems = draw(ProblemFamily(components=1), Interpretation(), 3, range(1))
     at = {"indices": torch.tensor([[20]]), "start": torch.tensor([[start]])}
     chosen: Any = SimpleNamespace(integers=lambda _: axis, choice=lambda inner: inner[0])
     given = chosen, replace(problems, **at), 0, None, None

@@ -12,7 +12,7 @@ import pytest
 
 import loca_theory
 from loca_theory.claims import Claim, Estimate, checks, load_ledger, verify
-from loca_theory.claims.claim import EMPIRICAL, OTHER_MODEL, PACKAGE, LedgerError
+from loca_theory.claims.claim import EMPIRICAL, OTHER_MODEL, PACKAGE, LedgerError, Role
 from loca_theory.claims.estimates import Tier
 from loca_theory.claims.ledger import by_section
 from loca_theory.claims.rules import Verdict
@@ -62,9 +62,12 @@ def test_claims_are_consistent():
     refused = [claim for claim in LEDGER.claims if claim.expected_verdict is Verdict.NOT_SUPPORTED]
     assert [claim.id for claim in refused if not claim.note] == [], "a reader wants to know why"
     others = {claim.id for claim in LEDGER.claims if claim not in refused}
-    for erratum in (claim for claim in LEDGER.claims if claim.erratum):
+    for erratum in (claim for claim in LEDGER.claims if claim.role is Role.ERRATUM):
         assert any(other in erratum.note for other in others), f"{erratum.id}: what is meant?"
     for claim in LEDGER.claims:
+        is_doubtful = claim.role is Role.DOUBTFUL
+        assert bool(claim.headline) == (claim.question in LEDGER.questions) == is_doubtful, claim.id
+        assert len(claim.headline) <= 70, f"{claim.id}: a headline is one line"
         assert claim.rule_changes, claim.id
         assert claim.section, claim.id
         if claim.subject != PACKAGE:
@@ -153,7 +156,9 @@ BAD = {
     "a change without a reason": (changed(FIRST, FIRST), r"'rule_changes' must be in order, and"),
     "changes out of order": (changed(FIRST, CHANGE.replace("-03", "-01")), r"must be in order"),
     "comparisons": (GOOD + "comparisons = -1", r"comparisons: Input should be greater than or"),
-    "erratum": (GOOD + "erratum = true", r"the expected verdict of an erratum must be 'not sup"),
+    "erratum": (GOOD + 'role = "erratum"', r"the expected verdict of an erratum must be 'not sup"),
+    "a lemma that leads": (GOOD + 'role = "lemma"\nheadline = "It"', r"only a doubtful claim has"),
+    "unknown question": (GOOD + 'question = "size"', r"claim 'first': its question is not among"),
     "undecided": (GOOD + 'undecided = ["slow"]', r"undecided: 0: Input should be 'quick', 'def"),
     "a fault in a section": (PART.replace("low = 0", ""), rf"claim 'first': rule: {ONE_FORM}"),
     "a section without claims": (GOOD + '[[section]]\ntitle = "One"', r"section 'One': claim: Fie"),

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from loca_theory.claims import Estimate, VerificationResult, load_ledger, verify
+from loca_theory.claims.claim import Role
 from loca_theory.claims.entries import Entry
 from loca_theory.claims.estimates import Measured, Tier
 from loca_theory.claims.ledger import Ledger
@@ -218,13 +219,13 @@ def test_every_link_of_the_page_has_its_heading():
     assert all(f"### {name}\n" in text and target in names for name, target in links)
 
 
-def test_the_page_leads_with_what_is_not_supported_and_sets_errata_apart():
-    claim = replace(LEDGER.find(["parseval.factor"])[0], erratum=False, section="")
+def test_the_page_leads_with_the_doubtful_claims_and_counts_each_role_apart():
+    claim = replace(LEDGER.find(["parseval.factor"])[0], role=Role.VARIANT, section="")
     claims = [
         replace(claim, id="plain", statement="1 < 2 | a*b*c", note="Why."),
-        replace(claim, id="erratum", erratum=True),
+        replace(claim, id="erratum", role=Role.ERRATUM),
         replace(claim, id="ours", subject="package"),
-        replace(claim, id="fine"),
+        replace(claim, id="fine", role=Role.DOUBTFUL, question="Is it?", headline="It is | so"),
         replace(claim, id="old"),
     ]
     ledger = Ledger(tuple(claims))
@@ -233,8 +234,16 @@ def test_the_page_leads_with_what_is_not_supported_and_sets_errata_apart():
     entries += [entry("fine", ledger=ledger), entry("old", ledger=ledger, measured_by="before")]
     text = page(entries, ledger)
     top, _, rest = text.partition("\n## Claims\n")
-    assert "- 4 claims of the paper: 2 supported, 2 not supported (of which 1 is an erratum)" in top
-    assert "- 1 claim about this package: 1 not supported" in top
+    variants = "- Other interpretations and special cases"
+    for line in (
+        "- Statements that somebody could doubt, of the paper: 1 (1 supported)",
+        f"{variants}, of the paper: 2 (1 supported, 1 not supported)",
+        f"{variants}, about this package: 1 (1 not supported)",
+        "- Errata, of the paper: 1 (1 not supported)",
+        "| Is it? | verdict | observed |",
+        "| [It is \\| so](#fine) | supported | 0 |",
+    ):
+        assert f"{line}\n" in top
     assert re.findall(r"^- \[`(\w+)`", top, re.MULTILINE) == ["plain"]
     assert r"[`plain`](#plain): 1 \< 2 \| a\*b\*c – Why." in top
     assert "| [`erratum`](#erratum) | not supported (erratum) |" in rest

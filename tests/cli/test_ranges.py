@@ -5,7 +5,7 @@ import re
 import click
 import pytest
 
-from loca_theory.cli.ranges import IntegerList, NumberList, names, shape
+from loca_theory.cli.ranges import IntegerList, NumberList, names, parsed_shape
 
 
 def convert(kind, text):
@@ -21,8 +21,8 @@ def convert(kind, text):
         (IntegerList, " 8 .. 10 , 4, 8 ", (4, 8, 9, 10)),
         (IntegerList, "008,999999999", (8, 999_999_999)),
         (NumberList, "0..0.4..0.1,0.05", (0.0, 0.05, 0.1, 0.2, 0.3, 0.4)),
-        (shape, " 12X345", (12, 345)),
-        (shape, "12×345 ", (12, 345)),
+        (parsed_shape, " 12X345", (12, 345)),
+        (parsed_shape, "12×345 ", (12, 345)),
         (names, " B, A,B ,C", ("B", "A", "C")),
     ],
 )
@@ -52,7 +52,7 @@ BAD = {
         "0..1..1e-9": "holds more than 100000 numbers",
         **dict.fromkeys(("nan", "inf", "", "0..1e999999..1e-999999"), "is not a number"),
     },
-    shape: {
+    parsed_shape: {
         text: f"{text!r} is not a shape; write rows x columns, such as 768x3072"
         for text in ("", "16", "x16", "16*8", "16 x 8", "0x8", "8x0", "1.5x2", "8x16x2", "१x8")
     },

@@ -69,7 +69,7 @@ def test_json_has_the_claims_and_csv_a_line_for_each(verify, here):
     head, *lines = verify("parseval.", "--format", "csv").out.splitlines()
     assert head == (
         "id,verdict,observed,standard_error,low,high,expected,rule,n,seconds,tier,seed,"
-        "expected_verdict,note,section,kind,subject,erratum"
+        "expected_verdict,note,section,kind,subject,role,question,headline"
     )
     assert [line.partition(",")[0] for line in lines] == names
 
@@ -190,16 +190,30 @@ def test_each_claim_has_a_line_and_below_it_its_quantity_and_its_rule(verify, mo
     rule = load_ledger().find(["condition-u"])[0].rule
     assert f"; supported if {rule.in_words(0)} " in text
     assert "Number of conjugate pairs of which condition U does not mark exactly one" in text
-    assert " claims of the paper: " in text
+    assert "Errata, of the paper: 1 (1 not supported)" in text
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_the_whole_ledger_leads_with_the_doubtful_claims(verify, with_ledger, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    lemma = LEDGER.replace('"mine"', '"lemma"') + 'role = "lemma"\n'
+    headline = "The factor of the transform is one over the number of its columns"
+    text = f"{lemma}{LEDGER}question = 'factor'\nheadline = '{headline}'\n"
+    with_ledger(f"[questions]\nfactor = 'Which factor?'\n{text}")
+    shown = verify().out
+    first, after = shown.split("Identities and bounds of proofs\n")
+    assert re.search(rf"Which factor\?\n  {headline}\s+not supported  0\.9375 \[mine\]\n", first)
+    assert after.startswith("  lemma  not supported\n")
 
 
 def test_an_erratum_and_a_claim_on_the_package_are_told_apart(verify, with_ledger, here):
-    erratum = LEDGER.replace('"supported"', '"not supported"') + "erratum = true\n"
+    erratum = LEDGER.replace('"supported"', '"not supported"') + 'role = "erratum"\n'
     with_ledger(erratum + LEDGER.replace('"mine"', '"ours"') + 'subject = "package"\n')
     done = verify()
     assert re.search(r"^  mine +not supported \(erratum\)$", done.out, re.MULTILINE)
-    assert "1 claim of the paper: 1 not supported (of which 1 is an erratum)\n" in done.out
-    assert "1 claim about this package: 1 not supported\n" in done.out
+    assert "Errata, of the paper: 1 (1 not supported)\n" in done.out
+    doubtful = "Statements that somebody could doubt"
+    assert f"{doubtful}, about this package: 1 (1 not supported)\n" in done.out
 
 
 def test_a_claim_without_its_table_prints_the_command_that_decides_it(verify):
@@ -244,13 +258,11 @@ def test_killed_in_between_it_goes_on_where_it_was(verify, here, killed):
     assert [{**x, "seconds": 0} for x in one] == [{**x, "seconds": 0} for x in two]
 
 
-def test_ctrl_c_inside_a_check_counts_claims(verify, monkeypatch):
-    """Its own sweep is of no interest to the user."""
-
-    def interrupted(point):
+def test_ctrl_c_counts_claims(verify, monkeypatch):
+    def interrupted(*, method, sizes, r):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("loca_theory.expressivity.monte_carlo.evaluate", interrupted)
+    monkeypatch.setattr("loca_theory.claims.checks.simulated.value", interrupted)
     done = verify("parseval.", "f2.law")
     assert (done.code, done.out) == (130, "")
     said = "interrupted: 0 of 4 points are stored; run again to compute the rest"

@@ -9,7 +9,7 @@ from torch.nn.functional import mse_loss
 from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, follow
 from loca_theory.convergence import simulation
 from loca_theory.convergence.interpretations import Interpretation
-from loca_theory.convergence.problems import SAMPLES, Family, draw, network
+from loca_theory.convergence.problems import SAMPLES, ProblemFamily, draw, network
 from loca_theory.convergence.state import Rates
 
 from .cells import toy_cell
@@ -26,8 +26,12 @@ RATES = Rates(lr=0.02, location_lr=0.05)
 
 def layer_run(rule, number):
     """Locations and coefficients at the start and after each step, and the losses."""
-    w1, w3, x = (torch.from_numpy(m) for m in network(Family(), Interpretation(), SEED, number))
-    batch = draw(Family(), Interpretation(), SEED, range(number, number + 1), samples=SAMPLES)
+    w1, w3, x = (
+        torch.from_numpy(m) for m in network(ProblemFamily(), Interpretation(), SEED, number)
+    )
+    batch = draw(
+        ProblemFamily(), Interpretation(), SEED, range(number, number + 1), samples=SAMPLES
+    )
 
     def spectrum(indices, schedule=None):
         options = {"location_search": rule, "location_lr": RATES.location_lr}

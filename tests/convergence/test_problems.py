@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import mse_loss
 
 from loca_theory.convergence.interpretations import Interpretation
-from loca_theory.convergence.problems import Family, draw, network
+from loca_theory.convergence.problems import ProblemFamily, draw, network
 from loca_theory.convergence.state import Rates, State
 
 SAMPLES = 40
@@ -63,7 +63,7 @@ class Network:
 def scene(size, loss, condition=None, components=4, problems=3, **interpretation):
     """A batch in the middle of being learned, and its networks."""
     family, interpretation = (
-        Family(size, components, condition),
+        ProblemFamily(size, components, condition),
         Interpretation(loss=loss, **interpretation),
     )
     batch = draw(family, interpretation, SEED, range(problems), samples=SAMPLES)
@@ -110,7 +110,7 @@ def test_gradient_loss_and_curvature_are_those_of_the_network(size, loss, condit
 
 @pytest.mark.parametrize("condition", [None, 30.0], ids="condition {}".format)
 def test_a_problem_depends_on_its_number_alone(condition):
-    family, interpretation = Family(5, 3, condition), Interpretation()
+    family, interpretation = ProblemFamily(5, 3, condition), Interpretation()
     all_problems = draw(family, interpretation, SEED, range(12), samples=SAMPLES)
     subset = draw(family, interpretation, SEED, range(4, 7), samples=SAMPLES)
     for name, values in vars(subset).items():
@@ -119,7 +119,7 @@ def test_a_problem_depends_on_its_number_alone(condition):
 
 def test_locations_and_start_are_distinct_and_independent():
     problems = 2000
-    batch = draw(Family(), Interpretation(), SEED, range(problems), samples=1)
+    batch = draw(ProblemFamily(), Interpretation(), SEED, range(problems), samples=1)
     for indices in (batch.indices, batch.start):
         assert bool((indices.sort(1).values.diff(dim=1) > 0).all())
         assert int(indices.min()) == 0
@@ -138,7 +138,7 @@ def test_locations_and_start_are_distinct_and_independent():
 @pytest.mark.parametrize("size", [2, 6, 24], ids="K={}".format)
 def test_weights_have_the_condition_number_and_norm_that_are_stated(size, condition, spread):
     interpretation = Interpretation(spread=spread)
-    w1, w3, _ = network(Family(size, 2, condition), interpretation, SEED, 0, samples=1)
+    w1, w3, _ = network(ProblemFamily(size, 2, condition), interpretation, SEED, 0, samples=1)
     variance = (0.2 if spread == "variance" else 0.04) * math.sqrt(6 / size)
     for w in (w1, w3):
         values = np.linalg.svd(w, compute_uv=False)
@@ -151,11 +151,14 @@ def test_weights_have_the_condition_number_and_norm_that_are_stated(size, condit
 
 
 def test_printed_weights_and_data_have_the_printed_variances():
-    w1, w3, x = network(Family(), Interpretation(), SEED, 0)
+    w1, w3, x = network(ProblemFamily(), Interpretation(), SEED, 0)
     assert w1.shape == w3.shape == (6, 6)
     assert x.shape == (6, 5000)
     weights = np.stack(
-        [np.stack(network(Family(), Interpretation(), SEED, n, samples=1)[:2]) for n in range(300)]
+        [
+            np.stack(network(ProblemFamily(), Interpretation(), SEED, n, samples=1)[:2])
+            for n in range(300)
+        ]
     )
     for values, variance in ((x, 20), (weights, 0.2)):
         # The mean square of n normal numbers has the relative variance 2/n.

@@ -7,7 +7,7 @@ import pytest
 
 from loca_theory.convergence import toy
 from loca_theory.convergence.interpretations import find_interpretation
-from loca_theory.convergence.problems import Family
+from loca_theory.convergence.problems import ProblemFamily
 from loca_theory.convergence.state import Rates
 from loca_theory.convergence.study import ConvergenceStudy
 from loca_theory.errors import InvalidArgumentError
@@ -24,12 +24,15 @@ def study(**options):
 
 CALLS = [
     # problems
-    (lambda: Family(size=1), "the size must be at least 2, not 1"),
-    (lambda: Family(size=5000), "the size must be at most 4096, not 5000"),
-    (lambda: Family(components=0), SPECTRUM + " 36 for a 6×6 spectrum, not 0"),
-    (lambda: Family(components=37), SPECTRUM + " 36 for a 6×6 spectrum, not 37"),
-    (lambda: Family(2, 5), SPECTRUM + " 4 for a 2×2 spectrum, not 5"),
-    *((lambda c=c: Family(condition=c), f"{CONDITION} {c:g}") for c in (0.99, math.inf, math.nan)),
+    (lambda: ProblemFamily(size=1), "the size must be at least 2, not 1"),
+    (lambda: ProblemFamily(size=5000), "the size must be at most 4096, not 5000"),
+    (lambda: ProblemFamily(components=0), SPECTRUM + " 36 for a 6×6 spectrum, not 0"),
+    (lambda: ProblemFamily(components=37), SPECTRUM + " 36 for a 6×6 spectrum, not 37"),
+    (lambda: ProblemFamily(2, 5), SPECTRUM + " 4 for a 2×2 spectrum, not 5"),
+    *(
+        (lambda c=c: ProblemFamily(condition=c), f"{CONDITION} {c:g}")
+        for c in (0.99, math.inf, math.nan)
+    ),
     *((lambda r=r: Rates(r), f"lr {POSITIVE} {r:g}") for r in (0.0, -0.1, math.inf, math.nan)),
     (lambda: Rates(location_lr=-0.1), f"location_lr {POSITIVE} -0.1"),
     # interpretations

@@ -6,7 +6,7 @@ import torch
 
 from loca_theory.convergence import simulation
 from loca_theory.convergence.interpretations import Interpretation
-from loca_theory.convergence.problems import Family, draw
+from loca_theory.convergence.problems import ProblemFamily, draw
 from loca_theory.convergence.searches import SEARCHES, find_search
 from loca_theory.convergence.state import Rates, State
 
@@ -23,7 +23,7 @@ def no_noise(count):
 
 def begin(search, interpretation=None, rates=None, noise=no_noise, family=None, problems=4):
     interpretation = interpretation or Interpretation()
-    batch = draw(family or Family(), interpretation, SEED, range(problems), samples=40)
+    batch = draw(family or ProblemFamily(), interpretation, SEED, range(problems), samples=40)
     state = State(batch, interpretation, rates or Rates())
     return state, find_search(search).make(state, noise)
 
@@ -82,7 +82,7 @@ class Follower:
 )
 @pytest.mark.parametrize("size", [6, 9], ids="K={}".format)
 def test_locations_descend_as_in_a_loop(search, options, size):
-    state, running = begin(search, family=Family(size, 4), problems=6)
+    state, running = begin(search, family=ProblemFamily(size, 4), problems=6)
     follower = Follower(state, **options)
     changed = 0
     for step in range(120):
@@ -164,7 +164,7 @@ def test_annealing_puts_fading_noise_on_the_logarithm_of_each_gain():
 def test_pursuit_takes_the_location_of_the_least_loss_and_solves(interpretation, condition):
     """By trying every location; no two components share one, so that collisions do not count."""
     problems = 60
-    family, collisions = Family(5, 3, condition), Interpretation(collisions=interpretation)
+    family, collisions = ProblemFamily(5, 3, condition), Interpretation(collisions=interpretation)
     state, running = begin("pursuit", collisions, family=family, problems=problems)
     truth = torch.zeros(problems, 25, dtype=torch.float64)
     truth.scatter_(1, state.problems.indices, state.problems.coefficients)

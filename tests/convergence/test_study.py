@@ -10,7 +10,7 @@ from scipy import stats
 
 from loca_theory.convergence import ToyResult, simulation, toy
 from loca_theory.convergence.interpretations import Interpretation, find_interpretation
-from loca_theory.convergence.problems import Family, draw
+from loca_theory.convergence.problems import ProblemFamily, draw
 from loca_theory.convergence.searches import SEARCHES
 from loca_theory.convergence.state import Rates, State
 from loca_theory.convergence.study import ConvergenceStudy
@@ -131,7 +131,7 @@ def test_divergence_is_counted_and_nothing_is_infinite(search, interpretation, r
 
 
 def test_what_diverged_at_the_true_locations_is_not_recovered():
-    batch = draw(Family(), Interpretation(), 4, range(3), samples=40)
+    batch = draw(ProblemFamily(), Interpretation(), 4, range(3), samples=40)
     state = State(batch, Interpretation(), Rates())
     state.set_indices(batch.indices)
     state.coefficients = batch.coefficients.clone()

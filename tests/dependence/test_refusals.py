@@ -15,7 +15,6 @@ from loca_theory.dependence.closed_forms import (
 )
 from loca_theory.dependence.design import Protocol
 from loca_theory.dependence.structures import STRUCTURES
-from loca_theory.dependence.study import Study
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity import METHODS, Method
 
@@ -53,8 +52,7 @@ class Empty(Method):
 
 
 def study(structures="ar1", **options):
-    chosen = {"ranks": (2,), "draws": 8, **options}
-    return Study(16, 16, structures=structures, **chosen)
+    return correlate(16, structures=structures, **{"ranks": 2, "draws": 8, **options})
 
 
 def found(size=16, **options):

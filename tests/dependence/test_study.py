@@ -91,7 +91,7 @@ def test_centring_needs_no_second_transform():
     for w in map(drawn, range(2)):
         z = dct_matrix(9).numpy() @ (w - w.mean(axis=0)) @ dct_matrix(16).numpy().T
         fractions.append((z[:3, :4] ** 2).sum() / (z**2).sum())
-    assert result["centred_statistics"]["low-frequency"] == pytest.approx(fractions, rel=1e-12)
+    assert result.centred_statistics["low-frequency"] == pytest.approx(fractions, rel=1e-12)
 
 
 # --- methods by name and of the user's own --------------------------------------------------
@@ -110,14 +110,14 @@ def test_each_method_loses_what_its_approximation_does():
         "random DCT",
         "DoRA",
     )
-    losses = evaluate(cell(3, (*find_methods(names), own)))["losses"]
+    losses = evaluate(cell(3, (*find_methods(names), own))).losses
     assert set(losses) == {*names, "cosines"}
     assert losses["cosines"] == losses["LoCA"]
     budget, energy = Budget(9, 16, 2), STRUCTURES["ar1"].energy(9, 16, 0.3)
     for name in ("LoRA", "Fourier pairs", "Fourier", "LoCA", "entries", "DoRA"):
         rests = [w - approximate(w, name, budget).numpy() for w in map(drawn, range(3))]
         mean = np.mean([np.square(rest).sum() for rest in rests]) / energy
-        assert losses[name]["mean"] == pytest.approx([mean], rel=1e-9), name
+        assert losses[name].mean == pytest.approx([mean], rel=1e-9), name
 
 
 def test_methods_that_are_named_stand_beside_the_two_compared():
@@ -153,7 +153,7 @@ def test_methods_that_are_named_stand_beside_the_two_compared():
 
 def test_a_picture_says_which_methods_are_off_the_budget():
     result = correlate(8, ranks=1, methods="DoRA", structures="ar1", rho=0.1, **SMALL, runner=ALONE)
-    assert "Off the budget: DoRA 150% of it" in plot(result).get_supxlabel()
+    assert "Off the budget: DoRA 150% of it" in plot(result).caption
 
 
 def test_a_method_of_the_users_own_has_rows_and_a_line():
@@ -174,7 +174,7 @@ def test_a_method_of_the_users_own_has_rows_and_a_line():
     labels = [text.get_text() for axis in figure.axes for text in axis.texts]
     assert any("rows" in label for label in labels)
     assert any("half" in label for label in labels)
-    assert "rows at random" in figure.get_supxlabel()
+    assert "rows at random" in figure.caption
     assert any("only LoRA on dependent" in axis.get_title("left") for axis in figure.axes)
 
 
@@ -212,7 +212,7 @@ def test_a_structure_of_the_users_own_is_itself_on_workers(monkeypatch):
         monkeypatch.setattr(RankOne, "name", name)
         found = Runner(jobs=2).run(cells(RankOne()), evaluate, is_long=True)
         assert found == ALONE.run(cells(RankOne()), evaluate)
-        losses = [one["losses"]["LoRA"]["mean"][0] for one in found]
+        losses = [one.losses["LoRA"].mean[0] for one in found]
         # Rounding errors of a decomposition of 64 entries.
         assert losses == pytest.approx([0] * 3, abs=64 * np.finfo(float).eps)
 
@@ -223,7 +223,7 @@ def test_a_structure_of_the_users_own_has_rows_crossings_and_a_picture():
     assert {row.structure for row in result.rows} == {"ar1", "rank-one"}
     found = {(row.structure, row.protocol): row.finding for row in result.crossings}
     assert found["rank-one", SAME] == "crossing"
-    assert plot(result, "rank-one").get_supxlabel()
+    assert plot(result, "rank-one").caption
 
 
 def test_a_structure_of_the_users_own_is_stored_by_its_definition():

@@ -7,6 +7,7 @@ from html import unescape
 import pytest
 
 from loca_theory.claims import load_ledger
+from loca_theory.claims.claim import Role
 
 from .pages import extension
 
@@ -55,7 +56,8 @@ def test_without_a_run_the_expected_verdicts_stand_there(ledger, tmp_path):
     text = ledger.page(LEDGER, ledger.read_stored(tmp_path, LEDGER))
     assert "those that the ledger expects" in text
     assert OBSERVED not in text
-    assert text.count("<td>–</td>") == len(CLAIMS)
+    doubtful = sum(claim.role is Role.DOUBTFUL for claim in CLAIMS)
+    assert text.count("<td>–</td>") == len(CLAIMS) + doubtful
 
 
 def entry(name, **changed):
@@ -88,22 +90,29 @@ def test_with_a_run_its_verdict_and_numbers_stand_there(ledger, tmp_path):
 
 
 def test_what_was_observed_by_another_check_is_left_out(ledger, tmp_path):
-    written(tmp_path, entry("condition-u", definition="0"), entry("dct.matrix", id="gone"))
+    written(tmp_path, entry("condition-u", definition="0"), entry("half-matrix.law", id="gone"))
     assert OBSERVED not in ledger.page(LEDGER, ledger.read_stored(tmp_path, LEDGER))
 
 
-def test_the_overview_counts_by_subject(ledger):
-    overview = ledger.page(LEDGER, {}).split("</table>")[0]
+def test_the_page_leads_with_the_doubtful_claims_by_question(ledger):
+    lead = unescape(ledger.page(LEDGER, {}).split("</table>")[0])
+    assert re.findall(r"colspan=\"3\">(.*?)</th>", lead) == list(LEDGER.questions)
+    doubtful = [claim for group in LEDGER.by_question(CLAIMS).values() for claim in group]
+    links = [(claim.id.replace(".", "-"), claim.headline) for claim in doubtful]
+    assert re.findall(r"<a href=\"#(.*?)\">(.*?)</a>", lead) == links
+
+
+def test_the_overview_counts_by_role(ledger):
+    overview = ledger.page(LEDGER, {}).split("</table>")[1]
     counts = {
-        (verdict, subject): int(count)
-        for verdict, subject, count in re.findall(
-            r'data-verdict="(.*?)" data-subject="(.*?)">(\d+)<', overview
+        (verdict, role): int(count)
+        for verdict, role, count in re.findall(
+            r'data-verdict="(.*?)" data-role="(.*?)">(\d+)<', overview
         )
     }
-    for subject in ("paper", "another model", "package"):
-        mine = [claim for claim in CLAIMS if claim.subject == subject]
-        refused = sum(claim.expected_verdict == "not supported" for claim in mine)
-        assert counts.get(("not supported", subject), 0) == refused
-        assert sum(counts[key] for key in counts if key[1] == subject) == len(mine) > 0
-        assert f"<td>{len(mine)}</td>" in overview.split("all</th>")[1]
-    assert counts["not supported", "erratum"] == sum(claim.erratum for claim in CLAIMS)
+    for role in Role:
+        claims = [claim for claim in CLAIMS if claim.role is role]
+        refused = sum(claim.expected_verdict == "not supported" for claim in claims)
+        assert counts.get(("not supported", role), 0) == refused
+        assert sum(counts[key] for key in counts if key[1] == role) == len(claims) > 0
+        assert f"<td>{len(claims)}</td>" in overview.split("all</th>")[1]

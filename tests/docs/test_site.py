@@ -134,8 +134,8 @@ def test_the_ledger_is_filtered_and_an_anchor_unfolds_its_claim(ledger):
         )
         assert 0 < ledger.run(SHOWN) < len(claims)
         assert ledger.run(COUNT).startswith(f"{ledger.run(SHOWN)} of ")
-    ledger.run("document.querySelector('.overview [data-subject=erratum]').click()")
-    assert ledger.run(SHOWN) == sum(claim.erratum for claim in claims)
+    ledger.run("document.querySelector('.overview [data-role=erratum]').click()")
+    assert ledger.run(SHOWN) == sum(claim.role == "erratum" for claim in claims)
     # The claim is no erratum, so the filter hides it.
     row = "document.getElementById('theorem1-small-k').closest('tr')"
     assert ledger.run(f"{row}.hidden")

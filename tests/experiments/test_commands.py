@@ -94,13 +94,13 @@ def test_which_methods_and_tasks_are_run(session):
 def test_everything_runs_one_command_after_the_other(session, monkeypatch):
     seen = []
     for name in {line.split()[0] for line in (*everything.MAIN, *everything.FURTHER)}:
-        callback = importlib.import_module(f"experiments.{name}").main.callback
-        kept = inspect.signature(callback)
+        module = importlib.import_module(f"experiments.{name}")
+        signature = inspect.signature(module.run_in)
         monkeypatch.setattr(
-            callback, "__wrapped__",
-            lambda *given, name=name, kept=kept: seen.append((name, kept.bind(*given))),
+            module, "run_in",
+            lambda *given, name=name, kept=signature: seen.append((name, kept.bind(*given))),
         )  # fmt: skip
-    everything.main.callback.__wrapped__(session)
+    everything.run_in(session)
     asked = [" ".join((name, *one.args[1:])) for name, one in seen]
     assert asked == [*everything.MAIN, *everything.FURTHER]
     assert all(one.args[0] is session for _, one in seen)

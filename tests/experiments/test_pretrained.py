@@ -104,7 +104,7 @@ def test_only_seeds_that_every_task_has_are_compared(stored):
     # A run that diverged has the worst score of its task.
     gone |= {"metric": None, "loss": None, "parts": None, "diverged": True}
     worst = min(row["metric"] for row in rows if row["task"] == "cola" and row["metric"])
-    assert analysis.scores(rows).loc[("cola", 3), "loca"] == pytest.approx(100 * worst)
+    assert analysis.score_table(rows).loc[("cola", 3), "loca"] == pytest.approx(100 * worst)
 
 
 def test_gains_are_fractions_between_probe_and_full_fine_tuning(stored):
@@ -159,7 +159,7 @@ def test_texts_of_other_files_are_in_no_split(tmp_path):
     lines = [f"{score}\tfirst {score}\tsecond" for score in range(6)]
     (tmp_path / "all").write_text("\n".join(lines))
     (tmp_path / "some").write_text("\n".join(lines[:2]))
-    chosen = {**runs.settings("similarity"), "data": str(tmp_path), "pool": 9}
+    chosen = {**runs.trial_settings("similarity"), "data": str(tmp_path), "pool": 9}
     made = {}
     for others in ([], ["some"]):
         files = {"train_files": ["all"], "without_files": others}
@@ -201,7 +201,7 @@ def texts(tmp_path, design):
 
 def test_splits_are_disjoint_and_sorted_by_length(texts, design):
     for task in design["tasks"]:
-        splits, _ = published.make({**runs.settings(task), "data": str(texts)})
+        splits, _ = published.make({**runs.trial_settings(task), "data": str(texts)})
         assert [len(splits[one]["labels"]) for one in ("train", "validation", "test")] == [
             24,
             20,

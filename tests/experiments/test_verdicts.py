@@ -16,7 +16,6 @@ from experiments.finetuning.verdicts.estimates import (
     over_tasks,
     these_tasks,
 )
-from experiments.finetuning.verdicts.power import Plan
 from loca_theory.claims.rules import Verdict
 
 YES, NO = Verdict.SUPPORTED, Verdict.NOT_SUPPORTED
@@ -120,39 +119,6 @@ def test_variants_share_what_their_tasks_draw():
     assert draw_of("source-3") == f"packages {sorted(own)}"
     assert draw_of("generation-3").removeprefix("text of ") in str(generation._root(3))
     assert draw_of("digits") == "digits"
-
-
-@pytest.mark.parametrize(
-    "plan", [Plan(6, 8, 2.0, 0.7, 0.0125), Plan(1, 5, 1.0, 3.0, 0.05), Plan(2, 4, 1.0, 0.0, 0.05)]
-)
-@pytest.mark.parametrize("width", [2.0, 5.0])
-def test_power_is_that_of_simulated_bounds(plan, width):
-    """Means are normal, and variances are chi-squared."""
-    draws, df, se = 40_000, plan.degrees_of_freedom, plan.standard_error
-    rng = np.random.default_rng(0)
-    means = se * rng.standard_normal(draws)
-    half = se * np.sqrt(rng.chisquare(df, draws) / df) * stats.t.isf(plan.level, df)
-    margin = width * se
-    for power, seen in (
-        (plan.equivalence(margin), (means - half > -margin) & (means + half < margin)),
-        (plan.superiority(margin), means + margin - half > 0),
-    ):
-        assert abs(power - seen.mean()) < 5 * (max(power * (1 - power), 1e-4) / draws) ** 0.5
-    assert plan.superiority(0.0) == pytest.approx(plan.level, rel=1e-6)
-    # At the margin, only the tests at the other end fail.
-    assert plan.equivalence(500.0, 500.0) == pytest.approx(plan.level, rel=1e-6)
-
-
-@pytest.mark.parametrize("equivalence", [False, True])
-def test_one_seed_less_than_needed_has_less_power(equivalence):
-    def power(seeds):
-        plan = Plan(6, seeds, 2.0, 0.1, 0.0125)
-        return plan.equivalence(0.6) if equivalence else plan.superiority(0.6)
-
-    needed = Plan(6, 2, 2.0, 0.1, 0.0125).seeds_needed(0.6, 0.9, equivalence=equivalence)
-    assert power(needed - 1) < 0.9 <= power(needed)
-    # No number of seeds overcomes differences between tasks.
-    assert Plan(6, 64, 2.0, 1.0, 0.0125).seeds_needed(0.5, 0.9) is None
 
 
 def test_values_without_spread():

@@ -141,7 +141,7 @@ def test_a_linear_family_projects_on_as_many_dimensions_as_it_trains(p, q, r, me
 def test_the_mean_over_the_random_choices_is_exact(method):
     """At a matrix whose energy is in a few coordinates; wrong for one seed in 10⁴."""
     matrix, budgets = np.ones((9, 7)) + gaussian(9, 7), [Budget(9, 7, 1), Budget(9, 7, 3)]
-    exact = mean_retained_energies(matrix, [method], budgets)[method]
+    exact = mean_retained_energies(matrix, [METHODS[method]], budgets)[method]
     draws = np.array(
         [
             retained_energies(matrix, method, budgets, np.random.default_rng([3, i]))

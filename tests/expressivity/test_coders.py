@@ -15,7 +15,7 @@ from scipy.stats import norm, ortho_group
 from loca_theory.expressivity import METHODS, Budget, exact_error
 from loca_theory.expressivity.bits import NUMBER_BITS, location_bits
 from loca_theory.expressivity.coders.bounds import spectral_bound, water_filling
-from loca_theory.expressivity.coders.coder import Basis, Coded, Transform
+from loca_theory.expressivity.coders.coder import Coded, SignedBasis, Transform
 from loca_theory.expressivity.coders.laws import normal, sphere
 from loca_theory.expressivity.coders.patches import Patches
 from loca_theory.expressivity.coders.quantisers import (
@@ -26,7 +26,7 @@ from loca_theory.expressivity.coders.quantisers import (
     uniform,
 )
 from loca_theory.expressivity.coders.registry import CODERS, measure_all
-from loca_theory.expressivity.coders.widths import costs, retained, upper_half, water_filled
+from loca_theory.expressivity.coders.widths import retained, upper_half, water_filled, width_costs
 
 SHAPE = (192, 144)
 
@@ -105,7 +105,7 @@ def test_budgets_and_coders_count_the_same_bits():
 
 def test_no_other_widths_retain_more_for_what_is_spent():
     rng, lengths = np.random.default_rng(1), (4, 3)
-    worth, prices = retained(lengths), costs(lengths)
+    worth, prices = retained(lengths), width_costs(lengths)
     widths = np.array([*product(range(len(prices)), repeat=3)])
     for _ in range(20):
         energies = rng.exponential(size=3)
@@ -139,7 +139,7 @@ def test_what_a_spectrum_allows_is_the_mean_logarithm_of_the_scales(values):
 
 
 @dataclass(frozen=True)
-class Turned(Basis):
+class Turned(SignedBasis):
     """The basis that a square matrix of their size turns the entries to."""
 
     turn: np.ndarray = field(default_factory=lambda: np.eye(1))
@@ -171,7 +171,7 @@ def test_coding_in_a_basis_is_coding_its_coordinates(seed, coder, bits):
         turned = basis.coordinates(w)
     (coding,), (expected,) = (
         coder.measure(w, [bits], basis),
-        coder.measure(turned, [bits], Basis()),
+        coder.measure(turned, [bits], SignedBasis()),
     )
     (decoded,) = coder.approximate(w, [bits], basis)
     if expected is None:

@@ -8,6 +8,7 @@ from loca_theory.expressivity import METHODS, Budget, approximate, retained_ener
 from loca_theory.expressivity.matrices import dense_errors, mean_retained_energies
 from loca_theory.expressivity.methods.coordinates.coordinate_method import CoordinateMethod
 from loca_theory.expressivity.methods.engine import Engine
+from loca_theory.expressivity.methods.registry import find_methods
 
 APPROXIMATING = [
     m.name for m in METHODS.values() if Engine.MONTE_CARLO in m.engines(Budget(8, 8, 2))
@@ -45,8 +46,8 @@ def test_an_approximation_on_the_device_is_that_of_the_cpu(method, accelerator):
 
 def test_expected_energies_on_the_device_are_those_of_the_cpu(accelerator):
     w = matrix()
-    expected = mean_retained_energies(w, SELECTING, BUDGETS)
-    energies = mean_retained_energies(w.to(accelerator), SELECTING, BUDGETS)
+    expected = mean_retained_energies(w, find_methods(SELECTING), BUDGETS)
+    energies = mean_retained_energies(w.to(accelerator), find_methods(SELECTING), BUDGETS)
     for method in SELECTING:
         assert energies[method] == pytest.approx(expected[method], rel=1e-11)
 
@@ -54,7 +55,7 @@ def test_expected_energies_on_the_device_are_those_of_the_cpu(accelerator):
 @by_method
 def test_a_dense_draw_on_the_device_is_that_of_the_cpu(method, accelerator):
     on_cpu, on_device = (
-        dense_errors(method, BUDGETS, generator(), generator(), str(device))
+        dense_errors(METHODS[method], BUDGETS, generator(), generator(), str(device))
         for device in ("cpu", accelerator)
     )
     assert on_device == pytest.approx(on_cpu, abs=ROUNDING.get(method, 1e-11))

@@ -62,7 +62,7 @@ def single_draws(method, shape, ranks, count, sampler="reduced", seed=0):
     """Each draw as a block of its own."""
     arguments = (METHODS[method], budgets_of(*shape, ranks), Sampler(sampler))
     cells = [ErrorCell(*arguments, (k, k + 1), seed=seed) for k in range(count)]
-    return np.array([evaluate(cell)["mean"] for cell in cells])
+    return np.array([evaluate(cell).mean for cell in cells])
 
 
 @pytest.mark.parametrize("sampler", ["reduced", "dense"])
@@ -154,7 +154,7 @@ def test_on_a_gpu_one_process_does_all_the_work():
     class Watched(Runner):
         def run(self, points, *_):
             seen.append(self.jobs)
-            return [Moments.of([[0.5], [0.5]]).to_json() for _ in points]
+            return [Moments.of([[0.5], [0.5]]) for _ in points]
 
     series = [("LoCA", 8, 8, (1,), Sampler.DENSE)]
     for device in ("cpu", "cuda:0"):

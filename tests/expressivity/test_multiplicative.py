@@ -96,7 +96,7 @@ def test_the_tangent_space_is_that_of_pefts_layer(name, budget):
     np.testing.assert_allclose(fit, projected(matrix, atoms, 1e-6), atol=1e-5)
     # With known weights the mean is the energy of that projection, except for the vectors of HRA.
     rng = np.random.default_rng(7)
-    (mean,) = mean_retained_energies(matrix, [name], [budget], rng, weights=weights)[name]
+    (mean,) = mean_retained_energies(matrix, [METHODS[name]], [budget], rng, weights=weights)[name]
     assert mean == pytest.approx(np.sum(fit**2))
 
 
@@ -125,7 +125,7 @@ def test_exact_errors_are_the_means_of_dense_draws(name):
     for shape in SHAPES:
         budget = Budget(*shape)
         seeds = [(np.random.default_rng([1, i]), np.random.default_rng([2, i])) for i in range(60)]
-        errors = np.array([dense_errors(name, [budget], *pair)[0] for pair in seeds])
+        errors = np.array([dense_errors(METHODS[name], [budget], *pair)[0] for pair in seeds])
         limit = stats.t.isf(1e-4 / 2 / 40, len(errors) - 1) * errors.std(ddof=1) / math.sqrt(60)
         assert abs(errors.mean() - exact_error(name, budget)) < limit, shape
 
@@ -134,7 +134,7 @@ def test_exact_errors_are_the_means_of_dense_draws(name):
 def test_over_random_weights_every_matrix_retains_the_same_on_average(name):
     """At a matrix whose energy is in a few coordinates; wrong for one seed in 10⁴."""
     matrix, budget = np.ones((8, 6)) + gaussian(8, 6) * np.arange(6), Budget(8, 6, 2)
-    exact = mean_retained_energies(matrix, [name], [budget])[name][0]
+    exact = mean_retained_energies(matrix, [METHODS[name]], [budget])[name][0]
     dimension = METHODS[name].dimension(budget)
     assert exact == pytest.approx(dimension / 48 * np.sum(matrix**2))
     draws = [

@@ -77,7 +77,7 @@ def test_it_is_measured_on_a_matrix():
     budgets = [Budget(8, 8, 1), Budget(8, 8, 2)]
     expected = [np.square(matrix[:rows]).sum() for rows in (2, 4)]
     np.testing.assert_allclose(retained_energies(matrix, TopRows(), budgets), expected)
-    together = mean_retained_energies(matrix, [TopRows(), "entries"], budgets)
+    together = mean_retained_energies(matrix, find_methods([TopRows(), "entries"]), budgets)
     np.testing.assert_allclose(together["rows"], expected)
     np.testing.assert_allclose(together["entries"], retained_energies(matrix, "entries", budgets))
 

@@ -9,6 +9,7 @@ from torch import nn
 
 from loca_theory.expressivity import METHODS, Budget, approximate, retained_energies
 from loca_theory.expressivity.matrices import mean_retained_energies
+from loca_theory.expressivity.methods.registry import find_methods
 
 from .dense import gaussian, projected
 
@@ -61,7 +62,9 @@ def test_super_tuning_is_the_projection_on_pefts_entries():
     matrix = gaussian(P, Q)
     fit = approximate(matrix, "Super-Tuning", BUDGET, weights=WEIGHTS)
     np.testing.assert_allclose(fit, projected(matrix, atoms, SINGLE), atol=SINGLE)
-    (mean,) = mean_retained_energies(matrix, ["Super-Tuning"], [BUDGET], weights=WEIGHTS).values()
+    (mean,) = mean_retained_energies(
+        matrix, [METHODS["Super-Tuning"]], [BUDGET], weights=WEIGHTS
+    ).values()
     assert mean == pytest.approx(float(fit.square().sum()))
 
 
@@ -107,9 +110,9 @@ def test_a_change_of_the_methods_own_form_is_retained_with_the_weights_only(name
 
 
 def test_methods_without_the_weights_ignore_them():
-    matrix, names = gaussian(P, Q), ["LoRA", "LoCA", "SHiRA", "LoRA-FA"]
+    matrix, methods = gaussian(P, Q), find_methods(["LoRA", "LoCA", "SHiRA", "LoRA-FA"])
     of_known, of_unknown = (
-        mean_retained_energies(matrix, names, [BUDGET], np.random.default_rng(0), weights=weights)
+        mean_retained_energies(matrix, methods, [BUDGET], np.random.default_rng(0), weights=weights)
         for weights in (WEIGHTS, None)
     )
     assert of_known == of_unknown

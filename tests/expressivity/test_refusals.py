@@ -146,7 +146,7 @@ CALLS = [
         for f in (
             lambda w: approximate(w, "LoRA", SMALL),
             lambda w: retained(w, "entries", [SMALL]),
-            lambda w: mean_retained_energies(w, ["Fourier"], [SMALL]),
+            lambda w: mean_retained_energies(w, find_methods("Fourier"), [SMALL]),
         )
     ),
     (lambda: retained(1e300 * ONES, "LoRA", [SMALL]), "matrix has entries of about 2^997, whose"),

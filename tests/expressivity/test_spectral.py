@@ -16,7 +16,7 @@ from loca_theory.expressivity import (
 from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.expressivity.matrices import mean_retained_energies
 from loca_theory.expressivity.methods import Entries, Selection
-from loca_theory.expressivity.methods.registry import find_method
+from loca_theory.expressivity.methods.registry import find_method, find_methods
 from loca_theory.expressivity.spectral import has_spectral_error
 from loca_theory.sweeps import generator
 
@@ -108,7 +108,7 @@ def simulated(p, q, values, budget, draws, rng):
     total, errors = (values**2).sum(), []
     for _ in range(draws):
         w = (haar(rng, p, len(values)) * values) @ haar(rng, q, len(values)).T
-        retained = mean_retained_energies(torch.from_numpy(w), SELECTIONS, [budget])
+        retained = mean_retained_energies(torch.from_numpy(w), find_methods(SELECTIONS), [budget])
         errors.append([1 - retained[method][0] / total for method in SELECTIONS])
     return np.array(errors)
 

@@ -20,6 +20,7 @@ from loca_theory import InvalidArgumentError
 from loca_theory.checkpoints import analyze, demo_pair, extract
 from loca_theory.claims import verify
 from loca_theory.convergence.study import ConvergenceStudy
+from loca_theory.dependence.structures import find_structures
 from loca_theory.dependence.study import Study
 from loca_theory.expressivity import Accounting, Method, simulate
 from loca_theory.expressivity.limits import coefficient_fraction
@@ -51,7 +52,7 @@ class Rows(Columns):
 
 
 def study(*structures):
-    return Study(16, 16, (2,), structures=structures, rho=(0.0, 0.4), draws=2)
+    return Study(16, 16, (2,), structures=find_structures(structures), rho=(0.0, 0.4), draws=2)
 
 
 RESULTS = {

@@ -15,7 +15,7 @@ from loca_theory.expressivity.methods import low_rank
 from loca_theory.expressivity.methods.names import known_name
 from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.expressivity.simulation import Simulation, squares
-from loca_theory.plotting.lines import LOOKS, spread
+from loca_theory.plotting.lines import LOOKS, label_heights
 from loca_theory.plotting.results.simulation import draw_errors
 from loca_theory.sweeps import Runner
 
@@ -126,7 +126,7 @@ def test_the_key_says_what_the_names_stand_for(tables):
     simulated = "DoRA, VeRA, LoHa, HiRA, GLoRA, Uni-LoRA, VB-LoRA, RandLoRA"
     assert f"Simulated: {simulated} (3 draws; ±2 standard errors at most ±" in key
     assert "Off the budget: DoRA 112% to 125%, " in key
-    assert "Off the budget" not in draw_errors(tables("sizes")).get_supxlabel()
+    assert "Off the budget" not in draw_errors(tables("sizes")).caption
     assert "(1 draws; no band)" in draw_errors(tables("one draw")).caption
     assert "draws" not in draw_errors(tables("limits alone")).caption
 
@@ -144,8 +144,8 @@ def test_every_method_has_a_look_of_its_own():
 def test_labels_keep_their_order_and_distance_and_move_as_little_as_needed(wanted, gap):
     axis = Figure().subplots()
     axis.set_ylim(2, 0)
-    positions = spread(axis, 2 - 2 * wanted, gap)
+    positions = label_heights(axis, 2 - 2 * wanted, gap)
     assert np.all(np.diff(positions) >= gap - 1e-9)
     assert positions.mean() == pytest.approx(wanted.mean(), abs=1e-9)
     apart = wanted + gap * np.arange(len(wanted)) * 1.01
-    np.testing.assert_allclose(spread(axis, 2 - 2 * apart, gap), apart, atol=1e-12)
+    np.testing.assert_allclose(label_heights(axis, 2 - 2 * apart, gap), apart, atol=1e-12)

@@ -15,7 +15,7 @@ from loca_theory.rounding import (
     fit_low_rank,
     merged,
     rounding_cells,
-    summed,
+    summed_misses,
 )
 from loca_theory.sweeps import generator
 from loca_theory.transforms import idct2
@@ -54,14 +54,14 @@ def test_counts_of_matrices_add_up_and_decide_together():
     """Four matrices, of which none tells the recipe."""
     layer = [misses(EXACT, 14), misses(INCREMENT, 5)]
     assert best_merge(layer).recipe is EXACT
-    total = summed([layer, [], layer, layer, layer])
+    total = summed_misses([layer, [], layer, layer, layer])
     assert total == [misses(EXACT, 56, entries=40_000), misses(INCREMENT, 20, entries=40_000)]
     assert best_merge(total).recipe is INCREMENT
 
 
 def test_a_base_of_few_bits_is_the_same_rounded_or_not():
     wide = [misses(EXACT, 90), misses(EXACT, 2, base_was_rounded=True)]
-    total = summed([wide, [misses(EXACT, 3)]])
+    total = summed_misses([wide, [misses(EXACT, 3)]])
     assert [merge.outside for merge in total] == [93, 5]
     assert best_merge(total).base_was_rounded
 

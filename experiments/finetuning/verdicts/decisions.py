@@ -12,7 +12,6 @@ Source: Finner and Strassburger, Annals of Statistics 30, 2002 (partitioning pri
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -28,7 +27,6 @@ from experiments.finetuning.verdicts.estimates import (
     over_tasks,
     these_tasks,
 )
-from experiments.finetuning.verdicts.power import Plan
 from loca_theory.claims.rules import Verdict
 
 FAMILY_WISE = 0.05
@@ -60,17 +58,6 @@ def progress(design: Design, runs: pd.DataFrame) -> list[Progress]:
         size = len(design.members(one.family))
         found.append((one, pairs, decide(one, values, size) if min(pairs) == one.seeds else None))
     return found
-
-
-def plan(
-    comparison: Comparison, family_size: int, between: float, pairs: Sequence[int] | None = None
-) -> Plan | None:
-    """The plan of a comparison with all its runs, or with those that it has so far."""
-    counted = [n for n in pairs or [comparison.seeds] * len(comparison.tasks) if n >= 2]
-    if not counted or len(counted) < min(2, len(comparison.tasks)):
-        return None
-    spread = comparison.standard_deviation
-    return Plan(len(counted), min(counted), spread, between, FAMILY_WISE / family_size)
 
 
 def decide(comparison: Comparison, differences: np.ndarray, family_size: int) -> Row:

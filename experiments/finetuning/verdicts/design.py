@@ -44,8 +44,6 @@ class Comparison:
     margin: float
     tasks: tuple[str, ...]
     seeds: int  # of every task
-    standard_deviation: float  # planned, of paired differences within a task
-    between: tuple[float, ...]  # of true differences between tasks, for which power is shown
     measure: str = "accuracy"  # or ``loss``
     claims: tuple[str, ...] = ()  # of the ledger, which it decides
 
@@ -103,9 +101,8 @@ def read_design(
     orientation = [Arm(name) for name in file.get("context", {}).get("methods", ())]
     for one in file.get("curves", ()):
         orientation += _varied(one["method"], one["setting"], one["values"])
-    shared = {"between": file["power"]["between"], "tasks": tasks}
     comparisons = [
-        _comparison({**shared, **one, **instead.get(one["name"], {})}, file)
+        _comparison({"tasks": tasks, **one, **instead.get(one["name"], {})}, file)
         for one in file["comparisons"]
     ]
     return Design(file, tasks, tuple(comparisons), tuple(orientation))
@@ -121,7 +118,7 @@ def _comparison(entry: Mapping[str, Any], file: Mapping[str, Any]) -> Comparison
         over = _at_budgets(entry["over"], entry.get("over_r", r))
     wanted = {one.name for one in fields(Comparison)} - {"method", "over"}
     given = {key: value for key, value in entry.items() if key in wanted}
-    given |= {key: tuple(entry.get(key, ())) for key in ("tasks", "between", "claims")}
+    given |= {key: tuple(entry.get(key, ())) for key in ("tasks", "claims")}
     seeds = min(_seeds(file, task) for task in entry["tasks"])
     return Comparison(method=method, over=over, seeds=seeds, **given)
 

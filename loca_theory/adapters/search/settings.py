@@ -9,17 +9,17 @@ from loca_theory.adapters.search.schedule import AlternatingSchedule
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.locations.gradient import LocationGradient
 
-PruneAndRegrow = Literal["swap-raw", "swap", "reselect"]
-LocationSearch = LocationGradient | PruneAndRegrow
+PruneAndRegrowSearch = Literal["swap-raw", "swap", "reselect"]
+LocationSearch = LocationGradient | PruneAndRegrowSearch
 InitialLocations = Literal["random", "gradient"]
 
-SEARCHES: tuple[str, ...] = (*get_args(LocationGradient), *get_args(PruneAndRegrow))
+LOCATION_SEARCHES: tuple[str, ...] = (*get_args(LocationGradient), *get_args(PruneAndRegrowSearch))
 STARTS: tuple[str, ...] = get_args(InitialLocations)
 
 
 def is_prune_and_regrow(name: str) -> bool:
     """Whether the search moves components across the spectrum instead of along a gradient."""
-    return name in get_args(PruneAndRegrow)
+    return name in get_args(PruneAndRegrowSearch)
 
 
 def uses_curvature(search: str, start: str) -> bool:
@@ -35,7 +35,7 @@ def check_search(
     Raises:
         InvalidArgumentError: it cannot, or a name or the rate is wrong.
     """
-    check_choice("location_search", search, SEARCHES)
+    check_choice("location_search", search, LOCATION_SEARCHES)
     check_choice("init_locations", start, STARTS)
     check_scaling("location_lr", location_lr)
     last = schedule.alternating_steps

@@ -34,7 +34,7 @@ from loca_theory.increments.truncated_svd import truncated_svd
 _SPECTRAL_TOLERANCE = 1e-3
 
 
-class Measured(NamedTuple):
+class MeanAndError(NamedTuple):
     """A mean over draws, and its standard error."""
 
     value: float
@@ -59,12 +59,12 @@ class FirstStep:
     """
 
     numbers: int
-    frobenius: Measured
-    spectral: Measured
-    relative_frobenius: Measured
-    relative_spectral: Measured
-    output_rms: Measured
-    decrease: Measured
+    frobenius: MeanAndError
+    spectral: MeanAndError
+    relative_frobenius: MeanAndError
+    relative_spectral: MeanAndError
+    output_rms: MeanAndError
+    decrease: MeanAndError
 
 
 def first_step(
@@ -194,18 +194,18 @@ def _averaged(draws: Sequence[_Sizes]) -> FirstStep:
         spectral=_mean([draw.spectral for draw in draws]),
         relative_frobenius=_root(_mean([draw.relative_square for draw in draws])),
         relative_spectral=_mean([draw.relative_spectral for draw in draws]),
-        output_rms=Measured(*(value / math.sqrt(draws[0].rows) for value in frobenius)),
+        output_rms=MeanAndError(*(value / math.sqrt(draws[0].rows) for value in frobenius)),
         decrease=_mean([draw.decrease for draw in draws]),
     )
 
 
-def _mean(values: Sequence[float]) -> Measured:
+def _mean(values: Sequence[float]) -> MeanAndError:
     mean = sum(values) / len(values)
     variance = sum((value - mean) ** 2 for value in values) / (len(values) - 1)
-    return Measured(mean, math.sqrt(variance / len(values)))
+    return MeanAndError(mean, math.sqrt(variance / len(values)))
 
 
-def _root(square: Measured) -> Measured:
+def _root(square: MeanAndError) -> MeanAndError:
     """The root of a mean of squares; its standard error by linearisation."""
     value = math.sqrt(square.value)
-    return Measured(value, square.standard_error / (2 * value))
+    return MeanAndError(value, square.standard_error / (2 * value))

@@ -12,16 +12,16 @@ import torch
 
 from loca_theory._words import counted
 from loca_theory.checkpoints.change.adapter.increments import AdapterIncrements
-from loca_theory.checkpoints.change.selection import Selection
+from loca_theory.checkpoints.change.selection import MatrixSelection
 from loca_theory.checkpoints.model.model import Model
 from loca_theory.checkpoints.model.names import kind_of
 from loca_theory.checkpoints.source.checkpoint import (
     FLOATS,
     Checkpoint,
-    Entry,
     LeftOutError,
     Reason,
     Skipped,
+    TensorEntry,
     reason_of,
 )
 from loca_theory.checkpoints.source.layouts import (
@@ -55,7 +55,7 @@ class Weight:
     name: str
     shape: tuple[int, int]
     tensor: str
-    entry: Entry
+    entry: TensorEntry
     expert: int | None = None
     note: str = ""
 
@@ -100,7 +100,7 @@ class MatchedPair:
     tuned: Checkpoint
     model: Model
     base: Checkpoint | None = None
-    selection: Selection = field(default_factory=Selection)
+    selection: MatrixSelection = field(default_factory=MatrixSelection)
     matrices: dict[str, Weight] = field(init=False, default_factory=dict)
     skipped: list[Skipped] = field(init=False, default_factory=list)
     coverage: Coverage | None = field(init=False, default=None)
@@ -180,7 +180,9 @@ class MatchedPair:
             coverages.append((total, Coverage(title, fraction, len(missing), missing[:_NAMED])))
         return min(coverages, key=lambda coverage: coverage[0])[1]
 
-    def _obstacle(self, name: str, shape: tuple[int, ...], entries: list[Entry]) -> Reason | None:
+    def _obstacle(
+        self, name: str, shape: tuple[int, ...], entries: list[TensorEntry]
+    ) -> Reason | None:
         """Why a tensor has no matrices of a type and size that can be compared; None if it has."""
         for entry in entries:
             if not (FLOATS.match(entry.dtype) or entry.is_computed):

@@ -22,7 +22,7 @@ from loca_theory.checkpoints.change.adapter.stored import (
     has_adapters,
 )
 from loca_theory.checkpoints.change.pair import CheckpointPair
-from loca_theory.checkpoints.change.selection import Selection
+from loca_theory.checkpoints.change.selection import MatrixSelection
 from loca_theory.checkpoints.model.loading import views_of
 from loca_theory.checkpoints.model.model import Model
 from loca_theory.checkpoints.source.checkpoint import Checkpoint
@@ -48,7 +48,7 @@ _GENERIC = {"model", "pytorch_model", "adapter_model"}
 def open_pair(
     first: Source,
     second: Source | None = None,
-    selection: Selection | None = None,
+    selection: MatrixSelection | None = None,
     module: torch.nn.Module | None = None,
 ) -> CheckpointPair:
     """Open a base and a fine-tune or an adapter side by side; or an adapter, or ΔW, alone.
@@ -56,7 +56,7 @@ def open_pair(
     Both have the names of the model that they are loaded into: of the module, or of what their
     configurations and tensors tell. The matrices of an adapter have the base's names.
     """
-    chosen = selection or Selection()
+    chosen = selection or MatrixSelection()
     if is_array(first):
         # The caller has chosen this matrix, however small it is.
         chosen = replace(chosen, smallest_side=1)
@@ -155,7 +155,7 @@ def open_base(source: Source) -> Checkpoint:
 
 
 def open_fine_tunes(
-    base: Source, tuned: Sequence[Source], selection: Selection
+    base: Source, tuned: Sequence[Source], selection: MatrixSelection
 ) -> dict[str, CheckpointPair]:
     """Open every fine-tune beside the base."""
     if len(tuned) < 2:

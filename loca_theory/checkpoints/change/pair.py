@@ -142,7 +142,7 @@ class CheckpointPair(MatchedPair):
             and self.selection.selects(name)
             and not (
                 name in base.entries
-                and torch.equal(widened(self.tuned.load(name)), widened(base.load(name)))
+                and torch.equal(wider(self.tuned.load(name)), wider(base.load(name)))
             )
         ]
         return sorted(changed, key=lambda name: -math.prod(entries[name].shape))
@@ -216,10 +216,10 @@ def check_finite(increment: torch.Tensor) -> None:
 
 
 def _is_equal(first: torch.Tensor, second: torch.Tensor) -> bool:
-    return torch.equal(widened(first), widened(second))
+    return torch.equal(wider(first), wider(second))
 
 
-def widened(tensor: torch.Tensor) -> torch.Tensor:
+def wider(tensor: torch.Tensor) -> torch.Tensor:
     """A floating-point tensor of 8 bits in float32, since torch does not compute in 8."""
     is_narrow = tensor.is_floating_point() and tensor.element_size() == 1
     return tensor.float() if is_narrow else tensor

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from loca_theory import _arguments
 from loca_theory._lookup import find
-from loca_theory.checkpoints.source.layouts import EXPERTS, Experts
+from loca_theory.checkpoints.source.layouts import EXPERT_LAYOUTS, Experts
 
 
 @dataclass(frozen=True)
-class Selection:
+class MatrixSelection:
     """Which matrices to compare.
 
     Attributes:
@@ -38,9 +38,9 @@ class Selection:
             _arguments.expression(name, getattr(self, name))
         if self.max_size is not None:
             _arguments.positive_number("max_size", self.max_size)
-        find("interpretation of experts", self.experts, EXPERTS)
+        find("interpretation of experts", self.experts, EXPERT_LAYOUTS)
 
-    def of_extraction(self) -> Selection:
+    def of_extraction(self) -> MatrixSelection:
         """The same matrices as an adapter changes them: of any size, and all experts together."""
         return replace(self, smallest_side=1, experts="stacked")
 

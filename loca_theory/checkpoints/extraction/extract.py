@@ -10,7 +10,7 @@ import torch
 from loca_theory import _arguments
 from loca_theory._lookup import find
 from loca_theory.checkpoints.change.opening import open_pair
-from loca_theory.checkpoints.change.selection import Selection
+from loca_theory.checkpoints.change.selection import MatrixSelection
 from loca_theory.checkpoints.change.task import Task
 from loca_theory.checkpoints.extraction.extractor import Extractor
 from loca_theory.checkpoints.extraction.layers import choose_layers
@@ -144,7 +144,7 @@ def extract(
     # vLLM knows one rank for all layers.
     has_one_rank = engine == "vllm"
     runner = chosen_runner(runner)
-    selection = Selection(include, exclude, max_size).of_extraction()
+    selection = MatrixSelection(include, exclude, max_size).of_extraction()
     pair = open_pair(base, tuned, selection, model)
     if not check and (inputs is not None or requantise is not None):
         msg = "inputs and requantise are for the check of the adapter; pass check=True as well"

@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 
 from loca_theory.checkpoints.change.opening import open_pair
-from loca_theory.checkpoints.change.selection import Selection
-from loca_theory.checkpoints.extraction.loading import built, merged, with_adapter
+from loca_theory.checkpoints.change.selection import MatrixSelection
+from loca_theory.checkpoints.extraction.loading import built, with_adapter, with_merged_adapter
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
 from loca_theory.checkpoints.source.checkpoint import Checkpoint
 from loca_theory.checkpoints.source.open import Source
@@ -47,7 +47,10 @@ def count_identical(
     """
     counts: dict[str, dict[str, float]] = {}
     for name in sorted({row.format for row in rows if row.format}):
-        pair, form = open_pair(base, tuned, Selection().of_extraction(), model), find_format(name)
+        pair, form = (
+            open_pair(base, tuned, MatrixSelection().of_extraction(), model),
+            find_format(name),
+        )
         if pair.base is None:
             msg = "an adapter in the place of the fine-tune has no entries to compare"
             raise InvalidArgumentError(msg)
@@ -59,7 +62,7 @@ def count_identical(
         for field, (wide, safe) in _RECIPES.items():
             adapted = built(pair.model, source, before, dtype)
             for folder in sorted(Path(adapters).iterdir()):
-                adapted = merged(with_adapter(adapted, folder, wide=wide), safe=safe)
+                adapted = with_merged_adapter(with_adapter(adapted, folder, wide=wide), safe=safe)
             weights = adapted.state_dict()
             for matrix in matrices:
                 same = _identical(weights[matrix], after, matrix, form)

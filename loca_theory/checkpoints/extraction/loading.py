@@ -89,7 +89,7 @@ def _other_vocabulary(loaded: Model, tensors: Checkpoint) -> tuple[int, int] | N
     return None
 
 
-def merged(model: Any, *, safe: bool = False) -> torch.nn.Module:
+def with_merged_adapter(model: Any, *, safe: bool = False) -> torch.nn.Module:
     """The model with its adapter added to the weights; safe, ΔW is rounded to their type first."""
     with warnings.catch_warnings(action="ignore"):
         return model.merge_and_unload(safe_merge=safe)

@@ -12,7 +12,7 @@ import torch
 from loca_theory import _arguments
 from loca_theory.checkpoints.extraction.outputs import OutputRow, check_requantise
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix, card_of
-from loca_theory.checkpoints.extraction.totals import Totals
+from loca_theory.checkpoints.extraction.totals import ExtractionTotals
 from loca_theory.checkpoints.extraction.verification import verified
 from loca_theory.checkpoints.form.folder import (
     Adapter,
@@ -41,7 +41,7 @@ _TOTALS = (
 
 
 @dataclass(frozen=True, repr=False)
-class Extraction(Totals, Result):
+class Extraction(ExtractionTotals, Result):
     """Adapters, ready to be saved.
 
     Attributes:

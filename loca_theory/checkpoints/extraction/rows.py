@@ -9,7 +9,7 @@ from typing import Any
 
 from loca_theory.checkpoints.change.adapter.layers import PREFIX
 from loca_theory.checkpoints.change.comparable import reasons
-from loca_theory.checkpoints.extraction.serving import engines_of
+from loca_theory.checkpoints.extraction.serving import serving_engines
 from loca_theory.checkpoints.form.forms import FORMS
 
 _TEMPLATE = Path(__file__).with_name("card.md.j2")
@@ -105,5 +105,5 @@ def card_of(extraction: Any, method: str) -> str:
         base=json.dumps(config["base_model_name_or_path"]),
         saved=[module.removeprefix(PREFIX) for module in config["modules_to_save"] or ()],
         left_out=reasons(extraction.skipped) or "nothing",
-        engines=engines_of(form, config, adapter.tensors),
+        engines=serving_engines(form, config, adapter.tensors),
     )

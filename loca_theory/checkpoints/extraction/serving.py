@@ -65,7 +65,9 @@ def check_readable(
         raise InvalidArgumentError(msg + 'exclude="..."')
 
 
-def engines_of(form: Form, config: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> str:
+def serving_engines(
+    form: Form, config: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]
+) -> str:
     """Which engines read an adapter, by its configuration and tensors: a sentence for its card."""
     if not form.is_served:
         return f"{_ONLY_PEFT} serve LoRA only."

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from loca_theory.checkpoints.extraction.rows import ExtractedMatrix
 
 
-class Totals:
+class ExtractionTotals:
     """Means over the matrices of an extraction, weighted by the energy of their increments."""
 
     matrices: tuple[ExtractedMatrix, ...]

@@ -14,9 +14,9 @@ import torch
 
 from loca_theory.checkpoints.change.adapter.stored import has_adapters
 from loca_theory.checkpoints.change.opening import adapter_folder, open_pair
-from loca_theory.checkpoints.change.selection import Selection
+from loca_theory.checkpoints.change.selection import MatrixSelection
 from loca_theory.checkpoints.extraction.identical import count_identical
-from loca_theory.checkpoints.extraction.loading import built, merged, with_adapter
+from loca_theory.checkpoints.extraction.loading import built, with_adapter, with_merged_adapter
 from loca_theory.checkpoints.extraction.outputs import (
     OutputRow,
     compared,
@@ -56,7 +56,7 @@ def verified(
             write_adapter(path, adapter, card="")
             adapted = with_adapter(adapted, path)
             outputs[2:] = [outputs_of(adapted, inputs)] if outputs else []
-            adapted = merged(adapted)
+            adapted = with_merged_adapter(adapted)
         identical = count_identical(extraction.matrices, temporary, base, tuned, model)
     after_merge = adapted.state_dict()
     rows = []
@@ -82,7 +82,7 @@ def _sides(
     if has_adapters(tuned):
         msg = "an adapter in memory cannot be checked; save it and pass its folder"
         raise InvalidArgumentError(msg)
-    folder, selection = adapter_folder(tuned), Selection().of_extraction()
+    folder, selection = adapter_folder(tuned), MatrixSelection().of_extraction()
     full = tuned if folder is None else base
     pair = open_pair(base, full, selection, model)
     loaded = pair.model
@@ -96,7 +96,7 @@ def _sides(
             raise InvalidArgumentError(msg + "no inputs")
     start = built(loaded, base if model is None else model, first)
     if folder is not None:
-        goal = merged(with_adapter(copy.deepcopy(start), folder))
+        goal = with_merged_adapter(with_adapter(copy.deepcopy(start), folder))
         after = goal.state_dict()
         # A copy, because PEFT merges in place.
         before = {name: value.clone() for name, value in start.state_dict().items()}

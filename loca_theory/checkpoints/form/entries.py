@@ -13,7 +13,7 @@ from loca_theory.checkpoints.source.checkpoint import Reason
 from loca_theory.expressivity import Budget
 
 
-class Entries(LargestCoordinates):
+class PlainEntries(LargestCoordinates):
     """SHiRA; its size r stands for r (p + q) entries, as many as LoRA has numbers."""
 
     key = "entries"

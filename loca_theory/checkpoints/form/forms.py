@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loca_theory.checkpoints.form.entries import Entries
+from loca_theory.checkpoints.form.entries import PlainEntries
 from loca_theory.checkpoints.form.form import AdapterType, Form
 from loca_theory.checkpoints.form.fourierft import FourierFT
 from loca_theory.checkpoints.form.layer import Layer
@@ -11,7 +11,7 @@ from loca_theory.checkpoints.form.lora import LoRA
 
 LORA = LoRA()
 LOCA = LoCA()
-_TYPES = (LORA, LOCA, FourierFT(), Entries())
+_TYPES = (LORA, LOCA, FourierFT(), PlainEntries())
 
 TYPES: dict[str, AdapterType] = {kind.method: kind for kind in _TYPES}
 """The types of adapters that an analysis compares and proposes, by method."""

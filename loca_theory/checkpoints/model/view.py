@@ -16,8 +16,8 @@ from loca_theory.checkpoints.model.model import Model
 from loca_theory.checkpoints.source.checkpoint import (
     Checkpoint,
     DamagedError,
-    Entry,
     LeftOutError,
+    TensorEntry,
     any_error_as,
     reason_of,
 )
@@ -121,7 +121,7 @@ class View(Checkpoint):
     def _unknown(self) -> str:
         return f"not a parameter of {self.model.title}"
 
-    def stored_entry(self, name: str) -> Entry | None:
+    def stored_entry(self, name: str) -> TensorEntry | None:
         """What is stored under a name, also if the model does not have it; None if nothing is."""
         return self.entries.get(name) or self.source.entries.get(name)
 
@@ -151,7 +151,7 @@ class View(Checkpoint):
             if name not in self.model.shapes:
                 self.leave_out(name, self._unknown, is_unpaired=True)
                 continue
-            self.entries[name] = Entry(tuple(tensor.shape), dtype, None, is_computed)
+            self.entries[name] = TensorEntry(tuple(tensor.shape), dtype, None, is_computed)
             self.sources[name], self._by_name[name] = tuple(entries), conversion
 
     def _add_ties(self) -> None:

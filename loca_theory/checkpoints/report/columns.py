@@ -124,7 +124,7 @@ CHANGE = (
     Column("energy", "Sum of the squared entries of the change.", "energy", ".3g", _SIZE, "wide"),
 )  # fmt: skip
 """The columns of a matrix that say how large its change is."""
-STATISTICS = (
+STATISTIC_COLUMNS = (
     Column("zeros", "Fraction of the entries that did not change at all; large if weights of 16 "
            "bits were rounded.", "zero_fraction", ".1%", _ENTRIES),
     Column("stored as", "The narrowest format that holds the values of the fine-tune.", "format",

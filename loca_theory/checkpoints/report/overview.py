@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from loca_theory.checkpoints.form.forms import TYPES
 from loca_theory.checkpoints.measure.settings import ANALYSED
-from loca_theory.checkpoints.report.columns import CHANGE, MATRIX, STATISTICS
+from loca_theory.checkpoints.report.columns import CHANGE, MATRIX, STATISTIC_COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +22,7 @@ def overview_of(analysis: Any) -> pd.DataFrame:
     """One row per matrix: its main statistics, and some errors at the first rank."""
     import pandas as pd
 
-    columns = {column.value: column for column in (*MATRIX, *CHANGE, *STATISTICS)}
+    columns = {column.value: column for column in (*MATRIX, *CHANGE, *STATISTIC_COLUMNS)}
     names = [name for name in _COLUMNS if name != "tuned" or len(analysis.tuned) > 1]
     left_out = {method.name for method in ANALYSED} - {*TYPES}
     rows = [
@@ -54,7 +54,7 @@ def html_of(analysis: Any) -> str:
     """Verdict and overview; for a single matrix, all its statistics in one column."""
     if len(analysis.matrices) == 1:
         errors = {f"{error.method}, r = {error.r}": error.error for error in analysis.errors}
-        guarded = [column for column in STATISTICS if column.guard is not None]
+        guarded = [column for column in STATISTIC_COLUMNS if column.guard is not None]
         values = {str(column.value): column.read(analysis.matrices[0]) for column in guarded}
         table = analysis.to_frame().assign(**values, **errors).T.to_html(header=False, border=0)
     else:

@@ -54,7 +54,7 @@ def unrelated(total: Totals) -> str:
     )
 
 
-def rounded(matrices: Sequence[Matrix]) -> str:
+def rounding_remark(matrices: Sequence[Matrix]) -> str:
     """The remark that rounding is a large part of the stored changes; "" if it is not."""
     known = [row for row in matrices if row.rounding is not None and row.changed is not None]
     errors = [row.rounding for row in known if row.rounding is not None]

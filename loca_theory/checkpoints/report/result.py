@@ -27,7 +27,7 @@ from loca_theory.checkpoints.report.remarks import (
     allocations,
     budget,
     not_compared,
-    rounded,
+    rounding_remark,
     uncovered,
     unrelated,
 )
@@ -138,7 +138,7 @@ class Analysis(Result):
         remarks = [
             *((label, IDENTICAL) for label in grid["identical"]),
             *((group.name, unrelated(group)) for group in self.summary.by_tuned),
-            *((label, rounded(self._of(label))) for label in self.tuned),
+            *((label, rounding_remark(self._of(label))) for label in self.tuned),
             *((label, uncovered(grid["coverage"][label])) for label in self.tuned),
         ]
         return (*self._named(remarks), *not_compared(self.matrices))

@@ -95,7 +95,7 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class Entry:
+class TensorEntry:
     """Description of one tensor in a checkpoint.
 
     Attributes:
@@ -122,7 +122,7 @@ class Checkpoint:
         module: The model itself, if these are its tensors in memory.
     """
 
-    entries: dict[str, Entry] = field(init=False, default_factory=dict)
+    entries: dict[str, TensorEntry] = field(init=False, default_factory=dict)
     left_out: dict[str, LeftOutError] = field(kw_only=True, default_factory=dict)
     config: Mapping[str, Any] = field(init=False, default_factory=dict)
     module: torch.nn.Module | None = field(kw_only=True, default=None)
@@ -132,13 +132,13 @@ class Checkpoint:
         """Names of all tensors, also of those that cannot be loaded."""
         return list(dict.fromkeys([*self.entries, *self.left_out]))
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, name: str) -> TensorEntry:
         """What is stored under a name; raises the reason if it cannot be loaded."""
         if name in self.left_out:
             raise self.left_out[name]
         return self.entries[name]
 
-    def stored_entry(self, name: str) -> Entry | None:
+    def stored_entry(self, name: str) -> TensorEntry | None:
         """What is stored under a name, also if the model does not have it; None if nothing is."""
         return self.entries.get(name)
 

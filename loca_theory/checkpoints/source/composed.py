@@ -19,7 +19,7 @@ from loca_theory.checkpoints.source.checkpoint import (
     FLOATS,
     Checkpoint,
     DamagedError,
-    Entry,
+    TensorEntry,
 )
 from loca_theory.checkpoints.source.layouts import by, holds_experts
 from loca_theory.checkpoints.source.parametrised import is_normalised, normalised, parametrised
@@ -114,7 +114,7 @@ class ComposedCheckpoint(Checkpoint):
                 self.leave_out(name, _UNREAD, f"{damaged[0]}: {error}", damaged=error.damaged)
             elif is_normalised(parts, shapes) and all(map(FLOATS.match, types)):
                 self._parts[name] = (parts[0], parts[1])
-                self.entries[name] = Entry(shapes[parts[1]], types[1], is_computed=True)
+                self.entries[name] = TensorEntry(shapes[parts[1]], types[1], is_computed=True)
             else:
                 self.leave_out(name, _PARAMETRISED)
         order = {name: i for i, name in enumerate(self.source.names)}

@@ -17,8 +17,8 @@ import torch
 from loca_theory.checkpoints.source.checkpoint import (
     Checkpoint,
     DamagedError,
-    Entry,
     LeftOutError,
+    TensorEntry,
     any_error_as,
     intact,
 )
@@ -50,7 +50,7 @@ class SafetensorsFile(Checkpoint):
         with _opened(self.path) as tensors:
             for name in sorted(tensors.keys(), key=_natural_order):
                 view = tensors.get_slice(name)
-                self.entries[name] = Entry(tuple(view.get_shape()), str(view.get_dtype()))
+                self.entries[name] = TensorEntry(tuple(view.get_shape()), str(view.get_dtype()))
         # A worker process may have another current folder.
         self.path = self.path.absolute()
 

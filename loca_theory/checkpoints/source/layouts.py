@@ -19,7 +19,7 @@ from typing import Literal
 from loca_theory.checkpoints.source.checkpoint import Checkpoint
 
 Experts = Literal["each", "stacked"]
-EXPERTS: dict[str, Experts] = {"each": "each", "stacked": "stacked"}
+EXPERT_LAYOUTS: dict[str, Experts] = {"each": "each", "stacked": "stacked"}
 """The two interpretations of a tensor with the weights of several experts."""
 
 _EXPERTS = re.compile(r"expert|(?<![a-z])moe(?![a-z])", re.IGNORECASE)

@@ -13,8 +13,8 @@ from torch.nn.parameter import is_lazy
 from loca_theory.checkpoints.source.checkpoint import (
     DEQUANTISE,
     Checkpoint,
-    Entry,
     LeftOutError,
+    TensorEntry,
     any_error_as,
 )
 from loca_theory.errors import InvalidArgumentError
@@ -49,7 +49,7 @@ class TensorsCheckpoint(Checkpoint):
                 owner = first.setdefault(memory_of(tensor), name)
                 tied_to = None if owner == name else owner
                 dtype = str(tensor.dtype).removeprefix("torch.")
-                self.entries[name] = Entry(tuple(tensor.shape), dtype, tied_to)
+                self.entries[name] = TensorEntry(tuple(tensor.shape), dtype, tied_to)
 
     def _read(self, name: str, expert: int | None) -> torch.Tensor:
         tensor: Any = self.tensors[name].detach()

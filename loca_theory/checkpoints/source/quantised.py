@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from loca_theory.checkpoints.source.checkpoint import DEQUANTISE, FLOATS, Checkpoint, Entry
+from loca_theory.checkpoints.source.checkpoint import DEQUANTISE, FLOATS, Checkpoint, TensorEntry
 from loca_theory.checkpoints.source.layouts import holds_experts
 
 FP8 = re.compile(r"^(F8_E[45]M|float8_e[45]m)", re.IGNORECASE)
@@ -76,18 +76,18 @@ def quantised_modules(checkpoint: Checkpoint) -> Iterator[tuple[list[str], list[
             yield tensors, [*(weights or [weight]), *biases], reason
 
 
-def _is_plain(name: str, entry: Entry) -> bool:
+def _is_plain(name: str, entry: TensorEntry) -> bool:
     """Whether a tensor is a weight of its own."""
     is_weight = name.rpartition(".")[2] == "weight" or holds_experts(name, entry.shape)
     return is_weight and bool(FLOATS.match(entry.dtype)) and not FP8.match(entry.dtype)
 
 
-def _is_integer(entry: Entry) -> bool:
+def _is_integer(entry: TensorEntry) -> bool:
     """Whether a tensor may have the numbers of a weight, in a type that does not float."""
     return bool(entry.shape) and not FLOATS.match(entry.dtype) and not _INDICES.search(entry.dtype)
 
 
-def _has_unknown_scales(entries: Mapping[str, Entry]) -> bool:
+def _has_unknown_scales(entries: Mapping[str, TensorEntry]) -> bool:
     """Whether a module has scales by other names; a single number may be of the layer's inputs."""
     names_known = {scale for name in entries for scale in scale_names(name)}
     unknown = [

@@ -15,11 +15,13 @@ from loca_theory.checkpoints.form.forms import FORMS
 from loca_theory.checkpoints.form.layer import Layer, end_others
 from loca_theory.checkpoints.unmerging.rows import UnmergedLayer
 
-Found = Sequence[tuple[Layer, UnmergedLayer, dict[str, torch.Tensor]]]
+UnmergedLayers = Sequence[tuple[Layer, UnmergedLayer, dict[str, torch.Tensor]]]
 """Layers with their rows and factors."""
 
 
-def adapters_of(pair: CheckpointPair, found: Found, base: str | None) -> dict[str, Adapter]:
+def adapters_of(
+    pair: CheckpointPair, found: UnmergedLayers, base: str | None
+) -> dict[str, Adapter]:
     """The adapter of each form that was found, by its key."""
     adapters = {}
     for key, form in FORMS.items():
@@ -29,7 +31,7 @@ def adapters_of(pair: CheckpointPair, found: Found, base: str | None) -> dict[st
     return adapters
 
 
-def _adapter(pair: CheckpointPair, found: Found, base: str | None, key: str) -> Adapter:
+def _adapter(pair: CheckpointPair, found: UnmergedLayers, base: str | None, key: str) -> Adapter:
     modules = [layer.module for layer, _, _ in found]
     tensors = {
         f"{PREFIX}{layer.module}.{name}": tensor

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from loca_theory.checkpoints.form.layer import Layer
 from loca_theory.checkpoints.unmerging.search import LayerChange, UnmergeCell, guess_of
-from loca_theory.rounding import Misses, Recipe, best_merge, summed
+from loca_theory.rounding import Misses, Recipe, best_merge, summed_misses
 
 
 def agree_on_a_merge(
@@ -29,7 +29,7 @@ def agree_on_a_merge(
         run: Computes cells, with a guess each.
     """
     tried = list[tuple[Recipe, bool]]()
-    while merge := best_merge(summed(change.misses for change in changes.values())):
+    while merge := best_merge(summed_misses(change.misses for change in changes.values())):
         agreed = merge.recipe, merge.base_was_rounded
         if agreed in tried:
             return

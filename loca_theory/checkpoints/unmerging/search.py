@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from loca_theory.checkpoints.change.pair import UNCHANGED, check_finite, widened
+from loca_theory.checkpoints.change.pair import UNCHANGED, check_finite, wider
 from loca_theory.checkpoints.change.task import Pairs
 from loca_theory.checkpoints.form.cells import LayerCell
 from loca_theory.checkpoints.form.text import text_of
@@ -83,7 +83,7 @@ def compute_unmerged(cell: UnmergeCell, pairs: Pairs, device: str) -> LayerChang
     (pair,), layer = pairs.values(), cell.layer
     matrix = pair.matrices[cell.name]
     sides = (side for side in (pair.base, pair.tuned) if side is not None)
-    base, tuned = (widened(matrix.load(side)) for side in sides)
+    base, tuned = (wider(matrix.load(side)) for side in sides)
     if base.dtype == tuned.dtype and torch.equal(base, tuned):
         raise LeftOutError(UNCHANGED)
     for side in (base, tuned):

@@ -10,8 +10,8 @@ import torch
 from loca_theory._lookup import find
 from loca_theory.checkpoints.change.comparable import nothing_left
 from loca_theory.checkpoints.change.opening import open_pair, stored_adapter
-from loca_theory.checkpoints.change.pair import CheckpointPair, widened
-from loca_theory.checkpoints.change.selection import Selection
+from loca_theory.checkpoints.change.pair import CheckpointPair, wider
+from loca_theory.checkpoints.change.selection import MatrixSelection
 from loca_theory.checkpoints.change.task import Task
 from loca_theory.checkpoints.form.forms import LORA
 from loca_theory.checkpoints.form.layer import Layer, layers_of
@@ -76,7 +76,7 @@ def unmerge(
     if stored_adapter(merged) is not None:
         msg = "merged is an adapter, not a checkpoint that one was merged into; "
         raise InvalidArgumentError(msg + "extract resizes adapters")
-    selection = Selection(include, exclude, max_size).of_extraction()
+    selection = MatrixSelection(include, exclude, max_size).of_extraction()
     pair, device = open_pair(base, merged, selection, model), resolve_device(device)
     skipped, layers = list(pair.skipped), list[Layer]()
     for layer in layers_of(pair):
@@ -127,7 +127,7 @@ def _is_rounded_base(pair: CheckpointPair, name: str) -> bool:
     """Whether a tensor is that of the base rounded to fewer bits."""
     if pair.base is None or name not in pair.base.entries:
         return False
-    before, after = widened(pair.base.load(name)), widened(pair.tuned.load(name))
+    before, after = wider(pair.base.load(name)), wider(pair.tuned.load(name))
     if before.shape != after.shape or not after.is_floating_point():
         return False
     if not after.isfinite().all():

@@ -29,7 +29,6 @@ _ORDERS: dict[str, Callable[[_Numbers], float]] = {
     "p²q²": lambda n: n["p"] ** 2 * n["q"] ** 2,
     "pq (p + q)": lambda n: n["p"] * n["q"] * (n["p"] + n["q"]),
     "pq log pq": lambda n: n["p"] * n["q"] * math.log(n["p"] * n["q"]),
-    "rpq": lambda n: n["r"] * n["p"] * n["q"],
 }
 # Width of the adapted matrices and number of components of the paper's main experiments.
 _ADAPTED = {
@@ -52,14 +51,12 @@ def growth(*, form: str, order: str) -> Returned:
     """Growth of the operations when a size is doubled, relative to the growth of the order.
 
     There is one estimate per size: of three shapes, the one whose growth is furthest from that of
-    the order. Torch counts the operations of the matrix products that form ΔW. For the fast
-    transform, the multiplications of a recursion are counted while it runs (:func:`fast_cosine`).
+    the order. Torch counts the operations of the matrix products that form ΔW.
 
     Args:
-        form: ``sparse``, Σ a c dᵀ as one product of p×B and B×q; ``dense``, Cᵀ S D; ``four
-            indices``, the sum over all of S for every entry of ΔW; ``fast``, fast transforms of
-            columns and rows; ``low rank``, BA.
-        order: ``B pq``, ``B log pq``, ``p²q²``, ``pq (p + q)``, ``pq log pq`` or ``rpq``.
+        form: ``sparse``, Σ a c dᵀ as one product of p×B and B×q; ``dense``, Cᵀ S D; or ``four
+            indices``, the sum over all of S for every entry of ΔW.
+        order: ``B pq``, ``B log pq``, ``p²q²``, ``pq (p + q)`` or ``pq log pq``.
     """
 
     def relative(start: _Numbers, name: str) -> float:
@@ -77,6 +74,11 @@ def growth(*, form: str, order: str) -> Returned:
 
 
 def _operations(form: str, *, p: int, q: int, B: int = 1, r: int = 1) -> int:
+    """Operations of a form of ΔW.
+
+    Torch counts those of matrix products; the multiplications of the fast transforms of columns and
+    rows are counted while they run (:func:`fast_cosine`).
+    """
     if form == "fast":
         columns, rows = (fast_cosine(np.zeros(n))[1] for n in (p, q))
         return q * columns + p * rows

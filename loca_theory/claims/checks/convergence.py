@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from loca_theory.claims.estimates import Estimate, Returned, Rng, Tier, draw_seed, listed
 from loca_theory.convergence.descent import Gradient
 from loca_theory.convergence.interpretations import Interpretation, find_interpretation
-from loca_theory.convergence.problems import SAMPLES, Family, Problems, draw
+from loca_theory.convergence.problems import SAMPLES, ProblemFamily, Problems, draw
 from loca_theory.convergence.search import Search
 from loca_theory.convergence.searches import find_search
 from loca_theory.convergence.simulation import ToyCell, advance, evaluate
@@ -70,7 +70,7 @@ def uniqueness(*, tier: Tier, rng: Rng, samples: int = SAMPLES) -> Returned:
         samples: Number of samples of the data, 5000 as printed.
     """
     numbers = range(tier.scaled(1000, 4000, 20_000))
-    problems = draw(Family(), Interpretation(), draw_seed(rng), numbers, samples=samples)
+    problems = draw(ProblemFamily(), Interpretation(), draw_seed(rng), numbers, samples=samples)
     factors = (one.double().numpy() for one in (problems.rows, problems.columns))
     gamma, sigma = (np.linalg.matrix_rank(one, hermitian=True) for one in factors)
     return (gamma * sigma).min(), f"{len(numbers)} problems."
@@ -100,7 +100,7 @@ def first_move(*, tier: Tier, rng: Rng, interpretation: str, after: int) -> Retu
         after: Number of steps.
     """
     wanted, chosen = tier.scaled(250, 4000, 20_000), find_interpretation(interpretation)
-    problems = draw(Family(), chosen, draw_seed(rng), range(wanted))
+    problems = draw(ProblemFamily(), chosen, draw_seed(rng), range(wanted))
     search, end = search_of(problems, chosen)
     first = np.full(wanted, end)
     for step in advance(search, end, end):
@@ -120,7 +120,7 @@ def fixed_locations(*, tier: Tier, rng: Rng, start: str = "true") -> Returned:
         start: The fixed locations: ``true`` or ``random``.
     """
     wanted = tier.scaled(250, 1000, 4000)
-    problems = draw(Family(), Interpretation(), draw_seed(rng), range(wanted))
+    problems = draw(ProblemFamily(), Interpretation(), draw_seed(rng), range(wanted))
     if start == "true":
         problems = replace(problems, start=problems.indices)
     search, end = search_of(problems, Interpretation(), "coefficients-only")
@@ -151,7 +151,7 @@ def _outcomes(
     search: str, interpretation: str, seed: int, problems: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Whether each problem is recovered, and its final loss, infinite if it diverged."""
-    what = Family(), find_interpretation(interpretation), find_search(search)
+    what = ProblemFamily(), find_interpretation(interpretation), find_search(search)
     found = evaluate(ToyCell(*what, Rates(), DEFAULT_STEPS, seed, (0, problems)))
     losses = [np.inf if value is None else value for value in found["loss"]]
     return np.array(found["exact"]), np.array(losses)
@@ -184,7 +184,7 @@ def descent(
     """
     # Of fractions as near one half as 0.46, 4000 problems would decide only seven in ten runs.
     wanted = tier.scaled(1000 if states == "fitted" else 400, 16_000, 64_000)
-    problems = draw(Family(), Interpretation(), draw_seed(rng), range(wanted))
+    problems = draw(ProblemFamily(), Interpretation(), draw_seed(rng), range(wanted))
     starts = _visited(rng, problems) if states == "visited" else [None] * wanted
     sign = None if direction == "towards" else -1
     signs = rng.choice([-1, 1], wanted).tolist() if direction == "random" else [sign] * wanted

@@ -182,22 +182,20 @@ def cosine_covariance(*, first: float = 0.5) -> Deviations:
         yield both @ both.T - np.eye(size**2)
 
 
-def rescaled(*, rng: Rng, scale: float = 1.0, shift: float = 0.0) -> Returned:
-    """Largest relative change of a loss if W becomes scale·W + shift, in units of scale².
+def rescaled(*, rng: Rng, shift: float) -> Returned:
+    """Largest relative change of a loss if a constant is added to all entries.
 
-    The methods are R, F2, F3 and D, with K = 24 and r = 1, 4 and 7.
+    The methods are LoRA, Fourier pairs, Fourier and LoCA, with K = 24 and r = 1, 4 and 7.
 
     Args:
-        scale: Factor of all entries.
-        shift: Mean of all entries.
+        shift: The constant, the mean of all entries.
     """
     w = rng.standard_normal((24, 24))
     budgets, changes = [Budget(24, 24, r) for r in (1, 4, 7)], {}
     for method in ("LoRA", "Fourier pairs", "Fourier", "LoCA"):
         before, after = (
-            np.square(one).sum() - retained_energies(one, method, budgets)
-            for one in (w, scale * w + shift)
+            np.square(one).sum() - retained_energies(one, method, budgets) for one in (w, w + shift)
         )
-        change = np.abs(after / (scale**2 * before) - 1).max()
+        change = np.abs(after / before - 1).max()
         changes[method] = float(change)
     return max(changes.values()), listed(changes, ".2g")

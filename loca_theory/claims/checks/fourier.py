@@ -41,23 +41,6 @@ def parseval(*, rng: Rng, factor: str, transform: str) -> Returned:
     return largest_entry(gaps), f"Sizes {_SIZES[0]} to {_SIZES[-1]}."
 
 
-def real_times_imaginary(*, detuning: float = 0) -> Returned:
-    """Largest entry of Re(H) Im(H), sizes 2 to 16."""
-    return largest_entry(np.matmul(*_parts(size, detuning)) for size in _SIZES)
-
-
-def gram_matrices(*, parity: str, detuning: float = 0) -> Deviations:
-    """Largest deviation of RRᵀ and IIᵀ from the printed ones, sizes up to 17.
-
-    Args:
-        parity: ``even`` sizes, as printed, or ``odd`` ones, where K/2 is not an index.
-    """
-    for size in range(2 if parity == "even" else 3, 18, 2):
-        mirrored = np.roll(np.eye(size)[::-1], 1, axis=0)  # 1 where u + w is 0 or K
-        for part, sign in zip(_parts(size, detuning), (1, -1), strict=True):
-            yield part @ part.T - (np.eye(size) + sign * mirrored) / 2
-
-
 def maps(size: int, detuning: float = 0) -> tuple[_Array, _Array]:
     """The matrices that take vec W to vec Re F and to vec Im F, from the printed products."""
     real, imaginary = _parts(size, detuning)
@@ -74,49 +57,15 @@ def _covariances(size: int, detuning: float = 0) -> tuple[_Array, _Array]:
 def independence(*, product: str, detuning: float = 0) -> Deviations:
     """Largest entry of a product that vanishes if Re F and Im F are independent, sizes 2 to 8.
 
-    A and B are the maps to vec Re F and vec Im F; Σ_R = AAᵀ and Σ_I = BBᵀ.
+    A and B are the maps to vec Re F and vec Im F.
 
     Args:
-        product: ``A B'``, the cross-covariance; ``A B``, which the proof displays, and its
-            difference from A Bᵀ; or ``covariances``, Σ_R Σ_I.
+        product: ``A B'``, the cross-covariance, or ``A B``, which the proof displays, and its
+            difference from A Bᵀ.
     """
     for size in range(2, 9):
         a, b = maps(size, detuning)
-        if product == "covariances":
-            yield a @ a.T @ b @ b.T
-        else:
-            yield from [a @ b.T] if product == "A B'" else [a @ b, a @ b - a @ b.T]
-
-
-def covariance_identity(*, form: str, detuning: float = 0) -> Deviations:
-    """Largest deviation of Σ_R and Σ_I from the printed formulas, even and odd sizes 2 to 8.
-
-    Args:
-        form: ``sum``, Σ_R + Σ_I = I, or ``kronecker``, RRᵀ⊗RRᵀ + IIᵀ⊗IIᵀ and RRᵀ⊗IIᵀ + IIᵀ⊗RRᵀ.
-    """
-    for size in range(2, 9):
-        real, imaginary = _covariances(size, detuning)
-        rr, ii = (part @ part.T for part in _parts(size, detuning))
-        if form == "sum":
-            yield real + imaginary - np.eye(size**2)
-        else:
-            yield real - np.kron(rr, rr) - np.kron(ii, ii)
-            yield imaginary - np.kron(rr, ii) - np.kron(ii, rr)
-
-
-def locations_of_one(*, detuning: float = 0) -> Returned:
-    """Number of differences between the diagonal positions where Σ_R is 1 and the printed ones.
-
-    The sizes are even, 4 to 8. The printed positions are (0,0), (K/2,K/2), (K²/2,K²/2) and
-    ((K²+K)/2,(K²+K)/2).
-    """
-    wrong = 0
-    for size in (4, 6, 8):
-        diagonal = np.diag(_covariances(size, detuning)[0])
-        found = set(np.flatnonzero(np.abs(diagonal - 1) < 1e-9).tolist())
-        printed = {0, size // 2, size**2 // 2, (size**2 + size) // 2}
-        wrong += len(found ^ printed)
-    return wrong
+        yield from [a @ b.T] if product == "A B'" else [a @ b, a @ b - a @ b.T]
 
 
 def block_form(*, detuning: float = 0) -> Deviations:

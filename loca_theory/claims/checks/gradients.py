@@ -10,52 +10,20 @@ import torch
 from numpy.typing import NDArray
 
 from loca_theory.adapters import AlternatingSchedule, CosineSpectrum, follow
-from loca_theory.claims.estimates import Deviations, Returned, Rng, largest_entry
-from loca_theory.transforms import idct2
-from loca_theory.transforms.matrices import dct_matrix
+from loca_theory.claims.estimates import Deviations, Returned, Rng
 
 _Array = NDArray[np.float64]
 _ROWS, _COLUMNS, _COMPONENTS, _SCALING = 9, 7, 6, 1.7
 
 
-def _printed_matrix(n: int, first: float = 0.5) -> _Array:
-    """C, entry by entry from the printed definition, with k_0² = first."""
+def _printed_matrix(n: int) -> _Array:
+    """C, entry by entry from the printed definition."""
     i, j = np.arange(n)[:, None], np.arange(n)[None, :]
-    k = np.where(i == 0, np.sqrt(first), 1.0)
+    k = np.where(i == 0, np.sqrt(0.5), 1.0)
     return np.sqrt(2 / n) * k * np.cos(np.pi * (2 * j + 1) * i / (2 * n))
 
 
 _C, _D = _printed_matrix(_ROWS), _printed_matrix(_COLUMNS)
-
-
-def cosine_matrix(*, source: str, first: float = 0.5) -> Returned:
-    """Largest deviation of CCᵀ from I for the printed C, or of the package's C from that C.
-
-    Args:
-        source: ``printed`` or ``package``.
-        first: k_0² of the printed C, ½.
-    """
-    gaps = []
-    for n in (1, 2, 3, 8, 33, 768):
-        c = _printed_matrix(n, first)
-        gaps.append(c @ c.T - np.eye(n) if source == "printed" else dct_matrix(n).numpy() - c)
-    return largest_entry(gaps), "Rounding of the printed phases grows with n."
-
-
-def sparse_sum(*, rng: Rng, vectors: str = "rows") -> Returned:
-    """Largest deviation of Σ a_n C_{l¹}ᵀ D_{l²} from Cᵀ S(a, l, 1) D.
-
-    Args:
-        vectors: C_l and D_l are ``rows`` of C and D, or their ``columns``.
-    """
-    a, indices = rng.standard_normal(_COMPONENTS), _indices(rng)
-    spectrum = np.zeros((_ROWS, _COLUMNS))  # S(a, l, 1)
-    spectrum[*indices.T] = a
-    dense = _C.T @ spectrum @ _D
-    left, right = (_C, _D) if vectors == "rows" else (_C.T, _D.T)
-    summed = sum(x * np.outer(left[i], right[j]) for x, (i, j) in zip(a, indices, strict=True))
-    ours = idct2(spectrum).numpy()
-    return largest_entry(one - dense for one in (np.asarray(summed), ours))
 
 
 def _indices(rng: Rng) -> NDArray[np.int64]:

@@ -28,6 +28,8 @@ SIZE = 300
 # Number of draws of which each printed value is assumed to be the mean.
 _AVERAGED = 100
 _LEVEL = 0.05
+# So many eigenvalues of independent entries are never above the edge: seldom is the second.
+_LEADING = 16
 # The entries below have unit variance, for which the printed noise of 1e-5 is negligible.
 _NOISE = 1e-5
 
@@ -113,8 +115,19 @@ def _t(matrix: _Array, rows: int) -> float:
 
 def _null(rng: Rng, draws: int, rows: int, columns: int) -> _Array:
     """T of independent entries, not more rows than columns, through the bidiagonal model."""
+    if rows == columns:
+        return _null_of_squares(rng, draws, rows)
     drawn = (sample_leading_eigenvalues(rows, columns, rows, rng)[0] for _ in range(draws))
     return np.array([spectral_statistics(one, rows, columns)["T"] for one in drawn])
+
+
+def _null_of_squares(rng: Rng, draws: int, size: int) -> _Array:
+    """T of square matrices: their lower edge is 0, so that only the largest eigenvalues count."""
+    found = np.empty(draws)
+    for draw in range(draws):
+        leading, total = sample_leading_eigenvalues(size, size, min(_LEADING, size), rng)
+        found[draw] = leading[leading > 4 * total / size].sum() / total
+    return found
 
 
 def _correlation_null(rng: Rng, draws: int) -> _Array:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from loca_theory.claims.estimates import Estimate, Named, Returned, Rng, Tier, draw_seed
+from loca_theory.claims.estimates import Estimate, Named, Returned, Rng, Tier
 from loca_theory.expressivity import Budget, exact_error, retained_energies
+from loca_theory.expressivity.methods.coordinates.coordinate_method import CoordinateMethod
 from loca_theory.expressivity.methods.fitted import best_round
 from loca_theory.expressivity.methods.gradient_fits import fit_diagonals
 from loca_theory.expressivity.methods.names import known_name
 from loca_theory.expressivity.methods.registry import find_method
-from loca_theory.expressivity.monte_carlo import ErrorCell, Sampler, estimate
 from loca_theory.expressivity.random_choices import random_factors
-from loca_theory.sweeps import Runner
 from loca_theory.transforms.half_spectrum import HalfSpectrum
 from loca_theory.transforms.matrices import dct_matrix
 
@@ -26,7 +26,7 @@ _ENTRIES = 2**20  # number of entries drawn at a time
 
 
 def _retained(method: str, draws: _Array, count: int) -> _Array:
-    """Energy of the ``count`` coordinates that a method of :func:`difference` chooses."""
+    """Energy of the ``count`` coordinates, or pairs of them, that a method chooses in each draw."""
     if known_name(method) == "LoCA":
         c = dct_matrix(draws.shape[-1]).numpy()
         energies = np.square(c @ draws @ c.T).reshape(len(draws), -1)
@@ -34,6 +34,9 @@ def _retained(method: str, draws: _Array, count: int) -> _Array:
     half = HalfSpectrum(*draws.shape[1:])
     spectra = np.fft.fft2(draws, norm="ortho")
     single, pairs = (spectra[:, *where.T] for where in (half.self_conjugate, half.representatives))
+    if known_name(method) == "Fourier pairs":
+        located = np.concatenate([single.real**2, 2 * np.abs(pairs) ** 2], axis=1)
+        return np.partition(located, -count)[:, -count:].sum(axis=1)
     energies = np.square(np.concatenate([single.real, pairs.real, pairs.imag], axis=1))
     weights = np.repeat([1.0, 2.0], [single.shape[1], 2 * pairs.shape[1]])
     ranked = energies if method == "F3 raw" else energies * weights
@@ -68,18 +71,19 @@ def value(
     """Mean relative error on dense draws less the exact expectation, one estimate per size.
 
     Args:
-        method: The method.
+        method: ``Fourier pairs``, the locations of the half spectrum with the most energy, or a
+            method of :func:`difference`.
         sizes: Values of K.
         r: LoRA's rank, which sets the budget.
         law: The method whose exact expectation is compared; empty for ``method``.
     """
-    draws = tier.scaled(8000, 24_000, 96_000)
     for size in sizes:
         budget = Budget(size, size, r)
-        what = (find_method(method), (budget,), Sampler.DENSE, (0, draws))
-        (found,) = estimate([ErrorCell(*what, seed=draw_seed(rng))], Runner(jobs=1))
-        gap = float(found.mean[0]) - exact_error(law or method, budget)
-        yield f"K = {size}", Estimate(gap, float(np.asarray(found.standard_error)[0]), draws)
+        count = cast("CoordinateMethod", find_method(method)).count(budget)
+        draws = rng.standard_normal((tier.scaled(8000, 24_000, 96_000), size, size))
+        retained = _retained(method, draws, count)
+        errors = 1 - retained / np.square(draws).sum(axis=(1, 2))
+        yield f"K = {size}", Estimate.mean(errors - exact_error(law or method, budget))
 
 
 def dora_expectation(*, tier: Tier, rng: Rng, factor: str, size: int, r: int) -> Returned:
@@ -169,24 +173,3 @@ def vera_like_noise(*, tier: Tier, rng: Rng, size: int, ranks: Sequence[int]) ->
         parts[f"r = {r}"] = Estimate.mean(found - 1)
     fractions = ", ".join(f"{(size + r) / size**2:.3f}" for r in ranks)
     return parts, f"n = {size}; noise retains {fractions} of the energy."
-
-
-def vera_least_squares(*, rng: Rng, intercept: bool = False) -> Returned:
-    """Largest difference of the best diagonal Λ_b from slopes of regressions, row by row.
-
-    The best Λ_b for ‖W − Λ_b M‖, with M = B Λ_d A, is found from all entries at once. The i-th
-    regression has row i of W as the response and row i of M as the covariate. n = 12, r = 5.
-
-    Args:
-        intercept: Whether the regressions have an intercept.
-    """
-    n, r = 12, 5
-    w, b, a = (rng.standard_normal(shape) for shape in ((n, n), (n, r), (r, n)))
-    m = (b * rng.standard_normal(r)) @ a
-    design = np.zeros((n * n, n))  # of the entries of W, row after row, on the diagonal of Λ_b
-    design[np.arange(n * n), np.repeat(np.arange(n), n)] = m.ravel()
-    best = np.linalg.lstsq(design, w.ravel())[0]
-    if intercept:
-        w, m = (one - one.mean(axis=1, keepdims=True) for one in (w, m))
-    slopes = (w * m).sum(axis=1) / np.square(m).sum(axis=1)
-    return np.abs(best - slopes).max(), f"n = {n}, r = {r}."

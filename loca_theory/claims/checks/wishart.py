@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import integrate, special, stats
+from scipy import integrate, special
 
 from loca_theory.claims.estimates import Deviations, Estimate, Named, Returned, Rng, Tier
 from loca_theory.expressivity import Budget, approximate
@@ -83,27 +83,6 @@ def density(*, pi_power: float = 0.25) -> Deviations:
         gammas = np.prod(special.gamma((size - np.arange(size)) / 2))
         printed = 2 ** (size**2 / 2) * np.pi ** (pi_power * size * (size - 1)) * gammas
         yield float(total / printed) - 1
-
-
-def exchangeable(*, factor: int) -> Deviations:
-    """Largest deviation of ``factor`` times a joint density from the law of the ordered values.
-
-    g is the density of two normal variables with correlation 0.5, which are exchangeable. factor·g
-    is integrated over x₂ ≤ x₁ ≤ t and compared with P(both ≤ t), for t = −1, 0, 1, 2.
-
-    Args:
-        factor: 2 = K! as printed for K = 2.
-    """
-    rho = 0.5
-    law = stats.multivariate_normal(cov=np.array([[1.0, rho], [rho, 1.0]]))
-
-    def density(x: float) -> float:
-        # Given x₁, the other variable is normal with mean ρ x₁.
-        return stats.norm.pdf(x) * special.ndtr((1 - rho) * x / np.sqrt(1 - rho**2))
-
-    for t in (-1.0, 0.0, 1.0, 2.0):
-        ordered = integrate.quad(density, -np.inf, t)[0]
-        yield factor * ordered - float(law.cdf(np.array([t, t])))
 
 
 def largest_eigenvalue(

@@ -15,7 +15,7 @@ from loca_theory.checkpoints.form.forms import SPLIT
 from loca_theory.checkpoints.measure.matrix import FAR_FROM_LAW
 from loca_theory.checkpoints.measure.rows import MatrixError
 from loca_theory.checkpoints.measure.settings import ANALYSED
-from loca_theory.checkpoints.report.columns import CHANGE, SHUFFLED, STATISTICS, with_values
+from loca_theory.checkpoints.report.columns import CHANGE, SHUFFLED, STATISTIC_COLUMNS, with_values
 from loca_theory.checkpoints.report.summary import MeanError, Totals
 from loca_theory.cli.commands.comparison_tables import print_bits, print_comparisons
 from loca_theory.cli.commands.left_out import print_remarks, print_skipped, short_name
@@ -73,7 +73,10 @@ def print_analysis(result: Analysis, *, is_full: bool, with_config: bool) -> Non
     if result.matrices and (is_full or len(result.tuned) == 1):
         _print_matrices(out, result, is_full=is_full)
     if off := [f"{name} {text}" for name, text in result.off_budget.items()]:
-        print_note(out, f"Off the budget: {', '.join(off)} of it.")
+        text = f"Off the budget: {', '.join(off)} of it."
+        out.print(text, style="dim", width=text_width(out))
+    if result.bits or result.comparisons:
+        out.print()
     if is_full:
         if len(summary.by_kind) < len(result.matrices):
             _print_totals(out, "kind", (*summary.by_kind, summary.all), result, is_full=True)
@@ -112,7 +115,7 @@ def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
         forms = " and ".join(form.title for form in SPLIT)
         print_note(out, f"{columns}: of {forms}, if {result.total} are split for all")
     names = [short_name(one.name) for one in result.matrices]
-    known = with_values((*CHANGE, *STATISTICS), result.matrices)
+    known = with_values((*CHANGE, *STATISTIC_COLUMNS), result.matrices)
     columns = [column for column in known if is_full and column.title in _STATISTICS]
     cells = []
     for one, name in zip(result.matrices, names, strict=True):
@@ -140,7 +143,7 @@ def _print_matrices(out: Console, result: Analysis, *, is_full: bool) -> None:
     independent = _retained(totals[first], methods, "iid_error")
     cells.append({"matrix": f"independent, r = {first}", **independent})
     Rows(cells).print(out)
-    print_note(out, _TOGETHER * are_several + _INDEPENDENT)
+    out.print(_TOGETHER * are_several + _INDEPENDENT, style="dim", width=text_width(out))
     if is_full:
         texts = _COLUMNS | {column.title: column.about for column in columns}
         print_note(out, "\n".join(f"{title}: {text}" for title, text in texts.items()))

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from loca_theory.claims import Claim, VerificationResult
-from loca_theory.claims.claim import PACKAGE
+from loca_theory.claims.claim import PACKAGE, Role
 from loca_theory.claims.entries import Entry
 from loca_theory.claims.ledger import by_section
 from loca_theory.claims.page import family_in_words, tally
@@ -33,23 +33,25 @@ _NOTES = (
     "the rule. `loca-theory verify --list` has each claim in words, and one claim alone shows its "
     "assumptions."
 )
+_NOTES_ON_ALL = (
+    "First the statements that somebody could doubt, with the observed value (and its interval, if "
+    "random). `loca-theory verify CLAIM` shows the quantity, the rule and the assumptions."
+)
 
 
-def print_claims(result: VerificationResult) -> None:
-    """Print the claims by section and the number of each verdict; for a single claim, all details.
+def print_claims(result: VerificationResult, is_whole: bool) -> None:
+    """Print the verdicts and the number of each; for a single claim, all details.
 
-    Below a claim stands what was observed, and what supports it.
+    The whole ledger leads with the doubtful claims by question; below them stands a line for each
+    other claim, by role. Some claims stand by section, each above what was observed and what
+    supports it.
     """
     out, entries = console(), result.claims
-    width = max(len(one.id) for one in entries)
-    print_note(out, _NOTES)
-    for one in _below_titles(entries, out):
-        verdict = one.verdict, _STYLES[one.verdict]
-        marks = " (erratum)" * one.is_erratum, " (seeds disagree)" * one.seeds_disagree
-        out.print(Text.assemble(_GAP, one.id.ljust(width), _GAP, verdict, *marks))
-        if one.estimate is not None:
-            text = f"{one.quantity}: {one.shown}; supported if {one.bounds}"
-            out.print(_filled(text, out), style="dim")
+    print_note(out, _NOTES_ON_ALL if is_whole else _NOTES)
+    if is_whole:
+        _print_by_role(result, out)
+    else:
+        _print_by_section(entries, out)
     if len(entries) == 1:
         out.print()
         _print_details(entries[0], out)
@@ -57,6 +59,43 @@ def print_claims(result: VerificationResult) -> None:
     for line in tally(entries):
         out.print(line, style="bold")
     out.print(family_in_words(result.ledger), style="dim")
+
+
+def _print_by_role(result: VerificationResult, out: Console) -> None:
+    """Print the doubtful claims, by question, then those of each other role."""
+    groups = result.ledger.by_question(result.claims)
+    width = max((len(entry.claim.headline) for entry in result.claims), default=0)
+    for question, some in groups.items():
+        if question:
+            out.print(question, style="bold")
+        for entry in some:
+            name = entry.claim.headline or entry.id
+            outcome = _verdict(entry).append(f"{_GAP}{entry.shown} [{entry.id}]", style="dim")
+            if width + outcome.cell_len + 2 * len(_GAP) <= out.width:
+                out.print(Text.assemble(_GAP, name.ljust(width), _GAP, outcome))
+            else:
+                out.print(_filled(name, out, _GAP))
+                out.print(Text.assemble(_INDENT, outcome), soft_wrap=True)
+    for role in list(Role)[1:]:
+        if others := [entry for entry in result.claims if entry.claim.role is role]:
+            out.print(role.heading, style="bold")
+            width = max(len(entry.id) for entry in others)
+            for entry in others:
+                out.print(Text.assemble(_GAP, entry.id.ljust(width), _GAP, _verdict(entry)))
+
+
+def _print_by_section(entries: Sequence[Entry], out: Console) -> None:
+    width = max(len(one.id) for one in entries)
+    for one in _below_titles(entries, out):
+        out.print(Text.assemble(_GAP, one.id.ljust(width), _GAP, _verdict(one)))
+        if one.estimate is not None:
+            text = f"{one.quantity}: {one.shown}; supported if {one.bounds}"
+            out.print(_filled(text, out), style="dim")
+
+
+def _verdict(entry: Entry) -> Text:
+    marks = " (erratum)" * entry.is_erratum, " (seeds disagree)" * entry.seeds_disagree
+    return Text.assemble((entry.verdict, _STYLES[entry.verdict]), *marks)
 
 
 def _below_titles(listed: Sequence[_Listed], out: Console) -> Iterator[_Listed]:
@@ -67,9 +106,14 @@ def _below_titles(listed: Sequence[_Listed], out: Console) -> Iterator[_Listed]:
         yield from some
 
 
-def _filled(text: str, out: Console) -> str:
-    return fill(text, text_width(out), initial_indent=_INDENT, subsequent_indent=_INDENT,
-                break_on_hyphens=False)  # fmt: skip
+def _filled(text: str, out: Console, indent: str = _INDENT) -> str:
+    return fill(
+        text,
+        text_width(out),
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+    )
 
 
 def _print_details(one: Entry, out: Console) -> None:

@@ -24,7 +24,7 @@ _LISTED = ("id", "kind", "subject", "expected_verdict", "section", "passage", "s
 @command_of(
     "claims.verification:verify",
     click.argument("names", nargs=-1, metavar="[CLAIM]..."),
-    click.option("--quick", is_flag=True, help="Few random draws: minutes, but less is decided."),
+    click.option("--quick", is_flag=True, help="Few random draws: a minute, but less is decided."),
     click.option("--deep", is_flag=True, help="Many random draws: an hour or more."),
     click.option("--strict", is_flag=True, help="Exit with code 3 if a claim is not supported."),
     click.option(
@@ -103,7 +103,7 @@ def command(
         written = []
     document = {**result.to_json(), "files": [str(path) for path in written]}
     columns = list(result.claims[0].row())
-    emit(document, lambda: print_claims(result), common, "claims", columns)
+    emit(document, lambda: print_claims(result, is_whole=not names), common, "claims", columns)
     _note_earlier(result, earlier, common)
     if written:
         common.note_written(written)

@@ -41,7 +41,7 @@ class Approximation(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Basis:
+class SignedBasis:
     """An orthonormal basis of matrices: cosines along axes, after signs of the entries."""
 
     axes: tuple[int, ...] = ()
@@ -75,11 +75,13 @@ class Transform(StrEnum):
     OUTPUTS = "dct of outputs"
     RANDOM = "random"
 
-    def basis(self, shape: tuple[int, ...], rng: np.random.Generator) -> Basis:
+    def basis(self, shape: tuple[int, ...], rng: np.random.Generator) -> SignedBasis:
         """The basis of the transform of matrices of a shape; ``rng`` draws the signs."""
         if self is Transform.RANDOM:
-            return Basis((-2, -1), np.outer(*(rng.choice([-1.0, 1.0], side) for side in shape)))
-        return Basis(_AXES[self])
+            return SignedBasis(
+                (-2, -1), np.outer(*(rng.choice([-1.0, 1.0], side) for side in shape))
+            )
+        return SignedBasis(_AXES[self])
 
 
 _AXES: dict[Transform, tuple[int, ...]] = {
@@ -107,7 +109,7 @@ class Coder:
     transforms: ClassVar[tuple[Transform, ...]] = tuple(Transform)
 
     def approximate(
-        self, matrix: Array, bits: Sequence[float], basis: Basis
+        self, matrix: Array, bits: Sequence[float], basis: SignedBasis
     ) -> list[Approximation | None]:
         """The decoded matrix at several sizes; None at a size too small for any code.
 
@@ -122,7 +124,9 @@ class Coder:
         """
         raise NotImplementedError
 
-    def measure(self, matrix: Array, bits: Sequence[float], basis: Basis) -> list[Coded | None]:
+    def measure(
+        self, matrix: Array, bits: Sequence[float], basis: SignedBasis
+    ) -> list[Coded | None]:
         """Error and size at each number of bits; arguments as for :meth:`approximate`."""
         energy = float((matrix**2).sum())
         return [
@@ -179,7 +183,7 @@ class ScalarCoder(Coder):
         ]
 
     def approximate(
-        self, matrix: Array, bits: Sequence[float], basis: Basis
+        self, matrix: Array, bits: Sequence[float], basis: SignedBasis
     ) -> list[Approximation | None]:
         """See :class:`Coder`."""
         coordinates = basis.coordinates(matrix)
@@ -194,7 +198,9 @@ class ScalarCoder(Coder):
             for quantiser in quantisers
         ]
 
-    def measure(self, matrix: Array, bits: Sequence[float], basis: Basis) -> list[Coded | None]:
+    def measure(
+        self, matrix: Array, bits: Sequence[float], basis: SignedBasis
+    ) -> list[Coded | None]:
         """See :class:`Coder`: without a decoded matrix."""
         return self.coded(entries(basis.coordinates(matrix)), matrix.size, bits)
 

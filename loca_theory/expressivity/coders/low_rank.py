@@ -9,9 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loca_theory._types import Array
-from loca_theory.expressivity.coders.coder import Approximation, Basis, Coded, Coder, Transform
+from loca_theory.expressivity.coders.coder import (
+    Approximation,
+    Coded,
+    Coder,
+    SignedBasis,
+    Transform,
+)
 from loca_theory.expressivity.coders.quantisers import nearest_codes
-from loca_theory.expressivity.coders.widths import by_width, costs, expectation, water_filled
+from loca_theory.expressivity.coders.widths import by_width, expectation, water_filled, width_costs
 from loca_theory.increments.marchenko_pastur import angle_at_fraction
 
 
@@ -38,7 +44,7 @@ class SingularVectors(Coder):
         return expectation(water_filled, energies, shape, bits, entries)
 
     def approximate(
-        self, matrix: Array, bits: Sequence[float], basis: Basis
+        self, matrix: Array, bits: Sequence[float], basis: SignedBasis
     ) -> list[Approximation | None]:
         """See :class:`Coder`."""
         del basis  # singular vectors do not depend on it
@@ -57,7 +63,9 @@ def _decoded(left: Array, values: Array, right: Array, bits: float) -> Approxima
     # The best coefficient of each component, apart from the others.
     overlaps = (u * left[stored]).sum(1) * (v * right[stored]).sum(1)
     scales = values[stored] * overlaps / ((u**2).sum(1) * (v**2).sum(1))
-    return Approximation((u.T * scales) @ v, float(costs(shape)[widths].sum() / math.prod(shape)))
+    return Approximation(
+        (u.T * scales) @ v, float(width_costs(shape)[widths].sum() / math.prod(shape))
+    )
 
 
 def _coded(vectors: Array, widths: NDArray[np.int64]) -> Array:

@@ -12,9 +12,15 @@ from scipy.special import gammaincinv
 
 from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError
-from loca_theory.expressivity.coders.coder import Approximation, Basis, Coded, Coder
+from loca_theory.expressivity.coders.coder import Approximation, Coded, Coder, SignedBasis
 from loca_theory.expressivity.coders.quantisers import nearest_codes
-from loca_theory.expressivity.coders.widths import Rule, by_width, costs, expectation, water_filled
+from loca_theory.expressivity.coders.widths import (
+    WidthRule,
+    by_width,
+    expectation,
+    water_filled,
+    width_costs,
+)
 
 # Number of quantiles at which the energies of normal components are taken.
 _QUANTILES = 4000
@@ -49,7 +55,7 @@ class Patches(Coder):
     _: KW_ONLY
     by: Literal["patches", "positions"] = "patches"
     side: int = 16
-    rule: Rule = water_filled
+    rule: WidthRule = water_filled
 
     def expected(self, shape: tuple[int, int], bits: float) -> Coded | None:
         """See :class:`Coder`: exact for many components."""
@@ -62,7 +68,7 @@ class Patches(Coder):
         return expectation(self.rule, energies, (length,), bits, length * levels)
 
     def approximate(
-        self, matrix: Array, bits: Sequence[float], basis: Basis
+        self, matrix: Array, bits: Sequence[float], basis: SignedBasis
     ) -> list[Approximation | None]:
         """See :class:`Coder`."""
         patches = self._count(matrix.shape)
@@ -96,14 +102,14 @@ class Patches(Coder):
         return math.prod(shape) // self.side**2
 
 
-def _decoded(components: Array, rule: Rule, bits: float) -> Approximation | None:
+def _decoded(components: Array, rule: WidthRule, bits: float) -> Approximation | None:
     """Components, one per row, as they are decoded."""
     lengths = (components.shape[1],)
     widths = rule((components**2).sum(axis=1), lengths, bits * components.size)
     if widths is None:
         return None
     decoded = by_width(components, widths, _nearest)
-    return Approximation(decoded, float(costs(lengths)[widths].sum() / components.size))
+    return Approximation(decoded, float(width_costs(lengths)[widths].sum() / components.size))
 
 
 def _nearest(components: Array, codes: Array) -> Array:

@@ -24,7 +24,7 @@ from loca_theory.expressivity.coders.scalar import (
     best_codes,
     best_step,
     entropy_coded,
-    largest,
+    largest_at_best_width,
     mean_magnitude,
 )
 from loca_theory.expressivity.coders.widths import upper_half
@@ -52,7 +52,7 @@ CODERS: dict[str, Coder] = {
             quantiser=best_step,
         ),
         Signs("BitDelta", "signs and one scale", "arXiv:2402.10193", quantiser=mean_magnitude),
-        ScalarCoder("largest", "largest entries, quantised", quantiser=largest),
+        ScalarCoder("largest", "largest entries, quantised", quantiser=largest_at_best_width),
         SingularVectors("Delta-CoMe", "singular vectors of mixed widths", "arXiv:2406.08903"),
         Patches("Delta-DCT", "patches of mixed widths", "arXiv:2503.06676"),
         Patches(

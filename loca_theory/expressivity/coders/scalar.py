@@ -97,7 +97,7 @@ def entropy_coded(law: Law, count: int, bits: float) -> Quantiser | None:
     return at(math.exp(high))
 
 
-def largest(law: Law, count: int, bits: float) -> Quantiser | None:
+def largest_at_best_width(law: Law, count: int, bits: float) -> Quantiser | None:
     """The largest entries at a width, with their locations as one of all choices of that many.
 
     Of the widths, the one with the least error at the given bits is taken. The codes are stored.

@@ -21,7 +21,7 @@ from loca_theory.expressivity.coders.quantisers import between, error_of, normal
 # Widths that a component can have, and bits that say which one it has.
 _WIDTHS, _LABEL = np.arange(9), 4
 
-Rule = Callable[[Array, tuple[int, ...], float], NDArray[np.int64] | None]
+WidthRule = Callable[[Array, tuple[int, ...], float], NDArray[np.int64] | None]
 """A function of the energies of components, the lengths of their vectors and the bits for all, that
 returns the width of each; None without a code of this size."""
 
@@ -36,7 +36,7 @@ def retained(lengths: tuple[int, ...]) -> Array:
     return np.asarray(factors).prod(axis=0)
 
 
-def costs(lengths: tuple[int, ...]) -> Array:
+def width_costs(lengths: tuple[int, ...]) -> Array:
     """Bits of a component, by width."""
     bits = sum(lengths) * _WIDTHS + NUMBER_BITS * (_WIDTHS > 0) + float(_LABEL)
     return bits.astype(np.float64)
@@ -45,12 +45,12 @@ def costs(lengths: tuple[int, ...]) -> Array:
 def water_filled(
     energies: Array, lengths: tuple[int, ...], total: float
 ) -> NDArray[np.int64] | None:
-    """Reverse water-filling: the widths that retain the most energy; a :data:`Rule`.
+    """Reverse water-filling: the widths that retain the most energy; a :data:`WidthRule`.
 
     Bits are bought in the order of energy per bit, along the concave envelope of what the widths
     retain, until the next do not fit: no split of what is spent retains more.
     """
-    by_width, bits = retained(lengths), costs(lengths)
+    by_width, bits = retained(lengths), width_costs(lengths)
     if len(energies) * bits[0] > total:
         return None
     hull = _concave(bits, by_width)
@@ -63,7 +63,7 @@ def water_filled(
 
 
 def upper_half(energies: Array, lengths: tuple[int, ...], total: float) -> NDArray[np.int64] | None:
-    """Two bits for the half of the components with the most energy; a :data:`Rule`.
+    """Two bits for the half of the components with the most energy; a :data:`WidthRule`.
 
     Scales and widths are stored in addition to the total.
     """
@@ -73,14 +73,14 @@ def upper_half(energies: Array, lengths: tuple[int, ...], total: float) -> NDArr
 
 
 def expectation(
-    rule: Rule, energies: Array, lengths: tuple[int, ...], bits: float, entries: int
+    rule: WidthRule, energies: Array, lengths: tuple[int, ...], bits: float, entries: int
 ) -> Coded | None:
     """Error and size of components with these energies, at ``bits`` for each of the entries."""
     widths = rule(energies, lengths, bits * entries)
     if widths is None:
         return None
     error = 1 - float(energies @ retained(lengths)[widths] / energies.sum())
-    return Coded(error, float(costs(lengths)[widths].sum() / entries))
+    return Coded(error, float(width_costs(lengths)[widths].sum() / entries))
 
 
 def by_width(

@@ -27,7 +27,7 @@ from loca_theory.expressivity.laws.first_step import StepSize
 from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.methods.linear_families import blocks_of, divisors, joined
 from loca_theory.expressivity.methods.low_rank import LowRank
-from loca_theory.expressivity.methods.method import Budgets, NamedMethod, Rng
+from loca_theory.expressivity.methods.method import Budgets, NamedMethod, OptionalRng
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -79,7 +79,7 @@ class BlockLowRank(LowRankInside):
         step, count = _LOW_RANK.first_step(block), _count(budget, block)
         return StepSize(math.sqrt(count) * step.frobenius, count * step.decrease)
 
-    def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
+    def approximate(self, matrix: Tensor, budget: Budget, rng: OptionalRng = None) -> Tensor:
         """The truncated singular value decomposition of every block."""
         import torch
 
@@ -88,7 +88,7 @@ class BlockLowRank(LowRankInside):
         r = block.r
         return joined((u[..., :r] * s[..., None, :r]) @ vh[..., :r, :])
 
-    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
+    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: OptionalRng = None) -> Array:
         """Sums of the largest squared singular values of the blocks."""
         import torch
 
@@ -177,7 +177,7 @@ class Kronecker(LowRankInside):
             f"{budget.random_coefficients}, so choose a larger r"
         )
 
-    def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
+    def approximate(self, matrix: Tensor, budget: Budget, rng: OptionalRng = None) -> Tensor:
         """The best rank-one approximation of the rearranged matrix."""
         import torch
 
@@ -186,7 +186,7 @@ class Kronecker(LowRankInside):
         product = s[0] * u[:, :1] * vh[0]
         return joined(product.unflatten(0, (a, c)).unflatten(2, (budget.p // a, budget.q // c)))
 
-    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
+    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: OptionalRng = None) -> Array:
         """The largest squared singular value of the rearranged matrix."""
         import torch
 

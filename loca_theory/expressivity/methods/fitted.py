@@ -21,7 +21,7 @@ from loca_theory._types import Array
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.laws.first_step import StepSize, of_hadamard_product
-from loca_theory.expressivity.methods.method import Budgets, NamedMethod, Rng, squared_norm
+from loca_theory.expressivity.methods.method import Budgets, NamedMethod, OptionalRng, squared_norm
 from loca_theory.expressivity.random_choices import random_factors, required
 
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ class SeededFit(NamedMethod, ABC):
     def fit(self, matrix: Tensor, budget: Budget, rng: Generator) -> Tensor:
         """The approximation of a matrix."""
 
-    def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
+    def approximate(self, matrix: Tensor, budget: Budget, rng: OptionalRng = None) -> Tensor:
         """See :meth:`fit`."""
         return self.fit(matrix, budget, np.random.default_rng(_seed(rng)))
 
-    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
+    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: OptionalRng = None) -> Array:
         """One fit per budget, all from the same random numbers."""
         seed, energy = _seed(rng), squared_norm(matrix)
         fits = (self.fit(matrix, budget, np.random.default_rng(seed)) for budget in budgets)
@@ -170,7 +170,7 @@ class ScaledRandomBases(FittedFactors):
             yield product.T if is_wide else product
 
 
-def _seed(rng: Rng) -> NDArray[np.int64]:
+def _seed(rng: OptionalRng) -> NDArray[np.int64]:
     return required(rng).integers(1 << 63, size=4)
 
 

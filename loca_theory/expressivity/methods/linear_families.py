@@ -22,7 +22,7 @@ from loca_theory.expressivity.laws.first_step import (
     of_orthogonal_atoms,
 )
 from loca_theory.expressivity.methods.coordinates.coordinate_method import prefix_sums
-from loca_theory.expressivity.methods.method import Budgets, NamedMethod, Rng, squared_norm
+from loca_theory.expressivity.methods.method import Budgets, NamedMethod, OptionalRng, squared_norm
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -60,7 +60,9 @@ class LinearFamily(NamedMethod, ABC):
 class IsotropicFamily(LinearFamily, ABC):
     """A linear family with a random map, which retains m/pq of the energy of every W on average."""
 
-    def mean_retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
+    def mean_retained_energies(
+        self, matrix: Tensor, budgets: Budgets, rng: OptionalRng = None
+    ) -> Array:
         """The fraction m/pq of the energy."""
         return squared_norm(matrix) * (1 - self.expected_errors(budgets))
 
@@ -102,7 +104,7 @@ class BlockCirculant(LinearFamily):
             f"at r = {budget.r}: {way_out}"
         )
 
-    def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
+    def approximate(self, matrix: Tensor, budget: Budget, rng: OptionalRng = None) -> Tensor:
         """The mean over each wrapped diagonal of each block."""
         import torch
 
@@ -136,7 +138,7 @@ class RepeatedColumns(LinearFamily):
         """The period s."""
         return budget.random_coefficients // budget.p
 
-    def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
+    def approximate(self, matrix: Tensor, budget: Budget, rng: OptionalRng = None) -> Tensor:
         """The mean over the columns of each residue."""
         import torch
 

@@ -28,7 +28,7 @@ from loca_theory.expressivity.laws.low_rank_exact import (
 from loca_theory.expressivity.limits import low_rank_fraction
 from loca_theory.expressivity.methods.coordinates.coordinate_method import prefix_sums
 from loca_theory.expressivity.methods.engine import Engine
-from loca_theory.expressivity.methods.method import Budgets, NamedMethod, Rng
+from loca_theory.expressivity.methods.method import Budgets, NamedMethod, OptionalRng
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,11 +45,11 @@ class LowRank(NamedMethod):
         """Of two factors with α = 2r, one of which starts at 0."""
         return of_low_rank(budget.p, budget.q, budget.r, LORA_SCALING)
 
-    def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
+    def approximate(self, matrix: Tensor, budget: Budget, rng: OptionalRng = None) -> Tensor:
         """The truncated singular value decomposition."""
         return _truncated(matrix, budget.r)
 
-    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
+    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: OptionalRng = None) -> Array:
         """Sums of the largest squared singular values; one decomposition serves all ranks."""
         import torch
 
@@ -104,12 +104,12 @@ class ColumnNormalised(NamedMethod):
         """Two factors and the q magnitudes; PEFT has p, one for each output."""
         return (budget.p + budget.q) * self.rank(budget) + budget.q
 
-    def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
+    def approximate(self, matrix: Tensor, budget: Budget, rng: OptionalRng = None) -> Tensor:
         """The product A_r Λ."""
         lengths = _column_lengths(matrix)
         return _truncated(matrix / lengths, self.rank(budget)) * lengths
 
-    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
+    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: OptionalRng = None) -> Array:
         """One eigendecomposition serves all ranks."""
         import torch
 

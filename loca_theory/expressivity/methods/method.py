@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from loca_theory.expressivity.laws.first_step import StepSize
 
 Budgets: TypeAlias = Sequence[Budget]
-Rng: TypeAlias = np.random.Generator | None  # of choices that do not depend on the matrix
+OptionalRng: TypeAlias = np.random.Generator | None  # of choices that do not depend on the matrix
 
 
 class Method:
@@ -57,7 +57,7 @@ class Method:
     reference: str = ""
     is_oracle: bool = False
 
-    def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
+    def approximate(self, matrix: Tensor, budget: Budget, rng: OptionalRng = None) -> Tensor:
         """Approximate W by Ŵ, of the same shape.
 
         Args:
@@ -73,14 +73,16 @@ class Method:
             "matrix; use another method, or define approximate(matrix, budget, rng) in your own"
         )
 
-    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
+    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: OptionalRng = None) -> Array:
         """‖W‖² − ‖W − Ŵ‖² for several budgets, with one draw of the random choices for each."""
         approximations = (checked_approximation(self, matrix, budget, rng) for budget in budgets)
         return squared_norm(matrix) - np.array(
             [squared_norm(matrix - approximation) for approximation in approximations]
         )
 
-    def mean_retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
+    def mean_retained_energies(
+        self, matrix: Tensor, budgets: Budgets, rng: OptionalRng = None
+    ) -> Array:
         """Mean of :meth:`retained_energies` over the random choices; one draw if it is unknown."""
         return self.retained_energies(matrix, budgets, rng)
 
@@ -187,7 +189,9 @@ class Method:
         )
 
 
-def checked_approximation(method: Method, matrix: Tensor, budget: Budget, rng: Rng) -> Tensor:
+def checked_approximation(
+    method: Method, matrix: Tensor, budget: Budget, rng: OptionalRng
+) -> Tensor:
     """Call :meth:`Method.approximate`, and return Ŵ in the matrix's type, on its device."""
     import torch
 

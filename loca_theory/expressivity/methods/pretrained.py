@@ -25,7 +25,7 @@ from loca_theory.expressivity.methods.fitted import (
     refitted,
 )
 from loca_theory.expressivity.methods.linear_families import IsotropicFamily
-from loca_theory.expressivity.methods.method import Budgets, Method, NamedMethod, Rng
+from loca_theory.expressivity.methods.method import Budgets, Method, NamedMethod, OptionalRng
 from loca_theory.expressivity.random_choices import random_factors
 
 if TYPE_CHECKING:
@@ -99,7 +99,9 @@ class UsesWeights(NamedMethod, ABC):
 class PretrainedFamily(UsesWeights, SeededFit, IsotropicFamily, ABC):
     """Base class of linear families whose map depends on W₀."""
 
-    def mean_retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
+    def mean_retained_energies(
+        self, matrix: Tensor, budgets: Budgets, rng: OptionalRng = None
+    ) -> Array:
         """The mean over random weights; with known ones, the energy of the projection."""
         if self.weights is None:
             return super().mean_retained_energies(matrix, budgets)

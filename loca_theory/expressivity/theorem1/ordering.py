@@ -11,7 +11,7 @@ import numpy as np
 from loca_theory.expressivity.budgets import Accounting, Budget
 from loca_theory.expressivity.laws.low_rank_exact import expected_leading_energy
 from loca_theory.expressivity.methods.registry import METHODS
-from loca_theory.expressivity.monte_carlo import PACKAGES
+from loca_theory.expressivity.monte_carlo import ERROR_PACKAGES
 from loca_theory.sweeps import Cell, Result, Runner
 from loca_theory.sweeps.manifest import manifest
 from loca_theory.sweeps.results import rows
@@ -113,7 +113,7 @@ class OrderingCell(Cell):
     """The ordering at every rank of one size."""
 
     experiment = "expressivity.theorem1.ordering"
-    packages = PACKAGES
+    packages = ERROR_PACKAGES
 
     K: int
     accountings: tuple[Accounting, ...]

@@ -85,7 +85,7 @@ def picture_data(result: Analysis, columns: Sequence[Column]) -> dict[str, Any]:
     """What the page's script draws, as plain data; ``columns`` are those of every matrix."""
     rows = result.matrices
     ranks = sorted({error.r for error in result.errors})
-    spectra = {tables.identity(one): _spectrum(one) for one in result.spectra}
+    spectra = {tables.matrix_identity(one): _spectrum(one) for one in result.spectra}
     fractions = _coefficient_fractions(result, ranks)
     return {
         "columns": [
@@ -96,7 +96,7 @@ def picture_data(result: Analysis, columns: Sequence[Column]) -> dict[str, Any]:
         "ranks": ranks,
         "coefficients": {str(r): found for r, found in fractions.items()},
         "line": _line([one for found in fractions.values() for one in found if one is not None]),
-        "spectra": [spectra.get(tables.identity(row)) for row in rows],
+        "spectra": [spectra.get(tables.matrix_identity(row)) for row in rows],
     }  # fmt: skip
 
 
@@ -108,11 +108,11 @@ def _numbers(column: Column, rows: Sequence[Matrix]) -> list[float | None] | Non
 
 def _coefficient_fractions(result: Analysis, ranks: Iterable[int]) -> dict[int, list[float | None]]:
     """Fraction of all coefficients that each budget pays for; None if it exceeds the matrix."""
-    shapes = {tables.identity(row): row.shape for row in result.matrices}
+    shapes = {tables.matrix_identity(row): row.shape for row in result.matrices}
     found = {}
     # A matrix has errors at a rank if and only if the budget fits it.
     for error in result.errors:
-        key = tables.identity(error)
+        key = tables.matrix_identity(error)
         fraction = result.coefficients_paid(shapes[key], error.r)
         found[error.r, key] = float(f"{fraction:.6g}")
     return {r: [found.get((r, key)) for key in shapes] for r in ranks}

@@ -15,7 +15,7 @@ from loca_theory.errors import ResourceError
 from loca_theory.plotting.page.analysis import analysis_page
 from loca_theory.plotting.page.templates import render
 from loca_theory.plotting.picture import png
-from loca_theory.plotting.pictures import DRAWN, views
+from loca_theory.plotting.pictures import PICTURES, views
 from loca_theory.sweeps import Result
 from loca_theory.sweeps.files import writable_folder, write_atomically
 
@@ -85,6 +85,6 @@ def report(result: Result) -> Page:
     columns = [Column(name, "", itemgetter(name)) for name in map(str, result.to_frame())]
     first = f"The first {_MOST_ROWS} of {len(rows)} rows; to_frame() returns all."
     table = "Table", rows[:_MOST_ROWS], columns, first if len(rows) > _MOST_ROWS else ""
-    _, title, _ = DRAWN[result.command]
+    _, title, _ = PICTURES[result.command]
     content = {"title": title, "pictures": pictures, "table": table, "manifest": result.manifest}
     return Page(render("report.html.j2", **content))

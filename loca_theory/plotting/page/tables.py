@@ -12,7 +12,7 @@ from loca_theory.checkpoints.report.columns import (
     MATRIX,
     MISSING,
     SHUFFLED,
-    STATISTICS,
+    STATISTIC_COLUMNS,
     WEIGHT,
     Column,
     with_values,
@@ -37,13 +37,13 @@ def matrix_columns(result: Analysis) -> list[Column]:
     return [
         *with_values([column for column in MATRIX if column.value not in needless], rows),
         *(column for column in errors if column.group == _RETAINED),
-        *with_values((*_size_columns(result), *CHANGE, *STATISTICS), rows),
+        *with_values((*_size_columns(result), *CHANGE, *STATISTIC_COLUMNS), rows),
         *(column for column in errors if column.group == _WORTH),
         *with_values(_REMARKS, rows),
     ]
 
 
-def identity(row: Any) -> tuple[str, str]:
+def matrix_identity(row: Any) -> tuple[str, str]:
     """What tells a matrix from the others: its fine-tune and its name."""
     return row.tuned, row.name
 
@@ -53,7 +53,7 @@ _Errors = dict[tuple[str, str, int, str], "MatrixError"]
 
 def _error_columns(result: Analysis) -> list[Column]:
     """For each rank: what every method retains, what its basis is worth, and the best method."""
-    found: _Errors = {(*identity(one), one.r, one.method): one for one in result.errors}
+    found: _Errors = {(*matrix_identity(one), one.r, one.method): one for one in result.errors}
     methods = list(dict.fromkeys(error.method for error in result.errors))
     predicted = {error.method for error in result.errors if error.spectral_error is not None}
     titles = titles_of(result.manifest)
@@ -83,24 +83,24 @@ def _error_columns(result: Analysis) -> list[Column]:
 
 
 def _retained(found: _Errors, r: int, method: str, field: str, row: Any) -> float | None:
-    error = getattr(found.get((*identity(row), r, method)), field, None)
+    error = getattr(found.get((*matrix_identity(row), r, method)), field, None)
     return None if error is None else 1 - error
 
 
 def _worth(found: _Errors, r: int, method: str, row: Any) -> float | None:
-    one = found.get((*identity(row), r, method))
+    one = found.get((*matrix_identity(row), r, method))
     return one.spectral_error - one.error if one and one.spectral_error is not None else None
 
 
 def _best(found: _Errors, methods: Iterable[str], r: int, row: Any) -> str:
-    known = [one for method in methods if (one := found.get((*identity(row), r, method)))]
+    known = [one for method in methods if (one := found.get((*matrix_identity(row), r, method)))]
     least = min((one.error for one in known), default=None)
     return ", ".join(one.method for one in known if one.error == least) or MISSING
 
 
 def _size_columns(result: Analysis) -> list[Column]:
     """The sizes of the methods that give each matrix its own, if a total is split."""
-    sizes = {(one.method, *identity(one)): one.size for one in result.allocation}
+    sizes = {(one.method, *matrix_identity(one)): one.size for one in result.allocation}
     return [
         Column(
             f"{form.title} size",
@@ -116,7 +116,7 @@ def _size_columns(result: Analysis) -> list[Column]:
 
 
 def _size(sizes: Mapping[tuple[str, ...], int], method: str, row: Any) -> int | None:
-    return sizes.get((method, *identity(row)))
+    return sizes.get((method, *matrix_identity(row)))
 
 
 def _or_unknown(field: str, row: Any) -> str:

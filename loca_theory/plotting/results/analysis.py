@@ -18,7 +18,7 @@ from loca_theory.checkpoints.model.names import kind_of, layer_of
 from loca_theory.errors import InvalidArgumentError
 from loca_theory.increments import MarchenkoPastur, fit_bulk
 from loca_theory.increments.spectrum import SPIKE_LEVEL
-from loca_theory.plotting.canvas import BLACK, BLUE, Canvas, View, mark, styled
+from loca_theory.plotting.canvas import BLACK, BLUE, Canvas, NamedPicture, mark, styled
 from loca_theory.plotting.lines import TITLES, key, looks_of
 from loca_theory.plotting.options import options
 from loca_theory.plotting.results.methods import draw_measured
@@ -38,26 +38,30 @@ _LEVEL = 0.05
 _OF = {"increment": "ΔW", "weights": "W′"}
 
 
-def views(result: Analysis) -> list[View]:
+def views(result: Analysis) -> list[NamedPicture]:
     """The pictures of an analysis of at least one matrix."""
     table, errors, data = (result.to_frame(name) for name in ("matrices", "errors", "figure_data"))
     found = [
-        View("entries", "Entries and the normal density", partial(draw_histograms, data)),
-        View("p-values", "p-values of the normality test by layer", partial(draw_p_values, table)),
-        View("spectra", "Eigenvalues and the Marchenko–Pastur law", partial(draw_spectra, data)),
+        NamedPicture("entries", "Entries and the normal density", partial(draw_histograms, data)),
+        NamedPicture(
+            "p-values", "p-values of the normality test by layer", partial(draw_p_values, table)
+        ),
+        NamedPicture(
+            "spectra", "Eigenvalues and the Marchenko–Pastur law", partial(draw_spectra, data)
+        ),
     ]
     if (data["quantity"] == "weights").any():
         draw = partial(draw_spectra, data, "weights")
-        found.append(View("weights", "Eigenvalues of the fine-tuned weights", draw))
+        found.append(NamedPicture("weights", "Eigenvalues of the fine-tuned weights", draw))
     if not result.errors:
         return found
     r, titles = int(errors["r"].min()), result.manifest["grid"].get("titles", {})
     draw = partial(draw_phase, marks=phase_marks(result, r), r=r)
-    found.append(View("phase", f"Who retains more of every matrix at r = {r}", draw))
+    found.append(NamedPicture("phase", f"Who retains more of every matrix at r = {r}", draw))
     draw = partial(draw_measured, errors, r, titles, result.off_budget)
-    found.append(View("methods", f"Energy retained at the budget of r = {r}", draw))
+    found.append(NamedPicture("methods", f"Energy retained at the budget of r = {r}", draw))
     draw = partial(draw_errors_by_layer, errors, r, titles)
-    by_layer = View("errors", f"Reconstruction error by layer, budget of r = {r}", draw)
+    by_layer = NamedPicture("errors", f"Reconstruction error by layer, budget of r = {r}", draw)
     # For a single matrix the errors by layer tell least, so they come last.
     return [by_layer, *found] if len(result.matrices) > 1 else [*found, by_layer]
 

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from loca_theory.plotting.canvas import Canvas, View, styled
+from loca_theory.plotting.canvas import Canvas, NamedPicture, styled
 from loca_theory.plotting.options import options
 from loca_theory.plotting.results.recovery import draw_recovery, search_looks
 
@@ -29,13 +29,13 @@ _EARLY = 100
 _CASES = ("recovered", "not recovered")
 
 
-def views(result: ToyResult) -> list[View]:
+def views(result: ToyResult) -> list[NamedPicture]:
     """The pictures of the toy experiment: rates of recovery, and the course of single problems."""
     rows, traces = result.to_frame("rows"), result.to_frame("traces")
     return [
-        View("recovery", "Problems solved", partial(draw_recovery, rows)),
-        View("spectrum", "Spectra of single problems", partial(draw_spectrum, traces)),
-        View("loss", "Loss of the same problems", partial(draw_loss, traces)),
+        NamedPicture("recovery", "Problems solved", partial(draw_recovery, rows)),
+        NamedPicture("spectrum", "Spectra of single problems", partial(draw_spectrum, traces)),
+        NamedPicture("loss", "Loss of the same problems", partial(draw_loss, traces)),
     ]
 
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from loca_theory.dependence.design import Protocol
 from loca_theory.expressivity import Budget
 from loca_theory.expressivity.spending import off_budgets
-from loca_theory.plotting.canvas import COLORS, Canvas, View, styled
+from loca_theory.plotting.canvas import COLORS, Canvas, NamedPicture, styled
 from loca_theory.plotting.lines import TITLES, draw_lines, key, looks_of, titles_of
 from loca_theory.plotting.results.phase import draw_phase
 
@@ -30,7 +30,7 @@ _PROTOCOL_TITLES = {
 }
 
 
-def views(result: CorrelationResult) -> list[View]:
+def views(result: CorrelationResult) -> list[NamedPicture]:
     """The pictures of a study: crossings, errors and, with one random spike, the phase diagram.
 
     If the study has only one structure, the errors come first.
@@ -38,14 +38,18 @@ def views(result: CorrelationResult) -> list[View]:
     losses, crossings = result.to_frame("rows"), result.to_frame("crossings")
     grid, titles = result.manifest["grid"], titles_of(result.manifest)
     found = [
-        View(name, f"Error under {name} dependence", partial(draw_losses, losses, name, titles))
+        NamedPicture(
+            name, f"Error under {name} dependence", partial(draw_losses, losses, name, titles)
+        )
         for name in dict.fromkeys(losses["structure"])
     ]
-    where = View("crossings", "Crossings of LoRA and LoCA", partial(draw_crossings, crossings))
+    where = NamedPicture(
+        "crossings", "Crossings of LoRA and LoCA", partial(draw_crossings, crossings)
+    )
     found.insert(1 if len(found) == 1 else 0, where)
     if grid["options"].get("spiked") == 1:
         draw = partial(draw_phase, crossings, tuple(grid["shape"]))
-        found.append(View("phase", "Phase diagram", draw))
+        found.append(NamedPicture("phase", "Phase diagram", draw))
     return found
 
 

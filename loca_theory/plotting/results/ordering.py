@@ -12,7 +12,16 @@ from matplotlib.figure import Figure
 from loca_theory.expressivity import Accounting, Budget
 from loca_theory.expressivity.methods.registry import find_methods
 from loca_theory.expressivity.theorem1.ordering import THEOREM_1_ORDER
-from loca_theory.plotting.canvas import BLACK, BLUE, GREEN, ORANGE, RED, Canvas, View, styled
+from loca_theory.plotting.canvas import (
+    BLACK,
+    BLUE,
+    GREEN,
+    ORANGE,
+    RED,
+    Canvas,
+    NamedPicture,
+    styled,
+)
 
 if TYPE_CHECKING:
     from loca_theory.expressivity.theorem1.ordering import OrderingResult
@@ -35,9 +44,11 @@ _LOOKS = {
 }
 
 
-def views(result: OrderingResult) -> list[View]:
+def views(result: OrderingResult) -> list[NamedPicture]:
     """The picture of a result."""
-    return [View("margins", "Margin of Theorem 1", partial(draw_margins, result.to_frame()))]
+    return [
+        NamedPicture("margins", "Margin of Theorem 1", partial(draw_margins, result.to_frame()))
+    ]
 
 
 @styled

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from loca_theory.expressivity.methods.engine import Engine
 from loca_theory.expressivity.spending import off_budget
-from loca_theory.plotting.canvas import Canvas, View, styled
+from loca_theory.plotting.canvas import Canvas, NamedPicture, styled
 from loca_theory.plotting.lines import (
     BAND,
     TITLES,
@@ -33,10 +33,10 @@ _PREFERRED = (Engine.EXACT, Engine.MONTE_CARLO, Engine.ASYMPTOTIC)
 _PANEL, _SINGLE_PANEL = (3.7, 2.75), (6.0, 4.2)
 
 
-def views(result: SimulationResult) -> list[View]:
+def views(result: SimulationResult) -> list[NamedPicture]:
     """The picture of a simulation."""
     draw = partial(draw_errors, result.to_frame(), titles_of(result.manifest))
-    return [View("errors", "Error against rank or size", draw)]
+    return [NamedPicture("errors", "Error against rank or size", draw)]
 
 
 @styled

@@ -31,7 +31,7 @@ from loca_theory.rounding.cells import RoundingCells
 from loca_theory.rounding.fit.families import Family, Point
 from loca_theory.sweeps import generator
 
-STEPS = (1, 40)
+TRIED_STEPS = (1, 40)
 """Numbers of steps that are tried; the second is not if the first is worse than none."""
 _FRACTION, _FILLS = 0.05, 3
 # Standard errors by which the distance must be smaller than at 0 steps.
@@ -81,7 +81,7 @@ def choose(family: Family, change: torch.Tensor, cells: RoundingCells, start: Po
     finally:
         cells.low[rows, columns], cells.high[rows, columns] = hidden.low, hidden.high
     energy = float(torch.linalg.vector_norm(change, dtype=torch.float64)) ** 2 * len(rows)
-    stops = STEPS[: STEPS.index(steps) + 1] if steps else ()
+    stops = TRIED_STEPS[: TRIED_STEPS.index(steps) + 1] if steps else ()
     *_, point = start, *family.path(start, cells, stops)
     return Choice(point, steps, held_out * change.numel() / energy if energy else 0.0)
 
@@ -119,8 +119,8 @@ def _steps(
     before, held_out = judged(point)
     total = float(before.sum())
     best, smallest = 0, (held_out, total)
-    path = family.path(point, cells, STEPS)
-    for steps in STEPS:
+    path = family.path(point, cells, TRIED_STEPS)
+    for steps in TRIED_STEPS:
         after, held_out = judged(next(path))
         distance = float(after.sum())
         difference = before - after

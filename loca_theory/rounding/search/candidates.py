@@ -31,7 +31,7 @@ _ROWS, _ENTRIES = 256, 2**18
 
 
 @dataclass(frozen=True)
-class Claim:
+class RankClaim:
     """A rank at which the fraction inside jumps, and how a fit of it meets held-out entries."""
 
     candidate: Candidate
@@ -57,7 +57,7 @@ class Candidate:
         """The fit of a rank."""
         return fit_low_rank(self.change(), self.cells(), rank)
 
-    def claim(self, fit: LowRankFit) -> Claim | None:
+    def claim(self, fit: LowRankFit) -> RankClaim | None:
         """The smallest rank at which as many entries are inside, if one less falls short of it."""
         before = self._inside_before()
         while fit.rank > 1:
@@ -109,7 +109,7 @@ class Candidate:
         zero = torch.zeros((), device=self.tuned.device)
         return float(self.cells().contain(zero).float().mean())
 
-    def _held_out(self, fit: LowRankFit) -> Claim:
+    def _held_out(self, fit: LowRankFit) -> RankClaim:
         """Fit 95% of the entries, and count the changed ones of the others in their cells."""
         change, cells = self.change(), self.cells()
         hidden = hold_out(self.base, self.tuned, self.form, change, cells)
@@ -117,10 +117,10 @@ class Candidate:
         parts = zip(hidden.rows.split(_ENTRIES), hidden.columns.split(_ENTRIES), strict=True)
         products = torch.cat([(seen.b[i] * seen.a.mT[j]).sum(dim=1) for i, j in parts])
         fraction, standard_error = hidden.fraction_met(products)
-        return Claim(self, fit, fraction, standard_error)
+        return RankClaim(self, fit, fraction, standard_error)
 
 
-def best_claim(claims: list[Claim]) -> Claim:
+def best_claim(claims: list[RankClaim]) -> RankClaim:
     """The claim of smallest rank; of equal ranks the first that no other is clearly better than."""
     smallest = min(claim.fit.rank for claim in claims)
     best, *other_claims = (claim for claim in claims if claim.fit.rank == smallest)

@@ -29,7 +29,7 @@ import torch
 from loca_theory.rounding.cells import Recipe, difference
 from loca_theory.rounding.fit.low_rank import ENOUGH, LowRankFit
 from loca_theory.rounding.formats import Format
-from loca_theory.rounding.search.candidates import INSIDE, Candidate, Claim, best_claim
+from loca_theory.rounding.search.candidates import INSIDE, Candidate, RankClaim, best_claim
 from loca_theory.rounding.search.outcome import Guess, Outcome
 from loca_theory.rounding.search.pair import Pair
 from loca_theory.rounding.search.recipes import Misses
@@ -139,7 +139,7 @@ def _confirmed(pair: Pair, guess: Guess) -> RankSearch | None:
 
 
 def _compared(
-    claim: Claim, pair: Pair, fits: dict[tuple[Recipe, bool, int], LowRankFit]
+    claim: RankClaim, pair: Pair, fits: dict[tuple[Recipe, bool, int], LowRankFit]
 ) -> tuple[Misses, ...]:
     """The misses of each merge with one rounding, at the rank of a claim."""
     rank, claimed = claim.fit.rank, claim.candidate
@@ -189,7 +189,7 @@ def _search(pair: Pair) -> RankSearch:
     return RankSearch(outcome, form, changed)
 
 
-def _in_narrow_cells(narrow: list[Candidate], rank: int, pair: Pair) -> list[Claim]:
+def _in_narrow_cells(narrow: list[Candidate], rank: int, pair: Pair) -> list[RankClaim]:
     """Claims of a somewhat larger rank by one rounding, before two are claimed.
 
     Wide cells hold a steep spectrum without its last singular values.
@@ -205,7 +205,7 @@ def _in_narrow_cells(narrow: list[Candidate], rank: int, pair: Pair) -> list[Cla
     return []
 
 
-def _chosen(claim: Claim, pair: Pair, fits: list[tuple[Candidate, LowRankFit]]) -> RankSearch:
+def _chosen(claim: RankClaim, pair: Pair, fits: list[tuple[Candidate, LowRankFit]]) -> RankSearch:
     """The result of a claim, with the misses of other merges by one rounding."""
     if claim.candidate.recipe is Recipe.ROUNDED_TWICE:
         return _result(claim, pair)
@@ -213,7 +213,7 @@ def _chosen(claim: Claim, pair: Pair, fits: list[tuple[Candidate, LowRankFit]]) 
     return replace(_result(claim, pair), misses=_compared(claim, pair, fitted))
 
 
-def _result(claim: Claim, pair: Pair) -> RankSearch:
+def _result(claim: RankClaim, pair: Pair) -> RankSearch:
     return RankSearch(
         Outcome.FOUND,
         pair.form,

@@ -54,7 +54,7 @@ def best_merge(misses: Sequence[Misses]) -> Misses | None:
     return next(merge for merge in misses if not fewest.is_clearly_better(merge))
 
 
-def summed(matrices: Iterable[Sequence[Misses]]) -> list[Misses]:
+def summed_misses(matrices: Iterable[Sequence[Misses]]) -> list[Misses]:
     """The misses of each merge, over all matrices in which merges were compared.
 
     Where a base has no more bits than the fine-tune, it is the same rounded or not.

@@ -19,8 +19,8 @@ from loca_theory.checkpoints.change.adapter.kinds import (
 from loca_theory.checkpoints.change.adapter.layers import (
     AdaptedLayer,
     is_whole,
-    plain_name,
     split_by_layer,
+    whole_name,
 )
 from loca_theory.checkpoints.change.adapter.loca import loca_increment
 from loca_theory.checkpoints.change.adapter.lora import lora_factors, lora_increment
@@ -33,7 +33,7 @@ from loca_theory.checkpoints.model.view import View
 from loca_theory.checkpoints.source.checkpoint import (
     Checkpoint,
     DamagedError,
-    Entry,
+    TensorEntry,
 )
 from loca_theory.checkpoints.source.layouts import tied_weight
 from loca_theory.checkpoints.source.open import ADAPTER_CONFIG
@@ -98,16 +98,16 @@ class AdapterIncrements(Checkpoint):
             raise DamagedError(msg)
         for name, reason in not_loaded.items():
             self.leave_out(name, _NOT_LOADED, reason, damaged=True)
-        named = {plain_name(name): key for name, key in copies.items()}
+        named = {whole_name(name): key for name, key in copies.items()}
         weights = AdaptedWeights(self._config, self._source, self.base, model, layers, named)
         self.matched = weights.match
         try:
             self._add_layers(weights.find(self.left_out))
         except DamagedError as error:
             raise DamagedError(f"{title}: {error}") from error
-        self.whole = {plain_name(name): key for name, key in copies.items() if is_whole(name)}
+        self.whole = {whole_name(name): key for name, key in copies.items() if is_whole(name)}
         for name, key in copies.items():
-            self._add_copy(name, key, self.matched.partners.get(plain_name(name)))
+            self._add_copy(name, key, self.matched.partners.get(whole_name(name)))
         self._leave_out_tied()
         biased = [layer.module for layer in self.layers.values() if layer.bias in self.base.entries]
         layers = list(self.layers.values())
@@ -118,7 +118,7 @@ class AdapterIncrements(Checkpoint):
             self.layers[layer.name] = layer
             dtypes = [self._source.entries[key].dtype for key in layer.keys.values()]
             stored = next((dtype for dtype in dtypes if "F" in dtype.upper()), "F32")
-            self.entries[layer.name] = Entry(layer.shape, stored, is_computed=True)
+            self.entries[layer.name] = TensorEntry(layer.shape, stored, is_computed=True)
             if self._type in WITH_BIAS and layer.bias in self.base.entries:
                 self.leave_out(layer.bias, "a bias, which may change with the weight")
             for part in layer.keys:
@@ -129,7 +129,7 @@ class AdapterIncrements(Checkpoint):
 
     def _add_copy(self, name: str, key: str, partner: str | None) -> None:
         """Add a tensor that is not of a layer, such as a weight of ``modules_to_save``."""
-        plain = plain_name(name)
+        plain = whole_name(name)
         if key in self._source.left_out:
             self.left_out[plain] = self._source.left_out[key]
             return

@@ -155,7 +155,7 @@ def is_whole(name: str) -> bool:
     return ".base_layer." not in name and not name.endswith("trainable_tokens_delta")
 
 
-def plain_name(name: str) -> str:
+def whole_name(name: str) -> str:
     """Name in the model of a tensor that is stored whole."""
     return without_wrappers(name.replace(".modules_to_save.", "."))
 

@@ -24,8 +24,8 @@ from loca_theory.checkpoints.change.adapter.layers import AdaptedLayer
 from loca_theory.checkpoints.source.checkpoint import (
     Checkpoint,
     DamagedError,
-    Entry,
     LeftOutError,
+    TensorEntry,
     any_error_as,
 )
 
@@ -40,7 +40,7 @@ _TRAINING_ONLY = ("lora_velora", "lora_monteclora")
 
 
 def product_of(
-    tensors: Mapping[str, Entry], config: Mapping[str, Any]
+    tensors: Mapping[str, TensorEntry], config: Mapping[str, Any]
 ) -> tuple[tuple[int, ...], int]:
     """Shape of BA, or of (BA)ᵀ of an embedding, and its rank: r, or rE for E experts."""
     names = next((pair for pair in (_LAYER, EMBEDDING) if tensors.keys() >= set(pair)), None)

@@ -25,7 +25,7 @@ from loca_theory.checkpoints.model.matching import NameMatch, match_names
 from loca_theory.checkpoints.model.model import Model
 from loca_theory.checkpoints.model.names import kind_of, layer_of
 from loca_theory.checkpoints.model.skeleton import FUSED_ATTENTION, Shape
-from loca_theory.checkpoints.source.checkpoint import Checkpoint, Entry, LeftOutError
+from loca_theory.checkpoints.source.checkpoint import Checkpoint, LeftOutError, TensorEntry
 from loca_theory.checkpoints.source.layouts import has_conv1d_name, resized, stores_transposed
 
 UNTOLD = "its shape is only in the base"
@@ -97,7 +97,7 @@ class AdaptedWeights:
         names = self.base.names
         return match_names(shapes, names, fits=fits_base, likeness=likeness, part=part)
 
-    def _entry(self, name: str) -> Entry | None:
+    def _entry(self, name: str) -> TensorEntry | None:
         """The base's weight by the adapter's name; None if it is not there."""
         partner = self.match.partners.get(name)
         return None if partner is None else self.base.entry(partner)

@@ -19,7 +19,7 @@ from loca_theory.expressivity.bits import location_bits
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.laws.order_statistics import expected_top_sum
 from loca_theory.expressivity.methods.coordinates.coordinate_method import prefix_sums
-from loca_theory.expressivity.methods.method import Budgets, NamedMethod, Rng
+from loca_theory.expressivity.methods.method import Budgets, NamedMethod, OptionalRng
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,7 +47,7 @@ class AlignedColumns(NamedMethod):
         bits_of_column = budget.p * budget.value_bits + location_bits(budget.q)
         return self.count(budget) * bits_of_column
 
-    def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
+    def approximate(self, matrix: Tensor, budget: Budget, rng: OptionalRng = None) -> Tensor:
         """See :class:`~loca_theory.expressivity.Method`."""
         import torch
 
@@ -59,7 +59,7 @@ class AlignedColumns(NamedMethod):
         retained[:, chosen] = coordinates[:, chosen]
         return idct(retained)
 
-    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
+    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: OptionalRng = None) -> Array:
         """Sums of the largest energies of the columns."""
         from loca_theory.transforms import dct
 

@@ -12,7 +12,7 @@ from loca_theory._types import Array
 from loca_theory.expressivity.budgets import Budget
 from loca_theory.expressivity.laws.first_step import StepSize, of_orthogonal_atoms
 from loca_theory.expressivity.methods.coordinates.bases import Basis
-from loca_theory.expressivity.methods.method import Budgets, NamedMethod, Rng
+from loca_theory.expressivity.methods.method import Budgets, NamedMethod, OptionalRng
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,14 +38,14 @@ class CoordinateMethod(NamedMethod, ABC):
         """Number of coordinates, or of groups of them, that the budget pays for."""
 
     @abstractmethod
-    def chosen(self, coordinates: Tensor, budget: Budget, rng: Rng) -> Tensor:
+    def chosen(self, coordinates: Tensor, budget: Budget, rng: OptionalRng) -> Tensor:
         """Indices of the retained coordinates."""
 
     @abstractmethod
     def mean_sums(self, energies: Tensor, budgets: Budgets) -> Array:
         """Mean retained energies, from the squared coordinates of :meth:`Basis.energies`."""
 
-    def approximate(self, matrix: Tensor, budget: Budget, rng: Rng = None) -> Tensor:
+    def approximate(self, matrix: Tensor, budget: Budget, rng: OptionalRng = None) -> Tensor:
         """See :class:`Method`."""
         import torch  # not needed for exact values
 
@@ -54,7 +54,9 @@ class CoordinateMethod(NamedMethod, ABC):
         mask[self.chosen(coordinates, budget, rng)] = True
         return self.basis.matrix(coordinates * mask, budget.p, budget.q)
 
-    def mean_retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
+    def mean_retained_energies(
+        self, matrix: Tensor, budgets: Budgets, rng: OptionalRng = None
+    ) -> Array:
         """See :class:`Method`; the mean is exact, so ``rng`` is not used."""
         return self.mean_sums(self.basis.energies(matrix), budgets)
 

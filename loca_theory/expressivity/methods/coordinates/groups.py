@@ -22,7 +22,7 @@ from loca_theory.expressivity.limits import coefficient_fraction
 from loca_theory.expressivity.methods.coordinates.coordinate_method import total
 from loca_theory.expressivity.methods.coordinates.selection import Selection
 from loca_theory.expressivity.methods.coordinates.subspace import Indices, Subspace
-from loca_theory.expressivity.methods.method import Budgets, Rng
+from loca_theory.expressivity.methods.method import Budgets, OptionalRng
 from loca_theory.expressivity.random_choices import required
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class GroupedSelection(Selection):
         indices = sum(c * location_bits(n) for n, c in zip(sizes, chosen, strict=True) if c)
         return float(self.count(budget) * budget.value_bits + indices)
 
-    def chosen(self, coordinates: Tensor, budget: Budget, rng: Rng) -> Tensor:
+    def chosen(self, coordinates: Tensor, budget: Budget, rng: OptionalRng) -> Tensor:
         """Indices of the largest coordinates of every group."""
         import torch
 
@@ -140,7 +140,7 @@ class GroupedSubspace(Subspace):
     _: KW_ONLY
     groups: Groups
 
-    def draw(self, budget: Budget, count: int, rng: Rng) -> Indices:
+    def draw(self, budget: Budget, count: int, rng: OptionalRng) -> Indices:
         """The groups in turn, so that the first N items fill the quotas of N."""
         labels = self.groups(budget.p, budget.q)
         shuffled = required(rng).permutation(len(labels))

@@ -31,7 +31,7 @@ from loca_theory.expressivity.methods.coordinates.coordinate_method import (
     CoordinateMethod,
     prefix_sums,
 )
-from loca_theory.expressivity.methods.method import Budgets, Rng
+from loca_theory.expressivity.methods.method import Budgets, OptionalRng
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -67,7 +67,7 @@ class Selection(CoordinateMethod):
         index = location_bits(budget.p * budget.q)
         return self.count(budget) * (budget.value_bits + index)
 
-    def chosen(self, coordinates: Tensor, budget: Budget, rng: Rng) -> Tensor:
+    def chosen(self, coordinates: Tensor, budget: Budget, rng: OptionalRng) -> Tensor:
         """Indices of the largest coordinates."""
         return coordinates.square().topk(self.count(budget)).indices
 
@@ -83,7 +83,7 @@ class Selection(CoordinateMethod):
             values.partition(len(values) - count)
         return prefix_sums(np.sort(values[len(values) - count :])[::-1], counts)
 
-    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
+    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: OptionalRng = None) -> Array:
         """See :class:`~loca_theory.expressivity.Method`; ``rng`` is not used."""
         return self.mean_retained_energies(matrix, budgets, rng)
 
@@ -125,14 +125,14 @@ class LocationSelection(Selection):
         index = location_bits(budget.half_spectrum.location_count)
         return self.count(budget) * (2 * budget.value_bits + index)
 
-    def chosen(self, coordinates: Tensor, budget: Budget, rng: Rng) -> Tensor:
+    def chosen(self, coordinates: Tensor, budget: Budget, rng: OptionalRng) -> Tensor:
         """Indices of both coordinates of the strongest locations."""
-        energies = merged(coordinates.square(), budget)
+        energies = location_energies(coordinates.square(), budget)
         return both_parts(energies.topk(self.count(budget)).indices, budget)
 
     def mean_sums(self, energies: Tensor, budgets: Budgets) -> Array:
         """Sums of the energies of the strongest locations."""
-        return super().mean_sums(merged(energies, budgets[0]), budgets)
+        return super().mean_sums(location_energies(energies, budgets[0]), budgets)
 
     def expected_errors(self, budgets: Budgets) -> Array:
         """From the expected sum of the strongest of s χ²_1 and m χ²_2 variables."""
@@ -169,7 +169,7 @@ def both_parts(locations: Tensor, budget: Budget) -> Tensor:
     return torch.cat([locations, pairs + budget.half_spectrum.pair_count])
 
 
-def merged(energies: Tensor, budget: Budget) -> Tensor:
+def location_energies(energies: Tensor, budget: Budget) -> Tensor:
     """Energies of the locations of the half spectrum, from those of the coordinates."""
     from loca_theory.transforms.real_spectrum import RealSpectrum
 

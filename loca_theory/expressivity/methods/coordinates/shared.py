@@ -19,7 +19,7 @@ from loca_theory.expressivity.laws.first_step import StepSize, of_random_cosines
 from loca_theory.expressivity.methods.coordinates.bases import FOURIER, HAAR, Basis
 from loca_theory.expressivity.methods.coordinates.coordinate_method import total
 from loca_theory.expressivity.methods.coordinates.subspace import Indices, Subspace
-from loca_theory.expressivity.methods.method import Budgets, Rng
+from loca_theory.expressivity.methods.method import Budgets, OptionalRng
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,7 +65,7 @@ class SharedCoordinates(Subspace):
         selected = super().item_energies(coordinates, self.targets(budget)[drawn], budget)
         return np.where(self.is_first(drawn, budget), selected, 0.0)
 
-    def chosen(self, coordinates: Tensor, budget: Budget, rng: Rng) -> Tensor:
+    def chosen(self, coordinates: Tensor, budget: Budget, rng: OptionalRng) -> Tensor:
         """Indices of the coordinates that random indices select."""
         import torch
 

@@ -21,9 +21,9 @@ from loca_theory.expressivity.methods.coordinates.coordinate_method import (
     prefix_sums,
     total,
 )
-from loca_theory.expressivity.methods.coordinates.selection import both_parts, merged
+from loca_theory.expressivity.methods.coordinates.selection import both_parts, location_energies
 from loca_theory.expressivity.methods.linear_families import LinearFamily
-from loca_theory.expressivity.methods.method import Budgets, Rng
+from loca_theory.expressivity.methods.method import Budgets, OptionalRng
 from loca_theory.expressivity.methods.pretrained import UsesWeights
 from loca_theory.expressivity.random_choices import random_indices, required
 
@@ -62,18 +62,18 @@ class Subspace(CoordinateMethod, LinearFamily):
         """Energy that each drawn item retains, beyond those before it."""
         return coordinates[drawn].square().cpu().numpy()
 
-    def draw(self, budget: Budget, count: int, rng: Rng) -> Indices:
+    def draw(self, budget: Budget, count: int, rng: OptionalRng) -> Indices:
         """Drawn items in order."""
         return random_indices(self.items(budget), count, required(rng))
 
-    def chosen(self, coordinates: Tensor, budget: Budget, rng: Rng) -> Tensor:
+    def chosen(self, coordinates: Tensor, budget: Budget, rng: OptionalRng) -> Tensor:
         """Indices of random coordinates."""
         import torch
 
         drawn = self.draw(budget, self.count(budget), rng)
         return torch.from_numpy(drawn).to(coordinates.device)
 
-    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: Rng = None) -> Array:
+    def retained_energies(self, matrix: Tensor, budgets: Budgets, rng: OptionalRng = None) -> Array:
         """See :class:`~loca_theory.expressivity.Method`; smaller budgets use the first items."""
         counts = [self.count(budget) for budget in budgets]
         drawn = self.draw(budgets[0], max(counts), rng)
@@ -104,7 +104,7 @@ class Subspace(CoordinateMethod, LinearFamily):
 class LargestWeights(UsesWeights, Subspace):
     """Super-Tuning: the entries of the largest |W₀|; random ones if W₀ is not known."""
 
-    def draw(self, budget: Budget, count: int, rng: Rng) -> Indices:
+    def draw(self, budget: Budget, count: int, rng: OptionalRng) -> Indices:
         """See :class:`Subspace`."""
         weights = self.known_weights((budget.p, budget.q))
         if weights is None:
@@ -140,9 +140,9 @@ class RandomLocations(Subspace):
 
     def item_energies(self, coordinates: Tensor, drawn: Indices, budget: Budget) -> Array:
         """Energy of both parts of each location."""
-        return merged(coordinates.square(), budget)[drawn].cpu().numpy()
+        return location_energies(coordinates.square(), budget)[drawn].cpu().numpy()
 
-    def chosen(self, coordinates: Tensor, budget: Budget, rng: Rng) -> Tensor:
+    def chosen(self, coordinates: Tensor, budget: Budget, rng: OptionalRng) -> Tensor:
         """Indices of both coordinates of random locations."""
         return both_parts(super().chosen(coordinates, budget, rng), budget)
 
